@@ -1,0 +1,102 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// The roles below are what an adapter can do. Consumers ask for the narrowest
+// one that serves them, or declare a narrower interface of their own. Every
+// method is safe for concurrent use, honours its context, and bounds itself by
+// a deadline of its own where the context has none.
+
+// Informer tells which runtime this is and whether it works.
+type Informer interface {
+	// Info asks the runtime. An error means that the runtime did not answer;
+	// a runtime that answers "not ready" gives an Info and no error.
+	Info(ctx context.Context) (Info, error)
+}
+
+// PodLister lists all pods with all their containers.
+type PodLister interface {
+	Pods(ctx context.Context) ([]Pod, error)
+}
+
+// ImageLister lists all images.
+type ImageLister interface {
+	Images(ctx context.Context) ([]Image, error)
+}
+
+// FilesystemLister names the filesystems that hold images.
+type FilesystemLister interface {
+	ImageFilesystems(ctx context.Context) ([]Filesystem, error)
+}
+
+// Stopper ends pods and their containers.
+type Stopper interface {
+	// StopContainer asks the container to end by its own stop signal, kills it
+	// after grace, and returns once it is dead. Stopping a dead or a missing
+	// container succeeds. A grace under one second kills at once where the
+	// runtime counts in whole seconds.
+	StopContainer(ctx context.Context, c Container, grace time.Duration) error
+	// StopPod tears down what the pod has besides containers: sandbox, network.
+	// It kills containers that still run. Stopping a stopped or a missing pod
+	// succeeds.
+	StopPod(ctx context.Context, p Pod) error
+}
+
+// ContainerRemover removes dead containers.
+type ContainerRemover interface {
+	// RemoveContainer removes a container that does not run; ErrInUse if it
+	// does. Removing a missing container succeeds.
+	RemoveContainer(ctx context.Context, c Container) error
+}
+
+// ImageRemover removes images.
+type ImageRemover interface {
+	// RemoveImage removes the image with all its names. ErrInUse where the
+	// runtime itself refuses, which not every runtime does. Removing a missing
+	// image succeeds.
+	RemoveImage(ctx context.Context, img Image) error
+}
+
+// Watcher reports changes as they happen.
+type Watcher interface {
+	// Watch delivers events until ctx ends or the runtime's stream does, and
+	// returns why it ended. ErrUnsupported means that this runtime has no event
+	// stream and that the caller has to poll.
+	Watch(ctx context.Context, events chan<- Event) error
+}
+
+// Runtime is the whole of what an adapter offers.
+type Runtime interface {
+	// Name is the runtime's name as it stands in every Pod, Container and Image
+	// that it lists.
+	Name() string
+	// Endpoint is the address that the adapter talks to.
+	Endpoint() string
+	Informer
+	PodLister
+	ImageLister
+	FilesystemLister
+	Stopper
+	ContainerRemover
+	ImageRemover
+	Watcher
+	// Close gives back connections. It is called once, after all other calls.
+	Close() error
+}
+
+// Error classes that callers branch on. Adapters wrap them with operation and
+// object.
+var (
+	// ErrUnavailable: the runtime does not answer at its endpoint, or not in time.
+	ErrUnavailable = errors.New("runtime unavailable")
+	// ErrInUse: the runtime refuses because something uses the object.
+	ErrInUse = errors.New("in use")
+	// ErrUnsupported: this runtime cannot do that at all.
+	ErrUnsupported = errors.New("not supported by this runtime")
+	// ErrTooLarge: the answer is larger than the adapter is willing to receive.
+	ErrTooLarge = errors.New("answer too large")
+)

@@ -1,0 +1,171 @@
+// Package runtime says what a container runtime is to hostler: pods with their
+// containers, images, the filesystems that hold them, and the few things that
+// may be done to them. Adapters (runtime/cri and its siblings) translate one
+// runtime's own interface into these types; nothing outside an adapter knows
+// which runtime it talks to.
+//
+// The package shadows the standard library's runtime, which is imported as
+// goruntime where both are needed.
+package runtime
+
+import "time"
+
+// Pod is a group of containers that live and die together: a CRI sandbox, a
+// Podman pod, a Compose project, or a lone container.
+type Pod struct {
+	Runtime   string // name of the runtime that runs it, such as "containerd"
+	ID        string // the runtime's own key, unique within the runtime
+	UID       string // the orchestrator's key; ID where there is no orchestrator
+	Name      string
+	Namespace string // empty where the runtime has no such notion
+
+	// Ready tells whether the pod's sandbox is alive. A pod that is not ready
+	// may still have containers to remove.
+	Ready     bool
+	CreatedAt time.Time
+
+	Labels      map[string]string
+	Annotations map[string]string
+
+	// Containers holds every container of the pod that the runtime still
+	// knows, dead ones included, in the order in which they were created.
+	Containers []Container
+}
+
+// Container is one container as the runtime last reported it.
+type Container struct {
+	Runtime string
+	ID      string
+	PodID   string // ID of the Pod it belongs to
+	Name    string
+
+	Image   string // reference the container was created from, as the runtime gives it
+	ImageID string // ID of the Image it uses
+
+	State      ContainerState
+	CreatedAt  time.Time
+	FinishedAt time.Time // zero unless State is Exited and the runtime knows when
+	ExitCode   int32     // meaningful only if State is Exited
+
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+// Image is one image in a runtime's store.
+type Image struct {
+	Runtime string
+	ID      string
+	Tags    []string // references with a tag, such as "docker.io/library/nginx:1.27"
+	Digests []string // references with a digest; empty for an image built on this host
+
+	// SizeBytes is what the runtime reports. It may be the compressed size and
+	// counts layers that other images share: an estimate, never a measurement.
+	SizeBytes uint64
+
+	// Pinned tells that the runtime wants the image kept.
+	Pinned bool
+
+	// CreatedAt is when the image came into this store, where the runtime says
+	// so; zero otherwise. It is not the build date inside the image.
+	CreatedAt time.Time
+
+	Labels map[string]string
+}
+
+// Names returns every reference that leads to the image: tags, then digests,
+// or the ID of an image that has neither.
+func (i Image) Names() []string {
+	names := make([]string, 0, len(i.Tags)+len(i.Digests)+1)
+	names = append(append(names, i.Tags...), i.Digests...)
+	if len(names) == 0 {
+		names = append(names, i.ID)
+	}
+	return names
+}
+
+// Filesystem is where a runtime keeps images or containers, resolved to the
+// mount that holds it.
+type Filesystem struct {
+	Runtime    string
+	Path       string // folder that the runtime names, symbolic links resolved
+	Mountpoint string
+	Device     string // source of the mount, such as "/dev/sda2" or "tmpfs"
+}
+
+// Info is what a runtime says of itself.
+type Info struct {
+	Name     string // such as "containerd"
+	Version  string
+	Endpoint string
+
+	Ready   bool
+	Message string // why not Ready, or a warning although it is
+
+	NetworkReady   bool
+	NetworkMessage string
+
+	// SandboxImage is the image that the runtime starts every pod's sandbox
+	// from, where it has one and tells. It is in use even while no container
+	// names it.
+	SandboxImage string
+}
+
+// ContainerState is the life phase of a container.
+type ContainerState int
+
+// The states a container can be in, as far as hostler tells them apart.
+const (
+	Unknown ContainerState = iota // the runtime lost track of it
+	Created                       // created, never started
+	Running                       // started, paused included
+	Exited                        // ran and ended
+)
+
+var stateNames = [...]string{Unknown: "Unknown", Created: "Created", Running: "Running", Exited: "Exited"}
+
+// String returns the state's name as `hostler ps` prints it.
+func (s ContainerState) String() string {
+	if s < 0 || int(s) >= len(stateNames) {
+		return stateNames[Unknown]
+	}
+	return stateNames[s]
+}
+
+// MarshalText writes the state's name into JSON and YAML.
+func (s ContainerState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// EventType is what happened.
+type EventType int
+
+// What a Watcher reports. An adapter that cannot tell one from another sends
+// Changed, upon which the receiver lists again.
+const (
+	Changed EventType = iota
+	ContainerStarted
+	ContainerExited
+	ContainerRemoved
+	ImageAdded
+	ImageRemoved
+)
+
+// Event is one change in a runtime. It says where to look; what is true is what
+// the runtime lists when asked.
+type Event struct {
+	Runtime     string
+	Type        EventType
+	ContainerID string // set for container events
+	Image       string // name or ID as the runtime gives it; set for image events
+	Time        time.Time
+}
+
+// Labels and annotations by which whoever deploys a container tells hostler
+// how to treat it. On pods under CRI annotations count as well.
+const (
+	LabelCritical    = "hostler.io/critical"     // "true": stopped in the last phases
+	LabelPriority    = "hostler.io/priority"     // a 32-bit integer, as a Kubernetes priority
+	LabelKeep        = "hostler.io/keep"         // "true": never collected
+	LabelGracePeriod = "hostler.io/grace-period" // a duration, such as "90s"
+
+	// LabelTerminationGracePeriod is what a kubelet records, in seconds.
+	LabelTerminationGracePeriod = "io.kubernetes.pod.terminationGracePeriod"
+)
