@@ -1,0 +1,170 @@
+// Package config reads hostler's configuration: one file and a folder of
+// drop-ins, strictly. It owns the keys, their defaults, their documentation and
+// the faults it finds in them, each with file, line and field. It refuses to
+// clamp, to guess and to act: what the values mean is the business of the rooms
+// that they are for.
+package config
+
+// Config is the whole configuration, defaults filled in. The `doc` tags are the
+// one source for what `hostler config default` prints above each key.
+type Config struct {
+	Node         Node         `yaml:"node" doc:"The Node: what this host is called and what it offers."`
+	ControlPlane ControlPlane `yaml:"controlPlane" doc:"Where Node, Lease and Events are kept."`
+	Runtimes     Runtimes     `yaml:"runtimes" doc:"auto finds every container runtime that answers; or a list of {type: cri, endpoint: /path/to.sock}."`
+	Lease        Lease        `yaml:"lease" doc:"The heartbeat."`
+	Status       Status       `yaml:"status" doc:"How the Node's status is kept up to date."`
+	Pressure     Pressure     `yaml:"pressure" doc:"When the host counts as short of something: a quantity (100Mi) or a percentage (10%) of what there is."`
+	Shutdown     Shutdown     `yaml:"shutdown" doc:"How pods are stopped before the host goes down."`
+	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
+	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers are removed."`
+	State        State        `yaml:"state" doc:"What must survive a restart."`
+	API          API          `yaml:"api" doc:"The local API that the hostler commands ask."`
+	Metrics      Metrics      `yaml:"metrics" doc:"Prometheus metrics; they are on the API socket as well."`
+	Log          Log          `yaml:"log" doc:"The agent's log."`
+}
+
+// Node configures what the Node says.
+type Node struct {
+	Enabled       Switch            `yaml:"enabled" doc:"auto stands back where a kubelet registers this host."`
+	Name          string            `yaml:"name" doc:"A DNS subdomain; empty takes the host name, trimmed and lower-cased."`
+	Labels        map[string]string `yaml:"labels" doc:"Labels to keep on the Node."`
+	Annotations   map[string]string `yaml:"annotations" doc:"Annotations to keep on the Node."`
+	Taints        []Taint           `yaml:"taints" doc:"Taints to give the Node when it is created: a list of {key, value, effect}."`
+	Unschedulable bool              `yaml:"unschedulable" doc:"Create the Node cordoned."`
+	Address       Address           `yaml:"address" doc:"The addresses to publish."`
+	MaxPods       int               `yaml:"maxPods" doc:"The most pods this host is meant to run."`
+	Reserved      Reserved          `yaml:"reserved" doc:"What the system keeps for itself, as quantities: allocatable is capacity less this."`
+	Takeover      bool              `yaml:"takeover" doc:"Take the Node over although another machine holds its name."`
+}
+
+// Address picks the addresses to publish.
+type Address struct {
+	Internal []string `yaml:"internal" doc:"An IP, a CIDR or an interface for each family; empty takes the source of the default route."`
+	External []string `yaml:"external" doc:"An ExternalIP for each family, as given."`
+}
+
+// Taint is one taint, as Kubernetes has it.
+type Taint struct {
+	Key    string `yaml:"key"`
+	Value  string `yaml:"value,omitempty"`
+	Effect string `yaml:"effect"`
+}
+
+// Reserved holds back part of the capacity.
+type Reserved struct {
+	CPU              Quantity `yaml:"cpu" doc:"CPUs, such as 500m."`
+	Memory           Quantity `yaml:"memory" doc:"Memory, such as 1Gi."`
+	EphemeralStorage Quantity `yaml:"ephemeral-storage" doc:"Disk of the node filesystem, such as 10Gi."`
+	PID              Quantity `yaml:"pid" doc:"Process IDs, such as 1000."`
+}
+
+// ControlPlane picks the client.
+type ControlPlane struct {
+	Type string `yaml:"type" doc:"embedded keeps everything on this host."`
+}
+
+// Runtime is one configured runtime.
+type Runtime struct {
+	Type     string `yaml:"type"`
+	Endpoint string `yaml:"endpoint"`
+}
+
+// Lease configures the heartbeat.
+type Lease struct {
+	Enabled       Switch   `yaml:"enabled" doc:"auto stands back where a kubelet renews this host's Lease."`
+	Duration      Duration `yaml:"duration" doc:"How long a renewal counts; whole seconds."`
+	RenewInterval Duration `yaml:"renewInterval" doc:"How often it is renewed; shorter than half the duration."`
+}
+
+// Status configures the status loop.
+type Status struct {
+	UpdateInterval Duration `yaml:"updateInterval" doc:"How often the host is looked at; changes are written at once."`
+	ReportInterval Duration `yaml:"reportInterval" doc:"How often the status is written although nothing changed."`
+	MaxImages      int      `yaml:"maxImages" doc:"The most images listed in the Node's status; -1 lists all."`
+}
+
+// Pressure configures the pressure conditions.
+type Pressure struct {
+	MemoryAvailable   Threshold `yaml:"memoryAvailable" doc:"MemoryPressure below this much MemAvailable."`
+	NodefsAvailable   Threshold `yaml:"nodefsAvailable" doc:"DiskPressure below this much space on the node filesystem."`
+	NodefsInodesFree  Threshold `yaml:"nodefsInodesFree" doc:"DiskPressure below this many free inodes there."`
+	ImagefsAvailable  Threshold `yaml:"imagefsAvailable" doc:"DiskPressure below this much space on an image filesystem."`
+	ImagefsInodesFree Threshold `yaml:"imagefsInodesFree" doc:"DiskPressure below this many free inodes there."`
+	PIDAvailable      Threshold `yaml:"pidAvailable" doc:"PIDPressure below this many free process IDs."`
+	TransitionPeriod  Duration  `yaml:"transitionPeriod" doc:"How long pressure must be gone before its condition is lowered."`
+}
+
+// Shutdown configures the guard.
+type Shutdown struct {
+	Enabled                 Switch          `yaml:"enabled" doc:"auto stands back where a kubelet guards the shutdown."`
+	GracePeriod             Duration        `yaml:"gracePeriod" doc:"Time for all pods together; 0s switches the guard off."`
+	GracePeriodCriticalPods Duration        `yaml:"gracePeriodCriticalPods" doc:"The last part of it, kept for critical pods."`
+	ByPriority              []PriorityGrace `yaml:"byPriority" doc:"Instead of the two periods: a list of {priority, gracePeriod}, lowest first to stop."`
+	Critical                []CriticalRule  `yaml:"critical" doc:"Pods to treat as critical: a list of {namespace, name, labels, annotations}, with * and ?."`
+}
+
+// PriorityGrace is one phase.
+type PriorityGrace struct {
+	Priority    int32    `yaml:"priority"`
+	GracePeriod Duration `yaml:"gracePeriod"`
+}
+
+// CriticalRule matches pods; every field that is set must match.
+type CriticalRule struct {
+	Namespace   string            `yaml:"namespace,omitempty"`
+	Name        string            `yaml:"name,omitempty"`
+	Labels      map[string]string `yaml:"labels,omitempty"`
+	Annotations map[string]string `yaml:"annotations,omitempty"`
+}
+
+// ImageGC configures the collection of images.
+type ImageGC struct {
+	Enabled                    Switch   `yaml:"enabled" doc:"auto stands back where a kubelet collects images."`
+	Interval                   Duration `yaml:"interval" doc:"How often the image filesystems are looked at."`
+	HighThresholdPercent       int      `yaml:"highThresholdPercent" doc:"Collection starts when this much of a filesystem is used; 100 never starts."`
+	LowThresholdPercent        int      `yaml:"lowThresholdPercent" doc:"Collection stops when no more than this is used."`
+	InodesHighThresholdPercent int      `yaml:"inodesHighThresholdPercent" doc:"The same for inodes."`
+	InodesLowThresholdPercent  int      `yaml:"inodesLowThresholdPercent" doc:"The same for inodes."`
+	MinimumAge                 Duration `yaml:"minimumAge" doc:"An image first seen less than this ago is kept."`
+	MaximumAge                 Duration `yaml:"maximumAge" doc:"An image unused for longer than this goes, space or not; 0s is no limit."`
+	Keep                       []string `yaml:"keep" doc:"Patterns of references to keep, such as registry.example/base/*."`
+	IncludeLocal               bool     `yaml:"includeLocal" doc:"Collect images built on this host too."`
+}
+
+// ContainerGC configures the collection of dead containers.
+type ContainerGC struct {
+	Enabled            Switch   `yaml:"enabled" doc:"auto stands back where a kubelet collects containers."`
+	Interval           Duration `yaml:"interval" doc:"How often dead containers are looked at."`
+	MinimumAge         Duration `yaml:"minimumAge" doc:"A container that ended less than this ago is kept."`
+	MaximumAge         Duration `yaml:"maximumAge" doc:"A container that ended longer ago than this goes; 0s is no limit."`
+	MaxPerPodContainer int      `yaml:"maxPerPodContainer" doc:"Dead ones to keep for each container of a pod; -1 is no limit."`
+	MaxContainers      int      `yaml:"maxContainers" doc:"Dead ones to keep in all; -1 is no limit."`
+}
+
+// State says where state is kept.
+type State struct {
+	Directory string `yaml:"directory" doc:"Absolute path of the folder; made 0700 where it is missing."`
+}
+
+// API configures the local API.
+type API struct {
+	Socket string `yaml:"socket" doc:"Absolute path of the unix socket; root may act, group hostler may read."`
+}
+
+// Metrics configures the metrics listener.
+type Metrics struct {
+	Listen string `yaml:"listen" doc:"A loopback address and port; empty listens nowhere."`
+}
+
+// Log configures the log.
+type Log struct {
+	Level  string `yaml:"level" doc:"debug, info, warn or error."`
+	Format string `yaml:"format" doc:"text or json."`
+}
+
+// DefaultFile and DefaultDropIns are where the configuration lies on a host.
+const (
+	DefaultFile    = "/etc/hostler/hostler.yaml"
+	DefaultDropIns = "/etc/hostler/conf.d"
+	DefaultSocket  = "/run/hostler/hostler.sock"
+)

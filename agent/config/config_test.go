@@ -1,0 +1,212 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/config"
+)
+
+func TestFaultsNameFileLineAndField(t *testing.T) {
+	for name, c := range map[string]struct{ in, want string }{
+		"an unknown section":                      {"imagesGC: {}\n", "f.yaml:1: imagesGC: unknown field; did you mean imageGC?"},
+		"an unknown field":                        {"lease:\n  ttl: 3s\n", "f.yaml:2: lease.ttl: unknown field; known here: enabled, duration, renewInterval"},
+		"a duration without a unit":               {"lease:\n  duration: 40\n", `f.yaml:2: lease.duration: "40" is not a duration; write it with its unit, such as 90s or 5m`},
+		"a negative duration":                     {"shutdown: {gracePeriod: -1s}\n", "f.yaml:1: shutdown.gracePeriod: -1s is negative"},
+		"a number where a word is wanted":         {"imageGC: {enabled: 1}\n", `f.yaml:1: imageGC.enabled: "1" is none of auto, true, false`},
+		"a word where a number is wanted":         {"node: {maxPods: many}\n", `f.yaml:1: node.maxPods: "many" is not a whole number`},
+		"a quoted number":                         {"node: {maxPods: \"5\"}\n", `f.yaml:1: node.maxPods: "5" is not a whole number`},
+		"a word where true or false is wanted":    {"node: {takeover: 1}\n", `f.yaml:1: node.takeover: "1" is neither true nor false`},
+		"a list where a map is wanted":            {"node:\n  - a\n", "f.yaml:2: node: must be a map of fields"},
+		"a map where a list is wanted":            {"imageGC: {keep: {a: b}}\n", "f.yaml:1: imageGC.keep: must be a list"},
+		"a key set twice":                         {"node:\n  name: a\n  name: b\n", "f.yaml:3: node.name: set twice in this file"},
+		"broken YAML":                             {"node: {\n", "f.yaml:1: not valid YAML"},
+		"two documents":                           {"node: {}\n---\nnode: {}\n", "f.yaml:1: not valid YAML: more than one YAML document in a file"},
+		"an alias that holds itself":              {"node: &a\n  labels: *a\n", "f.yaml:2: node.labels: YAML aliases are not supported; write the value out"},
+		"a node name that is no DNS subdomain":    {"node: {name: Host_1}\n", `f.yaml:1: node.name: "Host_1" is not a DNS subdomain`},
+		"a label that is none":                    {"node: {labels: {a b: c}}\n", "f.yaml:1: node.labels.a b: not a label"},
+		"a taint with an unknown effect":          {"node:\n  taints:\n  - key: a\n    effect: Never\n", `f.yaml:4: node.taints[0].effect: "Never" is none of NoSchedule, PreferNoSchedule, NoExecute`},
+		"three internal addresses":                {"node: {address: {internal: [eth0, eth1, eth2]}}\n", "f.yaml:1: node.address.internal: 3 values; at most one for each address family"},
+		"two internal addresses of one family":    {"node: {address: {internal: [10.0.0.1, 10.0.0.2]}}\n", "f.yaml:1: node.address.internal: two addresses of one family"},
+		"an external address that is none":        {"node: {address: {external: [here]}}\n", `f.yaml:1: node.address.external[0]: "here" is not an IP address`},
+		"a quantity that is none":                 {"node: {reserved: {memory: lots}}\n", `f.yaml:1: node.reserved.memory: "lots" is not a quantity; write it as 500m, 2 or 1Gi`},
+		"a threshold above all there is":          {"pressure: {nodefsAvailable: 101%}\n", `f.yaml:1: pressure.nodefsAvailable: "101%" is not a percentage from 0% to 100%`},
+		"a threshold that is no number":           {"pressure: {nodefsAvailable: NaN%}\n", `f.yaml:1: pressure.nodefsAvailable: "NaN%" is not a percentage from 0% to 100%`},
+		"a renewal too rare for its lease":        {"lease:\n  renewInterval: 20s\n", "f.yaml:2: lease.renewInterval: 20s is not above 0 and below half of lease.duration (40s)"},
+		"a lease of half seconds":                 {"lease: {duration: 40500ms}\n", "f.yaml:1: lease.duration: 40.5s is not a number of whole seconds"},
+		"an unknown control plane":                {"controlPlane: {type: etch}\n", `f.yaml:1: controlPlane.type: "etch" is not a control plane that this version has; use embedded`},
+		"an unknown runtime type":                 {"runtimes: [{type: lxc, endpoint: /a}]\n", `f.yaml:1: runtimes[0].type: "lxc" is not a runtime type that this version has; use cri`},
+		"a runtime over the network":              {"runtimes: [{type: cri, endpoint: \"tcp://1.2.3.4:5\"}]\n", `f.yaml:1: runtimes[0].endpoint: "tcp://1.2.3.4:5" is not the path of a unix socket`},
+		"runtimes that are neither":               {"runtimes: all\n", "f.yaml:1: runtimes: must be auto or a list of {type, endpoint}"},
+		"critical not below the total":            {"shutdown:\n  gracePeriod: 10s\n  gracePeriodCriticalPods: 10s\n", "f.yaml:3: shutdown.gracePeriodCriticalPods: 10s is not below shutdown.gracePeriod (10s), of which it is a part"},
+		"priorities beside periods":               {"shutdown:\n  gracePeriod: 30s\n  byPriority: [{priority: 1, gracePeriod: 2s}]\n", "f.yaml:3: shutdown.byPriority: stands beside gracePeriod"},
+		"a priority listed twice":                 {"shutdown: {byPriority: [{priority: 1, gracePeriod: 2s}, {priority: 1, gracePeriod: 2s}]}\n", "f.yaml:1: shutdown.byPriority[1].priority: 1 is listed twice"},
+		"a critical rule that matches everything": {"shutdown: {critical: [{}]}\n", "f.yaml:1: shutdown.critical[0]: matches every pod"},
+		"thresholds the wrong way round":          {"imageGC:\n  highThresholdPercent: 60\n", "f.yaml:2: imageGC.lowThresholdPercent: 80 is not below imageGC.highThresholdPercent (60)"},
+		"a maximum age below the minimum":         {"imageGC: {maximumAge: 1m}\n", "f.yaml:1: imageGC.maximumAge: 1m is not above imageGC.minimumAge (2m)"},
+		"a limit below no limit":                  {"containerGC: {maxContainers: -2}\n", "f.yaml:1: containerGC.maxContainers: -2 is neither -1 nor 0 nor above"},
+		"a relative state folder":                 {"state: {directory: here}\n", `f.yaml:1: state.directory: "here" is not an absolute path`},
+		"metrics beyond loopback":                 {"metrics: {listen: \"0.0.0.0:9754\"}\n", `f.yaml:1: metrics.listen: "0.0.0.0:9754" is not a loopback address with a port`},
+		"an unknown log level":                    {"log: {level: loud}\n", `f.yaml:1: log.level: "loud" is none of debug, info, warn, error`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := config.Parse("f.yaml", []byte(c.in))
+			var faults config.Faults
+			if !errors.As(err, &faults) || !strings.HasPrefix(faults[0].String(), c.want) {
+				t.Errorf("Parse(%q) = %v, want a fault that begins %q", c.in, err, c.want)
+			}
+		})
+	}
+}
+
+func TestEveryFaultIsReportedInOrder(t *testing.T) {
+	_, err := config.Parse("f.yaml", []byte("lease:\n  ttl: 1\nnode:\n  maxPods: x\n"))
+	want := "f.yaml:2: lease.ttl: unknown field; known here: enabled, duration, renewInterval\n" +
+		`f.yaml:4: node.maxPods: "x" is not a whole number`
+	if err == nil || err.Error() != want {
+		t.Errorf("Parse() = %v, want %s", err, want)
+	}
+}
+
+func TestDropInsMergeMapsAndReplaceLists(t *testing.T) {
+	dir := t.TempDir()
+	file, dropIns := filepath.Join(dir, "hostler.yaml"), filepath.Join(dir, "conf.d")
+	write(t, file, "node:\n  labels: {a: '1', b: '1'}\nimageGC: {keep: [x, y], highThresholdPercent: 90}\n")
+	write(t, filepath.Join(dropIns, "20-b.yaml"), "node: {labels: {b: '3'}}\n")
+	write(t, filepath.Join(dropIns, "10-a.yaml"), "node: {labels: {b: '2', c: '2'}}\nimageGC: {keep: [z]}\n")
+	write(t, filepath.Join(dropIns, "30-c.yml.bak"), "not: read\n")
+	write(t, filepath.Join(dropIns, ".hidden.yaml"), "not: read\n")
+
+	got, err := config.Load(file, dropIns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]string{"a": "1", "b": "3", "c": "2"}; !reflect.DeepEqual(got.Node.Labels, want) {
+		t.Errorf("labels = %v, want %v", got.Node.Labels, want)
+	}
+	if want := []string{"z"}; !reflect.DeepEqual(got.ImageGC.Keep, want) || got.ImageGC.HighThresholdPercent != 90 {
+		t.Errorf("imageGC = %+v, want keep %v and a high threshold of 90", got.ImageGC, want)
+	}
+	if want := 3; len(got.Files) != want {
+		t.Errorf("Files = %v, want %d of them", got.Files, want)
+	}
+}
+
+func TestAFaultInADropInNamesTheDropIn(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "hostler.yaml")
+	write(t, file, "imageGC: {lowThresholdPercent: 70}\n")
+	write(t, filepath.Join(dir, "conf.d", "x.yaml"), "\nimageGC:\n  highThresholdPercent: 60\n")
+	_, err := config.Load(file, filepath.Join(dir, "conf.d"))
+	if want := file + ":1: imageGC.lowThresholdPercent: 70 is not below imageGC.highThresholdPercent (60)"; err == nil || err.Error() != want {
+		t.Errorf("Load() = %v, want %s", err, want)
+	}
+}
+
+func TestNoFileAtAllIsAWorkingConfiguration(t *testing.T) {
+	got, err := config.Load("", filepath.Join(t.TempDir(), "missing"))
+	if err != nil || !reflect.DeepEqual(got.Config, config.Default()) {
+		t.Errorf("Load() = %+v, %v, want the defaults", got.Config, err)
+	}
+}
+
+func TestANamedFileMustBeThere(t *testing.T) {
+	if _, err := config.Load(filepath.Join(t.TempDir(), "missing.yaml"), ""); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Load() = %v, want that the file does not exist", err)
+	}
+}
+
+func TestWhatIsPrintedReadsBackTheSame(t *testing.T) {
+	documented, err := config.Documented()
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := config.Default()
+	changed.Node.Taints = []config.Taint{{Key: "a", Effect: "NoSchedule"}}
+	changed.Runtimes = config.Runtimes{List: []config.Runtime{{Type: "cri", Endpoint: "/run/x.sock"}}}
+	changed.Lease.Duration = config.Duration(90 * time.Second)
+	changed.ImageGC.Enabled = config.Off
+	for name, c := range map[string]struct {
+		want config.Config
+		text []byte
+	}{
+		"the documented defaults": {config.Default(), documented},
+		"a changed configuration": {changed, must(changed.YAML())},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := config.Parse("f.yaml", c.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, b := string(must(got.YAML())), string(must(c.want.YAML())); a != b {
+				t.Errorf("read back = %s, want %s", a, b)
+			}
+		})
+	}
+}
+
+func TestEveryKeyIsDocumented(t *testing.T) {
+	var walk func(typ reflect.Type, path string)
+	walk = func(typ reflect.Type, path string) {
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			if f.Tag.Get("doc") == "" {
+				t.Errorf("%s%s has no doc tag", path, f.Tag.Get("yaml"))
+			}
+			if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[config.Runtimes]() {
+				walk(f.Type, path+f.Tag.Get("yaml")+".")
+			}
+		}
+	}
+	walk(reflect.TypeFor[config.Config](), "")
+}
+
+func FuzzParse(f *testing.F) {
+	documented, err := config.Documented()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(documented)
+	f.Add([]byte("node: &a {labels: *a}\n"))
+	f.Add([]byte("runtimes: [{type: cri, endpoint: /a}]\nshutdown: {byPriority: [{priority: 3}]}\n"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		c, err := config.Parse("f.yaml", in)
+		if err != nil {
+			var faults config.Faults
+			if !errors.As(err, &faults) || len(faults) == 0 {
+				t.Fatalf("Parse() = %v, want Faults", err)
+			}
+			return
+		}
+		text := must(c.YAML())
+		again, err := config.Parse("again.yaml", text)
+		if err != nil && !strings.Contains(err.Error(), "shutdown.") { // periods that were left out are printed
+			t.Fatalf("Parse() of what was printed = %v, want no error in\n%s", err, text)
+		}
+		if err == nil && string(must(again.YAML())) != string(text) {
+			t.Fatalf("read back = %s, want %s", must(again.YAML()), text)
+		}
+	})
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

@@ -1,0 +1,225 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// position is where a value was last set.
+type position struct {
+	file string
+	line int
+}
+
+// decoder applies files to a configuration, one after the other, and collects
+// what is wrong with them. It walks the YAML tree along the struct itself,
+// because yaml's own errors name a line and a Go type but not the field.
+type decoder struct {
+	config Config
+	origin map[string]position // by field path
+	faults Faults
+	name   string // the file being read
+}
+
+// yamlLine picks the line out of an error of the yaml package.
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+func (d *decoder) file(name string, data []byte) {
+	d.name = name
+	root, err := documents(data)
+	if err != nil {
+		line := 1
+		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil && m[1] != "" {
+			line, _ = strconv.Atoi(m[1])
+		}
+		d.faults = append(d.faults, Fault{File: name, Line: line, Problem: "not valid YAML: " + yamlLine.ReplaceAllString(err.Error(), "")})
+		return
+	}
+	if root == nil || root.Tag == "!!null" {
+		return
+	}
+	d.value(root, reflect.ValueOf(&d.config).Elem(), "")
+}
+
+func (d *decoder) fault(n *yaml.Node, path, format string, args ...any) {
+	d.faults = append(d.faults, Fault{File: d.name, Line: n.Line, Field: path, Problem: fmt.Sprintf(format, args...)})
+}
+
+// value decodes n into v. Types that read themselves come first, then the
+// walk goes down into structs, maps and lists.
+func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
+	if n.Kind == yaml.AliasNode { // could refer to itself, and hides where a value stands
+		d.fault(n, path, "YAML aliases are not supported; write the value out")
+		return
+	}
+	d.origin[path] = position{d.name, n.Line}
+	if n.Tag == "!!null" {
+		return // a key without a value leaves the default
+	}
+	switch target := v.Addr().Interface().(type) {
+	case *Runtimes:
+		d.runtimes(n, target, path)
+		return
+	case yaml.Unmarshaler:
+		if err := target.UnmarshalYAML(n); err != nil {
+			d.fault(n, path, "%v", err)
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		d.structure(n, v, path)
+	case reflect.Map:
+		if !d.kind(n, yaml.MappingNode, path, "a map of names to values") {
+			return
+		}
+		merged := reflect.MakeMap(v.Type())
+		for _, k := range v.MapKeys() {
+			merged.SetMapIndex(k, v.MapIndex(k))
+		}
+		d.pairs(n, path, func(key string, val *yaml.Node) {
+			elem := reflect.New(v.Type().Elem()).Elem()
+			d.value(val, elem, path+"."+key)
+			merged.SetMapIndex(reflect.ValueOf(key), elem)
+		})
+		v.Set(merged)
+	case reflect.Slice:
+		if n.Kind == yaml.ScalarNode && v.Type().Elem().Kind() == reflect.String {
+			n = &yaml.Node{Kind: yaml.SequenceNode, Line: n.Line, Content: []*yaml.Node{n}} // one is a list of one
+		}
+		if !d.kind(n, yaml.SequenceNode, path, "a list") {
+			return
+		}
+		list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+		for i, item := range n.Content {
+			d.value(item, list.Index(i), fmt.Sprintf("%s[%d]", path, i))
+		}
+		v.Set(list)
+	default:
+		d.scalar(n, v, path)
+	}
+}
+
+func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
+	if !d.kind(n, yaml.MappingNode, path, "a map of fields") {
+		return
+	}
+	d.pairs(n, path, func(key string, val *yaml.Node) {
+		i := slices.Index(fieldNames(v.Type()), key)
+		if i < 0 {
+			d.fault(val, join(path, key), "unknown field%s", suggest(key, fieldNames(v.Type())))
+			return
+		}
+		d.value(val, v.Field(i), join(path, key))
+	})
+}
+
+// pairs calls f for each key of a mapping, and refuses a key that stands twice.
+func (d *decoder) pairs(n *yaml.Node, path string, f func(key string, val *yaml.Node)) {
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i].Value
+		if seen[key] {
+			d.fault(n.Content[i], join(path, key), "set twice in this file")
+			continue
+		}
+		seen[key] = true
+		f(key, n.Content[i+1])
+	}
+}
+
+func (d *decoder) kind(n *yaml.Node, want yaml.Kind, path, what string) bool {
+	if n.Kind != want {
+		d.fault(n, path, "must be %s", what)
+		return false
+	}
+	return true
+}
+
+func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
+	if !d.kind(n, yaml.ScalarNode, path, "a single value") {
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(n.Value)
+	case reflect.Bool:
+		b, err := strconv.ParseBool(n.Value)
+		if err != nil || n.Tag != "!!bool" {
+			d.fault(n, path, "%q is neither true nor false", n.Value)
+			return
+		}
+		v.SetBool(b)
+	case reflect.Int, reflect.Int32:
+		i, err := strconv.ParseInt(n.Value, 10, v.Type().Bits())
+		if err != nil || n.Tag != "!!int" {
+			d.fault(n, path, "%q is not a whole number", n.Value)
+			return
+		}
+		v.SetInt(i)
+	}
+}
+
+func (d *decoder) runtimes(n *yaml.Node, r *Runtimes, path string) {
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Value == "auto":
+		*r = Runtimes{Auto: true}
+	case n.Kind == yaml.SequenceNode:
+		r.Auto = false
+		d.value(n, reflect.ValueOf(&r.List).Elem(), path)
+	default:
+		d.fault(n, path, "must be auto or a list of {type, endpoint}")
+	}
+}
+
+// fieldNames lists the keys of a struct in the order of its fields.
+func fieldNames(t reflect.Type) []string {
+	names := make([]string, t.NumField())
+	for i := range names {
+		names[i], _, _ = strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+	}
+	return names
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// suggest names the known field that a person most likely meant, or all of them.
+func suggest(key string, known []string) string {
+	for _, k := range known {
+		if strings.EqualFold(strings.ReplaceAll(key, "_", ""), k) || distance(strings.ToLower(key), strings.ToLower(k)) <= 2 {
+			return fmt.Sprintf("; did you mean %s?", k)
+		}
+	}
+	return "; known here: " + strings.Join(known, ", ")
+}
+
+// distance is the Levenshtein distance of two short words.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		previous := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			previous, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, previous+cost)
+		}
+	}
+	return row[len(b)]
+}

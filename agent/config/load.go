@@ -1,0 +1,127 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Fault is one thing that is wrong with the configuration.
+type Fault struct {
+	File    string // empty where the fault lies in no file
+	Line    int
+	Field   string // path such as imageGC.highThresholdPercent; empty for a file that is no YAML
+	Problem string
+}
+
+// String writes the fault as file:line: field: problem.
+func (f Fault) String() string {
+	var b strings.Builder
+	if f.File != "" {
+		fmt.Fprintf(&b, "%s:%d: ", f.File, f.Line)
+	}
+	if f.Field != "" {
+		b.WriteString(f.Field + ": ")
+	}
+	return b.String() + f.Problem
+}
+
+// Faults is every fault found, in the order of files and lines.
+type Faults []Fault
+
+// Error writes one fault a line.
+func (f Faults) Error() string {
+	lines := make([]string, len(f))
+	for i, fault := range f {
+		lines[i] = fault.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Loaded is a configuration and where each of its values came from.
+type Loaded struct {
+	Config
+	Files []string // the files read, in the order in which they were applied
+}
+
+// Load reads file and then the drop-ins of folder in lexical order: maps merge,
+// lists replace. An empty name is left out, and so is a file or folder that is
+// missing at its default place; a file that somebody named must be there. The
+// error is of type Faults where the content is at fault.
+func Load(file, folder string) (Loaded, error) {
+	var files []string
+	if file != "" {
+		if _, err := os.Stat(file); err == nil || file != DefaultFile || !errors.Is(err, fs.ErrNotExist) {
+			files = append(files, file)
+		}
+	}
+	if folder != "" {
+		entries, err := os.ReadDir(folder)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Loaded{}, fmt.Errorf("read drop-ins: %w", err)
+		}
+		for _, e := range entries { // ReadDir sorts by name
+			if name := e.Name(); filepath.Ext(name) == ".yaml" && !strings.HasPrefix(name, ".") {
+				files = append(files, filepath.Join(folder, name))
+			}
+		}
+	}
+
+	d := decoder{config: Default(), origin: map[string]position{}}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return Loaded{}, fmt.Errorf("read configuration: %w", err)
+		}
+		d.file(name, data)
+	}
+	if len(d.faults) == 0 {
+		d.faults = validate(d.config, d.origin)
+	}
+	if len(d.faults) > 0 {
+		sort.SliceStable(d.faults, func(i, j int) bool {
+			a, b := d.faults[i], d.faults[j]
+			return a.File == b.File && a.Line < b.Line
+		})
+		return Loaded{}, d.faults
+	}
+	return Loaded{Config: d.config, Files: files}, nil
+}
+
+// Parse reads one document as if it were the only file; name stands in faults.
+func Parse(name string, data []byte) (Config, error) {
+	d := decoder{config: Default(), origin: map[string]position{}}
+	d.file(name, data)
+	if len(d.faults) == 0 {
+		d.faults = validate(d.config, d.origin)
+	}
+	if len(d.faults) > 0 {
+		return Config{}, d.faults
+	}
+	return d.config, nil
+}
+
+// documents splits data into its YAML documents, of which only the first may
+// have content.
+func documents(data []byte) (*yaml.Node, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, more yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one YAML document in a file")
+	}
+	return doc.Content[0], nil
+}

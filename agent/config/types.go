@@ -1,0 +1,139 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Duration is a length of time, written as Kubernetes writes it: 90s, 5m, 1h30m.
+type Duration time.Duration
+
+// UnmarshalYAML reads a duration; a bare number is refused, since nobody can
+// tell its unit.
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	v, err := time.ParseDuration(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil {
+		return fmt.Errorf("%q is not a duration; write it with its unit, such as 90s or 5m", n.Value)
+	}
+	if v < 0 {
+		return fmt.Errorf("%s is negative", n.Value)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// MarshalYAML writes the duration as a string.
+func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }
+
+// String writes whole minutes and hours without the zeroes behind them: 5m.
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// Switch says whether hostler does a job: it does, it does not, or it finds out.
+type Switch string
+
+// The values of a Switch.
+const (
+	Auto Switch = "auto" // unless somebody else on this host does it
+	On   Switch = "true"
+	Off  Switch = "false"
+)
+
+// UnmarshalYAML reads auto, true or false.
+func (s *Switch) UnmarshalYAML(n *yaml.Node) error {
+	switch v := Switch(n.Value); v {
+	case Auto, On, Off:
+		*s = v
+		return nil
+	}
+	return fmt.Errorf("%q is none of auto, true, false", n.Value)
+}
+
+// MarshalYAML writes true and false as booleans.
+func (s Switch) MarshalYAML() (any, error) {
+	if b, err := strconv.ParseBool(string(s)); err == nil {
+		return b, nil
+	}
+	return string(s), nil
+}
+
+// Quantity is an amount as Kubernetes writes it, such as 500m or 1Gi; empty is
+// none.
+type Quantity string
+
+// UnmarshalYAML reads a quantity that is not negative.
+func (q *Quantity) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode && n.Value == "" {
+		*q = ""
+		return nil
+	}
+	v, err := resource.ParseQuantity(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil {
+		return fmt.Errorf("%q is not a quantity; write it as 500m, 2 or 1Gi", n.Value)
+	}
+	if v.Sign() < 0 {
+		return fmt.Errorf("%s is negative", n.Value)
+	}
+	*q = Quantity(n.Value)
+	return nil
+}
+
+// Value returns the quantity, zero where none is set.
+func (q Quantity) Value() resource.Quantity {
+	if q == "" {
+		return resource.Quantity{}
+	}
+	return resource.MustParse(string(q))
+}
+
+// Threshold is a quantity or a percentage of what there is.
+type Threshold string
+
+// UnmarshalYAML reads a quantity, or a percentage from 0 to 100.
+func (t *Threshold) UnmarshalYAML(n *yaml.Node) error {
+	number, percent := strings.CutSuffix(n.Value, "%")
+	if !percent {
+		var q Quantity
+		if n.Value == "" {
+			return fmt.Errorf("is empty; write 0%% to switch it off")
+		}
+		if err := q.UnmarshalYAML(n); err != nil {
+			return fmt.Errorf("%w, or as a percentage such as 10%%", err)
+		}
+		*t = Threshold(n.Value)
+		return nil
+	}
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(v >= 0 && v <= 100) {
+		return fmt.Errorf("%q is not a percentage from 0%% to 100%%", n.Value)
+	}
+	*t = Threshold(n.Value)
+	return nil
+}
+
+// Runtimes is either auto or a list.
+type Runtimes struct {
+	Auto bool
+	List []Runtime
+}
+
+// MarshalYAML writes auto or the list.
+func (r Runtimes) MarshalYAML() (any, error) {
+	if r.Auto {
+		return "auto", nil
+	}
+	return r.List, nil
+}

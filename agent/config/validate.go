@@ -1,0 +1,205 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// checker collects what is wrong with values that are well-typed.
+type checker struct {
+	origin map[string]position
+	faults Faults
+}
+
+// validate judges a whole configuration. Each fault points at the line that set
+// the value, or the nearest section around it; at none where the fault lies in
+// what was left out.
+func validate(c Config, origin map[string]position) Faults {
+	k := checker{origin: origin}
+	k.node(c.Node)
+	k.runtimes(c.Runtimes)
+	k.loops(c)
+	k.shutdown(c.Shutdown)
+	k.imageGC(c.ImageGC)
+	k.containerGC(c.ContainerGC)
+	k.places(c)
+	return k.faults
+}
+
+// require records a fault at field unless ok.
+func (k *checker) require(ok bool, field, format string, args ...any) {
+	if ok {
+		return
+	}
+	f := Fault{Field: field, Problem: fmt.Sprintf(format, args...)}
+	for path := field; ; path = parent(path) {
+		if p, known := k.origin[path]; known {
+			f.File, f.Line = p.file, p.line
+			break
+		}
+		if path == "" {
+			break
+		}
+	}
+	k.faults = append(k.faults, f)
+}
+
+// parent cuts the last element off a field path.
+func parent(path string) string {
+	return path[:max(0, strings.LastIndexAny(path, ".["))]
+}
+
+func (k *checker) node(n Node) {
+	if n.Name != "" {
+		problems := validation.IsDNS1123Subdomain(n.Name)
+		k.require(len(problems) == 0, "node.name", "%q is not a DNS subdomain: %s", n.Name, strings.Join(problems, "; "))
+	}
+	for key, value := range n.Labels {
+		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
+		k.require(len(problems) == 0, "node.labels."+key, "not a label: %s", strings.Join(problems, "; "))
+	}
+	for key := range n.Annotations {
+		problems := validation.IsQualifiedName(strings.ToLower(key))
+		k.require(len(problems) == 0, "node.annotations."+key, "not an annotation: %s", strings.Join(problems, "; "))
+	}
+	effects := []string{string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)}
+	for i, t := range n.Taints {
+		field := fmt.Sprintf("node.taints[%d]", i)
+		problems := append(validation.IsQualifiedName(t.Key), validation.IsValidLabelValue(t.Value)...)
+		k.require(len(problems) == 0, field, "not a taint: %s", strings.Join(problems, "; "))
+		k.require(slices.Contains(effects, t.Effect), field+".effect", "%q is none of %s", t.Effect, strings.Join(effects, ", "))
+	}
+	k.require(n.MaxPods > 0, "node.maxPods", "%d is not above 0", n.MaxPods)
+	k.internal(n.Address.Internal)
+	k.families(n.Address.External, "node.address.external", true)
+}
+
+// internal checks the selectors of InternalIPs: IPs, CIDRs or interface names.
+func (k *checker) internal(selectors []string) {
+	k.require(len(selectors) <= 2, "node.address.internal", "%d values; at most one for each address family", len(selectors))
+	for i, s := range selectors {
+		_, ip := netip.ParseAddr(s)
+		_, cidr := netip.ParsePrefix(s)
+		isName := s != "" && len(s) < 16 && !strings.ContainsAny(s, "/ :")
+		k.require(ip == nil || cidr == nil || isName, fmt.Sprintf("node.address.internal[%d]", i), "%q is neither an IP nor a CIDR nor an interface", s)
+	}
+	k.families(selectors, "node.address.internal", false)
+}
+
+// families refuses two plain IPs of one family, and, if only IPs are allowed,
+// everything else.
+func (k *checker) families(addresses []string, field string, onlyIPs bool) {
+	var four, six int
+	for i, s := range addresses {
+		a, err := netip.ParseAddr(s)
+		switch {
+		case err != nil:
+			k.require(!onlyIPs, fmt.Sprintf("%s[%d]", field, i), "%q is not an IP address", s)
+		case a.Is4():
+			four++
+		default:
+			six++
+		}
+	}
+	k.require(four <= 1 && six <= 1, field, "two addresses of one family; at most one for each")
+}
+
+func (k *checker) runtimes(r Runtimes) {
+	seen := map[string]bool{}
+	for i, rt := range r.List {
+		field := fmt.Sprintf("runtimes[%d]", i)
+		k.require(rt.Type == "cri", field+".type", "%q is not a runtime type that this version has; use cri", rt.Type)
+		path, isUnix := strings.CutPrefix(rt.Endpoint, "unix://")
+		k.require(filepath.IsAbs(path) && (isUnix || !strings.Contains(path, "://")), field+".endpoint", "%q is not the path of a unix socket, such as /run/containerd/containerd.sock", rt.Endpoint)
+		k.require(!seen[path], field+".endpoint", "%s is listed twice", path)
+		seen[path] = true
+	}
+}
+
+func (k *checker) loops(c Config) {
+	k.require(c.ControlPlane.Type == "embedded", "controlPlane.type", "%q is not a control plane that this version has; use embedded", c.ControlPlane.Type)
+
+	duration := time.Duration(c.Lease.Duration)
+	k.require(duration >= time.Second && duration%time.Second == 0, "lease.duration", "%s is not a number of whole seconds", c.Lease.Duration)
+	k.require(c.Lease.RenewInterval > 0 && 2*time.Duration(c.Lease.RenewInterval) < duration, "lease.renewInterval",
+		"%s is not above 0 and below half of lease.duration (%s): one lost renewal would end the lease", c.Lease.RenewInterval, c.Lease.Duration)
+
+	k.atLeast(c.Status.UpdateInterval, time.Second, "status.updateInterval")
+	k.require(c.Status.ReportInterval >= c.Status.UpdateInterval, "status.reportInterval", "%s is shorter than status.updateInterval (%s)", c.Status.ReportInterval, c.Status.UpdateInterval)
+	k.require(c.Status.MaxImages >= -1, "status.maxImages", "%d is neither -1 nor 0 nor above", c.Status.MaxImages)
+	k.atLeast(c.ImageGC.Interval, time.Second, "imageGC.interval")
+	k.atLeast(c.ContainerGC.Interval, time.Second, "containerGC.interval")
+}
+
+func (k *checker) atLeast(d Duration, least time.Duration, field string) {
+	k.require(time.Duration(d) >= least, field, "%s is shorter than %s", d, Duration(least))
+}
+
+func (k *checker) shutdown(s Shutdown) {
+	explicit := false
+	for _, field := range []string{"shutdown.gracePeriod", "shutdown.gracePeriodCriticalPods"} {
+		_, set := k.origin[field]
+		explicit = explicit || set
+	}
+	if len(s.ByPriority) > 0 {
+		k.require(!explicit, "shutdown.byPriority", "stands beside gracePeriod or gracePeriodCriticalPods; use one way or the other")
+		seen := map[int32]bool{}
+		for i, p := range s.ByPriority {
+			field := fmt.Sprintf("shutdown.byPriority[%d]", i)
+			k.require(!seen[p.Priority], field+".priority", "%d is listed twice", p.Priority)
+			k.require(p.GracePeriod == 0 || time.Duration(p.GracePeriod) >= time.Second, field+".gracePeriod", "%s is neither 0s nor at least 1s", p.GracePeriod)
+			seen[p.Priority] = true
+		}
+	} else {
+		total, critical := s.GracePeriod, s.GracePeriodCriticalPods
+		_, criticalSet := k.origin["shutdown.gracePeriodCriticalPods"]
+		off := total == 0 && (critical == 0 || !criticalSet)
+		k.require(off || critical < total, "shutdown.gracePeriodCriticalPods", "%s is not below shutdown.gracePeriod (%s), of which it is a part", critical, total)
+		k.require(total == 0 || time.Duration(total) >= time.Second, "shutdown.gracePeriod", "%s is neither 0s nor at least 1s", total)
+		k.require(critical == 0 || time.Duration(critical) >= time.Second, "shutdown.gracePeriodCriticalPods", "%s is neither 0s nor at least 1s", critical)
+	}
+	for i, r := range s.Critical {
+		k.require(r.Namespace != "" || r.Name != "" || len(r.Labels) > 0 || len(r.Annotations) > 0, fmt.Sprintf("shutdown.critical[%d]", i),
+			"matches every pod; name a namespace, a name, labels or annotations")
+	}
+}
+
+func (k *checker) imageGC(g ImageGC) {
+	pair := func(low, high int, lowField, highField string) {
+		k.require(high >= 0 && high <= 100, highField, "%d is not a percentage from 0 to 100", high)
+		k.require(low >= 0 && low <= 100, lowField, "%d is not a percentage from 0 to 100", low)
+		k.require(low < high, lowField, "%d is not below %s (%d)", low, highField, high)
+	}
+	pair(g.LowThresholdPercent, g.HighThresholdPercent, "imageGC.lowThresholdPercent", "imageGC.highThresholdPercent")
+	pair(g.InodesLowThresholdPercent, g.InodesHighThresholdPercent, "imageGC.inodesLowThresholdPercent", "imageGC.inodesHighThresholdPercent")
+	k.require(g.MaximumAge == 0 || g.MaximumAge > g.MinimumAge, "imageGC.maximumAge", "%s is not above imageGC.minimumAge (%s)", g.MaximumAge, g.MinimumAge)
+	for i, p := range g.Keep {
+		k.require(strings.TrimSpace(p) == p && p != "", fmt.Sprintf("imageGC.keep[%d]", i), "%q is not a pattern of image references", p)
+	}
+}
+
+func (k *checker) containerGC(g ContainerGC) {
+	k.require(g.MaximumAge == 0 || g.MaximumAge > g.MinimumAge, "containerGC.maximumAge", "%s is not above containerGC.minimumAge (%s)", g.MaximumAge, g.MinimumAge)
+	k.require(g.MaxPerPodContainer >= -1, "containerGC.maxPerPodContainer", "%d is neither -1 nor 0 nor above", g.MaxPerPodContainer)
+	k.require(g.MaxContainers >= -1, "containerGC.maxContainers", "%d is neither -1 nor 0 nor above", g.MaxContainers)
+}
+
+func (k *checker) places(c Config) {
+	k.require(filepath.IsAbs(c.State.Directory), "state.directory", "%q is not an absolute path", c.State.Directory)
+	k.require(filepath.IsAbs(c.API.Socket) && len(c.API.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.API.Socket)
+	if c.Metrics.Listen != "" {
+		host, _, err := net.SplitHostPort(c.Metrics.Listen)
+		ip := net.ParseIP(host)
+		k.require(err == nil && (host == "localhost" || ip != nil && ip.IsLoopback()), "metrics.listen", "%q is not a loopback address with a port, such as 127.0.0.1:9754", c.Metrics.Listen)
+	}
+	k.require(slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level), "log.level", "%q is none of debug, info, warn, error", c.Log.Level)
+	k.require(slices.Contains([]string{"text", "json"}, c.Log.Format), "log.format", "%q is neither text nor json", c.Log.Format)
+}
