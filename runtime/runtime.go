@@ -24,6 +24,10 @@ type Pod struct {
 	Ready     bool
 	CreatedAt time.Time
 
+	// Gone tells that the runtime knows the pod only from containers it left
+	// behind: there is no sandbox of this ID any more.
+	Gone bool
+
 	Labels      map[string]string
 	Annotations map[string]string
 

@@ -1,0 +1,249 @@
+package gc
+
+import (
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Action is what happens to an image or a container.
+type Action string
+
+// The two actions.
+const (
+	Remove Action = "remove"
+	Keep   Action = "keep"
+)
+
+// Reason says why. The set is open: more may come.
+type Reason string
+
+// Why something is removed or kept.
+const (
+	LRU            Reason = "lru"             // room is needed and this was used longest ago
+	MaxAge         Reason = "max-age"         // unused or dead for longer than the maximum age
+	AllUnused      Reason = "all-unused"      // asked for by a person
+	OverLimit      Reason = "over-limit"      // more dead containers than the policy allows
+	PodGone        Reason = "pod-gone"        // the container's sandbox does not exist any more
+	InUse          Reason = "in-use"          // a container uses the image, running or not
+	Pinned         Reason = "pinned"          // the runtime wants the image kept
+	Protected      Reason = "protected"       // sandbox image, keep pattern, keep label
+	Local          Reason = "local"           // built or imported here, in no registry
+	TooYoung       Reason = "too-young"       // younger than the minimum age
+	BelowThreshold Reason = "below-threshold" // may go, but room is not needed or others go first
+	UnknownUsage   Reason = "unknown-usage"   // its filesystem tells no usable figures
+	Newest         Reason = "newest"          // within the number of dead containers that stay
+	Running        Reason = "running"
+	NotManaged     Reason = "not-managed" // not hostler's to remove
+)
+
+// Decisions is a plan: what `hostler gc plan` prints and the collectors carry
+// out, in this order.
+type Decisions struct {
+	Filesystems []FilesystemDecision `json:"filesystems"`
+	// Images starts with those that may go, next to go first.
+	Images []ImageDecision `json:"images"`
+	// Containers starts with those that go, in order.
+	Containers []ContainerDecision `json:"containers"`
+}
+
+// FilesystemStatus is how full a filesystem is, as a person reads it.
+type FilesystemStatus struct {
+	Filesystem        string   `json:"filesystem"` // the name that images refer to it by
+	Mountpoint        string   `json:"mountpoint"`
+	Device            string   `json:"device"`
+	Runtimes          []string `json:"runtimes"`
+	CapacityBytes     uint64   `json:"capacityBytes"`
+	AvailableBytes    uint64   `json:"availableBytes"`
+	UsedPercent       int      `json:"usedPercent"`
+	InodesUsedPercent int      `json:"inodesUsedPercent"`
+	// Message says why the figures cannot be acted on.
+	Message string `json:"message,omitempty"`
+}
+
+// FilesystemDecision says how much has to go from a filesystem.
+type FilesystemDecision struct {
+	FilesystemStatus
+	BytesToFree  uint64 `json:"bytesToFree"`
+	InodesToFree uint64 `json:"inodesToFree"`
+}
+
+// ImageDecision says what happens to an image and why.
+type ImageDecision struct {
+	ID         string    `json:"id"`
+	Names      []string  `json:"names"`
+	SizeBytes  uint64    `json:"sizeBytes"` // as the runtime reports it: an estimate
+	FirstSeen  time.Time `json:"firstSeen,omitzero"`
+	LastUsed   time.Time `json:"lastUsed,omitzero"`
+	Action     Action    `json:"action"`
+	Reason     Reason    `json:"reason"`
+	Detail     string    `json:"detail,omitempty"` // such as the pattern, or the container that uses it
+	Runtime    string    `json:"runtime"`
+	Filesystem string    `json:"filesystem"`
+
+	image *runtime.Image
+}
+
+// ContainerDecision says what happens to a container and why.
+type ContainerDecision struct {
+	ID       string    `json:"id"`
+	Name     string    `json:"name"`
+	Pod      string    `json:"pod"` // namespace/name
+	ExitedAt time.Time `json:"exitedAt,omitzero"`
+	Action   Action    `json:"action"`
+	Reason   Reason    `json:"reason"`
+	Detail   string    `json:"detail,omitempty"`
+	Runtime  string    `json:"runtime"`
+
+	container *runtime.Container
+}
+
+// Plan decides, from the facts alone, what goes at now and why. It changes
+// nothing and needs a valid policy and valid options. Where images and
+// containers are both asked for, images that only containers in the same plan
+// hold count as unused, for those containers go first.
+func Plan(f Facts, p Policy, now time.Time, o Options) Decisions {
+	return plan(&f, p, now, o, nil)
+}
+
+// plan is Plan in the middle of a collection: filesystems in begun are emptied
+// down to the low threshold, whether they still are above the high one or not.
+func plan(f *Facts, p Policy, now time.Time, o Options, begun map[string]bool) Decisions {
+	d := Decisions{Images: []ImageDecision{}, Containers: []ContainerDecision{}}
+	var leaving map[*runtime.Container]bool
+	if o.wantContainers() {
+		d.Containers, leaving = planContainers(f, p.Containers, now, o)
+	}
+	l := newLedger(f.Filesystems, p.Images, o, begun)
+	d.Filesystems = l.decisions()
+	if o.wantImages() {
+		d.Images = planImages(f, p.Images, now, o, l, leaving)
+	}
+	return d
+}
+
+// Statuses sums up filesystems by mount, two runtimes on one being one entry.
+func Statuses(usages []Usage) []FilesystemStatus {
+	l := newLedger(usages, ImagePolicy{HighPercent: ThresholdOff, InodesHighPercent: ThresholdOff}, Options{}, nil)
+	statuses := make([]FilesystemStatus, 0, len(l.accounts))
+	for i := range l.accounts {
+		statuses = append(statuses, l.accounts[i].status())
+	}
+	return statuses
+}
+
+// ledger keeps account of what a plan still has to free.
+type ledger struct {
+	accounts  []account
+	byRuntime map[string][]int // accounts that hold images of a runtime
+}
+
+// account is one filesystem with what is still to be freed on it.
+type account struct {
+	usage         Usage
+	runtimes      []string
+	bytes, inodes uint64 // asked
+	leftBytes     uint64
+	leftInodes    uint64
+	perByte       float64 // inodes that go with a byte, on average
+}
+
+func newLedger(usages []Usage, p ImagePolicy, o Options, begun map[string]bool) *ledger {
+	l := &ledger{byRuntime: make(map[string][]int)}
+	index := make(map[string]int)
+	for _, u := range usages {
+		i, known := index[u.key()]
+		if !known {
+			i = len(l.accounts)
+			index[u.key()] = i
+			l.accounts = append(l.accounts, newAccount(u, p, o, begun[u.key()]))
+		}
+		if a := &l.accounts[i]; !slices.Contains(a.runtimes, u.Runtime) {
+			a.runtimes = append(a.runtimes, u.Runtime)
+			l.byRuntime[u.Runtime] = append(l.byRuntime[u.Runtime], i)
+		}
+	}
+	return l
+}
+
+func newAccount(u Usage, p ImagePolicy, o Options, begun bool) account {
+	a := account{usage: u}
+	if u.problem() != "" {
+		return a
+	}
+	low, over := p.LowPercent, p.HighPercent < ThresholdOff && u.UsedPercent() >= p.HighPercent
+	if o.TargetPercent > 0 {
+		low, over = o.TargetPercent, true
+	}
+	if over || begun {
+		a.bytes = missing(u.CapacityBytes, u.AvailableBytes, low)
+	}
+	if u.Inodes > 0 && (begun || (p.InodesHighPercent < ThresholdOff && u.InodesUsedPercent() >= p.InodesHighPercent)) {
+		a.inodes = missing(u.Inodes, u.InodesFree, p.InodesLowPercent)
+	}
+	if used := u.CapacityBytes - u.AvailableBytes; used > 0 {
+		a.perByte = float64(u.Inodes-u.InodesFree) / float64(used)
+	}
+	a.leftBytes, a.leftInodes = a.bytes, a.inodes
+	return a
+}
+
+func (a *account) short() bool { return a.leftBytes > 0 || a.leftInodes > 0 }
+
+func (a *account) status() FilesystemStatus {
+	return FilesystemStatus{
+		Filesystem: a.usage.Mountpoint, Mountpoint: a.usage.Mountpoint, Device: a.usage.Device, Runtimes: a.runtimes,
+		CapacityBytes: a.usage.CapacityBytes, AvailableBytes: a.usage.AvailableBytes,
+		UsedPercent: a.usage.UsedPercent(), InodesUsedPercent: a.usage.InodesUsedPercent(),
+		Message: a.usage.problem(),
+	}
+}
+
+func (l *ledger) decisions() []FilesystemDecision {
+	decisions := make([]FilesystemDecision, 0, len(l.accounts))
+	for i := range l.accounts {
+		a := &l.accounts[i]
+		decisions = append(decisions, FilesystemDecision{FilesystemStatus: a.status(), BytesToFree: a.bytes, InodesToFree: a.inodes})
+	}
+	return decisions
+}
+
+// short tells whether a filesystem of the runtime still lacks room.
+func (l *ledger) short(runtimeName string) bool {
+	for _, i := range l.byRuntime[runtimeName] {
+		if l.accounts[i].short() {
+			return true
+		}
+	}
+	return false
+}
+
+// known tells whether the runtime's filesystems can be acted on.
+func (l *ledger) known(runtimeName string) bool {
+	for _, i := range l.byRuntime[runtimeName] {
+		if l.accounts[i].usage.problem() != "" {
+			return false
+		}
+	}
+	return len(l.byRuntime[runtimeName]) > 0
+}
+
+// filesystem names where the runtime's images are; empty if it does not tell.
+func (l *ledger) filesystem(runtimeName string) string {
+	if accounts := l.byRuntime[runtimeName]; len(accounts) > 0 {
+		return l.accounts[accounts[0]].usage.Mountpoint
+	}
+	return ""
+}
+
+// take books the estimate of what an image's removal brings. How many inodes
+// an image has no runtime tells: as many as the filesystem's average for its
+// size, one at least.
+func (l *ledger) take(runtimeName string, sizeBytes uint64) {
+	for _, i := range l.byRuntime[runtimeName] {
+		a := &l.accounts[i]
+		a.leftBytes -= min(a.leftBytes, sizeBytes)
+		a.leftInodes -= min(a.leftInodes, 1+uint64(float64(sizeBytes)*a.perByte))
+	}
+}

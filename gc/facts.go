@@ -1,0 +1,98 @@
+package gc
+
+import (
+	"math/bits"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Facts is what a plan is made from: everything as the runtimes last listed it.
+// A runtime that could not be asked in full has nothing in it, so that nothing
+// of it is removed.
+type Facts struct {
+	Images      []ImageFact
+	Pods        []runtime.Pod
+	Filesystems []Usage // one for each filesystem on which a runtime keeps images
+
+	// SandboxImages maps a runtime's name to the image of its sandboxes, where
+	// the runtime tells.
+	SandboxImages map[string]string
+	// ProtectedPods maps the UID of a pod whose dead containers stay to the
+	// reason why.
+	ProtectedPods map[string]string
+}
+
+// ImageFact is an image with what the runtime does not know about it.
+type ImageFact struct {
+	runtime.Image
+	FirstSeen time.Time // first seen or last pulled; zero if unknown, which counts as now
+	LastUsed  time.Time // zero if no use is known
+	// UsedBy names users that no pod list shows, such as another namespace of
+	// the same runtime.
+	UsedBy []string
+}
+
+// Usage is how full a filesystem is.
+type Usage struct {
+	runtime.Filesystem
+	CapacityBytes  uint64
+	AvailableBytes uint64 // what an ordinary user may still take (f_bavail)
+	Inodes         uint64 // 0 where the filesystem has no fixed number, as on btrfs
+	InodesFree     uint64
+	Err            error // why the figures are unknown
+}
+
+// UsedPercent is how much of the space is used, rounded up, and 0 where the
+// figures make no sense. Blocks reserved for root count as used, as in kubelet.
+func (u Usage) UsedPercent() int { return usedPercent(u.CapacityBytes, u.AvailableBytes) }
+
+// InodesUsedPercent is how many of the inodes are used, rounded up, and 0 where
+// the filesystem has no fixed number of them.
+func (u Usage) InodesUsedPercent() int { return usedPercent(u.Inodes, u.InodesFree) }
+
+// problem says why the figures cannot be acted on; empty if they can.
+func (u Usage) problem() string {
+	switch {
+	case u.Err != nil:
+		return "usage unknown: " + u.Err.Error()
+	case u.CapacityBytes == 0:
+		return "capacity is 0"
+	case u.AvailableBytes > u.CapacityBytes:
+		return "more space available than there is"
+	case u.InodesFree > u.Inodes:
+		return "more inodes free than there are"
+	}
+	return ""
+}
+
+// key tells filesystems apart: two runtimes may share one.
+func (u Usage) key() string { return u.Mountpoint + "\x00" + u.Device }
+
+func usedPercent(total, free uint64) int {
+	if total == 0 || free > total {
+		return 0
+	}
+	hi, lo := bits.Mul64(free, 100)
+	percent, _ := bits.Div64(hi, lo, total)
+	return 100 - int(percent)
+}
+
+// missing is how much has to become free until no more than percent is used.
+func missing(total, free uint64, percent int) uint64 {
+	hi, lo := bits.Mul64(total, uint64(100-percent))
+	want, rest := bits.Div64(hi, lo, 100)
+	if rest > 0 {
+		want++
+	}
+	return want - min(want, free)
+}
+
+// age is the time since t; 0 for a time that is unknown or, after a step of the
+// clock, in the future.
+func age(now, t time.Time) time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(t))
+}

@@ -1,0 +1,134 @@
+package gc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Pattern matches names of images that are to stay. `*` stands for any run of
+// characters, slashes included, `?` for any one character; nothing else is
+// special. A pattern is completed like a reference: "nginx" means
+// "docker.io/library/nginx", "team/app" means "docker.io/team/app", and without
+// a tag or digest it means all of them. A pattern that begins with `*` is not
+// completed. "sha256:..." matches a digest or an image ID, in any repository.
+type Pattern struct {
+	text   string
+	glob   string
+	digest bool // glob is matched against digests and IDs alone
+	bare   bool // glob has neither tag nor digest: it matches the repository
+}
+
+// ParsePattern compiles a pattern; the error says what is wrong with it.
+func ParsePattern(text string) (Pattern, error) {
+	p := Pattern{text: text, glob: text}
+	if err := checkPattern(text); err != nil {
+		return Pattern{}, fmt.Errorf("keep pattern %q: %w", text, err)
+	}
+	if strings.HasPrefix(text, "sha256:") {
+		p.glob, p.digest = strings.TrimPrefix(text, "sha256:"), true
+		return p, nil
+	}
+	repository, suffix := splitReference(text)
+	p.bare = suffix == ""
+	first, _, slash := strings.Cut(repository, "/")
+	asWritten := strings.HasPrefix(text, "*") || (slash && strings.Contains(first, "*"))
+	if !asWritten {
+		repository = fullRepository(repository)
+	}
+	p.glob = repository + suffix
+	return p, nil
+}
+
+func checkPattern(text string) error {
+	switch {
+	case text == "":
+		return errors.New("is empty")
+	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return errors.New("holds blanks or control characters")
+	case strings.ContainsAny(text, "[]{}\\!"):
+		return errors.New("only * and ? are wildcards")
+	case strings.HasSuffix(text, "/"):
+		return fmt.Errorf("ends in a slash; write %q for everything below", text+"*")
+	case strings.HasPrefix(text, "/"), strings.Contains(text, "//"), strings.Contains(text, "://"):
+		return errors.New("is not an image reference; leave out scheme and leading slash")
+	case strings.HasSuffix(text, ":"), strings.HasSuffix(text, "@"):
+		return errors.New("has an empty tag or digest")
+	}
+	repository, _ := splitReference(text)
+	if !strings.Contains(repository, "/") && strings.Contains(repository, ".") && !strings.ContainsAny(repository, "*?") {
+		return fmt.Errorf("names a registry alone; write %q for all of its images", text+"/*")
+	}
+	return nil
+}
+
+// ParsePatterns compiles patterns and says of every faulty one what is wrong.
+func ParsePatterns(texts []string) ([]Pattern, error) {
+	patterns := make([]Pattern, 0, len(texts))
+	var errs []error
+	for _, text := range texts {
+		p, err := ParsePattern(text)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		patterns = append(patterns, p)
+	}
+	return patterns, errors.Join(errs...)
+}
+
+// String returns the pattern as it was written.
+func (p Pattern) String() string { return p.text }
+
+// Match tells whether the pattern matches one of the image's names or its ID.
+func (p Pattern) Match(img runtime.Image) bool {
+	return slices.ContainsFunc(references(nil, &img), p.matchNormal)
+}
+
+// matchNormal matches a reference in normal form.
+func (p Pattern) matchNormal(ref string) bool {
+	if p.digest {
+		if at := strings.LastIndex(ref, "@sha256:"); at >= 0 {
+			ref = ref[at+len("@sha256:"):]
+		}
+		return isID(ref) && glob(p.glob, ref)
+	}
+	if glob(p.glob, ref) {
+		return true
+	}
+	if !p.bare {
+		return false
+	}
+	repository, _ := splitReference(ref)
+	return glob(p.glob, repository)
+}
+
+// glob matches without recursion: on a mismatch the last star takes one
+// character more, which is enough because a later star never needs an earlier
+// one to move.
+func glob(pattern, s string) bool {
+	p, i := 0, 0
+	star, resume := -1, 0
+	for i < len(s) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, resume = p, i
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
+			p++
+			i++
+		case star >= 0:
+			resume++
+			p, i = star+1, resume
+		default:
+			return false
+		}
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
+}

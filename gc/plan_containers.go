@@ -1,0 +1,229 @@
+package gc
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+// dead is a container that ended, with the figures it is ordered by.
+type dead struct {
+	decision  ContainerDecision
+	ended     time.Time // its exit, or its creation where the exit is unknown
+	untold    bool      // the exit is unknown
+	pod       *runtime.Pod
+	protected bool // stays whatever the limits say
+}
+
+// unit is what the limit per pod and name counts.
+type unit struct{ runtime, podUID, name string }
+
+// planContainers decides on every container and tells which ones leave.
+func planContainers(f *Facts, p ContainerPolicy, now time.Time, o Options) ([]ContainerDecision, map[*runtime.Container]bool) {
+	deads, others := sortOut(f, p, now, o)
+	removeByLimits(deads, p, now, o)
+
+	decisions := make([]ContainerDecision, 0, len(deads)+len(others))
+	leaving := make(map[*runtime.Container]bool)
+	for _, d := range deads {
+		if d.decision.Action == Remove {
+			decisions = append(decisions, d.decision)
+			leaving[d.decision.container] = true
+		}
+	}
+	for _, d := range deads {
+		if d.decision.Action == Keep {
+			decisions = append(decisions, d.decision)
+		}
+	}
+	return append(decisions, others...), leaving
+}
+
+// sortOut separates the dead, longest dead first, from what no rule removes.
+func sortOut(f *Facts, p ContainerPolicy, now time.Time, o Options) (deads []*dead, others []ContainerDecision) {
+	for i := range f.Pods {
+		pod := &f.Pods[i]
+		title := podTitle(pod)
+		for j := range pod.Containers {
+			c := &pod.Containers[j]
+			d := ContainerDecision{
+				ID: c.ID, Name: c.Name, Pod: title, ExitedAt: c.FinishedAt,
+				Action: Keep, Runtime: c.Runtime, container: c,
+			}
+			switch c.State {
+			case runtime.Exited:
+				deads = append(deads, newDead(d, f, pod, p, now, o))
+				continue
+			case runtime.Running:
+				d.Reason = Running
+			case runtime.Created:
+				d.Reason, d.Detail = NotManaged, "never started"
+			default:
+				d.Reason, d.Detail = NotManaged, "in an unknown state"
+			}
+			others = append(others, d)
+		}
+	}
+	slices.SortFunc(deads, func(a, b *dead) int {
+		return cmp.Or(
+			a.ended.Compare(b.ended),
+			a.decision.container.CreatedAt.Compare(b.decision.container.CreatedAt),
+			cmp.Compare(a.decision.ID, b.decision.ID),
+			cmp.Compare(a.decision.Runtime, b.decision.Runtime),
+		)
+	})
+	return deads, others
+}
+
+func newDead(decision ContainerDecision, f *Facts, pod *runtime.Pod, p ContainerPolicy, now time.Time, o Options) *dead {
+	c := decision.container
+	d := &dead{decision: decision, ended: c.FinishedAt, pod: pod}
+	if d.untold = d.ended.IsZero(); d.untold {
+		d.ended = c.CreatedAt
+	}
+	reason, detail := Newest, ""
+	switch {
+	case c.Labels[runtime.LabelKeep] == "true", c.Annotations[runtime.LabelKeep] == "true",
+		pod.Labels[runtime.LabelKeep] == "true", pod.Annotations[runtime.LabelKeep] == "true":
+		reason, detail = Protected, "label "+runtime.LabelKeep
+	case f.ProtectedPods[pod.UID] != "":
+		reason, detail = Protected, f.ProtectedPods[pod.UID]
+	case slices.Contains(o.LeaveAlone, c.Runtime):
+		reason, detail = NotManaged, "removed on request only"
+	case p.MinimumAge > 0 && d.untold:
+		// Counting from its creation could take what died a moment ago.
+		reason, detail = TooYoung, "time of exit unknown"
+	case age(now, d.ended) < p.MinimumAge:
+		reason = TooYoung
+	}
+	d.protected = reason != Newest
+	d.decision.Reason, d.decision.Detail = reason, detail
+	return d
+}
+
+func (d *dead) remove(why Reason) {
+	if !d.protected && d.decision.Action == Keep {
+		d.decision.Action, d.decision.Reason = Remove, why
+	}
+}
+
+// counts tells whether the container takes a place within the limits: what a
+// label or someone else protects does not, what is young does.
+func (d *dead) counts() bool {
+	return d.decision.Action == Keep && (!d.protected || d.decision.Reason == TooYoung)
+}
+
+// removeByLimits applies age, then the limit per unit, then the one in total.
+func removeByLimits(deads []*dead, p ContainerPolicy, now time.Time, o Options) {
+	for _, d := range deads {
+		switch {
+		case d.pod.Gone:
+			d.remove(PodGone)
+		case p.MaximumAge > 0 && !d.untold && age(now, d.ended) > p.MaximumAge:
+			d.remove(MaxAge)
+		}
+	}
+	if o.AllUnused {
+		removeUnused(deads, p)
+		return
+	}
+	units := unitsOf(deads)
+	if p.MaxPerPodContainer >= 0 {
+		limitUnits(units, p.MaxPerPodContainer)
+	}
+	if p.MaxContainers >= 0 {
+		limitTotal(deads, units, p.MaxContainers)
+	}
+}
+
+// removeUnused keeps only the newest of each unit in pods that live: their
+// orchestrator reads the last exit and its log from it.
+func removeUnused(deads []*dead, p ContainerPolicy) {
+	for _, u := range unitsOf(deads) {
+		keep := 0
+		if u[0].pod.Ready && p.MaxPerPodContainer != 0 {
+			keep = 1
+		}
+		for _, d := range u[min(keep, len(u)):] {
+			d.remove(AllUnused)
+		}
+	}
+}
+
+// unitsOf groups what counts by pod and name, newest first in each unit, the
+// units in order of their longest dead container.
+func unitsOf(deads []*dead) [][]*dead {
+	var units [][]*dead
+	index := make(map[unit]int)
+	for _, d := range deads {
+		if !d.counts() {
+			continue
+		}
+		key := unit{d.decision.Runtime, d.pod.UID, d.decision.Name}
+		i, known := index[key]
+		if !known {
+			i = len(units)
+			index[key] = i
+			units = append(units, nil)
+		}
+		units[i] = append(units[i], d)
+	}
+	for _, u := range units {
+		slices.Reverse(u)
+	}
+	return units
+}
+
+func limitUnits(units [][]*dead, limit int) {
+	for _, u := range units {
+		for _, d := range u[min(limit, len(u)):] {
+			d.remove(OverLimit)
+		}
+	}
+}
+
+// limitTotal lowers what each unit keeps evenly until the total holds, to one
+// at least, and then removes the longest dead.
+func limitTotal(deads []*dead, units [][]*dead, limit int) {
+	remaining, deepest := 0, 0
+	for _, u := range units {
+		for i, d := range u {
+			if d.counts() {
+				remaining++
+				deepest = max(deepest, i+1)
+			}
+		}
+	}
+	// Taking rank by rank keeps this linear: each container is seen once.
+	byRank := make([][]*dead, deepest)
+	for _, u := range units {
+		for i, d := range u[:min(deepest, len(u))] {
+			byRank[i] = append(byRank[i], d)
+		}
+	}
+	for rank := deepest - 1; rank >= 1 && remaining > limit; rank-- {
+		for _, d := range byRank[rank] {
+			remaining -= d.leave()
+		}
+	}
+	for _, d := range deads {
+		if remaining <= limit {
+			return
+		}
+		remaining -= d.leave()
+	}
+}
+
+// leave removes the container for the total and returns how many left: 1 or 0.
+func (d *dead) leave() int {
+	if !d.counts() {
+		return 0
+	}
+	d.remove(OverLimit)
+	if d.decision.Action == Remove {
+		return 1
+	}
+	return 0
+}

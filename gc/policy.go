@@ -1,0 +1,155 @@
+package gc
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ThresholdOff as a high threshold never starts a collection, as with kubelet.
+const ThresholdOff = 100
+
+// Unlimited switches a limit on the number of dead containers off.
+const Unlimited = -1
+
+// Policy is what an operator wants collected.
+type Policy struct {
+	Images     ImagePolicy
+	Containers ContainerPolicy
+}
+
+// ImagePolicy says when images go. Percentages are of the filesystem that
+// holds the images, rounded up, reserved blocks counted as used.
+type ImagePolicy struct {
+	HighPercent int // at or above this a collection begins; ThresholdOff: never
+	LowPercent  int // a collection ends at or below this
+
+	InodesHighPercent int // as HighPercent, of inodes
+	InodesLowPercent  int // as LowPercent, of inodes
+
+	// MinimumAge keeps an image for so long after it was first seen, came into
+	// the store, or was last used, whichever is latest.
+	MinimumAge time.Duration
+	// MaximumAge removes an image unused for longer, however much room there
+	// is; 0 switches it off.
+	MaximumAge time.Duration
+
+	Keep []Pattern // images with a name that one of these matches stay
+
+	// IncludeLocal lets images without a registry digest go as well. They were
+	// built or imported here and cannot be pulled again.
+	IncludeLocal bool
+}
+
+// ContainerPolicy says when dead containers go.
+type ContainerPolicy struct {
+	// MinimumAge keeps a container for so long after its exit.
+	MinimumAge time.Duration
+	// MaximumAge removes a container dead for longer, whatever the limits say;
+	// 0 switches it off.
+	MaximumAge time.Duration
+	// MaxPerPodContainer is how many dead containers stay per pod and
+	// container name, newest first; Unlimited switches it off.
+	MaxPerPodContainer int
+	// MaxContainers is how many dead containers stay in total; Unlimited
+	// switches it off. It wins over MaxPerPodContainer.
+	MaxContainers int
+}
+
+// DefaultPolicy is the policy of a host without configuration: kubelet's
+// figures, and inodes besides.
+func DefaultPolicy() Policy {
+	return Policy{
+		Images: ImagePolicy{
+			HighPercent: 85, LowPercent: 80,
+			InodesHighPercent: 90, InodesLowPercent: 85,
+			MinimumAge: 2 * time.Minute,
+		},
+		Containers: ContainerPolicy{MaxPerPodContainer: 1, MaxContainers: Unlimited},
+	}
+}
+
+// Validate says everything that is wrong with the policy.
+func (p Policy) Validate() error {
+	return errors.Join(p.Images.Validate(), p.Containers.Validate())
+}
+
+// Validate says everything that is wrong with the policy.
+func (p ImagePolicy) Validate() error {
+	return errors.Join(
+		checkThresholds("image policy: space", p.HighPercent, p.LowPercent),
+		checkThresholds("image policy: inodes", p.InodesHighPercent, p.InodesLowPercent),
+		checkAges("image policy", p.MinimumAge, p.MaximumAge),
+	)
+}
+
+// Validate says everything that is wrong with the policy.
+func (p ContainerPolicy) Validate() error {
+	return errors.Join(
+		checkAges("container policy", p.MinimumAge, p.MaximumAge),
+		checkLimit("container policy: dead containers per pod and name", p.MaxPerPodContainer),
+		checkLimit("container policy: dead containers in total", p.MaxContainers),
+	)
+}
+
+func checkThresholds(what string, high, low int) error {
+	for _, percent := range []int{high, low} {
+		if percent < 0 || percent > 100 {
+			return fmt.Errorf("%s: threshold %d%% is outside 0 to 100", what, percent)
+		}
+	}
+	if low >= high {
+		return fmt.Errorf("%s: low threshold %d%% is not below the high one, %d%%; set it lower", what, low, high)
+	}
+	return nil
+}
+
+func checkAges(what string, minimum, maximum time.Duration) error {
+	switch {
+	case minimum < 0:
+		return fmt.Errorf("%s: minimum age %s is negative", what, minimum)
+	case maximum < 0:
+		return fmt.Errorf("%s: maximum age %s is negative; 0s switches it off", what, maximum)
+	case maximum > 0 && maximum <= minimum:
+		return fmt.Errorf("%s: maximum age %s is not above the minimum age %s; 0s switches it off", what, maximum, minimum)
+	}
+	return nil
+}
+
+func checkLimit(what string, n int) error {
+	if n < Unlimited {
+		return fmt.Errorf("%s: limit %d makes no sense; -1 switches it off", what, n)
+	}
+	return nil
+}
+
+// Options is what one plan or run is asked for, beyond the policy. The zero
+// value is an ordinary collection of images and containers.
+type Options struct {
+	Images     bool // only images, unless Containers is set as well
+	Containers bool // only containers, unless Images is set as well
+
+	// AllUnused removes everything that nothing protects, however much room
+	// there is. In pods that live, the newest dead container of each name stays.
+	AllUnused bool
+	// TargetPercent, if above 0, collects images until so much of their
+	// filesystem is used, whatever the high threshold.
+	TargetPercent int
+
+	// LeaveAlone names runtimes of which nothing is removed.
+	LeaveAlone []string
+}
+
+// Validate refuses options that contradict each other.
+func (o Options) Validate() error {
+	switch {
+	case o.TargetPercent < 0 || o.TargetPercent > 100:
+		return fmt.Errorf("target %d%% is outside 1 to 100", o.TargetPercent)
+	case o.TargetPercent > 0 && o.AllUnused:
+		return errors.New("all unused and a target percentage exclude each other; choose one")
+	}
+	return nil
+}
+
+func (o Options) wantImages() bool     { return o.Images || !o.Containers }
+func (o Options) wantContainers() bool { return o.Containers || !o.Images }

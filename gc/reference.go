@@ -1,0 +1,147 @@
+package gc
+
+import (
+	"strings"
+
+	"hostler.io/hostler/runtime"
+)
+
+// normalReference writes a reference the long way, as registries and CRI do:
+// "nginx" becomes "docker.io/library/nginx:latest". A digest wins over a tag
+// beside it, as it does when the image is pulled. An image ID loses its
+// "sha256:" so that runtimes which write it and those which do not agree. The
+// rules are those of github.com/distribution/reference.
+func normalReference(ref string) string {
+	if isID(ref) {
+		return strings.TrimPrefix(ref, "sha256:")
+	}
+	name, suffix := splitReference(ref)
+	if suffix == "" {
+		suffix = ":latest"
+	}
+	full := fullRepository(name)
+	if len(full)+len(suffix) == len(ref) && strings.HasPrefix(ref, full) {
+		return ref // spares an allocation: most names come like this
+	}
+	return full + suffix
+}
+
+// splitReference cuts a reference into its repository and ":tag" or "@digest",
+// which may be missing.
+func splitReference(ref string) (repository, suffix string) {
+	digest := ""
+	if at := strings.IndexByte(ref, '@'); at >= 0 {
+		ref, digest = ref[:at], ref[at:]
+	}
+	if colon := strings.LastIndexByte(ref, ':'); colon > strings.LastIndexByte(ref, '/') {
+		ref, suffix = ref[:colon], ref[colon:]
+	}
+	if digest != "" {
+		suffix = digest
+	}
+	return ref, suffix
+}
+
+func fullRepository(name string) string {
+	first, rest, found := strings.Cut(name, "/")
+	switch {
+	case !found:
+		return "docker.io/library/" + name
+	case first == "docker.io" && !strings.Contains(rest, "/"), first == "index.docker.io" && !strings.Contains(rest, "/"):
+		return "docker.io/library/" + rest
+	case first == "index.docker.io":
+		return "docker.io/" + rest
+	case isRegistry(first):
+		return name
+	}
+	return "docker.io/" + name
+}
+
+func isRegistry(component string) bool {
+	return strings.ContainsAny(component, ".:") || component == "localhost" || strings.ToLower(component) != component
+}
+
+// isID tells an image ID, with or without its algorithm, from a name.
+func isID(ref string) bool {
+	ref = strings.TrimPrefix(ref, "sha256:")
+	if len(ref) != 64 {
+		return false
+	}
+	for i := range len(ref) {
+		if c := ref[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// imageRef is one way to name an image of one runtime.
+type imageRef struct{ runtime, ref string }
+
+// users finds containers by the image they use. Runtimes name that image by its
+// ID, by a reference, or by both; each leads to the container.
+type users map[imageRef][]*runtime.Container
+
+func (u users) add(c *runtime.Container) {
+	id := normalReference(c.ImageID)
+	if c.ImageID != "" {
+		key := imageRef{c.Runtime, id}
+		u[key] = append(u[key], c)
+	}
+	if c.Image == "" {
+		return
+	}
+	if name := normalReference(c.Image); name != id || c.ImageID == "" {
+		key := imageRef{c.Runtime, name}
+		u[key] = append(u[key], c)
+	}
+}
+
+// each calls use for every container of the image that refs lead to; a
+// container may come twice.
+func (u users) each(runtimeName string, refs []string, use func(*runtime.Container)) {
+	if len(u) == 0 {
+		return
+	}
+	for _, ref := range refs {
+		for _, c := range u[imageRef{runtimeName, ref}] {
+			use(c)
+		}
+	}
+}
+
+// first returns a container that uses the image that refs lead to, or nil.
+func (u users) first(runtimeName string, refs []string) *runtime.Container {
+	if len(u) == 0 {
+		return nil
+	}
+	for _, ref := range refs {
+		if cs := u[imageRef{runtimeName, ref}]; len(cs) > 0 {
+			return cs[0]
+		}
+	}
+	return nil
+}
+
+// references appends the normal form of the image's ID and of all its names.
+func references(buf []string, img *runtime.Image) []string {
+	buf = append(buf, normalReference(img.ID))
+	for _, name := range img.Tags {
+		buf = append(buf, normalReference(name))
+	}
+	for _, name := range img.Digests {
+		buf = append(buf, normalReference(name))
+	}
+	return buf
+}
+
+// usersOf indexes all containers of the pods.
+func usersOf(pods []runtime.Pod) users {
+	u := make(users)
+	for i := range pods {
+		for j := range pods[i].Containers {
+			u.add(&pods[i].Containers[j])
+		}
+	}
+	return u
+}

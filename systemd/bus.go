@@ -1,0 +1,171 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// ErrNoBus tells that the system bus cannot be reached, or was lost under a
+// call. The caller may try again: every call connects anew.
+var ErrNoBus = errors.New("the system bus cannot be reached")
+
+// ErrNoLogind tells that the bus works but nobody on it is the login manager.
+var ErrNoLogind = errors.New("systemd-logind is not on the system bus")
+
+// DefaultBus is the address of the system bus, as the D-Bus specification
+// fixes it.
+const DefaultBus = "unix:path=/run/dbus/system_bus_socket"
+
+// defaultTimeout bounds every call whose context has no deadline of its own.
+const defaultTimeout = 5 * time.Second
+
+const (
+	busName       = "org.freedesktop.DBus"
+	busPath       = dbus.ObjectPath("/org/freedesktop/DBus")
+	propertiesGet = "org.freedesktop.DBus.Properties.Get"
+)
+
+// bus is one private connection, dialled at the first call and again at the
+// first call after it broke.
+type bus struct {
+	address string
+	timeout time.Duration
+
+	turn   chan struct{} // one token; its holder may use what follows
+	conn   *dbus.Conn
+	closed bool
+}
+
+func newBus(address string, timeout time.Duration) *bus {
+	b := &bus{address: address, timeout: timeout, turn: make(chan struct{}, 1)}
+	b.turn <- struct{}{}
+	return b
+}
+
+// bounded gives ctx the deadline that it lacks.
+func (b *bus) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, b.timeout)
+}
+
+// connection returns the live connection, dialling where there is none.
+func (b *bus) connection(ctx context.Context) (*dbus.Conn, error) {
+	select {
+	case <-b.turn:
+		defer func() { b.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if b.closed {
+		return nil, fmt.Errorf("%w: connection closed by hostler", ErrNoBus)
+	}
+	if b.conn != nil && b.conn.Connected() {
+		return b.conn, nil
+	}
+	conn, err := dial(ctx, b.address, true)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w: %w; is the dbus service installed and running?", b.address, ErrNoBus, err)
+	}
+	b.conn = conn
+	return conn, nil
+}
+
+// close ends the connection for good.
+func (b *bus) close() {
+	<-b.turn
+	defer func() { b.turn <- struct{}{} }()
+	b.closed = true
+	if b.conn != nil {
+		b.conn.Close()
+	}
+}
+
+// dial connects, authenticates and, on a bus rather than a peer, says hello.
+// All of it ends with ctx: a socket that systemd keeps open for a dead
+// dbus-daemon accepts the connection and then never answers.
+func dial(ctx context.Context, address string, hello bool) (*dbus.Conn, error) {
+	// The default handler starts a goroutine for a signal that finds its
+	// channel full, which loses their order.
+	conn, err := dbus.Dial(address, dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()))
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	err = conn.Auth(nil)
+	if err == nil && hello {
+		err = conn.Hello()
+	}
+	if !stop() {
+		conn.Close()
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// call asks and stores the answer. FlagNoAutoStart, because whoever is away
+// should be seen to be away instead of being started by the question.
+func call(ctx context.Context, conn *dbus.Conn, dest string, path dbus.ObjectPath, method string, answer any, args ...any) error {
+	reply := conn.Object(dest, path).CallWithContext(ctx, method, dbus.FlagNoAutoStart, args...)
+	if reply.Err != nil {
+		return reply.Err
+	}
+	if answer == nil {
+		return nil
+	}
+	return reply.Store(answer)
+}
+
+// property reads one property into answer.
+func property(ctx context.Context, conn *dbus.Conn, dest string, path dbus.ObjectPath, iface, name string, answer any) error {
+	var value dbus.Variant
+	if err := call(ctx, conn, dest, path, propertiesGet, &value, iface, name); err != nil {
+		return err
+	}
+	if err := value.Store(answer); err != nil {
+		return fmt.Errorf("property %s.%s: %w", iface, name, err)
+	}
+	return nil
+}
+
+// errorName is the D-Bus name of an error that a peer answered, or empty.
+func errorName(err error) string {
+	var answer dbus.Error
+	if errors.As(err, &answer) {
+		return answer.Name
+	}
+	return ""
+}
+
+// absent tells whether err says that the peer is not there, or was gone before
+// it answered.
+func absent(err error) bool {
+	name := errorName(err)
+	switch name {
+	case "org.freedesktop.DBus.Error.ServiceUnknown",
+		"org.freedesktop.DBus.Error.NameHasNoOwner",
+		"org.freedesktop.DBus.Error.NoReply",
+		"org.freedesktop.DBus.Error.Disconnected":
+		return true
+	}
+	return strings.HasPrefix(name, "org.freedesktop.DBus.Error.Spawn.")
+}
+
+// severed tells whether err means that the connection broke under a call.
+func severed(err error) bool {
+	var network *net.OpError
+	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.As(err, &network)
+}

@@ -1,0 +1,178 @@
+package systemd
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DefaultInhibitDelay is what logind grants where nothing is configured
+// (InhibitDelayMaxSec= in logind.conf(5)).
+const DefaultInhibitDelay = 5 * time.Second
+
+// ConfigFile is one file that logind reads its settings from.
+type ConfigFile struct {
+	// Path is where logind finds it: "/etc/systemd/logind.conf".
+	Path string
+	// Content is what is in it. A mask (a link to /dev/null) is empty.
+	Content []byte
+}
+
+// DelaySetting is logind's longest delay, and who set it.
+type DelaySetting struct {
+	Max time.Duration
+	// Source is the path of the file that sets it, empty for the built-in default.
+	Source string
+}
+
+// configFolders are searched in this order, as logind.conf(5) gives it: a file
+// masks those of the same name in later folders.
+func configFolders() []string {
+	return []string{"/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"}
+}
+
+// LogindConfig returns the files under root that logind reads, in the order of
+// reading: the main file, then the drop-ins of all folders by name, without
+// those that are masked by one of the same name. The error names the files that
+// could not be read; what could be is returned with it.
+func LogindConfig(root string) ([]ConfigFile, error) {
+	var main string
+	dropIns := map[string]string{} // name to path
+	var errs []error
+	for _, folder := range configFolders() {
+		path := filepath.Join(folder, "logind.conf")
+		if _, err := os.Stat(filepath.Join(root, path)); err == nil && main == "" {
+			main = path
+		}
+		folder = filepath.Join(folder, "logind.conf.d")
+		entries, err := os.ReadDir(filepath.Join(root, folder))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, entry := range entries {
+			name := entry.Name()
+			if entry.IsDir() || strings.HasPrefix(name, ".") || !strings.HasSuffix(name, ".conf") || dropIns[name] != "" {
+				continue
+			}
+			dropIns[name] = filepath.Join(folder, name)
+		}
+	}
+	var paths []string
+	if main != "" {
+		paths = append(paths, main)
+	}
+	for _, name := range slices.Sorted(maps.Keys(dropIns)) {
+		paths = append(paths, dropIns[name])
+	}
+	var files []ConfigFile
+	for _, path := range paths {
+		content, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		files = append(files, ConfigFile{Path: path, Content: content})
+	}
+	return files, errors.Join(errs...)
+}
+
+// EffectiveDelay is the longest delay that logind grants after reading files in
+// the order given (see LogindConfig): the last valid InhibitDelayMaxSec= wins.
+// logind may run with an older reading; what it grants now is Logind.MaxDelay.
+func EffectiveDelay(files []ConfigFile) DelaySetting {
+	setting := DelaySetting{Max: DefaultInhibitDelay}
+	for _, file := range files {
+		for _, value := range settings(string(file.Content), "Login", "InhibitDelayMaxSec") {
+			if span, ok := parseSpan(value); ok {
+				setting = DelaySetting{Max: span, Source: file.Path}
+			}
+		}
+	}
+	return setting
+}
+
+// settings returns the values of key in a section, in order, read as
+// systemd.syntax(7) has it: what is not understood is passed over.
+func settings(text, section, key string) []string {
+	var values []string
+	current, pending := "", ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
+			continue // also between the lines of a continued one
+		}
+		line = pending + line
+		pending = ""
+		if before, continued := strings.CutSuffix(line, `\`); continued {
+			pending = before + " "
+			continue
+		}
+		if name, ok := strings.CutPrefix(line, "["); ok {
+			current = strings.TrimSuffix(name, "]")
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if ok && current == section && strings.TrimSpace(name) == key {
+			values = append(values, strings.TrimSpace(value))
+		}
+	}
+	return values
+}
+
+// parseSpan reads a time span as systemd.time(7) writes it, in seconds where no
+// unit is given: "90", "1min 30s", "1.5h", "infinity".
+func parseSpan(text string) (time.Duration, bool) {
+	rest := strings.TrimSpace(text)
+	if rest == "infinity" {
+		return math.MaxInt64, true
+	}
+	if rest == "" {
+		return 0, false
+	}
+	var total float64
+	for rest != "" {
+		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789."))
+		number, err := strconv.ParseFloat(rest[:digits], 64)
+		if err != nil {
+			return 0, false
+		}
+		rest = strings.TrimLeft(rest[digits:], " \t")
+		unit, scale := spanUnit(rest)
+		rest = strings.TrimLeft(rest[len(unit):], " \t")
+		total += number * float64(scale)
+	}
+	if total >= math.MaxInt64 {
+		return math.MaxInt64, true
+	}
+	return time.Duration(total), true
+}
+
+// spanUnit returns the unit that text begins with, the longest that fits; none
+// at all means seconds.
+func spanUnit(text string) (unit string, scale time.Duration) {
+	const day = 24 * time.Hour
+	scale = time.Second
+	for name, s := range map[string]time.Duration{
+		"usec": time.Microsecond, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond,
+		"msec": time.Millisecond, "ms": time.Millisecond,
+		"seconds": time.Second, "second": time.Second, "sec": time.Second, "s": time.Second,
+		"minutes": time.Minute, "minute": time.Minute, "min": time.Minute, "m": time.Minute,
+		"hours": time.Hour, "hour": time.Hour, "hr": time.Hour, "h": time.Hour,
+		"days": day, "day": day, "d": day,
+		"weeks": 7 * day, "week": 7 * day, "w": 7 * day,
+		"months": 2629800 * time.Second, "month": 2629800 * time.Second, "M": 2629800 * time.Second,
+		"years": 31557600 * time.Second, "year": 31557600 * time.Second, "y": 31557600 * time.Second,
+	} {
+		if strings.HasPrefix(text, name) && len(name) > len(unit) {
+			unit, scale = name, s
+		}
+	}
+	return unit, scale
+}

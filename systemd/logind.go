@@ -1,0 +1,188 @@
+package systemd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"hostler.io/hostler/shutdown"
+)
+
+var _ shutdown.Inhibitor = (*Logind)(nil)
+
+const (
+	loginName    = "org.freedesktop.login1"
+	loginPath    = dbus.ObjectPath("/org/freedesktop/login1")
+	loginManager = "org.freedesktop.login1.Manager"
+)
+
+// LogindOptions says where logind is and under which name hostler locks. The
+// zero value is right for a service of the host.
+type LogindOptions struct {
+	// Address is the D-Bus address of the system bus. Default: DefaultBus.
+	Address string
+	// Root is the folder under which logind's configuration lies. Default: "/".
+	Root string
+	// Who names the holder of the lock to a person who lists the inhibitors.
+	// Default: "hostler".
+	Who string
+	// Timeout bounds calls whose context has no deadline. Default: 5 s.
+	Timeout time.Duration
+	// Notifier reaches the service manager, which keeps the lock across a
+	// restart of this service. Nil: nobody keeps it.
+	Notifier *Notifier
+	// Kept are the descriptors that the service manager passed at start (see
+	// PassedFiles). Those named StoredLock are taken over by NewLogind, and
+	// closed where they are of no use.
+	Kept []*os.File
+	// Log receives what no caller is told. Default: none.
+	Log *slog.Logger
+}
+
+// Logind is shutdown.Inhibitor over systemd-logind. Its methods are safe for
+// concurrent use. It connects at the first call and again after the bus came
+// back; between calls it costs nothing.
+type Logind struct {
+	options LogindOptions
+	bus     *bus
+	log     *slog.Logger
+
+	locking sync.Mutex // one Inhibit at a time
+	raising sync.Mutex // one change of the drop-in at a time
+
+	mu   sync.Mutex
+	held *lock      // guarded by mu: the lock handed out last, if still closed by nobody
+	kept []*os.File // guarded by mu: locks of an earlier process, not yet looked at
+}
+
+// NewLogind returns a Logind that has not connected yet. Close it.
+func NewLogind(options LogindOptions) *Logind {
+	options.Address = cmp.Or(options.Address, DefaultBus)
+	options.Root = cmp.Or(options.Root, "/")
+	options.Who = cmp.Or(options.Who, "hostler")
+	options.Timeout = cmp.Or(options.Timeout, defaultTimeout)
+	if options.Log == nil {
+		options.Log = slog.New(slog.DiscardHandler)
+	}
+	if options.Notifier == nil {
+		options.Notifier = &Notifier{}
+	}
+	l := &Logind{
+		options: options,
+		bus:     newBus(options.Address, options.Timeout),
+		log:     options.Log.With("component", "logind"),
+	}
+	for _, file := range options.Kept {
+		if file.Name() == StoredLock {
+			l.kept = append(l.kept, file)
+		}
+	}
+	return l
+}
+
+// Close ends the connection and closes this process's descriptors of the lock.
+// What the service manager keeps stays in force, for the next process of this
+// service; ReleaseAll gives that up too.
+func (l *Logind) Close() error {
+	l.bus.close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	if l.held != nil {
+		errs = append(errs, l.held.file.Close())
+		l.held = nil
+	}
+	for _, file := range l.kept {
+		errs = append(errs, file.Close())
+	}
+	l.kept = nil
+	return errors.Join(errs...)
+}
+
+// MaxDelay is logind's InhibitDelayMaxUSec: 5 s unless configured.
+func (l *Logind) MaxDelay(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := l.bus.bounded(ctx)
+	defer cancel()
+	var microseconds uint64
+	if err := l.get(ctx, "InhibitDelayMaxUSec", &microseconds); err != nil {
+		return 0, err
+	}
+	return fromMicroseconds(microseconds), nil
+}
+
+// Preparing is logind's PreparingForShutdown. A logind that was restarted in
+// the middle of a shutdown has forgotten it, and says false.
+func (l *Logind) Preparing(ctx context.Context) (bool, error) {
+	ctx, cancel := l.bus.bounded(ctx)
+	defer cancel()
+	var preparing bool
+	err := l.get(ctx, "PreparingForShutdown", &preparing)
+	return preparing, err
+}
+
+// Lock is one inhibitor as logind lists it.
+type Lock struct {
+	What string // what it inhibits, colon-separated: "shutdown:sleep"
+	Who  string // its holder's name: "kubelet"
+	Why  string // its holder's reason
+	Mode string // "block", "block-weak" or "delay"
+	UID  uint32 // the user who took it
+	PID  uint32 // the process that took it, which may have ended since
+}
+
+// ListInhibitors returns all locks that logind knows of, hostler's included.
+func (l *Logind) ListInhibitors(ctx context.Context) ([]Lock, error) {
+	ctx, cancel := l.bus.bounded(ctx)
+	defer cancel()
+	conn, err := l.bus.connection(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var locks []Lock
+	if err := call(ctx, conn, loginName, loginPath, loginManager+".ListInhibitors", &locks); err != nil {
+		return nil, fault("list the inhibitors of logind", err)
+	}
+	return locks, nil
+}
+
+// get reads one property of logind's manager object.
+func (l *Logind) get(ctx context.Context, name string, answer any) error {
+	conn, err := l.bus.connection(ctx)
+	if err != nil {
+		return err
+	}
+	if err := property(ctx, conn, loginName, loginPath, loginManager, name, answer); err != nil {
+		return fault("ask logind for "+name, err)
+	}
+	return nil
+}
+
+// fault names the operation and puts err into the class that callers know.
+func fault(operation string, err error) error {
+	switch {
+	case absent(err):
+		return fmt.Errorf("%s: %w: %w; is systemd-logind.service running?", operation, ErrNoLogind, err)
+	case severed(err):
+		return fmt.Errorf("%s: %w: %w; did the dbus service stop?", operation, ErrNoBus, err)
+	case errorName(err) == "org.freedesktop.DBus.Error.AccessDenied":
+		return fmt.Errorf("%s: %w; the agent has to run as root", operation, err)
+	}
+	return fmt.Errorf("%s: %w", operation, err)
+}
+
+// fromMicroseconds converts a duration of systemd's, whose infinity and other
+// values beyond time.Duration become the longest one.
+func fromMicroseconds(us uint64) time.Duration {
+	if us > math.MaxInt64/uint64(time.Microsecond) {
+		return math.MaxInt64
+	}
+	return time.Duration(us) * time.Microsecond
+}
