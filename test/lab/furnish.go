@@ -65,7 +65,7 @@ func (l *Lab) furnish() error {
 	if err := replaceSys(); err != nil {
 		return err
 	}
-	if err := furnishSystemd(); err != nil {
+	if err := furnishEtc(); err != nil {
 		return err
 	}
 	if err := furnishNetwork(); err != nil {
@@ -186,9 +186,9 @@ func replaceSys() error {
 	return putBack(fd, cgroups)
 }
 
-// furnishSystemd makes logind see only what the lab configures, and gives it the
-// folders that systemd would have made.
-func furnishSystemd() error {
+// furnishEtc makes logind see only what the lab configures, and gives the lab
+// a machine ID if the host has none.
+func furnishEtc() error {
 	for _, dir := range []string{"/usr/lib/systemd/logind.conf.d", "/usr/local/lib/systemd/logind.conf.d"} {
 		if _, err := os.Stat(dir); err == nil {
 			if err := tmpfs("mode=755")(dir); err != nil {
@@ -200,6 +200,10 @@ func furnishSystemd() error {
 		return err
 	}
 	if err := os.MkdirAll("/etc/systemd/logind.conf.d", 0o755); err != nil {
+		return err
+	}
+	// Names must not take long to be found missing: there is no network.
+	if err := errors.Join(os.RemoveAll("/etc/resolv.conf"), os.WriteFile("/etc/resolv.conf", []byte("nameserver 127.0.0.1\n"), 0o644)); err != nil {
 		return err
 	}
 	id, err := os.ReadFile("/etc/machine-id")

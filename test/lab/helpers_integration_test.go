@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"github.com/moby/sys/mountinfo"
 )
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -39,3 +40,13 @@ func writeLogindDropIn(t *testing.T, text string) {
 }
 
 func asDBusError(err error, target *dbus.Error) bool { return errors.As(err, target) }
+
+// deviceOf returns the source of the mount at a mount point.
+func deviceOf(t *testing.T, mountpoint string) string {
+	t.Helper()
+	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(mountpoint))
+	if err != nil || len(mounts) != 1 {
+		t.Fatalf("GetMounts(%s) = %v, %v, want one", mountpoint, mounts, err)
+	}
+	return mounts[0].Source
+}
