@@ -2,7 +2,6 @@ package status
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	semver "k8s.io/apimachinery/pkg/util/version"
 
 	"hostler.io/hostler/status/probe"
 )
@@ -97,24 +97,22 @@ func runtimeVersion(runtimes []Runtime) string {
 // themselves ("v1.34.1+k3s1"), so that whoever parses the field as a semantic
 // version still can. A version that is none becomes build metadata of v0.0.0.
 func KubeletVersion(version string) string {
-	semantic := regexp.MustCompile(`^v?(\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?)(\+([0-9A-Za-z.-]+))?$`)
-	if m := semantic.FindStringSubmatch(version); m != nil {
-		result := "v" + m[1] + "+hostler"
-		if m[4] != "" {
-			result += "." + m[4]
-		}
-		return result
+	number, build, _ := strings.Cut(strings.TrimPrefix(version, "v"), "+")
+	if _, err := semver.ParseSemantic(number); err != nil {
+		number, build = "0.0.0", version
 	}
-	kept := strings.Map(func(r rune) rune {
+	// Letters, digits, '-' and '.' between identifiers are all that may follow.
+	build = strings.Trim(strings.Map(func(r rune) rune {
 		if r == '.' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
 			return r
 		}
 		return -1
-	}, version)
-	if kept = strings.Trim(kept, ".-"); kept == "" {
-		return "v0.0.0+hostler"
+	}, build), ".-")
+	result := "v" + number + "+hostler"
+	if build != "" {
+		result += "." + build
 	}
-	return "v0.0.0+hostler." + kept
+	return result
 }
 
 // Changed tells whether a status differs from the one last written in anything

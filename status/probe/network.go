@@ -21,30 +21,30 @@ type Network struct {
 
 // Address is one address on one interface.
 type Address struct {
-	IP        netip.Addr `json:"ip"`
-	Bits      int        `json:"bits"` // length of the prefix
-	Interface string     `json:"interface"`
-	Kind      string     `json:"kind"`            // what the kernel calls the link: "device", "bridge", "veth", "dummy", ...
-	Label     string     `json:"label,omitempty"` // IPv4 only; differs from Interface for an alias such as "eth0:1"
+	IP        netip.Addr
+	Bits      int // length of the prefix
+	Interface string
+	Kind      string // what the kernel calls the link: "device", "bridge", "veth", "dummy", ...
+	Label     string // IPv4 only; differs from Interface for an alias such as "eth0:1"
 
-	Up      bool `json:"up"`      // the interface is switched on
-	Carrier bool `json:"carrier"` // its link is there (IFF_LOWER_UP)
+	Up      bool // the interface is switched on
+	Carrier bool // its link is there (IFF_LOWER_UP)
 
-	Secondary  bool `json:"secondary,omitempty"`  // IPv4: not the first address of its prefix on the interface
-	Temporary  bool `json:"temporary,omitempty"`  // IPv6: a privacy address, replaced every day
-	Deprecated bool `json:"deprecated,omitempty"` // beyond its preferred lifetime
-	Tentative  bool `json:"tentative,omitempty"`  // not proven unique yet, or proven not to be
+	Secondary  bool // IPv4: not the first address of its prefix on the interface
+	Temporary  bool // IPv6: a privacy address, replaced every day
+	Deprecated bool // beyond its preferred lifetime
+	Tentative  bool // not proven unique yet, or proven not to be
 }
 
 // DefaultRoute is one way to everywhere.
 type DefaultRoute struct {
-	IPv6      bool       `json:"ipv6,omitempty"`
-	Interface string     `json:"interface"`
-	Gateway   netip.Addr `json:"gateway"` // invalid on a link without one
-	Metric    int        `json:"metric"`
+	IPv6      bool
+	Interface string
+	Gateway   netip.Addr // invalid on a link without one
+	Metric    int
 	// Source is the address that the kernel sends from on this route; invalid
 	// where it does not say.
-	Source netip.Addr `json:"source"`
+	Source netip.Addr
 }
 
 // Addresses reads interfaces, addresses and default routes of the network
