@@ -1,0 +1,144 @@
+package status
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"hostler.io/hostler/status/probe"
+)
+
+// Capacity returns all that the host has: cpu, memory, pods, ephemeral-storage
+// (the size of the node filesystem) and hugepages-<size>. What was not measured
+// is left out.
+func Capacity(facts Facts, maxPods int) corev1.ResourceList {
+	capacity := corev1.ResourceList{
+		corev1.ResourcePods: *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
+	}
+	if facts.Machine.CPUs > 0 {
+		capacity[corev1.ResourceCPU] = *resource.NewQuantity(int64(facts.Machine.CPUs), resource.DecimalSI)
+	}
+	if total := memoryTotal(facts); total > 0 {
+		capacity[corev1.ResourceMemory] = bytes(total)
+	}
+	if fs, found := nodeFilesystem(facts); found {
+		capacity[corev1.ResourceEphemeralStorage] = bytes(fs.CapacityBytes)
+	}
+	for _, pages := range facts.Machine.HugePages {
+		capacity[hugePagesName(pages)] = bytes(pages.PageSizeBytes * pages.Pages)
+	}
+	return capacity
+}
+
+// Allocatable returns what of the capacity pods may claim: what is reserved, the
+// eviction thresholds of memory and node filesystem, and the memory that huge
+// pages hold are taken off. It never goes below zero; CheckReserved tells when
+// it would.
+func Allocatable(capacity corev1.ResourceList, reserved Reserved, policy Policy) corev1.ResourceList {
+	allocatable := corev1.ResourceList{}
+	for name, total := range capacity {
+		left := total.DeepCopy()
+		for _, d := range deductions(name, capacity, reserved, policy) {
+			left.Sub(d.amount)
+		}
+		if left.Sign() < 0 {
+			left = *resource.NewQuantity(0, total.Format)
+		}
+		allocatable[name] = left
+	}
+	return allocatable
+}
+
+// CheckReserved tells whether the host has what is to be kept of it. Resources
+// and limits that are not known are not judged.
+func CheckReserved(facts Facts, reserved Reserved, policy Policy) error {
+	capacity := Capacity(facts, 0)
+	var errs []error
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		total, found := capacity[name]
+		if !found {
+			continue
+		}
+		left := total.DeepCopy()
+		parts := ""
+		for _, d := range deductions(name, capacity, reserved, policy) {
+			left.Sub(d.amount)
+			if !d.amount.IsZero() {
+				parts += fmt.Sprintf("%s %s, ", d.amount.String(), d.why)
+			}
+		}
+		if left.Sign() < 0 {
+			errs = append(errs, fmt.Errorf("node.reserved.%s: %sof %s there is; reserve less, or lower the threshold", name, parts, total.String()))
+		}
+	}
+	if limit := facts.PIDs.Limit; limit > 0 && reserved.PIDs > limit {
+		errs = append(errs, fmt.Errorf("node.reserved.pid: %d reserved, of %d that %s allows; reserve fewer, or raise the limit",
+			reserved.PIDs, limit, facts.PIDs.Source))
+	}
+	return errors.Join(errs...)
+}
+
+type deduction struct {
+	amount resource.Quantity
+	why    string
+}
+
+// deductions lists what lies between capacity and allocatable of one resource.
+func deductions(name corev1.ResourceName, capacity corev1.ResourceList, reserved Reserved, policy Policy) []deduction {
+	total := capacity[name]
+	share := func(t Threshold) resource.Quantity { return bytes(t.Of(uint64(total.Value()))) }
+	switch name {
+	case corev1.ResourceCPU:
+		return []deduction{{reserved.CPU, "reserved"}}
+	case corev1.ResourceMemory:
+		return []deduction{
+			{reserved.Memory, "reserved"},
+			{share(policy.MemoryAvailable), "kept free (pressure.memoryAvailable)"},
+			{hugePagesTotal(capacity), "held by huge pages"},
+		}
+	case corev1.ResourceEphemeralStorage:
+		return []deduction{
+			{reserved.EphemeralStorage, "reserved"},
+			{share(policy.NodefsAvailable), "kept free (pressure.nodefsAvailable)"},
+		}
+	}
+	return nil
+}
+
+// memoryTotal prefers the latest measurement: memory can be added to a running
+// host.
+func memoryTotal(facts Facts) uint64 {
+	if facts.Memory.TotalBytes > 0 {
+		return facts.Memory.TotalBytes
+	}
+	return facts.Machine.MemoryBytes
+}
+
+func nodeFilesystem(facts Facts) (Filesystem, bool) {
+	for _, fs := range facts.Filesystems {
+		if fs.Role == RoleNode && fs.Problem == "" && fs.CapacityBytes > 0 {
+			return fs, true
+		}
+	}
+	return Filesystem{}, false
+}
+
+func hugePagesName(pages probe.HugePages) corev1.ResourceName {
+	size := bytes(pages.PageSizeBytes)
+	return corev1.ResourceName(corev1.ResourceHugePagesPrefix + size.String())
+}
+
+func hugePagesTotal(capacity corev1.ResourceList) resource.Quantity {
+	sum := bytes(0)
+	for name, quantity := range capacity {
+		if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			sum.Add(quantity)
+		}
+	}
+	return sum
+}
+
+func bytes(n uint64) resource.Quantity { return *resource.NewQuantity(int64(n), resource.BinarySI) }

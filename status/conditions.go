@@ -1,0 +1,158 @@
+package status
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Memory is what one check leaves to the next. The zero value knows of no check
+// before; Remember makes one of conditions that outlived the agent.
+type Memory struct {
+	conditions []corev1.NodeCondition
+	// pressed is when each pressure was last seen; never changed in place.
+	pressed map[corev1.NodeConditionType]time.Time
+}
+
+// Remember takes the conditions that the agent reported before it was
+// restarted, so that they keep their transition times and a pressure its hold.
+// Conditions from before a reboot are better forgotten.
+func Remember(conditions []corev1.NodeCondition) Memory {
+	m := Memory{conditions: slices.Clone(conditions), pressed: map[corev1.NodeConditionType]time.Time{}}
+	for _, c := range conditions {
+		if c.Status == corev1.ConditionTrue {
+			m.pressed[c.Type] = c.LastHeartbeatTime.Time
+		}
+	}
+	return m
+}
+
+// condition returns the last condition of a type, or nil.
+func (m Memory) condition(kind corev1.NodeConditionType) *corev1.NodeCondition {
+	return find(m.conditions, kind)
+}
+
+func find(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
+	i := slices.IndexFunc(conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &conditions[i]
+}
+
+// finding is a condition without its times.
+type finding struct {
+	status  corev1.ConditionStatus
+	reason  string
+	message string
+}
+
+// Conditions returns the Node's conditions, Ready last as Kubernetes wants it,
+// and what the next check needs. A pressure condition turns True with the first
+// check that sees pressure and leaves True only after Pressure.TransitionPeriod
+// without; every other condition follows the facts at once.
+func Conditions(facts Facts, options Options, memory Memory, now time.Time) ([]corev1.NodeCondition, Memory) {
+	next := Memory{pressed: maps.Clone(memory.pressed)}
+	if next.pressed == nil {
+		next.pressed = map[corev1.NodeConditionType]time.Time{}
+	}
+	for _, p := range []struct {
+		kind   corev1.NodeConditionType
+		gauges []gauge
+		fine   string
+	}{
+		{corev1.NodeMemoryPressure, memoryGauges(facts, options), ReasonSufficientMemory},
+		{corev1.NodeDiskPressure, diskGauges(facts, options), ReasonSufficientDisk},
+		{corev1.NodePIDPressure, pidGauges(facts, options), ReasonSufficientPIDs},
+	} {
+		found := judge(p.gauges, p.fine)
+		if found.status == corev1.ConditionTrue {
+			next.pressed[p.kind] = now
+		} else {
+			found = hold(found, memory.condition(p.kind), next.pressed, options.Pressure.TransitionPeriod, now)
+		}
+		next.add(p.kind, found, memory, now)
+	}
+	next.add(corev1.NodeNetworkUnavailable, networkUnavailable(facts.Network, options.Addresses), memory, now)
+	next.add(ShutdownProtected, shutdownProtected(facts.Shutdown), memory, now)
+	next.add(corev1.NodeReady, ready(facts, memory.condition(corev1.NodeReady)), memory, now)
+	return slices.Clone(next.conditions), next
+}
+
+// add gives a finding its times: a condition keeps its transition time for as
+// long as its status stays.
+func (m *Memory) add(kind corev1.NodeConditionType, f finding, before Memory, now time.Time) {
+	c := corev1.NodeCondition{
+		Type:               kind,
+		Status:             f.status,
+		Reason:             f.reason,
+		Message:            f.message,
+		LastHeartbeatTime:  metav1.NewTime(now),
+		LastTransitionTime: metav1.NewTime(now),
+	}
+	if last := before.condition(kind); last != nil && last.Status == c.Status {
+		c.LastTransitionTime = last.LastTransitionTime
+	}
+	m.conditions = append(m.conditions, c)
+}
+
+// hold keeps a pressure condition True that has been seen within the transition
+// period. A last time in the future, left behind by a clock that has been set
+// back, counts as now.
+func hold(found finding, last *corev1.NodeCondition, pressed map[corev1.NodeConditionType]time.Time, period time.Duration, now time.Time) finding {
+	if last == nil || last.Status != corev1.ConditionTrue {
+		return found
+	}
+	seen := pressed[last.Type]
+	if seen.After(now) {
+		seen = now
+		pressed[last.Type] = now
+	}
+	until := seen.Add(period)
+	if !now.Before(until) {
+		return found
+	}
+	return finding{
+		status: corev1.ConditionTrue,
+		reason: last.Reason,
+		message: "no pressure seen since " + stamp(seen) + "; lowered at " + stamp(until) +
+			" unless it comes back; now " + found.message,
+	}
+}
+
+func shutdownProtected(s Shutdown) finding {
+	known := map[string]finding{
+		"Armed":     {corev1.ConditionTrue, ReasonArmed, "a shutdown waits for the pods to stop"},
+		"Draining":  {corev1.ConditionTrue, ReasonShuttingDown, "a shutdown is waiting for the pods to stop"},
+		"Released":  {corev1.ConditionTrue, ReasonReleased, "the pods have stopped and the shutdown goes on"},
+		"Delegated": {corev1.ConditionTrue, ReasonDelegated, "another program on this host delays a shutdown for the pods"},
+		"Disarmed":  {corev1.ConditionFalse, ReasonDisarmed, "a shutdown will not wait for the pods to stop"},
+	}
+	f, found := known[s.State]
+	if !found {
+		return finding{corev1.ConditionUnknown, ReasonNotMeasured, "the shutdown guard has not said yet whether it holds a lock"}
+	}
+	if s.Reason != "" {
+		f.message += ": " + s.Reason
+	}
+	return f
+}
+
+// OwnConditions returns those of the conditions that are hostler's alone: all
+// that it may write on a host whose Node belongs to a kubelet.
+func OwnConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
+	var own []corev1.NodeCondition
+	for _, c := range conditions {
+		if strings.HasPrefix(string(c.Type), "hostler.io/") {
+			own = append(own, c)
+		}
+	}
+	return own
+}
+
+// stamp writes a time into a message, the same for as long as the time is.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,75 @@
+package status
+
+import (
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/status/probe"
+)
+
+// Facts is everything a Node is made from, as last measured. The agent fills it
+// in; a part it has not measured stays zero and turns what depends on it Unknown.
+type Facts struct {
+	Machine     probe.Machine
+	Memory      probe.Memory
+	PIDs        probe.PIDs
+	Filesystems []Filesystem
+	Network     probe.Network
+
+	// RuntimesAsked tells that the search for runtimes is over and each one
+	// found was asked once. Until then Ready stays what it was before.
+	RuntimesAsked bool
+	Runtimes      []Runtime
+	Images        []runtime.Image // of all runtimes, in any order; not changed
+
+	Draining Draining
+	Shutdown Shutdown
+}
+
+// Filesystem is a measured filesystem and what the host uses it for. One that
+// serves two roles is listed twice.
+type Filesystem struct {
+	Role Role
+	probe.Filesystem
+}
+
+// Role is what a filesystem holds.
+type Role int
+
+// The roles that have thresholds.
+const (
+	RoleNode  Role = iota // the host's own state and the pods' writable data
+	RoleImage             // images and the containers' writable layers
+)
+
+// String names the role as messages do.
+func (r Role) String() string {
+	if r == RoleImage {
+		return "image filesystem"
+	}
+	return "node filesystem"
+}
+
+// Runtime is a runtime's last answer.
+type Runtime struct {
+	// Info is the answer. For a runtime that gave none the agent sets Name,
+	// Endpoint, Ready to false and Message to the error; Version may be the one
+	// it last told.
+	runtime.Info
+	// Since is when Ready last changed, or when it was first asked; zero if that
+	// is not known.
+	Since time.Time
+}
+
+// Draining tells that the host's pods are being stopped.
+type Draining struct {
+	Active bool
+	Reason string    // for people, such as "reboot asked by root"; may be empty
+	Since  time.Time // zero if not known
+}
+
+// Shutdown is what the shutdown guard says of itself.
+type Shutdown struct {
+	State  string // Disarmed, Armed, Draining, Released or Delegated; empty if it has not said yet
+	Reason string // a sentence on why, such as "no logind on the system bus"
+}

@@ -1,0 +1,144 @@
+package status
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	semver "k8s.io/apimachinery/pkg/util/version"
+
+	"hostler.io/hostler/status/probe"
+)
+
+// Node returns the whole Node as this host would have it, and what the next
+// check needs. Options must be valid and name the Node. Only metadata.name,
+// labels, annotations, spec and status are set; who registers it merges it with
+// what is there.
+func Node(facts Facts, options Options, memory Memory, now time.Time) (*corev1.Node, Memory) {
+	// What an address lacks is said by the condition NetworkUnavailable.
+	addresses, _ := Addresses(facts.Network, options.Addresses, options.Name)
+	capacity := Capacity(facts, options.MaxPods)
+	conditions, memory := Conditions(facts, options, memory, now)
+	node := &corev1.Node{
+		TypeMeta: metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        options.Name,
+			Labels:      labels(facts.Machine, options),
+			Annotations: maps.Clone(options.Annotations),
+		},
+		Spec: corev1.NodeSpec{
+			ProviderID:    options.ProviderID,
+			Unschedulable: options.Unschedulable,
+			Taints:        slices.Clone(options.Taints),
+		},
+		Status: corev1.NodeStatus{
+			Capacity:    capacity,
+			Allocatable: Allocatable(capacity, options.Reserved, options.Pressure),
+			Conditions:  conditions,
+			Addresses:   addresses,
+			NodeInfo:    nodeInfo(facts, options.Version),
+			Images:      images(facts.Images, options.MaxImages),
+		},
+	}
+	return node, memory
+}
+
+// labels adds to the configured labels those that every Node has; these cannot
+// be configured away, for schedulers rely on them.
+func labels(machine probe.Machine, options Options) map[string]string {
+	result := maps.Clone(options.Labels)
+	if result == nil {
+		result = map[string]string{}
+	}
+	result[corev1.LabelHostname] = options.Name
+	result[corev1.LabelOSStable] = "linux"
+	result[corev1.LabelArchStable] = machine.Architecture
+	return result
+}
+
+func nodeInfo(facts Facts, version string) corev1.NodeSystemInfo {
+	m := facts.Machine
+	info := corev1.NodeSystemInfo{
+		MachineID:               m.MachineID,
+		SystemUUID:              m.SystemUUID,
+		BootID:                  m.BootID,
+		KernelVersion:           m.KernelVersion,
+		OSImage:                 m.OSImage,
+		ContainerRuntimeVersion: runtimeVersion(facts.Runtimes),
+		KubeletVersion:          KubeletVersion(version),
+		OperatingSystem:         "linux",
+		Architecture:            m.Architecture,
+	}
+	if m.SwapBytes > 0 {
+		capacity := int64(m.SwapBytes)
+		info.Swap = &corev1.NodeSwapStatus{Capacity: &capacity}
+	}
+	return info
+}
+
+// runtimeVersion names the first runtime; the field has room for one.
+func runtimeVersion(runtimes []Runtime) string {
+	if len(runtimes) == 0 {
+		return ""
+	}
+	version := runtimes[0].Version
+	if version == "" {
+		version = "Unknown" // as kubelet says
+	}
+	return runtimes[0].Name + "://" + version
+}
+
+// KubeletVersion turns hostler's version into what nodeInfo.kubeletVersion
+// holds: "v0.1.0+hostler", in the way of distributions that build kubelet
+// themselves ("v1.34.1+k3s1"), so that whoever parses the field as a semantic
+// version still can. A version that is none becomes build metadata of v0.0.0.
+func KubeletVersion(version string) string {
+	number, build, _ := strings.Cut(strings.TrimPrefix(version, "v"), "+")
+	if _, err := semver.ParseSemantic(number); err != nil {
+		number, build = "0.0.0", version
+	}
+	// Letters, digits, '-' and '.' between identifiers are all that may follow.
+	build = strings.Trim(strings.Map(func(r rune) rune {
+		if r == '.' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+			return r
+		}
+		return -1
+	}, build), ".-")
+	result := "v" + number + "+hostler"
+	if build != "" {
+		result += "." + build
+	}
+	return result
+}
+
+// Changed tells whether a status differs from the one last written in anything
+// worth a write of its own. Heartbeats are not, and neither is the message of a
+// pressure condition, whose figures move with every check: both go out with the
+// next regular report.
+func Changed(written, current *corev1.NodeStatus) bool {
+	return !equality.Semantic.DeepEqual(comparable(written), comparable(current))
+}
+
+// comparable returns a status without what Changed ignores, conditions by type.
+func comparable(status *corev1.NodeStatus) *corev1.NodeStatus {
+	s := *status
+	s.Conditions = slices.Clone(s.Conditions)
+	slices.SortFunc(s.Conditions, func(a, b corev1.NodeCondition) int {
+		return strings.Compare(string(a.Type), string(b.Type))
+	})
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		c.LastHeartbeatTime = metav1.Time{}
+		// A control plane keeps whole seconds.
+		c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Truncate(time.Second))
+		switch c.Type {
+		case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
+			c.Message = ""
+		}
+	}
+	return &s
+}

@@ -1,0 +1,127 @@
+package status
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Options is what a person decides about the Node. Start from DefaultOptions.
+type Options struct {
+	Name    string // as NodeName returned it
+	Version string // hostler's own, such as "v0.1.0"
+
+	MaxPods   int // capacity of pods
+	MaxImages int // of status.images; -1 lists all
+
+	Labels        map[string]string
+	Annotations   map[string]string
+	Taints        []corev1.Taint
+	Unschedulable bool
+	ProviderID    string
+
+	Addresses AddressOptions
+	Reserved  Reserved
+	Pressure  Policy
+}
+
+// Reserved is what pods do not get because the host itself needs it.
+type Reserved struct {
+	CPU              resource.Quantity
+	Memory           resource.Quantity
+	EphemeralStorage resource.Quantity
+	// PIDs are taken off those available before the threshold is looked at.
+	PIDs uint64
+}
+
+// DefaultOptions returns what holds without any configuration. Name and Version
+// are still to be set.
+func DefaultOptions() Options {
+	return Options{MaxPods: 110, MaxImages: 50, Pressure: DefaultPolicy()}
+}
+
+// Validate checks everything that can be checked without knowing the host; see
+// CheckReserved for the rest. Each fault begins with the configuration field
+// that holds it.
+func (o Options) Validate() error {
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf(field+": "+format, args...))
+	}
+	if _, err := NodeName(o.Name, ""); err != nil {
+		errs = append(errs, err)
+	}
+	if o.MaxPods < 0 {
+		fault("node.maxPods", "%d is negative", o.MaxPods)
+	}
+	if o.MaxImages < -1 {
+		fault("status.maxImages", "%d is neither a number of images nor -1 for all", o.MaxImages)
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
+		for _, problem := range slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(o.Labels[key])) {
+			fault("node.labels", "%s=%s: %s", key, o.Labels[key], problem)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Annotations)) {
+		for _, problem := range validation.IsQualifiedName(strings.ToLower(key)) {
+			fault("node.annotations", "%s: %s", key, problem)
+		}
+	}
+	for _, t := range o.Taints {
+		for _, problem := range checkTaint(t) {
+			fault("node.taints", "%s: %s", t.ToString(), problem)
+		}
+	}
+	for _, q := range []struct {
+		name     string
+		quantity resource.Quantity
+	}{{"cpu", o.Reserved.CPU}, {"memory", o.Reserved.Memory}, {"ephemeral-storage", o.Reserved.EphemeralStorage}} {
+		if q.quantity.Sign() < 0 {
+			fault("node.reserved."+q.name, "%s is negative", q.quantity.String())
+		}
+	}
+	if err := o.Addresses.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := o.Pressure.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("pressure.%w", err))
+	}
+	return errors.Join(errs...)
+}
+
+func checkTaint(t corev1.Taint) []string {
+	problems := slices.Concat(validation.IsQualifiedName(t.Key), validation.IsValidLabelValue(t.Value))
+	switch t.Effect {
+	case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute:
+	default:
+		problems = append(problems, fmt.Sprintf("effect %q is none of NoSchedule, PreferNoSchedule, NoExecute", t.Effect))
+	}
+	return problems
+}
+
+// NodeName returns the Node's name: the configured one, else the kernel's host
+// name, trimmed and lower-cased. It must be a DNS subdomain (RFC 1123) of at
+// most 63 characters, for it becomes the value of a label as well.
+func NodeName(configured, hostName string) (string, error) {
+	name, source, hint := configured, "node.name", "choose lower-case letters, digits, '-' and '.'"
+	if configured == "" {
+		name = strings.ToLower(strings.TrimSpace(hostName))
+		source, hint = "host name", "rename the host (hostnamectl set-hostname NAME) or set node.name in the configuration"
+		if name == "" || name == "(none)" {
+			return "", fmt.Errorf("the kernel has no host name to name the Node by; %s", hint)
+		}
+	}
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return "", fmt.Errorf("%s: %q cannot name a Node: %s; %s", source, name, problems[0], hint)
+	}
+	if problems := validation.IsValidLabelValue(name); len(problems) > 0 {
+		return "", fmt.Errorf("%s: %q cannot be the value of label %s: %s; %s", source, name, corev1.LabelHostname, problems[0], hint)
+	}
+	return name, nil
+}

@@ -1,0 +1,184 @@
+package status
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// gauge is one figure against its threshold.
+type gauge struct {
+	subject   string // "node filesystem /var (ext4 on /dev/sda2)"; empty where unit says enough
+	unit      string // what is counted: "memory", "inodes", "PIDs"; empty for bytes of a filesystem
+	isBytes   bool
+	available uint64
+	total     uint64
+	threshold Threshold
+	reason    string // of the condition when the figure is below the threshold
+	note      string // appended to the message
+	problem   string // why there is no figure
+}
+
+func (g gauge) below() bool { return g.problem == "" && g.available < g.threshold.Of(g.total) }
+
+// judge turns gauges into a condition: True if any is below its threshold,
+// Unknown if none is but one could not be read, else False.
+func judge(gauges []gauge, fine string) finding {
+	var pressed, unknown, calm []string
+	reason := ""
+	for _, g := range gauges {
+		switch {
+		case g.problem != "":
+			unknown = append(unknown, g.problem)
+		case g.below():
+			if reason == "" {
+				reason = g.reason
+			}
+			pressed = append(pressed, g.String()+", threshold "+g.threshold.String())
+		default:
+			calm = append(calm, g.String())
+		}
+	}
+	switch {
+	case len(pressed) > 0:
+		return finding{corev1.ConditionTrue, reason, strings.Join(pressed, "; ")}
+	case len(unknown) > 0:
+		return finding{corev1.ConditionUnknown, ReasonNotMeasured, strings.Join(unknown, "; ")}
+	default:
+		return finding{corev1.ConditionFalse, fine, strings.Join(calm, "; ")}
+	}
+}
+
+// String writes the figure as the threshold is written: in percent against a
+// percentage, as an amount against an amount.
+func (g gauge) String() string {
+	amount := func(n uint64) string {
+		if g.isBytes {
+			return humanBytes(n)
+		}
+		return strconv.FormatUint(n, 10)
+	}
+	left := amount(g.available)
+	if g.threshold.isPercent() {
+		left = percentOf(g.available, g.total)
+	}
+	var text string
+	switch {
+	case g.subject == "":
+		text = fmt.Sprintf("%s of %s %s available", left, amount(g.total), g.unit)
+	case g.unit != "":
+		text = fmt.Sprintf("%s has %s of its %s free", g.subject, left, g.unit)
+	case g.threshold.isPercent():
+		text = fmt.Sprintf("%s has %s free", g.subject, left)
+	default:
+		text = fmt.Sprintf("%s has %s of %s free", g.subject, left, amount(g.total))
+	}
+	return text + g.note
+}
+
+func memoryGauges(facts Facts, options Options) []gauge {
+	m := facts.Memory
+	g := gauge{
+		unit: "memory", isBytes: true,
+		available: m.AvailableBytes, total: m.TotalBytes,
+		threshold: options.Pressure.MemoryAvailable, reason: ReasonInsufficientMemory,
+		problem: m.Problem,
+	}
+	if g.problem == "" && m.TotalBytes == 0 {
+		g.problem = "memory has not been measured yet"
+	}
+	return []gauge{g}
+}
+
+func pidGauges(facts Facts, options Options) []gauge {
+	p := facts.PIDs
+	g := gauge{
+		unit:      "PIDs",
+		available: p.Available(), total: p.Limit,
+		threshold: options.Pressure.PIDAvailable, reason: ReasonInsufficientPIDs,
+		note:    " (" + p.Source + ")",
+		problem: p.Problem,
+	}
+	if reserved := options.Reserved.PIDs; reserved > 0 {
+		g.available -= min(g.available, reserved)
+		g.note = fmt.Sprintf(" beyond %d reserved (%s)", reserved, p.Source)
+	}
+	if g.problem == "" && p.Limit == 0 {
+		g.problem = "PIDs have not been counted yet"
+	}
+	return []gauge{g}
+}
+
+func diskGauges(facts Facts, options Options) []gauge {
+	var gauges []gauge
+	nodeFound := false
+	for _, fs := range facts.Filesystems {
+		if fs.Role == RoleNode {
+			nodeFound = true
+		}
+		gauges = append(gauges, filesystemGauges(fs, options.Pressure)...)
+	}
+	if !nodeFound {
+		gauges = append(gauges, gauge{problem: "the node filesystem has not been measured yet"})
+	}
+	return gauges
+}
+
+func filesystemGauges(fs Filesystem, policy Policy) []gauge {
+	if fs.Problem != "" {
+		return []gauge{{problem: fs.Problem}}
+	}
+	space, inodes := policy.NodefsAvailable, policy.NodefsInodesFree
+	spaceReason, inodesReason := ReasonNodeFilesystemSpace, ReasonNodeFilesystemInodes
+	if fs.Role == RoleImage {
+		space, inodes = policy.ImagefsAvailable, policy.ImagefsInodesFree
+		spaceReason, inodesReason = ReasonImageFilesystemSpace, ReasonImageFilesystemInodes
+	}
+	subject := fs.Role.String() + " " + describe(fs)
+	gauges := []gauge{{
+		subject: subject, isBytes: true,
+		available: fs.AvailableBytes, total: fs.CapacityBytes,
+		threshold: space, reason: spaceReason,
+	}}
+	if fs.Inodes > 0 { // some filesystems make inodes as they go and count none
+		gauges = append(gauges, gauge{
+			subject: subject, unit: "inodes",
+			available: fs.InodesFree, total: fs.Inodes,
+			threshold: inodes, reason: inodesReason,
+		})
+	}
+	return gauges
+}
+
+// describe names a filesystem as people find it: "/var (ext4 on /dev/sda2)".
+func describe(fs Filesystem) string {
+	if fs.Mountpoint == "" {
+		return fs.Path
+	}
+	return fmt.Sprintf("%s (%s on %s)", fs.Mountpoint, fs.Type, fs.Device)
+}
+
+// percentOf rounds down, so that what is below a threshold also reads so.
+func percentOf(part, whole uint64) string {
+	if whole == 0 {
+		return "0%"
+	}
+	return strconv.FormatUint(uint64(float64(part)/float64(whole)*100), 10) + "%"
+}
+
+// humanBytes writes a size with one digit behind the point and a binary unit,
+// rounded down.
+func humanBytes(n uint64) string {
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	unit, rest := 0, uint64(0)
+	for n >= 1024 && unit < len(units)-1 {
+		n, rest = n/1024, n%1024
+		unit++
+	}
+	if tenth := rest * 10 / 1024; tenth > 0 {
+		return fmt.Sprintf("%d.%d%s", n, tenth, units[unit])
+	}
+	return fmt.Sprintf("%d%s", n, units[unit])
+}

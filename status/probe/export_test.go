@@ -1,0 +1,30 @@
+package probe
+
+var (
+	ParseCPUList = parseCPUList
+	ParseTasks   = parseTasks
+	PrettyName   = prettyName
+	WorthALook   = worthALook
+)
+
+// HangFilesystem makes the statfs of a folder hang until the returned function
+// is called.
+func HangFilesystem(r *Reader, folder string) (release func()) {
+	q := &question{done: make(chan struct{})}
+	r.mu.Lock()
+	r.asked[folder] = q
+	r.mu.Unlock()
+	return func() {
+		q.answer = stat(folder)
+		r.mu.Lock()
+		delete(r.asked, folder)
+		r.mu.Unlock()
+		close(q.done)
+	}
+}
+
+// MountOfPath finds a mount as on a kernel without mount IDs in statx.
+func MountOfPath(r *Reader, folder string) (mountpoint, device, kind string) {
+	m := r.lookUpMount(folder, 0)
+	return m.mountpoint, m.device, m.kind
+}

@@ -1,0 +1,185 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// Filesystem is the mount that holds a folder, and how full it is. Available is
+// what a process without privileges may still use.
+type Filesystem struct {
+	Path       string // the folder that was asked for
+	Mountpoint string // empty where the mount could not be told
+	Device     string // source of the mount, such as "/dev/sda2" or "tmpfs"
+	Type       string // such as "ext4"
+	ReadOnly   bool
+
+	CapacityBytes  uint64
+	AvailableBytes uint64
+	Inodes         uint64 // 0 where the filesystem does not count them, as on btrfs
+	InodesFree     uint64
+
+	Problem string // why it was not measured; empty if it was
+}
+
+// mount is what /proc/self/mountinfo says of one mount.
+type mount struct {
+	id                       uint64 // as statx reports it; 0 if it does not
+	mountpoint, device, kind string
+}
+
+// question is one statfs under way. A filesystem that does not answer, such as
+// NFS whose server is gone, holds it for as long as that lasts.
+type question struct {
+	done   chan struct{} // closed once the answer stands
+	answer answer
+}
+
+type answer struct {
+	statfs  unix.Statfs_t
+	mountID uint64
+	err     error
+}
+
+func (r *Reader) filesystems(ctx context.Context, folders []string) []Filesystem {
+	questions := make([]*question, len(folders))
+	for i, folder := range folders {
+		questions[i] = r.ask(folder)
+	}
+	result := make([]Filesystem, len(folders))
+	for i, folder := range folders {
+		select {
+		case <-questions[i].done:
+			result[i] = r.filesystem(folder, questions[i].answer)
+		case <-ctx.Done():
+			result[i] = Filesystem{Path: folder, Problem: fmt.Sprintf(
+				"statfs %s: no answer from the filesystem; if it is a network mount, see whether its server can be reached", folder)}
+		}
+	}
+	return result
+}
+
+// ask starts a statfs, or joins the one that has not been answered yet: threads
+// that hang in the kernel must not grow in number.
+func (r *Reader) ask(folder string) *question {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q := r.asked[folder]; q != nil {
+		return q
+	}
+	q := &question{done: make(chan struct{})}
+	r.asked[folder] = q
+	go func() {
+		q.answer = stat(folder)
+		r.mu.Lock()
+		delete(r.asked, folder)
+		r.mu.Unlock()
+		close(q.done)
+	}()
+	return q
+}
+
+func stat(folder string) answer {
+	var a answer
+	for {
+		a.err = unix.Statfs(folder, &a.statfs)
+		if !errors.Is(a.err, unix.EINTR) {
+			break
+		}
+	}
+	if a.err != nil {
+		return a
+	}
+	// Before Linux 5.8 statx has no mount ID; the mount is then found by path.
+	var s unix.Statx_t
+	if unix.Statx(unix.AT_FDCWD, folder, unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &s) == nil && s.Mask&unix.STATX_MNT_ID != 0 {
+		a.mountID = s.Mnt_id
+	}
+	return a
+}
+
+func (r *Reader) filesystem(folder string, a answer) Filesystem {
+	fs := Filesystem{Path: folder}
+	if a.err != nil {
+		fs.Problem = fmt.Sprintf("statfs %s: %v", folder, a.err)
+		return fs
+	}
+	blockSize := uint64(a.statfs.Frsize)
+	if blockSize == 0 {
+		blockSize = uint64(a.statfs.Bsize)
+	}
+	fs.CapacityBytes = a.statfs.Blocks * blockSize
+	fs.AvailableBytes = a.statfs.Bavail * blockSize
+	fs.Inodes = a.statfs.Files
+	fs.InodesFree = a.statfs.Ffree
+	fs.ReadOnly = a.statfs.Flags&unix.ST_RDONLY != 0
+
+	m := r.mountOf(folder, a.mountID)
+	fs.Mountpoint, fs.Device, fs.Type = m.mountpoint, m.device, m.kind
+	if fs.CapacityBytes == 0 {
+		fs.Problem = fmt.Sprintf("statfs %s: the filesystem (%s) reports no capacity", folder, fs.Type)
+	}
+	return fs
+}
+
+// mountOf finds a folder's mount. It reads the table of mounts, which grows with
+// every container, only when the folder has come to lie on another mount.
+func (r *Reader) mountOf(folder string, id uint64) mount {
+	r.mu.Lock()
+	known, found := r.mounts[folder]
+	r.mu.Unlock()
+	if found && id != 0 && known.id == id {
+		return known
+	}
+	m := r.lookUpMount(folder, id)
+	r.mu.Lock()
+	r.mounts[folder] = m
+	r.mu.Unlock()
+	return m
+}
+
+func (r *Reader) lookUpMount(folder string, id uint64) mount {
+	table, err := os.Open(r.path("/proc/self/mountinfo"))
+	if err != nil {
+		return mount{}
+	}
+	defer table.Close()
+
+	real := folder
+	if id == 0 {
+		if p, err := filepath.EvalSymlinks(folder); err == nil {
+			real = p
+		}
+	}
+	var best mount
+	_, err = mountinfo.GetMountsFromReader(table, func(i *mountinfo.Info) (skip, stop bool) {
+		if id != 0 {
+			if uint64(i.ID) == id {
+				best = mount{id: id, mountpoint: i.Mountpoint, device: i.Source, kind: i.FSType}
+				return true, true
+			}
+			return true, false
+		}
+		// Of mounts on one folder the last one listed lies on top.
+		if holds(i.Mountpoint, real) && len(i.Mountpoint) >= len(best.mountpoint) {
+			best = mount{mountpoint: i.Mountpoint, device: i.Source, kind: i.FSType}
+		}
+		return true, false
+	})
+	if err != nil {
+		return mount{}
+	}
+	return best
+}
+
+// holds tells whether path lies at or below the folder of the mount.
+func holds(mountpoint, path string) bool {
+	return mountpoint == "/" || path == mountpoint || strings.HasPrefix(path, mountpoint+"/")
+}

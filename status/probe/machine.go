@@ -1,0 +1,140 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"strings"
+)
+
+// Machine is what does not change while a host runs, hot-plugging apart. What a
+// host does not have is zero or empty.
+type Machine struct {
+	HostName      string // as the kernel has it, neither trimmed nor lower-cased
+	MachineID     string // machine-id(5)
+	SystemUUID    string // DMI product UUID, or what a POWER device tree has instead
+	BootID        string // random(4), new with every boot, kept by a soft-reboot
+	KernelVersion string
+	OSImage       string // PRETTY_NAME of os-release(5)
+	Architecture  string // as Go and container images name it: amd64, arm64
+
+	CPUs        int // online logical CPUs
+	MemoryBytes uint64
+	SwapBytes   uint64
+
+	HugePages []HugePages // by page size, smallest first; sizes without pages included
+	NUMANodes []NUMANode  // by ID; empty where the kernel knows no NUMA
+
+	// CgroupVersion is 2 for the unified hierarchy, 1 for the old and for the
+	// hybrid one, 0 where no cgroup filesystem is mounted.
+	CgroupVersion int
+}
+
+// HugePages counts the huge pages of one size that the kernel has set aside.
+type HugePages struct {
+	PageSizeBytes uint64 `json:"pageSizeBytes"`
+	Pages         uint64 `json:"pages"`
+}
+
+// NUMANode is one node of the machine's topology.
+type NUMANode struct {
+	ID          int         `json:"id"`
+	CPUs        []int       `json:"cpus"` // online logical CPUs, ascending; empty on a memory-only node
+	MemoryBytes uint64      `json:"memoryBytes"`
+	HugePages   []HugePages `json:"hugepages,omitempty"`
+}
+
+// Machine reads the static facts. It is meant for the start and for rare
+// refreshes: it reads some files for each CPU. An error says what could not be
+// read or parsed; the Machine beside it holds everything else.
+func (r *Reader) Machine() (Machine, error) {
+	m := Machine{
+		HostName:      r.text("/proc/sys/kernel/hostname"),
+		MachineID:     machineID(r.text("/etc/machine-id", "/var/lib/dbus/machine-id")),
+		SystemUUID:    r.text("/sys/class/dmi/id/product_uuid", "/proc/device-tree/system-id", "/proc/device-tree/vm,uuid"),
+		BootID:        r.text("/proc/sys/kernel/random/boot_id"),
+		KernelVersion: r.text("/proc/sys/kernel/osrelease"),
+		OSImage:       prettyName(r.text("/etc/os-release", "/usr/lib/os-release")),
+		Architecture:  goruntime.GOARCH,
+		CgroupVersion: r.cgroupVersion(),
+	}
+
+	var errs []error
+	if info, err := r.proc.Meminfo(); err != nil {
+		errs = append(errs, fmt.Errorf("read memory size: %w", err))
+	} else {
+		m.MemoryBytes = value(info.MemTotalBytes)
+		m.SwapBytes = value(info.SwapTotalBytes)
+	}
+	if err := r.topology(&m); err != nil {
+		errs = append(errs, err)
+	}
+	return m, errors.Join(errs...)
+}
+
+// machineID drops what systemd writes into an image before its first boot; see
+// machine-id(5), "First Boot Semantics".
+func machineID(text string) string {
+	if text == "uninitialized" {
+		return ""
+	}
+	return text
+}
+
+// prettyName returns PRETTY_NAME from a file in os-release(5) format, else NAME,
+// else "Linux", which is what that page says to assume.
+func prettyName(file string) string {
+	fields := map[string]string{"NAME": "Linux"}
+	for line := range strings.Lines(file) {
+		key, val, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if ok {
+			fields[key] = unquote(val)
+		}
+	}
+	if name := fields["PRETTY_NAME"]; name != "" {
+		return name
+	}
+	return fields["NAME"]
+}
+
+// unquote takes the shell quoting off a value as os-release(5) allows it:
+// single or double quotes around the whole, backslash before a special one.
+func unquote(s string) string {
+	if len(s) >= 2 && s[0] == s[len(s)-1] {
+		switch s[0] {
+		case '\'':
+			return s[1 : len(s)-1]
+		case '"':
+			s = s[1 : len(s)-1]
+		}
+	}
+	var out strings.Builder
+	escaped := false
+	for _, c := range []byte(s) {
+		if c == '\\' && !escaped {
+			escaped = true
+			continue
+		}
+		escaped = false
+		out.WriteByte(c)
+	}
+	return out.String()
+}
+
+func (r *Reader) cgroupVersion() int {
+	switch {
+	case r.exists("/sys/fs/cgroup/cgroup.controllers"):
+		return 2
+	case r.exists("/sys/fs/cgroup/memory"), r.exists("/sys/fs/cgroup/pids"), r.exists("/sys/fs/cgroup/systemd"):
+		return 1
+	default:
+		return 0
+	}
+}
+
+func value(p *uint64) uint64 {
+	if p == nil {
+		return 0
+	}
+	return *p
+}

@@ -1,0 +1,76 @@
+package probe
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/procfs"
+)
+
+// Reader reads one host below one root folder. It is safe for concurrent use.
+type Reader struct {
+	root string
+	proc procfs.FS
+
+	// mu guards what follows.
+	mu     sync.Mutex
+	asked  map[string]*question // statfs calls under way, by folder
+	mounts map[string]mount     // the mount each folder was last found on
+}
+
+// New returns a Reader of the host whose files lie below root: "/" for this
+// one. It fails if there is no /proc below root.
+func New(root string) (*Reader, error) {
+	root = filepath.Clean(root)
+	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
+	if err != nil {
+		return nil, fmt.Errorf("read host below %s: %w; mount /proc, or name the folder that holds it", root, err)
+	}
+	return &Reader{
+		root:   root,
+		proc:   proc,
+		asked:  map[string]*question{},
+		mounts: map[string]mount{},
+	}, nil
+}
+
+// path returns where the host's absolute path lies below the root.
+func (r *Reader) path(host string) string { return filepath.Join(r.root, host) }
+
+// text returns the content of the first of the host's files that can be read,
+// without surrounding white space and the NUL bytes of device-tree files, or ""
+// if there is none.
+func (r *Reader) text(hostPaths ...string) string {
+	for _, p := range hostPaths {
+		data, err := os.ReadFile(r.path(p))
+		if err == nil {
+			return strings.TrimSpace(strings.TrimRight(string(data), "\x00"))
+		}
+	}
+	return ""
+}
+
+// number returns the unsigned number in one of the host's files. Found is false
+// where there is no such file, or where it says "max": no limit.
+func (r *Reader) number(hostPath string) (value uint64, found bool, err error) {
+	data, err := os.ReadFile(r.path(hostPath))
+	if os.IsNotExist(err) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	text := strings.TrimSpace(string(data))
+	if text == "max" {
+		return 0, false, nil
+	}
+	value, err = strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, false, fmt.Errorf("read %s: %q is not a number", hostPath, text)
+	}
+	return value, true, nil
+}

@@ -1,0 +1,125 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Usage is what a status check measures. It takes a handful of small files and
+// one statfs for each folder.
+type Usage struct {
+	Memory      Memory
+	PIDs        PIDs
+	Filesystems []Filesystem // one for each folder asked for, in that order
+}
+
+// Memory is the host's memory as the kernel counts it.
+type Memory struct {
+	TotalBytes uint64
+	// AvailableBytes is MemAvailable of proc_meminfo(5): what programs can get
+	// without swapping, page cache that can be dropped included.
+	AvailableBytes uint64
+	SwapTotalBytes uint64
+	SwapFreeBytes  uint64
+	Problem        string // why it was not measured; empty if it was
+}
+
+// PIDs counts processes and threads against the limit that leaves the fewest.
+type PIDs struct {
+	Used    uint64
+	Limit   uint64
+	Source  string // the limit's name: "kernel.pid_max", "kernel.threads-max" or "pids.max of the root cgroup"
+	Problem string // why it was not measured; empty if it was
+}
+
+// Available returns how many more can be started.
+func (p PIDs) Available() uint64 {
+	if p.Used >= p.Limit {
+		return 0
+	}
+	return p.Limit - p.Used
+}
+
+// Usage measures memory, PIDs and the filesystems that hold the given folders.
+// Whatever it cannot measure carries a Problem and leaves the rest alone. It
+// returns when ctx ends at the latest: a folder whose filesystem does not answer
+// then says so, and is not asked again until it has.
+func (r *Reader) Usage(ctx context.Context, folders ...string) Usage {
+	return Usage{
+		Memory:      r.memory(),
+		PIDs:        r.pids(),
+		Filesystems: r.filesystems(ctx, folders),
+	}
+}
+
+func (r *Reader) memory() Memory {
+	info, err := r.proc.Meminfo()
+	if err != nil {
+		return Memory{Problem: fmt.Sprintf("read /proc/meminfo: %v", err)}
+	}
+	if info.MemTotalBytes == nil || info.MemAvailableBytes == nil {
+		return Memory{Problem: "/proc/meminfo has no MemTotal or no MemAvailable"}
+	}
+	return Memory{
+		TotalBytes:     *info.MemTotalBytes,
+		AvailableBytes: *info.MemAvailableBytes,
+		SwapTotalBytes: value(info.SwapTotalBytes),
+		SwapFreeBytes:  value(info.SwapFreeBytes),
+	}
+}
+
+// pids compares the kernel's two limits and that of the root cgroup, which only
+// a host inside a container or a namespace has.
+func (r *Reader) pids() PIDs {
+	used, err := parseTasks(r.text("/proc/loadavg"))
+	if err != nil {
+		return PIDs{Problem: fmt.Sprintf("read /proc/loadavg: %v", err)}
+	}
+	limits := []struct{ source, limit, used string }{
+		{source: "kernel.pid_max", limit: "/proc/sys/kernel/pid_max"},
+		{source: "kernel.threads-max", limit: "/proc/sys/kernel/threads-max"},
+		{source: "pids.max of the root cgroup", limit: "/sys/fs/cgroup/pids.max", used: "/sys/fs/cgroup/pids.current"},
+		{source: "pids.max of the root cgroup", limit: "/sys/fs/cgroup/pids/pids.max", used: "/sys/fs/cgroup/pids/pids.current"},
+	}
+	var tightest PIDs
+	for _, l := range limits {
+		limit, found, err := r.number(l.limit)
+		if err != nil {
+			return PIDs{Problem: err.Error()}
+		}
+		if !found {
+			continue
+		}
+		candidate := PIDs{Used: used, Limit: limit, Source: l.source}
+		if l.used != "" {
+			if candidate.Used, _, err = r.number(l.used); err != nil {
+				return PIDs{Problem: err.Error()}
+			}
+		}
+		if tightest.Source == "" || candidate.Available() < tightest.Available() {
+			tightest = candidate
+		}
+	}
+	if tightest.Source == "" {
+		return PIDs{Problem: "no limit of PIDs below /proc/sys/kernel or /sys/fs/cgroup"}
+	}
+	return tightest
+}
+
+// parseTasks returns the number of processes and threads from the fourth field
+// of /proc/loadavg, such as "1/120". The sysinfo system call counts the same but
+// stops at 65,535.
+func parseTasks(loadavg string) (uint64, error) {
+	fields := strings.Fields(loadavg)
+	if len(fields) < 4 {
+		return 0, fmt.Errorf("%q has no fourth field", loadavg)
+	}
+	_, total, _ := strings.Cut(fields[3], "/")
+	tasks, err := strconv.ParseUint(total, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q names no number of tasks", loadavg)
+	}
+	return tasks, nil
+}

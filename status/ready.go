@@ -1,0 +1,155 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/status/probe"
+)
+
+// ready judges whether pods can be expected to run. The worst thing gives the
+// reason; the message holds all of them.
+func ready(facts Facts, last *corev1.NodeCondition) finding {
+	type fault struct{ reason, message string }
+	var faults []fault
+	add := func(reason, message string, since time.Time) {
+		if !since.IsZero() {
+			message += ", since " + stamp(since)
+		}
+		faults = append(faults, fault{reason, message})
+	}
+
+	if d := facts.Draining; d.Active {
+		message := "node is shutting down"
+		if d.Reason != "" {
+			message += ": " + d.Reason
+		}
+		add(ReasonDraining, message, d.Since)
+	}
+	switch {
+	case !facts.RuntimesAsked && len(faults) == 0:
+		return starting(last)
+	case !facts.RuntimesAsked: // draining says enough
+	case len(facts.Runtimes) == 0:
+		add(ReasonNoRuntime, "no container runtime found on this host", time.Time{})
+	}
+	someReady := false
+	for _, r := range facts.Runtimes {
+		if r.Ready {
+			someReady = true
+			continue
+		}
+		message := "runtime " + r.Name
+		if r.Endpoint != "" {
+			message += " at " + r.Endpoint
+		}
+		message += " is not ready"
+		if r.Message != "" {
+			message += ": " + r.Message
+		}
+		add(ReasonRuntimeDown, message, r.Since)
+	}
+	if message := imageFilesystemProblem(facts); someReady && message != "" {
+		add(ReasonImageFilesystemUnknown, message, time.Time{})
+	}
+
+	if len(faults) == 0 {
+		return finding{corev1.ConditionTrue, ReasonHostReady, readyMessage(facts.Runtimes)}
+	}
+	var messages []string
+	for _, f := range faults {
+		messages = append(messages, f.message)
+	}
+	return finding{corev1.ConditionFalse, faults[0].reason, strings.Join(messages, "; ")}
+}
+
+// starting keeps what was reported before a restart of the agent, for the pods
+// did not notice it; kubelet's Ready flips here.
+func starting(last *corev1.NodeCondition) finding {
+	if last != nil {
+		return finding{last.Status, last.Reason, last.Message}
+	}
+	return finding{corev1.ConditionUnknown, ReasonStarting, "hostler has just started and has asked no container runtime yet"}
+}
+
+// imageFilesystemProblem says what is wrong with the image filesystems, or "".
+func imageFilesystemProblem(facts Facts) string {
+	var problems []string
+	known := 0
+	for _, fs := range facts.Filesystems {
+		switch {
+		case fs.Role != RoleImage:
+		case fs.Problem != "":
+			problems = append(problems, "image filesystem unknown: "+fs.Problem)
+		default:
+			known++
+		}
+	}
+	if known+len(problems) == 0 {
+		problems = append(problems, "image filesystem unknown: no runtime has named one")
+	}
+	return strings.Join(problems, "; ")
+}
+
+// readyMessage names the runtimes, and a pod network that is not set up, which
+// is a fault only to pods that want one.
+func readyMessage(runtimes []Runtime) string {
+	var parts []string
+	for _, r := range runtimes {
+		part := strings.TrimSpace(r.Name+" "+r.Version) + " is ready"
+		if r.Message != "" {
+			part += " (" + r.Message + ")"
+		}
+		if !r.NetworkReady {
+			part += ", but its pod network is not"
+			if r.NetworkMessage != "" {
+				part += ": " + r.NetworkMessage
+			}
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// networkUnavailable judges whether other hosts can reach this one, by address
+// and link; a missing default route is told, but a host without one may well be
+// reached.
+func networkUnavailable(network probe.Network, options AddressOptions) finding {
+	chosen, err := internalAddresses(network, options.Internal)
+	if len(chosen) == 0 {
+		switch {
+		case network.Problem != "":
+			return finding{corev1.ConditionUnknown, ReasonNotMeasured, network.Problem}
+		case len(options.Internal) > 0:
+			return finding{corev1.ConditionTrue, ReasonAddressMissing, err.Error()}
+		default:
+			return finding{corev1.ConditionTrue, ReasonNoAddress, err.Error()}
+		}
+	}
+	var live, dead []string
+	for _, a := range chosen {
+		where := fmt.Sprintf("%s on %s", a.IP, a.Interface)
+		switch {
+		case !a.Up:
+			dead = append(dead, where+", which is switched off")
+		case !a.Carrier:
+			dead = append(dead, where+", which has no carrier")
+		default:
+			live = append(live, where)
+		}
+	}
+	if len(live) == 0 {
+		return finding{corev1.ConditionTrue, ReasonNoCarrier, strings.Join(dead, "; ") + "; see to the cable, the switch or the bond"}
+	}
+	notes := append(live, dead...)
+	if len(network.Routes) == 0 {
+		notes = append(notes, "no default route")
+	}
+	if err != nil {
+		notes = append(notes, err.Error())
+	}
+	return finding{corev1.ConditionFalse, ReasonNetworkAvailable, strings.Join(notes, "; ")}
+}

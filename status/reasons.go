@@ -1,0 +1,70 @@
+package status
+
+import corev1 "k8s.io/api/core/v1"
+
+// ShutdownProtected tells whether a shutdown of the host waits for its pods. It
+// is hostler's own condition: True is good.
+const ShutdownProtected corev1.NodeConditionType = "hostler.io/ShutdownProtected"
+
+// The reasons that conditions carry. docs/conditions.md explains each one and
+// says what to do; a test keeps the two lists alike.
+const (
+	// ReasonNotMeasured: what the condition is about could not be read.
+	ReasonNotMeasured = "NotMeasured"
+
+	// ReasonHostReady: every runtime works and nothing stands in the way of pods.
+	ReasonHostReady = "HostReady"
+	// ReasonStarting: the agent has just started and has asked no runtime yet.
+	ReasonStarting = "Starting"
+	// ReasonDraining: the host's pods are being stopped.
+	ReasonDraining = "Draining"
+	// ReasonNoRuntime: no container runtime was found.
+	ReasonNoRuntime = "NoRuntime"
+	// ReasonRuntimeDown: a runtime does not answer, or says that it is not ready.
+	ReasonRuntimeDown = "RuntimeDown"
+	// ReasonImageFilesystemUnknown: the filesystem that holds images is not known
+	// or does not answer.
+	ReasonImageFilesystemUnknown = "ImageFilesystemUnknown"
+
+	// ReasonSufficientMemory: more memory is available than the threshold.
+	ReasonSufficientMemory = "SufficientMemory"
+	// ReasonInsufficientMemory: less is, or was within the transition period.
+	ReasonInsufficientMemory = "InsufficientMemory"
+
+	// ReasonSufficientDisk: every filesystem has more free than its thresholds.
+	ReasonSufficientDisk = "SufficientDisk"
+	// ReasonNodeFilesystemSpace: the node filesystem has too few bytes free.
+	ReasonNodeFilesystemSpace = "NodeFilesystemSpace"
+	// ReasonNodeFilesystemInodes: the node filesystem has too few inodes free.
+	ReasonNodeFilesystemInodes = "NodeFilesystemInodes"
+	// ReasonImageFilesystemSpace: an image filesystem has too few bytes free.
+	ReasonImageFilesystemSpace = "ImageFilesystemSpace"
+	// ReasonImageFilesystemInodes: an image filesystem has too few inodes free.
+	ReasonImageFilesystemInodes = "ImageFilesystemInodes"
+
+	// ReasonSufficientPIDs: more processes can be started than the threshold.
+	ReasonSufficientPIDs = "SufficientPIDs"
+	// ReasonInsufficientPIDs: fewer can, or could within the transition period.
+	ReasonInsufficientPIDs = "InsufficientPIDs"
+
+	// ReasonNetworkAvailable: the host has an address on a live link.
+	ReasonNetworkAvailable = "NetworkAvailable"
+	// ReasonNoAddress: no interface has an address that other hosts could reach.
+	ReasonNoAddress = "NoAddress"
+	// ReasonAddressMissing: no interface has an address that node.address.internal
+	// asks for.
+	ReasonAddressMissing = "AddressMissing"
+	// ReasonNoCarrier: the link that holds the Node's address is down.
+	ReasonNoCarrier = "NoCarrier"
+
+	// ReasonArmed: a shutdown will wait for the pods.
+	ReasonArmed = "Armed"
+	// ReasonShuttingDown: a shutdown is waiting for the pods.
+	ReasonShuttingDown = "ShuttingDown"
+	// ReasonReleased: the pods are gone and the shutdown goes on.
+	ReasonReleased = "Released"
+	// ReasonDelegated: another program delays the shutdown for the pods.
+	ReasonDelegated = "Delegated"
+	// ReasonDisarmed: a shutdown will not wait for the pods.
+	ReasonDisarmed = "Disarmed"
+)

@@ -1,0 +1,77 @@
+package status
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Threshold is how much of something has to be left: an amount, or a part of
+// the whole. It is written as Kubernetes writes eviction thresholds: "100Mi" or
+// "10%". The zero value is 0, which nothing can fall below.
+type Threshold struct {
+	amount  int64
+	percent float64
+	text    string // as it was written, for messages
+}
+
+// ParseThreshold parses a quantity, which must not be negative, or a percentage
+// between 0% and 100%.
+func ParseThreshold(text string) (Threshold, error) {
+	if digits, isPercent := strings.CutSuffix(text, "%"); isPercent {
+		percent, err := strconv.ParseFloat(digits, 64)
+		if err != nil || math.IsNaN(percent) {
+			return Threshold{}, fmt.Errorf("threshold %q is not a percentage; write it like 10%%", text)
+		}
+		if percent < 0 || percent > 100 {
+			return Threshold{}, fmt.Errorf("threshold %q lies outside 0%% to 100%%", text)
+		}
+		return Threshold{percent: percent, text: text}, nil
+	}
+	quantity, err := resource.ParseQuantity(text)
+	if err != nil {
+		return Threshold{}, fmt.Errorf("threshold %q is neither a quantity like 100Mi nor a percentage like 10%%", text)
+	}
+	if quantity.Sign() < 0 {
+		return Threshold{}, fmt.Errorf("threshold %q is negative", text)
+	}
+	if quantity.CmpInt64(math.MaxInt64) >= 0 {
+		return Threshold{}, fmt.Errorf("threshold %q is too large", text)
+	}
+	return Threshold{amount: quantity.Value(), text: text}, nil
+}
+
+// Of returns how much the threshold is of a whole, in the whole's unit.
+func (t Threshold) Of(whole uint64) uint64 {
+	if t.isPercent() {
+		// Split, for a float has too few digits for large filesystems.
+		hundredth, rest := whole/100, whole%100
+		return uint64(float64(hundredth)*t.percent) + uint64(float64(rest)*t.percent/100)
+	}
+	return uint64(t.amount)
+}
+
+func (t Threshold) isPercent() bool { return strings.HasSuffix(t.text, "%") }
+
+// String returns the threshold as it was written.
+func (t Threshold) String() string {
+	if t.text == "" {
+		return "0"
+	}
+	return t.text
+}
+
+// MarshalText writes the threshold as it was written.
+func (t Threshold) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText is ParseThreshold.
+func (t *Threshold) UnmarshalText(text []byte) error {
+	parsed, err := ParseThreshold(string(text))
+	if err == nil {
+		*t = parsed
+	}
+	return err
+}
