@@ -120,6 +120,7 @@ func dial(ctx context.Context, address string, hello bool) (*dbus.Conn, error) {
 func call(ctx context.Context, conn *dbus.Conn, dest string, path dbus.ObjectPath, method string, answer any, args ...any) error {
 	reply := conn.Object(dest, path).CallWithContext(ctx, method, dbus.FlagNoAutoStart, args...)
 	if reply.Err != nil {
+		hangUp(conn, reply.Err)
 		return reply.Err
 	}
 	if answer == nil {
@@ -161,6 +162,14 @@ func absent(err error) bool {
 		return true
 	}
 	return strings.HasPrefix(name, "org.freedesktop.DBus.Error.Spawn.")
+}
+
+// hangUp gives a broken connection up at once, so that the next call connects
+// anew: the reader may take a moment longer to notice.
+func hangUp(conn *dbus.Conn, err error) {
+	if severed(err) {
+		conn.Close()
+	}
 }
 
 // severed tells whether err means that the connection broke under a call.

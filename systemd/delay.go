@@ -63,8 +63,7 @@ func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Durat
 		case err == nil && granted >= d:
 			return granted, nil
 		case err == nil && expected.Max < d && granted == expected.Max:
-			return granted, fmt.Errorf("%s: granted %v, because %s sets InhibitDelayMaxSec= after %s; raise it there, or remove it",
-				operation, granted, expected.Source, DropInPath)
+			return granted, fmt.Errorf("%s: granted %v, because %s", operation, granted, overrider(files, expected))
 		}
 		select {
 		case <-ctx.Done():
@@ -73,6 +72,16 @@ func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Durat
 		case <-time.After(pause):
 		}
 	}
+}
+
+// overrider names who keeps the drop-in from counting, and the mend.
+func overrider(files []ConfigFile, effective DelaySetting) string {
+	for _, file := range files {
+		if filepath.Base(file.Path) == filepath.Base(DropInPath) && file.Path != DropInPath {
+			return fmt.Sprintf("%s masks %s; remove it", file.Path, DropInPath)
+		}
+	}
+	return fmt.Sprintf("%s sets InhibitDelayMaxSec= and is read after %s; raise it there, or remove it", effective.Source, DropInPath)
 }
 
 // RestoreMaxDelay removes the drop-in, also one that a crashed process left,

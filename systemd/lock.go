@@ -168,6 +168,7 @@ func (l *Logind) newLock(ctx context.Context, why string) (*os.File, error) {
 			return nil, fmt.Errorf("%s: %w", operation, shutdown.ErrShutdownInProgress)
 		}
 		if err != nil {
+			hangUp(conn, err)
 			return nil, fault(operation, err)
 		}
 		return file, nil

@@ -117,8 +117,20 @@ func (n *Notifier) write(state string, file *os.File) error {
 		return err
 	}
 	var sent error
-	err = raw.Control(func(fd uintptr) {
-		_, _, sent = conn.WriteMsgUnix([]byte(state), unix.UnixRights(int(fd)), nil)
+	err = raw.Control(func(fd uintptr) { sent = sendRights(conn, state, int(fd)) })
+	return cmp.Or(err, sent)
+}
+
+// sendRights is WriteMsgUnix, which net refuses to connected datagram sockets.
+func sendRights(conn *net.UnixConn, state string, fd int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = raw.Write(func(socket uintptr) (done bool) {
+		sent = unix.Sendmsg(int(socket), []byte(state), unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL)
+		return sent != unix.EAGAIN
 	})
 	return cmp.Or(err, sent)
 }

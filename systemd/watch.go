@@ -22,30 +22,34 @@ const (
 // (ErrNoBus). A logind that goes away and comes back sends Lost and Returned;
 // an announcement is sent once, also by a logind that signals it in both ways.
 func (l *Logind) Watch(ctx context.Context, events chan<- shutdown.Event) error {
-	w := &watch{events: events}
+	w := &watch{}
 	conn, signals, err := l.subscribe(ctx, w)
 	if err != nil {
 		return err
 	}
 	defer l.unsubscribe(conn, signals)
-	if err := w.send(ctx, shutdown.Event{Type: shutdown.Subscribed}); err != nil {
-		return err
-	}
 	lost := fmt.Errorf("watch logind: %w: the connection ended; is the dbus service running?", ErrNoBus)
+	pending := []shutdown.Event{{Type: shutdown.Subscribed}}
 	for {
+		// Without a pending event the channel is nil, and never ready.
+		var out chan<- shutdown.Event
+		var next shutdown.Event
+		if len(pending) > 0 {
+			out, next = events, pending[0]
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-conn.Context().Done():
 			return lost
+		case out <- next:
+			pending = pending[1:]
 		case signal, ok := <-signals:
 			if !ok {
 				return lost
 			}
 			if event, ok := w.event(signal); ok {
-				if err := w.send(ctx, event); err != nil {
-					return err
-				}
+				pending = append(pending, event)
 			}
 		}
 	}
@@ -100,18 +104,8 @@ func rules() [][]dbus.MatchOption {
 
 // watch turns signals into events. One goroutine has it.
 type watch struct {
-	events    chan<- shutdown.Event
 	owner     string             // logind's unique name, empty while it is away
 	announced shutdown.EventType // Prepare or Cancel, whichever came last; else Subscribed
-}
-
-func (w *watch) send(ctx context.Context, event shutdown.Event) error {
-	select {
-	case w.events <- event:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // event tells what a signal means, if anything. The bus lets every user send

@@ -1,0 +1,132 @@
+package systemdtest
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// FakeOptions makes the fake one of a certain systemd. The zero value is that
+// of Debian 12: systemd 252.
+type FakeOptions struct {
+	// Metadata: logind also sends PrepareForShutdownWithMetadata.
+	Metadata bool
+	// CanReload: logind's unit has a reload, rather than SIGHUP alone.
+	CanReload bool
+}
+
+// Fake is a system bus with a logind and a manager on it, and the manager's
+// private socket, in this process. It is a Bed. Its methods are safe for
+// concurrent use.
+type Fake struct {
+	root    string
+	bus     *server
+	private *server
+	login   *login1
+	manager *systemd1
+}
+
+var _ Bed = (*Fake)(nil)
+
+// NewFake starts a fake that ends with the test.
+func NewFake(t testing.TB, options FakeOptions) *Fake {
+	t.Helper()
+	root := t.TempDir()
+	f := &Fake{root: root, bus: newServer(filepath.Join(root, "bus"), nil)}
+	f.login = newLogin1(root, f.bus)
+	f.login.metadata = options.Metadata
+	f.manager = newSystemd1(options.CanReload, f.login.reload)
+	f.private = newServer(f.ManagerSocket(), f.manager.service)
+	for _, start := range []func() error{f.bus.start, f.private.start, f.login.start} {
+		if err := start(); err != nil {
+			t.Fatalf("start the fake: %v", err)
+		}
+	}
+	f.bus.own(f.manager.service)
+	t.Cleanup(func() {
+		f.login.stop()
+		f.bus.stop()
+		f.private.stop()
+	})
+	return f
+}
+
+// Address is that of the fake system bus.
+func (f *Fake) Address() string { return "unix:path=" + dbus.EscapeBusAddressValue(f.bus.path) }
+
+// Root is the folder that holds etc/systemd, run/systemd and usr/lib/systemd.
+func (f *Fake) Root() string { return f.root }
+
+// ManagerSocket is the path of the manager's private socket.
+func (f *Fake) ManagerSocket() string { return filepath.Join(f.root, "private") }
+
+// SetManager changes what the manager says of itself.
+func (f *Fake) SetManager(state ManagerState) {
+	f.manager.mu.Lock()
+	defer f.manager.mu.Unlock()
+	f.manager.state = state
+}
+
+// Reloads tells how logind was made to read its configuration, call by call:
+// "KillUnit main" or "ReloadUnit replace".
+func (f *Fake) Reloads() []string {
+	f.manager.mu.Lock()
+	defer f.manager.mu.Unlock()
+	return slices.Clone(f.manager.reloads)
+}
+
+// Hold keeps calls of a method, "Inhibit" say, unanswered until release.
+func (f *Fake) Hold(member string) (release func()) { return f.bus.hold(member) }
+
+// HoldManager is Hold for the private socket.
+func (f *Fake) HoldManager(member string) (release func()) { return f.private.hold(member) }
+
+// Announce sends PrepareForShutdown as logind would, whatever goes on.
+func (f *Fake) Announce(active bool) {
+	f.bus.emit(f.login.service, loginPath, loginManager, "PrepareForShutdown", active)
+}
+
+// KillLogind ends logind without warning; its inhibitors stay in /run.
+func (f *Fake) KillLogind(testing.TB) { f.login.stop() }
+
+// StartLogind starts it again.
+func (f *Fake) StartLogind(t testing.TB) {
+	t.Helper()
+	if err := f.login.start(); err != nil {
+		t.Fatalf("start logind: %v", err)
+	}
+}
+
+// KillBus ends the bus, and logind's connection with it.
+func (f *Fake) KillBus(testing.TB) {
+	f.login.stop()
+	f.bus.stop()
+}
+
+// StartBus starts the bus again, and logind on it.
+func (f *Fake) StartBus(t testing.TB) {
+	t.Helper()
+	if err := f.bus.start(); err != nil {
+		t.Fatalf("start the bus: %v", err)
+	}
+	f.bus.own(f.manager.service)
+	f.StartLogind(t)
+}
+
+// AwaitDown returns when logind had the manager bring the system down.
+func (f *Fake) AwaitDown(t testing.TB) time.Time {
+	t.Helper()
+	select {
+	case at := <-f.login.down:
+		return at
+	case <-time.After(patience):
+		t.Fatalf("logind has not brought the system down after %v", patience)
+		return time.Time{}
+	}
+}
+
+// AbortShutdown has the job that brings the system down cancelled.
+func (f *Fake) AbortShutdown(testing.TB) { f.login.abort() }

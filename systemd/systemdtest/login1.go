@@ -1,0 +1,287 @@
+package systemdtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/systemd"
+)
+
+const (
+	loginName    = "org.freedesktop.login1"
+	loginPath    = dbus.ObjectPath("/org/freedesktop/login1")
+	loginManager = "org.freedesktop.login1.Manager"
+	loginError   = "org.freedesktop.login1."
+)
+
+// login1 is the fake logind. As with the real one, what it knows of a shutdown
+// dies with it, and what it knows of inhibitors lies in /run/systemd/inhibit.
+type login1 struct {
+	root     string
+	bus      *server
+	service  *service
+	metadata bool // whether it also sends PrepareForShutdownWithMetadata
+	down     chan time.Time
+
+	mu         sync.Mutex
+	running    bool
+	maxDelay   time.Duration
+	inhibitors []*inhibitor
+	serial     int
+	preparing  string      // the kind of shutdown under way, or empty
+	deadline   *time.Timer // of the delay; nil once the job was started
+	scheduled  *time.Timer
+}
+
+// inhibitor is one lock: the reading end of a fifo whose writing end is out.
+type inhibitor struct {
+	what, who, why, mode string
+	uid, pid             uint32
+	path                 string
+	fifo                 *os.File
+}
+
+func newLogin1(root string, bus *server) *login1 {
+	l := &login1{root: root, bus: bus, down: make(chan time.Time, 16)}
+	l.service = &service{name: loginName, objects: map[dbus.ObjectPath]object{loginPath: {loginManager: iface{
+		methods: map[string]method{
+			"Inhibit":                 {"ssss", l.inhibit},
+			"ListInhibitors":          {"", l.list},
+			"Reboot":                  {"b", func([]any) ([]any, *dbus.Error) { return nil, l.shutDown("reboot") }},
+			"PowerOff":                {"b", func([]any) ([]any, *dbus.Error) { return nil, l.shutDown("poweroff") }},
+			"ScheduleShutdown":        {"st", l.schedule},
+			"CancelScheduledShutdown": {"", l.cancelSchedule},
+		},
+		properties: map[string]func() any{
+			"InhibitDelayMaxUSec":  func() any { l.mu.Lock(); defer l.mu.Unlock(); return uint64(l.maxDelay.Microseconds()) },
+			"PreparingForShutdown": func() any { l.mu.Lock(); defer l.mu.Unlock(); return l.preparing != "" },
+		},
+	}}}}
+	return l
+}
+
+// start reads the configuration, opens the fifos that an earlier life left, and
+// takes the name.
+func (l *login1) start() error {
+	if err := os.MkdirAll(filepath.Join(l.root, "run/systemd/inhibit"), 0o755); err != nil {
+		return err
+	}
+	if err := l.reload(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.running = true
+	for _, i := range slices.Clone(l.inhibitors) {
+		if err := l.open(i); err != nil {
+			l.mu.Unlock()
+			return err
+		}
+		go l.await(i, i.fifo)
+	}
+	l.mu.Unlock()
+	l.bus.own(l.service)
+	return nil
+}
+
+// stop is a kill: the reading ends close, the shutdown is forgotten.
+func (l *login1) stop() {
+	l.bus.disown(l.service)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running = false
+	for _, i := range l.inhibitors {
+		i.fifo.Close()
+	}
+	l.forget()
+	if l.scheduled != nil {
+		l.scheduled.Stop()
+	}
+}
+
+// forget drops the shutdown under way. Called with mu held.
+func (l *login1) forget() {
+	l.preparing = ""
+	if l.deadline != nil {
+		l.deadline.Stop()
+		l.deadline = nil
+	}
+}
+
+func (l *login1) reload() error {
+	files, err := systemd.LogindConfig(l.root)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.maxDelay = systemd.EffectiveDelay(files).Max
+	return nil
+}
+
+// open opens the reading end. Called with mu held.
+func (l *login1) open(i *inhibitor) error {
+	fd, err := unix.Open(i.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", i.path, err)
+	}
+	i.fifo = os.NewFile(uintptr(fd), i.path)
+	return nil
+}
+
+// await ends the inhibitor when its last holder closes it. A reading end that
+// was closed by stop belongs to an earlier life.
+func (l *login1) await(i *inhibitor, fifo *os.File) {
+	_, err := io.Copy(io.Discard, fifo)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if errors.Is(err, fs.ErrClosed) || i.fifo != fifo || !l.running {
+		return
+	}
+	fifo.Close()
+	os.Remove(i.path)
+	l.inhibitors = slices.DeleteFunc(l.inhibitors, func(other *inhibitor) bool { return other == i })
+	if l.deadline != nil && !l.delayed() {
+		l.proceed()
+	}
+}
+
+// delayed tells whether anybody delays a shutdown. Called with mu held.
+func (l *login1) delayed() bool {
+	return slices.ContainsFunc(l.inhibitors, func(i *inhibitor) bool {
+		return i.mode == "delay" && slices.Contains(strings.Split(i.what, ":"), "shutdown")
+	})
+}
+
+// proceed has the manager start the job that brings the system down. Called
+// with mu held.
+func (l *login1) proceed() {
+	if l.deadline != nil {
+		l.deadline.Stop()
+		l.deadline = nil
+	}
+	l.down <- time.Now()
+}
+
+func (l *login1) inhibit(args []any) ([]any, *dbus.Error) {
+	what, who, why, mode := args[0].(string), args[1].(string), args[2].(string), args[3].(string)
+	known := []string{"shutdown", "sleep", "idle", "handle-power-key", "handle-suspend-key", "handle-hibernate-key", "handle-lid-switch", "handle-reboot-key"}
+	for part := range strings.SplitSeq(what, ":") {
+		if !slices.Contains(known, part) || (mode == "delay" && part != "shutdown" && part != "sleep") {
+			return nil, fault(busError+"InvalidArgs", "invalid what %q for mode %q", what, mode)
+		}
+	}
+	if mode != "block" && mode != "delay" {
+		return nil, fault(busError+"InvalidArgs", "invalid mode specification %q", mode)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.preparing != "" && slices.Contains(strings.Split(what, ":"), "shutdown") {
+		return nil, fault(loginError+"OperationInProgress", "the operation inhibition has been requested for is already running")
+	}
+	l.serial++
+	i := &inhibitor{what: what, who: who, why: why, mode: mode, uid: uint32(os.Getuid()), pid: uint32(os.Getpid()),
+		path: filepath.Join(l.root, "run/systemd/inhibit", fmt.Sprintf("%d.ref", l.serial))}
+	if err := unix.Mkfifo(i.path, 0o600); err != nil {
+		return nil, fault(busError+"Failed", "mkfifo %s: %v", i.path, err)
+	}
+	if err := l.open(i); err != nil {
+		return nil, fault(busError+"Failed", "%v", err)
+	}
+	writer, err := unix.Open(i.path, unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fault(busError+"Failed", "open %s: %v", i.path, err)
+	}
+	l.inhibitors = append(l.inhibitors, i)
+	go l.await(i, i.fifo)
+	return []any{dbus.UnixFD(writer)}, nil
+}
+
+func (l *login1) list([]any) ([]any, *dbus.Error) {
+	type entry struct {
+		What, Who, Why, Mode string
+		UID, PID             uint32
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entries := []entry{}
+	for _, i := range l.inhibitors {
+		entries = append(entries, entry{i.what, i.who, i.why, i.mode, i.uid, i.pid})
+	}
+	return []any{entries}, nil
+}
+
+// shutDown announces, and then waits for locks or goes on at once.
+func (l *login1) shutDown(kind string) *dbus.Error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.preparing != "" {
+		return fault(loginError+"OperationInProgress", "there's already a shutdown or sleep operation in progress")
+	}
+	l.preparing = kind
+	l.announce(kind, true)
+	if !l.delayed() {
+		l.proceed()
+		return nil
+	}
+	l.deadline = time.AfterFunc(l.maxDelay, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.deadline != nil {
+			l.proceed()
+		}
+	})
+	return nil
+}
+
+// abort is the end of a shutdown whose job was cancelled.
+func (l *login1) abort() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if kind := l.preparing; kind != "" {
+		l.forget()
+		l.announce(kind, false)
+	}
+}
+
+// announce sends what a logind of its age sends, the newer signal first. Called
+// with mu held.
+func (l *login1) announce(kind string, active bool) {
+	if l.metadata {
+		l.bus.emit(l.service, loginPath, loginManager, "PrepareForShutdownWithMetadata",
+			active, map[string]dbus.Variant{"type": dbus.MakeVariant(kind)})
+	}
+	l.bus.emit(l.service, loginPath, loginManager, "PrepareForShutdown", active)
+}
+
+func (l *login1) schedule(args []any) ([]any, *dbus.Error) {
+	kind := args[0].(string)
+	if !slices.Contains([]string{"reboot", "poweroff", "halt", "kexec"}, kind) {
+		return nil, fault(busError+"InvalidArgs", "unsupported shutdown type %q", kind)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.scheduled != nil {
+		l.scheduled.Stop()
+	}
+	l.scheduled = time.AfterFunc(time.Until(time.UnixMicro(int64(args[1].(uint64)))), func() { l.shutDown(kind) })
+	return nil, nil
+}
+
+func (l *login1) cancelSchedule([]any) ([]any, *dbus.Error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	cancelled := l.scheduled != nil && l.scheduled.Stop()
+	l.scheduled = nil
+	return []any{cancelled}, nil
+}

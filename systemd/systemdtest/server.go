@@ -1,0 +1,236 @@
+package systemdtest
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	busName  = "org.freedesktop.DBus"
+	busPath  = dbus.ObjectPath("/org/freedesktop/DBus")
+	busError = "org.freedesktop.DBus.Error."
+)
+
+// server accepts D-Bus connections on a unix socket: as a bus with names and
+// matches, or as the one peer that systemd's private socket is.
+type server struct {
+	path string
+	peer *service // who answers everything; nil on a bus
+
+	mu       sync.Mutex
+	listener *net.UnixListener
+	clients  map[*client]bool
+	names    map[string]*service // by well-known name: who is there now
+	serials  int                 // for unique names
+	held     map[string]chan struct{}
+}
+
+// service is somebody on the bus who lives in this process.
+type service struct {
+	name    string
+	unique  string
+	objects map[dbus.ObjectPath]object
+}
+
+// object is its interfaces by name.
+type object map[string]iface
+
+type iface struct {
+	methods    map[string]method
+	properties map[string]func() any
+}
+
+// method is called with arguments of exactly its signature. What it returns is
+// the answer, or a *dbus.Error. Descriptors in the answer are closed once sent.
+type method struct {
+	in   string
+	call func(args []any) ([]any, *dbus.Error)
+}
+
+func newServer(path string, peer *service) *server {
+	return &server{path: path, peer: peer, clients: map[*client]bool{}, names: map[string]*service{}, held: map[string]chan struct{}{}}
+}
+
+func (s *server) start() error {
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.listener = listener
+	s.mu.Unlock()
+	go func() {
+		for {
+			conn, err := listener.AcceptUnix()
+			if err != nil {
+				return // stopped
+			}
+			c := &client{server: s, conn: conn}
+			s.mu.Lock()
+			s.clients[c] = true
+			s.mu.Unlock()
+			go c.serve()
+		}
+	}()
+	return nil
+}
+
+// stop ends all connections; the names are forgotten with them.
+func (s *server) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener != nil {
+		s.listener.Close()
+		s.listener = nil
+	}
+	for c := range s.clients {
+		c.conn.Close()
+	}
+	clear(s.names)
+}
+
+// hold keeps every call of member unanswered until release is called.
+func (s *server) hold(member string) (release func()) {
+	gate := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[member] = gate
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.held, member)
+		close(gate)
+	})
+}
+
+// own gives svc its name and a new unique one; disown takes both away.
+func (s *server) own(svc *service) {
+	s.mu.Lock()
+	s.serials++
+	svc.unique = fmt.Sprintf(":0.%d", s.serials)
+	unique := svc.unique
+	s.names[svc.name] = svc
+	s.mu.Unlock()
+	s.emit(nil, busPath, busName, "NameOwnerChanged", svc.name, "", unique)
+}
+
+func (s *server) disown(svc *service) {
+	s.mu.Lock()
+	unique, owned := svc.unique, s.names[svc.name] == svc
+	delete(s.names, svc.name)
+	s.mu.Unlock()
+	if owned {
+		s.emit(nil, busPath, busName, "NameOwnerChanged", svc.name, unique, "")
+	}
+}
+
+// emit sends a signal to every client with a match for it, from a service or,
+// without one, from the bus itself.
+func (s *server) emit(from *service, path dbus.ObjectPath, iface, member string, body ...any) {
+	s.mu.Lock()
+	sender := busName
+	if from != nil {
+		sender = from.unique
+	}
+	var receivers []*client
+	for c := range s.clients {
+		for _, rule := range c.rules {
+			if s.matches(rule, sender, path, iface, member, body) {
+				receivers = append(receivers, c)
+				break // once, however many rules match
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range receivers {
+		c.send(signal(sender, path, iface, member, body))
+	}
+}
+
+func signal(sender string, path dbus.ObjectPath, iface, member string, body []any) *dbus.Message {
+	return &dbus.Message{Type: dbus.TypeSignal, Body: body, Headers: map[dbus.HeaderField]dbus.Variant{
+		dbus.FieldPath:      dbus.MakeVariant(path),
+		dbus.FieldInterface: dbus.MakeVariant(iface),
+		dbus.FieldMember:    dbus.MakeVariant(member),
+		dbus.FieldSender:    dbus.MakeVariant(sender),
+	}}
+}
+
+// find returns who answers to a destination. Called with mu held.
+func (s *server) find(destination string) *service {
+	if s.peer != nil {
+		return s.peer
+	}
+	for _, svc := range s.names {
+		if svc.name == destination || svc.unique == destination {
+			return svc
+		}
+	}
+	return nil
+}
+
+// authenticate is the server's side of the D-Bus handshake, with EXTERNAL as
+// the only way in.
+func (c *client) authenticate(in *bufio.Reader) error {
+	if zero, err := in.ReadByte(); err != nil || zero != 0 {
+		return errors.New("no leading null byte")
+	}
+	authenticated := false
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		words := strings.Fields(line)
+		answer := "ERROR"
+		switch {
+		case len(words) == 0:
+		case words[0] == "AUTH" && (len(words) < 2 || words[1] != "EXTERNAL"):
+			answer = "REJECTED EXTERNAL"
+		case words[0] == "AUTH" && len(words) == 2:
+			answer = "DATA"
+		case words[0] == "AUTH" || words[0] == "DATA":
+			answer = "REJECTED EXTERNAL"
+			if len(words) == 1 || c.isUser(words[len(words)-1]) {
+				authenticated = true
+				answer = "OK 00000000000000000000000000000000"
+			}
+		case words[0] == "NEGOTIATE_UNIX_FD" && authenticated:
+			answer = "AGREE_UNIX_FD"
+		case words[0] == "BEGIN" && authenticated:
+			return nil
+		}
+		if _, err := c.conn.Write([]byte(answer + "\r\n")); err != nil {
+			return err
+		}
+	}
+}
+
+// isUser tells whether the hex-encoded user ID is that of the peer's process.
+func (c *client) isUser(encoded string) bool {
+	claimed, err := hex.DecodeString(encoded)
+	if err != nil {
+		return false
+	}
+	raw, err := c.conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	uid := -1
+	err = raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			uid = int(peer.Uid)
+		}
+	})
+	return err == nil && string(claimed) == strconv.Itoa(uid) && uid == os.Geteuid()
+}

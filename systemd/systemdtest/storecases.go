@@ -1,0 +1,115 @@
+package systemdtest
+
+import (
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/systemd"
+)
+
+// service is one process of a service with a descriptor store.
+func (r *rig) service(manager *ServiceManager) *systemd.Logind {
+	r.Helper()
+	return newLogind(r.T, r.Bed, systemd.LogindOptions{
+		Notifier: systemd.NewNotifier(manager.Getenv, func(string) error { return nil }),
+		Kept:     manager.Pass(r.T),
+	})
+}
+
+func (r *rig) expectStored(manager *ServiceManager, want ...string) {
+	r.Helper()
+	r.eventually(func() bool { return slices.Equal(manager.Stored(), want) }, "Stored() = %v", want)
+}
+
+// end closes a Logind as the end of its process does.
+func (r *rig) end(logind *systemd.Logind) {
+	r.Helper()
+	if err := logind.Close(); err != nil {
+		r.Fatalf("Close() = %v, want nil", err)
+	}
+}
+
+func outlives(t *testing.T, r *rig) {
+	r.raise()
+	manager := NewServiceManager(t, 2)
+	first := r.service(manager)
+	r.lock(first)
+	if got := manager.Next(t); !strings.Contains(got, "FDSTORE=1") || !strings.Contains(got, "FDPOLL=0") || !strings.Contains(got, "FDNAME=inhibit") {
+		t.Errorf("the service sent %q, want FDSTORE=1, FDNAME=inhibit and FDPOLL=0", got)
+	}
+	r.expectStored(manager, systemd.StoredLock)
+	r.end(first)
+	r.expectLocks(1)
+
+	second := r.service(manager)
+	r.login("Reboot", false) // no new lock is given any more
+	lock := r.lock(second)
+	r.expectLocks(1)
+	r.expectStored(manager, systemd.StoredLock)
+	released := time.Now()
+	if err := lock.Close(); err != nil {
+		t.Fatalf("Close() = %v, want nil", err)
+	}
+	t.Logf("the shutdown went on %v after the release", r.AwaitDown(t).Sub(released))
+	r.expectStored(manager)
+	r.expectLocks(0)
+}
+
+func keepsOne(t *testing.T, r *rig) {
+	manager := NewServiceManager(t, 2)
+	for range 2 { // the second never looked for the first one's
+		some := systemd.NewLogind(systemd.LogindOptions{Address: r.Address(), Root: r.Root(),
+			Notifier: systemd.NewNotifier(manager.Getenv, func(string) error { return nil })})
+		r.lock(some)
+		defer some.Close()
+		r.end(some)
+	}
+	r.expectStored(manager, systemd.StoredLock, systemd.StoredLock)
+	r.expectLocks(2)
+	third := r.service(manager)
+	r.lock(third)
+	r.expectLocks(1)
+	r.expectStored(manager, systemd.StoredLock)
+	if err := third.ReleaseAll(); err != nil {
+		t.Errorf("ReleaseAll() = %v, want nil", err)
+	}
+	r.expectLocks(0)
+	r.expectStored(manager)
+}
+
+func dropsStale(t *testing.T, r *rig) {
+	manager := NewServiceManager(t, 2)
+	notifier := systemd.NewNotifier(manager.Getenv, func(string) error { return nil })
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []io.Closer{reader, writer} {
+		defer file.Close()
+	}
+	if err := notifier.StoreFile(systemd.StoredLock, writer); err != nil {
+		t.Fatalf("StoreFile() = %v, want nil", err)
+	}
+	r.expectStored(manager, systemd.StoredLock)
+	logind := r.service(manager)
+	lock := r.lock(logind)
+	r.expectLocks(1)
+	r.expectStored(manager, systemd.StoredLock) // ours, in its place
+	// Both ends but the reader's are closed now: it sees the end.
+	writer.Close()
+	poll := []unix.PollFd{{Fd: int32(reader.Fd()), Events: unix.POLLIN}}
+	r.eventually(func() bool {
+		_, err := unix.Poll(poll, 0)
+		return err == nil && poll[0].Revents&unix.POLLHUP != 0
+	}, "the stale descriptor is closed everywhere")
+	if err := lock.Close(); err != nil {
+		t.Errorf("Close() = %v, want nil", err)
+	}
+	r.expectStored(manager)
+}

@@ -1,0 +1,204 @@
+package systemdtest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/systemd"
+)
+
+// Run runs the cases that hold of systemd.Logind over any logind, each on a bed
+// of its own. start ends the bed with the test that it is given.
+func Run(t *testing.T, start func(t *testing.T) Bed) {
+	cases := []struct {
+		name string
+		run  func(t *testing.T, r *rig)
+	}{
+		{"the longest delay is raised, not lowered, and restored", raises},
+		{"a drop-in that sorts before ours does no harm", outsorts},
+		{"a drop-in that sorts after ours is named", overridden},
+		{"a drop-in that masks ours is named", masked},
+		{"a lock is listed, handed out again, and released once", locks},
+		{"a reboot is announced, and goes on the moment the lock is closed", reboots},
+		{"a scheduled shutdown is announced when its time comes", schedules},
+		{"no lock is given while a shutdown runs", refuses},
+		{"an aborted shutdown is a cancellation", cancels},
+		{"the lock survives a crash of logind", survivesLogind},
+		{"a crash of logind ends the shutdown that it announced", forgets},
+		{"the lock survives a crash of the bus", survivesBus},
+		{"what is missing has a name", missing},
+		{"the lock outlives the process in the service manager's store", outlives},
+		{"of several stored locks one is kept", keepsOne},
+		{"a stored descriptor that logind does not know is closed", dropsStale},
+		{"fifty locks leave no descriptor behind", leavesNothing},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bed := start(t)
+			c.run(t, &rig{T: t, Bed: bed, logind: newLogind(t, bed, systemd.LogindOptions{})})
+		})
+	}
+}
+
+// rig is a bed with a Logind on it.
+type rig struct {
+	*testing.T
+	Bed
+	logind *systemd.Logind
+}
+
+func newLogind(t *testing.T, bed Bed, options systemd.LogindOptions) *systemd.Logind {
+	options.Address, options.Root = bed.Address(), bed.Root()
+	logind := systemd.NewLogind(options)
+	t.Cleanup(func() {
+		if err := logind.Close(); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	})
+	return logind
+}
+
+// login calls a method of logind's as somebody else on the bus.
+func (r *rig) login(method string, args ...any) []any {
+	r.Helper()
+	conn, err := dbus.Connect(r.Address())
+	if err != nil {
+		r.Fatalf("connect: %v", err)
+	}
+	defer conn.Close()
+	reply := conn.Object(loginName, loginPath).Call(loginManager+"."+method, 0, args...)
+	if reply.Err != nil {
+		r.Fatalf("%s(%v): %v", method, args, reply.Err)
+	}
+	return reply.Body
+}
+
+func (r *rig) lock(logind *systemd.Logind) io.Closer {
+	r.Helper()
+	lock, err := logind.Inhibit(r.Context(), "to see it held")
+	if err != nil {
+		r.Fatalf("Inhibit() = %v, want a lock", err)
+	}
+	return lock
+}
+
+// expectLocks waits until logind lists n locks of hostler's.
+func (r *rig) expectLocks(n int) {
+	r.Helper()
+	var ours []systemd.Lock
+	r.eventually(func() bool {
+		list, err := r.logind.ListInhibitors(r.Context())
+		if err != nil {
+			r.Fatalf("ListInhibitors() = %v, want a list", err)
+		}
+		ours = slices.DeleteFunc(list, func(k systemd.Lock) bool { return k.Who != "hostler" })
+		return len(ours) == n
+	}, "ListInhibitors() shows %d locks of hostler's", n)
+	for _, k := range ours {
+		if k.What != "shutdown" || k.Mode != "delay" || k.PID != uint32(os.Getpid()) {
+			r.Errorf("ListInhibitors() has %+v, want a delay lock on shutdown of process %d", k, os.Getpid())
+		}
+	}
+}
+
+// eventually waits for what happens in another process.
+func (r *rig) eventually(true func() bool, format string, args ...any) {
+	r.Helper()
+	for deadline := time.Now().Add(patience); !true(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.Fatalf("not after %v: "+format, append([]any{patience}, args...)...)
+		}
+	}
+}
+
+// watching is a Watch that runs.
+type watching struct {
+	*testing.T
+	events chan shutdown.Event
+	ended  chan error
+}
+
+// watch starts a Watch and waits until it is in place.
+func (r *rig) watch() *watching {
+	r.Helper()
+	w := &watching{T: r.T, events: make(chan shutdown.Event), ended: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.ended <- r.logind.Watch(ctx, w.events)
+	}()
+	r.Cleanup(func() { cancel(); <-done })
+	w.expect(shutdown.Subscribed)
+	return w
+}
+
+// expect wants the next event to be of a type, and returns its kind.
+func (w *watching) expect(want shutdown.EventType) string {
+	w.Helper()
+	select {
+	case event := <-w.events:
+		if event.Type != want {
+			w.Fatalf("Watch() sent %+v, want type %d", event, want)
+		}
+		return event.Kind
+	case err := <-w.ended:
+		w.Fatalf("Watch() = %v, want event %d", err, want)
+	case <-time.After(patience):
+		w.Fatalf("Watch() sent nothing for %v, want event %d", patience, want)
+	}
+	return ""
+}
+
+func (r *rig) expectPreparing(want bool) {
+	r.Helper()
+	if got, err := r.logind.Preparing(r.Context()); err != nil || got != want {
+		r.Fatalf("Preparing() = %v, %v, want %v", got, err, want)
+	}
+}
+
+// raise raises logind's longest delay, far beyond what a test takes.
+func (r *rig) raise() {
+	r.Helper()
+	if got, err := r.logind.RaiseMaxDelay(r.Context(), 5*time.Minute); err != nil || got != 5*time.Minute {
+		r.Fatalf("RaiseMaxDelay(5m) = %v, %v, want 5m", got, err)
+	}
+}
+
+// write puts a file where logind looks for configuration, until the test ends.
+func (r *rig) write(path, text string) {
+	r.Helper()
+	path = filepath.Join(r.Root(), path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { os.Remove(path) })
+}
+
+func (r *rig) expectDelay(want time.Duration) {
+	r.Helper()
+	r.eventually(func() bool {
+		got, err := r.logind.MaxDelay(r.Context())
+		return err == nil && got == want
+	}, "MaxDelay() = %v", want)
+}
+
+// expectRefusal wants a raise to be refused with what is granted, and the path
+// of what is in the way.
+func (r *rig) expectRefusal(granted time.Duration, path string) {
+	r.Helper()
+	got, err := r.logind.RaiseMaxDelay(r.Context(), time.Minute)
+	if err == nil || !strings.Contains(err.Error(), path) || got != granted {
+		r.Errorf("RaiseMaxDelay(1m) = %v, %v, want %v and an error that names %s", got, err, granted, path)
+	}
+}

@@ -1,0 +1,124 @@
+package systemdtest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	systemdName    = "org.freedesktop.systemd1"
+	systemdPath    = dbus.ObjectPath("/org/freedesktop/systemd1")
+	systemdManager = "org.freedesktop.systemd1.Manager"
+	systemdUnit    = "org.freedesktop.systemd1.Unit"
+	logindUnitPath = dbus.ObjectPath("/org/freedesktop/systemd1/unit/systemd_2dlogind_2eservice")
+	shutdownPath   = dbus.ObjectPath("/org/freedesktop/systemd1/unit/shutdown_2etarget")
+)
+
+// ManagerState is what the fake manager says of itself. The zero value is a
+// system that never heard of a shutdown.
+type ManagerState struct {
+	SystemState    string // "running", "starting", "stopping", ...
+	ShutdownLoaded bool   // whether shutdown.target is loaded
+	ShutdownState  string // its ActiveState
+	ShutdownJob    uint32 // its job, or 0
+	StartedAtUsec  uint64 // UserspaceTimestamp
+}
+
+// systemd1 is the fake manager: on the bus for logind's reload, and on its
+// private socket.
+type systemd1 struct {
+	service   *service
+	canReload bool // whether logind's unit can reload
+
+	mu      sync.Mutex
+	state   ManagerState
+	reloads []string
+}
+
+func newSystemd1(canReload bool, reload func() error) *systemd1 {
+	m := &systemd1{canReload: canReload, state: ManagerState{SystemState: "running"}}
+	get := func(read func(ManagerState) any) func() any {
+		return func() any { m.mu.Lock(); defer m.mu.Unlock(); return read(m.state) }
+	}
+	job := func(s ManagerState) any {
+		path := dbus.ObjectPath("/")
+		if s.ShutdownJob != 0 {
+			path = dbus.ObjectPath(fmt.Sprintf("%s/job/%d", systemdPath, s.ShutdownJob))
+		}
+		return struct {
+			ID   uint32
+			Path dbus.ObjectPath
+		}{s.ShutdownJob, path}
+	}
+	reloaded := func(how string) *dbus.Error {
+		m.mu.Lock()
+		m.reloads = append(m.reloads, how)
+		m.mu.Unlock()
+		if err := reload(); err != nil {
+			return fault(busError+"Failed", "%v", err)
+		}
+		return nil
+	}
+	m.service = &service{name: systemdName, objects: map[dbus.ObjectPath]object{
+		systemdPath: {systemdManager: iface{
+			methods: map[string]method{
+				"GetUnit":    {"s", m.getUnit},
+				"KillUnit":   {"ssi", func(args []any) ([]any, *dbus.Error) { return nil, m.killUnit(args, reloaded) }},
+				"ReloadUnit": {"ss", func(args []any) ([]any, *dbus.Error) { return m.reloadUnit(args, reloaded) }},
+			},
+			properties: map[string]func() any{
+				"SystemState":        get(func(s ManagerState) any { return s.SystemState }),
+				"UserspaceTimestamp": get(func(s ManagerState) any { return s.StartedAtUsec }),
+			},
+		}},
+		logindUnitPath: {systemdUnit: iface{properties: map[string]func() any{"CanReload": func() any { return m.canReload }}}},
+		shutdownPath: {systemdUnit: iface{properties: map[string]func() any{
+			"ActiveState": get(func(s ManagerState) any { return s.ShutdownState }),
+			"Job":         get(job),
+		}}},
+	}}
+	return m
+}
+
+func (m *systemd1) getUnit(args []any) ([]any, *dbus.Error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch name := args[0].(string); {
+	case name == "systemd-logind.service":
+		return []any{logindUnitPath}, nil
+	case name == "shutdown.target" && m.state.ShutdownLoaded:
+		return []any{shutdownPath}, nil
+	default:
+		return nil, fault("org.freedesktop.systemd1.NoSuchUnit", "unit %s not loaded", name)
+	}
+}
+
+func (m *systemd1) killUnit(args []any, reloaded func(string) *dbus.Error) *dbus.Error {
+	unit, who, number := args[0].(string), args[1].(string), args[2].(int32)
+	switch {
+	case unit != "systemd-logind.service":
+		return fault("org.freedesktop.systemd1.NoSuchUnit", "unit %s not loaded", unit)
+	case who != "main" && who != "all":
+		return fault(busError+"InvalidArgs", "invalid who argument %q", who)
+	case unix.Signal(number) != unix.SIGHUP:
+		return fault(busError+"InvalidArgs", "logind would not survive signal %d", number)
+	}
+	return reloaded("KillUnit " + who)
+}
+
+func (m *systemd1) reloadUnit(args []any, reloaded func(string) *dbus.Error) ([]any, *dbus.Error) {
+	unit, mode := args[0].(string), args[1].(string)
+	switch {
+	case unit != "systemd-logind.service":
+		return nil, fault("org.freedesktop.systemd1.NoSuchUnit", "unit %s not loaded", unit)
+	case !strings.Contains(" replace fail isolate ", " "+mode+" "):
+		return nil, fault(busError+"InvalidArgs", "job mode %q invalid", mode)
+	case !m.canReload:
+		return nil, fault("org.freedesktop.systemd1.JobTypeNotApplicable", "job type reload is not applicable for unit %s", unit)
+	}
+	return []any{systemdPath + "/job/1"}, reloaded("ReloadUnit " + mode)
+}
