@@ -1,0 +1,261 @@
+package shutdown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// armBound is how long one attempt to take the lock may last in all.
+const armBound = 20 * time.Second
+
+// attempt is what came of asking for the lock.
+type attempt struct {
+	news int // announcements when it began
+
+	evidence  string // of the other owner
+	delegated bool
+
+	lock      io.Closer // nil if none was asked for, or had
+	refused   bool      // because a shutdown is in progress
+	preparing bool
+	err       error // why it failed
+
+	granted  time.Duration
+	source   string
+	shortage error // why less is granted than asked for
+}
+
+// arm begins an attempt to take the lock, in a goroutine of its own: an
+// announcement that comes meanwhile must be heard. Attempts follow one another,
+// because the last lock handed out is the one that counts.
+func (g *Guard) arm() {
+	g.retry.Stop()
+	if g.arming {
+		g.rearm = true
+		return
+	}
+	g.arming = true
+	a, released, run := attempt{news: g.news}, g.state() == Released, g.ctx
+	go func() {
+		ctx, cancel := context.WithTimeout(run, armBound)
+		defer cancel()
+		a.take(ctx, g.options, released)
+		select {
+		case g.armed <- a:
+		case <-run.Done(): // the lock stays, as all locks do when Run ends
+		}
+	}()
+}
+
+// take asks whether the lock is ours to take, for enough time, for the lock,
+// and last whether a shutdown has begun before we had it.
+func (a *attempt) take(ctx context.Context, options Options, released bool) {
+	if a.evidence, a.delegated = options.Delegated(ctx); a.delegated {
+		return
+	}
+	inhibitor := options.Inhibitor
+	if released {
+		// As long as the shutdown that was let go runs, there is no lock to have.
+		if a.preparing, a.err = inhibitor.Preparing(ctx); a.preparing || a.err != nil {
+			return
+		}
+	}
+	wanted := plan.Total(options.Phases) + plan.Margin
+	a.granted, a.shortage = inhibitor.RaiseMaxDelay(ctx, wanted)
+	if a.shortage != nil && a.granted <= 0 {
+		a.granted, _ = inhibitor.MaxDelay(ctx) // zero is "not known"
+	}
+	if sourcer, ok := inhibitor.(DelaySourcer); ok {
+		a.source, _ = sourcer.MaxDelaySource(ctx) // it only explains
+	}
+	if a.shortage == nil && a.granted < wanted {
+		a.shortage = errors.New("the login manager does not say why")
+	}
+	lock, err := inhibitor.Inhibit(ctx, why)
+	switch {
+	case errors.Is(err, ErrShutdownInProgress):
+		a.refused = true
+		return
+	case err != nil:
+		a.err = fmt.Errorf("take the shutdown lock: %w", err)
+		return
+	}
+	a.lock = lock
+	if a.preparing, a.err = inhibitor.Preparing(ctx); a.err != nil {
+		a.err = fmt.Errorf("ask whether a shutdown is under way: %w", a.err)
+	}
+}
+
+// onAttempt takes up what came of an attempt.
+func (g *Guard) onAttempt(a attempt) {
+	g.arming = false
+	if a.lock != nil {
+		g.adopt(a.lock)
+	}
+	if a.granted > 0 {
+		g.mu.Lock()
+		g.status.InhibitDelayMax = metav1.Duration{Duration: a.granted}
+		g.status.InhibitDelaySource = a.source
+		g.mu.Unlock()
+	}
+	again := g.rearm || a.news != g.news
+	g.rearm = false
+	if a.lock != nil && g.state() == Released {
+		// The drain ended while the lock was on its way.
+		if again = again || a.preparing; again {
+			g.drop()
+		}
+	}
+	switch draining := g.state() == Draining; {
+	case !g.subscribed:
+		return // a new subscription begins anew
+	case again:
+		g.arm()
+	case a.delegated:
+		if !draining {
+			g.delegate(a.evidence)
+		}
+	case a.err != nil:
+		g.lose(a.err)
+		g.retry.Reset(g.retries.next())
+	case a.refused && draining, a.preparing && draining:
+		g.retries.reset()
+	case a.refused && g.state() == Released, a.preparing && g.state() == Released:
+		g.retry.Reset(recheckInterval)
+	case a.refused:
+		g.begin(journal.TriggerShutdown, "", "a shutdown was in progress already, and no lock to be had")
+	case a.preparing:
+		g.begin(journal.TriggerShutdown, "", "a shutdown was announced before the guard was ready")
+	case draining:
+		// The login manager has forgotten the shutdown.
+		g.cancel()
+	default:
+		g.guardOn(a)
+	}
+}
+
+// guardOn enters Armed, with the lock in hand and no shutdown in sight.
+func (g *Guard) guardOn(a attempt) {
+	switch g.state() {
+	case Released:
+		g.set(Disarmed, "the shutdown did not take place")
+	case Delegated:
+		g.set(Disarmed, "the other owner is gone")
+	}
+	g.retries.reset()
+	g.well()
+	g.options.Journal.Settle()
+	g.mu.Lock()
+	g.status.Current = nil
+	g.mu.Unlock()
+	reason := "holds the shutdown lock"
+	if a.shortage != nil {
+		wanted := plan.Total(g.options.Phases) + plan.Margin
+		reason = fmt.Sprintf("holds the shutdown lock, but is granted only %v of the %v asked for: %v", a.granted, wanted, a.shortage)
+		if g.Status().Reason != reason {
+			g.log.Warn("a shutdown is delayed for less than the phases take", "granted", a.granted, "wanted", wanted, "error", a.shortage)
+		}
+	}
+	g.set(Armed, reason)
+	g.options.Beat(nil)
+	if pods, ok := g.roster.Last(); ok {
+		g.Observe(pods)
+	}
+}
+
+// delegate stands back for the other owner.
+func (g *Guard) delegate(evidence string) {
+	g.drop()
+	g.well()
+	if g.state() == Released {
+		g.set(Disarmed, "the shutdown did not take place")
+	}
+	g.options.Journal.Unmark()
+	g.set(Delegated, evidence)
+	g.retry.Reset(recheckInterval)
+}
+
+// adopt makes lock the one that is held. The one before is closed after the new
+// one is had, so that there is no moment without.
+func (g *Guard) adopt(lock io.Closer) {
+	old := g.lock
+	g.lock = &onceCloser{closer: lock}
+	g.closeLock(old)
+}
+
+// drop gives up the lock, if one is held.
+func (g *Guard) drop() {
+	old := g.lock
+	g.lock = nil
+	g.closeLock(old)
+}
+
+func (g *Guard) closeLock(lock io.Closer) {
+	if lock == nil {
+		return
+	}
+	if err := lock.Close(); err != nil {
+		g.log.Warn("the shutdown lock did not close cleanly", "error", err)
+	}
+}
+
+// onceCloser closes once, whatever is asked of it: a descriptor's number is
+// somebody else's as soon as it is closed.
+type onceCloser struct{ closer io.Closer }
+
+func (c *onceCloser) Close() error {
+	closer := c.closer
+	c.closer = nil
+	if closer == nil {
+		return nil
+	}
+	return closer.Close()
+}
+
+// lose notes what keeps the guard from being armed. The lock is kept: it
+// outlives a restart of the login manager. A drain goes on, too.
+func (g *Guard) lose(err error) {
+	if g.trouble == nil || g.trouble.Error() != err.Error() {
+		g.log.Warn("the host's shutdown is not guarded, will try again", "error", err)
+	}
+	g.trouble = err
+	g.options.Beat(err)
+	switch g.state() {
+	case Armed, Disarmed:
+		g.set(Disarmed, err.Error())
+	}
+}
+
+// well notes that nothing keeps the guard from being armed any more.
+func (g *Guard) well() {
+	if g.trouble != nil {
+		g.log.Info("the login manager answers again")
+	}
+	g.trouble = nil
+}
+
+// on takes in what the login manager announces.
+func (g *Guard) on(e Event) {
+	switch e.Type {
+	case Subscribed, Returned:
+		g.subscribed = true
+		g.arm()
+	case Lost:
+		g.subscribed = false
+		g.lose(errors.New("the login manager went away"))
+	case Prepare:
+		g.news++
+		g.prepare(e.Kind)
+	case Cancel:
+		g.news++
+		g.cancel()
+	}
+}

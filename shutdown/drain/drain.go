@@ -1,0 +1,378 @@
+// Package drain stops the pods of a host, phase by phase, and writes down how
+// each fared. It is what a shutdown guard runs while it holds the lock, and what
+// a person's drain is.
+//
+// It owns the calls to the runtimes and how long each may take. It knows no
+// login manager and refuses to decide whether to drain.
+package drain
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+const (
+	// quickList is how long the first stop waits for a fresh list of pods where
+	// an older one is at hand.
+	quickList = 10 * time.Millisecond
+	// listBound is how long one list may take, firstListBound how long the
+	// first one is tried for where none is at hand.
+	listBound      = time.Second
+	firstListBound = 5 * time.Second
+	// sandboxBound is how long tearing down one sandbox may take, sandboxWait
+	// how long the next phase waits for it: network plugins are critical pods.
+	sandboxBound = 10 * time.Second
+	sandboxWait  = 2 * time.Second
+	// cancelWait is how long calls in flight are waited for after a
+	// cancellation, before they are given up.
+	cancelWait = 2 * time.Second
+	// resumePoll is how often a drain that goes on after a restart of the agent
+	// looks whether containers have ended that were asked to before.
+	resumePoll = 500 * time.Millisecond
+	// retryPause is how long a stop that failed waits at first.
+	retryPause = 100 * time.Millisecond
+)
+
+// key names a pod or a container on this host.
+type key struct{ runtime, id string }
+
+// containerEnd is what became of one container that was asked to end.
+type containerEnd struct {
+	key    key
+	pod    key
+	name   string
+	done   bool
+	killed bool  // its grace ran out
+	err    error // it may still run
+}
+
+// result is what the goroutine of one pod tells the drain.
+type result struct {
+	pod     key
+	ends    []containerEnd
+	sandbox bool // no more than this: the sandbox is gone
+}
+
+// Options says what to drain and how long it may take.
+type Options struct {
+	Log    *slog.Logger
+	Roster *Roster
+	Phases []plan.PhaseSpec // as plan.Periods gives them
+	Rules  plan.Rules
+
+	// Granted is the init system's delay, into which the phases are fitted;
+	// zero if it is not known.
+	Granted time.Duration
+	// Start is when the first phase begins to count: before now for a drain
+	// that goes on after the agent was restarted.
+	Start time.Time
+	// SpareCritical leaves pods from plan.CriticalPriority on alone.
+	SpareCritical bool
+
+	// Record is carried on. Its pods with an outcome are done; those that were
+	// started and have none were asked to end by an earlier process.
+	Record *journal.Record
+	// Publish is given a copy of the record at every step. It must not block.
+	Publish func(*journal.Record)
+}
+
+// Drain stops pods, phase by phase. One goroutine, that of Run, owns it.
+type Drain struct {
+	options Options
+	log     *slog.Logger
+	phases  []plan.PhaseSpec // fitted
+	slack   time.Duration    // by how much a call may overrun its phase
+
+	cancel, abandon func()
+	cancelled       chan struct{} // closed: no further stops
+	abandoned       chan struct{} // closed: nor any wait for those in flight
+	over            chan struct{} // closed when Run returns
+	idle            chan struct{} // closed when the last call has ended
+	calls           sync.WaitGroup
+
+	// Run's goroutine owns what follows.
+	results chan result
+	lists   chan listing
+	polling bool // a list is under way
+	settled bool // the latest list was made with nothing running, and shows nothing new
+	current []runtime.Pod
+	fresh   bool  // current is what every runtime answered
+	blind   error // why no pods were ever listed
+
+	record  *journal.Record
+	index   map[key]int           // of pods in record
+	ends    map[key]*containerEnd // by container
+	resumed map[key]time.Time     // pods asked to end by an earlier process, and when
+	gone    map[key]chan struct{} // containers among those; closed when they have ended
+	waiting map[key]int           // calls of stopPod whose containers are being stopped, by pod
+	tearing map[key]int           // those whose sandbox is not torn down yet
+}
+
+// New prepares a drain.
+func New(options Options) *Drain {
+	reserve := plan.Margin
+	if options.Granted > 0 {
+		reserve = plan.Reserve(options.Granted)
+	}
+	d := &Drain{
+		options: options, log: options.Log, phases: plan.Fit(options.Phases, options.Granted), slack: reserve / 6,
+		cancelled: make(chan struct{}), abandoned: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{}),
+		results: make(chan result), lists: make(chan listing),
+		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{},
+		gone: map[key]chan struct{}{}, waiting: map[key]int{}, tearing: map[key]int{},
+	}
+	d.cancel = sync.OnceFunc(func() { close(d.cancelled) })
+	d.abandon = sync.OnceFunc(func() { close(d.abandoned) })
+	for i, p := range d.record.Pods {
+		d.index[key{p.Runtime, p.ID}] = i
+		if p.Outcome == "" && !p.StartedAt.IsZero() {
+			d.resumed[key{p.Runtime, p.ID}] = p.StartedAt
+		}
+	}
+	return d
+}
+
+// Cancel ends further stops. Run waits for calls in flight, up to two seconds,
+// and returns. It may be called at any time, more than once.
+func (d *Drain) Cancel() { d.cancel() }
+
+// Abandon is Cancel without the wait.
+func (d *Drain) Abandon() {
+	d.abandon()
+	d.cancel()
+}
+
+// Over is closed when Run returns.
+func (d *Drain) Over() <-chan struct{} { return d.over }
+
+// Idle is closed when sandboxes are torn down, too, or given up.
+func (d *Drain) Idle() <-chan struct{} { return d.idle }
+
+// Record is how it went. It may be read after Over.
+func (d *Drain) Record() *journal.Record { return d.record.Clone() }
+
+// Deadline is when Run returns at the latest, calls that hang included.
+func (d *Drain) Deadline() time.Time { return d.options.Start.Add(plan.Total(d.phases) + 3*d.slack) }
+
+// ReportBound is what the time granted leaves for a final status.
+func (d *Drain) ReportBound() time.Duration { return 2 * d.slack }
+
+// end is when phase i's graces end if it begins now: what earlier phases left
+// over is its own; what they overran is not taken from it beyond the slack.
+func (d *Drain) end(i int) time.Time {
+	planned := d.options.Start.Add(plan.Total(d.phases[:i+1]))
+	late := time.Now().Add(d.phases[i].Grace)
+	switch latest := planned.Add(d.slack); {
+	case late.Before(planned):
+		return planned
+	case late.After(latest):
+		return latest
+	}
+	return late
+}
+
+// Run drains until all pods are stopped, the phases are over, it is cancelled
+// or ctx ends. The record is then complete, unless ctx ended: another
+// process may go on with it.
+func (d *Drain) Run(ctx context.Context) {
+	calls, giveUp := context.WithCancel(ctx)
+	defer func() {
+		close(d.over)
+		go func() {
+			d.calls.Wait()
+			giveUp()
+			close(d.idle)
+		}()
+	}()
+	d.options.Publish(d.record.Clone())
+	d.firstList(ctx)
+	for i := range d.phases {
+		d.runPhase(ctx, calls, i)
+		if d.ended(ctx) {
+			d.windDown(ctx, giveUp)
+			break
+		}
+	}
+	if ctx.Err() == nil { // else another process goes on
+		d.conclude()
+		d.options.Publish(d.record.Clone())
+	}
+}
+
+// ended tells whether no further stop may begin.
+func (d *Drain) ended(ctx context.Context) bool {
+	select {
+	case <-d.cancelled:
+		return true
+	case <-ctx.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// runPhase stops the pods of phase i, and those of earlier phases that came
+// late, and returns when they are stopped or the phase is over.
+func (d *Drain) runPhase(ctx, calls context.Context, i int) {
+	phase, began, end := d.phases[i], time.Now(), d.end(i)
+	if n := d.launch(calls, i, end); n > 0 {
+		d.log.Info("shutdown phase begins", "phase", phase.Name, "pods", n, "grace", time.Until(end))
+	} else if d.settled {
+		return
+	}
+	// Every call ends before, unless the scheduler starves us.
+	over := time.NewTimer(time.Until(end.Add(2*d.slack + 100*time.Millisecond)))
+	defer over.Stop()
+	poll := time.NewTicker(resumePoll)
+	defer poll.Stop()
+	for len(d.waiting) > 0 || !d.settled {
+		if len(d.waiting) == 0 {
+			d.relist(ctx)
+		}
+		select {
+		case r := <-d.results:
+			d.note(r)
+		case l := <-d.lists:
+			d.take(l)
+			n := d.launch(calls, i, end)
+			d.settled = n == 0 && len(d.waiting) == 0 && (l.quiet || l.err != nil)
+		case <-poll.C:
+			if len(d.gone) > 0 {
+				d.relist(ctx)
+			}
+		case <-over.C:
+			clear(d.waiting)
+			d.settled = true
+		case <-d.cancelled:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+	if stuck := d.stuck(phase.Name); len(stuck) > 0 {
+		d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", stuck)
+	}
+	d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))
+	if i < len(d.phases)-1 && len(d.tearing) > 0 {
+		d.awaitSandboxes(ctx, min(time.Until(end), sandboxWait))
+		d.settled = false
+	}
+}
+
+// awaitSandboxes gives the sandboxes of a phase a moment. The lock is not held
+// for those of the last one: the runtime outlives this service.
+func (d *Drain) awaitSandboxes(ctx context.Context, atMost time.Duration) {
+	over := time.NewTimer(atMost)
+	defer over.Stop()
+	for len(d.tearing) > 0 {
+		select {
+		case r := <-d.results:
+			d.note(r)
+		case <-over.C:
+			return
+		case <-d.cancelled:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// windDown waits for the calls in flight after a cancellation.
+func (d *Drain) windDown(ctx context.Context, giveUp func()) {
+	wait := time.NewTimer(cancelWait)
+	defer wait.Stop()
+	for len(d.waiting) > 0 {
+		select {
+		case r := <-d.results:
+			d.note(r)
+		case <-wait.C:
+			giveUp()
+			return
+		case <-d.abandoned:
+			giveUp()
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// launch begins to stop what runs in phase i and before, and was not asked to
+// stop yet. It returns how many pods that were. Pods are not queued for a free
+// slot: that would eat their grace.
+func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
+	launched, changed := 0, false
+	if d.ended(calls) {
+		return 0
+	}
+	for n, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
+		for _, pod := range phase.Pods {
+			k := key{pod.Runtime, pod.ID}
+			at, known := d.index[k]
+			if !known {
+				at, changed = len(d.record.Pods), true
+				d.index[k] = at
+				d.record.Pods = append(d.record.Pods, journal.PodRecord{
+					Runtime: pod.Runtime, ID: pod.ID, Namespace: pod.Namespace, Name: pod.Name, Phase: phase.Name, Grace: pod.Grace,
+				})
+			}
+			if n > i {
+				continue
+			}
+			record := &d.record.Pods[at]
+			if d.options.SpareCritical && pod.Priority >= plan.CriticalPriority {
+				record.Outcome = journal.Skipped
+				continue
+			}
+			containers := d.unasked(k, pod.Containers)
+			if len(containers) == 0 {
+				continue
+			}
+			if record.StartedAt.IsZero() {
+				record.StartedAt = time.Now()
+			}
+			record.Outcome, record.FinishedAt = "", time.Time{}
+			record.Grace = metav1.Duration{Duration: min(pod.Grace.Duration, max(0, time.Until(end)))}
+			launched, changed = launched+1, true
+			d.waiting[k]++
+			d.tearing[k]++
+			d.settled = false
+			d.calls.Go(func() { d.stopPod(calls, k, pod.Pod, containers, end) })
+		}
+	}
+	if changed {
+		d.options.Publish(d.record.Clone())
+	}
+	return launched
+}
+
+// unasked returns the containers that were not asked to end yet, and notes that
+// they are now.
+func (d *Drain) unasked(pod key, containers []plan.PlannedContainer) []target {
+	var targets []target
+	for _, c := range containers {
+		k := key{c.Runtime, c.ID}
+		if _, ok := d.ends[k]; ok {
+			continue
+		}
+		d.ends[k] = &containerEnd{key: k, pod: pod, name: c.Name}
+		t := target{PlannedContainer: c}
+		// An earlier process asked it to end and did not see it end. Asking
+		// again is to some programs an order to drop everything.
+		if asked, ok := d.resumed[pod]; ok && !c.Container.CreatedAt.After(asked) {
+			t.asked, t.gone = asked, make(chan struct{})
+			d.gone[k] = t.gone
+		}
+		targets = append(targets, t)
+	}
+	return targets
+}

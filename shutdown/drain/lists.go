@@ -1,0 +1,173 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Runtime is what a drain needs of the host's container runtimes. A list that
+// comes with an error is taken as what some of them answered.
+type Runtime interface {
+	runtime.PodLister
+	runtime.Stopper
+}
+
+// Roster lists pods and remembers them for when a runtime hangs.
+type Roster struct {
+	Runtime
+
+	mu   sync.Mutex
+	pods []runtime.Pod // guarded by mu
+	ok   bool          // guarded by mu: pods was listed at least once
+}
+
+// List asks the runtimes until ctx ends. Where one does not answer, its pods
+// are those last known, and the error says so.
+func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
+	var pods []runtime.Pod
+	err := Bounded(ctx, func() error {
+		var err error
+		pods, err = r.Pods(ctx)
+		return err
+	})
+	if err == nil {
+		r.Set(pods)
+		return pods, nil
+	}
+	if ctx.Err() != nil {
+		pods = nil // a call that ignores its context may still write to it
+	}
+	answered := map[string]bool{}
+	for _, p := range pods {
+		answered[p.Runtime] = true
+	}
+	known, _ := r.Last()
+	for _, p := range known {
+		if !answered[p.Runtime] {
+			pods = append(pods, p)
+		}
+	}
+	return pods, fmt.Errorf("list pods: %w", err)
+}
+
+// Set notes the pods of all runtimes, listed by somebody else.
+func (r *Roster) Set(pods []runtime.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pods, r.ok = pods, true
+}
+
+// Last is what was listed last, and whether anything ever was.
+func (r *Roster) Last() ([]runtime.Pod, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pods, r.ok
+}
+
+// Bounded calls f and waits until it returns or ctx ends, even if f does not
+// heed ctx.
+func Bounded(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Sleep waits, or returns when ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// listing is the answer to one list of pods.
+type listing struct {
+	pods  []runtime.Pod
+	err   error
+	quiet bool // nothing was being stopped when it was asked for
+}
+
+// firstList begins with what is known if the runtime does not answer at once.
+func (d *Drain) firstList(ctx context.Context) {
+	known, ok := d.options.Roster.Last()
+	wait, until := quickList, time.Now()
+	if !ok {
+		wait, until = listBound, time.Now().Add(firstListBound)
+	}
+	for {
+		d.relist(ctx)
+		select {
+		case l := <-d.lists:
+			d.take(l)
+			d.settled = true
+			if l.err == nil || ok || len(l.pods) > 0 {
+				return
+			}
+			if time.Now().After(until) {
+				d.blind = l.err
+				return
+			}
+			Sleep(ctx, retryPause)
+		case <-time.After(wait):
+			if ok {
+				d.current = known
+				return
+			}
+		case <-d.cancelled:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// relist asks for the pods, unless a list is under way.
+func (d *Drain) relist(ctx context.Context) {
+	if d.polling {
+		return
+	}
+	d.polling = true
+	quiet := len(d.waiting) == 0
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, min(listBound, d.slack))
+		defer cancel()
+		pods, err := d.options.Roster.List(ctx)
+		select {
+		case d.lists <- listing{pods, err, quiet}:
+		case <-d.over:
+		}
+	}()
+}
+
+// take makes a list the current one.
+func (d *Drain) take(l listing) {
+	d.polling = false
+	d.current, d.fresh = l.pods, l.err == nil
+	if !d.fresh {
+		return
+	}
+	d.blind = nil
+	alive := map[key]bool{}
+	for _, p := range d.current {
+		for _, c := range p.Containers {
+			alive[key{c.Runtime, c.ID}] = c.State == runtime.Running
+		}
+	}
+	for k, gone := range d.gone {
+		if !alive[k] {
+			close(gone)
+			delete(d.gone, k)
+		}
+	}
+}

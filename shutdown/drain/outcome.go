@@ -1,0 +1,141 @@
+package drain
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// note takes in what a pod's goroutine tells.
+func (d *Drain) note(r result) {
+	if r.sandbox {
+		countDown(d.tearing, r.pod)
+		return
+	}
+	for _, e := range r.ends {
+		*d.ends[e.key] = e
+	}
+	countDown(d.waiting, r.pod)
+	if d.waiting[r.pod] > 0 {
+		return
+	}
+	at := d.index[r.pod]
+	d.record.Pods[at].FinishedAt = time.Now()
+	d.judge(at)
+	d.options.Publish(d.record.Clone())
+}
+
+func countDown(m map[key]int, k key) {
+	if m[k]--; m[k] <= 0 {
+		delete(m, k)
+	}
+}
+
+// conclude gives every pod its outcome and says how the drain went.
+func (d *Drain) conclude() {
+	d.verify()
+	running := map[key]bool{}
+	for _, p := range d.current {
+		running[key{p.Runtime, p.ID}] = plan.Runs(p)
+	}
+	now, cancelled := time.Now(), d.isCancelled()
+	r := d.record
+	r.Graceful = !cancelled && d.blind == nil
+	if d.blind != nil {
+		r.Error = d.blind.Error()
+	}
+	for i := range r.Pods {
+		p := &r.Pods[i]
+		k := key{p.Runtime, p.ID}
+		switch {
+		case p.Outcome != "":
+		case d.waiting[k] > 0:
+			d.judge(i)
+		case d.fresh && !running[k] && !cancelled: // by itself, or while no agent looked
+			p.Outcome, p.FinishedAt = journal.Stopped, now
+		case p.StartedAt.IsZero():
+			p.Outcome = journal.Skipped
+		default:
+			p.Outcome = journal.Left
+		}
+		r.Graceful = r.Graceful && p.Outcome != journal.Left
+	}
+	if cancelled {
+		r.CancelledAt = now
+	} else {
+		r.FinishedAt = now
+	}
+}
+
+// judge sets the pod's outcome from those of its containers.
+func (d *Drain) judge(at int) {
+	p := &d.record.Pods[at]
+	k := key{p.Runtime, p.ID}
+	p.Outcome, p.Error, p.Stuck = journal.Stopped, "", nil
+	for _, e := range d.ends {
+		switch {
+		case e.pod != k:
+			continue
+		case !e.done || e.err != nil:
+			p.Stuck = append(p.Stuck, e.name)
+			p.Outcome = journal.Left
+			if e.err != nil {
+				p.Error = e.err.Error()
+			}
+		case e.killed && p.Outcome == journal.Stopped:
+			p.Outcome = journal.Killed
+		}
+	}
+	slices.Sort(p.Stuck)
+}
+
+// errStillRuns is found where a runtime said that a container stopped.
+var errStillRuns = errors.New("still runs although its runtime stopped it")
+
+// verify corrects the outcomes by what the last list says, if it is to be
+// trusted: exit code 137 is SIGKILL, as runtimes report it.
+func (d *Drain) verify() {
+	if !d.fresh || !d.settled {
+		return
+	}
+	for _, p := range d.current {
+		for _, c := range p.Containers {
+			e, ok := d.ends[key{c.Runtime, c.ID}]
+			if !ok {
+				continue
+			}
+			switch {
+			case c.State == runtime.Exited:
+				e.killed = c.ExitCode == 137
+				e.done, e.err = true, nil
+			case c.State == runtime.Running && e.done && e.err == nil:
+				e.err = errStillRuns
+			}
+		}
+	}
+	asked := map[key]bool{}
+	for _, e := range d.ends {
+		asked[e.pod] = true
+	}
+	for k := range asked {
+		d.judge(d.index[k])
+	}
+}
+
+// stuck names the containers of a phase that did not stop.
+func (d *Drain) stuck(phase string) []string {
+	var names []string
+	for _, p := range d.record.Pods {
+		if p.Phase != phase {
+			continue
+		}
+		for _, c := range p.Stuck {
+			names = append(names, p.Namespace+"/"+p.Name+"/"+c)
+		}
+	}
+	return names
+}

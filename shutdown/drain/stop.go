@@ -1,0 +1,124 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// target is a container to stop.
+type target struct {
+	plan.PlannedContainer
+	asked time.Time     // set if an earlier process asked it to end
+	gone  chan struct{} // then closed when a list says that it has
+}
+
+// stopPod stops the containers, then the sandbox, and tells the drain of both.
+func (d *Drain) stopPod(ctx context.Context, k key, pod runtime.Pod, containers []target, end time.Time) {
+	ends := make([]containerEnd, len(containers))
+	var wg sync.WaitGroup
+	for i, c := range containers {
+		wg.Go(func() {
+			killed, err := d.stopContainer(ctx, c, end)
+			ends[i] = containerEnd{key: key{c.Runtime, c.ID}, pod: k, name: c.Name, done: true, killed: killed, err: err}
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return // nothing that failed now says anything of the containers
+	}
+	failed := slices.ContainsFunc(ends, func(e containerEnd) bool { return e.err != nil })
+	if !failed || d.isCancelled() {
+		d.tell(result{pod: k, ends: ends})
+	}
+	if d.isCancelled() {
+		return // what is half stopped is left to its owner
+	}
+	bound := sandboxBound
+	if failed {
+		bound = d.slack // a last resort: it kills
+	}
+	teardown, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	if err := Bounded(teardown, func() error { return d.options.Roster.StopPod(teardown, pod) }); err != nil {
+		d.log.Warn("the sandbox of a pod stays behind", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+	}
+	if failed {
+		d.tell(result{pod: k, ends: ends})
+	}
+	d.tell(result{pod: k, sandbox: true})
+}
+
+func (d *Drain) tell(r result) {
+	select {
+	case d.results <- r:
+	case <-d.over:
+	}
+}
+
+// stopContainer stops one container by the end of its phase, trying again as
+// long as there is time: a runtime that restarts is back soon. It tells whether
+// the grace ran out.
+func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (killed bool, err error) {
+	ctx, cancel := context.WithDeadline(ctx, end.Add(d.slack))
+	defer cancel()
+	began, own := time.Now(), c.Own
+	if c.gone != nil {
+		if d.awaitEnd(ctx, c, end) {
+			return false, nil
+		}
+		if d.isCancelled() {
+			return false, fmt.Errorf("stop container %q: the shutdown was cancelled", c.Name)
+		}
+		own = 0
+	}
+	grace := max(0, min(own, time.Until(end)))
+	first := grace
+	for pause := retryPause; ; pause = min(2*pause, time.Second) {
+		err := Bounded(ctx, func() error { return d.options.Roster.StopContainer(ctx, c.Container, grace) })
+		switch {
+		case err == nil:
+			return time.Since(began) >= first, nil
+		case ctx.Err() != nil || errors.Is(err, runtime.ErrUnsupported):
+			return false, fmt.Errorf("stop container %q: %w", c.Name, err)
+		}
+		Sleep(ctx, pause)
+		if ctx.Err() != nil || d.isCancelled() {
+			return false, fmt.Errorf("stop container %q: %w", c.Name, err)
+		}
+		grace = max(0, min(own-time.Since(began), time.Until(end)))
+	}
+}
+
+// awaitEnd waits out what is left of the grace that an earlier process gave.
+func (d *Drain) awaitEnd(ctx context.Context, c target, end time.Time) bool {
+	until := c.asked.Add(c.Own)
+	if until.After(end) {
+		until = end
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-c.gone:
+		return true
+	case <-timer.C:
+	case <-d.cancelled:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+func (d *Drain) isCancelled() bool {
+	select {
+	case <-d.cancelled:
+		return true
+	default:
+		return false
+	}
+}

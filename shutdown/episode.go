@@ -1,0 +1,336 @@
+package shutdown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// episode is one stay in Draining, from the announcement to the release of the
+// lock or the cancellation. Run's goroutine owns it.
+type episode struct {
+	drain *drain.Drain
+
+	pinned     bool // the service manager itself goes down: nothing cancels that
+	cancelling bool // the drain is winding down
+	again      bool // and a shutdown was announced anew meanwhile
+	kind       string
+	reporting  bool   // all is stopped, and the final status is being written
+	hush       func() // ends the report of the beginning, lest it overtake a later word
+	waiters    []chan outcome
+}
+
+// outcome is the answer to a call of Drain.
+type outcome struct {
+	record journal.Record
+	idle   <-chan struct{} // closed when sandboxes are torn down, too; may be nil
+	err    error
+}
+
+// prepare takes in the announcement of a shutdown.
+func (g *Guard) prepare(kind string) {
+	switch g.state() {
+	case Delegated:
+	case Draining:
+		if g.episode.cancelling {
+			g.episode.resume(kind)
+		}
+	default:
+		reason := "a shutdown was announced"
+		if kind != "" {
+			reason = fmt.Sprintf("a shutdown (%s) was announced", kind)
+		}
+		g.begin(journal.TriggerShutdown, kind, reason)
+	}
+}
+
+// resume has the episode go on although it was cancelled. No time is lost on
+// calls of before: the new drain makes them again.
+func (e *episode) resume(kind string) {
+	e.drain.Abandon()
+	e.again, e.kind = true, kind
+}
+
+// begin enters Draining. The first stop does not wait for anybody who is told.
+func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
+	if g.state() == Delegated {
+		g.set(Disarmed, "the other owner is gone")
+	}
+	record := g.options.Journal.Current().Clone()
+	start := time.Now()
+	switch {
+	case record == nil:
+		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}}
+	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
+		start = record.StartedAt // an earlier process began it, and the time it took is gone
+		g.log.Info("going on with a drain that was interrupted", "started", start)
+	}
+	g.carryOn(record, start, reason)
+}
+
+// carryOn drains from record on. Its phases count from start.
+func (g *Guard) carryOn(record *journal.Record, start time.Time, reason string) {
+	if g.person != nil {
+		g.person.Abandon()
+		g.person = nil
+	}
+	record.FinishedAt, record.CancelledAt, record.Graceful, record.Error = time.Time{}, time.Time{}, false, ""
+	d := drain.New(drain.Options{
+		Log: g.log, Roster: g.roster, Phases: g.options.Phases, Rules: g.options.Rules,
+		Granted: g.Status().InhibitDelayMax.Duration, Start: start, Record: record, Publish: g.publish,
+	})
+	ctx := g.ctx
+	early, hush := context.WithDeadline(ctx, d.Deadline())
+	e := &episode{drain: d, hush: hush}
+	g.episode = e
+	go func() {
+		d.Run(ctx)
+		select {
+		case g.drained <- e:
+		case <-ctx.Done():
+		}
+	}()
+	g.mu.Lock()
+	g.status.Deadline = d.Deadline().Add(d.ReportBound())
+	g.mu.Unlock()
+	g.set(Draining, reason)
+	if g.options.Reporter != nil {
+		status := g.Status()
+		go func() {
+			if err := g.options.Reporter.ReportShutdown(early, status); err != nil && early.Err() == nil {
+				g.log.Warn("the fleet was not told that the drain begins", "error", err)
+			}
+		}()
+	}
+}
+
+// onDrained has the final status written, or ends a cancelled episode.
+func (g *Guard) onDrained(e *episode) {
+	e.hush()
+	if e.cancelling {
+		g.endCancelled(e)
+		return
+	}
+	e.reporting = true
+	if g.options.Reporter == nil {
+		g.release(e)
+		return
+	}
+	run, status := g.ctx, g.Status()
+	go func() {
+		ctx, cancel := context.WithTimeout(run, e.drain.ReportBound())
+		defer cancel()
+		err := drain.Bounded(ctx, func() error { return g.options.Reporter.ReportShutdown(ctx, status) })
+		if err != nil {
+			g.log.Warn("the final status is not written; the shutdown goes on without", "error", err)
+		}
+		select {
+		case g.reported <- e:
+		case <-run.Done():
+		}
+	}()
+}
+
+// release gives up the lock: all is done that the shutdown had to wait for.
+func (g *Guard) release(e *episode) {
+	if g.episode != e {
+		return // cancelled while the status was being written
+	}
+	g.drop()
+	g.episode = nil
+	record := e.drain.Record()
+	reason := "all pods are stopped"
+	if !record.Graceful {
+		reason = "out of time, pods may still run"
+	}
+	g.set(Released, reason)
+	e.answer(outcome{record: *record, idle: e.drain.Idle()})
+}
+
+func (e *episode) answer(o outcome) {
+	for _, w := range e.waiters {
+		w <- o // has room for it
+	}
+}
+
+// cancel takes in that the shutdown does not take place.
+func (g *Guard) cancel() {
+	switch e := g.episode; {
+	case e != nil && e.pinned:
+		g.log.Info("a cancellation comes too late: the service manager is going down")
+	case e != nil && e.reporting:
+		g.endCancelled(e)
+	case e != nil && !e.cancelling:
+		e.cancelling = true
+		e.drain.Cancel()
+	case e != nil && e.again:
+		e.again = false
+	case g.state() == Released:
+		if record := g.options.Journal.Current().Clone(); record != nil {
+			record.CancelledAt = time.Now()
+			g.publish(record)
+		}
+		g.set(Disarmed, "the shutdown was cancelled")
+		if g.subscribed {
+			g.arm()
+		}
+	}
+}
+
+// endCancelled leaves Draining after a cancellation, or begins again.
+func (g *Guard) endCancelled(e *episode) {
+	g.episode = nil
+	record := e.drain.Record()
+	if e.again {
+		record.Kind, record.StartedAt = e.kind, time.Now()
+		g.carryOn(record, record.StartedAt, "a shutdown was announced anew")
+		g.episode.pinned, g.episode.waiters = e.pinned, e.waiters
+		return
+	}
+	record.FinishedAt, record.Graceful = time.Time{}, false // it may have ended before it heard
+	if record.CancelledAt.IsZero() {
+		record.CancelledAt = time.Now()
+	}
+	g.publish(record)
+	e.answer(outcome{record: *record, err: ErrCancelled})
+	g.mu.Lock()
+	g.status.Current = nil
+	g.mu.Unlock()
+	if g.lock != nil && g.subscribed {
+		g.set(Armed, "the shutdown was cancelled, and the lock is still held")
+	} else {
+		g.set(Disarmed, "the shutdown was cancelled")
+	}
+	// Also with the lock in hand: somebody else may be its owner by now.
+	if g.subscribed {
+		g.arm()
+	}
+}
+
+// Drain stops the pods in their phases without an announcement, and returns
+// how that went. Run must be running. With journal.TriggerServiceStop it enters the
+// state Draining, joins a drain that runs, and goes on with one that was
+// released, for new pods; it returns when sandboxes are torn down, too, and
+// ctx bounds only the wait. For a person it leaves state, lock and journal
+// alone, and ends with ctx; an announced shutdown takes over from it.
+//
+// ErrDelegated where another owner would do it or undo it, ErrSwitchedOff where
+// the configuration has no phases (a person's drain takes the defaults),
+// ErrCancelled with the record so far.
+func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Record, error) {
+	answer := make(chan outcome, 1)
+	var command func()
+	switch trigger {
+	case journal.TriggerServiceStop:
+		command = func() { g.drainForStop(answer) }
+	case journal.TriggerPerson, journal.TriggerPersonAll:
+		command = func() { g.drainForPerson(ctx, trigger, answer) }
+	default:
+		return journal.Record{}, fmt.Errorf("drain: no such trigger %q", trigger)
+	}
+	select {
+	case g.commands <- command:
+	case <-ctx.Done():
+		return journal.Record{}, fmt.Errorf("drain: %w", context.Cause(ctx))
+	}
+	var o outcome
+	select {
+	case o = <-answer:
+	case <-ctx.Done():
+		if trigger == journal.TriggerServiceStop {
+			return journal.Record{}, fmt.Errorf("drain: %w", context.Cause(ctx))
+		}
+		o = <-answer // winds down by itself
+	}
+	if o.idle != nil {
+		select {
+		case <-o.idle:
+		case <-ctx.Done():
+		}
+	}
+	if o.err != nil {
+		return o.record, fmt.Errorf("drain: %w", o.err)
+	}
+	return o.record, nil
+}
+
+func (g *Guard) drainForStop(answer chan outcome) {
+	switch state := g.state(); {
+	case state == Delegated:
+		answer <- outcome{err: fmt.Errorf("%w: %s", ErrDelegated, g.Status().Reason)}
+		return
+	case len(g.options.Phases) == 0:
+		answer <- outcome{err: ErrSwitchedOff}
+		return
+	case state != Draining:
+		g.begin(journal.TriggerServiceStop, "", "the service manager is going down")
+	case g.episode.cancelling:
+		g.episode.resume(g.episode.drain.Record().Kind)
+	}
+	g.episode.pinned = true
+	g.episode.waiters = append(g.episode.waiters, answer)
+}
+
+func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, answer chan outcome) {
+	switch state := g.state(); {
+	case state == Delegated:
+		answer <- outcome{err: fmt.Errorf("%w: %s; use its own drain", ErrDelegated, g.Status().Reason)}
+		return
+	case state == Draining:
+		answer <- outcome{err: errors.New("the host is being shut down already")}
+		return
+	case g.person != nil:
+		answer <- outcome{err: errors.New("another drain is running; wait for it to end")}
+		return
+	}
+	record := &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, StartedAt: time.Now(), Pods: []journal.PodRecord{}}
+	d := drain.New(drain.Options{
+		Log: g.log, Roster: g.roster, Phases: g.phasesByHand(), Rules: g.options.Rules,
+		Start: record.StartedAt, SpareCritical: trigger == journal.TriggerPerson,
+		Record: record, Publish: func(*journal.Record) {},
+	})
+	g.person = d
+	run := g.ctx
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case g.commands <- func() {
+			if g.person == d {
+				d.Cancel()
+				g.person = nil
+			}
+		}:
+		case <-run.Done():
+		}
+	})
+	go func() {
+		d.Run(run)
+		stop()
+		select {
+		case g.commands <- func() {
+			if g.person == d {
+				g.person = nil
+			}
+		}:
+		case <-run.Done():
+		}
+		o := outcome{record: *record, idle: d.Idle()}
+		if !record.CancelledAt.IsZero() {
+			o.err = ErrCancelled
+		}
+		answer <- o
+	}()
+}
+
+// phasesByHand are the phases of a drain that a person asks for: those of the
+// defaults where shutdown protection is switched off.
+func (g *Guard) phasesByHand() []plan.PhaseSpec {
+	if len(g.options.Phases) > 0 {
+		return g.options.Phases
+	}
+	return plan.Defaults()
+}

@@ -1,0 +1,363 @@
+package shutdown
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// Errors of Drain that callers branch on.
+var (
+	// ErrDelegated: another owner guards the shutdown of this host, and stops
+	// its pods itself.
+	ErrDelegated = errors.New("the shutdown of this host is guarded by another owner")
+	// ErrSwitchedOff: the configuration leaves no time to stop anything.
+	ErrSwitchedOff = errors.New("shutdown protection is switched off: gracePeriod is 0s")
+	// ErrCancelled: the drain was called off before its end.
+	ErrCancelled = errors.New("the drain was cancelled")
+)
+
+const (
+	// why stands in the list of inhibitors beside the lock.
+	why = "Stopping pods in order before the host goes down"
+	// beatInterval is how often the guard shows that its loop turns.
+	beatInterval = 10 * time.Second
+	// recheckInterval is how often it asks whether the other owner is still there.
+	recheckInterval = 30 * time.Second
+	// flushBound is how long the end of Run waits for the journal.
+	flushBound = 2 * time.Second
+)
+
+// Options is what a Guard needs and whom it tells. Runtime, Journal and Log are
+// required.
+type Options struct {
+	Phases []plan.PhaseSpec // as plan.Periods returns them; none disarms
+	Rules  plan.Rules
+
+	Runtime drain.Runtime
+	Journal *journal.Journal
+	Log     *slog.Logger
+
+	// Inhibitor delays the shutdown; nil where this host has none. One that is
+	// a DelaySourcer is asked for that, too.
+	Inhibitor Inhibitor
+	// Reporter tells the fleet; nil tells nobody.
+	Reporter Reporter
+	// Delegated tells whether another owner guards this host's shutdown, and by
+	// what one sees it. It is asked whenever the lock is about to be taken. Nil
+	// means that there is none.
+	Delegated func(ctx context.Context) (evidence string, delegated bool)
+	// Observe is told every change of state, in order, by a goroutine that may
+	// take its time; nil is told nothing.
+	Observe func(Change)
+	// Beat is called every ten seconds by the loop that everything depends on,
+	// and when arming succeeds or fails: with nil, or with what keeps the guard
+	// from being armed. It must not block.
+	Beat func(error)
+}
+
+// Guard holds the host's shutdown back until its pods are stopped. One
+// goroutine, that of Run, owns its state; the methods are safe for concurrent
+// use.
+type Guard struct {
+	options  Options
+	log      *slog.Logger
+	roster   *drain.Roster
+	commands chan func()
+	notify   *notifier
+
+	// Run's goroutine owns what follows.
+	ctx        context.Context // Run's
+	lock       io.Closer       // nil if none is held
+	subscribed bool
+	news       int  // announcements so far: an answer from before the last one is stale
+	arming     bool // an attempt is under way
+	rearm      bool // and another one has to follow it
+	armed      chan attempt
+	retry      *time.Timer
+	retries    backoff
+	trouble    error    // what keeps the guard from being armed
+	episode    *episode // nil unless Draining
+	person     *drain
+	drained    chan *episode
+	reported   chan *episode
+
+	mu     sync.Mutex
+	status Status // guarded by mu
+}
+
+// New checks the options and returns a Guard that Run starts.
+func New(options Options) (*Guard, error) {
+	if options.Runtime == nil || options.Journal == nil || options.Log == nil {
+		return nil, errors.New("shutdown guard: needs a runtime, a journal and a log")
+	}
+	if err := plan.Check(options.Phases); err != nil {
+		return nil, fmt.Errorf("shutdown guard: %w", err)
+	}
+	if options.Delegated == nil {
+		options.Delegated = func(context.Context) (string, bool) { return "", false }
+	}
+	if options.Observe == nil {
+		options.Observe = func(Change) {}
+	}
+	if options.Beat == nil {
+		options.Beat = func(error) {}
+	}
+	g := &Guard{
+		options:  options,
+		log:      options.Log.With("component", "shutdown"),
+		roster:   &drain.Roster{Runtime: options.Runtime},
+		commands: make(chan func()),
+		notify:   newNotifier(options.Observe),
+		armed:    make(chan attempt),
+		drained:  make(chan *episode),
+		reported: make(chan *episode),
+	}
+	g.status = Status{State: Disarmed, Reason: "not started", GracePeriod: metav1.Duration{Duration: plan.Total(options.Phases)}, Last: options.Journal.Last()}
+	for _, p := range options.Phases {
+		if p.Priority >= plan.CriticalPriority {
+			g.status.GracePeriodCriticalPods.Duration += p.Grace
+		}
+	}
+	return g, nil
+}
+
+// Run guards the shutdown until ctx ends, and returns why it did. It never
+// gives up: what fails is tried again. ctx must outlive a drain: when it ends
+// during one, the calls in flight are given up and the journal lets the next
+// process go on. The lock is not closed then, so that a copy in the service
+// manager's keeping bridges a restart of the service.
+func (g *Guard) Run(ctx context.Context) error {
+	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { g.options.Journal.Run(writing) })
+	wg.Go(func() { g.notify.run(writing) })
+	events, lost := make(chan Event), make(chan error)
+	g.ctx = ctx
+	g.subscribed, g.arming, g.rearm, g.episode, g.person = false, false, false, nil, nil
+	g.retry = time.NewTimer(0)
+	g.retry.Stop()
+	beat := time.NewTicker(beatInterval)
+	defer beat.Stop()
+	wg.Go(func() { g.survey(ctx) })
+	switch {
+	case len(g.options.Phases) == 0:
+		g.set(Disarmed, "switched off: gracePeriod is 0s")
+	case g.options.Inhibitor == nil:
+		g.set(Disarmed, "this host has no login manager that could delay a shutdown")
+	default:
+		g.set(g.state(), "looking for the login manager")
+		wg.Go(func() { g.watch(ctx, events, lost) })
+	}
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-beat.C:
+			g.options.Beat(g.trouble)
+		case e := <-events:
+			g.on(e)
+		case err := <-lost:
+			g.subscribed = false
+			g.lose(fmt.Errorf("watch the login manager: %w", err))
+		case <-g.retry.C:
+			g.arm()
+		case a := <-g.armed:
+			g.onAttempt(a)
+		case e := <-g.drained:
+			g.onDrained(e)
+		case e := <-g.reported:
+			g.release(e)
+		case command := <-g.commands:
+			command()
+		}
+	}
+	g.retry.Stop()
+	if e := g.episode; e != nil {
+		<-e.drain.Over() // its last words belong in the journal
+		e.answer(outcome{record: *e.drain.Record(), err: context.Cause(ctx)})
+	} else if g.state() != Released {
+		g.options.Journal.Unmark()
+	}
+	flush, cancel := context.WithTimeout(writing, flushBound)
+	g.options.Journal.Flush(flush)
+	cancel()
+	stopWriting()
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// watch keeps a subscription alive. It ends with ctx.
+func (g *Guard) watch(ctx context.Context, events chan<- Event, lost chan<- error) {
+	var pauses backoff
+	for {
+		began := time.Now()
+		err := g.options.Inhibitor.Watch(ctx, events)
+		select {
+		case lost <- err:
+		case <-ctx.Done():
+			return
+		}
+		if time.Since(began) > time.Minute {
+			pauses.reset()
+		}
+		drain.Sleep(ctx, pauses.next())
+	}
+}
+
+// survey lists the pods once, so that a runtime that hangs later is no reason
+// to know none. Observe keeps that up to date.
+func (g *Guard) survey(ctx context.Context) {
+	var pauses backoff
+	for ctx.Err() == nil {
+		if _, ok := g.roster.Last(); ok {
+			return
+		}
+		list, cancel := context.WithTimeout(ctx, firstListBound)
+		pods, err := g.roster.List(list)
+		cancel()
+		if err == nil {
+			g.Observe(pods)
+			return
+		}
+		drain.Sleep(ctx, pauses.next())
+	}
+}
+
+// Observe tells the guard which pods there are, all of them, whenever somebody
+// has listed them. It starts from there should a runtime hang in the hour of
+// need, and it is what the next boot learns if the power is cut.
+func (g *Guard) Observe(pods []runtime.Pod) {
+	g.roster.Set(pods)
+	g.mu.Lock()
+	state := g.status.State
+	g.mu.Unlock()
+	if state == Draining || state == Released || state == Delegated {
+		return
+	}
+	refs := []journal.Ref{}
+	for _, p := range pods {
+		if plan.Runs(p) {
+			refs = append(refs, journal.Ref{p.Runtime, p.ID, p.Namespace, p.Name})
+		}
+	}
+	slices.SortFunc(refs, func(a, b journal.Ref) int {
+		return cmp.Or(cmp.Compare(a.Runtime, b.Runtime), cmp.Compare(a.ID, b.ID))
+	})
+	g.options.Journal.Mark(refs)
+}
+
+// Status is the guard as it stands.
+func (g *Guard) Status() Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.status
+}
+
+// Plan is what a shutdown would do now. It asks the runtimes and the init
+// system; where a runtime does not answer, the plan shows what is known of it
+// and the error says so.
+func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstListBound)
+	defer cancel()
+	pods, err := g.roster.List(ctx)
+	granted := g.Status().InhibitDelayMax.Duration
+	if g.options.Inhibitor != nil {
+		if now, err := g.options.Inhibitor.MaxDelay(ctx); err == nil {
+			granted = now
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("plan the shutdown: %w", err)
+	}
+	return plan.New(g.options.Phases, pods, g.options.Rules, granted), err
+}
+
+func (g *Guard) state() State { return g.Status().State }
+
+// set enters a state, or renews the reason for being in it.
+func (g *Guard) set(to State, reason string) {
+	g.mu.Lock()
+	from := g.status.State
+	g.status.State, g.status.Reason = to, reason
+	if to != Draining {
+		g.status.Deadline = time.Time{}
+	}
+	g.status.Last = g.options.Journal.Last()
+	status := g.status
+	g.mu.Unlock()
+	if from != to {
+		g.log.Info("shutdown guard", "state", to.String(), "was", from.String(), "reason", reason)
+		g.notify.put(Change{From: from, To: to, Status: status})
+	}
+}
+
+// publish makes a drain's progress known.
+func (g *Guard) publish(r *journal.Record) {
+	g.options.Journal.Put(r)
+	g.mu.Lock()
+	g.status.Current = r
+	g.mu.Unlock()
+}
+
+// notifier hands changes to an observer in order without holding up the guard.
+type notifier struct {
+	observe func(Change)
+	wake    chan struct{} // capacity 1
+
+	mu    sync.Mutex
+	queue []Change // guarded by mu
+}
+
+func newNotifier(observe func(Change)) *notifier {
+	return &notifier{observe: observe, wake: make(chan struct{}, 1)}
+}
+
+func (n *notifier) put(c Change) {
+	n.mu.Lock()
+	n.queue = append(n.queue, c)
+	n.mu.Unlock()
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (n *notifier) run(ctx context.Context) {
+	for {
+		select {
+		case <-n.wake:
+		case <-ctx.Done():
+			return
+		}
+		n.mu.Lock()
+		queue := n.queue
+		n.queue = nil
+		n.mu.Unlock()
+		for _, c := range queue {
+			n.observe(c)
+		}
+	}
+}
+
+// backoff is the pause between attempts: from 200 ms doubling to 30 s.
+type backoff struct{ last time.Duration }
+
+func (b *backoff) next() time.Duration {
+	b.last = min(max(2*b.last, 200*time.Millisecond), 30*time.Second)
+	return b.last
+}
+
+func (b *backoff) reset() { b.last = 0 }

@@ -1,0 +1,79 @@
+package journal
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Trigger is why pods are stopped.
+type Trigger string
+
+// The triggers of a drain.
+const (
+	// TriggerShutdown: the login manager announced a shutdown.
+	TriggerShutdown Trigger = "shutdown"
+	// TriggerServiceStop: the service stops because the service manager does,
+	// in a shutdown that nobody announced.
+	TriggerServiceStop Trigger = "service-stop"
+	// TriggerPerson: a person asked, and critical pods stay.
+	TriggerPerson Trigger = "person"
+	// TriggerPersonAll: a person asked for critical pods, too.
+	TriggerPersonAll Trigger = "person-all"
+	// TriggerUnknown: the boot ended without a drain, as when power is lost.
+	TriggerUnknown Trigger = "unknown"
+)
+
+// Outcome is what a drain did to a pod.
+type Outcome string
+
+// The outcomes. A pod that is being stopped has none yet.
+const (
+	Stopped Outcome = "stopped" // all its containers ended in time
+	Killed  Outcome = "killed"  // a container was killed at the end of its grace
+	Skipped Outcome = "skipped" // it was not touched
+	Left    Outcome = "left"    // it ran on when the drain ended, or nobody knows
+)
+
+// PodRecord is how one pod fared.
+type PodRecord struct {
+	Runtime    string          `json:"runtime"`
+	ID         string          `json:"id"`
+	Namespace  string          `json:"namespace"`
+	Name       string          `json:"name"`
+	Phase      string          `json:"phase"`
+	Grace      metav1.Duration `json:"grace"` // what it was given, at the most
+	StartedAt  time.Time       `json:"startedAt,omitzero"`
+	FinishedAt time.Time       `json:"finishedAt,omitzero"`
+	Outcome    Outcome         `json:"outcome,omitempty"`
+	Error      string          `json:"error,omitempty"`
+	Stuck      []string        `json:"stuck,omitempty"` // containers that did not stop
+}
+
+// Record is how one shutdown went.
+type Record struct {
+	BootID  string  `json:"bootID"`
+	Trigger Trigger `json:"trigger"`
+	// Kind is the kind of shutdown, such as "reboot", where it is known.
+	Kind       string    `json:"kind,omitempty"`
+	StartedAt  time.Time `json:"startedAt,omitzero"`
+	FinishedAt time.Time `json:"finishedAt,omitzero"` // zero if it never was
+	// CancelledAt is set if the shutdown was called off.
+	CancelledAt time.Time `json:"cancelledAt,omitzero"`
+	// Graceful tells that the drain came to its end and left no pod running.
+	// A pod that was killed had its grace.
+	Graceful bool        `json:"graceful"`
+	Pods     []PodRecord `json:"pods"`
+	// Error says why it was not graceful where no pod tells.
+	Error string `json:"error,omitempty"`
+}
+
+// Clone copies the record so that its pods can be changed.
+func (r *Record) Clone() *Record {
+	if r == nil {
+		return nil
+	}
+	c := *r
+	c.Pods = append([]PodRecord{}, r.Pods...)
+	return &c
+}

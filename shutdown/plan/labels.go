@@ -1,0 +1,237 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+// DefaultContainerGrace is how long a container gets that says nothing about it,
+// as in Kubernetes.
+const DefaultContainerGrace = 30 * time.Second
+
+// Rule says which pods are critical although they do not say so themselves. A
+// pod matches if all that the rule gives matches. Patterns cover the whole
+// value; "*" stands for any run of characters, "?" for a single one.
+type Rule struct {
+	Namespace   string
+	Name        string
+	Labels      map[string]string // key to pattern of the value
+	Annotations map[string]string // key to pattern of the value
+}
+
+// Rules is a checked list of rules; the zero value matches nothing.
+type Rules struct{ rules []compiledRule }
+
+type compiledRule struct {
+	namespace, name     *regexp.Regexp // nil matches all
+	labels, annotations map[string]*regexp.Regexp
+}
+
+// NewRules checks and compiles rules. An empty one is a *FieldError, because it
+// would make every pod critical.
+func NewRules(rules []Rule) (Rules, error) {
+	var compiled Rules
+	for i, r := range rules {
+		if r.Namespace == "" && r.Name == "" && len(r.Labels) == 0 && len(r.Annotations) == 0 {
+			return Rules{}, &FieldError{fmt.Sprintf("critical[%d]", i), "an empty rule would match every pod: give namespace, name, labels or annotations"}
+		}
+		c := compiledRule{labels: patterns(r.Labels), annotations: patterns(r.Annotations)}
+		if r.Namespace != "" {
+			c.namespace = pattern(r.Namespace)
+		}
+		if r.Name != "" {
+			c.name = pattern(r.Name)
+		}
+		compiled.rules = append(compiled.rules, c)
+	}
+	return compiled, nil
+}
+
+func patterns(values map[string]string) map[string]*regexp.Regexp {
+	compiled := make(map[string]*regexp.Regexp, len(values))
+	for key, value := range values {
+		compiled[key] = pattern(value)
+	}
+	return compiled
+}
+
+// pattern cannot fail: everything but the two wildcards is quoted.
+func pattern(glob string) *regexp.Regexp {
+	quoted := regexp.QuoteMeta(glob)
+	quoted = strings.ReplaceAll(strings.ReplaceAll(quoted, `\*`, ".*"), `\?`, ".")
+	return regexp.MustCompile("(?s)^(?:" + quoted + ")$")
+}
+
+// Critical tells whether a rule matches the pod.
+func (r Rules) Critical(p runtime.Pod) bool {
+	for _, rule := range r.rules {
+		if rule.matches(p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c compiledRule) matches(p runtime.Pod) bool {
+	return (c.namespace == nil || c.namespace.MatchString(p.Namespace)) &&
+		(c.name == nil || c.name.MatchString(p.Name)) &&
+		allMatch(c.labels, p.Labels) && allMatch(c.annotations, p.Annotations)
+}
+
+func allMatch(wanted map[string]*regexp.Regexp, have map[string]string) bool {
+	for key, re := range wanted {
+		value, ok := have[key]
+		if !ok || !re.MatchString(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// Note is a label or annotation that hostler could not make sense of, and
+// therefore passed over.
+type Note struct {
+	Runtime   string `json:"runtime"`
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Container string `json:"container,omitempty"`
+	Key       string `json:"key"`
+	Value     string `json:"value"`
+	Problem   string `json:"problem"`
+}
+
+// source is one set of labels or annotations, of a pod or of a container.
+type source struct {
+	container string // empty for the pod's
+	values    map[string]string
+}
+
+func podSources(p runtime.Pod) []source {
+	return []source{{values: p.Labels}, {values: p.Annotations}}
+}
+
+func containerSources(c runtime.Container) []source {
+	return []source{{c.Name, c.Labels}, {c.Name, c.Annotations}}
+}
+
+// lookup returns the first value of key that parse accepts, and a note for each
+// that it refused on the way.
+func lookup[T any](p runtime.Pod, sources []source, key string, parse func(string) (T, error)) (value T, ok bool, notes []Note) {
+	for _, s := range sources {
+		text, found := s.values[key]
+		if !found {
+			continue
+		}
+		v, err := parse(text)
+		if err == nil {
+			return v, true, notes
+		}
+		notes = append(notes, Note{
+			Runtime: p.Runtime, Namespace: p.Namespace, Pod: p.Name, Container: s.container,
+			Key: key, Value: text, Problem: err.Error(),
+		})
+	}
+	return value, false, notes
+}
+
+// Priority is the pod's label or annotation hostler.io/priority; else 2000000000
+// if hostler.io/critical is "true", and 0 if it is "false"; else 2000000000 if a
+// rule matches; else 0. What stands on the pod counts before what stands on its
+// containers, of whom the highest speaks.
+func Priority(p runtime.Pod, rules Rules) (int32, []Note) {
+	priority, ok, notes := said(p, podSources(p))
+	if !ok {
+		for _, c := range p.Containers {
+			other, has, more := said(p, containerSources(c))
+			notes = append(notes, more...)
+			if has && (!ok || other > priority) {
+				priority, ok = other, true
+			}
+		}
+	}
+	switch {
+	case ok:
+		return priority, notes
+	case rules.Critical(p):
+		return CriticalPriority, notes
+	}
+	return 0, notes
+}
+
+// said is the priority that one set of labels and annotations speaks of.
+func said(p runtime.Pod, sources []source) (int32, bool, []Note) {
+	priority, ok, notes := lookup(p, sources, runtime.LabelPriority, parsePriority)
+	if ok {
+		return priority, true, notes
+	}
+	critical, ok, more := lookup(p, sources, runtime.LabelCritical, parseCritical)
+	if ok && critical {
+		return CriticalPriority, true, append(notes, more...)
+	}
+	return 0, ok, append(notes, more...)
+}
+
+// Grace is how long the container may take to end: hostler.io/grace-period on
+// the container or else its pod, labels before annotations; else what a kubelet
+// recorded; else DefaultContainerGrace.
+func Grace(p runtime.Pod, c runtime.Container) (time.Duration, []Note) {
+	sources := append(containerSources(c), podSources(p)...)
+	grace, ok, notes := lookup(p, sources, runtime.LabelGracePeriod, parseGrace)
+	if ok {
+		return grace, notes
+	}
+	grace, ok, more := lookup(p, sources, runtime.LabelTerminationGracePeriod, parseSeconds)
+	notes = append(notes, more...)
+	if ok {
+		return grace, notes
+	}
+	return DefaultContainerGrace, notes
+}
+
+func parsePriority(text string) (int32, error) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("is not a whole number from %d to %d", math.MinInt32, math.MaxInt32)
+	}
+	return int32(n), nil
+}
+
+func parseCritical(text string) (bool, error) {
+	switch text {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf(`is neither "true" nor "false"`)
+}
+
+func parseGrace(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf(`is not a duration such as "90s"`)
+	case d < 0:
+		return 0, fmt.Errorf("is negative")
+	}
+	return d, nil
+}
+
+func parseSeconds(text string) (time.Duration, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("is not a whole number of seconds")
+	case n < 0:
+		return 0, fmt.Errorf("is negative")
+	case n > math.MaxInt64/int64(time.Second):
+		return 0, fmt.Errorf("is too long to count")
+	}
+	return time.Duration(n) * time.Second, nil
+}

@@ -1,0 +1,224 @@
+// Package plan decides who is stopped when, in a shutdown, and with how much
+// time: phases, priorities, graces.
+//
+// It owns what labels, rules and periods mean, as pure functions of pods and
+// configuration. It stops nothing and asks nobody.
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// CriticalPriority is the priority from which on a pod counts as critical: that
+// of Kubernetes' system-cluster-critical class.
+const CriticalPriority int32 = 2000000000
+
+// Default periods of a host on which nobody configured any.
+const (
+	DefaultGracePeriod             = 30 * time.Second
+	DefaultGracePeriodCriticalPods = 10 * time.Second
+)
+
+// Margin is what a guard asks of the init system beyond the phases: time to
+// kill what ignored its grace, to list pods once more and to write the status.
+const Margin = 6 * time.Second
+
+// PhaseSpec is one step of a shutdown. Its pods are those whose priority is at
+// least Priority and below that of the next phase; Grace is the time that they
+// have together.
+type PhaseSpec struct {
+	Name     string
+	Priority int32
+	Grace    time.Duration
+}
+
+// PriorityGroup is one phase as a person configures it.
+type PriorityGroup struct {
+	Priority int32
+	Grace    time.Duration
+}
+
+// Periods is how a person says how long a shutdown may take: two periods, or a
+// list by priority. Nil means not given. A GracePeriod of zero disarms.
+type Periods struct {
+	GracePeriod             *time.Duration
+	GracePeriodCriticalPods *time.Duration
+	ByPriority              []PriorityGroup
+}
+
+// FieldError is a fault in one field of the configuration.
+type FieldError struct {
+	Field   string // relative to the shutdown section, such as "byPriority[1].priority"
+	Problem string
+}
+
+// Error names the field and says what is wrong with it.
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+// Phases returns the phases in the order in which they run, lowest priority
+// first, or none if the periods disarm the guard. Faults are *FieldError.
+//
+// Critical pods with no period of their own (zero, given explicitly) stop
+// together with all others, in one phase: a phase without time would kill them.
+func (p Periods) Phases() ([]PhaseSpec, error) {
+	if p.ByPriority != nil {
+		return p.byPriority()
+	}
+	total, critical := DefaultGracePeriod, DefaultGracePeriodCriticalPods
+	given := ""
+	if p.GracePeriod != nil {
+		total = *p.GracePeriod
+	}
+	if p.GracePeriodCriticalPods != nil {
+		critical = *p.GracePeriodCriticalPods
+	} else {
+		given = ", its default,"
+		if total == 0 {
+			critical = 0
+		}
+	}
+	if err := period("gracePeriod", total); err != nil {
+		return nil, err
+	}
+	if err := period("gracePeriodCriticalPods", critical); err != nil {
+		return nil, err
+	}
+	switch {
+	case total == 0 && critical == 0:
+		return nil, nil
+	case critical >= total:
+		return nil, &FieldError{"gracePeriodCriticalPods", fmt.Sprintf(
+			"%v%s is a part of gracePeriod (%v) and must be shorter", critical, given, total)}
+	case critical == 0:
+		return []PhaseSpec{{Name: "regular", Grace: total}}, nil
+	}
+	if err := period("gracePeriod", total-critical); err != nil {
+		return nil, &FieldError{"gracePeriod", fmt.Sprintf(
+			"leaves regular pods %v beside gracePeriodCriticalPods (%v), and runtimes count in whole seconds", total-critical, critical)}
+	}
+	return []PhaseSpec{
+		{Name: "regular", Grace: total - critical},
+		{Name: "critical", Priority: CriticalPriority, Grace: critical},
+	}, nil
+}
+
+// Defaults are the phases of a host on which nobody configured any.
+func Defaults() []PhaseSpec {
+	phases, err := Periods{}.Phases()
+	if err != nil {
+		panic(err) // the constants contradict each other
+	}
+	return phases
+}
+
+func (p Periods) byPriority() ([]PhaseSpec, error) {
+	if p.GracePeriod != nil || p.GracePeriodCriticalPods != nil {
+		return nil, &FieldError{"byPriority", "excludes gracePeriod and gracePeriodCriticalPods: give one or the other"}
+	}
+	phases := make([]PhaseSpec, 0, len(p.ByPriority))
+	seen := make(map[int32]int, len(p.ByPriority))
+	var total time.Duration
+	for i, g := range p.ByPriority {
+		if err := period(fmt.Sprintf("byPriority[%d].gracePeriod", i), g.Grace); err != nil {
+			return nil, err
+		}
+		if first, ok := seen[g.Priority]; ok {
+			return nil, &FieldError{fmt.Sprintf("byPriority[%d].priority", i), fmt.Sprintf(
+				"%d stands in byPriority[%d] already", g.Priority, first)}
+		}
+		seen[g.Priority] = i
+		if g.Grace > math.MaxInt64-Margin-total {
+			return nil, &FieldError{fmt.Sprintf("byPriority[%d].gracePeriod", i), "the sum of all periods is too long to count"}
+		}
+		total += g.Grace
+		phases = append(phases, PhaseSpec{Name: fmt.Sprintf("priority-%d", g.Priority), Priority: g.Priority, Grace: g.Grace})
+	}
+	if total == 0 {
+		return nil, nil
+	}
+	slices.SortFunc(phases, func(a, b PhaseSpec) int { return cmp.Compare(a.Priority, b.Priority) })
+	return phases, nil
+}
+
+// period checks one duration: zero, or at least the second in which the
+// runtimes count.
+func period(field string, d time.Duration) error {
+	switch {
+	case d < 0:
+		return &FieldError{field, fmt.Sprintf("%v is negative", d)}
+	case d > 0 && d < time.Second:
+		return &FieldError{field, fmt.Sprintf("%v is under one second, in which runtimes count", d)}
+	case d > math.MaxInt64-Margin:
+		return &FieldError{field, fmt.Sprintf("%v is too long to count", d)}
+	}
+	return nil
+}
+
+// Check tells whether phases are what Phases may return. Whoever builds
+// them by hand is held to it.
+func Check(phases []PhaseSpec) error {
+	var total time.Duration
+	for i, p := range phases {
+		if p.Grace < 0 || p.Grace > math.MaxInt64-Margin-total {
+			return fmt.Errorf("shutdown phase %q: grace of %v is out of range", p.Name, p.Grace)
+		}
+		total += p.Grace
+		if i > 0 && p.Priority <= phases[i-1].Priority {
+			return fmt.Errorf("shutdown phase %q: priority %d does not follow %d", p.Name, p.Priority, phases[i-1].Priority)
+		}
+	}
+	return nil
+}
+
+// Total is what all phases take if each needs all of its time.
+func Total(phases []PhaseSpec) time.Duration {
+	var total time.Duration
+	for _, p := range phases {
+		total += p.Grace
+	}
+	return total
+}
+
+// Reserve is how much of granted is kept back from the phases: Margin, or a
+// quarter where little is granted.
+func Reserve(granted time.Duration) time.Duration { return min(Margin, granted/4) }
+
+// Fit shortens the phases to what is granted in all, Margin included. Time goes
+// to the highest priority first, so that critical pods keep their share; but
+// each phase keeps a second as long as there is one for it, because without a
+// pod is killed before it was asked to end. A granted of zero means that nobody
+// knows, and fits everything.
+func Fit(phases []PhaseSpec, granted time.Duration) []PhaseSpec {
+	fitted := slices.Clone(phases)
+	if granted <= 0 {
+		return fitted
+	}
+	left := granted - Reserve(granted)
+	for i := range fitted {
+		fitted[i].Grace = 0
+	}
+	for _, atMost := range []time.Duration{time.Second, math.MaxInt64} {
+		for i := len(fitted) - 1; i >= 0; i-- {
+			more := min(phases[i].Grace-fitted[i].Grace, atMost, left)
+			fitted[i].Grace += more
+			left -= more
+		}
+	}
+	return fitted
+}
+
+// phaseOf finds the phase with the greatest priority that is not above the
+// given one; what is below the lowest goes to the lowest.
+func phaseOf(phases []PhaseSpec, priority int32) int {
+	i, found := slices.BinarySearchFunc(phases, priority, func(p PhaseSpec, want int32) int {
+		return cmp.Compare(p.Priority, want)
+	})
+	if found {
+		return i
+	}
+	return max(i-1, 0)
+}

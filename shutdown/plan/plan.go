@@ -1,0 +1,125 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Plan is who would be stopped when, and with how much time. It is what
+// `hostler shutdown plan` prints and what a drain carries out.
+type Plan struct {
+	Phases []PlannedPhase `json:"phases"` // in the order in which they run
+	// Total is what the configured phases ask for. Where it does not fit into
+	// what is granted, the phases' own graces are shorter in sum.
+	Total metav1.Duration `json:"total"`
+	// Granted is the longest delay of the init system; zero if it is not known.
+	Granted metav1.Duration `json:"granted"`
+	// Notes lists labels and annotations that were passed over.
+	Notes []Note `json:"notes,omitempty"`
+}
+
+// PlannedPhase is one phase with its pods. One without pods is skipped.
+type PlannedPhase struct {
+	Name     string          `json:"name"`
+	Priority int32           `json:"priority"`
+	Grace    metav1.Duration `json:"grace"`
+	Pods     []PlannedPod    `json:"pods"`
+}
+
+// PlannedPod is a pod that runs, in its phase.
+type PlannedPod struct {
+	Runtime    string             `json:"runtime"`
+	ID         string             `json:"id"`
+	Namespace  string             `json:"namespace"`
+	Name       string             `json:"name"`
+	Priority   int32              `json:"priority"`
+	Grace      metav1.Duration    `json:"grace"` // the longest of its containers'
+	Containers []PlannedContainer `json:"containers"`
+
+	Pod runtime.Pod `json:"-"`
+}
+
+// PlannedContainer is a running container. Grace is the smaller of its own and
+// its phase's.
+type PlannedContainer struct {
+	Runtime string          `json:"runtime"`
+	ID      string          `json:"id"`
+	Name    string          `json:"name"`
+	Grace   metav1.Duration `json:"grace"`
+
+	Container runtime.Container `json:"-"`
+	Own       time.Duration     `json:"-"` // its own grace, whatever the phase's
+}
+
+// New sorts the pods that have running containers into phases and fits
+// those into what the init system grants (zero if that is not known), keeping
+// Margin, or a quarter of little, for the end. phases are as Periods.Phases
+// returns them; without any the plan is empty.
+func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Duration) Plan {
+	plan := Plan{
+		Phases:  make([]PlannedPhase, 0, len(phases)),
+		Total:   metav1.Duration{Duration: Total(phases)},
+		Granted: metav1.Duration{Duration: granted},
+	}
+	for _, p := range Fit(phases, granted) {
+		plan.Phases = append(plan.Phases, PlannedPhase{
+			Name: p.Name, Priority: p.Priority, Grace: metav1.Duration{Duration: p.Grace}, Pods: []PlannedPod{},
+		})
+	}
+	if len(phases) == 0 {
+		return plan
+	}
+	for _, pod := range pods {
+		if !Runs(pod) {
+			continue
+		}
+		priority, notes := Priority(pod, rules)
+		plan.Notes = append(plan.Notes, notes...)
+		phase := &plan.Phases[phaseOf(phases, priority)]
+		planned, notes := planPod(pod, priority, phase.Grace.Duration)
+		plan.Notes = append(plan.Notes, notes...)
+		phase.Pods = append(phase.Pods, planned)
+	}
+	for _, phase := range plan.Phases {
+		slices.SortFunc(phase.Pods, func(a, b PlannedPod) int {
+			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+				cmp.Compare(a.Runtime, b.Runtime), cmp.Compare(a.ID, b.ID))
+		})
+	}
+	return plan
+}
+
+func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod, []Note) {
+	planned := PlannedPod{
+		Runtime: pod.Runtime, ID: pod.ID, Namespace: pod.Namespace, Name: pod.Name, Priority: priority, Pod: pod,
+	}
+	var all []Note
+	for _, c := range pod.Containers {
+		if c.State != runtime.Running {
+			continue
+		}
+		own, notes := Grace(pod, c)
+		for _, n := range notes {
+			// A fault on the pod is found once for each of its containers.
+			if !slices.Contains(all, n) {
+				all = append(all, n)
+			}
+		}
+		grace := min(own, atMost)
+		planned.Grace.Duration = max(planned.Grace.Duration, grace)
+		planned.Containers = append(planned.Containers, PlannedContainer{
+			Runtime: c.Runtime, ID: c.ID, Name: c.Name, Grace: metav1.Duration{Duration: grace}, Container: c, Own: own,
+		})
+	}
+	return planned, all
+}
+
+// Runs tells whether the pod has a container to stop.
+func Runs(p runtime.Pod) bool {
+	return slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.State == runtime.Running })
+}

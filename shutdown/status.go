@@ -1,0 +1,182 @@
+package shutdown
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// State is what a Guard is doing.
+type State int
+
+// The states of a Guard.
+const (
+	Disarmed  State = iota // holds no lock: switched off, or something is missing
+	Armed                  // subscribed, and holds the lock
+	Draining               // a shutdown runs, and pods are being stopped
+	Released               // they are, and the lock is given up
+	Delegated              // somebody else on this host guards its shutdown
+)
+
+var stateNames = [...]string{"Disarmed", "Armed", "Draining", "Released", "Delegated"}
+
+// String returns the state's name as `hostler status` prints it.
+func (s State) String() string {
+	if s < 0 || int(s) >= len(stateNames) {
+		return "Unknown"
+	}
+	return stateNames[s]
+}
+
+// MarshalText writes the state's name into JSON and YAML.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote; names that it does not know
+// become Disarmed, so that an older client can read a newer agent's answer.
+func (s *State) UnmarshalText(text []byte) error {
+	*s = State(max(slices.Index(stateNames[:], string(text)), 0))
+	return nil
+}
+
+// Transition is one edge of the Guard's state machine.
+type Transition struct {
+	From, To State
+	When     string
+}
+
+// Transitions lists every change of state that a Guard can make. It starts in
+// Disarmed.
+func Transitions() []Transition {
+	return []Transition{
+		{Disarmed, Armed, "subscribed, locked, and no shutdown is under way"},
+		{Disarmed, Draining, "a shutdown is announced or found under way, or the service stops with the manager"},
+		{Disarmed, Delegated, "another owner is found"},
+		{Armed, Disarmed, "the login manager or the bus is lost"},
+		{Armed, Draining, "a shutdown is announced, or the service stops with the manager"},
+		{Armed, Delegated, "another owner is found"},
+		{Draining, Armed, "the shutdown is cancelled and the lock still held"},
+		{Draining, Disarmed, "the shutdown is cancelled and no lock held"},
+		{Draining, Released, "all pods are stopped or out of time, and the status is written"},
+		{Released, Disarmed, "the shutdown is cancelled or forgotten"},
+		{Released, Draining, "a shutdown is announced anew, or the service stops with the manager"},
+		{Delegated, Disarmed, "the other owner is gone"},
+	}
+}
+
+// Trigger is why pods are stopped.
+type Trigger string
+
+// The triggers of a drain.
+const (
+	// TriggerShutdown: the login manager announced a shutdown.
+	TriggerShutdown Trigger = "shutdown"
+	// TriggerServiceStop: the service stops because the service manager does,
+	// in a shutdown that nobody announced.
+	TriggerServiceStop Trigger = "service-stop"
+	// TriggerPerson: a person asked, and critical pods stay.
+	TriggerPerson Trigger = "person"
+	// TriggerPersonAll: a person asked for critical pods, too.
+	TriggerPersonAll Trigger = "person-all"
+	// TriggerUnknown: the boot ended without a drain, as when power is lost.
+	TriggerUnknown Trigger = "unknown"
+)
+
+// Outcome is what a drain did to a pod.
+type Outcome string
+
+// The outcomes. A pod that is being stopped has none yet.
+const (
+	Stopped Outcome = "stopped" // all its containers ended in time
+	Killed  Outcome = "killed"  // a container was killed at the end of its grace
+	Skipped Outcome = "skipped" // it was not touched
+	Left    Outcome = "left"    // it ran on when the drain ended, or nobody knows
+)
+
+// PodRecord is how one pod fared.
+type PodRecord struct {
+	Runtime    string          `json:"runtime"`
+	ID         string          `json:"id"`
+	Namespace  string          `json:"namespace"`
+	Name       string          `json:"name"`
+	Phase      string          `json:"phase"`
+	Grace      metav1.Duration `json:"grace"` // what it was given, at the most
+	StartedAt  time.Time       `json:"startedAt,omitzero"`
+	FinishedAt time.Time       `json:"finishedAt,omitzero"`
+	Outcome    Outcome         `json:"outcome,omitempty"`
+	Error      string          `json:"error,omitempty"`
+	Stuck      []string        `json:"stuck,omitempty"` // containers that did not stop
+}
+
+// Record is how one shutdown went.
+type Record struct {
+	BootID  string  `json:"bootID"`
+	Trigger Trigger `json:"trigger"`
+	// Kind is the kind of shutdown, such as "reboot", where it is known.
+	Kind       string    `json:"kind,omitempty"`
+	StartedAt  time.Time `json:"startedAt,omitzero"`
+	FinishedAt time.Time `json:"finishedAt,omitzero"` // zero if it never was
+	// CancelledAt is set if the shutdown was called off.
+	CancelledAt time.Time `json:"cancelledAt,omitzero"`
+	// Graceful tells that the drain came to its end and left no pod running.
+	// A pod that was killed had its grace.
+	Graceful bool        `json:"graceful"`
+	Pods     []PodRecord `json:"pods"`
+	// Error says why it was not graceful where no pod tells.
+	Error string `json:"error,omitempty"`
+}
+
+// clone copies the record so that its pods can be changed.
+func (r *journal.Record) clone() *journal.Record {
+	if r == nil {
+		return nil
+	}
+	c := *r
+	c.Pods = append([]PodRecord{}, r.Pods...)
+	return &c
+}
+
+// Status is the guard as `hostler status` shows it. Records in it are shared
+// and must not be changed.
+type Status struct {
+	State  State  `json:"state"`
+	Reason string `json:"reason"`
+
+	GracePeriod             metav1.Duration `json:"gracePeriod"`             // of all phases
+	GracePeriodCriticalPods metav1.Duration `json:"gracePeriodCriticalPods"` // of those from plan.CriticalPriority on
+
+	// InhibitDelayMax is what the init system grants, zero if that is not known.
+	InhibitDelayMax metav1.Duration `json:"inhibitDelayMax"`
+	// InhibitDelaySource names what sets it, such as a file.
+	InhibitDelaySource string `json:"inhibitDelaySource"`
+
+	// Deadline is when the drain that runs ends at the latest.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Current is the drain that runs or was released.
+	Current *journal.Record `json:"current,omitempty"`
+	// Last is the last shutdown, as far as anything is known of it.
+	Last *journal.Record `json:"last"`
+}
+
+// Change is one change of state.
+type Change struct {
+	From, To State
+	Status   Status // as it is after the change
+}
+
+// Reporter tells the fleet. The guard calls it when a drain begins, without
+// waiting, and when all pods are stopped, before it gives up the lock; then the
+// context bounds how long it waits. Calls may overlap.
+type Reporter interface {
+	ReportShutdown(ctx context.Context, status Status) error
+}
+
+// DelaySourcer is an Inhibitor that knows what sets its longest delay.
+type DelaySourcer interface {
+	// MaxDelaySource names it, such as the file of a drop-in; empty for the
+	// init system's own default.
+	MaxDelaySource(ctx context.Context) (string, error)
+}
