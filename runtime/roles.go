@@ -84,7 +84,8 @@ type Runtime interface {
 	ContainerRemover
 	ImageRemover
 	Watcher
-	// Close gives back connections. It is called once, after all other calls.
+	// Close gives back connections. It is called once, after all other calls;
+	// a call that is under way nevertheless ends with ErrUnavailable.
 	Close() error
 }
 
@@ -99,4 +100,7 @@ var (
 	ErrUnsupported = errors.New("not supported by this runtime")
 	// ErrTooLarge: the answer is larger than the adapter is willing to receive.
 	ErrTooLarge = errors.New("answer too large")
+	// ErrNonsense: the runtime answered what cannot be true, such as an image
+	// without an ID. Nothing may be removed on the strength of such an answer.
+	ErrNonsense = errors.New("answer makes no sense")
 )

@@ -1,0 +1,92 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"hostler.io/hostler/runtime"
+)
+
+// call makes one CRI call with a deadline. Its error says what was attempted,
+// carries the class that callers branch on, and hides gRPC's own error.
+func (r *Runtime) call(ctx context.Context, method, what string, timeout time.Duration, rpc func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	start := time.Now()
+	err := rpc(ctx)
+	took := time.Since(start)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, r.classify(ctx, err, took))
+	}
+	r.observe(method, took, err)
+	return err
+}
+
+// classify translates a gRPC error. ctx is the one that the call was made with.
+func (r *Runtime) classify(ctx context.Context, err error, took time.Duration) error {
+	s, message := status.Convert(err), status.Convert(err).Message()
+	switch s.Code() {
+	case codes.Canceled:
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("%w: %s", runtime.ErrUnavailable, message)
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("%w: no answer from %s within %v (%w); it may hang: see its log",
+			runtime.ErrUnavailable, r.path, took.Round(time.Millisecond), context.DeadlineExceeded)
+	case codes.Unavailable:
+		return fmt.Errorf("%w: %s; is a runtime running at %s?", runtime.ErrUnavailable, dialMessage(message), r.path)
+	case codes.ResourceExhausted:
+		// Both sides have a limit, and both say "larger than max".
+		if strings.Contains(message, "larger than max") {
+			return fmt.Errorf("%w: %s; remove dead containers and unused images with the runtime's own tool, such as crictl",
+				runtime.ErrTooLarge, message)
+		}
+	case codes.Unimplemented:
+		if strings.Contains(message, "unknown service") {
+			return fmt.Errorf("%w: %s; if %s is containerd's, its CRI may be switched off by disabled_plugins in /etc/containerd/config.toml",
+				runtime.ErrUnsupported, message, r.path)
+		}
+		return fmt.Errorf("%w: %s", runtime.ErrUnsupported, message)
+	case codes.NotFound:
+		return fmt.Errorf("%w: %s", errNotFound, message)
+	case codes.FailedPrecondition, codes.Unknown, codes.Internal:
+		if saysInUse(message) {
+			return fmt.Errorf("%w: %s", runtime.ErrInUse, message)
+		}
+	}
+	return fmt.Errorf("%s (%s)", message, s.Code())
+}
+
+// errNotFound marks an object that is gone. It does not leave the package: what
+// is to be stopped or removed and is gone, is done.
+var errNotFound = fmt.Errorf("not found")
+
+// saysInUse recognises refusals for which CRI has no code: CRI-O's "image is in
+// use by a container", Docker's "image is being used by running container".
+func saysInUse(message string) bool {
+	return strings.Contains(message, "in use by") || strings.Contains(message, "being used by") ||
+		strings.Contains(message, "image used by")
+}
+
+// dialMessage drops what gRPC wraps around the reason of a failed connection.
+func dialMessage(message string) string {
+	_, reason, found := strings.Cut(message, "Error while dialing: ")
+	if !found {
+		return message
+	}
+	return strings.TrimSuffix(reason, `"`)
+}
+
+// named is how errors call an object: its name, or its ID where it has none.
+func named(kind, name, id string) string {
+	if name == "" {
+		name = id
+	}
+	return fmt.Sprintf("%s %q", kind, name)
+}

@@ -1,0 +1,206 @@
+// Package cri drives a container runtime that speaks CRI v1 over gRPC on a unix
+// socket: containerd, CRI-O, cri-dockerd.
+//
+// It owns the translation between CRI and package runtime, and what versions of
+// these runtimes do differently. It refuses to create anything: no pulls, no
+// pods, no exec.
+//
+// It calls little. A list of pods is two calls, plus one for each container that
+// has died since the last list; a list of images and a status are one each; what
+// cannot change while the runtime's process lives is asked once a connection.
+package cri
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/runtime"
+)
+
+// MaxAnswerBytes is the largest answer that the adapter receives. It is what
+// containerd and CRI-O send at most by default.
+const MaxAnswerBytes = 16 << 20
+
+// maxReconnectDelay bounds how long a runtime that came back goes unnoticed.
+const maxReconnectDelay = 3 * time.Second
+
+// Options say which runtime to talk to, and how. Only Endpoint is required.
+type Options struct {
+	// Endpoint is the socket, as unix:///path or as an absolute path.
+	Endpoint string
+	// Name is put into every object that the adapter lists, and tells this
+	// runtime from others on the host. NameOf(Endpoint) if empty.
+	Name string
+	// Logger receives the few things that are nobody's error. Nothing if nil.
+	Logger *slog.Logger
+	// Observe is called after each CRI call with the method's name, such as
+	// "ListContainers", how long it took, and its error; not for event streams,
+	// which end when they end. It must be safe for concurrent use. May be nil.
+	Observe func(method string, took time.Duration, err error)
+	// Timeouts bound the calls; a zero one is the default.
+	Timeouts Timeouts
+	// ProcRoot is the proc filesystem whose self/mountinfo names the mounts
+	// that image filesystems are resolved to. "/proc" if empty.
+	ProcRoot string
+}
+
+// Timeouts bound each kind of call where the caller's context does not bound it
+// more narrowly.
+type Timeouts struct {
+	// Query bounds each list, status and version call: 10 s.
+	Query time.Duration
+	// StopMargin is added to a container's grace for the kill that follows it
+	// and for the runtime's own work: 15 s.
+	StopMargin time.Duration
+	// Teardown bounds StopPod, which runs network plugins: 30 s.
+	Teardown time.Duration
+	// Remove bounds each removal, in which the runtime deletes files: 2 min.
+	Remove time.Duration
+}
+
+func (t Timeouts) withDefaults() (Timeouts, error) {
+	for _, f := range []struct {
+		name  string
+		value *time.Duration
+		def   time.Duration
+	}{
+		{"query", &t.Query, 10 * time.Second},
+		{"stop margin", &t.StopMargin, 15 * time.Second},
+		{"teardown", &t.Teardown, 30 * time.Second},
+		{"remove", &t.Remove, 2 * time.Minute},
+	} {
+		switch {
+		case *f.value < 0:
+			return t, fmt.Errorf("%s timeout %v: must not be negative", f.name, *f.value)
+		case *f.value == 0:
+			*f.value = f.def
+		}
+	}
+	return t, nil
+}
+
+// Runtime is one runtime behind a CRI socket. It is safe for concurrent use.
+type Runtime struct {
+	name     string
+	path     string // of the socket
+	log      *slog.Logger
+	observe  func(method string, took time.Duration, err error)
+	timeouts Timeouts
+	procRoot string
+
+	conn  *grpc.ClientConn
+	cri   criapi.RuntimeServiceClient
+	image criapi.ImageServiceClient
+	dials atomic.Uint64 // connections made so far: a new one may be a new runtime
+
+	aboutMu sync.Mutex
+	about   about
+
+	facts facts
+}
+
+var _ runtime.Runtime = (*Runtime)(nil)
+
+// New prepares a runtime without talking to it: the first call connects, and
+// the connection is made again whenever it is lost, at most 3 s after the
+// runtime is back. It fails on an endpoint that cannot be a unix socket.
+func New(opts Options) (*Runtime, error) {
+	path, err := ParseEndpoint(opts.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	timeouts, err := opts.Timeouts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	r := &Runtime{
+		name:     opts.Name,
+		path:     path,
+		log:      opts.Logger,
+		observe:  opts.Observe,
+		timeouts: timeouts,
+		procRoot: opts.ProcRoot,
+		facts:    facts{byID: map[string]fact{}},
+	}
+	if r.name == "" {
+		r.name = NameOf(path)
+	}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	r.log = r.log.With("runtime", r.name)
+	if r.observe == nil {
+		r.observe = func(string, time.Duration, error) {}
+	}
+	if r.procRoot == "" {
+		r.procRoot = "/proc"
+	}
+	retry := backoff.DefaultConfig
+	retry.MaxDelay = maxReconnectDelay
+	// The target is a placeholder, which also becomes the HTTP/2 authority; the
+	// dialer knows the socket, and a proxy from the environment has no say.
+	r.conn, err = grpc.NewClient("passthrough:///localhost",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(r.dial),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxAnswerBytes)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: timeouts.Query}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("prepare connection to %s: %w", path, err)
+	}
+	r.cri = criapi.NewRuntimeServiceClient(r.conn)
+	r.image = criapi.NewImageServiceClient(r.conn)
+	return r, nil
+}
+
+func (r *Runtime) dial(ctx context.Context, _ string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.path)
+	if err == nil {
+		r.dials.Add(1)
+	}
+	return conn, err
+}
+
+// Name is the name that every listed object carries.
+func (r *Runtime) Name() string { return r.name }
+
+// Endpoint is the socket as a URL, such as unix:///run/containerd/containerd.sock.
+func (r *Runtime) Endpoint() string { return "unix://" + r.path }
+
+// Close ends the connection. Calls under way end with runtime.ErrUnavailable.
+func (r *Runtime) Close() error { return r.conn.Close() }
+
+// maxSocketPathBytes is sun_path less its final zero, see unix(7).
+const maxSocketPathBytes = 107
+
+// ParseEndpoint returns the path of the socket that an endpoint names, which is
+// unix:///path or an absolute path. It refuses all else.
+func ParseEndpoint(endpoint string) (string, error) {
+	path, isURL := strings.CutPrefix(endpoint, "unix://")
+	switch {
+	case endpoint == "":
+		return "", fmt.Errorf("endpoint is empty: give a socket, such as unix:///run/containerd/containerd.sock")
+	case !isURL && strings.Contains(endpoint, "://"):
+		return "", fmt.Errorf("endpoint %q: only unix sockets are supported, as unix:///path or /path", endpoint)
+	case !filepath.IsAbs(path):
+		return "", fmt.Errorf("endpoint %q: the path must be absolute, as in unix:///run/containerd/containerd.sock", endpoint)
+	case strings.HasSuffix(path, "/"):
+		return "", fmt.Errorf("endpoint %q: names a folder, not a socket", endpoint)
+	case len(path) > maxSocketPathBytes:
+		return "", fmt.Errorf("endpoint %q: a socket's path has at most %d bytes, this one %d", endpoint, maxSocketPathBytes, len(path))
+	}
+	return filepath.Clean(path), nil
+}

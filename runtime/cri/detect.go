@@ -1,0 +1,106 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// detectTimeout bounds how long a socket may take to say which runtime it is.
+const detectTimeout = 3 * time.Second
+
+// Candidate is a socket behind which a runtime may be.
+type Candidate struct {
+	Name string // what to call the runtime, unique among candidates
+	Path string
+}
+
+// DefaultCandidates are the sockets of the runtimes that hostler knows, where
+// their packages put them, the most likely first.
+func DefaultCandidates() []Candidate {
+	return []Candidate{
+		{"containerd", "/run/containerd/containerd.sock"},
+		{"cri-o", "/run/crio/crio.sock"},
+		{"k3s", "/run/k3s/containerd/containerd.sock"}, // and RKE2
+		{"k0s", "/run/k0s/containerd.sock"},
+		{"microk8s", "/var/snap/microk8s/common/run/containerd.sock"},
+		{"cri-dockerd", "/run/cri-dockerd.sock"},
+		{"cri-dockerd", "/var/run/cri-dockerd.sock"},
+	}
+}
+
+// NameOf is the name of the runtime at an endpoint: a candidate's, or one made
+// of the socket's file name.
+func NameOf(endpoint string) string {
+	path := strings.TrimPrefix(endpoint, "unix://")
+	for _, c := range DefaultCandidates() {
+		if c.Path == path {
+			return c.Name
+		}
+	}
+	return strings.TrimSuffix(filepath.Base(path), ".sock")
+}
+
+// Detected is a candidate whose socket exists.
+type Detected struct {
+	Candidate
+	// RuntimeName and Version are what answers behind it; empty if Err is set.
+	RuntimeName string
+	Version     string
+	// Err says why it is not usable now: runtime.ErrUnsupported where something
+	// else answers, runtime.ErrUnavailable where nothing does (yet).
+	Err error
+}
+
+// Detect finds the candidates whose socket exists and asks each, all at once,
+// which runtime it is. Two paths to the same socket count once. It takes at most
+// 3 s, however many of them hang.
+func Detect(ctx context.Context, candidates []Candidate) []Detected {
+	var found []Detected
+	seen := map[string]bool{}
+	for _, c := range candidates {
+		real, err := filepath.EvalSymlinks(c.Path)
+		if errors.Is(err, fs.ErrNotExist) || seen[real] {
+			continue
+		}
+		d := Detected{Candidate: c}
+		if err != nil {
+			d.Err = fmt.Errorf("look for a runtime: %w", err)
+		} else if info, err := os.Stat(real); err != nil {
+			d.Err = fmt.Errorf("look for a runtime: %w", err)
+		} else if info.Mode().Type() != fs.ModeSocket {
+			continue
+		}
+		seen[real] = true
+		found = append(found, d)
+	}
+	var wg sync.WaitGroup
+	for i := range found {
+		if found[i].Err == nil {
+			wg.Go(func() { found[i].ask(ctx) })
+		}
+	}
+	wg.Wait()
+	return found
+}
+
+func (d *Detected) ask(ctx context.Context) {
+	r, err := New(Options{Endpoint: d.Path, Name: d.Name, Timeouts: Timeouts{Query: detectTimeout}})
+	if err != nil {
+		d.Err = err
+		return
+	}
+	defer r.Close()
+	a, err := r.version(ctx)
+	if err != nil {
+		d.Err = err
+		return
+	}
+	d.RuntimeName, d.Version = a.name, a.version
+}

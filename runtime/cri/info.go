@@ -1,0 +1,174 @@
+package cri
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/runtime"
+)
+
+// aboutAge is how long what a runtime says of itself is believed on the same
+// connection. CRI-O takes a new pause image on SIGHUP, which breaks none.
+const aboutAge = 10 * time.Minute
+
+// about is what changes only with the runtime's process or configuration.
+type about struct {
+	dials        uint64 // the connection it was asked on
+	askedAt      time.Time
+	name         string // as the runtime calls itself: containerd, cri-o, docker
+	version      string
+	sandboxImage string
+}
+
+// fresh returns what is known if it is still to be believed.
+func (r *Runtime) fresh() (about, bool) {
+	r.aboutMu.Lock()
+	defer r.aboutMu.Unlock()
+	a := r.about
+	return a, !a.askedAt.IsZero() && a.dials == r.dials.Load() && time.Since(a.askedAt) < aboutAge
+}
+
+// Info asks for the runtime's status: one call, two or three after a connection
+// was made. Name in the answer is the runtime's own, such as "containerd".
+func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
+	a, ok := r.fresh()
+	if !ok {
+		var err error
+		if a, err = r.version(ctx); err != nil {
+			return runtime.Info{}, err
+		}
+	}
+	// A verbose status carries the whole configuration, some 10 kB.
+	resp, err := r.status(ctx, !ok)
+	if err != nil {
+		return runtime.Info{}, err
+	}
+	if !ok {
+		a.sandboxImage = sandboxImage(resp.GetInfo())
+		a.askedAt = time.Now()
+		r.aboutMu.Lock()
+		r.about = a
+		r.aboutMu.Unlock()
+	}
+	info := runtime.Info{Name: a.name, Version: a.version, Endpoint: r.Endpoint(), SandboxImage: a.sandboxImage}
+	conditions(&info, resp.GetStatus().GetConditions())
+	return info, nil
+}
+
+func (r *Runtime) status(ctx context.Context, verbose bool) (*criapi.StatusResponse, error) {
+	var resp *criapi.StatusResponse
+	err := r.call(ctx, "Status", "ask runtime status", r.timeouts.Query, func(ctx context.Context) (err error) {
+		resp, err = r.cri.Status(ctx, &criapi.StatusRequest{Verbose: verbose})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if resp.GetStatus() == nil {
+		return nil, fmt.Errorf("ask runtime status: %w: no status in it", runtime.ErrNonsense)
+	}
+	return resp, nil
+}
+
+func (r *Runtime) version(ctx context.Context) (about, error) {
+	var resp *criapi.VersionResponse
+	err := r.call(ctx, "Version", "ask runtime version", r.timeouts.Query, func(ctx context.Context) (err error) {
+		resp, err = r.cri.Version(ctx, &criapi.VersionRequest{})
+		return err
+	})
+	if err != nil {
+		return about{}, err
+	}
+	if resp.GetRuntimeName() == "" {
+		return about{}, fmt.Errorf("ask runtime version: %w: no name in it", runtime.ErrNonsense)
+	}
+	return about{
+		dials:   r.dials.Load(),
+		name:    resp.GetRuntimeName(),
+		version: strings.TrimPrefix(resp.GetRuntimeVersion(), "v"),
+	}, nil
+}
+
+// conditions fills in readiness. Conditions beyond the two that CRI requires
+// are warnings, such as containerd's ContainerdHasNoDeprecationWarnings.
+func conditions(info *runtime.Info, list []*criapi.RuntimeCondition) {
+	info.Message = "the runtime does not report " + criapi.RuntimeReady
+	info.NetworkMessage = "the runtime does not report " + criapi.NetworkReady
+	var warnings []string
+	for _, c := range list {
+		switch c.GetType() {
+		case criapi.RuntimeReady:
+			info.Ready, info.Message = c.GetStatus(), explain(c)
+		case criapi.NetworkReady:
+			info.NetworkReady, info.NetworkMessage = c.GetStatus(), explain(c)
+		default:
+			if !c.GetStatus() {
+				warnings = append(warnings, explain(c))
+			}
+		}
+	}
+	if len(warnings) > 0 && info.Ready {
+		info.Message = strings.Join(warnings, "; ")
+	}
+}
+
+// explain says why a condition does not hold; nothing if it does.
+func explain(c *criapi.RuntimeCondition) string {
+	if c.GetStatus() {
+		return ""
+	}
+	reason := c.GetReason()
+	if reason == "" {
+		reason = c.GetType() + " is false"
+	}
+	if c.GetMessage() == "" {
+		return reason
+	}
+	return reason + ": " + c.GetMessage()
+}
+
+// sandboxImage finds the sandbox image in a verbose status. containerd (since
+// 1.1), CRI-O and cri-dockerd put it into the JSON object under "config", which
+// kubeadm reads as well; elsewhere it is not told.
+func sandboxImage(info map[string]string) string {
+	var config struct {
+		SandboxImage string `json:"sandboxImage"`
+	}
+	if err := json.Unmarshal([]byte(info["config"]), &config); err != nil {
+		return ""
+	}
+	return fullReference(config.SandboxImage)
+}
+
+// fullReference writes a reference as image lists do: with its registry, and
+// with a tag or a digest. A configuration may say "busybox" and mean
+// docker.io/library/busybox:latest.
+func fullReference(ref string) string {
+	if ref == "" {
+		return ""
+	}
+	host, rest, found := strings.Cut(ref, "/")
+	switch {
+	case !found:
+		ref = "docker.io/library/" + ref
+	case !strings.ContainsAny(host, ".:") && host != "localhost":
+		ref = "docker.io/" + ref
+	case host == "docker.io" && !strings.Contains(rest, "/"):
+		ref = "docker.io/library/" + rest
+	}
+	name, digest, hasDigest := strings.Cut(ref, "@")
+	tagAt := strings.LastIndex(name, ":")
+	hasTag := tagAt > strings.LastIndex(name, "/")
+	switch {
+	case hasDigest && hasTag:
+		return name[:tagAt] + "@" + digest
+	case hasDigest || hasTag:
+		return ref
+	}
+	return ref + ":latest"
+}

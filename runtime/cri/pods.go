@@ -1,0 +1,179 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Labels that kubelet puts on every container, through which a container whose
+// sandbox is gone still knows its pod.
+const (
+	labelPodName      = "io.kubernetes.pod.name"
+	labelPodNamespace = "io.kubernetes.pod.namespace"
+	labelPodUID       = "io.kubernetes.pod.uid"
+)
+
+// Pods lists sandboxes with their containers, by time of creation: two calls,
+// one more for each container that has died since the last list, and one for
+// each new container whose image ID the runtime does not tell. A container
+// whose sandbox is gone comes in a pod that is not ready and has the gone
+// sandbox's ID.
+func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	// Containers first: one that is in the list cannot have a sandbox that is
+	// not yet in the later one, so that only true orphans look like orphans.
+	containers, err := r.listContainers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sandboxes, err := r.listSandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := r.facts.complete(ctx, r, containers)
+
+	byID := make(map[string]*runtime.Pod, len(sandboxes))
+	for _, s := range sandboxes {
+		byID[s.GetId()] = r.pod(s)
+	}
+	for _, c := range containers {
+		converted := r.container(c, known[c.GetId()])
+		pod := byID[converted.PodID]
+		if pod == nil {
+			pod = r.orphanPod(converted)
+			byID[pod.ID] = pod
+		}
+		pod.Containers = append(pod.Containers, converted)
+	}
+
+	pods := make([]runtime.Pod, 0, len(byID))
+	for _, p := range byID {
+		slices.SortFunc(p.Containers, func(a, b runtime.Container) int {
+			return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+		})
+		pods = append(pods, *p)
+	}
+	slices.SortFunc(pods, func(a, b runtime.Pod) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return pods, nil
+}
+
+func (r *Runtime) listContainers(ctx context.Context) ([]*criapi.Container, error) {
+	var resp *criapi.ListContainersResponse
+	err := r.call(ctx, "ListContainers", "list containers", r.timeouts.Query, func(ctx context.Context) (err error) {
+		resp, err = r.cri.ListContainers(ctx, &criapi.ListContainersRequest{})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := checkIDs("container", resp.GetContainers()); err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	return resp.GetContainers(), nil
+}
+
+func (r *Runtime) listSandboxes(ctx context.Context) ([]*criapi.PodSandbox, error) {
+	var resp *criapi.ListPodSandboxResponse
+	err := r.call(ctx, "ListPodSandbox", "list pods", r.timeouts.Query, func(ctx context.Context) (err error) {
+		resp, err = r.cri.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := checkIDs("pod", resp.GetItems()); err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	return resp.GetItems(), nil
+}
+
+// checkIDs refuses a list in which an object has no ID or another one's:
+// whoever decides upon such a list would decide on the wrong object.
+func checkIDs[T interface{ GetId() string }](kind string, list []T) error {
+	seen := make(map[string]bool, len(list))
+	for _, o := range list {
+		switch id := o.GetId(); {
+		case id == "":
+			return fmt.Errorf("%w: a %s has no ID", runtime.ErrNonsense, kind)
+		case seen[id]:
+			return fmt.Errorf("%w: %s %q is listed twice", runtime.ErrNonsense, kind, id)
+		default:
+			seen[id] = true
+		}
+	}
+	return nil
+}
+
+func (r *Runtime) pod(s *criapi.PodSandbox) *runtime.Pod {
+	m := s.GetMetadata()
+	return &runtime.Pod{
+		Runtime:     r.name,
+		ID:          s.GetId(),
+		UID:         cmp.Or(m.GetUid(), s.GetLabels()[labelPodUID], s.GetId()),
+		Name:        m.GetName(),
+		Namespace:   m.GetNamespace(),
+		Ready:       s.GetState() == criapi.PodSandboxState_SANDBOX_READY,
+		CreatedAt:   nanoTime(s.GetCreatedAt()),
+		Labels:      s.GetLabels(),
+		Annotations: s.GetAnnotations(),
+	}
+}
+
+// orphanPod stands in for the sandbox that c belonged to.
+func (r *Runtime) orphanPod(c runtime.Container) *runtime.Pod {
+	return &runtime.Pod{
+		Runtime:   r.name,
+		ID:        c.PodID,
+		UID:       cmp.Or(c.Labels[labelPodUID], c.PodID),
+		Name:      cmp.Or(c.Labels[labelPodName], c.Name),
+		Namespace: c.Labels[labelPodNamespace],
+		CreatedAt: c.CreatedAt,
+	}
+}
+
+func (r *Runtime) container(c *criapi.Container, f fact) runtime.Container {
+	converted := runtime.Container{
+		Runtime:     r.name,
+		ID:          c.GetId(),
+		PodID:       cmp.Or(c.GetPodSandboxId(), c.GetId()),
+		Name:        c.GetMetadata().GetName(),
+		Image:       cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()),
+		ImageID:     cmp.Or(f.imageID, c.GetImageRef(), c.GetImage().GetImage()),
+		State:       containerState(c.GetState()),
+		CreatedAt:   nanoTime(c.GetCreatedAt()),
+		Labels:      c.GetLabels(),
+		Annotations: c.GetAnnotations(),
+	}
+	if converted.State == runtime.Exited {
+		converted.FinishedAt, converted.ExitCode = f.finishedAt, f.exitCode
+	}
+	return converted
+}
+
+func containerState(s criapi.ContainerState) runtime.ContainerState {
+	switch s {
+	case criapi.ContainerState_CONTAINER_CREATED:
+		return runtime.Created
+	case criapi.ContainerState_CONTAINER_RUNNING:
+		return runtime.Running
+	case criapi.ContainerState_CONTAINER_EXITED:
+		return runtime.Exited
+	}
+	return runtime.Unknown
+}
+
+// nanoTime reads CRI's nanoseconds since 1970, in which nothing is no time.
+func nanoTime(ns int64) time.Time {
+	if ns <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}

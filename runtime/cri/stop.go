@@ -1,0 +1,90 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/runtime"
+)
+
+// StopContainer asks the container to end and kills it after grace. CRI counts
+// whole seconds: a grace is rounded up, and only zero or less kills at once. A
+// container that is gone is stopped.
+func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	what := named("stop container", c.Name, c.ID)
+	if c.ID == "" {
+		return fmt.Errorf("%s: no ID given", what)
+	}
+	grace = max(grace, 0)
+	seconds := int64(grace / time.Second)
+	if grace%time.Second != 0 {
+		seconds++
+	}
+	// containerd multiplies by a second once more, which must not overflow.
+	seconds = min(seconds, math.MaxInt32)
+	timeout := time.Duration(seconds)*time.Second + r.timeouts.StopMargin
+	err := r.call(ctx, "StopContainer", what, timeout, func(ctx context.Context) error {
+		_, err := r.cri.StopContainer(ctx, &criapi.StopContainerRequest{ContainerId: c.ID, Timeout: seconds})
+		return err
+	})
+	if errors.Is(err, errNotFound) {
+		return nil
+	}
+	return err
+}
+
+// StopPod stops the sandbox, which kills what still runs in it and gives back
+// the network. A pod that is gone is stopped.
+func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
+	what := named("stop pod", p.Name, p.ID)
+	if p.ID == "" {
+		return fmt.Errorf("%s: no ID given", what)
+	}
+	err := r.call(ctx, "StopPodSandbox", what, r.timeouts.Teardown, func(ctx context.Context) error {
+		_, err := r.cri.StopPodSandbox(ctx, &criapi.StopPodSandboxRequest{PodSandboxId: p.ID})
+		return err
+	})
+	if errors.Is(err, errNotFound) {
+		return nil
+	}
+	return err
+}
+
+// RemoveContainer removes a dead or never started container. CRI's own call
+// kills one that runs, so the state is asked just before; a container that is
+// started between the two calls is lost, which CRI cannot prevent. A container
+// of unknown state may run: ErrInUse, until it has been stopped.
+func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) error {
+	what := named("remove container", c.Name, c.ID)
+	if c.ID == "" {
+		return fmt.Errorf("%s: no ID given", what)
+	}
+	s, err := r.containerStatus(ctx, c.ID, c.Name)
+	if errors.Is(err, errNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if s == nil {
+		return fmt.Errorf("%s: %w: no status of the container", what, runtime.ErrNonsense)
+	}
+	switch state := containerState(s.GetState()); state {
+	case runtime.Exited, runtime.Created:
+	default:
+		return fmt.Errorf("%s: %w: its state is %v; stop it first", what, runtime.ErrInUse, state)
+	}
+	err = r.call(ctx, "RemoveContainer", what, r.timeouts.Remove, func(ctx context.Context) error {
+		_, err := r.cri.RemoveContainer(ctx, &criapi.RemoveContainerRequest{ContainerId: c.ID})
+		return err
+	})
+	if errors.Is(err, errNotFound) {
+		return nil
+	}
+	return err
+}

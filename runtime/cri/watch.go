@@ -1,0 +1,200 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	apievents "github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/api/services/events/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/grpc"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/runtime"
+)
+
+// criNamespace is where containerd's CRI keeps everything; other namespaces are
+// other people's.
+const criNamespace = "k8s.io"
+
+// topics are the events of containerd that change what a list says.
+var topics = [...]string{
+	"/tasks/start", "/tasks/exit", "/containers/delete",
+	"/images/create", "/images/update", "/images/delete",
+}
+
+// Watch delivers events of the runtime until ctx ends or the stream does.
+//
+// containerd's own event service is preferred wherever the socket offers it: it
+// exists in all versions and tells of images, and its events are small. Else it
+// is CRI's GetContainerEvents, from the versions on in which it is sound.
+// Neither confirms a subscription: what happens in the first moments may go
+// unseen, and a caller lists after it began to watch, and now and then.
+//
+// A ContainerID may be that of a sandbox, which is a container to both services.
+func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
+	err := r.watchContainerd(ctx, out)
+	if errors.Is(err, runtime.ErrUnsupported) {
+		err = r.watchCRI(ctx, out)
+	}
+	return err
+}
+
+func (r *Runtime) watchContainerd(ctx context.Context, out chan<- runtime.Event) error {
+	filters := make([]string, len(topics))
+	for i, topic := range topics {
+		filters[i] = fmt.Sprintf("topic==%q,namespace==%q", topic, criNamespace)
+	}
+	client := events.NewEventsClient(r.conn)
+	return watch(ctx, r, "watch events of containerd", out,
+		func(ctx context.Context) (grpc.ServerStreamingClient[types.Envelope], error) {
+			return client.Subscribe(ctx, &events.SubscribeRequest{Filters: filters})
+		}, containerdEvent)
+}
+
+func (r *Runtime) watchCRI(ctx context.Context, out chan<- runtime.Event) error {
+	const what = "watch events of the runtime"
+	a, ok := r.fresh()
+	if !ok {
+		var err error
+		if a, err = r.version(ctx); err != nil {
+			return err
+		}
+	}
+	if !hasSoundCRIEvents(a.name, a.version) {
+		return fmt.Errorf("%s: %w: %s %s", what, runtime.ErrUnsupported, a.name, a.version)
+	}
+	err := watch(ctx, r, what, out,
+		func(ctx context.Context) (grpc.ServerStreamingClient[criapi.ContainerEventResponse], error) {
+			return r.cri.GetContainerEvents(ctx, &criapi.GetEventsRequest{})
+		}, criEvent)
+	// CRI-O without enable_pod_events ends the stream, or says so since 1.29:
+	// https://github.com/cri-o/cri-o/issues/7164
+	if err != nil && (errors.Is(err, io.EOF) || strings.Contains(err.Error(), "not enabled")) {
+		return fmt.Errorf("%s: %w: %v; enable_pod_events may be false in its configuration", what, runtime.ErrUnsupported, err)
+	}
+	return err
+}
+
+// hasSoundCRIEvents tells whether every reader of GetContainerEvents gets every
+// event. Before containerd 2 and CRI-O 1.28 the readers, kubelet among them,
+// took them from each other: https://github.com/containerd/containerd/issues/7318,
+// https://github.com/cri-o/cri-o/issues/6466.
+func hasSoundCRIEvents(name, version string) bool {
+	parts := strings.SplitN(version, ".", 3)
+	major, err := strconv.Atoi(parts[0])
+	if err != nil {
+		return false
+	}
+	minor := 0
+	if len(parts) > 1 {
+		// A minor that is no number counts as 0: the older behaviour.
+		minor, _ = strconv.Atoi(parts[1])
+	}
+	switch name {
+	case "containerd":
+		return major >= 2
+	case "cri-o":
+		return major > 1 || major == 1 && minor >= 28
+	}
+	return false
+}
+
+// watch opens a stream within the deadline of a query and hands its events on
+// for as long as it lasts.
+func watch[T any](ctx context.Context, r *Runtime, what string, out chan<- runtime.Event,
+	open func(context.Context) (grpc.ServerStreamingClient[T], error), convert func(*T) (runtime.Event, bool),
+) error {
+	start := time.Now()
+	streamCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// A stream has no deadline, but opening one waits for the connection.
+	late := fmt.Errorf("%w: no answer from %s within %v (%w)", runtime.ErrUnavailable, r.path, r.timeouts.Query, context.DeadlineExceeded)
+	timer := time.AfterFunc(r.timeouts.Query, func() { cancel(late) })
+	defer timer.Stop()
+	stream, err := open(streamCtx)
+	if err == nil && !timer.Stop() {
+		err = late
+	}
+	for err == nil {
+		var msg *T
+		if msg, err = stream.Recv(); err != nil {
+			break
+		}
+		event, ok := convert(msg)
+		if !ok {
+			continue
+		}
+		event.Runtime = r.name
+		select {
+		case out <- event:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	switch {
+	case streamCtx.Err() != nil:
+		return fmt.Errorf("%s: %w", what, context.Cause(streamCtx))
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: %w: the runtime ended the stream (%w)", what, runtime.ErrUnavailable, io.EOF)
+	}
+	return fmt.Errorf("%s: %w", what, r.classify(streamCtx, err, time.Since(start)))
+}
+
+// containerdEvent translates one event of containerd; false if it is none of ours.
+func containerdEvent(e *types.Envelope) (runtime.Event, bool) {
+	event := runtime.Event{Type: runtime.Changed}
+	if e.GetTimestamp() != nil {
+		event.Time = e.GetTimestamp().AsTime()
+	}
+	if e.GetNamespace() != criNamespace || e.GetEvent() == nil {
+		return event, false
+	}
+	// An event that cannot be read is still a change.
+	body, err := typeurl.UnmarshalAny(e.GetEvent())
+	if err != nil {
+		return event, true
+	}
+	switch body := body.(type) {
+	case *apievents.TaskStart:
+		event.Type, event.ContainerID = runtime.ContainerStarted, body.GetContainerID()
+	case *apievents.TaskExit:
+		// The end of a process that was exec'd into the container, such as a
+		// probe, comes on the same topic.
+		if body.GetID() != "" && body.GetID() != body.GetContainerID() {
+			return event, false
+		}
+		event.Type, event.ContainerID = runtime.ContainerExited, body.GetContainerID()
+	case *apievents.ContainerDelete:
+		event.Type, event.ContainerID = runtime.ContainerRemoved, body.GetID()
+	case *apievents.ImageCreate:
+		event.Type, event.Image = runtime.ImageAdded, body.GetName()
+	case *apievents.ImageUpdate:
+		event.Image = body.GetName() // a name that moved, or new labels
+	case *apievents.ImageDelete:
+		event.Type, event.Image = runtime.ImageRemoved, body.GetName()
+	}
+	return event, true
+}
+
+// criEvent translates one event of CRI, which has none for images.
+func criEvent(e *criapi.ContainerEventResponse) (runtime.Event, bool) {
+	event := runtime.Event{ContainerID: e.GetContainerId(), Time: nanoTime(e.GetCreatedAt())}
+	switch e.GetContainerEventType() {
+	case criapi.ContainerEventType_CONTAINER_STARTED_EVENT:
+		event.Type = runtime.ContainerStarted
+	case criapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
+		event.Type = runtime.ContainerExited
+	case criapi.ContainerEventType_CONTAINER_DELETED_EVENT:
+		event.Type = runtime.ContainerRemoved
+	default:
+		event.Type = runtime.Changed
+	}
+	return event, true
+}

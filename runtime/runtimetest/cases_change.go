@@ -1,0 +1,279 @@
+package runtimetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+func testRemoveRunning(b *bench) {
+	b.run(EndsOnTERM)
+	c := b.container()
+	if err := b.RemoveContainer(b.ctx, c); !errors.Is(err, runtime.ErrInUse) {
+		b.Errorf("RemoveContainer() of a running one = %v, want %v", err, runtime.ErrInUse)
+	}
+	if c = b.container(); c.State != runtime.Running {
+		b.Errorf("container is %v, want it running still", c.State)
+	}
+}
+
+func testRemoveDead(b *bench) {
+	b.run(EndsOnTERM)
+	c := b.container()
+	b.stop(0)
+	for range 2 {
+		if err := b.RemoveContainer(b.ctx, c); err != nil {
+			b.Errorf("RemoveContainer() = %v", err)
+		}
+	}
+	if p := b.pod(); len(p.Containers) != 0 {
+		b.Errorf("Pods() = %d containers, want none", len(p.Containers))
+	}
+}
+
+func testRemoveImage(b *bench) {
+	tags := []string{"localhost/hostler/one:1", "localhost/hostler/other:latest"}
+	b.driver.AddImage(b, tags...)
+	b.driver.AddImage(b, "localhost/hostler/two:1")
+	img, ok := b.image(tags[0])
+	if !ok {
+		b.Fatalf("Images() lacks %s", tags[0])
+	}
+	for range 2 {
+		if err := b.RemoveImage(b.ctx, img); err != nil {
+			b.Errorf("RemoveImage() = %v", err)
+		}
+	}
+	for _, tag := range tags {
+		if _, ok := b.image(tag); ok {
+			b.Errorf("Images() still has %s", tag)
+		}
+	}
+	if _, ok := b.image("localhost/hostler/two:1"); !ok {
+		b.Errorf("Images() lost an image that was not removed")
+	}
+	missing := runtime.Image{Runtime: b.Name(), ID: "sha256:" + strings.Repeat("0", 64)}
+	if err := b.RemoveImage(b.ctx, missing); err != nil {
+		b.Errorf("RemoveImage() of a missing one = %v", err)
+	}
+}
+
+// log collects what a watcher sees.
+type log struct {
+	mu     sync.Mutex
+	events []runtime.Event
+	end    chan error
+}
+
+func (b *bench) watch(ctx context.Context) *log {
+	l := &log{end: make(chan error, 1)}
+	events := make(chan runtime.Event)
+	go func() {
+		l.end <- b.Watch(ctx, events)
+		close(events)
+	}()
+	go func() {
+		for e := range events {
+			l.mu.Lock()
+			l.events = append(l.events, e)
+			l.mu.Unlock()
+		}
+	}()
+	return l
+}
+
+// has tells whether an event that fits has come: of the type, or Changed where
+// the runtime cannot tell, and with the container's ID or the image's name.
+func (l *log) has(t runtime.EventType, object string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		fits := e.Type == t || e.Type == runtime.Changed
+		if fits && (e.ContainerID == object || e.Image == object || e.ContainerID+e.Image == "") {
+			return true
+		}
+	}
+	return false
+}
+
+// primed watches and returns when the subscription is known to work, which a
+// runtime does not tell: an image is added until the first event comes.
+func (b *bench) primed(ctx context.Context) *log {
+	b.Helper()
+	l := b.watch(ctx)
+	for i := range 30 {
+		b.driver.AddImage(b, fmt.Sprintf("localhost/hostler/prime:%d", i))
+		wait := time.NewTimer(time.Second)
+		tick := time.NewTicker(20 * time.Millisecond)
+		for due := false; !due; {
+			select {
+			case err := <-l.end:
+				b.Fatalf("Watch() = %v, want it to go on", err)
+			case <-wait.C:
+				due = true
+			case <-tick.C:
+				l.mu.Lock()
+				seen := len(l.events) > 0
+				l.mu.Unlock()
+				if seen {
+					wait.Stop()
+					tick.Stop()
+					return l
+				}
+			}
+		}
+		tick.Stop()
+	}
+	b.Fatalf("Watch() delivered nothing while images were added")
+	return nil
+}
+
+func testWatch(b *bench) {
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	l := b.primed(ctx)
+	expect := func(t runtime.EventType, what, object string) {
+		b.Helper()
+		b.eventually("event for "+what+" "+object, func() bool { return l.has(t, object) })
+	}
+	const added = "localhost/hostler/added:1"
+	b.driver.AddImage(b, added)
+	expect(runtime.ImageAdded, "the new image", added)
+
+	c := b.run(EndsOnTERM).Containers[0]
+	expect(runtime.ContainerStarted, "the start of", c.ID)
+	b.stop(0)
+	expect(runtime.ContainerExited, "the end of", c.ID)
+	if err := b.RemoveContainer(b.ctx, c); err != nil {
+		b.Fatalf("RemoveContainer() = %v", err)
+	}
+	expect(runtime.ContainerRemoved, "the removal of", c.ID)
+
+	img, ok := b.image(added)
+	if !ok {
+		b.Fatalf("Images() lacks %s", added)
+	}
+	if err := b.RemoveImage(b.ctx, img); err != nil {
+		b.Fatalf("RemoveImage() = %v", err)
+	}
+	expect(runtime.ImageRemoved, "the removal of", added)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		if e.Runtime != b.Name() {
+			b.Errorf("event %+v, want runtime %q", e, b.Name())
+		}
+	}
+}
+
+func testWatchEnds(b *bench) {
+	ctx, cancel := context.WithCancel(b.ctx)
+	l := b.watch(ctx)
+	cancel()
+	select {
+	case err := <-l.end:
+		if !errors.Is(err, context.Canceled) {
+			b.Errorf("Watch() = %v, want %v", err, context.Canceled)
+		}
+	case <-time.After(patience):
+		b.Errorf("Watch() goes on after its context ended")
+	}
+}
+
+func testCancel(b *bench) {
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	_, pods := b.Pods(ctx)
+	_, images := b.Images(ctx)
+	_, info := b.Info(ctx)
+	_, filesystems := b.ImageFilesystems(ctx)
+	for what, err := range map[string]error{"Pods": pods, "Images": images, "Info": info, "ImageFilesystems": filesystems} {
+		if !errors.Is(err, context.Canceled) {
+			b.Errorf("%s() = %v, want %v", what, err, context.Canceled)
+		}
+	}
+}
+
+func testCancelStop(b *bench) {
+	b.run(IgnoresTERM)
+	c := b.container()
+	ctx, cancel := context.WithTimeout(b.ctx, 300*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	err := b.StopContainer(ctx, c, 2*patience)
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > patience {
+		b.Errorf("StopContainer() = %v after %v, want %v at once", err, time.Since(start), context.DeadlineExceeded)
+	}
+	if c = b.container(); c.State != runtime.Running {
+		b.Errorf("container is %v, want it running: its grace is not over", c.State)
+	}
+}
+
+func testHang(b *bench) {
+	if _, err := b.Pods(b.ctx); err != nil {
+		b.Fatalf("Pods() = %v", err)
+	}
+	resume := b.driver.Hang(b)
+	defer resume()
+	start := time.Now()
+	if _, err := b.Pods(b.ctx); !errors.Is(err, runtime.ErrUnavailable) {
+		b.Errorf("Pods() of a hung runtime = %v, want %v", err, runtime.ErrUnavailable)
+	}
+	if took := time.Since(start); took > patience {
+		b.Errorf("Pods() of a hung runtime took %v, want a deadline of its own", took)
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, 200*time.Millisecond)
+	defer cancel()
+	start = time.Now()
+	_, err := b.Images(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > patience/2 {
+		b.Errorf("Images() = %v after %v, want %v at once", err, time.Since(start), context.DeadlineExceeded)
+	}
+	resume()
+	b.eventually("answer after the hang", func() bool { _, err := b.Pods(b.ctx); return err == nil })
+}
+
+func testCrash(b *bench) {
+	b.run(EndsOnTERM)
+	before := b.container()
+	restart := b.driver.Crash(b)
+	// What the crash cuts off may be seen a moment later.
+	b.eventually("failure after the crash", func() bool { _, err := b.Images(b.ctx); return err != nil })
+	if _, err := b.Images(b.ctx); !errors.Is(err, runtime.ErrUnavailable) {
+		b.Errorf("Images() of a crashed runtime = %v, want %v", err, runtime.ErrUnavailable)
+	}
+	if _, err := b.Info(b.ctx); !errors.Is(err, runtime.ErrUnavailable) {
+		b.Errorf("Info() of a crashed runtime = %v, want %v", err, runtime.ErrUnavailable)
+	}
+	restart()
+	b.eventually("answer after the crash", func() bool { _, err := b.Pods(b.ctx); return err == nil })
+	if after := b.container(); after.ID != before.ID || after.ImageID != before.ImageID {
+		b.Errorf("Pods() after the crash = %+v, want %+v", after, before)
+	}
+}
+
+func testConcurrent(b *bench) {
+	b.run(EndsAtOnce, EndsOnTERM)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 5 {
+				if pods, err := b.Pods(b.ctx); err != nil || len(pods) != 1 || len(pods[0].Containers) != 2 {
+					b.Errorf("Pods() = %v, %v, want one pod with 2 containers", pods, err)
+				}
+				if _, err := b.Images(b.ctx); err != nil {
+					b.Errorf("Images() = %v", err)
+				}
+				if _, err := b.Info(b.ctx); err != nil {
+					b.Errorf("Info() = %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

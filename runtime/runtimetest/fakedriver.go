@@ -1,0 +1,45 @@
+package runtimetest
+
+import (
+	"fmt"
+	"testing"
+
+	"hostler.io/hostler/runtime"
+)
+
+// FakeDriver drives a Fake for the suite, or for a server that has one behind it.
+type FakeDriver struct{ *Fake }
+
+// AddImage is Driver's.
+func (d FakeDriver) AddImage(_ testing.TB, tags ...string) { d.Fake.AddImage(ImageSpec{Tags: tags}) }
+
+// RunPod is Driver's.
+func (d FakeDriver) RunPod(_ testing.TB, namespace, name string, programs ...Program) {
+	p := d.Fake.RunPod(PodSpec{Namespace: namespace, Name: name})
+	for _, prog := range programs {
+		spec := ContainerSpec{Name: prog.Name, Image: prog.Image, Labels: map[string]string{"program": prog.Name}}
+		switch prog.Does {
+		case EndsOnTERM:
+			spec.ExitCode = TermCode
+		case IgnoresTERM:
+			spec.IgnoresTERM = true
+		case EndsAtOnce:
+			spec.State, spec.ExitCode = runtime.Exited, EndCode
+		default:
+			panic(fmt.Sprintf("program %q: behaviour %d is unknown", prog.Name, prog.Does))
+		}
+		d.AddContainer(p.ID, spec)
+	}
+}
+
+// Hang is Driver's.
+func (d FakeDriver) Hang(testing.TB) (resume func()) {
+	return d.Inject(Every, Fault{Hang: true}).Release
+}
+
+// Crash is Driver's.
+func (d FakeDriver) Crash(testing.TB) (restart func()) {
+	i := d.Inject(Every, Fault{Err: fmt.Errorf("%w: crashed", runtime.ErrUnavailable)})
+	d.EndWatches()
+	return i.Release
+}

@@ -1,0 +1,187 @@
+package runtimetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Op is an operation of a Fake: a method of runtime.Runtime, or a point in one.
+type Op string
+
+// The operations that can be made to fail and that are recorded.
+const (
+	Info             Op = "Info"
+	Pods             Op = "Pods"
+	Images           Op = "Images"
+	ImageFilesystems Op = "ImageFilesystems"
+	StopContainer    Op = "StopContainer"
+	StopPod          Op = "StopPod"
+	RemoveContainer  Op = "RemoveContainer"
+	RemoveImage      Op = "RemoveImage"
+	Watch            Op = "Watch"
+
+	// RemoveImageWindow is a point, not a call: inside RemoveImage, after the
+	// runtime looked whether the image is in use and before it removes it.
+	RemoveImageWindow Op = "RemoveImageWindow"
+
+	// Every stands for all operations, RemoveImageWindow apart.
+	Every Op = ""
+)
+
+// Fault is how an operation misbehaves. Several parts go together: a delay,
+// then a hang, then the error.
+type Fault struct {
+	Delay time.Duration
+	// Hang holds the call until Release, the end of its context, or the Fake's
+	// CallTimeout.
+	Hang bool
+	// Err is returned in place of doing anything.
+	Err error
+	// LosesReply does the operation and then returns Err all the same, as when
+	// the connection breaks between the two.
+	LosesReply bool
+	// Nonsense makes Info and lists answer what cannot be: no names, times to
+	// come, sizes beyond any disk.
+	Nonsense bool
+
+	Subject string // only calls on the object of this ID; all if empty
+	Times   int    // how many calls; all until Release if zero
+}
+
+// Injection is a Fault at work.
+type Injection struct {
+	op    Op
+	fault Fault
+
+	reached  chan struct{}
+	released chan struct{}
+	once     sync.Once // closes released
+	left     int       // calls yet to hit, if fault.Times > 0; Fake.mu guards it
+	hits     int       // calls hit; Fake.mu guards it
+}
+
+// Reached is closed when the first call has hit the fault.
+func (i *Injection) Reached() <-chan struct{} { return i.reached }
+
+// Release ends the fault; calls that hang in it go on. More than once is fine.
+func (i *Injection) Release() { i.once.Do(func() { close(i.released) }) }
+
+// Inject makes an operation misbehave until Release. If several faults fit a
+// call, the latest injected counts.
+func (f *Fake) Inject(op Op, fault Fault) *Injection {
+	i := &Injection{op: op, fault: fault, reached: make(chan struct{}), released: make(chan struct{}), left: fault.Times}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.injections = append(f.injections, i)
+	return i
+}
+
+// hit finds the fault for a call and counts it. The caller holds mu.
+func (f *Fake) hit(op Op, subject string) *Injection {
+	f.injections = slices.DeleteFunc(f.injections, func(i *Injection) bool {
+		select {
+		case <-i.released:
+			return true
+		default:
+			return i.fault.Times > 0 && i.left == 0
+		}
+	})
+	for _, i := range slices.Backward(f.injections) {
+		fits := i.op == op || i.op == Every && op != RemoveImageWindow
+		if fits && (i.fault.Subject == "" || i.fault.Subject == subject) {
+			i.left--
+			if i.hits++; i.hits == 1 {
+				close(i.reached)
+			}
+			return i
+		}
+	}
+	return nil
+}
+
+// pass brings a call through the fault that fits it: nil, or why it ends there.
+func (f *Fake) pass(ctx context.Context, op Op, subject string) (Fault, error) {
+	f.mu.Lock()
+	if f.isClosed {
+		f.mu.Unlock()
+		return Fault{}, fmt.Errorf("%w: closed", runtime.ErrUnavailable)
+	}
+	i := f.hit(op, subject)
+	f.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return Fault{}, err
+	}
+	if i == nil {
+		return Fault{}, nil
+	}
+	if i.fault.Delay > 0 {
+		timer := time.NewTimer(i.fault.Delay)
+		defer timer.Stop()
+		if err := f.wait(ctx, timer.C, nil); err != nil {
+			return Fault{}, err
+		}
+	}
+	if i.fault.Hang {
+		if err := f.wait(ctx, nil, i.released); err != nil {
+			return Fault{}, err
+		}
+	}
+	if i.fault.Err != nil && !i.fault.LosesReply {
+		return Fault{}, i.fault.Err
+	}
+	return i.fault, nil
+}
+
+// wait blocks until either channel yields, or says why it did not.
+func (f *Fake) wait(ctx context.Context, timer <-chan time.Time, done <-chan struct{}) error {
+	deadline := time.NewTimer(f.opts.CallTimeout)
+	defer deadline.Stop()
+	select {
+	case <-timer:
+		return nil
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return endOf(ctx)
+	case <-f.closed:
+		return fmt.Errorf("%w: closed", runtime.ErrUnavailable)
+	case <-deadline.C:
+		return fmt.Errorf("%w: no answer within %v (%w)", runtime.ErrUnavailable, f.opts.CallTimeout, context.DeadlineExceeded)
+	}
+}
+
+// endOf is the error of a call whose context ended while the runtime was silent.
+func endOf(ctx context.Context) error {
+	if ctx.Err() == context.DeadlineExceeded {
+		return fmt.Errorf("%w: no answer in time (%w)", runtime.ErrUnavailable, ctx.Err())
+	}
+	return ctx.Err()
+}
+
+// begin records a call and brings it through its fault. The function that it
+// returns records the end, and must be called with the call's own error.
+func (f *Fake) begin(ctx context.Context, op Op, subject string, grace time.Duration) (Fault, func(error) error, error) {
+	call := &Call{Op: op, Subject: subject, Grace: grace, Start: time.Now()}
+	f.mu.Lock()
+	f.calls = append(f.calls, call)
+	f.mu.Unlock()
+	fault, err := f.pass(ctx, op, subject)
+	finish := func(err error) error {
+		if err == nil && fault.LosesReply {
+			err = fault.Err
+		}
+		if err != nil {
+			err = fmt.Errorf("%s %s: %w", op, subject, err)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		call.End, call.Err = time.Now(), err
+		return err
+	}
+	return fault, finish, err
+}

@@ -1,0 +1,261 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Set is the runtimes of one host, used as if they were one. Lists concatenate
+// in the order in which the runtimes were added; what is done to a pod, a
+// container or an image goes to the runtime that it names. All methods are safe
+// for concurrent use, with Add, Remove and Replace as well.
+//
+// A list may return results together with an error: what the working runtimes
+// gave, and a *SetError that names those that failed. A caller that removes
+// things has to treat a failed runtime as one whose containers may use anything
+// that this runtime holds.
+type Set struct {
+	mu      sync.RWMutex
+	members []Runtime // in order of addition, names unique
+}
+
+// MemberError is the failure of one runtime of a Set.
+type MemberError struct {
+	Runtime string // its name
+	Err     error
+}
+
+// Error names the runtime and then says what failed.
+func (e MemberError) Error() string { return fmt.Sprintf("runtime %s: %v", e.Runtime, e.Err) }
+
+// Unwrap gives the runtime's own error.
+func (e MemberError) Unwrap() error { return e.Err }
+
+// SetError says which runtimes of a Set failed. The others' results are valid.
+type SetError struct {
+	Failed []MemberError // in order of addition
+}
+
+// Error joins the failures in one line.
+func (e *SetError) Error() string {
+	parts := make([]string, len(e.Failed))
+	for i, f := range e.Failed {
+		parts[i] = f.Error()
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Unwrap gives each runtime's failure, so that errors.Is finds any of them.
+func (e *SetError) Unwrap() []error {
+	errs := make([]error, len(e.Failed))
+	for i, f := range e.Failed {
+		errs[i] = f
+	}
+	return errs
+}
+
+// MemberInfo is what one runtime of a Set says of itself, or why it does not.
+type MemberInfo struct {
+	Name     string
+	Endpoint string
+	Info     Info // zero if Err is not nil
+	Err      error
+}
+
+// NewSet makes a Set of the given runtimes. It fails if two have the same name.
+func NewSet(members ...Runtime) (*Set, error) {
+	s := &Set{}
+	for _, m := range members {
+		if err := s.Add(m); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Add takes one more runtime in. It fails if the Set has one of that name,
+// because objects find their runtime by its name.
+func (s *Set) Add(r Runtime) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.index(r.Name()); i >= 0 {
+		return fmt.Errorf("add runtime %q at %s: name is taken by the runtime at %s", r.Name(), r.Endpoint(), s.members[i].Endpoint())
+	}
+	s.members = append(slices.Clip(s.members), r)
+	return nil
+}
+
+// Remove takes the runtime of that name out and returns it, or nil if there is
+// none. Closing it is the caller's; calls under way then fail.
+func (s *Set) Remove(name string) Runtime {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.index(name)
+	if i < 0 {
+		return nil
+	}
+	old := s.members[i]
+	s.members = slices.Concat(s.members[:i], s.members[i+1:])
+	return old
+}
+
+// Replace puts r in the place of the runtime of the same name and returns that
+// one for the caller to close, or adds r and returns nil if there is none.
+func (s *Set) Replace(r Runtime) Runtime {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.index(r.Name())
+	if i < 0 {
+		s.members = append(slices.Clip(s.members), r)
+		return nil
+	}
+	old := s.members[i]
+	s.members = slices.Clone(s.members)
+	s.members[i] = r
+	return old
+}
+
+// index finds a member by name, or returns -1. The caller holds mu.
+func (s *Set) index(name string) int {
+	return slices.IndexFunc(s.members, func(m Runtime) bool { return m.Name() == name })
+}
+
+// Members returns the runtimes in order of addition. The slice is the caller's
+// to read, and does not change when the Set does.
+func (s *Set) Members() []Runtime {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.members
+}
+
+// Infos asks every runtime at once. It always returns one entry for each, in
+// order of addition.
+func (s *Set) Infos(ctx context.Context) []MemberInfo {
+	members := s.Members()
+	infos := make([]MemberInfo, len(members))
+	each(members, func(i int, m Runtime) {
+		info, err := m.Info(ctx)
+		if err != nil {
+			info = Info{}
+		}
+		infos[i] = MemberInfo{Name: m.Name(), Endpoint: m.Endpoint(), Info: info, Err: err}
+	})
+	return infos
+}
+
+// Pods lists the pods of all runtimes. A *SetError comes with the results of
+// those that did not fail.
+func (s *Set) Pods(ctx context.Context) ([]Pod, error) {
+	return concat(s.Members(), func(m Runtime) ([]Pod, error) { return m.Pods(ctx) })
+}
+
+// Images lists the images of all runtimes. A *SetError comes with the results
+// of those that did not fail.
+func (s *Set) Images(ctx context.Context) ([]Image, error) {
+	return concat(s.Members(), func(m Runtime) ([]Image, error) { return m.Images(ctx) })
+}
+
+// ImageFilesystems lists the image filesystems of all runtimes: one mount may
+// occur several times, once for each runtime that uses it. A *SetError comes
+// with the results of those that did not fail.
+func (s *Set) ImageFilesystems(ctx context.Context) ([]Filesystem, error) {
+	return concat(s.Members(), func(m Runtime) ([]Filesystem, error) { return m.ImageFilesystems(ctx) })
+}
+
+// StopContainer is Stopper's, by the runtime that c names.
+func (s *Set) StopContainer(ctx context.Context, c Container, grace time.Duration) error {
+	m, err := s.member(c.Runtime)
+	if err != nil {
+		return fmt.Errorf("stop container %q: %w", c.Name, err)
+	}
+	return m.StopContainer(ctx, c, grace)
+}
+
+// StopPod is Stopper's, by the runtime that p names.
+func (s *Set) StopPod(ctx context.Context, p Pod) error {
+	m, err := s.member(p.Runtime)
+	if err != nil {
+		return fmt.Errorf("stop pod %q: %w", p.Name, err)
+	}
+	return m.StopPod(ctx, p)
+}
+
+// RemoveContainer is ContainerRemover's, by the runtime that c names.
+func (s *Set) RemoveContainer(ctx context.Context, c Container) error {
+	m, err := s.member(c.Runtime)
+	if err != nil {
+		return fmt.Errorf("remove container %q: %w", c.Name, err)
+	}
+	return m.RemoveContainer(ctx, c)
+}
+
+// RemoveImage is ImageRemover's, by the runtime that img names.
+func (s *Set) RemoveImage(ctx context.Context, img Image) error {
+	m, err := s.member(img.Runtime)
+	if err != nil {
+		return fmt.Errorf("remove image %q: %w", img.Names()[0], err)
+	}
+	return m.RemoveImage(ctx, img)
+}
+
+// Close takes all runtimes out and closes them.
+func (s *Set) Close() error {
+	s.mu.Lock()
+	members := s.members
+	s.members = nil
+	s.mu.Unlock()
+	var errs []error
+	for _, m := range members {
+		if err := m.Close(); err != nil {
+			errs = append(errs, MemberError{Runtime: m.Name(), Err: err})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Set) member(name string) (Runtime, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if i := s.index(name); i >= 0 {
+		return s.members[i], nil
+	}
+	return nil, fmt.Errorf("%w: hostler has no runtime named %q here (any more)", ErrUnavailable, name)
+}
+
+// each calls f for all members at once and waits: one hung runtime costs its
+// own deadline, not the sum.
+func each(members []Runtime, f func(i int, m Runtime)) {
+	if len(members) == 1 {
+		f(0, members[0])
+		return
+	}
+	var wg sync.WaitGroup
+	for i, m := range members {
+		wg.Go(func() { f(i, m) })
+	}
+	wg.Wait()
+}
+
+func concat[T any](members []Runtime, list func(Runtime) ([]T, error)) ([]T, error) {
+	lists := make([][]T, len(members))
+	errs := make([]error, len(members))
+	each(members, func(i int, m Runtime) { lists[i], errs[i] = list(m) })
+	var all []T
+	var failed []MemberError
+	for i, m := range members {
+		if errs[i] != nil {
+			failed = append(failed, MemberError{Runtime: m.Name(), Err: errs[i]})
+			continue
+		}
+		all = append(all, lists[i]...)
+	}
+	if failed != nil {
+		return all, &SetError{Failed: failed}
+	}
+	return all, nil
+}
