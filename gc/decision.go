@@ -82,7 +82,7 @@ type ImageDecision struct {
 	Runtime    string    `json:"runtime"`
 	Filesystem string    `json:"filesystem"`
 
-	image *runtime.Image
+	Image *runtime.Image `json:"-"` // the image itself, for who removes it
 }
 
 // ContainerDecision says what happens to a container and why.
@@ -96,7 +96,7 @@ type ContainerDecision struct {
 	Detail   string    `json:"detail,omitempty"`
 	Runtime  string    `json:"runtime"`
 
-	container *runtime.Container
+	Container *runtime.Container `json:"-"` // the container itself, for who removes it
 }
 
 // Plan decides, from the facts alone, what goes at now and why. It changes
@@ -104,34 +104,27 @@ type ContainerDecision struct {
 // containers are both asked for, images that only containers in the same plan
 // hold count as unused, for those containers go first.
 func Plan(f Facts, p Policy, now time.Time, o Options) Decisions {
-	return plan(&f, p, now, o, nil)
-}
-
-// plan is Plan in the middle of a collection: filesystems in begun are emptied
-// down to the low threshold, whether they still are above the high one or not.
-func plan(f *Facts, p Policy, now time.Time, o Options, begun map[string]bool) Decisions {
 	d := Decisions{Images: []ImageDecision{}, Containers: []ContainerDecision{}}
 	var leaving map[*runtime.Container]bool
-	if o.wantContainers() {
-		d.Containers, leaving = planContainers(f, p.Containers, now, o)
+	if o.WantContainers() {
+		d.Containers, leaving = planContainers(&f, p.Containers, now, o)
 	}
-	l := newLedger(f.Filesystems, p.Images, o, begun)
+	l := newLedger(f.Filesystems, p.Images, o)
 	d.Filesystems = l.decisions()
-	if o.wantImages() {
-		d.Images = planImages(f, p.Images, now, o, l, leaving)
+	if o.WantImages() {
+		d.Images = planImages(&f, p.Images, now, o, l, leaving)
 	}
 	return d
 }
 
-// Statuses sums up filesystems by mount, two runtimes on one being one entry.
-func Statuses(usages []Usage) []FilesystemStatus {
-	l := newLedger(usages, ImagePolicy{HighPercent: ThresholdOff, InodesHighPercent: ThresholdOff}, Options{}, nil)
-	statuses := make([]FilesystemStatus, 0, len(l.accounts))
-	for i := range l.accounts {
-		statuses = append(statuses, l.accounts[i].status())
-	}
-	return statuses
+// Filesystems says how full the filesystems are and what has to go from each,
+// two runtimes on one being one entry.
+func Filesystems(usages []Usage, p ImagePolicy, o Options) []FilesystemDecision {
+	return newLedger(usages, p, o).decisions()
 }
+
+// Short tells whether something still has to go.
+func (d FilesystemDecision) Short() bool { return d.BytesToFree > 0 || d.InodesToFree > 0 }
 
 // ledger keeps account of what a plan still has to free.
 type ledger struct {
@@ -149,15 +142,15 @@ type account struct {
 	perByte       float64 // inodes that go with a byte, on average
 }
 
-func newLedger(usages []Usage, p ImagePolicy, o Options, begun map[string]bool) *ledger {
+func newLedger(usages []Usage, p ImagePolicy, o Options) *ledger {
 	l := &ledger{byRuntime: make(map[string][]int)}
 	index := make(map[string]int)
 	for _, u := range usages {
-		i, known := index[u.key()]
+		i, known := index[u.Name()]
 		if !known {
 			i = len(l.accounts)
-			index[u.key()] = i
-			l.accounts = append(l.accounts, newAccount(u, p, o, begun[u.key()]))
+			index[u.Name()] = i
+			l.accounts = append(l.accounts, newAccount(u, p, o))
 		}
 		if a := &l.accounts[i]; !slices.Contains(a.runtimes, u.Runtime) {
 			a.runtimes = append(a.runtimes, u.Runtime)
@@ -167,11 +160,12 @@ func newLedger(usages []Usage, p ImagePolicy, o Options, begun map[string]bool) 
 	return l
 }
 
-func newAccount(u Usage, p ImagePolicy, o Options, begun bool) account {
+func newAccount(u Usage, p ImagePolicy, o Options) account {
 	a := account{usage: u}
-	if u.problem() != "" {
+	if u.Problem() != "" {
 		return a
 	}
+	begun := slices.Contains(o.Begun, u.Name())
 	low, over := p.LowPercent, p.HighPercent < ThresholdOff && u.UsedPercent() >= p.HighPercent
 	if o.TargetPercent > 0 {
 		low, over = o.TargetPercent, true
@@ -193,10 +187,10 @@ func (a *account) short() bool { return a.leftBytes > 0 || a.leftInodes > 0 }
 
 func (a *account) status() FilesystemStatus {
 	return FilesystemStatus{
-		Filesystem: a.usage.Mountpoint, Mountpoint: a.usage.Mountpoint, Device: a.usage.Device, Runtimes: a.runtimes,
+		Filesystem: a.usage.Name(), Mountpoint: a.usage.Mountpoint, Device: a.usage.Device, Runtimes: a.runtimes,
 		CapacityBytes: a.usage.CapacityBytes, AvailableBytes: a.usage.AvailableBytes,
 		UsedPercent: a.usage.UsedPercent(), InodesUsedPercent: a.usage.InodesUsedPercent(),
-		Message: a.usage.problem(),
+		Message: a.usage.Problem(),
 	}
 }
 
@@ -222,7 +216,7 @@ func (l *ledger) short(runtimeName string) bool {
 // known tells whether the runtime's filesystems can be acted on.
 func (l *ledger) known(runtimeName string) bool {
 	for _, i := range l.byRuntime[runtimeName] {
-		if l.accounts[i].usage.problem() != "" {
+		if l.accounts[i].usage.Problem() != "" {
 			return false
 		}
 	}
@@ -232,7 +226,7 @@ func (l *ledger) known(runtimeName string) bool {
 // filesystem names where the runtime's images are; empty if it does not tell.
 func (l *ledger) filesystem(runtimeName string) string {
 	if accounts := l.byRuntime[runtimeName]; len(accounts) > 0 {
-		return l.accounts[accounts[0]].usage.Mountpoint
+		return l.accounts[accounts[0]].usage.Name()
 	}
 	return ""
 }

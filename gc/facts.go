@@ -1,6 +1,7 @@
 package gc
 
 import (
+	"cmp"
 	"math/bits"
 	"time"
 
@@ -51,8 +52,8 @@ func (u Usage) UsedPercent() int { return usedPercent(u.CapacityBytes, u.Availab
 // the filesystem has no fixed number of them.
 func (u Usage) InodesUsedPercent() int { return usedPercent(u.Inodes, u.InodesFree) }
 
-// problem says why the figures cannot be acted on; empty if they can.
-func (u Usage) problem() string {
+// Problem says why the figures cannot be acted on; empty if they can.
+func (u Usage) Problem() string {
 	switch {
 	case u.Err != nil:
 		return "usage unknown: " + u.Err.Error()
@@ -66,8 +67,10 @@ func (u Usage) problem() string {
 	return ""
 }
 
-// key tells filesystems apart: two runtimes may share one.
-func (u Usage) key() string { return u.Mountpoint + "\x00" + u.Device }
+// Name is what images and filesystems refer to each other by: the mount point,
+// or the runtime's own folder where that is not known. Two runtimes that share a
+// filesystem name it alike.
+func (u Usage) Name() string { return cmp.Or(u.Mountpoint, u.Path) }
 
 func usedPercent(total, free uint64) int {
 	if total == 0 || free > total {

@@ -85,7 +85,7 @@ func (p Pattern) String() string { return p.text }
 
 // Match tells whether the pattern matches one of the image's names or its ID.
 func (p Pattern) Match(img runtime.Image) bool {
-	return slices.ContainsFunc(references(nil, &img), p.matchNormal)
+	return slices.ContainsFunc(References(nil, &img), p.matchNormal)
 }
 
 // matchNormal matches a reference in normal form.

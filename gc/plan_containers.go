@@ -30,7 +30,7 @@ func planContainers(f *Facts, p ContainerPolicy, now time.Time, o Options) ([]Co
 	for _, d := range deads {
 		if d.decision.Action == Remove {
 			decisions = append(decisions, d.decision)
-			leaving[d.decision.container] = true
+			leaving[d.decision.Container] = true
 		}
 	}
 	for _, d := range deads {
@@ -50,7 +50,7 @@ func sortOut(f *Facts, p ContainerPolicy, now time.Time, o Options) (deads []*de
 			c := &pod.Containers[j]
 			d := ContainerDecision{
 				ID: c.ID, Name: c.Name, Pod: title, ExitedAt: c.FinishedAt,
-				Action: Keep, Runtime: c.Runtime, container: c,
+				Action: Keep, Runtime: c.Runtime, Container: c,
 			}
 			switch c.State {
 			case runtime.Exited:
@@ -69,7 +69,7 @@ func sortOut(f *Facts, p ContainerPolicy, now time.Time, o Options) (deads []*de
 	slices.SortFunc(deads, func(a, b *dead) int {
 		return cmp.Or(
 			a.ended.Compare(b.ended),
-			a.decision.container.CreatedAt.Compare(b.decision.container.CreatedAt),
+			a.decision.Container.CreatedAt.Compare(b.decision.Container.CreatedAt),
 			cmp.Compare(a.decision.ID, b.decision.ID),
 			cmp.Compare(a.decision.Runtime, b.decision.Runtime),
 		)
@@ -78,7 +78,7 @@ func sortOut(f *Facts, p ContainerPolicy, now time.Time, o Options) (deads []*de
 }
 
 func newDead(decision ContainerDecision, f *Facts, pod *runtime.Pod, p ContainerPolicy, now time.Time, o Options) *dead {
-	c := decision.container
+	c := decision.Container
 	d := &dead{decision: decision, ended: c.FinishedAt, pod: pod}
 	if d.untold = d.ended.IsZero(); d.untold {
 		d.ended = c.CreatedAt

@@ -90,7 +90,7 @@ type judge struct {
 	policy     ImagePolicy
 	now        time.Time
 	leaveAlone []string
-	users      users
+	users      Users
 	sandbox    map[imageRef]bool
 	pods       map[*runtime.Container]int // index into facts.Pods
 	facts      *Facts
@@ -100,7 +100,7 @@ type judge struct {
 func newJudge(f *Facts, p ImagePolicy, now time.Time, o Options, leaving map[*runtime.Container]bool) *judge {
 	j := &judge{
 		policy: p, now: now, leaveAlone: o.LeaveAlone, facts: f,
-		users: make(users), sandbox: make(map[imageRef]bool), pods: make(map[*runtime.Container]int),
+		users: make(Users), sandbox: make(map[imageRef]bool), pods: make(map[*runtime.Container]int),
 	}
 	for i := range f.Pods {
 		for k := range f.Pods[i].Containers {
@@ -112,14 +112,14 @@ func newJudge(f *Facts, p ImagePolicy, now time.Time, o Options, leaving map[*ru
 	}
 	for runtimeName, ref := range f.SandboxImages {
 		if ref != "" {
-			j.sandbox[imageRef{runtimeName, normalReference(ref)}] = true
+			j.sandbox[imageRef{runtimeName, NormalReference(ref)}] = true
 		}
 	}
 	return j
 }
 
 func (j *judge) judge(img *ImageFact, q *queued) {
-	j.refs = references(j.refs[:0], &img.Image)
+	j.refs = References(j.refs[:0], &img.Image)
 	q.known = age(j.now, img.FirstSeen)
 	q.unused = q.known
 	if !img.LastUsed.IsZero() {
@@ -128,7 +128,7 @@ func (j *judge) judge(img *ImageFact, q *queued) {
 	q.decision = ImageDecision{
 		ID: img.ID, Names: img.Names(), SizeBytes: img.SizeBytes,
 		FirstSeen: img.FirstSeen, LastUsed: img.LastUsed,
-		Runtime: img.Runtime, image: &img.Image,
+		Runtime: img.Runtime, Image: &img.Image,
 	}
 	reason, detail := j.protection(img, q)
 	if reason != "" {
@@ -139,7 +139,7 @@ func (j *judge) judge(img *ImageFact, q *queued) {
 
 // protection says what keeps the image, and nothing if nothing does.
 func (j *judge) protection(img *ImageFact, q *queued) (Reason, string) {
-	if c := j.users.first(img.Runtime, j.refs); c != nil {
+	if c := j.users.First(img.Runtime, j.refs); c != nil {
 		return InUse, fmt.Sprintf("container %s (%s)", j.title(c), c.State)
 	}
 	if len(img.UsedBy) > 0 {

@@ -138,6 +138,9 @@ type Options struct {
 
 	// LeaveAlone names runtimes of which nothing is removed.
 	LeaveAlone []string
+	// Begun names filesystems (Usage.Name) whose collection has begun: they go
+	// down to the low threshold although they are no longer above the high one.
+	Begun []string
 }
 
 // Validate refuses options that contradict each other.
@@ -151,5 +154,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-func (o Options) wantImages() bool     { return o.Images || !o.Containers }
-func (o Options) wantContainers() bool { return o.Containers || !o.Images }
+// WantImages tells whether images are asked for.
+func (o Options) WantImages() bool { return o.Images || !o.Containers }
+
+// WantContainers tells whether containers are asked for.
+func (o Options) WantContainers() bool { return o.Containers || !o.Images }

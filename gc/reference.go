@@ -6,12 +6,12 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// normalReference writes a reference the long way, as registries and CRI do:
+// NormalReference writes a reference the long way, as registries and CRI do:
 // "nginx" becomes "docker.io/library/nginx:latest". A digest wins over a tag
 // beside it, as it does when the image is pulled. An image ID loses its
 // "sha256:" so that runtimes which write it and those which do not agree. The
 // rules are those of github.com/distribution/reference.
-func normalReference(ref string) string {
+func NormalReference(ref string) string {
 	if isID(ref) {
 		return strings.TrimPrefix(ref, "sha256:")
 	}
@@ -78,12 +78,12 @@ func isID(ref string) bool {
 // imageRef is one way to name an image of one runtime.
 type imageRef struct{ runtime, ref string }
 
-// users finds containers by the image they use. Runtimes name that image by its
+// Users finds containers by the image they use. Runtimes name that image by its
 // ID, by a reference, or by both; each leads to the container.
-type users map[imageRef][]*runtime.Container
+type Users map[imageRef][]*runtime.Container
 
-func (u users) add(c *runtime.Container) {
-	id := normalReference(c.ImageID)
+func (u Users) add(c *runtime.Container) {
+	id := NormalReference(c.ImageID)
 	if c.ImageID != "" {
 		key := imageRef{c.Runtime, id}
 		u[key] = append(u[key], c)
@@ -91,15 +91,15 @@ func (u users) add(c *runtime.Container) {
 	if c.Image == "" {
 		return
 	}
-	if name := normalReference(c.Image); name != id || c.ImageID == "" {
+	if name := NormalReference(c.Image); name != id || c.ImageID == "" {
 		key := imageRef{c.Runtime, name}
 		u[key] = append(u[key], c)
 	}
 }
 
-// each calls use for every container of the image that refs lead to; a
+// Each calls use for every container of the image that refs lead to; a
 // container may come twice.
-func (u users) each(runtimeName string, refs []string, use func(*runtime.Container)) {
+func (u Users) Each(runtimeName string, refs []string, use func(*runtime.Container)) {
 	if len(u) == 0 {
 		return
 	}
@@ -110,8 +110,8 @@ func (u users) each(runtimeName string, refs []string, use func(*runtime.Contain
 	}
 }
 
-// first returns a container that uses the image that refs lead to, or nil.
-func (u users) first(runtimeName string, refs []string) *runtime.Container {
+// First returns a container that uses the image that refs lead to, or nil.
+func (u Users) First(runtimeName string, refs []string) *runtime.Container {
 	if len(u) == 0 {
 		return nil
 	}
@@ -123,21 +123,21 @@ func (u users) first(runtimeName string, refs []string) *runtime.Container {
 	return nil
 }
 
-// references appends the normal form of the image's ID and of all its names.
-func references(buf []string, img *runtime.Image) []string {
-	buf = append(buf, normalReference(img.ID))
+// References appends the normal form of the image's ID and of all its names.
+func References(buf []string, img *runtime.Image) []string {
+	buf = append(buf, NormalReference(img.ID))
 	for _, name := range img.Tags {
-		buf = append(buf, normalReference(name))
+		buf = append(buf, NormalReference(name))
 	}
 	for _, name := range img.Digests {
-		buf = append(buf, normalReference(name))
+		buf = append(buf, NormalReference(name))
 	}
 	return buf
 }
 
-// usersOf indexes all containers of the pods.
-func usersOf(pods []runtime.Pod) users {
-	u := make(users)
+// UsersOf indexes all containers of the pods.
+func UsersOf(pods []runtime.Pod) Users {
+	u := make(Users)
 	for i := range pods {
 		for j := range pods[i].Containers {
 			u.add(&pods[i].Containers[j])

@@ -1,0 +1,373 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/runtime"
+)
+
+// idleLimit is how many removals in a row may bring nothing before the run ends.
+const idleLimit = 2
+
+// imageRun is one run of the Images. One goroutine owns it.
+type imageRun struct {
+	survey   *Survey
+	log      *slog.Logger
+	policy   gc.ImagePolicy
+	options  gc.Options
+	report   *Report
+	progress func(Progress)
+
+	facts     gc.Facts // Filesystems in it are the latest measurement
+	runtimes  map[string]Runtime
+	decisions gc.Decisions
+
+	before  map[string]gc.Usage // filesystems at the start
+	stale   map[string]bool     // runtimes with removals since the last measurement
+	down    map[string]bool     // runtimes that stopped answering
+	skip    map[imageRef]bool   // images not to try again in this run
+	removed map[imageRef]taken
+	idle    map[string]int // removals in a row that brought nothing, by filesystem
+	done    int
+}
+
+// imageRef is an image of a runtime, by its ID.
+type imageRef struct{ runtime, id string }
+
+// taken is a removed image, by all the names it had.
+type taken struct {
+	name string
+	refs []string
+}
+
+// look gathers the facts anew, without what this run has given up.
+func (r *imageRun) look(ctx context.Context) {
+	facts, failed := r.survey.look(ctx, r.options)
+	for _, err := range failed {
+		r.lose(err.Runtime, err)
+	}
+	facts.Images = slices.DeleteFunc(facts.Images, func(img gc.ImageFact) bool {
+		return r.down[img.Runtime] || r.skip[imageRef{img.Runtime, img.ID}]
+	})
+	r.facts = facts
+	r.runtimes = byName(r.survey.Runtimes())
+	r.stale = make(map[string]bool)
+}
+
+// begin notes where the run starts from and how far it has to go.
+func (r *imageRun) begin() {
+	for _, fs := range r.filesystems() {
+		r.before[fs.Filesystem] = r.usage(fs.Filesystem)
+		r.report.RequestedBytes += fs.BytesToFree
+		r.report.RequestedInodes += fs.InodesToFree
+		if fs.Short() {
+			r.options.Begun = append(r.options.Begun, fs.Filesystem)
+		}
+	}
+}
+
+// filesystems says what is lacking by the latest measurement.
+func (r *imageRun) filesystems() []gc.FilesystemDecision {
+	return gc.Filesystems(r.facts.Filesystems, r.policy, r.options)
+}
+
+// short tells whether room is lacking anywhere.
+func (r *imageRun) short() bool {
+	return slices.ContainsFunc(r.filesystems(), gc.FilesystemDecision.Short)
+}
+
+// shortFor tells whether room is lacking where a runtime keeps images.
+func (r *imageRun) shortFor(runtimeName string) bool {
+	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
+		return fs.Short() && slices.Contains(fs.Runtimes, runtimeName)
+	})
+}
+
+// usage is the latest measurement of a filesystem.
+func (r *imageRun) usage(filesystem string) gc.Usage {
+	i := slices.IndexFunc(r.facts.Filesystems, func(u gc.Usage) bool { return u.Name() == filesystem })
+	return r.facts.Filesystems[i]
+}
+
+// carryOut removes what the decisions say, in their order, and tells whether
+// the run may go on after it.
+func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
+	r.decisions = d
+	total := r.done
+	for _, img := range d.Images {
+		if img.Action == gc.Remove {
+			total++
+		}
+	}
+	for i := range d.Images {
+		img := &d.Images[i]
+		if img.Action == gc.Keep || r.down[img.Runtime] || img.Reason == gc.LRU && !r.needs(ctx, img) {
+			continue
+		}
+		if ctx.Err() != nil {
+			r.report.Ended = whyDone(ctx)
+			return false
+		}
+		r.remove(ctx, img, total)
+	}
+	r.report.Ended = r.outcome()
+	return r.report.Ended == endNothingLeft
+}
+
+// Why a run ends by itself.
+const (
+	endNothingLeft = "nothing left to remove"
+	endReached     = "low threshold reached"
+	endIdle        = "two removals in a row freed nothing"
+)
+
+func (r *imageRun) outcome() string {
+	stuck := false
+	for _, n := range r.idle {
+		stuck = stuck || n >= idleLimit
+	}
+	switch {
+	case len(r.options.Begun) > 0 && !r.short():
+		return endReached
+	case stuck:
+		return endIdle
+	}
+	return endNothingLeft
+}
+
+// needs tells whether an image that is to make room still has to go: the
+// removals before may have brought more than estimated, or nothing at all.
+func (r *imageRun) needs(ctx context.Context, d *gc.ImageDecision) bool {
+	if r.stale[d.Runtime] {
+		r.measure(ctx, d.Runtime)
+	}
+	return r.shortFor(d.Runtime) && r.idle[d.Filesystem] < idleLimit
+}
+
+// remove takes one image, unless something has come to use it since the plan.
+func (r *imageRun) remove(ctx context.Context, d *gc.ImageDecision, total int) {
+	r.done++
+	step := Progress{Removal: imageRemoval(d), Action: gc.Keep, Done: r.done, Total: total}
+	ref := imageRef{d.Runtime, d.ID}
+	refs := gc.References(nil, d.Image)
+	rt := r.runtimes[d.Runtime]
+
+	asked := time.Now()
+	reason, detail, err := r.protection(ctx, rt, d, refs)
+	if err == nil && reason == "" {
+		_, err = within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, rt.RemoveImage(ctx, *d.Image)
+		})
+		r.report.LongestWindow.Duration = max(r.report.LongestWindow.Duration, time.Since(asked))
+		if errors.Is(err, runtime.ErrInUse) {
+			reason, detail, err = gc.InUse, err.Error(), nil
+		}
+	}
+	switch {
+	case reason != "":
+		r.skip[ref] = true
+		r.report.Kept[reason]++
+		r.log.Debug("image kept", "image", d.Names[0], "id", d.ID, "runtime", d.Runtime, "reason", reason, "detail", detail)
+	case err == nil:
+		step.Action = gc.Remove
+		r.removed[ref] = taken{name: d.Names[0], refs: refs}
+		r.booked(ctx, d, step.Removal)
+	case ctx.Err() != nil:
+		step.Err = err
+	case isDown(err):
+		r.lose(d.Runtime, &RuntimeError{Runtime: d.Runtime, Err: err})
+		step.Err = err
+	default:
+		r.skip[ref] = true
+		r.report.fail("image "+d.ID, fmt.Errorf("remove image %s: %w", d.Names[0], err))
+		step.Err = err
+	}
+	r.progress(step)
+}
+
+// protection asks again, in the call just before a removal, whether something
+// uses the image. It is asked of the containers, because not every runtime
+// refuses by itself to remove what they use.
+func (r *imageRun) protection(ctx context.Context, rt Runtime, d *gc.ImageDecision, refs []string) (gc.Reason, string, error) {
+	if rt == nil {
+		return "", "", fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
+	}
+	pods, err := within(ctx, lookTimeout, rt.Pods)
+	if err != nil {
+		// Whatever the reason: without an answer nothing is removed.
+		return "", "", fmt.Errorf("ask what is in use: %w: %w", runtime.ErrUnavailable, err)
+	}
+	if c := gc.UsersOf(pods).First(d.Runtime, refs); c != nil {
+		return gc.InUse, "container " + c.Name, nil
+	}
+	if r.survey.Uses.NewsOf(d.Image, refs, lastused.Use{FirstSeen: d.FirstSeen, LastUsed: d.LastUsed}) {
+		return gc.TooYoung, "pulled, tagged or used since the plan", nil
+	}
+	return "", "", nil
+}
+
+// booked notes a removal, and what it brought if room is what it was for.
+func (r *imageRun) booked(ctx context.Context, d *gc.ImageDecision, removal Removal) {
+	r.report.Removed = append(r.report.Removed, removal)
+	r.report.EstimatedBytes += d.SizeBytes
+	r.survey.Uses.Forget(d.Runtime, d.ID)
+	r.log.Info("image removed", "image", d.Names[0], "id", d.ID, "runtime", d.Runtime, "filesystem", d.Filesystem,
+		"reason", d.Reason, "sizeBytes", d.SizeBytes)
+	r.stale[d.Runtime] = true
+	if d.Reason != gc.LRU {
+		return // it goes whatever it brings; measured once, later
+	}
+	won := r.measure(ctx, d.Runtime)
+	switch {
+	case won:
+		r.idle[d.Filesystem] = 0
+	case ctx.Err() == nil:
+		r.idle[d.Filesystem]++
+	}
+}
+
+// measure updates the figures of the runtime's filesystems and tells whether
+// room was won since they were last taken.
+func (r *imageRun) measure(ctx context.Context, runtimeName string) (won bool) {
+	delete(r.stale, runtimeName)
+	for _, fs := range slices.Clone(r.facts.Filesystems) {
+		if fs.Runtime != runtimeName || fs.Problem() != "" {
+			continue
+		}
+		after := r.survey.settle(ctx, fs)
+		if after.Err != nil && ctx.Err() != nil {
+			r.stale[runtimeName] = true
+			continue
+		}
+		won = won || gained(fs, after)
+		for i := range r.facts.Filesystems {
+			if u := &r.facts.Filesystems[i]; u.Name() == fs.Name() {
+				own := u.Filesystem
+				*u = after
+				u.Filesystem = own
+			}
+		}
+	}
+	return won
+}
+
+// lose gives up on a runtime for the rest of the run.
+func (r *imageRun) lose(name string, err error) {
+	if !r.down[name] {
+		r.down[name] = true
+		r.report.fail("runtime "+name, err)
+	}
+}
+
+// finish measures what is left to measure and says what the run came to.
+func (r *imageRun) finish(ctx context.Context) {
+	if ctx.Err() != nil {
+		// What was removed is to be reported, also where the run was cut short.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+		defer cancel()
+	}
+	for _, name := range slices.Collect(maps.Keys(r.stale)) {
+		r.measure(ctx, name)
+	}
+	r.count()
+	filesystems := r.filesystems()
+	if len(r.report.Removed) > 0 {
+		for _, fs := range filesystems {
+			if before, known := r.before[fs.Filesystem]; known {
+				r.report.book(before, r.usage(fs.Filesystem))
+			}
+		}
+	}
+	for _, fs := range filesystems {
+		if fs.Message != "" {
+			r.report.warn("filesystem "+fs.Filesystem, fmt.Sprintf(
+				"image filesystem %s (%s): %s: no images are collected to make room on it until it tells usable figures",
+				fs.Filesystem, fs.Device, fs.Message))
+		} else if fs.Short() {
+			r.report.warn("room on "+fs.Filesystem, r.shortage(fs))
+		}
+	}
+	r.findBroken(ctx)
+}
+
+// count adds up what the last plan left in place.
+func (r *imageRun) count() {
+	for _, d := range r.decisions.Images {
+		ref := imageRef{d.Runtime, d.ID}
+		_, removed := r.removed[ref]
+		switch {
+		case d.Action == gc.Keep:
+			r.report.Kept[d.Reason]++
+		case !removed && !r.skip[ref] && !r.shortFor(d.Runtime):
+			r.report.Kept[gc.BelowThreshold]++
+		}
+	}
+}
+
+// findBroken looks for containers that came to use an image while it was being
+// removed: nothing prevents that in a runtime which does not refuse.
+func (r *imageRun) findBroken(ctx context.Context) {
+	pods := make(map[string]gc.Users)
+	for ref, image := range r.removed {
+		rt := r.runtimes[ref.runtime]
+		if rt == nil || r.down[ref.runtime] {
+			continue
+		}
+		if pods[ref.runtime] == nil {
+			list, err := within(ctx, lookTimeout, rt.Pods)
+			if err != nil {
+				return // the next run reports what is wrong with the runtime
+			}
+			pods[ref.runtime] = gc.UsersOf(list)
+		}
+		c := pods[ref.runtime].First(ref.runtime, image.refs)
+		if c == nil || r.isBack(ctx, rt, image) {
+			continue
+		}
+		r.report.fail("image "+ref.id, fmt.Errorf(
+			"image %s was removed while container %s came to use it (longest window of this run: %s); pull it again",
+			image.name, c.Name, r.report.LongestWindow.Duration))
+	}
+}
+
+// isBack tells whether a removed image has been pulled again meanwhile.
+func (r *imageRun) isBack(ctx context.Context, rt Runtime, image taken) bool {
+	images, err := within(ctx, lookTimeout, rt.Images)
+	return err == nil && slices.ContainsFunc(images, func(img runtime.Image) bool {
+		return slices.ContainsFunc(gc.References(nil, &img), func(ref string) bool { return slices.Contains(image.refs, ref) })
+	})
+}
+
+// shortage explains why there still is too little room.
+func (r *imageRun) shortage(fs gc.FilesystemDecision) string {
+	kept := make([]string, 0, len(r.report.Kept))
+	for _, reason := range slices.Sorted(maps.Keys(r.report.Kept)) {
+		kept = append(kept, fmt.Sprintf("%d %s", r.report.Kept[reason], reason))
+	}
+	if len(kept) == 0 {
+		kept = append(kept, "none")
+	}
+	low := r.policy.LowPercent
+	if r.options.TargetPercent > 0 {
+		low = r.options.TargetPercent
+	}
+	return fmt.Sprintf("image filesystem %s (%s) is %d%% full, inodes %d%%, and is to come down to %d%%, inodes %d%% (high thresholds %d%%, inodes %d%%): "+
+		"removed %d images, freed %d of %d bytes asked: %s; images kept: %s; see what else fills it: du -xh --max-depth=2 %s | sort -h",
+		fs.Filesystem, fs.Device, fs.UsedPercent, fs.InodesUsedPercent, low, r.policy.InodesLowPercent,
+		r.policy.HighPercent, r.policy.InodesHighPercent,
+		len(r.report.Removed), r.report.FreedBytes, r.report.RequestedBytes, r.report.Ended, strings.Join(kept, ", "), fs.Filesystem)
+}
+
+func imageRemoval(d *gc.ImageDecision) Removal {
+	return Removal{Kind: KindImage, ID: d.ID, Names: d.Names, Runtime: d.Runtime, Reason: d.Reason, SizeBytes: d.SizeBytes}
+}

@@ -1,0 +1,247 @@
+// Package collect carries plans of package gc out: it removes images and dead
+// containers one at a time, asks again right before each removal what is in
+// use, and measures on the filesystem what it brought.
+//
+// It owns the facts' gathering ([Survey]), the two collectors ([Images],
+// [Containers]) with their loops, and the [Report] of a run. It refuses to decide
+// what goes, which is gc's, to believe sizes, and to remove anything of a runtime
+// that does not answer.
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/runtime"
+)
+
+// DefaultRunLimit bounds one run unless Options say otherwise.
+const DefaultRunLimit = 10 * time.Minute
+
+// retryAfter is when a run that could not ask a runtime is tried again, if the
+// interval is longer.
+const retryAfter = time.Minute
+
+// Options is what both collectors need.
+type Options struct {
+	Survey   *Survey
+	Interval time.Duration // between automatic runs; above 0
+	RunLimit time.Duration // one run takes no longer; 0 means DefaultRunLimit
+	// LeaveAlone names runtimes of which automatic runs remove nothing; nil if
+	// there are none. What a person asks for does not heed it.
+	LeaveAlone func() []string
+	// Observe is called after every run, also one that did nothing, before the
+	// next may begin; nil for nobody.
+	Observe func(Report)
+	Log     *slog.Logger
+}
+
+func (o *Options) complete() error {
+	switch {
+	case o.Survey == nil || o.Survey.Runtimes == nil || o.Survey.Meter == nil || o.Survey.Uses == nil:
+		return errors.New("collector: survey is incomplete")
+	case o.Interval <= 0:
+		return fmt.Errorf("collector: interval %s is not above 0", o.Interval)
+	case o.RunLimit < 0:
+		return fmt.Errorf("collector: run limit %s is negative", o.RunLimit)
+	case o.Log == nil:
+		return errors.New("collector: no logger")
+	}
+	if o.RunLimit == 0 {
+		o.RunLimit = DefaultRunLimit
+	}
+	return nil
+}
+
+// loop runs collections one at a time: on its interval, early when triggered,
+// and for a person.
+type loop struct {
+	options Options
+	only    gc.Options // what this collector collects
+	work    func(ctx context.Context, o gc.Options, report *Report, progress func(Progress))
+
+	turn    chan struct{} // holds one token; who takes it may run
+	early   chan string
+	retimed chan struct{}
+
+	trouble map[string]string // of the last run; guarded by turn
+
+	mu       sync.Mutex // guards what follows
+	interval time.Duration
+	last     Report
+	ran      bool
+}
+
+func newLoop(options Options, only gc.Options) *loop {
+	l := &loop{
+		options: options, only: only, interval: options.Interval,
+		turn: make(chan struct{}, 1), early: make(chan string, 1), retimed: make(chan struct{}, 1),
+	}
+	l.turn <- struct{}{}
+	return l
+}
+
+// Run collects at once, then with every interval and after each Trigger, until
+// ctx ends, and returns ctx's error. A run that fails is reported to Observe and
+// does not end the loop.
+func (l *loop) Run(ctx context.Context) error {
+	trigger := "start"
+	for {
+		o := l.only
+		if l.options.LeaveAlone != nil {
+			o.LeaveAlone = l.options.LeaveAlone()
+		}
+		report, err := l.once(ctx, o, trigger, nil)
+		if err != nil {
+			return err
+		}
+		if trigger, err = l.wait(ctx, len(report.Errors) > 0); err != nil {
+			return err
+		}
+	}
+}
+
+// wait returns what starts the next run.
+func (l *loop) wait(ctx context.Context, failed bool) (string, error) {
+	since := time.Now()
+	for {
+		interval := l.Interval()
+		if failed {
+			interval = min(interval, retryAfter)
+		}
+		timer := time.NewTimer(interval - time.Since(since))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return "", ctx.Err()
+		case why := <-l.early:
+			timer.Stop()
+			return why, nil
+		case <-timer.C:
+			return "interval", nil
+		case <-l.retimed:
+			timer.Stop()
+		}
+	}
+}
+
+// Trigger asks for a run now, or right after the one that is going on, and says
+// why, in a word. It does not wait.
+func (l *loop) Trigger(why string) {
+	select {
+	case l.early <- why:
+	default: // one is asked for already
+	}
+}
+
+// Collect runs for a person and returns the report. It waits for a run that is
+// going on. The error is only of a run that did not take place: bad options, or
+// ctx ended first. Progress, if not nil, is called for each object in turn.
+func (l *loop) Collect(ctx context.Context, o gc.Options, progress func(Progress)) (Report, error) {
+	if err := o.Validate(); err != nil {
+		return Report{}, fmt.Errorf("collect: %w", err)
+	}
+	o.Images, o.Containers = l.only.Images, l.only.Containers
+	return l.once(ctx, o, "request", progress)
+}
+
+// Last returns the report of the last finished run, and false before the first.
+func (l *loop) Last() (Report, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last, l.ran
+}
+
+// Interval is the time between automatic runs.
+func (l *loop) Interval() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.interval
+}
+
+// SetInterval changes the time between automatic runs, counted from the last one.
+func (l *loop) SetInterval(d time.Duration) error {
+	if d <= 0 {
+		return fmt.Errorf("collector: interval %s is not above 0", d)
+	}
+	l.mu.Lock()
+	l.interval = d
+	l.mu.Unlock()
+	select {
+	case l.retimed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (l *loop) once(ctx context.Context, o gc.Options, trigger string, progress func(Progress)) (Report, error) {
+	select {
+	case <-l.turn:
+	case <-ctx.Done():
+		return Report{}, fmt.Errorf("collect: wait for the run that is going on: %w", ctx.Err())
+	}
+	defer func() { l.turn <- struct{}{} }()
+	if err := ctx.Err(); err != nil {
+		return Report{}, err
+	}
+	if progress == nil {
+		progress = func(Progress) {}
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, l.options.RunLimit, errRunLimit)
+	defer cancel()
+	report := newReport(trigger)
+	l.work(bounded, o, report, progress)
+	report.Duration = metav1.Duration{Duration: time.Since(report.StartedAt)}
+
+	l.log(report)
+	l.mu.Lock()
+	l.last, l.ran = *report, true
+	l.mu.Unlock()
+	if l.options.Observe != nil {
+		l.options.Observe(*report)
+	}
+	return *report, nil
+}
+
+// log says what a run did, if it did anything, and each trouble when it begins
+// and when it is over.
+func (l *loop) log(r *Report) {
+	log := l.options.Log
+	if len(r.Removed) > 0 {
+		log.Info("collected", "trigger", r.Trigger, "removed", len(r.Removed), "requestedBytes", r.RequestedBytes,
+			"estimatedBytes", r.EstimatedBytes, "freedBytes", r.FreedBytes, "duration", r.Duration.Duration, "ended", r.Ended)
+	}
+	for kind, text := range r.trouble {
+		if _, old := l.trouble[kind]; !old {
+			log.Warn("collection hindered", "what", kind, "error", text)
+		}
+	}
+	for kind := range l.trouble {
+		if _, still := r.trouble[kind]; !still {
+			log.Info("collection no longer hindered", "what", kind)
+		}
+	}
+	l.trouble = r.trouble
+}
+
+var errRunLimit = errors.New("the run took too long")
+
+// whyDone says in a person's words why a run's context ended.
+func whyDone(ctx context.Context) string {
+	if errors.Is(context.Cause(ctx), errRunLimit) {
+		return "time limit reached"
+	}
+	return "cancelled"
+}
+
+// isDown tells an error that means that a runtime does not answer.
+func isDown(err error) bool {
+	return errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,103 @@
+package collect
+
+import (
+	"context"
+	"time"
+
+	"hostler.io/hostler/gc"
+)
+
+const (
+	// settleFirst is the first pause between two measurements; each pause
+	// doubles the one before.
+	settleFirst = 25 * time.Millisecond
+	// settleLimit bounds the wait for space that btrfs and xfs free late.
+	settleLimit = 2 * time.Second
+)
+
+// settle measures a filesystem after a removal: it syncs, waits until something
+// has become free and then until nothing more does, or until settleLimit. Less
+// becoming free than before is others' writing and not waited for.
+func (s *Survey) settle(ctx context.Context, before gc.Usage) gc.Usage {
+	// A failed sync only makes the figures late, and the wait is for that.
+	_, _ = within(ctx, lookTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.Meter.Sync(ctx, before.Filesystem)
+	})
+	last := s.measure(ctx, before.Filesystem)
+	pause, waited := settleFirst, time.Duration(0)
+	for waited < settleLimit && last.Err == nil && sleep(ctx, pause) {
+		waited += pause
+		pause = min(2*pause, settleLimit-waited)
+		next := s.measure(ctx, before.Filesystem)
+		still := !gained(last, next)
+		last = next
+		if still && gained(before, next) {
+			break
+		}
+	}
+	return last
+}
+
+// gained tells whether room was won.
+func gained(before, after gc.Usage) bool {
+	return after.AvailableBytes > before.AvailableBytes || after.InodesFree > before.InodesFree
+}
+
+// sleep waits and tells whether it was not interrupted.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// book adds what became free between two measurements to the report.
+func (r *Report) book(before, after gc.Usage) {
+	if before.Problem() != "" || after.Problem() != "" {
+		return
+	}
+	r.FreedBytes += after.AvailableBytes - min(after.AvailableBytes, before.AvailableBytes)
+	r.FreedInodes += after.InodesFree - min(after.InodesFree, before.InodesFree)
+}
+
+// gauge measures filesystems before the first and after the last removal.
+type gauge struct {
+	survey  *Survey
+	started map[string]bool // by runtime
+	before  map[string]gc.Usage
+}
+
+func newGauge(s *Survey) *gauge {
+	return &gauge{survey: s, started: make(map[string]bool), before: make(map[string]gc.Usage)}
+}
+
+// start measures where the runtime keeps things, once. What cannot be measured
+// is not: removals do not depend on it.
+func (g *gauge) start(ctx context.Context, rt Runtime) {
+	if g.started[rt.Name()] {
+		return
+	}
+	g.started[rt.Name()] = true
+	usages, err := g.survey.usages(ctx, rt)
+	if err != nil {
+		return
+	}
+	for _, u := range usages {
+		if _, known := g.before[u.Name()]; !known {
+			g.before[u.Name()] = u
+		}
+	}
+}
+
+func (g *gauge) finish(ctx context.Context, r *Report) {
+	if len(r.Removed) == 0 {
+		return
+	}
+	for _, before := range g.before {
+		r.book(before, g.survey.settle(ctx, before))
+	}
+}

@@ -1,0 +1,135 @@
+package collect
+
+import (
+	"maps"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/gc"
+)
+
+// Report is what a run did: what `hostler gc run` prints.
+type Report struct {
+	StartedAt time.Time       `json:"startedAt"`
+	Duration  metav1.Duration `json:"duration"`
+	Trigger   string          `json:"trigger"` // what started the run, such as "interval"
+
+	// Asked, estimated and measured bytes side by side. Freed is the growth of
+	// the available space from the run's start to its end, and 0 if others
+	// wrote more than the run freed.
+	RequestedBytes  uint64 `json:"requestedBytes"`
+	EstimatedBytes  uint64 `json:"estimatedBytes"`
+	FreedBytes      uint64 `json:"freedBytes"`
+	RequestedInodes uint64 `json:"requestedInodes"`
+	FreedInodes     uint64 `json:"freedInodes"`
+
+	Removed []Removal         `json:"removed"`
+	Kept    map[gc.Reason]int `json:"kept"` // how many stayed, by reason
+	Errors  []string          `json:"errors"`
+	// Warnings say what kept the run from its goal, for a person.
+	Warnings []string `json:"warnings,omitempty"`
+	// Ended says why the run ended.
+	Ended string `json:"ended"`
+
+	// LongestWindow is the longest time from asking whether an image is in use
+	// to the end of its removal: what began to use it in between was missed.
+	LongestWindow metav1.Duration `json:"longestWindow"`
+
+	trouble map[string]string // kind of trouble to its text, for the log
+}
+
+// Kinds of objects in a Removal and a Progress.
+const (
+	KindImage     = "image"
+	KindContainer = "container"
+)
+
+// Removal is one object that a run removed.
+type Removal struct {
+	Kind      string    `json:"kind"`
+	ID        string    `json:"id"`
+	Names     []string  `json:"names"`         // an image's references, or a container's name
+	Pod       string    `json:"pod,omitempty"` // namespace/name of a container's pod
+	Runtime   string    `json:"runtime"`
+	Reason    gc.Reason `json:"reason"`
+	SizeBytes uint64    `json:"sizeBytes"` // as the runtime reports it: an estimate
+}
+
+// Progress is one step of a run, as it happens.
+type Progress struct {
+	Removal
+	Action gc.Action // gc.Keep if it turned out to be in use, or if Err is set
+	Err    error
+	Done   int // objects dealt with so far, this one included
+	Total  int // objects in the plan; a later plan of the same run may add more
+}
+
+// Summary is a run in the short form of `hostler status`.
+type Summary struct {
+	StartedAt      time.Time       `json:"startedAt"`
+	Duration       metav1.Duration `json:"duration"`
+	RequestedBytes uint64          `json:"requestedBytes"`
+	FreedBytes     uint64          `json:"freedBytes"`
+	Removed        int             `json:"removed"`
+	Errors         []string        `json:"errors"`
+}
+
+func newReport(trigger string) *Report {
+	return &Report{
+		StartedAt: time.Now(), Trigger: trigger,
+		Removed: []Removal{}, Errors: []string{}, Kept: make(map[gc.Reason]int), trouble: make(map[string]string),
+	}
+}
+
+// Summary shortens the report.
+func (r Report) Summary() Summary {
+	return Summary{
+		StartedAt: r.StartedAt, Duration: r.Duration,
+		RequestedBytes: r.RequestedBytes, FreedBytes: r.FreedBytes,
+		Removed: len(r.Removed), Errors: r.Errors,
+	}
+}
+
+// RemovedBy counts what was removed by reason.
+func (r Report) RemovedBy() map[gc.Reason]int {
+	counts := make(map[gc.Reason]int)
+	for _, removal := range r.Removed {
+		counts[removal.Reason]++
+	}
+	return counts
+}
+
+// Then joins the report of a run that followed this one, as containers and then
+// images do in one `hostler gc run`.
+func (r Report) Then(next Report) Report {
+	joined := r
+	joined.Duration.Duration += next.Duration.Duration
+	joined.RequestedBytes += next.RequestedBytes
+	joined.EstimatedBytes += next.EstimatedBytes
+	joined.FreedBytes += next.FreedBytes
+	joined.RequestedInodes += next.RequestedInodes
+	joined.FreedInodes += next.FreedInodes
+	joined.Removed = append(append([]Removal{}, r.Removed...), next.Removed...)
+	joined.Errors = append(append([]string{}, r.Errors...), next.Errors...)
+	joined.Warnings = append(append([]string(nil), r.Warnings...), next.Warnings...)
+	joined.Kept = maps.Clone(r.Kept)
+	for reason, n := range next.Kept {
+		joined.Kept[reason] += n
+	}
+	joined.Ended = r.Ended + "; " + next.Ended
+	joined.LongestWindow.Duration = max(r.LongestWindow.Duration, next.LongestWindow.Duration)
+	return joined
+}
+
+// fail notes an error. Errors of one kind count as one and the same trouble,
+// whatever their wording, so that the log does not repeat it with every run.
+func (r *Report) fail(kind string, err error) {
+	r.Errors = append(r.Errors, err.Error())
+	r.trouble[kind] = err.Error()
+}
+
+func (r *Report) warn(kind, text string) {
+	r.Warnings = append(r.Warnings, text)
+	r.trouble[kind] = text
+}

@@ -1,0 +1,170 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/runtime"
+)
+
+const (
+	// lookTimeout bounds one question to a runtime or a filesystem.
+	lookTimeout = 30 * time.Second
+	// removeTimeout bounds one removal: a large image on a slow disk takes long.
+	removeTimeout = 2 * time.Minute
+)
+
+// Runtime is what the collectors want of a container runtime.
+type Runtime interface {
+	// Name is the runtime's name as it stands in what it lists.
+	Name() string
+	runtime.Informer
+	runtime.PodLister
+	runtime.ImageLister
+	runtime.FilesystemLister
+	runtime.ImageRemover
+	runtime.ContainerRemover
+}
+
+// RuntimeError is a runtime that could not be asked, so that nothing of it is
+// removed.
+type RuntimeError struct {
+	Runtime string
+	Err     error
+}
+
+// Error names the runtime and says what it did not answer.
+func (e *RuntimeError) Error() string { return fmt.Sprintf("runtime %s: %v", e.Runtime, e.Err) }
+
+// Unwrap gives the runtime's own error.
+func (e *RuntimeError) Unwrap() error { return e.Err }
+
+// Survey gathers the facts that plans are made from. It is safe for concurrent
+// use as long as its fields stay as they are.
+type Survey struct {
+	Runtimes func() []Runtime // those of this host, as of now
+	Meter    Meter
+	Uses     *lastused.Tracker
+	// ProtectedPods returns pods whose dead containers stay, by UID, with the
+	// reason; nil if there are none.
+	ProtectedPods func() map[string]string
+}
+
+// Facts asks all runtimes at once for what the options need. The error joins a
+// *RuntimeError for each runtime that failed; the facts are then those of the
+// others, and complete as far as they go.
+func (s *Survey) Facts(ctx context.Context, o gc.Options) (gc.Facts, error) {
+	f, failed := s.look(ctx, o)
+	errs := make([]error, len(failed))
+	for i, e := range failed {
+		errs[i] = e
+	}
+	return f, errors.Join(errs...)
+}
+
+// glimpse is what one runtime answered.
+type glimpse struct {
+	images      []gc.ImageFact
+	pods        []runtime.Pod
+	filesystems []gc.Usage
+	sandbox     string
+	err         error
+}
+
+func (s *Survey) look(ctx context.Context, o gc.Options) (gc.Facts, []*RuntimeError) {
+	runtimes := s.Runtimes()
+	glimpses := make([]glimpse, len(runtimes))
+	var wg sync.WaitGroup
+	for i, rt := range runtimes {
+		wg.Go(func() { glimpses[i] = s.ask(ctx, rt, o) })
+	}
+	wg.Wait()
+
+	f := gc.Facts{SandboxImages: make(map[string]string)}
+	var failed []*RuntimeError
+	for i, g := range glimpses {
+		if g.err != nil {
+			failed = append(failed, &RuntimeError{Runtime: runtimes[i].Name(), Err: g.err})
+			continue
+		}
+		f.Images = append(f.Images, g.images...)
+		f.Pods = append(f.Pods, g.pods...)
+		f.Filesystems = append(f.Filesystems, g.filesystems...)
+		f.SandboxImages[runtimes[i].Name()] = g.sandbox
+	}
+	if s.ProtectedPods != nil {
+		f.ProtectedPods = s.ProtectedPods()
+	}
+	return f, failed
+}
+
+// ask looks at one runtime. Images come before pods: a container created in
+// between then shows that its image is in use, instead of being missed.
+func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g glimpse) {
+	var images []runtime.Image
+	if o.WantImages() {
+		info, err := within(ctx, lookTimeout, rt.Info)
+		if err != nil {
+			return glimpse{err: err}
+		}
+		g.sandbox = info.SandboxImage
+		if images, err = within(ctx, lookTimeout, rt.Images); err != nil {
+			return glimpse{err: err}
+		}
+	}
+	var err error
+	if g.pods, err = within(ctx, lookTimeout, rt.Pods); err != nil {
+		return glimpse{err: err}
+	}
+	if !o.WantImages() {
+		return g
+	}
+	if g.filesystems, err = s.usages(ctx, rt); err != nil {
+		return glimpse{err: err}
+	}
+	s.Uses.Observe(rt.Name(), g.pods, images)
+	g.images = make([]gc.ImageFact, len(images))
+	for i, img := range images {
+		use := s.Uses.Use(img.Runtime, img.ID)
+		g.images[i] = gc.ImageFact{Image: img, FirstSeen: use.FirstSeen, LastUsed: use.LastUsed}
+	}
+	return g
+}
+
+// usages measures where the runtime keeps images. A filesystem that cannot be
+// measured is a fact, a runtime that does not name it an error.
+func (s *Survey) usages(ctx context.Context, rt Runtime) ([]gc.Usage, error) {
+	filesystems, err := within(ctx, lookTimeout, rt.ImageFilesystems)
+	if err != nil {
+		return nil, err
+	}
+	usages := make([]gc.Usage, len(filesystems))
+	for i, fs := range filesystems {
+		usages[i] = s.measure(ctx, fs)
+		usages[i].Runtime = rt.Name()
+	}
+	return usages, nil
+}
+
+func (s *Survey) measure(ctx context.Context, fs runtime.Filesystem) gc.Usage {
+	u, err := within(ctx, lookTimeout, func(ctx context.Context) (gc.Usage, error) { return s.Meter.Usage(ctx, fs) })
+	u.Filesystem, u.Err = fs, err
+	return u
+}
+
+// within bounds a call. A call that used up its own time, while the caller had
+// more, means that the other side does not answer.
+func within[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	answer, err := call(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return answer, fmt.Errorf("%w: no answer within %s: %w", runtime.ErrUnavailable, limit, err)
+	}
+	return answer, err
+}

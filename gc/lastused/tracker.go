@@ -1,0 +1,298 @@
+// Package lastused remembers when images were last used, and when they came, for
+// a collection that takes what was unused longest.
+//
+// It owns the [Tracker], which learns from events and from lists of pods and
+// images, and the small [Store] interface that carries its knowledge across
+// restarts. It refuses to judge: what a time means for an image is the policies'
+// to say.
+package lastused
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/runtime"
+)
+
+const (
+	// coarse is how far the stored time of an image in use may lag behind: it
+	// counts as used now anyway, and is stored exactly when its use ends.
+	coarse = time.Hour
+	// eventPause lets events gather before they cause a look.
+	eventPause = 200 * time.Millisecond
+	// eventGap is the least time between two looks that events cause.
+	eventGap = 5 * time.Second
+	// lookEvery is the time between looks that nothing causes, for what events
+	// have missed.
+	lookEvery = 5 * time.Minute
+	// lookEveryBlind is the same where a runtime sends no events.
+	lookEveryBlind = time.Minute
+	// lookTimeout bounds one question to a runtime.
+	lookTimeout = 30 * time.Second
+	// writeEvery is the least time between two writes to the store.
+	writeEvery = 30 * time.Second
+	// steadyAfter is how long the tracker runs before it believes that times in
+	// the future are wrong and not the clock.
+	steadyAfter = time.Hour
+)
+
+// Runtime is what the tracker looks at.
+type Runtime interface {
+	// Name is the runtime's name as it stands in what it lists.
+	Name() string
+	runtime.PodLister
+	runtime.ImageLister
+}
+
+// Use is when an image came and when it was last used.
+type Use struct {
+	FirstSeen time.Time // first seen, or pulled again; zero if it is not known at all
+	LastUsed  time.Time // zero if no use is known; now while a container runs from it
+}
+
+// imageKey tells images apart across renames of their tags.
+type imageKey struct{ runtime, id string }
+
+// record is what the tracker knows of an image. Times keep the monotonic clock
+// where they were taken in this process, so that a step of the wall clock does
+// not age an image.
+type record struct {
+	Use
+	inUse   bool
+	dirty   bool
+	missed  bool      // it was absent at the last look
+	written time.Time // the LastUsed that is in the store
+}
+
+// Tracker knows when images were last used. It is fed by Observe, with whole
+// lists, and by Notify, with events in between; all methods are safe for
+// concurrent use.
+type Tracker struct {
+	options Options
+	started time.Time
+	wake    chan struct{}
+	down    map[string]bool // runtimes that did not answer Run's last look; Run's own
+
+	writing sync.Mutex // held while the store writes; guards failing
+	failing bool       // the store failed last time
+
+	mu         sync.Mutex // guards what follows
+	images     map[imageKey]*record
+	containers map[imageKey]imageKey  // live container (runtime, ID) to its image
+	arrived    map[imageKey]time.Time // names of images that came since the last look
+	forgotten  map[imageKey]bool      // to delete from the store
+	blind      map[string]bool        // runtimes without events
+}
+
+// Options is what a Tracker needs.
+type Options struct {
+	Store    Store
+	Runtimes func() []Runtime // those of this host, as of now
+	// Observe is called after each look of Run with what went wrong, or nil;
+	// nil for nobody.
+	Observe func(error)
+	Log     *slog.Logger
+}
+
+// New reads what the store holds. A store that cannot be read is
+// reported in the log, and the tracker begins anew in memory.
+func New(options Options) (*Tracker, error) {
+	if options.Store == nil || options.Runtimes == nil || options.Log == nil {
+		return nil, errors.New("last-used tracker: store, runtimes and logger are needed")
+	}
+	t := &Tracker{
+		options: options, started: time.Now(),
+		wake:       make(chan struct{}, 1),
+		down:       make(map[string]bool),
+		images:     make(map[imageKey]*record),
+		containers: make(map[imageKey]imageKey),
+		arrived:    make(map[imageKey]time.Time),
+		forgotten:  make(map[imageKey]bool),
+		blind:      make(map[string]bool),
+	}
+	if err := t.load(); err != nil {
+		t.failing = true
+		options.Log.Warn("last use of images cannot be read; what is unknown counts from now", "error", err)
+	}
+	return t, nil
+}
+
+// Use returns what is known of an image.
+func (t *Tracker) Use(runtimeName, id string) Use {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.images[imageKey{runtimeName, id}]
+	if r == nil {
+		return Use{}
+	}
+	use := r.Use
+	if r.inUse {
+		use.LastUsed = time.Now()
+	}
+	return use
+}
+
+// Observe takes in a whole list of a runtime's pods and images.
+func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runtime.Image) {
+	users := gc.UsersOf(pods)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(t.containers, func(key, _ imageKey) bool { return key.runtime == runtimeName })
+	seen := make(map[imageKey]bool, len(images))
+	var refs []string
+	for i := range images {
+		img := &images[i]
+		key := imageKey{runtimeName, img.ID}
+		seen[key] = true
+		refs = gc.References(refs[:0], img)
+		t.observeImage(key, img, refs, users, now)
+	}
+	for key, r := range t.images {
+		if key.runtime != runtimeName || seen[key] {
+			continue
+		}
+		// A single list may miss an image that is just being tagged anew.
+		if r.missed {
+			t.forget(key)
+		}
+		r.missed, r.inUse = true, false
+	}
+	maps.DeleteFunc(t.arrived, func(ref imageKey, _ time.Time) bool { return ref.runtime == runtimeName })
+}
+
+// observeImage updates one record. The caller holds mu.
+func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, users gc.Users, now time.Time) {
+	r := t.images[key]
+	if r == nil {
+		r = &record{Use: Use{FirstSeen: now}, dirty: true}
+		if !img.CreatedAt.IsZero() && img.CreatedAt.Before(now) {
+			r.FirstSeen = img.CreatedAt
+		}
+		t.images[key] = r
+		delete(t.forgotten, key)
+	}
+	r.missed = false
+	t.steady(r, now)
+	for _, ref := range refs {
+		if when, ok := t.arrived[imageKey{key.runtime, ref}]; ok && when.After(r.FirstSeen) {
+			r.FirstSeen, r.dirty = when, true
+		}
+	}
+	wasInUse := r.inUse
+	r.inUse = false
+	users.Each(key.runtime, refs, func(c *runtime.Container) {
+		if c.State == runtime.Running {
+			r.inUse = true
+		}
+		if c.State == runtime.Running || c.State == runtime.Created {
+			t.containers[imageKey{key.runtime, c.ID}] = key
+		}
+		r.use(c.CreatedAt, now)
+		r.use(c.FinishedAt, now)
+	})
+	switch {
+	case r.inUse:
+		r.LastUsed = now
+		r.dirty = r.dirty || now.Sub(r.written) >= coarse
+	case wasInUse && !r.LastUsed.Equal(r.written):
+		r.dirty = true // its last container is gone: from now on the time counts
+	}
+}
+
+// use moves the last use on.
+func (r *record) use(when, now time.Time) {
+	if when.After(now) {
+		when = now
+	}
+	if when.After(r.LastUsed) {
+		r.LastUsed, r.dirty = when, true
+	}
+}
+
+// steady takes times in the future back to now once the clock can be trusted:
+// right after boot it is rather the clock that is wrong.
+func (t *Tracker) steady(r *record, now time.Time) {
+	if now.Sub(t.started) < steadyAfter {
+		return
+	}
+	for _, when := range []*time.Time{&r.FirstSeen, &r.LastUsed} {
+		if when.After(now) {
+			*when, r.dirty = now, true
+		}
+	}
+}
+
+// Forget drops an image that was removed: if it comes again, it is new.
+func (t *Tracker) Forget(runtimeName, id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(imageKey{runtimeName, id})
+}
+
+func (t *Tracker) forget(key imageKey) {
+	if t.images[key] != nil {
+		delete(t.images, key)
+		t.forgotten[key] = true
+	}
+}
+
+// Notify takes in an event. It does not wait.
+func (t *Tracker) Notify(e runtime.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	when := e.Time
+	if when.IsZero() || when.After(now) {
+		when = now
+	}
+	switch e.Type {
+	case runtime.ContainerExited, runtime.ContainerStarted, runtime.ContainerRemoved:
+		key, known := t.containers[imageKey{e.Runtime, e.ContainerID}]
+		if r := t.images[key]; known && r != nil {
+			r.use(when, now)
+			if e.Type == runtime.ContainerStarted {
+				r.inUse = true
+				return
+			}
+		}
+	case runtime.ImageAdded:
+		t.arrived[imageKey{e.Runtime, gc.NormalReference(e.Image)}] = when
+	case runtime.ImageRemoved:
+		return // the next regular look finds out which
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// SetBlind says whether a runtime sends no events now, so that it has to be
+// looked at more often.
+func (t *Tracker) SetBlind(runtimeName string, blind bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if blind {
+		t.blind[runtimeName] = true
+	} else {
+		delete(t.blind, runtimeName)
+	}
+}
+
+// NewsOf tells whether an image came or was used again after what is known of
+// it: by whatever events said since, or by a look.
+func (t *Tracker) NewsOf(img *runtime.Image, refs []string, known Use) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, ref := range refs {
+		if _, ok := t.arrived[imageKey{img.Runtime, ref}]; ok {
+			return true
+		}
+	}
+	r := t.images[imageKey{img.Runtime, img.ID}]
+	return r != nil && (r.FirstSeen.After(known.FirstSeen) || r.LastUsed.After(known.LastUsed))
+}
