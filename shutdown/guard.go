@@ -252,7 +252,7 @@ func (g *Guard) Observe(pods []runtime.Pod) {
 	refs := []journal.Ref{}
 	for _, p := range pods {
 		if plan.Runs(p) {
-			refs = append(refs, journal.Ref{p.Runtime, p.ID, p.Namespace, p.Name})
+			refs = append(refs, journal.Ref{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name})
 		}
 	}
 	slices.SortFunc(refs, func(a, b journal.Ref) int {
