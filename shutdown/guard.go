@@ -37,6 +37,8 @@ const (
 	beatInterval = 10 * time.Second
 	// recheckInterval is how often it asks whether the other owner is still there.
 	recheckInterval = 30 * time.Second
+	// listBound is how long a list of pods may take where nothing waits for it.
+	listBound = 5 * time.Second
 	// flushBound is how long the end of Run waits for the journal.
 	flushBound = 2 * time.Second
 )
@@ -91,7 +93,7 @@ type Guard struct {
 	retries    backoff
 	trouble    error    // what keeps the guard from being armed
 	episode    *episode // nil unless Draining
-	person     *drain
+	person     *drain.Drain
 	drained    chan *episode
 	reported   chan *episode
 
@@ -225,7 +227,7 @@ func (g *Guard) survey(ctx context.Context) {
 		if _, ok := g.roster.Last(); ok {
 			return
 		}
-		list, cancel := context.WithTimeout(ctx, firstListBound)
+		list, cancel := context.WithTimeout(ctx, listBound)
 		pods, err := g.roster.List(list)
 		cancel()
 		if err == nil {
@@ -250,7 +252,7 @@ func (g *Guard) Observe(pods []runtime.Pod) {
 	refs := []journal.Ref{}
 	for _, p := range pods {
 		if plan.Runs(p) {
-			refs = append(refs, journal.Ref{p.Runtime, p.ID, p.Namespace, p.Name})
+			refs = append(refs, journal.Ref{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name})
 		}
 	}
 	slices.SortFunc(refs, func(a, b journal.Ref) int {
@@ -270,7 +272,7 @@ func (g *Guard) Status() Status {
 // system; where a runtime does not answer, the plan shows what is known of it
 // and the error says so.
 func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
-	ctx, cancel := context.WithTimeout(ctx, firstListBound)
+	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
 	pods, err := g.roster.List(ctx)
 	granted := g.Status().InhibitDelayMax.Duration

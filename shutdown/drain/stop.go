@@ -78,7 +78,7 @@ func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (kil
 		}
 		own = 0
 	}
-	grace := max(0, min(own, time.Until(end)))
+	grace := d.within(own, end)
 	first := grace
 	for pause := retryPause; ; pause = min(2*pause, time.Second) {
 		err := Bounded(ctx, func() error { return d.options.Roster.StopContainer(ctx, c.Container, grace) })
@@ -92,8 +92,23 @@ func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (kil
 		if ctx.Err() != nil || d.isCancelled() {
 			return false, fmt.Errorf("stop container %q: %w", c.Name, err)
 		}
-		grace = max(0, min(own-time.Since(began), time.Until(end)))
+		grace = d.within(own-time.Since(began), end)
 	}
+}
+
+// within is the smaller of own and what is left until end. Runtimes that count
+// in whole seconds round up, so what is left is given in whole seconds, and not
+// more of them than a call may overrun its phase by.
+func (d *Drain) within(own time.Duration, end time.Time) time.Duration {
+	left := time.Until(end)
+	if left > time.Second {
+		if rounded := left.Round(time.Second); rounded-left < d.slack/2 {
+			left = rounded
+		} else {
+			left = left.Truncate(time.Second)
+		}
+	}
+	return max(0, min(own, left))
 }
 
 // awaitEnd waits out what is left of the grace that an earlier process gave.

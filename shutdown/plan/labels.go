@@ -33,39 +33,48 @@ type compiledRule struct {
 	labels, annotations map[string]*regexp.Regexp
 }
 
-// NewRules checks and compiles rules. An empty one is a *FieldError, because it
-// would make every pod critical.
+// NewRules checks and compiles rules. Faults are *FieldError; an empty rule is
+// one, because it would make every pod critical.
 func NewRules(rules []Rule) (Rules, error) {
 	var compiled Rules
 	for i, r := range rules {
 		if r.Namespace == "" && r.Name == "" && len(r.Labels) == 0 && len(r.Annotations) == 0 {
 			return Rules{}, &FieldError{fmt.Sprintf("critical[%d]", i), "an empty rule would match every pod: give namespace, name, labels or annotations"}
 		}
-		c := compiledRule{labels: patterns(r.Labels), annotations: patterns(r.Annotations)}
-		if r.Namespace != "" {
-			c.namespace = pattern(r.Namespace)
-		}
-		if r.Name != "" {
-			c.name = pattern(r.Name)
+		c, err := r.compile()
+		if err != nil {
+			return Rules{}, &FieldError{fmt.Sprintf("critical[%d]", i), err.Error()}
 		}
 		compiled.rules = append(compiled.rules, c)
 	}
 	return compiled, nil
 }
 
-func patterns(values map[string]string) map[string]*regexp.Regexp {
-	compiled := make(map[string]*regexp.Regexp, len(values))
-	for key, value := range values {
-		compiled[key] = pattern(value)
+func (r Rule) compile() (c compiledRule, err error) {
+	pattern := func(glob string) *regexp.Regexp {
+		quoted := regexp.QuoteMeta(glob)
+		quoted = strings.ReplaceAll(strings.ReplaceAll(quoted, `\*`, ".*"), `\?`, ".")
+		re, fault := regexp.Compile("(?s)^(?:" + quoted + ")$")
+		if fault != nil { // the text is not UTF-8, or too long
+			err = fmt.Errorf("%q is no pattern: %v", glob, fault)
+		}
+		return re
 	}
-	return compiled
-}
-
-// pattern cannot fail: everything but the two wildcards is quoted.
-func pattern(glob string) *regexp.Regexp {
-	quoted := regexp.QuoteMeta(glob)
-	quoted = strings.ReplaceAll(strings.ReplaceAll(quoted, `\*`, ".*"), `\?`, ".")
-	return regexp.MustCompile("(?s)^(?:" + quoted + ")$")
+	patterns := func(globs map[string]string) map[string]*regexp.Regexp {
+		compiled := make(map[string]*regexp.Regexp, len(globs))
+		for key, glob := range globs {
+			compiled[key] = pattern(glob)
+		}
+		return compiled
+	}
+	c.labels, c.annotations = patterns(r.Labels), patterns(r.Annotations)
+	if r.Namespace != "" {
+		c.namespace = pattern(r.Namespace)
+	}
+	if r.Name != "" {
+		c.name = pattern(r.Name)
+	}
+	return c, err
 }
 
 // Critical tells whether a rule matches the pod.

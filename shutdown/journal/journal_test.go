@@ -1,0 +1,282 @@
+package journal_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/shutdown/journal"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// keep runs a journal's writer until the function that it returns is called,
+// which sees to it that all is on disk.
+func keep(t *testing.T, j *journal.Journal) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.Run(ctx)
+	}()
+	return func() {
+		flush, end := context.WithTimeout(ctx, time.Minute)
+		defer end()
+		j.Flush(flush)
+		cancel()
+		<-done
+	}
+}
+
+// lockedBuffer takes what one goroutine logs and another one reads.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+func pods(outcomes ...journal.Outcome) []journal.PodRecord {
+	list := []journal.PodRecord{}
+	for i, o := range outcomes {
+		list = append(list, journal.PodRecord{Runtime: "containerd", ID: string(rune('a' + i)), Name: string(rune('a' + i)), Outcome: o})
+	}
+	return list
+}
+
+func TestWhatTheNextBootLearns(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	refs := []journal.Ref{{Runtime: "containerd", ID: "a", Name: "a"}}
+	tests := []struct {
+		name  string
+		story func(*journal.Journal)
+		want  *journal.Record
+	}{
+		{"nothing happened", func(*journal.Journal) {}, nil},
+		{"pods ran and nobody stopped them", func(j *journal.Journal) { j.Mark(refs) },
+			&journal.Record{BootID: "one", Trigger: journal.TriggerUnknown, Pods: pods(journal.Left), Error: "the host went down without a drain"}},
+		{"no pods ran", func(j *journal.Journal) { j.Mark(refs); j.Mark([]journal.Ref{}) },
+			&journal.Record{BootID: "one", Trigger: journal.TriggerUnknown, Graceful: true, Pods: pods()}},
+		{"nobody watched any more", func(j *journal.Journal) { j.Mark(refs); j.Unmark() }, nil},
+		{"a drain came to its end", func(j *journal.Journal) {
+			j.Mark(refs)
+			j.Put(&journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, StartedAt: began})
+			j.Put(&journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Stopped)})
+		}, &journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Stopped)}},
+		{"a drain was cut off", func(j *journal.Journal) {
+			j.Mark(refs)
+			j.Put(&journal.Record{BootID: "one", StartedAt: began, Pods: pods(journal.Killed, "")})
+		}, &journal.Record{BootID: "one", StartedAt: began, Pods: pods(journal.Killed, journal.Left), Error: "the host went down in the middle of the drain"}},
+		{"a drain was cancelled, and then the power went", func(j *journal.Journal) {
+			j.Mark(refs)
+			j.Put(&journal.Record{BootID: "one", StartedAt: began, CancelledAt: began})
+		}, &journal.Record{BootID: "one", Trigger: journal.TriggerUnknown, Pods: pods(journal.Left), Error: "the host went down without a drain"}},
+		{"a finished drain did not bring the host down, the power cut did", func(j *journal.Journal) {
+			j.Put(&journal.Record{BootID: "one", StartedAt: began, FinishedAt: began, Graceful: true, Pods: pods(journal.Stopped)})
+			j.Settle()
+			j.Mark(refs)
+		}, &journal.Record{BootID: "one", Trigger: journal.TriggerUnknown, Pods: pods(journal.Left), Error: "the host went down without a drain"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "state", "shutdown.json")
+				first := journal.Open(path, "one", quiet)
+				stop := keep(t, first)
+				tt.story(first)
+				stop()
+				second := journal.Open(path, "two", quiet)
+				if got := second.Last(); !reflect.DeepEqual(got, tt.want) {
+					t.Errorf("Last() = %+v, want %+v", got, tt.want)
+				}
+				if got := second.Current(); got != nil {
+					t.Errorf("Current() = %+v on the next boot, want nil", got)
+				}
+			})
+		})
+	}
+}
+
+func TestASecondProcessOfOneBootGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "shutdown.json")
+		first := journal.Open(path, "one", quiet)
+		stop := keep(t, first)
+		record := &journal.Record{BootID: "one", StartedAt: time.Now().UTC(), Pods: pods(journal.Stopped, "")}
+		first.Put(record)
+		stop()
+		second := journal.Open(path, "one", quiet)
+		if got := second.Current(); !reflect.DeepEqual(got, record) {
+			t.Errorf("Current() = %+v, want %+v", got, record)
+		}
+		if got := second.Last(); got != nil {
+			t.Errorf("Last() = %+v of a drain that runs, want nil", got)
+		}
+		stop = keep(t, second)
+		finished := record.Clone()
+		finished.FinishedAt = time.Now().UTC()
+		second.Put(finished)
+		second.Settle()
+		stop()
+		third := journal.Open(path, "one", quiet)
+		if got := third.Last(); !reflect.DeepEqual(got, finished) || third.Current() != nil {
+			t.Errorf("Last() = %+v, Current() = %+v, want %+v and nil", got, third.Current(), finished)
+		}
+	})
+}
+
+func TestAFaultyFileIsSetAside(t *testing.T) {
+	for name, content := range map[string]string{
+		"empty":              "",
+		"zeroes":             strings.Repeat("\x00", 4096),
+		"torn":               `{"version":1,"bootID":"one","record":{"boo`,
+		"another version":    `{"version":2,"bootID":"one"}`,
+		"no boot":            `{"version":1}`,
+		"no start":           `{"version":1,"bootID":"one","record":{"bootID":"one"}}`,
+		"not an object":      `[]`,
+		"too large for sure": strings.Repeat(" ", 16<<20+1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "shutdown.json")
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var log bytes.Buffer
+			j := journal.Open(path, "two", slog.New(slog.NewTextHandler(&log, nil)))
+			if j.Last() != nil || j.BootID() != "two" {
+				t.Errorf("Open() of a file that is %s: last %+v, boot %q, want a fresh journal", name, j.Last(), j.BootID())
+			}
+			if got, err := os.ReadFile(path + ".corrupt"); err != nil || string(got) != content {
+				t.Errorf("the file is not beside its path: %v", err)
+			}
+			if !strings.Contains(log.String(), "level=WARN") {
+				t.Errorf("Open() logged %q, want a warning", log.String())
+			}
+		})
+	}
+}
+
+func TestADiskThatDoesNotTakeItHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		folder := t.TempDir()
+		obstacle := filepath.Join(folder, "state")
+		if err := os.WriteFile(obstacle, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(obstacle, "shutdown.json") // in what is no folder
+		var log lockedBuffer
+		j := journal.Open(path, "one", slog.New(slog.NewTextHandler(&log, nil)))
+		before := strings.Count(log.String(), "level=WARN")
+		stop := keep(t, j)
+		for range 100 {
+			j.Put(&journal.Record{StartedAt: time.Now()})
+			synctest.Wait()
+		}
+		if got := strings.Count(log.String(), "level=WARN") - before; got != 1 {
+			t.Errorf("100 failures gave %d warnings, want 1: %s", got, log.String())
+		}
+		if err := os.Remove(obstacle); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("the journal was not written once it could be: %v", err)
+		}
+		stop()
+	})
+}
+
+func TestRunningPodsAreWrittenSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "shutdown.json")
+		j := journal.Open(path, "one", quiet)
+		stop := keep(t, j)
+		defer stop()
+		writes, last := 0, ""
+		for i := range 60 {
+			j.Mark([]journal.Ref{{ID: string(rune('A' + i))}})
+			time.Sleep(time.Second)
+			synctest.Wait()
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(data) != last {
+				writes, last = writes+1, string(data)
+			}
+		}
+		if writes < 5 || writes > 7 {
+			t.Errorf("a minute of changes gave %d writes, want one every ten seconds", writes)
+		}
+	})
+}
+
+func TestEveryWriteLeavesAWholeFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "shutdown.json")
+		j := journal.Open(path, "one", quiet)
+		stop := keep(t, j)
+		for i := range 50 {
+			j.Put(&journal.Record{BootID: "one", StartedAt: time.Now(), Pods: pods(make([]journal.Outcome, i)...)})
+			synctest.Wait()
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, err := journal.Decode(data); err != nil || len(r.Pods) != i {
+				t.Fatalf("after write %d: %+v, %v, want %d pods", i, r, err, i)
+			}
+		}
+		stop()
+		entries, err := os.ReadDir(filepath.Dir(path))
+		if err != nil || len(entries) != 1 {
+			t.Errorf("the folder holds %v, %v, want the journal alone", entries, err)
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"version":1,"bootID":"one","watch":{"pods":[{"id":"a"}]}}`))
+	f.Add([]byte(`{"version":1,"bootID":"one","record":{"startedAt":"2026-01-02T03:04:05Z","pods":[{"id":"a","grace":"3s"}]}}`))
+	f.Add([]byte(`{"version":1,"bootID":"one","last":{"pods":null}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		record, err := journal.Decode(data)
+		if err != nil {
+			return
+		}
+		if record != nil && record.Graceful {
+			for _, p := range record.Pods {
+				if p.Outcome == journal.Left && record.Trigger == journal.TriggerUnknown {
+					t.Errorf("Decode(%q) is graceful, with a pod left", data)
+				}
+			}
+		}
+		once, err := journal.Recode(data)
+		if err != nil {
+			t.Fatalf("Recode(%q): %v", data, err)
+		}
+		twice, err := journal.Recode(once)
+		if err != nil || !bytes.Equal(once, twice) {
+			t.Errorf("Recode(%s) = %s, %v, want the same", once, twice, err)
+		}
+	})
+}

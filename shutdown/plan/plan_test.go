@@ -1,0 +1,178 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+func pod(name, priority string, containers ...runtime.Container) runtime.Pod {
+	p := runtime.Pod{Runtime: "containerd", ID: "id-" + name, Namespace: "default", Name: name, Containers: containers}
+	if priority != "" {
+		p.Labels = values{runtime.LabelPriority: priority}
+	}
+	return p
+}
+
+func running(name, grace string) runtime.Container {
+	c := runtime.Container{Runtime: "containerd", ID: "id-" + name, Name: name, State: runtime.Running}
+	if grace != "" {
+		c.Labels = values{runtime.LabelGracePeriod: grace}
+	}
+	return c
+}
+
+func TestNewSortsPodsIntoPhases(t *testing.T) {
+	phases := make([]plan.PhaseSpec, 0, 5)
+	for i := range 5 {
+		phases = append(phases, plan.PhaseSpec{Name: fmt.Sprint(i), Priority: int32(i * 100), Grace: 10 * time.Second})
+	}
+	var pods []runtime.Pod
+	for name, priority := range map[string]string{"below": "-1", "none": "", "99": "99", "100": "100", "350": "350", "above": "2000000000"} {
+		pods = append(pods, pod(name, priority, running("c", "")))
+	}
+	pods = append(pods, pod("dead", "", runtime.Container{State: runtime.Exited}), pod("empty", ""), pod("created", "", runtime.Container{State: runtime.Created}))
+	got := map[string][]string{}
+	for _, phase := range plan.New(phases, pods, plan.Rules{}, 0).Phases {
+		for _, p := range phase.Pods {
+			got[phase.Name] = append(got[phase.Name], p.Name)
+		}
+	}
+	want := map[string][]string{"0": {"99", "below", "none"}, "1": {"100"}, "3": {"350"}, "4": {"above"}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("New() = %v, want %v", got, want)
+	}
+}
+
+func TestNewGivesTheSmallerGrace(t *testing.T) {
+	got := plan.New(plan.Defaults(), []runtime.Pod{
+		pod("web", "", running("short", "5s"), running("long", "5m"), runtime.Container{Name: "dead", State: runtime.Exited}),
+		pod("odd", "", running("faulty", "soon")),
+	}, plan.Rules{}, 0)
+	web := got.Phases[0].Pods[1]
+	if web.Grace.Duration != 20*time.Second || len(web.Containers) != 2 ||
+		web.Containers[0].Grace.Duration != 5*time.Second || web.Containers[1].Grace.Duration != 20*time.Second {
+		t.Errorf("New() = %+v, want graces 5s and 20s, and the pod's the longest", web)
+	}
+	if len(got.Notes) != 1 || got.Notes[0].Container != "faulty" || got.Notes[0].Value != "soon" {
+		t.Errorf("New() notes %+v, want the faulty label", got.Notes)
+	}
+}
+
+func TestPlanAsJSON(t *testing.T) {
+	got, err := json.Marshal(plan.New(plan.Defaults(), []runtime.Pod{pod("web", "", running("nginx", "5s"))}, plan.Rules{}, 36*time.Second))
+	want := `{"phases":[{"name":"regular","priority":0,"grace":"20s","pods":[` +
+		`{"runtime":"containerd","id":"id-web","namespace":"default","name":"web","priority":0,"grace":"5s","containers":[` +
+		`{"runtime":"containerd","id":"id-nginx","name":"nginx","grace":"5s"}]}]},` +
+		`{"name":"critical","priority":2000000000,"grace":"10s","pods":[]}],"total":"30s","granted":"36s"}`
+	if err != nil || string(got) != want {
+		t.Errorf("Marshal() = %s, %v, want %s", got, err, want)
+	}
+	if got, err := json.Marshal(plan.New(nil, []runtime.Pod{pod("web", "", running("nginx", ""))}, plan.Rules{}, 0)); err != nil || string(got) != `{"phases":[],"total":"0s","granted":"0s"}` {
+		t.Errorf("Marshal() without phases = %s, %v", got, err)
+	}
+}
+
+// TestNewHolds checks what must hold for any pods, phases and grants.
+func TestNewHolds(t *testing.T) {
+	for seed := range uint64(500) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var phases []plan.PhaseSpec
+		priority := int32(-1000)
+		for range 1 + r.IntN(6) {
+			priority += 1 + r.Int32N(500)
+			phases = append(phases, plan.PhaseSpec{Name: fmt.Sprint(priority), Priority: priority, Grace: time.Duration(r.IntN(40)) * time.Second})
+		}
+		var pods []runtime.Pod
+		alive := map[string]int{}
+		for i := range r.IntN(40) {
+			p := pod(fmt.Sprint("pod", i), fmt.Sprint(r.IntN(4000)-2000))
+			for j := range r.IntN(4) {
+				c := running(fmt.Sprint("c", j), fmt.Sprint(r.IntN(60), "s"))
+				c.State = runtime.ContainerState(r.IntN(4))
+				if c.State == runtime.Running {
+					alive[p.Name]++
+				}
+				p.Containers = append(p.Containers, c)
+			}
+			pods = append(pods, p)
+		}
+		granted := time.Duration(r.IntN(200)) * time.Second
+		got := plan.New(phases, pods, plan.Rules{}, granted)
+		slices.Reverse(pods)
+		again := plan.New(phases, pods, plan.Rules{}, granted)
+		if !reflect.DeepEqual(names(got), names(again)) {
+			t.Fatalf("seed %d: New() depends on the order of pods: %v, %v", seed, names(got), names(again))
+		}
+		holds(t, seed, phases, got, alive, granted)
+	}
+}
+
+func holds(t *testing.T, seed uint64, phases []plan.PhaseSpec, got plan.Plan, alive map[string]int, granted time.Duration) {
+	t.Helper()
+	var total, wanted time.Duration
+	seen := map[string]bool{}
+	for i, phase := range got.Phases {
+		total += phase.Grace.Duration
+		wanted += phases[i].Grace
+		if phase.Grace.Duration < 0 || phase.Grace.Duration > phases[i].Grace {
+			t.Errorf("seed %d: phase %s has grace %v of %v", seed, phase.Name, phase.Grace, phases[i].Grace)
+		}
+		// Who has less than asked for, and more than a second, proves that all
+		// above have what they asked for.
+		if phase.Grace.Duration > time.Second {
+			for j := i + 1; j < len(phases); j++ {
+				if got.Phases[j].Grace.Duration < phases[j].Grace {
+					t.Errorf("seed %d: phase %s has %v while the higher phase %s lacks time", seed, phase.Name, phase.Grace, phases[j].Name)
+				}
+			}
+		}
+		for _, p := range phase.Pods {
+			if seen[p.Name] || alive[p.Name] == 0 || len(p.Containers) != alive[p.Name] {
+				t.Errorf("seed %d: pod %s stands twice, or with %d of %d running containers", seed, p.Name, len(p.Containers), alive[p.Name])
+			}
+			seen[p.Name] = true
+			var longest metav1.Duration
+			for _, c := range p.Containers {
+				longest.Duration = max(longest.Duration, c.Grace.Duration)
+			}
+			if p.Grace != longest || p.Grace.Duration > phase.Grace.Duration {
+				t.Errorf("seed %d: pod %s has grace %v, its containers %v, its phase %v", seed, p.Name, p.Grace, longest, phase.Grace)
+			}
+			if i > 0 && p.Priority < phase.Priority || i < len(phases)-1 && p.Priority >= phases[i+1].Priority {
+				t.Errorf("seed %d: pod %s of priority %d is in phase %d", seed, p.Name, p.Priority, phase.Priority)
+			}
+		}
+	}
+	if len(seen) != len(alive) {
+		t.Errorf("seed %d: %d of %d running pods are planned", seed, len(seen), len(alive))
+	}
+	fits := wanted
+	if granted > 0 {
+		fits = min(wanted, granted-plan.Reserve(granted))
+	}
+	if total != fits || got.Total.Duration != wanted || got.Granted.Duration != granted {
+		t.Errorf("seed %d: the phases take %v of %v granted, total %v, want %v and total %v", seed, total, granted, got.Total, fits, wanted)
+	}
+}
+
+func names(p plan.Plan) [][]string {
+	var all [][]string
+	for _, phase := range p.Phases {
+		var in []string
+		for _, pod := range phase.Pods {
+			in = append(in, pod.Name)
+		}
+		all = append(all, in)
+	}
+	return all
+}
