@@ -104,7 +104,9 @@ func TestPlanProtectsImages(t *testing.T) {
 		{name: "used by tag and digest", facts: gc.Facts{Pods: use(func(c *runtime.Container) { c.Image = "quay.io/org/x:other@sha256:x" })}, want: gc.InUse},
 		{name: "used by a short name", facts: gc.Facts{Pods: use(func(c *runtime.Container) { c.Image = "nginx" })}, image: func(f *gc.ImageFact) { f.Tags = []string{"docker.io/library/nginx:latest"} }, want: gc.InUse},
 		{name: "used by an ID without its algorithm", image: func(f *gc.ImageFact) { f.ID = someDigest }, facts: gc.Facts{Pods: use(func(c *runtime.Container) { c.ImageID = strings.TrimPrefix(someDigest, "sha256:") })}, want: gc.InUse},
-		{name: "used by a dead container", facts: gc.Facts{Pods: use(func(c *runtime.Container) { c.ImageID, c.State, c.FinishedAt = "sha256:x", runtime.Exited, ago(time.Hour) })}, want: gc.InUse, detail: "Exited"},
+		{name: "used by a dead container", facts: gc.Facts{Pods: use(func(c *runtime.Container) {
+			c.ImageID, c.State, c.FinishedAt = "sha256:x", runtime.Exited, ago(time.Hour)
+		})}, want: gc.InUse, detail: "Exited"},
 		{name: "used by a container that never started", facts: gc.Facts{Pods: use(func(c *runtime.Container) { c.ImageID, c.State = "sha256:x", runtime.Created })}, want: gc.InUse},
 		{name: "used by a container in an unknown state", facts: gc.Facts{Pods: use(func(c *runtime.Container) { c.ImageID, c.State = "sha256:x", runtime.Unknown })}, want: gc.InUse},
 		{name: "used by what no pod list shows", image: func(f *gc.ImageFact) { f.UsedBy = []string{"namespace moby"} }, want: gc.InUse, detail: "moby"},
