@@ -17,19 +17,19 @@ import (
 // completed. "sha256:..." matches a digest or an image ID, in any repository.
 type Pattern struct {
 	text   string
-	glob   string
+	glob   glob
 	digest bool // glob is matched against digests and IDs alone
 	bare   bool // glob has neither tag nor digest: it matches the repository
 }
 
 // ParsePattern compiles a pattern; the error says what is wrong with it.
 func ParsePattern(text string) (Pattern, error) {
-	p := Pattern{text: text, glob: text}
+	p := Pattern{text: text}
 	if err := checkPattern(text); err != nil {
 		return Pattern{}, fmt.Errorf("keep pattern %q: %w", text, err)
 	}
 	if strings.HasPrefix(text, "sha256:") {
-		p.glob, p.digest = strings.TrimPrefix(text, "sha256:"), true
+		p.glob, p.digest = newGlob(strings.TrimPrefix(text, "sha256:")), true
 		return p, nil
 	}
 	repository, suffix := splitReference(text)
@@ -39,7 +39,7 @@ func ParsePattern(text string) (Pattern, error) {
 	if !asWritten {
 		repository = fullRepository(repository)
 	}
-	p.glob = repository + suffix
+	p.glob = newGlob(repository + suffix)
 	return p, nil
 }
 
@@ -94,41 +94,76 @@ func (p Pattern) matchNormal(ref string) bool {
 		if at := strings.LastIndex(ref, "@sha256:"); at >= 0 {
 			ref = ref[at+len("@sha256:"):]
 		}
-		return isID(ref) && glob(p.glob, ref)
+		return isID(ref) && p.glob.match(ref)
 	}
-	if glob(p.glob, ref) {
+	if p.glob.match(ref) {
 		return true
 	}
-	if !p.bare {
+	if !p.bare || !p.glob.mayMatch(ref) {
 		return false
 	}
 	repository, _ := splitReference(ref)
-	return glob(p.glob, repository)
+	return p.glob.match(repository)
 }
 
-// glob matches without recursion: on a mismatch the last star takes one
-// character more, which is enough because a later star never needs an earlier
-// one to move.
-func glob(pattern, s string) bool {
-	p, i := 0, 0
-	star, resume := -1, 0
-	for i < len(s) {
-		switch {
-		case p < len(pattern) && pattern[p] == '*':
-			star, resume = p, i
-			p++
-		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
-			p++
-			i++
-		case star >= 0:
-			resume++
-			p, i = star+1, resume
-		default:
+// glob is a pattern cut at its stars.
+type glob struct {
+	head     string   // up to the first star: what it matches begins with it
+	parts    []string // after each star, in order; nil if there is no star
+	question bool     // the pattern holds question marks
+}
+
+func newGlob(pattern string) glob {
+	parts := strings.Split(pattern, "*")
+	return glob{head: parts[0], parts: parts[1:], question: strings.Contains(pattern, "?")}
+}
+
+// mayMatch is a quick look that refuses most of what does not match.
+func (g glob) mayMatch(s string) bool { return g.question || strings.HasPrefix(s, g.head) }
+
+// match finds each part as early as it can, which never keeps a later one from
+// matching, and the last one at the end.
+func (g glob) match(s string) bool {
+	if !g.mayMatch(s) || len(s) < len(g.head) || !equal(g.head, s[:len(g.head)]) {
+		return false
+	}
+	s = s[len(g.head):]
+	if len(g.parts) == 0 {
+		return s == ""
+	}
+	last := len(g.parts) - 1
+	for _, part := range g.parts[:last] {
+		at := g.index(s, part)
+		if at < 0 {
+			return false
+		}
+		s = s[at+len(part):]
+	}
+	tail := g.parts[last]
+	return len(s) >= len(tail) && equal(tail, s[len(s)-len(tail):])
+}
+
+func (g glob) index(s, part string) int {
+	if !g.question {
+		return strings.Index(s, part)
+	}
+	for at := 0; at+len(part) <= len(s); at++ {
+		if equal(part, s[at:at+len(part)]) {
+			return at
+		}
+	}
+	return -1
+}
+
+// equal compares strings of one length; a question mark equals any character.
+func equal(pattern, s string) bool {
+	if pattern == s {
+		return true
+	}
+	for i := range len(pattern) {
+		if pattern[i] != s[i] && pattern[i] != '?' {
 			return false
 		}
 	}
-	for p < len(pattern) && pattern[p] == '*' {
-		p++
-	}
-	return p == len(pattern)
+	return true
 }

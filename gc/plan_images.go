@@ -2,7 +2,6 @@ package gc
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,12 +9,13 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// queued is an image with the figures it is ordered by.
+// queued is an image with what it is ordered by, and what protects it.
 type queued struct {
-	decision  ImageDecision
-	unused    time.Duration // since its last use, or since it was first seen
-	known     time.Duration // since it was first seen
-	protected bool
+	img    *ImageFact
+	unused time.Duration // since its last use, or since it was first seen
+	known  time.Duration // since it was first seen
+	reason Reason        // why it is protected; empty if it is not
+	detail string
 }
 
 // planImages decides on every image. Those that something protects stay
@@ -27,36 +27,39 @@ func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, le
 	order := make([]*queued, len(f.Images))
 	for i := range f.Images {
 		j.judge(&f.Images[i], &queue[i])
-		queue[i].decision.Filesystem = l.filesystem(f.Images[i].Runtime)
 		order[i] = &queue[i]
 	}
 	slices.SortFunc(order, compareQueued)
 
 	decisions := make([]ImageDecision, len(order))
 	for i, q := range order {
-		d := &q.decision
-		if !q.protected {
-			d.Action, d.Reason = release(q, p, o, l)
-			if d.Action == Remove {
-				l.take(d.Runtime, d.SizeBytes)
-			}
+		action, reason := Keep, q.reason
+		if reason == "" {
+			action, reason = release(q, p, o, l)
 		}
-		decisions[i] = *d
+		if action == Remove {
+			l.take(q.img.Runtime, q.img.SizeBytes)
+		}
+		decisions[i] = ImageDecision{
+			ID: q.img.ID, Names: q.img.Names(), SizeBytes: q.img.SizeBytes,
+			FirstSeen: q.img.FirstSeen, LastUsed: q.img.LastUsed,
+			Action: action, Reason: reason, Detail: q.detail,
+			Runtime: q.img.Runtime, Filesystem: l.filesystem(q.img.Runtime), Image: &q.img.Image,
+		}
 	}
 	return decisions
 }
 
 // release decides on an image that nothing protects.
 func release(q *queued, p ImagePolicy, o Options, l *ledger) (Action, Reason) {
-	runtimeName := q.decision.Runtime
 	switch {
 	case o.AllUnused:
 		return Remove, AllUnused
-	case !l.known(runtimeName):
+	case !l.known(q.img.Runtime):
 		return Keep, UnknownUsage
 	case p.MaximumAge > 0 && q.unused > p.MaximumAge:
 		return Remove, MaxAge
-	case l.short(runtimeName):
+	case l.short(q.img.Runtime):
 		return Remove, LRU
 	}
 	return Keep, BelowThreshold
@@ -64,8 +67,8 @@ func release(q *queued, p ImagePolicy, o Options, l *ledger) (Action, Reason) {
 
 // compareQueued puts what may go first, and of that what was unused longest.
 func compareQueued(a, b *queued) int {
-	if a.protected != b.protected {
-		if b.protected {
+	if free := a.reason == ""; free != (b.reason == "") {
+		if free {
 			return -1
 		}
 		return 1
@@ -73,16 +76,12 @@ func compareQueued(a, b *queued) int {
 	if c := cmp.Compare(b.unused, a.unused); c != 0 {
 		return c
 	}
-	if c := cmp.Compare(b.known, a.known); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(b.decision.SizeBytes, a.decision.SizeBytes); c != 0 {
-		return c
-	}
-	if c := strings.Compare(a.decision.ID, b.decision.ID); c != 0 {
-		return c
-	}
-	return strings.Compare(a.decision.Runtime, b.decision.Runtime)
+	return cmp.Or(
+		cmp.Compare(b.known, a.known),
+		cmp.Compare(b.img.SizeBytes, a.img.SizeBytes),
+		strings.Compare(a.img.ID, b.img.ID),
+		strings.Compare(a.img.Runtime, b.img.Runtime),
+	)
 }
 
 // judge knows what protects images.
@@ -125,22 +124,14 @@ func (j *judge) judge(img *ImageFact, q *queued) {
 	if !img.LastUsed.IsZero() {
 		q.unused = age(j.now, img.LastUsed)
 	}
-	q.decision = ImageDecision{
-		ID: img.ID, Names: img.Names(), SizeBytes: img.SizeBytes,
-		FirstSeen: img.FirstSeen, LastUsed: img.LastUsed,
-		Runtime: img.Runtime, Image: &img.Image,
-	}
-	reason, detail := j.protection(img, q)
-	if reason != "" {
-		q.protected = true
-		q.decision.Action, q.decision.Reason, q.decision.Detail = Keep, reason, detail
-	}
+	q.img = img
+	q.reason, q.detail = j.protection(img, q)
 }
 
 // protection says what keeps the image, and nothing if nothing does.
 func (j *judge) protection(img *ImageFact, q *queued) (Reason, string) {
 	if c := j.users.First(img.Runtime, j.refs); c != nil {
-		return InUse, fmt.Sprintf("container %s (%s)", j.title(c), c.State)
+		return InUse, "container " + j.title(c) + " (" + c.State.String() + ")"
 	}
 	if len(img.UsedBy) > 0 {
 		return InUse, strings.Join(img.UsedBy, ", ")

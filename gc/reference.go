@@ -12,8 +12,11 @@ import (
 // "sha256:" so that runtimes which write it and those which do not agree. The
 // rules are those of github.com/distribution/reference.
 func NormalReference(ref string) string {
+	if id, found := strings.CutPrefix(ref, "sha256:"); found {
+		return id
+	}
 	if isID(ref) {
-		return strings.TrimPrefix(ref, "sha256:")
+		return ref
 	}
 	name, suffix := splitReference(ref)
 	if suffix == "" {
@@ -61,9 +64,8 @@ func isRegistry(component string) bool {
 	return strings.ContainsAny(component, ".:") || component == "localhost" || strings.ToLower(component) != component
 }
 
-// isID tells an image ID, with or without its algorithm, from a name.
+// isID tells an image ID without its algorithm from a name.
 func isID(ref string) bool {
-	ref = strings.TrimPrefix(ref, "sha256:")
 	if len(ref) != 64 {
 		return false
 	}

@@ -163,6 +163,7 @@ func (r *imageRun) remove(ctx context.Context, d *gc.ImageDecision, total int) {
 
 	asked := time.Now()
 	reason, detail, err := r.protection(ctx, rt, d, refs)
+	unknown := err != nil // without an answer nothing is removed
 	if err == nil && reason == "" {
 		_, err = within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, rt.RemoveImage(ctx, *d.Image)
@@ -183,7 +184,7 @@ func (r *imageRun) remove(ctx context.Context, d *gc.ImageDecision, total int) {
 		r.booked(ctx, d, step.Removal)
 	case ctx.Err() != nil:
 		step.Err = err
-	case isDown(err):
+	case unknown || isDown(err):
 		r.lose(d.Runtime, &RuntimeError{Runtime: d.Runtime, Err: err})
 		step.Err = err
 	default:
@@ -203,8 +204,7 @@ func (r *imageRun) protection(ctx context.Context, rt Runtime, d *gc.ImageDecisi
 	}
 	pods, err := within(ctx, lookTimeout, rt.Pods)
 	if err != nil {
-		// Whatever the reason: without an answer nothing is removed.
-		return "", "", fmt.Errorf("ask what is in use: %w: %w", runtime.ErrUnavailable, err)
+		return "", "", fmt.Errorf("ask what is in use: %w", err)
 	}
 	if c := gc.UsersOf(pods).First(d.Runtime, refs); c != nil {
 		return gc.InUse, "container " + c.Name, nil

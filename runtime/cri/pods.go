@@ -136,6 +136,7 @@ func (r *Runtime) orphanPod(c runtime.Container) *runtime.Pod {
 		Name:      cmp.Or(c.Labels[labelPodName], c.Name),
 		Namespace: c.Labels[labelPodNamespace],
 		CreatedAt: c.CreatedAt,
+		Gone:      true,
 	}
 }
 
