@@ -84,6 +84,17 @@ func overrider(files []ConfigFile, effective DelaySetting) string {
 	return fmt.Sprintf("%s sets InhibitDelayMaxSec= and is read after %s; raise it there, or remove it", effective.Source, DropInPath)
 }
 
+// MaxDelaySource is the path of the file that sets logind's longest delay, or
+// empty for its own default. It reads the files as they are now; a logind that
+// nobody told of a change runs with an older reading.
+func (l *Logind) MaxDelaySource(context.Context) (string, error) {
+	files, err := LogindConfig(l.options.Root)
+	if err != nil {
+		err = fmt.Errorf("find what sets logind's longest delay: %w", err)
+	}
+	return EffectiveDelay(files).Source, err
+}
+
 // RestoreMaxDelay removes the drop-in, also one that a crashed process left,
 // and has logind read its configuration again. Where there is none it does
 // nothing. The file is gone even where an error tells that logind was not

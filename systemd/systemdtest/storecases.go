@@ -113,3 +113,25 @@ func dropsStale(t *testing.T, r *rig) {
 	}
 	r.expectStored(manager)
 }
+
+func replacesDead(t *testing.T, r *rig) {
+	r.lock(newLogind(t, r.Bed, systemd.LogindOptions{})) // so that a lock in our name is listed
+	manager := NewServiceManager(t, 2)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	notifier := systemd.NewNotifier(manager.Getenv, func(string) error { return nil })
+	if err := notifier.StoreFile(systemd.StoredLock, writer); err != nil {
+		t.Fatalf("StoreFile() = %v, want nil", err)
+	}
+	r.expectStored(manager, systemd.StoredLock)
+	reader.Close()
+	lock := r.lock(r.service(manager))
+	r.expectLocks(2)
+	if err := lock.Close(); err != nil {
+		t.Errorf("Close() = %v, want nil", err)
+	}
+	r.expectLocks(1)
+}

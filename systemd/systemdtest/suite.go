@@ -40,6 +40,7 @@ func Run(t *testing.T, start func(t *testing.T) Bed) {
 		{"the lock outlives the process in the service manager's store", outlives},
 		{"of several stored locks one is kept", keepsOne},
 		{"a stored descriptor that logind does not know is closed", dropsStale},
+		{"a stored lock that nobody waits for is replaced", replacesDead},
 		{"fifty locks leave no descriptor behind", leavesNothing},
 	}
 	for _, c := range cases {

@@ -1,0 +1,101 @@
+//go:build integration
+
+package systemd_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/systemdtest"
+	"hostler.io/hostler/test/lab"
+)
+
+func TestMain(m *testing.M) {
+	lab.Main(m, lab.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+}
+
+// realBed is a real systemd-logind on a real dbus-daemon.
+type realBed struct {
+	login *lab.Login
+	seen  int // how many starts AwaitDown has told of
+}
+
+func newRealBed(t *testing.T) *realBed {
+	t.Helper()
+	// A logind takes up what an earlier one had scheduled.
+	check(t, os.RemoveAll("/run/systemd/shutdown"))
+	login, err := lab.In(t).StartLogin(t.Context(), lab.LoginOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := login.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("logind's log:\n%s", login.Logind.Log(50))
+		}
+	})
+	return &realBed{login: login}
+}
+
+func (b *realBed) Address() string { return "unix:path=" + lab.BusSocket }
+func (b *realBed) Root() string    { return "/" }
+
+func (b *realBed) KillLogind(t testing.TB) { check(t, b.login.Logind.Kill()) }
+
+func (b *realBed) StartLogind(t testing.TB) { check(t, b.login.StartLogind(context.Background())) }
+
+func (b *realBed) KillBus(t testing.TB) {
+	check(t, errors.Join(b.login.Bus.Kill(), b.login.Logind.Kill()))
+}
+
+func (b *realBed) StartBus(t testing.TB) {
+	check(t, errors.Join(b.login.StartBus(context.Background()), b.login.StartLogind(context.Background())))
+}
+
+func (b *realBed) AwaitDown(t testing.TB) time.Time {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if started := b.login.Manager.StartedUnits(); len(started) > b.seen {
+			b.seen++
+			return started[b.seen-1].Time
+		}
+	}
+	t.Fatal("logind has not brought the system down after 30s")
+	return time.Time{}
+}
+
+func (b *realBed) AbortShutdown(t testing.TB) { check(t, b.login.Manager.CancelJobs()) }
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLogindOverTheRealOne(t *testing.T) {
+	systemdtest.Run(t, func(t *testing.T) systemdtest.Bed { return newRealBed(t) })
+}
+
+func TestManagerOverThePrivateSocket(t *testing.T) {
+	bed := newRealBed(t)
+	check(t, bed.login.Bus.Kill())
+	manager := systemd.NewManager(lab.PrivateSocket)
+	if got, err := manager.Stopping(t.Context()); got || err != nil {
+		t.Errorf("Stopping() = %v, %v, want false", got, err)
+	}
+	if got, err := manager.StartedAt(t.Context()); err != nil || time.Since(got) > time.Hour {
+		t.Errorf("StartedAt() = %v, %v, want when the bed was started", got, err)
+	}
+	bed.login.Manager.SetProperty("SystemState", "stopping")
+	if got, err := manager.Stopping(t.Context()); !got || err != nil {
+		t.Errorf("Stopping() = %v, %v, want true", got, err)
+	}
+}

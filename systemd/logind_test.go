@@ -1,0 +1,268 @@
+package systemd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/systemdtest"
+)
+
+const patience = 30 * time.Second
+
+// newLogind is a Logind on a fake, ended with the test.
+func newLogind(t *testing.T, fake *systemdtest.Fake) *systemd.Logind {
+	t.Helper()
+	logind := systemd.NewLogind(systemd.LogindOptions{Address: fake.Address(), Root: fake.Root()})
+	t.Cleanup(func() { logind.Close() })
+	return logind
+}
+
+// raise makes a lock that nobody releases outlast the test's patience.
+func raise(t *testing.T, logind *systemd.Logind) {
+	t.Helper()
+	if _, err := logind.RaiseMaxDelay(t.Context(), 5*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, what string, true func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !true(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not after %v: %s", patience, what)
+		}
+	}
+}
+
+// startWatch returns once the Watch is in place; it ends with the test.
+func startWatch(t *testing.T, logind *systemd.Logind) <-chan shutdown.Event {
+	t.Helper()
+	events := make(chan shutdown.Event)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- logind.Watch(ctx, events) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch() = %v, want %v", err, context.Canceled)
+		}
+	})
+	if got := next(t, events); got.Type != shutdown.Subscribed {
+		t.Fatalf("Watch() sent %+v first, want Subscribed", got)
+	}
+	return events
+}
+
+func next(t *testing.T, events <-chan shutdown.Event) shutdown.Event {
+	t.Helper()
+	select {
+	case event := <-events:
+		return event
+	case <-time.After(patience):
+		t.Fatalf("Watch() sent nothing for %v", patience)
+		return shutdown.Event{}
+	}
+}
+
+func TestReloadUsesWhatLogindsUnitHas(t *testing.T) {
+	for want, options := range map[string]systemdtest.FakeOptions{
+		"KillUnit main":      {},
+		"ReloadUnit replace": {CanReload: true},
+	} {
+		t.Run(want, func(t *testing.T) {
+			fake := systemdtest.NewFake(t, options)
+			logind := newLogind(t, fake)
+			for range 2 { // the second finds it done
+				if got, err := logind.RaiseMaxDelay(t.Context(), time.Minute); got != time.Minute || err != nil {
+					t.Fatalf("RaiseMaxDelay(1m) = %v, %v, want 1m", got, err)
+				}
+			}
+			if got := fake.Reloads(); !slices.Equal(got, []string{want}) {
+				t.Errorf("logind was reloaded by %q, want %q once", got, want)
+			}
+		})
+	}
+}
+
+func TestWatchTellsTheKindWhereLogindDoes(t *testing.T) {
+	for want, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
+		fake := systemdtest.NewFake(t, options)
+		events := startWatch(t, newLogind(t, fake))
+		for range 2 {
+			call(t, fake, "PowerOff", false)
+			if got := next(t, events); got != (shutdown.Event{Type: shutdown.Prepare, Kind: want}) {
+				t.Errorf("Watch() sent %+v, want Prepare of kind %q", got, want)
+			}
+			fake.AbortShutdown(t)
+			if got := next(t, events); got != (shutdown.Event{Type: shutdown.Cancel}) {
+				t.Errorf("Watch() sent %+v, want Cancel", got)
+			}
+		}
+	}
+}
+
+// call calls a method of logind's as somebody else on the bus.
+func call(t *testing.T, fake *systemdtest.Fake, method string, args ...any) {
+	t.Helper()
+	conn, err := dbus.Connect(fake.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.Object("org.freedesktop.login1", "/org/freedesktop/login1").Call("org.freedesktop.login1.Manager."+method, 0, args...).Err; err != nil {
+		t.Fatalf("%s: %v", method, err)
+	}
+}
+
+func TestWatchTellsACancellationOfWhatWasAnnouncedBefore(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	call(t, fake, "Reboot", false)
+	events := startWatch(t, newLogind(t, fake))
+	fake.AbortShutdown(t)
+	if got := next(t, events); got.Type != shutdown.Cancel {
+		t.Errorf("Watch() sent %+v, want Cancel", got)
+	}
+}
+
+func TestWatchBelievesNobodyButLogind(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	events := startWatch(t, newLogind(t, fake))
+	liar, err := dbus.Connect(fake.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer liar.Close()
+	for _, body := range [][]any{{true}, {"yes"}, {}} {
+		for serial := range 20 { // one of these is the watch's unique name
+			msg := &dbus.Message{Type: dbus.TypeSignal, Body: body, Headers: map[dbus.HeaderField]dbus.Variant{
+				dbus.FieldDestination: dbus.MakeVariant(fmt.Sprintf(":1.%d", serial)),
+				dbus.FieldPath:        dbus.MakeVariant(dbus.ObjectPath("/org/freedesktop/login1")),
+				dbus.FieldInterface:   dbus.MakeVariant("org.freedesktop.login1.Manager"),
+				dbus.FieldMember:      dbus.MakeVariant("PrepareForShutdown"),
+			}}
+			if len(body) > 0 {
+				msg.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(body...))
+			}
+			liar.Send(msg, nil)
+		}
+	}
+	if err := liar.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, "org.freedesktop.login1").Err; err != nil {
+		t.Fatal(err) // answered in order: by now all lies are delivered
+	}
+	fake.Announce(false)
+	if got := next(t, events); got.Type != shutdown.Cancel {
+		t.Errorf("Watch() sent %+v, want Cancel, which alone is logind's", got)
+	}
+}
+
+func TestALockThatComesTooLateIsClosed(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	logind := newLogind(t, fake)
+	raise(t, logind)
+	release := fake.Hold("Inhibit")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if lock, err := logind.Inhibit(ctx, "too slow"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Inhibit() = %v, %v, want %v", lock, err, context.DeadlineExceeded)
+	}
+	release()
+	call(t, fake, "Reboot", false) // goes on once nobody holds a lock
+	fake.AwaitDown(t)
+}
+
+func TestEveryCallIsBounded(t *testing.T) {
+	// systemd's socket for a dbus-daemon that is dead: it connects, and that is all.
+	path := filepath.Join(t.TempDir(), "bus")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	logind := systemd.NewLogind(systemd.LogindOptions{Address: "unix:path=" + path, Root: t.TempDir(), Timeout: 10 * time.Millisecond})
+	defer logind.Close()
+	for name, ask := range map[string]func() error{
+		"MaxDelay":       func() error { _, err := logind.MaxDelay(t.Context()); return err },
+		"RaiseMaxDelay":  func() error { _, err := logind.RaiseMaxDelay(t.Context(), time.Hour); return err },
+		"Inhibit":        func() error { _, err := logind.Inhibit(t.Context(), "in vain"); return err },
+		"Preparing":      func() error { _, err := logind.Preparing(t.Context()); return err },
+		"Watch":          func() error { return logind.Watch(t.Context(), nil) },
+		"ListInhibitors": func() error { _, err := logind.ListInhibitors(t.Context()); return err },
+	} {
+		if err := ask(); !errors.Is(err, systemd.ErrNoBus) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s() = %v on a bus that hangs, want %v and %v", name, err, systemd.ErrNoBus, context.DeadlineExceeded)
+		}
+	}
+}
+
+func TestCloseLeavesNothingRunning(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	logind := systemd.NewLogind(systemd.LogindOptions{Address: fake.Address(), Root: fake.Root()})
+	lock, err := logind.Inhibit(t.Context(), "to close it")
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := make(chan error, 1)
+	events := make(chan shutdown.Event, 1)
+	go func() { watched <- logind.Watch(context.Background(), events) }()
+	next(t, events)
+	for range 2 {
+		if err := errors.Join(logind.Close(), lock.Close()); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	}
+	if err := <-watched; !errors.Is(err, systemd.ErrNoBus) {
+		t.Errorf("Watch() = %v after Close, want %v", err, systemd.ErrNoBus)
+	}
+	if _, err := logind.Inhibit(t.Context(), "after the end"); !errors.Is(err, systemd.ErrNoBus) {
+		t.Errorf("Inhibit() = %v after Close, want %v", err, systemd.ErrNoBus)
+	}
+	eventually(t, "no goroutine of the connection is left", func() bool {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:goruntime.Stack(stacks, true)]
+		return !strings.Contains(string(stacks), "godbus/dbus/v5.(*Conn)") && !strings.Contains(string(stacks), "systemd.(*Logind)")
+	})
+}
+
+func TestConcurrentLocksAreOneInTheEnd(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	logind := newLogind(t, fake)
+	raise(t, logind)
+	closers := make(chan io.Closer)
+	for range 8 {
+		go func() {
+			lock, err := logind.Inhibit(t.Context(), "all at once")
+			if err != nil {
+				t.Errorf("Inhibit() = %v, want a lock", err)
+			}
+			closers <- lock
+		}()
+	}
+	var all []io.Closer
+	for range 8 {
+		all = append(all, <-closers)
+	}
+	locks, err := logind.ListInhibitors(t.Context())
+	if len(locks) != 1 || err != nil {
+		t.Errorf("ListInhibitors() = %+v, %v, want one lock", locks, err)
+	}
+	for _, lock := range all {
+		if err := lock.Close(); err != nil {
+			t.Errorf("Close() = %v, want nil", err)
+		}
+	}
+	call(t, fake, "Reboot", false)
+	fake.AwaitDown(t)
+}
