@@ -11,6 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/status"
 )
 
 // TestReasonsAreDocumented compares the constants with the tables of
@@ -51,5 +55,23 @@ func TestReasonsAreDocumented(t *testing.T) {
 	got, want := slices.Sorted(maps.Keys(inDoc)), slices.Sorted(maps.Keys(inCode))
 	if !slices.Equal(got, want) || len(want) < 10 {
 		t.Errorf("docs/conditions.md lists %v, want %v", got, want)
+	}
+}
+
+// TestEventsAreDocumented looks up every Event reason in docs/conditions.md.
+func TestEventsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../docs/conditions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conditions, _ := status.Conditions(healthy(), policyOptions(), status.Memory{}, noon)
+	for _, c := range conditions {
+		for _, s := range []corev1.ConditionStatus{"True", "False", "Unknown"} {
+			c.Status = s
+			reason := status.Transition{New: c}.EventReason()
+			if !strings.Contains(string(doc), "`"+reason+"`") {
+				t.Errorf("docs/conditions.md does not list Event %s of %s %s", reason, c.Type, s)
+			}
+		}
 	}
 }
