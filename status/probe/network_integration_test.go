@@ -4,6 +4,7 @@ package probe_test
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	goruntime "runtime"
 	"slices"
@@ -141,13 +142,15 @@ func TestWatchNoticesWhatChanges(t *testing.T) {
 		{
 			"an address comes",
 			func() error {
-				return netlink.AddrAdd(near, &netlink.Addr{IPNet: netlink.NewIPNet(address.AsSlice())})
+				return netlink.AddrAdd(near, &netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(24, 32)}})
 			},
 			has,
 		},
 		{
 			"a default route comes",
-			func() error { return netlink.RouteAdd(&netlink.Route{LinkIndex: near.Attrs().Index}) },
+			func() error {
+				return netlink.RouteAdd(&netlink.Route{LinkIndex: near.Attrs().Index, Gw: netip.MustParseAddr("198.18.0.1").AsSlice()})
+			},
 			func(n probe.Network) bool { return len(n.Routes) == 1 },
 		},
 		{
