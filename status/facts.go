@@ -42,12 +42,12 @@ const (
 	RoleImage             // images and the containers' writable layers
 )
 
-// String names the role as messages do.
+// String returns "node" or "image".
 func (r Role) String() string {
 	if r == RoleImage {
-		return "image filesystem"
+		return "image"
 	}
-	return "node filesystem"
+	return "node"
 }
 
 // Runtime is a runtime's last answer.

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -10,7 +11,7 @@ import (
 
 // gauge is one figure against its threshold.
 type gauge struct {
-	subject   string // "node filesystem /var (ext4 on /dev/sda2)"; empty where unit says enough
+	subject   string // "/var (ext4 on /dev/sda2)"; empty where unit says enough
 	unit      string // what is counted: "memory", "inodes", "PIDs"; empty for bytes of a filesystem
 	isBytes   bool
 	available uint64
@@ -27,18 +28,23 @@ func (g gauge) below() bool { return g.problem == "" && g.available < g.threshol
 // Unknown if none is but one could not be read, else False.
 func judge(gauges []gauge, fine string) finding {
 	var pressed, unknown, calm []string
+	add := func(list *[]string, text string) {
+		if !slices.Contains(*list, text) { // one filesystem can have two roles
+			*list = append(*list, text)
+		}
+	}
 	reason := ""
 	for _, g := range gauges {
 		switch {
 		case g.problem != "":
-			unknown = append(unknown, g.problem)
+			add(&unknown, g.problem)
 		case g.below():
 			if reason == "" {
 				reason = g.reason
 			}
-			pressed = append(pressed, g.String()+", threshold "+g.threshold.String())
+			add(&pressed, g.String()+", threshold "+g.threshold.String())
 		default:
-			calm = append(calm, g.String())
+			add(&calm, g.String())
 		}
 	}
 	switch {
@@ -136,7 +142,7 @@ func filesystemGauges(fs Filesystem, policy Policy) []gauge {
 		space, inodes = policy.ImagefsAvailable, policy.ImagefsInodesFree
 		spaceReason, inodesReason = ReasonImageFilesystemSpace, ReasonImageFilesystemInodes
 	}
-	subject := fs.Role.String() + " " + describe(fs)
+	subject := describe(fs)
 	gauges := []gauge{{
 		subject: subject, isBytes: true,
 		available: fs.AvailableBytes, total: fs.CapacityBytes,

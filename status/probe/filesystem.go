@@ -31,8 +31,15 @@ type Filesystem struct {
 
 // mount is what /proc/self/mountinfo says of one mount.
 type mount struct {
-	id                       uint64 // as statx reports it; 0 if it does not
+	key                      mountKey
 	mountpoint, device, kind string
+}
+
+// mountKey tells one mount from another. The device belongs to it because the
+// kernel gives the ID of a mount that is gone to the next one.
+type mountKey struct {
+	id           uint64 // as statx reports it; 0 if it does not
+	major, minor uint32
 }
 
 // question is one statfs under way. A filesystem that does not answer, such as
@@ -43,9 +50,9 @@ type question struct {
 }
 
 type answer struct {
-	statfs  unix.Statfs_t
-	mountID uint64
-	err     error
+	statfs unix.Statfs_t
+	mount  mountKey
+	err    error
 }
 
 func (r *Reader) filesystems(ctx context.Context, folders []string) []Filesystem {
@@ -55,15 +62,30 @@ func (r *Reader) filesystems(ctx context.Context, folders []string) []Filesystem
 	}
 	result := make([]Filesystem, len(folders))
 	for i, folder := range folders {
-		select {
-		case <-questions[i].done:
+		if questions[i].wait(ctx) {
 			result[i] = r.filesystem(folder, questions[i].answer)
-		case <-ctx.Done():
+		} else {
 			result[i] = Filesystem{Path: folder, Problem: fmt.Sprintf(
 				"statfs %s: no answer from the filesystem; if it is a network mount, see whether its server can be reached", folder)}
 		}
 	}
 	return result
+}
+
+// wait tells whether the answer stands, at the latest when ctx ends. An answer
+// counts even then: one folder that hangs must not make the others look so.
+func (q *question) wait(ctx context.Context) bool {
+	select {
+	case <-q.done:
+		return true
+	default:
+	}
+	select {
+	case <-q.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // ask starts a statfs, or joins the one that has not been answered yet: threads
@@ -100,7 +122,7 @@ func stat(folder string) answer {
 	// Before Linux 5.8 statx has no mount ID; the mount is then found by path.
 	var s unix.Statx_t
 	if unix.Statx(unix.AT_FDCWD, folder, unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &s) == nil && s.Mask&unix.STATX_MNT_ID != 0 {
-		a.mountID = s.Mnt_id
+		a.mount = mountKey{id: s.Mnt_id, major: s.Dev_major, minor: s.Dev_minor}
 	}
 	return a
 }
@@ -121,7 +143,7 @@ func (r *Reader) filesystem(folder string, a answer) Filesystem {
 	fs.InodesFree = a.statfs.Ffree
 	fs.ReadOnly = a.statfs.Flags&unix.ST_RDONLY != 0
 
-	m := r.mountOf(folder, a.mountID)
+	m := r.mountOf(folder, a.mount)
 	fs.Mountpoint, fs.Device, fs.Type = m.mountpoint, m.device, m.kind
 	if fs.CapacityBytes == 0 {
 		fs.Problem = fmt.Sprintf("statfs %s: the filesystem (%s) reports no capacity", folder, fs.Type)
@@ -131,14 +153,15 @@ func (r *Reader) filesystem(folder string, a answer) Filesystem {
 
 // mountOf finds a folder's mount. It reads the table of mounts, which grows with
 // every container, only when the folder has come to lie on another mount.
-func (r *Reader) mountOf(folder string, id uint64) mount {
+func (r *Reader) mountOf(folder string, key mountKey) mount {
 	r.mu.Lock()
 	known, found := r.mounts[folder]
 	r.mu.Unlock()
-	if found && id != 0 && known.id == id {
+	if found && key.id != 0 && known.key == key {
 		return known
 	}
-	m := r.lookUpMount(folder, id)
+	m := r.lookUpMount(folder, key.id)
+	m.key = key
 	r.mu.Lock()
 	r.mounts[folder] = m
 	r.mu.Unlock()
@@ -162,7 +185,7 @@ func (r *Reader) lookUpMount(folder string, id uint64) mount {
 	_, err = mountinfo.GetMountsFromReader(table, func(i *mountinfo.Info) (skip, stop bool) {
 		if id != 0 {
 			if uint64(i.ID) == id {
-				best = mount{id: id, mountpoint: i.Mountpoint, device: i.Source, kind: i.FSType}
+				best = mount{mountpoint: i.Mountpoint, device: i.Source, kind: i.FSType}
 				return true, true
 			}
 			return true, false

@@ -1,0 +1,150 @@
+package status_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+const hosts = "../test/hosts"
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// captured is what a fixture's tree of files cannot hold: what statfs, netlink,
+// the runtimes and the shutdown guard said on that machine.
+type captured struct {
+	Architecture string
+	Filesystems  []struct {
+		Role string
+		probe.Filesystem
+	}
+	Network  probe.Network
+	Runtimes []runtime.Info
+	Shutdown status.Shutdown
+}
+
+// host gathers the facts of one fixture.
+func host(t testing.TB, name string) status.Facts {
+	t.Helper()
+	root := filepath.Join(hosts, name)
+	reader, err := probe.New(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, err := reader.Machine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	usage := reader.Usage(t.Context())
+	facts := status.Facts{Machine: machine, Memory: usage.Memory, PIDs: usage.PIDs, RuntimesAsked: true}
+
+	data, err := os.ReadFile(filepath.Join(root, "facts.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c captured
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&c); err != nil {
+		t.Fatalf("read facts of %s: %v", name, err)
+	}
+	facts.Machine.Architecture = c.Architecture
+	facts.Network, facts.Shutdown = c.Network, c.Shutdown
+	for _, fs := range c.Filesystems {
+		role := status.RoleNode
+		if fs.Role == status.RoleImage.String() {
+			role = status.RoleImage
+		}
+		facts.Filesystems = append(facts.Filesystems, status.Filesystem{Role: role, Filesystem: fs.Filesystem})
+	}
+	for _, info := range c.Runtimes {
+		facts.Runtimes = append(facts.Runtimes, status.Runtime{Info: info, Since: noon.Add(-time.Hour)})
+	}
+	return facts
+}
+
+func options(t testing.TB, facts status.Facts) status.Options {
+	t.Helper()
+	o := status.DefaultOptions()
+	o.Version = "v0.1.0"
+	var err error
+	if o.Name, err = status.NodeName("", facts.Machine.HostName); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestNodesOfCapturedHosts(t *testing.T) {
+	entries, err := os.ReadDir(hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) < 3 {
+		t.Fatalf("%s holds %d hosts, want 3 at least", hosts, len(entries))
+	}
+	for _, e := range entries {
+		t.Run(e.Name(), func(t *testing.T) {
+			facts := host(t, e.Name())
+			node, _ := status.Node(facts, options(t, facts), status.Memory{}, noon)
+			golden(t, filepath.Join(hosts, e.Name(), "node.json"), node)
+			golden(t, filepath.Join(hosts, e.Name(), "topology.json"), status.NewTopology(facts))
+		})
+	}
+}
+
+func golden(t *testing.T, file string, value any) {
+	t.Helper()
+	got, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s = %s\nwant %s\n(-update writes what is)", file, got, want)
+	}
+}
+
+// BenchmarkCheck is one whole status check of this host: reads and conditions.
+func BenchmarkCheck(b *testing.B) {
+	reader, err := probe.New("/")
+	if err != nil {
+		b.Fatal(err)
+	}
+	facts := host(b, "numa-server")
+	for i := range 500 {
+		facts.Images = append(facts.Images, runtime.Image{ID: string(rune('a'+i%26)) + "x", SizeBytes: uint64(i * 7919 % 1000), Tags: []string{"docker.io/library/app:1"}})
+	}
+	o := options(b, facts)
+	node, memory := status.Node(facts, o, status.Memory{}, noon)
+	now := noon
+	b.ReportAllocs()
+	for b.Loop() {
+		usage := reader.Usage(b.Context(), "/", "/tmp")
+		facts.Memory, facts.PIDs = usage.Memory, usage.PIDs
+		next, m := status.Node(facts, o, memory, now)
+		status.Changed(&node.Status, &next.Status)
+		node, memory, now = next, m, now.Add(10*time.Second)
+	}
+}

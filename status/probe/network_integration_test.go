@@ -1,0 +1,217 @@
+//go:build integration
+
+package probe_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	goruntime "runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"hostler.io/hostler/status/probe"
+)
+
+// inNetwork runs the rest of the test on a thread with a network namespace of
+// its own, which goes with the test. Netlink sockets belong to the namespace of
+// the thread that opens them.
+func inNetwork(t *testing.T) {
+	t.Helper()
+	goruntime.LockOSThread()
+	before, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := netns.New()
+	if err != nil {
+		t.Fatalf("make a network namespace (needs root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := netns.Set(before); err != nil {
+			t.Fatal(err) // the thread stays locked and ends with the goroutine
+		}
+		own.Close()
+		before.Close()
+		goruntime.UnlockOSThread()
+	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pair makes two ends of a cable and switches them on.
+func pair(t *testing.T, name, peer string) (near, far netlink.Link) {
+	t.Helper()
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}))
+	var err error
+	near, err = netlink.LinkByName(name)
+	must(t, err)
+	far, err = netlink.LinkByName(peer)
+	must(t, err)
+	must(t, netlink.LinkSetUp(near))
+	must(t, netlink.LinkSetUp(far))
+	return near, far
+}
+
+func add(t *testing.T, link netlink.Link, cidr string) {
+	t.Helper()
+	a, err := netlink.ParseAddr(cidr)
+	must(t, err)
+	if a.IP.To4() == nil {
+		a.Flags = 0x02 // IFA_F_NODAD: usable at once
+	}
+	must(t, netlink.AddrAdd(link, a))
+}
+
+func find(t *testing.T, n probe.Network, ip string) probe.Address {
+	t.Helper()
+	i := slices.IndexFunc(n.Addresses, func(a probe.Address) bool { return a.IP == netip.MustParseAddr(ip) })
+	if i < 0 {
+		t.Fatalf("Addresses() = %+v, want %s among them", n, ip)
+	}
+	return n.Addresses[i]
+}
+
+func TestAddressesOfANetworkNamespace(t *testing.T) {
+	inNetwork(t)
+	uplink, uplinkPeer := pair(t, "lan0", "lan1")
+	backup, _ := pair(t, "wan0", "wan1")
+	add(t, uplink, "198.18.0.5/24")
+	add(t, uplink, "198.18.0.6/24")
+	add(t, uplink, "fd00:a::5/64")
+	add(t, backup, "198.19.0.5/24")
+	for _, r := range []*netlink.Route{
+		{LinkIndex: backup.Attrs().Index, Gw: netip.MustParseAddr("198.19.0.1").AsSlice(), Priority: 500},
+		{LinkIndex: uplink.Attrs().Index, Gw: netip.MustParseAddr("198.18.0.1").AsSlice(), Priority: 100},
+		{LinkIndex: uplink.Attrs().Index, Gw: netip.MustParseAddr("fe80::1").AsSlice(), Family: netlink.FAMILY_V6},
+	} {
+		must(t, netlink.RouteAdd(r))
+	}
+
+	n := probe.Addresses()
+	if n.Problem != "" || len(n.Routes) != 3 {
+		t.Fatalf("Addresses() = %+v, want three default routes and no problem", n)
+	}
+	for i, want := range []probe.DefaultRoute{
+		{Interface: "lan0", Gateway: netip.MustParseAddr("198.18.0.1"), Metric: 100, Source: netip.MustParseAddr("198.18.0.5")},
+		{Interface: "wan0", Gateway: netip.MustParseAddr("198.19.0.1"), Metric: 500, Source: netip.MustParseAddr("198.19.0.5")},
+		{IPv6: true, Interface: "lan0", Gateway: netip.MustParseAddr("fe80::1"), Metric: 1024, Source: netip.MustParseAddr("fd00:a::5")},
+	} {
+		if n.Routes[i] != want {
+			t.Errorf("Addresses() has default route %+v, want %+v", n.Routes[i], want)
+		}
+	}
+	if a := find(t, n, "198.18.0.5"); a.Interface != "lan0" || a.Bits != 24 || a.Kind != "veth" || !a.Up || !a.Carrier || a.Secondary {
+		t.Errorf("Addresses() = %+v for the first address", a)
+	}
+	if a := find(t, n, "198.18.0.6"); !a.Secondary {
+		t.Errorf("Addresses() = %+v, want the second address of a prefix secondary", a)
+	}
+
+	must(t, netlink.LinkSetDown(uplinkPeer))
+	if a := find(t, probe.Addresses(), "198.18.0.5"); !a.Up || a.Carrier {
+		t.Errorf("Addresses() = %+v with the cable pulled, want it up without carrier", a)
+	}
+}
+
+func TestWatchNoticesWhatChanges(t *testing.T) {
+	inNetwork(t)
+	near, _ := pair(t, "lan0", "lan1")
+	here, err := netns.Get()
+	must(t, err)
+	defer here.Close()
+
+	address := netip.MustParseAddr("198.18.0.5")
+	has := func(n probe.Network) bool {
+		return slices.ContainsFunc(n.Addresses, func(a probe.Address) bool { return a.IP == address })
+	}
+	steps := []struct {
+		name string
+		do   func() error
+		seen func(n probe.Network) bool
+	}{
+		{
+			"an address comes",
+			func() error {
+				return netlink.AddrAdd(near, &netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(24, 32)}})
+			},
+			has,
+		},
+		{
+			"a default route comes",
+			func() error {
+				return netlink.RouteAdd(&netlink.Route{LinkIndex: near.Attrs().Index, Gw: netip.MustParseAddr("198.18.0.1").AsSlice()})
+			},
+			func(n probe.Network) bool { return len(n.Routes) == 1 },
+		},
+		{
+			"the link is switched off",
+			func() error { return netlink.LinkSetDown(near) },
+			func(n probe.Network) bool { return len(n.Routes) == 0 && has(n) },
+		},
+		{
+			"the link goes",
+			func() error { return netlink.LinkDel(near) },
+			func(n probe.Network) bool { return !has(n) },
+		},
+	}
+
+	// Watch opens its socket on this goroutine's thread; another thread of the
+	// same namespace changes things.
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	changes := make(chan struct{})
+	result := make(chan string, 1)
+	go func() {
+		defer cancel()
+		goruntime.LockOSThread() // never unlocked: the thread ends with its namespace
+		if err := netns.Set(here); err != nil {
+			result <- err.Error()
+			return
+		}
+		if !reported(ctx, changes, func(probe.Network) bool { return true }) {
+			result <- "nothing reported at the start"
+			return
+		}
+		for _, s := range steps {
+			if err := s.do(); err != nil {
+				result <- s.name + ": " + err.Error()
+				return
+			}
+			if !reported(ctx, changes, s.seen) {
+				result <- s.name + ": not reported"
+				return
+			}
+		}
+		result <- ""
+	}()
+	if err := probe.Watch(ctx, changes); err == nil || ctx.Err() == nil {
+		t.Errorf("Watch() = %v, want it to end with its context only", err)
+	}
+	if problem := <-result; problem != "" {
+		t.Error(problem)
+	}
+}
+
+// reported waits until a change comes that shows what is to be seen.
+func reported(ctx context.Context, changes <-chan struct{}, seen func(probe.Network) bool) bool {
+	for {
+		select {
+		case <-changes:
+			if seen(probe.Addresses()) {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package status_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
+)
+
+func TestReady(t *testing.T) {
+	since := noon.Add(-3 * time.Minute)
+	down := status.Runtime{Info: runtime.Info{Name: "docker", Endpoint: "unix:///run/docker.sock", Message: "connection refused"}, Since: since}
+	for _, c := range []struct {
+		name    string
+		spoil   func(f *status.Facts)
+		status  corev1.ConditionStatus
+		reason  string
+		message string
+	}{
+		{"everything works", func(f *status.Facts) {}, "True", "HostReady", "containerd 2.1.4 is ready"},
+		{
+			"a pod network that is not set up", func(f *status.Facts) {
+				f.Runtimes[0].NetworkReady, f.Runtimes[0].NetworkMessage = false, "cni plugin not initialized"
+			},
+			"True", "HostReady", "containerd 2.1.4 is ready, but its pod network is not: cni plugin not initialized",
+		},
+		{"nothing asked yet", func(f *status.Facts) { f.RuntimesAsked, f.Runtimes = false, nil }, "Unknown", "Starting", "hostler has just started and has asked no container runtime yet"},
+		{"no runtime", func(f *status.Facts) { f.Runtimes = nil }, "False", "NoRuntime", "no container runtime found on this host"},
+		{
+			"the only runtime is down", func(f *status.Facts) { f.Runtimes = []status.Runtime{down} }, "False", "RuntimeDown",
+			"runtime docker at unix:///run/docker.sock is not ready: connection refused, since 2026-11-20T11:57:00Z",
+		},
+		{
+			"one of two runtimes is down", func(f *status.Facts) { f.Runtimes = append(f.Runtimes, down) }, "False", "RuntimeDown",
+			"runtime docker at unix:///run/docker.sock is not ready: connection refused, since 2026-11-20T11:57:00Z",
+		},
+		{
+			"draining", func(f *status.Facts) {
+				f.Draining = status.Draining{Active: true, Reason: "reboot asked by root", Since: since}
+			},
+			"False", "Draining", "node is shutting down: reboot asked by root, since 2026-11-20T11:57:00Z",
+		},
+		{
+			"draining counts most, and the rest is told", func(f *status.Facts) {
+				f.Draining, f.Runtimes = status.Draining{Active: true}, []status.Runtime{{Info: runtime.Info{Name: "crio"}}}
+			},
+			"False", "Draining", "node is shutting down; runtime crio is not ready",
+		},
+		{
+			"draining before any runtime was asked", func(f *status.Facts) {
+				f.Draining, f.RuntimesAsked, f.Runtimes = status.Draining{Active: true}, false, nil
+			},
+			"False", "Draining", "node is shutting down",
+		},
+		{
+			"no image filesystem named", func(f *status.Facts) { f.Filesystems = f.Filesystems[:1] },
+			"False", "ImageFilesystemUnknown", "image filesystem unknown: no runtime has named one",
+		},
+		{
+			"an image filesystem that does not answer", func(f *status.Facts) { f.Filesystems[1].Problem = "statfs /images: no answer" },
+			"False", "ImageFilesystemUnknown", "image filesystem unknown: statfs /images: no answer",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			facts := healthy()
+			c.spoil(&facts)
+			conditions, _ := status.Conditions(facts, policyOptions(), status.Memory{}, noon)
+			got := condition(t, conditions, corev1.NodeReady)
+			if got.Status != c.status || got.Reason != c.reason || got.Message != c.message {
+				t.Errorf("Ready = %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, c.status, c.reason, c.message)
+			}
+		})
+	}
+}
+
+func TestReadyOutlivesARestartOfTheAgent(t *testing.T) {
+	facts := healthy()
+	before, _ := status.Conditions(facts, policyOptions(), status.Memory{}, noon)
+	facts.RuntimesAsked, facts.Runtimes = false, nil
+	after, _ := status.Conditions(facts, policyOptions(), status.Remember(before), noon.Add(time.Minute))
+	want := condition(t, before, corev1.NodeReady)
+	got := condition(t, after, corev1.NodeReady)
+	if got.LastHeartbeatTime.Time != noon.Add(time.Minute) {
+		t.Errorf("Ready has heartbeat %s, want now", got.LastHeartbeatTime)
+	}
+	got.LastHeartbeatTime = want.LastHeartbeatTime
+	if got != want {
+		t.Errorf("Ready after a restart = %+v, want %+v", got, want)
+	}
+}
+
+func TestNetworkUnavailable(t *testing.T) {
+	off := address("10.0.0.5", 24, "eth0")
+	off.Up, off.Carrier = false, false
+	unplugged := address("10.0.0.5", 24, "eth0")
+	unplugged.Carrier = false
+	v6 := address("2001:db8::5", 64, "eth1")
+	for _, c := range []struct {
+		name     string
+		network  probe.Network
+		internal []string
+		status   corev1.ConditionStatus
+		reason   string
+		message  string
+	}{
+		{"an address and a way out", network(address("10.0.0.5", 24, "eth0")), nil, "False", "NetworkAvailable", "10.0.0.5 on eth0"},
+		{
+			"no way out", probe.Network{Addresses: []probe.Address{address("10.0.0.5", 24, "eth0")}}, nil,
+			"False", "NetworkAvailable", "10.0.0.5 on eth0; no default route",
+		},
+		{
+			"nothing but loopback", probe.Network{Addresses: []probe.Address{address("127.0.0.1", 8, "lo")}}, nil, "True", "NoAddress",
+			"no interface has an address that other hosts could reach; configure the network, or name the address in node.address.internal",
+		},
+		{
+			"an address that is configured but not there", network(address("10.0.0.5", 24, "eth0")), []string{"10.9.0.0/16"}, "True", "AddressMissing",
+			"no interface has an address for node.address.internal: 10.9.0.0/16",
+		},
+		{
+			"one of two configured ones is there", network(address("10.0.0.5", 24, "eth0")), []string{"eth0", "2001:db8::5"}, "False", "NetworkAvailable",
+			"10.0.0.5 on eth0; no interface has an address for node.address.internal: 2001:db8::5",
+		},
+		{"the cable pulled", network(unplugged), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which has no carrier; see to the cable, the switch or the bond"},
+		{"switched off", network(off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which is switched off; see to the cable, the switch or the bond"},
+		{"one family's link is down", network(unplugged, v6), nil, "False", "NetworkAvailable", "2001:db8::5 on eth1; 10.0.0.5 on eth0, which has no carrier"},
+		{"unreadable", probe.Network{Problem: "list network interfaces: no"}, nil, "Unknown", "NotMeasured", "list network interfaces: no"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			facts, o := healthy(), policyOptions()
+			facts.Network, o.Addresses.Internal = c.network, c.internal
+			conditions, _ := status.Conditions(facts, o, status.Memory{}, noon)
+			got := condition(t, conditions, corev1.NodeNetworkUnavailable)
+			if got.Status != c.status || got.Reason != c.reason || got.Message != c.message {
+				t.Errorf("NetworkUnavailable = %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, c.status, c.reason, c.message)
+			}
+		})
+	}
+}

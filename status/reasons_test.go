@@ -1,0 +1,77 @@
+package status_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/status"
+)
+
+// TestReasonsAreDocumented compares the constants with the tables of
+// docs/conditions.md, in both directions.
+func TestReasonsAreDocumented(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "reasons.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inCode := map[string]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") {
+			return true
+		}
+		value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := "Reason" + value; spec.Names[0].Name != name {
+			t.Errorf("constant %s has value %q, want it named %s", spec.Names[0].Name, value, name)
+		}
+		inCode[value] = true
+		return true
+	})
+
+	doc, err := os.ReadFile("../docs/conditions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inDoc := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (True|False|Unknown) \\| .+ \\| .+ \\|$").FindAllStringSubmatch(string(doc), -1) {
+		if inDoc[row[1]] {
+			t.Errorf("docs/conditions.md lists %s twice", row[1])
+		}
+		inDoc[row[1]] = true
+	}
+	got, want := slices.Sorted(maps.Keys(inDoc)), slices.Sorted(maps.Keys(inCode))
+	if !slices.Equal(got, want) || len(want) < 10 {
+		t.Errorf("docs/conditions.md lists %v, want %v", got, want)
+	}
+}
+
+// TestEventsAreDocumented looks up every Event reason in docs/conditions.md.
+func TestEventsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../docs/conditions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conditions, _ := status.Conditions(healthy(), policyOptions(), status.Memory{}, noon)
+	for _, c := range conditions {
+		for _, s := range []corev1.ConditionStatus{"True", "False", "Unknown"} {
+			c.Status = s
+			reason := status.Transition{New: c}.EventReason()
+			if !strings.Contains(string(doc), "`"+reason+"`") {
+				t.Errorf("docs/conditions.md does not list Event %s of %s %s", reason, c.Type, s)
+			}
+		}
+	}
+}
