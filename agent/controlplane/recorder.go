@@ -24,7 +24,7 @@ const (
 	maxRecentEvents  = 256              // that a repetition can be counted on
 	repetitionWindow = 10 * time.Minute // within which a repetition is counted, not told anew
 	maxRepetitionAge = time.Hour        // since the first; an API server forgets Events by then
-	publishTimeout   = 10 * time.Second // for one attempt
+	publishTimeout   = 8 * time.Second  // for one attempt
 	maxMessageBytes  = 1024             // the limit of events.k8s.io/v1
 )
 
@@ -175,6 +175,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 				continue
 			}
 		}
+		started := time.Now()
 		attempt, cancel := context.WithTimeout(ctx, publishTimeout)
 		err := r.client.PublishEvent(attempt, event)
 		cancel()
@@ -186,7 +187,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 			backoff = Retry()
 			continue
 		}
-		if err := sleep(ctx, backoff.Step()); err != nil {
+		if err := sleep(ctx, max(backoff.Step()-time.Since(started), Retry().Duration)); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -203,6 +204,37 @@ func TestUIDsAreRandomAndVersionsIncrease(t *testing.T) {
 			t.Errorf("uid = %q, want a random one as of RFC 9562", n.UID)
 		}
 		seen[string(n.UID)] = true
+	}
+}
+
+func TestWorksWhereNothingCanBeWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	if err := os.Mkdir(path, 0o700); err != nil { // what no one can write a file over
+		t.Fatal(err)
+	}
+	client, db := open(t, path)
+	registered, err := client.Register(t.Context(), node("n"), controlplane.RegisterOptions{})
+	if err != nil {
+		t.Errorf("Register() = %v, want no error", err)
+	}
+	if db.Flush() == nil || db.Health().Persisted {
+		t.Errorf("Health() = %+v, want not persisted", db.Health())
+	}
+	if _, err := client.UpdateStatus(t.Context(), registered); err != nil {
+		t.Errorf("UpdateStatus() = %v, want no error", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Errorf("Close() once there is room = %v, want no error", err)
+	}
+	client, db = open(t, path)
+	if n, err := client.Node(t.Context(), "n"); err != nil || n.UID != registered.UID {
+		t.Errorf("Node() after a restart = %v, %v, want the one registered", n, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
