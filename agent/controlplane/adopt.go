@@ -1,0 +1,115 @@
+package controlplane
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// NewNode returns the Node as a client creates it: desired with its status and
+// taints, and with what lets hostler know it again. It is the stored object's
+// beginning; UID, resourceVersion and creation time are the control plane's.
+func NewNode(desired *corev1.Node) (*corev1.Node, error) {
+	node := desired.DeepCopy()
+	node.ResourceVersion, node.UID = "", ""
+	if err := reconcile(node, desired, owned{}); err != nil {
+		return nil, err
+	}
+	return node, nil
+}
+
+// Adopt returns what the stored Node becomes when this machine, which wants it
+// to be desired, registers. It decides alone; the client stores the result if it
+// differs, under the stored resourceVersion.
+//
+// Labels and annotations of desired are set, those that hostler set earlier and
+// wants no longer are taken away, and all others are left alone. The provider ID
+// is filled in where there is none. Taints, spec.unschedulable and the rest of
+// the spec stay as they are stored, since a node may not change its taints
+// (NodeRestriction) and whoever cordoned it meant it. The status stays as well.
+//
+// storedLease is the Node's Lease, nil where there is none or the control plane
+// itself knows that it is dead. *IdentityError where the Node belongs to another
+// machine whose Lease is alive at now, unless takeover is set.
+func Adopt(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, takeover bool, now time.Time) (*corev1.Node, error) {
+	theirs, ours := IdentityOf(stored), IdentityOf(desired)
+	if theirs.Differs(ours) && !takeover && LeaseAlive(storedLease, now) && !holds(ours, storedLease) {
+		return nil, &IdentityError{Name: stored.Name, Theirs: theirs, Ours: ours, LeaseRenewed: storedLease.Spec.RenewTime.Time}
+	}
+	node := stored.DeepCopy()
+	var before owned
+	if list, ok := stored.Annotations[AnnotationOwned]; ok {
+		// A list that someone has spoiled is as good as none: what it named stays.
+		_ = json.Unmarshal([]byte(list), &before)
+	}
+	if err := reconcile(node, desired, before); err != nil {
+		return nil, err
+	}
+	if node.Spec.ProviderID == "" {
+		node.Spec.ProviderID = desired.Spec.ProviderID
+	}
+	return node, nil
+}
+
+// holds tells whether the Lease is known to be this machine's, which happens
+// while its Node still names the machine that had the name before.
+func holds(ours Identity, lease *coordinationv1.Lease) bool {
+	holder := identityIn(lease.Annotations)
+	return holder != (Identity{}) && !holder.Differs(ours)
+}
+
+// owned are the keys that hostler set on a Node, sorted.
+type owned struct {
+	Labels      []string `json:"labels,omitempty"`
+	Annotations []string `json:"annotations,omitempty"`
+}
+
+// reconcile brings the labels and annotations of desired into node, of which
+// hostler set before earlier, and notes them and the machine.
+func reconcile(node, desired *corev1.Node, before owned) error {
+	now := owned{Labels: slices.Sorted(maps.Keys(desired.Labels))}
+	for _, key := range slices.Sorted(maps.Keys(desired.Annotations)) {
+		if !internal(key) {
+			now.Annotations = append(now.Annotations, key)
+		}
+	}
+	node.Labels = replace(node.Labels, desired.Labels, before.Labels, now.Labels)
+	node.Annotations = replace(node.Annotations, desired.Annotations, before.Annotations, now.Annotations)
+	IdentityOf(desired).mark(&node.ObjectMeta)
+	list, err := json.Marshal(now)
+	if err != nil {
+		return fmt.Errorf("node %q: list of owned keys: %w", node.Name, err)
+	}
+	if node.Annotations == nil {
+		node.Annotations = map[string]string{}
+	}
+	node.Annotations[AnnotationOwned] = string(list)
+	return nil
+}
+
+// internal tells whether the annotation is kept by this package itself.
+func internal(key string) bool {
+	return key == AnnotationOwned || key == AnnotationMachineID || key == AnnotationSystemUUID
+}
+
+// replace sets the wanted keys, and deletes those that were set before and are
+// not wanted now.
+func replace(into, from map[string]string, before, now []string) map[string]string {
+	for _, key := range before {
+		if !internal(key) {
+			delete(into, key)
+		}
+	}
+	for _, key := range now {
+		if into == nil {
+			into = map[string]string{}
+		}
+		into[key] = from[key]
+	}
+	return into
+}

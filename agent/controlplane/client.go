@@ -1,0 +1,113 @@
+// Package controlplane is how this host tells a fleet about itself: it owns the
+// Client interface that every control plane is reached through, what happens
+// when a Node is adopted, and the loops that keep a Lease alive and deliver
+// Events, whatever is behind the Client.
+//
+// The clients live in folders of their own (embedded and its siblings); this
+// package knows none of them. It refuses to decide what a Node's status is
+// (package status) and when to report it (package agent).
+package controlplane
+
+import (
+	"context"
+	"errors"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Client reaches one control plane. All methods are safe for concurrent use,
+// return soon after their context ends, and bound themselves by a deadline where
+// their context has none. Objects that they are given are not changed; objects
+// that they return are the caller's to change. Their errors name operation and
+// object, and wrap one of the sentinels below where one fits.
+type Client interface {
+	// Type is the control plane's name in the configuration, such as "embedded".
+	Type() string
+	// Endpoint is the address that the client talks to.
+	Endpoint() string
+
+	// Register creates the Node, or adopts a stored one of its name as Adopt
+	// describes, and returns what is stored then. It may be repeated at any time.
+	// The status is stored only if the Node is created: UpdateStatus follows.
+	// *IdentityError where the name is another machine's; ErrNotFound with
+	// RegisterOptions.AdoptOnly where there is no Node; ErrConflict where someone
+	// else kept changing it.
+	Register(ctx context.Context, node *corev1.Node, opts RegisterOptions) (*corev1.Node, error)
+
+	// Node reads a Node; ErrNotFound.
+	Node(ctx context.Context, name string) (*corev1.Node, error)
+
+	// UpdateStatus stores node.Status, and nothing else of node, and returns what
+	// is stored then. Its resourceVersion does not matter. Where the control
+	// plane has other writers, conditions and addresses of theirs stay.
+	// ErrNotFound where the Node is gone, or another one, with another UID, has
+	// its name: Register again. *IdentityError where another machine has taken
+	// the Node over.
+	UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error)
+
+	// Lease reads the Lease of the Node of that name; ErrNotFound.
+	Lease(ctx context.Context, nodeName string) (*coordinationv1.Lease, error)
+
+	// RenewLease stores the Lease and returns what is stored then, for the next
+	// call. It creates a missing one, whatever resourceVersion it is given, and
+	// replaces one that is stored only if the resourceVersion is the stored one's:
+	// else ErrConflict. It never reads first.
+	RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
+
+	// PublishEvent stores an Event. One of the same namespace and name, which
+	// happened before, gives way to it. Events are bounded by the control plane.
+	PublishEvent(ctx context.Context, event *corev1.Event) error
+
+	// Leave deletes the Lease and the Node of that name. It succeeds where they
+	// are gone already. ErrForbidden where a node may not delete its own.
+	Leave(ctx context.Context, nodeName string) error
+
+	// Close gives back connections, after all other calls.
+	Close() error
+}
+
+// RegisterOptions are how a Node may be registered.
+type RegisterOptions struct {
+	// Takeover adopts a Node although another machine with a live Lease has it.
+	Takeover bool
+	// AdoptOnly never creates a Node.
+	AdoptOnly bool
+}
+
+// NodeLister is a Client that can list the fleet.
+type NodeLister interface {
+	// Nodes lists all Nodes by name.
+	Nodes(ctx context.Context) ([]corev1.Node, error)
+}
+
+// EventLister is a Client that can give back what was published.
+type EventLister interface {
+	// Events lists the stored Events, the one that happened longest ago first.
+	Events(ctx context.Context) ([]corev1.Event, error)
+}
+
+// Cordoner is a Client that can mark a Node as closed to new work.
+type Cordoner interface {
+	// Cordon sets spec.unschedulable and returns what is stored then;
+	// ErrNotFound.
+	Cordon(ctx context.Context, nodeName string, unschedulable bool) (*corev1.Node, error)
+}
+
+// Error classes that callers branch on. Clients wrap them with operation and
+// object. A context that ended shows as context.Canceled or
+// context.DeadlineExceeded.
+var (
+	// ErrNotFound: there is no such object.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict: the object has changed since it was read.
+	ErrConflict = errors.New("changed meanwhile")
+	// ErrForbidden: this host's credentials do not allow it.
+	ErrForbidden = errors.New("forbidden")
+	// ErrInvalid: the control plane refuses the object as it is, so that trying
+	// again is in vain.
+	ErrInvalid = errors.New("invalid")
+	// ErrUnavailable: the control plane does not answer, or not in time, or asks
+	// to come back later.
+	ErrUnavailable = errors.New("control plane unavailable")
+)

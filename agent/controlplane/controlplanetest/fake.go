@@ -1,0 +1,285 @@
+// Package controlplanetest is what every control plane is tested with: a
+// conformance suite that each Client passes, and Fake, a fleet's control plane in
+// memory that fails on demand, for tests of everything that talks to one.
+//
+// The suite checks what the Client interface promises and nothing that only one
+// control plane does. It is harmless to Nodes other than those it registers.
+package controlplanetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// FakeMaxEvents is how many Events a Fake keeps.
+const FakeMaxEvents = 2000
+
+// Fake is a control plane in memory, for any number of Nodes and agents. It
+// works under testing/synctest. Use NewFake.
+type Fake struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	version int
+	nodes   map[string]*history[*corev1.Node]
+	leases  map[string]*history[*coordinationv1.Lease]
+	events  []*corev1.Event
+	faults  map[Method]*Fault
+	calls   map[Method]int
+}
+
+// history is an object with the one that it replaced.
+type history[T any] struct{ latest, before T }
+
+var (
+	_ controlplane.Client      = (*Fake)(nil)
+	_ controlplane.NodeLister  = (*Fake)(nil)
+	_ controlplane.EventLister = (*Fake)(nil)
+	_ controlplane.Cordoner    = (*Fake)(nil)
+)
+
+// NewFake returns an empty control plane without faults, whose wall clock is
+// now, or time.Now if that is nil.
+func NewFake(now func() time.Time) *Fake {
+	if now == nil {
+		now = time.Now
+	}
+	return &Fake{
+		now:    now,
+		nodes:  map[string]*history[*corev1.Node]{},
+		leases: map[string]*history[*coordinationv1.Lease]{},
+		faults: map[Method]*Fault{},
+		calls:  map[Method]int{},
+	}
+}
+
+// Edit changes a stored Node as someone else would.
+func (f *Fake) Edit(_ context.Context, name string, change func(*corev1.Node)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stored, ok := f.nodes[name]
+	if !ok {
+		return controlplane.ErrNotFound
+	}
+	node := stored.latest.DeepCopy()
+	change(node)
+	f.putNode(node)
+	return nil
+}
+
+// Type returns "fake".
+func (f *Fake) Type() string { return "fake" }
+
+// Endpoint returns "memory".
+func (f *Fake) Endpoint() string { return "memory" }
+
+// Close does nothing.
+func (f *Fake) Close() error { return nil }
+
+// Register implements controlplane.Client.
+func (f *Fake) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	fault, err := f.call(ctx, Register, node.Name)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stored, ok := f.nodes[node.Name]
+	var next *corev1.Node
+	switch {
+	case ok:
+		var lease *coordinationv1.Lease
+		if h, ok := f.leases[node.Name]; ok {
+			lease = h.latest
+		}
+		next, err = controlplane.Adopt(stored.latest, node, lease, opts.Takeover, f.now())
+	case opts.AdoptOnly:
+		err = controlplane.ErrNotFound
+	default:
+		next, err = controlplane.NewNode(node)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("register node %q: %w", node.Name, err)
+	}
+	return answer(fault, f.putNode(next))
+}
+
+// putNode stores a Node, if anything has changed, under the next version.
+func (f *Fake) putNode(node *corev1.Node) *history[*corev1.Node] {
+	h := &history[*corev1.Node]{latest: node, before: node}
+	if stored, ok := f.nodes[node.Name]; ok {
+		if equality.Semantic.DeepEqual(stored.latest, node) {
+			return stored
+		}
+		h.before = stored.latest
+	}
+	f.stamp(&node.ObjectMeta)
+	f.nodes[node.Name] = h
+	return h
+}
+
+// stamp gives an object the next version, and a UID if it is new.
+func (f *Fake) stamp(meta *metav1.ObjectMeta) {
+	f.version++
+	meta.ResourceVersion = strconv.Itoa(f.version)
+	if meta.UID == "" {
+		meta.UID = types.UID(fmt.Sprintf("fake-%d", f.version))
+		meta.CreationTimestamp = metav1.NewTime(f.now().Truncate(time.Second))
+	}
+}
+
+// Node implements controlplane.Client.
+func (f *Fake) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	fault, err := f.call(ctx, Node, name)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stored, ok := f.nodes[name]
+	if !ok {
+		return nil, fmt.Errorf("get node %q: %w", name, controlplane.ErrNotFound)
+	}
+	return answer(fault, stored)
+}
+
+// UpdateStatus implements controlplane.Client.
+func (f *Fake) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	fault, err := f.call(ctx, UpdateStatus, node.Name)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stored, ok := f.nodes[node.Name]
+	if !ok || node.UID != "" && node.UID != stored.latest.UID {
+		return nil, fmt.Errorf("update status of node %q: %w", node.Name, controlplane.ErrNotFound)
+	}
+	if err := controlplane.CheckOwner(stored.latest, node); err != nil {
+		return nil, err
+	}
+	next := stored.latest.DeepCopy()
+	node.Status.DeepCopyInto(&next.Status)
+	return answer(fault, f.putNode(next))
+}
+
+// Cordon implements controlplane.Cordoner.
+func (f *Fake) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
+	err := f.Edit(ctx, name, func(node *corev1.Node) { node.Spec.Unschedulable = unschedulable })
+	if err != nil {
+		return nil, fmt.Errorf("cordon node %q: %w", name, err)
+	}
+	return f.Node(ctx, name)
+}
+
+// Lease implements controlplane.Client.
+func (f *Fake) Lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
+	fault, err := f.call(ctx, Lease, name)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stored, ok := f.leases[name]
+	if !ok {
+		return nil, fmt.Errorf("get lease %q: %w", name, controlplane.ErrNotFound)
+	}
+	return answer(fault, stored)
+}
+
+// RenewLease implements controlplane.Client.
+func (f *Fake) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	fault, err := f.call(ctx, RenewLease, lease.Name)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := lease.DeepCopy()
+	next.UID = ""
+	h := &history[*coordinationv1.Lease]{latest: next, before: next}
+	if stored, ok := f.leases[lease.Name]; ok {
+		if stored.latest.ResourceVersion != lease.ResourceVersion || fault.Conflict {
+			return nil, fmt.Errorf("renew lease %q: %w", lease.Name, controlplane.ErrConflict)
+		}
+		next.UID, next.CreationTimestamp = stored.latest.UID, stored.latest.CreationTimestamp
+		h.before = stored.latest
+	}
+	f.stamp(&next.ObjectMeta)
+	f.leases[lease.Name] = h
+	return answer(fault, h)
+}
+
+// PublishEvent implements controlplane.Client.
+func (f *Fake) PublishEvent(ctx context.Context, event *corev1.Event) error {
+	fault, err := f.call(ctx, PublishEvent, event.Name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := event.DeepCopy()
+	f.stamp(&next.ObjectMeta)
+	f.events = slices.DeleteFunc(f.events, func(e *corev1.Event) bool {
+		return e.Name == next.Name && e.Namespace == next.Namespace
+	})
+	f.events = append(f.events, next)
+	f.events = f.events[max(0, len(f.events)-FakeMaxEvents):]
+	if fault.LoseAnswer {
+		return fmt.Errorf("publish event %q: answer lost: %w", event.Name, controlplane.ErrUnavailable)
+	}
+	return nil
+}
+
+// Leave implements controlplane.Client.
+func (f *Fake) Leave(ctx context.Context, name string) error {
+	if _, err := f.call(ctx, Leave, name); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.nodes, name)
+	delete(f.leases, name)
+	return nil
+}
+
+// Nodes implements controlplane.NodeLister. No fault befalls it.
+func (f *Fake) Nodes(ctx context.Context) ([]corev1.Node, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var nodes []corev1.Node
+	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
+		nodes = append(nodes, *f.nodes[name].latest.DeepCopy())
+	}
+	return nodes, nil
+}
+
+// Events implements controlplane.EventLister. No fault befalls it.
+func (f *Fake) Events(ctx context.Context) ([]corev1.Event, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var events []corev1.Event
+	for _, e := range f.events {
+		events = append(events, *e.DeepCopy())
+	}
+	return events, nil
+}

@@ -1,0 +1,136 @@
+package controlplanetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// Method names a method of controlplane.Client.
+type Method string
+
+// The methods that a Fault can befall.
+const (
+	Any          Method = ""
+	Register     Method = "Register"
+	Node         Method = "Node"
+	UpdateStatus Method = "UpdateStatus"
+	Lease        Method = "Lease"
+	RenewLease   Method = "RenewLease"
+	PublishEvent Method = "PublishEvent"
+	Leave        Method = "Leave"
+)
+
+// fakeTimeout bounds a call whose context has no deadline.
+const fakeTimeout = 30 * time.Second
+
+// Fault is what goes wrong with a call. Its parts add up.
+type Fault struct {
+	Delay      time.Duration // passes before the call is served
+	Hang       bool          // nothing comes back until the context ends
+	Err        error         // comes back instead of being served
+	LoseAnswer bool          // it is served, and ErrUnavailable comes back
+	Stale      bool          // what comes back is the object before its last change
+	Conflict   bool          // a RenewLease is refused although nothing has changed
+	Times      int           // how many calls it befalls; 0 means all until Heal
+}
+
+// Inject makes a fault befall calls of that method from now on, in place of an
+// earlier one; Any means those without one of their own.
+func (f *Fake) Inject(m Method, fault Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults[m] = &fault
+}
+
+// Heal ends all faults. Calls that hang go on hanging, as on a dead connection.
+func (f *Fake) Heal() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.faults)
+}
+
+// Calls counts the calls of that method so far, or of all for Any, whatever
+// became of them.
+func (f *Fake) Calls(m Method) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m != Any {
+		return f.calls[m]
+	}
+	sum := 0
+	for n := range maps.Values(f.calls) {
+		sum += n
+	}
+	return sum
+}
+
+// call counts a call, checks the name and suffers the fault. It returns what of
+// the fault is left for the caller to do.
+func (f *Fake) call(ctx context.Context, m Method, name string) (Fault, error) {
+	fault := f.begin(m)
+	wrap := func(err error) error { return fmt.Errorf("%s %q: %w", m, name, err) }
+	if ctx.Err() != nil {
+		return fault, wrap(context.Cause(ctx))
+	}
+	if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
+		return fault, wrap(fmt.Errorf("%w: %s", controlplane.ErrInvalid, faults[0]))
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, fakeTimeout)
+		defer cancel()
+	}
+	if fault.Hang {
+		<-ctx.Done()
+		return fault, wrap(context.Cause(ctx))
+	}
+	if fault.Delay > 0 {
+		select {
+		case <-time.After(fault.Delay):
+		case <-ctx.Done():
+			return fault, wrap(context.Cause(ctx))
+		}
+	}
+	if fault.Err != nil {
+		return fault, wrap(fault.Err)
+	}
+	return fault, nil
+}
+
+func (f *Fake) begin(m Method) Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls[m]++
+	fault, key := f.faults[m], m
+	if fault == nil {
+		fault, key = f.faults[Any], Any
+	}
+	if fault == nil {
+		return Fault{}
+	}
+	befalls := *fault
+	if fault.Times > 0 {
+		if fault.Times--; fault.Times == 0 {
+			delete(f.faults, key)
+		}
+	}
+	return befalls
+}
+
+// answer is what the caller gets of a stored object.
+func answer[T interface{ DeepCopy() T }](fault Fault, h *history[T]) (T, error) {
+	var none T
+	switch {
+	case fault.LoseAnswer:
+		return none, fmt.Errorf("answer lost: %w", controlplane.ErrUnavailable)
+	case fault.Stale:
+		return h.before.DeepCopy(), nil
+	}
+	return h.latest.DeepCopy(), nil
+}

@@ -1,0 +1,255 @@
+package embedded_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/agent/controlplane/embedded"
+	"hostler.io/hostler/agent/state"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func open(t *testing.T, path string) (*embedded.Client, *state.DB) {
+	t.Helper()
+	db, err := state.Open(path, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := embedded.New(db.Bucket(embedded.BucketName), path, nil, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, db
+}
+
+func TestConformance(t *testing.T) {
+	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend {
+		path := filepath.Join(t.TempDir(), "state.db")
+		client, db := open(t, path)
+		t.Cleanup(func() {
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return controlplanetest.Backend{
+			Client: client,
+			Edit:   client.Edit,
+			Restart: func(context.Context) (controlplane.Client, error) {
+				if err := db.Close(); err != nil {
+					return nil, err
+				}
+				client, db = open(t, path)
+				return client, nil
+			},
+			MaxEvents: embedded.MaxEvents,
+		}
+	})
+}
+
+func node(name string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{MachineID: "m1", SystemUUID: "u1"}},
+	}
+}
+
+// recordingStore is memory that counts keys and kinds of writes.
+type recordingStore struct {
+	values       map[string][]byte
+	writes, lazy int
+}
+
+func (s *recordingStore) Load(fn func(string, []byte) error) error {
+	for key, value := range maps.All(s.values) {
+		if err := fn(key, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *recordingStore) Apply(puts map[string][]byte, deletes []string) error {
+	s.writes++
+	maps.Copy(s.values, puts)
+	for _, key := range deletes {
+		delete(s.values, key)
+	}
+	return nil
+}
+
+func (s *recordingStore) ApplyLazily(puts map[string][]byte, deletes []string) error {
+	s.lazy++
+	s.writes--
+	return s.Apply(puts, deletes)
+}
+
+func newClient(t *testing.T, store embedded.Store, log *slog.Logger) *embedded.Client {
+	t.Helper()
+	client, err := embedded.New(store, "memory", nil, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func TestARenewalHurriesNoWrite(t *testing.T) {
+	store := &recordingStore{values: map[string][]byte{}}
+	client := newClient(t, store, quiet())
+	keeper, err := controlplane.NewLeaseKeeper(client, controlplane.LeasePolicy{Node: "n", Duration: 40 * time.Second, Interval: 10 * time.Second}, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_ = keeper.Run(ctx)
+	})
+	if store.writes != 0 || store.lazy < 5 || store.lazy > 7 {
+		t.Errorf("writes in a minute = %d at once and %d lazily, want 0 and about 6", store.writes, store.lazy)
+	}
+}
+
+func TestKeysAreBounded(t *testing.T) {
+	store := &recordingStore{values: map[string][]byte{}}
+	for run := range 3 {
+		client := newClient(t, store, quiet())
+		for i := range 700 {
+			e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("e-%d-%d", run, i), Namespace: "default"}}
+			if err := client.PublishEvent(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"a", "b"} {
+			if _, err := client.Register(t.Context(), node(name), controlplane.RegisterOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := len(store.values); n != embedded.MaxEvents+1 {
+		t.Errorf("keys = %d, want %d events and a node", n, embedded.MaxEvents)
+	}
+	events, err := newClient(t, store, quiet()).Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, last := events[0].Name, events[len(events)-1].Name; len(events) != embedded.MaxEvents || first != "e-1-400" || last != "e-2-699" {
+		t.Errorf("Events() = %d from %s to %s, want %d from e-1-400 to e-2-699", len(events), first, last, embedded.MaxEvents)
+	}
+}
+
+func TestAnUnreadableValueIsPassedOver(t *testing.T) {
+	store := &recordingStore{values: map[string][]byte{}}
+	client := newClient(t, store, quiet())
+	if _, err := client.Register(t.Context(), node("n"), controlplane.RegisterOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	store.values["lease"] = []byte("{\x00")
+	store.values["event/0000"] = []byte("{}")
+	store.values["event/9999"] = []byte("another version's")
+	var log bytes.Buffer
+	client = newClient(t, store, slog.New(slog.NewTextHandler(&log, nil)))
+	if _, err := client.Node(t.Context(), "n"); err != nil {
+		t.Errorf("Node() beside values that cannot be read = %v, want no error", err)
+	}
+	if n := strings.Count(log.String(), "cannot be read"); n != 2 {
+		t.Errorf("warnings = %d, want 2 in:\n%s", n, log.String())
+	}
+}
+
+func TestANewNameReplacesTheNode(t *testing.T) {
+	client := newClient(t, state.NewMemory().Bucket("b"), quiet())
+	for _, name := range []string{"old", "new"} {
+		if _, err := client.Register(t.Context(), node(name), controlplane.RegisterOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes, err := client.Nodes(t.Context())
+	if err != nil || len(nodes) != 1 || nodes[0].Name != "new" {
+		t.Errorf("Nodes() = %v, %v, want the new one alone", nodes, err)
+	}
+}
+
+func TestUIDsAreRandomAndVersionsIncrease(t *testing.T) {
+	client := newClient(t, state.NewMemory().Bucket("b"), quiet())
+	uid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	seen := map[string]bool{}
+	version := 0
+	for i := range 10 {
+		n, err := client.Register(t.Context(), node(fmt.Sprint("n", i)), controlplane.RegisterOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var v int
+		if _, err := fmt.Sscan(n.ResourceVersion, &v); err != nil || v <= version {
+			t.Errorf("resourceVersion = %q, want a number above %d", n.ResourceVersion, version)
+		}
+		version = v
+		if !uid.MatchString(string(n.UID)) || seen[string(n.UID)] {
+			t.Errorf("uid = %q, want a random one as of RFC 9562", n.UID)
+		}
+		seen[string(n.UID)] = true
+	}
+}
+
+func TestWorksWhereNothingCanBeWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	if err := os.Mkdir(path, 0o700); err != nil { // what no one can write a file over
+		t.Fatal(err)
+	}
+	client, db := open(t, path)
+	registered, err := client.Register(t.Context(), node("n"), controlplane.RegisterOptions{})
+	if err != nil {
+		t.Errorf("Register() = %v, want no error", err)
+	}
+	if db.Flush() == nil || db.Health().Persisted {
+		t.Errorf("Health() = %+v, want not persisted", db.Health())
+	}
+	if _, err := client.UpdateStatus(t.Context(), registered); err != nil {
+		t.Errorf("UpdateStatus() = %v, want no error", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Errorf("Close() once there is room = %v, want no error", err)
+	}
+	client, db = open(t, path)
+	if n, err := client.Node(t.Context(), "n"); err != nil || n.UID != registered.UID {
+		t.Errorf("Node() after a restart = %v, %v, want the one registered", n, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCordon(t *testing.T) {
+	client := newClient(t, state.NewMemory().Bucket("b"), quiet())
+	if _, err := client.Cordon(t.Context(), "n", true); err == nil {
+		t.Error("Cordon() of no node = nil, want an error")
+	}
+	if _, err := client.Register(t.Context(), node("n"), controlplane.RegisterOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{true, true, false} {
+		n, err := client.Cordon(t.Context(), "n", want)
+		if err != nil || n.Spec.Unschedulable != want {
+			t.Errorf("Cordon(%v) = %v, %v, want it so", want, n, err)
+		}
+	}
+}

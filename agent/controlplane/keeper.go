@@ -1,0 +1,284 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// renewJitter is the part of the interval that is added at random.
+const renewJitter = 0.04
+
+// Renewer is what a LeaseKeeper needs of a Client.
+type Renewer interface {
+	Node(ctx context.Context, name string) (*corev1.Node, error)
+	Lease(ctx context.Context, nodeName string) (*coordinationv1.Lease, error)
+	RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
+}
+
+// LeasePolicy is how a Lease is kept.
+type LeasePolicy struct {
+	// Node is the name of the Node, and of its Lease.
+	Node string
+	// Holder is this machine.
+	Holder Identity
+	// Duration is how long the Lease is good for, in whole seconds; 40 s by
+	// default of the configuration.
+	Duration time.Duration
+	// Interval is from one renewal to the next, shorter than half of Duration.
+	Interval time.Duration
+	// Takeover takes the Lease of another machine that is alive, once.
+	Takeover bool
+	// Now is the wall clock; time.Now if nil. Intervals are measured by the
+	// monotonic clock in any case.
+	Now func() time.Time
+}
+
+// LeaseStats tell how the Lease is doing.
+type LeaseStats struct {
+	Lease               *coordinationv1.Lease // as last stored; nil before the first renewal
+	LastRenewed         time.Time             // when the last renewal was answered; zero before
+	Renewals            uint64
+	ConsecutiveFailures int
+	LastError           error // of the last attempt; nil if that succeeded
+}
+
+// LeaseKeeper keeps the Node's Lease alive. It depends on nothing but the
+// control plane: neither on the Node being registered, nor on its status.
+type LeaseKeeper struct {
+	client   Renewer
+	policy   LeasePolicy
+	deadline time.Duration // for one attempt
+	log      *slog.Logger
+
+	// Owned by the goroutine that runs Run.
+	lease    *coordinationv1.Lease // as last stored, or to be created; never older than what was renewed
+	clock    clock
+	takeover bool
+	stranger stranger
+
+	mu    sync.Mutex // guards stats and owner
+	stats LeaseStats
+	owner types.UID
+}
+
+// clock gives times that move on with the monotonic clock, whatever the wall
+// clock does.
+type clock struct {
+	wall func() time.Time
+	last time.Time // what was given last
+	at   time.Time // when, with its monotonic reading
+}
+
+// now is the wall clock's time, or the last time given plus what has passed
+// since if that is later.
+func (c *clock) now() time.Time {
+	at, now := time.Now(), c.wall().Round(0)
+	if steady := c.last.Add(at.Sub(c.at)); !c.last.IsZero() && steady.After(now) {
+		now = steady
+	}
+	c.last, c.at = now, at
+	return now
+}
+
+// stranger is a Lease of another machine, as long as it does not change.
+type stranger struct {
+	version string // its resourceVersion
+	since   time.Time
+}
+
+// NewLeaseKeeper returns a keeper that has not renewed anything yet. It is an
+// error if the durations do not fit each other.
+func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*LeaseKeeper, error) {
+	lease, err := NewLease(policy.Node, policy.Holder, policy.Duration)
+	if err != nil {
+		return nil, err
+	}
+	if policy.Interval <= 0 || policy.Interval >= policy.Duration/2 {
+		return nil, fmt.Errorf("lease of node %q: an interval of %v does not leave room for a retry within %v", policy.Node, policy.Interval, policy.Duration)
+	}
+	if policy.Now == nil {
+		policy.Now = time.Now
+	}
+	return &LeaseKeeper{
+		client:   client,
+		policy:   policy,
+		deadline: min(policy.Duration/4, policy.Interval*4/5),
+		log:      log.With("component", "lease"),
+		lease:    lease,
+		clock:    clock{wall: policy.Now},
+		takeover: policy.Takeover,
+	}, nil
+}
+
+// Run renews the Lease at once and then in every interval, until ctx ends, and
+// returns why. After a failure it tries again at increasing intervals, counted
+// from the beginning of the attempt, each of which has a deadline well under the
+// Lease's duration.
+func (k *LeaseKeeper) Run(ctx context.Context) error {
+	backoff := Retry()
+	for {
+		started := time.Now()
+		err := k.attempt(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		k.note(err)
+		next := wait.Jitter(k.policy.Interval, renewJitter)
+		var identity *IdentityError
+		switch {
+		case err == nil:
+			backoff = Retry()
+		case errors.As(err, &identity):
+			// Nothing is broken: look again at the usual pace.
+		default:
+			next = min(next, backoff.Step())
+		}
+		if err := sleep(ctx, max(next-time.Since(started), Retry().Duration)); err != nil {
+			return err
+		}
+	}
+}
+
+// SetOwner makes the Node of that UID the Lease's owner from the next renewal
+// on.
+func (k *LeaseKeeper) SetOwner(uid types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.owner = uid
+}
+
+// Stats tell how the Lease is doing.
+func (k *LeaseKeeper) Stats() LeaseStats {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	stats := k.stats
+	stats.Lease = stats.Lease.DeepCopy()
+	return stats
+}
+
+// Healthy tells whether the Lease has been renewed within its duration.
+func (s LeaseStats) Healthy(duration time.Duration) bool {
+	return !s.LastRenewed.IsZero() && time.Since(s.LastRenewed) < duration
+}
+
+// attempt renews the Lease once, from what is stored if it turns out that
+// someone else has written it.
+func (k *LeaseKeeper) attempt(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, k.deadline)
+	defer cancel()
+	err := k.renew(ctx)
+	if !errors.Is(err, ErrConflict) {
+		return err
+	}
+	if err := k.reread(ctx); err != nil {
+		return err
+	}
+	return k.renew(ctx)
+}
+
+func (k *LeaseKeeper) renew(ctx context.Context) error {
+	lease := Renew(k.lease, k.clock.now())
+	k.mu.Lock()
+	SetOwner(lease, k.policy.Node, k.owner)
+	k.mu.Unlock()
+	k.clock.last = lease.Spec.RenewTime.Time
+	stored, err := k.client.RenewLease(ctx, lease)
+	if err != nil {
+		return err
+	}
+	k.lease = k.ours(stored)
+	k.takeover, k.stranger = false, stranger{}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stats.Lease = k.lease
+	k.stats.LastRenewed = time.Now()
+	k.stats.Renewals++
+	return nil
+}
+
+// reread takes up the stored Lease, if it is this machine's to take.
+func (k *LeaseKeeper) reread(ctx context.Context) error {
+	stored, err := k.client.Lease(ctx, k.policy.Node)
+	if errors.Is(err, ErrNotFound) {
+		return nil // renewing creates it
+	}
+	if err != nil {
+		return err
+	}
+	if err := k.check(ctx, stored); err != nil {
+		return err
+	}
+	k.lease = k.ours(stored)
+	return nil
+}
+
+// ours returns the stored Lease with this keeper's terms, and with a renewTime
+// that is not before what this keeper has sent, however old the answer is.
+func (k *LeaseKeeper) ours(stored *coordinationv1.Lease) *coordinationv1.Lease {
+	lease := stored.DeepCopy()
+	lease.Spec.HolderIdentity = k.lease.Spec.HolderIdentity
+	lease.Spec.LeaseDurationSeconds = k.lease.Spec.LeaseDurationSeconds
+	k.policy.Holder.mark(&lease.ObjectMeta)
+	if sent := k.lease.Spec.RenewTime; sent != nil && (lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Before(sent)) {
+		lease.Spec.RenewTime = sent.DeepCopy()
+	}
+	return lease
+}
+
+// check returns an *IdentityError if the stored Lease is kept by another
+// machine. Whether that one is alive is judged by the wall clock at first, and
+// then by whether the Lease changes while this machine watches, for the other's
+// clock may be wrong.
+func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) error {
+	if k.takeover || !LeaseAlive(stored, k.policy.Now()) {
+		return nil
+	}
+	holder := identityIn(stored.Annotations)
+	if holder == (Identity{}) { // a kubelet's: its Node tells
+		node, err := k.client.Node(ctx, k.policy.Node)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		holder = IdentityOf(node)
+	}
+	if !holder.Differs(k.policy.Holder) {
+		return nil
+	}
+	if k.stranger.version != stored.ResourceVersion {
+		k.stranger = stranger{version: stored.ResourceVersion, since: time.Now()}
+	}
+	if time.Since(k.stranger.since) >= time.Duration(*stored.Spec.LeaseDurationSeconds)*time.Second {
+		return nil
+	}
+	return &IdentityError{Name: k.policy.Node, Theirs: holder, Ours: k.policy.Holder, LeaseRenewed: stored.Spec.RenewTime.Time}
+}
+
+// note records the outcome of an attempt, and logs when failures begin and end.
+func (k *LeaseKeeper) note(err error) {
+	k.mu.Lock()
+	failures := k.stats.ConsecutiveFailures
+	k.stats.LastError = err
+	k.stats.ConsecutiveFailures++
+	if err == nil {
+		k.stats.ConsecutiveFailures = 0
+	}
+	k.mu.Unlock()
+	switch {
+	case err != nil && failures == 0:
+		k.log.Warn("lease not renewed, trying again", "node", k.policy.Node, "err", err)
+	case err == nil && failures > 0:
+		k.log.Info("lease renewed again", "node", k.policy.Node, "failures", failures)
+	}
+}

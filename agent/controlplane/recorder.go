@@ -1,0 +1,314 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	// EventSource is the component that hostler's Events name as their source.
+	EventSource = "hostler"
+
+	maxQueuedEvents  = 1000             // waiting for the control plane
+	maxRecentEvents  = 256              // that a repetition can be counted on
+	repetitionWindow = 10 * time.Minute // within which a repetition is counted, not told anew
+	maxRepetitionAge = time.Hour        // since the first; an API server forgets Events by then
+	publishTimeout   = 8 * time.Second  // for one attempt
+	maxMessageBytes  = 1024             // the limit of events.k8s.io/v1
+)
+
+// Publisher is what a Recorder needs of a Client.
+type Publisher interface {
+	PublishEvent(ctx context.Context, event *corev1.Event) error
+}
+
+// RecorderStats tell what became of the Events.
+type RecorderStats struct {
+	Queued    int    // waiting to be published
+	Published uint64 // publications, repetitions included
+	Dropped   uint64 // given up because too many waited
+	Refused   uint64 // given up because the control plane will not have them
+	LastError error  // of the last attempt; nil if that succeeded
+}
+
+// Recorder tells the control plane what happened, in the order in which it
+// happened. Recording never waits: Events queue while the control plane is away,
+// up to 1,000, and then the oldest go. The same Event happening again within
+// 10 minutes is counted on the first one.
+type Recorder struct {
+	client Publisher
+	host   string
+	now    func() time.Time
+	log    *slog.Logger
+	wake   chan struct{} // holds one token when the queue has grown
+
+	mu       sync.Mutex    // guards all below
+	queue    []*record     // the oldest first
+	inFlight *record       // taken off the queue and being published
+	recent   []*record     // the one that happened last is last
+	lastID   int64         // in the latest Event's name
+	idle     chan struct{} // closed when nothing is left to publish; nil if nobody waits
+	stats    RecorderStats
+}
+
+// record is one Event with its repetitions.
+type record struct {
+	event  corev1.Event
+	queued bool
+}
+
+// NewRecorder returns a Recorder for Events seen on that host. The wall clock
+// now, time.Now if nil, stamps them.
+func NewRecorder(client Publisher, host string, now func() time.Time, log *slog.Logger) *Recorder {
+	if now == nil {
+		now = time.Now
+	}
+	return &Recorder{client: client, host: host, now: now, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
+}
+
+// NodeReference is the object of an Event about the Node of that name. Its UID
+// is the name, as in kubelet's Events: so `kubectl describe node` finds them also
+// if they happened before the Node was registered.
+func NodeReference(name string) corev1.ObjectReference {
+	return corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: name, UID: types.UID(name)}
+}
+
+// Record notes that something happened to object. The type is
+// corev1.EventTypeNormal or corev1.EventTypeWarning, the reason a word in
+// CamelCase. It returns at once.
+func (r *Recorder) Record(object corev1.ObjectReference, eventType, reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, message := r.now(), truncate(message)
+	rec := r.repeated(object, eventType, reason, message, now)
+	if rec == nil {
+		rec = &record{event: r.newEvent(object, eventType, reason, message, now)}
+		r.recent = append(r.recent, rec)
+		if len(r.recent) > maxRecentEvents {
+			r.recent = slices.Delete(r.recent, 0, 1)
+		}
+	}
+	r.enqueue(rec)
+}
+
+// repeated counts the Event on an earlier one, if there is one to count on.
+func (r *Recorder) repeated(object corev1.ObjectReference, eventType, reason, message string, now time.Time) *record {
+	i := slices.IndexFunc(r.recent, func(rec *record) bool {
+		e := &rec.event
+		return e.InvolvedObject == object && e.Type == eventType && e.Reason == reason && e.Message == message
+	})
+	if i < 0 {
+		return nil
+	}
+	rec := r.recent[i]
+	r.recent = slices.Delete(r.recent, i, i+1)
+	if now.Sub(rec.event.LastTimestamp.Time).Abs() > repetitionWindow || now.Sub(rec.event.FirstTimestamp.Time).Abs() > maxRepetitionAge {
+		return nil
+	}
+	r.recent = append(r.recent, rec)
+	rec.event.Count++
+	rec.event.LastTimestamp = metav1.NewTime(now)
+	return rec
+}
+
+func (r *Recorder) newEvent(object corev1.ObjectReference, eventType, reason, message string, now time.Time) corev1.Event {
+	namespace := object.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	r.lastID = max(r.lastID+1, now.UnixNano())
+	return corev1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: eventName(object.Name, r.lastID)},
+		InvolvedObject:      object,
+		Reason:              reason,
+		Message:             message,
+		Source:              corev1.EventSource{Component: EventSource, Host: r.host},
+		FirstTimestamp:      metav1.NewTime(now),
+		LastTimestamp:       metav1.NewTime(now),
+		Count:               1,
+		Type:                eventType,
+		ReportingController: EventSource,
+		ReportingInstance:   r.host,
+	}
+}
+
+// enqueue puts the record at the end of the queue, unless it waits there
+// already. The oldest goes if there are too many.
+func (r *Recorder) enqueue(rec *record) {
+	if !rec.queued {
+		rec.queued = true
+		r.queue = append(r.queue, rec)
+	}
+	if len(r.queue) > maxQueuedEvents {
+		r.queue[0].queued = false
+		r.queue = slices.Delete(r.queue, 0, 1)
+		r.stats.Dropped++
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default: // the token of an earlier one is still there
+	}
+}
+
+// Run publishes what is recorded until ctx ends, and returns why. What waits
+// then stays queued.
+func (r *Recorder) Run(ctx context.Context) error {
+	backoff := Retry()
+	for {
+		rec, event := r.next()
+		if rec == nil {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-r.wake:
+				continue
+			}
+		}
+		started := time.Now()
+		attempt, cancel := context.WithTimeout(ctx, publishTimeout)
+		err := r.client.PublishEvent(attempt, event)
+		cancel()
+		if ctx.Err() != nil {
+			r.retain(rec)
+			return context.Cause(ctx)
+		}
+		if r.settle(rec, err) {
+			backoff = Retry()
+			continue
+		}
+		if err := sleep(ctx, max(backoff.Step()-time.Since(started), Retry().Duration)); err != nil {
+			return err
+		}
+	}
+}
+
+// next takes the oldest record off the queue, with a copy of its Event as it is
+// now. A repetition from here on queues it again.
+func (r *Recorder) next() (*record, *corev1.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) == 0 {
+		return nil, nil
+	}
+	rec := r.queue[0]
+	r.queue = slices.Delete(r.queue, 0, 1)
+	rec.queued = false
+	r.inFlight = rec
+	return rec, rec.event.DeepCopy()
+}
+
+// retain puts a record that could not be published back where it was.
+func (r *Recorder) retain(rec *record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inFlight = nil
+	if rec.queued { // it happened again meanwhile
+		r.queue = slices.DeleteFunc(r.queue, func(other *record) bool { return other == rec })
+	}
+	if len(r.queue) >= maxQueuedEvents {
+		rec.queued = false
+		r.stats.Dropped++
+		return
+	}
+	rec.queued = true
+	r.queue = slices.Insert(r.queue, 0, rec)
+}
+
+// settle notes the outcome of an attempt, and tells whether the Event is done
+// with. If not, it is back in the queue.
+func (r *Recorder) settle(rec *record, err error) bool {
+	refused := errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid)
+	if err != nil && !refused {
+		r.retain(rec)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	failed := r.stats.LastError != nil
+	r.stats.LastError = err
+	switch {
+	case err == nil:
+		r.stats.Published++
+		if failed {
+			r.log.Info("events are published again", "queued", len(r.queue), "dropped", r.stats.Dropped)
+		}
+	case refused:
+		r.stats.Refused++
+		if !failed {
+			r.log.Warn("event refused, giving it up", "reason", rec.event.Reason, "err", err)
+		}
+	case !failed:
+		r.log.Warn("events not published, trying again", "err", err)
+	}
+	if err != nil && !refused {
+		return false
+	}
+	r.inFlight = nil
+	if len(r.queue) == 0 && r.idle != nil {
+		close(r.idle)
+		r.idle = nil
+	}
+	return true
+}
+
+// Flush waits until everything recorded so far has been published or refused,
+// while Run runs. It returns ctx's error if that does not happen before it ends.
+func (r *Recorder) Flush(ctx context.Context) error {
+	r.mu.Lock()
+	if len(r.queue) == 0 && r.inFlight == nil {
+		r.mu.Unlock()
+		return nil
+	}
+	if r.idle == nil {
+		r.idle = make(chan struct{})
+	}
+	idle := r.idle
+	r.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("publish events: %d still wait: %w", r.Stats().Queued, context.Cause(ctx))
+	}
+}
+
+// Stats tell what became of the Events.
+func (r *Recorder) Stats() RecorderStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stats := r.stats
+	stats.Queued = len(r.queue)
+	return stats
+}
+
+// eventName is a name for an Event about an object: the object's name, as far as
+// there is room and it can be part of a name, and a number that grows.
+func eventName(object string, id int64) string {
+	suffix := fmt.Sprintf(".%x", id)
+	if room := validation.DNS1123SubdomainMaxLength - len(suffix); len(object) > room {
+		object = strings.TrimRight(object[:room], ".-")
+	}
+	if len(validation.IsDNS1123Subdomain(object)) > 0 {
+		object = EventSource
+	}
+	return object + suffix
+}
+
+// truncate cuts a message to what an Event may carry.
+func truncate(message string) string {
+	if len(message) <= maxMessageBytes {
+		return message
+	}
+	const ellipsis = "…"
+	return strings.ToValidUTF8(message[:maxMessageBytes-len(ellipsis)], "") + ellipsis
+}

@@ -1,0 +1,29 @@
+package controlplane
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// Retry is how long to wait between attempts on a control plane that does not
+// answer: 200 ms, doubling up to 7 s, as kubelet does for Leases, and a random
+// fifth more, so that a fleet does not come back all at once. It is a value: a
+// copy starts anew.
+func Retry() wait.Backoff {
+	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: math.MaxInt32, Cap: 7 * time.Second}
+}
+
+// sleep waits until d has passed, or returns why ctx ended before.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
