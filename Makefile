@@ -1,0 +1,52 @@
+# hostler: `make help` lists what there is to make.
+
+SHELL        := /bin/bash
+.SHELLFLAGS  := -euo pipefail -c
+GO           ?= go
+VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
+LDFLAGS      := -s -w -X main.version=$(VERSION)
+FUZZTIME     ?= 10s
+
+.DEFAULT_GOAL := build
+.PHONY: help build demo test check fuzz bench fmt lint prerequisites clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## the one static binary, ./hostler
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o hostler .
+
+demo: build ## the main job on a real containerd and logind, safely; as root
+	$(GO) build -o dist/demo ./test/demo
+	dist/demo ./hostler
+
+check: ## unit tests: fast, no root
+	$(GO) test ./...
+
+test: prerequisites build ## every test, race detector on; as root
+	$(GO) test -race -tags integration -timeout 20m ./...
+
+fuzz: ## each fuzz target for FUZZTIME
+	@$(GO) list -f '{{$$p := .}}{{range .TestGoFiles}}{{$$p.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$p.Dir}}/{{.}}{{"\n"}}{{end}}' ./... \
+	| xargs grep -o '^func Fuzz[A-Za-z0-9]*' | sed 's/:func / /' | while read -r file target; do \
+		echo "$$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$(dirname "$$file")"; done
+
+bench: build ## the figures of docs/performance.md; as root
+	$(GO) test -tags integration -run '^$$' -bench . -benchtime 1x -timeout 30m -v ./test/bench
+
+fmt: ## format the code
+	$(GO) tool gofumpt -w $$(git ls-files '*.go')
+
+lint: ## formatting, vet, static analysis, import rules
+	@unformatted=$$($(GO) tool gofumpt -l $$(git ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) vet -tags integration ./...
+	$(GO) tool staticcheck -tags integration ./...
+	$(GO) test ./test/arch
+
+prerequisites: # the race detector wants a C compiler
+	@if ! command -v gcc >/dev/null; then apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev; fi
+
+clean: ## what was built here; caches stay
+	rm -rf hostler dist

@@ -1,0 +1,319 @@
+// Package agent is the daemon: it wires the rooms together in one visible order,
+// keeps their loops running, and decides what a signal means.
+//
+// It owns which job is hostler's on this host, the health of the loops, and what
+// happens between the first line of the log and the last. It refuses to decide
+// anything about pods, images or conditions: that is the rooms'.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/embedded"
+	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status/probe"
+	"hostler.io/hostler/systemd"
+)
+
+// Options is what the agent gets from the process it runs in.
+type Options struct {
+	Config   config.Config
+	Reload   func() (config.Config, error) // reads the configuration again
+	Version  string
+	Getenv   func(string) string
+	Unsetenv func(string) error
+	Log      *slog.Logger
+	Level    *slog.LevelVar // of Log
+}
+
+// Agent is a running or a half-built agent.
+type Agent struct {
+	options  Options
+	log      *slog.Logger
+	node     string // the Node's name
+	metrics  *metrics
+	owners   *owners
+	runtimes *runtimes
+	facts    *facts
+	client   controlplane.Client
+	recorder *controlplane.Recorder
+	keeper   *controlplane.LeaseKeeper
+	reporter *reporter
+	survey   *collect.Survey
+	tracker  *lastused.Tracker
+	images   *collect.Images
+	dead     *collect.Containers
+	guard    *shutdown.Guard
+	logind   *systemd.Logind
+	manager  *systemd.Manager
+	notifier *systemd.Notifier
+	state    *state.DB
+	listener net.Listener
+	loops    []*loop
+	guarding *loop // the shutdown guard, which outlives the other loops
+
+	cleanups []cleanup
+
+	mu       sync.Mutex // guards what follows
+	cfg      config.Config
+	policies policies
+}
+
+// cleanup undoes one step of New.
+type cleanup struct {
+	name string
+	do   func() error
+}
+
+// New builds the agent up to its open API socket, and starts nothing. An error
+// leaves nothing behind.
+func New(o Options) (*Agent, error) {
+	a := &Agent{options: o, cfg: o.Config, log: o.Log}
+	if err := a.build(); err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	return a, nil
+}
+
+func (a *Agent) build() (err error) {
+	o := a.options
+	a.notifier = systemd.NewNotifier(o.Getenv, o.Unsetenv)
+	kept, err := systemd.PassedFiles(o.Getenv, o.Unsetenv)
+	if err != nil {
+		a.log.Warn("descriptors kept by the service manager", "error", err)
+	}
+	hostName, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("ask the host's name: %w", err)
+	}
+	if a.policies, err = newPolicies(a.cfg, hostName, o.Version); err != nil {
+		return err
+	}
+	a.node = a.policies.node.Name
+
+	stateFile := filepath.Join(a.cfg.State.Directory, "state.db")
+	if a.state, err = state.Open(stateFile, a.log); err != nil {
+		return fmt.Errorf("%w: one agent is enough for a host", err)
+	}
+	a.defers("state", a.state.Close)
+	if a.listener, err = api.Listen(a.cfg.API.Socket); err != nil {
+		return err
+	}
+	a.defers("api socket", func() error {
+		if err := a.listener.Close(); !errors.Is(err, net.ErrClosed) { // by the server
+			return err
+		}
+		return nil
+	})
+
+	reader, err := probe.New("/")
+	if err != nil {
+		return err
+	}
+	machine, err := reader.Machine()
+	if err != nil {
+		a.log.Warn("some facts of the machine are missing", "error", err)
+	}
+
+	a.metrics = newMetrics(a)
+	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.runtimeCall, a.log); err != nil {
+		return err
+	}
+	a.defers("runtimes", a.runtimes.set.Close)
+	a.logind = systemd.NewLogind(systemd.LogindOptions{Notifier: a.notifier, Kept: kept, Log: a.log})
+	a.defers("logind", a.logind.Close)
+	a.manager = systemd.NewManager("")
+	a.owners = newOwners(a.cfg, a.otherOwners)
+
+	if err := a.buildControlPlane(stateFile, controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID}); err != nil {
+		return err
+	}
+	if err := a.buildGuard(machine.BootID); err != nil {
+		return err
+	}
+	a.buildReporter(reader, machine)
+	if err := a.buildCollectors(); err != nil {
+		return err
+	}
+	a.buildLoops()
+	return nil
+}
+
+func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity) (err error) {
+	a.client, err = embedded.New(a.state.Bucket(embedded.BucketName), stateFile, time.Now, a.log)
+	if err != nil {
+		return err
+	}
+	a.defers("control plane", a.client.Close)
+	a.recorder = controlplane.NewRecorder(a.client, a.node, time.Now, a.log)
+	return a.buildKeeper(holder)
+}
+
+func (a *Agent) buildGuard(bootID string) (err error) {
+	a.guard, err = shutdown.New(shutdown.Options{
+		Phases:    a.policies.phases,
+		Rules:     a.policies.rules,
+		Runtime:   a.runtimes.set,
+		Journal:   journal.Open(filepath.Join(a.cfg.State.Directory, "shutdown.json"), a.boot(bootID), a.log),
+		Log:       a.log,
+		Inhibitor: a.logind,
+		Reporter:  shutdownReporter{a},
+		Delegated: a.delegated,
+		Observe:   a.shutdownChanged,
+		Beat:      func(err error) { a.guarding.beat(err) },
+	})
+	return err
+}
+
+// boot names the present boot. A soft-reboot keeps the kernel's boot ID, but not
+// the service manager's start.
+func (a *Agent) boot(bootID string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	started, err := a.manager.StartedAt(ctx)
+	if err != nil {
+		if !errors.Is(err, systemd.ErrNotSystemd) {
+			a.log.Warn("the service manager's start is unknown: a soft-reboot may go unnoticed", "error", err)
+		}
+		return bootID
+	}
+	return fmt.Sprintf("%s@%d", bootID, started.Unix())
+}
+
+func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
+	a.facts = &facts{
+		reader:     reader,
+		nodeFolder: a.cfg.State.Directory,
+		runtimes:   a.runtimes,
+		guard:      a.guard.Status,
+		log:        a.log,
+		machine:    machine,
+		network:    probe.Addresses(),
+	}
+	a.reporter = newReporter(&reporter{
+		client:   a.client,
+		recorder: a.recorder,
+		facts:    a.facts,
+		options:  a.nodeOptions,
+		update:   time.Duration(a.cfg.Status.UpdateInterval),
+		report:   time.Duration(a.cfg.Status.ReportInterval),
+		takeover: a.cfg.Node.Takeover,
+		mine:     func() bool { mine, _, _ := a.owners.mine(jobNode); return mine },
+		named:    a.keeper.SetOwner,
+		log:      a.log.With("component", "status"),
+		observe:  a.metrics.statusWrite,
+	})
+}
+
+func (a *Agent) buildCollectors() (err error) {
+	a.tracker, err = lastused.New(lastused.Options{
+		Store:    lastUsedStore{a.state.Bucket("lastused")},
+		Runtimes: func() []lastused.Runtime { return members[lastused.Runtime](a.runtimes.set) },
+		Observe:  func(err error) { a.loop("last-used").beat(err) },
+		Log:      a.log.With("component", "last-used"),
+	})
+	if err != nil {
+		return err
+	}
+	a.survey = &collect.Survey{
+		Runtimes: func() []collect.Runtime { return members[collect.Runtime](a.runtimes.set) },
+		Meter:    &collect.Statfs{},
+		Uses:     a.tracker,
+	}
+	a.images, err = collect.NewImages(a.policies.gc.Images, collect.Options{
+		Survey:   a.survey,
+		Interval: time.Duration(a.cfg.ImageGC.Interval),
+		Observe:  func(r collect.Report) { a.collected("image-gc", r) },
+		Log:      a.log.With("component", "image-gc"),
+	})
+	if err != nil {
+		return err
+	}
+	a.dead, err = collect.NewContainers(a.policies.gc.Containers, collect.Options{
+		Survey:   a.survey,
+		Interval: time.Duration(a.cfg.ContainerGC.Interval),
+		Observe:  func(r collect.Report) { a.collected("container-gc", r) },
+		Log:      a.log.With("component", "container-gc"),
+	})
+	return err
+}
+
+// members are the runtimes of a set in the words of a room that uses them.
+func members[R any](set *runtime.Set) []R {
+	var list []R
+	for _, m := range set.Members() {
+		list = append(list, m.(R)) // a runtime.Runtime has all that rooms ask for
+	}
+	return list
+}
+
+// lastUsedStore keeps the tracker's entries in the state.
+type lastUsedStore struct{ bucket *state.Bucket }
+
+// Load returns all entries.
+func (s lastUsedStore) Load() (map[string][]byte, error) {
+	entries := map[string][]byte{}
+	err := s.bucket.Load(func(key string, value []byte) error {
+		entries[key] = slices.Clone(value)
+		return nil
+	})
+	return entries, err
+}
+
+// Write puts and removes entries.
+func (s lastUsedStore) Write(put map[string][]byte, remove []string) error {
+	return s.bucket.Apply(put, remove)
+}
+
+// collected takes in the report of a run.
+func (a *Agent) collected(name string, r collect.Report) {
+	a.metrics.collection(name, r)
+	var err error
+	if len(r.Errors) > 0 {
+		err = errors.New(r.Errors[0])
+	}
+	a.loop(name).beat(err)
+	node := controlplane.NodeReference(a.node)
+	if len(r.Removed) > 0 && name == "image-gc" {
+		a.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf("removed %d images, freed %d bytes of %d asked for", len(r.Removed), r.FreedBytes, r.RequestedBytes))
+	}
+	for _, w := range r.Warnings {
+		a.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", w)
+	}
+}
+
+// defers notes what undoes a step of New.
+func (a *Agent) defers(name string, do func() error) {
+	a.cleanups = append(a.cleanups, cleanup{name, do})
+}
+
+// close undoes what New did, the last step first.
+func (a *Agent) close() error {
+	var errs []error
+	for _, c := range slices.Backward(a.cleanups) {
+		if err := c.do(); err != nil {
+			errs = append(errs, fmt.Errorf("close %s: %w", c.name, err))
+		}
+	}
+	a.cleanups = nil
+	return errors.Join(errs...)
+}

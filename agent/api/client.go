@@ -1,0 +1,171 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// UnreachableError tells that no agent answers at the socket.
+type UnreachableError struct {
+	Socket string
+	Cause  error
+}
+
+// Error says what is wrong and what to try.
+func (e *UnreachableError) Error() string {
+	hint := "is the agent running? see `systemctl status hostler`"
+	switch {
+	case errors.Is(e.Cause, os.ErrPermission):
+		hint = "run it with sudo, or join group " + Group
+	case errors.Is(e.Cause, os.ErrDeadlineExceeded), errors.Is(e.Cause, context.DeadlineExceeded):
+		hint = "the agent is there but does not answer; see `journalctl -u hostler`"
+	case errors.Is(e.Cause, syscall.ECONNREFUSED):
+		hint = "the agent has ended without cleaning up; see `journalctl -u hostler`"
+	}
+	return fmt.Sprintf("reach the agent at %s: %v\nhint: %s", e.Socket, e.Cause, hint)
+}
+
+// Unwrap returns the cause.
+func (e *UnreachableError) Unwrap() error { return e.Cause }
+
+// Client asks an agent. Its zero value is of no use; it is safe for concurrent
+// use.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// NewClient returns a client of the agent at socket. It connects with each call.
+func NewClient(socket string) *Client {
+	c := &Client{socket: socket}
+	c.http.Transport = &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "unix", socket)
+		},
+	}
+	return c
+}
+
+// answerTime bounds a question; collections take their own time.
+const answerTime = 30 * time.Second
+
+// Status asks how the host and the agent are.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	return s, c.get(ctx, "/v1/status", &s)
+}
+
+// Pods asks for all pods.
+func (c *Client) Pods(ctx context.Context) (l PodList, err error) {
+	return l, c.get(ctx, "/v1/pods", &l)
+}
+
+// Images asks for all images.
+func (c *Client) Images(ctx context.Context) (l ImageList, err error) {
+	return l, c.get(ctx, "/v1/images", &l)
+}
+
+// ShutdownPlan asks what a shutdown would do now.
+func (c *Client) ShutdownPlan(ctx context.Context) (p plan.Plan, err error) {
+	return p, c.get(ctx, "/v1/shutdown/plan", &p)
+}
+
+// CollectPlan asks what a collection would remove now.
+func (c *Client) CollectPlan(ctx context.Context, req CollectRequest) (p CollectPlan, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	resp, err := c.do(ctx, http.MethodPost, "/v1/gc/plan", req)
+	if err != nil {
+		return p, err
+	}
+	defer resp.Body.Close()
+	return p, c.read(resp.Body, &p)
+}
+
+// Collect collects now, calls progress for each object, and returns the report at the end.
+func (c *Client) Collect(ctx context.Context, req CollectRequest, progress func(Step)) (collect.Report, error) {
+	resp, err := c.do(ctx, http.MethodPost, "/v1/gc/run", req)
+	if err != nil {
+		return collect.Report{}, err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	for {
+		var line CollectLine
+		if err := dec.Decode(&line); err != nil {
+			return collect.Report{}, &UnreachableError{c.socket, fmt.Errorf("the collection's answer broke off: %w", err)}
+		}
+		switch {
+		case line.Error != nil:
+			return collect.Report{}, line.Error
+		case line.Report != nil:
+			return *line.Report, nil
+		case line.Step != nil:
+			progress(*line.Step)
+		}
+	}
+}
+
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	resp, err := c.do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return c.read(resp.Body, into)
+}
+
+func (c *Client) read(r io.Reader, into any) error {
+	if err := json.NewDecoder(r).Decode(into); err != nil {
+		return &UnreachableError{c.socket, fmt.Errorf("read the answer: %w", err)}
+	}
+	return nil
+}
+
+// do sends a request and returns the answer, whose body the caller closes, if it
+// is a good one.
+func (c *Client) do(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var r io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		r = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://hostler"+path, r)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err // without the made-up URL around it
+		}
+		return nil, &UnreachableError{c.socket, err}
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		e := &Error{}
+		if json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(e) != nil || e.Message == "" {
+			e.Message = "the agent answered " + resp.Status
+		}
+		return nil, e
+	}
+	return resp, nil
+}

@@ -1,0 +1,186 @@
+// Package api is the agent's local API: HTTP and JSON over a unix socket, the
+// server that the agent runs and the client that the commands use. It owns the
+// routes, who may call them, and the shape of the answers; it refuses to compute
+// any of them.
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// Backend answers the API. All methods are safe for concurrent use.
+type Backend interface {
+	Status(ctx context.Context) (Status, error)
+	Pods(ctx context.Context) (PodList, error)
+	Images(ctx context.Context) (ImageList, error)
+	CollectPlan(ctx context.Context, req CollectRequest) (CollectPlan, error)
+	// Collect tells progress of each object as it deals with it.
+	Collect(ctx context.Context, req CollectRequest, progress func(collect.Progress)) (collect.Report, error)
+	ShutdownPlan(ctx context.Context) (plan.Plan, error)
+	// Healthy returns why the agent is not well, or nil.
+	Healthy() error
+}
+
+// access says who may call a route.
+type access int
+
+const (
+	read access = iota // whoever may open the socket
+	act                // root, or whoever runs the agent
+)
+
+// Routes returns the handler of the socket. metrics serves /metrics.
+func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range []struct {
+		pattern string
+		access  access
+		handler http.HandlerFunc
+	}{
+		{"GET /v1/status", read, answer(func(r *http.Request) (any, error) { return b.Status(r.Context()) })},
+		{"GET /v1/pods", read, answer(func(r *http.Request) (any, error) { return b.Pods(r.Context()) })},
+		{"GET /v1/images", read, answer(func(r *http.Request) (any, error) { return b.Images(r.Context()) })},
+		{"POST /v1/gc/plan", read, collectPlan(b)},
+		{"POST /v1/gc/run", act, run(b)},
+		{"GET /v1/shutdown/plan", read, answer(func(r *http.Request) (any, error) { return b.ShutdownPlan(r.Context()) })},
+		{"GET /healthz", read, health(b)},
+		{"GET /metrics", read, metrics.ServeHTTP},
+	} {
+		mux.Handle(r.pattern, guarded(r.access, r.handler))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusNotFound, &Error{Message: "no route " + r.Method + " " + r.URL.Path, Hint: "is this command of the same version as the agent? see `hostler version`"})
+	})
+	return logged(mux, log)
+}
+
+// NewServer returns a server for the handler, bounded in every direction.
+func NewServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ConnContext:       withPeer,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+	}
+}
+
+// guarded lets only those call next whom the kernel says the caller is.
+func guarded(a access, next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a == act && !mayAct(r.Context()) {
+			fail(w, http.StatusForbidden, &Error{Message: "only root may do this", Hint: "run the command with sudo"})
+			return
+		}
+		next(w, r)
+	})
+}
+
+func logged(next http.Handler, log *slog.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		started := time.Now()
+		next.ServeHTTP(w, r)
+		log.Debug("api request", "method", r.Method, "path", r.URL.Path, "duration", time.Since(started))
+	})
+}
+
+// answer writes what f returns, or its error.
+func answer(f func(r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v, err := f(r)
+		if err != nil {
+			fail(w, http.StatusInternalServerError, asError(err))
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v) // the caller has gone: nobody is left to tell
+	}
+}
+
+func collectPlan(b Backend) http.HandlerFunc {
+	return answer(func(r *http.Request) (any, error) {
+		req, err := decode(r)
+		if err != nil {
+			return nil, err
+		}
+		return b.CollectPlan(r.Context(), req)
+	})
+}
+
+// run streams a line for each step, and the report at the end.
+func run(b Backend) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		req, err := decode(r)
+		if err != nil {
+			fail(w, http.StatusBadRequest, asError(err))
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		enc, flush := json.NewEncoder(w), http.NewResponseController(w)
+		send := func(line CollectLine) {
+			_ = enc.Encode(line) // a caller that left is seen by the request's context
+			_ = flush.Flush()
+		}
+		report, err := b.Collect(r.Context(), req, func(p collect.Progress) { send(CollectLine{Step: step(p)}) })
+		if err != nil {
+			send(CollectLine{Error: asError(err)})
+			return
+		}
+		send(CollectLine{Report: &report})
+	}
+}
+
+func step(p collect.Progress) *Step {
+	s := &Step{Removal: p.Removal, Action: p.Action, Done: p.Done, Total: p.Total}
+	if p.Err != nil {
+		s.Error = p.Err.Error()
+	}
+	return s
+}
+
+func health(b Backend) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := b.Healthy(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	}
+}
+
+// decode reads a request of a few hundred bytes at the most.
+func decode(r *http.Request) (CollectRequest, error) {
+	var req CollectRequest
+	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 4<<10))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&req); err != nil {
+		return req, &Error{Message: "read request: " + err.Error()}
+	}
+	if req.TargetPercent < 0 || req.TargetPercent > 100 {
+		return req, &Error{Message: "the target is not a percentage from 0 to 100"}
+	}
+	return req, nil
+}
+
+func asError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Message: err.Error()}
+}
+
+func fail(w http.ResponseWriter, code int, e *Error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(e) // as in answer
+}

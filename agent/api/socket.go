@@ -1,0 +1,105 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Group may read the API.
+const Group = "hostler"
+
+// lookupGroup returns the ID of the group, and false where it does not exist.
+func lookupGroup() (gid int, found bool) {
+	g, err := user.LookupGroup(Group)
+	if err != nil {
+		return 0, false
+	}
+	gid, err = strconv.Atoi(g.Gid)
+	return gid, err == nil
+}
+
+// Listen opens the socket: 0660 for group hostler where that group exists, else
+// 0600. A socket that an agent no longer serves is replaced; one that is served
+// is an error. Closing the listener removes the socket.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("make folder of API socket: %w", err)
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on API socket: %w", err)
+	}
+	mode := os.FileMode(0o600)
+	if gid, found := lookupGroup(); found {
+		if err := os.Chown(path, -1, gid); err == nil { // only root may; without it the socket stays closed
+			mode = 0o660
+		}
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("set mode of API socket: %w", err)
+	}
+	return l, nil
+}
+
+// removeStale removes a socket that nobody serves.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at API socket: %w", err)
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("%s is in the way and is no socket; move it, or set api.socket", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("another agent serves %s; one agent is enough for a host", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("look at API socket: %w", err)
+	}
+	return os.Remove(path)
+}
+
+type peerKey struct{}
+
+// withPeer notes who is at the other end of a unix connection.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	uc, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			ctx = context.WithValue(ctx, peerKey{}, cred)
+		}
+	})
+	return ctx
+}
+
+// mayAct tells whether the caller is root or runs as the agent does.
+func mayAct(ctx context.Context) bool {
+	cred, ok := ctx.Value(peerKey{}).(*unix.Ucred)
+	return ok && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
+}

@@ -1,0 +1,179 @@
+package api
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status"
+)
+
+// Status is the answer of `hostler status -o json`. Its top-level keys are a
+// promise; more may come.
+type Status struct {
+	Version      string                `json:"version"`
+	Node         *corev1.Node          `json:"node"`  // null before the first look at the host
+	Lease        *coordinationv1.Lease `json:"lease"` // null while none has been written
+	ControlPlane ControlPlane          `json:"controlPlane"`
+	Runtimes     []Runtime             `json:"runtimes"`
+	Owners       map[string]Owner      `json:"owners"` // by job: node, lease, shutdown, imageGC, containerGC
+	Topology     status.Topology       `json:"topology"`
+	Shutdown     shutdown.Status       `json:"shutdown"`
+	ImageGC      ImageGC               `json:"imageGC"`
+	ContainerGC  ContainerGC           `json:"containerGC"`
+	Loops        []Loop                `json:"loops"`
+	State        State                 `json:"state"`
+}
+
+// ControlPlane says where Node, Lease and Events go and whether they get there.
+type ControlPlane struct {
+	Type      string `json:"type"`
+	Endpoint  string `json:"endpoint,omitempty"`
+	Connected bool   `json:"connected"`
+	LastError string `json:"lastError,omitempty"`
+}
+
+// Runtime is one container runtime as last seen.
+type Runtime struct {
+	Name     string `json:"name"`
+	Version  string `json:"version,omitempty"`
+	Endpoint string `json:"endpoint"`
+	Ready    bool   `json:"ready"`
+	Message  string `json:"message,omitempty"` // why not ready, or a warning
+}
+
+// Owner is who does a job on this host.
+type Owner struct {
+	Name     string `json:"name"` // hostler, kubelet, or none
+	Evidence string `json:"evidence"`
+}
+
+// Names of owners.
+const (
+	OwnerHostler = "hostler"
+	OwnerKubelet = "kubelet"
+	OwnerNone    = "none"
+)
+
+// ImageGC is how the collection of images stands.
+type ImageGC struct {
+	Filesystems          []gc.FilesystemStatus `json:"filesystems"`
+	HighThresholdPercent int                   `json:"highThresholdPercent"`
+	LowThresholdPercent  int                   `json:"lowThresholdPercent"`
+	Images               int                   `json:"images"`
+	Unused               int                   `json:"unused"`
+	LastRun              *collect.Summary      `json:"lastRun"` // null before the first run
+}
+
+// ContainerGC is how the collection of dead containers stands.
+type ContainerGC struct {
+	Containers int              `json:"containers"`
+	Dead       int              `json:"dead"`
+	LastRun    *collect.Summary `json:"lastRun"` // null before the first run
+}
+
+// Loop is the health of one of the agent's loops.
+type Loop struct {
+	Name        string     `json:"name"`
+	Healthy     bool       `json:"healthy"`
+	LastSuccess *time.Time `json:"lastSuccess"` // null before the first one
+	LastError   string     `json:"lastError,omitempty"`
+	Restarts    int        `json:"restarts"`
+}
+
+// State says whether what is learned will survive a restart.
+type State struct {
+	Path    string `json:"path"`
+	Message string `json:"message,omitempty"` // why not, or what was set aside
+}
+
+// PodList is the answer of `hostler ps -o json`.
+type PodList struct {
+	Pods    []Pod  `json:"pods"`
+	Message string `json:"message,omitempty"` // which runtime could not be asked
+}
+
+// Pod is one pod and how a shutdown would treat it.
+type Pod struct {
+	Runtime      string             `json:"runtime"`
+	ID           string             `json:"id"`
+	UID          string             `json:"uid"`
+	Namespace    string             `json:"namespace"`
+	Name         string             `json:"name"`
+	Ready        bool               `json:"ready"`
+	Phase        string             `json:"phase,omitempty"` // of the shutdown; empty for a pod with nothing to stop
+	Priority     int32              `json:"priority"`
+	Grace        metav1.Duration    `json:"grace"`
+	CreatedAt    time.Time          `json:"createdAt"`
+	Containers   []Container        `json:"containers"`
+	LastShutdown *journal.PodRecord `json:"lastShutdown,omitempty"` // how the last shutdown treated the pod of this name
+}
+
+// Container is one container of a pod.
+type Container struct {
+	Runtime    string    `json:"runtime"`
+	ID         string    `json:"id"`
+	Name       string    `json:"name"`
+	Image      string    `json:"image"`
+	State      string    `json:"state"`
+	ExitCode   int32     `json:"exitCode"`
+	CreatedAt  time.Time `json:"createdAt"`
+	FinishedAt time.Time `json:"finishedAt,omitzero"`
+}
+
+// ImageList is the answer of `hostler images -o json`.
+type ImageList struct {
+	Images  []gc.ImageDecision `json:"images"`
+	Message string             `json:"message,omitempty"` // which runtime could not be asked
+}
+
+// CollectRequest asks for a collection at once, or for its plan.
+type CollectRequest struct {
+	Images        bool `json:"images"`     // neither of these two asks for both
+	Containers    bool `json:"containers"` //
+	AllUnused     bool `json:"allUnused"`
+	TargetPercent int  `json:"targetPercent"` // 0 keeps the configured thresholds
+}
+
+// CollectPlan is the answer of `hostler gc plan -o json`.
+type CollectPlan struct {
+	gc.Decisions
+	Message string `json:"message,omitempty"` // which runtime could not be asked
+}
+
+// CollectLine is one line of the stream that answers a collection: a step, or at
+// the end the report or the error.
+type CollectLine struct {
+	Step   *Step           `json:"step,omitempty"`
+	Report *collect.Report `json:"report,omitempty"`
+	Error  *Error          `json:"error,omitempty"`
+}
+
+// Step is one object that a collection has dealt with.
+type Step struct {
+	collect.Removal
+	Action gc.Action `json:"action"`
+	Error  string    `json:"error,omitempty"`
+	Done   int       `json:"done"` // of Total
+	Total  int       `json:"total"`
+}
+
+// Error is what the API answers when it cannot do what was asked.
+type Error struct {
+	Message string `json:"error"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Error writes the message and, behind a dash, the hint.
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Message
+	}
+	return e.Message + "\nhint: " + e.Hint
+}

@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status"
+)
+
+// lookTimeout bounds how long `hostler status` waits for a runtime: a person
+// looks because something is wrong.
+const lookTimeout = 3 * time.Second
+
+var _ api.Backend = (*Agent)(nil)
+
+// Status tells how host and agent are. What a runtime does not tell in time is
+// left out, and the runtime is shown as what it is.
+func (a *Agent) Status(ctx context.Context) (api.Status, error) {
+	now := time.Now()
+	cfg := a.config()
+	node, facts, connected, err := a.reporter.current()
+	lease := a.keeper.Stats()
+	s := api.Status{
+		Version:      a.options.Version,
+		Node:         node,
+		Lease:        lease.Lease,
+		ControlPlane: api.ControlPlane{Type: a.client.Type(), Endpoint: a.client.Endpoint(), Connected: connected},
+		Runtimes:     a.runtimes.report(),
+		Owners:       a.owners.all(),
+		Topology:     status.NewTopology(facts),
+		Shutdown:     a.guard.Status(),
+		ImageGC: api.ImageGC{
+			Filesystems:          []gc.FilesystemStatus{},
+			HighThresholdPercent: cfg.ImageGC.HighThresholdPercent,
+			LowThresholdPercent:  cfg.ImageGC.LowThresholdPercent,
+		},
+		Loops: make([]api.Loop, 0, len(a.loops)),
+		State: api.State{Path: cfg.State.Directory},
+	}
+	for _, e := range []error{err, lease.LastError} {
+		if e != nil {
+			s.ControlPlane.LastError = e.Error()
+		}
+	}
+	if health := a.state.Health(); health.Message != "" || health.SetAside != "" {
+		s.State.Message = health.Message
+		if health.SetAside != "" {
+			s.State.Message += "an unusable state file was set aside as " + health.SetAside
+		}
+	}
+	for _, l := range a.loops {
+		s.Loops = append(s.Loops, l.snapshot(now))
+	}
+	if last, ran := a.images.Last(); ran {
+		summary := last.Summary()
+		s.ImageGC.LastRun = &summary
+	}
+	if last, ran := a.dead.Last(); ran {
+		summary := last.Summary()
+		s.ContainerGC.LastRun = &summary
+	}
+	a.countRubbish(ctx, &s)
+	return s, nil
+}
+
+// countRubbish fills in what lists of images and containers tell.
+func (a *Agent) countRubbish(ctx context.Context, s *api.Status) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	// Whatever fails is a runtime's fault, and shown with the runtime.
+	facts, _ := a.survey.Facts(ctx, gc.Options{})
+	plan := gc.Plan(facts, a.gcPolicy(), time.Now(), gc.Options{Images: true})
+	for _, fs := range plan.Filesystems {
+		s.ImageGC.Filesystems = append(s.ImageGC.Filesystems, fs.FilesystemStatus)
+	}
+	s.ImageGC.Images = len(plan.Images)
+	for _, img := range plan.Images {
+		if img.Reason != gc.InUse {
+			s.ImageGC.Unused++
+		}
+	}
+	for _, p := range facts.Pods {
+		for _, c := range p.Containers {
+			s.ContainerGC.Containers++
+			if c.State == runtime.Exited {
+				s.ContainerGC.Dead++
+			}
+		}
+	}
+}
+
+// gcPolicy is the one in force.
+func (a *Agent) gcPolicy() gc.Policy {
+	return gc.Policy{Images: a.images.Policy(), Containers: a.dead.Policy()}
+}
+
+// Pods lists the pods with how a shutdown would treat them and how the last one
+// did. The error names the runtimes that did not answer.
+func (a *Agent) Pods(ctx context.Context) (api.PodList, error) {
+	list := api.PodList{Pods: []api.Pod{}}
+	pods, err := a.runtimes.set.Pods(ctx)
+	if len(pods) == 0 && err != nil {
+		return list, err
+	}
+	a.mu.Lock()
+	phases, rules := a.policies.phases, a.policies.rules
+	a.mu.Unlock()
+	guard := a.guard.Status()
+	type key struct{ runtime, id string }
+	planned := map[key]plan.PlannedPod{}
+	phase := map[key]string{}
+	for _, ph := range plan.New(phases, pods, rules, guard.InhibitDelayMax.Duration).Phases {
+		for _, p := range ph.Pods {
+			planned[key{p.Runtime, p.ID}], phase[key{p.Runtime, p.ID}] = p, ph.Name
+		}
+	}
+	last := map[string]*journal.PodRecord{}
+	if guard.Last != nil {
+		for i, p := range guard.Last.Pods {
+			last[p.Namespace+"/"+p.Name] = &guard.Last.Pods[i]
+		}
+	}
+	for _, p := range pods {
+		k := key{p.Runtime, p.ID}
+		priority, _ := plan.Priority(p, rules)
+		pod := api.Pod{
+			Runtime: p.Runtime, ID: p.ID, UID: p.UID, Namespace: p.Namespace, Name: p.Name,
+			Ready: p.Ready, CreatedAt: p.CreatedAt,
+			Phase: phase[k], Priority: priority, Grace: planned[k].Grace,
+			Containers:   make([]api.Container, 0, len(p.Containers)),
+			LastShutdown: last[p.Namespace+"/"+p.Name],
+		}
+		for _, c := range p.Containers {
+			pod.Containers = append(pod.Containers, api.Container{
+				Runtime: c.Runtime, ID: c.ID, Name: c.Name, Image: c.Image, State: c.State.String(),
+				ExitCode: c.ExitCode, CreatedAt: c.CreatedAt, FinishedAt: c.FinishedAt,
+			})
+		}
+		list.Pods = append(list.Pods, pod)
+	}
+	if err != nil {
+		list.Message = err.Error()
+	}
+	return list, nil
+}
+
+// Images lists the images in the order in which they would go.
+func (a *Agent) Images(ctx context.Context) (api.ImageList, error) {
+	p, err := a.CollectPlan(ctx, api.CollectRequest{Images: true})
+	return api.ImageList{Images: p.Images, Message: p.Message}, err
+}
+
+// CollectPlan says what a collection would remove now, and why.
+func (a *Agent) CollectPlan(ctx context.Context, req api.CollectRequest) (api.CollectPlan, error) {
+	o := collectOptions(req)
+	facts, err := a.survey.Facts(ctx, o)
+	p := api.CollectPlan{Decisions: gc.Plan(facts, a.gcPolicy(), time.Now(), o)}
+	if err != nil {
+		if len(facts.Images) == 0 && len(facts.Pods) == 0 {
+			return p, err
+		}
+		p.Message = err.Error()
+	}
+	return p, nil
+}
+
+// Collect collects for a person: dead containers first, since they hold images.
+func (a *Agent) Collect(ctx context.Context, req api.CollectRequest, progress func(collect.Progress)) (collect.Report, error) {
+	o := collectOptions(req)
+	var report collect.Report
+	both := req.Images == req.Containers
+	if req.Containers || both {
+		r, err := a.dead.Collect(ctx, o, progress)
+		if err != nil || !both {
+			return r, err
+		}
+		report = r
+	}
+	r, err := a.images.Collect(ctx, o, progress)
+	if err != nil || !both {
+		return r, err
+	}
+	return report.Then(r), nil
+}
+
+func collectOptions(req api.CollectRequest) gc.Options {
+	return gc.Options{Images: req.Images, Containers: req.Containers, AllUnused: req.AllUnused, TargetPercent: req.TargetPercent}
+}
+
+// ShutdownPlan says what a shutdown would do now.
+func (a *Agent) ShutdownPlan(ctx context.Context) (plan.Plan, error) {
+	return a.guard.Plan(ctx)
+}

@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"hostler.io/hostler/agent"
+	"hostler.io/hostler/agent/config"
+)
+
+func (a *app) agentCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run the agent; this is what the service runs",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			loaded, err := a.checked(file)
+			if err != nil {
+				return err
+			}
+			log, level := agent.NewLog(a.Stderr, loaded.Log, a.Getenv("JOURNAL_STREAM") != "")
+			daemon, err := agent.New(agent.Options{
+				Config:   loaded.Config,
+				Reload:   func() (config.Config, error) { l, err := a.load(file); return l.Config, err },
+				Version:  a.Version,
+				Getenv:   a.Getenv,
+				Unsetenv: os.Unsetenv,
+				Log:      log,
+				Level:    level,
+			})
+			if err != nil {
+				return err
+			}
+			return daemon.Run(a.Signals)
+		},
+	}
+	configFlag(cmd, &file)
+	return cmd
+}

@@ -1,0 +1,224 @@
+// Package cli is the hostler command: one file a verb. It owns what a person
+// types and reads, and the exit codes; it refuses to know anything that the
+// agent does not answer over its API, but for the commands that work on the
+// configuration alone.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+)
+
+// Process is what the command gets from the system.
+type Process struct {
+	Args    []string
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Getenv  func(string) string
+	Signals <-chan os.Signal // SIGINT, SIGTERM and SIGHUP
+	Version string
+}
+
+// Exit codes, as documented in the README.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2 // wrong use of the command line
+	exitUnreachable = 3 // the agent cannot be reached
+)
+
+// Run runs the command and returns its exit code.
+func Run(p Process) int {
+	a := &app{Process: p}
+	root := a.root()
+	root.SetArgs(p.Args)
+	root.SetOut(p.Stdout)
+	root.SetErr(p.Stderr)
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return exitDone
+	}
+
+	var unreachable *api.UnreachableError
+	var silent silentError
+	switch {
+	case errors.As(err, &silent):
+		return exitFailed
+	case !a.entered: // cobra refused the command line
+		fmt.Fprintf(p.Stderr, "hostler: %v\nhint: see `%s --help`\n", err, cmd.CommandPath())
+		return exitUsage
+	}
+	fmt.Fprintf(p.Stderr, "hostler: %v\n", err)
+	switch {
+	case errors.As(err, &unreachable):
+		return exitUnreachable
+	case errors.As(err, new(usageError)):
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// usageError is wrong use that only the command itself can see.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+// silentError ends a command with exit code 1 that has said everything already.
+type silentError struct{}
+
+func (silentError) Error() string { return "failed" }
+
+// app is what the commands share.
+type app struct {
+	Process
+	entered bool   // a command's own code has begun
+	socket  string // of --socket
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "hostler",
+		Short: "Look after a container host",
+		Long: `Hostler looks after a container host: it stops pods in order before the host
+goes down, collects images and dead containers, and tells the fleet and you how
+the host is.
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 the agent cannot be reached.
+Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.PersistentPreRun = func(*cobra.Command, []string) { a.entered = true }
+	root.AddCommand(
+		a.agentCommand(),
+		a.statusCommand(),
+		a.psCommand(),
+		a.imagesCommand(),
+		a.gcCommand(),
+		a.shutdownCommand(),
+		a.configCommand(),
+		a.completionCommand(),
+		a.versionCommand(),
+	)
+	return root
+}
+
+// group makes a command that only holds others.
+func group(use, short string, children ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(children...)
+	return cmd
+}
+
+// reader makes a command that asks the agent and prints the answer.
+func (a *app) reader(use, short string, run func(ctx context.Context, c *api.Client, out *output) error) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
+	a.socketFlag(cmd)
+	formatFlag(cmd, &format)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		out, err := a.output(format)
+		if err != nil {
+			return err
+		}
+		ctx, stop := a.interruptible(cmd.Context())
+		defer stop()
+		return run(ctx, a.client(), out)
+	}
+	return cmd
+}
+
+func (a *app) socketFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.socket, "socket", "", "API socket of the agent (default: $HOSTLER_SOCKET, or "+config.DefaultSocket+")")
+}
+
+func formatFlag(cmd *cobra.Command, format *string) {
+	cmd.Flags().StringVarP(format, "output", "o", "table", "output format: table, wide, json or yaml")
+	// The only error is an unknown flag, and it was made one line above.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (a *app) client() *api.Client {
+	socket := config.DefaultSocket
+	for _, s := range []string{a.Getenv("HOSTLER_SOCKET"), a.socket} {
+		if s != "" {
+			socket = s
+		}
+	}
+	return api.NewClient(socket)
+}
+
+// interruptible gives a context that SIGINT and SIGTERM end.
+func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-a.Signals:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{Use: "version", Short: "Print the version of this command", Args: cobra.NoArgs}
+	formatFlag(cmd, &format)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		out, err := a.output(format)
+		if err != nil {
+			return err
+		}
+		v := struct {
+			Version string `json:"version"`
+		}{a.Version}
+		return out.print(v, func(w *table) { w.line("hostler " + a.Version) })
+	}
+	return cmd
+}
+
+func (a *app) completionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:                   "completion bash|zsh|fish",
+		Short:                 "Print a completion script for a shell",
+		Example:               "  source <(hostler completion bash)",
+		ValidArgs:             []string{"bash", "zsh", "fish"},
+		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch root := cmd.Root(); args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(a.Stdout, true)
+			case "zsh":
+				return root.GenZshCompletion(a.Stdout)
+			default:
+				return root.GenFishCompletion(a.Stdout, true)
+			}
+		},
+	}
+}

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+)
+
+func (a *app) gcCommand() *cobra.Command {
+	return group("gc", "Collect images and dead containers, or see what would go", a.gcPlanCommand(), a.gcRunCommand())
+}
+
+// collectFlags gives cmd the flags that choose what to collect.
+func collectFlags(cmd *cobra.Command, req *api.CollectRequest) {
+	cmd.Flags().BoolVar(&req.Images, "images", false, "only images")
+	cmd.Flags().BoolVar(&req.Containers, "containers", false, "only dead containers")
+	cmd.Flags().BoolVar(&req.AllUnused, "all-unused", false, "everything that nothing uses or protects, however much room there is")
+	cmd.Flags().IntVar(&req.TargetPercent, "target-percent", 0, "collect images until no more than this much of their filesystem is used")
+	cmd.MarkFlagsMutuallyExclusive("all-unused", "target-percent")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("target-percent") && (req.TargetPercent < 1 || req.TargetPercent > 100) {
+			return usageError(fmt.Sprintf("--target-percent %d is not from 1 to 100", req.TargetPercent))
+		}
+		return nil
+	}
+}
+
+func (a *app) gcPlanCommand() *cobra.Command {
+	var req api.CollectRequest
+	var format string
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what a collection would remove now, and why; changes nothing",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out, err := a.output(format)
+			if err != nil {
+				return err
+			}
+			ctx, stop := a.interruptible(cmd.Context())
+			defer stop()
+			plan, err := a.client().CollectPlan(ctx, req)
+			if err != nil {
+				return err
+			}
+			return out.print(plan, func(t *table) { printPlan(t, out, plan) })
+		},
+	}
+	collectFlags(cmd, &req)
+	a.socketFlag(cmd)
+	formatFlag(cmd, &format)
+	return cmd
+}
+
+func printPlan(t *table, out *output, plan api.CollectPlan) {
+	warn(t, plan.Message)
+	for _, fs := range plan.Filesystems {
+		t.line("%s", filesystem(fs.FilesystemStatus))
+		switch {
+		case fs.Message != "":
+			t.line("  %s: nothing is collected here", fs.Message)
+		case fs.BytesToFree > 0 || fs.InodesToFree > 0:
+			t.line("  to free: %s, %d inodes", size(fs.BytesToFree), fs.InodesToFree)
+		default:
+			t.line("  nothing to free")
+		}
+	}
+	if len(plan.Images) > 0 {
+		t.line("")
+		printImages(t, out, plan.Images, true)
+	}
+	if len(plan.Containers) > 0 {
+		t.line("")
+		header := []string{"POD", "CONTAINER", "ID", "EXITED", "ACTION", "REASON"}
+		if out.wide() {
+			header = append(header, "RUNTIME")
+		}
+		t.row(header...)
+		for _, c := range plan.Containers {
+			exited := "-"
+			if !c.ExitedAt.IsZero() {
+				exited = out.ago(c.ExitedAt)
+			}
+			why := string(c.Reason)
+			if c.Detail != "" {
+				why += ": " + c.Detail
+			}
+			row := []string{c.Pod, c.Name, short(c.ID), exited, string(c.Action), why}
+			if out.wide() {
+				row = append(row, c.Runtime)
+			}
+			t.row(row...)
+		}
+	}
+}
+
+// filesystem describes a filesystem in one line.
+func filesystem(fs gc.FilesystemStatus) string {
+	s := fmt.Sprintf("%s (%s, %s): %d%% of %s used", fs.Mountpoint, fs.Device, strings.Join(fs.Runtimes, ", "), fs.UsedPercent, size(fs.CapacityBytes))
+	if fs.InodesUsedPercent > 0 {
+		s += fmt.Sprintf(", %d%% of inodes", fs.InodesUsedPercent)
+	}
+	return s
+}
+
+func (a *app) gcRunCommand() *cobra.Command {
+	var req api.CollectRequest
+	var format string
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Collect now, as `gc plan` shows; needs root",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out, err := a.output(format)
+			if err != nil {
+				return err
+			}
+			ctx, stop := a.interruptible(cmd.Context())
+			defer stop()
+			report, err := a.client().Collect(ctx, req, a.progress(out))
+			if err != nil {
+				return err
+			}
+			if err := out.print(report, func(t *table) { printReport(t, report) }); err != nil {
+				return err
+			}
+			if len(report.Errors) > 0 {
+				return silentError{}
+			}
+			return nil
+		},
+	}
+	collectFlags(cmd, &req)
+	a.socketFlag(cmd)
+	formatFlag(cmd, &format)
+	return cmd
+}
+
+// progress tells of each object: in place on a terminal, a line each elsewhere,
+// and not at all where a program reads the answer.
+func (a *app) progress(out *output) func(api.Step) {
+	if out.format == "json" || out.format == "yaml" {
+		return func(api.Step) {}
+	}
+	return func(s api.Step) {
+		name := imageName(s.Names, false)
+		if s.Pod != "" {
+			name = s.Pod + "/" + name
+		}
+		line := fmt.Sprintf("removed %s %s: %s", s.Kind, name, s.Reason)
+		switch {
+		case s.Error != "":
+			line = fmt.Sprintf("failed %s %s: %s", s.Kind, name, s.Error)
+		case s.Action == gc.Keep:
+			line = fmt.Sprintf("kept %s %s: %s", s.Kind, name, s.Reason)
+		}
+		if a.terminal() {
+			fmt.Fprintf(a.Stdout, "\r\x1b[K%d of %d  %.60s", s.Done, s.Total, line)
+			if s.Done == s.Total {
+				fmt.Fprint(a.Stdout, "\r\x1b[K")
+			}
+			return
+		}
+		fmt.Fprintln(a.Stdout, line)
+	}
+}
+
+func printReport(t *table, r collect.Report) {
+	images, containers := 0, 0
+	for _, removal := range r.Removed {
+		if removal.Kind == collect.KindImage {
+			images++
+		} else {
+			containers++
+		}
+	}
+	t.line("removed %s and %s in %s", count(images, "image"), count(containers, "container"), r.Duration.Round(time.Millisecond))
+	t.line("bytes: asked %s, estimated %s, measured %s", size(r.RequestedBytes), size(r.EstimatedBytes), size(r.FreedBytes))
+	if r.Ended != "" {
+		t.line("ended: %s", r.Ended)
+	}
+	for _, w := range r.Warnings {
+		t.line("warning: %s", w)
+	}
+	for _, e := range r.Errors {
+		t.line("error: %s", e)
+	}
+}

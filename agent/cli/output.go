@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
+)
+
+// output prints an answer in the format that was asked for.
+type output struct {
+	w      io.Writer
+	format string
+	color  bool
+	now    func() time.Time
+}
+
+func (a *app) output(format string) (*output, error) {
+	switch format {
+	case "table", "wide", "json", "yaml":
+	default:
+		return nil, usageError(fmt.Sprintf("unknown output format %q\nhint: use -o table, wide, json or yaml", format))
+	}
+	return &output{w: a.Stdout, format: format, color: a.terminal() && a.Getenv("NO_COLOR") == "", now: time.Now}, nil
+}
+
+// terminal tells whether a person watches the output.
+func (a *app) terminal() bool {
+	f, ok := a.Stdout.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// wide tells whether the person asked for every column.
+func (o *output) wide() bool { return o.format == "wide" }
+
+// print writes v as JSON or YAML, or lets human write it for a person.
+func (o *output) print(v any, human func(t *table)) error {
+	switch o.format {
+	case "json":
+		enc := json.NewEncoder(o.w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	case "yaml":
+		b, err := yaml.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("write YAML: %w", err)
+		}
+		_, err = o.w.Write(b)
+		return err
+	}
+	t := &table{w: tabwriter.NewWriter(o.w, 0, 8, 3, ' ', 0)}
+	human(t)
+	return t.w.Flush()
+}
+
+// table writes lines and columns.
+type table struct{ w *tabwriter.Writer }
+
+// line ends the columns before it and writes free text.
+func (t *table) line(format string, args ...any) {
+	if len(args) > 0 {
+		format = fmt.Sprintf(format, args...)
+	}
+	_ = t.w.Flush() // a failed write shows at the last Flush as well
+	fmt.Fprintln(t.w, format)
+	_ = t.w.Flush()
+}
+
+// row writes cells under those of the rows before.
+func (t *table) row(cells ...string) {
+	for i, c := range cells {
+		if c == "" && i < len(cells)-1 {
+			cells[i] = "-"
+		}
+	}
+	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+}
+
+// red, green and yellow colour text where a terminal shows it.
+func (o *output) red(s string) string    { return o.paint("31;1", s) }
+func (o *output) green(s string) string  { return o.paint("32;1", s) }
+func (o *output) yellow(s string) string { return o.paint("33;1", s) }
+
+func (o *output) paint(code, s string) string {
+	if !o.color {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// ago writes how long ago t was, as kubectl does: 5s, 3m20s, 2h, 4d.
+func (o *output) ago(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return age(o.now().Sub(t)) + " ago"
+}
+
+func age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
+
+// size writes bytes for a person, in powers of 1024.
+func size[N int64 | uint64](n N) string {
+	f, unit := float64(n), 0
+	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	for f >= 1023.95 && unit < len(units)-1 {
+		f /= 1024
+		unit++
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", int64(n))
+	}
+	return fmt.Sprintf("%.1f %s", f, units[unit])
+}
+
+// short cuts an ID to what tells it from others.
+func short(id string) string {
+	if _, digest, ok := strings.Cut(id, ":"); ok && !strings.Contains(digest, "/") {
+		id = digest
+	}
+	return id[:min(len(id), 12)]
+}
+
+// count writes a number with its noun: 1 image, 2 images.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// warn writes a message above the answer, if there is one.
+func warn(t *table, message string) {
+	if message != "" {
+		t.line("incomplete: %s", message)
+	}
+}

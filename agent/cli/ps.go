@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+func (a *app) psCommand() *cobra.Command {
+	var last bool
+	cmd := a.reader("ps", "List pods, with their phase and grace in a shutdown", func(ctx context.Context, c *api.Client, out *output) error {
+		if last {
+			return lastShutdown(ctx, c, out)
+		}
+		list, err := c.Pods(ctx)
+		if err != nil {
+			return err
+		}
+		return out.print(list, func(t *table) {
+			warn(t, list.Message)
+			printPods(t, out, list.Pods)
+		})
+	})
+	cmd.Flags().BoolVar(&last, "last-shutdown", false, "how the last shutdown treated the pods that ran then")
+	return cmd
+}
+
+func printPods(t *table, out *output, pods []api.Pod) {
+	header := []string{"NAMESPACE", "POD", "CONTAINERS", "STATE", "PHASE", "GRACE", "AGE"}
+	if out.wide() {
+		header = append(header, "PRIORITY", "ID", "RUNTIME", "LAST SHUTDOWN")
+	}
+	t.row(header...)
+	for _, p := range pods {
+		grace := ""
+		if p.Phase != "" {
+			grace = p.Grace.Duration.String()
+		}
+		row := []string{p.Namespace, p.Name, fmt.Sprint(len(p.Containers)), podState(p), p.Phase, grace, age(out.now().Sub(p.CreatedAt))}
+		if out.wide() {
+			last := "-"
+			if p.LastShutdown != nil {
+				last = string(p.LastShutdown.Outcome)
+			}
+			row = append(row, fmt.Sprint(p.Priority), short(p.ID), p.Runtime, last)
+		}
+		t.row(row...)
+	}
+}
+
+// podState sums up the states of a pod's containers: "2 Running", or
+// "1 Exited, 1 Running".
+func podState(p api.Pod) string {
+	counts := map[string]int{}
+	for _, c := range p.Containers {
+		counts[c.State]++
+	}
+	var parts []string
+	for _, state := range []string{"Unknown", "Created", "Exited", "Running"} {
+		if n := counts[state]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	if len(parts) == 0 {
+		return "Empty"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// lastShutdown prints what the journal holds of the last shutdown.
+func lastShutdown(ctx context.Context, c *api.Client, out *output) error {
+	s, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Shutdown *journal.Record     `json:"shutdown"`
+		Pods     []journal.PodRecord `json:"pods"`
+	}{s.Shutdown.Last, []journal.PodRecord{}}
+	if s.Shutdown.Last != nil {
+		answer.Pods = s.Shutdown.Last.Pods
+	}
+	return out.print(answer, func(t *table) {
+		if s.Shutdown.Last == nil {
+			t.line("no shutdown is known of")
+			return
+		}
+		t.line("%s", describeRecord(*s.Shutdown.Last))
+		t.line("")
+		t.row("NAMESPACE", "POD", "PHASE", "GRACE", "OUTCOME", "AFTER", "TOOK", "NOTE")
+		for _, p := range s.Shutdown.Last.Pods {
+			after, took := "", ""
+			if !p.StartedAt.IsZero() {
+				after = p.StartedAt.Sub(s.Shutdown.Last.StartedAt).Round(time.Millisecond).String()
+				if !p.FinishedAt.IsZero() {
+					took = p.FinishedAt.Sub(p.StartedAt).Round(time.Millisecond).String()
+				}
+			}
+			note := p.Error
+			if len(p.Stuck) > 0 {
+				note = "stuck: " + strings.Join(p.Stuck, ", ") + " " + note
+			}
+			t.row(p.Namespace, p.Name, p.Phase, p.Grace.Duration.String(), string(p.Outcome), after, took, strings.TrimSpace(note))
+		}
+	})
+}
+
+// describeRecord is a shutdown in one line.
+func describeRecord(r journal.Record) string {
+	what := string(r.Trigger)
+	if r.Kind != "" {
+		what = r.Kind
+	}
+	manner := "not graceful"
+	switch {
+	case r.Graceful:
+		manner = "graceful"
+	case !r.CancelledAt.IsZero():
+		manner = "cancelled"
+	}
+	s := fmt.Sprintf("%s, %s, %s", what, manner, count(len(r.Pods), "pod"))
+	if !r.StartedAt.IsZero() {
+		s += ", began " + r.StartedAt.UTC().Format(time.RFC3339)
+		if !r.FinishedAt.IsZero() {
+			s += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
+		}
+	}
+	if r.Error != "" {
+		s += ": " + r.Error
+	}
+	return s
+}

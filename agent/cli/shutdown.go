@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+func (a *app) shutdownCommand() *cobra.Command {
+	show := a.reader("plan", "Show which pods would stop when, and with how much time", func(ctx context.Context, c *api.Client, out *output) error {
+		p, err := c.ShutdownPlan(ctx)
+		if err != nil {
+			return err
+		}
+		return out.print(p, func(t *table) { printShutdownPlan(t, out, p) })
+	})
+	return group("shutdown", "See what a shutdown would do", show)
+}
+
+func printShutdownPlan(t *table, out *output, p plan.Plan) {
+	switch {
+	case len(p.Phases) == 0:
+		t.line("shutdown protection is switched off: pods are stopped by nobody in particular")
+		return
+	case p.Granted.Duration == 0:
+		t.line("phases ask for %s; what would be granted is not known", p.Total.Duration)
+	case p.Granted.Duration < p.Total.Duration:
+		t.line("%s", out.red(fmt.Sprintf("phases ask for %s, but only %s are granted: they are shortened to fit", p.Total.Duration, p.Granted.Duration)))
+	default:
+		t.line("phases ask for %s, %s are granted", p.Total.Duration, p.Granted.Duration)
+	}
+	for _, phase := range p.Phases {
+		t.line("")
+		t.line("%s: priority %d and above, %s, %s", phase.Name, phase.Priority, phase.Grace.Duration, count(len(phase.Pods), "pod"))
+		if len(phase.Pods) == 0 {
+			continue
+		}
+		t.row("  NAMESPACE", "POD", "GRACE", "CONTAINERS")
+		for _, pod := range phase.Pods {
+			containers := ""
+			for i, c := range pod.Containers {
+				if i > 0 {
+					containers += ", "
+				}
+				containers += fmt.Sprintf("%s (%s)", c.Name, c.Grace.Duration)
+			}
+			t.row("  "+pod.Namespace, pod.Name, pod.Grace.Duration.String(), containers)
+		}
+	}
+	for _, n := range p.Notes {
+		t.line("note: %s/%s: %s=%q: %s", n.Namespace, n.Pod, n.Key, n.Value, n.Problem)
+	}
+}

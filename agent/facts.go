@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
+)
+
+const (
+	// factsTimeout bounds one look at the host, whatever filesystem hangs.
+	factsTimeout = 5 * time.Second
+	// listAge is how old lists of images and image filesystems may get; what
+	// happens in between comes as an event.
+	listAge = 5 * time.Minute
+	// listPause is the least time between two lists: a pull is many events.
+	listPause = 10 * time.Second
+)
+
+// facts gathers what a Node is made from. It is safe for concurrent use.
+type facts struct {
+	reader     *probe.Reader
+	nodeFolder string // on the node filesystem
+	runtimes   *runtimes
+	guard      func() shutdown.Status
+	log        *slog.Logger
+
+	machine probe.Machine // read once at start
+
+	mu          sync.Mutex // guards what follows
+	network     probe.Network
+	listedAt    time.Time // by the monotonic clock
+	stale       bool      // images changed since
+	images      []runtime.Image
+	filesystems []runtime.Filesystem
+}
+
+// now measures the host. Status of the shutdown guard is taken from guarded if it
+// is not nil: it is then newer than what the guard itself says.
+func (f *facts) now(ctx context.Context, guarded *shutdown.Status) status.Facts {
+	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
+	defer cancel()
+	g := f.guard()
+	if guarded != nil {
+		g = *guarded
+	}
+	runtimes, asked := f.runtimes.current()
+	images, filesystems := f.lists(ctx, g.State == shutdown.Draining)
+
+	folders := []string{f.nodeFolder}
+	for _, fs := range filesystems {
+		folders = append(folders, fs.Path)
+	}
+	usage := f.reader.Usage(ctx, folders...)
+	result := status.Facts{
+		Machine:       f.machine,
+		Memory:        usage.Memory,
+		PIDs:          usage.PIDs,
+		RuntimesAsked: asked,
+		Runtimes:      runtimes,
+		Images:        images,
+		Draining:      draining(g),
+		Shutdown:      status.Shutdown{State: g.State.String(), Reason: g.Reason},
+	}
+	for i, fs := range usage.Filesystems {
+		role := status.RoleImage
+		if i == 0 {
+			role = status.RoleNode
+		}
+		result.Filesystems = append(result.Filesystems, status.Filesystem{Role: role, Filesystem: fs})
+	}
+	f.mu.Lock()
+	result.Network = f.network
+	f.mu.Unlock()
+	return result
+}
+
+// draining says in the Node's words that the host is going down.
+func draining(g shutdown.Status) status.Draining {
+	if g.State != shutdown.Draining && g.State != shutdown.Released {
+		return status.Draining{}
+	}
+	d := status.Draining{Active: true, Reason: g.Reason}
+	if g.Current != nil {
+		d.Since = g.Current.StartedAt
+	}
+	return d
+}
+
+// lists returns the images and their filesystems, listed anew if they are old or
+// something happened; kept asks for the last lists, since a drain must not wait
+// for them. Where a runtime does not answer, what it last listed stands.
+func (f *facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtime.Filesystem) {
+	f.mu.Lock()
+	age := time.Since(f.listedAt)
+	fresh := !f.listedAt.IsZero() && (age < listPause || age < listAge && !f.stale)
+	images, filesystems := f.images, f.filesystems
+	f.mu.Unlock()
+	if fresh || kept {
+		return images, filesystems
+	}
+
+	newImages, imageErr := f.runtimes.set.Images(ctx)
+	newFilesystems, fsErr := f.runtimes.set.ImageFilesystems(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if imageErr == nil {
+		f.images = newImages
+	}
+	if fsErr == nil {
+		f.filesystems = newFilesystems
+	}
+	if imageErr == nil && fsErr == nil && len(newFilesystems) > 0 {
+		f.listedAt, f.stale = time.Now(), false
+	}
+	return f.images, f.filesystems
+}
+
+// notice takes in an event of a runtime.
+func (f *facts) notice(e runtime.Event) {
+	if e.Type == runtime.ImageAdded || e.Type == runtime.ImageRemoved || e.Type == runtime.Changed {
+		f.mu.Lock()
+		f.stale = true
+		f.mu.Unlock()
+	}
+}
+
+// watchNetwork reads the addresses again whenever they may have changed, and
+// calls changed.
+func (f *facts) watchNetwork(ctx context.Context, changed func()) error {
+	changes := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() { ended <- probe.Watch(ctx, changes) }()
+	for {
+		select {
+		case <-changes:
+			network := probe.Addresses()
+			f.mu.Lock()
+			f.network = network
+			f.mu.Unlock()
+			changed()
+		case err := <-ended:
+			return err
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"hostler.io/hostler/agent/api"
+)
+
+// loop is one of the agent's controllers: a run function that is started again
+// whenever it ends, and what is known of its health. It may be run only once;
+// all other methods are safe for concurrent use.
+type loop struct {
+	name string
+	run  func(ctx context.Context) error
+
+	// patience is how long the loop may go without a beat before the watchdog
+	// counts it as stuck; zero for a loop that rightly waits for events alone.
+	patience time.Duration
+
+	mu          sync.Mutex // guards what follows
+	lastBeat    time.Time  // by the monotonic clock
+	lastSuccess time.Time
+	lastError   string
+	failing     bool
+	restarts    int
+}
+
+// beat records that the loop did one round of its work, and how it ended. It
+// does not log: each room says itself when trouble begins and ends.
+func (l *loop) beat(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastBeat = time.Now()
+	l.failing = err != nil
+	if err != nil {
+		l.lastError = err.Error()
+	} else {
+		l.lastSuccess, l.lastError = l.lastBeat, ""
+	}
+}
+
+// rest notes that the loop waits in good order while another owner does its job:
+// its patience is counted again from its next beat.
+func (l *loop) rest() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastBeat, l.failing, l.lastError = time.Time{}, false, ""
+}
+
+// stuck tells whether the loop has made no progress for longer than its patience.
+func (l *loop) stuck(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.patience > 0 && !l.lastBeat.IsZero() && now.Sub(l.lastBeat) > l.patience
+}
+
+// snapshot is what `hostler status` shows of the loop.
+func (l *loop) snapshot(now time.Time) api.Loop {
+	stuck := l.stuck(now)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := api.Loop{Name: l.name, Healthy: !l.failing && !stuck, LastError: l.lastError, Restarts: l.restarts}
+	if !l.lastSuccess.IsZero() {
+		t := l.lastSuccess.UTC()
+		s.LastSuccess = &t
+	}
+	if stuck && s.LastError == "" {
+		s.LastError = fmt.Sprintf("no progress since %s", l.lastBeat.UTC().Format(time.RFC3339))
+	}
+	return s
+}
+
+// supervise runs the loop until ctx ends. A run that returns or panics is
+// started again after a pause that grows from one second to one minute.
+func (l *loop) supervise(ctx context.Context, log *slog.Logger) {
+	l.mu.Lock()
+	l.lastBeat = time.Now() // patience counts from here
+	l.mu.Unlock()
+	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute, Jitter: 0.1}
+	pause := fresh
+	for {
+		started := time.Now()
+		err := l.protected(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("ended by itself")
+		}
+		l.beat(err)
+		log.Error("loop ended and is started again", "loop", l.name, "error", err)
+		l.mu.Lock()
+		l.restarts++
+		l.mu.Unlock()
+		if time.Since(started) > time.Minute {
+			pause = fresh // it worked for a while: this is a new trouble
+		}
+		select {
+		case <-time.After(pause.Step()):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// protected turns a panic of the loop into an error, so that one loop's fault
+// does not end the others.
+func (l *loop) protected(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return l.run(ctx)
+}

@@ -1,0 +1,215 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+)
+
+// writeTimeout bounds one write to the control plane.
+const writeTimeout = 10 * time.Second
+
+// reporter keeps the Node up to date on the control plane: it looks at the host,
+// registers the Node, writes its status on change and every now and then, and
+// makes an Event of each condition's transition.
+type reporter struct {
+	client   controlplane.Client
+	recorder *controlplane.Recorder
+	facts    *facts
+	options  func() status.Options
+	update   time.Duration // from one look to the next
+	report   time.Duration // from one write to the next where nothing changed
+	takeover bool
+	mine     func() bool // whether the Node is hostler's to write
+	named    func(types.UID)
+	log      *slog.Logger
+	observe  func(err error) // after each write
+
+	poke chan struct{} // holds one token when something changed
+
+	turn chan struct{} // holds one token; who takes it may look and write, and owns what follows
+	// registered is whether the Node was registered since it was last found missing.
+	registered bool
+	written    *corev1.NodeStatus
+	writtenAt  time.Time
+	memory     status.Memory
+	conditions []corev1.NodeCondition // of the last look
+
+	mu        sync.Mutex   // guards what follows
+	node      *corev1.Node // as last seen from the host, with the control plane's metadata
+	lastFacts status.Facts
+	connected bool
+	lastError error
+}
+
+// newReporter completes a reporter whose plain fields are set.
+func newReporter(r *reporter) *reporter {
+	r.poke, r.turn = make(chan struct{}, 1), make(chan struct{}, 1)
+	r.turn <- struct{}{}
+	return r
+}
+
+// remember takes up what an earlier run of the agent reported in this boot, so
+// that conditions keep their times and Ready does not flip.
+func (r *reporter) remember(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	node, err := r.client.Node(ctx, r.options().Name)
+	if err != nil || node.Status.NodeInfo.BootID != r.facts.machine.BootID {
+		return // nothing known of this boot
+	}
+	r.memory, r.conditions = status.Remember(node.Status.Conditions), node.Status.Conditions
+}
+
+// changed asks for a look at the host now.
+func (r *reporter) changed() {
+	select {
+	case r.poke <- struct{}{}:
+	default: // one is asked for already
+	}
+}
+
+// run looks and writes until ctx ends. beat is told how each round ended.
+func (r *reporter) run(ctx context.Context, beat func(error)) error {
+	tick := time.NewTicker(r.update)
+	defer tick.Stop()
+	failing := false
+	for {
+		err := r.once(ctx, nil)
+		beat(err)
+		switch {
+		case err != nil && !failing:
+			r.log.Warn("the node's status cannot be written, will try again", "error", err)
+		case err == nil && failing:
+			r.log.Info("the node's status is written again")
+		}
+		failing = err != nil
+		select {
+		case <-tick.C:
+		case <-r.poke:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// ReportShutdown writes what the shutdown guard says of itself at once, from the
+// facts at hand, and returns when it is stored. It implements shutdown.Reporter.
+func (r *reporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
+	return r.once(ctx, &s)
+}
+
+// once looks at the host and writes what is worth a write.
+func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) error {
+	select {
+	case <-r.turn:
+	case <-ctx.Done():
+		return fmt.Errorf("report the node's status: wait for the report under way: %w", ctx.Err())
+	}
+	defer func() { r.turn <- struct{}{} }()
+
+	options := r.options()
+	facts := r.facts.now(ctx, guarded)
+	node, memory := status.Node(facts, options, r.memory, time.Now())
+	r.tell(options.Name, status.Transitions(r.conditions, node.Status.Conditions))
+	r.memory, r.conditions = memory, node.Status.Conditions
+	r.see(node, facts)
+	if !r.mine() {
+		r.registered, r.written = false, nil // whoever has it meanwhile changes it
+		return nil
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	wrote, err := r.write(ctx, node)
+	if wrote || err != nil {
+		r.observe(err)
+		r.mu.Lock()
+		r.connected, r.lastError = err == nil, err
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// write registers the Node where that is due, and writes its status where that
+// is worth it. It tells whether anything was written.
+func (r *reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
+	if !r.registered {
+		stored, err := r.client.Register(ctx, node, controlplane.RegisterOptions{Takeover: r.takeover})
+		if err != nil {
+			return false, err
+		}
+		r.registered, r.written = true, nil
+		r.named(stored.UID)
+		r.adopt(stored)
+		r.log.Info("node registered", "node", stored.Name, "uid", stored.UID, "controlPlane", r.client.Type())
+		r.recorder.Record(controlplane.NodeReference(node.Name), corev1.EventTypeNormal, "Registered", "Node registered by hostler")
+	}
+	if r.written != nil && time.Since(r.writtenAt) < r.report && !status.Changed(r.written, &node.Status) {
+		return false, nil
+	}
+	stored, err := r.client.UpdateStatus(ctx, node)
+	if errors.Is(err, controlplane.ErrNotFound) {
+		r.registered = false
+		r.changed() // registered again in the next round, at once
+		r.log.Warn("the node is gone from the control plane and will be registered again", "node", node.Name)
+		return false, err
+	}
+	if err != nil {
+		return false, err
+	}
+	r.written, r.writtenAt = node.Status.DeepCopy(), time.Now()
+	r.adopt(stored)
+	return true, nil
+}
+
+// see keeps what the host looks like, for `hostler status`.
+func (r *reporter) see(node *corev1.Node, facts status.Facts) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := node.DeepCopy()
+	if r.node != nil {
+		seen.ObjectMeta, seen.Spec = r.node.ObjectMeta, r.node.Spec
+	}
+	r.node, r.lastFacts = seen, facts
+}
+
+// adopt takes over the control plane's metadata and spec.
+func (r *reporter) adopt(stored *corev1.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.node.ObjectMeta, r.node.Spec = stored.ObjectMeta, stored.Spec
+	r.node.ManagedFields = nil
+}
+
+// current returns the Node as last seen, nil before the first look.
+func (r *reporter) current() (node *corev1.Node, facts status.Facts, connected bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.node.DeepCopy(), r.lastFacts, r.connected, r.lastError
+}
+
+// tell makes an Event and a log line of each transition. The shutdown guard logs
+// its own.
+func (r *reporter) tell(node string, transitions []status.Transition) {
+	for _, t := range transitions {
+		r.recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
+		switch {
+		case t.New.Type == status.ShutdownProtected:
+		case !t.Good():
+			r.log.Warn("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
+		case t.Old != nil: // that all is well at the start goes without saying
+			r.log.Info("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
+		}
+	}
+}

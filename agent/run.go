@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+)
+
+const (
+	// stopTimeout bounds how long loops may take to end.
+	stopTimeout = 10 * time.Second
+	// flushTimeout bounds how long the last Events may take.
+	flushTimeout = 2 * time.Second
+)
+
+// Run runs the agent until a signal ends it: SIGTERM and SIGINT stop it, SIGHUP
+// reloads the configuration. What SIGTERM means for the pods depends on why it
+// came, see stop. Run may be called once.
+func (a *Agent) Run(signals <-chan os.Signal) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	guarding, stopGuarding := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopGuarding()
+
+	a.reporter.remember(ctx)
+	a.owners.refresh(ctx)
+	var loops, guard sync.WaitGroup
+	guard.Go(func() { a.guarding.supervise(guarding, a.log) })
+	for _, l := range a.loops {
+		if l != a.guarding {
+			loops.Go(func() { l.supervise(ctx, a.log) })
+		}
+	}
+	server := api.NewServer(api.Routes(a, a.metrics.handler(), a.log.With("component", "api")))
+	failed := make(chan error, 1)
+	loops.Go(func() {
+		if err := server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+			failed <- err
+		}
+	})
+	loops.Go(func() { a.feedWatchdog(ctx) })
+	a.notify(a.notifier.Ready())
+	a.log.Info("agent is up", "version", a.options.Version, "node", a.node, "socket", a.cfg.API.Socket, "state", a.cfg.State.Directory)
+
+	err := a.await(ctx, signals, failed)
+
+	cancel()
+	closing, closed := context.WithTimeout(context.Background(), flushTimeout)
+	_ = server.Shutdown(closing) // what still runs is ended below
+	closed()
+	_ = server.Close()
+	a.within("loops", stopTimeout, loops.Wait)
+	stopGuarding()
+	a.within("shutdown guard", stopTimeout, guard.Wait)
+	a.log.Info("agent has ended")
+	return errors.Join(err, a.close())
+}
+
+// await handles signals until one of them, or a failure, ends the agent.
+func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-chan error) error {
+	for {
+		select {
+		case err := <-failed:
+			return err
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				a.reload()
+				continue
+			}
+			a.stop(ctx, sig, signals)
+			return nil
+		}
+	}
+}
+
+// within waits for wait to return, but no longer than limit, and names what it
+// waited for in vain.
+func (a *Agent) within(what string, limit time.Duration, wait func()) {
+	done := make(chan struct{})
+	go func() { wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(limit):
+		var stuck []string
+		for _, l := range a.loops {
+			if l.stuck(time.Now()) {
+				stuck = append(stuck, l.name)
+			}
+		}
+		a.log.Error("does not end in time and is abandoned", "what", what, "after", limit, "stuck", strings.Join(stuck, ","))
+	}
+}
+
+// feedWatchdog tells the service manager that the agent is alive, as long as
+// every loop makes progress.
+func (a *Agent) feedWatchdog(ctx context.Context) {
+	interval := a.notifier.WatchdogInterval()
+	if interval == 0 {
+		return
+	}
+	tick := time.NewTicker(interval / 2)
+	defer tick.Stop()
+	hungry := false
+	for {
+		err := a.Healthy()
+		if err == nil {
+			a.notify(a.notifier.Watchdog())
+		} else if !hungry {
+			a.log.Error("watchdog is not fed", "error", err)
+		}
+		hungry = err != nil
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Healthy names the loops that make no progress.
+func (a *Agent) Healthy() error {
+	now := time.Now()
+	var stuck []string
+	for _, l := range a.loops {
+		if l.stuck(now) {
+			stuck = append(stuck, l.name)
+		}
+	}
+	if len(stuck) > 0 {
+		return errors.New("no progress: " + strings.Join(stuck, ", "))
+	}
+	return nil
+}
+
+// notify logs that the service manager could not be told something.
+func (a *Agent) notify(err error) {
+	if err != nil {
+		a.log.Warn("service manager", "error", err)
+	}
+}

@@ -1,0 +1,190 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/status"
+)
+
+// runtimesInterval is how often runtimes are asked how they are, and looked for:
+// one that comes late, goes away or returns is noticed within it.
+const runtimesInterval = 10 * time.Second
+
+// runtimes keeps the set of this host's container runtimes: finds them, asks
+// them how they are, and follows what happens in them. A runtime that was found
+// once stays in the set when it is down, for a host without its runtime is not
+// ready.
+type runtimes struct {
+	set        *runtime.Set
+	candidates []cri.Candidate // where to look; nil where the runtimes are configured
+	observe    func(runtime, method string, took time.Duration, err error)
+	log        *slog.Logger
+
+	mu     sync.Mutex // guards what follows
+	asked  bool
+	states map[string]status.Runtime // by name in the set
+}
+
+func newRuntimes(cfg config.Runtimes, observe func(string, string, time.Duration, error), log *slog.Logger) (*runtimes, error) {
+	set, err := runtime.NewSet()
+	if err != nil {
+		return nil, err
+	}
+	r := &runtimes{set: set, observe: observe, log: log.With("component", "runtimes"), states: map[string]status.Runtime{}}
+	if cfg.Auto {
+		r.candidates = cri.DefaultCandidates()
+		return r, nil
+	}
+	for _, c := range cfg.List {
+		if err := r.open(cri.NameOf(c.Endpoint), c.Endpoint); err != nil {
+			return nil, errors.Join(err, set.Close())
+		}
+	}
+	return r, nil
+}
+
+// open adds the runtime at endpoint to the set. It connects at the first call.
+func (r *runtimes) open(name, endpoint string) error {
+	adapter, err := cri.New(cri.Options{
+		Endpoint: endpoint,
+		Name:     name,
+		Logger:   r.log,
+		Observe:  func(method string, took time.Duration, err error) { r.observe(name, method, took, err) },
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.set.Add(adapter); err != nil {
+		return errors.Join(err, adapter.Close())
+	}
+	return nil
+}
+
+// look finds runtimes that came since and asks all how they are. The error names
+// those that do not answer.
+func (r *runtimes) look(ctx context.Context) error {
+	r.discover(ctx)
+	infos := r.set.Infos(ctx)
+	now := time.Now()
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = true
+	var errs []error
+	for _, m := range infos {
+		next := status.Runtime{Info: m.Info, Since: now}
+		before, known := r.states[m.Name]
+		if m.Err != nil {
+			errs = append(errs, m.Err)
+			next.Info = runtime.Info{Name: m.Name, Endpoint: m.Endpoint, Message: m.Err.Error()}
+			if known {
+				next.Name, next.Version, next.SandboxImage = before.Name, before.Version, before.SandboxImage
+			}
+		}
+		if known && before.Ready == next.Ready {
+			next.Since = before.Since
+		}
+		if !known { // what becomes of it is told by the condition Ready
+			r.log.Info("runtime found", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
+		}
+		r.states[m.Name] = next
+	}
+	return errors.Join(errs...)
+}
+
+// discover adds the candidates whose socket answers and that are not known yet.
+func (r *runtimes) discover(ctx context.Context) {
+	members := r.set.Members()
+	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c cri.Candidate) bool {
+		return slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })
+	})
+	if len(unknown) == 0 {
+		return
+	}
+	for _, d := range cri.Detect(ctx, unknown) {
+		if d.Err != nil {
+			r.log.Debug("socket is no usable runtime", "path", d.Path, "error", d.Err)
+			continue
+		}
+		if err := r.open(d.Name, d.Path); err != nil {
+			r.log.Warn("runtime found but not usable", "path", d.Path, "error", err)
+		}
+	}
+}
+
+// current returns every runtime's last answer in order of the set, and whether
+// all have been asked yet.
+func (r *runtimes) current() (states []status.Runtime, asked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.set.Members() {
+		if s, known := r.states[m.Name()]; known {
+			states = append(states, s)
+		}
+	}
+	return states, r.asked
+}
+
+// report is what `hostler status` shows.
+func (r *runtimes) report() []api.Runtime {
+	states, _ := r.current()
+	list := make([]api.Runtime, 0, len(states))
+	for _, s := range states {
+		list = append(list, api.Runtime{Name: s.Name, Version: s.Version, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
+	}
+	return list
+}
+
+// watch hands every runtime's events to each receiver until ctx ends. A stream
+// that breaks is opened again; a runtime without one is left to those who poll.
+func (r *runtimes) watch(ctx context.Context, receive func(runtime.Event)) error {
+	watched := map[string]bool{}
+	events := make(chan runtime.Event, 64)
+	ended := make(chan string)
+	tick := time.NewTicker(runtimesInterval)
+	defer tick.Stop()
+	var streams sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer streams.Wait()
+	defer cancel()
+	start := func() {
+		for _, m := range r.set.Members() {
+			if watched[m.Name()] {
+				continue
+			}
+			watched[m.Name()] = true
+			streams.Go(func() {
+				err := m.Watch(ctx, events)
+				r.log.Debug("event stream ended", "runtime", m.Name(), "error", err)
+				if errors.Is(err, runtime.ErrUnsupported) {
+					<-ctx.Done() // asking again would not help
+				}
+				select {
+				case ended <- m.Name():
+				case <-ctx.Done():
+				}
+			})
+		}
+	}
+	for start(); ; {
+		select {
+		case e := <-events:
+			receive(e)
+		case name := <-ended:
+			delete(watched, name) // opened again at the next tick
+		case <-tick.C:
+			start()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/systemd"
+)
+
+const (
+	// askTimeout bounds the question whether the whole system is stopping.
+	askTimeout = 3 * time.Second
+	// extension is how much more time to stop the agent asks for at a time.
+	extension = 15 * time.Second
+)
+
+// stop ends the agent's work on a signal. A service that is stopped, restarted
+// or upgraded leaves every container alone. Only if systemd itself is stopping,
+// which a shutdown that bypasses logind looks like from here, pods are drained.
+func (a *Agent) stop(ctx context.Context, sig os.Signal, signals <-chan os.Signal) {
+	a.notify(a.notifier.Stopping())
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	stopping, err := a.manager.Stopping(asking)
+	if err != nil && !errors.Is(err, systemd.ErrNotSystemd) {
+		a.log.Warn("cannot tell whether the system is going down: containers are left alone", "error", err)
+	}
+	a.log.Info("stopping", "signal", sig.String(), "systemStopping", stopping)
+	if stopping {
+		a.drain(ctx, signals)
+	}
+	if !stopping && a.guard.Status().State == shutdown.Armed {
+		restore, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		if err := a.logind.RestoreMaxDelay(restore); err != nil && !errors.Is(err, systemd.ErrNoBus) && !errors.Is(err, systemd.ErrNoLogind) {
+			a.log.Warn("logind's maximum delay is left raised", "error", err)
+		}
+	}
+	flushing, flushed := context.WithTimeout(ctx, flushTimeout)
+	defer flushed()
+	if err := a.recorder.Flush(flushing); err != nil {
+		a.log.Debug("events are left for the next start", "error", err)
+	}
+}
+
+// drain stops the pods because the system is going down, and has systemd wait
+// for it. A second signal ends the waiting, not the pods' own time.
+func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		record, err := a.guard.Drain(ctx, journal.TriggerServiceStop)
+		switch {
+		case errors.Is(err, shutdown.ErrDelegated), errors.Is(err, shutdown.ErrSwitchedOff):
+			a.log.Info("pods are left alone", "reason", err)
+		case err != nil:
+			a.log.Error("drain", "error", err)
+		default:
+			a.log.Info("drained", "graceful", record.Graceful, "pods", len(record.Pods))
+		}
+	}()
+	tick := time.NewTicker(extension / 3)
+	defer tick.Stop()
+	for {
+		a.notify(a.notifier.ExtendTimeout(extension))
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		case sig := <-signals:
+			a.log.Warn("the drain is given up", "signal", sig.String())
+			return
+		}
+	}
+}
+
+// otherOwners looks for who else does hostler's jobs on this host: a kubelet
+// does them all.
+func (a *Agent) otherOwners(ctx context.Context) map[job]api.Owner {
+	evidence, found := findKubelet("/proc")
+	seen := map[job]api.Owner{}
+	if !found {
+		return seen
+	}
+	kubelet := api.Owner{Name: api.OwnerKubelet, Evidence: evidence}
+	for _, j := range jobs {
+		seen[j] = kubelet
+	}
+	// Its graceful shutdown is off by default: only its lock is evidence.
+	delete(seen, jobShutdown)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	locks, err := a.logind.ListInhibitors(ctx)
+	if err != nil {
+		return seen
+	}
+	for _, l := range locks {
+		if l.Who == "kubelet" {
+			seen[jobShutdown] = api.Owner{Name: api.OwnerKubelet, Evidence: fmt.Sprintf("%s lock %q of pid %d", l.Mode, l.Why, l.PID)}
+		}
+	}
+	return seen
+}
+
+// delegated tells the guard whether somebody else guards the shutdown.
+func (a *Agent) delegated(ctx context.Context) (string, bool) {
+	a.owners.refresh(ctx)
+	mine, owner, _ := a.owners.mine(jobShutdown)
+	return owner.Name + ": " + owner.Evidence, !mine
+}
+
+// shutdownChanged takes in a change of the guard's state.
+func (a *Agent) shutdownChanged(c shutdown.Change) {
+	a.reporter.changed()
+	a.notify(a.notifier.Status(fmt.Sprintf("shutdown guard %s: %s", c.To, c.Status.Reason)))
+	node := controlplane.NodeReference(a.node)
+	switch {
+	case c.To == shutdown.Draining:
+		a.recorder.Record(node, corev1.EventTypeNormal, "Shutdown", "pods are being stopped: "+c.Status.Reason)
+	case c.From == shutdown.Draining && c.To == shutdown.Released && c.Status.Current != nil:
+		r := c.Status.Current
+		a.recorder.Record(node, corev1.EventTypeNormal, "ShutdownReleased", fmt.Sprintf("%d pods stopped in %s", len(r.Pods), r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond)))
+	case c.From == shutdown.Draining:
+		a.recorder.Record(node, corev1.EventTypeNormal, "ShutdownCancelled", c.Status.Reason)
+	}
+}
+
+// shutdownReporter has the Node say that the host is going down. The reporter is
+// built after the guard, which is why there is a step in between.
+type shutdownReporter struct{ a *Agent }
+
+// ReportShutdown writes the Node's status and returns when it is stored.
+func (r shutdownReporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
+	return r.a.reporter.ReportShutdown(ctx, s)
+}

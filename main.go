@@ -1,0 +1,20 @@
+// Hostler looks after a container host: it stops pods in order before the host
+// goes down, collects rubbish, and tells the fleet and the person how the host is.
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"hostler.io/hostler/agent/cli"
+)
+
+// version is set by the build: -ldflags "-X main.version=1.2.3".
+var version = "0.1.0-dev"
+
+func main() {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	os.Exit(cli.Run(cli.Process{Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Signals: signals, Version: version}))
+}

@@ -1,0 +1,154 @@
+package arch_test
+
+import (
+	"encoding/json"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "hostler.io/hostler"
+
+// ours says which of our rooms a room may import, beside its own children. A room that
+// is not listed may import none; `test` and what lies below it may import all.
+var ours = map[string][]string{
+	"main":                {"agent/cli"},
+	"runtime":             {},
+	"runtime/cri":         {"runtime"},
+	"runtime/runtimetest": {"runtime"},
+
+	"shutdown":         {"runtime", "shutdown/plan", "shutdown/journal", "shutdown/drain"},
+	"shutdown/plan":    {"runtime"},
+	"shutdown/journal": {},
+	"shutdown/drain":   {"runtime", "shutdown/plan", "shutdown/journal"},
+
+	"gc":          {"runtime"},
+	"gc/lastused": {"runtime", "gc"},
+	"gc/collect":  {"runtime", "gc", "gc/lastused"},
+
+	"status":       {"runtime", "status/probe"},
+	"status/probe": {},
+
+	"systemd":             {"shutdown"},
+	"systemd/systemdtest": {"systemd", "shutdown"},
+
+	"agent/state":                         {},
+	"agent/config":                        {},
+	"agent/controlplane":                  {},
+	"agent/controlplane/embedded":         {"agent/controlplane", "agent/state"},
+	"agent/controlplane/controlplanetest": {"agent/controlplane"},
+
+	"agent/api": {"gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
+	"agent/cli": {"agent", "agent/api", "agent/config", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent": {
+		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/state",
+		"gc", "gc/collect", "gc/lastused", "runtime", "runtime/cri",
+		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd",
+	},
+}
+
+// theirs says which rooms may import a foreign package or what lies below it,
+// and why the others may not.
+var theirs = []struct {
+	prefix string
+	rooms  []string
+	reason string
+}{
+	{"github.com/godbus/dbus", []string{"systemd", "systemd/systemdtest"}, "only systemd knows D-Bus"},
+	{"github.com/coreos/go-systemd", []string{"systemd", "systemd/systemdtest"}, "only systemd knows systemd"},
+	{"github.com/google/cadvisor", []string{"status/probe"}, "cadvisor hard-codes paths and is kept in one place"},
+	{"github.com/vishvananda/netlink", []string{"status/probe"}, "only the probe reads the network"},
+	{"k8s.io/cri-api", []string{"runtime/cri"}, "only the adapter knows CRI"},
+	{"github.com/containerd", []string{"runtime/cri"}, "only the adapter knows containerd"},
+	{"google.golang.org/grpc", []string{"runtime/cri"}, "only adapters speak gRPC"},
+	{"go.etcd.io/bbolt", []string{"agent/state"}, "only the state knows its file"},
+	{"github.com/spf13", []string{"agent/cli"}, "only the command line parses flags"},
+	{"github.com/prometheus/client_golang", []string{"agent"}, "rooms report by values, the agent counts them"},
+	{"os/exec", nil, "the agent runs no commands: it asks the kernel, the runtime and systemd"},
+	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "agent/controlplane/controlplanetest"}, "test code does not go into the binary"},
+}
+
+type pkg struct {
+	ImportPath string
+	Name       string
+	Doc        string
+	Imports    []string
+}
+
+func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
+	for _, p := range packages(t) {
+		room := room(p)
+		if strings.HasPrefix(room, "test") {
+			continue
+		}
+		allowed, known := ours[room]
+		if !known {
+			t.Errorf("room %s is not on the map: add it to `ours` and to ARCHITECTURE.md", room)
+		}
+		for _, imported := range p.Imports {
+			if mine, isOurs := strings.CutPrefix(imported, module+"/"); isOurs && !slices.Contains(allowed, mine) {
+				t.Errorf("%s imports %s; it may import of ours only %v", room, mine, allowed)
+			}
+			for _, rule := range theirs {
+				below := imported == rule.prefix || strings.HasPrefix(imported, rule.prefix+"/")
+				if below && !slices.Contains(rule.rooms, room) {
+					t.Errorf("%s imports %s: %s", room, imported, rule.reason)
+				}
+			}
+		}
+	}
+}
+
+func TestTestCodeStaysOutOfTheBinary(t *testing.T) {
+	for _, dep := range goList(t, "-deps", ".") {
+		if base := path.Base(dep.ImportPath); strings.HasPrefix(dep.ImportPath, module) && (strings.HasSuffix(base, "test") || strings.HasPrefix(dep.ImportPath, module+"/test/")) {
+			t.Errorf("the binary holds %s", dep.ImportPath)
+		}
+	}
+}
+
+func TestEveryRoomSaysWhatItOwns(t *testing.T) {
+	for _, p := range packages(t) {
+		if p.Doc == "" {
+			t.Errorf("package %s has no comment that says what it owns", p.ImportPath)
+		}
+	}
+}
+
+func packages(t *testing.T) []pkg {
+	all := goList(t, "./...")
+	if len(all) < 10 {
+		t.Fatalf("go list finds %d packages, want all of hostler's", len(all))
+	}
+	return all
+}
+
+func goList(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Doc,Imports"}, args...)...)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var list []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); err == io.EOF {
+			return list
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+}
+
+func room(p pkg) string {
+	if p.ImportPath == module {
+		return "main"
+	}
+	return strings.TrimPrefix(p.ImportPath, module+"/")
+}
