@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,13 +16,12 @@ import (
 func download(ctx context.Context, packages []string, dir, root string) error {
 	err := tryDownload(ctx, packages, dir)
 	if err != nil {
-		if _, updateErr := run(ctx, dir, "apt-get", "update", "-q"); updateErr != nil {
-			return fmt.Errorf("%w (after %v): are the package sources reachable?", updateErr, err)
+		// One source of many that cannot be reached fails the update, and may
+		// not matter.
+		_, updateErr := run(ctx, dir, "apt-get", "update", "-q")
+		if err = tryDownload(ctx, packages, dir); err != nil {
+			return fmt.Errorf("%w: are the package sources reachable?", errors.Join(err, updateErr))
 		}
-		err = tryDownload(ctx, packages, dir)
-	}
-	if err != nil {
-		return err
 	}
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
