@@ -54,21 +54,33 @@ func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Durat
 	if err := l.reload(ctx); err != nil {
 		return granted, fmt.Errorf("%s: granted %v: %w", operation, granted, err)
 	}
+	granted, err = l.settle(ctx, func(now time.Duration) bool {
+		return now >= d || (expected.Max < d && now == expected.Max)
+	})
+	switch {
+	case err != nil:
+		return granted, fmt.Errorf("%s: granted %v, and logind did not take up %s: %w; see systemctl status %s",
+			operation, granted, DropInPath, errors.Join(err, unreadable), logindUnit)
+	case granted < d:
+		return granted, fmt.Errorf("%s: granted %v, because %s", operation, granted, overrider(files, expected))
+	}
+	return granted, nil
+}
+
+// settle waits until logind grants a delay that is as awaited: neither way of
+// reloading waits for the new configuration to count.
+func (l *Logind) settle(ctx context.Context, awaited func(time.Duration) bool) (granted time.Duration, err error) {
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		latest, err := l.MaxDelay(ctx)
 		if err == nil {
 			granted = latest
-		}
-		switch {
-		case err == nil && granted >= d:
-			return granted, nil
-		case err == nil && expected.Max < d && granted == expected.Max:
-			return granted, fmt.Errorf("%s: granted %v, because %s", operation, granted, overrider(files, expected))
+			if awaited(granted) {
+				return granted, nil
+			}
 		}
 		select {
 		case <-ctx.Done():
-			return granted, fmt.Errorf("%s: granted %v, and logind did not take up %s: %w; see systemctl status %s",
-				operation, granted, DropInPath, errors.Join(ctx.Err(), err, unreadable), logindUnit)
+			return granted, errors.Join(ctx.Err(), err)
 		case <-time.After(pause):
 		}
 	}
@@ -95,24 +107,35 @@ func (l *Logind) MaxDelaySource(context.Context) (string, error) {
 	return EffectiveDelay(files).Source, err
 }
 
+// restoreBound is how long RestoreMaxDelay waits for logind: it is called when
+// the service stops.
+const restoreBound = time.Second
+
 // RestoreMaxDelay removes the drop-in, also one that a crashed process left,
-// and has logind read its configuration again. Where there is none it does
-// nothing. The file is gone even where an error tells that logind was not
-// reached.
+// has logind read its configuration again, and waits until it did: a
+// RaiseMaxDelay that follows must not find the delay of before. Where there is
+// no drop-in it does nothing. The file is gone even where an error tells that
+// logind was not reached.
 func (l *Logind) RestoreMaxDelay(ctx context.Context) error {
-	ctx, cancel := l.bus.bounded(ctx)
+	ctx, cancel := context.WithTimeout(ctx, restoreBound)
 	defer cancel()
 	l.raising.Lock()
 	defer l.raising.Unlock()
+	const operation = "restore logind's longest delay"
 	err := os.Remove(filepath.Join(l.options.Root, DropInPath))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("restore logind's longest delay: %w", err)
+		return fmt.Errorf("%s: %w", operation, err)
 	}
 	if err := l.reload(ctx); err != nil {
-		return fmt.Errorf("restore logind's longest delay: %w", err)
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	files, unreadable := LogindConfig(l.options.Root)
+	expected := EffectiveDelay(files).Max
+	if _, err := l.settle(ctx, func(now time.Duration) bool { return now == expected }); err != nil {
+		return fmt.Errorf("%s to %v: %w", operation, expected, errors.Join(err, unreadable))
 	}
 	return nil
 }

@@ -29,19 +29,7 @@ func newRealBed(t *testing.T) *realBed {
 	t.Helper()
 	// A logind takes up what an earlier one had scheduled.
 	check(t, os.RemoveAll("/run/systemd/shutdown"))
-	login, err := lab.In(t).StartLogin(t.Context(), lab.LoginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := login.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("logind's log:\n%s", login.Logind.Log(50))
-		}
-	})
-	return &realBed{login: login}
+	return &realBed{login: lab.LoginFor(t, lab.LoginOptions{})}
 }
 
 func (b *realBed) Address() string { return "unix:path=" + lab.BusSocket }

@@ -87,7 +87,7 @@ func (l *Logind) ReleaseAll() error {
 }
 
 // listed tells whether logind knows of any delay lock on shutdown in our name.
-func (l *Logind) listed(locks []Lock) bool {
+func (l *Logind) listed(locks []InhibitorLock) bool {
 	for _, k := range locks {
 		if k.Who == l.options.Who && k.Mode == "delay" && strings.Contains(":"+k.What+":", ":shutdown:") {
 			return true

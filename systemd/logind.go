@@ -128,8 +128,8 @@ func (l *Logind) Preparing(ctx context.Context) (bool, error) {
 	return preparing, err
 }
 
-// Lock is one inhibitor as logind lists it.
-type Lock struct {
+// InhibitorLock is one lock as logind lists it.
+type InhibitorLock struct {
 	What string // what it inhibits, colon-separated: "shutdown:sleep"
 	Who  string // its holder's name: "kubelet"
 	Why  string // its holder's reason
@@ -139,14 +139,14 @@ type Lock struct {
 }
 
 // ListInhibitors returns all locks that logind knows of, hostler's included.
-func (l *Logind) ListInhibitors(ctx context.Context) ([]Lock, error) {
+func (l *Logind) ListInhibitors(ctx context.Context) ([]InhibitorLock, error) {
 	ctx, cancel := l.bus.bounded(ctx)
 	defer cancel()
 	conn, err := l.bus.connection(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var locks []Lock
+	var locks []InhibitorLock
 	if err := call(ctx, conn, loginName, loginPath, loginManager+".ListInhibitors", &locks); err != nil {
 		return nil, fault("list the inhibitors of logind", err)
 	}

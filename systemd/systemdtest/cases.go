@@ -36,7 +36,9 @@ func raises(t *testing.T, r *rig) {
 	if _, err := os.Stat(dropIn); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("RestoreMaxDelay() left the drop-in: %v", err)
 	}
-	r.expectDelay(systemd.DefaultInhibitDelay)
+	if got, err := r.logind.MaxDelay(t.Context()); err != nil || got != systemd.DefaultInhibitDelay {
+		t.Fatalf("MaxDelay() = %v, %v right after RestoreMaxDelay(), want 5s", got, err)
+	}
 }
 
 func outsorts(_ *testing.T, r *rig) {

@@ -1,6 +1,7 @@
 package systemdtest
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -34,7 +35,7 @@ var _ Bed = (*Fake)(nil)
 // NewFake starts a fake that ends with the test.
 func NewFake(t testing.TB, options FakeOptions) *Fake {
 	t.Helper()
-	root := t.TempDir()
+	root := folder(t)
 	f := &Fake{root: root, bus: newServer(filepath.Join(root, "bus"), nil)}
 	f.login = newLogin1(root, f.bus)
 	f.login.metadata = options.Metadata
@@ -52,6 +53,18 @@ func NewFake(t testing.TB, options FakeOptions) *Fake {
 		f.private.stop()
 	})
 	return f
+}
+
+// folder is a temporary folder with a path short enough for sockets, which those
+// of t.TempDir with the test's name in them may not be.
+func folder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fake-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // Address is that of the fake system bus.

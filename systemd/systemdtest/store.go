@@ -29,7 +29,7 @@ type ServiceManager struct {
 // (FileDescriptorStoreMax=).
 func NewServiceManager(t testing.TB, max int) *ServiceManager {
 	t.Helper()
-	m := &ServiceManager{path: filepath.Join(t.TempDir(), "notify"), max: max, messages: make(chan string, 1024)}
+	m := &ServiceManager{path: filepath.Join(folder(t), "notify"), max: max, messages: make(chan string, 1024)}
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})
 	if err != nil {
 		t.Fatalf("listen for notifications: %v", err)

@@ -96,13 +96,13 @@ func (r *rig) lock(logind *systemd.Logind) io.Closer {
 // expectLocks waits until logind lists n locks of hostler's.
 func (r *rig) expectLocks(n int) {
 	r.Helper()
-	var ours []systemd.Lock
+	var ours []systemd.InhibitorLock
 	r.eventually(func() bool {
 		list, err := r.logind.ListInhibitors(r.Context())
 		if err != nil {
 			r.Fatalf("ListInhibitors() = %v, want a list", err)
 		}
-		ours = slices.DeleteFunc(list, func(k systemd.Lock) bool { return k.Who != "hostler" })
+		ours = slices.DeleteFunc(list, func(k systemd.InhibitorLock) bool { return k.Who != "hostler" })
 		return len(ours) == n
 	}, "ListInhibitors() shows %d locks of hostler's", n)
 	for _, k := range ours {
