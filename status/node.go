@@ -47,8 +47,8 @@ func Node(facts Facts, options Options, memory Memory, now time.Time) (*corev1.N
 	return node, memory
 }
 
-// labels adds to the configured labels those that every Node has; these cannot
-// be configured away, for schedulers rely on them.
+// labels adds to the configured labels those that every Node has and that
+// Options.Validate keeps people from setting, for schedulers rely on them.
 func labels(machine probe.Machine, options Options) map[string]string {
 	result := maps.Clone(options.Labels)
 	if result == nil {

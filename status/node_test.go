@@ -39,7 +39,7 @@ func TestNodeName(t *testing.T) {
 func TestNode(t *testing.T) {
 	facts, o := healthy(), policyOptions()
 	o.Version = "v1.2.3"
-	o.Labels = map[string]string{"rack": "7", corev1.LabelHostname: "not this"}
+	o.Labels = map[string]string{"rack": "7"}
 	o.Annotations = map[string]string{"note": "x"}
 	o.Taints = []corev1.Taint{{Key: "k", Value: "v", Effect: corev1.TaintEffectNoSchedule}}
 	o.Unschedulable, o.ProviderID = true, "metal://7"
@@ -52,7 +52,7 @@ func TestNode(t *testing.T) {
 	if !reflect.DeepEqual(node.Spec, corev1.NodeSpec{ProviderID: "metal://7", Unschedulable: true, Taints: o.Taints}) {
 		t.Errorf("Node() has spec %+v", node.Spec)
 	}
-	if o.Labels[corev1.LabelHostname] != "not this" || len(o.Labels) != 2 {
+	if len(o.Labels) != 1 {
 		t.Errorf("Node() changed the options: %v", o.Labels)
 	}
 	info := node.Status.NodeInfo
@@ -156,6 +156,7 @@ func TestOptionsValidate(t *testing.T) {
 		{"negative images", func(o *status.Options) { o.MaxImages = -2 }, "status.maxImages"},
 		{"a label key", func(o *status.Options) { o.Labels = map[string]string{"a b": "c"} }, "node.labels: a b=c"},
 		{"a label value", func(o *status.Options) { o.Labels = map[string]string{"a": "b c"} }, "node.labels: a=b c"},
+		{"a label that hostler sets", func(o *status.Options) { o.Labels = map[string]string{corev1.LabelArchStable: "x"} }, "kubernetes.io/arch is set by hostler"},
 		{"an annotation key", func(o *status.Options) { o.Annotations = map[string]string{"a b": ""} }, "node.annotations: a b"},
 		{"an effect", func(o *status.Options) { o.Taints = []corev1.Taint{{Key: "a", Effect: "Never"}} }, `node.taints: a:Never: effect "Never"`},
 		{"a negative reserve", func(o *status.Options) { o.Reserved.Memory = resource.MustParse("-1") }, "node.reserved.memory"},

@@ -68,6 +68,11 @@ func (o Options) Validate() error {
 			fault("node.labels", "%s=%s: %s", key, o.Labels[key], problem)
 		}
 	}
+	for _, key := range []string{corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable} {
+		if _, found := o.Labels[key]; found {
+			fault("node.labels", "%s is set by hostler itself; leave it out (node.name decides the host name)", key)
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(o.Annotations)) {
 		for _, problem := range validation.IsQualifiedName(strings.ToLower(key)) {
 			fault("node.annotations", "%s: %s", key, problem)

@@ -170,19 +170,6 @@ func TestMountByPath(t *testing.T) {
 	}
 }
 
-func TestUsageIsCheap(t *testing.T) {
-	r := reader(t, "/")
-	r.Usage(t.Context(), "/", "/tmp")
-	result := testing.Benchmark(func(b *testing.B) {
-		for b.Loop() {
-			r.Usage(b.Context(), "/", "/tmp")
-		}
-	})
-	if perCheck := result.AllocedBytesPerOp(); perCheck > 50<<10 {
-		t.Errorf("Usage() allocates %d bytes, want at most 50 KiB", perCheck)
-	}
-}
-
 func BenchmarkUsage(b *testing.B) {
 	r := reader(b, "/")
 	b.ReportAllocs()
