@@ -64,6 +64,7 @@ func newBareAgent(t testing.TB) *agent {
 	t.Helper()
 	folder, err := os.MkdirTemp(lab.Dir, "agent-")
 	check(t, err)
+	check(t, os.Chmod(folder, 0o755)) // members of group hostler come in
 	a := &agent{t: t, folder: folder, log: filepath.Join(folder, "log"), socket: config.DefaultSocket, state: "/var/lib/hostler"}
 	a.api = api.NewClient(a.socket)
 	t.Cleanup(func() {
@@ -347,4 +348,12 @@ func mentions(t testing.TB, what, text string, parts ...string) {
 			t.Errorf("%s = %q, want it to mention %q", what, text, part)
 		}
 	}
+}
+
+// within is the test's context with the bound of every wait.
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
 }

@@ -4,9 +4,13 @@ package e2e_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,4 +87,18 @@ func TestWithNothingInstalledTheAgentGoesOnAndSaysWhatIsMissing(t *testing.T) {
 	}
 	mentions(t, "hostler status", a.prints("status"), "is Ready", "Armed, 30s for pods, the last 10s for critical ones")
 	a.stop()
+}
+
+// addGroup adds a group to the lab's own /etc/group, until the test ends.
+func addGroup(t testing.TB, name string, gid int) {
+	t.Helper()
+	before, err := os.ReadFile("/etc/group")
+	check(t, err)
+	check(t, os.WriteFile("/etc/group", fmt.Appendf(slices.Clone(before), "%s:x:%d:\n", name, gid), 0o644))
+	t.Cleanup(func() { check(t, os.WriteFile("/etc/group", before, 0o644)) })
+}
+
+// runAs makes a command run as an ordinary user.
+func runAs(cmd *exec.Cmd, uid, gid uint32) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
 }

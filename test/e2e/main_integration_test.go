@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -54,6 +55,11 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	if containerd, err = l.StartContainerd(ctx, lab.ContainerdOptions{}); err != nil {
+		return 0, err
+	}
+	// Tests wait far more than they compute.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		return 0, err
 	}
 	return m.Run(), containerd.Close(ctx)
