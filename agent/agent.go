@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -30,6 +29,7 @@ import (
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/probe"
 	"hostler.io/hostler/systemd"
 )
@@ -101,11 +101,15 @@ func (a *Agent) build() (err error) {
 	if err != nil {
 		a.log.Warn("descriptors kept by the service manager", "error", err)
 	}
-	hostName, err := os.Hostname()
+	reader, err := probe.New("/")
 	if err != nil {
-		return fmt.Errorf("ask the host's name: %w", err)
+		return err
 	}
-	if a.policies, err = newPolicies(a.cfg, hostName, o.Version); err != nil {
+	machine, err := reader.Machine()
+	if err != nil {
+		a.log.Warn("some facts of the machine are missing", "error", err)
+	}
+	if a.policies, err = newPolicies(a.cfg, machine.HostName, o.Version); err != nil {
 		return err
 	}
 	a.node = a.policies.node.Name
@@ -125,15 +129,6 @@ func (a *Agent) build() (err error) {
 		return nil
 	})
 
-	reader, err := probe.New("/")
-	if err != nil {
-		return err
-	}
-	machine, err := reader.Machine()
-	if err != nil {
-		a.log.Warn("some facts of the machine are missing", "error", err)
-	}
-
 	a.metrics = newMetrics(a)
 	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.runtimeCall, a.log); err != nil {
 		return err
@@ -151,6 +146,9 @@ func (a *Agent) build() (err error) {
 		return err
 	}
 	a.buildReporter(reader, machine)
+	if err := a.checkReserved(a.policies.node); err != nil {
+		return err
+	}
 	if err := a.buildCollectors(); err != nil {
 		return err
 	}
@@ -205,8 +203,8 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		nodeFolder: a.cfg.State.Directory,
 		runtimes:   a.runtimes,
 		guard:      a.guard.Status,
-		log:        a.log,
 		machine:    machine,
+		machineAt:  time.Now(),
 		network:    probe.Addresses(),
 	}
 	a.reporter = newReporter(&reporter{
@@ -222,6 +220,11 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		log:      a.log.With("component", "status"),
 		observe:  a.metrics.statusWrite,
 	})
+}
+
+// checkReserved refuses to keep more for the system than there is.
+func (a *Agent) checkReserved(o status.Options) error {
+	return status.CheckReserved(a.facts.now(context.Background(), nil), o.Reserved, o.Pressure)
 }
 
 func (a *Agent) buildCollectors() (err error) {
