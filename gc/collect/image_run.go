@@ -18,7 +18,7 @@ import (
 // idleLimit is how many removals in a row may bring nothing before the run ends.
 const idleLimit = 2
 
-// imageRun is one run of the Images. One goroutine owns it.
+// imageRun is one run of Images. One goroutine owns it.
 type imageRun struct {
 	survey   *Survey
 	log      *slog.Logger
@@ -54,6 +54,11 @@ func (r *imageRun) look(ctx context.Context) {
 	facts, failed := r.survey.look(ctx, r.options)
 	for _, err := range failed {
 		r.lose(err.Runtime, err)
+		for _, u := range r.facts.Filesystems {
+			if u.Runtime == err.Runtime { // its last figures still count
+				facts.Filesystems = append(facts.Filesystems, u)
+			}
+		}
 	}
 	facts.Images = slices.DeleteFunc(facts.Images, func(img gc.ImageFact) bool {
 		return r.down[img.Runtime] || r.skip[imageRef{img.Runtime, img.ID}]
@@ -70,7 +75,7 @@ func (r *imageRun) begin() {
 		r.report.RequestedBytes += fs.BytesToFree
 		r.report.RequestedInodes += fs.InodesToFree
 		if fs.Short() {
-			r.options.Begun = append(r.options.Begun, fs.Filesystem)
+			r.options.Begun = append(slices.Clip(r.options.Begun), fs.Filesystem)
 		}
 	}
 }
@@ -119,13 +124,16 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 		}
 		r.remove(ctx, img, total)
 	}
-	r.report.Ended = r.outcome()
+	if r.report.Ended = r.outcome(); ctx.Err() != nil {
+		r.report.Ended = whyDone(ctx)
+	}
 	return r.report.Ended == endNothingLeft
 }
 
 // Why a run ends by itself.
 const (
-	endNothingLeft = "nothing left to remove"
+	endNothingLeft = "nothing more to remove"
+	endDown        = "a runtime does not answer"
 	endReached     = "low threshold reached"
 	endIdle        = "two removals in a row freed nothing"
 )
@@ -136,6 +144,8 @@ func (r *imageRun) outcome() string {
 		stuck = stuck || n >= idleLimit
 	}
 	switch {
+	case len(r.down) > 0:
+		return endDown
 	case len(r.options.Begun) > 0 && !r.short():
 		return endReached
 	case stuck:
