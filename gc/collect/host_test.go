@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,8 @@ type host struct {
 	survey  *collect.Survey
 	meter   *meter
 	log     *logBuffer
+
+	mu      sync.Mutex
 	reports []collect.Report
 }
 
@@ -68,15 +71,22 @@ type store struct{}
 func (store) Load() (map[string][]byte, error)        { return nil, nil }
 func (store) Write(map[string][]byte, []string) error { return nil }
 
+// logBuffer is a log that can be read while it is written.
 type logBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
 func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 func newHost(t *testing.T, options runtimetest.Options) *host {
@@ -105,8 +115,19 @@ func (h *host) logger() *slog.Logger {
 func (h *host) options() collect.Options {
 	return collect.Options{
 		Survey: h.survey, Interval: 5 * time.Minute, Log: h.logger(),
-		Observe: func(r collect.Report) { h.reports = append(h.reports, r) },
+		Observe: func(r collect.Report) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.reports = append(h.reports, r)
+		},
 	}
+}
+
+// seen returns the reports of the finished runs.
+func (h *host) seen() []collect.Report {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.reports)
 }
 
 func (h *host) images(change ...func(*gc.ImagePolicy)) *collect.Images {

@@ -31,7 +31,7 @@ func run(t *testing.T, c interface{ Run(context.Context) error }) (stop func()) 
 // triggers tells what started the runs so far.
 func (h *host) triggers() []string {
 	got := []string{}
-	for _, r := range h.reports {
+	for _, r := range h.seen() {
 		got = append(got, r.Trigger)
 	}
 	return got
@@ -73,8 +73,9 @@ func TestRunTriesAgainSoonerWhenNobodyAnswered(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		fault.Release()
 		h.pull("a") // an hour
-		if got := len(h.reports); got < 13 || len(h.reports[1].Errors) != 0 || h.reports[1].StartedAt.Sub(h.reports[0].StartedAt) > 61*time.Second {
-			t.Errorf("Run() ran %d times, second %s after the first, want it a minute after", got, h.reports[1].StartedAt.Sub(h.reports[0].StartedAt))
+		seen := h.seen()
+		if pause := seen[1].StartedAt.Sub(seen[0].StartedAt); len(seen) < 13 || len(seen[1].Errors) != 0 || pause > 61*time.Second {
+			t.Errorf("Run() ran %d times, the second time %s after the first, want it a minute after", len(seen), pause)
 		}
 		stop()
 	})
@@ -124,7 +125,7 @@ func TestRunsNeverOverlap(t *testing.T) {
 		if got, want := removed(r), []string{"b all-unused", "c all-unused"}; !slices.Equal(got, want) {
 			t.Errorf("Collect() after the loop's run removed %v, want %v", got, want)
 		}
-		if first := h.reports[0]; r.StartedAt.Before(first.StartedAt.Add(first.Duration.Duration)) {
+		if first := h.seen()[0]; r.StartedAt.Before(first.StartedAt.Add(first.Duration.Duration)) {
 			t.Errorf("Collect() began at %s, during a run from %s for %s", r.StartedAt, first.StartedAt, first.Duration.Duration)
 		}
 		stop()

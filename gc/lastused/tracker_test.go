@@ -61,15 +61,22 @@ func (s *store) count() (writes, entries int) {
 	return s.writes, len(s.entries)
 }
 
+// logBuffer is a log that can be read while it is written.
 type logBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
 func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // start makes a tracker and runs it over the Fake with its events, until stop.
@@ -174,7 +181,7 @@ func TestTrackerSurvivesRestarts(t *testing.T) {
 		addImage(fake, "a")
 		addImage(fake, "b")
 		begin := time.Now()
-		tracker, stop := start(t, s, fake, &logBuffer{})
+		_, stop := start(t, s, fake, &logBuffer{})
 		runContainer(fake, "c", "a")
 		time.Sleep(time.Hour)
 		fake.Exit("c", 0)
@@ -190,7 +197,7 @@ func TestTrackerSurvivesRestarts(t *testing.T) {
 		}
 		fake.AddImage(runtimetest.ImageSpec{ID: "sha256:new", Tags: []string{"quay.io/org/a:1"}})
 		time.Sleep(24 * time.Hour)
-		tracker, stop = start(t, s, fake, &logBuffer{})
+		tracker, stop := start(t, s, fake, &logBuffer{})
 		defer stop()
 		if use := tracker.Use("fake", "sha256:a"); !use.LastUsed.Equal(exit) || !use.FirstSeen.Equal(begin) {
 			t.Errorf("Use() of a renamed image after a restart = %+v, want %s, %s", use, begin, exit)
