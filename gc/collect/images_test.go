@@ -386,6 +386,43 @@ func TestCollectWithoutUsableFigures(t *testing.T) {
 	}
 }
 
+// nameless is a runtime that does not say where it keeps images.
+type nameless struct{ *runtimetest.Fake }
+
+func (nameless) ImageFilesystems(context.Context) ([]runtime.Filesystem, error) { return nil, nil }
+
+func TestCollectWithoutAFilesystem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		h.pull("a")
+		h.survey.Runtimes = func() []collect.Runtime { return []collect.Runtime{nameless{h.fake}} }
+		images := h.images(func(p *gc.ImagePolicy) { p.MaximumAge = time.Minute * 3 })
+		r := h.collect(images, gc.Options{})
+		if len(r.Removed) != 0 || r.Kept[gc.UnknownUsage] != 1 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "runtime fake names no image filesystem") {
+			t.Errorf("Collect() removed %v, kept %v, warnings %q, want nothing and one warning", removed(r), r.Kept, r.Warnings)
+		}
+		if r := h.collect(images, gc.Options{AllUnused: true}); len(r.Removed) != 1 {
+			t.Errorf("Collect(all unused) removed %v, want what a person asked for", removed(r))
+		}
+	})
+}
+
+// Two runtimes: what one does not answer does not keep the other from room.
+func TestCollectGoesOnWithTheRuntimeThatAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, other := newHost(t, runtimetest.Options{}), newHost(t, runtimetest.Options{Name: "other"})
+		h.pull("a")
+		other.tracker = h.tracker
+		other.pull("b")
+		h.survey.Runtimes = func() []collect.Runtime { return []collect.Runtime{h.fake, other.fake} }
+		h.fake.Inject(runtimetest.Images, runtimetest.Fault{Hang: true})
+		r := h.collect(h.images(), gc.Options{AllUnused: true})
+		if got, want := removed(r), []string{"b all-unused"}; !slices.Equal(got, want) || len(r.Errors) != 1 {
+			t.Errorf("Collect() removed %v, errors %q, want %v and one error", got, r.Errors, want)
+		}
+	})
+}
+
 func TestCollectCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

@@ -165,7 +165,6 @@ func TestTrackerSeesUseThatItsEventsMissed(t *testing.T) {
 		}
 		fake.EndWatches()
 		tracker.SetBlind("fake", true)
-		tracker.Notify(runtime.Event{Runtime: "fake", Type: runtime.Changed})
 		time.Sleep(time.Minute)
 		runContainer(fake, "d", "a")
 		time.Sleep(2 * time.Minute)
