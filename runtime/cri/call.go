@@ -35,7 +35,12 @@ const deadlineSlack = 50 * time.Millisecond
 func (r *Runtime) classify(ctx context.Context, err error, took time.Duration) error {
 	s := status.Convert(err)
 	code, message := s.Code(), s.Message()
-	if at, ok := ctx.Deadline(); ok && ctx.Err() == nil && time.Until(at) < deadlineSlack && code != codes.NotFound {
+	at, bounded := ctx.Deadline()
+	switch {
+	case code == codes.NotFound: // an answer, however late
+	case ctx.Err() == context.Canceled:
+		code = codes.Canceled
+	case bounded && time.Until(at) < deadlineSlack:
 		code = codes.DeadlineExceeded
 	}
 	switch code {
