@@ -74,8 +74,9 @@ func connectBus(ctx context.Context) (*dbus.Conn, error) {
 // acceptPeer does the server's part of D-Bus authentication on a connection
 // without a bus, as systemd's private socket speaks it, and returns a godbus
 // connection on it. godbus knows only the client's part, so it gets to hear what
-// a server would have answered.
-func acceptPeer(ctx context.Context, peer net.Conn) (*dbus.Conn, error) {
+// a server would have answered. What export exports is there before the first
+// call is read: godbus does not guard the one from the other.
+func acceptPeer(ctx context.Context, peer net.Conn, export func(*dbus.Conn) error) (*dbus.Conn, error) {
 	in := bufio.NewReader(peer)
 	if _, err := in.ReadByte(); err != nil { // the credentials byte
 		return nil, err
@@ -91,6 +92,9 @@ func acceptPeer(ctx context.Context, peer net.Conn) (*dbus.Conn, error) {
 			conn, err := dbus.NewConn(&peerConn{in: in, Conn: peer, greeting: strings.NewReader(
 				"REJECTED EXTERNAL\r\nOK 0123456789abcdef0123456789abcdef\r\n")}, dbus.WithContext(ctx))
 			if err != nil {
+				return nil, err
+			}
+			if err := export(conn); err != nil {
 				return nil, err
 			}
 			return conn, conn.Auth([]dbus.Auth{dbus.AuthExternal("0")})

@@ -14,23 +14,6 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-func startContainerd(t *testing.T, o lab.ContainerdOptions) *lab.Containerd {
-	t.Helper()
-	c, err := lab.In(t).StartContainerd(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("containerd's log:\n%s", c.Log(50))
-		}
-		if err := c.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
-}
-
 func layer(t *testing.T, sizeBytes int64) lab.Layer {
 	t.Helper()
 	l, err := lab.RandomLayer(sizeBytes)
@@ -50,7 +33,7 @@ func pull(t *testing.T, c *lab.Containerd, spec lab.ImageSpec) string {
 }
 
 func TestContainerdRunsPodsAsKubeletDoes(t *testing.T) {
-	c := startContainerd(t, lab.ContainerdOptions{})
+	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
 	pull(t, c, lab.ImageSpec{Names: []string{"docker.io/library/web:1"}})
 	pod, err := c.RunPod(t.Context(), lab.PodSpec{
 		Name: "web", Namespace: "shop", UID: "11111111-2222-3333-4444-555555555555", Grace: 45 * time.Second,
@@ -128,7 +111,7 @@ func TestImageFilesystemIsAMountOfItsOwn(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const size = 256 << 20
-			c := startContainerd(t, lab.ContainerdOptions{ImageFSBytes: size, ImageFSTmpfs: tt.tmpfs})
+			c := lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: size, ImageFSTmpfs: tt.tmpfs})
 			if device := deviceOf(t, c.Root); !strings.HasPrefix(device, tt.device) {
 				t.Errorf("%s is mounted from %q, want %s", c.Root, device, tt.device)
 			}
@@ -159,7 +142,7 @@ func TestImageFilesystemIsAMountOfItsOwn(t *testing.T) {
 }
 
 func TestImagesPulledAndBuiltHere(t *testing.T) {
-	c := startContainerd(t, lab.ContainerdOptions{})
+	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
 	pulled := pull(t, c, lab.ImageSpec{Names: []string{"registry.example/team/app:1", "registry.example/team/app:latest"}})
 	built, err := c.Import(t.Context(), lab.ImageSpec{Names: []string{"docker.io/local/built:1"}, Layers: []lab.Layer{layer(t, 1<<20)}})
 	if err != nil {
@@ -185,7 +168,7 @@ func TestImagesPulledAndBuiltHere(t *testing.T) {
 }
 
 func TestContainerdHangsDiesAndReturns(t *testing.T) {
-	c := startContainerd(t, lab.ContainerdOptions{})
+	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
 	pull(t, c, lab.ImageSpec{Names: []string{"docker.io/library/web:1"}})
 	pod, err := c.RunPod(t.Context(), lab.PodSpec{Name: "web", Containers: []lab.ContainerSpec{{Name: "web", Image: "docker.io/library/web:1", Ready: "ready"}}})
 	if err != nil {
@@ -232,7 +215,7 @@ func TestNetworkReadiness(t *testing.T) {
 		without bool
 	}{{"ready with a CNI configuration", false}, {"not ready without", true}} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := startContainerd(t, lab.ContainerdOptions{NoNetwork: tt.without})
+			c := lab.ContainerdFor(t, lab.ContainerdOptions{NoNetwork: tt.without})
 			reply, err := c.Runtime.Status(t.Context(), &cri.StatusRequest{})
 			if err != nil {
 				t.Fatal(err)

@@ -56,8 +56,10 @@ func (l *Lab) furnish() error {
 			return err
 		}
 	}
-	if err := replace("/dev/shm", keep, tmpfs("mode=1777")); err != nil {
-		return err
+	if _, err := os.Stat("/dev/shm"); err == nil {
+		if err := replace("/dev/shm", keep, tmpfs("mode=1777")); err != nil {
+			return err
+		}
 	}
 	if err := mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return err

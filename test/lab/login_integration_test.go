@@ -15,25 +15,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-func startLogin(t *testing.T, o lab.LoginOptions) *lab.Login {
-	t.Helper()
-	login, err := lab.In(t).StartLogin(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := login.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("logind's log:\n%s", login.Logind.Log(50))
-		}
-	})
-	return login
-}
-
 func TestLogindDelaysARebootForALock(t *testing.T) {
-	login := startLogin(t, lab.LoginOptions{InhibitDelayMax: 30 * time.Second})
+	login := lab.LoginFor(t, lab.LoginOptions{InhibitDelayMax: 30 * time.Second})
 	if got, err := login.InhibitDelayMax(t.Context()); err != nil || got != 30*time.Second {
 		t.Fatalf("InhibitDelayMax() = %v, %v, want 30s", got, err)
 	}
@@ -82,7 +65,7 @@ func TestLogindDelaysARebootForALock(t *testing.T) {
 }
 
 func TestLogindGivesUpOnALockAfterItsDelay(t *testing.T) {
-	login := startLogin(t, lab.LoginOptions{InhibitDelayMax: time.Second})
+	login := lab.LoginFor(t, lab.LoginOptions{InhibitDelayMax: time.Second})
 	lock, err := login.Inhibit(t.Context(), "tester", "to be run over")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +85,7 @@ func TestLogindGivesUpOnALockAfterItsDelay(t *testing.T) {
 }
 
 func TestLogindIsScheduledAndCancelled(t *testing.T) {
-	login := startLogin(t, lab.LoginOptions{})
+	login := lab.LoginFor(t, lab.LoginOptions{})
 	if err := login.Schedule(t.Context(), "reboot", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +98,7 @@ func TestLogindIsScheduledAndCancelled(t *testing.T) {
 }
 
 func TestLocksSurviveARestartOfLogind(t *testing.T) {
-	login := startLogin(t, lab.LoginOptions{InhibitDelayMax: 10 * time.Second})
+	login := lab.LoginFor(t, lab.LoginOptions{InhibitDelayMax: 10 * time.Second})
 	lock, err := login.Inhibit(t.Context(), "tester", "to survive")
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +129,7 @@ func TestLocksSurviveARestartOfLogind(t *testing.T) {
 }
 
 func TestManagerReloadsLogind(t *testing.T) {
-	login := startLogin(t, lab.LoginOptions{InhibitDelayMax: 7 * time.Second})
+	login := lab.LoginFor(t, lab.LoginOptions{InhibitDelayMax: 7 * time.Second})
 	for name, connect := range map[string]func(context.Context) (*systemdbus.Conn, error){
 		"over the bus":                systemdbus.NewSystemConnectionContext,
 		"over the private connection": systemdbus.NewSystemdConnectionContext,

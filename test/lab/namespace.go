@@ -100,16 +100,6 @@ func Current() (*Lab, error) {
 	return l, nil
 }
 
-// In is Current for tests: it ends the test where there is no lab.
-func In(tb testing.TB) *Lab {
-	tb.Helper()
-	l, err := Current()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return l
-}
-
 // outside starts PID 1 of the lab, passes signals on, and cleans up behind it.
 func (l *Lab) outside() (code int, err error) {
 	sweepCgroups()

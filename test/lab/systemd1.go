@@ -156,7 +156,7 @@ func (s *Systemd1) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.serve(conn); err != nil {
+	if err := s.export(conn); err != nil {
 		return errors.Join(err, conn.Close())
 	}
 	reply, err := conn.RequestName(systemd1Name, dbus.NameFlagDoNotQueue)
@@ -166,6 +166,7 @@ func (s *Systemd1) join(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("own %s: %w", systemd1Name, err), conn.Close())
 	}
+	s.remember(conn)
 	return nil
 }
 
@@ -184,25 +185,28 @@ func (s *Systemd1) listen() error {
 				return // closed
 			}
 			go func() {
-				conn, err := acceptPeer(context.Background(), peer)
-				if err == nil {
-					err = s.serve(conn)
-				}
+				conn, err := acceptPeer(context.Background(), peer, s.export)
 				if err != nil {
 					_ = peer.Close()
+					return
 				}
+				s.remember(conn)
 			}()
 		}
 	}()
 	return nil
 }
 
-// serve answers calls that come in on a connection.
-func (s *Systemd1) serve(conn *dbus.Conn) error {
+// remember keeps a connection, to send signals to.
+func (s *Systemd1) remember(conn *dbus.Conn) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	maps.DeleteFunc(s.conns, func(c *dbus.Conn, _ bool) bool { return !c.Connected() })
 	s.conns[conn] = true
-	s.mu.Unlock()
+}
+
+// export answers the calls that come in on a connection.
+func (s *Systemd1) export(conn *dbus.Conn) error {
 	manager := map[string]any{
 		"Subscribe":          func() *dbus.Error { return nil },
 		"Unsubscribe":        func() *dbus.Error { return nil },

@@ -338,3 +338,28 @@ func TestFetchedToolsServeSeveralProcessesAtOnce(t *testing.T) {
 	}
 	gone(t, again, "")
 }
+
+func TestALabWithoutRootSaysWhatToDo(t *testing.T) {
+	// Go's build folder is closed to others: the program needs a copy.
+	dir, err := os.MkdirTemp("", "hostler-lab-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe := filepath.Join(dir, "program")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(exe, self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), programVariable+"=end")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, _ := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "run as root, such as: sudo make test") {
+		t.Errorf("without root the program exited with %d and printed %q, want 1 and how to run it", cmd.ProcessState.ExitCode(), out)
+	}
+}
