@@ -36,28 +36,37 @@ func (r *Runtime) fresh() (about, bool) {
 // Info asks for the runtime's status: one call, two or three after a connection
 // was made. Name in the answer is the runtime's own, such as "containerd".
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
-	a, ok := r.fresh()
-	if !ok {
-		var err error
-		if a, err = r.version(ctx); err != nil {
+	if a, ok := r.fresh(); ok {
+		resp, err := r.status(ctx, false)
+		if err != nil {
 			return runtime.Info{}, err
 		}
+		// The call may have reconnected, to whatever stands there now.
+		if _, ok := r.fresh(); ok {
+			return r.info(a, resp), nil
+		}
 	}
-	// A verbose status carries the whole configuration, some 10 kB.
-	resp, err := r.status(ctx, !ok)
+	a, err := r.version(ctx)
 	if err != nil {
 		return runtime.Info{}, err
 	}
-	if !ok {
-		a.sandboxImage = sandboxImage(resp.GetInfo())
-		a.askedAt = time.Now()
-		r.aboutMu.Lock()
-		r.about = a
-		r.aboutMu.Unlock()
+	// A verbose status carries the whole configuration, some 10 kB.
+	resp, err := r.status(ctx, true)
+	if err != nil {
+		return runtime.Info{}, err
 	}
+	a.sandboxImage = sandboxImage(resp.GetInfo())
+	a.askedAt = time.Now()
+	r.aboutMu.Lock()
+	r.about = a
+	r.aboutMu.Unlock()
+	return r.info(a, resp), nil
+}
+
+func (r *Runtime) info(a about, resp *criapi.StatusResponse) runtime.Info {
 	info := runtime.Info{Name: a.name, Version: a.version, Endpoint: r.Endpoint(), SandboxImage: a.sandboxImage}
 	conditions(&info, resp.GetStatus().GetConditions())
-	return info, nil
+	return info
 }
 
 func (r *Runtime) status(ctx context.Context, verbose bool) (*criapi.StatusResponse, error) {

@@ -1,0 +1,191 @@
+//go:build integration
+
+package cri_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/test/lab"
+)
+
+// labDriver drives a real containerd.
+type labDriver struct{ *lab.Containerd }
+
+func (d labDriver) AddImage(t testing.TB, tags ...string) {
+	t.Helper()
+	if _, err := d.Pull(t.Context(), lab.ImageSpec{Names: tags}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d labDriver) RunPod(t testing.TB, namespace, name string, programs ...runtimetest.Program) {
+	t.Helper()
+	spec := lab.PodSpec{Namespace: namespace, Name: name}
+	for _, p := range programs {
+		c := lab.ContainerSpec{Name: p.Name, Image: p.Image, Ready: "ready", Labels: map[string]string{"program": p.Name}}
+		switch p.Does {
+		case runtimetest.EndsOnTERM:
+			c.Command = []string{"sh", "-c", fmt.Sprintf("trap 'exit %d' TERM; echo ready; while :; do sleep 86400 & wait $!; done", runtimetest.TermCode)}
+		case runtimetest.IgnoresTERM:
+			c.Command = lab.IgnoreTerm()
+		case runtimetest.EndsAtOnce:
+			c.Command, c.Ready = lab.ExitWith(int(runtimetest.EndCode)), ""
+		default:
+			t.Fatalf("program %q: behaviour %d is unknown", p.Name, p.Does)
+		}
+		spec.Containers = append(spec.Containers, c)
+	}
+	if _, err := d.Containerd.RunPod(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d labDriver) Hang(t testing.TB) (resume func()) {
+	t.Helper()
+	if err := d.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := d.Continue(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (d labDriver) Crash(t testing.TB) (restart func()) {
+	t.Helper()
+	if err := d.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := errors.Join(d.Start(), d.Ready(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// startContainerd makes a real containerd and an adapter to it.
+func startContainerd(t *testing.T, o lab.ContainerdOptions) (*cri.Runtime, labDriver) {
+	t.Helper()
+	c, err := lab.In(t).StartContainerd(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("containerd's log:\n%s", c.Log(50))
+		}
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	r, err := cri.New(cri.Options{Endpoint: c.Endpoint, Name: "containerd", Timeouts: cri.Timeouts{Query: 3 * time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+	})
+	return r, labDriver{c}
+}
+
+func TestContainerdConforms(t *testing.T) {
+	runtimetest.Run(t, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+		return startContainerd(t, lab.ContainerdOptions{})
+	})
+}
+
+func TestContainerdTellsItsSandboxImage(t *testing.T) {
+	r, d := startContainerd(t, lab.ContainerdOptions{})
+	d.AddImage(t, "docker.io/library/a:1")
+	d.RunPod(t, "barn", "horse", runtimetest.Program{Name: "a", Image: "docker.io/library/a:1"})
+	info, err := r.Info(t.Context())
+	if err != nil || info.Name != "containerd" || info.SandboxImage != d.SandboxImage {
+		t.Fatalf("Info() = %+v, %v, want containerd with sandbox image %s", info, err, d.SandboxImage)
+	}
+	images, err := r.Images(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Whoever protects it matches this name against names of images.
+	if !slices.ContainsFunc(images, func(i runtime.Image) bool { return slices.Contains(i.Tags, info.SandboxImage) }) {
+		t.Errorf("Images() = %+v, want one named %s", images, info.SandboxImage)
+	}
+}
+
+// TestContainerdRemovesImagesInUse holds down the fact that protection of
+// images in use is hostler's own task: containerd removes them.
+func TestContainerdRemovesImagesInUse(t *testing.T) {
+	r, d := startContainerd(t, lab.ContainerdOptions{})
+	d.AddImage(t, "docker.io/library/a:1")
+	d.RunPod(t, "barn", "horse", runtimetest.Program{Name: "a", Image: "docker.io/library/a:1"})
+	before := pods(t, r, 1)[0].Containers[0]
+	images, err := r.Images(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range images {
+		if err := r.RemoveImage(t.Context(), i); err != nil {
+			t.Errorf("RemoveImage(%s) in use = %v", i.Names()[0], err)
+		}
+	}
+	if images, err = r.Images(t.Context()); err != nil || len(images) != 0 {
+		t.Errorf("Images() = %+v, %v, want none", images, err)
+	}
+	after := pods(t, r, 1)[0].Containers[0]
+	if after.State != runtime.Running || after.ImageID != before.ImageID {
+		t.Errorf("container is %v of image %q, want it running still, of %q", after.State, after.ImageID, before.ImageID)
+	}
+}
+
+func TestContainerdFilesystemIsTheMountOfItsRoot(t *testing.T) {
+	for name, o := range map[string]lab.ContainerdOptions{
+		"on ext4":  {ImageFSBytes: 128 << 20},
+		"on tmpfs": {ImageFSBytes: 128 << 20, ImageFSTmpfs: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, d := startContainerd(t, o)
+			list, err := r.ImageFilesystems(t.Context())
+			if err != nil || len(list) != 1 {
+				t.Fatalf("ImageFilesystems() = %+v, %v, want one", list, err)
+			}
+			want := runtime.Filesystem{
+				Runtime: "containerd", Mountpoint: d.Root,
+				Path: filepath.Join(d.Root, "io.containerd.snapshotter.v1."+d.Snapshotter),
+			}
+			got := list[0]
+			got.Device = ""
+			device := "/dev/loop"
+			if o.ImageFSTmpfs {
+				device = "tmpfs"
+			}
+			if got != want || !strings.HasPrefix(list[0].Device, device) {
+				t.Errorf("ImageFilesystems() = %+v, want %+v on %s", list[0], want, device)
+			}
+		})
+	}
+}
+
+func TestDetectContainerd(t *testing.T) {
+	_, d := startContainerd(t, lab.ContainerdOptions{})
+	path, err := cri.ParseEndpoint(d.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := cri.Detect(t.Context(), []cri.Candidate{{Name: "mine", Path: path}})
+	if len(found) != 1 || found[0].Err != nil || found[0].RuntimeName != "containerd" || found[0].Version == "" {
+		t.Errorf("Detect() = %+v, want mine, a containerd with a version", found)
+	}
+}

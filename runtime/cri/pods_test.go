@@ -1,0 +1,279 @@
+package cri_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/runtimetest"
+)
+
+// dead adds a pod of n dead containers, which ended at finished, to the server.
+func dead(s *server, n int, finished time.Time) runtime.Pod {
+	s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"a:1"}})
+	spec := runtimetest.PodSpec{Name: "horse", Namespace: "barn"}
+	for range n {
+		spec.Containers = append(spec.Containers, runtimetest.ContainerSpec{
+			Name: "a", Image: "a:1", State: runtime.Exited, FinishedAt: finished, ExitCode: 3,
+		})
+	}
+	return s.fake.RunPod(spec)
+}
+
+func pods(t *testing.T, r *cri.Runtime, n int) []runtime.Pod {
+	t.Helper()
+	list, err := r.Pods(t.Context())
+	if err != nil || len(list) != n {
+		t.Fatalf("Pods() = %v, %v, want %d", list, err, n)
+	}
+	return list
+}
+
+func TestDeadContainersAreAskedOnce(t *testing.T) {
+	s := newServer(t, containerd16)
+	r := s.client(t, nil)
+	finished := time.Unix(1_700_000_000, 123)
+	p := dead(s, 10, finished)
+	for _, c := range pods(t, r, 1)[0].Containers {
+		if !c.FinishedAt.Equal(finished) || c.ExitCode != 3 {
+			t.Errorf("Pods() = exit code %d at %v, want 3 at %v", c.ExitCode, c.FinishedAt, finished)
+		}
+	}
+	lists := map[string]int{"ListContainers": 1, "ListPodSandbox": 1}
+	want := maps.Clone(lists)
+	want["ContainerStatus"] = 10
+	if got := s.count(); !maps.Equal(got, want) {
+		t.Errorf("first Pods() made calls %v, want %v", got, want)
+	}
+	if c := pods(t, r, 1)[0].Containers[9]; !c.FinishedAt.Equal(finished) {
+		t.Errorf("second Pods() = finished at %v, want %v", c.FinishedAt, finished)
+	}
+	if got := s.count(); !maps.Equal(got, lists) {
+		t.Errorf("second Pods() made calls %v, want %v", got, lists)
+	}
+
+	// A container that the list once lacked is another one, even of that ID.
+	spec := runtimetest.ContainerSpec{ID: p.Containers[0].ID, Name: "a", Image: "a:1", State: runtime.Exited, FinishedAt: finished.Add(time.Hour)}
+	if err := s.fake.RemoveContainer(t.Context(), p.Containers[0]); err != nil {
+		t.Fatal(err)
+	}
+	pods(t, r, 1)
+	s.fake.AddContainer(p.ID, spec)
+	s.count()
+	list := pods(t, r, 1)[0].Containers
+	if got := list[len(list)-1]; !got.FinishedAt.Equal(spec.FinishedAt) {
+		t.Errorf("Pods() = a new container finished at %v, want %v", got.FinishedAt, spec.FinishedAt)
+	}
+	if got := s.count()["ContainerStatus"]; got != 1 {
+		t.Errorf("Pods() with a new dead container asked %d, want 1", got)
+	}
+}
+
+func TestOneBrokenContainerDoesNotFailTheList(t *testing.T) {
+	s := newServer(t, containerd16)
+	r := s.client(t, nil)
+	finished := time.Unix(1_700_000_000, 0)
+	broken := dead(s, 3, finished).Containers[1].ID
+	s.set(func() {
+		s.before = func(_ context.Context, method, subject string) error {
+			if method == "ContainerStatus" && subject == broken {
+				return status.Error(codes.Internal, "shim lost")
+			}
+			return nil
+		}
+	})
+	known := 0
+	for _, c := range pods(t, r, 1)[0].Containers {
+		switch {
+		case c.ID == broken && (!c.FinishedAt.IsZero() || c.State != runtime.Exited):
+			t.Errorf("Pods() = broken container %v, finished at %v, want exited at no time", c.State, c.FinishedAt)
+		case c.FinishedAt.Equal(finished):
+			known++
+		}
+	}
+	if known != 2 {
+		t.Errorf("Pods() = %d containers with a time, want 2", known)
+	}
+	s.count()
+	pods(t, r, 1)
+	if got := s.count()["ContainerStatus"]; got != 0 {
+		t.Errorf("Pods() at once after a failure asked %d times, want 0", got)
+	}
+}
+
+func TestAHangWhileAskingCostsOneDeadline(t *testing.T) {
+	s := newServer(t, containerd16)
+	r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = 500 * time.Millisecond })
+	dead(s, 100, time.Now())
+	s.set(func() {
+		s.before = func(ctx context.Context, method, _ string) error {
+			if method == "ContainerStatus" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+	})
+	start := time.Now()
+	pods(t, r, 1)
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("Pods() took %v, want about one deadline of 500ms for all 100", took)
+	}
+	if got := s.count()["ContainerStatus"]; got > 8 {
+		t.Errorf("Pods() asked %d containers of a runtime that hangs, want a few", got)
+	}
+	s.set(func() { s.before = nil })
+	if c := pods(t, r, 1)[0].Containers[0]; c.FinishedAt.IsZero() {
+		t.Errorf("Pods() after the hang = no time, want it asked again")
+	}
+}
+
+func TestQuestionsAreBounded(t *testing.T) {
+	s := newServer(t, containerd16)
+	r := s.client(t, nil)
+	dead(s, 50, time.Now())
+	at, most := 0, 0
+	two := make(chan struct{}) // closed once two are asked at a time
+	s.set(func() {
+		s.before = func(ctx context.Context, method, _ string) error {
+			if method != "ContainerStatus" {
+				return nil
+			}
+			s.set(func() {
+				if at++; at == 2 && most < 2 {
+					close(two)
+				}
+				most = max(most, at)
+			})
+			defer s.set(func() { at-- })
+			select {
+			case <-two:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	pods(t, r, 1)
+	if most < 2 || most > 4 {
+		t.Errorf("Pods() asked %d containers at a time, want 2 to 4", most)
+	}
+}
+
+func TestImageIDs(t *testing.T) {
+	for name, c := range map[string]struct {
+		style imageStyle
+		asks  int
+	}{
+		"image_ref is the ID, as in containerd 1.6":  {refIsID, 0},
+		"image_id beside a digest, as in CRI-O 1.30": {idAndDigest, 0},
+		"only a digest, as in CRI-O 1.24":            {digestOnly, 1},
+		"only a name that is the ID":                 {nameIsID, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, flavour{name: "x", version: "1", images: c.style})
+			r := s.client(t, nil)
+			img := s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"a:1"}})
+			s.fake.RunPod(runtimetest.PodSpec{Containers: []runtimetest.ContainerSpec{{Name: "a", Image: "a:1"}}})
+			for range 2 {
+				if got := pods(t, r, 1)[0].Containers[0]; got.ImageID != img.ID {
+					t.Errorf("Pods() = image ID %q, want %q", got.ImageID, img.ID)
+				}
+			}
+			if got := s.count()["ImageStatus"]; got != c.asks {
+				t.Errorf("two Pods() asked %d times for the image, want %d", got, c.asks)
+			}
+		})
+	}
+}
+
+func TestAnImageThatIsGone(t *testing.T) {
+	s := newServer(t, flavour{name: "cri-o", version: "1.24.0", images: digestOnly})
+	r := s.client(t, nil)
+	img := s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"a:1"}})
+	s.fake.RunPod(runtimetest.PodSpec{Containers: []runtimetest.ContainerSpec{
+		{Name: "a", Image: "a:1", State: runtime.Exited, FinishedAt: time.Unix(1_700_000_000, 0)},
+	}})
+	if err := s.fake.RemoveImage(t.Context(), img); err != nil {
+		t.Fatal(err)
+	}
+	c := pods(t, r, 1)[0].Containers[0]
+	if c.ImageID != digestOf(img.ID) || c.FinishedAt.IsZero() {
+		t.Errorf("Pods() = image ID %q, finished at %v, want %q and a time", c.ImageID, c.FinishedAt, digestOf(img.ID))
+	}
+}
+
+func TestContainersWithoutSandboxAreNotLost(t *testing.T) {
+	s := newServer(t, containerd16)
+	s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"a:1"}})
+	labels := map[string]string{
+		"io.kubernetes.pod.name": "orphan", "io.kubernetes.pod.namespace": "barn", "io.kubernetes.pod.uid": "u-1",
+	}
+	p := s.fake.RunPod(runtimetest.PodSpec{Name: "orphan", Namespace: "barn", UID: "u-1", Containers: []runtimetest.ContainerSpec{
+		{Name: "a", Image: "a:1", Labels: labels}, {Name: "b", Image: "a:1", Labels: labels},
+	}})
+	bare := s.fake.RunPod(runtimetest.PodSpec{Containers: []runtimetest.ContainerSpec{{Name: "bare", Image: "a:1"}}})
+	s.gone[p.ID], s.gone[bare.ID] = true, true
+	list := pods(t, s.client(t, nil), 2)
+	got := list[0]
+	if got.ID != p.ID || got.Name != "orphan" || got.Namespace != "barn" || got.UID != "u-1" || got.Ready || len(got.Containers) != 2 {
+		t.Errorf("Pods() = %+v, want barn/orphan, not ready, with both containers", got)
+	}
+	if got := list[1]; got.ID != bare.ID || got.Name != "bare" || got.UID != bare.ID || len(got.Containers) != 1 {
+		t.Errorf("Pods() = %+v, want a pod named as its only container, bare", got)
+	}
+	if err := s.client(t, nil).StopPod(t.Context(), runtime.Pod{ID: "none"}); err != nil {
+		t.Errorf("StopPod() of a pod without sandbox = %v", err)
+	}
+}
+
+func TestStatesOfContainers(t *testing.T) {
+	for state, want := range map[criapi.ContainerState]runtime.ContainerState{
+		criapi.ContainerState_CONTAINER_CREATED: runtime.Created,
+		criapi.ContainerState_CONTAINER_RUNNING: runtime.Running,
+		criapi.ContainerState_CONTAINER_EXITED:  runtime.Exited,
+		criapi.ContainerState_CONTAINER_UNKNOWN: runtime.Unknown,
+		99:                                      runtime.Unknown,
+	} {
+		t.Run(state.String(), func(t *testing.T) {
+			s := newServer(t, containerd16)
+			s.set(func() {
+				s.answer = func(_ string, resp any) {
+					if r, ok := resp.(*criapi.ListContainersResponse); ok {
+						r.Containers = append(r.Containers, &criapi.Container{Id: "a", State: state})
+					}
+				}
+			})
+			c := pods(t, s.client(t, nil), 1)[0].Containers[0]
+			if c.State != want || !c.CreatedAt.IsZero() || c.PodID != "a" {
+				t.Errorf("Pods() = %v, created at %v, of pod %q, want %v, no time, itself", c.State, c.CreatedAt, c.PodID, want)
+			}
+		})
+	}
+}
+
+func TestAContextThatEndsWhileAsking(t *testing.T) {
+	s := newServer(t, containerd16)
+	r := s.client(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.set(func() {
+		s.before = func(ctx context.Context, method, _ string) error {
+			if method == "ListPodSandbox" {
+				cancel()
+				<-ctx.Done()
+			}
+			return nil
+		}
+	})
+	if _, err := r.Pods(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Pods() = %v, want %v", err, context.Canceled)
+	}
+}

@@ -1,0 +1,97 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// download gets packages and the libraries they need with apt, and unpacks them
+// below root. A stale or empty package list is refreshed once.
+func download(ctx context.Context, packages []string, dir, root string) error {
+	err := tryDownload(ctx, packages, dir)
+	if err != nil {
+		// One source of many that cannot be reached fails the update, and may
+		// not matter.
+		_, updateErr := run(ctx, dir, "apt-get", "update", "-q")
+		if err = tryDownload(ctx, packages, dir); err != nil {
+			return fmt.Errorf("%w: are the package sources reachable?", errors.Join(err, updateErr))
+		}
+	}
+	if err := os.Mkdir(root, 0o755); err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if _, err := run(ctx, dir, "dpkg-deb", "-x", file, root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tryDownload(ctx context.Context, packages []string, dir string) error {
+	closure, err := withLibraries(ctx, packages, dir)
+	if err != nil {
+		return err
+	}
+	// apt's sandbox user may not enter a private cache folder; it then downloads
+	// as root, which is asked for here instead of warned about.
+	_, err = run(ctx, dir, "apt-get", append([]string{"download", "-q", "-o", "APT::Sandbox::User=root"}, closure...)...)
+	return err
+}
+
+// withLibraries adds the library packages that the packages depend on. All of
+// them are taken, also those that are installed, since systemd's programs and
+// libraries must be of one build. The C library is the host's: it must match
+// the host's program loader.
+func withLibraries(ctx context.Context, packages []string, dir string) ([]string, error) {
+	args := []string{"depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"}
+	out, err := run(ctx, dir, "apt-cache", append(args, packages...)...)
+	if err != nil {
+		return nil, err
+	}
+	closure := slices.Clone(packages)
+	for line := range strings.Lines(out) {
+		name := strings.TrimRight(line, "\n")
+		if !strings.HasPrefix(name, "lib") || strings.Contains(name, ":") {
+			continue // indented, virtual or foreign, or no library
+		}
+		if name == "libc6" || strings.HasPrefix(name, "libgcc") || strings.HasPrefix(name, "libelogind") ||
+			strings.HasPrefix(name, "libdebian-installer") {
+			continue
+		}
+		if !slices.Contains(closure, name) {
+			closure = append(closure, name)
+		}
+	}
+	return closure, nil
+}
+
+// run runs a program in a folder and returns what it printed; an error carries
+// the end of what it complained.
+func run(ctx context.Context, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
+	var out, complaint strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", name, args[0], err, lastLines(complaint.String(), 5))
+	}
+	return out.String(), nil
+}
+
+// lastLines returns the last n lines of a text.
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

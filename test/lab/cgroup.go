@@ -1,0 +1,136 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+)
+
+// cgroupPrefix and the PID of the process outside name a lab's cgroup.
+const cgroupPrefix = "hostler-lab-"
+
+// cgroupRoots returns where the cgroup hierarchies are mounted: one on v2, one
+// for each controller on v1, and all of them on a hybrid machine.
+func cgroupRoots() ([]string, error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	if err != nil {
+		return nil, fmt.Errorf("list cgroup mounts: %w", err)
+	}
+	var roots []string
+	for _, m := range mounts {
+		if !slices.Contains(roots, m.Mountpoint) {
+			roots = append(roots, m.Mountpoint)
+		}
+	}
+	return roots, nil
+}
+
+// removeCgroup removes the cgroup and all below it from every hierarchy. Dead
+// processes leave their cgroup a little after they are reaped, hence the patience.
+func removeCgroup(cgroup string, patience time.Duration) error {
+	roots, err := cgroupRoots()
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(patience)
+	for _, root := range roots {
+		for {
+			err := removeTree(filepath.Join(root, cgroup))
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("remove cgroup: %w", err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// removeTree removes the folders of a cgroup, the deepest first: its files
+// cannot be removed and need not be.
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// sweepCgroups removes what labs left whose outside was killed before it could
+// clean up. A cgroup that is in use refuses to go, and stays.
+func sweepCgroups() {
+	roots, err := cgroupRoots()
+	if err != nil {
+		return
+	}
+	for _, root := range roots {
+		dirs, _ := filepath.Glob(filepath.Join(root, cgroupPrefix+"*"))
+		for _, dir := range dirs {
+			pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix))
+			if err != nil {
+				continue
+			}
+			if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); errors.Is(err, fs.ErrNotExist) {
+				_ = removeTree(dir)
+			}
+		}
+	}
+}
+
+// controllers remembers which controllers the root of each cgroup v2 hierarchy
+// hands down: runc switches on more of them for its containers.
+type controllers map[string][]string
+
+func snapshotControllers() (controllers, error) {
+	roots, err := cgroupRoots()
+	if err != nil {
+		return nil, err
+	}
+	c := controllers{}
+	for _, root := range roots {
+		file := filepath.Join(root, "cgroup.subtree_control")
+		if data, err := os.ReadFile(file); err == nil {
+			c[file] = strings.Fields(string(data))
+		}
+	}
+	return c, nil
+}
+
+// restore switches off again what was off before. A controller that somebody
+// else took into use meanwhile refuses, and stays.
+func (c controllers) restore() {
+	for file, before := range c {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for _, name := range strings.Fields(string(data)) {
+			if !slices.Contains(before, name) {
+				_ = os.WriteFile(file, []byte("-"+name), 0o644)
+			}
+		}
+	}
+}

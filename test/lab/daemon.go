@@ -1,0 +1,167 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// patience bounds the lab's own waits where the caller's context does not: far
+// longer than anything takes on a loaded machine.
+const patience = 30 * time.Second
+
+// Daemon is a program of the lab that can be killed, hung and started again.
+// Its methods are safe for concurrent use.
+type Daemon struct {
+	name string
+	tool Tool
+	args []string
+	env  []string
+	log  string // file that collects what it prints, over all its lives
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the current life ended
+}
+
+func newDaemon(name string, tool Tool, dir string, env []string, args ...string) *Daemon {
+	return &Daemon{name: name, tool: tool, args: args, env: env, log: filepath.Join(dir, name+".log")}
+}
+
+// Start runs the daemon; it does nothing while the daemon runs.
+func (d *Daemon) Start() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.running() {
+		return nil
+	}
+	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", d.name, err)
+	}
+	defer log.Close()
+	cmd := exec.Command(d.tool.Path, d.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(append(os.Environ(), d.tool.Environ()...), d.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", d.name, err)
+	}
+	done := make(chan struct{})
+	d.cmd, d.done = cmd, done
+	go func() {
+		// How it ended is in its log; that it ended is what done says.
+		_ = cmd.Wait()
+		close(done)
+	}()
+	return nil
+}
+
+// running is for callers that hold mu.
+func (d *Daemon) running() bool {
+	if d.cmd == nil {
+		return false
+	}
+	select {
+	case <-d.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// PID returns the process of the daemon's current life, or 0 if it is not running.
+func (d *Daemon) PID() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.running() {
+		return 0
+	}
+	return d.cmd.Process.Pid
+}
+
+// Signal sends a signal; to a daemon that does not run that is an error.
+func (d *Daemon) Signal(s syscall.Signal) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.running() {
+		return fmt.Errorf("signal %s: not running", d.name)
+	}
+	return d.cmd.Process.Signal(s)
+}
+
+// Pause makes the daemon hang: its sockets stay, nothing answers.
+func (d *Daemon) Pause() error { return d.Signal(syscall.SIGSTOP) }
+
+// Continue ends a Pause.
+func (d *Daemon) Continue() error { return d.Signal(syscall.SIGCONT) }
+
+// Stop asks the daemon to end and waits for it; it is killed when ctx, or a
+// bound of the lab's own, is over first. Stopping a stopped daemon succeeds.
+func (d *Daemon) Stop(ctx context.Context) error { return d.end(ctx, syscall.SIGTERM) }
+
+// Kill ends the daemon without warning and waits until it is dead.
+func (d *Daemon) Kill() error { return d.end(context.Background(), syscall.SIGKILL) }
+
+func (d *Daemon) end(ctx context.Context, s syscall.Signal) error {
+	d.mu.Lock()
+	cmd, done, running := d.cmd, d.done, d.running()
+	d.mu.Unlock()
+	if !running {
+		return nil
+	}
+	// A process that is gone already is what was asked for.
+	_ = cmd.Process.Signal(s)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	_ = cmd.Process.Kill()
+	select {
+	case <-done:
+	case <-time.After(patience):
+	}
+	return fmt.Errorf("stop %s: still running after %v: %w", d.name, s, ctx.Err())
+}
+
+// Log returns the last n lines that the daemon printed.
+func (d *Daemon) Log(n int) string {
+	data, err := os.ReadFile(d.log)
+	if err != nil {
+		return err.Error()
+	}
+	return lastLines(string(data), n)
+}
+
+// await calls ready until it succeeds. It gives up when the daemon ends, when
+// ctx does, or after a bound of the lab's own, and shows the daemon's log.
+func (d *Daemon) await(ctx context.Context, ready func(context.Context) error) error {
+	d.mu.Lock()
+	done := d.done
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var err error
+	for {
+		if err = ready(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+			continue
+		case <-done:
+			err = errors.Join(errors.New("it ended"), err)
+		case <-ctx.Done():
+		}
+		return fmt.Errorf("wait for %s: %w\n%s", d.name, err, d.Log(20))
+	}
+}

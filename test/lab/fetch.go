@@ -1,0 +1,253 @@
+package lab
+
+import (
+	"context"
+	"debug/elf"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tool is a program of the lab.
+type Tool struct {
+	Path string
+	// Libraries holds the folders of a fetched program's shared libraries, as
+	// LD_LIBRARY_PATH takes them; empty for an installed one.
+	Libraries string
+}
+
+// Environ returns what the program needs in its environment.
+func (t Tool) Environ() []string {
+	if t.Libraries == "" {
+		return nil
+	}
+	return []string{"LD_LIBRARY_PATH=" + t.Libraries}
+}
+
+// Tools are the programs and files that the lab runs, installed or fetched. A
+// kit that was not asked for leaves its fields empty.
+type Tools struct {
+	Containerd, Shim, Runc, Ctr Tool // KitContainers
+	Mkfs, Busybox               Tool // KitContainers; busybox is a static binary
+
+	DBusDaemon, Logind Tool   // KitLogin
+	LoginPolicy        string // KitLogin: the bus policy that ships with logind
+}
+
+func (t *Tools) all() []*Tool {
+	return []*Tool{&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.DBusDaemon, &t.Logind}
+}
+
+// Kit is a group of tools that are of use only together.
+type Kit string
+
+// The kits.
+const (
+	KitContainers Kit = "containers" // containerd, its shim, runc, ctr, mkfs.ext4, busybox
+	KitLogin      Kit = "login"      // dbus-daemon and systemd-logind
+)
+
+// FetchOptions say what to get and where to keep it.
+type FetchOptions struct {
+	Kits []Kit // nil: all
+	// Cache is where unpacked packages are kept. If empty it is
+	// $HOSTLER_TEST_CACHE, or the folder "hostler" in the user's cache folder.
+	Cache string
+	// Always fetches also what is installed. $HOSTLER_TEST_FETCH=always does the same.
+	Always bool
+}
+
+// part is a file of a kit: where the packages have it, and the field it fills.
+// Paths are tried in order, as Debian releases moved some.
+type part struct {
+	paths []string
+	put   func(t *Tools, path, libraries string)
+	fits  func(path string) bool // nil: any file
+}
+
+// kit says how to get one.
+type kit struct {
+	packages []string
+	parts    []part
+}
+
+func bin(name string, field func(*Tools) *Tool) part {
+	return part{
+		paths: []string{"usr/bin/" + name, "usr/sbin/" + name, "sbin/" + name, "bin/" + name, "usr/local/bin/" + name, "usr/local/sbin/" + name},
+		put:   func(t *Tools, path, libraries string) { *field(t) = Tool{Path: path, Libraries: libraries} },
+	}
+}
+
+func kitOf(name Kit) (kit, error) {
+	switch name {
+	case KitContainers:
+		busybox := bin("busybox", func(t *Tools) *Tool { return &t.Busybox })
+		busybox.fits = isStatic
+		return kit{
+			packages: []string{"containerd", "runc", "e2fsprogs", "busybox-static"},
+			parts: []part{
+				bin("containerd", func(t *Tools) *Tool { return &t.Containerd }),
+				bin("containerd-shim-runc-v2", func(t *Tools) *Tool { return &t.Shim }),
+				bin("runc", func(t *Tools) *Tool { return &t.Runc }),
+				bin("ctr", func(t *Tools) *Tool { return &t.Ctr }),
+				bin("mkfs.ext4", func(t *Tools) *Tool { return &t.Mkfs }),
+				busybox,
+			},
+		}, nil
+	case KitLogin:
+		return kit{
+			packages: []string{"dbus-daemon", "systemd"},
+			parts: []part{
+				bin("dbus-daemon", func(t *Tools) *Tool { return &t.DBusDaemon }),
+				{
+					paths: []string{"usr/lib/systemd/systemd-logind", "lib/systemd/systemd-logind"},
+					put:   func(t *Tools, path, libraries string) { t.Logind = Tool{Path: path, Libraries: libraries} },
+				},
+				{
+					paths: []string{"usr/share/dbus-1/system.d/org.freedesktop.login1.conf", "etc/dbus-1/system.d/org.freedesktop.login1.conf"},
+					put:   func(t *Tools, path, _ string) { t.LoginPolicy = path },
+				},
+			},
+		}, nil
+	}
+	return kit{}, fmt.Errorf("unknown kit %q", name)
+}
+
+// Fetch returns the tools of the kits: from the host where a kit is installed in
+// full, else from the cache, into which it downloads and unpacks packages that
+// are missing there. It installs nothing. It needs the network only the first
+// time, and is safe to run in several processes at once.
+func Fetch(ctx context.Context, o FetchOptions, log *slog.Logger) (Tools, error) {
+	if o.Cache == "" {
+		o.Cache = os.Getenv("HOSTLER_TEST_CACHE")
+	}
+	if o.Cache == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return Tools{}, fmt.Errorf("find cache folder: %w: set HOSTLER_TEST_CACHE", err)
+		}
+		o.Cache = filepath.Join(base, "hostler")
+	}
+	if o.Kits == nil {
+		o.Kits = []Kit{KitContainers, KitLogin}
+	}
+	always := o.Always || os.Getenv("HOSTLER_TEST_FETCH") == "always"
+	var tools Tools
+	for _, name := range o.Kits {
+		k, err := kitOf(name)
+		if err != nil {
+			return Tools{}, err
+		}
+		if !always && k.locate("/", "", &tools) == nil {
+			continue
+		}
+		dir, err := cached(ctx, o.Cache, name, k, discard(log))
+		if err != nil {
+			return Tools{}, fmt.Errorf("fetch %s: %w", name, err)
+		}
+		if err := k.locate(dir, libraryPath(dir), &tools); err != nil {
+			return Tools{}, fmt.Errorf("fetch %s: %w: remove %s to fetch it anew", name, err, dir)
+		}
+	}
+	return tools, nil
+}
+
+// locate fills the kit's fields from a root folder, or says what is missing.
+func (k kit) locate(root, libraries string, t *Tools) error {
+	for _, p := range k.parts {
+		i := slices.IndexFunc(p.paths, func(rel string) bool {
+			path := filepath.Join(root, rel)
+			info, err := os.Stat(path)
+			return err == nil && info.Mode().IsRegular() && (p.fits == nil || p.fits(path))
+		})
+		if i < 0 {
+			return fmt.Errorf("no %s in %s", filepath.Base(p.paths[0]), root)
+		}
+		p.put(t, filepath.Join(root, p.paths[i]), libraries)
+	}
+	return nil
+}
+
+// cached returns the folder that a kit is unpacked in. The folder appears by a
+// rename, complete or not at all; the lock only keeps two from downloading the
+// same at once.
+func cached(ctx context.Context, cache string, name Kit, k kit, log *slog.Logger) (string, error) {
+	parent := filepath.Join(cache, system())
+	dir := filepath.Join(parent, string(name))
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	// What an earlier, interrupted fetch left. The lock says that nobody uses it.
+	stale, _ := filepath.Glob(dir + ".tmp*")
+	for _, path := range stale {
+		_ = os.RemoveAll(path)
+	}
+	temporary, err := os.MkdirTemp(parent, string(name)+".tmp")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(temporary)
+	log.Info("fetching packages", "kit", string(name), "packages", strings.Join(k.packages, " "), "cache", dir)
+	root := filepath.Join(temporary, "root")
+	if err := download(ctx, k.packages, temporary, root); err != nil {
+		return "", err
+	}
+	return dir, os.Rename(root, dir)
+}
+
+// system names the release and architecture that packages are for, so that a
+// cache folder can be shared among them.
+func system() string {
+	values := map[string]string{}
+	if data, err := os.ReadFile("/etc/os-release"); err == nil {
+		for line := range strings.Lines(string(data)) {
+			if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+				values[key] = strings.Trim(value, `"'`)
+			}
+		}
+	}
+	return strings.Trim(values["ID"]+"-"+values["VERSION_ID"], "-") + "-" + goruntime.GOARCH
+}
+
+// libraryPath lists the folders below root that hold shared libraries.
+func libraryPath(root string) string {
+	var dirs []string
+	for _, pattern := range []string{"usr/lib/*-linux-*", "lib/*-linux-*", "usr/lib/*-linux-*/systemd", "lib/*-linux-*/systemd", "usr/lib/systemd", "lib/systemd"} {
+		found, _ := filepath.Glob(filepath.Join(root, pattern))
+		for _, dir := range found {
+			if libs, _ := filepath.Glob(filepath.Join(dir, "lib*.so*")); len(libs) > 0 {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return strings.Join(dirs, ":")
+}
+
+// isStatic tells whether a program needs nothing else in its image.
+func isStatic(path string) bool {
+	f, err := elf.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	libs, err := f.ImportedLibraries()
+	interpreted := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+	return !interpreted && err == nil && len(libs) == 0
+}

@@ -1,0 +1,281 @@
+package lab
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Address is the lab's own address, on interface Interface; its default route
+// leads to a peer that forwards nothing.
+const (
+	Address   = "192.0.2.10"
+	Interface = "lab0"
+	gateway   = "192.0.2.1"
+)
+
+// furnish makes fresh namespaces habitable: own /run, /proc, /sys, writable
+// copies of /etc and /var/lib, a network with a default route.
+func (l *Lab) furnish() error {
+	if err := unix.Sethostname([]byte(l.Hostname)); err != nil {
+		return fmt.Errorf("set host name: %w", err)
+	}
+	// Nothing that is mounted from here on may reach the host.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	keep, err := l.hostPaths()
+	if err != nil {
+		return err
+	}
+	// With an empty /run no socket of a host daemon can be reached any more;
+	// abstract sockets stay behind in the host's network namespace.
+	if err := replace("/run", keep, tmpfs("mode=755")); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(Dir, 0o755); err != nil {
+		return err
+	}
+	if info, err := os.Lstat("/var/run"); err == nil && info.IsDir() {
+		if err := replace("/var/run", keep, tmpfs("mode=755")); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{"/etc", "/var/lib"} {
+		if err := replace(dir, keep, overlay(dir)); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat("/dev/shm"); err == nil {
+		if err := replace("/dev/shm", keep, tmpfs("mode=1777")); err != nil {
+			return err
+		}
+	}
+	if err := mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return err
+	}
+	if err := replaceSys(); err != nil {
+		return err
+	}
+	if err := furnishEtc(); err != nil {
+		return err
+	}
+	if err := furnishNetwork(); err != nil {
+		return fmt.Errorf("set up network: %w", err)
+	}
+	return nil
+}
+
+// hostPaths lists what must stay the host's even below a folder that the lab
+// replaces: where the program runs, what it runs, and where results go.
+func (l *Lab) hostPaths() ([]string, error) {
+	cwd, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	paths := []string{cwd, exe, os.TempDir()}
+	if home := os.Getenv("HOME"); home != "" {
+		paths = append(paths, home)
+	}
+	for _, t := range l.Tools.all() {
+		paths = append(paths, t.Path)
+	}
+	return paths, nil
+}
+
+func tmpfs(data string) func(target string) error {
+	return func(target string) error {
+		return mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data)
+	}
+}
+
+// overlay makes a folder writable without writing to it.
+func overlay(dir string) func(target string) error {
+	return func(target string) error {
+		layers := filepath.Join(Dir, "overlay", strings.ReplaceAll(dir, "/", "_"))
+		upper, work := filepath.Join(layers, "upper"), filepath.Join(layers, "work")
+		if err := errors.Join(os.MkdirAll(upper, 0o755), os.MkdirAll(work, 0o755)); err != nil {
+			return err
+		}
+		return mount("overlay", target, "overlay", 0, fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", dir, upper, work))
+	}
+}
+
+// replace mounts something over a folder and puts those of the folder's entries
+// back that hold a path to keep.
+func replace(dir string, keep []string, over func(target string) error) error {
+	fds := map[string]int{}
+	for _, path := range keep {
+		rest, ok := strings.CutPrefix(path, dir+"/")
+		if !ok {
+			continue
+		}
+		entry, _, _ := strings.Cut(rest, "/")
+		if _, done := fds[entry]; done {
+			continue
+		}
+		fd, err := unix.OpenTree(unix.AT_FDCWD, filepath.Join(dir, entry), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("keep %s/%s: %w", dir, entry, err)
+		}
+		defer unix.Close(fd)
+		fds[entry] = fd
+	}
+	if err := over(dir); err != nil {
+		return err
+	}
+	for entry, fd := range fds {
+		target := filepath.Join(dir, entry)
+		if err := putBack(fd, target); err != nil {
+			return fmt.Errorf("put back %s: %w", target, err)
+		}
+	}
+	return nil
+}
+
+// putBack attaches a detached mount at a target, which it makes where missing.
+func putBack(fd int, target string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(target); errors.Is(err, fs.ErrNotExist) {
+		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			err = os.Mkdir(target, 0o755)
+		} else {
+			err = os.WriteFile(target, nil, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return unix.MoveMount(fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// replaceSys gives /sys the new network namespace's view, and keeps the cgroup
+// hierarchies as they are: pods need them.
+func replaceSys() error {
+	const cgroups = "/sys/fs/cgroup"
+	fd, err := unix.OpenTree(unix.AT_FDCWD, cgroups, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return fmt.Errorf("keep %s: %w", cgroups, err)
+	}
+	defer unix.Close(fd)
+	// Otherwise what is hidden below would be listed as mounted twice.
+	if err := unix.Unmount("/sys", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount /sys: %w", err)
+	}
+	if err := mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return err
+	}
+	return putBack(fd, cgroups)
+}
+
+// furnishEtc makes logind see only what the lab configures, and gives the lab
+// a machine ID if the host has none.
+func furnishEtc() error {
+	for _, dir := range []string{"/usr/lib/systemd/logind.conf.d", "/usr/local/lib/systemd/logind.conf.d"} {
+		if _, err := os.Stat(dir); err == nil {
+			if err := tmpfs("mode=755")(dir); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.RemoveAll("/etc/systemd/logind.conf.d"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll("/etc/systemd/logind.conf.d", 0o755); err != nil {
+		return err
+	}
+	// Names must not take long to be found missing: there is no network.
+	if err := errors.Join(os.RemoveAll("/etc/resolv.conf"), os.WriteFile("/etc/resolv.conf", []byte("nameserver 127.0.0.1\n"), 0o644)); err != nil {
+		return err
+	}
+	id, err := os.ReadFile("/etc/machine-id")
+	if err == nil && len(strings.TrimSpace(string(id))) == 32 {
+		return nil
+	}
+	random := make([]byte, 16)
+	if _, err := rand.Read(random); err != nil {
+		return err
+	}
+	return os.WriteFile("/etc/machine-id", []byte(hex.EncodeToString(random)+"\n"), 0o444)
+}
+
+// furnishNetwork brings up loopback and one interface with an address and a
+// default route. Kernels are built with different drivers: the first that can
+// be had serves.
+func furnishNetwork() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = Interface
+	kinds := []netlink.Link{
+		&netlink.Veth{LinkAttrs: attrs, PeerName: Interface + "-peer"},
+		&netlink.Dummy{LinkAttrs: attrs},
+		&netlink.Ifb{LinkAttrs: attrs},
+		&netlink.Bridge{LinkAttrs: attrs},
+	}
+	var problems []error
+	i := slices.IndexFunc(kinds, func(link netlink.Link) bool {
+		err := netlink.LinkAdd(link)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("add %s interface: %w", link.Type(), err))
+		}
+		return err == nil
+	})
+	if i < 0 {
+		return errors.Join(problems...)
+	}
+	if peer, err := netlink.LinkByName(Interface + "-peer"); err == nil {
+		if err := netlink.LinkSetUp(peer); err != nil {
+			return err
+		}
+	}
+	link, err := netlink.LinkByName(Interface)
+	if err != nil {
+		return err
+	}
+	addr := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(Address).To4(), Mask: net.CIDRMask(24, 32)}}
+	if err := netlink.AddrAdd(link, addr); err != nil {
+		return fmt.Errorf("add address %s: %w", Address, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return err
+	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(gateway)}
+	if err := netlink.RouteAdd(route); err != nil {
+		return fmt.Errorf("add default route: %w", err)
+	}
+	return nil
+}
+
+// mount is mount(2) with an error that says what was to go where.
+func mount(source, target, fstype string, flags uintptr, data string) error {
+	if err := unix.Mount(source, target, fstype, flags, data); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", fstype, target, err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// mountTmpfs mounts a tmpfs of a size at a target.
+func mountTmpfs(target string, sizeBytes int64) error {
+	return mount("tmpfs", target, "tmpfs", 0, fmt.Sprintf("mode=700,size=%d", sizeBytes))
+}
+
+// mountExt4 makes an ext4 file system in a file and mounts it at a target. The
+// file has no name any more when this returns, and the loop device frees itself
+// with the last mount, so that nothing is left however the lab ends.
+func mountExt4(ctx context.Context, mkfs Tool, target string, sizeBytes int64) error {
+	file, err := os.CreateTemp("", "hostler-lab-*.ext4")
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	defer os.Remove(file.Name())
+	if err := file.Truncate(sizeBytes); err != nil {
+		return err
+	}
+	args := append(mkfs.Environ(), mkfs.Path, "-q", "-F", "-m", "0", "-E", "nodiscard", file.Name())
+	if _, err := run(ctx, "/", "env", args...); err != nil {
+		return fmt.Errorf("make ext4: %w", err)
+	}
+	loop, err := attachLoop(file)
+	if err != nil {
+		return err
+	}
+	// The mount holds the device from here on.
+	defer loop.Close()
+	return mount(loop.Name(), target, "ext4", 0, "")
+}
+
+func attachLoop(backing *os.File) (*os.File, error) {
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("attach loop device: %w: use a tmpfs as image file system", err)
+	}
+	defer control.Close()
+	for {
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("find free loop device: %w", err)
+		}
+		loop, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("attach loop device: %w", err)
+		}
+		config := unix.LoopConfig{Fd: uint32(backing.Fd())}
+		config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR
+		copy(config.Info.File_name[:], "hostler-lab")
+		err = unix.IoctlLoopConfigure(int(loop.Fd()), &config)
+		if err == nil {
+			return loop, nil
+		}
+		_ = loop.Close()
+		// Somebody else was given the same free device, and was faster.
+		if !errors.Is(err, unix.EBUSY) {
+			return nil, fmt.Errorf("attach %s: %w", loop.Name(), err)
+		}
+	}
+}
+
+// carriesOverlay tells whether overlayfs can be used on a folder's filesystem.
+func carriesOverlay(dir string) bool {
+	probe, err := os.MkdirTemp(dir, "overlay-probe-")
+	if err != nil {
+		return false
+	}
+	defer os.RemoveAll(probe)
+	path := func(name string) string { return filepath.Join(probe, name) }
+	for _, name := range []string{"lower", "upper", "work", "merged"} {
+		if err := os.Mkdir(path(name), 0o755); err != nil {
+			return false
+		}
+	}
+	err = unix.Mount("overlay", path("merged"), "overlay", 0,
+		fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", path("lower"), path("upper"), path("work")))
+	if err != nil {
+		return false
+	}
+	return unix.Unmount(path("merged"), unix.MNT_DETACH) == nil
+}
+
+// unmountBelow unmounts everything at and below a folder, the last mounted first.
+func unmountBelow(dir string) error {
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return m.Mountpoint != dir && !strings.HasPrefix(m.Mountpoint, dir+"/"), false
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, m := range slices.Backward(mounts) {
+		if err := unix.Unmount(m.Mountpoint, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", m.Mountpoint, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,240 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+const (
+	login1Name    = "org.freedesktop.login1"
+	login1Path    = dbus.ObjectPath("/org/freedesktop/login1")
+	login1Manager = "org.freedesktop.login1.Manager"
+)
+
+// LoginOptions configure logind.
+type LoginOptions struct {
+	// InhibitDelayMax is written to /etc/systemd/logind.conf, in whole seconds;
+	// if zero logind's own default holds, 5 s.
+	InhibitDelayMax time.Duration
+	Debug           bool // logind logs what it does
+}
+
+// Login is a system bus with a logind on it and a stand-in for the service
+// manager below it. A lab has at most one at a time, since they listen at the
+// well-known places.
+type Login struct {
+	Bus     *Daemon
+	Logind  *Daemon
+	Manager *Systemd1
+}
+
+// StartLogin starts bus, manager and logind with a clean /run/systemd, and
+// returns once logind answers.
+func (l *Lab) StartLogin(ctx context.Context, o LoginOptions) (*Login, error) {
+	if conn, err := net.Dial("unix", BusSocket); err == nil {
+		_ = conn.Close()
+		return nil, errors.New("start logind: this lab has a system bus already")
+	}
+	dir, err := os.MkdirTemp(Dir, "login-")
+	if err != nil {
+		return nil, err
+	}
+	if err := cleanRunSystemd(); err != nil {
+		return nil, err
+	}
+	// Terminals and power keys are the host's: logind must not reach for them.
+	config := "[Login]\nNAutoVTs=0\nReserveVT=0\nHandlePowerKey=ignore\nHandleSuspendKey=ignore\nHandleHibernateKey=ignore\nHandleLidSwitch=ignore\nHandleRebootKey=ignore\n"
+	if o.InhibitDelayMax > 0 {
+		config += fmt.Sprintf("InhibitDelayMaxSec=%d\n", int(o.InhibitDelayMax.Seconds()))
+	}
+	if err := os.WriteFile("/etc/systemd/logind.conf", []byte(config), 0o644); err != nil {
+		return nil, err
+	}
+	level := "info"
+	if o.Debug {
+		level = "debug"
+	}
+	bus, err := l.newBus(dir)
+	if err != nil {
+		return nil, err
+	}
+	logind := newDaemon("systemd-logind", l.Tools.Logind, dir,
+		[]string{"SYSTEMD_LOG_TARGET=console", "SYSTEMD_LOG_LEVEL=" + level, "SYSTEMD_LOG_COLOR=0"})
+	version, err := logindVersion(ctx, l.Tools.Logind)
+	if err != nil {
+		return nil, err
+	}
+	g := &Login{Bus: bus, Logind: logind, Manager: newSystemd1(logind, version >= 253)}
+	g.Manager.SetProperty("Version", strconv.Itoa(version))
+	if err := errors.Join(g.Manager.listen(), g.StartBus(ctx), g.StartLogind(ctx)); err != nil {
+		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))
+	}
+	return g, nil
+}
+
+// cleanRunSystemd forgets locks and sessions, as a boot does, but leaves
+// configuration that a test has put there.
+func cleanRunSystemd() error {
+	for _, name := range []string{"inhibit", "seats", "users", "sessions", "machines", "system"} {
+		dir := filepath.Join("/run/systemd", name)
+		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logindVersion is systemd's release number, such as 252.
+func logindVersion(ctx context.Context, logind Tool) (int, error) {
+	out, err := run(ctx, "/", "env", append(logind.Environ(), logind.Path, "--version")...)
+	if err != nil {
+		return 0, fmt.Errorf("ask logind's version: %w", err)
+	}
+	match := regexp.MustCompile(`(?m)^systemd (\d+)`).FindStringSubmatch(out)
+	if match == nil {
+		return 0, fmt.Errorf("ask logind's version: it printed %q", out)
+	}
+	return strconv.Atoi(match[1])
+}
+
+// StartBus starts the bus, if it does not run, and puts the manager on it.
+func (g *Login) StartBus(ctx context.Context) error {
+	if g.Bus.PID() != 0 {
+		return nil
+	}
+	// A killed bus leaves its socket behind; a new one replaces it.
+	_ = os.Remove(BusSocket)
+	if err := g.Bus.Start(); err != nil {
+		return err
+	}
+	return g.Bus.await(ctx, func(ctx context.Context) error { return g.Manager.join(context.WithoutCancel(ctx)) })
+}
+
+// StartLogind starts logind, if it does not run, and waits until it answers.
+func (g *Login) StartLogind(ctx context.Context) error {
+	if err := g.Logind.Start(); err != nil {
+		return err
+	}
+	return g.Logind.await(ctx, func(ctx context.Context) error {
+		_, err := g.Preparing(ctx)
+		return err
+	})
+}
+
+// RestartLogind stops logind and starts it again. Locks survive it.
+func (g *Login) RestartLogind(ctx context.Context) error {
+	return errors.Join(g.Logind.Stop(ctx), g.StartLogind(ctx))
+}
+
+// RestartBus kills the bus and starts it again, with logind, which ends with
+// its bus or is of no use without it.
+func (g *Login) RestartBus(ctx context.Context) error {
+	return errors.Join(g.Bus.Kill(), g.Logind.Kill(), g.StartBus(ctx), g.StartLogind(ctx))
+}
+
+// Close stops logind and the bus, and removes drop-ins of its configuration. It
+// may be called more than once.
+func (g *Login) Close(ctx context.Context) error {
+	err := errors.Join(g.Logind.Stop(ctx), g.Bus.Stop(ctx), os.RemoveAll("/run/systemd/logind.conf.d"))
+	g.Manager.close()
+	return err
+}
+
+// call calls a method of logind's manager on a connection of its own, so that it
+// serves before and after any loss of the bus.
+func (g *Login) call(ctx context.Context, method string, args []any, results ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := connectBus(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.Object(login1Name, login1Path).CallWithContext(ctx, method, 0, args...).Store(results...); err != nil {
+		return fmt.Errorf("call %s: %w", method, err)
+	}
+	return nil
+}
+
+// Reboot asks logind to reboot, as `systemctl reboot` does. It returns before
+// the delay locks are released.
+func (g *Login) Reboot(ctx context.Context) error {
+	return g.call(ctx, login1Manager+".Reboot", []any{false})
+}
+
+// PowerOff asks logind to power off.
+func (g *Login) PowerOff(ctx context.Context) error {
+	return g.call(ctx, login1Manager+".PowerOff", []any{false})
+}
+
+// Schedule asks logind for a shutdown of a kind ("reboot", "poweroff", "halt")
+// at a time, as `shutdown` does.
+func (g *Login) Schedule(ctx context.Context, kind string, at time.Time) error {
+	return g.call(ctx, login1Manager+".ScheduleShutdown", []any{kind, uint64(at.UnixMicro())})
+}
+
+// CancelScheduled takes a scheduled shutdown back, and tells whether there was
+// one. A shutdown that is already being prepared ends with Manager.CancelJobs
+// alone, once its target was started.
+func (g *Login) CancelScheduled(ctx context.Context) (bool, error) {
+	var cancelled bool
+	err := g.call(ctx, login1Manager+".CancelScheduledShutdown", nil, &cancelled)
+	return cancelled, err
+}
+
+// Preparing tells whether logind has announced a shutdown.
+func (g *Login) Preparing(ctx context.Context) (bool, error) {
+	var v dbus.Variant
+	if err := g.call(ctx, propertyInterface+".Get", []any{login1Manager, "PreparingForShutdown"}, &v); err != nil {
+		return false, err
+	}
+	preparing, ok := v.Value().(bool)
+	if !ok {
+		return false, fmt.Errorf("PreparingForShutdown is a %s", v.Signature())
+	}
+	return preparing, nil
+}
+
+// InhibitDelayMax is the longest delay that logind grants now.
+func (g *Login) InhibitDelayMax(ctx context.Context) (time.Duration, error) {
+	var v dbus.Variant
+	if err := g.call(ctx, propertyInterface+".Get", []any{login1Manager, "InhibitDelayMaxUSec"}, &v); err != nil {
+		return 0, err
+	}
+	usec, ok := v.Value().(uint64)
+	if !ok {
+		return 0, fmt.Errorf("InhibitDelayMaxUSec is a %s", v.Signature())
+	}
+	return time.Duration(usec) * time.Microsecond, nil
+}
+
+// InhibitorLock is a lock as logind lists it.
+type InhibitorLock struct {
+	What, Who, Why, Mode string
+	UID, PID             uint32
+}
+
+// Inhibitors lists the locks.
+func (g *Login) Inhibitors(ctx context.Context) ([]InhibitorLock, error) {
+	var locks []InhibitorLock
+	err := g.call(ctx, login1Manager+".ListInhibitors", nil, &locks)
+	return locks, err
+}
+
+// Inhibit takes a delay lock on shutdown; closing the file releases it.
+func (g *Login) Inhibit(ctx context.Context, who, why string) (*os.File, error) {
+	var fd dbus.UnixFD
+	if err := g.call(ctx, login1Manager+".Inhibit", []any{"shutdown", who, why, "delay"}, &fd); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "inhibitor-lock"), nil
+}

@@ -1,0 +1,238 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Notification is one message of a service to its manager; see sd_notify(3).
+type Notification struct {
+	Time   time.Time
+	Fields map[string]string // such as READY=1
+	Files  int               // descriptors that came with it
+}
+
+// Notify receives what a service tells its manager, and keeps the descriptors
+// that it stores there, as systemd does for a service with
+// FileDescriptorStoreMax= set. Its methods are safe for concurrent use.
+type Notify struct {
+	Socket string // for NOTIFY_SOCKET
+	conn   *net.UnixConn
+	ended  chan struct{}
+
+	mu     sync.Mutex
+	seen   []Notification
+	stored []storedFile
+	max    int
+}
+
+type storedFile struct {
+	name   string
+	file   *os.File
+	polled bool // dropped when the other end hangs up: not sent with FDPOLL=0
+}
+
+// StartNotify listens for notifications and stores up to maxFiles descriptors.
+func StartNotify(maxFiles int) (*Notify, error) {
+	parent := os.TempDir()
+	if os.Getenv(stageVariable) == stageInside {
+		parent = Dir // which ends with the lab
+	}
+	dir, err := os.MkdirTemp(parent, "hostler-notify-")
+	if err != nil {
+		return nil, err
+	}
+	n := &Notify{Socket: filepath.Join(dir, "notify"), max: maxFiles, ended: make(chan struct{})}
+	n.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: n.Socket, Net: "unixgram"})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for notifications: %w", err), os.RemoveAll(dir))
+	}
+	go n.receive()
+	return n, nil
+}
+
+// receive records messages until the socket is closed.
+func (n *Notify) receive() {
+	defer close(n.ended)
+	text, control := make([]byte, 64<<10), make([]byte, 4<<10)
+	for {
+		size, oobSize, _, _, err := n.conn.ReadMsgUnix(text, control)
+		if err != nil {
+			return
+		}
+		n.record(string(text[:size]), descriptors(control[:oobSize]))
+	}
+}
+
+// descriptors takes over the descriptors of a control message.
+func descriptors(control []byte) []*os.File {
+	var files []*os.File
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "stored"))
+		}
+	}
+	return files
+}
+
+func (n *Notify) record(text string, files []*os.File) {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok {
+			fields[key] = value
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen = append(n.seen, Notification{Time: time.Now(), Fields: fields, Files: len(files)})
+	name := fields["FDNAME"]
+	if name == "" {
+		name = "stored"
+	}
+	switch {
+	case fields["FDSTORE"] == "1":
+		for _, file := range files {
+			// systemd takes a descriptor that it has already only once, and none
+			// beyond the limit.
+			known := slices.ContainsFunc(n.stored, func(s storedFile) bool { return sameDescription(s.file, file) })
+			if known || len(n.stored) >= n.max {
+				_ = file.Close()
+				continue
+			}
+			n.stored = append(n.stored, storedFile{name, file, fields["FDPOLL"] != "0"})
+		}
+		return
+	case fields["FDSTOREREMOVE"] == "1":
+		n.stored = slices.DeleteFunc(n.stored, func(s storedFile) bool {
+			if s.name == name {
+				_ = s.file.Close()
+			}
+			return s.name == name
+		})
+	case fields["BARRIER"] == "1":
+		// The sender waits until its descriptor is closed.
+	}
+	for _, file := range files {
+		_ = file.Close()
+	}
+}
+
+// sameDescription tells whether two descriptors are of one open file, as
+// systemd does with kcmp(2). The ends of a pipe share an inode and are not.
+func sameDescription(a, b *os.File) bool {
+	const kcmpFile = 0
+	pid := uintptr(os.Getpid())
+	order, _, errno := unix.Syscall6(unix.SYS_KCMP, pid, pid, kcmpFile, a.Fd(), b.Fd(), 0)
+	return errno == 0 && order == 0
+}
+
+// prune drops what systemd would have dropped by now, for callers that hold mu.
+func (n *Notify) prune() {
+	n.stored = slices.DeleteFunc(n.stored, func(s storedFile) bool {
+		poll := []unix.PollFd{{Fd: int32(s.file.Fd())}}
+		if !s.polled {
+			return false
+		}
+		if _, err := unix.Poll(poll, 0); err != nil || poll[0].Revents&(unix.POLLHUP|unix.POLLERR) == 0 {
+			return false
+		}
+		_ = s.file.Close()
+		return true
+	})
+}
+
+// Notifications returns what was received so far, in order.
+func (n *Notify) Notifications() []Notification {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.seen)
+}
+
+// Await waits for a message with a field of a value, such as "READY", "1", that
+// was received after since.
+func (n *Notify) Await(ctx context.Context, field, value string, since time.Time) (Notification, error) {
+	for {
+		for _, m := range n.Notifications() {
+			if got, ok := m.Fields[field]; ok && got == value && m.Time.After(since) {
+				return m, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return Notification{}, fmt.Errorf("wait for notification %s=%s: %w", field, value, ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Stored returns the names of the stored descriptors, in order.
+func (n *Notify) Stored() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.prune()
+	var names []string
+	for _, s := range n.stored {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// Prepare makes a command notify here, and hands it the stored descriptors as
+// systemd hands them to a restarted service: from 3 on, with LISTEN_FDS and
+// LISTEN_FDNAMES. LISTEN_PID must be the command's own, which is not known
+// before it runs; a shell that becomes the command sets it.
+func (n *Notify) Prepare(cmd *exec.Cmd) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.prune()
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+n.Socket)
+	if len(n.stored) == 0 {
+		return
+	}
+	var names []string
+	cmd.ExtraFiles = nil
+	for _, s := range n.stored {
+		names = append(names, s.name)
+		cmd.ExtraFiles = append(cmd.ExtraFiles, s.file)
+	}
+	cmd.Env = append(cmd.Env, fmt.Sprintf("LISTEN_FDS=%d", len(names)), "LISTEN_FDNAMES="+strings.Join(names, ":"))
+	cmd.Args = append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = "/bin/sh"
+}
+
+// Close stops listening and closes the stored descriptors, as the end of the
+// service manager would.
+func (n *Notify) Close() error {
+	err := n.conn.Close()
+	<-n.ended
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.stored {
+		_ = s.file.Close()
+	}
+	n.stored = nil
+	return errors.Join(err, os.RemoveAll(filepath.Dir(n.Socket)))
+}

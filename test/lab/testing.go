@@ -1,0 +1,55 @@
+package lab
+
+import (
+	"context"
+	"testing"
+)
+
+// In is Current for tests: it ends the test where there is no lab.
+func In(tb testing.TB) *Lab {
+	tb.Helper()
+	l, err := Current()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
+// LoginFor is StartLogin for the time of a test, which shows logind's log if it
+// fails.
+func LoginFor(tb testing.TB, o LoginOptions) *Login {
+	tb.Helper()
+	g, err := In(tb).StartLogin(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		// The test's own context is over by now.
+		if err := g.Close(context.Background()); err != nil {
+			tb.Error(err)
+		}
+		if tb.Failed() {
+			tb.Logf("log of logind:\n%s", g.Logind.Log(50))
+		}
+	})
+	return g
+}
+
+// ContainerdFor is StartContainerd for the time of a test, which shows
+// containerd's log if it fails.
+func ContainerdFor(tb testing.TB, o ContainerdOptions) *Containerd {
+	tb.Helper()
+	c, err := In(tb).StartContainerd(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("log of containerd:\n%s", c.Log(50))
+		}
+		if err := c.Close(context.Background()); err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
+}
