@@ -66,7 +66,7 @@ func (c *Containers) collect(ctx context.Context, o gc.Options, report *Report, 
 		total++
 	}
 	done := 0
-	report.Ended = "nothing left to remove"
+	report.Ended = endNothingLeft
 	for _, d := range decisions.Containers[:total] {
 		if ctx.Err() != nil {
 			report.Ended = whyDone(ctx)
@@ -74,6 +74,7 @@ func (c *Containers) collect(ctx context.Context, o gc.Options, report *Report, 
 		}
 		rt := runtimes[d.Runtime]
 		if rt == nil || down[d.Runtime] {
+			report.Ended = endDown
 			continue
 		}
 		gauge.start(ctx, rt)
