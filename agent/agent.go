@@ -229,7 +229,7 @@ func (a *Agent) checkReserved(o status.Options) error {
 
 func (a *Agent) buildCollectors() (err error) {
 	a.tracker, err = lastused.New(lastused.Options{
-		Store:    lastUsedStore{a.state.Bucket("lastused")},
+		Store:    a.state.Bucket("lastused"),
 		Runtimes: func() []lastused.Runtime { return members[lastused.Runtime](a.runtimes.set) },
 		Observe:  func(err error) { a.loop("last-used").beat(err) },
 		Log:      a.log.With("component", "last-used"),
@@ -267,24 +267,6 @@ func members[R any](set *runtime.Set) []R {
 		list = append(list, m.(R)) // a runtime.Runtime has all that rooms ask for
 	}
 	return list
-}
-
-// lastUsedStore keeps the tracker's entries in the state.
-type lastUsedStore struct{ bucket *state.Bucket }
-
-// Load returns all entries.
-func (s lastUsedStore) Load() (map[string][]byte, error) {
-	entries := map[string][]byte{}
-	err := s.bucket.Load(func(key string, value []byte) error {
-		entries[key] = slices.Clone(value)
-		return nil
-	})
-	return entries, err
-}
-
-// Write puts and removes entries.
-func (s lastUsedStore) Write(put map[string][]byte, remove []string) error {
-	return s.bucket.Apply(put, remove)
 }
 
 // collected takes in the report of a run.

@@ -140,7 +140,8 @@ func (a *Agent) shutdownChanged(c shutdown.Change) {
 // built after the guard, which is why there is a step in between.
 type shutdownReporter struct{ a *Agent }
 
-// ReportShutdown writes the Node's status and returns when it is stored.
+// ReportShutdown writes the Node's status and the Events so far, and returns when
+// they are stored where a power cut does not reach them.
 func (r shutdownReporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
-	return r.a.reporter.ReportShutdown(ctx, s)
+	return errors.Join(r.a.reporter.ReportShutdown(ctx, s), r.a.recorder.Flush(ctx), r.a.state.Flush())
 }
