@@ -105,6 +105,7 @@ type Drain struct {
 	lists   chan listing
 	polling bool // a list is under way
 	phase   int  // that runs
+	overran bool // a phase ended with calls under way
 	inPhase int  // calls of stopPod that it began, and whose containers have not stopped
 	settled bool // the latest list was made with nothing running, and shows nothing new
 	current []runtime.Pod
@@ -179,17 +180,19 @@ func (d *Drain) ReportBound() time.Duration { return 2 * d.slack }
 func (d *Drain) settle() time.Duration { return d.slack / 4 }
 
 // end is when phase i's graces end if it begins now: what earlier phases left
-// over is its own; what they overran is not taken from it beyond the slack. A
+// over is its own; what one overran is not taken from it beyond the slack. A
 // phase whose time was over before it began still asks, and kills.
 func (d *Drain) end(i int) time.Time {
 	now := time.Now()
-	planned := d.options.Start.Add(plan.Total(d.phases[:i+1]))
-	end := now.Add(d.phases[i].Grace)
-	if latest := planned.Add(d.slack); end.After(latest) {
-		end = latest
-	}
-	if end.Before(planned) {
-		end = planned
+	end := d.options.Start.Add(plan.Total(d.phases[:i+1]))
+	if d.overran {
+		late, latest := now.Add(d.phases[i].Grace), end.Add(d.slack)
+		if late.After(latest) {
+			late = latest
+		}
+		if late.After(end) {
+			end = late
+		}
 	}
 	if end.Before(now) {
 		end = now
@@ -245,7 +248,8 @@ func (d *Drain) ended(ctx context.Context) bool {
 func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 	phase, began, end := d.phases[i], time.Now(), d.end(i)
 	d.phase, d.inPhase = i, 0
-	if n := d.launch(calls, i, end); n > 0 {
+	n := d.launch(calls, i, end)
+	if n > 0 {
 		d.log.Info("shutdown phase begins", "phase", phase.Name, "pods", n, "grace", time.Until(end))
 	} else if d.settled {
 		return
@@ -263,15 +267,16 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 			d.note(r)
 		case l := <-d.lists:
 			d.take(l)
-			n := d.launch(calls, i, end)
-			d.settled = n == 0 && d.inPhase == 0 && (l.quiet || l.err != nil)
+			late := d.launch(calls, i, end)
+			n += late
+			d.settled = late == 0 && d.inPhase == 0 && (l.quiet || l.err != nil)
 		case <-poll.C:
 			if len(d.gone) > 0 {
 				d.relist(ctx)
 			}
 		case <-over.C:
 			d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", d.stuck())
-			d.settled = false
+			d.settled, d.overran = false, true
 			return // their calls go on, and so do the others' phases
 		case <-d.cancelled:
 			return
@@ -279,7 +284,9 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 			return
 		}
 	}
-	d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))
+	if n > 0 {
+		d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))
+	}
 	if i < len(d.phases)-1 && len(d.tearing) > 0 {
 		d.awaitSandboxes(ctx, min(time.Until(end), sandboxWait))
 		d.settled = false
