@@ -61,8 +61,13 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	if g.state() == Delegated {
 		g.set(Disarmed, "the other owner is gone")
 	}
-	record := g.options.Journal.Current().Clone()
-	start := time.Now()
+	record, start := g.options.Journal.Current().Clone(), time.Now()
+	if record != nil && g.state() != Released && start.After(record.StartedAt.Add(plan.Total(g.options.Phases)+plan.Margin)) {
+		// That shutdown is over, whatever became of it. To go on with it would
+		// mean to kill everything at once.
+		g.options.Journal.Settle()
+		record = nil
+	}
 	switch {
 	case record == nil:
 		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}}
@@ -224,6 +229,9 @@ func (g *Guard) endCancelled(e *episode) {
 // ErrCancelled with the record so far.
 func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Record, error) {
 	answer := make(chan outcome, 1)
+	if err := context.Cause(ctx); err != nil {
+		return journal.Record{}, fmt.Errorf("drain: %w", err)
+	}
 	var command func()
 	switch trigger {
 	case journal.TriggerServiceStop:
