@@ -176,7 +176,7 @@ func (a *Agent) buildGuard(bootID string) (err error) {
 		Inhibitor: a.logind,
 		Reporter:  shutdownReporter{a},
 		Delegated: a.delegated,
-		Observe:   a.shutdownChanged,
+		Notify:    a.shutdownChanged,
 		Beat:      func(err error) { a.guarding.beat(err) },
 	})
 	return err

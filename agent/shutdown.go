@@ -124,6 +124,9 @@ func (a *Agent) delegated(ctx context.Context) (string, bool) {
 func (a *Agent) shutdownChanged(c shutdown.Change) {
 	a.reporter.changed()
 	a.notify(a.notifier.Status(fmt.Sprintf("shutdown guard %s: %s", c.To, c.Status.Reason)))
+	if c.To == shutdown.Delegated {
+		a.dropLock()
+	}
 	node := controlplane.NodeReference(a.node)
 	switch {
 	case c.To == shutdown.Draining:
@@ -133,6 +136,14 @@ func (a *Agent) shutdownChanged(c shutdown.Change) {
 		a.recorder.Record(node, corev1.EventTypeNormal, "ShutdownReleased", fmt.Sprintf("%d pods stopped in %s", len(r.Pods), r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond)))
 	case c.From == shutdown.Draining:
 		a.recorder.Record(node, corev1.EventTypeNormal, "ShutdownCancelled", c.Status.Reason)
+	}
+}
+
+// dropLock gives up a lock that an earlier process left in the service manager's
+// keeping, where this one does not guard the shutdown: it would delay it in vain.
+func (a *Agent) dropLock() {
+	if err := a.logind.ReleaseAll(); err != nil {
+		a.log.Warn("a lock of an earlier process may delay the next shutdown", "error", err)
 	}
 }
 
