@@ -329,7 +329,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.StartedAt = time.Now()
 			}
 			record.Outcome, record.FinishedAt = "", time.Time{}
-			record.Grace = metav1.Duration{Duration: min(pod.Grace.Duration, max(0, time.Until(end)))}
+			record.Grace = metav1.Duration{Duration: d.within(pod.Grace.Duration, end)}
 			launched, changed = launched+1, true
 			d.begun++
 			d.inPhase++
