@@ -25,6 +25,18 @@ func TestAServiceStopThatIsAShutdown(t *testing.T) {
 	})
 }
 
+func TestAServiceStopIsNotBoundByWhatLogindGrants(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.logind.ceiling = 8 * time.Second
+		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.start()
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
+			t.Errorf("Drain() = %v, want nil", err)
+		}
+		r.expectSignals("web", "TERM@0s KILL@20s")
+	})
+}
+
 func TestAServiceStopJoinsTheDrainAndCannotBeCancelled(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()

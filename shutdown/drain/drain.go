@@ -105,6 +105,7 @@ type Drain struct {
 	lists   chan listing
 	polling bool // a list is under way
 	phase   int  // that runs
+	begun   int  // calls of stopPod in all
 	overran bool // a phase ended with calls under way
 	inPhase int  // calls of stopPod that it began, and whose containers have not stopped
 	settled bool // the latest list was made with nothing running, and shows nothing new
@@ -269,7 +270,7 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 			d.take(l)
 			late := d.launch(calls, i, end)
 			n += late
-			d.settled = late == 0 && d.inPhase == 0 && (l.quiet || l.err != nil)
+			d.settled = late == 0 && d.settles(l)
 		case <-poll.C:
 			if len(d.gone) > 0 {
 				d.relist(ctx)
@@ -328,8 +329,9 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.StartedAt = time.Now()
 			}
 			record.Outcome, record.FinishedAt = "", time.Time{}
-			record.Grace = metav1.Duration{Duration: min(pod.Grace.Duration, max(0, time.Until(end)))}
+			record.Grace = metav1.Duration{Duration: d.within(pod.Grace.Duration, end)}
 			launched, changed = launched+1, true
+			d.begun++
 			d.inPhase++
 			d.waiting[k]++
 			d.tearing[k]++

@@ -194,6 +194,27 @@ func TestARuntimeThatDoesNotListDoesNotDelayTheFirstStop(t *testing.T) {
 	}
 }
 
+func TestAListFromBeforeTheStopsProvesNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		if _, err := w.roster.List(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.roster.Runtime = snapshots{w.fake}
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+	})
+}
+
+// snapshots is a runtime that looks at once and answers later.
+type snapshots struct{ *runtimetest.Fake }
+
+func (s snapshots) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	pods, err := s.Fake.Pods(ctx)
+	time.Sleep(50 * time.Millisecond)
+	return pods, err
+}
+
 func TestNoPodsKnownAtAll(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)

@@ -108,6 +108,7 @@ type listing struct {
 	pods  []runtime.Pod
 	err   error
 	quiet bool // nothing was being stopped when it was asked for
+	after int  // how many stops had begun then
 }
 
 // firstList begins with what is known if the runtime does not answer at once.
@@ -150,16 +151,22 @@ func (d *Drain) relist(ctx context.Context) {
 		return
 	}
 	d.polling = true
-	quiet := d.inPhase == 0
+	quiet, after := d.inPhase == 0, d.begun
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, min(listBound, d.slack))
 		defer cancel()
 		pods, err := d.options.Roster.List(ctx)
 		select {
-		case d.lists <- listing{pods, err, quiet}:
+		case d.lists <- listing{pods, err, quiet, after}:
 		case <-d.over:
 		}
 	}()
+}
+
+// settles tells whether l, which led to no further stops, shows the host as it
+// is after the last stop. One that failed is as good as there is.
+func (d *Drain) settles(l listing) bool {
+	return d.inPhase == 0 && (l.quiet && l.after == d.begun || l.err != nil)
 }
 
 // take makes a list the current one.

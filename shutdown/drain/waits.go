@@ -22,7 +22,7 @@ func (d *Drain) awaitStuck(ctx context.Context) {
 			d.note(r)
 		case l := <-d.lists:
 			d.take(l)
-			d.settled = len(d.waiting) == 0 && (l.quiet || l.err != nil)
+			d.settled = len(d.waiting) == 0 && d.settles(l)
 		case <-over.C:
 			return
 		case <-d.cancelled:
