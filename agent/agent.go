@@ -10,9 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -30,6 +30,7 @@ import (
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/probe"
 	"hostler.io/hostler/systemd"
 )
@@ -101,11 +102,15 @@ func (a *Agent) build() (err error) {
 	if err != nil {
 		a.log.Warn("descriptors kept by the service manager", "error", err)
 	}
-	hostName, err := os.Hostname()
+	reader, err := probe.New("/")
 	if err != nil {
-		return fmt.Errorf("ask the host's name: %w", err)
+		return err
 	}
-	if a.policies, err = newPolicies(a.cfg, hostName, o.Version); err != nil {
+	machine, err := reader.Machine()
+	if err != nil {
+		a.log.Warn("some facts of the machine are missing", "error", err)
+	}
+	if a.policies, err = newPolicies(a.cfg, machine.HostName, o.Version); err != nil {
 		return err
 	}
 	a.node = a.policies.node.Name
@@ -125,15 +130,6 @@ func (a *Agent) build() (err error) {
 		return nil
 	})
 
-	reader, err := probe.New("/")
-	if err != nil {
-		return err
-	}
-	machine, err := reader.Machine()
-	if err != nil {
-		a.log.Warn("some facts of the machine are missing", "error", err)
-	}
-
 	a.metrics = newMetrics(a)
 	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.runtimeCall, a.log); err != nil {
 		return err
@@ -151,6 +147,9 @@ func (a *Agent) build() (err error) {
 		return err
 	}
 	a.buildReporter(reader, machine)
+	if err := a.checkReserved(a.policies.node); err != nil {
+		return err
+	}
 	if err := a.buildCollectors(); err != nil {
 		return err
 	}
@@ -173,12 +172,12 @@ func (a *Agent) buildGuard(bootID string) (err error) {
 		Phases:    a.policies.phases,
 		Rules:     a.policies.rules,
 		Runtime:   a.runtimes.set,
-		Journal:   journal.Open(filepath.Join(a.cfg.State.Directory, "shutdown.json"), a.boot(bootID), a.log),
+		Journal:   journal.Open(journalFile(a.cfg), boot(bootID, a.manager, a.log), a.log),
 		Log:       a.log,
 		Inhibitor: a.logind,
 		Reporter:  shutdownReporter{a},
 		Delegated: a.delegated,
-		Observe:   a.shutdownChanged,
+		Notify:    a.shutdownChanged,
 		Beat:      func(err error) { a.guarding.beat(err) },
 	})
 	return err
@@ -186,17 +185,36 @@ func (a *Agent) buildGuard(bootID string) (err error) {
 
 // boot names the present boot. A soft-reboot keeps the kernel's boot ID, but not
 // the service manager's start.
-func (a *Agent) boot(bootID string) string {
+func boot(bootID string, manager *systemd.Manager, log *slog.Logger) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	started, err := a.manager.StartedAt(ctx)
+	started, err := manager.StartedAt(ctx)
 	if err != nil {
 		if !errors.Is(err, systemd.ErrNotSystemd) {
-			a.log.Warn("the service manager's start is unknown: a soft-reboot may go unnoticed", "error", err)
+			log.Warn("the service manager's start is unknown: a soft-reboot may go unnoticed", "error", err)
 		}
 		return bootID
 	}
 	return fmt.Sprintf("%s@%d", bootID, started.Unix())
+}
+
+// LastShutdown reads how the last shutdown went from the state folder, for a
+// host whose agent does not run; nil if nothing is known of one.
+func LastShutdown(cfg config.Config, log *slog.Logger) (*journal.Record, error) {
+	reader, err := probe.New("/")
+	if err != nil {
+		return nil, err
+	}
+	machine, _ := reader.Machine() // the boot ID is all that counts here
+	record, err := journal.Peek(journalFile(cfg), boot(machine.BootID, systemd.NewManager(""), log))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return record, err
+}
+
+func journalFile(cfg config.Config) string {
+	return filepath.Join(cfg.State.Directory, "shutdown.json")
 }
 
 func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
@@ -205,8 +223,8 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		nodeFolder: a.cfg.State.Directory,
 		runtimes:   a.runtimes,
 		guard:      a.guard.Status,
-		log:        a.log,
 		machine:    machine,
+		machineAt:  time.Now(),
 		network:    probe.Addresses(),
 	}
 	a.reporter = newReporter(&reporter{
@@ -224,9 +242,14 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 	})
 }
 
+// checkReserved refuses to keep more for the system than there is.
+func (a *Agent) checkReserved(o status.Options) error {
+	return status.CheckReserved(a.facts.now(context.Background(), nil), o.Reserved, o.Pressure)
+}
+
 func (a *Agent) buildCollectors() (err error) {
 	a.tracker, err = lastused.New(lastused.Options{
-		Store:    lastUsedStore{a.state.Bucket("lastused")},
+		Store:    a.state.Bucket("lastused"),
 		Runtimes: func() []lastused.Runtime { return members[lastused.Runtime](a.runtimes.set) },
 		Observe:  func(err error) { a.loop("last-used").beat(err) },
 		Log:      a.log.With("component", "last-used"),
@@ -264,24 +287,6 @@ func members[R any](set *runtime.Set) []R {
 		list = append(list, m.(R)) // a runtime.Runtime has all that rooms ask for
 	}
 	return list
-}
-
-// lastUsedStore keeps the tracker's entries in the state.
-type lastUsedStore struct{ bucket *state.Bucket }
-
-// Load returns all entries.
-func (s lastUsedStore) Load() (map[string][]byte, error) {
-	entries := map[string][]byte{}
-	err := s.bucket.Load(func(key string, value []byte) error {
-		entries[key] = slices.Clone(value)
-		return nil
-	})
-	return entries, err
-}
-
-// Write puts and removes entries.
-func (s lastUsedStore) Write(put map[string][]byte, remove []string) error {
-	return s.bucket.Apply(put, remove)
 }
 
 // collected takes in the report of a run.

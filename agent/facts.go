@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -20,6 +19,8 @@ const (
 	listAge = 5 * time.Minute
 	// listPause is the least time between two lists: a pull is many events.
 	listPause = 10 * time.Second
+	// machineAge is how long it takes at most to notice hot-plugged parts.
+	machineAge = 5 * time.Minute
 )
 
 // facts gathers what a Node is made from. It is safe for concurrent use.
@@ -28,11 +29,10 @@ type facts struct {
 	nodeFolder string // on the node filesystem
 	runtimes   *runtimes
 	guard      func() shutdown.Status
-	log        *slog.Logger
-
-	machine probe.Machine // read once at start
 
 	mu          sync.Mutex // guards what follows
+	machine     probe.Machine
+	machineAt   time.Time // when it was read
 	network     probe.Network
 	listedAt    time.Time // by the monotonic clock
 	stale       bool      // images changed since
@@ -58,7 +58,7 @@ func (f *facts) now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	}
 	usage := f.reader.Usage(ctx, folders...)
 	result := status.Facts{
-		Machine:       f.machine,
+		Machine:       f.hardware(),
 		Memory:        usage.Memory,
 		PIDs:          usage.PIDs,
 		RuntimesAsked: asked,
@@ -78,6 +78,20 @@ func (f *facts) now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	result.Network = f.network
 	f.mu.Unlock()
 	return result
+}
+
+// hardware returns the machine, read anew if that was long ago. Where something
+// cannot be read, what was read before stands.
+func (f *facts) hardware() probe.Machine {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.machineAt) >= machineAge {
+		if m, err := f.reader.Machine(); err == nil {
+			f.machine = m
+		}
+		f.machineAt = time.Now()
+	}
+	return f.machine
 }
 
 // draining says in the Node's words that the host is going down.

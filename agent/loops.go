@@ -77,7 +77,7 @@ func (a *Agent) buildLoops() {
 	a.loop("container-gc").run = a.whileMine("container-gc", jobContainerGC, a.dead.Run)
 	a.loop("last-used").run = a.tracker.Run
 	a.loop("runtimes").run = a.lookAtRuntimes
-	a.loop("runtime-events").run = func(ctx context.Context) error { return a.runtimes.watch(ctx, a.notice) }
+	a.loop("runtime-events").run = func(ctx context.Context) error { return a.runtimes.watch(ctx, a.notice, a.tracker.SetBlind) }
 	a.loop("network").run = func(ctx context.Context) error { return a.facts.watchNetwork(ctx, a.reporter.changed) }
 	a.loop("events").run = a.recorder.Run
 	a.loop("state").run = a.state.Run

@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -52,16 +51,14 @@ func (a *Agent) takeUp() (changed []string, err error) {
 	if len(refused) > 0 {
 		return nil, fmt.Errorf("%s cannot change while the agent runs; restart it with `systemctl restart hostler`, which stops no container", strings.Join(refused, ", "))
 	}
-	hostName, err := os.Hostname()
-	if err != nil {
-		return nil, fmt.Errorf("ask the host's name: %w", err)
-	}
-	p, err := newPolicies(next, hostName, a.options.Version)
+	p, err := newPolicies(next, a.node, a.options.Version)
 	if err != nil {
 		return nil, err
 	}
+	if err := a.checkReserved(p.node); err != nil {
+		return nil, err
+	}
 	// The values are valid by now: what follows does not fail half-way.
-	p.node.Name = a.node
 	a.mu.Lock()
 	a.cfg, a.policies = next, p
 	a.mu.Unlock()

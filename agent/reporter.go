@@ -65,7 +65,7 @@ func (r *reporter) remember(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	node, err := r.client.Node(ctx, r.options().Name)
-	if err != nil || node.Status.NodeInfo.BootID != r.facts.machine.BootID {
+	if err != nil || node.Status.NodeInfo.BootID != r.facts.hardware().BootID {
 		return // nothing known of this boot
 	}
 	r.memory, r.conditions = status.Remember(node.Status.Conditions), node.Status.Conditions

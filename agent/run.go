@@ -31,6 +31,9 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 
 	a.reporter.remember(ctx)
 	a.owners.refresh(ctx)
+	if len(a.policies.phases) == 0 {
+		a.dropLock()
+	}
 	var loops, guard sync.WaitGroup
 	guard.Go(func() { a.guarding.supervise(guarding, a.log) })
 	for _, l := range a.loops {

@@ -144,9 +144,10 @@ func (r *runtimes) report() []api.Runtime {
 	return list
 }
 
-// watch hands every runtime's events to each receiver until ctx ends. A stream
-// that breaks is opened again; a runtime without one is left to those who poll.
-func (r *runtimes) watch(ctx context.Context, receive func(runtime.Event)) error {
+// watch hands every runtime's events to receive until ctx ends, and tells blind
+// when a runtime's stream opens and ends. A stream that breaks is opened again; a
+// runtime without one is left to those who poll.
+func (r *runtimes) watch(ctx context.Context, receive func(runtime.Event), blind func(runtime string, blind bool)) error {
 	watched := map[string]bool{}
 	events := make(chan runtime.Event, 64)
 	ended := make(chan string)
@@ -163,7 +164,9 @@ func (r *runtimes) watch(ctx context.Context, receive func(runtime.Event)) error
 			}
 			watched[m.Name()] = true
 			streams.Go(func() {
+				blind(m.Name(), false)
 				err := m.Watch(ctx, events)
+				blind(m.Name(), true)
 				r.log.Debug("event stream ended", "runtime", m.Name(), "error", err)
 				if errors.Is(err, runtime.ErrUnsupported) {
 					<-ctx.Done() // asking again would not help

@@ -124,6 +124,9 @@ func (a *Agent) delegated(ctx context.Context) (string, bool) {
 func (a *Agent) shutdownChanged(c shutdown.Change) {
 	a.reporter.changed()
 	a.notify(a.notifier.Status(fmt.Sprintf("shutdown guard %s: %s", c.To, c.Status.Reason)))
+	if c.To == shutdown.Delegated {
+		a.dropLock()
+	}
 	node := controlplane.NodeReference(a.node)
 	switch {
 	case c.To == shutdown.Draining:
@@ -136,11 +139,20 @@ func (a *Agent) shutdownChanged(c shutdown.Change) {
 	}
 }
 
+// dropLock gives up a lock that an earlier process left in the service manager's
+// keeping, where this one does not guard the shutdown: it would delay it in vain.
+func (a *Agent) dropLock() {
+	if err := a.logind.ReleaseAll(); err != nil {
+		a.log.Warn("a lock of an earlier process may delay the next shutdown", "error", err)
+	}
+}
+
 // shutdownReporter has the Node say that the host is going down. The reporter is
 // built after the guard, which is why there is a step in between.
 type shutdownReporter struct{ a *Agent }
 
-// ReportShutdown writes the Node's status and returns when it is stored.
+// ReportShutdown writes the Node's status and the Events so far, and returns when
+// they are stored where a power cut does not reach them.
 func (r shutdownReporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
-	return r.a.reporter.ReportShutdown(ctx, s)
+	return errors.Join(r.a.reporter.ReportShutdown(ctx, s), r.a.recorder.Flush(ctx), r.a.state.Flush())
 }

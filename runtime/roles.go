@@ -37,8 +37,9 @@ type FilesystemLister interface {
 type Stopper interface {
 	// StopContainer asks the container to end by its own stop signal, kills it
 	// after grace, and returns once it is dead. Stopping a dead or a missing
-	// container succeeds. A grace under one second kills at once where the
-	// runtime counts in whole seconds.
+	// container succeeds. A grace of zero kills at once; where the runtime counts
+	// in whole seconds a grace is rounded up. If ctx ends before the grace does,
+	// the error is that of ctx, and the container may never be killed.
 	StopContainer(ctx context.Context, c Container, grace time.Duration) error
 	// StopPod tears down what the pod has besides containers: sandbox, network.
 	// It kills containers that still run. Stopping a stopped or a missing pod

@@ -69,7 +69,12 @@ func (a *attempt) take(ctx context.Context, options Options, released bool) {
 		}
 	}
 	wanted := plan.Total(options.Phases) + plan.Margin
-	a.granted, a.shortage = inhibitor.RaiseMaxDelay(ctx, wanted)
+	raise, cancel := context.WithTimeout(ctx, armBound/2)
+	defer cancel()
+	a.granted, a.shortage = inhibitor.RaiseMaxDelay(raise, wanted)
+	if a.err = ctx.Err(); a.err != nil {
+		return
+	}
 	if a.shortage != nil && a.granted <= 0 {
 		a.granted, _ = inhibitor.MaxDelay(ctx) // zero is "not known"
 	}
@@ -223,13 +228,14 @@ func (c *onceCloser) Close() error {
 // lose notes what keeps the guard from being armed. The lock is kept: it
 // outlives a restart of the login manager. A drain goes on, too.
 func (g *Guard) lose(err error) {
-	if g.trouble == nil || g.trouble.Error() != err.Error() {
-		g.log.Warn("the host's shutdown is not guarded, will try again", "error", err)
-	}
+	began := g.trouble == nil
 	g.trouble = err
 	g.options.Beat(err)
 	switch g.state() {
 	case Armed, Disarmed:
+		if began {
+			g.log.Warn("the host's shutdown is not guarded, will try again", "error", err)
+		}
 		g.set(Disarmed, err.Error())
 	}
 }

@@ -61,8 +61,13 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	if g.state() == Delegated {
 		g.set(Disarmed, "the other owner is gone")
 	}
-	record := g.options.Journal.Current().Clone()
-	start := time.Now()
+	record, start := g.options.Journal.Current().Clone(), time.Now()
+	if record != nil && g.state() != Released && start.After(record.StartedAt.Add(plan.Total(g.options.Phases)+plan.Margin)) {
+		// That shutdown is over, whatever became of it. To go on with it would
+		// mean to kill everything at once.
+		g.options.Journal.Settle()
+		record = nil
+	}
 	switch {
 	case record == nil:
 		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}}
@@ -70,19 +75,24 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 		start = record.StartedAt // an earlier process began it, and the time it took is gone
 		g.log.Info("going on with a drain that was interrupted", "started", start)
 	}
-	g.carryOn(record, start, reason)
+	g.carryOn(trigger, record, start, reason)
 }
 
 // carryOn drains from record on. Its phases count from start.
-func (g *Guard) carryOn(record *journal.Record, start time.Time, reason string) {
+func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start time.Time, reason string) {
 	if g.person != nil {
 		g.person.Abandon()
 		g.person = nil
 	}
 	record.FinishedAt, record.CancelledAt, record.Graceful, record.Error = time.Time{}, time.Time{}, false, ""
+	var granted time.Duration
+	if g.lock != nil && trigger == journal.TriggerShutdown {
+		// Otherwise only the end of this service is waited for, which the agent
+		// puts off.
+		granted = g.Status().InhibitDelayMax.Duration
+	}
 	d := drain.New(drain.Options{
-		Log: g.log, Roster: g.roster, Phases: g.options.Phases, Rules: g.options.Rules,
-		Granted: g.Status().InhibitDelayMax.Duration, Start: start, Record: record, Publish: g.publish,
+		Log: g.log, Roster: g.roster, Phases: g.options.Phases, Rules: g.options.Rules, Granted: granted, Start: start, Record: record, Publish: g.publish,
 	})
 	ctx := g.ctx
 	early, hush := context.WithDeadline(ctx, d.Deadline())
@@ -188,7 +198,7 @@ func (g *Guard) endCancelled(e *episode) {
 	record := e.drain.Record()
 	if e.again {
 		record.Kind, record.StartedAt = e.kind, time.Now()
-		g.carryOn(record, record.StartedAt, "a shutdown was announced anew")
+		g.carryOn(journal.TriggerShutdown, record, record.StartedAt, "a shutdown was announced anew")
 		g.episode.pinned, g.episode.waiters = e.pinned, e.waiters
 		return
 	}
@@ -224,6 +234,9 @@ func (g *Guard) endCancelled(e *episode) {
 // ErrCancelled with the record so far.
 func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Record, error) {
 	answer := make(chan outcome, 1)
+	if err := context.Cause(ctx); err != nil {
+		return journal.Record{}, fmt.Errorf("drain: %w", err)
+	}
 	var command func()
 	switch trigger {
 	case journal.TriggerServiceStop:

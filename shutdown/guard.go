@@ -62,9 +62,9 @@ type Options struct {
 	// what one sees it. It is asked whenever the lock is about to be taken. Nil
 	// means that there is none.
 	Delegated func(ctx context.Context) (evidence string, delegated bool)
-	// Observe is told every change of state, in order, by a goroutine that may
+	// Notify is told every change of state, in order, by a goroutine that may
 	// take its time; nil is told nothing.
-	Observe func(Change)
+	Notify func(Change)
 	// Beat is called every ten seconds by the loop that everything depends on,
 	// and when arming succeeds or fails: with nil, or with what keeps the guard
 	// from being armed. It must not block.
@@ -112,8 +112,8 @@ func New(options Options) (*Guard, error) {
 	if options.Delegated == nil {
 		options.Delegated = func(context.Context) (string, bool) { return "", false }
 	}
-	if options.Observe == nil {
-		options.Observe = func(Change) {}
+	if options.Notify == nil {
+		options.Notify = func(Change) {}
 	}
 	if options.Beat == nil {
 		options.Beat = func(error) {}
@@ -123,7 +123,7 @@ func New(options Options) (*Guard, error) {
 		log:      options.Log.With("component", "shutdown"),
 		roster:   &drain.Roster{Runtime: options.Runtime},
 		commands: make(chan func()),
-		notify:   newNotifier(options.Observe),
+		notify:   newNotifier(options.Notify),
 		armed:    make(chan attempt),
 		drained:  make(chan *episode),
 		reported: make(chan *episode),
@@ -161,7 +161,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	case g.options.Inhibitor == nil:
 		g.set(Disarmed, "this host has no login manager that could delay a shutdown")
 	default:
-		g.set(g.state(), "looking for the login manager")
+		g.set(Disarmed, "looking for the login manager")
 		wg.Go(func() { g.watch(ctx, events, lost) })
 	}
 	for ctx.Err() == nil {
@@ -194,10 +194,18 @@ func (g *Guard) Run(ctx context.Context) error {
 		g.options.Journal.Unmark()
 	}
 	flush, cancel := context.WithTimeout(writing, flushBound)
+	defer cancel()
 	g.options.Journal.Flush(flush)
-	cancel()
 	stopWriting()
-	wg.Wait()
+	ended := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(flushBound): // the disk hangs, or whoever is notified does
+	}
 	return context.Cause(ctx)
 }
 
@@ -338,11 +346,10 @@ func (n *notifier) put(c Change) {
 }
 
 func (n *notifier) run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-n.wake:
-		case <-ctx.Done():
-			return
+		case <-ctx.Done(): // what is queued is told nevertheless
 		}
 		n.mu.Lock()
 		queue := n.queue

@@ -24,8 +24,10 @@ type Inhibitor interface {
 
 	// Inhibit takes the delay lock, or takes up the one that an earlier process
 	// of this service left in the service manager's keeping. Closing the lock,
-	// once or twice, lets the shutdown go on. ErrShutdownInProgress where a lock
-	// is refused because a shutdown runs already.
+	// once or twice, lets the shutdown go on. It is called again after each loss
+	// of the init system, with the lock of before still held; that one is closed
+	// once the new one is had. ErrShutdownInProgress where a lock is refused
+	// because a shutdown runs already.
 	Inhibit(ctx context.Context, why string) (io.Closer, error)
 
 	// Preparing tells whether a shutdown has been announced and not cancelled.

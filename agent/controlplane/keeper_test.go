@@ -152,9 +152,12 @@ func TestOutages(t *testing.T) {
 	}
 	for name, fault := range faults {
 		for _, outage := range []time.Duration{5 * time.Second, time.Minute, time.Hour} {
-			t.Run(name+" for "+outage.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testOutage(t, fault, outage) })
-			})
+			for phase := range 10 { // of the retries, at which the outage ends
+				until := outage + time.Duration(phase)*900*time.Millisecond
+				t.Run(name+" for "+until.String(), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { testOutage(t, fault, until) })
+				})
+			}
 		}
 	}
 }

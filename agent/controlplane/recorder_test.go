@@ -101,6 +101,26 @@ func TestARepetitionDuringPublicationIsNotLost(t *testing.T) {
 	})
 }
 
+func TestARepetitionDuringAFailureIsPublishedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		fake.Inject(controlplanetest.PublishEvent, controlplanetest.Fault{Delay: time.Second, Err: controlplane.ErrUnavailable, Times: 1})
+		recorder := controlplane.NewRecorder(fake, "host", nil, quiet())
+		run(t, recorder.Run)
+		record(recorder, "a")
+		synctest.Wait()
+		record(recorder, "b")
+		record(recorder, "a")
+		after(5 * time.Second)
+		if got, want := fmt.Sprint(messages(t, fake)), "[ax2 bx1]"; got != want {
+			t.Errorf("events = %s, want %s", got, want)
+		}
+		if n := recorder.Stats().Published; n != 2 {
+			t.Errorf("publications = %d, want 2", n)
+		}
+	})
+}
+
 func TestEventsSurviveOutagesInOrder(t *testing.T) {
 	for name, fault := range map[string]controlplanetest.Fault{
 		"refuses at once": {Err: controlplane.ErrUnavailable},

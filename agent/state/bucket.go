@@ -1,9 +1,10 @@
 package state
 
 import (
-	"maps"
-	"slices"
+	"fmt"
 	"time"
+
+	"go.etcd.io/bbolt"
 )
 
 // changes are writes on their way to the file, by bucket and key. A nil value
@@ -41,53 +42,48 @@ type Bucket struct {
 // does not start with an underscore. It is made with the first write.
 func (db *DB) Bucket(name string) *Bucket { return &Bucket{db: db, name: name} }
 
-// Load calls fn for each key in lexical order with its latest value, written or
-// not, and ends with the first error that fn returns. The value is fn's to keep.
-// A file that turns out to be damaged is set aside like in Open, and what is
-// left in memory is loaded.
-func (b *Bucket) Load(fn func(key string, value []byte) error) error {
-	values, err := b.db.load(b.name)
-	if err != nil {
-		return err
-	}
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if err := fn(key, values[key]); err != nil {
-			return err
-		}
-	}
-	return nil
+// Load returns all keys with their latest values, written or not, which are the
+// caller's to keep. A file that turns out to be damaged is set aside like in
+// Open, and what is left in memory is returned.
+func (b *Bucket) Load() (map[string][]byte, error) {
+	return b.db.load(b.name)
 }
 
-// Apply stores puts and takes deletes away, all or nothing, in the file within
-// seconds. The values are copied. A key is neither empty nor longer than 32 KiB.
-// The error tells that the DB is closed; whether the file can be written is told
-// by DB.Health.
-func (b *Bucket) Apply(puts map[string][]byte, deletes []string) error {
-	return b.db.apply(b.name, puts, deletes, flushDelay)
+// Write puts and removes keys, all or none of them, and has them in the file
+// within seconds. The values are copied. A key is neither empty nor longer than
+// 32 KiB; removing a missing one succeeds. The error tells of such a key, or that
+// the DB is closed; whether the file can be written is told by DB.Health.
+func (b *Bucket) Write(put map[string][]byte, remove []string) error {
+	return b.db.change(b.name, put, remove, flushDelay)
 }
 
-// ApplyLazily is Apply for changes that matter little, such as a heartbeat: they
+// WriteLazily is Write for changes that matter little, such as a heartbeat: they
 // go with the next write, or reach the file within half a minute.
-func (b *Bucket) ApplyLazily(puts map[string][]byte, deletes []string) error {
-	return b.db.apply(b.name, puts, deletes, lazyFlushDelay)
+func (b *Bucket) WriteLazily(put map[string][]byte, remove []string) error {
+	return b.db.change(b.name, put, remove, lazyFlushDelay)
 }
 
-func (db *DB) apply(bucket string, puts map[string][]byte, deletes []string, delay time.Duration) error {
-	if len(puts) == 0 && len(deletes) == 0 {
+func (db *DB) change(bucket string, put map[string][]byte, remove []string, delay time.Duration) error {
+	if len(put) == 0 && len(remove) == 0 {
 		return nil
+	}
+	for key := range put { // one that bbolt refuses would hold up all others
+		if key == "" || len(key) > bbolt.MaxKeySize {
+			return fmt.Errorf("store in %s: key of %d bytes, not 1 to %d", bucket, len(key), bbolt.MaxKeySize)
+		}
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.closed {
 		return errClosed
 	}
-	for _, key := range deletes {
+	for _, key := range remove {
 		db.pending.set(bucket, key, nil)
 		if db.path == "" {
 			delete(db.pending[bucket], key)
 		}
 	}
-	for key, value := range puts {
+	for key, value := range put {
 		db.pending.set(bucket, key, append([]byte{}, value...))
 	}
 	if due := time.Now().Add(delay); db.due.IsZero() || due.Before(db.due) && db.err == nil {

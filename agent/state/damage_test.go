@@ -26,10 +26,10 @@ func sample(t testing.TB) []byte {
 		for i := range 120 {
 			puts[fmt.Sprintf("key-%03d", i)] = []byte(strings.Repeat("v", 20+100*round))
 		}
-		if err := db.Bucket("large").Apply(puts, []string{"key-007"}); err != nil {
+		if err := db.Bucket("large").Write(puts, []string{"key-007"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.Bucket("small").Apply(map[string][]byte{"k": []byte("v")}, nil); err != nil {
+		if err := db.Bucket("small").Write(map[string][]byte{"k": []byte("v")}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := db.Flush(); err != nil {
@@ -72,11 +72,11 @@ func survive(t testing.TB, content []byte, what string) (setAside bool) {
 			t.Fatalf("%s: Health() = %+v, want persisted", what, h)
 		}
 		for _, name := range []string{"large", "small"} {
-			if err := db.Bucket(name).Load(func(string, []byte) error { return nil }); err != nil {
+			if _, err := db.Bucket(name).Load(); err != nil {
 				t.Fatalf("%s: Load() = %v, want no error", what, err)
 			}
 			puts := map[string][]byte{"key-007": []byte("new"), "k": bytes.Repeat([]byte("n"), 5000)}
-			if err := db.Bucket(name).Apply(puts, []string{"key-050"}); err != nil {
+			if err := db.Bucket(name).Write(puts, []string{"key-050"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -131,22 +131,51 @@ func TestFlippedBytesAreSurvived(t *testing.T) {
 	}
 }
 
-// A page that is its own child makes bbolt recurse until the stack overflows,
-// which ends the process: the file has to be refused before bbolt sees it.
-func TestAPageThatRefersToItselfIsSetAside(t *testing.T) {
-	content := sample(t)
-	found := false
+// pages are the offsets of the pages of that type, live or not.
+func pages(t *testing.T, content []byte, flags byte) []int {
+	t.Helper()
+	var found []int
 	for start := 0; start+4096 <= len(content); start += 4096 {
-		if content[start+8] != 0x01 {
-			continue // not a branch page
+		if content[start+8] == flags {
+			found = append(found, start)
 		}
-		found = true
-		looped := bytes.Clone(content)
-		copy(looped[start+16+8:start+16+16], looped[start:start+8])
-		survive(t, looped, fmt.Sprintf("loop in the page at byte %d", start))
 	}
-	if !found {
-		t.Fatal("the sample has no branch page")
+	if len(found) == 0 {
+		t.Fatalf("the sample has no page of type %#x", flags)
+	}
+	return found
+}
+
+// What is wrong in a page shows only if the page is live, which one at least is.
+func TestDamageThatBboltWouldNotSurviveIsSetAside(t *testing.T) {
+	for name, tc := range map[string]struct {
+		flags  byte
+		damage func(page []byte)
+	}{
+		// bbolt descends until the memory is used up, which nothing recovers from
+		"a page that is its own child":      {0x01, func(page []byte) { copy(page[16+8:16+16], page[:8]) }},
+		"a page that is its own only child": {0x01, func(page []byte) { page[10] = 1; copy(page[16+8:16+16], page[:8]) }},
+		// bbolt writes over it
+		"a live page that is listed as free":  {0x10, func(page []byte) { page[16] = page[0] }},
+		"a page that is listed as free twice": {0x10, func(page []byte) { copy(page[16:24], page[24:32]) }},
+		"a meta page that is listed as free":  {0x10, func(page []byte) { page[16] = 1 }},
+		// bbolt panics
+		"a key beyond the page":   {0x02, func(page []byte) { page[16+8+2] = 0xff }},
+		"a value beyond the page": {0x02, func(page []byte) { page[16+12+2] = 0xff }},
+		"keys out of order":       {0x02, func(page []byte) { page[32+int(page[36])+int(page[37])<<8] = 'a' }},
+		"a page of another name":  {0x02, func(page []byte) { page[0]++ }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			content, seen := sample(t), false
+			for _, start := range pages(t, content, tc.flags) {
+				damaged := bytes.Clone(content)
+				tc.damage(damaged[start : start+4096])
+				seen = survive(t, damaged, fmt.Sprintf("page at byte %d", start)) || seen
+			}
+			if !seen {
+				t.Error("no file with this damage was set aside")
+			}
+		})
 	}
 }
 
@@ -164,7 +193,7 @@ func TestAFileCutWhileOpenIsSetAside(t *testing.T) {
 	if err := os.Truncate(path, 4096); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, db.Bucket("large"), map[string]string{"pending": "v"})
+	write(t, db.Bucket("large"), map[string]string{"pending": "v"})
 	want(t, db.Bucket("large"), map[string]string{"pending": "v"})
 	if db.Health().SetAside == "" {
 		t.Error("SetAside is empty, want the cut file")

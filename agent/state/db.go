@@ -15,8 +15,8 @@ import (
 
 // How long a change may wait in memory before it is written.
 const (
-	flushDelay     = 5 * time.Second  // after Bucket.Apply
-	lazyFlushDelay = 30 * time.Second // after Bucket.ApplyLazily
+	flushDelay     = 5 * time.Second  // after Bucket.Write
+	lazyFlushDelay = 30 * time.Second // after Bucket.WriteLazily
 	retryDelay     = 30 * time.Second // after a write that went wrong
 )
 

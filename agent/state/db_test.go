@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,30 +58,26 @@ func closeDB(t *testing.T, db *state.DB) {
 	}
 }
 
-func apply(t *testing.T, b *state.Bucket, puts map[string]string, deletes ...string) {
+func write(t *testing.T, b *state.Bucket, puts map[string]string, deletes ...string) {
 	t.Helper()
 	values := map[string][]byte{}
 	for k, v := range puts {
 		values[k] = []byte(v)
 	}
-	if err := b.Apply(values, deletes); err != nil {
-		t.Fatalf("Apply() = %v, want no error", err)
+	if err := b.Write(values, deletes); err != nil {
+		t.Fatalf("Write() = %v, want no error", err)
 	}
 }
 
 func load(t *testing.T, b *state.Bucket) map[string]string {
 	t.Helper()
-	got := map[string]string{}
-	last := ""
-	err := b.Load(func(key string, value []byte) error {
-		if key <= last {
-			t.Errorf("Load() gave %q after %q, want lexical order", key, last)
-		}
-		last, got[key] = key, string(value)
-		return nil
-	})
+	values, err := b.Load()
 	if err != nil {
 		t.Fatalf("Load() = %v, want no error", err)
+	}
+	got := map[string]string{}
+	for key, value := range values {
+		got[key] = string(value)
 	}
 	return got
 }
@@ -98,18 +93,18 @@ func TestValuesSurviveARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sub", "state.db")
 	db := open(t, path)
 	a, b := db.Bucket("a"), db.Bucket("b")
-	apply(t, a, map[string]string{"one": "1", "two": "2", "three": ""})
-	apply(t, b, map[string]string{"one": "other"})
-	apply(t, a, map[string]string{"one": "1b"}, "two", "never there")
+	write(t, a, map[string]string{"one": "1", "two": "2", "three": ""})
+	write(t, b, map[string]string{"one": "other"})
+	write(t, a, map[string]string{"one": "1b"}, "two", "never there")
 	want(t, a, map[string]string{"one": "1b", "three": ""})
 	if err := db.Flush(); err != nil {
 		t.Fatalf("Flush() = %v, want no error", err)
 	}
 	want(t, a, map[string]string{"one": "1b", "three": ""})
-	apply(t, a, map[string]string{"four": "4"}, "three")
+	write(t, a, map[string]string{"four": "4"}, "three")
 	closeDB(t, db)
-	if err := a.Apply(map[string][]byte{"late": nil}, nil); err == nil {
-		t.Error("Apply() after Close() = nil, want an error")
+	if err := a.Write(map[string][]byte{"late": nil}, nil); err == nil {
+		t.Error("Write() after Close() = nil, want an error")
 	}
 	if err := db.Flush(); err == nil {
 		t.Error("Flush() after Close() = nil, want an error")
@@ -138,7 +133,7 @@ func TestValuesSurviveARestart(t *testing.T) {
 func TestASecondAgentIsLockedOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	first := open(t, path)
-	apply(t, first.Bucket("a"), map[string]string{"k": "v"})
+	write(t, first.Bucket("a"), map[string]string{"k": "v"})
 	start := time.Now()
 	_, err := state.Open(path, quiet())
 	if !errors.Is(err, state.ErrLocked) {
@@ -172,12 +167,12 @@ func TestWritesAreBehind(t *testing.T) {
 				done := make(chan error)
 				go func() { done <- db.Run(ctx) }()
 				synctest.Wait()
-				write := db.Bucket("a").Apply
+				change := db.Bucket("a").Write
 				if tc.lazy {
-					write = db.Bucket("a").ApplyLazily
+					change = db.Bucket("a").WriteLazily
 				}
 				for i := range 3 {
-					if err := write(map[string][]byte{fmt.Sprint(i): []byte("v")}, nil); err != nil {
+					if err := change(map[string][]byte{fmt.Sprint(i): []byte("v")}, nil); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -208,10 +203,10 @@ func TestALazyChangeGoesWithTheNextOne(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- db.Run(ctx) }()
-		if err := db.Bucket("a").ApplyLazily(map[string][]byte{"beat": []byte("1")}, nil); err != nil {
+		if err := db.Bucket("a").WriteLazily(map[string][]byte{"beat": []byte("1")}, nil); err != nil {
 			t.Fatal(err)
 		}
-		apply(t, db.Bucket("b"), map[string]string{"k": "v"})
+		write(t, db.Bucket("b"), map[string]string{"k": "v"})
 		time.Sleep(state.FlushDelay + time.Millisecond)
 		synctest.Wait()
 		if n := db.PendingKeys(); n != 0 {
@@ -241,7 +236,7 @@ func TestGoesOnFromMemoryWhereNoFileCanBe(t *testing.T) {
 		go func() { done <- db.Run(ctx) }()
 		b := db.Bucket("a")
 		for i := range 1000 {
-			apply(t, b, map[string]string{fmt.Sprint(i): "v", "kept": fmt.Sprint(i)}, fmt.Sprint(i-1))
+			write(t, b, map[string]string{fmt.Sprint(i): "v", "kept": fmt.Sprint(i)}, fmt.Sprint(i-1))
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
@@ -277,48 +272,6 @@ func TestGoesOnFromMemoryWhereNoFileCanBe(t *testing.T) {
 	want(t, db.Bucket("a"), map[string]string{"999": "v", "kept": "999"})
 }
 
-// A limit on the size of files this process may write is what comes nearest to
-// a full disk without one; it is inherited by nothing and restored.
-func TestAFullDiskLosesNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state.db")
-	var log journal
-	db, err := state.Open(path, log.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := db.Bucket("a")
-	apply(t, b, map[string]string{"before": "1"})
-	if err := db.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	full := limitFileSize(t, 64<<10)
-	apply(t, b, map[string]string{"big": strings.Repeat("x", 256<<10), "after": "2"}, "before")
-	for range 3 {
-		if err := db.Flush(); err == nil {
-			t.Fatal("Flush() on a full disk = nil, want an error")
-		}
-	}
-	if h := db.Health(); h.Persisted || !strings.Contains(h.Message, "file too large") {
-		t.Errorf("Health() = %+v, want not persisted, with the cause", h)
-	}
-	if got := load(t, b); len(got) != 2 || got["after"] != "2" {
-		t.Errorf("Load() on a full disk = %d keys, want the two latest", len(got))
-	}
-	full()
-	if err := db.Flush(); err != nil {
-		t.Fatalf("Flush() with room again = %v, want no error", err)
-	}
-	closeDB(t, db)
-	if n := log.count("not persisted"); n != 1 {
-		t.Errorf("warnings = %d, want 1 in:\n%s", n, log.String())
-	}
-	db = open(t, path)
-	defer closeDB(t, db)
-	if got := load(t, db.Bucket("a")); len(got) != 2 || got["after"] != "2" || len(got["big"]) != 256<<10 {
-		t.Errorf("Load() after reopening = %d keys, want the two latest", len(got))
-	}
-}
-
 func TestTheFileDoesNotGrow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	db := open(t, path)
@@ -336,8 +289,8 @@ func TestTheFileDoesNotGrow(t *testing.T) {
 		for k := range 50 {
 			puts[fmt.Sprint("key", k)] = strings.Repeat(fmt.Sprint(i%10), 200+i%7)
 		}
-		apply(t, db.Bucket("a"), puts, fmt.Sprint("gone", i-1))
-		apply(t, db.Bucket("a"), map[string]string{fmt.Sprint("gone", i): "v"})
+		write(t, db.Bucket("a"), puts, fmt.Sprint("gone", i-1))
+		write(t, db.Bucket("a"), map[string]string{fmt.Sprint("gone", i): "v"})
 		if err := db.Flush(); err != nil {
 			t.Fatal(err)
 		}
@@ -350,11 +303,29 @@ func TestTheFileDoesNotGrow(t *testing.T) {
 	}
 }
 
+func TestAKeyThatCannotBeStoredHoldsUpNothing(t *testing.T) {
+	db := open(t, filepath.Join(t.TempDir(), "state.db"))
+	defer closeDB(t, db)
+	b := db.Bucket("a")
+	write(t, b, map[string]string{"good": "1", strings.Repeat("k", 32768): "2"})
+	for _, key := range []string{"", strings.Repeat("k", 32769)} {
+		if err := b.Write(map[string][]byte{key: nil, "beside it": nil}, nil); err == nil {
+			t.Errorf("Write() of a key of %d bytes = nil, want an error", len(key))
+		}
+	}
+	if err := db.Flush(); err != nil {
+		t.Errorf("Flush() = %v, want no error", err)
+	}
+	if got := load(t, b); len(got) != 2 {
+		t.Errorf("Load() = %d keys, want 2", len(got))
+	}
+}
+
 func TestMemoryKeepsWhatIsAlive(t *testing.T) {
 	db := state.NewMemory()
 	b := db.Bucket("a")
 	for i := range 100 {
-		apply(t, b, map[string]string{fmt.Sprint(i): "v"}, fmt.Sprint(i-1))
+		write(t, b, map[string]string{fmt.Sprint(i): "v"}, fmt.Sprint(i-1))
 	}
 	want(t, b, map[string]string{"99": "v"})
 	if n := db.PendingKeys(); n != 1 {
@@ -367,28 +338,4 @@ func TestMemoryKeepsWhatIsAlive(t *testing.T) {
 		t.Errorf("Health() = %+v, want not persisted, with a message", h)
 	}
 	closeDB(t, db)
-}
-
-// limitFileSize makes writes beyond size fail, until the returned function is
-// called. Go's runtime takes no harm from SIGXFSZ, which comes with it.
-func limitFileSize(t *testing.T, size uint64) (restore func()) {
-	t.Helper()
-	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: old.Max}); err != nil {
-		t.Fatal(err)
-	}
-	restored := false
-	restore = func() {
-		if !restored {
-			restored = true
-			if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	t.Cleanup(restore)
-	return restore
 }

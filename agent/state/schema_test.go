@@ -18,7 +18,7 @@ func TestANewerMajorVersionIsSetAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, newer.Bucket("a"), map[string]string{"k": "v"})
+	write(t, newer.Bucket("a"), map[string]string{"k": "v"})
 	closeDB(t, newer)
 
 	var log journal
@@ -46,7 +46,7 @@ func TestANewerMajorVersionIsSetAside(t *testing.T) {
 func TestAnOlderVersionIsMigratedForward(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	db := open(t, path)
-	apply(t, db.Bucket("a"), map[string]string{"k": "v"})
+	write(t, db.Bucket("a"), map[string]string{"k": "v"})
 	closeDB(t, db)
 
 	step := func(n string) func(*bbolt.Tx) error {

@@ -32,8 +32,8 @@ const (
 // verify reads a bbolt file the way bbolt will, without mapping it, and returns
 // an error (errDamaged, or the disk's own) where bbolt would panic, fault, loop
 // or overwrite live pages. bbolt checks nothing but its two meta pages: a cut
-// file faults, and a page that refers to itself overflows the stack, which
-// nothing can recover from.
+// file faults, and a page that refers to itself is followed until the memory is
+// used up, which nothing can recover from.
 //
 // It does not vouch for the values: bbolt keeps no checksums of them.
 func verify(r io.ReaderAt, sizeBytes int64) error {

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"hostler.io/hostler/gc"
@@ -18,7 +16,7 @@ import (
 // idleLimit is how many removals in a row may bring nothing before the run ends.
 const idleLimit = 2
 
-// imageRun is one run of the Images. One goroutine owns it.
+// imageRun is one run of Images. One goroutine owns it.
 type imageRun struct {
 	survey   *Survey
 	log      *slog.Logger
@@ -54,6 +52,11 @@ func (r *imageRun) look(ctx context.Context) {
 	facts, failed := r.survey.look(ctx, r.options)
 	for _, err := range failed {
 		r.lose(err.Runtime, err)
+		for _, u := range r.facts.Filesystems {
+			if u.Runtime == err.Runtime { // its last figures still count
+				facts.Filesystems = append(facts.Filesystems, u)
+			}
+		}
 	}
 	facts.Images = slices.DeleteFunc(facts.Images, func(img gc.ImageFact) bool {
 		return r.down[img.Runtime] || r.skip[imageRef{img.Runtime, img.ID}]
@@ -70,7 +73,7 @@ func (r *imageRun) begin() {
 		r.report.RequestedBytes += fs.BytesToFree
 		r.report.RequestedInodes += fs.InodesToFree
 		if fs.Short() {
-			r.options.Begun = append(r.options.Begun, fs.Filesystem)
+			r.options.Begun = append(slices.Clip(r.options.Begun), fs.Filesystem)
 		}
 	}
 }
@@ -119,13 +122,16 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 		}
 		r.remove(ctx, img, total)
 	}
-	r.report.Ended = r.outcome()
+	if r.report.Ended = r.outcome(); ctx.Err() != nil {
+		r.report.Ended = whyDone(ctx)
+	}
 	return r.report.Ended == endNothingLeft
 }
 
 // Why a run ends by itself.
 const (
-	endNothingLeft = "nothing left to remove"
+	endNothingLeft = "nothing more to remove"
+	endDown        = "a runtime does not answer"
 	endReached     = "low threshold reached"
 	endIdle        = "two removals in a row freed nothing"
 )
@@ -136,6 +142,8 @@ func (r *imageRun) outcome() string {
 		stuck = stuck || n >= idleLimit
 	}
 	switch {
+	case len(r.down) > 0:
+		return endDown
 	case len(r.options.Begun) > 0 && !r.short():
 		return endReached
 	case stuck:
@@ -266,106 +274,6 @@ func (r *imageRun) lose(name string, err error) {
 		r.down[name] = true
 		r.report.fail("runtime "+name, err)
 	}
-}
-
-// finish measures what is left to measure and says what the run came to.
-func (r *imageRun) finish(ctx context.Context) {
-	if ctx.Err() != nil {
-		// What was removed is to be reported, also where the run was cut short.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
-		defer cancel()
-	}
-	for _, name := range slices.Collect(maps.Keys(r.stale)) {
-		r.measure(ctx, name)
-	}
-	r.count()
-	filesystems := r.filesystems()
-	if len(r.report.Removed) > 0 {
-		for _, fs := range filesystems {
-			if before, known := r.before[fs.Filesystem]; known {
-				r.report.book(before, r.usage(fs.Filesystem))
-			}
-		}
-	}
-	for _, fs := range filesystems {
-		if fs.Message != "" {
-			r.report.warn("filesystem "+fs.Filesystem, fmt.Sprintf(
-				"image filesystem %s (%s): %s: no images are collected to make room on it until it tells usable figures",
-				fs.Filesystem, fs.Device, fs.Message))
-		} else if fs.Short() {
-			r.report.warn("room on "+fs.Filesystem, r.shortage(fs))
-		}
-	}
-	r.findBroken(ctx)
-}
-
-// count adds up what the last plan left in place.
-func (r *imageRun) count() {
-	for _, d := range r.decisions.Images {
-		ref := imageRef{d.Runtime, d.ID}
-		_, removed := r.removed[ref]
-		switch {
-		case d.Action == gc.Keep:
-			r.report.Kept[d.Reason]++
-		case !removed && !r.skip[ref] && !r.shortFor(d.Runtime):
-			r.report.Kept[gc.BelowThreshold]++
-		}
-	}
-}
-
-// findBroken looks for containers that came to use an image while it was being
-// removed: nothing prevents that in a runtime which does not refuse.
-func (r *imageRun) findBroken(ctx context.Context) {
-	pods := make(map[string]gc.Users)
-	for ref, image := range r.removed {
-		rt := r.runtimes[ref.runtime]
-		if rt == nil || r.down[ref.runtime] {
-			continue
-		}
-		if pods[ref.runtime] == nil {
-			list, err := within(ctx, lookTimeout, rt.Pods)
-			if err != nil {
-				return // the next run reports what is wrong with the runtime
-			}
-			pods[ref.runtime] = gc.UsersOf(list)
-		}
-		c := pods[ref.runtime].First(ref.runtime, image.refs)
-		if c == nil || r.isBack(ctx, rt, image) {
-			continue
-		}
-		r.report.fail("image "+ref.id, fmt.Errorf(
-			"image %s was removed while container %s came to use it (longest window of this run: %s); pull it again",
-			image.name, c.Name, r.report.LongestWindow.Duration))
-	}
-}
-
-// isBack tells whether a removed image has been pulled again meanwhile.
-func (r *imageRun) isBack(ctx context.Context, rt Runtime, image taken) bool {
-	images, err := within(ctx, lookTimeout, rt.Images)
-	return err == nil && slices.ContainsFunc(images, func(img runtime.Image) bool {
-		return slices.ContainsFunc(gc.References(nil, &img), func(ref string) bool { return slices.Contains(image.refs, ref) })
-	})
-}
-
-// shortage explains why there still is too little room.
-func (r *imageRun) shortage(fs gc.FilesystemDecision) string {
-	kept := make([]string, 0, len(r.report.Kept))
-	for _, reason := range slices.Sorted(maps.Keys(r.report.Kept)) {
-		kept = append(kept, fmt.Sprintf("%d %s", r.report.Kept[reason], reason))
-	}
-	if len(kept) == 0 {
-		kept = append(kept, "none")
-	}
-	low := r.policy.LowPercent
-	if r.options.TargetPercent > 0 {
-		low = r.options.TargetPercent
-	}
-	return fmt.Sprintf("image filesystem %s (%s) is %d%% full, inodes %d%%, and is to come down to %d%%, inodes %d%% (high thresholds %d%%, inodes %d%%): "+
-		"removed %d images, freed %d of %d bytes asked: %s; images kept: %s; see what else fills it: du -xh --max-depth=2 %s | sort -h",
-		fs.Filesystem, fs.Device, fs.UsedPercent, fs.InodesUsedPercent, low, r.policy.InodesLowPercent,
-		r.policy.HighPercent, r.policy.InodesHighPercent,
-		len(r.report.Removed), r.report.FreedBytes, r.report.RequestedBytes, r.report.Ended, strings.Join(kept, ", "), fs.Filesystem)
 }
 
 func imageRemoval(d *gc.ImageDecision) Removal {

@@ -102,18 +102,18 @@ func (l *loop) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if trigger, err = l.wait(ctx, len(report.Errors) > 0); err != nil {
+		if trigger, err = l.wait(ctx, report.unanswered); err != nil {
 			return err
 		}
 	}
 }
 
 // wait returns what starts the next run.
-func (l *loop) wait(ctx context.Context, failed bool) (string, error) {
+func (l *loop) wait(ctx context.Context, unanswered bool) (string, error) {
 	since := time.Now()
 	for {
 		interval := l.Interval()
-		if failed {
+		if unanswered {
 			interval = min(interval, retryAfter)
 		}
 		timer := time.NewTimer(interval - time.Since(since))

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"maps"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +37,8 @@ type Report struct {
 	// to the end of its removal: what began to use it in between was missed.
 	LongestWindow metav1.Duration `json:"longestWindow"`
 
-	trouble map[string]string // kind of trouble to its text, for the log
+	trouble    map[string]string // kind of trouble to its text, for the log
+	unanswered bool              // a runtime could not be asked
 }
 
 // Kinds of objects in a Removal and a Progress.
@@ -127,6 +129,7 @@ func (r Report) Then(next Report) Report {
 func (r *Report) fail(kind string, err error) {
 	r.Errors = append(r.Errors, err.Error())
 	r.trouble[kind] = err.Error()
+	r.unanswered = r.unanswered || strings.HasPrefix(kind, "runtime ")
 }
 
 func (r *Report) warn(kind, text string) {

@@ -31,7 +31,6 @@ type Statfs struct {
 // mount hides the mount point.
 func (s *Statfs) Usage(ctx context.Context, fs runtime.Filesystem) (gc.Usage, error) {
 	path := folder(fs)
-	var st unix.Statfs_t
 	answer, err := s.bounded(ctx, "statfs", path, func() (any, error) {
 		var st unix.Statfs_t
 		err := retryInterrupted(func() error { return unix.Statfs(path, &st) })
@@ -40,7 +39,7 @@ func (s *Statfs) Usage(ctx context.Context, fs runtime.Filesystem) (gc.Usage, er
 	if err != nil {
 		return gc.Usage{Filesystem: fs}, err
 	}
-	st = answer.(unix.Statfs_t)
+	st := answer.(unix.Statfs_t)
 	// Blocks are counted in fragments where the two differ, as on some FUSE and
 	// network filesystems; df(1) counts so as well.
 	unit := uint64(st.Frsize)

@@ -272,10 +272,7 @@ func (t *Tracker) Notify(e runtime.Event) {
 	case runtime.ImageRemoved:
 		return // the next regular look finds out which
 	}
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	t.stir()
 }
 
 // SetBlind says whether a runtime sends no events now, so that it has to be
@@ -283,10 +280,19 @@ func (t *Tracker) Notify(e runtime.Event) {
 func (t *Tracker) SetBlind(runtimeName string, blind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if blind {
-		t.blind[runtimeName] = true
-	} else {
+	if !blind {
 		delete(t.blind, runtimeName)
+	} else if !t.blind[runtimeName] {
+		t.blind[runtimeName] = true
+		t.stir()
+	}
+}
+
+// stir makes Run look soon.
+func (t *Tracker) stir() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
 	}
 }
 

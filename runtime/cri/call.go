@@ -27,10 +27,23 @@ func (r *Runtime) call(ctx context.Context, method, what string, timeout time.Du
 	return err
 }
 
+// deadlineSlack is how much earlier than ours a runtime's own copy of the
+// deadline may run out. What it then answers, with whatever code, is our deadline.
+const deadlineSlack = 50 * time.Millisecond
+
 // classify translates a gRPC error. ctx is the one that the call was made with.
 func (r *Runtime) classify(ctx context.Context, err error, took time.Duration) error {
-	s, message := status.Convert(err), status.Convert(err).Message()
-	switch s.Code() {
+	s := status.Convert(err)
+	code, message := s.Code(), s.Message()
+	at, bounded := ctx.Deadline()
+	switch {
+	case code == codes.NotFound: // an answer, however late
+	case ctx.Err() == context.Canceled:
+		code = codes.Canceled
+	case bounded && time.Until(at) < deadlineSlack:
+		code = codes.DeadlineExceeded
+	}
+	switch code {
 	case codes.Canceled:
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

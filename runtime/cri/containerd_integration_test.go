@@ -3,10 +3,11 @@
 package cri_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -55,11 +56,35 @@ func (d labDriver) Hang(t testing.TB) (resume func()) {
 	if err := d.Pause(); err != nil {
 		t.Fatal(err)
 	}
+	// The signal only begins to stop the threads, and each can still answer.
+	for deadline := time.Now().Add(patience); !stopped(t, d.PID()); goruntime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("containerd is not stopped within %v", patience)
+		}
+	}
 	return func() {
 		if err := d.Continue(); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// stopped tells whether every thread of a process is, by the state after the
+// name in proc_pid_stat(5).
+func stopped(t testing.TB, pid int) bool {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("threads of process %d: %v, %v, want some", pid, files, err)
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		_, state, _ := strings.Cut(string(data), ") ")
+		if err != nil || !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
 }
 
 func (d labDriver) Crash(t testing.TB) (restart func()) {
@@ -77,18 +102,7 @@ func (d labDriver) Crash(t testing.TB) (restart func()) {
 // startContainerd makes a real containerd and an adapter to it.
 func startContainerd(t *testing.T, o lab.ContainerdOptions) (*cri.Runtime, labDriver) {
 	t.Helper()
-	c, err := lab.In(t).StartContainerd(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("containerd's log:\n%s", c.Log(50))
-		}
-		if err := c.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	c := lab.ContainerdFor(t, o)
 	r, err := cri.New(cri.Options{Endpoint: c.Endpoint, Name: "containerd", Timeouts: cri.Timeouts{Query: 3 * time.Second}})
 	if err != nil {
 		t.Fatal(err)

@@ -141,15 +141,25 @@ func TestQuestionsAreBounded(t *testing.T) {
 	r := s.client(t, nil)
 	dead(s, 50, time.Now())
 	at, most := 0, 0
+	two := make(chan struct{}) // closed once two are asked at a time
 	s.set(func() {
-		s.before = func(_ context.Context, method, _ string) error {
+		s.before = func(ctx context.Context, method, _ string) error {
 			if method != "ContainerStatus" {
 				return nil
 			}
-			s.set(func() { at++; most = max(most, at) })
-			time.Sleep(time.Millisecond)
-			s.set(func() { at-- })
-			return nil
+			s.set(func() {
+				if at++; at == 2 && most < 2 {
+					close(two)
+				}
+				most = max(most, at)
+			})
+			defer s.set(func() { at-- })
+			select {
+			case <-two:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 	})
 	pods(t, r, 1)

@@ -14,7 +14,9 @@ import (
 
 // StopContainer asks the container to end and kills it after grace. CRI counts
 // whole seconds: a grace is rounded up, and only zero or less kills at once. A
-// container that is gone is stopped.
+// container that is gone is stopped. A deadline of ctx that comes before the
+// grace is over is context.DeadlineExceeded and no fault of the runtime, which
+// in containerd forgets the kill with it.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	what := named("stop container", c.Name, c.ID)
 	if c.ID == "" {
@@ -28,12 +30,17 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	// containerd multiplies by a second once more, which must not overflow.
 	seconds = min(seconds, math.MaxInt32)
 	timeout := time.Duration(seconds)*time.Second + r.timeouts.StopMargin
+	start := time.Now()
 	err := r.call(ctx, "StopContainer", what, timeout, func(ctx context.Context) error {
 		_, err := r.cri.StopContainer(ctx, &criapi.StopContainerRequest{ContainerId: c.ID, Timeout: seconds})
 		return err
 	})
-	if errors.Is(err, errNotFound) {
+	took := time.Since(start)
+	switch {
+	case errors.Is(err, errNotFound):
 		return nil
+	case errors.Is(err, context.DeadlineExceeded) && took < grace:
+		return fmt.Errorf("%s: %w after %v of its grace of %v", what, context.DeadlineExceeded, took.Round(time.Millisecond), grace)
 	}
 	return err
 }

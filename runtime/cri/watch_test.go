@@ -121,8 +121,7 @@ func TestWatchEndsWithTheRuntime(t *testing.T) {
 	watchFor(t, r, func(int) { s.fake.AddImage(runtimetest.ImageSpec{}) }, func(runtime.Event) bool { return true })
 	end := make(chan error, 1)
 	go func() { end <- r.Watch(t.Context(), make(chan runtime.Event, 100)) }()
-	// The stream is surely up once the fake has a watcher; stopping earlier
-	// would only fail the opening, which ends the watch in the same way.
+	// Whether this cuts the stream or its opening off, the watch has to end.
 	s.grpc.Stop()
 	select {
 	case err := <-end:

@@ -209,6 +209,9 @@ func testCancelStop(b *bench) {
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > patience {
 		b.Errorf("StopContainer() = %v after %v, want %v at once", err, time.Since(start), context.DeadlineExceeded)
 	}
+	if errors.Is(err, runtime.ErrUnavailable) {
+		b.Errorf("StopContainer() = %v, want no word of %q: only the caller was in a hurry", err, runtime.ErrUnavailable)
+	}
 	if c = b.container(); c.State != runtime.Running {
 		b.Errorf("container is %v, want it running: its grace is not over", c.State)
 	}

@@ -17,7 +17,8 @@ type Driver interface {
 	// RunPod starts a pod with the given programs as its containers, and
 	// returns when all have been started.
 	RunPod(t testing.TB, namespace, name string, programs ...Program)
-	// Hang keeps the runtime from answering, its socket open, until resume.
+	// Hang keeps the runtime from answering, its socket open, until resume. It
+	// returns once the runtime is sure not to answer. Resuming twice is fine.
 	Hang(t testing.TB) (resume func())
 	// Crash ends the runtime as if killed; restart brings it back with its
 	// pods, images and containers.

@@ -56,6 +56,7 @@ type containerEnd struct {
 
 // result is what the goroutine of one pod tells the drain.
 type result struct {
+	phase   int // in which it was begun
 	pod     key
 	ends    []containerEnd
 	sandbox bool // no more than this: the sandbox is gone
@@ -86,10 +87,11 @@ type Options struct {
 
 // Drain stops pods, phase by phase. One goroutine, that of Run, owns it.
 type Drain struct {
-	options Options
-	log     *slog.Logger
-	phases  []plan.PhaseSpec // fitted
-	slack   time.Duration    // by how much a call may overrun its phase
+	options  Options
+	log      *slog.Logger
+	phases   []plan.PhaseSpec // fitted
+	slack    time.Duration    // by how much a call may overrun its phase
+	deadline time.Time
 
 	cancel, abandon func()
 	cancelled       chan struct{} // closed: no further stops
@@ -102,6 +104,10 @@ type Drain struct {
 	results chan result
 	lists   chan listing
 	polling bool // a list is under way
+	phase   int  // that runs
+	begun   int  // calls of stopPod in all
+	overran bool // a phase ended with calls under way
+	inPhase int  // calls of stopPod that it began, and whose containers have not stopped
 	settled bool // the latest list was made with nothing running, and shows nothing new
 	current []runtime.Pod
 	fresh   bool  // current is what every runtime answered
@@ -129,6 +135,11 @@ func New(options Options) *Drain {
 		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{},
 		gone: map[key]chan struct{}{}, waiting: map[key]int{}, tearing: map[key]int{},
 	}
+	d.deadline = options.Start.Add(plan.Total(d.phases) + d.slack)
+	if soon := time.Now().Add(time.Duration(len(d.phases)) * d.settle()); soon.After(d.deadline) {
+		d.deadline = soon
+	}
+	d.deadline = d.deadline.Add(3 * d.slack)
 	d.cancel = sync.OnceFunc(func() { close(d.cancelled) })
 	d.abandon = sync.OnceFunc(func() { close(d.abandoned) })
 	for i, p := range d.record.Pods {
@@ -159,24 +170,35 @@ func (d *Drain) Idle() <-chan struct{} { return d.idle }
 // Record is how it went. It may be read after Over.
 func (d *Drain) Record() *journal.Record { return d.record.Clone() }
 
-// Deadline is when Run returns at the latest, calls that hang included.
-func (d *Drain) Deadline() time.Time { return d.options.Start.Add(plan.Total(d.phases) + 3*d.slack) }
+// Deadline is when Run returns at the latest, calls that hang included: after
+// the phases, what they may slip, a stop and a teardown that hang, and a list.
+func (d *Drain) Deadline() time.Time { return d.deadline }
 
 // ReportBound is what the time granted leaves for a final status.
 func (d *Drain) ReportBound() time.Duration { return 2 * d.slack }
 
+// settle is how long a phase whose time is up waits for its kills.
+func (d *Drain) settle() time.Duration { return d.slack / 4 }
+
 // end is when phase i's graces end if it begins now: what earlier phases left
-// over is its own; what they overran is not taken from it beyond the slack.
+// over is its own; what one overran is not taken from it beyond the slack. A
+// phase whose time was over before it began still asks, and kills.
 func (d *Drain) end(i int) time.Time {
-	planned := d.options.Start.Add(plan.Total(d.phases[:i+1]))
-	late := time.Now().Add(d.phases[i].Grace)
-	switch latest := planned.Add(d.slack); {
-	case late.Before(planned):
-		return planned
-	case late.After(latest):
-		return latest
+	now := time.Now()
+	end := d.options.Start.Add(plan.Total(d.phases[:i+1]))
+	if d.overran {
+		late, latest := now.Add(d.phases[i].Grace), end.Add(d.slack)
+		if late.After(latest) {
+			late = latest
+		}
+		if late.After(end) {
+			end = late
+		}
 	}
-	return late
+	if end.Before(now) {
+		end = now
+	}
+	return end
 }
 
 // Run drains until all pods are stopped, the phases are over, it is cancelled
@@ -197,9 +219,12 @@ func (d *Drain) Run(ctx context.Context) {
 	for i := range d.phases {
 		d.runPhase(ctx, calls, i)
 		if d.ended(ctx) {
-			d.windDown(ctx, giveUp)
 			break
 		}
+	}
+	d.awaitStuck(ctx)
+	if d.ended(ctx) {
+		d.windDown(ctx, giveUp)
 	}
 	if ctx.Err() == nil { // else another process goes on
 		d.conclude()
@@ -223,18 +248,19 @@ func (d *Drain) ended(ctx context.Context) bool {
 // late, and returns when they are stopped or the phase is over.
 func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 	phase, began, end := d.phases[i], time.Now(), d.end(i)
-	if n := d.launch(calls, i, end); n > 0 {
+	d.phase, d.inPhase = i, 0
+	n := d.launch(calls, i, end)
+	if n > 0 {
 		d.log.Info("shutdown phase begins", "phase", phase.Name, "pods", n, "grace", time.Until(end))
 	} else if d.settled {
 		return
 	}
-	// Every call ends before, unless the scheduler starves us.
-	over := time.NewTimer(time.Until(end.Add(2*d.slack + 100*time.Millisecond)))
+	over := time.NewTimer(time.Until(end.Add(d.settle())))
 	defer over.Stop()
 	poll := time.NewTicker(resumePoll)
 	defer poll.Stop()
-	for len(d.waiting) > 0 || !d.settled {
-		if len(d.waiting) == 0 {
+	for d.inPhase > 0 || !d.settled {
+		if d.inPhase == 0 {
 			d.relist(ctx)
 		}
 		select {
@@ -242,67 +268,29 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 			d.note(r)
 		case l := <-d.lists:
 			d.take(l)
-			n := d.launch(calls, i, end)
-			d.settled = n == 0 && len(d.waiting) == 0 && (l.quiet || l.err != nil)
+			late := d.launch(calls, i, end)
+			n += late
+			d.settled = late == 0 && d.settles(l)
 		case <-poll.C:
 			if len(d.gone) > 0 {
 				d.relist(ctx)
 			}
 		case <-over.C:
-			clear(d.waiting)
-			d.settled = true
+			d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", d.stuck())
+			d.settled, d.overran = false, true
+			return // their calls go on, and so do the others' phases
 		case <-d.cancelled:
 			return
 		case <-ctx.Done():
 			return
 		}
 	}
-	if stuck := d.stuck(phase.Name); len(stuck) > 0 {
-		d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", stuck)
+	if n > 0 {
+		d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))
 	}
-	d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))
 	if i < len(d.phases)-1 && len(d.tearing) > 0 {
 		d.awaitSandboxes(ctx, min(time.Until(end), sandboxWait))
 		d.settled = false
-	}
-}
-
-// awaitSandboxes gives the sandboxes of a phase a moment. The lock is not held
-// for those of the last one: the runtime outlives this service.
-func (d *Drain) awaitSandboxes(ctx context.Context, atMost time.Duration) {
-	over := time.NewTimer(atMost)
-	defer over.Stop()
-	for len(d.tearing) > 0 {
-		select {
-		case r := <-d.results:
-			d.note(r)
-		case <-over.C:
-			return
-		case <-d.cancelled:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// windDown waits for the calls in flight after a cancellation.
-func (d *Drain) windDown(ctx context.Context, giveUp func()) {
-	wait := time.NewTimer(cancelWait)
-	defer wait.Stop()
-	for len(d.waiting) > 0 {
-		select {
-		case r := <-d.results:
-			d.note(r)
-		case <-wait.C:
-			giveUp()
-			return
-		case <-d.abandoned:
-			giveUp()
-			return
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 
@@ -341,12 +329,14 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.StartedAt = time.Now()
 			}
 			record.Outcome, record.FinishedAt = "", time.Time{}
-			record.Grace = metav1.Duration{Duration: min(pod.Grace.Duration, max(0, time.Until(end)))}
+			record.Grace = metav1.Duration{Duration: d.within(pod.Grace.Duration, end)}
 			launched, changed = launched+1, true
+			d.begun++
+			d.inPhase++
 			d.waiting[k]++
 			d.tearing[k]++
 			d.settled = false
-			d.calls.Go(func() { d.stopPod(calls, k, pod.Pod, containers, end) })
+			d.calls.Go(func() { d.stopPod(calls, result{phase: i, pod: k}, pod.Pod, containers, end) })
 		}
 	}
 	if changed {

@@ -28,30 +28,42 @@ type Roster struct {
 // List asks the runtimes until ctx ends. Where one does not answer, its pods
 // are those last known, and the error says so.
 func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
-	var pods []runtime.Pod
-	err := Bounded(ctx, func() error {
-		var err error
-		pods, err = r.Pods(ctx)
-		return err
-	})
-	if err == nil {
-		r.Set(pods)
-		return pods, nil
+	type answer struct {
+		pods []runtime.Pod
+		err  error
 	}
-	if ctx.Err() != nil {
-		pods = nil // a call that ignores its context may still write to it
+	// The call ends before ctx does, to bring what the other runtimes answered.
+	inner, cancel := ctx, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		inner, cancel = context.WithTimeout(ctx, time.Until(deadline)*4/5)
+	}
+	defer cancel()
+	answers := make(chan answer, 1)
+	go func() {
+		pods, err := r.Pods(inner)
+		answers <- answer{pods, err}
+	}()
+	var got answer
+	select {
+	case got = <-answers:
+	case <-ctx.Done():
+		got.err = ctx.Err()
+	}
+	if got.err == nil {
+		r.Set(got.pods)
+		return got.pods, nil
 	}
 	answered := map[string]bool{}
-	for _, p := range pods {
+	for _, p := range got.pods {
 		answered[p.Runtime] = true
 	}
 	known, _ := r.Last()
 	for _, p := range known {
 		if !answered[p.Runtime] {
-			pods = append(pods, p)
+			got.pods = append(got.pods, p)
 		}
 	}
-	return pods, fmt.Errorf("list pods: %w", err)
+	return got.pods, fmt.Errorf("list pods: %w", got.err)
 }
 
 // Set notes the pods of all runtimes, listed by somebody else.
@@ -96,6 +108,7 @@ type listing struct {
 	pods  []runtime.Pod
 	err   error
 	quiet bool // nothing was being stopped when it was asked for
+	after int  // how many stops had begun then
 }
 
 // firstList begins with what is known if the runtime does not answer at once.
@@ -138,16 +151,22 @@ func (d *Drain) relist(ctx context.Context) {
 		return
 	}
 	d.polling = true
-	quiet := len(d.waiting) == 0
+	quiet, after := d.inPhase == 0, d.begun
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, min(listBound, d.slack))
 		defer cancel()
 		pods, err := d.options.Roster.List(ctx)
 		select {
-		case d.lists <- listing{pods, err, quiet}:
+		case d.lists <- listing{pods, err, quiet, after}:
 		case <-d.over:
 		}
 	}()
+}
+
+// settles tells whether l, which led to no further stops, shows the host as it
+// is after the last stop. One that failed is as good as there is.
+func (d *Drain) settles(l listing) bool {
+	return d.inPhase == 0 && (l.quiet && l.after == d.begun || l.err != nil)
 }
 
 // take makes a list the current one.

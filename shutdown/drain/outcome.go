@@ -19,6 +19,9 @@ func (d *Drain) note(r result) {
 	for _, e := range r.ends {
 		*d.ends[e.key] = e
 	}
+	if r.phase == d.phase {
+		d.inPhase--
+	}
 	countDown(d.waiting, r.pod)
 	if d.waiting[r.pod] > 0 {
 		return
@@ -126,16 +129,15 @@ func (d *Drain) verify() {
 	}
 }
 
-// stuck names the containers of a phase that did not stop.
-func (d *Drain) stuck(phase string) []string {
+// stuck names the containers that were asked to stop and have not.
+func (d *Drain) stuck() []string {
 	var names []string
-	for _, p := range d.record.Pods {
-		if p.Phase != phase {
-			continue
-		}
-		for _, c := range p.Stuck {
-			names = append(names, p.Namespace+"/"+p.Name+"/"+c)
+	for _, e := range d.ends {
+		if !e.done || e.err != nil {
+			p := d.record.Pods[d.index[e.pod]]
+			names = append(names, p.Namespace+"/"+p.Name+"/"+e.name)
 		}
 	}
+	slices.Sort(names)
 	return names
 }

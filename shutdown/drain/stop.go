@@ -20,13 +20,13 @@ type target struct {
 }
 
 // stopPod stops the containers, then the sandbox, and tells the drain of both.
-func (d *Drain) stopPod(ctx context.Context, k key, pod runtime.Pod, containers []target, end time.Time) {
+func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containers []target, end time.Time) {
 	ends := make([]containerEnd, len(containers))
 	var wg sync.WaitGroup
 	for i, c := range containers {
 		wg.Go(func() {
 			killed, err := d.stopContainer(ctx, c, end)
-			ends[i] = containerEnd{key: key{c.Runtime, c.ID}, pod: k, name: c.Name, done: true, killed: killed, err: err}
+			ends[i] = containerEnd{key: key{c.Runtime, c.ID}, pod: r.pod, name: c.Name, done: true, killed: killed, err: err}
 		})
 	}
 	wg.Wait()
@@ -34,8 +34,9 @@ func (d *Drain) stopPod(ctx context.Context, k key, pod runtime.Pod, containers 
 		return // nothing that failed now says anything of the containers
 	}
 	failed := slices.ContainsFunc(ends, func(e containerEnd) bool { return e.err != nil })
+	r.ends = ends
 	if !failed || d.isCancelled() {
-		d.tell(result{pod: k, ends: ends})
+		d.tell(r)
 	}
 	if d.isCancelled() {
 		return // what is half stopped is left to its owner
@@ -50,9 +51,10 @@ func (d *Drain) stopPod(ctx context.Context, k key, pod runtime.Pod, containers 
 		d.log.Warn("the sandbox of a pod stays behind", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 	}
 	if failed {
-		d.tell(result{pod: k, ends: ends})
+		d.tell(r)
 	}
-	d.tell(result{pod: k, sandbox: true})
+	r.sandbox = true
+	d.tell(r)
 }
 
 func (d *Drain) tell(r result) {

@@ -72,10 +72,14 @@ func TestWhatTheNextBootLearns(t *testing.T) {
 		want  *journal.Record
 	}{
 		{"nothing happened", func(*journal.Journal) {}, nil},
-		{"pods ran and nobody stopped them", func(j *journal.Journal) { j.Mark(refs) },
-			&journal.Record{BootID: "one", Trigger: journal.TriggerUnknown, Pods: pods(journal.Left), Error: "the host went down without a drain"}},
-		{"no pods ran", func(j *journal.Journal) { j.Mark(refs); j.Mark([]journal.Ref{}) },
-			&journal.Record{BootID: "one", Trigger: journal.TriggerUnknown, Graceful: true, Pods: pods()}},
+		{
+			"pods ran and nobody stopped them", func(j *journal.Journal) { j.Mark(refs) },
+			&journal.Record{BootID: "one", Trigger: journal.TriggerUnknown, Pods: pods(journal.Left), Error: "the host went down without a drain"},
+		},
+		{
+			"no pods ran", func(j *journal.Journal) { j.Mark(refs); j.Mark([]journal.Ref{}) },
+			&journal.Record{BootID: "one", Trigger: journal.TriggerUnknown, Graceful: true, Pods: pods()},
+		},
 		{"nobody watched any more", func(j *journal.Journal) { j.Mark(refs); j.Unmark() }, nil},
 		{"a drain came to its end", func(j *journal.Journal) {
 			j.Mark(refs)

@@ -49,10 +49,12 @@ const (
 
 // Store keeps values by key, writing behind: a *state.Bucket.
 type Store interface {
-	Load(fn func(key string, value []byte) error) error
-	Apply(puts map[string][]byte, deletes []string) error
-	// ApplyLazily is Apply for changes that may be lost in a crash.
-	ApplyLazily(puts map[string][]byte, deletes []string) error
+	// Load returns all values.
+	Load() (map[string][]byte, error)
+	// Write puts and removes keys, all or none of them.
+	Write(put map[string][]byte, remove []string) error
+	// WriteLazily is Write for changes that may be lost in a crash.
+	WriteLazily(put map[string][]byte, remove []string) error
 }
 
 // Client is the embedded control plane. It implements controlplane.Client, and
@@ -138,7 +140,7 @@ func (c *Client) create(node *corev1.Node) (*corev1.Node, error) {
 	}
 	if c.lease != nil && c.lease.Name != node.Name {
 		c.lease = nil
-		if err := c.store.Apply(nil, []string{keyLease}); err != nil {
+		if err := c.store.Write(nil, []string{keyLease}); err != nil {
 			return nil, fmt.Errorf("register node %q: %w", node.Name, err)
 		}
 	}
@@ -160,7 +162,7 @@ func (c *Client) putNode(node *corev1.Node) (*corev1.Node, error) {
 		return nil, err
 	}
 	c.node = node
-	c.save(c.store.Apply, keyNode, value)
+	c.save(c.store.Write, keyNode, value)
 	return node.DeepCopy(), nil
 }
 
@@ -237,7 +239,7 @@ func (c *Client) Leave(ctx context.Context, name string) error {
 	if c.leaseOf(name) != nil {
 		c.lease, gone = nil, append(gone, keyLease)
 	}
-	if err := c.store.Apply(nil, gone); err != nil {
+	if err := c.store.Write(nil, gone); err != nil {
 		return fmt.Errorf("leave: delete node %q: %w", name, err)
 	}
 	return nil
@@ -287,7 +289,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 		return nil, err
 	}
 	c.lease = next
-	c.save(c.store.ApplyLazily, keyLease, value)
+	c.save(c.store.WriteLazily, keyLease, value)
 	return next.DeepCopy(), nil
 }
 
@@ -326,7 +328,7 @@ func (c *Client) PublishEvent(ctx context.Context, e *corev1.Event) error {
 		c.events = slices.Delete(c.events, 0, 1)
 	}
 	c.events = append(c.events, event{slot: slot, event: next})
-	c.save(c.store.Apply, eventKey(slot), value)
+	c.save(c.store.Write, eventKey(slot), value)
 	return nil
 }
 
@@ -353,8 +355,8 @@ func (c *Client) nextVersion() string {
 // save hands a value to the store. It fails only once the agent has closed its
 // state, which is too late to matter: whether the disk takes it is told by the
 // state's Health.
-func (c *Client) save(apply func(map[string][]byte, []string) error, key string, value []byte) {
-	if err := apply(map[string][]byte{key: value}, nil); err != nil {
+func (c *Client) save(write func(map[string][]byte, []string) error, key string, value []byte) {
+	if err := write(map[string][]byte{key: value}, nil); err != nil {
 		c.log.Debug("change comes too late to be kept", "key", key, "err", err)
 	}
 }

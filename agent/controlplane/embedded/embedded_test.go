@@ -75,28 +75,21 @@ type recordingStore struct {
 	writes, lazy int
 }
 
-func (s *recordingStore) Load(fn func(string, []byte) error) error {
-	for key, value := range maps.All(s.values) {
-		if err := fn(key, value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (s *recordingStore) Load() (map[string][]byte, error) { return maps.Clone(s.values), nil }
 
-func (s *recordingStore) Apply(puts map[string][]byte, deletes []string) error {
+func (s *recordingStore) Write(put map[string][]byte, remove []string) error {
 	s.writes++
-	maps.Copy(s.values, puts)
-	for _, key := range deletes {
+	maps.Copy(s.values, put)
+	for _, key := range remove {
 		delete(s.values, key)
 	}
 	return nil
 }
 
-func (s *recordingStore) ApplyLazily(puts map[string][]byte, deletes []string) error {
+func (s *recordingStore) WriteLazily(put map[string][]byte, remove []string) error {
 	s.lazy++
 	s.writes--
-	return s.Apply(puts, deletes)
+	return s.Write(put, remove)
 }
 
 func newClient(t *testing.T, store embedded.Store, log *slog.Logger) *embedded.Client {

@@ -15,8 +15,12 @@ import (
 
 // load reads what an earlier run left.
 func (c *Client) load() error {
+	values, err := c.store.Load()
+	if err != nil {
+		return err
+	}
 	taken := [MaxEvents]bool{}
-	err := c.store.Load(func(key string, value []byte) error {
+	for key, value := range values {
 		switch {
 		case key == keyNode:
 			c.node = decode[corev1.Node](c, key, value)
@@ -25,17 +29,13 @@ func (c *Client) load() error {
 		case strings.HasPrefix(key, keyEventPrefix):
 			slot, err := strconv.Atoi(strings.TrimPrefix(key, keyEventPrefix))
 			if err != nil || slot < 0 || slot >= MaxEvents || key != eventKey(slot) || taken[slot] {
-				return nil // another version's; it is in nobody's way
+				continue // another version's; it is in nobody's way
 			}
 			if e := decode[corev1.Event](c, key, value); e != nil {
 				taken[slot] = true
 				c.events = append(c.events, event{slot: slot, event: e})
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	slices.SortStableFunc(c.events, func(a, b event) int {
 		return cmp.Compare(versionOf(a.event), versionOf(b.event))

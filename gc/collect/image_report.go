@@ -1,0 +1,126 @@
+package collect
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/runtime"
+)
+
+// finish measures what is left to measure and says what the run came to.
+func (r *imageRun) finish(ctx context.Context) {
+	if ctx.Err() != nil {
+		// What was removed is to be reported, also where the run was cut short.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+		defer cancel()
+	}
+	for _, name := range slices.Collect(maps.Keys(r.stale)) {
+		r.measure(ctx, name)
+	}
+	r.count()
+	filesystems := r.filesystems()
+	if len(r.report.Removed) > 0 {
+		for _, fs := range filesystems {
+			if before, known := r.before[fs.Filesystem]; known {
+				r.report.book(before, r.usage(fs.Filesystem))
+			}
+		}
+	}
+	for _, fs := range filesystems {
+		if fs.Message != "" {
+			r.report.warn("filesystem "+fs.Filesystem, fmt.Sprintf(
+				"image filesystem %s (%s): %s: no images are collected to make room on it until it tells usable figures",
+				fs.Filesystem, fs.Device, fs.Message))
+		} else if fs.Short() {
+			r.report.warn("room on "+fs.Filesystem, r.shortage(fs))
+		}
+	}
+	r.warnNameless()
+	r.findBroken(ctx)
+}
+
+// warnNameless warns of runtimes that do not say where their images are.
+func (r *imageRun) warnNameless() {
+	named := make(map[string]bool)
+	for _, u := range r.facts.Filesystems {
+		named[u.Runtime] = true
+	}
+	for name := range r.runtimes {
+		if !named[name] && !r.down[name] {
+			r.report.warn("filesystem of "+name, "runtime "+name+" names no image filesystem: its images are collected on request only")
+		}
+	}
+}
+
+// count adds up what the last plan left in place.
+func (r *imageRun) count() {
+	for _, d := range r.decisions.Images {
+		ref := imageRef{d.Runtime, d.ID}
+		_, removed := r.removed[ref]
+		switch {
+		case d.Action == gc.Keep:
+			r.report.Kept[d.Reason]++
+		case !removed && !r.skip[ref] && !r.shortFor(d.Runtime):
+			r.report.Kept[gc.BelowThreshold]++
+		}
+	}
+}
+
+// findBroken looks for containers that came to use an image while it was being
+// removed: nothing prevents that in a runtime which does not refuse.
+func (r *imageRun) findBroken(ctx context.Context) {
+	pods := make(map[string]gc.Users)
+	for ref, image := range r.removed {
+		rt := r.runtimes[ref.runtime]
+		if rt == nil || r.down[ref.runtime] {
+			continue
+		}
+		if pods[ref.runtime] == nil {
+			list, err := within(ctx, lookTimeout, rt.Pods)
+			if err != nil {
+				return // the next run reports what is wrong with the runtime
+			}
+			pods[ref.runtime] = gc.UsersOf(list)
+		}
+		c := pods[ref.runtime].First(ref.runtime, image.refs)
+		if c == nil || r.isBack(ctx, rt, image) {
+			continue
+		}
+		r.report.fail("image "+ref.id, fmt.Errorf(
+			"image %s was removed while container %s came to use it (longest window of this run: %s); pull it again",
+			image.name, c.Name, r.report.LongestWindow.Duration))
+	}
+}
+
+// isBack tells whether a removed image has been pulled again meanwhile.
+func (r *imageRun) isBack(ctx context.Context, rt Runtime, image taken) bool {
+	images, err := within(ctx, lookTimeout, rt.Images)
+	return err == nil && slices.ContainsFunc(images, func(img runtime.Image) bool {
+		return slices.ContainsFunc(gc.References(nil, &img), func(ref string) bool { return slices.Contains(image.refs, ref) })
+	})
+}
+
+// shortage explains why there still is too little room.
+func (r *imageRun) shortage(fs gc.FilesystemDecision) string {
+	kept := make([]string, 0, len(r.report.Kept))
+	for _, reason := range slices.Sorted(maps.Keys(r.report.Kept)) {
+		kept = append(kept, fmt.Sprintf("%d %s", r.report.Kept[reason], reason))
+	}
+	if len(kept) == 0 {
+		kept = append(kept, "none")
+	}
+	low := r.policy.LowPercent
+	if r.options.TargetPercent > 0 {
+		low = r.options.TargetPercent
+	}
+	return fmt.Sprintf("image filesystem %s (%s) is %d%% full, inodes %d%%, and is to come down to %d%%, inodes %d%% (high thresholds %d%%, inodes %d%%): "+
+		"removed %d images, freed %d of %d bytes asked: %s; images kept: %s; see what else fills it: du -xh --max-depth=2 %s | sort -h",
+		fs.Filesystem, fs.Device, fs.UsedPercent, fs.InodesUsedPercent, low, r.policy.InodesLowPercent,
+		r.policy.HighPercent, r.policy.InodesHighPercent,
+		len(r.report.Removed), r.report.FreedBytes, r.report.RequestedBytes, r.report.Ended, strings.Join(kept, ", "), fs.Filesystem)
+}

@@ -1,0 +1,176 @@
+package collect_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+)
+
+// run starts the collector's loop, and ends it with the test's bubble.
+func run(t *testing.T, c interface{ Run(context.Context) error }) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run() = %v, want %v", err, context.Canceled)
+		}
+	}
+}
+
+// triggers tells what started the runs so far.
+func (h *host) triggers() []string {
+	got := []string{}
+	for _, r := range h.seen() {
+		got = append(got, r.Trigger)
+	}
+	return got
+}
+
+func TestRunCollectsAtOnceThenOnItsInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		h.pull("a")
+		h.fill(90)
+		images := h.images()
+		stop := run(t, images)
+		time.Sleep(time.Minute)
+		if last, ok := images.Last(); !ok || len(last.Removed) != 1 || last.Trigger != "start" {
+			t.Errorf("Last() = %+v, %v, want a first run that removed one image", last, ok)
+		}
+		time.Sleep(10 * time.Minute)
+		images.Trigger("DiskPressure")
+		synctest.Wait()
+		if got, want := h.triggers(), []string{"start", "interval", "interval", "DiskPressure"}; !slices.Equal(got, want) {
+			t.Errorf("Run() ran for %v, want %v", got, want)
+		}
+		if err := images.SetInterval(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(90 * time.Second)
+		if got := len(h.triggers()); got != 5 {
+			t.Errorf("Run() with a shorter interval ran %d times, want 5", got)
+		}
+		stop()
+	})
+}
+
+func TestRunTriesAgainSoonerWhenNobodyAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		fault := h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		stop := run(t, h.images())
+		time.Sleep(30 * time.Second)
+		fault.Release()
+		h.pull("a") // an hour
+		seen := h.seen()
+		if pause := seen[1].StartedAt.Sub(seen[0].StartedAt); len(seen) < 13 || len(seen[1].Errors) != 0 || pause > 61*time.Second {
+			t.Errorf("Run() ran %d times, the second time %s after the first, want it a minute after", len(seen), pause)
+		}
+		stop()
+	})
+}
+
+func TestRunLeavesAloneWhatIsCollectedOnRequestOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		h.pull("a")
+		h.fill(90)
+		options := h.options()
+		options.LeaveAlone = func() []string { return []string{"fake"} }
+		images, err := collect.NewImages(gc.DefaultPolicy().Images, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := run(t, images)
+		time.Sleep(time.Minute)
+		if last, _ := images.Last(); len(last.Removed) != 0 || last.Kept[gc.NotManaged] != 1 {
+			t.Errorf("Run() removed %v, kept %v, want the image left alone", removed(last), last.Kept)
+		}
+		if r := h.collect(images, gc.Options{}); len(r.Removed) != 1 {
+			t.Errorf("Collect() removed %v, want what a person asked for", removed(r))
+		}
+		stop()
+	})
+}
+
+func TestRunsNeverOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		for _, name := range []string{"a", "b", "c"} {
+			h.pull(name)
+		}
+		h.fill(90)
+		h.fake.Inject(runtimetest.RemoveImage, runtimetest.Fault{Delay: 5 * time.Second})
+		images := h.images()
+		stop := run(t, images)
+		time.Sleep(time.Second) // the loop's run is in its first removal
+
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := images.Collect(impatient, gc.Options{}, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Collect() of someone impatient = %v, want %v", err, context.DeadlineExceeded)
+		}
+		r := h.collect(images, gc.Options{AllUnused: true})
+		if got, want := removed(r), []string{"b all-unused", "c all-unused"}; !slices.Equal(got, want) {
+			t.Errorf("Collect() after the loop's run removed %v, want %v", got, want)
+		}
+		if first := h.seen()[0]; r.StartedAt.Before(first.StartedAt.Add(first.Duration.Duration)) {
+			t.Errorf("Collect() began at %s, during a run from %s for %s", r.StartedAt, first.StartedAt, first.Duration.Duration)
+		}
+		stop()
+	})
+}
+
+func TestNewCollectorsRefuseNonsense(t *testing.T) {
+	h := newHost(t, runtimetest.Options{})
+	good := h.options()
+	for name, change := range map[string]func(*collect.Options){
+		"no survey":            func(o *collect.Options) { o.Survey = nil },
+		"an incomplete survey": func(o *collect.Options) { o.Survey = &collect.Survey{} },
+		"no interval":          func(o *collect.Options) { o.Interval = 0 },
+		"a negative limit":     func(o *collect.Options) { o.RunLimit = -1 },
+		"no logger":            func(o *collect.Options) { o.Log = nil },
+	} {
+		o := good
+		change(&o)
+		if _, err := collect.NewImages(gc.DefaultPolicy().Images, o); err == nil {
+			t.Errorf("NewImages(%s) = nil, want an error", name)
+		}
+		if _, err := collect.NewContainers(gc.DefaultPolicy().Containers, o); err == nil {
+			t.Errorf("NewContainers(%s) = nil, want an error", name)
+		}
+	}
+	images, err := collect.NewImages(gc.DefaultPolicy().Images, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := images.SetPolicy(gc.ImagePolicy{HighPercent: 10, LowPercent: 20}); err == nil || images.Policy().HighPercent != 85 {
+		t.Errorf("SetPolicy(low above high) = %v, policy %+v, want an error and no change", err, images.Policy())
+	}
+	if err := images.SetInterval(0); err == nil {
+		t.Error("SetInterval(0) = nil, want an error")
+	}
+	p := gc.DefaultPolicy().Images
+	p.LowPercent = 50
+	if err := images.SetPolicy(p); err != nil || images.Policy().LowPercent != 50 {
+		t.Errorf("SetPolicy() = %v, policy %+v, want it in force", err, images.Policy())
+	}
+	containers, err := collect.NewContainers(gc.DefaultPolicy().Containers, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := containers.SetPolicy(gc.ContainerPolicy{MaxContainers: -2}); err == nil || containers.Policy().MaxContainers != -1 {
+		t.Errorf("SetPolicy(total -2) = %v, policy %+v, want an error and no change", err, containers.Policy())
+	}
+}

@@ -1,0 +1,433 @@
+package lastused_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+)
+
+// store is a Store in memory that can be made to fail.
+type store struct {
+	mu      sync.Mutex
+	entries map[string][]byte
+	writes  int
+	err     error
+}
+
+func newStore() *store { return &store{entries: make(map[string][]byte)} }
+
+func (s *store) Load() (map[string][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.entries), s.err
+}
+
+func (s *store) Write(put map[string][]byte, remove []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	s.writes++
+	maps.Copy(s.entries, put)
+	for _, key := range remove {
+		delete(s.entries, key)
+	}
+	return nil
+}
+
+func (s *store) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func (s *store) count() (writes, entries int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes, len(s.entries)
+}
+
+// logBuffer is a log that can be read while it is written.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// start makes a tracker and runs it over the Fake with its events, until stop.
+func start(t *testing.T, s lastused.Store, fake *runtimetest.Fake, log *logBuffer) (tracker *lastused.Tracker, stop func()) {
+	t.Helper()
+	tracker, err := lastused.New(lastused.Options{
+		Store: s, Runtimes: func() []lastused.Runtime { return []lastused.Runtime{fake} }, Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	events := make(chan runtime.Event)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = fake.Watch(ctx, events) })
+	wg.Go(func() {
+		for {
+			select {
+			case e := <-events:
+				tracker.Notify(e)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	wg.Go(func() {
+		if err := tracker.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Run() = %v, want %v", err, context.Canceled)
+		}
+	})
+	synctest.Wait()
+	return tracker, func() { cancel(); wg.Wait() }
+}
+
+func addImage(fake *runtimetest.Fake, name string) runtime.Image {
+	return fake.AddImage(runtimetest.ImageSpec{ID: "sha256:" + name, Tags: []string{"quay.io/org/" + name + ":1"}})
+}
+
+func runContainer(fake *runtimetest.Fake, id, image string) {
+	fake.RunPod(runtimetest.PodSpec{Name: "pod-" + id, Containers: []runtimetest.ContainerSpec{{ID: id, Name: id, Image: "sha256:" + image}}})
+}
+
+func TestTrackerFollowsContainers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := runtimetest.NewFake(runtimetest.Options{})
+		addImage(fake, "a")
+		addImage(fake, "b")
+		begin := time.Now()
+		tracker, stop := start(t, newStore(), fake, &logBuffer{})
+		defer stop()
+		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.Equal(begin) || !use.LastUsed.IsZero() {
+			t.Errorf("Use() before any use = %+v, want first seen %s", use, begin)
+		}
+		time.Sleep(time.Hour)
+		runContainer(fake, "c", "a")
+		time.Sleep(3 * time.Hour)
+		if use := tracker.Use("fake", "sha256:a"); !use.LastUsed.Equal(time.Now()) {
+			t.Errorf("Use() while a container runs = %+v, want now, %s", use, time.Now())
+		}
+		fake.Exit("c", 0)
+		exit := time.Now()
+		time.Sleep(5 * time.Hour)
+		if use := tracker.Use("fake", "sha256:a"); !use.LastUsed.Equal(exit) || !use.FirstSeen.Equal(begin) {
+			t.Errorf("Use() after the exit = %+v, want last used %s", use, exit)
+		}
+		if use := tracker.Use("fake", "sha256:b"); !use.LastUsed.IsZero() {
+			t.Errorf("Use() of what never ran = %+v, want no use", use)
+		}
+		if use := tracker.Use("other", "sha256:a"); use != (lastused.Use{}) {
+			t.Errorf("Use() of another runtime's image = %+v, want nothing", use)
+		}
+	})
+}
+
+func TestTrackerSeesUseThatItsEventsMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := runtimetest.NewFake(runtimetest.Options{})
+		addImage(fake, "a")
+		exit := time.Now()
+		fake.RunPod(runtimetest.PodSpec{Name: "p", Containers: []runtimetest.ContainerSpec{{Name: "c", Image: "sha256:a", State: runtime.Exited}}})
+		time.Sleep(time.Hour)
+		tracker, stop := start(t, newStore(), fake, &logBuffer{})
+		defer stop()
+		if use := tracker.Use("fake", "sha256:a"); !use.LastUsed.Equal(exit) {
+			t.Errorf("Use() = %+v, want the exit before the start, %s", use, exit)
+		}
+		fake.EndWatches()
+		tracker.SetBlind("fake", true)
+		time.Sleep(time.Minute)
+		runContainer(fake, "d", "a")
+		time.Sleep(2 * time.Minute)
+		if use := tracker.Use("fake", "sha256:a"); !use.LastUsed.Equal(time.Now()) {
+			t.Errorf("Use() without events = %+v, want now, %s", use, time.Now())
+		}
+	})
+}
+
+func TestTrackerSurvivesRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, s := runtimetest.NewFake(runtimetest.Options{}), newStore()
+		addImage(fake, "a")
+		addImage(fake, "b")
+		begin := time.Now()
+		_, stop := start(t, s, fake, &logBuffer{})
+		runContainer(fake, "c", "a")
+		time.Sleep(time.Hour)
+		fake.Exit("c", 0)
+		exit := time.Now()
+		runContainer(fake, "d", "b")
+		time.Sleep(time.Hour)
+		end := time.Now()
+		stop()
+
+		// Away for a day; both containers and a tag are gone meanwhile.
+		for _, p := range mustPods(t, fake) {
+			fake.RemovePod(p.ID)
+		}
+		fake.AddImage(runtimetest.ImageSpec{ID: "sha256:new", Tags: []string{"quay.io/org/a:1"}})
+		time.Sleep(24 * time.Hour)
+		tracker, stop := start(t, s, fake, &logBuffer{})
+		defer stop()
+		if use := tracker.Use("fake", "sha256:a"); !use.LastUsed.Equal(exit) || !use.FirstSeen.Equal(begin) {
+			t.Errorf("Use() of a renamed image after a restart = %+v, want %s, %s", use, begin, exit)
+		}
+		if use := tracker.Use("fake", "sha256:b"); !use.LastUsed.Equal(end) {
+			t.Errorf("Use() of what ran at the end = %+v, want the tracker's end, %s", use, end)
+		}
+	})
+}
+
+func mustPods(t *testing.T, fake *runtimetest.Fake) []runtime.Pod {
+	t.Helper()
+	pods, err := fake.Pods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pods
+}
+
+func TestTrackerWritesOnlyWhatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, s := runtimetest.NewFake(runtimetest.Options{}), newStore()
+		for i := range 20 {
+			addImage(fake, fmt.Sprint(i))
+		}
+		_, stop := start(t, s, fake, &logBuffer{})
+		time.Sleep(24 * time.Hour)
+		if writes, entries := s.count(); writes != 1 || entries != 20 {
+			t.Errorf("a day without change wrote %d times, %d entries, want once, 20", writes, entries)
+		}
+		for i := range 10 {
+			runContainer(fake, fmt.Sprint("c", i), fmt.Sprint(i))
+		}
+		time.Sleep(24 * time.Hour)
+		if writes, _ := s.count(); writes > 30 {
+			t.Errorf("a day with 10 running containers wrote %d times, want about hourly", writes)
+		}
+		stop()
+	})
+}
+
+func TestTrackerForgetsWhatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, s := runtimetest.NewFake(runtimetest.Options{}), newStore()
+		img, other := addImage(fake, "a"), addImage(fake, "b")
+		tracker, stop := start(t, s, fake, &logBuffer{})
+		defer stop()
+		time.Sleep(time.Hour)
+		if err := errors.Join(fake.RemoveImage(t.Context(), img), fake.RemoveImage(t.Context(), other)); err != nil {
+			t.Fatal(err)
+		}
+		tracker.Forget("fake", "sha256:a")
+		again := time.Now()
+		addImage(fake, "a")
+		time.Sleep(time.Minute)
+		if use := tracker.Use("fake", "sha256:a"); use.FirstSeen.Before(again) {
+			t.Errorf("Use() of an image that came again = %+v, want it new since %s", use, again)
+		}
+		time.Sleep(time.Hour)
+		if _, entries := s.count(); entries != 1 || tracker.Use("fake", "sha256:b") != (lastused.Use{}) {
+			t.Errorf("the store holds %d entries after an image is gone, want 1", entries)
+		}
+	})
+}
+
+// A pull of what is there already says that somebody wants it.
+func TestTrackerCountsAPullAsNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := runtimetest.NewFake(runtimetest.Options{})
+		addImage(fake, "a")
+		tracker, stop := start(t, newStore(), fake, &logBuffer{})
+		defer stop()
+		time.Sleep(10 * time.Hour)
+		pulled := time.Now()
+		tracker.Notify(runtime.Event{Runtime: "fake", Type: runtime.ImageAdded, Image: "quay.io/org/a:1"})
+		time.Sleep(time.Minute)
+		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.Equal(pulled) {
+			t.Errorf("Use() = %+v, want first seen at the pull, %s", use, pulled)
+		}
+	})
+}
+
+func TestTrackerBoundsLooksUnderEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := runtimetest.NewFake(runtimetest.Options{})
+		addImage(fake, "a")
+		_, stop := start(t, newStore(), fake, &logBuffer{})
+		defer stop()
+		for i := range 600 { // ten new containers a second
+			runContainer(fake, fmt.Sprint("c", i), "a")
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := len(fake.Calls(runtimetest.Images)); got > 15 {
+			t.Errorf("a minute of events caused %d looks, want at most one every 5 s", got)
+		}
+	})
+}
+
+func TestTrackerWorksWithoutItsStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, s, log := runtimetest.NewFake(runtimetest.Options{}), newStore(), &logBuffer{}
+		addImage(fake, "a")
+		begin := time.Now()
+		s.fail(errors.New("no space left on device"))
+		tracker, stop := start(t, s, fake, log)
+		time.Sleep(time.Hour)
+		addImage(fake, "b")
+		time.Sleep(time.Hour)
+		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.Equal(begin) {
+			t.Errorf("Use() with a failing store = %+v, want %s", use, begin)
+		}
+		if got := strings.Count(log.String(), "level=WARN"); got != 1 {
+			t.Errorf("a failing store is logged %d times, want once: %s", got, log.String())
+		}
+		s.fail(nil)
+		time.Sleep(time.Minute)
+		if _, entries := s.count(); entries != 2 || strings.Count(log.String(), "stored again") != 1 {
+			t.Errorf("the store holds %d entries after its recovery, want 2; log %s", entries, log.String())
+		}
+		stop()
+	})
+}
+
+func TestTrackerSetsTornEntriesAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, log := newStore(), &logBuffer{}
+		s.entries["fake\x00sha256:a"] = []byte{1, 2, 3}
+		s.entries["no separator"] = bytes.Repeat([]byte{1}, 17)
+		s.entries["fake\x00sha256:b"] = append([]byte{9}, make([]byte, 16)...)
+		fake := runtimetest.NewFake(runtimetest.Options{})
+		addImage(fake, "a")
+		tracker, stop := start(t, s, fake, log)
+		defer stop()
+		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.Equal(time.Now()) || !strings.Contains(log.String(), "entries=3") {
+			t.Errorf("Use() = %+v, want a new beginning, and a warning: %s", use, log.String())
+		}
+	})
+}
+
+func TestTrackerTakesBackTimesInTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, s := runtimetest.NewFake(runtimetest.Options{}), newStore()
+		addImage(fake, "a")
+		_, stop := start(t, s, fake, &logBuffer{})
+		stop()
+		for key := range s.entries { // as written by a clock that was a year ahead
+			s.entries[key] = append([]byte{1}, append(nanos(time.Now().AddDate(1, 0, 0)), nanos(time.Now().AddDate(1, 0, 0))...)...)
+		}
+		tracker, stop := start(t, s, fake, &logBuffer{})
+		defer stop()
+		time.Sleep(30 * time.Minute)
+		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.After(time.Now()) {
+			t.Errorf("Use() soon after the start = %+v, want it untouched: the clock may be wrong", use)
+		}
+		time.Sleep(2 * time.Hour)
+		if use := tracker.Use("fake", "sha256:a"); use.FirstSeen.After(time.Now()) || use.LastUsed.After(time.Now()) {
+			t.Errorf("Use() once the clock is steady = %+v, want it not after now, %s", use, time.Now())
+		}
+	})
+}
+
+func nanos(t time.Time) []byte {
+	b := make([]byte, 8)
+	for i := range b {
+		b[i] = byte(t.UnixNano() >> (56 - 8*i))
+	}
+	return b
+}
+
+func TestTrackerReportsARuntimeThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, log := runtimetest.NewFake(runtimetest.Options{}), &logBuffer{}
+		var looks []error
+		tracker, err := lastused.New(lastused.Options{
+			Store: newStore(), Runtimes: func() []lastused.Runtime { return []lastused.Runtime{fake} },
+			Observe: func(err error) { looks = append(looks, err) }, Log: slog.New(slog.NewTextHandler(log, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fault := fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- tracker.Run(ctx) }()
+		time.Sleep(12 * time.Minute)
+		fault.Release()
+		time.Sleep(5 * time.Minute)
+		cancel()
+		<-done
+		if len(looks) != 4 || !errors.Is(looks[0], runtime.ErrUnavailable) || looks[3] != nil {
+			t.Errorf("looks = %v, want three failures and a success", looks)
+		}
+		if strings.Count(log.String(), "level=WARN") != 1 || strings.Count(log.String(), "seen again") != 1 {
+			t.Errorf("log = %s, want the failure's begin and end", log.String())
+		}
+	})
+}
+
+func TestNewRefusesMissingParts(t *testing.T) {
+	if _, err := lastused.New(lastused.Options{}); err == nil {
+		t.Error("New(nothing) = nil, want an error")
+	}
+}
+
+func TestTrackerOfTenThousandImagesIsSmall(t *testing.T) {
+	const count = 10_000
+	images := make([]runtime.Image, count)
+	for i := range images {
+		images[i] = runtime.Image{Runtime: "containerd", ID: fmt.Sprintf("sha256:%064x", i), Tags: []string{fmt.Sprintf("registry.example.com/team/app-%d:1", i)}}
+	}
+	tracker, err := lastused.New(lastused.Options{Store: newStore(), Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := heap()
+	tracker.Observe("containerd", nil, images)
+	got := int64(heap()) - int64(before)
+	// The images' own IDs stay as well: they belong to the list here.
+	got += count * 71
+	if got > 5<<20 {
+		t.Errorf("a tracker of %d images takes %d bytes, want at most 5 MiB", count, got)
+	}
+	t.Logf("%d images take %d bytes", count, got)
+	goruntime.KeepAlive(tracker)
+	goruntime.KeepAlive(images)
+}
+
+func heap() uint64 {
+	var stats goruntime.MemStats
+	goruntime.GC()
+	goruntime.GC()
+	goruntime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}

@@ -1,0 +1,133 @@
+package shutdown_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+func TestAServiceStopThatIsAShutdown(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		r.start()
+		record, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop)
+		if err != nil || !record.Graceful || record.Trigger != journal.TriggerServiceStop {
+			t.Errorf("Drain() = %+v, %v, want it graceful", record, err)
+		}
+		r.expect(shutdown.Released, 0)
+		r.expectSignals("dns", "TERM@2s")
+	})
+}
+
+func TestAServiceStopIsNotBoundByWhatLogindGrants(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.logind.ceiling = 8 * time.Second
+		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.start()
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
+			t.Errorf("Drain() = %v, want nil", err)
+		}
+		r.expectSignals("web", "TERM@0s KILL@20s")
+	})
+}
+
+func TestAServiceStopJoinsTheDrainAndCannotBeCancelled(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Second)
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop)
+			done <- err
+		}()
+		synctest.Wait()
+		r.logind.cancel()
+		time.Sleep(10 * time.Second)
+		if err := <-done; err != nil {
+			t.Errorf("Drain() = %v, want nil", err)
+		}
+		r.expect(shutdown.Released, 0)
+		r.expectSignals("web", "TERM@0s")
+		r.expectSignals("dns", "TERM@2s")
+
+		// And once more, when all is done: for pods that came since.
+		r.pod("late", 0, runtimetest.ContainerSpec{})
+		record, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop)
+		if err != nil || len(record.Pods) != 3 || record.Kind != "reboot" || !record.StartedAt.Equal(r.began) {
+			t.Errorf("Drain() = %+v, %v, want the shutdown's record with three pods", record, err)
+		}
+	})
+}
+
+func TestAPersonsDrain(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		r.start()
+		record, err := r.guard.Drain(t.Context(), journal.TriggerPerson)
+		if err != nil || !record.Graceful || len(record.Pods) != 2 {
+			t.Errorf("Drain() = %+v, %v, want it graceful", record, err)
+		}
+		r.expect(shutdown.Armed, 1)
+		r.expectSignals("web", "TERM@0s")
+		r.expectSignals("dns", "")
+		if got := r.guard.Status(); got.Last != nil || got.Current != nil {
+			t.Errorf("Status() = %+v, want no shutdown in it", got)
+		}
+	})
+}
+
+func TestAPersonsDrainGivesWay(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.start()
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.guard.Drain(t.Context(), journal.TriggerPerson)
+			done <- err
+		}()
+		synctest.Wait()
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerPerson); err == nil {
+			t.Errorf("a second Drain() = nil, want it refused")
+		}
+		time.Sleep(time.Second)
+		r.logind.shutdown("reboot")
+		synctest.Wait()
+		if err := <-done; !errors.Is(err, shutdown.ErrCancelled) {
+			t.Errorf("Drain() = %v, want ErrCancelled", err)
+		}
+		time.Sleep(20 * time.Second)
+		r.expect(shutdown.Released, 0)
+		r.expectReleased(21 * time.Second)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := r.guard.Drain(ctx, journal.TriggerPerson); err == nil {
+			t.Errorf("Drain() with a context that ended = nil, want an error")
+		}
+		if _, err := r.guard.Drain(t.Context(), "whim"); err == nil {
+			t.Errorf("Drain() for a whim = nil, want an error")
+		}
+	})
+}
+
+func TestAPersonMayInterrupt(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.start()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		record, err := r.guard.Drain(ctx, journal.TriggerPerson)
+		if !errors.Is(err, shutdown.ErrCancelled) || len(record.Pods) != 1 || record.Pods[0].Outcome != journal.Left {
+			t.Errorf("Drain() = %+v, %v, want it cancelled with the pod left", record, err)
+		}
+		r.expectSignals("web", "TERM@0s")
+	})
+}

@@ -1,0 +1,334 @@
+package drain_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+func TestPhasesRunInOrderAndNobodyWaitsForNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second}, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.pod("db", 0, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second})
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 4 * time.Second})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "db": journal.Stopped, "dns": journal.Stopped})
+		w.expectTook(took, 7*time.Second)
+		w.expectSignals("web0", "TERM@0s")
+		w.expectSignals("web1", "TERM@0s")
+		w.expectSignals("db0", "TERM@0s")
+		w.expectSignals("dns0", "TERM@3s")
+		for _, p := range r.Pods {
+			if p.Phase != map[bool]string{true: "critical", false: "regular"}[p.Name == "dns"] || p.StartedAt.IsZero() || p.FinishedAt.Before(p.StartedAt) {
+				t.Errorf("Run() recorded %+v, want phase, start and end", p)
+			}
+		}
+		if calls := w.fake.Calls(runtimetest.StopPod); len(calls) != 3 {
+			t.Errorf("%d sandboxes were torn down, want 3", len(calls))
+		}
+		for _, c := range w.fake.Calls(runtimetest.StopPod) {
+			if c.Subject == "web" && c.Start.Sub(w.began) != 3*time.Second {
+				t.Errorf("the sandbox of web was torn down after %v, want when its last container was gone", c.Start.Sub(w.began))
+			}
+		}
+	})
+}
+
+func TestWhoIgnoresTERMIsKilledAtTheEndOfTheSmallerGrace(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("short", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("5s")})
+		w.pod("long", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("5m")})
+		w.pod("none", 0, runtimetest.ContainerSpec{Labels: grace("0s")})
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"short": journal.Killed, "long": journal.Killed, "none": journal.Killed, "dns": journal.Killed})
+		w.expectSignals("short0", "TERM@0s KILL@5s")
+		w.expectSignals("long0", "TERM@0s KILL@20s")
+		w.expectSignals("none0", "KILL@0s")
+		w.expectSignals("dns0", "TERM@20s KILL@30s")
+		w.expectTook(took, 30*time.Second)
+	})
+}
+
+func TestTimeThatOnePhaseDoesNotNeedGoesToTheNext(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 22 * time.Second})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped})
+		w.expectTook(took, 27*time.Second)
+	})
+}
+
+func TestFivePriorityGroups(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.options.Phases = nil
+		for i := range 5 {
+			w.options.Phases = append(w.options.Phases, plan.PhaseSpec{Name: fmt.Sprint("p", i), Priority: int32(i * 10), Grace: 2 * time.Second})
+			if i != 2 { // an empty phase is skipped
+				w.pod(fmt.Sprint("pod", i), int32(i*10), runtimetest.ContainerSpec{EndsAfter: time.Second})
+			}
+		}
+		_, took := w.run(t.Context())
+		w.expectTook(took, 4*time.Second)
+		for at, name := range []string{"pod00", "pod10", "pod30", "pod40"} {
+			w.expectSignals(name, fmt.Sprintf("TERM@%v", time.Duration(at)*time.Second))
+		}
+	})
+}
+
+func TestTwoHundredPodsStartTogether(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for i := range 200 {
+			w.pod(fmt.Sprint("pod-", i, "-"), 0, runtimetest.ContainerSpec{EndsAfter: time.Second}, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		}
+		r, took := w.run(t.Context())
+		w.expectTook(took, time.Second)
+		if n := len(w.fake.Calls(runtimetest.StopContainer)); n != 400 || len(r.Pods) != 200 || !r.Graceful {
+			t.Errorf("Run() made %d stop calls for %d pods, graceful %v, want 400 for 200", n, len(r.Pods), r.Graceful)
+		}
+	})
+}
+
+func TestAHungStopHoldsNobodyUpAndIsNamed(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("stuck", 0, runtimetest.ContainerSpec{}, runtimetest.ContainerSpec{})
+		w.pod("web", 0)
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{IgnoresTERM: true})
+		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "stuck1"})
+		w.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Hang: true, Subject: "stuck"})
+		r, took := w.run(t.Context())
+		w.expect(r, false, map[string]journal.Outcome{"stuck": journal.Left, "web": journal.Stopped, "dns": journal.Killed})
+		i := slices.IndexFunc(r.Pods, func(p journal.PodRecord) bool { return p.Name == "stuck" })
+		if p := r.Pods[i]; !slices.Equal(p.Stuck, []string{"c1"}) || !strings.Contains(p.Error, "c1") {
+			t.Errorf("Run() recorded %+v, want container c1 named", p)
+		}
+		// The next phase begins a moment later, and loses nothing of its time.
+		w.expectSignals("dns0", "TERM@20.25s KILL@30.25s")
+		w.expectTook(took, 30250*time.Millisecond)
+	})
+}
+
+func TestAHungStopEndsWithTheSandboxAsTheLastResort(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("stuck", 0)
+		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"stuck": journal.Killed})
+		w.expectSignals("stuck0", "KILL@21s")
+		w.expectTook(took, 21*time.Second)
+	})
+}
+
+func TestWhatCannotDieIsLeft(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("dstate", plan.CriticalPriority, runtimetest.ContainerSpec{Unkillable: true})
+		r, took := w.run(t.Context())
+		w.expect(r, false, map[string]journal.Outcome{"dstate": journal.Left})
+		// The whole period was its own, a second over, and a last resort.
+		w.expectTook(took, 32*time.Second)
+		w.fake.Exit("dstate0", 0)
+	})
+}
+
+func TestARuntimeThatComesBackIsAskedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("10s")})
+		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		time.AfterFunc(5*time.Second, down.Release)
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+		calls := w.fake.Calls(runtimetest.StopContainer)
+		last := calls[len(calls)-1]
+		if want := 10*time.Second - last.Start.Sub(w.began); last.Grace != want {
+			t.Errorf("the stop that worked had a grace of %v, want the rest, %v", last.Grace, want)
+		}
+		if len(calls) > 12 {
+			t.Errorf("%d calls in five seconds, want a pause that grows", len(calls))
+		}
+	})
+}
+
+func TestARuntimeThatDoesNotListDoesNotDelayTheFirstStop(t *testing.T) {
+	for name, fault := range map[string]runtimetest.Fault{
+		"hangs":   {Hang: true},
+		"fails":   {Err: runtime.ErrUnavailable},
+		"dawdles": {Delay: 700 * time.Millisecond},
+	} {
+		t.Run("it "+name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+				if _, err := w.roster.List(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				w.pod("new", 0)
+				w.fake.Inject(runtimetest.Pods, fault)
+				r, took := w.run(t.Context())
+				want := map[string]journal.Outcome{"web": journal.Stopped}
+				if fault.Delay > 0 {
+					want["new"] = journal.Stopped
+				}
+				w.expect(r, true, want)
+				call := w.fake.Calls(runtimetest.StopContainer)[0]
+				if first := call.Start.Sub(w.began); first > 20*time.Millisecond {
+					t.Errorf("the first stop came after %v, want at most 20ms", first)
+				}
+				if call.Grace != 20*time.Second {
+					t.Errorf("the first stop had a grace of %v, want the phase's, in whole seconds", call.Grace)
+				}
+				if took > 5*time.Second {
+					t.Errorf("Run() took %v, want it bounded", took)
+				}
+			})
+		})
+	}
+}
+
+func TestAListFromBeforeTheStopsProvesNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		if _, err := w.roster.List(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.roster.Runtime = snapshots{w.fake}
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+	})
+}
+
+// snapshots is a runtime that looks at once and answers later.
+type snapshots struct{ *runtimetest.Fake }
+
+func (s snapshots) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	pods, err := s.Fake.Pods(ctx)
+	time.Sleep(50 * time.Millisecond)
+	return pods, err
+}
+
+func TestNoPodsKnownAtAll(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		r, took := w.run(t.Context())
+		if r.Graceful || !strings.Contains(r.Error, "list pods") || took > 7*time.Second {
+			t.Errorf("Run() = %+v after %v, want it not graceful, saying why, within seconds", r, took)
+		}
+	})
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable, Times: 3})
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+	})
+	inWorld(t, func(t *testing.T, w *world) {
+		r, took := w.run(t.Context())
+		w.expect(r, true, nil)
+		w.expectTook(took, 0)
+	})
+}
+
+func TestPodsThatAppearWhileDraining(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
+		time.AfterFunc(2*time.Second, func() { w.pod("during", 0) })
+		time.AfterFunc(7*time.Second, func() { w.pod("late", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) })
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped, "during": journal.Stopped, "late": journal.Stopped})
+		w.expectSignals("during0", "TERM@5s")
+		w.expectSignals("dns0", "TERM@5s")
+		w.expectSignals("late0", "TERM@10s")
+		w.expectTook(took, 11*time.Second)
+	})
+}
+
+func TestASandboxHoldsTheNextPhaseBackOnlyForAMoment(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.pod("dns", plan.CriticalPriority)
+		w.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Hang: true})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped})
+		w.expectTook(took, 2*time.Second) // and none for the last phase's
+	})
+}
+
+func TestCriticalPodsAreSpared(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.options.SpareCritical = true
+		w.pod("web", 0)
+		w.pod("dns", plan.CriticalPriority)
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Skipped})
+		w.expectSignals("dns0", "")
+		w.expectTook(took, 0)
+	})
+}
+
+func TestATrustingRuntimeIsNotBelieved(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("zombie", 0, runtimetest.ContainerSpec{Unkillable: true})
+		w.roster.Runtime = liar{w.fake}
+		r, took := w.run(t.Context())
+		w.expect(r, false, map[string]journal.Outcome{"zombie": journal.Left})
+		w.expectTook(took, 0)
+		w.fake.Exit("zombie0", 0)
+	})
+}
+
+// liar says that all is stopped.
+type liar struct{ *runtimetest.Fake }
+
+func (liar) StopContainer(context.Context, runtime.Container, time.Duration) error { return nil }
+func (liar) StopPod(context.Context, runtime.Pod) error                            { return nil }
+
+func TestProgressIsPublished(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.pod("dns", plan.CriticalPriority)
+		w.run(t.Context())
+		var story []string
+		for _, r := range w.published {
+			story = append(story, fmt.Sprint(outcomes(r)))
+		}
+		want := []string{"map[]", "map[dns: web:]", "map[dns: web:stopped]", "map[dns: web:stopped]", "map[dns:stopped web:stopped]", "map[dns:stopped web:stopped]"}
+		if !slices.Equal(story, want) {
+			t.Errorf("published %q, want %q", story, want)
+		}
+	})
+}
+
+func TestRosterKeepsWhatOneRuntimeDoesNotTell(t *testing.T) {
+	answer := []runtime.Pod{{Runtime: "a", ID: "1"}, {Runtime: "b", ID: "2"}}
+	var fault error
+	roster := &drain.Roster{Runtime: lister{func() ([]runtime.Pod, error) { return answer, fault }}}
+	if pods, err := roster.List(t.Context()); err != nil || len(pods) != 2 {
+		t.Fatalf("List() = %v, %v, want both", pods, err)
+	}
+	answer, fault = []runtime.Pod{{Runtime: "a", ID: "3"}}, errors.New("b does not answer")
+	pods, err := roster.List(t.Context())
+	if err == nil || len(pods) != 2 || pods[0].ID != "3" || pods[1].ID != "2" {
+		t.Errorf("List() = %v, %v, want a's new pod and b's old one, and the error", pods, err)
+	}
+}
+
+// lister is a runtime of which a test needs the list alone.
+type lister struct {
+	pods func() ([]runtime.Pod, error)
+}
+
+func (l lister) Pods(context.Context) ([]runtime.Pod, error) { return l.pods() }
+func (lister) StopContainer(context.Context, runtime.Container, time.Duration) error {
+	panic("not expected")
+}
+func (lister) StopPod(context.Context, runtime.Pod) error { panic("not expected") }

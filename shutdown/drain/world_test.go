@@ -1,0 +1,127 @@
+package drain_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// world is a runtime with pods, to be drained in a bubble.
+type world struct {
+	t       *testing.T
+	fake    *runtimetest.Fake
+	roster  *drain.Roster
+	options drain.Options
+	began   time.Time
+
+	mu        sync.Mutex
+	published []*journal.Record
+}
+
+// inWorld runs the test in a bubble, with the default phases.
+func inWorld(t *testing.T, test func(*testing.T, *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, fake: runtimetest.NewFake(runtimetest.Options{CallTimeout: time.Hour}), began: time.Now()}
+		w.fake.AddImage(runtimetest.ImageSpec{ID: "image"})
+		w.roster = &drain.Roster{Runtime: w.fake}
+		w.options = drain.Options{
+			Log: slog.New(slog.DiscardHandler), Roster: w.roster, Phases: plan.Defaults(), Start: time.Now(),
+			Record: &journal.Record{BootID: "boot", StartedAt: time.Now()},
+			Publish: func(r *journal.Record) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.published = append(w.published, r)
+			},
+		}
+		test(t, w)
+	})
+}
+
+// pod adds a pod whose containers bear its name and a number.
+func (w *world) pod(name string, priority int32, containers ...runtimetest.ContainerSpec) {
+	if len(containers) == 0 {
+		containers = []runtimetest.ContainerSpec{{}}
+	}
+	for i := range containers {
+		c := &containers[i]
+		c.Image, c.ID, c.Name = "image", fmt.Sprint(name, i), fmt.Sprint("c", i)
+	}
+	w.fake.RunPod(runtimetest.PodSpec{
+		ID: name, Name: name, Namespace: "ns", Containers: containers,
+		Labels: map[string]string{runtime.LabelPriority: fmt.Sprint(priority)},
+	})
+}
+
+func grace(d string) map[string]string { return map[string]string{runtime.LabelGracePeriod: d} }
+
+// run drains and returns what became of it, once sandboxes are gone, too.
+func (w *world) run(ctx context.Context) (*journal.Record, time.Duration) {
+	w.t.Helper()
+	d := drain.New(w.options)
+	began := time.Now()
+	d.Run(ctx)
+	took := time.Since(began)
+	if now := time.Now(); now.After(d.Deadline()) {
+		w.t.Errorf("Run() ended %v after its deadline", now.Sub(d.Deadline()))
+	}
+	<-d.Idle()
+	return d.Record(), took
+}
+
+// outcomes are those of the record, by pod.
+func outcomes(r *journal.Record) map[string]journal.Outcome {
+	m := map[string]journal.Outcome{}
+	for _, p := range r.Pods {
+		m[p.Name] = p.Outcome
+	}
+	return m
+}
+
+func (w *world) expect(r *journal.Record, graceful bool, want map[string]journal.Outcome) {
+	w.t.Helper()
+	got := outcomes(r)
+	same := len(got) == len(want)
+	for name, o := range want {
+		same = same && got[name] == o
+	}
+	if !same || r.Graceful != graceful {
+		w.t.Errorf("Run() = graceful %v, %v, want %v, %v\n%+v", r.Graceful, got, graceful, want, r)
+	}
+}
+
+func (w *world) expectTook(got, want time.Duration) {
+	w.t.Helper()
+	if got != want {
+		w.t.Errorf("Run() took %v, want %v", got, want)
+	}
+}
+
+// signals are what a container got, and when, counted from the beginning.
+func (w *world) signals(container string) string {
+	var all []string
+	for _, s := range w.fake.Signals() {
+		if s.ContainerID == container {
+			all = append(all, fmt.Sprint(s.Name, "@", s.At.Sub(w.began)))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+func (w *world) expectSignals(container, want string) {
+	w.t.Helper()
+	if got := w.signals(container); got != want {
+		w.t.Errorf("container %s got %q, want %q", container, got, want)
+	}
+}

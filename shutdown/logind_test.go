@@ -1,0 +1,248 @@
+package shutdown_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown"
+)
+
+// logind is a login manager in memory, and a strict one: who asks out of order
+// fails the test. Its locks are numbers, as descriptors are: a number that is
+// closed is given out again, and whoever closes it twice closes another's lock.
+type logind struct {
+	t *testing.T
+
+	mu        sync.Mutex
+	maxDelay  time.Duration
+	ceiling   time.Duration // RaiseMaxDelay gets no further, if set
+	locks     map[int]bool
+	preparing bool
+	watchers  []*watcher
+	calls     []string
+	fault     map[string]error // by method
+	hang      map[string]chan struct{}
+	released  chan time.Time // when the last lock was closed in a shutdown
+	refuses   bool           // locks, whatever Preparing says
+}
+
+type watcher struct {
+	queue chan shutdown.Event
+	lost  chan error
+}
+
+var errBus = errors.New("the bus is gone")
+
+func newLogind(t *testing.T) *logind {
+	return &logind{
+		t: t, maxDelay: 5 * time.Second, locks: map[int]bool{}, fault: map[string]error{},
+		hang: map[string]chan struct{}{}, released: make(chan time.Time, 100),
+	}
+}
+
+// enter notes a call and brings it through its faults. It returns with mu held.
+func (l *logind) enter(ctx context.Context, method string) error {
+	l.mu.Lock()
+	l.calls = append(l.calls, method)
+	err, hang := l.fault[method], l.hang[method]
+	if hang != nil {
+		l.mu.Unlock()
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		l.mu.Lock()
+	}
+	if err == nil && len(l.watchers) == 0 && method != "Watch" && method != "MaxDelay" {
+		l.t.Errorf("%s is called although nobody watches", method)
+	}
+	return err
+}
+
+func (l *logind) MaxDelay(ctx context.Context) (time.Duration, error) {
+	err := l.enter(ctx, "MaxDelay")
+	defer l.mu.Unlock()
+	return l.maxDelay, err
+}
+
+func (l *logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Duration, error) {
+	err := l.enter(ctx, "RaiseMaxDelay")
+	defer l.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	if l.ceiling > 0 && d > l.ceiling {
+		l.maxDelay = l.ceiling
+		return l.ceiling, errors.New("zzz.conf says InhibitDelayMaxSec=" + l.ceiling.String())
+	}
+	l.maxDelay = max(l.maxDelay, d)
+	return l.maxDelay, nil
+}
+
+func (l *logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
+	err := l.enter(ctx, "Inhibit")
+	defer l.mu.Unlock()
+	switch {
+	case err != nil:
+		return nil, err
+	case l.preparing || l.refuses:
+		return nil, fmt.Errorf("take a lock: %w", shutdown.ErrShutdownInProgress)
+	case why == "":
+		l.t.Errorf("Inhibit() gives no reason")
+	}
+	n := 3
+	for l.locks[n] {
+		n++
+	}
+	l.locks[n] = true
+	return lock{l, n}, nil
+}
+
+func (l *logind) Preparing(ctx context.Context) (bool, error) {
+	err := l.enter(ctx, "Preparing")
+	defer l.mu.Unlock()
+	return l.preparing, err
+}
+
+func (l *logind) MaxDelaySource(context.Context) (string, error) { return "zz-hostler.conf", nil }
+
+func (l *logind) Watch(ctx context.Context, events chan<- shutdown.Event) error {
+	if err := l.enter(ctx, "Watch"); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	w := &watcher{queue: make(chan shutdown.Event, 1000), lost: make(chan error, 1)}
+	w.queue <- shutdown.Event{Type: shutdown.Subscribed}
+	l.watchers = append(l.watchers, w)
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.watchers = slices.DeleteFunc(l.watchers, func(o *watcher) bool { return o == w })
+	}()
+	for {
+		select {
+		case e := <-w.queue:
+			select {
+			case events <- e:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		case err := <-w.lost:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// lock closes its number, whoever has it by now.
+type lock struct {
+	logind *logind
+	n      int
+}
+
+func (k lock) Close() error {
+	l := k.logind
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.locks[k.n] {
+		l.t.Errorf("descriptor %d is closed although nobody has it open", k.n)
+	}
+	delete(l.locks, k.n)
+	if l.preparing && len(l.locks) == 0 {
+		l.released <- time.Now()
+	}
+	return nil
+}
+
+// announce tells all watchers. The caller holds mu.
+func (l *logind) announce(e shutdown.Event) {
+	for _, w := range l.watchers {
+		w.queue <- e
+	}
+}
+
+// shutdown announces one.
+func (l *logind) shutdown(kind string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.preparing = true
+	l.announce(shutdown.Event{Type: shutdown.Prepare, Kind: kind})
+}
+
+// cancel calls it off.
+func (l *logind) cancel() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.preparing = false
+	l.announce(shutdown.Event{Type: shutdown.Cancel})
+}
+
+// restart is what systemctl restart systemd-logind does: locks survive, the
+// shutdown does not.
+func (l *logind) restart(away time.Duration) {
+	l.mu.Lock()
+	l.announce(shutdown.Event{Type: shutdown.Lost})
+	l.preparing = false
+	l.mu.Unlock()
+	time.Sleep(away)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.announce(shutdown.Event{Type: shutdown.Returned})
+}
+
+// loseBus cuts all watchers off.
+func (l *logind) loseBus() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.watchers {
+		w.lost <- errBus
+	}
+}
+
+// breaks makes a method fail, or work again with nil.
+func (l *logind) breaks(method string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fault[method] = err
+}
+
+// hangs makes a method hang until the function that it returns is called.
+func (l *logind) hangs(method string) (resume func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gate := make(chan struct{})
+	l.hang[method] = gate
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.hang, method)
+		close(gate)
+	}
+}
+
+func (l *logind) held() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.locks)
+}
+
+func (l *logind) called(method string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, c := range l.calls {
+		if c == method {
+			n++
+		}
+	}
+	return n
+}

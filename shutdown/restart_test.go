@@ -1,0 +1,157 @@
+package shutdown_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+func TestTheNextProcessTellsOfTheLastShutdown(t *testing.T) {
+	for _, boot := range []string{"one", "two"} {
+		onHost(t, func(t *testing.T, r *rig) {
+			r.usual()
+			r.start()
+			r.logind.shutdown("reboot")
+			time.Sleep(5 * time.Second)
+			r.stop()
+			r.logind.preparing = false
+			r.boot = boot
+			r.start()
+			r.expect(shutdown.Armed, 1)
+			last := r.guard.Status().Last
+			if last == nil || !last.Graceful || last.BootID != "one" || len(last.Pods) != 2 || last.Pods[0].Outcome != journal.Stopped {
+				t.Errorf("Last on boot %s = %+v, want it graceful, pod by pod", boot, last)
+			}
+		})
+	}
+}
+
+func TestAPowerCutIsNotGraceful(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		r.start()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		saved, err := os.ReadFile(r.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.stop()
+		if err := os.WriteFile(r.path, saved, 0o600); err != nil { // as if it had not stopped
+			t.Fatal(err)
+		}
+		r.boot = "two"
+		r.logind.locks = map[int]bool{}
+		r.start()
+		last := r.guard.Status().Last
+		if last == nil || last.Graceful || last.BootID != "one" || last.Trigger != journal.TriggerUnknown || len(last.Pods) != 2 || last.Pods[0].Outcome != journal.Left {
+			t.Errorf("Last = %+v, want it not graceful, with both pods left", last)
+		}
+	})
+}
+
+func TestTheAgentIsRestartedInMidDrain(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 9 * time.Second})
+		r.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(4 * time.Second)
+		r.stop()
+		if held := r.logind.held(); held != 1 {
+			t.Errorf("%d locks after the guard ended, want 1, for the next process", held)
+		}
+		time.Sleep(2 * time.Second)
+		r.start() // the lock is not to be had any more, and that says enough
+		time.Sleep(30 * time.Second)
+		r.expect(shutdown.Released, 1) // the fake keeps the first one: nobody has it any more
+		r.expectSignals("web", "TERM@0s")
+		r.expectSignals("deaf", "TERM@0s KILL@20s")
+		r.expectSignals("dns", "TERM@20s KILL@30s")
+		last := r.guard.Status().Last
+		if last == nil || !last.Graceful || !last.StartedAt.Equal(r.began) || last.Kind != "reboot" || len(last.Pods) != 3 {
+			t.Errorf("Last = %+v, want one story of three pods", last)
+		}
+		r.stop()
+		r.boot = "two"
+		r.logind.preparing = false
+		r.start()
+		if again := r.guard.Status().Last; !sameRecord(again, last) {
+			t.Errorf("Last on the next boot = %+v, want %+v", again, last)
+		}
+	})
+}
+
+func TestADrainThatWasCutOffAndThenCancelledIsForgotten(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(4 * time.Second)
+		r.stop()
+		r.logind.cancel()
+		r.logind.locks = map[int]bool{}
+		r.start()
+		r.expect(shutdown.Armed, 1)
+		time.Sleep(time.Minute)
+		r.expectSignals("web", "TERM@0s")
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Minute)
+		if last := r.guard.Status().Last; last == nil || last.StartedAt.Equal(r.began) {
+			t.Errorf("Last = %+v, want the second shutdown", last)
+		}
+	})
+}
+
+func TestADiskThatIsFullDoesNotStopADrain(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		obstacle := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(obstacle, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.path = filepath.Join(obstacle, "shutdown.json")
+		r.usual()
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Minute)
+		r.expect(shutdown.Released, 0)
+		r.expectReleased(4 * time.Second)
+	})
+}
+
+func TestAShutdownOfLongAgoIsNotGoneOnWith(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Second)
+		r.stop()
+		// It was cancelled while nobody listened, and nobody can be asked since.
+		r.fake.RemovePod("web")
+		r.pod("new", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
+		r.logind.breaks("Watch", errBus)
+		time.Sleep(time.Hour)
+		r.start()
+		record, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop)
+		if err != nil || !record.Graceful || len(record.Pods) != 1 || record.Pods[0].Outcome != journal.Stopped {
+			t.Errorf("Drain() = %+v, %v, want the new pod stopped, with all its time", record, err)
+		}
+		r.expectSignals("new", "TERM@1h0m1s")
+	})
+}
+
+// sameRecord compares as JSON does: a time that was read has another zone.
+func sameRecord(a, b *journal.Record) bool {
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
