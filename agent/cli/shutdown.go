@@ -22,6 +22,7 @@ func (a *app) shutdownCommand() *cobra.Command {
 }
 
 func printShutdownPlan(t *table, out *output, p plan.Plan) {
+	warn(t, p.Message)
 	switch {
 	case len(p.Phases) == 0:
 		t.line("shutdown protection is switched off: pods are stopped by nobody in particular")
