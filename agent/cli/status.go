@@ -138,7 +138,9 @@ func worries(out *output, s api.Status) []string {
 	}
 	for _, l := range s.Loops {
 		// What a condition or the control plane says already is not said twice.
-		if !l.Healthy && !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, firstLine(l.LastError)) }) {
+		said := slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, firstLine(l.LastError)) })
+		said = said || s.ControlPlane.LastError != "" && (l.Name == "lease" || l.Name == "status")
+		if !l.Healthy && !said {
 			lines = append(lines, out.red("loop "+l.Name)+": "+firstLine(l.LastError))
 		}
 	}
@@ -271,6 +273,9 @@ func lastRecord(s api.Status) string {
 func images(out *output, s api.Status) string {
 	g := s.ImageGC
 	line := fmt.Sprintf("%d, %d unused", g.Images, g.Unused)
+	if g.Message != "" {
+		line = "not all known: " + firstLine(g.Message)
+	}
 	for _, fs := range g.Filesystems {
 		line += fmt.Sprintf("; %s %d%% used (collects at %d%%)", fs.Mountpoint, fs.UsedPercent, g.HighThresholdPercent)
 	}
@@ -283,6 +288,9 @@ func images(out *output, s api.Status) string {
 func containers(out *output, s api.Status) string {
 	g := s.ContainerGC
 	line := fmt.Sprintf("%d, %d dead", g.Containers, g.Dead)
+	if g.Message != "" {
+		line = "not all known: " + firstLine(g.Message)
+	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {
 		line += fmt.Sprintf("; %s removed %d", out.ago(r.StartedAt), r.Removed)
 	}
