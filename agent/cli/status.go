@@ -137,10 +137,7 @@ func worries(out *output, s api.Status) []string {
 		lines = append(lines, out.red("control plane")+": "+s.ControlPlane.LastError)
 	}
 	for _, l := range s.Loops {
-		// What a condition or the control plane says already is not said twice.
-		said := slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, firstLine(l.LastError)) })
-		said = said || s.ControlPlane.LastError != "" && (l.Name == "lease" || l.Name == "status")
-		if !l.Healthy && !said {
+		if !l.Healthy && !said(s, l, lines) {
 			lines = append(lines, out.red("loop "+l.Name)+": "+firstLine(l.LastError))
 		}
 	}
@@ -153,6 +150,29 @@ func worries(out *output, s api.Status) []string {
 		}
 	}
 	return lines
+}
+
+// said tells whether lines say already what ails a loop: that the control plane
+// or a runtime does not answer is said once, not by each loop that asks it.
+func said(s api.Status, l api.Loop, lines []string) bool {
+	why := firstLine(l.LastError)
+	if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, why) }) {
+		return true
+	}
+	if l.Name == "lease" || l.Name == "status" {
+		return s.ControlPlane.LastError != ""
+	}
+	return slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool {
+		return !r.Ready && strings.HasPrefix(why, "runtime "+r.Name+": ")
+	})
+}
+
+// notCounted says that figures would be wrong, and why if that is not said above.
+func notCounted(s api.Status, message string) string {
+	if slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool { return !r.Ready }) {
+		return "not all known"
+	}
+	return "not all known: " + firstLine(message)
 }
 
 // sorted puts Ready first: it is what all others are about.
@@ -274,7 +294,7 @@ func images(out *output, s api.Status) string {
 	g := s.ImageGC
 	line := fmt.Sprintf("%d, %d unused", g.Images, g.Unused)
 	if g.Message != "" {
-		line = "not all known: " + firstLine(g.Message)
+		line = notCounted(s, g.Message)
 	}
 	for _, fs := range g.Filesystems {
 		line += fmt.Sprintf("; %s %d%% used (collects at %d%%)", fs.Mountpoint, fs.UsedPercent, g.HighThresholdPercent)
@@ -289,7 +309,7 @@ func containers(out *output, s api.Status) string {
 	g := s.ContainerGC
 	line := fmt.Sprintf("%d, %d dead", g.Containers, g.Dead)
 	if g.Message != "" {
-		line = "not all known: " + firstLine(g.Message)
+		line = notCounted(s, g.Message)
 	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {
 		line += fmt.Sprintf("; %s removed %d", out.ago(r.StartedAt), r.Removed)
