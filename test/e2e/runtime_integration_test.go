@@ -3,6 +3,11 @@
 package e2e_test
 
 import (
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,12 +54,24 @@ func TestARuntimeThatIsGoneOrHangsIsNamedAndNothingElseSuffers(t *testing.T) {
 			_, err := c.Pull(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/unused:1"}})
 			check(t, err)
 			// Every image is due at any time; the agent may take none of them blindly.
-			a := startAgent(t, quick+"runtimes: [{type: cri, endpoint: "+c.Endpoint+"}]\nimageGC: {minimumAge: 0s, interval: 1s}\n")
+			a := newAgent(t, quick+"runtimes: [{type: cri, endpoint: "+c.Endpoint+"}]\nimageGC: {minimumAge: 0s, interval: 1s}\n")
+			a.notify, a.env = serviceManager(t), []string{"WATCHDOG_USEC=2000000"}
+			a.start()
 			a.awaitReady(corev1.ConditionTrue)
 
 			trouble.begin(t, c)
+			// Before anybody has noticed, nothing may look as if the host were empty.
+			early := a.hostler("status")
+			if early.code != 0 || early.took > 15*time.Second {
+				t.Errorf("hostler status at once = %d after %v, want 0 within a few seconds", early.code, early.took)
+			}
+			mentions(t, "hostler status at once", early.out, "images          not all known", "containers      not all known")
+			if r := a.hostler("ps"); r.code != 1 || !strings.Contains(r.err, c.Endpoint[len("unix://"):]) {
+				t.Errorf("hostler ps = %d, %q, want 1 and the runtime named", r.code, r.err)
+			}
+			mentions(t, "hostler shutdown plan", a.prints("shutdown", "plan"), "incomplete: ", "regular: ")
 			// From here to the end of the trouble nobody may get a removal through.
-			if r := a.hostler("gc", "run", "--all-unused"); r.code != 1 {
+			if r := a.hostler("gc", "run", "--images", "--all-unused"); r.code != 1 {
 				t.Errorf("gc run = %d, %q, %q, want 1", r.code, r.out, r.err)
 			}
 			s := a.awaitReady(corev1.ConditionFalse)
@@ -71,10 +88,15 @@ func TestARuntimeThatIsGoneOrHangsIsNamedAndNothingElseSuffers(t *testing.T) {
 				t.Errorf("hostler status = %d after %v, want 0 within a few seconds", r.code, r.took)
 			}
 			mentions(t, "hostler status", r.out, "NOT READY", "runtime containerd")
+			if n := strings.Count(r.out, "runtime containerd"); n != 1 {
+				t.Errorf("hostler status says %d times what ails the runtime, want once:\n%s", n, r.out)
+			}
 			s = a.awaitLease(a.awaitLease(a.status()))
 			if l := loop(t, s, "lease"); !l.Healthy {
 				t.Errorf("loop lease = %+v, want it healthy", l)
 			}
+			_, err = a.notify.Await(within(t), "WATCHDOG", "1", time.Now())
+			check(t, err) // a runtime that hangs is no reason to restart the agent
 			a.await("image-gc says why it cannot work", func(s api.Status) bool { return !loop(t, s, "image-gc").Healthy })
 			if removed := a.status().ImageGC.LastRun; removed == nil || removed.Removed != 0 {
 				t.Errorf("last run = %+v, want one that removed nothing", removed)
@@ -93,4 +115,49 @@ func TestARuntimeThatIsGoneOrHangsIsNamedAndNothingElseSuffers(t *testing.T) {
 			a.stop()
 		})
 	}
+}
+
+func TestARuntimeThatHangsAtTheStartIsTakenUpWhenItAnswers(t *testing.T) {
+	t.Parallel()
+	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
+	check(t, c.Pause())
+	a := startAgent(t, quick+"runtimes: [{type: cri, endpoint: "+c.Endpoint+"}]\n")
+	a.awaitLease(a.awaitLease(a.status()))
+	a.awaitReady(corev1.ConditionFalse)
+	check(t, c.Continue())
+	a.awaitReady(corev1.ConditionTrue)
+	a.stop()
+}
+
+func TestASocketThatAnswersNonsenseIsNamed(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "")
+	socket := filepath.Join(a.folder, "nonsense.sock")
+	l, err := net.Listen("unix", socket)
+	check(t, err)
+	server := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: patience}
+	go func() { _ = server.Serve(l) }() // ends with Close
+	t.Cleanup(func() { check(t, server.Close()) })
+	a.configure(quick + "runtimes: [{type: cri, endpoint: " + socket + "}]")
+	a.start()
+	s := a.awaitReady(corev1.ConditionFalse)
+	mentions(t, "message of Ready", condition(s, corev1.NodeReady).Message, socket, "is not ready: ")
+	a.awaitLease(s)
+	a.stop()
+}
+
+func TestSocketsWithoutARuntimeBehindThemAreNamedOnce(t *testing.T) {
+	check(t, os.MkdirAll(filepath.Dir(knownSocket), 0o755))
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: knownSocket, Net: "unix"})
+	check(t, err)
+	l.SetUnlinkOnClose(false) // as a containerd that was killed leaves it
+	check(t, l.Close())
+	t.Cleanup(func() { check(t, os.Remove(knownSocket)) })
+	a := startAgent(t, quick+"runtimes: auto")
+	s := a.await("the runtimes were looked for", func(s api.Status) bool { return condition(s, corev1.NodeReady).Reason == status.ReasonNoRuntime })
+	mentions(t, "message of Ready", condition(s, corev1.NodeReady).Message, knownSocket, "where none answers")
+	if lines := a.logLines("level=WARN", "no usable runtime", knownSocket); len(lines) != 1 {
+		t.Errorf("warnings in the log = %q, want one", lines)
+	}
+	a.stop()
 }

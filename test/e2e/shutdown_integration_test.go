@@ -3,6 +3,8 @@
 package e2e_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -272,4 +274,78 @@ func TestASIGKILLDuringTheDrainIsMadeGoodByTheNextStart(t *testing.T) {
 		t.Errorf("the critical pod ended %v after the regular one with code %d, want it later, with 0", databaseEnd.Sub(greedyEnd), code)
 	}
 	a.awaitGuard(shutdown.Released)
+}
+
+func TestADrainWaitsForAHungRuntimeNoLongerThanItsTime(t *testing.T) {
+	login := logind(t)
+	pod(t, "web", nil, 0, lab.ServeFor(0))
+	a := startAgent(t, quick+"shutdown: {gracePeriod: 3s, gracePeriodCriticalPods: 1s}\n")
+	s := a.awaitGuard(shutdown.Armed)
+	a.awaitReady(corev1.ConditionTrue)
+	check(t, containerd.Pause())
+	t.Cleanup(func() { check(t, containerd.Continue()) })
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	if granted := s.Shutdown.InhibitDelayMax.Duration; down.Time.Sub(began) >= granted {
+		t.Errorf("the host went down after %v, want it released before logind's patience of %v is over", down.Time.Sub(began), granted)
+	}
+	s = a.awaitGuard(shutdown.Released)
+	r := s.Shutdown.Current
+	if r == nil || r.Graceful || len(r.Pods) != 1 || r.Pods[0].Name != "web" || r.Pods[0].Outcome != journal.Left {
+		t.Errorf("record = %+v, want one that is not graceful and left the pod", r)
+	}
+	a.awaitLease(s)
+}
+
+func TestAShutdownIsAsGoodWithAFullDisk(t *testing.T) {
+	login := logind(t)
+	web := pod(t, "web", nil, 0, lab.ServeFor(0))
+	a := newAgent(t, phases)
+	cramp(t, a)
+	a.start()
+	a.awaitGuard(shutdown.Armed)
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	end, code := ended(t, web)
+	if code != 0 || down.Time.Before(end) || down.Time.Sub(end) > 1500*time.Millisecond {
+		t.Errorf("the pod ended with %d and the host went down %v later, want 0 and at once", code, down.Time.Sub(end))
+	}
+	if s := a.awaitGuard(shutdown.Released); s.Shutdown.Current == nil || !s.Shutdown.Current.Graceful {
+		t.Errorf("record = %+v, want a graceful one", s.Shutdown.Current)
+	}
+	a.signal(syscall.SIGTERM)
+	a.exit()
+}
+
+func TestPhasesFitIntoWhatLogindIsMadeToGrant(t *testing.T) {
+	const masking = "/run/systemd/logind.conf.d/zzz-other.conf"
+	check(t, os.MkdirAll(filepath.Dir(masking), 0o755))
+	check(t, os.WriteFile(masking, []byte("[Login]\nInhibitDelayMaxSec=8\n"), 0o644))
+	login := logind(t) // which removes the folder at its end
+	greedy := pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	database := pod(t, "database", critical, 0, lab.ServeFor(0))
+	a := startAgent(t, quick+"shutdown: {gracePeriod: 30s, gracePeriodCriticalPods: 10s}\n")
+	s := a.awaitGuard(shutdown.Armed)
+	mentions(t, "reason of Armed", s.Shutdown.Reason, "granted only 8s", masking)
+	p := answers[plan.Plan](a, "shutdown", "plan")
+	if sum := p.Phases[0].Grace.Duration + p.Phases[1].Grace.Duration; p.Granted.Duration != 8*time.Second || sum >= 8*time.Second {
+		t.Errorf("shutdown plan grants %v to phases of %v, want 8s, and less than that", p.Granted, sum)
+	}
+	mentions(t, "hostler shutdown plan", a.prints("shutdown", "plan"), "but only 8s are granted")
+
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	_, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	a.awaitGuard(shutdown.Released)
+	greedyEnd, _ := ended(t, greedy)
+	databaseEnd, code := ended(t, database)
+	if code != 0 || databaseEnd.Before(greedyEnd) || databaseEnd.Sub(began) >= 8*time.Second {
+		t.Errorf("the critical pod ended with %d, %v after the start and %v after the regular one, want 0, in time, and last",
+			code, databaseEnd.Sub(began), databaseEnd.Sub(greedyEnd))
+	}
 }
