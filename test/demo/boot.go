@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -21,8 +23,7 @@ func (h *host) showNextBoot(ctx context.Context) error {
 	h.out.say(`The machine cannot really reboot here, so the boot is played: the agent,
 		containerd, logind and the bus are ended in the order in which systemd would
 		end them, the kernel's boot ID is covered with a new one, and all are started
-		again on the same disk and the same state folder. The pods' processes are gone,
-		as after a boot.`)
+		again on the same disk and the same state folder.`)
 	if err := h.goDown(ctx); err != nil {
 		return err
 	}
@@ -45,13 +46,14 @@ func (h *host) showNextBoot(ctx context.Context) error {
 	}
 	now := s.Node.Status.NodeInfo.BootID
 	h.out.checks()
-	h.out.check(now != h.bootID, "the Node has a new boot ID", "it has the old one, %s", now)
+	h.out.check(s.Node.UID == h.before.UID, "the Node is the one of before", "its UID is %s, and was %s", s.Node.UID, h.before.UID)
+	h.out.check(now != h.before.Status.NodeInfo.BootID, "the Node has a new boot ID", "it has the old one, %s", now)
 	last := s.Shutdown.Last
 	if last == nil {
 		h.out.check(false, "the last shutdown is known", "nothing is known of it")
 		return nil
 	}
-	h.out.check(strings.HasPrefix(last.BootID, h.bootID), "the last shutdown is known, and is that of the boot before", "its boot ID is %s, want %s", last.BootID, h.bootID)
+	h.out.check(strings.HasPrefix(last.BootID, h.before.Status.NodeInfo.BootID), "the last shutdown is known, and is that of the boot before", "its boot ID is %s, want %s", last.BootID, h.before.Status.NodeInfo.BootID)
 	h.out.check(last.Graceful && last.Trigger == journal.TriggerShutdown, "it was graceful", "it says graceful=%t, trigger %q, error %q", last.Graceful, last.Trigger, last.Error)
 	for _, a := range h.cast.actors {
 		want, got := journal.Stopped, journal.Outcome("nothing")
@@ -70,11 +72,21 @@ func (h *host) showNextBoot(ctx context.Context) error {
 
 // goDown ends the agent and the daemons.
 func (h *host) goDown(ctx context.Context) error {
+	stopping := time.Now()
 	if err := h.stopAgent(ctx); err != nil {
 		return err
 	}
-	h.out.lines("the agent ended with code 0")
-	err := errors.Join(h.containerd.Stop(ctx), h.login.Close(ctx), h.manager.Close())
+	took := time.Since(stopping)
+	left, err := h.containerd.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{
+		Filter: &cri.PodSandboxFilter{State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY}},
+	})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	h.out.checks()
+	h.out.check(took < 5*time.Second, "the agent, with nothing left to wait for, ended at once and with code 0", "it took %s", took)
+	h.out.check(len(left.Items) == 0, "not even a sandbox of a pod is left", "there are %d", len(left.Items))
+	err = errors.Join(h.containerd.GoDown(ctx), h.login.Close(ctx), h.manager.Close())
 	h.login, h.manager = nil, nil
 	return err
 }

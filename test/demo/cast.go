@@ -207,5 +207,14 @@ func (h *host) setTheStage(ctx context.Context) error {
 		return err
 	}
 	h.out.command("cat "+configFile, text)
-	return h.show(ctx, "config", "check", "--config", configFile)
+	if err := h.show(ctx, "config", "check", "--config", configFile); err != nil {
+		return err
+	}
+	u, err := h.imageFS()
+	if err != nil {
+		return err
+	}
+	h.out.checks()
+	h.out.check(u.capacity > imageFSBytes/2 && u.capacity <= imageFSBytes, fmt.Sprintf("images lie on a file system of their own, of %s", mib(u.capacity)), "%s has %d bytes", h.containerd.Root, u.capacity)
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -47,13 +46,12 @@ func (h *host) imageFS() (usage, error) {
 
 // showDF shows the file system as df sees it.
 func (h *host) showDF(ctx context.Context) error {
-	args := []string{"-h", h.containerd.Root}
-	answer, err := run(ctx, "df", args...)
-	if err != nil {
-		return err
-	}
-	h.out.command("df "+strings.Join(args, " "), answer)
-	return nil
+	return h.showCommand(ctx, "df", "-h", h.containerd.Root)
+}
+
+// showLog shows the lines of the agent's log that hold a text.
+func (h *host) showLog(ctx context.Context, text string) error {
+	return h.showCommand(ctx, "grep", text, logFile)
 }
 
 // showCollection fills the image file system and shows how the agent makes room.
@@ -98,8 +96,7 @@ func (h *host) showCollection(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.out.lines(h.logLines("component=image-gc", "component=container-gc")...)
-	if err := errors.Join(h.showDF(ctx), h.show(ctx, "images")); err != nil {
+	if err := errors.Join(h.showLog(ctx, "collected"), h.showDF(ctx), h.show(ctx, "images")); err != nil {
 		return err
 	}
 	return h.checkCollected(ctx, plan, s, before, after, older, newer)
@@ -236,14 +233,3 @@ func (h *host) checkCollected(ctx context.Context, plan api.CollectPlan, s api.S
 }
 
 func mib(bytes uint64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/mebibyte) }
-
-// logLines returns the lines of the agent's log that hold one of the texts.
-func (h *host) logLines(texts ...string) []string {
-	lines := []string{"From the agent's log (" + filepath.Base(logFile) + "):"}
-	for line := range strings.Lines(h.log(1000)) {
-		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) {
-			lines = append(lines, "  "+strings.TrimRight(line, "\n"))
-		}
-	}
-	return lines
-}

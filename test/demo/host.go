@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/test/lab"
 )
@@ -38,7 +40,7 @@ type host struct {
 	agent      *agentProcess
 
 	cast   cast
-	bootID string // of the boot before the reboot
+	before *corev1.Node // as it was before the reboot
 }
 
 // agentProcess is a running `hostler agent`.
@@ -71,15 +73,21 @@ func (h *host) startAgent(ctx context.Context) error {
 	h.agent = p
 	waiting, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	ready := make(chan error, 1)
 	go func() {
-		select {
-		case <-p.ended:
-			cancel()
-		case <-waiting.Done():
-		}
+		_, err := h.manager.Await(waiting, "READY", "1", p.started)
+		ready <- err
 	}()
-	if _, err := h.manager.Await(waiting, "READY", "1", p.started); err != nil {
-		return fmt.Errorf("the agent does not say that it is ready: %w", err)
+	select {
+	case err = <-ready:
+	case <-p.ended:
+		err = fmt.Errorf("it ended: %w", p.err)
+		if p.err == nil {
+			err = errors.New("it ended with code 0")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("expected: the agent says that it is up; seen: %w", err)
 	}
 	return nil
 }
@@ -120,24 +128,28 @@ func (h *host) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// hostler runs the command and returns what it prints.
-func (h *host) hostler(ctx context.Context, args ...string) (string, error) {
-	return run(ctx, h.binary, args...)
+// show runs hostler for everybody to see.
+func (h *host) show(ctx context.Context, args ...string) error {
+	return h.showCommand(ctx, append([]string{"hostler"}, args...)...)
 }
 
-// show runs the command for everybody to see.
-func (h *host) show(ctx context.Context, args ...string) error {
-	answer, err := h.hostler(ctx, args...)
+// showCommand runs a command and shows its command line and its answer.
+func (h *host) showCommand(ctx context.Context, line ...string) error {
+	path := line[0]
+	if path == "hostler" {
+		path = h.binary
+	}
+	answer, err := run(ctx, path, line[1:]...)
 	if err != nil {
 		return err
 	}
-	h.out.command("hostler "+strings.Join(args, " "), answer)
+	h.out.command(strings.Join(line, " "), answer)
 	return nil
 }
 
 // read runs the command with -o json and reads its answer.
 func (h *host) read(ctx context.Context, into any, args ...string) error {
-	answer, err := h.hostler(ctx, append(args, "-o", "json")...)
+	answer, err := run(ctx, h.binary, append(args, "-o", "json")...)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func (h *host) showNode(ctx context.Context) error {
 	if err := h.show(ctx, "status"); err != nil {
 		return err
 	}
-	h.bootID = s.Node.Status.NodeInfo.BootID
+	h.before = s.Node
 	h.out.checks()
 	h.out.check(s.Node.Name == h.lab.Hostname && s.Node.UID != "", "the Node is registered as "+h.lab.Hostname, "it is %q with UID %q", s.Node.Name, s.Node.UID)
 	if err := h.checkNode(s.Node); err != nil {

@@ -236,8 +236,9 @@ func (h *host) checkLock(ctx context.Context, held bool) error {
 	for _, l := range locks {
 		lines = append(lines, fmt.Sprintf("%s: %s lock on %s, pid %d: %s", l.Who, l.Mode, l.What, l.PID, l.Why))
 	}
+	stored := h.manager.Stored()
 	if !held {
-		h.out.check(len(locks) == 0, "no lock is left", "there are: %s", strings.Join(lines, "; "))
+		h.out.check(len(locks) == 0 && len(stored) == 0, "no lock is left, neither with logind nor with the service manager", "there are %s and %v", strings.Join(lines, "; "), stored)
 		return nil
 	}
 	delay, err := h.login.InhibitDelayMax(ctx)
@@ -247,6 +248,7 @@ func (h *host) checkLock(ctx context.Context, held bool) error {
 	h.out.command("systemd-inhibit --list", strings.Join(lines, "\n"))
 	h.out.checks()
 	h.out.check(len(locks) == 1 && locks[0].Who == "hostler" && locks[0].Mode == "delay" && locks[0].What == "shutdown", "hostler holds a delay lock on shutdown", "logind lists: %s", strings.Join(lines, "; "))
+	h.out.check(len(stored) == 1, "a copy of it is in the service manager's keeping, should the agent crash", "it keeps %v", stored)
 	h.out.check(delay >= gracePeriod, fmt.Sprintf("logind will wait %s for it; its own default would be 5s", delay), "it will wait %s", delay)
 	return nil
 }
