@@ -77,15 +77,15 @@ func (h *host) goDown(ctx context.Context) error {
 		return err
 	}
 	took := time.Since(stopping)
-	left, err := h.containerd.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{
-		Filter: &cri.PodSandboxFilter{State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY}},
+	running, err := h.containerd.Runtime.ListContainers(ctx, &cri.ListContainersRequest{
+		Filter: &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}},
 	})
 	if err != nil {
-		return fmt.Errorf("list pods: %w", err)
+		return fmt.Errorf("list containers: %w", err)
 	}
 	h.out.checks()
 	h.out.check(took < 5*time.Second, "the agent, with nothing left to wait for, ended at once and with code 0", "it took %s", took)
-	h.out.check(len(left.Items) == 0, "not even a sandbox of a pod is left", "there are %d", len(left.Items))
+	h.out.check(len(running.Containers) == 0, "no container runs any more", "there are %d", len(running.Containers))
 	err = errors.Join(h.containerd.GoDown(ctx), h.login.Close(ctx), h.manager.Close())
 	h.login, h.manager = nil, nil
 	return err

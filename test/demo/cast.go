@@ -40,12 +40,12 @@ shutdown:
   critical:
   - {namespace: kube-system}
 imageGC:
-  interval: 16s
+  interval: 20s
   highThresholdPercent: 80
   lowThresholdPercent: 60
   minimumAge: 3s
   keep: ["example.com/base/*"]
-containerGC: {interval: 16s}
+containerGC: {interval: 20s}
 state: {directory: ` + folder + `/state}
 `
 

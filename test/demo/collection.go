@@ -23,10 +23,10 @@ const (
 	// twice, packed and unpacked.
 	reportBytes = 8 * mebibyte
 	minimumAge  = 3 * time.Second  // as in config
-	interval    = 16 * time.Second // as in config
+	interval    = 20 * time.Second // as in config
 	// ahead is how long before the next collection the file system must be full,
 	// so that there is time to look at it.
-	ahead = 3 * time.Second
+	ahead = 6 * time.Second
 )
 
 // usage is what statfs says of a file system.
@@ -85,9 +85,9 @@ func (h *host) showCollection(ctx context.Context) error {
 		return nil // its faults say why
 	}
 	h.out.say("Now the agent collects, by itself.")
-	s, err := h.awaitStatus(ctx, 30*time.Second, "a collection of images and one of containers that removed something", func(s api.Status) (bool, string) {
+	s, err := h.awaitStatus(ctx, 2*interval, "the agent collecting images and dead containers", func(s api.Status) (bool, string) {
 		return removed(s.ImageGC.LastRun) > 0 && removed(s.ContainerGC.LastRun) > 0,
-			fmt.Sprintf("last runs that removed %d images and %d containers", removed(s.ImageGC.LastRun), removed(s.ContainerGC.LastRun))
+			fmt.Sprintf("it removed %d images and %d containers", removed(s.ImageGC.LastRun), removed(s.ContainerGC.LastRun))
 	})
 	if err != nil {
 		return err
@@ -164,14 +164,9 @@ func (h *host) checkPlan(plan api.CollectPlan, before usage, older, newer string
 	out.check(d.Action == gc.Remove && plan.Images[0].ID == d.ID, imageOldWeb+" was unused longest and goes first", "the plan says %s: %s", d.Action, d.Reason)
 	d = decisionOn(plan.Images, fmt.Sprintf(imageReportOf, h.cast.reports))
 	out.check(d.Action == gc.Keep && d.Reason == gc.TooYoung, "the latest image stays: "+string(gc.TooYoung), "the plan says %s: %s", d.Action, d.Reason)
-	for _, c := range plan.Containers {
-		switch c.ID {
-		case older:
-			out.check(c.Action == gc.Remove, "the first try of the job goes", "the plan says %s: %s", c.Action, c.Reason)
-		case newer:
-			out.check(c.Action == gc.Keep && c.Reason == gc.Newest, "the last try stays, for its logs", "the plan says %s: %s", c.Action, c.Reason)
-		}
-	}
+	first, last := decisionOnContainer(plan.Containers, older), decisionOnContainer(plan.Containers, newer)
+	out.check(first.Action == gc.Remove, "the first try of the job goes", "the plan says %s: %s", first.Action, first.Reason)
+	out.check(last.Action == gc.Keep && last.Reason == gc.Newest, "the last try stays, for its logs", "the plan says %s: %s", last.Action, last.Reason)
 	return out.faults() == nil
 }
 
@@ -182,6 +177,15 @@ func decisionOn(images []gc.ImageDecision, name string) gc.ImageDecision {
 		}
 	}
 	return gc.ImageDecision{Action: "nothing", Reason: "the image is not in the plan"}
+}
+
+func decisionOnContainer(containers []gc.ContainerDecision, id string) gc.ContainerDecision {
+	for _, c := range containers {
+		if c.ID == id {
+			return c
+		}
+	}
+	return gc.ContainerDecision{Action: "nothing", Reason: "the container is not in the plan"}
 }
 
 // checkCollected compares what went with what was planned, and what it brought

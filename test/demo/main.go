@@ -77,7 +77,9 @@ func play(interrupted context.Context, l *lab.Lab, binary string) int {
 	log := h.log(25) // which ends with the stage
 	closing, closed := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer closed()
-	closeErr := h.close(closing)
+	if closeErr := h.close(closing); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("clean up: %w", closeErr))
+	}
 
 	switch {
 	case interrupted.Err() != nil:
@@ -85,9 +87,6 @@ func play(interrupted context.Context, l *lab.Lab, binary string) int {
 		return 130
 	case err != nil:
 		out.failed(err, log)
-		return 1
-	case closeErr != nil:
-		out.failed(fmt.Errorf("clean up: %w", closeErr), log)
 		return 1
 	}
 	out.done()

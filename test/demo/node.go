@@ -22,7 +22,7 @@ func (h *host) settled(ctx context.Context) (api.Status, error) {
 			return false, "a Node or a Lease that does not exist yet"
 		}
 		ready := condition(s.Node, corev1.NodeReady)
-		return s.Node.UID != "" && ready.Status == corev1.ConditionTrue && s.Shutdown.State == shutdown.Armed && s.ImageGC.LastRun != nil,
+		return s.Node.UID != "" && ready.Status == corev1.ConditionTrue && s.Shutdown.State == shutdown.Armed && s.ImageGC.LastRun != nil && s.ContainerGC.LastRun != nil,
 			fmt.Sprintf("Ready=%s (%s), shutdown %s (%s)", ready.Status, ready.Message, s.Shutdown.State, s.Shutdown.Reason)
 	})
 }

@@ -23,7 +23,7 @@ import (
 const (
 	gracePeriod = 16 * time.Second // as in config
 	// slack is what a busy machine may add to a time.
-	slack = 1500 * time.Millisecond
+	slack = 2 * time.Second
 )
 
 // moment is one line of the time line.
@@ -177,6 +177,7 @@ func (h *host) timeline(asked, prepared time.Time, draining api.Status, notReady
 			moments = append(moments, moment{finished(c), fmt.Sprintf("%s: ended with code %d: %s", title, c.ExitCode, p.Outcome)})
 		}
 	}
+	moments = slices.DeleteFunc(moments, func(m moment) bool { return m.at.IsZero() })
 	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at.UnixNano(), b.at.UnixNano()) })
 	lines := make([]string, len(moments))
 	for i, m := range moments {
