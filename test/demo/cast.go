@@ -27,27 +27,39 @@ const (
 	imageReportOf = "docker.io/library/report:%d"
 )
 
+// What the configuration sets, and the play counts on.
+const (
+	gracePeriod         = 16 * time.Second
+	gracePeriodCritical = 4 * time.Second
+	interval            = 20 * time.Second // of both collections
+	minimumAge          = 3 * time.Second  // of an image that goes
+	highPercent         = 80
+	lowPercent          = 60
+)
+
 // config is what a person would write, with short periods: nobody wants to wait
 // for five minutes in a demo.
-const config = `runtimes:
+func config(endpoint string) string {
+	return fmt.Sprintf(`runtimes:
 - {type: cri, endpoint: %s}
 lease: {duration: 10s, renewInterval: 2s}
 status: {updateInterval: 2s}
 pressure: {imagefsAvailable: 5%%}
 shutdown:
-  gracePeriod: 16s              # for all pods,
-  gracePeriodCriticalPods: 4s   # of which these are for the critical ones
+  gracePeriod: %s              # for all pods,
+  gracePeriodCriticalPods: %s   # of which these are for the critical ones
   critical:
   - {namespace: kube-system}
 imageGC:
-  interval: 20s
-  highThresholdPercent: 80
-  lowThresholdPercent: 60
-  minimumAge: 3s
+  interval: %s
+  highThresholdPercent: %d
+  lowThresholdPercent: %d
+  minimumAge: %s
   keep: ["example.com/base/*"]
-containerGC: {interval: 20s}
-state: {directory: ` + folder + `/state}
-`
+containerGC: {interval: %s}
+state: {directory: %s}
+`, endpoint, gracePeriod, gracePeriodCritical, interval, highPercent, lowPercent, minimumAge, interval, folder+"/state")
+}
 
 // actor is a pod of the play and what is expected of it in a shutdown.
 type actor struct {
@@ -202,12 +214,10 @@ func (h *host) setTheStage(ctx context.Context) error {
 	if err := h.runPods(ctx); err != nil {
 		return err
 	}
-	text := fmt.Sprintf(config, h.containerd.Endpoint)
-	if err := os.WriteFile(configFile, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(configFile, []byte(config(h.containerd.Endpoint)), 0o600); err != nil {
 		return err
 	}
-	h.out.command("cat "+configFile, text)
-	if err := h.show(ctx, "config", "check", "--config", configFile); err != nil {
+	if err := errors.Join(h.showCommand(ctx, "cat", configFile), h.show(ctx, "config", "check", "--config", configFile)); err != nil {
 		return err
 	}
 	u, err := h.imageFS()

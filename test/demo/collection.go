@@ -17,13 +17,9 @@ import (
 )
 
 const (
-	highPercent = 80 // as in config
-	lowPercent  = 60
 	// reportBytes is the size of an image that nothing uses. containerd keeps it
 	// twice, packed and unpacked.
 	reportBytes = 8 * mebibyte
-	minimumAge  = 3 * time.Second  // as in config
-	interval    = 20 * time.Second // as in config
 	// ahead is how long before the next collection the file system must be full,
 	// so that there is time to look at it.
 	ahead = 6 * time.Second

@@ -49,6 +49,10 @@ func demo(args []string) int {
 		fmt.Fprintf(os.Stderr, "demo: find hostler: %v\nhint: build it with `make build`\n", err)
 		return 2
 	}
+	if os.Geteuid() != 0 {
+		fmt.Fprintf(os.Stderr, "demo: it makes namespaces and mounts of its own, for which it must be root\nhint: sudo %s %s\n", os.Args[0], args[0])
+		return 1
+	}
 	// From here on twice: outside this only waits, inside it returns.
 	l, err := lab.Enter(context.Background(), lab.Options{
 		Hostname: "demo-host",

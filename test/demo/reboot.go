@@ -20,11 +20,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-const (
-	gracePeriod = 16 * time.Second // as in config
-	// slack is what a busy machine may add to a time.
-	slack = 2 * time.Second
-)
+// slack is what a busy machine may add to a time.
+const slack = 2 * time.Second
 
 // moment is one line of the time line.
 type moment struct {
@@ -46,8 +43,7 @@ func (h *host) showShutdown(ctx context.Context) error {
 	}
 	defer stopListening()
 
-	h.out.say("Now logind is asked for a reboot over D-Bus, as systemctl does.")
-	h.out.command("systemctl reboot", "")
+	h.out.say("Now logind is asked for a reboot, over D-Bus as `systemctl reboot` does.")
 	asked := time.Now()
 	if err := h.login.Reboot(ctx); err != nil {
 		return err
@@ -235,7 +231,7 @@ func (h *host) checkLock(ctx context.Context, held bool) error {
 	}
 	var lines []string
 	for _, l := range locks {
-		lines = append(lines, fmt.Sprintf("%s: %s lock on %s, pid %d: %s", l.Who, l.Mode, l.What, l.PID, l.Why))
+		lines = append(lines, fmt.Sprintf("  %s: %s lock on %s, pid %d: %s", l.Who, l.Mode, l.What, l.PID, l.Why))
 	}
 	stored := h.manager.Stored()
 	if !held {
@@ -246,7 +242,8 @@ func (h *host) checkLock(ctx context.Context, held bool) error {
 	if err != nil {
 		return err
 	}
-	h.out.command("systemd-inhibit --list", strings.Join(lines, "\n"))
+	h.out.say("Asked for its inhibitor locks, logind lists:")
+	h.out.lines(lines...)
 	h.out.checks()
 	h.out.check(len(locks) == 1 && locks[0].Who == "hostler" && locks[0].Mode == "delay" && locks[0].What == "shutdown", "hostler holds a delay lock on shutdown", "logind lists: %s", strings.Join(lines, "; "))
 	h.out.check(len(stored) == 1, "a copy of it is in the service manager's keeping, should the agent crash", "it keeps %v", stored)
