@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,7 @@ type Process struct {
 	Stderr  io.Writer
 	Getenv  func(string) string
 	Signals <-chan os.Signal // SIGINT, SIGTERM and SIGHUP
+	Now     func() time.Time // what ages are counted to
 	Version string
 }
 
@@ -137,14 +139,12 @@ func (a *app) reader(use, short string, run func(ctx context.Context, c *api.Cli
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
 	a.socketFlag(cmd)
 	formatFlag(cmd, &format)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(*cobra.Command, []string) error {
 		out, err := a.output(format)
 		if err != nil {
 			return err
 		}
-		ctx, stop := a.interruptible(cmd.Context())
-		defer stop()
-		return run(ctx, a.client(), out)
+		return a.interruptible(func(ctx context.Context) error { return run(ctx, a.client(), out) })
 	}
 	return cmd
 }
@@ -169,12 +169,13 @@ func (a *app) client() *api.Client {
 	return api.NewClient(socket)
 }
 
-// interruptible gives a context that SIGINT and SIGTERM end.
-func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	ctx, cancel := context.WithCancel(ctx)
+// errInterrupted is why a command fails that a person ended.
+var errInterrupted = errors.New("interrupted")
+
+// interruptible gives run a context that ends with a signal.
+func (a *app) interruptible(run func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	go func() {
 		select {
 		case <-a.Signals:
@@ -182,7 +183,11 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, cancel
+	err := run(ctx)
+	if err != nil && ctx.Err() != nil {
+		return errInterrupted // and not that the agent broke off
+	}
+	return err
 }
 
 func (a *app) versionCommand() *cobra.Command {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -33,28 +34,14 @@ func collectFlags(cmd *cobra.Command, req *api.CollectRequest) {
 
 func (a *app) gcPlanCommand() *cobra.Command {
 	var req api.CollectRequest
-	var format string
-	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "Show what a collection would remove now, and why; changes nothing",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			out, err := a.output(format)
-			if err != nil {
-				return err
-			}
-			ctx, stop := a.interruptible(cmd.Context())
-			defer stop()
-			plan, err := a.client().CollectPlan(ctx, req)
-			if err != nil {
-				return err
-			}
-			return out.print(plan, func(t *table) { printPlan(t, out, plan) })
-		},
-	}
+	cmd := a.reader("plan", "Show what a collection would remove now, and why; changes nothing", func(ctx context.Context, c *api.Client, out *output) error {
+		plan, err := c.CollectPlan(ctx, req)
+		if err != nil {
+			return err
+		}
+		return out.print(plan, func(t *table) { printPlan(t, out, plan) })
+	})
 	collectFlags(cmd, &req)
-	a.socketFlag(cmd)
-	formatFlag(cmd, &format)
 	return cmd
 }
 
@@ -111,34 +98,20 @@ func filesystem(fs gc.FilesystemStatus) string {
 
 func (a *app) gcRunCommand() *cobra.Command {
 	var req api.CollectRequest
-	var format string
-	cmd := &cobra.Command{
-		Use:   "run",
-		Short: "Collect now, as `gc plan` shows; needs root",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			out, err := a.output(format)
-			if err != nil {
-				return err
-			}
-			ctx, stop := a.interruptible(cmd.Context())
-			defer stop()
-			report, err := a.client().Collect(ctx, req, a.progress(out))
-			if err != nil {
-				return err
-			}
-			if err := out.print(report, func(t *table) { printReport(t, report) }); err != nil {
-				return err
-			}
-			if len(report.Errors) > 0 {
-				return silentError{}
-			}
-			return nil
-		},
-	}
+	cmd := a.reader("run", "Collect now, as `gc plan` shows; needs root", func(ctx context.Context, c *api.Client, out *output) error {
+		report, err := c.Collect(ctx, req, a.progress(out))
+		if err != nil {
+			return err
+		}
+		if err := out.print(report, func(t *table) { printReport(t, report) }); err != nil {
+			return err
+		}
+		if len(report.Errors) > 0 {
+			return silentError{}
+		}
+		return nil
+	})
 	collectFlags(cmd, &req)
-	a.socketFlag(cmd)
-	formatFlag(cmd, &format)
 	return cmd
 }
 
@@ -180,15 +153,17 @@ func printReport(t *table, r collect.Report) {
 			containers++
 		}
 	}
-	t.line("removed %s and %s in %s", count(images, "image"), count(containers, "container"), r.Duration.Round(time.Millisecond))
-	t.line("bytes: asked %s, estimated %s, measured %s", size(r.RequestedBytes), size(r.EstimatedBytes), size(r.FreedBytes))
-	if r.Ended != "" {
-		t.line("ended: %s", r.Ended)
+	for _, e := range r.Errors {
+		t.line("error: %s", e)
 	}
 	for _, w := range r.Warnings {
 		t.line("warning: %s", w)
 	}
-	for _, e := range r.Errors {
-		t.line("error: %s", e)
+	t.line("removed %s and %s in %s", count(images, "image"), count(containers, "container"), r.Duration.Round(time.Millisecond))
+	if images > 0 || r.RequestedBytes > 0 {
+		t.line("freed %s, as measured; asked for %s; the images' own sizes add up to %s", size(r.FreedBytes), size(r.RequestedBytes), size(r.EstimatedBytes))
+	}
+	if r.Ended != "" {
+		t.line("ended: %s", r.Ended)
 	}
 }
