@@ -49,14 +49,7 @@ func printPlan(t *table, out *output, plan api.CollectPlan) {
 	warn(t, plan.Message)
 	for _, fs := range plan.Filesystems {
 		t.line("%s", filesystem(fs.FilesystemStatus))
-		switch {
-		case fs.Message != "":
-			t.line("  %s: nothing is collected here", fs.Message)
-		case fs.BytesToFree > 0 || fs.InodesToFree > 0:
-			t.line("  to free: %s, %d inodes", size(fs.BytesToFree), fs.InodesToFree)
-		default:
-			t.line("  nothing to free")
-		}
+		t.line("  %s", toFree(fs))
 	}
 	if len(plan.Images) > 0 {
 		t.line("")
@@ -87,9 +80,31 @@ func printPlan(t *table, out *output, plan api.CollectPlan) {
 	}
 }
 
+// toFree says how much has to go from a filesystem.
+func toFree(fs gc.FilesystemDecision) string {
+	var parts []string
+	if fs.BytesToFree > 0 {
+		parts = append(parts, size(fs.BytesToFree))
+	}
+	if fs.InodesToFree > 0 {
+		parts = append(parts, fmt.Sprintf("%d inodes", fs.InodesToFree))
+	}
+	switch {
+	case fs.Message != "":
+		return "nothing is collected here"
+	case len(parts) == 0:
+		return "nothing to free"
+	}
+	return "to free: " + strings.Join(parts, " and ")
+}
+
 // filesystem describes a filesystem in one line.
 func filesystem(fs gc.FilesystemStatus) string {
-	s := fmt.Sprintf("%s (%s, %s): %d%% of %s used", fs.Mountpoint, fs.Device, strings.Join(fs.Runtimes, ", "), fs.UsedPercent, size(fs.CapacityBytes))
+	s := fmt.Sprintf("%s (%s, %s): ", fs.Mountpoint, fs.Device, strings.Join(fs.Runtimes, ", "))
+	if fs.Message != "" {
+		return s + fs.Message
+	}
+	s += fmt.Sprintf("%d%% of %s used", fs.UsedPercent, size(fs.CapacityBytes))
 	if fs.InodesUsedPercent > 0 {
 		s += fmt.Sprintf(", %d%% of inodes", fs.InodesUsedPercent)
 	}

@@ -315,8 +315,8 @@ func others(s api.Status) string {
 	listed := map[api.Owner]bool{}
 	for _, job := range jobs {
 		owner := s.Owners[job]
-		if mine(s, job) || listed[owner] {
-			continue
+		if mine(s, job) || listed[owner] || job == "shutdown" && s.Shutdown.State == shutdown.Delegated {
+			continue // the last has a line of its own
 		}
 		listed[owner] = true
 		var same []string

@@ -27,15 +27,16 @@ func verdict(out *output, s api.Status) string {
 		return s.Node.Name + " is " + word
 	case ready.Status == corev1.ConditionTrue:
 		word = out.green("Ready")
-		if s.Node.Spec.Unschedulable {
-			word += " but cordoned"
-		}
 	case ready.Reason == status.ReasonDraining:
 		word = out.red("SHUTTING DOWN")
 	case ready.Status == corev1.ConditionFalse:
 		word = out.red("NOT READY")
 	}
-	return s.Node.Name + " is " + word + ", for " + age(out.now().Sub(ready.LastTransitionTime.Time)) + " now"
+	line := s.Node.Name + " is " + word + ", for " + age(out.now().Sub(ready.LastTransitionTime.Time)) + " now"
+	if s.Node.Spec.Unschedulable {
+		line += ", and " + out.yellow("cordoned")
+	}
+	return line
 }
 
 // worry is one thing that is wrong.
