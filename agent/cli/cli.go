@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -101,6 +102,7 @@ Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", screenWidth)))
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.entered = true }
 	root.AddCommand(
 		a.agentCommand(),
@@ -150,11 +152,11 @@ func (a *app) reader(use, short string, run func(ctx context.Context, c *api.Cli
 }
 
 func (a *app) socketFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.socket, "socket", "", "API socket of the agent (default: $HOSTLER_SOCKET, or "+config.DefaultSocket+")")
+	cmd.Flags().StringVar(&a.socket, "socket", "", "`PATH` of the agent's API socket (default: $HOSTLER_SOCKET, or "+config.DefaultSocket+")")
 }
 
 func formatFlag(cmd *cobra.Command, format *string) {
-	cmd.Flags().StringVarP(format, "output", "o", "table", "output format: table, wide, json or yaml")
+	cmd.Flags().StringVarP(format, "output", "o", "table", "output `FORMAT`: table, wide, json or yaml")
 	// The only error is an unknown flag, and it was made one line above.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }

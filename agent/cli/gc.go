@@ -22,11 +22,13 @@ func collectFlags(cmd *cobra.Command, req *api.CollectRequest) {
 	cmd.Flags().BoolVar(&req.Images, "images", false, "only images")
 	cmd.Flags().BoolVar(&req.Containers, "containers", false, "only dead containers")
 	cmd.Flags().BoolVar(&req.AllUnused, "all-unused", false, "everything that nothing uses or protects, however much room there is")
-	cmd.Flags().IntVar(&req.TargetPercent, "target-percent", 0, "collect images until no more than this much of their filesystem is used")
-	cmd.MarkFlagsMutuallyExclusive("all-unused", "target-percent")
+	cmd.Flags().IntVar(&req.TargetPercent, "target-percent", 0, "collect images until no more than `N` percent of their filesystem are used")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		if cmd.Flags().Changed("target-percent") && (req.TargetPercent < 1 || req.TargetPercent > 100) {
-			return usageError(fmt.Sprintf("--target-percent %d is not from 1 to 100", req.TargetPercent))
+		switch targeted := cmd.Flags().Changed("target-percent"); {
+		case targeted && req.AllUnused:
+			return usageError("--all-unused and --target-percent exclude each other\nhint: the first goes on however much room there is, the second stops at a target")
+		case targeted && (req.TargetPercent < 1 || req.TargetPercent > 100):
+			return usageError(fmt.Sprintf("--target-percent %d is not from 1 to 100\nhint: 70 collects until 70 percent are used", req.TargetPercent))
 		}
 		return nil
 	}

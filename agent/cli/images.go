@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) imagesCommand() *cobra.Command {
-	return a.reader("images", "List images: size, last use, what keeps each or its place in the queue", func(ctx context.Context, c *api.Client, out *output) error {
+	return a.reader("images", "List images: size, last use, and which are next to go", func(ctx context.Context, c *api.Client, out *output) error {
 		list, err := c.Images(ctx)
 		if err != nil {
 			return err

@@ -1,0 +1,68 @@
+package cli_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// commands are all that there are; a group is shown with what it holds.
+var commands = []string{
+	"agent", "status", "ps", "images", "gc", "gc plan", "gc run", "shutdown", "shutdown plan",
+	"config", "config check", "config show", "config default", "completion", "version",
+}
+
+func TestHelp(t *testing.T) {
+	for _, c := range append(commands, "") {
+		got := hostler("/nowhere", append(strings.Fields(c), "--help")...)
+		if got.code != 0 || got.stderr != "" {
+			t.Errorf("hostler %s --help = code %d, %q, want 0 and nothing", c, got.code, got.stderr)
+		}
+		golden(t, "help/"+strings.ReplaceAll(strings.TrimSpace("hostler "+c), " ", "-"), got.stdout)
+		for line := range strings.Lines(got.stdout) {
+			if len(line) > 81 {
+				t.Errorf("hostler %s --help has a line of %d columns, want at most 80: %s", c, len(line)-1, line)
+			}
+		}
+	}
+}
+
+// The list of commands in this file is checked against the help itself, so that a
+// new command gets its golden file.
+func TestHelpListsTheCommands(t *testing.T) {
+	listed := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}\S`)
+	var found []string
+	var walk func(prefix string)
+	walk = func(prefix string) {
+		_, list, _ := strings.Cut(hostler("/nowhere", append(strings.Fields(prefix), "--help")...).stdout, "Available Commands:")
+		list, _, _ = strings.Cut(list, "\n\n")
+		for _, m := range listed.FindAllStringSubmatch(list, -1) {
+			if m[1] != "help" {
+				c := strings.TrimSpace(prefix + " " + m[1])
+				found = append(found, c)
+				walk(c)
+			}
+		}
+	}
+	walk("")
+	for _, c := range found {
+		if !slices.Contains(commands, c) {
+			t.Errorf("hostler --help lists %q, which no test knows", c)
+		}
+	}
+	for _, c := range commands {
+		if !slices.Contains(found, c) {
+			t.Errorf("hostler --help does not list %q, only %q", c, found)
+		}
+	}
+}
+
+func TestAGroupWithoutACommandShowsItsHelp(t *testing.T) {
+	for _, group := range []string{"", "gc", "shutdown", "config"} {
+		args := strings.Fields(group)
+		if got, want := hostler("/nowhere", args...), hostler("/nowhere", append(args, "--help")...); got != want {
+			t.Errorf("hostler %s = %v, want its help", group, got)
+		}
+	}
+}
