@@ -36,6 +36,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second more to end
 			e.Setenv("HEALTHY", healthy)
 			e.Setenv("FAILING", failing)
 			e.Setenv("HOSTLER_SOCKET", e.WorkDir+"/none.sock")
