@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,7 +124,10 @@ func TestEventStreamsAreOpenedAgain(t *testing.T) {
 		events := make(chan runtime.Event, 16)
 		ended := make(chan error, 1)
 		ctx := t.Context()
-		go func() { ended <- d.facts.runtimes.watch(ctx, func(e runtime.Event) { events <- e }, func(string, bool) {}) }()
+		var blind []bool
+		go func() {
+			ended <- d.facts.runtimes.watch(ctx, func(e runtime.Event) { events <- e }, func(_ string, now bool) { blind = append(blind, now) })
+		}()
 		expect := func(what string) {
 			t.Helper()
 			d.runtime.AddImage(runtimetest.ImageSpec{})
@@ -144,6 +148,9 @@ func TestEventStreamsAreOpenedAgain(t *testing.T) {
 		expect("after the stream broke")
 		if n := len(d.runtime.Calls(runtimetest.Watch)); n != 2 {
 			t.Errorf("the stream was opened %d times, want twice", n)
+		}
+		if !slices.Equal(blind, []bool{false, true, false}) {
+			t.Errorf("blind was told %v, want false, true when the stream broke, and false again", blind)
 		}
 	})
 }

@@ -232,6 +232,24 @@ func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
 	})
 }
 
+func TestALoopThatHangsWhenItsJobComesBackIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := map[job]api.Owner{jobLease: {Name: api.OwnerKubelet}}
+		l := &loop{name: "lease", patience: 40 * time.Second}
+		a := &Agent{log: silent(), loops: []*loop{l}, owners: newOwners(config.Default(), func(context.Context) map[job]api.Owner { return seen })}
+		a.owners.refresh(t.Context())
+		l.run = a.whileMine("lease", jobLease, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		supervised(t, l, silent())
+		time.Sleep(time.Hour)
+		delete(seen, jobLease)
+		a.owners.refresh(t.Context())
+		time.Sleep(41 * time.Second)
+		if err := a.Healthy(); err == nil {
+			t.Error("Healthy() = nil, want the lease, which was not renewed once since it is ours")
+		}
+	})
+}
+
 // A failure while the job is lost is the owner's business, one before it is not.
 func TestALoopThatFailsWithItsJobIsStartedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,6 +55,44 @@ func TestHelpListsTheCommands(t *testing.T) {
 	for _, c := range commands {
 		if !slices.Contains(found, c) {
 			t.Errorf("hostler --help does not list %q, only %q", c, found)
+		}
+	}
+}
+
+// The first column of the README's table names every command: the full name, or
+// behind another of its group the last word alone.
+func TestReadmeListsTheCommands(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for row := range strings.Lines(string(readme)) {
+		column, isRow := strings.CutPrefix(row, "| `hostler ")
+		if column, _, _ = strings.Cut(column, " |"); !isRow {
+			continue
+		}
+		group := ""
+		for name := range strings.SplitSeq(column, ",") {
+			name, _, _ = strings.Cut(strings.Trim(name, "` "), " [")
+			if !slices.Contains(commands, name) {
+				name = group + name
+			}
+			if before, _, inGroup := strings.Cut(name, " "); inGroup {
+				group = before + " "
+			}
+			listed = append(listed, name)
+		}
+	}
+	for _, c := range listed {
+		if !slices.Contains(commands, c) {
+			t.Errorf("README.md lists %q, which is no command", c)
+		}
+	}
+	for _, c := range commands {
+		isGroup := slices.ContainsFunc(commands, func(other string) bool { return strings.HasPrefix(other, c+" ") })
+		if !isGroup && !slices.Contains(listed, c) {
+			t.Errorf("README.md does not list %q, only %q", c, listed)
 		}
 	}
 }

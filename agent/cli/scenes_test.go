@@ -171,8 +171,10 @@ func draining() api.Status {
 	s.Shutdown.State, s.Shutdown.Reason = shutdown.Draining, "a shutdown (reboot) was announced"
 	s.Shutdown.Deadline = night.Add(26 * time.Second)
 	s.Shutdown.Current = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(6 * time.Second), Pods: []journal.PodRecord{
-		{Namespace: "shop", Name: "web-6f7d", Outcome: journal.Stopped}, {Namespace: "shop", Name: "web-77aa", Outcome: journal.Killed},
-		{Namespace: "shop", Name: "api-0"}, {Namespace: "shop", Name: "db-0"},
+		{Namespace: "shop", Name: "web-6f7d", Outcome: journal.Stopped},
+		{Namespace: "shop", Name: "web-77aa", Outcome: journal.Killed},
+		{Namespace: "shop", Name: "api-0"},
+		{Namespace: "shop", Name: "db-0"},
 	}}
 	return s
 }
