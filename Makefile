@@ -8,7 +8,7 @@ LDFLAGS      := -s -w -X main.version=$(VERSION)
 FUZZTIME     ?= 10s
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo test check fuzz bench fmt lint prerequisites clean
+.PHONY: help build demo transcript test check fuzz bench fmt lint prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,8 +17,14 @@ build: ## the one static binary, ./hostler
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o hostler .
 
 demo: build ## the main job on a real containerd and logind, safely; as root
-	$(GO) build -o dist/demo ./test/demo
+	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
 	dist/demo ./hostler
+
+transcript: build ## docs/demo.md with what the demo prints now; as root
+	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
+	dist/demo ./hostler >dist/demo.txt
+	{ sed '/^```text$$/,$$d' docs/demo.md; echo '```text'; sed 1d dist/demo.txt; echo '```'; } >dist/demo.md
+	mv dist/demo.md docs/demo.md
 
 check: ## unit tests: fast, no root
 	$(GO) test ./...
