@@ -240,7 +240,7 @@ func images(out *output, s api.Status) string {
 	}
 	line := fmt.Sprintf("%d, %d unused", g.Images, g.Unused)
 	if g.Message != "" {
-		line = "not all known: " + firstLine(g.Message)
+		line = "not all known"
 	}
 	for _, fs := range g.Filesystems {
 		if fs.Message != "" {
@@ -265,7 +265,7 @@ func containers(out *output, s api.Status) string {
 	}
 	line := fmt.Sprintf("%d, %d dead", g.Containers, g.Dead)
 	if g.Message != "" {
-		line = "not all known: " + firstLine(g.Message)
+		line = "not all known"
 	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {
 		line += fmt.Sprintf("; last run %s: %d removed", out.ago(r.StartedAt), r.Removed)

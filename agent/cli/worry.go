@@ -84,6 +84,9 @@ func worries(s api.Status) []worry {
 			list = append(list, worry{what: "loop " + l.Name, text: text})
 		}
 	}
+	if text := firstLine(s.ImageGC.Message); text != "" && !said(list, text) && !blamesARuntime(s, text) {
+		list = append(list, worry{what: "images and containers", text: text})
+	}
 	if s.State.Message != "" {
 		list = append(list, worry{what: "state", text: s.State.Message, milder: true})
 	}
