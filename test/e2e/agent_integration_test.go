@@ -263,6 +263,14 @@ func (a *agent) prints(args ...string) string {
 	return r.out
 }
 
+// screen is `hostler status` without its line breaks.
+func (a *agent) screen() string {
+	a.t.Helper()
+	return onOneLine(a.prints("status"))
+}
+
+func onOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
 // answers runs a command that must succeed, and reads its JSON.
 func answers[T any](a *agent, args ...string) T {
 	a.t.Helper()

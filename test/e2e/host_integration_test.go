@@ -67,7 +67,7 @@ func TestWithNothingInstalledTheAgentGoesOnAndSaysWhatIsMissing(t *testing.T) {
 	if len(s.Runtimes) != 0 || s.Shutdown.State != shutdown.Disarmed {
 		t.Errorf("status has runtimes %v and guard %v, want none and Disarmed", s.Runtimes, s.Shutdown.State)
 	}
-	mentions(t, "hostler status", a.prints("status"), "NOT READY", "no container runtime found", "Disarmed", "bus", "none found")
+	mentions(t, "hostler status", a.screen(), "NOT READY", "no container runtime found", "Disarmed", "bus", "none found")
 
 	// By the next renewal everything was tried several times.
 	a.await("the lease is renewed", func(s api.Status) bool { return s.Lease.Spec.RenewTime.After(first) })
@@ -89,7 +89,7 @@ func TestWithNothingInstalledTheAgentGoesOnAndSaysWhatIsMissing(t *testing.T) {
 			return condition(s, status.ShutdownProtected).Status == corev1.ConditionTrue
 		})
 	}
-	mentions(t, "hostler status", a.prints("status"), "is Ready", "Armed, 30s for pods, the last 10s for critical ones")
+	mentions(t, "hostler status", a.screen(), "is Ready", "Armed, 30s for pods, the last 10s for critical ones")
 	a.stop()
 }
 

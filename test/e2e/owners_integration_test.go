@@ -77,7 +77,7 @@ func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenItEnds(t *testing.T) {
 	if n := len(locks(t, login)); n != 0 {
 		t.Errorf("hostler holds %d locks beside the kubelet's, want none", n)
 	}
-	mentions(t, "hostler status", a.prints("status"), "lease: left to kubelet ("+evidence+")", "imageGC: left to kubelet", "Delegated")
+	mentions(t, "hostler status", a.screen(), "left to others node, lease, imageGC, containerGC: kubelet ("+evidence+")", "shutdown Delegated to kubelet")
 	s = a.status()
 	if s.Lease != nil || s.Node.UID != "" || s.ImageGC.LastRun != nil || s.ContainerGC.LastRun != nil {
 		t.Errorf("beside a kubelet: lease %v, node UID %q, GC runs %v and %v, want none of them", s.Lease, s.Node.UID, s.ImageGC.LastRun, s.ContainerGC.LastRun)

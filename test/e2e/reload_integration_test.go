@@ -109,7 +109,7 @@ func TestMetricsAreOnTheSocketAndOnLoopback(t *testing.T) {
 	b := startAgent(t, quick+"metrics: {listen: 127.0.0.1:9754}")
 	s := b.await("the port is found taken", func(s api.Status) bool { return s.Lease != nil && !loop(t, s, "metrics").Healthy })
 	mentions(t, "error of the loop", loop(t, s, "metrics").LastError, "127.0.0.1:9754", "address already in use", "set metrics.listen to another port")
-	mentions(t, "hostler status", b.prints("status"), "loop metrics", "127.0.0.1:9754")
+	mentions(t, "hostler status", b.screen(), "loop metrics", "127.0.0.1:9754")
 	a.stop()
 	b.await("the port is taken over", func(s api.Status) bool { return loop(t, s, "metrics").Healthy })
 	b.stop()

@@ -125,7 +125,7 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	if got := condition(s, status.ShutdownProtected).Reason; got != status.ReasonShuttingDown {
 		t.Errorf("reason of ShutdownProtected = %s, want %s", got, status.ReasonShuttingDown)
 	}
-	mentions(t, "hostler status", a.prints("status"), "NOT READY", "node is shutting down", "Draining")
+	mentions(t, "hostler status", a.screen(), "is SHUTTING DOWN", "node is shutting down", "shutdown Draining, ")
 
 	down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
 	check(t, err)
@@ -155,7 +155,7 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	a.start()
 	s = a.await("the last shutdown is known", func(s api.Status) bool { return s.Shutdown.Last != nil })
 	wantReport(t, s.Shutdown.Last, journal.TriggerShutdown)
-	mentions(t, "hostler status", a.prints("status"), "graceful, 4 pods")
+	mentions(t, "hostler status", a.screen(), "graceful, 4 pods")
 	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "graceful, 4 pods", "polite", "stopped", "stubborn", "killed")
 	a.awaitGuard(shutdown.Armed)
 	a.stop()
@@ -335,7 +335,7 @@ func TestPhasesFitIntoWhatLogindIsMadeToGrant(t *testing.T) {
 	if sum := p.Phases[0].Grace.Duration + p.Phases[1].Grace.Duration; p.Granted.Duration != 8*time.Second || sum >= 8*time.Second {
 		t.Errorf("shutdown plan grants %v to phases of %v, want 8s, and less than that", p.Granted, sum)
 	}
-	mentions(t, "hostler shutdown plan", a.prints("shutdown", "plan"), "but only 8s are granted")
+	mentions(t, "hostler shutdown plan", a.prints("shutdown", "plan"), "logind grants only 8s")
 
 	began := time.Now()
 	check(t, login.Reboot(t.Context()))

@@ -102,7 +102,7 @@ func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 				t.Fatalf("files set aside = %v, %v, want one", aside, err)
 			}
 			mentions(t, "state in hostler status", s.State.Message, "set aside", aside[0])
-			mentions(t, "hostler status", a.prints("status"), "set aside")
+			mentions(t, "hostler status", a.screen(), "set aside")
 			if lines := a.logLines("level=WARN", "set aside", aside[0]); len(lines) != 1 {
 				t.Errorf("warnings in the log = %q, want one", lines)
 			}
@@ -141,7 +141,7 @@ func TestWithAFullDiskUnderItsStateTheAgentDoesItsWork(t *testing.T) {
 	a.start()
 	s := a.awaitNode()
 	mentions(t, "state in hostler status", s.State.Message, "not persisted", "no space left on device")
-	mentions(t, "hostler status", a.prints("status"), "not persisted")
+	mentions(t, "hostler status", a.screen(), "not persisted")
 	a.awaitReady(corev1.ConditionTrue)
 	s = a.awaitLease(a.awaitLease(s))
 	if l := loop(t, s, "lease"); !l.Healthy {
