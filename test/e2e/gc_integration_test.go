@@ -5,9 +5,7 @@ package e2e_test
 import (
 	"fmt"
 	"maps"
-	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -263,35 +261,5 @@ func TestDeadContainersGoTheOldestFirst(t *testing.T) {
 	if s.ContainerGC.Dead != 1 {
 		t.Errorf("containerGC = %+v, want one dead container left", s.ContainerGC)
 	}
-	a.stop()
-}
-
-func TestMembersOfTheGroupReadAndOnlyRootActs(t *testing.T) {
-	t.Parallel()
-	const gid = 4711
-	addGroup(t, "hostler", gid)
-	a := startAgent(t, quick)
-	as := func(uid, gid uint32, args ...string) answer {
-		t.Helper()
-		cmd := exec.Command(binary, args...)
-		runAs(cmd, uid, gid)
-		return execute(t, cmd, []string{"HOSTLER_SOCKET=" + a.socket})
-	}
-	a.awaitNode()
-	for _, args := range [][]string{{"status"}, {"ps"}, {"images"}, {"gc", "plan"}, {"shutdown", "plan"}} {
-		if r := as(65534, gid, args...); r.code != 0 || r.out == "" {
-			t.Errorf("hostler %s as a member of the group = %d, %q, want 0", strings.Join(args, " "), r.code, r.err)
-		}
-	}
-	r := as(65534, gid, "gc", "run")
-	if r.code != 1 {
-		t.Errorf("hostler gc run as a member of the group = %d, want 1", r.code)
-	}
-	mentions(t, "stderr", r.err, "only root may do this", "hint: run the command with sudo")
-	r = as(65534, 65534, "status")
-	if r.code != 3 {
-		t.Errorf("hostler status as a stranger = %d, want 3", r.code)
-	}
-	mentions(t, "stderr", r.err, "permission denied", "hint: run it with sudo, or join group hostler")
 	a.stop()
 }

@@ -4,15 +4,12 @@ package e2e_test
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -249,18 +246,4 @@ func has(v any, path []string) bool {
 	object, _ := v.(map[string]any)
 	below, ok := object[path[0]]
 	return ok && has(below, path[1:])
-}
-
-// addGroup adds a group to the lab's own /etc/group, until the test ends.
-func addGroup(t testing.TB, name string, gid int) {
-	t.Helper()
-	before, err := os.ReadFile("/etc/group")
-	check(t, err)
-	check(t, os.WriteFile("/etc/group", fmt.Appendf(slices.Clone(before), "%s:x:%d:\n", name, gid), 0o644))
-	t.Cleanup(func() { check(t, os.WriteFile("/etc/group", before, 0o644)) })
-}
-
-// runAs makes a command run as an ordinary user.
-func runAs(cmd *exec.Cmd, uid, gid uint32) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
 }
