@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -171,7 +172,7 @@ func (a *Agent) buildGuard(bootID string) (err error) {
 		Phases:    a.policies.phases,
 		Rules:     a.policies.rules,
 		Runtime:   a.runtimes.set,
-		Journal:   journal.Open(filepath.Join(a.cfg.State.Directory, "shutdown.json"), a.boot(bootID), a.log),
+		Journal:   journal.Open(journalFile(a.cfg), boot(bootID, a.manager, a.log), a.log),
 		Log:       a.log,
 		Inhibitor: a.logind,
 		Reporter:  shutdownReporter{a},
@@ -184,17 +185,36 @@ func (a *Agent) buildGuard(bootID string) (err error) {
 
 // boot names the present boot. A soft-reboot keeps the kernel's boot ID, but not
 // the service manager's start.
-func (a *Agent) boot(bootID string) string {
+func boot(bootID string, manager *systemd.Manager, log *slog.Logger) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	started, err := a.manager.StartedAt(ctx)
+	started, err := manager.StartedAt(ctx)
 	if err != nil {
 		if !errors.Is(err, systemd.ErrNotSystemd) {
-			a.log.Warn("the service manager's start is unknown: a soft-reboot may go unnoticed", "error", err)
+			log.Warn("the service manager's start is unknown: a soft-reboot may go unnoticed", "error", err)
 		}
 		return bootID
 	}
 	return fmt.Sprintf("%s@%d", bootID, started.Unix())
+}
+
+// LastShutdown reads how the last shutdown went from the state folder, for a
+// host whose agent does not run; nil if nothing is known of one.
+func LastShutdown(cfg config.Config, log *slog.Logger) (*journal.Record, error) {
+	reader, err := probe.New("/")
+	if err != nil {
+		return nil, err
+	}
+	machine, _ := reader.Machine() // the boot ID is all that counts here
+	record, err := journal.Peek(journalFile(cfg), boot(machine.BootID, systemd.NewManager(""), log))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return record, err
+}
+
+func journalFile(cfg config.Config) string {
+	return filepath.Join(cfg.State.Directory, "shutdown.json")
 }
 
 func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {

@@ -2,12 +2,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"hostler.io/hostler/agent"
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -16,7 +20,7 @@ func (a *app) psCommand() *cobra.Command {
 	var last bool
 	cmd := a.reader("ps", "List pods, with their phase and grace in a shutdown", func(ctx context.Context, c *api.Client, out *output) error {
 		if last {
-			return lastShutdown(ctx, c, out)
+			return a.lastShutdown(ctx, c, out)
 		}
 		list, err := c.Pods(ctx)
 		if err != nil {
@@ -73,42 +77,54 @@ func podState(p api.Pod) string {
 	return strings.Join(parts, ", ")
 }
 
-// lastShutdown prints what the journal holds of the last shutdown.
-func lastShutdown(ctx context.Context, c *api.Client, out *output) error {
+// lastShutdown prints how the last shutdown went. Where no agent answers, root
+// reads it from the journal.
+func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) error {
 	s, err := c.Status(ctx)
+	last := s.Shutdown.Last
+	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 {
+		loaded, loadErr := a.load("")
+		if loadErr != nil {
+			return errors.Join(err, loadErr)
+		}
+		fmt.Fprintln(a.Stderr, "no agent answers; this is what it left in", loaded.State.Directory)
+		last, err = agent.LastShutdown(loaded.Config, slog.New(slog.DiscardHandler))
+	}
 	if err != nil {
 		return err
 	}
 	answer := struct {
 		Shutdown *journal.Record     `json:"shutdown"`
 		Pods     []journal.PodRecord `json:"pods"`
-	}{s.Shutdown.Last, []journal.PodRecord{}}
-	if s.Shutdown.Last != nil {
-		answer.Pods = s.Shutdown.Last.Pods
+	}{last, []journal.PodRecord{}}
+	if last != nil {
+		answer.Pods = last.Pods
 	}
-	return out.print(answer, func(t *table) {
-		if s.Shutdown.Last == nil {
-			t.line("no shutdown is known of")
-			return
-		}
-		t.line("%s", describeRecord(*s.Shutdown.Last))
-		t.line("")
-		t.row("NAMESPACE", "POD", "PHASE", "GRACE", "OUTCOME", "AFTER", "TOOK", "NOTE")
-		for _, p := range s.Shutdown.Last.Pods {
-			after, took := "", ""
-			if !p.StartedAt.IsZero() {
-				after = p.StartedAt.Sub(s.Shutdown.Last.StartedAt).Round(time.Millisecond).String()
-				if !p.FinishedAt.IsZero() {
-					took = p.FinishedAt.Sub(p.StartedAt).Round(time.Millisecond).String()
-				}
+	return out.print(answer, func(t *table) { printRecord(t, last) })
+}
+
+func printRecord(t *table, r *journal.Record) {
+	if r == nil {
+		t.line("no shutdown is known of")
+		return
+	}
+	t.line("%s", describeRecord(*r))
+	t.line("")
+	t.row("NAMESPACE", "POD", "PHASE", "GRACE", "OUTCOME", "AFTER", "TOOK", "NOTE")
+	for _, p := range r.Pods {
+		after, took := "", ""
+		if !p.StartedAt.IsZero() {
+			after = p.StartedAt.Sub(r.StartedAt).Round(time.Millisecond).String()
+			if !p.FinishedAt.IsZero() {
+				took = p.FinishedAt.Sub(p.StartedAt).Round(time.Millisecond).String()
 			}
-			note := p.Error
-			if len(p.Stuck) > 0 {
-				note = "stuck: " + strings.Join(p.Stuck, ", ") + " " + note
-			}
-			t.row(p.Namespace, p.Name, p.Phase, p.Grace.Duration.String(), string(p.Outcome), after, took, strings.TrimSpace(note))
 		}
-	})
+		note := p.Error
+		if len(p.Stuck) > 0 {
+			note = "stuck: " + strings.Join(p.Stuck, ", ") + " " + note
+		}
+		t.row(p.Namespace, p.Name, p.Phase, p.Grace.Duration.String(), string(p.Outcome), after, took, strings.TrimSpace(note))
+	}
 }
 
 // describeRecord is a shutdown in one line.

@@ -47,6 +47,16 @@ func (d *decoder) file(name string, data []byte) {
 	d.value(root, reflect.ValueOf(&d.config).Elem(), "")
 }
 
+// finish judges the whole, once every file is in.
+func (d *decoder) finish() {
+	if len(d.faults) > 0 {
+		return
+	}
+	k := checker{origin: d.origin}
+	d.faults = k.check(d.config)
+	d.config.Shutdown = d.config.Shutdown.settled(k.given)
+}
+
 func (d *decoder) fault(n *yaml.Node, path, format string, args ...any) {
 	d.faults = append(d.faults, Fault{File: d.name, Line: n.Line, Field: path, Problem: fmt.Sprintf(format, args...)})
 }

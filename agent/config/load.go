@@ -83,9 +83,7 @@ func Load(file, folder string) (Loaded, error) {
 		}
 		d.file(name, data)
 	}
-	if len(d.faults) == 0 {
-		d.faults = validate(d.config, d.origin)
-	}
+	d.finish()
 	if len(d.faults) > 0 {
 		sort.SliceStable(d.faults, func(i, j int) bool {
 			a, b := d.faults[i], d.faults[j]
@@ -100,9 +98,7 @@ func Load(file, folder string) (Loaded, error) {
 func Parse(name string, data []byte) (Config, error) {
 	d := decoder{config: Default(), origin: map[string]position{}}
 	d.file(name, data)
-	if len(d.faults) == 0 {
-		d.faults = validate(d.config, d.origin)
-	}
+	d.finish()
 	if len(d.faults) > 0 {
 		return Config{}, d.faults
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,6 +12,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/shutdown/plan"
 )
 
 // checker collects what is wrong with values that are well-typed.
@@ -19,11 +23,10 @@ type checker struct {
 	faults Faults
 }
 
-// validate judges a whole configuration. Each fault points at the line that set
-// the value, or the nearest section around it; at none where the fault lies in
-// what was left out.
-func validate(c Config, origin map[string]position) Faults {
-	k := checker{origin: origin}
+// check judges a whole configuration. Each fault points at the line that set the
+// value, or the nearest section around it; at none where the fault lies in what
+// was left out.
+func (k *checker) check(c Config) Faults {
 	k.node(c.Node)
 	k.runtimes(c.Runtimes)
 	k.loops(c)
@@ -31,6 +34,9 @@ func validate(c Config, origin map[string]position) Faults {
 	k.imageGC(c.ImageGC)
 	k.containerGC(c.ContainerGC)
 	k.places(c)
+	if len(k.faults) == 0 {
+		k.rooms(c)
+	}
 	return k.faults
 }
 
@@ -144,31 +150,27 @@ func (k *checker) atLeast(d Duration, least time.Duration, field string) {
 }
 
 func (k *checker) shutdown(s Shutdown) {
-	explicit := false
-	for _, field := range []string{"shutdown.gracePeriod", "shutdown.gracePeriodCriticalPods"} {
-		_, set := k.origin[field]
-		explicit = explicit || set
-	}
-	if len(s.ByPriority) > 0 {
-		k.require(!explicit, "shutdown.byPriority", "stands beside gracePeriod or gracePeriodCriticalPods; use one way or the other")
-		seen := map[int32]bool{}
-		for i, p := range s.ByPriority {
-			field := fmt.Sprintf("shutdown.byPriority[%d]", i)
-			k.require(!seen[p.Priority], field+".priority", "%d is listed twice", p.Priority)
-			k.require(p.GracePeriod == 0 || time.Duration(p.GracePeriod) >= time.Second, field+".gracePeriod", "%s is neither 0s nor at least 1s", p.GracePeriod)
-			seen[p.Priority] = true
-		}
-	} else {
-		total, critical := s.GracePeriod, s.GracePeriodCriticalPods
-		_, criticalSet := k.origin["shutdown.gracePeriodCriticalPods"]
-		off := total == 0 && (critical == 0 || !criticalSet)
-		k.require(off || critical < total, "shutdown.gracePeriodCriticalPods", "%s is not below shutdown.gracePeriod (%s), of which it is a part", critical, total)
-		k.require(total == 0 || time.Duration(total) >= time.Second, "shutdown.gracePeriod", "%s is neither 0s nor at least 1s", total)
-		k.require(critical == 0 || time.Duration(critical) >= time.Second, "shutdown.gracePeriodCriticalPods", "%s is neither 0s nor at least 1s", critical)
-	}
-	for i, r := range s.Critical {
-		k.require(r.Namespace != "" || r.Name != "" || len(r.Labels) > 0 || len(r.Annotations) > 0, fmt.Sprintf("shutdown.critical[%d]", i),
-			"matches every pod; name a namespace, a name, labels or annotations")
+	_, err := s.periods(k.given).Phases()
+	k.accept(err, "shutdown")
+	_, err = s.Rules()
+	k.accept(err, "shutdown")
+}
+
+// given tells whether a file sets the field.
+func (k *checker) given(field string) bool {
+	_, set := k.origin[field]
+	return set
+}
+
+// accept records what a room refuses, at the field that its error names or else
+// at the section.
+func (k *checker) accept(err error, section string) {
+	var fault *plan.FieldError
+	switch {
+	case errors.As(err, &fault):
+		k.require(false, section+"."+fault.Field, "%s", fault.Problem)
+	case err != nil:
+		k.require(false, section, "%v", err)
 	}
 }
 
@@ -181,8 +183,9 @@ func (k *checker) imageGC(g ImageGC) {
 	pair(g.LowThresholdPercent, g.HighThresholdPercent, "imageGC.lowThresholdPercent", "imageGC.highThresholdPercent")
 	pair(g.InodesLowThresholdPercent, g.InodesHighThresholdPercent, "imageGC.inodesLowThresholdPercent", "imageGC.inodesHighThresholdPercent")
 	k.require(g.MaximumAge == 0 || g.MaximumAge > g.MinimumAge, "imageGC.maximumAge", "%s is not above imageGC.minimumAge (%s)", g.MaximumAge, g.MinimumAge)
-	for i, p := range g.Keep {
-		k.require(strings.TrimSpace(p) == p && p != "", fmt.Sprintf("imageGC.keep[%d]", i), "%q is not a pattern of image references", p)
+	for i, text := range g.Keep {
+		_, err := gc.ParsePattern(text)
+		k.accept(err, fmt.Sprintf("imageGC.keep[%d]", i))
 	}
 }
 
@@ -190,6 +193,14 @@ func (k *checker) containerGC(g ContainerGC) {
 	k.require(g.MaximumAge == 0 || g.MaximumAge > g.MinimumAge, "containerGC.maximumAge", "%s is not above containerGC.minimumAge (%s)", g.MaximumAge, g.MinimumAge)
 	k.require(g.MaxPerPodContainer >= -1, "containerGC.maxPerPodContainer", "%d is neither -1 nor 0 nor above", g.MaxPerPodContainer)
 	k.require(g.MaxContainers >= -1, "containerGC.maxContainers", "%d is neither -1 nor 0 nor above", g.MaxContainers)
+}
+
+// rooms asks those whose values were checked one by one whether they agree.
+func (k *checker) rooms(c Config) {
+	_, err := c.NodeOptions("host", "0.0.0")
+	k.accept(err, "node")
+	_, err = c.GCPolicy()
+	k.accept(err, "imageGC")
 }
 
 func (k *checker) places(c Config) {

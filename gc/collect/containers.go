@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"hostler.io/hostler/gc"
@@ -14,37 +13,18 @@ import (
 // Containers removes dead containers.
 type Containers struct {
 	*loop
-
-	mu     sync.Mutex // guards policy
-	policy gc.ContainerPolicy
+	inForce[gc.ContainerPolicy]
 }
 
 // NewContainers checks the policy and the options.
 func NewContainers(policy gc.ContainerPolicy, options Options) (*Containers, error) {
-	if err := errors.Join(policy.Validate(), options.complete()); err != nil {
+	c := &Containers{}
+	if err := errors.Join(c.SetPolicy(policy), options.complete()); err != nil {
 		return nil, err
 	}
-	c := &Containers{loop: newLoop(options, gc.Options{Containers: true}), policy: policy}
+	c.loop = newLoop(options, gc.Options{Containers: true})
 	c.work = c.collect
 	return c, nil
-}
-
-// Policy returns the policy in force.
-func (c *Containers) Policy() gc.ContainerPolicy {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.policy
-}
-
-// SetPolicy changes the policy from the next run on. A faulty one changes nothing.
-func (c *Containers) SetPolicy(p gc.ContainerPolicy) error {
-	if err := p.Validate(); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.policy = p
-	return nil
 }
 
 func (c *Containers) collect(ctx context.Context, o gc.Options, report *Report, progress func(Progress)) {

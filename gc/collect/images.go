@@ -3,7 +3,6 @@ package collect
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"hostler.io/hostler/gc"
@@ -12,37 +11,18 @@ import (
 // Images removes images until their filesystem has room again.
 type Images struct {
 	*loop
-
-	mu     sync.Mutex // guards policy
-	policy gc.ImagePolicy
+	inForce[gc.ImagePolicy]
 }
 
 // NewImages checks the policy and the options.
 func NewImages(policy gc.ImagePolicy, options Options) (*Images, error) {
-	if err := errors.Join(policy.Validate(), options.complete()); err != nil {
+	c := &Images{}
+	if err := errors.Join(c.SetPolicy(policy), options.complete()); err != nil {
 		return nil, err
 	}
-	c := &Images{loop: newLoop(options, gc.Options{Images: true}), policy: policy}
+	c.loop = newLoop(options, gc.Options{Images: true})
 	c.work = c.collect
 	return c, nil
-}
-
-// Policy returns the policy in force.
-func (c *Images) Policy() gc.ImagePolicy {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.policy
-}
-
-// SetPolicy changes the policy from the next run on. A faulty one changes nothing.
-func (c *Images) SetPolicy(p gc.ImagePolicy) error {
-	if err := p.Validate(); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.policy = p
-	return nil
 }
 
 func (c *Images) collect(ctx context.Context, o gc.Options, report *Report, progress func(Progress)) {

@@ -36,7 +36,7 @@ var ours = map[string][]string{
 	"systemd/systemdtest": {"systemd", "shutdown"},
 
 	"agent/state":                         {},
-	"agent/config":                        {},
+	"agent/config":                        {"gc", "shutdown/plan", "status"},
 	"agent/controlplane":                  {},
 	"agent/controlplane/embedded":         {"agent/controlplane", "agent/state"},
 	"agent/controlplane/controlplanetest": {"agent/controlplane"},

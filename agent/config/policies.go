@@ -1,0 +1,168 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status"
+)
+
+// What follows says the configuration in the words of the rooms that it is for.
+// The rooms judge their own values: what they refuse, Load refuses.
+
+// NodeOptions is what status makes a Node by, on a host of that name, in that
+// version of hostler.
+func (c Config) NodeOptions(hostName, version string) (status.Options, error) {
+	name, err := status.NodeName(c.Node.Name, hostName)
+	if err != nil {
+		return status.Options{}, err
+	}
+	pressure, err := pressurePolicy(c.Pressure)
+	if err != nil {
+		return status.Options{}, err
+	}
+	pids := c.Node.Reserved.PID.Value()
+	o := status.Options{
+		Name:          name,
+		Version:       version,
+		MaxPods:       c.Node.MaxPods,
+		MaxImages:     c.Status.MaxImages,
+		Labels:        c.Node.Labels,
+		Annotations:   c.Node.Annotations,
+		Unschedulable: c.Node.Unschedulable,
+		Addresses:     status.AddressOptions{Internal: c.Node.Address.Internal, External: c.Node.Address.External},
+		Reserved: status.Reserved{
+			CPU:              c.Node.Reserved.CPU.Value(),
+			Memory:           c.Node.Reserved.Memory.Value(),
+			EphemeralStorage: c.Node.Reserved.EphemeralStorage.Value(),
+			PIDs:             uint64(pids.Value()),
+		},
+		Pressure: pressure,
+	}
+	for _, t := range c.Node.Taints {
+		o.Taints = append(o.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+	}
+	return o, o.Validate()
+}
+
+func pressurePolicy(c Pressure) (status.Policy, error) {
+	p := status.Policy{TransitionPeriod: time.Duration(c.TransitionPeriod)}
+	for _, t := range []struct {
+		field string
+		text  Threshold
+		into  *status.Threshold
+	}{
+		{"memoryAvailable", c.MemoryAvailable, &p.MemoryAvailable},
+		{"nodefsAvailable", c.NodefsAvailable, &p.NodefsAvailable},
+		{"nodefsInodesFree", c.NodefsInodesFree, &p.NodefsInodesFree},
+		{"imagefsAvailable", c.ImagefsAvailable, &p.ImagefsAvailable},
+		{"imagefsInodesFree", c.ImagefsInodesFree, &p.ImagefsInodesFree},
+		{"pidAvailable", c.PIDAvailable, &p.PIDAvailable},
+	} {
+		threshold, err := status.ParseThreshold(string(t.text))
+		if err != nil {
+			return p, fmt.Errorf("pressure.%s: %w", t.field, err)
+		}
+		*t.into = threshold
+	}
+	return p, p.Validate()
+}
+
+// GCPolicy is what the collectors go by.
+func (c Config) GCPolicy() (gc.Policy, error) {
+	keep, err := gc.ParsePatterns(c.ImageGC.Keep)
+	if err != nil {
+		return gc.Policy{}, fmt.Errorf("imageGC.keep: %w", err)
+	}
+	p := gc.Policy{
+		Images: gc.ImagePolicy{
+			HighPercent:       c.ImageGC.HighThresholdPercent,
+			LowPercent:        c.ImageGC.LowThresholdPercent,
+			InodesHighPercent: c.ImageGC.InodesHighThresholdPercent,
+			InodesLowPercent:  c.ImageGC.InodesLowThresholdPercent,
+			MinimumAge:        time.Duration(c.ImageGC.MinimumAge),
+			MaximumAge:        time.Duration(c.ImageGC.MaximumAge),
+			Keep:              keep,
+			IncludeLocal:      c.ImageGC.IncludeLocal,
+		},
+		Containers: gc.ContainerPolicy{
+			MinimumAge:         time.Duration(c.ContainerGC.MinimumAge),
+			MaximumAge:         time.Duration(c.ContainerGC.MaximumAge),
+			MaxPerPodContainer: c.ContainerGC.MaxPerPodContainer,
+			MaxContainers:      c.ContainerGC.MaxContainers,
+		},
+	}
+	return p, p.Validate()
+}
+
+// Phases are those of byPriority where it is set, else the two periods; none
+// where shutdown is switched off.
+func (s Shutdown) Phases() ([]plan.PhaseSpec, error) {
+	if s.Enabled == Off {
+		return nil, nil
+	}
+	return s.periods(func(string) bool { return len(s.ByPriority) == 0 }).Phases()
+}
+
+// periods are those that somebody gave.
+func (s Shutdown) periods(given func(field string) bool) plan.Periods {
+	var p plan.Periods
+	if given("shutdown.gracePeriod") {
+		total := time.Duration(s.GracePeriod)
+		p.GracePeriod = &total
+	}
+	if given("shutdown.gracePeriodCriticalPods") {
+		critical := time.Duration(s.GracePeriodCriticalPods)
+		p.GracePeriodCriticalPods = &critical
+	}
+	for _, g := range s.ByPriority {
+		p.ByPriority = append(p.ByPriority, plan.PriorityGroup{Priority: g.Priority, Grace: time.Duration(g.GracePeriod)})
+	}
+	return p
+}
+
+// settled leaves out the periods that do not count: the defaults of both beside
+// byPriority, and that of critical pods where the guard is switched off.
+func (s Shutdown) settled(given func(field string) bool) Shutdown {
+	switch {
+	case len(s.ByPriority) > 0:
+		s.GracePeriod, s.GracePeriodCriticalPods = 0, 0
+	case s.GracePeriod == 0 && !given("shutdown.gracePeriodCriticalPods"):
+		s.GracePeriodCriticalPods = 0
+	}
+	return s
+}
+
+// MarshalYAML leaves the periods out where they do not count, so that what is
+// printed can be read back.
+func (s Shutdown) MarshalYAML() (any, error) {
+	type plain Shutdown
+	var n yaml.Node
+	if err := n.Encode(plain(s)); err != nil || len(s.ByPriority) == 0 {
+		return &n, err
+	}
+	for i := 0; i < len(n.Content); {
+		if strings.HasPrefix(n.Content[i].Value, "gracePeriod") {
+			n.Content = slices.Delete(n.Content, i, i+2)
+			continue
+		}
+		i += 2
+	}
+	return &n, nil
+}
+
+// Rules tell which pods are critical.
+func (s Shutdown) Rules() (plan.Rules, error) {
+	rules := make([]plan.Rule, 0, len(s.Critical))
+	for _, r := range s.Critical {
+		rules = append(rules, plan.Rule{Namespace: r.Namespace, Name: r.Name, Labels: r.Labels, Annotations: r.Annotations})
+	}
+	return plan.NewRules(rules)
+}
