@@ -11,7 +11,7 @@ TAGS         := grpcnotrace
 FUZZTIME     ?= 10s
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo test check fuzz bench fmt lint prerequisites clean
+.PHONY: help build demo transcript test check fuzz bench fmt lint prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,8 +20,14 @@ build: ## the one static binary, ./hostler
 	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o hostler .
 
 demo: build ## the main job on a real containerd and logind, safely; as root
-	$(GO) build -o dist/demo ./test/demo
+	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
 	dist/demo ./hostler
+
+transcript: build ## docs/demo.md with what the demo prints now; as root
+	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
+	dist/demo ./hostler >dist/demo.txt
+	{ sed '/^```text$$/,$$d' docs/demo.md; echo '```text'; sed 1d dist/demo.txt; echo '```'; } >dist/demo.md
+	mv dist/demo.md docs/demo.md
 
 check: ## unit tests: fast, no root
 	$(GO) test ./...

@@ -203,6 +203,9 @@ func (r *reporter) current() (node *corev1.Node, facts status.Facts, connected b
 // its own.
 func (r *reporter) tell(node string, transitions []status.Transition) {
 	for _, t := range transitions {
+		if t.New.Reason == status.ReasonStarting {
+			continue // true of every start, and over in a moment
+		}
 		r.recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
 		switch {
 		case t.New.Type == status.ShutdownProtected:
