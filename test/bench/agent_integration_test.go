@@ -41,7 +41,7 @@ type agent struct {
 	log     *bytes.Buffer // read it only after the end
 	api     *api.Client
 	service *lab.Notify // its service manager
-	closed  bool
+	closed  bool        // by end
 }
 
 // startAgent starts an agent on what an earlier one learned, or on nothing.

@@ -3,7 +3,6 @@
 package bench_test
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"syscall"
@@ -17,6 +16,8 @@ const (
 	settling    = 30 * time.Second
 	idleWindows = 5 // together they hold every loop's round, image collection's too
 	idleWindow  = time.Minute
+
+	megabyte = 1_000_000
 )
 
 // measureIdle measures an agent that has nothing to do, minute by minute.
@@ -33,8 +34,7 @@ func (t *bed) measureIdle(into *table) {
 	}
 	time.Sleep(settling)
 
-	const megabyte = 1_000_000
-	where := fmt.Sprintf("idle, %d containers, %d images: ", podCount, imageCount)
+	const where = "idle: "
 	rss := figure{name: where + "RSS", unit: "MB", target: 28}
 	anonymous := figure{name: where + "anonymous memory", unit: "MB", target: 12}
 	pss := figure{name: where + "PSS", unit: "MB"}
@@ -61,7 +61,7 @@ func (t *bed) measureIdle(into *table) {
 		into.add(f)
 	}
 	for _, method := range slices.Sorted(maps.Keys(methods)) {
-		into.add(figure{name: "idle, all minutes together: " + method, unit: "calls", samples: []float64{float64(methods[method])}})
+		into.add(figure{name: "these by method: " + method, unit: "in all", samples: []float64{float64(methods[method])}})
 	}
 }
 

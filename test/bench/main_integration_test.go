@@ -47,8 +47,10 @@ func TestMain(m *testing.M) {
 func BenchmarkFigures(b *testing.B) {
 	var t table
 	defer t.print(os.Stdout)
+	before := load(b)
 	measurePlan(b, &t)
 	bed := newBed(b)
+	defer func() { fmt.Println("\non " + machine(b, bed.containerd) + ", before " + before) }()
 	bed.measureStart(&t)
 	bed.measureIdle(&t)
 	bed.measureShutdown(&t)
