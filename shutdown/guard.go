@@ -79,6 +79,7 @@ type Guard struct {
 	log      *slog.Logger
 	roster   *drain.Roster
 	commands chan func()
+	recheck  chan struct{} // capacity 1
 	notify   *notifier
 
 	// Run's goroutine owns what follows.
@@ -123,6 +124,7 @@ func New(options Options) (*Guard, error) {
 		log:      options.Log.With("component", "shutdown"),
 		roster:   &drain.Roster{Runtime: options.Runtime},
 		commands: make(chan func()),
+		recheck:  make(chan struct{}, 1),
 		notify:   newNotifier(options.Notify),
 		armed:    make(chan attempt),
 		drained:  make(chan *episode),
@@ -184,6 +186,10 @@ func (g *Guard) Run(ctx context.Context) error {
 			g.release(e)
 		case command := <-g.commands:
 			command()
+		case <-g.recheck:
+			if g.state() == Armed {
+				g.arm()
+			}
 		}
 	}
 	g.retry.Stop()
@@ -267,6 +273,15 @@ func (g *Guard) Observe(pods []runtime.Pod) {
 		return cmp.Or(cmp.Compare(a.Runtime, b.Runtime), cmp.Compare(a.ID, b.ID))
 	})
 	g.options.Journal.Mark(refs)
+}
+
+// Recheck has an armed guard ask again whether another owner guards the
+// shutdown: nobody announces one that takes its lock later. It returns at once.
+func (g *Guard) Recheck() {
+	select {
+	case g.recheck <- struct{}{}:
+	default: // asked for already
+	}
 }
 
 // Status is the guard as it stands.
