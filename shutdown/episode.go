@@ -151,6 +151,12 @@ func (g *Guard) release(e *episode) {
 	if g.episode != e {
 		return // cancelled while the status was being written
 	}
+	if g.arming {
+		// It may have taken the lock over, and a login manager that hangs may
+		// keep it from telling.
+		g.stopArming()
+		g.rearm = true
+	}
 	g.drop()
 	g.episode = nil
 	record := e.drain.Record()

@@ -86,9 +86,10 @@ type Guard struct {
 	ctx        context.Context // Run's
 	lock       io.Closer       // nil if none is held
 	subscribed bool
-	news       int  // announcements so far: an answer from before the last one is stale
-	arming     bool // an attempt is under way
-	rearm      bool // and another one has to follow it
+	news       int                // announcements so far: an answer from before the last one is stale
+	arming     bool               // an attempt is under way
+	rearm      bool               // and another one has to follow it
+	stopArming context.CancelFunc // ends the latest attempt
 	armed      chan attempt
 	retry      *time.Timer
 	retries    backoff
