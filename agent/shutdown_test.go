@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/systemd"
+)
+
+// guarded is an agent with a guard, a pod that takes five seconds to end, and
+// little else.
+func guarded(t *testing.T) *Agent {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	fake := runtimetest.NewFake(runtimetest.Options{CallTimeout: time.Hour})
+	fake.AddImage(runtimetest.ImageSpec{ID: "image"})
+	fake.RunPod(runtimetest.PodSpec{ID: "web", Name: "web", Namespace: "ns", Containers: []runtimetest.ContainerSpec{
+		{ID: "c", Name: "c", Image: "image", EndsAfter: 5 * time.Second},
+	}})
+	a := &Agent{log: log, notifier: &systemd.Notifier{}, policies: policies{phases: plan.Defaults()}}
+	var err error
+	a.guard, err = shutdown.New(shutdown.Options{
+		Phases: a.policies.phases, Runtime: fake, Log: log,
+		Journal: journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", log),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestAReloadDoesNotEndADrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := guarded(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- a.guard.Run(ctx) }()
+		signals := make(chan os.Signal, 1)
+		time.AfterFunc(time.Second, func() { signals <- syscall.SIGHUP })
+		began := time.Now()
+		a.drain(ctx, signals)
+		if took := time.Since(began); took < 5*time.Second {
+			t.Errorf("drain() returned after %v, want it to wait for the pod, which takes 5s", took)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestASecondSignalEndsTheWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := guarded(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- a.guard.Run(ctx) }()
+		signals := make(chan os.Signal, 1)
+		time.AfterFunc(time.Second, func() { signals <- syscall.SIGTERM })
+		began := time.Now()
+		a.drain(ctx, signals)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("drain() returned after %v, want it at the signal, after 1s", took)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestAGuardThatDoesNotAnswerDoesNotHoldTheHostUpForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := guarded(t)
+		began := time.Now()
+		finished := make(chan struct{})
+		go func() {
+			defer close(finished)
+			a.drain(t.Context(), make(chan os.Signal)) // nobody runs the guard
+		}()
+		select {
+		case <-finished:
+			if took := time.Since(began); took < plan.Total(a.policies.phases)+plan.Margin {
+				t.Errorf("drain() gave up after %v, before a drain that goes well may end", took)
+			}
+		case <-time.After(2 * time.Minute):
+			t.Error("drain() still has systemd wait after two minutes")
+		}
+	})
+}
