@@ -43,7 +43,8 @@ func (a *Agent) stop(ctx context.Context, sig os.Signal, signals <-chan os.Signa
 	if stopping {
 		a.drain(ctx, signals)
 	}
-	if !stopping && a.guard.Status().State == shutdown.Armed {
+	// In the other states somebody counts on the delay.
+	if state := a.guard.Status().State; !stopping && (state == shutdown.Armed || state == shutdown.Disarmed) {
 		restore, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		if err := a.logind.RestoreMaxDelay(restore); err != nil && !errors.Is(err, systemd.ErrNoBus) && !errors.Is(err, systemd.ErrNoLogind) {

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -93,4 +96,23 @@ func TestAGuardThatDoesNotAnswerDoesNotHoldTheHostUpForEver(t *testing.T) {
 			t.Error("drain() still has systemd wait after two minutes")
 		}
 	})
+}
+
+func TestAStopTakesTheRaisedDelayAway(t *testing.T) {
+	a := guarded(t) // Disarmed, as after a loss of the bus
+	root := t.TempDir()
+	dropIn := filepath.Join(root, systemd.DropInPath)
+	if err := os.MkdirAll(filepath.Dir(dropIn), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dropIn, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a.manager = systemd.NewManager(filepath.Join(root, "private"))
+	a.logind = systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
+	a.recorder = controlplane.NewRecorder(nil, "web", nil, a.log)
+	a.stop(t.Context(), syscall.SIGTERM, nil)
+	if _, err := os.Stat(dropIn); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Stat(%s) after stop() = %v, want it gone with the service", dropIn, err)
+	}
 }
