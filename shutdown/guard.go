@@ -147,12 +147,18 @@ func New(options Options) (*Guard, error) {
 // manager's keeping bridges a restart of the service.
 func (g *Guard) Run(ctx context.Context) error {
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWriting()
+	ctx, stop := context.WithCancel(ctx) // ends all that is begun here, also where this panics
+	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { g.options.Journal.Run(writing) })
 	wg.Go(func() { g.notify.run(writing) })
 	events, lost := make(chan Event), make(chan error)
 	g.ctx = ctx
 	g.subscribed, g.arming, g.rearm, g.episode, g.person = false, false, false, nil, nil
+	if g.state() == Draining { // the Run before panicked; the journal knows where it stood
+		g.set(Disarmed, "the shutdown guard starts anew")
+	}
 	g.retry = time.NewTimer(0)
 	g.retry.Stop()
 	beat := time.NewTicker(beatInterval)

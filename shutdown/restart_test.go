@@ -151,6 +151,46 @@ func TestAShutdownOfLongAgoIsNotGoneOnWith(t *testing.T) {
 	})
 }
 
+func TestAGuardThatPanicsInMidDrainGoesOnWhenItIsRunAgain(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		beats := 0
+		r.options.Beat = func(error) {
+			if beats++; beats == 2 { // the first tells that it is armed
+				panic("a fault of ours")
+			}
+		}
+		r.options.Inhibitor = &rehander{logind: r.logind}
+		r.options.Journal = journal.Open(r.path, r.boot, r.options.Log)
+		guard, err := shutdown.New(r.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.guard = guard
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for ctx.Err() == nil {
+				func() {
+					defer func() { _ = recover() }()
+					_ = guard.Run(ctx)
+				}()
+				time.Sleep(time.Second)
+			}
+		}()
+		synctest.Wait()
+		r.logind.shutdown("reboot")
+		time.Sleep(15 * time.Second)
+		r.expect(shutdown.Draining, 1)
+		time.Sleep(15 * time.Second)
+		r.expect(shutdown.Released, 0)
+		r.expectSignals("deaf", "TERM@0s KILL@20s")
+		cancel()
+		<-ended
+	})
+}
+
 // Outside a bubble, for times in one have no monotonic reading.
 func TestADrainThatGoesOnDoesNotGoByTheWallClock(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
