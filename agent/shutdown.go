@@ -37,7 +37,9 @@ func (a *Agent) stop(ctx context.Context, sig os.Signal, signals <-chan os.Signa
 	defer cancel()
 	stopping, err := a.manager.Stopping(asking)
 	if err != nil && !errors.Is(err, systemd.ErrNotSystemd) {
-		a.log.Warn("cannot tell whether the system is going down: containers are left alone", "error", err)
+		// A drain that runs says that it is; without one, containers are left alone.
+		stopping = a.guard.Status().State == shutdown.Draining
+		a.log.Warn("the service manager does not tell whether the system is going down", "error", err)
 	}
 	a.log.Info("stopping", "signal", sig.String(), "systemStopping", stopping)
 	if stopping {

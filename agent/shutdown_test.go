@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -20,15 +22,15 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// guarded is an agent with a guard, a pod that takes five seconds to end, and
-// little else.
-func guarded(t *testing.T) *Agent {
+// guarded is an agent with a guard, a pod that takes its time to end, and little
+// else.
+func guarded(t *testing.T, endsAfter time.Duration) *Agent {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	fake := runtimetest.NewFake(runtimetest.Options{CallTimeout: time.Hour})
 	fake.AddImage(runtimetest.ImageSpec{ID: "image"})
 	fake.RunPod(runtimetest.PodSpec{ID: "web", Name: "web", Namespace: "ns", Containers: []runtimetest.ContainerSpec{
-		{ID: "c", Name: "c", Image: "image", EndsAfter: 5 * time.Second},
+		{ID: "c", Name: "c", Image: "image", EndsAfter: endsAfter},
 	}})
 	a := &Agent{log: log, notifier: &systemd.Notifier{}, policies: policies{phases: plan.Defaults()}}
 	var err error
@@ -44,7 +46,7 @@ func guarded(t *testing.T) *Agent {
 
 func TestAReloadDoesNotEndADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := guarded(t)
+		a := guarded(t, 5*time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- a.guard.Run(ctx) }()
@@ -62,7 +64,7 @@ func TestAReloadDoesNotEndADrain(t *testing.T) {
 
 func TestASecondSignalEndsTheWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := guarded(t)
+		a := guarded(t, 5*time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- a.guard.Run(ctx) }()
@@ -80,7 +82,7 @@ func TestASecondSignalEndsTheWaiting(t *testing.T) {
 
 func TestAGuardThatDoesNotAnswerDoesNotHoldTheHostUpForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := guarded(t)
+		a := guarded(t, 5*time.Second)
 		began := time.Now()
 		finished := make(chan struct{})
 		go func() {
@@ -99,7 +101,7 @@ func TestAGuardThatDoesNotAnswerDoesNotHoldTheHostUpForEver(t *testing.T) {
 }
 
 func TestAStopTakesTheRaisedDelayAway(t *testing.T) {
-	a := guarded(t) // Disarmed, as after a loss of the bus
+	a := guarded(t, 5*time.Second) // Disarmed, as after a loss of the bus
 	root := t.TempDir()
 	dropIn := filepath.Join(root, systemd.DropInPath)
 	if err := os.MkdirAll(filepath.Dir(dropIn), 0o755); err != nil {
@@ -115,4 +117,45 @@ func TestAStopTakesTheRaisedDelayAway(t *testing.T) {
 	if _, err := os.Stat(dropIn); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Stat(%s) after stop() = %v, want it gone with the service", dropIn, err)
 	}
+}
+
+func TestAServiceManagerThatDoesNotTellDoesNotCutADrainOff(t *testing.T) {
+	a := guarded(t, 100*time.Millisecond)
+	root := t.TempDir()
+	socket := filepath.Join(root, "private")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close() // too busy
+		}
+	}()
+	a.manager = systemd.NewManager(socket)
+	a.logind = systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
+	a.recorder = controlplane.NewRecorder(nil, "web", nil, a.log)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- a.guard.Run(ctx) }()
+	drained := make(chan error, 1)
+	go func() {
+		_, err := a.guard.Drain(ctx, journal.TriggerServiceStop)
+		drained <- err
+	}()
+	for a.guard.Status().State != shutdown.Draining {
+		goruntime.Gosched()
+	}
+	a.stop(ctx, syscall.SIGTERM, nil)
+	if state := a.guard.Status().State; state != shutdown.Released {
+		t.Errorf("stop() returned in state %v, want it to wait for the drain", state)
+	}
+	cancel()
+	<-ended
+	<-drained
 }
