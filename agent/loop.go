@@ -47,12 +47,18 @@ func (l *loop) beat(err error) {
 	}
 }
 
-// rest notes that the loop waits in good order while another owner does its job:
-// its patience is counted again from its next beat.
+// rest notes that the loop waits in good order while another owner does its job.
 func (l *loop) rest() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lastBeat, l.failing, l.lastError = time.Time{}, false, ""
+}
+
+// wake ends a rest: patience counts again from here.
+func (l *loop) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastBeat = time.Now()
 }
 
 // stuck tells whether the loop has made no progress for longer than its patience.

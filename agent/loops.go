@@ -103,6 +103,7 @@ func (a *Agent) whileMine(name string, j job, run func(context.Context) error) f
 		for {
 			mine, owner, changed := a.owners.mine(j)
 			if mine {
+				a.loop(name).wake()
 				if err := a.untilLost(ctx, j, run); err != nil {
 					return err
 				}
