@@ -14,6 +14,9 @@ import (
 const (
 	// factsTimeout bounds one look at the host, whatever filesystem hangs.
 	factsTimeout = 5 * time.Second
+	// listTimeout is how much of that the runtimes may take: one that hangs must
+	// leave time to measure the disks.
+	listTimeout = 3 * time.Second
 	// listAge is how old lists of images and image filesystems may get; what
 	// happens in between comes as an event.
 	listAge = 5 * time.Minute
@@ -120,6 +123,8 @@ func (f *facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtim
 		return images, filesystems
 	}
 
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
 	newImages, imageErr := f.runtimes.set.Images(ctx)
 	newFilesystems, fsErr := f.runtimes.set.ImageFilesystems(ctx)
 	f.mu.Lock()

@@ -205,6 +205,9 @@ func (a *Agent) lookForOwners(ctx context.Context) error {
 			}
 			a.reporter.changed()
 		}
+		if mine, _, _ := a.owners.mine(jobShutdown); !mine {
+			a.guard.Recheck() // a kubelet takes its lock long after it was started
+		}
 		a.loop("owners").beat(nil)
 		select {
 		case <-tick.C:

@@ -160,8 +160,10 @@ func (r *reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	}
 	stored, err := r.client.UpdateStatus(ctx, node)
 	if errors.Is(err, controlplane.ErrNotFound) {
+		if r.written != nil {
+			r.changed() // registered again at once, unless it was gone at once
+		}
 		r.registered = false
-		r.changed() // registered again in the next round, at once
 		r.log.Warn("the node is gone from the control plane and will be registered again", "node", node.Name)
 		return false, err
 	}

@@ -307,3 +307,17 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 		}
 	})
 }
+
+func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Delay: time.Millisecond, Err: controlplane.ErrNotFound})
+		d.start(t)
+		time.Sleep(time.Minute)
+		if n := d.client.Calls(controlplanetest.Register); n < 5 || n > 10 {
+			t.Errorf("the node was registered %d times in a minute, want it at the usual pace of 10s", n)
+		}
+		if _, _, connected, err := d.current(); connected || !errors.Is(err, controlplane.ErrNotFound) {
+			t.Errorf("current() = connected %v, %v, want the fault", connected, err)
+		}
+	})
+}

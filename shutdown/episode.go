@@ -72,7 +72,9 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	case record == nil:
 		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}}
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
-		start = record.StartedAt // an earlier process began it, and the time it took is gone
+		// An earlier process began it, and the time it took is gone. From here on
+		// the monotonic clock counts, which a time from the journal lacks.
+		start = start.Add(-start.Sub(record.StartedAt))
 		g.log.Info("going on with a drain that was interrupted", "started", start)
 	}
 	g.carryOn(trigger, record, start, reason)
@@ -150,6 +152,12 @@ func (g *Guard) onDrained(e *episode) {
 func (g *Guard) release(e *episode) {
 	if g.episode != e {
 		return // cancelled while the status was being written
+	}
+	if g.arming {
+		// It may have taken the lock over, and a login manager that hangs may
+		// keep it from telling.
+		g.stopArming()
+		g.rearm = true
 	}
 	g.drop()
 	g.episode = nil

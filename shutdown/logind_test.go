@@ -250,3 +250,36 @@ func (l *logind) called(method string) int {
 	}
 	return n
 }
+
+// rehander hands the lock that is held out again, as package systemd does, and
+// closers handed out before turn void.
+type rehander struct {
+	*logind
+	latest *claim
+}
+
+type claim struct {
+	of   *rehander
+	lock io.Closer
+}
+
+func (r *rehander) Inhibit(ctx context.Context, why string) (io.Closer, error) {
+	if r.latest != nil {
+		r.latest = &claim{r, r.latest.lock}
+		return r.latest, nil
+	}
+	lock, err := r.logind.Inhibit(ctx, why)
+	if err != nil {
+		return nil, err
+	}
+	r.latest = &claim{r, lock}
+	return r.latest, nil
+}
+
+func (c *claim) Close() error {
+	if c.of.latest != c {
+		return nil
+	}
+	c.of.latest = nil
+	return c.lock.Close()
+}

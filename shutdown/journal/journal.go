@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -73,7 +74,8 @@ type Ref struct {
 	Name      string `json:"name"`
 }
 
-// Open reads the journal at path. bootID names the present boot; one
+// Open reads the journal at path. bootID names the present boot: the kernel's
+// boot ID, and after an @ the service manager's start, where that is known. One
 // that differs from the file's makes the file's story the last shutdown. A file
 // that cannot be understood is set aside beside its path, with a warning;
 // nothing that is wrong with it is fatal.
@@ -90,8 +92,11 @@ func Open(path, bootID string, log *slog.Logger) *Journal {
 	if err != nil {
 		file = content{BootID: bootID}
 	}
-	if file.BootID != bootID {
+	switch {
+	case !sameBoot(file.BootID, bootID):
 		file = content{BootID: bootID, Last: file.verdict()}
+	case len(bootID) > len(file.BootID):
+		file.BootID = bootID
 	}
 	file.Version = version
 	j.file = file
@@ -106,10 +111,18 @@ func Peek(path, bootID string) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if file.BootID != bootID {
+	if !sameBoot(file.BootID, bootID) {
 		return file.verdict(), nil
 	}
 	return (&Journal{file: file}).Last(), nil
+}
+
+// sameBoot tells whether a and b may name one boot: a service manager that did
+// not tell one of them its start proves nothing.
+func sameBoot(a, b string) bool {
+	kernelA, startA, knownA := strings.Cut(a, "@")
+	kernelB, startB, knownB := strings.Cut(b, "@")
+	return kernelA == kernelB && (startA == startB || !knownA || !knownB)
 }
 
 func read(path string) (content, error) {
