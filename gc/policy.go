@@ -138,9 +138,10 @@ type Options struct {
 
 	// LeaveAlone names runtimes of which nothing is removed.
 	LeaveAlone []string
-	// Begun names filesystems (Usage.Name) whose collection has begun: they go
-	// down to the low threshold although they are no longer above the high one.
-	Begun []string
+	// BegunSpace and BegunInodes name filesystems (Usage.Name) whose collection
+	// has begun for want of the one or the other: of that they go down to the low
+	// threshold although they are no longer above the high one.
+	BegunSpace, BegunInodes []string
 }
 
 // Validate refuses options that contradict each other.

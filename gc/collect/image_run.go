@@ -72,8 +72,11 @@ func (r *imageRun) begin() {
 		r.before[fs.Filesystem] = r.usage(fs.Filesystem)
 		r.report.RequestedBytes += fs.BytesToFree
 		r.report.RequestedInodes += fs.InodesToFree
-		if fs.Short() {
-			r.options.Begun = append(slices.Clip(r.options.Begun), fs.Filesystem)
+		if fs.BytesToFree > 0 {
+			r.options.BegunSpace = append(slices.Clip(r.options.BegunSpace), fs.Filesystem)
+		}
+		if fs.InodesToFree > 0 {
+			r.options.BegunInodes = append(slices.Clip(r.options.BegunInodes), fs.Filesystem)
 		}
 	}
 }
@@ -86,6 +89,16 @@ func (r *imageRun) filesystems() []gc.FilesystemDecision {
 // short tells whether room is lacking anywhere.
 func (r *imageRun) short() bool {
 	return slices.ContainsFunc(r.filesystems(), gc.FilesystemDecision.Short)
+}
+
+// asked tells whether the run began because room was lacking.
+func (r *imageRun) asked() bool { return len(r.options.BegunSpace)+len(r.options.BegunInodes) > 0 }
+
+// blind tells whether a filesystem that was short tells nothing usable now.
+func (r *imageRun) blind() bool {
+	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
+		return fs.Message != "" && (slices.Contains(r.options.BegunSpace, fs.Filesystem) || slices.Contains(r.options.BegunInodes, fs.Filesystem))
+	})
 }
 
 // shortFor tells whether room is lacking where a runtime keeps images.
@@ -133,6 +146,7 @@ const (
 	endNothingLeft = "nothing more to remove"
 	endDown        = "a runtime does not answer"
 	endReached     = "low threshold reached"
+	endBlind       = "a filesystem tells no usable figures any more"
 	endIdle        = "two removals in a row freed nothing"
 )
 
@@ -144,7 +158,10 @@ func (r *imageRun) outcome() string {
 	switch {
 	case len(r.down) > 0:
 		return endDown
-	case len(r.options.Begun) > 0 && !r.short():
+	case r.asked() && !r.short():
+		if r.blind() {
+			return endBlind
+		}
 		return endReached
 	case stuck:
 		return endIdle

@@ -484,3 +484,41 @@ func TestCollectLogsOnlyWhatHappens(t *testing.T) {
 		}
 	})
 }
+
+// Inodes are short and collection for space is off: no byte is to be made room for.
+func TestCollectFreesOnlyWhatIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		for _, name := range []string{"a", "b", "c"} {
+			h.pull(name)
+		}
+		h.meter.change = func(u *gc.Usage) {
+			u.Inodes = 10_000
+			u.InodesFree = 10_000 - min(10_000, 6_500+(1_000_000-h.fake.Usage().InodesFree))
+		}
+		h.fill(99)
+		report := h.collect(h.images(func(p *gc.ImagePolicy) { p.HighPercent = gc.ThresholdOff }), gc.Options{})
+		if got, want := removed(report), []string{"a lru"}; !slices.Equal(got, want) || report.RequestedBytes != 0 {
+			t.Errorf("Collect() removed %v for %d bytes and %d inodes, want %v for inodes alone", got, report.RequestedBytes, report.RequestedInodes, want)
+		}
+	})
+}
+
+func TestCollectEndsWhenTheFiguresAreLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		for _, name := range []string{"a", "b", "c"} {
+			h.pull(name)
+		}
+		h.fill(100)
+		h.meter.change = func(u *gc.Usage) {
+			if images, _ := h.fake.Images(t.Context()); len(images) < 3 {
+				u.CapacityBytes, u.AvailableBytes = 0, 0
+			}
+		}
+		r := h.collect(h.images(), gc.Options{})
+		if got, want := removed(r), []string{"a lru"}; !slices.Equal(got, want) || strings.Contains(r.Ended, "reached") {
+			t.Errorf("Collect() removed %v and ended because %q, want %v and no threshold reached", got, r.Ended, want)
+		}
+	})
+}
