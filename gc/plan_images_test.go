@@ -53,6 +53,11 @@ func TestPlanImages(t *testing.T) {
 			usage:  disk(100, 0), policy: func(p *gc.ImagePolicy) { p.MaximumAge = 2 * time.Hour },
 		},
 		{
+			name:   "maximum age does not take an image that was pulled again within it, past the minimum age or not",
+			images: []gc.ImageFact{fact("a", 5*time.Hour, func(f *gc.ImageFact) { f.FirstSeen = ago(time.Hour) })},
+			usage:  disk(100, 0), policy: func(p *gc.ImagePolicy) { p.MaximumAge = 2 * time.Hour },
+		},
+		{
 			name: "equal use: first seen longer ago goes first, then the larger, then by ID",
 			images: []gc.ImageFact{
 				fact("d", time.Hour), fact("c", time.Hour), fact("b", time.Hour, func(f *gc.ImageFact) { f.SizeBytes = 200 * mib }),

@@ -30,8 +30,8 @@ type ImagePolicy struct {
 	// MinimumAge keeps an image for so long after it was first seen, came into
 	// the store, or was last used, whichever is latest.
 	MinimumAge time.Duration
-	// MaximumAge removes an image unused for longer, however much room there
-	// is; 0 switches it off.
+	// MaximumAge removes an image unused and not pulled for longer, however much
+	// room there is; 0 switches it off.
 	MaximumAge time.Duration
 
 	Keep []Pattern // images with a name that one of these matches stay
