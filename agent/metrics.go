@@ -161,8 +161,7 @@ func (s standing) Collect(out chan<- prometheus.Metric) {
 			gauge(descShutdownTime, last.FinishedAt.Sub(last.StartedAt).Seconds())
 		}
 	}
-	runtimes, _ := s.a.runtimes.current()
-	for _, r := range runtimes {
+	for _, r := range s.a.runtimes.report() {
 		gauge(descRuntimeReady, truth(r.Ready), r.Name)
 	}
 	counter(descEventsDropped, float64(s.a.recorder.Stats().Dropped))
