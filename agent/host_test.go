@@ -56,9 +56,12 @@ func newAgent(t *testing.T, sockets ...string) *Agent {
 type containerd struct {
 	criapi.UnimplementedRuntimeServiceServer
 	criapi.UnimplementedImageServiceServer
-	socket string
-	folder string
-	hangs  atomic.Bool
+	socket  string
+	folder  string
+	server  *grpc.Server
+	hangs   atomic.Bool
+	image   atomic.Value // string: ID of the only image
+	listing func()       // called while images are listed; nil for nothing
 }
 
 func newContainerd(t *testing.T) *containerd {
@@ -69,17 +72,18 @@ func newContainerd(t *testing.T) *containerd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	s.image.Store("sha256:" + filepath.Base(dir))
+	s.server = grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if s.hangs.Load() {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
 		return handle(ctx, req)
 	}))
-	criapi.RegisterRuntimeServiceServer(server, s)
-	criapi.RegisterImageServiceServer(server, s)
-	go server.Serve(listener)
-	t.Cleanup(server.Stop)
+	criapi.RegisterRuntimeServiceServer(s.server, s)
+	criapi.RegisterImageServiceServer(s.server, s)
+	go s.server.Serve(listener)
+	t.Cleanup(s.server.Stop)
 	return s
 }
 
@@ -102,7 +106,10 @@ func (s *containerd) ListContainers(context.Context, *criapi.ListContainersReque
 }
 
 func (s *containerd) ListImages(context.Context, *criapi.ListImagesRequest) (*criapi.ListImagesResponse, error) {
-	return &criapi.ListImagesResponse{Images: []*criapi.Image{{Id: "sha256:" + filepath.Base(s.folder), Size: 1}}}, nil
+	if s.listing != nil {
+		s.listing()
+	}
+	return &criapi.ListImagesResponse{Images: []*criapi.Image{{Id: s.image.Load().(string), Size: 1}}}, nil
 }
 
 func (s *containerd) ImageFsInfo(context.Context, *criapi.ImageFsInfoRequest) (*criapi.ImageFsInfoResponse, error) {
