@@ -522,3 +522,23 @@ func TestCollectEndsWhenTheFiguresAreLost(t *testing.T) {
 		}
 	})
 }
+
+// One image would be enough, and the oldest does not go: the next one has to.
+func TestCollectGoesOnPastAnImageThatStays(t *testing.T) {
+	for name, err := range map[string]error{"refused": runtime.ErrInUse, "broken": errors.New("snapshot is busy")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, runtimetest.Options{})
+				for _, name := range []string{"a", "b", "c"} {
+					h.pull(name)
+				}
+				h.fill(90)
+				h.fake.Inject(runtimetest.RemoveImage, runtimetest.Fault{Err: err, Subject: "sha256:a"})
+				r := h.collect(h.images(), gc.Options{})
+				if got, want := removed(r), []string{"b lru"}; !slices.Equal(got, want) || r.Ended != "low threshold reached" {
+					t.Errorf("Collect() removed %v and ended because %q, want %v down to the low threshold", got, r.Ended, want)
+				}
+			})
+		})
+	}
+}
