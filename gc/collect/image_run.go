@@ -221,8 +221,8 @@ func (r *imageRun) remove(ctx context.Context, d *gc.ImageDecision, total int) {
 }
 
 // protection asks again, in the call just before a removal, whether something
-// uses the image. It is asked of the containers, because not every runtime
-// refuses by itself to remove what they use.
+// uses the image. It is asked of the containers, and of who else may use images,
+// because not every runtime refuses by itself to remove what they use.
 func (r *imageRun) protection(ctx context.Context, rt Runtime, d *gc.ImageDecision, refs []string) (gc.Reason, string, error) {
 	if rt == nil {
 		return "", "", fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
@@ -233,6 +233,13 @@ func (r *imageRun) protection(ctx context.Context, rt Runtime, d *gc.ImageDecisi
 	}
 	if c := gc.UsersOf(pods).First(d.Runtime, refs); c != nil {
 		return gc.InUse, "container " + c.Name, nil
+	}
+	others, err := otherUsers(ctx, rt)
+	if err != nil {
+		return "", "", fmt.Errorf("ask what is in use: %w", err)
+	}
+	if by := others.of(refs); len(by) > 0 {
+		return gc.InUse, by[0], nil
 	}
 	if r.survey.Uses.NewsOf(d.Image, refs, lastused.Use{FirstSeen: d.FirstSeen, LastUsed: d.LastUsed}) {
 		return gc.TooYoung, "pulled, tagged or used since the plan", nil
