@@ -209,7 +209,7 @@ func (r *imageRun) remove(ctx context.Context, d *gc.ImageDecision, total int) {
 		r.booked(ctx, d, step.Removal)
 	case ctx.Err() != nil:
 		step.Err = err
-	case unknown || isDown(err):
+	case unknown || isDown(ctx, rt, err):
 		r.lose(d.Runtime, &RuntimeError{Runtime: d.Runtime, Err: err})
 		step.Err = err
 	default:

@@ -318,7 +318,7 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 		{"it does not tell its sandbox image", runtimetest.Info, runtimetest.Fault{Err: errors.New("boom")}, 0},
 		{"it answers nonsense", runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrNonsense}, 0},
 		{"it hangs in a removal", runtimetest.RemoveImage, runtimetest.Fault{Hang: true, Subject: "sha256:b"}, 1},
-		{"it goes during a removal", runtimetest.RemoveImage, runtimetest.Fault{Err: runtime.ErrUnavailable, Subject: "sha256:b"}, 1},
+		{"it goes during a removal", runtimetest.RemoveImage, runtimetest.Fault{Delay: time.Second, Err: runtime.ErrUnavailable, Subject: "sha256:b"}, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -327,7 +327,14 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 				for _, name := range []string{"a", "b", "c"} {
 					h.pull(name)
 				}
-				h.fake.Inject(tt.op, tt.fault)
+				fault := h.fake.Inject(tt.op, tt.fault)
+				go func() { // from then on nothing works
+					select {
+					case <-fault.Reached():
+						h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable})
+					case <-t.Context().Done():
+					}
+				}()
 				r := h.collect(h.images(), gc.Options{AllUnused: true})
 				if len(r.Removed) != tt.want || len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "runtime fake") {
 					t.Errorf("Collect() removed %v, errors %q, want %d and one that names the runtime", removed(r), r.Errors, tt.want)
@@ -525,7 +532,9 @@ func TestCollectEndsWhenTheFiguresAreLost(t *testing.T) {
 
 // One image would be enough, and the oldest does not go: the next one has to.
 func TestCollectGoesOnPastAnImageThatStays(t *testing.T) {
-	for name, err := range map[string]error{"refused": runtime.ErrInUse, "broken": errors.New("snapshot is busy")} {
+	for name, fault := range map[string]runtimetest.Fault{
+		"refused": {Err: runtime.ErrInUse}, "broken": {Err: errors.New("snapshot is busy")}, "hanging": {Hang: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHost(t, runtimetest.Options{})
@@ -533,7 +542,8 @@ func TestCollectGoesOnPastAnImageThatStays(t *testing.T) {
 					h.pull(name)
 				}
 				h.fill(90)
-				h.fake.Inject(runtimetest.RemoveImage, runtimetest.Fault{Err: err, Subject: "sha256:a"})
+				fault.Subject = "sha256:a"
+				h.fake.Inject(runtimetest.RemoveImage, fault)
 				r := h.collect(h.images(), gc.Options{})
 				if got, want := removed(r), []string{"b lru"}; !slices.Equal(got, want) || r.Ended != "low threshold reached" {
 					t.Errorf("Collect() removed %v and ended because %q, want %v down to the low threshold", got, r.Ended, want)
