@@ -244,7 +244,9 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 
 // checkReserved refuses to keep more for the system than there is.
 func (a *Agent) checkReserved(o status.Options) error {
-	return status.CheckReserved(a.facts.now(context.Background(), nil), o.Reserved, o.Pressure)
+	ctx, cancel := context.WithTimeout(context.Background(), factsTimeout)
+	defer cancel()
+	return status.CheckReserved(a.facts.measure(ctx, nil), o.Reserved, o.Pressure)
 }
 
 func (a *Agent) buildCollectors() (err error) {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -14,8 +15,8 @@ import (
 const (
 	// factsTimeout bounds one look at the host, whatever filesystem hangs.
 	factsTimeout = 5 * time.Second
-	// listTimeout is how much of that the runtimes may take: one that hangs must
-	// leave time to measure the disks.
+	// listTimeout bounds what of it runtimes may take, so that one that hangs
+	// leaves time to measure the host itself.
 	listTimeout = 3 * time.Second
 	// listAge is how old lists of images and image filesystems may get; what
 	// happens in between comes as an event.
@@ -53,24 +54,28 @@ func (f *facts) now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 		g = *guarded
 	}
 	runtimes, asked := f.runtimes.current()
-	images, filesystems := f.lists(ctx, g.State == shutdown.Draining)
+	draining := draining(g)
+	images, filesystems := f.lists(ctx, draining.Active)
 
+	result := f.measure(ctx, filesystems)
+	result.RuntimesAsked, result.Runtimes, result.Images = asked, runtimes, images
+	result.DeadSockets = f.runtimes.deadSockets()
+	result.Draining = draining
+	result.Shutdown = status.Shutdown{State: g.State.String(), Reason: g.Reason}
+	f.mu.Lock()
+	result.Network = f.network
+	f.mu.Unlock()
+	return result
+}
+
+// measure looks at the machine and its filesystems, and asks no runtime.
+func (f *facts) measure(ctx context.Context, imageFilesystems []runtime.Filesystem) status.Facts {
 	folders := []string{f.nodeFolder}
-	for _, fs := range filesystems {
+	for _, fs := range imageFilesystems {
 		folders = append(folders, fs.Path)
 	}
 	usage := f.reader.Usage(ctx, folders...)
-	result := status.Facts{
-		Machine:       f.hardware(),
-		Memory:        usage.Memory,
-		PIDs:          usage.PIDs,
-		RuntimesAsked: asked,
-		Runtimes:      runtimes,
-		DeadSockets:   f.runtimes.deadSockets(),
-		Images:        images,
-		Draining:      draining(g),
-		Shutdown:      status.Shutdown{State: g.State.String(), Reason: g.Reason},
-	}
+	result := status.Facts{Machine: f.hardware(), Memory: usage.Memory, PIDs: usage.PIDs}
 	for i, fs := range usage.Filesystems {
 		role := status.RoleImage
 		if i == 0 {
@@ -78,9 +83,6 @@ func (f *facts) now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 		}
 		result.Filesystems = append(result.Filesystems, status.Filesystem{Role: role, Filesystem: fs})
 	}
-	f.mu.Lock()
-	result.Network = f.network
-	f.mu.Unlock()
 	return result
 }
 
@@ -125,20 +127,38 @@ func (f *facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtim
 
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
+	f.mu.Lock()
+	f.stale = false // what happens from here on may be missing in the lists
+	f.mu.Unlock()
 	newImages, imageErr := f.runtimes.set.Images(ctx)
 	newFilesystems, fsErr := f.runtimes.set.ImageFilesystems(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if imageErr == nil {
-		f.images = newImages
-	}
-	if fsErr == nil {
-		f.filesystems = newFilesystems
-	}
-	if imageErr == nil && fsErr == nil && len(newFilesystems) > 0 {
-		f.listedAt, f.stale = time.Now(), false
+	f.images = withLast(newImages, f.images, imageErr, func(img runtime.Image) string { return img.Runtime })
+	f.filesystems = withLast(newFilesystems, f.filesystems, fsErr, func(fs runtime.Filesystem) string { return fs.Runtime })
+	switch {
+	case imageErr != nil || fsErr != nil:
+		f.stale = true
+	case len(newFilesystems) > 0:
+		f.listedAt = time.Now()
 	}
 	return f.images, f.filesystems
+}
+
+// withLast adds to a list what the runtimes that failed last listed.
+func withLast[T any](listed, last []T, err error, runtimeOf func(T) string) []T {
+	var failed *runtime.SetError
+	if !errors.As(err, &failed) {
+		return listed
+	}
+	for _, m := range failed.Failed {
+		for _, o := range last {
+			if runtimeOf(o) == m.Runtime {
+				listed = append(listed, o)
+			}
+		}
+	}
+	return listed
 }
 
 // notice takes in an event of a runtime.

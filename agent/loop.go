@@ -21,12 +21,11 @@ type loop struct {
 	name string
 	run  func(ctx context.Context) error
 
+	mu sync.Mutex // guards what follows
 	// patience is how long the loop may go without a beat before the watchdog
 	// counts it as stuck; zero for a loop that rightly waits for events alone.
-	patience time.Duration
-
-	mu          sync.Mutex // guards what follows
-	lastBeat    time.Time  // by the monotonic clock
+	patience    time.Duration
+	lastBeat    time.Time // by the monotonic clock
 	lastSuccess time.Time
 	lastError   string
 	failing     bool
@@ -68,6 +67,16 @@ func (l *loop) pause(err error) {
 	defer l.mu.Unlock()
 	l.lastBeat, l.failing, l.lastError = time.Time{}, true, err.Error()
 	l.restarts++
+}
+
+// allow changes the loop's patience, which is counted from now.
+func (l *loop) allow(patience time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.patience = patience
+	if !l.lastBeat.IsZero() {
+		l.lastBeat = time.Now()
+	}
 }
 
 // stuck tells whether the loop has made no progress for longer than its patience.

@@ -52,13 +52,12 @@ func (r observedRenewer) RenewLease(ctx context.Context, lease *coordinationv1.L
 // buildLoops lists the loops in the order in which `hostler status` shows them.
 func (a *Agent) buildLoops() {
 	update := time.Duration(a.cfg.Status.UpdateInterval)
-	run := collect.DefaultRunLimit + time.Minute
 	a.guarding = &loop{name: "shutdown-guard", patience: time.Minute, run: a.guard.Run}
 	a.loops = []*loop{
 		{name: "lease", patience: time.Duration(a.cfg.Lease.Duration)},
 		{name: "status", patience: 3*update + factsTimeout + writeTimeout},
-		{name: "image-gc", patience: time.Duration(a.cfg.ImageGC.Interval) + run},
-		{name: "container-gc", patience: time.Duration(a.cfg.ContainerGC.Interval) + run},
+		{name: "image-gc", patience: collectorPatience(a.cfg.ImageGC.Interval)},
+		{name: "container-gc", patience: collectorPatience(a.cfg.ContainerGC.Interval)},
 		{name: "last-used", patience: 15 * time.Minute},
 		a.guarding,
 		{name: "runtimes", patience: 2 * time.Minute},
@@ -83,6 +82,11 @@ func (a *Agent) buildLoops() {
 	a.loop("state").run = a.state.Run
 	a.loop("owners").run = a.lookForOwners
 	a.loop("metrics").run = a.serveMetrics
+}
+
+// collectorPatience lets a collector wait for its turn and then take its time.
+func collectorPatience(interval config.Duration) time.Duration {
+	return time.Duration(interval) + collect.DefaultRunLimit + time.Minute
 }
 
 // loop finds a loop by its name. An unknown name is a fault of this package, and

@@ -51,7 +51,7 @@ func newMetrics(a *Agent) *metrics {
 	m.runs = counters("hostler_gc_runs_total", "Collections, by kind and result.", "kind", "result")
 	m.runDuration = histograms("hostler_gc_run_duration_seconds", "How long collections took, by kind.", prometheus.ExponentialBuckets(0.01, 4, 8), "kind")
 	m.requested = counters("hostler_gc_requested_bytes_total", "Bytes that image collections were asked to free.").WithLabelValues()
-	m.freed = counters("hostler_gc_freed_bytes_total", "Bytes that image collections freed, as measured on the filesystem.").WithLabelValues()
+	m.freed = counters("hostler_gc_freed_bytes_total", "Bytes that collections of images and containers freed, as measured on the filesystem.").WithLabelValues()
 	m.images = counters("hostler_gc_images_removed_total", "Images removed, by reason.", "reason")
 	m.containers = counters("hostler_gc_containers_removed_total", "Dead containers removed, by reason.", "reason")
 	m.removalError = counters("hostler_gc_errors_total", "Errors in collections, by kind.", "kind")
@@ -162,8 +162,7 @@ func (s standing) Collect(out chan<- prometheus.Metric) {
 			gauge(descShutdownTime, last.FinishedAt.Sub(last.StartedAt).Seconds())
 		}
 	}
-	runtimes, _ := s.a.runtimes.current()
-	for _, r := range runtimes {
+	for _, r := range s.a.runtimes.report() {
 		gauge(descRuntimeReady, truth(r.Ready), r.Name)
 	}
 	counter(descEventsDropped, float64(s.a.recorder.Stats().Dropped))

@@ -3,8 +3,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,11 +49,43 @@ func newRuntimes(cfg config.Runtimes, observe func(string, string, time.Duration
 		return r, nil
 	}
 	for _, c := range cfg.List {
-		if err := r.open(cri.NameOf(c.Endpoint), c.Endpoint); err != nil {
+		if err := r.configured(c.Endpoint); err != nil {
 			return nil, errors.Join(err, set.Close())
 		}
 	}
 	return r, nil
+}
+
+// configured opens what a person names. Of two runtimes of one name, such as two
+// containerds, the second goes by its socket.
+func (r *runtimes) configured(endpoint string) error {
+	if m := r.at(endpoint); m != nil {
+		return fmt.Errorf("runtimes: %s leads to the same socket as %s; leave one out", endpoint, m.Endpoint())
+	}
+	name := cri.NameOf(endpoint)
+	if slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == name }) {
+		name = strings.TrimPrefix(endpoint, "unix://")
+	}
+	return r.open(name, endpoint)
+}
+
+// at returns the runtime whose socket the path or endpoint leads to, or nil.
+func (r *runtimes) at(endpoint string) runtime.Runtime {
+	members := r.set.Members()
+	i := slices.IndexFunc(members, func(m runtime.Runtime) bool { return socket(m.Endpoint()) == socket(endpoint) })
+	if i < 0 {
+		return nil
+	}
+	return members[i]
+}
+
+// socket is the path of an endpoint, with links resolved as far as it exists.
+func socket(endpoint string) string {
+	path := filepath.Clean(strings.TrimPrefix(endpoint, "unix://"))
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
 }
 
 // open adds the runtime at endpoint to the set. It connects at the first call.
@@ -102,11 +137,12 @@ func (r *runtimes) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// discover adds the candidates whose socket answers and that are not known yet.
+// discover adds the candidates whose socket answers and that are not known yet,
+// by whatever path.
 func (r *runtimes) discover(ctx context.Context) {
 	members := r.set.Members()
 	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c cri.Candidate) bool {
-		return slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })
+		return r.at(c.Path) != nil || slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })
 	})
 	var dead []string
 	for _, d := range cri.Detect(ctx, unknown) {
@@ -147,12 +183,16 @@ func (r *runtimes) current() (states []status.Runtime, asked bool) {
 	return states, r.asked
 }
 
-// report is what `hostler status` shows.
+// report is what `hostler status` shows. Names are those that pods, containers
+// and images carry, of which no two runtimes have the same.
 func (r *runtimes) report() []api.Runtime {
-	states, _ := r.current()
-	list := make([]api.Runtime, 0, len(states))
-	for _, s := range states {
-		list = append(list, api.Runtime{Name: s.Name, Version: s.Version, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := []api.Runtime{}
+	for _, m := range r.set.Members() {
+		if s, known := r.states[m.Name()]; known {
+			list = append(list, api.Runtime{Name: m.Name(), Version: s.Version, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
+		}
 	}
 	return list
 }

@@ -165,15 +165,15 @@ func newAccount(u Usage, p ImagePolicy, o Options) account {
 	if u.Problem() != "" {
 		return a
 	}
-	begun := slices.Contains(o.Begun, u.Name())
 	low, over := p.LowPercent, p.HighPercent < ThresholdOff && u.UsedPercent() >= p.HighPercent
 	if o.TargetPercent > 0 {
 		low, over = o.TargetPercent, true
 	}
-	if over || begun {
+	if over || slices.Contains(o.BegunSpace, u.Name()) {
 		a.bytes = missing(u.CapacityBytes, u.AvailableBytes, low)
 	}
-	if u.Inodes > 0 && (begun || (p.InodesHighPercent < ThresholdOff && u.InodesUsedPercent() >= p.InodesHighPercent)) {
+	overInodes := p.InodesHighPercent < ThresholdOff && u.InodesUsedPercent() >= p.InodesHighPercent
+	if u.Inodes > 0 && (overInodes || slices.Contains(o.BegunInodes, u.Name())) {
 		a.inodes = missing(u.Inodes, u.InodesFree, p.InodesLowPercent)
 	}
 	if used := u.CapacityBytes - u.AvailableBytes; used > 0 {

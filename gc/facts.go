@@ -29,8 +29,7 @@ type ImageFact struct {
 	runtime.Image
 	FirstSeen time.Time // first seen or last pulled; zero if unknown, which counts as now
 	LastUsed  time.Time // zero if no use is known
-	// UsedBy names users that no pod list shows, such as another namespace of
-	// the same runtime.
+	// UsedBy names users that no pod list shows, see runtime.ImageUsers.
 	UsedBy []string
 }
 

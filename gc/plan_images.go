@@ -57,7 +57,9 @@ func release(q *queued, p ImagePolicy, o Options, l *ledger) (Action, Reason) {
 		return Remove, AllUnused
 	case !l.known(q.img.Runtime):
 		return Keep, UnknownUsage
-	case p.MaximumAge > 0 && q.unused > p.MaximumAge:
+	// Pulled again, it is wanted again; and a use from before the clock was set
+	// right may look like one of decades ago.
+	case p.MaximumAge > 0 && min(q.unused, q.known) > p.MaximumAge:
 		return Remove, MaxAge
 	case l.short(q.img.Runtime):
 		return Remove, LRU

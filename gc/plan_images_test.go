@@ -36,7 +36,9 @@ func TestPlanImages(t *testing.T) {
 		{name: "a target collects below the high threshold", images: abc(), usage: disk(700, 0), options: gc.Options{TargetPercent: 55}, want: []string{"a lru", "b lru"}},
 		{name: "a target that is met removes nothing", images: abc(), usage: disk(500, 0), options: gc.Options{TargetPercent: 55}},
 		{name: "all unused go whatever the room", images: abc(), usage: disk(100, 0), options: gc.Options{AllUnused: true}, want: []string{"a all-unused", "b all-unused", "c all-unused"}},
-		{name: "what has begun goes on to the low threshold", images: abc(), usage: disk(840, 0), options: gc.Options{Begun: []string{"/var/lib"}}, want: []string{"a lru"}},
+		{name: "what has begun goes on to the low threshold", images: abc(), usage: disk(840, 0), options: gc.Options{BegunSpace: []string{"/var/lib"}}, want: []string{"a lru"}},
+		{name: "what has begun for want of inodes does not free space", images: abc(), usage: disk(840, 0), options: gc.Options{BegunInodes: []string{"/var/lib"}}},
+		{name: "what has begun for want of space does not free inodes", images: abc(), usage: disk(500, 880), options: gc.Options{BegunSpace: []string{"/var/lib"}}},
 		{name: "past the maximum age", images: abc(), usage: disk(100, 0), policy: func(p *gc.ImagePolicy) { p.MaximumAge = 90 * time.Minute }, want: []string{"a max-age", "b max-age"}},
 		{name: "at the maximum age it stays", images: abc(), usage: disk(100, 0), policy: func(p *gc.ImagePolicy) { p.MaximumAge = 3 * time.Hour }},
 		{name: "what age removes counts for room", images: abc(), usage: disk(950, 0), policy: func(p *gc.ImagePolicy) { p.MaximumAge = 90 * time.Minute }, want: []string{"a max-age", "b max-age"}},
@@ -48,6 +50,11 @@ func TestPlanImages(t *testing.T) {
 		{
 			name:   "maximum age does not take an image that was just pulled",
 			images: []gc.ImageFact{fact("a", 5*time.Hour, func(f *gc.ImageFact) { f.FirstSeen = ago(time.Second) })},
+			usage:  disk(100, 0), policy: func(p *gc.ImagePolicy) { p.MaximumAge = 2 * time.Hour },
+		},
+		{
+			name:   "maximum age does not take an image that was pulled again within it, past the minimum age or not",
+			images: []gc.ImageFact{fact("a", 5*time.Hour, func(f *gc.ImageFact) { f.FirstSeen = ago(time.Hour) })},
 			usage:  disk(100, 0), policy: func(p *gc.ImagePolicy) { p.MaximumAge = 2 * time.Hour },
 		},
 		{

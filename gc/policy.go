@@ -30,8 +30,8 @@ type ImagePolicy struct {
 	// MinimumAge keeps an image for so long after it was first seen, came into
 	// the store, or was last used, whichever is latest.
 	MinimumAge time.Duration
-	// MaximumAge removes an image unused for longer, however much room there
-	// is; 0 switches it off.
+	// MaximumAge removes an image unused and not pulled for longer, however much
+	// room there is; 0 switches it off.
 	MaximumAge time.Duration
 
 	Keep []Pattern // images with a name that one of these matches stay
@@ -138,9 +138,10 @@ type Options struct {
 
 	// LeaveAlone names runtimes of which nothing is removed.
 	LeaveAlone []string
-	// Begun names filesystems (Usage.Name) whose collection has begun: they go
-	// down to the low threshold although they are no longer above the high one.
-	Begun []string
+	// BegunSpace and BegunInodes name filesystems (Usage.Name) whose collection
+	// has begun for want of the one or the other: of that they go down to the low
+	// threshold although they are no longer above the high one.
+	BegunSpace, BegunInodes []string
 }
 
 // Validate refuses options that contradict each other.

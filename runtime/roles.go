@@ -70,6 +70,14 @@ type Watcher interface {
 	Watch(ctx context.Context, events chan<- Event) error
 }
 
+// ImageUsers is an ability that not every adapter has: to tell who uses images
+// besides the containers that Pods lists. Who removes images asks for it.
+type ImageUsers interface {
+	// OtherImageUsers returns them. ErrUnsupported means that this runtime has
+	// none or cannot tell.
+	OtherImageUsers(ctx context.Context) ([]ImageUser, error)
+}
+
 // Runtime is the whole of what an adapter offers.
 type Runtime interface {
 	// Name is the runtime's name as it stands in every Pod, Container and Image

@@ -87,6 +87,12 @@ func (i Image) Names() []string {
 	return names
 }
 
+// ImageUser is something that uses an image and is no container of a Pod.
+type ImageUser struct {
+	Image string // ID or reference, as the runtime gives it
+	By    string // who it is, for people, such as "container builder"
+}
+
 // Filesystem is where a runtime keeps images or containers, resolved to the
 // mount that holds it.
 type Filesystem struct {

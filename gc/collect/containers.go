@@ -63,14 +63,14 @@ func (c *Containers) collect(ctx context.Context, o gc.Options, report *Report, 
 		})
 		done++
 		step := Progress{Removal: containerRemoval(d), Action: gc.Remove, Done: done, Total: total}
-		c.settle(ctx, &step, err, report, down)
+		c.settle(ctx, rt, &step, err, report, down)
 		progress(step)
 	}
 	gauge.finish(ctx, report)
 }
 
 // settle books the outcome of one removal.
-func (c *Containers) settle(ctx context.Context, step *Progress, err error, report *Report, down map[string]bool) {
+func (c *Containers) settle(ctx context.Context, rt Runtime, step *Progress, err error, report *Report, down map[string]bool) {
 	switch {
 	case err == nil:
 		report.Removed = append(report.Removed, step.Removal)
@@ -80,7 +80,7 @@ func (c *Containers) settle(ctx context.Context, step *Progress, err error, repo
 		report.Kept[gc.Running]++ // started again since the plan
 	case ctx.Err() != nil:
 		step.Err = err
-	case isDown(err):
+	case isDown(ctx, rt, err):
 		down[step.Runtime] = true
 		report.fail("runtime "+step.Runtime, &RuntimeError{Runtime: step.Runtime, Err: err})
 		step.Err = err

@@ -69,6 +69,13 @@ func TestCollectContainers(t *testing.T) {
 			name: "a runtime that hangs ends the run", want: []string{}, errors: []string{"runtime fake"}, ended: "a runtime does not answer",
 			setup: func(h *host) {
 				h.fake.Inject(runtimetest.RemoveContainer, runtimetest.Fault{Hang: true, Subject: "c1"})
+				h.fake.Inject(runtimetest.Info, runtimetest.Fault{Hang: true})
+			},
+		},
+		{
+			name: "one whose removal hangs in a runtime that works is skipped", want: []string{"c2"}, errors: []string{"container job of pod default/p", "c1"}, ended: "nothing more to remove",
+			setup: func(h *host) {
+				h.fake.Inject(runtimetest.RemoveContainer, runtimetest.Fault{Hang: true, Subject: "c1"})
 			},
 		},
 		{

@@ -72,8 +72,11 @@ func (r *imageRun) begin() {
 		r.before[fs.Filesystem] = r.usage(fs.Filesystem)
 		r.report.RequestedBytes += fs.BytesToFree
 		r.report.RequestedInodes += fs.InodesToFree
-		if fs.Short() {
-			r.options.Begun = append(slices.Clip(r.options.Begun), fs.Filesystem)
+		if fs.BytesToFree > 0 {
+			r.options.BegunSpace = append(slices.Clip(r.options.BegunSpace), fs.Filesystem)
+		}
+		if fs.InodesToFree > 0 {
+			r.options.BegunInodes = append(slices.Clip(r.options.BegunInodes), fs.Filesystem)
 		}
 	}
 }
@@ -86,6 +89,16 @@ func (r *imageRun) filesystems() []gc.FilesystemDecision {
 // short tells whether room is lacking anywhere.
 func (r *imageRun) short() bool {
 	return slices.ContainsFunc(r.filesystems(), gc.FilesystemDecision.Short)
+}
+
+// asked tells whether the run began because room was lacking.
+func (r *imageRun) asked() bool { return len(r.options.BegunSpace)+len(r.options.BegunInodes) > 0 }
+
+// blind tells whether a filesystem that was short tells nothing usable now.
+func (r *imageRun) blind() bool {
+	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
+		return fs.Message != "" && (slices.Contains(r.options.BegunSpace, fs.Filesystem) || slices.Contains(r.options.BegunInodes, fs.Filesystem))
+	})
 }
 
 // shortFor tells whether room is lacking where a runtime keeps images.
@@ -133,6 +146,7 @@ const (
 	endNothingLeft = "nothing more to remove"
 	endDown        = "a runtime does not answer"
 	endReached     = "low threshold reached"
+	endBlind       = "a filesystem tells no usable figures any more"
 	endIdle        = "two removals in a row freed nothing"
 )
 
@@ -144,7 +158,10 @@ func (r *imageRun) outcome() string {
 	switch {
 	case len(r.down) > 0:
 		return endDown
-	case len(r.options.Begun) > 0 && !r.short():
+	case r.asked() && !r.short():
+		if r.blind() {
+			return endBlind
+		}
 		return endReached
 	case stuck:
 		return endIdle
@@ -192,7 +209,7 @@ func (r *imageRun) remove(ctx context.Context, d *gc.ImageDecision, total int) {
 		r.booked(ctx, d, step.Removal)
 	case ctx.Err() != nil:
 		step.Err = err
-	case unknown || isDown(err):
+	case unknown || isDown(ctx, rt, err):
 		r.lose(d.Runtime, &RuntimeError{Runtime: d.Runtime, Err: err})
 		step.Err = err
 	default:
@@ -204,8 +221,8 @@ func (r *imageRun) remove(ctx context.Context, d *gc.ImageDecision, total int) {
 }
 
 // protection asks again, in the call just before a removal, whether something
-// uses the image. It is asked of the containers, because not every runtime
-// refuses by itself to remove what they use.
+// uses the image. It is asked of the containers, and of who else may use images,
+// because not every runtime refuses by itself to remove what they use.
 func (r *imageRun) protection(ctx context.Context, rt Runtime, d *gc.ImageDecision, refs []string) (gc.Reason, string, error) {
 	if rt == nil {
 		return "", "", fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
@@ -216,6 +233,13 @@ func (r *imageRun) protection(ctx context.Context, rt Runtime, d *gc.ImageDecisi
 	}
 	if c := gc.UsersOf(pods).First(d.Runtime, refs); c != nil {
 		return gc.InUse, "container " + c.Name, nil
+	}
+	others, err := otherUsers(ctx, rt)
+	if err != nil {
+		return "", "", fmt.Errorf("ask what is in use: %w", err)
+	}
+	if by := others.of(refs); len(by) > 0 {
+		return gc.InUse, by[0], nil
 	}
 	if r.survey.Uses.NewsOf(d.Image, refs, lastused.Use{FirstSeen: d.FirstSeen, LastUsed: d.LastUsed}) {
 		return gc.TooYoung, "pulled, tagged or used since the plan", nil

@@ -36,11 +36,12 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *Report, prog
 	r.begin()
 	for {
 		d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
-		removed := len(report.Removed)
+		tried := r.done
 		goOn := r.carryOut(ctx, d)
-		// Estimates are wrong both ways. Where they promised too much, a new
-		// plan from new facts takes the next images.
-		if !goOn || !r.short() || len(report.Removed) == removed {
+		// Estimates are wrong both ways, and images turn out to be in use or do
+		// not go. Where too little came of it, a new plan from new facts takes the
+		// next images: each removal is tried once, so that this ends.
+		if !goOn || !r.short() || r.done == tried {
 			break
 		}
 		r.look(ctx)

@@ -318,7 +318,7 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 		{"it does not tell its sandbox image", runtimetest.Info, runtimetest.Fault{Err: errors.New("boom")}, 0},
 		{"it answers nonsense", runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrNonsense}, 0},
 		{"it hangs in a removal", runtimetest.RemoveImage, runtimetest.Fault{Hang: true, Subject: "sha256:b"}, 1},
-		{"it goes during a removal", runtimetest.RemoveImage, runtimetest.Fault{Err: runtime.ErrUnavailable, Subject: "sha256:b"}, 1},
+		{"it goes during a removal", runtimetest.RemoveImage, runtimetest.Fault{Delay: time.Second, Err: runtime.ErrUnavailable, Subject: "sha256:b"}, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -327,7 +327,14 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 				for _, name := range []string{"a", "b", "c"} {
 					h.pull(name)
 				}
-				h.fake.Inject(tt.op, tt.fault)
+				fault := h.fake.Inject(tt.op, tt.fault)
+				go func() { // from then on nothing works
+					select {
+					case <-fault.Reached():
+						h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable})
+					case <-t.Context().Done():
+					}
+				}()
 				r := h.collect(h.images(), gc.Options{AllUnused: true})
 				if len(r.Removed) != tt.want || len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "runtime fake") {
 					t.Errorf("Collect() removed %v, errors %q, want %d and one that names the runtime", removed(r), r.Errors, tt.want)
@@ -483,4 +490,65 @@ func TestCollectLogsOnlyWhatHappens(t *testing.T) {
 			t.Errorf("log of a removal = %q, want the image named", got)
 		}
 	})
+}
+
+// Inodes are short and collection for space is off: no byte is to be made room for.
+func TestCollectFreesOnlyWhatIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		for _, name := range []string{"a", "b", "c"} {
+			h.pull(name)
+		}
+		h.meter.change = func(u *gc.Usage) {
+			u.Inodes = 10_000
+			u.InodesFree = 10_000 - min(10_000, 6_500+(1_000_000-h.fake.Usage().InodesFree))
+		}
+		h.fill(99)
+		report := h.collect(h.images(func(p *gc.ImagePolicy) { p.HighPercent = gc.ThresholdOff }), gc.Options{})
+		if got, want := removed(report), []string{"a lru"}; !slices.Equal(got, want) || report.RequestedBytes != 0 {
+			t.Errorf("Collect() removed %v for %d bytes and %d inodes, want %v for inodes alone", got, report.RequestedBytes, report.RequestedInodes, want)
+		}
+	})
+}
+
+func TestCollectEndsWhenTheFiguresAreLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		for _, name := range []string{"a", "b", "c"} {
+			h.pull(name)
+		}
+		h.fill(100)
+		h.meter.change = func(u *gc.Usage) {
+			if images, _ := h.fake.Images(t.Context()); len(images) < 3 {
+				u.CapacityBytes, u.AvailableBytes = 0, 0
+			}
+		}
+		r := h.collect(h.images(), gc.Options{})
+		if got, want := removed(r), []string{"a lru"}; !slices.Equal(got, want) || strings.Contains(r.Ended, "reached") {
+			t.Errorf("Collect() removed %v and ended because %q, want %v and no threshold reached", got, r.Ended, want)
+		}
+	})
+}
+
+// One image would be enough, and the oldest does not go: the next one has to.
+func TestCollectGoesOnPastAnImageThatStays(t *testing.T) {
+	for name, fault := range map[string]runtimetest.Fault{
+		"refused": {Err: runtime.ErrInUse}, "broken": {Err: errors.New("snapshot is busy")}, "hanging": {Hang: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, runtimetest.Options{})
+				for _, name := range []string{"a", "b", "c"} {
+					h.pull(name)
+				}
+				h.fill(90)
+				fault.Subject = "sha256:a"
+				h.fake.Inject(runtimetest.RemoveImage, fault)
+				r := h.collect(h.images(), gc.Options{})
+				if got, want := removed(r), []string{"b lru"}; !slices.Equal(got, want) || r.Ended != "low threshold reached" {
+					t.Errorf("Collect() removed %v and ended because %q, want %v down to the low threshold", got, r.Ended, want)
+				}
+			})
+		})
+	}
 }

@@ -241,7 +241,13 @@ func whyDone(ctx context.Context) string {
 	return "cancelled"
 }
 
-// isDown tells an error that means that a runtime does not answer.
-func isDown(err error) bool {
-	return errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+// isDown tells whether a removal failed because the runtime does not answer, and
+// not because it cannot cope with this one object: the oldest would then keep all
+// others from going, in every run.
+func isDown(ctx context.Context, rt Runtime, err error) bool {
+	if !errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	_, err = within(ctx, lookTimeout, rt.Info)
+	return err != nil
 }

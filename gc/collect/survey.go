@@ -124,6 +124,10 @@ func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g glimpse) 
 	if !o.WantImages() {
 		return g
 	}
+	others, err := otherUsers(ctx, rt)
+	if err != nil {
+		return glimpse{err: err}
+	}
 	if g.filesystems, err = s.usages(ctx, rt); err != nil {
 		return glimpse{err: err}
 	}
@@ -132,6 +136,9 @@ func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g glimpse) 
 	for i, img := range images {
 		use := s.Uses.Use(img.Runtime, img.ID)
 		g.images[i] = gc.ImageFact{Image: img, FirstSeen: use.FirstSeen, LastUsed: use.LastUsed}
+		if len(others) > 0 {
+			g.images[i].UsedBy = others.of(gc.References(nil, &img))
+		}
 	}
 	return g
 }

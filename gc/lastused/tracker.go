@@ -35,6 +35,11 @@ const (
 	lookTimeout = 30 * time.Second
 	// writeEvery is the least time between two writes to the store.
 	writeEvery = 30 * time.Second
+	// arrivalAge is how long a name that came may be missing in lists, which
+	// are made some time before they are taken in.
+	arrivalAge = 2 * lookTimeout
+	// maxArrived bounds the names kept while no list succeeds.
+	maxArrived = 10_000
 	// steadyAfter is how long the tracker runs before it believes that times in
 	// the future are wrong and not the clock.
 	steadyAfter = time.Hour
@@ -162,16 +167,21 @@ func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runti
 		}
 		r.missed, r.inUse = true, false
 	}
-	maps.DeleteFunc(t.arrived, func(ref imageKey, _ time.Time) bool { return ref.runtime == runtimeName })
+	// What the list does not show may have come after it was made.
+	maps.DeleteFunc(t.arrived, func(ref imageKey, when time.Time) bool {
+		return ref.runtime == runtimeName && now.Sub(when) > arrivalAge
+	})
 }
 
 // observeImage updates one record. The caller holds mu.
 func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, users gc.Users, now time.Time) {
 	var came time.Time // as events told; the latest of its names
 	for _, ref := range refs {
-		if when, ok := t.arrived[imageKey{key.runtime, ref}]; ok && when.After(came) {
+		arrival := imageKey{key.runtime, ref}
+		if when := t.arrived[arrival]; when.After(came) {
 			came = when
 		}
+		delete(t.arrived, arrival)
 	}
 	r := t.images[key]
 	if r == nil {
@@ -268,6 +278,9 @@ func (t *Tracker) Notify(e runtime.Event) {
 			}
 		}
 	case runtime.ImageAdded:
+		if len(t.arrived) >= maxArrived {
+			clear(t.arrived)
+		}
 		t.arrived[imageKey{e.Runtime, gc.NormalReference(e.Image)}] = when
 	case runtime.ImageRemoved:
 		return // the next regular look finds out which

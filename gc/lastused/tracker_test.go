@@ -279,6 +279,61 @@ func TestTrackerCountsAPullAsNew(t *testing.T) {
 	})
 }
 
+// The list that Observe takes in may be older than the event.
+func TestTrackerKeepsAnArrivalThatAListDoesNotShowYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := runtimetest.NewFake(runtimetest.Options{})
+		addImage(fake, "a")
+		tracker, err := lastused.New(lastused.Options{
+			Store: newStore(), Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		images, err := fake.Images(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tracker.Observe("fake", nil, images)
+		time.Sleep(10 * time.Hour)
+		tagged := time.Now()
+		tracker.Notify(runtime.Event{Runtime: "fake", Type: runtime.ImageAdded, Image: "quay.io/org/new:1"})
+		tracker.Observe("fake", nil, images) // listed just before
+		images[0].Tags = append(images[0].Tags, "quay.io/org/new:1")
+		tracker.Observe("fake", nil, images)
+		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.Equal(tagged) {
+			t.Errorf("Use() = %+v, want first seen at %s, when it got its new name", use, tagged)
+		}
+		time.Sleep(time.Hour)
+		tracker.Observe("fake", nil, images)
+		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.Equal(tagged) {
+			t.Errorf("Use() after another hour = %+v, want first seen at %s as before", use, tagged)
+		}
+	})
+}
+
+func TestTrackerForgetsArrivalsThatNoListTakesIn(t *testing.T) {
+	tracker, err := lastused.New(lastused.Options{
+		Store: newStore(), Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrive := func(i int) runtime.Event {
+		return runtime.Event{Runtime: "fake", Type: runtime.ImageAdded, Image: fmt.Sprintf("quay.io/org/i:%d", i)}
+	}
+	known := func(i int) bool {
+		img := runtime.Image{Runtime: "fake", ID: "sha256:x"}
+		return tracker.NewsOf(&img, []string{fmt.Sprintf("quay.io/org/i:%d", i)}, lastused.Use{})
+	}
+	for i := range 20_000 { // a host that only pulls, and whose list is too large
+		tracker.Notify(arrive(i))
+	}
+	if known(0) || !known(19_999) {
+		t.Errorf("NewsOf() of the first of 20,000 arrivals = %v, of the last %v, want only the last known", known(0), known(19_999))
+	}
+}
+
 func TestTrackerBoundsLooksUnderEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := runtimetest.NewFake(runtimetest.Options{})

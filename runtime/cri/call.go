@@ -42,6 +42,7 @@ func (r *Runtime) classify(ctx context.Context, err error, took time.Duration) e
 		code = codes.Canceled
 	case bounded && time.Until(at) < deadlineSlack:
 		code = codes.DeadlineExceeded
+		took += time.Until(at) // the whole of it, so that the text is the same each time
 	}
 	switch code {
 	case codes.Canceled:

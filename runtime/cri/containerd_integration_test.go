@@ -13,6 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/api/services/containers/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
 	"hostler.io/hostler/runtime/runtimetest"
@@ -161,6 +167,33 @@ func TestContainerdRemovesImagesInUse(t *testing.T) {
 	after := pods(t, r, 1)[0].Containers[0]
 	if after.State != runtime.Running || after.ImageID != before.ImageID {
 		t.Errorf("container is %v of image %q, want it running still, of %q", after.State, after.ImageID, before.ImageID)
+	}
+}
+
+// A container that CRI does not know keeps its image all the same.
+func TestContainerdTellsWhoElseUsesImages(t *testing.T) {
+	r, d := startContainerd(t, lab.ContainerdOptions{})
+	d.AddImage(t, "docker.io/library/a:1")
+	d.RunPod(t, "barn", "horse", runtimetest.Program{Name: "a", Image: "docker.io/library/a:1"})
+	if got, err := r.OtherImageUsers(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("OtherImageUsers() = %+v, %v, want none but CRI's", got, err)
+	}
+	conn, err := grpc.NewClient(d.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "containerd-namespace", "k8s.io")
+	_, err = containers.NewContainersClient(conn).Create(ctx, &containers.CreateContainerRequest{Container: &containers.Container{
+		ID: "builder", Image: "docker.io/library/a:1", Spec: &anypb.Any{TypeUrl: "spec", Value: []byte("{}")},
+		Runtime: &containers.Container_Runtime{Name: "io.containerd.runc.v2"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []runtime.ImageUser{{Image: "docker.io/library/a:1", By: "container builder, which is not CRI's"}}
+	if got, err := r.OtherImageUsers(t.Context()); err != nil || !slices.Equal(got, want) {
+		t.Errorf("OtherImageUsers() = %+v, %v, want %+v", got, err, want)
 	}
 }
 

@@ -105,6 +105,22 @@ func TestErrorsAreClassedAndHelp(t *testing.T) {
 	}
 }
 
+// The text of a condition is made of such errors, and each change of it is a
+// write to the control plane.
+func TestATimeoutIsNamedByItsBound(t *testing.T) {
+	s := newServer(t, containerd16)
+	// The runtime's copy of the deadline may run out a little before ours.
+	s.set(func() {
+		s.before = func(context.Context, string, string) error {
+			return status.Error(codes.DeadlineExceeded, "context deadline exceeded")
+		}
+	})
+	r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = 40 * time.Millisecond })
+	if _, err := r.Images(t.Context()); err == nil || !strings.Contains(err.Error(), "within 40ms") {
+		t.Errorf("Images() = %v, want it to name 40ms, whatever it took", err)
+	}
+}
+
 func TestAListTooLargeToReceive(t *testing.T) {
 	s := newServer(t, containerd16)
 	s.set(func() {

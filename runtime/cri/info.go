@@ -141,9 +141,10 @@ func explain(c *criapi.RuntimeCondition) string {
 	return reason + ": " + c.GetMessage()
 }
 
-// sandboxImage finds the sandbox image in a verbose status. containerd (since
-// 1.1), CRI-O and cri-dockerd put it into the JSON object under "config", which
-// kubeadm reads as well; elsewhere it is not told.
+// sandboxImage finds the sandbox image in a verbose status. containerd 1,
+// CRI-O and cri-dockerd put it into the JSON object under "config", which kubeadm
+// reads as well. containerd 2 does not tell it any more, but pins it:
+// https://github.com/kubernetes/kubeadm/issues/3146.
 func sandboxImage(info map[string]string) string {
 	var config struct {
 		SandboxImage string `json:"sandboxImage"`

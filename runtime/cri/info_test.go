@@ -34,15 +34,15 @@ func TestInfoAsksOnceAConnection(t *testing.T) {
 
 	// Another runtime may stand behind the socket after a restart.
 	s.grpc.Stop()
-	s.version, s.config = "2.0.5", `{"sandboxImage":"registry.k8s.io/pause:3.10"}`
+	s.version, s.config = "1.7.27", `{"sandboxImage":"registry.k8s.io/pause:3.10"}`
 	s.serve(t)
 	deadline, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for info, err = r.Info(t.Context()); err != nil && deadline.Err() == nil; {
 		info, err = r.Info(t.Context())
 	}
-	if err != nil || info.Version != "2.0.5" || info.SandboxImage != "registry.k8s.io/pause:3.10" {
-		t.Errorf("Info() after a restart = %+v, %v, want version 2.0.5 and pause:3.10", info, err)
+	if err != nil || info.Version != "1.7.27" || info.SandboxImage != "registry.k8s.io/pause:3.10" {
+		t.Errorf("Info() after a restart = %+v, %v, want version 1.7.27 and pause:3.10", info, err)
 	}
 	s.count()
 	if _, err := r.Info(t.Context()); err != nil {

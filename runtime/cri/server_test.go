@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/containerd/containerd/api/services/events/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -94,6 +95,7 @@ func (s *server) serve(t testing.TB) {
 	criapi.RegisterImageServiceServer(s.grpc, s)
 	if s.nativeEvents {
 		events.RegisterEventsServer(s.grpc, eventServer{s: s})
+		containers.RegisterContainersServer(s.grpc, containerServer{})
 	}
 	go s.grpc.Serve(l)
 }

@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/agent/config"
+)
+
+// newAgent builds an agent over these runtimes and starts nothing of it.
+func newAgent(t *testing.T, sockets ...string) *Agent {
+	t.Helper()
+	dir := folder(t)
+	cfg := config.Default()
+	cfg.State.Directory, cfg.API.Socket = filepath.Join(dir, "state"), filepath.Join(dir, "api.sock")
+	cfg.Runtimes = config.Runtimes{}
+	for _, s := range sockets {
+		cfg.Runtimes.List = append(cfg.Runtimes.List, config.Runtime{Type: "cri", Endpoint: s})
+	}
+	a, err := New(Options{
+		Config: cfg, Version: "0.0.0", Reload: func() (config.Config, error) { return cfg, nil },
+		Getenv: func(string) string { return "" }, Unsetenv: func(string) error { return nil },
+		Log: slog.New(slog.DiscardHandler), Level: new(slog.LevelVar),
+	})
+	if err != nil {
+		t.Fatalf("New() = %v", err)
+	}
+	t.Cleanup(func() {
+		if err := a.close(); err != nil {
+			t.Errorf("close() = %v", err)
+		}
+	})
+	return a
+}
+
+// containerd is a runtime without pods whose images lie in a folder of its own.
+type containerd struct {
+	criapi.UnimplementedRuntimeServiceServer
+	criapi.UnimplementedImageServiceServer
+	socket  string
+	folder  string
+	server  *grpc.Server
+	hangs   atomic.Bool
+	image   atomic.Value // string: ID of the only image
+	listing func()       // called while images are listed; nil for nothing
+}
+
+func newContainerd(t *testing.T) *containerd {
+	t.Helper()
+	dir := folder(t)
+	s := &containerd{socket: filepath.Join(dir, "containerd.sock"), folder: dir}
+	listener, err := net.Listen("unix", s.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.image.Store("sha256:" + filepath.Base(dir))
+	s.server = grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		if s.hangs.Load() {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return handle(ctx, req)
+	}))
+	criapi.RegisterRuntimeServiceServer(s.server, s)
+	criapi.RegisterImageServiceServer(s.server, s)
+	go s.server.Serve(listener)
+	t.Cleanup(s.server.Stop)
+	return s
+}
+
+func (s *containerd) Version(context.Context, *criapi.VersionRequest) (*criapi.VersionResponse, error) {
+	return &criapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "v1.7.0"}, nil
+}
+
+func (s *containerd) Status(context.Context, *criapi.StatusRequest) (*criapi.StatusResponse, error) {
+	return &criapi.StatusResponse{Status: &criapi.RuntimeStatus{Conditions: []*criapi.RuntimeCondition{
+		{Type: criapi.RuntimeReady, Status: true}, {Type: criapi.NetworkReady, Status: true},
+	}}}, nil
+}
+
+func (s *containerd) ListPodSandbox(context.Context, *criapi.ListPodSandboxRequest) (*criapi.ListPodSandboxResponse, error) {
+	return &criapi.ListPodSandboxResponse{}, nil
+}
+
+func (s *containerd) ListContainers(context.Context, *criapi.ListContainersRequest) (*criapi.ListContainersResponse, error) {
+	return &criapi.ListContainersResponse{}, nil
+}
+
+func (s *containerd) ListImages(context.Context, *criapi.ListImagesRequest) (*criapi.ListImagesResponse, error) {
+	if s.listing != nil {
+		s.listing()
+	}
+	return &criapi.ListImagesResponse{Images: []*criapi.Image{{Id: s.image.Load().(string), Size: 1}}}, nil
+}
+
+func (s *containerd) ImageFsInfo(context.Context, *criapi.ImageFsInfoRequest) (*criapi.ImageFsInfoResponse, error) {
+	return &criapi.ImageFsInfoResponse{ImageFilesystems: []*criapi.FilesystemUsage{
+		{FsId: &criapi.FilesystemIdentifier{Mountpoint: s.folder}},
+	}}, nil
+}
