@@ -66,6 +66,7 @@ func (f *facts) now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 		PIDs:          usage.PIDs,
 		RuntimesAsked: asked,
 		Runtimes:      runtimes,
+		DeadSockets:   f.runtimes.deadSockets(),
 		Images:        images,
 		Draining:      draining(g),
 		Shutdown:      status.Shutdown{State: g.State.String(), Reason: g.Reason},

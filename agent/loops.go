@@ -155,10 +155,10 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 	defer tick.Stop()
 	var listed time.Time
 	for {
-		before, _ := a.runtimes.current()
+		before, asked := a.runtimes.current()
 		err := a.runtimes.look(ctx)
 		a.loop("runtimes").beat(err)
-		if after, _ := a.runtimes.current(); worthAReport(before, after) {
+		if after, _ := a.runtimes.current(); !asked || worthAReport(before, after) {
 			a.reporter.changed()
 		}
 		if err == nil && time.Since(listed) >= podsInterval {

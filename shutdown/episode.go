@@ -121,7 +121,9 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	}
 }
 
-// onDrained has the final status written, or ends a cancelled episode.
+// onDrained has the final status and the record written, or ends a cancelled
+// episode. The power may go the moment that the lock does: what is not on disk
+// then, the next boot does not know.
 func (g *Guard) onDrained(e *episode) {
 	e.hush()
 	if e.cancelling {
@@ -129,18 +131,16 @@ func (g *Guard) onDrained(e *episode) {
 		return
 	}
 	e.reporting = true
-	if g.options.Reporter == nil {
-		g.release(e)
-		return
-	}
 	run, status := g.ctx, g.Status()
 	go func() {
 		ctx, cancel := context.WithTimeout(run, e.drain.ReportBound())
 		defer cancel()
-		err := drain.Bounded(ctx, func() error { return g.options.Reporter.ReportShutdown(ctx, status) })
-		if err != nil {
-			g.log.Warn("the final status is not written; the shutdown goes on without", "error", err)
+		if reporter := g.options.Reporter; reporter != nil {
+			if err := drain.Bounded(ctx, func() error { return reporter.ReportShutdown(ctx, status) }); err != nil {
+				g.log.Warn("the final status is not written; the shutdown goes on without", "error", err)
+			}
 		}
+		g.options.Journal.Flush(ctx) // it was being written meanwhile
 		select {
 		case g.reported <- e:
 		case <-run.Done():

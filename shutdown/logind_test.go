@@ -30,6 +30,7 @@ type logind struct {
 	hang      map[string]chan struct{}
 	released  chan time.Time // when the last lock was closed in a shutdown
 	refuses   bool           // locks, whatever Preparing says
+	closing   func()         // called before a lock is closed in a shutdown, if set
 }
 
 type watcher struct {
@@ -155,6 +156,9 @@ func (k lock) Close() error {
 	defer l.mu.Unlock()
 	if !l.locks[k.n] {
 		l.t.Errorf("descriptor %d is closed although nobody has it open", k.n)
+	}
+	if l.preparing && l.closing != nil {
+		l.closing()
 	}
 	delete(l.locks, k.n)
 	if l.preparing && len(l.locks) == 0 {

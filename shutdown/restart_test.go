@@ -36,6 +36,22 @@ func TestTheNextProcessTellsOfTheLastShutdown(t *testing.T) {
 	}
 }
 
+func TestThePowerMayGoTheMomentThatTheLockDoes(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		var last *journal.Record
+		r.logind.closing = func() { last = journal.Open(r.path, "two", r.options.Log).Last() }
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Minute)
+		r.expect(shutdown.Released, 0)
+		r.expectReleased(4 * time.Second)
+		if last == nil || !last.Graceful || len(last.Pods) != 2 || last.FinishedAt.IsZero() {
+			t.Errorf("the next boot would know %+v, want a graceful shutdown of two pods", last)
+		}
+	})
+}
+
 func TestAPowerCutIsNotGraceful(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()

@@ -1,8 +1,9 @@
 package config
 
 import (
-	"fmt"
 	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // Changed lists the keys whose values differ, in the order of the file. A map or
@@ -22,7 +23,7 @@ func differences(a, b reflect.Value, path string, keys *[]string) {
 		return
 	}
 	// An empty list and none are the same to whoever wrote the file.
-	if fmt.Sprint(a.Interface()) != fmt.Sprint(b.Interface()) {
+	if !equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
 		*keys = append(*keys, path)
 	}
 }

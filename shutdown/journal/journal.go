@@ -36,7 +36,7 @@ type Journal struct {
 	file   content       // guarded by mu; records in it are never changed
 	dirty  bool          // guarded by mu: file is newer than the disk
 	urgent bool          // guarded by mu: and should be written at once
-	clean  chan struct{} // guarded by mu: closed when the disk has caught up
+	clean  chan struct{} // guarded by mu: closed when the disk has caught up, or refused to
 }
 
 const (
@@ -273,7 +273,8 @@ func (j *Journal) change(urgent bool, apply func(*content) bool) {
 	}
 }
 
-// Flush has what was put before written now, and waits for it until ctx ends.
+// Flush has what was put before written now, and waits for it until ctx ends or
+// the disk refuses it: what fails is tried again without anybody waiting.
 func (j *Journal) Flush(ctx context.Context) {
 	j.mu.Lock()
 	clean := j.clean
@@ -329,6 +330,7 @@ func (j *Journal) Run(ctx context.Context) {
 		if failing {
 			next = time.Now().Add(retry)
 			pause.Reset(retry)
+			j.refused()
 			continue
 		}
 		next = time.Now().Add(markInterval)
@@ -351,6 +353,14 @@ func (j *Journal) written(file content) {
 	j.dirty = false
 	close(j.clean)
 	j.clean = nil
+}
+
+// refused lets those go on who wait for a write that has failed.
+func (j *Journal) refused() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	close(j.clean)
+	j.clean = make(chan struct{})
 }
 
 // write replaces the file so that a crash at any moment leaves the old
