@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -69,5 +71,17 @@ func TestAnEventDuringAListIsNotLost(t *testing.T) {
 	defer a.facts.mu.Unlock()
 	if !a.facts.stale {
 		t.Errorf("stale = false after an image came while images were listed, want true")
+	}
+}
+
+func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
+	file := filepath.Join(folder(t), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := newAgentAt(t, filepath.Join(file, "state")) // which root cannot make either
+	facts := a.facts.now(t.Context(), nil)
+	if fs := facts.Filesystems[0]; fs.Role != status.RoleNode || fs.Problem != "" {
+		t.Errorf("now() = node filesystem %+v, want it measured", fs)
 	}
 }
