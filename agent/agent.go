@@ -220,7 +220,7 @@ func journalFile(cfg config.Config) string {
 func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 	a.facts = &facts{
 		reader:     reader,
-		nodeFolder: a.cfg.State.Directory,
+		nodeFolder: existing(a.cfg.State.Directory),
 		runtimes:   a.runtimes,
 		guard:      a.guard.Status,
 		machine:    machine,

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -42,6 +44,17 @@ type facts struct {
 	stale       bool      // images changed since
 	images      []runtime.Image
 	filesystems []runtime.Filesystem
+}
+
+// existing is the folder, or the nearest one above it that is there: the state
+// folder may not be, where nothing can be written.
+func existing(folder string) string {
+	for {
+		if _, err := os.Stat(folder); err == nil || folder == filepath.Dir(folder) {
+			return folder
+		}
+		folder = filepath.Dir(folder)
+	}
 }
 
 // now measures the host. Status of the shutdown guard is taken from guarded if it

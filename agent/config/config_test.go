@@ -54,6 +54,12 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"a limit below no limit":                  {"containerGC: {maxContainers: -2}\n", "f.yaml:1: containerGC.maxContainers: -2 is neither -1 nor 0 nor above"},
 		"a relative state folder":                 {"state: {directory: here}\n", `f.yaml:1: state.directory: "here" is not an absolute path`},
 		"metrics beyond loopback":                 {"metrics: {listen: \"0.0.0.0:9754\"}\n", `f.yaml:1: metrics.listen: "0.0.0.0:9754" is not a loopback address with a port`},
+		"metrics on a port that is none":          {"metrics: {listen: \"127.0.0.1:99999\"}\n", `f.yaml:1: metrics.listen: "127.0.0.1:99999" is not a loopback address with a port`},
+		"a lease beyond what its field holds":     {"lease: {duration: 2147483648s}\n", "f.yaml:1: lease.duration: 596523h14m8s is not a number of whole seconds that a Lease can hold"},
+		"a runtime in a folder":                   {"runtimes: [{type: cri, endpoint: /run/x/}]\n", `f.yaml:1: runtimes[0].endpoint: "/run/x/" is not the path of a unix socket`},
+		"a runtime listed twice in two ways":      {"runtimes:\n- {type: cri, endpoint: /run/x.sock}\n- {type: cri, endpoint: unix:///run/y/../x.sock}\n", "f.yaml:3: runtimes[1].endpoint: /run/x.sock is listed twice"},
+		"a threshold that is too large":           {"node: {name: a}\npressure:\n  memoryAvailable: 9e30\n", `f.yaml:3: pressure.memoryAvailable: threshold "9e30" is too large`},
+		"a label that is hostler's":               {"node:\n  name: a\n  labels: {kubernetes.io/os: bsd}\n", "f.yaml:3: node.labels: kubernetes.io/os is set by hostler itself"},
 		"an unknown log level":                    {"log: {level: loud}\n", `f.yaml:1: log.level: "loud" is none of debug, info, warn, error`},
 	} {
 		t.Run(name, func(t *testing.T) {

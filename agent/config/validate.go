@@ -3,10 +3,12 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -124,7 +126,9 @@ func (k *checker) runtimes(r Runtimes) {
 		field := fmt.Sprintf("runtimes[%d]", i)
 		k.require(rt.Type == "cri", field+".type", "%q is not a runtime type that this version has; use cri", rt.Type)
 		path, isUnix := strings.CutPrefix(rt.Endpoint, "unix://")
-		k.require(filepath.IsAbs(path) && (isUnix || !strings.Contains(path, "://")), field+".endpoint", "%q is not the path of a unix socket, such as /run/containerd/containerd.sock", rt.Endpoint)
+		k.require(filepath.IsAbs(path) && (isUnix || !strings.Contains(path, "://")) && !strings.HasSuffix(path, "/") && len(path) < 108,
+			field+".endpoint", "%q is not the path of a unix socket of at most 107 bytes, such as /run/containerd/containerd.sock", rt.Endpoint)
+		path = filepath.Clean(path)
 		k.require(!seen[path], field+".endpoint", "%s is listed twice", path)
 		seen[path] = true
 	}
@@ -134,7 +138,8 @@ func (k *checker) loops(c Config) {
 	k.require(c.ControlPlane.Type == "embedded", "controlPlane.type", "%q is not a control plane that this version has; use embedded", c.ControlPlane.Type)
 
 	duration := time.Duration(c.Lease.Duration)
-	k.require(duration >= time.Second && duration%time.Second == 0, "lease.duration", "%s is not a number of whole seconds", c.Lease.Duration)
+	k.require(duration >= time.Second && duration%time.Second == 0 && duration <= math.MaxInt32*time.Second,
+		"lease.duration", "%s is not a number of whole seconds that a Lease can hold", c.Lease.Duration)
 	k.require(c.Lease.RenewInterval > 0 && 2*time.Duration(c.Lease.RenewInterval) < duration, "lease.renewInterval",
 		"%s is not above 0 and below half of lease.duration (%s): one lost renewal would end the lease", c.Lease.RenewInterval, c.Lease.Duration)
 
@@ -198,18 +203,37 @@ func (k *checker) containerGC(g ContainerGC) {
 // rooms asks those whose values were checked one by one whether they agree.
 func (k *checker) rooms(c Config) {
 	_, err := c.NodeOptions("host", "0.0.0")
-	k.accept(err, "node")
+	k.acceptAll(err, "node")
 	_, err = c.GCPolicy()
-	k.accept(err, "imageGC")
+	k.acceptAll(err, "imageGC")
+}
+
+// acceptAll records every fault in an error that joins several. Most begin with
+// the whole path of their field; the others count for the section.
+func (k *checker) acceptAll(err error, section string) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			k.acceptAll(e, section)
+		}
+		return
+	}
+	if err != nil {
+		if field, problem, found := strings.Cut(err.Error(), ": "); found && strings.Contains(field, ".") && !strings.Contains(field, " ") {
+			k.require(false, field, "%s", problem)
+			return
+		}
+	}
+	k.accept(err, section)
 }
 
 func (k *checker) places(c Config) {
 	k.require(filepath.IsAbs(c.State.Directory), "state.directory", "%q is not an absolute path", c.State.Directory)
 	k.require(filepath.IsAbs(c.API.Socket) && len(c.API.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.API.Socket)
 	if c.Metrics.Listen != "" {
-		host, _, err := net.SplitHostPort(c.Metrics.Listen)
+		host, port, err := net.SplitHostPort(c.Metrics.Listen)
 		ip := net.ParseIP(host)
-		k.require(err == nil && (host == "localhost" || ip != nil && ip.IsLoopback()), "metrics.listen", "%q is not a loopback address with a port, such as 127.0.0.1:9754", c.Metrics.Listen)
+		number, portErr := strconv.ParseUint(port, 10, 16)
+		k.require(err == nil && portErr == nil && number > 0 && (host == "localhost" || ip != nil && ip.IsLoopback()), "metrics.listen", "%q is not a loopback address with a port, such as 127.0.0.1:9754", c.Metrics.Listen)
 	}
 	k.require(slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level), "log.level", "%q is none of debug, info, warn, error", c.Log.Level)
 	k.require(slices.Contains([]string{"text", "json"}, c.Log.Format), "log.format", "%q is neither text nor json", c.Log.Format)
