@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"hostler.io/hostler/agent/cli"
 )
@@ -16,5 +17,8 @@ var version = "0.1.0-dev"
 func main() {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	os.Exit(cli.Run(cli.Process{Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Signals: signals, Version: version}))
+	os.Exit(cli.Run(cli.Process{
+		Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
+		Signals: signals, Now: time.Now, Version: version,
+	}))
 }

@@ -73,8 +73,10 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 func (a *Agent) countRubbish(ctx context.Context, s *api.Status) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	// Whatever fails is a runtime's fault, and shown with the runtime.
-	facts, _ := a.survey.Facts(ctx, gc.Options{})
+	facts, err := a.survey.Facts(ctx, gc.Options{})
+	if err != nil { // zeroes alone would pass for an empty host
+		s.ImageGC.Message, s.ContainerGC.Message = err.Error(), err.Error()
+	}
 	plan := gc.Plan(facts, a.gcPolicy(), time.Now(), gc.Options{Images: true})
 	for _, fs := range plan.Filesystems {
 		s.ImageGC.Filesystems = append(s.ImageGC.Filesystems, fs.FilesystemStatus)
@@ -193,7 +195,12 @@ func collectOptions(req api.CollectRequest) gc.Options {
 	return gc.Options{Images: req.Images, Containers: req.Containers, AllUnused: req.AllUnused, TargetPercent: req.TargetPercent}
 }
 
-// ShutdownPlan says what a shutdown would do now.
+// ShutdownPlan says what a shutdown would do now, also to the pods of a runtime
+// that does not answer, as they were last seen: a shutdown would try no less.
 func (a *Agent) ShutdownPlan(ctx context.Context) (plan.Plan, error) {
-	return a.guard.Plan(ctx)
+	p, err := a.guard.Plan(ctx)
+	if err != nil {
+		p.Message = err.Error()
+	}
+	return p, nil
 }

@@ -72,6 +72,7 @@ func (f *facts) now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 
 	result := f.measure(ctx, filesystems)
 	result.RuntimesAsked, result.Runtimes, result.Images = asked, runtimes, images
+	result.DeadSockets = f.runtimes.deadSockets()
 	result.Draining = draining
 	result.Shutdown = status.Shutdown{State: g.State.String(), Reason: g.Reason}
 	f.mu.Lock()

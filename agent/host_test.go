@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -14,17 +13,6 @@ import (
 
 	"hostler.io/hostler/agent/config"
 )
-
-// folder is a short one: t.TempDir would be longer than a socket's path may be.
-func folder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
 
 // newAgent builds an agent over these runtimes and starts nothing of it.
 func newAgent(t *testing.T, sockets ...string) *Agent {

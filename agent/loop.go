@@ -46,12 +46,27 @@ func (l *loop) beat(err error) {
 	}
 }
 
-// rest notes that the loop waits in good order while another owner does its job:
-// its patience is counted again from its next beat.
+// rest notes that the loop waits in good order while another owner does its job.
 func (l *loop) rest() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lastBeat, l.failing, l.lastError = time.Time{}, false, ""
+}
+
+// wake counts the loop's patience from now.
+func (l *loop) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastBeat = time.Now()
+}
+
+// pause notes that the loop is about to be started again after err. What is
+// known to have failed is not stuck.
+func (l *loop) pause(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastBeat, l.failing, l.lastError = time.Time{}, true, err.Error()
+	l.restarts++
 }
 
 // allow changes the loop's patience, which is counted from now.
@@ -90,25 +105,20 @@ func (l *loop) snapshot(now time.Time) api.Loop {
 // supervise runs the loop until ctx ends. A run that returns or panics is
 // started again after a pause that grows from one second to one minute.
 func (l *loop) supervise(ctx context.Context, log *slog.Logger) {
-	l.mu.Lock()
-	l.lastBeat = time.Now() // patience counts from here
-	l.mu.Unlock()
 	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute, Jitter: 0.1}
 	pause := fresh
 	for {
 		started := time.Now()
-		err := l.protected(ctx)
+		l.wake()
+		err := l.protected(ctx, log)
 		if ctx.Err() != nil {
 			return
 		}
 		if err == nil {
 			err = errors.New("ended by itself")
 		}
-		l.beat(err)
+		l.pause(err)
 		log.Error("loop ended and is started again", "loop", l.name, "error", err)
-		l.mu.Lock()
-		l.restarts++
-		l.mu.Unlock()
 		if time.Since(started) > time.Minute {
 			pause = fresh // it worked for a while: this is a new trouble
 		}
@@ -122,10 +132,11 @@ func (l *loop) supervise(ctx context.Context, log *slog.Logger) {
 
 // protected turns a panic of the loop into an error, so that one loop's fault
 // does not end the others.
-func (l *loop) protected(ctx context.Context) (err error) {
+func (l *loop) protected(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("panic: %v", p)
+			log.Error("loop panicked", "loop", l.name, "error", err, "stack", string(debug.Stack()))
 		}
 	}()
 	return l.run(ctx)

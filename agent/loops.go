@@ -107,6 +107,7 @@ func (a *Agent) whileMine(name string, j job, run func(context.Context) error) f
 		for {
 			mine, owner, changed := a.owners.mine(j)
 			if mine {
+				a.loop(name).wake()
 				if err := a.untilLost(ctx, j, run); err != nil {
 					return err
 				}
@@ -158,10 +159,10 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 	defer tick.Stop()
 	var listed time.Time
 	for {
-		before, _ := a.runtimes.current()
+		before, asked := a.runtimes.current()
 		err := a.runtimes.look(ctx)
 		a.loop("runtimes").beat(err)
-		if after, _ := a.runtimes.current(); worthAReport(before, after) {
+		if after, _ := a.runtimes.current(); !asked || worthAReport(before, after) {
 			a.reporter.changed()
 		}
 		if err == nil && time.Since(listed) >= podsInterval {
@@ -207,6 +208,9 @@ func (a *Agent) lookForOwners(ctx context.Context) error {
 				a.log.Debug("owner", "job", j, "owner", owner.Name, "evidence", owner.Evidence)
 			}
 			a.reporter.changed()
+		}
+		if mine, _, _ := a.owners.mine(jobShutdown); !mine {
+			a.guard.Recheck() // a kubelet takes its lock long after it was started
 		}
 		a.loop("owners").beat(nil)
 		select {

@@ -135,11 +135,23 @@ func findKubelet(proc string) (evidence string, found bool) {
 			continue // it ended meanwhile
 		}
 		name := string(bytes.TrimSpace(comm))
-		if slices.Contains(kubelets, name) && samePIDNamespace(proc, e.Name()) {
+		if slices.Contains(kubelets, name) && !ended(proc, e.Name()) && samePIDNamespace(proc, e.Name()) {
 			return fmt.Sprintf("process %s, pid %d", name, pid), true
 		}
 	}
 	return "", false
+}
+
+// ended tells whether pid is a zombie, which does no job any more, however long
+// nobody reaps it.
+func ended(proc, pid string) bool {
+	stat, err := os.ReadFile(filepath.Join(proc, pid, "stat"))
+	if err != nil {
+		return false
+	}
+	// The state follows the name in parentheses, which may hold some itself.
+	state := bytes.TrimSpace(stat[bytes.LastIndexByte(stat, ')')+1:])
+	return len(state) > 0 && (state[0] == 'Z' || state[0] == 'X')
 }
 
 // samePIDNamespace tells whether pid lives in this process's PID namespace;

@@ -1,41 +1,170 @@
 package agent
 
 import (
+	"errors"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/config"
 )
 
-// The watchdog must not take a loop for stuck that only runs more rarely now.
-func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
-	a := newAgent(t)
-	next := a.config()
-	next.ImageGC.Interval = config.Duration(2 * time.Hour)
-	next.ContainerGC.Interval = config.Duration(2 * time.Hour)
-	a.options.Reload = func() (config.Config, error) { return next, nil }
-	for _, name := range []string{"image-gc", "container-gc"} {
-		a.loop(name).beat(nil)
+func seconds(n int) config.Duration { return config.Duration(time.Duration(n) * time.Second) }
+
+func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
+	r := newRig(t)
+	a := r.build(t)
+	r.next.ImageGC.HighThresholdPercent, r.next.ImageGC.LowThresholdPercent = 70, 60
+	r.next.ImageGC.Interval, r.next.ContainerGC.Interval = seconds(90), seconds(45)
+	r.next.ImageGC.Keep = []string{"registry.example.net/*"}
+	r.next.ContainerGC.MaxContainers = 7
+	r.next.Pressure.MemoryAvailable = "1Gi"
+	r.next.Node.MaxPods, r.next.Status.MaxImages = 11, 3
+	r.next.Log.Level = "debug"
+	a.reload()
+	r.manager.hears(t, "RELOADING=1")
+	r.manager.hears(t, "READY=1")
+	if !reflect.DeepEqual(a.config(), r.next) {
+		t.Errorf("config() = %+v, want %+v", a.config(), r.next)
 	}
-	if changed, err := a.takeUp(); err != nil || len(changed) != 2 {
-		t.Fatalf("takeUp() = %v, %v, want both intervals", changed, err)
+	p := a.gcPolicy()
+	if p.Images.HighPercent != 70 || p.Images.LowPercent != 60 || p.Containers.MaxContainers != 7 {
+		t.Errorf("the collectors' policy = %+v, want the new one", p)
 	}
-	for _, name := range []string{"image-gc", "container-gc"} {
-		if l := a.loop(name); l.stuck(time.Now().Add(2*time.Hour)) || !l.stuck(time.Now().Add(3*time.Hour)) {
-			t.Errorf("%s is stuck after 2h: %v, after 3h: %v, want only the latter", name, l.stuck(time.Now().Add(2*time.Hour)), l.stuck(time.Now().Add(3*time.Hour)))
+	o := a.nodeOptions()
+	if o.Name != nodeName || o.MaxPods != 11 || o.MaxImages != 3 || o.Pressure.MemoryAvailable.String() != "1Gi" {
+		t.Errorf("the node's options = %+v, want the new ones, and the name of before", o)
+	}
+	if r.level.Level() != slog.LevelDebug {
+		t.Errorf("the log's level = %v, want debug", r.level.Level())
+	}
+	if len(a.reporter.poke) != 1 {
+		t.Error("the reporter was not told")
+	}
+	for _, key := range []string{"imageGC.highThresholdPercent", "imageGC.keep", "log.level", "pressure.memoryAvailable"} {
+		if !strings.Contains(r.log.String(), key) {
+			t.Errorf("log = %s, want %s named", &r.log, key)
 		}
 	}
 }
 
-func TestAShorterPatienceCountsFromNow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &loop{name: "image-gc", patience: 3 * time.Hour}
-		l.beat(nil)
-		time.Sleep(2 * time.Hour)
-		l.allow(time.Hour)
-		if l.stuck(time.Now()) || !l.stuck(time.Now().Add(61*time.Minute)) {
-			t.Errorf("stuck() = %v now, %v in an hour, want only the latter", l.stuck(time.Now()), l.stuck(time.Now().Add(61*time.Minute)))
+func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
+	for key, change := range map[string]func(*config.Config){
+		"node.name":             func(c *config.Config) { c.Node.Name = "other" },
+		"node.enabled":          func(c *config.Config) { c.Node.Enabled = config.Off },
+		"node.labels":           func(c *config.Config) { c.Node.Labels = map[string]string{"a": "b"} },
+		"node.taints":           func(c *config.Config) { c.Node.Taints = []config.Taint{{Key: "a", Effect: "NoSchedule"}} },
+		"node.takeover":         func(c *config.Config) { c.Node.Takeover = true },
+		"runtimes":              func(c *config.Config) { c.Runtimes = config.Runtimes{Auto: true} },
+		"lease.duration":        func(c *config.Config) { c.Lease.Duration = seconds(60) },
+		"status.updateInterval": func(c *config.Config) { c.Status.UpdateInterval = seconds(20) },
+		"shutdown.gracePeriod":  func(c *config.Config) { c.Shutdown.GracePeriod = seconds(60) },
+		"shutdown.critical":     func(c *config.Config) { c.Shutdown.Critical = []config.CriticalRule{{Name: "db"}} },
+		"imageGC.enabled":       func(c *config.Config) { c.ImageGC.Enabled = config.Off },
+		"state.directory":       func(c *config.Config) { c.State.Directory = "/elsewhere" },
+		"api.socket":            func(c *config.Config) { c.API.Socket = "/elsewhere" },
+		"metrics.listen":        func(c *config.Config) { c.Metrics.Listen = "127.0.0.1:1" },
+		"log.format":            func(c *config.Config) { c.Log.Format = "json" },
+		"controlPlane.type":     func(c *config.Config) { c.ControlPlane.Type = "etcd" },
+		"shutdown.byPriority": func(c *config.Config) {
+			c.Shutdown.ByPriority = []config.PriorityGrace{{Priority: 1, GracePeriod: seconds(1)}}
+		},
+		"node.unschedulable":               func(c *config.Config) { c.Node.Unschedulable = true },
+		"lease.renewInterval":              func(c *config.Config) { c.Lease.RenewInterval = seconds(5) },
+		"status.reportInterval":            func(c *config.Config) { c.Status.ReportInterval = seconds(5) },
+		"containerGC.enabled":              func(c *config.Config) { c.ContainerGC.Enabled = config.Off },
+		"node.annotations":                 func(c *config.Config) { c.Node.Annotations = map[string]string{"a": "b"} },
+		"lease.enabled":                    func(c *config.Config) { c.Lease.Enabled = config.Off },
+		"shutdown.enabled":                 func(c *config.Config) { c.Shutdown.Enabled = config.Auto },
+		"shutdown.gracePeriodCriticalPods": func(c *config.Config) { c.Shutdown.GracePeriodCriticalPods = seconds(3) },
+	} {
+		t.Run(key, func(t *testing.T) {
+			r := newRig(t)
+			a := r.build(t)
+			r.next.ImageGC.HighThresholdPercent = 99 // which alone could change
+			change(&r.next)
+			changed, err := a.takeUp()
+			if err == nil || !strings.HasPrefix(err.Error(), key+" cannot change while the agent runs; restart it with `systemctl restart hostler`") {
+				t.Errorf("takeUp() = %v, %v, want %s refused with a hint", changed, err, key)
+			}
+			if !reflect.DeepEqual(a.config(), r.cfg) || a.gcPolicy().Images.HighPercent != 85 {
+				t.Errorf("config() = %+v, want all of it as before", a.config())
+			}
+		})
+	}
+}
+
+func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
+	r := newRig(t)
+	a := r.build(t)
+	r.next.ImageGC.HighThresholdPercent = 99
+	r.nextErr = errors.New("hostler.yaml:3: imageGC.highThresholdPercent: much is not a whole number")
+	a.reload()
+	r.manager.hears(t, "RELOADING=1")
+	r.manager.hears(t, "READY=1") // else systemd waits for it
+	if !reflect.DeepEqual(a.config(), r.cfg) || a.gcPolicy().Images.HighPercent != 85 {
+		t.Errorf("config() = %+v, want the old one", a.config())
+	}
+	if r.log.count("reload refused: the old configuration stays") != 1 || r.log.count("hostler.yaml:3") != 1 {
+		t.Errorf("log = %s, want the fault, once", &r.log)
+	}
+}
+
+// Values that only this host can judge are refused as a whole, too.
+func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
+	r := newRig(t)
+	a := r.build(t)
+	r.next.Node.Reserved.CPU = "1000000"
+	r.next.Node.MaxPods = 11
+	if changed, err := a.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+		t.Errorf("takeUp() = %v, %v, want node.reserved.cpu refused", changed, err)
+	}
+	if a.config().Node.MaxPods != 110 || a.nodeOptions().MaxPods != 110 {
+		t.Errorf("config() = %+v, want the old one", a.config().Node)
+	}
+}
+
+func TestReloadWithoutAChange(t *testing.T) {
+	r := newRig(t)
+	a := r.build(t)
+	a.reload()
+	if r.log.count("reloaded: nothing changed") != 1 || r.log.count("level=ERROR") != 0 {
+		t.Errorf("log = %s, want nothing to have changed", &r.log)
+	}
+}
+
+// A key that is no key would never be taken up, and nobody would notice.
+func TestLiveKeysAreKeys(t *testing.T) {
+	text, err := config.Default().YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sections map[string]any
+	if err := yaml.Unmarshal(text, &sections); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	flatten(sections, "", &keys)
+	for _, prefix := range live {
+		if !slices.ContainsFunc(keys, func(key string) bool {
+			return key == prefix || strings.HasSuffix(prefix, ".") && strings.HasPrefix(key, prefix)
+		}) {
+			t.Errorf("live has %q, which is none of the keys %q", prefix, keys)
 		}
-	})
+	}
+}
+
+func flatten(section map[string]any, prefix string, keys *[]string) {
+	for name, value := range section {
+		if below, ok := value.(map[string]any); ok {
+			flatten(below, prefix+name+".", keys)
+			continue
+		}
+		*keys = append(*keys, prefix+name)
+	}
 }

@@ -160,8 +160,10 @@ func (r *reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	}
 	stored, err := r.client.UpdateStatus(ctx, node)
 	if errors.Is(err, controlplane.ErrNotFound) {
+		if r.written != nil {
+			r.changed() // registered again at once, unless it was gone at once
+		}
 		r.registered = false
-		r.changed() // registered again in the next round, at once
 		r.log.Warn("the node is gone from the control plane and will be registered again", "node", node.Name)
 		return false, err
 	}
@@ -200,12 +202,15 @@ func (r *reporter) current() (node *corev1.Node, facts status.Facts, connected b
 }
 
 // tell makes an Event and a log line of each transition. The shutdown guard logs
-// its own.
+// its own, and that the agent starts is no news.
 func (r *reporter) tell(node string, transitions []status.Transition) {
 	for _, t := range transitions {
+		if t.New.Reason == status.ReasonStarting {
+			continue // true of every start, and over in a moment
+		}
 		r.recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
 		switch {
-		case t.New.Type == status.ShutdownProtected:
+		case t.New.Type == status.ShutdownProtected, t.New.Reason == status.ReasonStarting:
 		case !t.Good():
 			r.log.Warn("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
 		case t.Old != nil: // that all is well at the start goes without saying

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
@@ -51,6 +52,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	loops.Go(func() { a.feedWatchdog(ctx) })
 	a.notify(a.notifier.Ready())
 	a.log.Info("agent is up", "version", a.options.Version, "node", a.node, "socket", a.cfg.API.Socket, "state", a.cfg.State.Directory)
+	a.logLastShutdown()
 
 	err := a.await(ctx, signals, failed)
 
@@ -64,6 +66,19 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	a.within("shutdown guard", stopTimeout, guard.Wait)
 	a.log.Info("agent has ended")
 	return errors.Join(err, a.close())
+}
+
+// logLastShutdown says once how the shutdown before this start went.
+func (a *Agent) logLastShutdown() {
+	last := a.guard.Status().Last
+	if last == nil {
+		return
+	}
+	level := slog.LevelInfo
+	if !last.Graceful {
+		level = slog.LevelWarn
+	}
+	a.log.Log(context.Background(), level, "last shutdown", "graceful", last.Graceful, "kind", last.Kind, "trigger", last.Trigger, "pods", len(last.Pods), "error", last.Error)
 }
 
 // await handles signals until one of them, or a failure, ends the agent.

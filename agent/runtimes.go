@@ -35,6 +35,7 @@ type runtimes struct {
 	mu     sync.Mutex // guards what follows
 	asked  bool
 	states map[string]status.Runtime // by name in the set
+	dead   []string                  // sockets of candidates that do not answer
 }
 
 func newRuntimes(cfg config.Runtimes, observe func(string, string, time.Duration, error), log *slog.Logger) (*runtimes, error) {
@@ -143,18 +144,30 @@ func (r *runtimes) discover(ctx context.Context) {
 	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c cri.Candidate) bool {
 		return r.at(c.Path) != nil || slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })
 	})
-	if len(unknown) == 0 {
-		return
-	}
+	var dead []string
 	for _, d := range cri.Detect(ctx, unknown) {
-		if d.Err != nil {
-			r.log.Debug("socket is no usable runtime", "path", d.Path, "error", d.Err)
+		err := d.Err
+		if err == nil {
+			err = r.open(d.Name, d.Path)
+		}
+		if err == nil {
 			continue
 		}
-		if err := r.open(d.Name, d.Path); err != nil {
-			r.log.Warn("runtime found but not usable", "path", d.Path, "error", err)
+		dead = append(dead, d.Path)
+		if !slices.Contains(r.deadSockets(), d.Path) {
+			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", err)
 		}
 	}
+	r.mu.Lock()
+	r.dead = dead
+	r.mu.Unlock()
+}
+
+// deadSockets are those of candidates that did not answer last time.
+func (r *runtimes) deadSockets() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dead
 }
 
 // current returns every runtime's last answer in order of the set, and whether

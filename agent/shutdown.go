@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/systemd"
 )
 
@@ -21,6 +23,9 @@ const (
 	askTimeout = 3 * time.Second
 	// extension is how much more time to stop the agent asks for at a time.
 	extension = 15 * time.Second
+	// teardown is how much longer than its phases and their margin a drain may
+	// take: for the last sandboxes.
+	teardown = 20 * time.Second
 )
 
 // stop ends the agent's work on a signal. A service that is stopped, restarted
@@ -32,13 +37,16 @@ func (a *Agent) stop(ctx context.Context, sig os.Signal, signals <-chan os.Signa
 	defer cancel()
 	stopping, err := a.manager.Stopping(asking)
 	if err != nil && !errors.Is(err, systemd.ErrNotSystemd) {
-		a.log.Warn("cannot tell whether the system is going down: containers are left alone", "error", err)
+		// A drain that runs says that it is; without one, containers are left alone.
+		stopping = a.guard.Status().State == shutdown.Draining
+		a.log.Warn("the service manager does not tell whether the system is going down", "error", err)
 	}
 	a.log.Info("stopping", "signal", sig.String(), "systemStopping", stopping)
 	if stopping {
 		a.drain(ctx, signals)
 	}
-	if !stopping && a.guard.Status().State == shutdown.Armed {
+	// In the other states somebody counts on the delay.
+	if state := a.guard.Status().State; !stopping && (state == shutdown.Armed || state == shutdown.Disarmed) {
 		restore, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		if err := a.logind.RestoreMaxDelay(restore); err != nil && !errors.Is(err, systemd.ErrNoBus) && !errors.Is(err, systemd.ErrNoLogind) {
@@ -53,9 +61,10 @@ func (a *Agent) stop(ctx context.Context, sig os.Signal, signals <-chan os.Signa
 }
 
 // drain stops the pods because the system is going down, and has systemd wait
-// for it. A second signal ends the waiting, not the pods' own time.
+// for it, but not for ever. A second signal ends the waiting, not the pods' own
+// time.
 func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, plan.Total(a.policies.phases)+plan.Margin+teardown)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
@@ -79,6 +88,9 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal) {
 			return
 		case <-tick.C:
 		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				continue // there is nothing left to reload for
+			}
 			a.log.Warn("the drain is given up", "signal", sig.String())
 			return
 		}

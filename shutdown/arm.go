@@ -44,8 +44,9 @@ func (g *Guard) arm() {
 	}
 	g.arming = true
 	a, released, run := attempt{news: g.news}, g.state() == Released, g.ctx
+	ctx, cancel := context.WithTimeout(run, armBound)
+	g.stopArming = cancel
 	go func() {
-		ctx, cancel := context.WithTimeout(run, armBound)
 		defer cancel()
 		a.take(ctx, g.options, released)
 		select {

@@ -119,3 +119,21 @@ func TestALossOfTheBusInMidShutdownEndsNothing(t *testing.T) {
 		r.expectReleased(10 * time.Second)
 	})
 }
+
+func TestALockThatIsOnItsWayWhenTheDrainEndsIsReleasedAtOnce(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.options.Inhibitor = &rehander{logind: r.logind}
+		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Second)
+		resume := r.logind.hangs("Preparing")
+		r.logind.loseBus()
+		time.Sleep(10 * time.Second)
+		r.expect(shutdown.Released, 0)
+		r.expectReleased(10 * time.Second)
+		resume()
+		time.Sleep(time.Minute)
+		r.expect(shutdown.Released, 0)
+	})
+}

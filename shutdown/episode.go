@@ -72,7 +72,9 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	case record == nil:
 		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}}
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
-		start = record.StartedAt // an earlier process began it, and the time it took is gone
+		// An earlier process began it, and the time it took is gone. From here on
+		// the monotonic clock counts, which a time from the journal lacks.
+		start = start.Add(-start.Sub(record.StartedAt))
 		g.log.Info("going on with a drain that was interrupted", "started", start)
 	}
 	g.carryOn(trigger, record, start, reason)
@@ -119,7 +121,9 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	}
 }
 
-// onDrained has the final status written, or ends a cancelled episode.
+// onDrained has the final status and the record written, or ends a cancelled
+// episode. The power may go the moment that the lock does: what is not on disk
+// then, the next boot does not know.
 func (g *Guard) onDrained(e *episode) {
 	e.hush()
 	if e.cancelling {
@@ -127,18 +131,16 @@ func (g *Guard) onDrained(e *episode) {
 		return
 	}
 	e.reporting = true
-	if g.options.Reporter == nil {
-		g.release(e)
-		return
-	}
 	run, status := g.ctx, g.Status()
 	go func() {
 		ctx, cancel := context.WithTimeout(run, e.drain.ReportBound())
 		defer cancel()
-		err := drain.Bounded(ctx, func() error { return g.options.Reporter.ReportShutdown(ctx, status) })
-		if err != nil {
-			g.log.Warn("the final status is not written; the shutdown goes on without", "error", err)
+		if reporter := g.options.Reporter; reporter != nil {
+			if err := drain.Bounded(ctx, func() error { return reporter.ReportShutdown(ctx, status) }); err != nil {
+				g.log.Warn("the final status is not written; the shutdown goes on without", "error", err)
+			}
 		}
+		g.options.Journal.Flush(ctx) // it was being written meanwhile
 		select {
 		case g.reported <- e:
 		case <-run.Done():
@@ -150,6 +152,12 @@ func (g *Guard) onDrained(e *episode) {
 func (g *Guard) release(e *episode) {
 	if g.episode != e {
 		return // cancelled while the status was being written
+	}
+	if g.arming {
+		// It may have taken the lock over, and a login manager that hangs may
+		// keep it from telling.
+		g.stopArming()
+		g.rearm = true
 	}
 	g.drop()
 	g.episode = nil

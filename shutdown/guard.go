@@ -79,15 +79,17 @@ type Guard struct {
 	log      *slog.Logger
 	roster   *drain.Roster
 	commands chan func()
+	recheck  chan struct{} // capacity 1
 	notify   *notifier
 
 	// Run's goroutine owns what follows.
 	ctx        context.Context // Run's
 	lock       io.Closer       // nil if none is held
 	subscribed bool
-	news       int  // announcements so far: an answer from before the last one is stale
-	arming     bool // an attempt is under way
-	rearm      bool // and another one has to follow it
+	news       int                // announcements so far: an answer from before the last one is stale
+	arming     bool               // an attempt is under way
+	rearm      bool               // and another one has to follow it
+	stopArming context.CancelFunc // ends the latest attempt
 	armed      chan attempt
 	retry      *time.Timer
 	retries    backoff
@@ -123,6 +125,7 @@ func New(options Options) (*Guard, error) {
 		log:      options.Log.With("component", "shutdown"),
 		roster:   &drain.Roster{Runtime: options.Runtime},
 		commands: make(chan func()),
+		recheck:  make(chan struct{}, 1),
 		notify:   newNotifier(options.Notify),
 		armed:    make(chan attempt),
 		drained:  make(chan *episode),
@@ -144,12 +147,18 @@ func New(options Options) (*Guard, error) {
 // manager's keeping bridges a restart of the service.
 func (g *Guard) Run(ctx context.Context) error {
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWriting()
+	ctx, stop := context.WithCancel(ctx) // ends all that is begun here, also where this panics
+	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { g.options.Journal.Run(writing) })
 	wg.Go(func() { g.notify.run(writing) })
 	events, lost := make(chan Event), make(chan error)
 	g.ctx = ctx
 	g.subscribed, g.arming, g.rearm, g.episode, g.person = false, false, false, nil, nil
+	if g.state() == Draining { // the Run before panicked; the journal knows where it stood
+		g.set(Disarmed, "the shutdown guard starts anew")
+	}
 	g.retry = time.NewTimer(0)
 	g.retry.Stop()
 	beat := time.NewTicker(beatInterval)
@@ -184,6 +193,10 @@ func (g *Guard) Run(ctx context.Context) error {
 			g.release(e)
 		case command := <-g.commands:
 			command()
+		case <-g.recheck:
+			if g.state() == Armed {
+				g.arm()
+			}
 		}
 	}
 	g.retry.Stop()
@@ -267,6 +280,15 @@ func (g *Guard) Observe(pods []runtime.Pod) {
 		return cmp.Or(cmp.Compare(a.Runtime, b.Runtime), cmp.Compare(a.ID, b.ID))
 	})
 	g.options.Journal.Mark(refs)
+}
+
+// Recheck has an armed guard ask again whether another owner guards the
+// shutdown: nobody announces one that takes its lock later. It returns at once.
+func (g *Guard) Recheck() {
+	select {
+	case g.recheck <- struct{}{}:
+	default: // asked for already
+	}
 }
 
 // Status is the guard as it stands.

@@ -293,6 +293,14 @@ func TestStandingBackForAnotherOwner(t *testing.T) {
 		owner.Store("kubelet is back")
 		r.logind.restart(time.Second)
 		r.expect(shutdown.Delegated, 0)
+		owner.Store("")
+		time.Sleep(time.Minute)
+		r.expect(shutdown.Armed, 1)
+		r.guard.Recheck() // nothing new
+		r.expect(shutdown.Armed, 1)
+		owner.Store("kubelet has come up later")
+		r.guard.Recheck()
+		r.expect(shutdown.Delegated, 0)
 	})
 }
 

@@ -30,6 +30,7 @@ type logind struct {
 	hang      map[string]chan struct{}
 	released  chan time.Time // when the last lock was closed in a shutdown
 	refuses   bool           // locks, whatever Preparing says
+	closing   func()         // called before a lock is closed in a shutdown, if set
 }
 
 type watcher struct {
@@ -156,6 +157,9 @@ func (k lock) Close() error {
 	if !l.locks[k.n] {
 		l.t.Errorf("descriptor %d is closed although nobody has it open", k.n)
 	}
+	if l.preparing && l.closing != nil {
+		l.closing()
+	}
 	delete(l.locks, k.n)
 	if l.preparing && len(l.locks) == 0 {
 		l.released <- time.Now()
@@ -245,4 +249,37 @@ func (l *logind) called(method string) int {
 		}
 	}
 	return n
+}
+
+// rehander hands the lock that is held out again, as package systemd does, and
+// closers handed out before turn void.
+type rehander struct {
+	*logind
+	latest *claim
+}
+
+type claim struct {
+	of   *rehander
+	lock io.Closer
+}
+
+func (r *rehander) Inhibit(ctx context.Context, why string) (io.Closer, error) {
+	if r.latest != nil {
+		r.latest = &claim{r, r.latest.lock}
+		return r.latest, nil
+	}
+	lock, err := r.logind.Inhibit(ctx, why)
+	if err != nil {
+		return nil, err
+	}
+	r.latest = &claim{r, lock}
+	return r.latest, nil
+}
+
+func (c *claim) Close() error {
+	if c.of.latest != c {
+		return nil
+	}
+	c.of.latest = nil
+	return c.lock.Close()
 }

@@ -1,7 +1,9 @@
 package shutdown_test
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -32,6 +34,22 @@ func TestTheNextProcessTellsOfTheLastShutdown(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestThePowerMayGoTheMomentThatTheLockDoes(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		var last *journal.Record
+		r.logind.closing = func() { last = journal.Open(r.path, "two", r.options.Log).Last() }
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Minute)
+		r.expect(shutdown.Released, 0)
+		r.expectReleased(4 * time.Second)
+		if last == nil || !last.Graceful || len(last.Pods) != 2 || last.FinishedAt.IsZero() {
+			t.Errorf("the next boot would know %+v, want a graceful shutdown of two pods", last)
+		}
+	})
 }
 
 func TestAPowerCutIsNotGraceful(t *testing.T) {
@@ -147,6 +165,86 @@ func TestAShutdownOfLongAgoIsNotGoneOnWith(t *testing.T) {
 		}
 		r.expectSignals("new", "TERM@1h0m1s")
 	})
+}
+
+func TestAGuardThatPanicsInMidDrainGoesOnWhenItIsRunAgain(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		beats := 0
+		r.options.Beat = func(error) {
+			if beats++; beats == 2 { // the first tells that it is armed
+				panic("a fault of ours")
+			}
+		}
+		r.options.Inhibitor = &rehander{logind: r.logind}
+		r.options.Journal = journal.Open(r.path, r.boot, r.options.Log)
+		guard, err := shutdown.New(r.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.guard = guard
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for ctx.Err() == nil {
+				func() {
+					defer func() { _ = recover() }()
+					_ = guard.Run(ctx)
+				}()
+				time.Sleep(time.Second)
+			}
+		}()
+		synctest.Wait()
+		r.logind.shutdown("reboot")
+		time.Sleep(15 * time.Second)
+		r.expect(shutdown.Draining, 1)
+		time.Sleep(15 * time.Second)
+		r.expect(shutdown.Released, 0)
+		r.expectSignals("deaf", "TERM@0s KILL@20s")
+		cancel()
+		<-ended
+	})
+}
+
+// Outside a bubble, for times in one have no monotonic reading.
+func TestADrainThatGoesOnDoesNotGoByTheWallClock(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	path := filepath.Join(t.TempDir(), "shutdown.json")
+	began, err := json.Marshal(map[string]any{"version": 1, "bootID": "one", "record": journal.Record{BootID: "one", StartedAt: time.Now().Add(-3 * time.Second)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, began, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	draining := make(chan shutdown.Status, 1)
+	guard, err := shutdown.New(shutdown.Options{
+		Phases: plan.Defaults(), Runtime: runtimetest.NewFake(runtimetest.Options{}), Journal: journal.Open(path, "one", log), Log: log,
+		Notify: func(c shutdown.Change) {
+			if c.To == shutdown.Draining {
+				draining <- c.Status
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- guard.Run(ctx) }()
+	if _, err := guard.Drain(ctx, journal.TriggerServiceStop); err != nil {
+		t.Errorf("Drain() = %v, want nil", err)
+	}
+	deadline := (<-draining).Deadline
+	if left := time.Until(deadline); left > plan.Total(plan.Defaults())+plan.Margin-3*time.Second {
+		t.Errorf("%v are left, want what the first process left", left)
+	}
+	if deadline == deadline.Round(0) { // which strips the monotonic reading
+		t.Errorf("Deadline = %v goes by the wall clock: a step of it would end every grace", deadline)
+	}
+	cancel()
+	<-ended
 }
 
 // sameRecord compares as JSON does: a time that was read has another zone.

@@ -20,7 +20,9 @@ type Facts struct {
 	// found was asked once. Until then Ready stays what it was before.
 	RuntimesAsked bool
 	Runtimes      []Runtime
-	Images        []runtime.Image // of all runtimes, in any order; not changed
+	// DeadSockets are the paths where a runtime's socket is but none answers.
+	DeadSockets []string
+	Images      []runtime.Image // of all runtimes, in any order; not changed
 
 	Draining Draining
 	Shutdown Shutdown

@@ -34,7 +34,11 @@ func ready(facts Facts, last *corev1.NodeCondition) finding {
 		return starting(last)
 	case !facts.RuntimesAsked: // draining says enough
 	case len(facts.Runtimes) == 0:
-		add(ReasonNoRuntime, "no container runtime found on this host", time.Time{})
+		message := "no container runtime found on this host"
+		if len(facts.DeadSockets) > 0 {
+			message += ", though there is " + strings.Join(facts.DeadSockets, ", ") + ", where none answers; see to its service"
+		}
+		add(ReasonNoRuntime, message, time.Time{})
 	}
 	someReady := false
 	for _, r := range facts.Runtimes {

@@ -31,6 +31,12 @@ func TestReady(t *testing.T) {
 		{"nothing asked yet", func(f *status.Facts) { f.RuntimesAsked, f.Runtimes = false, nil }, "Unknown", "Starting", "hostler has just started and has asked no container runtime yet"},
 		{"no runtime", func(f *status.Facts) { f.Runtimes = nil }, "False", "NoRuntime", "no container runtime found on this host"},
 		{
+			"no runtime but a socket", func(f *status.Facts) {
+				f.Runtimes, f.DeadSockets = nil, []string{"/run/containerd/containerd.sock"}
+			},
+			"False", "NoRuntime", "no container runtime found on this host, though there is /run/containerd/containerd.sock, where none answers; see to its service",
+		},
+		{
 			"the only runtime is down", func(f *status.Facts) { f.Runtimes = []status.Runtime{down} }, "False", "RuntimeDown",
 			"runtime docker at unix:///run/docker.sock is not ready: connection refused, since 2026-11-20T11:57:00Z",
 		},

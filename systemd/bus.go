@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -37,6 +38,8 @@ const (
 type bus struct {
 	address string
 	timeout time.Duration
+
+	unanswered atomic.Int32 // calls in a row that ended with their context
 
 	turn   chan struct{} // one token; its holder may use what follows
 	conn   *dbus.Conn
@@ -162,6 +165,24 @@ func absent(err error) bool {
 		return true
 	}
 	return strings.HasPrefix(name, "org.freedesktop.DBus.Error.Spawn.")
+}
+
+// maxUnanswered is far under the number of messages that fit into a socket that
+// nobody reads, which is about 160.
+const maxUnanswered = 32
+
+// heard takes in how a call ended. A bus from which nothing comes back any more
+// is hung up on: once its socket is full, a call hangs in the write, which no
+// deadline ends, and so does closing the connection.
+func (b *bus) heard(conn *dbus.Conn, err error) {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		b.unanswered.Store(0)
+		return
+	}
+	if b.unanswered.Add(1) >= maxUnanswered {
+		b.unanswered.Store(0)
+		conn.Close()
+	}
 }
 
 // hangUp gives a broken connection up at once, so that the next call connects

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -29,8 +30,8 @@ const (
 )
 
 // RaiseMaxDelay sees to it that logind grants d: where it does not yet, it
-// writes the drop-in DropInPath, has logind read it, and waits until logind
-// says so. Where another file overrides the drop-in, the error names it, and
+// writes the drop-in DropInPath, unless another file sets as much, has logind
+// read its configuration, and waits until it says so. Where another file overrides the drop-in, the error names it, and
 // what logind does grant is returned with it. Idempotent. It never lowers.
 func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Duration, error) {
 	ctx, cancel := l.bus.bounded(ctx)
@@ -43,9 +44,7 @@ func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Durat
 		return granted, err
 	}
 	operation := fmt.Sprintf("raise logind's longest delay to %v", d)
-	seconds := int64(math.Ceil(d.Seconds()))
-	text := fmt.Sprintf("# Written by hostler while it runs, so that pods get their grace at shutdown.\n[Login]\nInhibitDelayMaxSec=%d\n", seconds)
-	if err := writeAtomically(filepath.Join(l.options.Root, DropInPath), text); err != nil {
+	if err := l.writeDropIn(d); err != nil {
 		return granted, fmt.Errorf("%s: %w", operation, err)
 	}
 	// Files that cannot be read are passed over by logind as well.
@@ -65,6 +64,23 @@ func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Durat
 		return granted, fmt.Errorf("%s: granted %v, because %s", operation, granted, overrider(files, expected))
 	}
 	return granted, nil
+}
+
+// writeDropIn sets d where no other file sets as much. Where one does, which
+// logind was not told of yet, ours would cut it down, and goes.
+func (l *Logind) writeDropIn(d time.Duration) error {
+	path := filepath.Join(l.options.Root, DropInPath)
+	files, _ := LogindConfig(l.options.Root) // what cannot be read does not count
+	files = slices.DeleteFunc(files, func(f ConfigFile) bool { return f.Path == DropInPath })
+	if EffectiveDelay(files).Max >= d {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	seconds := int64(math.Ceil(d.Seconds()))
+	text := fmt.Sprintf("# Written by hostler while it runs, so that pods get their grace at shutdown.\n[Login]\nInhibitDelayMaxSec=%d\n", seconds)
+	return writeAtomically(path, text)
 }
 
 // settle waits until logind grants a delay that is as awaited: neither way of

@@ -147,7 +147,9 @@ func (l *Logind) ListInhibitors(ctx context.Context) ([]InhibitorLock, error) {
 		return nil, err
 	}
 	var locks []InhibitorLock
-	if err := call(ctx, conn, loginName, loginPath, loginManager+".ListInhibitors", &locks); err != nil {
+	err = call(ctx, conn, loginName, loginPath, loginManager+".ListInhibitors", &locks)
+	l.bus.heard(conn, err)
+	if err != nil {
 		return nil, fault("list the inhibitors of logind", err)
 	}
 	return locks, nil
@@ -159,7 +161,9 @@ func (l *Logind) get(ctx context.Context, name string, answer any) error {
 	if err != nil {
 		return err
 	}
-	if err := property(ctx, conn, loginName, loginPath, loginManager, name, answer); err != nil {
+	err = property(ctx, conn, loginName, loginPath, loginManager, name, answer)
+	l.bus.heard(conn, err)
+	if err != nil {
 		return fault("ask logind for "+name, err)
 	}
 	return nil

@@ -75,6 +75,9 @@ func (l *Logind) subscribe(ctx context.Context, w *watch) (*dbus.Conn, chan *dbu
 			err = nil // it will return, or not
 		}
 	}
+	if ctx.Err() != nil {
+		conn.Close() // all of this was for the bus to answer, and it did not
+	}
 	if err != nil {
 		l.unsubscribe(conn, signals)
 		return nil, nil, fault("subscribe to the announcements of logind", err)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -107,13 +108,14 @@ func answer(f func(r *http.Request) (any, error)) http.HandlerFunc {
 }
 
 func collectPlan(b Backend) http.HandlerFunc {
-	return answer(func(r *http.Request) (any, error) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		req, err := decode(r)
 		if err != nil {
-			return nil, err
+			fail(w, http.StatusBadRequest, asError(err))
+			return
 		}
-		return b.CollectPlan(r.Context(), req)
-	})
+		answer(func(r *http.Request) (any, error) { return b.CollectPlan(r.Context(), req) })(w, r)
+	}
 }
 
 // run streams a line for each step, and the report at the end.
@@ -164,6 +166,9 @@ func decode(r *http.Request) (CollectRequest, error) {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&req); err != nil {
 		return req, &Error{Message: "read request: " + err.Error()}
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return req, &Error{Message: "read request: more than one JSON value, or too long a one"}
 	}
 	if req.TargetPercent < 0 || req.TargetPercent > 100 {
 		return req, &Error{Message: "the target is not a percentage from 0 to 100"}

@@ -32,6 +32,12 @@ func lookupGroup() (gid int, found bool) {
 // 0600. A socket that an agent no longer serves is replaced; one that is served
 // is an error. Closing the listener removes the socket.
 func Listen(path string) (net.Listener, error) {
+	gid, found := lookupGroup()
+	return listen(path, gid, found)
+}
+
+// listen opens the socket to the group, if there is one.
+func listen(path string, gid int, group bool) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make folder of API socket: %w", err)
 	}
@@ -43,7 +49,7 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on API socket: %w", err)
 	}
 	mode := os.FileMode(0o600)
-	if gid, found := lookupGroup(); found {
+	if group {
 		if err := os.Chown(path, -1, gid); err == nil { // only root may; without it the socket stays closed
 			mode = 0o660
 		}

@@ -68,14 +68,16 @@ type ImageGC struct {
 	LowThresholdPercent  int                   `json:"lowThresholdPercent"`
 	Images               int                   `json:"images"`
 	Unused               int                   `json:"unused"`
-	LastRun              *collect.Summary      `json:"lastRun"` // null before the first run
+	LastRun              *collect.Summary      `json:"lastRun"`           // null before the first run
+	Message              string                `json:"message,omitempty"` // which runtime could not be asked, and is not counted
 }
 
 // ContainerGC is how the collection of dead containers stands.
 type ContainerGC struct {
 	Containers int              `json:"containers"`
 	Dead       int              `json:"dead"`
-	LastRun    *collect.Summary `json:"lastRun"` // null before the first run
+	LastRun    *collect.Summary `json:"lastRun"`           // null before the first run
+	Message    string           `json:"message,omitempty"` // which runtime could not be asked, and is not counted
 }
 
 // Loop is the health of one of the agent's loops.

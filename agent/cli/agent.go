@@ -2,12 +2,18 @@ package cli
 
 import (
 	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"hostler.io/hostler/agent"
 	"hostler.io/hostler/agent/config"
 )
+
+// gcPercent is how much the heap may grow between two garbage collections. Next
+// to nothing lives on in an idle agent's, and a look at hundreds of images is
+// forgotten at once: the default, 100, costs 2 MB to save 10 ms a minute.
+const gcPercent = 50
 
 func (a *app) agentCommand() *cobra.Command {
 	var file string
@@ -19,6 +25,9 @@ func (a *app) agentCommand() *cobra.Command {
 			loaded, err := a.checked(file)
 			if err != nil {
 				return err
+			}
+			if a.Getenv("GOGC") == "" {
+				debug.SetGCPercent(gcPercent)
 			}
 			log, level := agent.NewLog(a.Stderr, loaded.Log, a.Getenv("JOURNAL_STREAM") != "")
 			daemon, err := agent.New(agent.Options{

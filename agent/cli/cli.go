@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +26,7 @@ type Process struct {
 	Stderr  io.Writer
 	Getenv  func(string) string
 	Signals <-chan os.Signal // SIGINT, SIGTERM and SIGHUP
+	Now     func() time.Time // what ages are counted to
 	Version string
 }
 
@@ -99,6 +102,7 @@ Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", screenWidth)))
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.entered = true }
 	root.AddCommand(
 		a.agentCommand(),
@@ -137,24 +141,22 @@ func (a *app) reader(use, short string, run func(ctx context.Context, c *api.Cli
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
 	a.socketFlag(cmd)
 	formatFlag(cmd, &format)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(*cobra.Command, []string) error {
 		out, err := a.output(format)
 		if err != nil {
 			return err
 		}
-		ctx, stop := a.interruptible(cmd.Context())
-		defer stop()
-		return run(ctx, a.client(), out)
+		return a.interruptible(func(ctx context.Context) error { return run(ctx, a.client(), out) })
 	}
 	return cmd
 }
 
 func (a *app) socketFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.socket, "socket", "", "API socket of the agent (default: $HOSTLER_SOCKET, or "+config.DefaultSocket+")")
+	cmd.Flags().StringVar(&a.socket, "socket", "", "`PATH` of the agent's API socket (default: $HOSTLER_SOCKET, or "+config.DefaultSocket+")")
 }
 
 func formatFlag(cmd *cobra.Command, format *string) {
-	cmd.Flags().StringVarP(format, "output", "o", "table", "output format: table, wide, json or yaml")
+	cmd.Flags().StringVarP(format, "output", "o", "table", "output `FORMAT`: table, wide, json or yaml")
 	// The only error is an unknown flag, and it was made one line above.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -169,12 +171,13 @@ func (a *app) client() *api.Client {
 	return api.NewClient(socket)
 }
 
-// interruptible gives a context that SIGINT and SIGTERM end.
-func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	ctx, cancel := context.WithCancel(ctx)
+// errInterrupted is why a command fails that a person ended.
+var errInterrupted = errors.New("interrupted")
+
+// interruptible gives run a context that ends with a signal.
+func (a *app) interruptible(run func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	go func() {
 		select {
 		case <-a.Signals:
@@ -182,7 +185,11 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, cancel
+	err := run(ctx)
+	if err != nil && ctx.Err() != nil {
+		return errInterrupted // and not that the agent broke off
+	}
+	return err
 }
 
 func (a *app) versionCommand() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 
 // configFlag gives cmd the flag --config.
 func configFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "config", "", "configuration file; the folder conf.d beside it is read as well (default: $HOSTLER_CONFIG, or "+config.DefaultFile+")")
+	cmd.Flags().StringVar(file, "config", "", "configuration `FILE`; the folder conf.d beside it is read as well (default: $HOSTLER_CONFIG, or "+config.DefaultFile+")")
 }
 
 // load reads the configuration that the agent would read.

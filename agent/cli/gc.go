@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -21,11 +22,13 @@ func collectFlags(cmd *cobra.Command, req *api.CollectRequest) {
 	cmd.Flags().BoolVar(&req.Images, "images", false, "only images")
 	cmd.Flags().BoolVar(&req.Containers, "containers", false, "only dead containers")
 	cmd.Flags().BoolVar(&req.AllUnused, "all-unused", false, "everything that nothing uses or protects, however much room there is")
-	cmd.Flags().IntVar(&req.TargetPercent, "target-percent", 0, "collect images until no more than this much of their filesystem is used")
-	cmd.MarkFlagsMutuallyExclusive("all-unused", "target-percent")
+	cmd.Flags().IntVar(&req.TargetPercent, "target-percent", 0, "collect images until no more than `N` percent of their filesystem are used")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		if cmd.Flags().Changed("target-percent") && (req.TargetPercent < 1 || req.TargetPercent > 100) {
-			return usageError(fmt.Sprintf("--target-percent %d is not from 1 to 100", req.TargetPercent))
+		switch targeted := cmd.Flags().Changed("target-percent"); {
+		case targeted && req.AllUnused:
+			return usageError("--all-unused and --target-percent exclude each other\nhint: the first goes on however much room there is, the second stops at a target")
+		case targeted && (req.TargetPercent < 1 || req.TargetPercent > 100):
+			return usageError(fmt.Sprintf("--target-percent %d is not from 1 to 100\nhint: 70 collects until 70 percent are used", req.TargetPercent))
 		}
 		return nil
 	}
@@ -33,28 +36,14 @@ func collectFlags(cmd *cobra.Command, req *api.CollectRequest) {
 
 func (a *app) gcPlanCommand() *cobra.Command {
 	var req api.CollectRequest
-	var format string
-	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "Show what a collection would remove now, and why; changes nothing",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			out, err := a.output(format)
-			if err != nil {
-				return err
-			}
-			ctx, stop := a.interruptible(cmd.Context())
-			defer stop()
-			plan, err := a.client().CollectPlan(ctx, req)
-			if err != nil {
-				return err
-			}
-			return out.print(plan, func(t *table) { printPlan(t, out, plan) })
-		},
-	}
+	cmd := a.reader("plan", "Show what a collection would remove now, and why; changes nothing", func(ctx context.Context, c *api.Client, out *output) error {
+		plan, err := c.CollectPlan(ctx, req)
+		if err != nil {
+			return err
+		}
+		return out.print(plan, func(t *table) { printPlan(t, out, plan) })
+	})
 	collectFlags(cmd, &req)
-	a.socketFlag(cmd)
-	formatFlag(cmd, &format)
 	return cmd
 }
 
@@ -62,14 +51,7 @@ func printPlan(t *table, out *output, plan api.CollectPlan) {
 	warn(t, plan.Message)
 	for _, fs := range plan.Filesystems {
 		t.line("%s", filesystem(fs.FilesystemStatus))
-		switch {
-		case fs.Message != "":
-			t.line("  %s: nothing is collected here", fs.Message)
-		case fs.BytesToFree > 0 || fs.InodesToFree > 0:
-			t.line("  to free: %s, %d inodes", size(fs.BytesToFree), fs.InodesToFree)
-		default:
-			t.line("  nothing to free")
-		}
+		t.line("  %s", toFree(fs))
 	}
 	if len(plan.Images) > 0 {
 		t.line("")
@@ -100,9 +82,31 @@ func printPlan(t *table, out *output, plan api.CollectPlan) {
 	}
 }
 
+// toFree says how much has to go from a filesystem.
+func toFree(fs gc.FilesystemDecision) string {
+	var parts []string
+	if fs.BytesToFree > 0 {
+		parts = append(parts, size(fs.BytesToFree))
+	}
+	if fs.InodesToFree > 0 {
+		parts = append(parts, fmt.Sprintf("%d inodes", fs.InodesToFree))
+	}
+	switch {
+	case fs.Message != "":
+		return "nothing is collected here"
+	case len(parts) == 0:
+		return "nothing to free"
+	}
+	return "to free: " + strings.Join(parts, " and ")
+}
+
 // filesystem describes a filesystem in one line.
 func filesystem(fs gc.FilesystemStatus) string {
-	s := fmt.Sprintf("%s (%s, %s): %d%% of %s used", fs.Mountpoint, fs.Device, strings.Join(fs.Runtimes, ", "), fs.UsedPercent, size(fs.CapacityBytes))
+	s := fmt.Sprintf("%s (%s, %s): ", fs.Mountpoint, fs.Device, strings.Join(fs.Runtimes, ", "))
+	if fs.Message != "" {
+		return s + fs.Message
+	}
+	s += fmt.Sprintf("%d%% of %s used", fs.UsedPercent, size(fs.CapacityBytes))
 	if fs.InodesUsedPercent > 0 {
 		s += fmt.Sprintf(", %d%% of inodes", fs.InodesUsedPercent)
 	}
@@ -111,34 +115,20 @@ func filesystem(fs gc.FilesystemStatus) string {
 
 func (a *app) gcRunCommand() *cobra.Command {
 	var req api.CollectRequest
-	var format string
-	cmd := &cobra.Command{
-		Use:   "run",
-		Short: "Collect now, as `gc plan` shows; needs root",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			out, err := a.output(format)
-			if err != nil {
-				return err
-			}
-			ctx, stop := a.interruptible(cmd.Context())
-			defer stop()
-			report, err := a.client().Collect(ctx, req, a.progress(out))
-			if err != nil {
-				return err
-			}
-			if err := out.print(report, func(t *table) { printReport(t, report) }); err != nil {
-				return err
-			}
-			if len(report.Errors) > 0 {
-				return silentError{}
-			}
-			return nil
-		},
-	}
+	cmd := a.reader("run", "Collect now, as `gc plan` shows; needs root", func(ctx context.Context, c *api.Client, out *output) error {
+		report, err := c.Collect(ctx, req, a.progress(out))
+		if err != nil {
+			return err
+		}
+		if err := out.print(report, func(t *table) { printReport(t, report) }); err != nil {
+			return err
+		}
+		if len(report.Errors) > 0 {
+			return silentError{}
+		}
+		return nil
+	})
 	collectFlags(cmd, &req)
-	a.socketFlag(cmd)
-	formatFlag(cmd, &format)
 	return cmd
 }
 
@@ -180,15 +170,17 @@ func printReport(t *table, r collect.Report) {
 			containers++
 		}
 	}
-	t.line("removed %s and %s in %s", count(images, "image"), count(containers, "container"), r.Duration.Round(time.Millisecond))
-	t.line("bytes: asked %s, estimated %s, measured %s", size(r.RequestedBytes), size(r.EstimatedBytes), size(r.FreedBytes))
-	if r.Ended != "" {
-		t.line("ended: %s", r.Ended)
+	for _, e := range r.Errors {
+		t.line("error: %s", e)
 	}
 	for _, w := range r.Warnings {
 		t.line("warning: %s", w)
 	}
-	for _, e := range r.Errors {
-		t.line("error: %s", e)
+	t.line("removed %s and %s in %s", count(images, "image"), count(containers, "container"), r.Duration.Round(time.Millisecond))
+	if images > 0 || r.RequestedBytes > 0 {
+		t.line("freed %s, as measured; asked for %s; the images' own sizes add up to %s", size(r.FreedBytes), size(r.RequestedBytes), size(r.EstimatedBytes))
+	}
+	if r.Ended != "" {
+		t.line("ended: %s", r.Ended)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) imagesCommand() *cobra.Command {
-	return a.reader("images", "List images: size, last use, what keeps each or its place in the queue", func(ctx context.Context, c *api.Client, out *output) error {
+	return a.reader("images", "List images: size, last use, and which are next to go", func(ctx context.Context, c *api.Client, out *output) error {
 		list, err := c.Images(ctx)
 		if err != nil {
 			return err
@@ -28,6 +28,10 @@ func (a *app) imagesCommand() *cobra.Command {
 // printImages writes images in the order of a plan. Those that may go come
 // first, and get their place in the queue unless the plan itself is shown.
 func printImages(t *table, out *output, images []gc.ImageDecision, planned bool) {
+	if len(images) == 0 {
+		t.line("no images")
+		return
+	}
 	header := []string{"IMAGE", "ID", "SIZE", "LAST USED", "ACTION", "REASON"}
 	if !planned {
 		header[4], header[5] = "NEXT TO GO", "WHY"
@@ -49,9 +53,9 @@ func printImages(t *table, out *output, images []gc.ImageDecision, planned bool)
 		if img.Detail != "" {
 			why += ": " + img.Detail
 		}
-		row := []string{imageName(img.Names, out.wide()), short(img.ID), size(img.SizeBytes), lastUsed(out, img.LastUsed), what, why}
+		row := []string{imageName(img.Names, out.wide()), short(img.ID), size(img.SizeBytes), seen(out, img.LastUsed), what, why}
 		if out.wide() {
-			row = append(row, out.ago(img.FirstSeen), img.Runtime, img.Filesystem)
+			row = append(row, seen(out, img.FirstSeen), img.Runtime, img.Filesystem)
 		}
 		t.row(row...)
 	}
@@ -68,7 +72,8 @@ func imageName(names []string, all bool) string {
 	return names[0]
 }
 
-func lastUsed(out *output, at time.Time) string {
+// seen is when something was seen, if it was.
+func seen(out *output, at time.Time) string {
 	if at.IsZero() {
 		return "not seen"
 	}

@@ -28,7 +28,7 @@ func (a *app) output(format string) (*output, error) {
 	default:
 		return nil, usageError(fmt.Sprintf("unknown output format %q\nhint: use -o table, wide, json or yaml", format))
 	}
-	return &output{w: a.Stdout, format: format, color: a.terminal() && a.Getenv("NO_COLOR") == "", now: time.Now}, nil
+	return &output{w: a.Stdout, format: format, color: a.terminal() && a.Getenv("NO_COLOR") == "", now: a.Now}, nil
 }
 
 // terminal tells whether a person watches the output.

@@ -36,6 +36,10 @@ func (a *app) psCommand() *cobra.Command {
 }
 
 func printPods(t *table, out *output, pods []api.Pod) {
+	if len(pods) == 0 {
+		t.line("no pods")
+		return
+	}
 	header := []string{"NAMESPACE", "POD", "CONTAINERS", "STATE", "PHASE", "GRACE", "AGE"}
 	if out.wide() {
 		header = append(header, "PRIORITY", "ID", "RUNTIME", "LAST SHUTDOWN")
@@ -105,7 +109,7 @@ func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) erro
 
 func printRecord(t *table, r *journal.Record) {
 	if r == nil {
-		t.line("no shutdown is known of")
+		t.line("no shutdown is on record")
 		return
 	}
 	t.line("%s", describeRecord(*r))
@@ -121,34 +125,47 @@ func printRecord(t *table, r *journal.Record) {
 		}
 		note := p.Error
 		if len(p.Stuck) > 0 {
-			note = "stuck: " + strings.Join(p.Stuck, ", ") + " " + note
+			note = strings.TrimSuffix("did not stop: "+strings.Join(p.Stuck, ", ")+"; "+note, "; ")
 		}
-		t.row(p.Namespace, p.Name, p.Phase, p.Grace.Duration.String(), string(p.Outcome), after, took, strings.TrimSpace(note))
+		t.row(p.Namespace, p.Name, p.Phase, p.Grace.Duration.String(), string(p.Outcome), after, took, note)
 	}
 }
 
 // describeRecord is a shutdown in one line.
 func describeRecord(r journal.Record) string {
-	what := string(r.Trigger)
-	if r.Kind != "" {
-		what = r.Kind
+	s := occasion(r)
+	if !r.StartedAt.IsZero() {
+		s += " " + r.StartedAt.UTC().Format(time.RFC3339)
 	}
-	manner := "not graceful"
 	switch {
 	case r.Graceful:
-		manner = "graceful"
+		s += ", graceful"
 	case !r.CancelledAt.IsZero():
-		manner = "cancelled"
+		s += ", cancelled"
+	default:
+		s += ", NOT graceful"
 	}
-	s := fmt.Sprintf("%s, %s, %s", what, manner, count(len(r.Pods), "pod"))
-	if !r.StartedAt.IsZero() {
-		s += ", began " + r.StartedAt.UTC().Format(time.RFC3339)
-		if !r.FinishedAt.IsZero() {
-			s += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
-		}
+	s += ", " + count(len(r.Pods), "pod")
+	if !r.StartedAt.IsZero() && !r.FinishedAt.IsZero() {
+		s += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
 	}
 	if r.Error != "" {
 		s += ": " + r.Error
 	}
 	return s
+}
+
+// occasion says what a shutdown was, as far as it is known.
+func occasion(r journal.Record) string {
+	switch {
+	case r.Kind != "":
+		return r.Kind
+	case r.Trigger == journal.TriggerServiceStop:
+		return "shutdown past logind"
+	case r.Trigger == journal.TriggerPerson, r.Trigger == journal.TriggerPersonAll:
+		return "drain by hand"
+	case r.Trigger == journal.TriggerUnknown:
+		return "end of a boot"
+	}
+	return string(r.Trigger)
 }

@@ -22,16 +22,17 @@ func (a *app) shutdownCommand() *cobra.Command {
 }
 
 func printShutdownPlan(t *table, out *output, p plan.Plan) {
+	warn(t, p.Message)
 	switch {
 	case len(p.Phases) == 0:
-		t.line("shutdown protection is switched off: pods are stopped by nobody in particular")
+		t.line("shutdown protection is switched off: nothing waits for the pods")
 		return
 	case p.Granted.Duration == 0:
-		t.line("phases ask for %s; what would be granted is not known", p.Total.Duration)
+		t.line("a shutdown waits at most %s for the pods, if logind grants it: it has not said", p.Total.Duration)
 	case p.Granted.Duration < p.Total.Duration:
-		t.line("%s", out.red(fmt.Sprintf("phases ask for %s, but only %s are granted: they are shortened to fit", p.Total.Duration, p.Granted.Duration)))
+		t.line("%s", out.red(fmt.Sprintf("the pods are to get %s, but logind grants only %s: the phases are shortened to fit", p.Total.Duration, p.Granted.Duration)))
 	default:
-		t.line("phases ask for %s, %s are granted", p.Total.Duration, p.Granted.Duration)
+		t.line("a shutdown waits at most %s for the pods; logind grants %s", p.Total.Duration, p.Granted.Duration)
 	}
 	for _, phase := range p.Phases {
 		t.line("")
@@ -50,6 +51,9 @@ func printShutdownPlan(t *table, out *output, p plan.Plan) {
 			}
 			t.row("  "+pod.Namespace, pod.Name, pod.Grace.Duration.String(), containers)
 		}
+	}
+	if len(p.Notes) > 0 {
+		t.line("")
 	}
 	for _, n := range p.Notes {
 		t.line("note: %s/%s: %s=%q: %s", n.Namespace, n.Pod, n.Key, n.Value, n.Problem)

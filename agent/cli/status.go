@@ -9,9 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
 )
 
 // watchInterval is how often `hostler status --watch` draws anew.
@@ -20,186 +22,130 @@ const watchInterval = 2 * time.Second
 func (a *app) statusCommand() *cobra.Command {
 	var watch bool
 	cmd := a.reader("status", "Show on one screen how the host is", func(ctx context.Context, c *api.Client, out *output) error {
+		err := a.showStatus(ctx, c, out)
 		if !watch {
-			s, err := c.Status(ctx)
-			if err != nil {
-				return err
-			}
-			return out.print(s, func(t *table) { printStatus(t, out, s) })
+			return err
 		}
 		tick := time.NewTicker(watchInterval)
 		defer tick.Stop()
-		for {
-			s, err := c.Status(ctx)
-			if err != nil {
-				return err
-			}
-			if a.terminal() {
-				fmt.Fprint(a.Stdout, "\x1b[H\x1b[2J")
-			}
-			if err := out.print(s, func(t *table) { printStatus(t, out, s) }); err != nil {
-				return err
-			}
+		for err == nil {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
 				return nil
 			}
+			switch {
+			case a.terminal():
+				fmt.Fprint(a.Stdout, "\x1b[H\x1b[2J")
+			case out.format == "yaml":
+				fmt.Fprintln(a.Stdout, "---")
+			case out.format != "json": // whose values need nothing between them
+				fmt.Fprintln(a.Stdout)
+			}
+			err = a.showStatus(ctx, c, out)
 		}
+		if ctx.Err() != nil {
+			return nil // that is how a watch ends
+		}
+		return err
 	})
 	cmd.Flags().BoolVar(&watch, "watch", false, "draw anew every two seconds until interrupted")
 	return cmd
 }
 
-// printStatus puts the verdict first, then what is wrong, then the rest.
+func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) error {
+	s, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	return out.print(s, func(t *table) { printStatus(t, out, s) })
+}
+
+// printStatus puts the verdict first, then what is wrong, then the rest. What has
+// been said above is not said again below.
 func printStatus(t *table, out *output, s api.Status) {
 	t.line("%s", verdict(out, s))
-	for _, w := range worries(out, s) {
-		for i, line := range wrap(w, 76) {
-			if i > 0 {
-				line = "  " + line
-			}
-			t.line("  %s", line)
-		}
+	for _, w := range worries(s) {
+		w.print(t, out)
 	}
 	t.line("")
 	for _, l := range [][2]string{
-		{"control plane", controlPlane(s)},
 		{"lease", lease(out, s)},
-		{"addresses", addresses(s)},
-		{"capacity", capacity(s)},
+		{"control plane", controlPlane(s)},
 		{"runtimes", runtimes(s)},
-		{"shutdown", guard(s)},
+		{"shutdown", guard(out, s)},
 		{"last shutdown", lastRecord(s)},
 		{"images", images(out, s)},
 		{"containers", containers(out, s)},
-		{"loops", loops(s)},
+		{"addresses", addresses(s)},
+		{"capacity", resources(s, capacityOf)},
+		{"allocatable", resources(s, allocatableOf)},
+		{"left to others", others(s)},
+		{"agent", loops(s)},
 	} {
-		t.row(l[0], l[1])
+		out.field(t, l[0], l[1])
 	}
-	if s.Node != nil {
-		t.line("")
-		t.row("CONDITION", "STATUS", "SINCE", "REASON")
-		for _, c := range s.Node.Status.Conditions {
-			t.row(string(c.Type), string(c.Status), out.ago(c.LastTransitionTime.Time), c.Reason)
-			if out.wide() {
-				t.row("  " + c.Message)
-			}
-		}
-	}
+	printConditions(t, out, s)
 	if out.wide() {
-		t.line("")
-		t.row("LOOP", "HEALTHY", "LAST SUCCESS", "RESTARTS", "LAST ERROR")
-		for _, l := range s.Loops {
-			last := "-"
-			if l.LastSuccess != nil {
-				last = out.ago(*l.LastSuccess)
-			}
-			t.row(l.Name, fmt.Sprint(l.Healthy), last, fmt.Sprint(l.Restarts), l.LastError)
-		}
+		printLoops(t, out, s)
 	}
 }
 
-// verdict is the first line: the node, and whether it is ready.
-func verdict(out *output, s api.Status) string {
+// labelWidth is that of the longest label with the gap behind it.
+const labelWidth = len("left to others") + 3
+
+// field writes a labelled value, none where it is empty. Lines are broken to fit a
+// terminal of 80 columns, unless the person asked for wide ones.
+func (o *output) field(t *table, label, value string) {
+	if value == "" {
+		return
+	}
+	lines := []string{value}
+	if !o.wide() {
+		lines = wrap(value, screenWidth-labelWidth)
+	}
+	for _, line := range lines {
+		t.line("%-*s%s", labelWidth, label, line)
+		label = ""
+	}
+}
+
+func printConditions(t *table, out *output, s api.Status) {
 	if s.Node == nil {
-		return out.yellow("starting") + ": the host has not been looked at yet"
+		return
 	}
-	ready := condition(s.Node, corev1.NodeReady)
-	word := out.yellow("Ready is unknown")
-	switch {
-	case ready != nil && ready.Status == corev1.ConditionTrue:
-		word = out.green("Ready")
-		if s.Node.Spec.Unschedulable {
-			word += ",SchedulingDisabled"
+	t.line("")
+	header := []string{"CONDITION", "STATUS", "SINCE", "REASON"}
+	if out.wide() {
+		header = append(header, "MESSAGE")
+	}
+	t.row(header...)
+	for _, c := range s.Node.Status.Conditions {
+		row := []string{string(c.Type), string(c.Status), out.ago(c.LastTransitionTime.Time), c.Reason}
+		if out.wide() {
+			row = append(row, c.Message)
 		}
-	case ready != nil && ready.Status == corev1.ConditionFalse:
-		word = out.red("NOT READY")
+		t.row(row...)
 	}
-	line := s.Node.Name + " is " + word
-	if ready != nil {
-		line += " since " + out.ago(ready.LastTransitionTime.Time)
-	}
-	return strings.Replace(line, " ago", "", 1) + ", hostler " + s.Version
 }
 
-// worries lists what is wrong, the worst first, each on a line of its own.
-func worries(out *output, s api.Status) []string {
-	var lines []string
-	if s.Node != nil {
-		for _, c := range sorted(s.Node.Status.Conditions) {
-			if bad(c) {
-				lines = append(lines, out.red(string(c.Type)+"="+string(c.Status))+": "+c.Message)
-			}
-		}
-	}
-	if s.ControlPlane.LastError != "" {
-		lines = append(lines, out.red("control plane")+": "+s.ControlPlane.LastError)
-	}
+func printLoops(t *table, out *output, s api.Status) {
+	t.line("")
+	t.row("LOOP", "HEALTHY", "LAST SUCCESS", "RESTARTS", "LAST ERROR")
 	for _, l := range s.Loops {
-		// What a condition or the control plane says already is not said twice.
-		if !l.Healthy && !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, firstLine(l.LastError)) }) {
-			lines = append(lines, out.red("loop "+l.Name)+": "+firstLine(l.LastError))
+		last := "-"
+		if l.LastSuccess != nil {
+			last = out.ago(*l.LastSuccess)
 		}
+		t.row(l.Name, fmt.Sprint(l.Healthy), last, fmt.Sprint(l.Restarts), firstLine(l.LastError))
 	}
-	if s.State.Message != "" {
-		lines = append(lines, out.yellow("state")+": "+s.State.Message)
-	}
-	for _, name := range []string{"node", "lease", "shutdown", "imageGC", "containerGC"} {
-		if o, ok := s.Owners[name]; ok && o.Name != api.OwnerHostler {
-			lines = append(lines, fmt.Sprintf("%s: left to %s (%s)", name, o.Name, o.Evidence))
-		}
-	}
-	return lines
-}
-
-// sorted puts Ready first: it is what all others are about.
-func sorted(conditions []corev1.NodeCondition) []corev1.NodeCondition {
-	list := slices.Clone(conditions)
-	slices.SortStableFunc(list, func(a, b corev1.NodeCondition) int {
-		return rank(a) - rank(b)
-	})
-	return list
-}
-
-func rank(c corev1.NodeCondition) int {
-	if c.Type == corev1.NodeReady {
-		return 0
-	}
-	return 1
-}
-
-// bad tells whether a condition is not what a healthy host has.
-func bad(c corev1.NodeCondition) bool {
-	good := corev1.ConditionFalse
-	if c.Type == corev1.NodeReady || c.Type == "hostler.io/ShutdownProtected" {
-		good = corev1.ConditionTrue
-	}
-	return c.Status != good
-}
-
-func condition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == kind {
-			return &node.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-func controlPlane(s api.Status) string {
-	line := s.ControlPlane.Type
-	if s.ControlPlane.Endpoint != "" {
-		line += " at " + s.ControlPlane.Endpoint
-	}
-	if !s.ControlPlane.Connected {
-		line += ", not connected"
-	}
-	return line
 }
 
 func lease(out *output, s api.Status) string {
 	if s.Lease == nil || s.Lease.Spec.RenewTime == nil {
+		if !mine(s, "lease") {
+			return ""
+		}
 		return "none yet"
 	}
 	line := "renewed " + out.ago(s.Lease.Spec.RenewTime.Time)
@@ -209,25 +155,19 @@ func lease(out *output, s api.Status) string {
 	return line
 }
 
-func addresses(s api.Status) string {
-	if s.Node == nil {
-		return ""
+func controlPlane(s api.Status) string {
+	line := s.ControlPlane.Type
+	if s.ControlPlane.Endpoint != "" {
+		line += " at " + s.ControlPlane.Endpoint
 	}
-	var parts []string
-	for _, a := range s.Node.Status.Addresses {
-		parts = append(parts, fmt.Sprintf("%s %s", a.Address, a.Type))
+	switch {
+	case !mine(s, "node"):
+		line += ", for events only"
+	case s.Node == nil: // nothing was written yet
+	case !s.ControlPlane.Connected:
+		line += ", NOT CONNECTED"
 	}
-	return strings.Join(parts, ", ")
-}
-
-func capacity(s api.Status) string {
-	if s.Node == nil {
-		return ""
-	}
-	c, a := s.Node.Status.Capacity, s.Node.Status.Allocatable
-	return fmt.Sprintf("%s CPUs, %s memory, %s disk, %s pods; allocatable %s, %s, %s",
-		c.Cpu(), size(c.Memory().Value()), size(c.StorageEphemeral().Value()), c.Pods(),
-		a.Cpu(), size(a.Memory().Value()), size(a.StorageEphemeral().Value()))
+	return line
 }
 
 func runtimes(s api.Status) string {
@@ -245,11 +185,11 @@ func runtimes(s api.Status) string {
 	return strings.Join(parts, ", ")
 }
 
-func guard(s api.Status) string {
+func guard(out *output, s api.Status) string {
 	g := s.Shutdown
-	line := g.State.String()
-	if g.State != shutdown.Disarmed {
-		line += fmt.Sprintf(", %s for pods", g.GracePeriod.Duration)
+	switch g.State {
+	case shutdown.Armed:
+		line := fmt.Sprintf("%s, %s for pods", g.State, g.GracePeriod.Duration)
 		if g.GracePeriodCriticalPods.Duration > 0 {
 			line += fmt.Sprintf(", the last %s for critical ones", g.GracePeriodCriticalPods.Duration)
 		}
@@ -257,70 +197,159 @@ func guard(s api.Status) string {
 			line += fmt.Sprintf("; logind grants %s", g.InhibitDelayMax.Duration)
 		}
 		return line
+	case shutdown.Draining, shutdown.Released:
+		line := g.State.String()
+		if g.Current != nil {
+			line += fmt.Sprintf(", %d of %s stopped", stopped(*g.Current), count(len(g.Current.Pods), "pod"))
+		}
+		if left := g.Deadline.Sub(out.now()); g.State == shutdown.Draining && left > 0 {
+			line += fmt.Sprintf(", at most %s to go", left.Round(time.Second))
+		}
+		return line
+	case shutdown.Delegated:
+		return g.State.String() + " to " + g.Reason
 	}
-	return line + ", see above"
+	if slices.ContainsFunc(worries(s), func(w worry) bool { return strings.Contains(w.text, g.Reason) }) {
+		return g.State.String() + ", see above"
+	}
+	return g.State.String() + ": " + g.Reason
+}
+
+// stopped counts the pods of a drain that are over and done with.
+func stopped(r journal.Record) int {
+	n := 0
+	for _, p := range r.Pods {
+		if p.Outcome == journal.Stopped || p.Outcome == journal.Killed {
+			n++
+		}
+	}
+	return n
 }
 
 func lastRecord(s api.Status) string {
 	if s.Shutdown.Last == nil {
-		return "none known of"
+		return "none on record"
 	}
 	return describeRecord(*s.Shutdown.Last)
 }
 
 func images(out *output, s api.Status) string {
 	g := s.ImageGC
+	if !someRuntimeReady(s) {
+		return ""
+	}
 	line := fmt.Sprintf("%d, %d unused", g.Images, g.Unused)
+	if g.Message != "" {
+		line = "not all known"
+	}
 	for _, fs := range g.Filesystems {
-		line += fmt.Sprintf("; %s %d%% used (collects at %d%%)", fs.Mountpoint, fs.UsedPercent, g.HighThresholdPercent)
+		if fs.Message != "" {
+			line += fmt.Sprintf("; %s: %s", fs.Mountpoint, fs.Message)
+			continue
+		}
+		line += fmt.Sprintf("; %s is %d%% full", fs.Mountpoint, fs.UsedPercent)
+	}
+	if mine(s, "imageGC") && g.HighThresholdPercent < 100 {
+		line += fmt.Sprintf(", collected at %d%%", g.HighThresholdPercent)
 	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {
-		line += fmt.Sprintf("; %s removed %d and freed %s", out.ago(r.StartedAt), r.Removed, size(r.FreedBytes))
+		line += fmt.Sprintf("; last run %s: %d removed, %s freed", out.ago(r.StartedAt), r.Removed, size(r.FreedBytes))
 	}
 	return line
 }
 
 func containers(out *output, s api.Status) string {
 	g := s.ContainerGC
+	if !someRuntimeReady(s) {
+		return ""
+	}
 	line := fmt.Sprintf("%d, %d dead", g.Containers, g.Dead)
+	if g.Message != "" {
+		line = "not all known"
+	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {
-		line += fmt.Sprintf("; %s removed %d", out.ago(r.StartedAt), r.Removed)
+		line += fmt.Sprintf("; last run %s: %d removed", out.ago(r.StartedAt), r.Removed)
 	}
 	return line
+}
+
+// someRuntimeReady tells whether numbers of images and containers are known.
+func someRuntimeReady(s api.Status) bool {
+	return slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool { return r.Ready })
+}
+
+// addresses writes each type once, with its addresses.
+func addresses(s api.Status) string {
+	if s.Node == nil {
+		return ""
+	}
+	var parts []string
+	for i, a := range s.Node.Status.Addresses {
+		if i > 0 && s.Node.Status.Addresses[i-1].Type == a.Type {
+			parts[len(parts)-1] += " " + a.Address
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s %s", a.Type, a.Address))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func capacityOf(n *corev1.Node) corev1.ResourceList    { return n.Status.Capacity }
+func allocatableOf(n *corev1.Node) corev1.ResourceList { return n.Status.Allocatable }
+
+func resources(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
+	if s.Node == nil {
+		return ""
+	}
+	list := of(s.Node)
+	bytes := func(q *resource.Quantity) string { return size(q.Value()) }
+	return fmt.Sprintf("%s CPUs, %s memory, %s disk, %s pods",
+		list.Cpu(), bytes(list.Memory()), bytes(list.StorageEphemeral()), list.Pods())
+}
+
+// jobs are the jobs with an owner, in the order in which they are listed.
+var jobs = [...]string{"node", "lease", "shutdown", "imageGC", "containerGC"}
+
+func mine(s api.Status, job string) bool {
+	owner, known := s.Owners[job]
+	return !known || owner.Name == api.OwnerHostler
+}
+
+// others says which jobs hostler does not do, by who does them and how one sees it.
+func others(s api.Status) string {
+	var parts []string
+	listed := map[api.Owner]bool{}
+	for _, job := range jobs {
+		owner := s.Owners[job]
+		if mine(s, job) || listed[owner] || job == "shutdown" && s.Shutdown.State == shutdown.Delegated {
+			continue // the last has a line of its own
+		}
+		listed[owner] = true
+		var same []string
+		for _, j := range jobs {
+			if s.Owners[j] == owner {
+				same = append(same, j)
+			}
+		}
+		who := owner.Evidence
+		if owner.Name != api.OwnerNone {
+			who = fmt.Sprintf("%s (%s)", owner.Name, owner.Evidence)
+		}
+		parts = append(parts, strings.Join(same, ", ")+": "+who)
+	}
+	return strings.Join(parts, "; ")
 }
 
 func loops(s api.Status) string {
-	sick := 0
+	var sick []string
 	for _, l := range s.Loops {
 		if !l.Healthy {
-			sick++
+			sick = append(sick, l.Name)
 		}
 	}
-	if sick == 0 {
-		return fmt.Sprintf("all %d healthy", len(s.Loops))
+	line := "hostler " + s.Version + ", "
+	if len(sick) == 0 {
+		return line + fmt.Sprintf("all %d loops healthy", len(s.Loops))
 	}
-	return fmt.Sprintf("%d of %d not healthy, see -o wide", sick, len(s.Loops))
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
-}
-
-// wrap breaks text into lines of at most width columns, at blanks where it can.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		switch {
-		case line == "":
-			line = word
-		case len(line)+1+len(word) > width:
-			lines = append(lines, line)
-			line = word
-		default:
-			line += " " + word
-		}
-	}
-	return append(lines, line)
+	return line + fmt.Sprintf("%d of %d loops failing: %s", len(sick), len(s.Loops), strings.Join(sick, ", "))
 }

@@ -1,45 +1,102 @@
 package config_test
 
 import (
-	"slices"
+	"reflect"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/agent/config"
 )
 
-func TestChanged(t *testing.T) {
-	tests := []struct {
-		name          string
-		before, after func(*config.Config)
+func TestChangedNamesKeys(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after string
 		want          []string
 	}{
-		{"nothing", func(*config.Config) {}, func(*config.Config) {}, nil},
-		{
-			"an empty list is no change to none",
-			func(c *config.Config) { c.ImageGC.Keep = nil }, func(c *config.Config) { c.ImageGC.Keep = []string{} }, nil,
-		},
-		{
-			"two annotations that read like one",
-			func(c *config.Config) { c.Node.Annotations = map[string]string{"a": "1 b:2"} },
-			func(c *config.Config) { c.Node.Annotations = map[string]string{"a": "1", "b": "2"} }, []string{"node.annotations"},
-		},
-		{
-			"fields by their whole path, runtimes as a whole",
-			func(*config.Config) {},
-			func(c *config.Config) {
-				c.Node.Reserved.CPU = "1"
-				c.Runtimes = config.Runtimes{List: []config.Runtime{{Type: "cri", Endpoint: "/x.sock"}}}
-			}, []string{"node.reserved.cpu", "runtimes"},
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			before, after := config.Default(), config.Default()
-			tt.before(&before)
-			tt.after(&after)
-			if got := config.Changed(before, after); !slices.Equal(got, tt.want) {
-				t.Errorf("Changed() = %v, want %v", got, tt.want)
+		"nothing":                              {"", "", nil},
+		"a default written out":                {"", "imageGC: {highThresholdPercent: 85, keep: []}\nnode: {labels: {}}\n", nil},
+		"a number":                             {"", "imageGC: {highThresholdPercent: 90}\n", []string{"imageGC.highThresholdPercent"}},
+		"a duration in other words":            {"lease: {duration: 60s}\n", "lease: {duration: 1m}\n", nil},
+		"a key of a map":                       {"node: {labels: {a: b}}\n", "node: {labels: {a: c}}\n", []string{"node.labels"}},
+		"the order of a map":                   {"node: {labels: {a: b, c: d}}\n", "node: {labels: {c: d, a: b}}\n", nil},
+		"the order of a list":                  {"imageGC: {keep: [a, b]}\n", "imageGC: {keep: [b, a]}\n", []string{"imageGC.keep"}},
+		"two values that read like one":        {"node: {annotations: {a: x, b: y}}\n", "node: {annotations: {a: \"x b:y\"}}\n", []string{"node.annotations"}},
+		"a section below a section":            {"", "node: {reserved: {cpu: 500m}}\n", []string{"node.reserved.cpu"}},
+		"runtimes as a whole":                  {"", "runtimes: [{type: cri, endpoint: /run/a.sock}]\n", []string{"runtimes"}},
+		"an endpoint":                          {"runtimes: [{type: cri, endpoint: /run/a.sock}]\n", "runtimes: [{type: cri, endpoint: /run/b.sock}]\n", []string{"runtimes"}},
+		"several, in the order of the file":    {"", "log: {level: debug}\nnode: {maxPods: 5, name: a}\n", []string{"node.name", "node.maxPods", "log.level"}},
+		"a list of maps":                       {"", "shutdown: {critical: [{name: db}]}\n", []string{"shutdown.critical"}},
+		"a switch from auto to what auto does": {"", "imageGC: {enabled: true}\n", []string{"imageGC.enabled"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, err := config.Parse("before.yaml", []byte(c.before))
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := config.Parse("after.yaml", []byte(c.after))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := config.Changed(before, after); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("Changed() = %q, want %q", got, c.want)
+			}
+			if got := config.Changed(after, before); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("Changed() the other way round = %q, want %q", got, c.want)
 			}
 		})
 	}
+}
+
+// A key that Changed does not see would neither be taken up by a reload nor
+// refused.
+func TestChangedSeesEveryKey(t *testing.T) {
+	for i := range 200 { // far more than there are
+		before, after := config.Default(), config.Default()
+		skip := i
+		path, found := spoil(reflect.ValueOf(&after).Elem(), "", &skip)
+		if !found {
+			if i < 40 {
+				t.Fatalf("the configuration has only %d keys", i)
+			}
+			return
+		}
+		if got := config.Changed(before, after); len(got) != 1 || got[0] != path {
+			t.Errorf("Changed() after a change of %s = %q, want it alone", path, got)
+		}
+	}
+	t.Fatal("the configuration has more keys than this test looks at")
+}
+
+// spoil changes the skip-th value of v, and tells its key.
+func spoil(v reflect.Value, path string, skip *int) (string, bool) {
+	if _, whole := v.Interface().(config.Runtimes); v.Kind() == reflect.Struct && !whole {
+		for i := range v.NumField() {
+			key := v.Type().Field(i).Tag.Get("yaml")
+			if path != "" {
+				key = path + "." + key
+			}
+			if name, found := spoil(v.Field(i), key, skip); found {
+				return name, true
+			}
+		}
+		return "", false
+	}
+	if *skip--; *skip >= 0 {
+		return "", false
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(!v.Bool())
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(v.Int() + int64(time.Second))
+	case reflect.String:
+		v.SetString(v.String() + "x")
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"x": "y"}))
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	default: // runtimes
+		v.Set(reflect.ValueOf(config.Runtimes{List: []config.Runtime{{Type: "x"}}}))
+	}
+	return path, true
 }

@@ -119,7 +119,9 @@ func (r Report) Then(next Report) Report {
 	for reason, n := range next.Kept {
 		joined.Kept[reason] += n
 	}
-	joined.Ended = r.Ended + "; " + next.Ended
+	if next.Ended != r.Ended {
+		joined.Ended = r.Ended + "; " + next.Ended
+	}
 	joined.LongestWindow.Duration = max(r.LongestWindow.Duration, next.LongestWindow.Duration)
 	return joined
 }

@@ -175,10 +175,21 @@ func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runti
 
 // observeImage updates one record. The caller holds mu.
 func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, users gc.Users, now time.Time) {
+	var came time.Time // as events told; the latest of its names
+	for _, ref := range refs {
+		arrival := imageKey{key.runtime, ref}
+		if when := t.arrived[arrival]; when.After(came) {
+			came = when
+		}
+		delete(t.arrived, arrival)
+	}
 	r := t.images[key]
 	if r == nil {
 		r = &record{Use: Use{FirstSeen: now}, dirty: true}
-		if !img.CreatedAt.IsZero() && img.CreatedAt.Before(now) {
+		switch {
+		case !came.IsZero(): // one look finds many images that did not come together
+			r.FirstSeen = came
+		case !img.CreatedAt.IsZero() && img.CreatedAt.Before(now):
 			r.FirstSeen = img.CreatedAt
 		}
 		t.images[key] = r
@@ -186,12 +197,8 @@ func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, 
 	}
 	r.missed = false
 	t.steady(r, now)
-	for _, ref := range refs {
-		when, ok := t.arrived[imageKey{key.runtime, ref}]
-		if ok && when.After(r.FirstSeen) {
-			r.FirstSeen, r.dirty = when, true
-		}
-		delete(t.arrived, imageKey{key.runtime, ref})
+	if came.After(r.FirstSeen) {
+		r.FirstSeen, r.dirty = came, true
 	}
 	wasInUse := r.inUse
 	r.inUse = false

@@ -111,7 +111,7 @@ type Drain struct {
 	settled bool // the latest list was made with nothing running, and shows nothing new
 	current []runtime.Pod
 	fresh   bool  // current is what every runtime answered
-	blind   error // why no pods were ever listed
+	blind   error // why no list was ever complete
 
 	record  *journal.Record
 	index   map[key]int           // of pods in record

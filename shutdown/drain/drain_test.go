@@ -231,10 +231,27 @@ func TestNoPodsKnownAtAll(t *testing.T) {
 		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
 	})
 	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.roster.Runtime = partial{w.fake}
+		r, _ := w.run(t.Context())
+		w.expect(r, false, map[string]journal.Outcome{"web": journal.Stopped})
+		if !strings.Contains(r.Error, "does not answer") {
+			t.Errorf("Run() = %+v where one of two runtimes was never listed, want it to say so", r)
+		}
+	})
+	inWorld(t, func(t *testing.T, w *world) {
 		r, took := w.run(t.Context())
 		w.expect(r, true, nil)
 		w.expectTook(took, 0)
 	})
+}
+
+// partial is two runtimes of which one never answers.
+type partial struct{ *runtimetest.Fake }
+
+func (p partial) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	pods, err := p.Fake.Pods(ctx)
+	return pods, errors.Join(err, errors.New("the other one does not answer"))
 }
 
 func TestPodsThatAppearWhileDraining(t *testing.T) {

@@ -124,11 +124,11 @@ func (d *Drain) firstList(ctx context.Context) {
 		case l := <-d.lists:
 			d.take(l)
 			d.settled = true
-			if l.err == nil || ok || len(l.pods) > 0 {
+			if l.err == nil || ok {
 				return
 			}
-			if time.Now().After(until) {
-				d.blind = l.err
+			d.blind = l.err
+			if len(l.pods) > 0 || time.Now().After(until) {
 				return
 			}
 			Sleep(ctx, retryPause)

@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -35,7 +36,7 @@ type Journal struct {
 	file   content       // guarded by mu; records in it are never changed
 	dirty  bool          // guarded by mu: file is newer than the disk
 	urgent bool          // guarded by mu: and should be written at once
-	clean  chan struct{} // guarded by mu: closed when the disk has caught up
+	clean  chan struct{} // guarded by mu: closed when the disk has caught up, or refused to
 }
 
 const (
@@ -73,7 +74,8 @@ type Ref struct {
 	Name      string `json:"name"`
 }
 
-// Open reads the journal at path. bootID names the present boot; one
+// Open reads the journal at path. bootID names the present boot: the kernel's
+// boot ID, and after an @ the service manager's start, where that is known. One
 // that differs from the file's makes the file's story the last shutdown. A file
 // that cannot be understood is set aside beside its path, with a warning;
 // nothing that is wrong with it is fatal.
@@ -90,8 +92,11 @@ func Open(path, bootID string, log *slog.Logger) *Journal {
 	if err != nil {
 		file = content{BootID: bootID}
 	}
-	if file.BootID != bootID {
+	switch {
+	case !sameBoot(file.BootID, bootID):
 		file = content{BootID: bootID, Last: file.verdict()}
+	case len(bootID) > len(file.BootID):
+		file.BootID = bootID
 	}
 	file.Version = version
 	j.file = file
@@ -106,10 +111,18 @@ func Peek(path, bootID string) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if file.BootID != bootID {
+	if !sameBoot(file.BootID, bootID) {
 		return file.verdict(), nil
 	}
 	return (&Journal{file: file}).Last(), nil
+}
+
+// sameBoot tells whether a and b may name one boot: a service manager that did
+// not tell one of them its start proves nothing.
+func sameBoot(a, b string) bool {
+	kernelA, startA, knownA := strings.Cut(a, "@")
+	kernelB, startB, knownB := strings.Cut(b, "@")
+	return kernelA == kernelB && (startA == startB || !knownA || !knownB)
 }
 
 func read(path string) (content, error) {
@@ -260,7 +273,8 @@ func (j *Journal) change(urgent bool, apply func(*content) bool) {
 	}
 }
 
-// Flush has what was put before written now, and waits for it until ctx ends.
+// Flush has what was put before written now, and waits for it until ctx ends or
+// the disk refuses it: what fails is tried again without anybody waiting.
 func (j *Journal) Flush(ctx context.Context) {
 	j.mu.Lock()
 	clean := j.clean
@@ -316,6 +330,7 @@ func (j *Journal) Run(ctx context.Context) {
 		if failing {
 			next = time.Now().Add(retry)
 			pause.Reset(retry)
+			j.refused()
 			continue
 		}
 		next = time.Now().Add(markInterval)
@@ -338,6 +353,14 @@ func (j *Journal) written(file content) {
 	j.dirty = false
 	close(j.clean)
 	j.clean = nil
+}
+
+// refused lets those go on who wait for a write that has failed.
+func (j *Journal) refused() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	close(j.clean)
+	j.clean = make(chan struct{})
 }
 
 // write replaces the file so that a crash at any moment leaves the old

@@ -120,6 +120,36 @@ func TestWhatTheNextBootLearns(t *testing.T) {
 	}
 }
 
+func TestABootOfWhichLessIsKnownIsTheSame(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		first, second string
+		same          bool
+	}{
+		{"the second process does not reach the service manager", "one@17", "one", true},
+		{"the first process did not", "one", "one@17", true},
+		{"the service manager was started anew: a soft-reboot", "one@17", "one@18", false},
+		{"the kernel was", "one@17", "two@17", false},
+		{"the kernel was, and the service manager is not reached", "one@17", "two", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "shutdown.json")
+				first := journal.Open(path, tt.first, quiet)
+				stop := keep(t, first)
+				first.Put(&journal.Record{BootID: tt.first, StartedAt: time.Now().UTC(), Pods: pods("")})
+				stop()
+				if got := journal.Open(path, tt.second, quiet); (got.Current() != nil) != tt.same || (got.Last() == nil) != tt.same {
+					t.Errorf("Current() = %+v, Last() = %+v, want the drain to go on: %v", got.Current(), got.Last(), tt.same)
+				}
+				if got, err := journal.Peek(path, tt.second); err != nil || (got == nil) != tt.same {
+					t.Errorf("Peek() = %+v, %v, want the drain to go on: %v", got, err, tt.same)
+				}
+			})
+		})
+	}
+}
+
 func TestASecondProcessOfOneBootGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "shutdown.json")

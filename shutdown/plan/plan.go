@@ -21,6 +21,8 @@ type Plan struct {
 	Granted metav1.Duration `json:"granted"`
 	// Notes lists labels and annotations that were passed over.
 	Notes []Note `json:"notes,omitempty"`
+	// Message says which runtime could not be asked, and shows as last seen.
+	Message string `json:"message,omitempty"`
 }
 
 // PlannedPhase is one phase with its pods. One without pods is skipped.

@@ -46,6 +46,18 @@ func outsorts(_ *testing.T, r *rig) {
 	r.raise()
 }
 
+func leavesMore(t *testing.T, r *rig) {
+	r.raise()
+	// Somebody wants more, and logind was not told yet.
+	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=10min\n")
+	if got, err := r.logind.RaiseMaxDelay(t.Context(), 9*time.Minute); err != nil || got != 10*time.Minute {
+		t.Errorf("RaiseMaxDelay(9m) = %v, %v, want the 10m that another file sets", got, err)
+	}
+	if got, err := r.logind.MaxDelaySource(t.Context()); err != nil || got != "/etc/systemd/logind.conf.d/99-kubelet.conf" {
+		t.Errorf("MaxDelaySource() = %q, %v, want the other file", got, err)
+	}
+}
+
 func overridden(_ *testing.T, r *rig) {
 	const path = "/etc/systemd/logind.conf.d/zzz.conf"
 	r.write(path, "# mine\n[Login]\nInhibitDelayMaxSec = 0.5min\n")

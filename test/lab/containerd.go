@@ -219,6 +219,16 @@ func (c *Containerd) Restart(ctx context.Context) error {
 	return errors.Join(c.Stop(ctx), c.Start(), c.Ready(ctx))
 }
 
+// GoDown ends containerd with what is left of its pods and empties its state
+// folder, as the machine's going down does. Images and containers on disk stay;
+// Start and Ready bring them back.
+func (c *Containerd) GoDown(ctx context.Context) error {
+	err := c.Stop(ctx)
+	c.killAll()
+	state := filepath.Join(c.dir, "state")
+	return errors.Join(err, unmountBelow(state), os.RemoveAll(state), os.Mkdir(state, 0o755))
+}
+
 // Close ends containerd with all its pods, and removes its mounts, cgroups and
 // files. It may be called more than once.
 func (c *Containerd) Close(ctx context.Context) error {

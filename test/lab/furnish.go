@@ -46,9 +46,12 @@ func (l *Lab) furnish() error {
 	if err := os.MkdirAll(Dir, 0o755); err != nil {
 		return err
 	}
-	if info, err := os.Lstat("/var/run"); err == nil && info.IsDir() {
-		if err := replace("/var/run", keep, tmpfs("mode=755")); err != nil {
-			return err
+	// /var/run is a link on most hosts; snaps keep their daemons' sockets in /var/snap.
+	for _, dir := range []string{"/var/run", "/var/snap"} {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			if err := replace(dir, keep, tmpfs("mode=755")); err != nil {
+				return err
+			}
 		}
 	}
 	for _, dir := range []string{"/etc", "/var/lib"} {

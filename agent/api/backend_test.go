@@ -1,0 +1,112 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// backend answers with its names, or its error, and keeps what it was asked.
+type backend struct {
+	err     error
+	healthy error
+	steps   []collect.Progress
+	during  func(ctx context.Context) // in Collect, after the steps
+
+	mu    sync.Mutex // guards asked
+	asked []api.CollectRequest
+}
+
+func (b *backend) Status(context.Context) (api.Status, error) {
+	return api.Status{Version: "1.2.3"}, b.err
+}
+
+func (b *backend) Pods(context.Context) (api.PodList, error) {
+	return api.PodList{Pods: []api.Pod{{Name: "web"}}, Message: "half"}, b.err
+}
+
+func (b *backend) Images(context.Context) (api.ImageList, error) {
+	return api.ImageList{Images: []gc.ImageDecision{{ID: "i"}}}, b.err
+}
+
+func (b *backend) CollectPlan(_ context.Context, req api.CollectRequest) (api.CollectPlan, error) {
+	b.ask(req)
+	return api.CollectPlan{Message: "planned"}, b.err
+}
+
+func (b *backend) Collect(ctx context.Context, req api.CollectRequest, progress func(collect.Progress)) (collect.Report, error) {
+	b.ask(req)
+	for _, s := range b.steps {
+		progress(s)
+	}
+	if b.during != nil {
+		b.during(ctx)
+	}
+	return collect.Report{Ended: "all done"}, b.err
+}
+
+func (b *backend) ShutdownPlan(context.Context) (plan.Plan, error) {
+	return plan.Plan{Phases: []plan.PlannedPhase{{Name: "regular"}}}, b.err
+}
+
+func (b *backend) Healthy() error { return b.healthy }
+
+func (b *backend) ask(req api.CollectRequest) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = append(b.asked, req)
+}
+
+func (b *backend) requests() []api.CollectRequest {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]api.CollectRequest(nil), b.asked...)
+}
+
+func routes(b *backend) http.Handler {
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hostler_up 1\n") })
+	return api.Routes(b, metrics, slog.New(slog.DiscardHandler))
+}
+
+// folder is short, for a socket's path has 107 bytes at the most.
+func folder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// serve serves the handler at a socket until the test ends.
+func serve(t testing.TB, h http.Handler) (socket string, server *http.Server) {
+	t.Helper()
+	socket = filepath.Join(folder(t), "s")
+	l, err := api.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = api.NewServer(h)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Serve() = %v, want that it was closed", err)
+		}
+	})
+	return socket, server
+}

@@ -1,0 +1,203 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+)
+
+func ignore(api.Step) {}
+
+// calls are all that a client can ask.
+func calls(c *api.Client) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"Status":       func(ctx context.Context) error { _, err := c.Status(ctx); return err },
+		"Pods":         func(ctx context.Context) error { _, err := c.Pods(ctx); return err },
+		"Images":       func(ctx context.Context) error { _, err := c.Images(ctx); return err },
+		"ShutdownPlan": func(ctx context.Context) error { _, err := c.ShutdownPlan(ctx); return err },
+		"CollectPlan":  func(ctx context.Context) error { _, err := c.CollectPlan(ctx, api.CollectRequest{}); return err },
+		"Collect":      func(ctx context.Context) error { _, err := c.Collect(ctx, api.CollectRequest{}, ignore); return err },
+	}
+}
+
+func TestClientGetsWhatTheAgentAnswers(t *testing.T) {
+	ctx := context.Background()
+	socket, _ := serve(t, routes(&backend{}))
+	c := api.NewClient(socket)
+	status, err := c.Status(ctx)
+	if err != nil || status.Version != "1.2.3" {
+		t.Errorf("Status() = %+v, %v, want version 1.2.3", status, err)
+	}
+	pods, err := c.Pods(ctx)
+	if err != nil || len(pods.Pods) != 1 || pods.Pods[0].Name != "web" || pods.Message != "half" {
+		t.Errorf("Pods() = %+v, %v, want web", pods, err)
+	}
+	images, err := c.Images(ctx)
+	if err != nil || len(images.Images) != 1 || images.Images[0].ID != "i" {
+		t.Errorf("Images() = %+v, %v, want i", images, err)
+	}
+	p, err := c.ShutdownPlan(ctx)
+	if err != nil || len(p.Phases) != 1 || p.Phases[0].Name != "regular" {
+		t.Errorf("ShutdownPlan() = %+v, %v, want regular", p, err)
+	}
+	collection, err := c.CollectPlan(ctx, api.CollectRequest{Images: true})
+	if err != nil || collection.Message != "planned" {
+		t.Errorf("CollectPlan() = %+v, %v, want planned", collection, err)
+	}
+	// Over the socket the kernel says who asks: the user that runs both.
+	report, err := c.Collect(ctx, api.CollectRequest{Images: true}, ignore)
+	if err != nil || report.Ended != "all done" {
+		t.Errorf("Collect() = %+v, %v, want all done", report, err)
+	}
+}
+
+func TestClientPassesTheAgentsErrorOn(t *testing.T) {
+	socket, _ := serve(t, routes(&backend{err: &api.Error{Message: "no", Hint: "try yes"}}))
+	for name, call := range calls(api.NewClient(socket)) {
+		err := call(context.Background())
+		var e *api.Error
+		if !errors.As(err, &e) || err.Error() != "no\nhint: try yes" {
+			t.Errorf("%s() = %v, want the agent's error with its hint", name, err)
+		}
+	}
+}
+
+func TestCollectTellsOfEachStep(t *testing.T) {
+	removal := collect.Removal{Kind: collect.KindImage, ID: "i", Names: []string{"a"}, Runtime: "containerd", Reason: gc.LRU, SizeBytes: 7}
+	socket, _ := serve(t, routes(&backend{steps: []collect.Progress{
+		{Removal: removal, Action: gc.Remove, Done: 1, Total: 2},
+		{Removal: removal, Action: gc.Keep, Err: errors.New("busy"), Done: 2, Total: 2},
+	}}))
+	var got []api.Step
+	report, err := api.NewClient(socket).Collect(context.Background(), api.CollectRequest{}, func(s api.Step) { got = append(got, s) })
+	want := []api.Step{
+		{Removal: removal, Action: gc.Remove, Done: 1, Total: 2},
+		{Removal: removal, Action: gc.Keep, Error: "busy", Done: 2, Total: 2},
+	}
+	if err != nil || report.Ended != "all done" || !reflect.DeepEqual(got, want) {
+		t.Errorf("Collect() = %+v, %v with steps %+v, want %+v", report, err, got, want)
+	}
+}
+
+// Steps come as they happen, and not when all is over.
+func TestCollectStreams(t *testing.T) {
+	seen := make(chan struct{})
+	socket, _ := serve(t, routes(&backend{
+		steps:  []collect.Progress{{Done: 1, Total: 2}},
+		during: func(ctx context.Context) { wait(ctx, seen) },
+	}))
+	report, err := api.NewClient(socket).Collect(t.Context(), api.CollectRequest{}, func(api.Step) { close(seen) })
+	if err != nil || report.Ended != "all done" {
+		t.Errorf("Collect() = %+v, %v, want its end after the step was seen", report, err)
+	}
+}
+
+func wait(ctx context.Context, done <-chan struct{}) {
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+func TestACollectionThatBreaksOffIsAnError(t *testing.T) {
+	b := &backend{steps: []collect.Progress{{Done: 1, Total: 2}}}
+	b.during = func(ctx context.Context) { <-ctx.Done() }
+	socket, server := serve(t, routes(b))
+	_, err := api.NewClient(socket).Collect(t.Context(), api.CollectRequest{}, func(api.Step) { _ = server.Close() })
+	var unreachable *api.UnreachableError
+	if !errors.As(err, &unreachable) || !strings.Contains(err.Error(), "the collection's answer broke off") {
+		t.Errorf("Collect() from an agent that ended = %v, want that it broke off", err)
+	}
+}
+
+func TestTheCollectionLearnsThatItsCallerLeft(t *testing.T) {
+	left := make(chan struct{})
+	socket, _ := serve(t, routes(&backend{
+		steps:  []collect.Progress{{Done: 1, Total: 2}},
+		during: func(ctx context.Context) { <-ctx.Done(); close(left) },
+	}))
+	ctx, leave := context.WithCancel(t.Context())
+	if _, err := api.NewClient(socket).Collect(ctx, api.CollectRequest{}, func(api.Step) { leave() }); err == nil {
+		t.Error("Collect() of a caller that left = nil, want an error")
+	}
+	select {
+	case <-left:
+	case <-time.After(10 * time.Second):
+		t.Error("the collection goes on although its caller has left")
+	}
+}
+
+func TestAnUnreachableAgentComesWithAHint(t *testing.T) {
+	dir := folder(t)
+	dead := filepath.Join(dir, "dead")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	for name, c := range map[string]struct {
+		socket string
+		hint   string
+	}{
+		"nothing there":         {filepath.Join(dir, "none"), "hint: is the agent running? see `systemctl status hostler`"},
+		"a socket of the dead":  {dead, "hint: the agent has ended without cleaning up; see `journalctl -u hostler`"},
+		"a path that is no use": {filepath.Join(dir, strings.Repeat("x", 200)), "hint: "},
+	} {
+		for call, do := range calls(api.NewClient(c.socket)) {
+			err := do(context.Background())
+			var unreachable *api.UnreachableError
+			if !errors.As(err, &unreachable) || unreachable.Socket != c.socket || !strings.Contains(err.Error(), c.hint) || strings.Contains(err.Error(), "http://") {
+				t.Errorf("%s() with %s = %v, want %q", call, name, err, c.hint)
+			}
+		}
+	}
+}
+
+func TestHintsOfAnUnreachableAgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause error
+		want  string
+	}{
+		"no permission":   {&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", os.ErrPermission)}, "reach the agent at /s: dial: connect: permission denied\nhint: run it with sudo, or join group hostler"},
+		"no answer":       {context.DeadlineExceeded, "hint: the agent is there but does not answer; see `journalctl -u hostler`"},
+		"a read too long": {os.ErrDeadlineExceeded, "hint: the agent is there but does not answer; see `journalctl -u hostler`"},
+	} {
+		err := &api.UnreachableError{Socket: "/s", Cause: c.cause}
+		if !strings.Contains(err.Error(), c.want) || !errors.Is(err, c.cause) {
+			t.Errorf("the error with %s = %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// What answers at the socket may be something else altogether.
+func TestAnAnswerThatIsNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		code int
+		body string
+		want string
+	}{
+		"no JSON":              {http.StatusOK, "<html>", "read the answer"},
+		"a failure in prose":   {http.StatusBadGateway, "sorry", "the agent answered 502 Bad Gateway"},
+		"a failure in silence": {http.StatusInternalServerError, "{}", "the agent answered 500 Internal Server Error"},
+	} {
+		socket, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(c.code)
+			_, _ = w.Write([]byte(c.body))
+		}))
+		if _, err := api.NewClient(socket).Status(context.Background()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Status() with %s = %v, want %q", name, err, c.want)
+		}
+	}
+}

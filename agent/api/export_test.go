@@ -1,0 +1,18 @@
+package api
+
+import (
+	"context"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// WithUID is ctx of a connection whose other end the kernel says runs as uid.
+func WithUID(ctx context.Context, uid uint32) context.Context {
+	return context.WithValue(ctx, peerKey{}, &unix.Ucred{Uid: uid})
+}
+
+// ListenFor listens as if the API's group had that ID, or did not exist.
+func ListenFor(path string, gid int, found bool) (net.Listener, error) {
+	return listen(path, gid, found)
+}

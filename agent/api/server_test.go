@@ -1,0 +1,189 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/agent/api"
+)
+
+// ask sends a request to the handler as if it came over a socket from uid.
+func ask(h http.Handler, uid uint32, method, path, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	h.ServeHTTP(w, r.WithContext(api.WithUID(r.Context(), uid)))
+	return w
+}
+
+func TestRoutes(t *testing.T) {
+	for route, want := range map[string]string{
+		"GET /v1/status":        `"version":"1.2.3"`,
+		"GET /v1/pods":          `"name":"web"`,
+		"GET /v1/images":        `"id":"i"`,
+		"POST /v1/gc/plan":      `"message":"planned"`,
+		"POST /v1/gc/run":       `"ended":"all done"`,
+		"GET /v1/shutdown/plan": `"name":"regular"`,
+		"GET /healthz":          "ok\n",
+		"GET /metrics":          "hostler_up 1",
+	} {
+		method, path, _ := strings.Cut(route, " ")
+		for _, m := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
+			w := ask(routes(&backend{}), 0, m, path, "{}")
+			switch {
+			case m == method || m == "HEAD" && method == "GET": // whose body the server leaves out
+				if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
+					t.Errorf("%s %s = %d %s, want 200 with %s", m, path, w.Code, w.Body, want)
+				}
+			case w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "no route "+m+" "+path):
+				t.Errorf("%s %s = %d %s, want 404 that names it", m, path, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+func TestAnUnknownRouteHasAHint(t *testing.T) {
+	for _, path := range []string{"/", "/v2/status", "/v1/status/", "/v1", "/v1/gc"} {
+		w := ask(routes(&backend{}), 0, "GET", path, "")
+		var e api.Error
+		if err := json.Unmarshal(w.Body.Bytes(), &e); w.Code != http.StatusNotFound || err != nil || !strings.Contains(e.Hint, "hostler version") {
+			t.Errorf("GET %s = %d %s, want 404 and a hint at the versions", path, w.Code, w.Body)
+		}
+	}
+}
+
+func TestOnlyRootAndTheAgentsOwnUserMayAct(t *testing.T) {
+	me, other := uint32(os.Geteuid()), uint32(os.Geteuid()+4711)
+	for name, c := range map[string]struct {
+		uid  uint32
+		path string
+		code int
+	}{
+		"root acts":                  {0, "/v1/gc/run", http.StatusOK},
+		"the agent's own user acts":  {me, "/v1/gc/run", http.StatusOK},
+		"anybody else does not":      {other, "/v1/gc/run", http.StatusForbidden},
+		"anybody else may see plans": {other, "/v1/gc/plan", http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &backend{}
+			w := ask(routes(b), c.uid, "POST", c.path, "{}")
+			if w.Code != c.code {
+				t.Errorf("POST %s as uid %d = %d %s, want %d", c.path, c.uid, w.Code, w.Body, c.code)
+			}
+			if asked := len(b.requests()); (asked > 0) != (c.code == http.StatusOK) {
+				t.Errorf("POST %s as uid %d reached the agent %d times", c.path, c.uid, asked)
+			}
+		})
+	}
+
+	b := &backend{}
+	w := httptest.NewRecorder()
+	routes(b).ServeHTTP(w, httptest.NewRequest("POST", "/v1/gc/run", strings.NewReader("{}")))
+	if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "sudo") || len(b.requests()) > 0 {
+		t.Errorf("POST /v1/gc/run by nobody knows whom = %d %s, want 403 with a hint", w.Code, w.Body)
+	}
+}
+
+func TestBadRequestsAreRefusedAndReachNobody(t *testing.T) {
+	for name, body := range map[string]string{
+		"nothing":              "",
+		"no JSON":              "images=true",
+		"half of it":           `{"images": tr`,
+		"a list":               "[]",
+		"an unknown field":     `{"imagse": true}`,
+		"a wrong type":         `{"images": "yes"}`,
+		"a negative target":    `{"targetPercent": -1}`,
+		"a target above all":   `{"targetPercent": 101}`,
+		"more than it may be":  `{"images": true` + strings.Repeat(" ", 8<<10) + "}",
+		"something behind it":  `{"images": true} {"images": false}`,
+		"a number beyond ints": `{"targetPercent": 99999999999999999999}`,
+	} {
+		for _, path := range []string{"/v1/gc/plan", "/v1/gc/run"} {
+			b := &backend{}
+			w := ask(routes(b), 0, "POST", path, body)
+			var e api.Error
+			if err := json.Unmarshal(w.Body.Bytes(), &e); w.Code != http.StatusBadRequest || err != nil || e.Message == "" {
+				t.Errorf("POST %s with %s = %d %s, want 400 and why", path, name, w.Code, w.Body)
+			}
+			if asked := b.requests(); len(asked) > 0 {
+				t.Errorf("POST %s with %s reached the agent as %+v", path, name, asked)
+			}
+		}
+	}
+}
+
+func TestRequestsReachTheAgentAsTheyAre(t *testing.T) {
+	for body, want := range map[string]api.CollectRequest{
+		"{}":                                    {},
+		`{"images": true}`:                      {Images: true},
+		`{"containers": true}`:                  {Containers: true},
+		`{"allUnused": true}`:                   {AllUnused: true},
+		`{"images": true, "targetPercent": 70}`: {Images: true, TargetPercent: 70},
+	} {
+		b := &backend{}
+		ask(routes(b), 0, "POST", "/v1/gc/plan", body)
+		ask(routes(b), 0, "POST", "/v1/gc/run", body)
+		if asked := b.requests(); len(asked) != 2 || asked[0] != want || asked[1] != want {
+			t.Errorf("%s reached the agent as %+v, want twice %+v", body, asked, want)
+		}
+	}
+}
+
+func TestAFailureIsAnErrorWithItsHint(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want api.Error
+	}{
+		"a plain error":                 {errors.New("ask containerd: gone"), api.Error{Message: "ask containerd: gone"}},
+		"one with a hint":               {&api.Error{Message: "a", Hint: "b"}, api.Error{Message: "a", Hint: "b"}},
+		"one with a hint, wrapped in":   {errors.Join(&api.Error{Message: "a", Hint: "b"}), api.Error{Message: "a", Hint: "b"}},
+		"one that the caller is behind": {context.Canceled, api.Error{Message: "context canceled"}},
+	} {
+		for _, route := range []string{"GET /v1/status", "GET /v1/pods", "GET /v1/images", "POST /v1/gc/plan", "GET /v1/shutdown/plan"} {
+			method, path, _ := strings.Cut(route, " ")
+			w := ask(routes(&backend{err: c.err}), 0, method, path, "{}")
+			var got api.Error
+			if err := json.Unmarshal(w.Body.Bytes(), &got); w.Code != http.StatusInternalServerError || err != nil || got != c.want {
+				t.Errorf("%s after %s = %d %s, want 500 and %+v", route, name, w.Code, w.Body, c.want)
+			}
+		}
+	}
+}
+
+func TestHealthzNamesWhatIsStuck(t *testing.T) {
+	w := ask(routes(&backend{healthy: errors.New("no progress: lease")}), 0, "GET", "/healthz", "")
+	if w.Code != http.StatusServiceUnavailable || w.Body.String() != "no progress: lease\n" {
+		t.Errorf("GET /healthz = %d %q, want 503 and the loop", w.Code, w.Body)
+	}
+}
+
+// Whatever a caller sends, the agent gets only what it can act upon.
+func FuzzRequest(f *testing.F) {
+	for _, seed := range []string{"", "{}", `{"images":true,"containers":false,"allUnused":true,"targetPercent":80}`, `{"targetPercent":-0}`, "[[[[", "\x00", `{"images":null}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		b := &backend{}
+		w := ask(routes(b), 0, "POST", "/v1/gc/plan", string(body))
+		asked := b.requests()
+		switch {
+		case w.Code == http.StatusBadRequest && len(asked) == 0:
+			var e api.Error
+			if json.Unmarshal(w.Body.Bytes(), &e) != nil || e.Message == "" {
+				t.Errorf("%q was refused with %q, want an error that says why", body, w.Body)
+			}
+		case w.Code == http.StatusOK && len(asked) == 1:
+			if p := asked[0].TargetPercent; p < 0 || p > 100 || len(body) > 8<<10 || !json.Valid(bytes.TrimSpace(body)) {
+				t.Errorf("%q reached the agent as %+v", body, asked[0])
+			}
+		default:
+			t.Errorf("%q = %d, and reached the agent %d times", body, w.Code, len(asked))
+		}
+	})
+}

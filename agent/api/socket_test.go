@@ -1,0 +1,117 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/agent/api"
+)
+
+func TestListenOpensTheSocketToTheGroupOnly(t *testing.T) {
+	socket := filepath.Join(folder(t), "run", "s") // whose folder is not there yet
+	l, err := api.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := os.FileMode(0o600)
+	if _, err := user.LookupGroup(api.Group); err == nil && os.Geteuid() == 0 {
+		want = 0o660
+	}
+	if got := info.Mode().Perm(); got != want {
+		t.Errorf("mode of the socket = %o, want %o", got, want)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there after Close(): %v", err)
+	}
+}
+
+func TestModeFollowsTheGroup(t *testing.T) {
+	for name, c := range map[string]struct {
+		gid   int
+		found bool
+		want  os.FileMode
+	}{
+		"the group exists, and we are in it": {os.Getegid(), true, 0o660},
+		"there is no such group":             {0, false, 0o600},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := filepath.Join(folder(t), "s")
+			l, err := api.ListenFor(socket, c.gid, c.found)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			info, err := os.Stat(socket)
+			if err != nil || info.Mode().Perm() != c.want {
+				t.Errorf("the socket = %v, %v, want mode %o", info.Mode(), err, c.want)
+			}
+		})
+	}
+}
+
+func TestListenReplacesASocketThatNobodyServes(t *testing.T) {
+	socket := filepath.Join(folder(t), "s")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false) // as a process that was killed
+	dead.Close()
+	l, err := api.Listen(socket)
+	if err != nil {
+		t.Fatalf("Listen() = %v, want the stale socket replaced", err)
+	}
+	defer l.Close()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatalf("the new socket = %v, want it served", err)
+	}
+	conn.Close()
+}
+
+func TestListenLeavesALiveAgentAlone(t *testing.T) {
+	socket, _ := serve(t, routes(&backend{}))
+	l, err := api.Listen(socket)
+	if err == nil {
+		l.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "another agent serves "+socket) {
+		t.Errorf("Listen() beside an agent = %v, want it refused", err)
+	}
+	if s, err := api.NewClient(socket).Status(context.Background()); err != nil || s.Version != "1.2.3" {
+		t.Errorf("the agent that was first answers %q, %v, want as before", s.Version, err)
+	}
+}
+
+func TestListenRemovesNothingThatIsNoSocket(t *testing.T) {
+	dir := folder(t)
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, []byte("dear"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "l")
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, link, dir} {
+		if _, err := api.Listen(path); err == nil || !strings.Contains(err.Error(), "is in the way and is no socket; move it, or set api.socket") {
+			t.Errorf("Listen(%s) = %v, want it refused with a hint", path, err)
+		}
+	}
+	if content, err := os.ReadFile(link); err != nil || string(content) != "dear" {
+		t.Errorf("the file = %q, %v, want it untouched", content, err)
+	}
+}

@@ -1,0 +1,154 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/cli"
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// night is when all golden screens are looked at.
+var night = time.Date(2026, 11, 20, 3, 12, 0, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return night.Add(-d) }
+
+// backend answers with what it holds.
+type backend struct {
+	status  api.Status
+	pods    api.PodList
+	images  api.ImageList
+	plan    api.CollectPlan
+	steps   []collect.Progress
+	report  collect.Report
+	phases  plan.Plan
+	err     error            // of everything
+	hang    bool             // every answer, until the caller has gone
+	entered chan<- os.Signal // is sent a signal with the first question
+}
+
+func (b *backend) answer(ctx context.Context) error {
+	if b.entered != nil {
+		b.entered <- os.Interrupt
+		b.entered = nil
+	}
+	if b.hang {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return b.err
+}
+
+func (b *backend) Status(ctx context.Context) (api.Status, error) { return b.status, b.answer(ctx) }
+func (b *backend) Pods(ctx context.Context) (api.PodList, error)  { return b.pods, b.answer(ctx) }
+func (b *backend) Images(ctx context.Context) (api.ImageList, error) {
+	return b.images, b.answer(ctx)
+}
+
+func (b *backend) CollectPlan(ctx context.Context, req api.CollectRequest) (api.CollectPlan, error) {
+	p := b.plan
+	if req.Images && !req.Containers {
+		p.Containers = nil
+	}
+	if req.Containers && !req.Images {
+		p.Images = nil
+	}
+	return p, b.answer(ctx)
+}
+
+func (b *backend) Collect(ctx context.Context, _ api.CollectRequest, progress func(collect.Progress)) (collect.Report, error) {
+	for _, s := range b.steps {
+		progress(s)
+	}
+	return b.report, b.answer(ctx)
+}
+
+func (b *backend) ShutdownPlan(ctx context.Context) (plan.Plan, error) {
+	return b.phases, b.answer(ctx)
+}
+func (b *backend) Healthy() error { return b.err }
+
+// serve has the backend answer at a socket until the test ends. The server waits
+// for nobody: what is left over when it closes shows as a leaked goroutine only.
+func serve(t testing.TB, b *backend) (socket string) {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "cli") // short, for a socket's path has 107 bytes at the most
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	socket = filepath.Join(folder, "s")
+	l, err := api.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := api.NewServer(api.Routes(b, http.NotFoundHandler(), slog.New(slog.DiscardHandler)))
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("the fake agent ended with %v", err)
+		}
+	})
+	return socket
+}
+
+// answer is what a command printed, and its exit code.
+type answer struct {
+	stdout, stderr string
+	code           int
+}
+
+// hostler runs a command against the socket, in this process.
+func hostler(socket string, args ...string) answer {
+	return run(nil, map[string]string{"HOSTLER_SOCKET": socket}, args...)
+}
+
+// hostlerUntil does so until a signal comes.
+func hostlerUntil(signals <-chan os.Signal, socket string, args ...string) answer {
+	return run(signals, map[string]string{"HOSTLER_SOCKET": socket}, args...)
+}
+
+func run(signals <-chan os.Signal, environment map[string]string, args ...string) answer {
+	var stdout, stderr bytes.Buffer
+	code := cli.Run(cli.Process{
+		Args: args, Stdout: &stdout, Stderr: &stderr, Signals: signals, Version: "1.2.3",
+		Getenv: func(name string) string { return environment[name] },
+		Now:    func() time.Time { return night },
+	})
+	return answer{stdout.String(), stderr.String(), code}
+}
+
+// golden compares with a file of testdata, or writes it with -update.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; run the test with -update to write it", err)
+	}
+	if got != string(want) {
+		t.Errorf("%s =\n%s\nwant\n%s\nrun the test with -update if this is how it should be", name, got, want)
+	}
+}

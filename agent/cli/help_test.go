@@ -1,0 +1,107 @@
+package cli_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// commands are all that there are; a group is shown with what it holds.
+var commands = []string{
+	"agent", "status", "ps", "images", "gc", "gc plan", "gc run", "shutdown", "shutdown plan",
+	"config", "config check", "config show", "config default", "completion", "version",
+}
+
+func TestHelp(t *testing.T) {
+	for _, c := range append(commands, "") {
+		got := hostler("/nowhere", append(strings.Fields(c), "--help")...)
+		if got.code != 0 || got.stderr != "" {
+			t.Errorf("hostler %s --help = code %d, %q, want 0 and nothing", c, got.code, got.stderr)
+		}
+		golden(t, "help/"+strings.ReplaceAll(strings.TrimSpace("hostler "+c), " ", "-"), got.stdout)
+		for line := range strings.Lines(got.stdout) {
+			if len(line) > 81 {
+				t.Errorf("hostler %s --help has a line of %d columns, want at most 80: %s", c, len(line)-1, line)
+			}
+		}
+	}
+}
+
+// The list of commands in this file is checked against the help itself, so that a
+// new command gets its golden file.
+func TestHelpListsTheCommands(t *testing.T) {
+	listed := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}\S`)
+	var found []string
+	var walk func(prefix string)
+	walk = func(prefix string) {
+		_, list, _ := strings.Cut(hostler("/nowhere", append(strings.Fields(prefix), "--help")...).stdout, "Available Commands:")
+		list, _, _ = strings.Cut(list, "\n\n")
+		for _, m := range listed.FindAllStringSubmatch(list, -1) {
+			if m[1] != "help" {
+				c := strings.TrimSpace(prefix + " " + m[1])
+				found = append(found, c)
+				walk(c)
+			}
+		}
+	}
+	walk("")
+	for _, c := range found {
+		if !slices.Contains(commands, c) {
+			t.Errorf("hostler --help lists %q, which no test knows", c)
+		}
+	}
+	for _, c := range commands {
+		if !slices.Contains(found, c) {
+			t.Errorf("hostler --help does not list %q, only %q", c, found)
+		}
+	}
+}
+
+// The first column of the README's table names every command: the full name, or
+// behind another of its group the last word alone.
+func TestReadmeListsTheCommands(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for row := range strings.Lines(string(readme)) {
+		column, isRow := strings.CutPrefix(row, "| `hostler ")
+		if column, _, _ = strings.Cut(column, " |"); !isRow {
+			continue
+		}
+		group := ""
+		for name := range strings.SplitSeq(column, ",") {
+			name, _, _ = strings.Cut(strings.Trim(name, "` "), " [")
+			if !slices.Contains(commands, name) {
+				name = group + name
+			}
+			if before, _, inGroup := strings.Cut(name, " "); inGroup {
+				group = before + " "
+			}
+			listed = append(listed, name)
+		}
+	}
+	for _, c := range listed {
+		if !slices.Contains(commands, c) {
+			t.Errorf("README.md lists %q, which is no command", c)
+		}
+	}
+	for _, c := range commands {
+		isGroup := slices.ContainsFunc(commands, func(other string) bool { return strings.HasPrefix(other, c+" ") })
+		if !isGroup && !slices.Contains(listed, c) {
+			t.Errorf("README.md does not list %q, only %q", c, listed)
+		}
+	}
+}
+
+func TestAGroupWithoutACommandShowsItsHelp(t *testing.T) {
+	for _, group := range []string{"", "gc", "shutdown", "config"} {
+		args := strings.Fields(group)
+		if got, want := hostler("/nowhere", args...), hostler("/nowhere", append(args, "--help")...); got != want {
+			t.Errorf("hostler %s = %v, want its help", group, got)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package cli_test
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status"
+)
+
+func seconds(n int) metav1.Duration { return metav1.Duration{Duration: time.Duration(n) * time.Second} }
+
+const (
+	bootID    = "2f1c6c0e-6f0a-4b0e-9d53-3b0f5a2f0c11@1795140000"
+	stateFile = "/var/lib/hostler/state.db"
+)
+
+// scenes are hosts as a person may find them at night.
+func scenes() map[string]api.Status {
+	return map[string]api.Status{
+		"healthy":          healthy(),
+		"not-ready":        runtimeDown(),
+		"draining":         draining(),
+		"disarmed":         disarmed(),
+		"beside-a-kubelet": besideKubelet(),
+		"starting":         starting(),
+		"much-is-wrong":    muchIsWrong(),
+		"switched-off":     switchedOff(),
+	}
+}
+
+func healthy() api.Status {
+	lists := func(cpu, memory, disk string) corev1.ResourceList {
+		return corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+			corev1.ResourceEphemeralStorage: resource.MustParse(disk), corev1.ResourcePods: resource.MustParse("110"),
+		}
+	}
+	renewed, duration, holder := metav1.NewMicroTime(ago(4*time.Second)), int32(40), "rack3-node07.example.net"
+	return api.Status{
+		Version: "1.2.3",
+		Node: &corev1.Node{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+			ObjectMeta: metav1.ObjectMeta{Name: holder, UID: "8d0f9f3e-30b1-4d39-8f53-1a7b8f0b7c11", CreationTimestamp: metav1.NewTime(ago(90 * 24 * time.Hour))},
+			Status: corev1.NodeStatus{
+				Capacity:    lists("64", "263836520Ki", "1875Gi"),
+				Allocatable: lists("63500m", "261739368Ki", "1687Gi"),
+				Addresses: []corev1.NodeAddress{
+					{Type: corev1.NodeInternalIP, Address: "192.0.2.17"},
+					{Type: corev1.NodeInternalIP, Address: "2001:db8:40:a::11"},
+					{Type: corev1.NodeHostName, Address: holder},
+				},
+				Conditions: []corev1.NodeCondition{
+					good(corev1.NodeMemoryPressure, status.ReasonSufficientMemory, "198Gi of 251.6Gi memory available"),
+					good(corev1.NodeDiskPressure, status.ReasonSufficientDisk, "/ (ext4 on /dev/nvme0n1p2) has 61% free"),
+					good(corev1.NodePIDPressure, status.ReasonSufficientPIDs, "99% of 4194304 PIDs available (kernel.pid_max)"),
+					good(corev1.NodeNetworkUnavailable, status.ReasonNetworkAvailable, "192.0.2.17 on bond0"),
+					good(status.ShutdownProtected, status.ReasonArmed, "a shutdown waits for the pods to stop: holds the shutdown lock"),
+					good(corev1.NodeReady, status.ReasonHostReady, "containerd v2.1.4 is ready"),
+				},
+			},
+		},
+		Lease: &coordinationv1.Lease{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+			ObjectMeta: metav1.ObjectMeta{Name: holder, Namespace: "kube-node-lease"},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed, LeaseDurationSeconds: &duration},
+		},
+		ControlPlane: api.ControlPlane{Type: "embedded", Endpoint: stateFile, Connected: true},
+		Runtimes:     []api.Runtime{{Name: "containerd", Version: "v2.1.4", Endpoint: "unix:///run/containerd/containerd.sock", Ready: true}},
+		Owners:       owners(api.Owner{Name: api.OwnerHostler, Evidence: "no other owner found"}, "node", "lease", "shutdown", "imageGC", "containerGC"),
+		Topology:     status.Topology{CPUs: 64, MemoryBytes: 263836520 << 10},
+		Shutdown: shutdown.Status{
+			State: shutdown.Armed, Reason: "holds the shutdown lock", GracePeriod: seconds(30), GracePeriodCriticalPods: seconds(10),
+			InhibitDelayMax: seconds(35), InhibitDelaySource: "/run/systemd/logind.conf.d/zz-hostler.conf",
+			Last: &journal.Record{
+				BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: true,
+				StartedAt: ago(72 * time.Hour), FinishedAt: ago(72*time.Hour - 12345*time.Millisecond),
+				Pods: []journal.PodRecord{
+					{Runtime: "containerd", ID: "a", Namespace: "shop", Name: "web-6f7d", Phase: "regular", Grace: seconds(20), StartedAt: ago(72 * time.Hour), FinishedAt: ago(72*time.Hour - 2*time.Second), Outcome: journal.Stopped},
+					{Runtime: "containerd", ID: "b", Namespace: "shop", Name: "db-0", Phase: "critical", Grace: seconds(10), StartedAt: ago(72*time.Hour - 2*time.Second), FinishedAt: ago(72*time.Hour - 12*time.Second), Outcome: journal.Killed, Error: "killed at the end of its grace", Stuck: []string{"postgres"}},
+				},
+			},
+		},
+		ImageGC: api.ImageGC{
+			Filesystems: []gc.FilesystemStatus{{
+				Filesystem: "/var/lib/containerd", Mountpoint: "/var/lib/containerd", Device: "/dev/nvme1n1", Runtimes: []string{"containerd"},
+				CapacityBytes: 960 << 30, AvailableBytes: 278 << 30, UsedPercent: 72, InodesUsedPercent: 4,
+			}},
+			HighThresholdPercent: 85, LowThresholdPercent: 80, Images: 143, Unused: 61,
+			LastRun: &collect.Summary{StartedAt: ago(4 * time.Minute), Duration: seconds(2), RequestedBytes: 5 << 30, FreedBytes: 6 << 30, Removed: 9, Errors: []string{}},
+		},
+		ContainerGC: api.ContainerGC{Containers: 57, Dead: 3, LastRun: &collect.Summary{StartedAt: ago(30 * time.Second), Errors: []string{}}},
+		Loops:       loops("lease", "status", "image-gc", "container-gc", "last-used", "shutdown-guard"),
+		State:       api.State{Path: "/var/lib/hostler"},
+	}
+}
+
+// good is a condition as a healthy host has had it for three days.
+func good(kind corev1.NodeConditionType, reason, message string) corev1.NodeCondition {
+	c := corev1.NodeCondition{
+		Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message,
+		LastHeartbeatTime: metav1.NewTime(ago(4 * time.Second)), LastTransitionTime: metav1.NewTime(ago(72 * time.Hour)),
+	}
+	if !(status.Transition{New: c}).Good() {
+		c.Status = corev1.ConditionFalse
+	}
+	return c
+}
+
+// turn changes a condition of the scene.
+func turn(s *api.Status, kind corev1.NodeConditionType, to corev1.ConditionStatus, since time.Duration, reason, message string) {
+	for i := range s.Node.Status.Conditions {
+		if c := &s.Node.Status.Conditions[i]; c.Type == kind {
+			c.Status, c.Reason, c.Message, c.LastTransitionTime = to, reason, message, metav1.NewTime(ago(since))
+		}
+	}
+}
+
+func owners(owner api.Owner, jobs ...string) map[string]api.Owner {
+	m := map[string]api.Owner{}
+	for _, job := range jobs {
+		m[job] = owner
+	}
+	return m
+}
+
+func loops(names ...string) []api.Loop {
+	var list []api.Loop
+	for _, name := range names {
+		success := ago(3 * time.Second)
+		list = append(list, api.Loop{Name: name, Healthy: true, LastSuccess: &success})
+	}
+	return list
+}
+
+func fail(s *api.Status, loop, text string) {
+	for i := range s.Loops {
+		if s.Loops[i].Name == loop {
+			s.Loops[i].Healthy, s.Loops[i].LastError = false, text
+		}
+	}
+}
+
+func runtimeDown() api.Status {
+	s := healthy()
+	const cause = "runtime unavailable: dial unix /run/containerd/containerd.sock: connect: connection refused"
+	s.Runtimes[0].Ready, s.Runtimes[0].Message = false, "ask runtime version: "+cause
+	turn(&s, corev1.NodeReady, corev1.ConditionFalse, 5*time.Minute+20*time.Second, status.ReasonRuntimeDown,
+		"runtime containerd at unix:///run/containerd/containerd.sock is not ready: ask runtime version: "+cause+", since 2026-11-20T03:06:40Z")
+	fail(&s, "image-gc", "runtime containerd: list images: "+cause)
+	fail(&s, "container-gc", "runtime containerd: list containers: "+cause)
+	fail(&s, "last-used", "runtime containerd: list images: "+cause)
+	s.ImageGC.Filesystems, s.ImageGC.Images, s.ImageGC.Unused = nil, 0, 0
+	s.ContainerGC.Containers, s.ContainerGC.Dead = 0, 0
+	return s
+}
+
+func draining() api.Status {
+	s := healthy()
+	turn(&s, corev1.NodeReady, corev1.ConditionFalse, 6*time.Second, status.ReasonDraining,
+		"node is shutting down: a shutdown (reboot) was announced, since 2026-11-20T03:11:54Z")
+	turn(&s, status.ShutdownProtected, corev1.ConditionTrue, 72*time.Hour, status.ReasonShuttingDown, "a shutdown is waiting for the pods to stop")
+	s.Shutdown.State, s.Shutdown.Reason = shutdown.Draining, "a shutdown (reboot) was announced"
+	s.Shutdown.Deadline = night.Add(26 * time.Second)
+	s.Shutdown.Current = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(6 * time.Second), Pods: []journal.PodRecord{
+		{Namespace: "shop", Name: "web-6f7d", Outcome: journal.Stopped},
+		{Namespace: "shop", Name: "web-77aa", Outcome: journal.Killed},
+		{Namespace: "shop", Name: "api-0"},
+		{Namespace: "shop", Name: "db-0"},
+	}}
+	return s
+}
+
+func disarmed() api.Status {
+	s := healthy()
+	const cause = "watch the login manager: connect to unix:path=/run/dbus/system_bus_socket: the system bus cannot be reached: dial unix /run/dbus/system_bus_socket: connect: no such file or directory; is the dbus service installed and running?"
+	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax = shutdown.Disarmed, cause, seconds(0)
+	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 40*time.Minute, status.ReasonDisarmed, "a shutdown will not wait for the pods to stop: "+cause)
+	fail(&s, "shutdown-guard", cause)
+	return s
+}
+
+func besideKubelet() api.Status {
+	s := healthy()
+	const evidence = "process kubelet, pid 812"
+	s.Owners = owners(api.Owner{Name: api.OwnerKubelet, Evidence: evidence}, "node", "lease", "imageGC", "containerGC")
+	s.Owners["shutdown"] = api.Owner{Name: api.OwnerKubelet, Evidence: `delay lock "Kubelet needs time to handle node shutdown" of pid 812`}
+	s.Lease, s.ControlPlane.Connected = nil, false
+	s.ImageGC.LastRun, s.ContainerGC.LastRun = nil, nil
+	s.Shutdown.State, s.Shutdown.Reason = shutdown.Delegated, "kubelet: "+s.Owners["shutdown"].Evidence
+	turn(&s, status.ShutdownProtected, corev1.ConditionTrue, time.Hour, status.ReasonDelegated, "another program on this host delays a shutdown for the pods: "+s.Shutdown.Reason)
+	return s
+}
+
+func starting() api.Status {
+	s := healthy()
+	s.Node, s.Lease, s.Runtimes, s.Topology = nil, nil, nil, status.Topology{}
+	s.ControlPlane.Connected = false
+	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax, s.Shutdown.Last = shutdown.Disarmed, "looking for the login manager", seconds(0), nil
+	s.ImageGC.Filesystems, s.ImageGC.Images, s.ImageGC.Unused, s.ImageGC.LastRun = nil, 0, 0, nil
+	s.ContainerGC = api.ContainerGC{}
+	for i := range s.Loops {
+		s.Loops[i].LastSuccess = nil
+	}
+	return s
+}
+
+func muchIsWrong() api.Status {
+	s := healthy()
+	turn(&s, corev1.NodeMemoryPressure, corev1.ConditionTrue, 90*time.Second, status.ReasonInsufficientMemory, "52Mi of 251.6Gi memory available, less than 100Mi")
+	turn(&s, corev1.NodeNetworkUnavailable, corev1.ConditionUnknown, time.Minute, status.ReasonNotMeasured, "list addresses: netlink: too many open files")
+	s.Node.Spec.Unschedulable = true
+	s.ControlPlane.Connected, s.ControlPlane.LastError = false, "update status of node \"rack3-node07.example.net\": disk full"
+	fail(&s, "status", s.ControlPlane.LastError)
+	fail(&s, "image-gc", "panic: index out of range [3] with length 3\ngoroutine 12 [running]:\nmain.main()")
+	s.Loops[2].Restarts = 4
+	s.State.Message = "an unusable state file was set aside as /var/lib/hostler/state.db.corrupt-20261120T031100Z"
+	s.ImageGC.Filesystems[0].Message, s.ImageGC.Filesystems[0].UsedPercent = "usage unknown: statfs /var/lib/containerd: input/output error", 0
+	return s
+}
+
+func switchedOff() api.Status {
+	s := healthy()
+	off := api.Owner{Name: api.OwnerNone, Evidence: "switched off in the configuration"}
+	s.Owners["shutdown"], s.Owners["containerGC"] = off, off
+	s.Shutdown = shutdown.Status{State: shutdown.Disarmed, Reason: "switched off: gracePeriod is 0s"}
+	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 72*time.Hour, status.ReasonDisarmed, "a shutdown will not wait for the pods to stop: switched off: gracePeriod is 0s")
+	s.ContainerGC.LastRun = nil
+	return s
+}

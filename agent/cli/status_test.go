@@ -1,0 +1,116 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"sigs.k8s.io/yaml"
+
+	"hostler.io/hostler/agent/api"
+)
+
+func TestStatusScreens(t *testing.T) {
+	for name, scene := range scenes() {
+		t.Run(name, func(t *testing.T) {
+			socket := serve(t, &backend{status: scene})
+			got := hostler(socket, "status")
+			if got.code != 0 || got.stderr != "" {
+				t.Fatalf("hostler status = code %d, %q, want code 0 and no error", got.code, got.stderr)
+			}
+			golden(t, "status/"+name, got.stdout)
+			for line := range strings.Lines(got.stdout) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+					t.Errorf("a line has %d columns, want at most 80: %s", n, line)
+				}
+				if line != strings.TrimRight(line, " \n")+"\n" {
+					t.Errorf("a line ends in blanks: %q", line)
+				}
+			}
+			golden(t, "status/"+name+"-wide", hostler(socket, "status", "-o", "wide").stdout)
+		})
+	}
+}
+
+// A cause that several parts of the agent trip over is told once.
+func TestStatusTellsACauseOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		scene api.Status
+		cause string
+	}{
+		"a runtime that is down":     {runtimeDown(), "refused"},
+		"a bus that is missing":      {disarmed(), "no such file"},
+		"a control plane in trouble": {muchIsWrong(), "disk full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			screen := strings.Join(strings.Fields(hostler(serve(t, &backend{status: c.scene}), "status").stdout), " ")
+			if n := strings.Count(screen, c.cause); n != 1 {
+				t.Errorf("the screen has %q %d times, want once: %s", c.cause, n, screen)
+			}
+		})
+	}
+}
+
+func TestStatusJSONAndYAMLAreWhatTheAgentSaid(t *testing.T) {
+	for name, scene := range scenes() {
+		socket := serve(t, &backend{status: scene})
+		text := hostler(socket, "status", "-o", "json").stdout
+		var got, want any
+		data, err := json.Marshal(scene)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if json.Unmarshal([]byte(text), &got) != nil || json.Unmarshal(data, &want) != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: status -o json = %s, want %s", name, text, data)
+		}
+		var fromYAML any
+		text = hostler(socket, "status", "-o", "yaml").stdout
+		if err := yaml.Unmarshal([]byte(text), &fromYAML); err != nil || !reflect.DeepEqual(fromYAML, want) {
+			t.Errorf("%s: status -o yaml = %s, %v, want %s", name, text, err, data)
+		}
+	}
+}
+
+func TestStatusJSONKeysAreThePromisedOnes(t *testing.T) {
+	var got map[string]any
+	text := hostler(serve(t, &backend{status: healthy()}), "status", "-o", "json").stdout
+	golden(t, "status/healthy-json", text)
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"node", "lease", "controlPlane", "runtimes", "owners", "topology", "shutdown", "imageGC", "containerGC", "loops"} {
+		if _, there := got[key]; !there {
+			t.Errorf("status -o json has no key %q, only %v", key, maps.Keys(got))
+		}
+	}
+}
+
+func TestWatchEndsWithASignal(t *testing.T) {
+	for _, format := range []string{"table", "json", "yaml"} {
+		signals := make(chan os.Signal, 1)
+		socket := serve(t, &backend{status: healthy(), entered: signals})
+		once := hostler(serve(t, &backend{status: healthy()}), "status", "-o", format)
+		got := hostlerUntil(signals, socket, "status", "--watch", "-o", format)
+		if got.code != 0 || got.stderr != "" {
+			t.Errorf("status --watch -o %s ended with %d, %q, want 0 and nothing", format, got.code, got.stderr)
+		}
+		if got.stdout != "" && got.stdout != once.stdout { // nothing, if the signal came before the answer
+			t.Errorf("status --watch -o %s printed %q, want one screen, without escape codes", format, got.stdout)
+		}
+	}
+}
+
+func TestAnInterruptedCommandSaysSo(t *testing.T) {
+	for _, args := range [][]string{{"status"}, {"ps"}, {"images"}, {"gc", "plan"}, {"gc", "run"}, {"shutdown", "plan"}} {
+		signals := make(chan os.Signal, 1)
+		socket := serve(t, &backend{hang: true, entered: signals})
+		got := hostlerUntil(signals, socket, args...)
+		if got.code != 1 || got.stderr != "hostler: interrupted\n" {
+			t.Errorf("%v, interrupted = %d, %q, want 1 and that it was", args, got.code, got.stderr)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+func sha(c string) string { return "sha256:" + strings.Repeat(c, 64) }
+
+// house is a host with something of everything.
+func house() *backend {
+	removal := func(kind, id, name, pod string, reason gc.Reason) collect.Removal {
+		return collect.Removal{Kind: kind, ID: id, Names: []string{name}, Pod: pod, Runtime: "containerd", Reason: reason, SizeBytes: 1 << 30}
+	}
+	dead := removal(collect.KindContainer, "c0ffee0123456789", "init", "shop/db-0", gc.OverLimit)
+	old := removal(collect.KindImage, sha("a"), "registry.example.net/shop/web:1.4", "", gc.LRU)
+	stuck := removal(collect.KindImage, sha("b"), "registry.example.net/shop/api:0.9", "", gc.LRU)
+	used := removal(collect.KindImage, sha("c"), "registry.example.net/shop/db:16", "", gc.InUse)
+	return &backend{
+		status: healthy(),
+		pods: api.PodList{Pods: []api.Pod{
+			{
+				Runtime: "containerd", ID: strings.Repeat("1", 64), UID: "u1", Namespace: "shop", Name: "web-6f7d", Ready: true,
+				Phase: "regular", Grace: seconds(20), CreatedAt: ago(72 * time.Hour),
+				Containers:   []api.Container{{Name: "web", State: "Running"}, {Name: "log", State: "Running"}},
+				LastShutdown: &journal.PodRecord{Outcome: journal.Stopped},
+			},
+			{
+				Runtime: "containerd", ID: strings.Repeat("2", 64), UID: "u2", Namespace: "shop", Name: "db-0", Ready: true,
+				Phase: "critical", Priority: 2000000000, Grace: seconds(10), CreatedAt: ago(26 * time.Hour),
+				Containers: []api.Container{{Name: "init", State: "Exited"}, {Name: "postgres", State: "Running"}},
+			},
+			{
+				Runtime: "podman", ID: strings.Repeat("3", 64), Namespace: "", Name: "backup", CreatedAt: ago(40 * time.Second),
+				Containers: []api.Container{},
+			},
+		}, Message: "runtime docker: list containers: deadline exceeded"},
+		images: api.ImageList{Images: images()},
+		plan: api.CollectPlan{Decisions: gc.Decisions{
+			Filesystems: []gc.FilesystemDecision{
+				{FilesystemStatus: healthy().ImageGC.Filesystems[0], BytesToFree: 5 << 30},
+				{FilesystemStatus: gc.FilesystemStatus{Filesystem: "/mnt/far", Mountpoint: "/mnt/far", Device: "nas:/far", Runtimes: []string{"podman"}, Message: "usage unknown: statfs /mnt/far: stale file handle"}},
+				{FilesystemStatus: gc.FilesystemStatus{Filesystem: "/srv", Mountpoint: "/srv", Device: "/dev/sdb1", Runtimes: []string{"docker", "runc"}, CapacityBytes: 1 << 40, AvailableBytes: 1 << 39, UsedPercent: 50}},
+			},
+			Images: images(),
+			Containers: []gc.ContainerDecision{
+				{ID: "c0ffee0123456789", Name: "init", Pod: "shop/db-0", ExitedAt: ago(26 * time.Hour), Action: gc.Remove, Reason: gc.OverLimit, Runtime: "containerd"},
+				{ID: "decade0123456789", Name: "postgres", Pod: "shop/db-0", Action: gc.Keep, Reason: "running", Runtime: "containerd"},
+			},
+		}},
+		steps: []collect.Progress{
+			{Removal: dead, Action: gc.Remove, Done: 1, Total: 4},
+			{Removal: old, Action: gc.Remove, Done: 2, Total: 4},
+			{Removal: stuck, Action: gc.Keep, Err: errors.New("remove image: device busy"), Done: 3, Total: 4},
+			{Removal: used, Action: gc.Keep, Done: 4, Total: 4},
+		},
+		report: collect.Report{
+			StartedAt: ago(2 * time.Second), Duration: seconds(2), Trigger: "person",
+			RequestedBytes: 5 << 30, EstimatedBytes: 2 << 30, FreedBytes: 1 << 30,
+			Removed: []collect.Removal{dead, old}, Kept: map[gc.Reason]int{gc.InUse: 1},
+			Errors: []string{`remove image "registry.example.net/shop/api:0.9": device busy`}, Warnings: []string{"/var/lib/containerd is still above the low threshold"},
+			Ended: "nothing left to remove",
+		},
+		phases: phases(),
+	}
+}
+
+func images() []gc.ImageDecision {
+	return []gc.ImageDecision{
+		{ID: sha("a"), Names: []string{"registry.example.net/shop/web:1.4", "registry.example.net/shop/web@" + sha("d")}, SizeBytes: 1 << 30, FirstSeen: ago(240 * time.Hour), LastUsed: ago(100 * time.Hour), Action: gc.Remove, Reason: gc.LRU, Runtime: "containerd", Filesystem: "/var/lib/containerd"},
+		{ID: sha("b"), Names: []string{"registry.example.net/shop/api:0.9"}, SizeBytes: 300 << 20, FirstSeen: ago(90 * time.Hour), Action: gc.Keep, Reason: gc.BelowThreshold, Runtime: "containerd", Filesystem: "/var/lib/containerd"},
+		{ID: sha("c"), Names: []string{"registry.example.net/shop/db:16"}, SizeBytes: 700, LastUsed: ago(time.Second), Action: gc.Keep, Reason: gc.InUse, Detail: "shop/db-0", Runtime: "containerd", Filesystem: "/var/lib/containerd"},
+		{ID: sha("e"), SizeBytes: 1 << 20, LastUsed: ago(time.Hour), Action: gc.Keep, Reason: gc.Local, Runtime: "podman", Filesystem: "/mnt/far"},
+	}
+}
+
+func phases() plan.Plan {
+	return plan.Plan{
+		Phases: []plan.PlannedPhase{
+			{Name: "regular", Grace: seconds(20), Pods: []plan.PlannedPod{
+				{Runtime: "containerd", Namespace: "shop", Name: "web-6f7d", Grace: seconds(20), Containers: []plan.PlannedContainer{{Name: "web", Grace: seconds(20)}, {Name: "log", Grace: seconds(5)}}},
+			}},
+			{Name: "critical", Priority: 2000000000, Grace: seconds(10), Pods: []plan.PlannedPod{}},
+		},
+		Total: seconds(30), Granted: seconds(35),
+		Notes: []plan.Note{{Namespace: "shop", Pod: "web-6f7d", Key: "hostler.io/grace-period", Value: "soon", Problem: "not a duration"}},
+	}
+}
+
+func TestTables(t *testing.T) {
+	short := house()
+	short.phases.Granted = seconds(5)
+	unknown := house()
+	unknown.phases.Granted = seconds(0)
+	off := house()
+	off.phases = plan.Plan{Phases: []plan.PlannedPhase{}}
+	quiet := &backend{report: collect.Report{Removed: []collect.Removal{}, Errors: []string{}, Ended: "nothing left to remove"}}
+	for name, c := range map[string]struct {
+		backend *backend
+		args    string
+		code    int
+	}{
+		"ps":                          {house(), "ps", 0},
+		"ps-wide":                     {house(), "ps -o wide", 0},
+		"ps-json":                     {house(), "ps -o json", 0},
+		"ps-empty":                    {&backend{}, "ps", 0},
+		"ps-last-shutdown":            {house(), "ps --last-shutdown", 0},
+		"ps-last-shutdown-none":       {&backend{}, "ps --last-shutdown", 0},
+		"images":                      {house(), "images", 0},
+		"images-wide":                 {house(), "images -o wide", 0},
+		"images-yaml":                 {house(), "images -o yaml", 0},
+		"images-empty":                {&backend{}, "images", 0},
+		"gc-plan":                     {house(), "gc plan", 0},
+		"gc-plan-wide":                {house(), "gc plan -o wide", 0},
+		"gc-plan-json":                {house(), "gc plan -o json", 0},
+		"gc-plan-containers":          {house(), "gc plan --containers", 0},
+		"gc-run":                      {house(), "gc run", 1},
+		"gc-run-json":                 {house(), "gc run -o json", 1},
+		"gc-run-nothing-to-do":        {quiet, "gc run", 0},
+		"shutdown-plan":               {house(), "shutdown plan", 0},
+		"shutdown-plan-json":          {house(), "shutdown plan -o json", 0},
+		"shutdown-plan-too-long":      {short, "shutdown plan", 0},
+		"shutdown-plan-grant-unknown": {unknown, "shutdown plan", 0},
+		"shutdown-plan-switched-off":  {off, "shutdown plan", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := hostler(serve(t, c.backend), strings.Fields(c.args)...)
+			if got.code != c.code || got.stderr != "" {
+				t.Errorf("hostler %s = code %d, %q, want code %d and nothing", c.args, got.code, got.stderr, c.code)
+			}
+			golden(t, "tables/"+name, got.stdout)
+		})
+	}
+}
+
+// What a program reads has no progress in it, and one value.
+func TestGCRunJSONIsOneReport(t *testing.T) {
+	b := house()
+	var got, want any
+	text := hostler(serve(t, b), "gc", "run", "-o", "json").stdout
+	data, err := json.Marshal(b.report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if json.Unmarshal([]byte(text), &got) != nil || json.Unmarshal(data, &want) != nil {
+		t.Errorf("gc run -o json = %s, want one JSON value", text)
+	}
+}
+
+func TestPSLastShutdownWithoutAnAgent(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "hostler.yaml")
+	if err := os.WriteFile(file, []byte("state: {directory: "+folder+"/state}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := run(nil, map[string]string{"HOSTLER_CONFIG": file, "HOSTLER_SOCKET": folder + "/none"}, "ps", "--last-shutdown")
+	code, wanted := 3, "hint: is the agent running?"
+	if os.Geteuid() == 0 {
+		code, wanted = 0, "no agent answers; this is what it left in "+folder+"/state"
+	}
+	if got.code != code || !strings.Contains(got.stderr, wanted) {
+		t.Errorf("ps --last-shutdown = %d, %q, want %d, %q", got.code, got.stderr, code, wanted)
+	}
+}

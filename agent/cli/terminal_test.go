@@ -1,0 +1,76 @@
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/agent/cli"
+)
+
+// onTerminal runs a command whose output is a terminal, and returns what the
+// terminal got.
+func onTerminal(t *testing.T, signals <-chan os.Signal, environment map[string]string, args ...string) (screen string, code int) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan string)
+	go func() {
+		var got bytes.Buffer
+		_, _ = got.ReadFrom(master) // ends with EIO when the terminal is closed
+		read <- got.String()
+	}()
+	code = cli.Run(cli.Process{
+		Args: args, Stdout: terminal, Stderr: terminal, Signals: signals, Version: "1.2.3",
+		Getenv: func(name string) string { return environment[name] },
+		Now:    func() time.Time { return night },
+	})
+	terminal.Close()
+	return strings.ReplaceAll(<-read, "\r\n", "\n"), code
+}
+
+func TestColourIsForTerminalsWithoutNOCOLOR(t *testing.T) {
+	socket := serve(t, &backend{status: muchIsWrong()})
+	plain := hostler(socket, "status").stdout
+	colourful, code := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "status")
+	if code != 0 || !strings.Contains(colourful, "\x1b[31;1mMemoryPressure\x1b[0m:") || !strings.Contains(colourful, "\x1b[32;1mReady\x1b[0m") {
+		t.Errorf("status on a terminal = %d, %q, want what is wrong in red and what is well in green", code, colourful)
+	}
+	bare := strings.NewReplacer("\x1b[31;1m", "", "\x1b[32;1m", "", "\x1b[33;1m", "", "\x1b[0m", "").Replace(colourful)
+	if bare != plain {
+		t.Errorf("status on a terminal, colours apart =\n%s\nwant as elsewhere:\n%s", bare, plain)
+	}
+	if got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket, "NO_COLOR": "1"}, "status"); got != plain {
+		t.Errorf("status on a terminal with NO_COLOR = %q, want it without colours", got)
+	}
+	if got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "status", "-o", "json"); strings.Contains(got, "\x1b") {
+		t.Errorf("status -o json on a terminal = %q, want it without colours", got)
+	}
+}
+
+func TestGCRunShowsProgressInPlaceOnATerminal(t *testing.T) {
+	socket := serve(t, house())
+	got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "gc", "run")
+	if !strings.Contains(got, "\r\x1b[K2 of 4  removed image") || !strings.Contains(got, "\r\x1b[Kerror: remove image") {
+		t.Errorf("gc run on a terminal = %q, want its progress in place, gone before the report", got)
+	}
+}

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
+)
+
+const nodeName = "node-a"
+
+// desk is a reporter on a small virtual machine with one container runtime, over
+// a control plane in memory. It lives in a bubble.
+type desk struct {
+	*reporter
+	client  *controlplanetest.Fake
+	runtime *runtimetest.Fake
+	log     *logbook
+	named   []types.UID
+
+	mu    sync.Mutex // guards what follows
+	mine  bool
+	guard shutdown.Status
+	beats []error
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	reader, err := probe.New("../test/hosts/small-vm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, err := reader.Machine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{
+		client:  controlplanetest.NewFake(nil),
+		runtime: runtimetest.NewFake(runtimetest.Options{Name: "containerd"}),
+		log:     &logbook{},
+		mine:    true,
+		guard:   shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
+	}
+	t.Cleanup(func() { _ = d.runtime.Close() })
+	runtimes, err := newRuntimes(config.Runtimes{}, func(string, string, time.Duration, error) {}, silent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := runtimes.set.Add(d.runtime); err != nil {
+		t.Fatal(err)
+	}
+	if err := runtimes.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	options := status.DefaultOptions()
+	options.Name, options.Version = nodeName, "1.2.3"
+	d.reporter = newReporter(&reporter{
+		client:   d.client,
+		recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, silent()),
+		facts: &facts{
+			reader: reader, nodeFolder: "/", runtimes: runtimes, machine: machine,
+			guard: func() shutdown.Status { d.mu.Lock(); defer d.mu.Unlock(); return d.guard },
+		},
+		options: func() status.Options { return options },
+		update:  10 * time.Second,
+		report:  5 * time.Minute,
+		mine:    func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.mine },
+		named:   func(uid types.UID) { d.named = append(d.named, uid) },
+		log:     d.log.logger(),
+		observe: func(error) {},
+	})
+	return d
+}
+
+// start runs the reporter until the bubble ends.
+func (d *desk) start(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		err := d.run(ctx, func(err error) { d.mu.Lock(); defer d.mu.Unlock(); d.beats = append(d.beats, err) })
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("run() = %v, want that it was cancelled", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); done.Wait() })
+	synctest.Wait()
+}
+
+func (d *desk) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+// stored is the Node on the control plane, nil if there is none.
+func (d *desk) stored(t *testing.T) *corev1.Node {
+	t.Helper()
+	nodes, err := d.client.Nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range nodes {
+		if nodes[i].Name == nodeName {
+			return &nodes[i]
+		}
+	}
+	return nil
+}
+
+func ready(n *corev1.Node) corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// writes is how often the Node was registered, and its status written.
+func (d *desk) writes() [2]int {
+	return [2]int{d.client.Calls(controlplanetest.Register), d.client.Calls(controlplanetest.UpdateStatus)}
+}
+
+// after lets time pass and checks the writes so far.
+func (d *desk) after(t *testing.T, pass time.Duration, what string, registered, written int) {
+	t.Helper()
+	time.Sleep(pass)
+	synctest.Wait()
+	if got, want := d.writes(), [2]int{registered, written}; got != want {
+		t.Fatalf("%s: registered and written %v times, want %v", what, got, want)
+	}
+}
+
+func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newDesk(t)) })
+}

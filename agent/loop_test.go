@@ -1,0 +1,266 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+)
+
+// logbook is a log that a test reads.
+type logbook struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logbook) count(text string) int { return strings.Count(l.String(), text) }
+
+func (l *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// supervised runs the loop in the background of a bubble until the test ends.
+func supervised(t *testing.T, l *loop, log *slog.Logger) {
+	t.Helper()
+	var done sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	done.Go(func() { l.supervise(ctx, log) })
+	t.Cleanup(func() { cancel(); done.Wait() })
+}
+
+func TestALoopThatEndsIsStartedAgainEverMoreSeldom(t *testing.T) {
+	for name, end := range map[string]func() error{
+		"by an error": func() error { return errors.New("lost the runtime") },
+		"by itself":   func() error { return nil },
+		"by a panic":  func() error { panic("index out of range") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var starts []time.Time
+				l := &loop{name: "image-gc", run: func(context.Context) error { starts = append(starts, time.Now()); return end() }}
+				supervised(t, l, silent())
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				if len(starts) < 8 {
+					t.Fatalf("the loop was started %d times in 5 minutes, want it to go on", len(starts))
+				}
+				want := time.Second
+				for i := range starts[1:] {
+					// A tenth of jitter is added.
+					if pause := starts[i+1].Sub(starts[i]); pause < want || pause > want*11/10 {
+						t.Errorf("pause %d = %v, want %v and a little", i+1, pause, want)
+					}
+					want = min(2*want, time.Minute)
+				}
+				if s := l.snapshot(time.Now()); s.Healthy || s.LastError == "" || s.Restarts != len(starts) {
+					t.Errorf("snapshot() = %+v, want a loop with an error, restarted %d times", s, len(starts))
+				}
+			})
+		})
+	}
+}
+
+func TestALoopThatWorkedForAWhileIsStartedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var starts []time.Time
+		l := &loop{name: "lease", run: func(context.Context) error {
+			starts = append(starts, time.Now())
+			time.Sleep(2 * time.Minute)
+			return errors.New("gone")
+		}}
+		supervised(t, l, silent())
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		for i := range starts[1:] {
+			if pause := starts[i+1].Sub(starts[i]) - 2*time.Minute; pause > 1100*time.Millisecond {
+				t.Errorf("pause %d = %v, want the first one each time", i+1, pause)
+			}
+		}
+	})
+}
+
+// The person sees one line of a panic; where it came from is for the log.
+func TestAPanicIsOneLineAndItsStackIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logbook
+		l := &loop{name: "image-gc", run: func(context.Context) error { panic("index out of range") }}
+		supervised(t, l, log.logger())
+		synctest.Wait()
+		if got := l.snapshot(time.Now()).LastError; got != "panic: index out of range" {
+			t.Errorf("LastError = %q, want the panic alone", got)
+		}
+		if !strings.Contains(log.String(), "loop_test.go") {
+			t.Errorf("log = %s, want the stack in it", &log)
+		}
+	})
+}
+
+func TestOneFailingLoopStopsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rounds := 0
+		failing := &loop{name: "image-gc", run: func(context.Context) error { panic("no") }}
+		stuck := &loop{name: "status", patience: time.Minute, run: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		lease := &loop{name: "lease", patience: 40 * time.Second}
+		lease.run = func(ctx context.Context) error {
+			for ctx.Err() == nil {
+				rounds++
+				lease.beat(nil)
+				time.Sleep(10 * time.Second)
+			}
+			return ctx.Err()
+		}
+		for _, l := range []*loop{failing, stuck, lease} {
+			supervised(t, l, silent())
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if rounds < 60 || !lease.snapshot(time.Now()).Healthy || lease.snapshot(time.Now()).Restarts != 0 {
+			t.Errorf("the lease was renewed %d times in 10 minutes, %+v, want it unmoved", rounds, lease.snapshot(time.Now()))
+		}
+		a := &Agent{loops: []*loop{failing, stuck, lease}}
+		if err := a.Healthy(); err == nil || err.Error() != "no progress: status" {
+			t.Errorf("Healthy() = %v, want the loop that is stuck and none that is started again", err)
+		}
+	})
+}
+
+func TestALoopIsStuckAfterItsPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &loop{name: "status", patience: time.Minute, run: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		patient := &loop{name: "events", run: l.run}
+		a := &Agent{loops: []*loop{l, patient}}
+		if err := a.Healthy(); err != nil {
+			t.Errorf("Healthy() before the start = %v, want nil", err)
+		}
+		supervised(t, l, silent())
+		supervised(t, patient, silent())
+		steps := []struct {
+			what  string
+			do    func()
+			after time.Duration
+			want  bool // stuck
+		}{
+			{"nothing", func() {}, 59 * time.Second, false},
+			{"still nothing", func() {}, 2 * time.Second, true},
+			{"a beat that tells of a failure", func() { l.beat(errors.New("full")) }, 59 * time.Second, false},
+			{"a good beat", func() { l.beat(nil) }, 61 * time.Second, true},
+			{"a rest, for another has the job", func() { l.rest() }, time.Hour, false},
+			{"the job came back", func() { l.wake() }, 59 * time.Second, false},
+			{"and nothing came of it", func() {}, 2 * time.Second, true},
+		}
+		for _, s := range steps {
+			s.do()
+			time.Sleep(s.after)
+			if got := a.Healthy() != nil; got != s.want {
+				t.Errorf("after %s and %v: stuck = %v, want %v", s.what, s.after, got, s.want)
+			}
+		}
+		if s := l.snapshot(time.Now()); s.Healthy || !strings.HasPrefix(s.LastError, "no progress since 2000-01-01T") {
+			t.Errorf("snapshot() of a stuck loop = %+v, want since when", s)
+		}
+		if s := patient.snapshot(time.Now()); !s.Healthy {
+			t.Errorf("snapshot() of a loop that waits for events = %+v, want it healthy", s)
+		}
+	})
+}
+
+func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kubelet := api.Owner{Name: api.OwnerKubelet, Evidence: "process kubelet, pid 7"}
+		seen := map[job]api.Owner{}
+		var log logbook
+		l := &loop{name: "lease", patience: 40 * time.Second}
+		a := &Agent{
+			log: log.logger(), loops: []*loop{l},
+			owners: newOwners(config.Default(), func(context.Context) map[job]api.Owner { return seen }),
+		}
+		a.owners.refresh(t.Context())
+		running := false
+		l.run = a.whileMine("lease", jobLease, func(ctx context.Context) error {
+			running = true
+			defer func() { running = false }()
+			for ctx.Err() == nil {
+				l.beat(nil)
+				select {
+				case <-time.After(10 * time.Second):
+				case <-ctx.Done():
+				}
+			}
+			return ctx.Err()
+		})
+		supervised(t, l, log.logger())
+		check := func(what string, want bool) {
+			t.Helper()
+			for range 10 {
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if running != want || a.Healthy() != nil || l.snapshot(time.Now()).Restarts != 0 {
+					t.Fatalf("%s: running = %v, %+v, want running = %v and a healthy loop", what, running, l.snapshot(time.Now()), want)
+				}
+			}
+		}
+		check("alone on the host", true)
+		seen[jobLease] = kubelet
+		a.owners.refresh(t.Context())
+		check("a kubelet came", false)
+		if log.count("job is left to its owner") != 1 || log.count("process kubelet, pid 7") != 1 {
+			t.Errorf("log = %s, want one line that names owner and evidence", &log)
+		}
+		delete(seen, jobLease)
+		a.owners.refresh(t.Context())
+		check("it went", true)
+	})
+}
+
+func TestALoopThatHangsWhenItsJobComesBackIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := map[job]api.Owner{jobLease: {Name: api.OwnerKubelet}}
+		l := &loop{name: "lease", patience: 40 * time.Second}
+		a := &Agent{log: silent(), loops: []*loop{l}, owners: newOwners(config.Default(), func(context.Context) map[job]api.Owner { return seen })}
+		a.owners.refresh(t.Context())
+		l.run = a.whileMine("lease", jobLease, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		supervised(t, l, silent())
+		time.Sleep(time.Hour)
+		delete(seen, jobLease)
+		a.owners.refresh(t.Context())
+		time.Sleep(41 * time.Second)
+		if err := a.Healthy(); err == nil {
+			t.Error("Healthy() = nil, want the lease, which was not renewed once since it is ours")
+		}
+	})
+}
+
+// A failure while the job is lost is the owner's business, one before it is not.
+func TestALoopThatFailsWithItsJobIsStartedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &loop{name: "lease"}
+		a := &Agent{log: silent(), loops: []*loop{l}, owners: newOwners(config.Default(), func(context.Context) map[job]api.Owner { return nil })}
+		a.owners.refresh(t.Context())
+		l.run = a.whileMine("lease", jobLease, func(context.Context) error { return errors.New("broken") })
+		supervised(t, l, silent())
+		synctest.Wait()
+		if s := l.snapshot(time.Now()); s.Restarts != 1 || s.LastError != "broken" {
+			t.Errorf("snapshot() = %+v, want one restart after: broken", s)
+		}
+	})
+}

@@ -1,0 +1,382 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/systemd"
+)
+
+// bound is how long an event may take that normally takes milliseconds.
+const bound = 20 * time.Second
+
+// manager is a service manager that listens.
+type manager struct {
+	socket string
+	conn   *net.UnixConn
+}
+
+func newManager(t *testing.T) *manager {
+	t.Helper()
+	m := &manager{socket: filepath.Join(folder(t), "n")}
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	m.conn = conn
+	return m
+}
+
+// next is what it is told next; empty if that is nothing for as long.
+func (m *manager) next(t *testing.T, within time.Duration) string {
+	t.Helper()
+	buffer := make([]byte, 4096)
+	if err := m.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+		t.Fatal(err)
+	}
+	n, err := m.conn.Read(buffer)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	return string(buffer[:n])
+}
+
+// hears waits until it is told something that begins so.
+func (m *manager) hears(t *testing.T, want string) {
+	t.Helper()
+	var heard []string
+	for end := time.Now().Add(bound); time.Now().Before(end); {
+		got := m.next(t, time.Until(end))
+		if strings.HasPrefix(got, want) {
+			return
+		}
+		heard = append(heard, got)
+	}
+	t.Fatalf("the service manager heard %q, want %q", heard, want)
+}
+
+// folder is short, for a socket's path has 107 bytes at the most.
+func folder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// rig is what an agent needs to run without touching the host: no runtime, no
+// logind, a folder of its own, and nobody else to leave a job to.
+type rig struct {
+	cfg     config.Config
+	next    config.Config // what a reload reads
+	nextErr error
+	manager *manager
+	log     logbook
+	level   *slog.LevelVar
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	dir := folder(t)
+	cfg := config.Default()
+	cfg.Node.Name = nodeName
+	cfg.Node.Enabled, cfg.Lease.Enabled, cfg.ImageGC.Enabled, cfg.ContainerGC.Enabled = config.On, config.On, config.On, config.On
+	cfg.Shutdown.Enabled = config.Off
+	cfg.Runtimes = config.Runtimes{List: []config.Runtime{{Type: "cri", Endpoint: filepath.Join(dir, "containerd.sock")}}}
+	cfg.State.Directory, cfg.API.Socket, cfg.Metrics.Listen = filepath.Join(dir, "state"), filepath.Join(dir, "s"), ""
+	return &rig{cfg: cfg, next: cfg, manager: newManager(t), level: new(slog.LevelVar)}
+}
+
+func (r *rig) options() Options {
+	environment := map[string]string{"NOTIFY_SOCKET": r.manager.socket}
+	return Options{
+		Config:   r.cfg,
+		Reload:   func() (config.Config, error) { return r.next, r.nextErr },
+		Version:  "1.2.3",
+		Getenv:   func(name string) string { return environment[name] },
+		Unsetenv: func(name string) error { delete(environment, name); return nil },
+		Log:      slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: r.level})),
+		Level:    r.level,
+	}
+}
+
+func (r *rig) build(t *testing.T) *Agent {
+	t.Helper()
+	a, err := New(r.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.close() }) // twice does no harm
+	return a
+}
+
+// run starts an agent; the signal that ends it is sent by the caller.
+func (r *rig) run(t *testing.T) (signals chan<- os.Signal, ended <-chan error) {
+	t.Helper()
+	a, input, done := r.build(t), make(chan os.Signal, 1), make(chan error, 1)
+	go func() { done <- a.Run(input) }()
+	t.Cleanup(func() {
+		select {
+		case input <- syscall.SIGTERM:
+		default:
+		}
+	})
+	r.manager.hears(t, "READY=1")
+	return input, done
+}
+
+func within(t *testing.T, what string, ended <-chan error) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("%s: Run() = %v, want nil", what, err)
+		}
+	case <-time.After(bound):
+		t.Fatalf("%s: the agent has not ended after %v", what, bound)
+	}
+}
+
+func TestTheAgentRunsAnswersAndEnds(t *testing.T) {
+	r := newRig(t)
+	signals, ended := r.run(t)
+	client := api.NewClient(r.cfg.API.Socket)
+	var s api.Status
+	for begin := time.Now(); ; {
+		var err error
+		if s, err = client.Status(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s.Node != nil && s.Lease != nil && s.ControlPlane.Connected && ready(s.Node).Status == "False" {
+			break
+		}
+		if time.Since(begin) > bound {
+			t.Fatalf("status = %+v, want a node and a lease by now", s)
+		}
+	}
+	if c := ready(s.Node); s.Node.Name != nodeName || c.Reason != "RuntimeDown" {
+		t.Errorf("node = %s, %+v, want %s, not ready for its runtime is down", s.Node.Name, c, nodeName)
+	}
+	if s.Version != "1.2.3" || len(s.Owners) != len(jobs) || len(s.Loops) != 13 || s.Shutdown.State.String() != "Disarmed" {
+		t.Errorf("status = %+v, want all loops and owners", s)
+	}
+	if _, err := client.Pods(t.Context()); err == nil || !strings.Contains(err.Error(), "containerd.sock") {
+		t.Errorf("Pods() = %v, want the runtime that does not answer named", err)
+	}
+
+	signals <- syscall.SIGHUP
+	r.manager.hears(t, "RELOADING=1")
+	r.manager.hears(t, "READY=1")
+	if _, err := client.Status(t.Context()); err != nil {
+		t.Errorf("Status() after a reload = %v, want an answer", err)
+	}
+
+	signals <- syscall.SIGTERM
+	r.manager.hears(t, "STOPPING=1")
+	within(t, "after SIGTERM", ended)
+	if _, err := os.Lstat(r.cfg.API.Socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the API socket = %v, want it gone", err)
+	}
+
+	// What it has learned is there for the next one.
+	uid := s.Node.UID
+	next := r.build(t)
+	node, err := next.client.Node(t.Context(), nodeName)
+	if err != nil || node.UID != uid || uid == "" {
+		t.Errorf("the Node of the next agent = %v, %v, want UID %s", node, err, uid)
+	}
+}
+
+func TestASecondAgentIsRefused(t *testing.T) {
+	r := newRig(t)
+	first := r.build(t)
+	if _, err := New(r.options()); err == nil || !strings.Contains(err.Error(), "one agent is enough for a host") {
+		t.Errorf("New() beside an agent = %v, want it refused", err)
+	}
+	other := newRig(t)
+	other.cfg.API.Socket = r.cfg.API.Socket
+	if err := http.ErrServerClosed; errors.Is(serveOnce(first), err) {
+		t.Fatal("the first agent does not serve")
+	}
+	if _, err := New(other.options()); err == nil || !strings.Contains(err.Error(), "another agent serves") {
+		t.Errorf("New() with the socket of another agent = %v, want it refused", err)
+	}
+}
+
+// serveOnce checks that the agent's socket takes connections.
+func serveOnce(a *Agent) error {
+	conn, err := net.Dial("unix", a.cfg.API.Socket)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func TestAnAgentThatCannotBeBuiltLeavesNothingBehind(t *testing.T) {
+	for name, spoil := range map[string]func(*config.Config){
+		"a socket that is in the way": func(c *config.Config) { c.API.Socket = "/proc/version" },
+		"a name that is none":         func(c *config.Config) { c.Node.Name = "Not A Name" },
+		"more reserved than there is": func(c *config.Config) { c.Node.Reserved.CPU = "1000000" },
+		"an endpoint listed twice":    func(c *config.Config) { c.Runtimes.List = append(c.Runtimes.List, c.Runtimes.List...) },
+		"phases that contradict": func(c *config.Config) {
+			c.Shutdown.Enabled, c.Shutdown.GracePeriodCriticalPods = config.On, c.Shutdown.GracePeriod
+		},
+		"a lease that cannot be kept":  func(c *config.Config) { c.Lease.RenewInterval = c.Lease.Duration },
+		"a collection without a pause": func(c *config.Config) { c.ImageGC.Interval = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			good := r.cfg
+			spoil(&r.cfg)
+			if a, err := New(r.options()); err == nil {
+				_ = a.close()
+				t.Fatal("New() = nil, want an error")
+			}
+			r.cfg = good
+			r.build(t) // neither its state is locked nor its socket taken
+		})
+	}
+}
+
+func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
+	m := newManager(t)
+	environment := map[string]string{"NOTIFY_SOCKET": m.socket, "WATCHDOG_USEC": "10000000"}
+	var log logbook
+	synctest.Test(t, func(t *testing.T) {
+		l := &loop{name: "lease", patience: 12 * time.Second}
+		a := &Agent{
+			log: log.logger(), loops: []*loop{l},
+			notifier: systemd.NewNotifier(func(name string) string { return environment[name] }, func(string) error { return nil }),
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		l.beat(nil)
+		done.Go(func() { a.feedWatchdog(ctx) })
+		time.Sleep(time.Minute) // fed at 0, 5 and 10 s, and then no more
+		l.beat(nil)
+		time.Sleep(6 * time.Second) // fed once or twice
+		cancel()
+		done.Wait()
+	})
+	fed := 0
+	for m.next(t, 10*time.Millisecond) == "WATCHDOG=1" {
+		fed++
+	}
+	if fed < 4 || fed > 5 {
+		t.Errorf("the watchdog was fed %d times, want 3 times before the loop got stuck and once or twice after", fed)
+	}
+	if log.count("watchdog is not fed") != 1 || log.count("no progress: lease") != 1 {
+		t.Errorf("log = %s, want one line that names the loop", &log)
+	}
+}
+
+func TestMetricsTellHowThingsStand(t *testing.T) {
+	a := newRig(t).build(t)
+	a.owners.refresh(t.Context())
+	if err := a.reporter.once(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	a.loop("status").beat(errors.New("full"))
+	a.metrics.renewal(nil)
+	a.metrics.renewal(errors.New("gone"))
+	a.metrics.runtimeCall("podman", "ListImages", time.Second, errors.New("gone"))
+	w := httptest.NewRecorder()
+	a.metrics.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	body, err := io.ReadAll(w.Result().Body)
+	if err != nil || w.Code != http.StatusOK {
+		t.Fatalf("GET /metrics = %d, %v", w.Code, err)
+	}
+	for _, want := range []string{
+		`hostler_build_info{goversion="go`,
+		`version="1.2.3"} 1`,
+		`hostler_loop_healthy{loop="status"} 0`,
+		`hostler_loop_healthy{loop="lease"} 1`,
+		`hostler_loop_restarts_total{loop="lease"} 0`,
+		`hostler_shutdown_state{state="Disarmed"} 1`,
+		`hostler_shutdown_state{state="Armed"} 0`,
+		`hostler_status_writes_total{result="success"} 1`,
+		`hostler_lease_renewals_total{result="failure"} 1`,
+		`hostler_lease_renewals_total{result="success"} 1`,
+		`hostler_runtime_call_errors_total{method="ListImages",runtime="podman"} 1`,
+		`hostler_gc_freed_bytes_total 0`,
+		`hostler_events_dropped_total 0`,
+	} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("GET /metrics has no %s", want)
+		}
+	}
+	for line := range strings.Lines(string(body)) {
+		if name, _, _ := strings.Cut(line, " "); line[0] != '#' && !strings.HasPrefix(name, "hostler_") && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			t.Errorf("GET /metrics has %s, want hostler's own prefix", line)
+		}
+	}
+}
+
+// A port that is taken costs the metrics, and nothing else.
+func TestMetricsOnATakenPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := newRig(t)
+	r.cfg.Metrics.Listen = l.Addr().String()
+	err = r.build(t).serveMetrics(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "address already in use; set metrics.listen to another port") {
+		t.Errorf("serveMetrics() = %v, want the port named as taken, with a hint", err)
+	}
+}
+
+func TestMetricsAreServedUntilTheEnd(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	r := newRig(t)
+	r.cfg.Metrics.Listen = address
+	a := r.build(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.serveMetrics(ctx) }()
+	for begin := time.Now(); ; {
+		resp, err := http.Get("http://" + address + "/metrics")
+		if err == nil {
+			if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+				t.Errorf("GET /metrics = %s, want 200", resp.Status)
+			}
+			break
+		}
+		if time.Since(begin) > bound {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("serveMetrics() = %v, want that it was cancelled", err)
+		}
+	case <-time.After(bound):
+		t.Error("serveMetrics() goes on after its context has ended")
+	}
+}

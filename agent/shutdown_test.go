@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/systemd"
+)
+
+// guarded is an agent with a guard, a pod that takes its time to end, and little
+// else.
+func guarded(t *testing.T, endsAfter time.Duration) *Agent {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	fake := runtimetest.NewFake(runtimetest.Options{CallTimeout: time.Hour})
+	fake.AddImage(runtimetest.ImageSpec{ID: "image"})
+	fake.RunPod(runtimetest.PodSpec{ID: "web", Name: "web", Namespace: "ns", Containers: []runtimetest.ContainerSpec{
+		{ID: "c", Name: "c", Image: "image", EndsAfter: endsAfter},
+	}})
+	a := &Agent{log: log, notifier: &systemd.Notifier{}, policies: policies{phases: plan.Defaults()}}
+	var err error
+	a.guard, err = shutdown.New(shutdown.Options{
+		Phases: a.policies.phases, Runtime: fake, Log: log,
+		Journal: journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", log),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestAReloadDoesNotEndADrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := guarded(t, 5*time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- a.guard.Run(ctx) }()
+		signals := make(chan os.Signal, 1)
+		time.AfterFunc(time.Second, func() { signals <- syscall.SIGHUP })
+		began := time.Now()
+		a.drain(ctx, signals)
+		if took := time.Since(began); took < 5*time.Second {
+			t.Errorf("drain() returned after %v, want it to wait for the pod, which takes 5s", took)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestASecondSignalEndsTheWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := guarded(t, 5*time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- a.guard.Run(ctx) }()
+		signals := make(chan os.Signal, 1)
+		time.AfterFunc(time.Second, func() { signals <- syscall.SIGTERM })
+		began := time.Now()
+		a.drain(ctx, signals)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("drain() returned after %v, want it at the signal, after 1s", took)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestAGuardThatDoesNotAnswerDoesNotHoldTheHostUpForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := guarded(t, 5*time.Second)
+		began := time.Now()
+		finished := make(chan struct{})
+		go func() {
+			defer close(finished)
+			a.drain(t.Context(), make(chan os.Signal)) // nobody runs the guard
+		}()
+		select {
+		case <-finished:
+			if took := time.Since(began); took < plan.Total(a.policies.phases)+plan.Margin {
+				t.Errorf("drain() gave up after %v, before a drain that goes well may end", took)
+			}
+		case <-time.After(2 * time.Minute):
+			t.Error("drain() still has systemd wait after two minutes")
+		}
+	})
+}
+
+func TestAStopTakesTheRaisedDelayAway(t *testing.T) {
+	a := guarded(t, 5*time.Second) // Disarmed, as after a loss of the bus
+	root := t.TempDir()
+	dropIn := filepath.Join(root, systemd.DropInPath)
+	if err := os.MkdirAll(filepath.Dir(dropIn), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dropIn, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a.manager = systemd.NewManager(filepath.Join(root, "private"))
+	a.logind = systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
+	a.recorder = controlplane.NewRecorder(nil, "web", nil, a.log)
+	a.stop(t.Context(), syscall.SIGTERM, nil)
+	if _, err := os.Stat(dropIn); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Stat(%s) after stop() = %v, want it gone with the service", dropIn, err)
+	}
+}
+
+func TestAServiceManagerThatDoesNotTellDoesNotCutADrainOff(t *testing.T) {
+	a := guarded(t, 100*time.Millisecond)
+	root := t.TempDir()
+	socket := filepath.Join(root, "private")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close() // too busy
+		}
+	}()
+	a.manager = systemd.NewManager(socket)
+	a.logind = systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
+	a.recorder = controlplane.NewRecorder(nil, "web", nil, a.log)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- a.guard.Run(ctx) }()
+	drained := make(chan error, 1)
+	go func() {
+		_, err := a.guard.Drain(ctx, journal.TriggerServiceStop)
+		drained <- err
+	}()
+	for a.guard.Status().State != shutdown.Draining {
+		goruntime.Gosched()
+	}
+	a.stop(ctx, syscall.SIGTERM, nil)
+	if state := a.guard.Status().State; state != shutdown.Released {
+		t.Errorf("stop() returned in state %v, want it to wait for the drain", state)
+	}
+	cancel()
+	<-ended
+	<-drained
+}

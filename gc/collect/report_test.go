@@ -1,0 +1,27 @@
+package collect_test
+
+import (
+	"testing"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+)
+
+func TestTwoRunsInOneReport(t *testing.T) {
+	containers := collect.Report{Removed: []collect.Removal{{ID: "c"}}, Errors: []string{"one"}, Kept: map[gc.Reason]int{gc.Newest: 2}, Ended: "nothing left"}
+	images := collect.Report{Removed: []collect.Removal{{ID: "i"}}, FreedBytes: 7, Kept: map[gc.Reason]int{gc.Newest: 1, gc.InUse: 3}, Ended: "low threshold reached"}
+	got := containers.Then(images)
+	if len(got.Removed) != 2 || got.FreedBytes != 7 || len(got.Errors) != 1 || got.Kept[gc.Newest] != 3 || got.Kept[gc.InUse] != 3 {
+		t.Errorf("Then() = %+v, want the sum of both", got)
+	}
+	if got.Ended != "nothing left; low threshold reached" {
+		t.Errorf("Then() ended with %q, want both ends", got.Ended)
+	}
+	images.Ended = containers.Ended
+	if got := containers.Then(images); got.Ended != "nothing left" {
+		t.Errorf("Then() ended with %q, want the same end once", got.Ended)
+	}
+	if containers.Kept[gc.Newest] != 2 {
+		t.Errorf("Then() changed the first report: %+v", containers)
+	}
+}

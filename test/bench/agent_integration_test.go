@@ -1,0 +1,172 @@
+//go:build integration
+
+package bench_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/test/lab"
+)
+
+const (
+	// patience bounds every wait; only a fault reaches it.
+	patience = time.Minute
+	// metricsURL is where the agent serves its metrics by default.
+	metricsURL = "http://127.0.0.1:9754/metrics"
+	// callMetric counts the agent's calls to runtimes, in its own words.
+	callMetric = "hostler_runtime_call_duration_seconds_count"
+)
+
+// agent is one `hostler agent`, with the default configuration but for the
+// folder of its state.
+type agent struct {
+	b       *testing.B
+	cmd     *exec.Cmd
+	began   time.Time // just before it was started
+	ended   chan struct{}
+	log     *bytes.Buffer // read it only after the end
+	api     *api.Client
+	service *lab.Notify // its service manager
+	closed  bool        // by end
+}
+
+// startAgent starts an agent on what an earlier one learned, or on nothing.
+func startAgent(b *testing.B, fresh bool) *agent {
+	b.Helper()
+	file, folder := filepath.Join(scratch, "hostler.yaml"), stateFolder(b)
+	if fresh {
+		check(b, os.RemoveAll(folder))
+	}
+	check(b, os.MkdirAll(scratch, 0o755))
+	check(b, os.WriteFile(file, fmt.Appendf(nil, "state: {directory: %s}\n", folder), 0o644))
+	service, err := lab.StartNotify(4)
+	check(b, err)
+	a := &agent{b: b, ended: make(chan struct{}), log: &bytes.Buffer{}, api: api.NewClient(config.DefaultSocket), service: service}
+	a.cmd = exec.Command(binary, "agent", "--config", file)
+	a.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
+	service.Prepare(a.cmd)
+	a.began = time.Now()
+	check(b, a.cmd.Start())
+	go func() {
+		_ = a.cmd.Wait() // how it ended is read off the state
+		close(a.ended)
+	}()
+	return a
+}
+
+// stateFolder is where the agent keeps its state.
+func stateFolder(b *testing.B) string {
+	b.Helper()
+	folder, err := filepath.Abs(filepath.Join(scratch, "state"))
+	check(b, err)
+	return folder
+}
+
+// await asks for the status until it is as wanted.
+func (a *agent) await(what string, wanted func(api.Status) bool) api.Status {
+	a.b.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		s, err := a.api.Status(a.b.Context())
+		if err == nil && wanted(s) {
+			return s
+		}
+		select {
+		case <-a.ended:
+			a.b.Fatalf("the agent has ended:\n%s", a.log)
+		default:
+		}
+		if time.Now().After(deadline) {
+			a.end(syscall.SIGKILL)
+			a.b.Fatalf("waited %v in vain: %s; last error: %v, status: %+v\n%s", patience, what, err, s, a.log)
+		}
+	}
+}
+
+// end ends the agent by a signal and waits for it, the first time it is called.
+func (a *agent) end(s syscall.Signal) {
+	a.b.Helper()
+	if a.closed {
+		return
+	}
+	a.closed = true
+	if err := a.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		a.b.Fatal(err)
+	}
+	select {
+	case <-a.ended:
+	case <-time.After(patience):
+		a.b.Fatal("the agent does not end")
+	}
+	check(a.b, a.service.Close())
+}
+
+// processorSeconds is the time that the agent's threads have run, so far.
+func (a *agent) processorSeconds() float64 {
+	a.b.Helper()
+	text := a.proc("stat")
+	// Fields are counted from behind the name, which may hold anything.
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	const utime, stime, ticksPerSecond = 14 - 3, 15 - 3, 100 // proc_pid_stat(5); USER_HZ
+	return (parse(a.b, fields[utime]) + parse(a.b, fields[stime])) / ticksPerSecond
+}
+
+// memory returns fields of smaps_rollup by name, in bytes.
+func (a *agent) memory() map[string]float64 {
+	a.b.Helper()
+	fields := map[string]float64{}
+	for line := range strings.Lines(a.proc("smaps_rollup")) {
+		if words := strings.Fields(line); len(words) == 3 && words[2] == "kB" {
+			fields[strings.TrimSuffix(words[0], ":")] = parse(a.b, words[1]) * 1024
+		}
+	}
+	return fields
+}
+
+func (a *agent) proc(name string) string {
+	a.b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", a.cmd.Process.Pid, name))
+	check(a.b, err)
+	return string(text)
+}
+
+// calls is how many calls to runtimes the agent says it has made, by method.
+func (a *agent) calls() map[string]float64 {
+	a.b.Helper()
+	answer, err := http.Get(metricsURL)
+	check(a.b, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	check(a.b, err)
+	counts := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, callMetric); ok {
+			labels, value, _ := strings.Cut(rest, "} ")
+			_, method, _ := strings.Cut(labels, `method="`)
+			method, _, _ = strings.Cut(method, `"`)
+			counts[method] += parse(a.b, strings.TrimSpace(value))
+		}
+	}
+	return counts
+}
+
+func parse(b *testing.B, s string) float64 {
+	b.Helper()
+	v, err := strconv.ParseFloat(s, 64)
+	check(b, err)
+	return v
+}

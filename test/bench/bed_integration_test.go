@@ -1,0 +1,99 @@
+//go:build integration
+
+package bench_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/test/lab"
+)
+
+const (
+	imageCount = 500
+	podCount   = 20 // of one container each
+	critical   = 2  // of the pods
+	// knownSocket is where the agent looks for a containerd.
+	knownSocket = "/run/containerd/containerd.sock"
+)
+
+// bed is a host with a containerd full of images, and pods.
+type bed struct {
+	b          *testing.B
+	containerd *lab.Containerd
+	proxy      *proxy
+	pods       []*lab.Pod
+}
+
+// newBed makes the host, which takes about a minute.
+func newBed(b *testing.B) *bed {
+	b.Helper()
+	t := &bed{b: b, containerd: lab.ContainerdFor(b, lab.ContainerdOptions{})}
+	check(b, os.MkdirAll(filepath.Dir(knownSocket), 0o755))
+	p, err := startProxy(knownSocket, strings.TrimPrefix(t.containerd.Endpoint, "unix://"))
+	check(b, err)
+	t.proxy = p
+	b.Cleanup(func() { check(b, p.listener.Close()) })
+	// The sandbox image is one of them.
+	for i := range imageCount - 1 {
+		if _, err := t.containerd.Pull(b.Context(), lab.ImageSpec{Names: []string{imageName(i)}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	t.runPods()
+	return t
+}
+
+func imageName(i int) string {
+	return fmt.Sprintf("registry.example.com/platform/service-%d:v1.2.3", i)
+}
+
+// runPods runs pods that end as soon as they are asked to.
+func (t *bed) runPods() {
+	t.b.Helper()
+	for i := range podCount {
+		spec := lab.PodSpec{Name: fmt.Sprintf("web-%d", i), Containers: []lab.ContainerSpec{{Name: "main", Image: imageName(i), Ready: "ready"}}}
+		if i < critical {
+			spec.Annotations = map[string]string{"hostler.io/critical": "true"}
+		}
+		pod, err := t.containerd.RunPod(t.b.Context(), spec)
+		check(t.b, err)
+		t.pods = append(t.pods, pod)
+	}
+}
+
+// removePods removes what runPods has made.
+func (t *bed) removePods() {
+	t.b.Helper()
+	for _, pod := range t.pods {
+		check(t.b, t.containerd.RemovePod(t.b.Context(), pod))
+	}
+	t.pods = nil
+}
+
+// login starts a logind, and returns it with what ends it.
+func (t *bed) login() (login *lab.Login, end func()) {
+	t.b.Helper()
+	login, err := lab.In(t.b).StartLogin(t.b.Context(), lab.LoginOptions{})
+	check(t.b, err)
+	return login, func() {
+		t.b.Helper()
+		check(t.b, login.Close(context.Background()))
+	}
+}
+
+// until polls often for what takes milliseconds.
+func until(b *testing.B, what string, done func() bool) {
+	b.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(200 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			b.Fatal(errors.New("waited in vain: " + what))
+		}
+	}
+}

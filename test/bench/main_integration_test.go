@@ -1,0 +1,64 @@
+//go:build integration
+
+package bench_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+
+	"hostler.io/hostler/test/lab"
+)
+
+const (
+	// binary is what `make build` has made; the lab shows the sources where
+	// they are.
+	binary = "../../hostler"
+	// scratch is where the agent keeps its state: on a real disk, as in life,
+	// where the lab's own folders are in memory. `make clean` removes it, too.
+	scratch = "../../dist/bench"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.bench"); f == nil || f.Value.String() == "" {
+		os.Exit(m.Run()) // nothing is asked for that needs a lab
+	}
+	if _, err := os.Stat(binary); err != nil {
+		fmt.Fprintln(os.Stderr, "the binary to measure is missing: run `make bench`:", err)
+		os.Exit(1)
+	}
+	if _, err := lab.Enter(context.Background(), lab.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(scratch); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// BenchmarkFigures takes all figures and prints their table, as far as it came.
+func BenchmarkFigures(b *testing.B) {
+	var t table
+	defer t.print(os.Stdout)
+	before := load(b)
+	measurePlan(b, &t)
+	bed := newBed(b)
+	defer func() { fmt.Println("\non " + machine(b, bed.containerd) + ", before " + before) }()
+	bed.measureStart(&t)
+	bed.measureIdle(&t)
+	bed.measureShutdown(&t)
+}
+
+func check(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,213 @@
+//go:build integration
+
+package bench_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	apievents "github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/api/services/events/v1"
+	"github.com/containerd/typeurl/v2"
+	"github.com/godbus/dbus/v5"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane/embedded"
+	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/test/lab"
+)
+
+const shutdownRuns = 7
+
+// measureShutdown asks logind for reboots of a host with running pods.
+func (t *bed) measureShutdown(into *table) {
+	first := figure{name: "PrepareForShutdown to the first StopContainer", unit: "ms", target: 20}
+	release := figure{name: "containerd says the last container is gone, to reboot.target started", unit: "ms", target: 20}
+	cleanup := figure{name: "before that: its process ended, to containerd says so", unit: "ms"}
+	both := figure{name: "both together", unit: "ms"}
+	whole := figure{name: "PrepareForShutdown to reboot.target started", unit: "ms"}
+	unsaid := figure{name: "reboots that began before the final status was on disk", unit: "of " + strconv.Itoa(shutdownRuns), samples: []float64{0}}
+	for run := range shutdownRuns {
+		if run > 0 {
+			t.runPods()
+		}
+		s := t.shutDown()
+		t.removePods()
+		first.samples = append(first.samples, milliseconds(s.firstStop.Sub(s.announced)))
+		release.samples = append(release.samples, milliseconds(s.rebooted.Sub(s.lastAnswer)))
+		cleanup.samples = append(cleanup.samples, milliseconds(s.lastAnswer.Sub(s.lastExit)))
+		both.samples = append(both.samples, milliseconds(s.rebooted.Sub(s.lastExit)))
+		whole.samples = append(whole.samples, milliseconds(s.rebooted.Sub(s.announced)))
+		if !s.stored {
+			unsaid.samples[0]++
+		}
+	}
+	for _, f := range []figure{first, release, cleanup, both, whole, unsaid} {
+		into.add(f)
+	}
+}
+
+// times are the moments of one shutdown, all by this machine's clock.
+type times struct {
+	announced  time.Time // the bus delivered PrepareForShutdown to a listener like the agent
+	firstStop  time.Time // the first StopContainer left the agent
+	lastExit   time.Time // the last container's process was reaped
+	lastAnswer time.Time // containerd answered the last StopContainer
+	rebooted   time.Time // logind, free of locks, asked for reboot.target
+	stored     bool      // what a power cut at that moment leaves tells of the end
+}
+
+// shutDown reboots the host once. The agent is killed the moment that logind
+// goes on, as the power would go, and what it left on disk is read.
+func (t *bed) shutDown() (s times) {
+	t.b.Helper()
+	login, end := t.login()
+	defer end()
+	a := startAgent(t.b, true)
+	defer a.end(syscall.SIGKILL)
+	node := a.await("the guard is armed", func(s api.Status) bool {
+		return s.Shutdown.State == shutdown.Armed && s.Node != nil && ready(s.Node) == status.ReasonHostReady
+	}).Node.Name
+	exits := t.watchExits()
+	announced := watchLogind(t.b)
+
+	asked := time.Now()
+	check(t.b, login.Reboot(t.b.Context()))
+	select {
+	case s.announced = <-announced:
+	case <-time.After(patience):
+		t.b.Fatal("logind announces nothing")
+	}
+	until(t.b, "logind goes on", func() bool { return len(login.Manager.StartedUnits()) > 0 })
+	s.rebooted = login.Manager.StartedUnits()[0].Time
+	a.end(syscall.SIGKILL)
+
+	stops := 0
+	for _, c := range t.proxy.since(asked) {
+		if c.method != "StopContainer" {
+			continue
+		}
+		if stops++; stops == 1 || c.began.Before(s.firstStop) {
+			s.firstStop = c.began
+		}
+		if c.answered.After(s.lastAnswer) {
+			s.lastAnswer = c.answered
+		}
+	}
+	if stops != podCount {
+		t.b.Fatalf("%d containers were asked to stop, want %d", stops, podCount)
+	}
+	s.lastExit = exits(t)
+	s.stored = stored(t.b, node, s.rebooted)
+	return s
+}
+
+// watchLogind tells when the bus delivers the announcement of a shutdown.
+func watchLogind(b *testing.B) <-chan time.Time {
+	b.Helper()
+	conn, err := dbus.Connect("unix:path=" + lab.BusSocket)
+	check(b, err)
+	b.Cleanup(func() { _ = conn.Close() }) // its bus is gone by then
+	check(b, conn.AddMatchSignal(dbus.WithMatchInterface("org.freedesktop.login1.Manager"), dbus.WithMatchMember("PrepareForShutdown")))
+	signals, announced := make(chan *dbus.Signal, 4), make(chan time.Time, 1)
+	conn.Signal(signals)
+	go func() {
+		<-signals
+		announced <- time.Now()
+	}()
+	return announced
+}
+
+// watchExits follows the exits of the pods' containers. What it returns tells
+// when the last of them was reaped.
+func (t *bed) watchExits() func(*bed) time.Time {
+	t.b.Helper()
+	conn, err := grpc.NewClient(t.containerd.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	check(t.b, err)
+	ctx, cancel := context.WithCancel(t.b.Context())
+	stream, err := events.NewEventsClient(conn).Subscribe(ctx, &events.SubscribeRequest{Filters: []string{`topic=="/tasks/exit",namespace=="k8s.io"`}})
+	check(t.b, err)
+	running := map[string]bool{}
+	for _, pod := range t.pods {
+		for _, id := range pod.Containers {
+			running[id] = true
+		}
+	}
+	var last time.Time
+	var done sync.WaitGroup
+	done.Go(func() {
+		for len(running) > 0 {
+			envelope, err := stream.Recv()
+			if err != nil {
+				return // seen by those who still run
+			}
+			var exit apievents.TaskExit
+			if err := typeurl.UnmarshalTo(envelope.GetEvent(), &exit); err != nil || !running[exit.GetID()] {
+				continue
+			}
+			delete(running, exit.GetID())
+			if at := exit.GetExitedAt().AsTime(); at.After(last) {
+				last = at
+			}
+		}
+	})
+	return func(t *bed) time.Time {
+		t.b.Helper()
+		timeout := time.AfterFunc(patience, cancel)
+		done.Wait()
+		timeout.Stop()
+		cancel()
+		check(t.b, conn.Close())
+		if len(running) > 0 {
+			t.b.Fatalf("%d containers were not seen to exit", len(running))
+		}
+		return last
+	}
+}
+
+// stored tells whether the files that an agent left tell the whole story: the
+// Node is not ready because of the shutdown, and the record of it is complete.
+func stored(b *testing.B, name string, rebooted time.Time) bool {
+	b.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	file := filepath.Join(stateFolder(b), "state.db")
+	db, err := state.Open(file, quiet)
+	check(b, err)
+	client, err := embedded.New(db.Bucket(embedded.BucketName), file, time.Now, quiet)
+	check(b, err)
+	node, err := client.Node(b.Context(), name)
+	check(b, err)
+	check(b, db.Close())
+
+	var kept struct{ Record *journal.Record }
+	text, err := os.ReadFile(filepath.Join(stateFolder(b), "shutdown.json"))
+	check(b, err)
+	check(b, json.Unmarshal(text, &kept))
+	record := kept.Record
+	return ready(node) == status.ReasonDraining && record != nil && record.Graceful && len(record.Pods) == podCount &&
+		!record.FinishedAt.IsZero() && record.FinishedAt.Before(rebooted)
+}
+
+// ready is the reason of a Node's condition Ready.
+func ready(node *corev1.Node) string {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Reason
+		}
+	}
+	return ""
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/test/lab"
+)
+
+const (
+	folder     = lab.Dir + "/demo" // gone with the lab
+	configFile = folder + "/hostler.yaml"
+	logFile    = folder + "/agent.log"
+)
+
+// pollInterval is how often the demo looks for something to happen.
+const pollInterval = 50 * time.Millisecond
+
+// host is the machine of the play: its daemons, its pods and its agent.
+type host struct {
+	lab    *lab.Lab
+	out    *console
+	binary string
+
+	containerd *lab.Containerd
+	login      *lab.Login
+	manager    *lab.Notify // what the service manager is to the agent
+	agent      *agentProcess
+
+	cast   cast
+	before *corev1.Node // as it was before the reboot
+}
+
+// agentProcess is a running `hostler agent`.
+type agentProcess struct {
+	cmd     *exec.Cmd
+	started time.Time
+	ended   chan struct{} // closed when err is set
+	err     error
+}
+
+// startAgent starts the agent as the service manager would, and returns when it
+// says that it is up.
+func (h *host) startAgent(ctx context.Context) error {
+	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(h.binary, "agent", "--config", configFile)
+	cmd.Stdout, cmd.Stderr = log, log
+	h.manager.Prepare(cmd)
+	p := &agentProcess{cmd: cmd, started: time.Now(), ended: make(chan struct{})}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.ended)
+	}()
+	h.agent = p
+	waiting, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	ready := make(chan error, 1)
+	go func() {
+		_, err := h.manager.Await(waiting, "READY", "1", p.started)
+		ready <- err
+	}()
+	select {
+	case err = <-ready:
+	case <-p.ended:
+		err = fmt.Errorf("it ended: %w", p.err)
+		if p.err == nil {
+			err = errors.New("it ended with code 0")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("expected: the agent says that it is up; seen: %w", err)
+	}
+	return nil
+}
+
+// stopAgent asks the agent to end and waits until it did.
+func (h *host) stopAgent(ctx context.Context) error {
+	p := h.agent
+	if p == nil {
+		return nil
+	}
+	h.agent = nil
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // one that has ended already is what was asked for
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		return fmt.Errorf("stop the agent: %w", context.Cause(ctx))
+	}
+	if p.err != nil {
+		return fmt.Errorf("stop the agent: %w", p.err)
+	}
+	return nil
+}
+
+// close ends what runs. The lab ends what is forgotten.
+func (h *host) close(ctx context.Context) error {
+	errs := []error{h.stopAgent(ctx)}
+	if h.containerd != nil {
+		errs = append(errs, h.containerd.Close(ctx))
+	}
+	if h.login != nil {
+		errs = append(errs, h.login.Close(ctx))
+	}
+	if h.manager != nil {
+		errs = append(errs, h.manager.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// show runs hostler for everybody to see.
+func (h *host) show(ctx context.Context, args ...string) error {
+	return h.showCommand(ctx, append([]string{"hostler"}, args...)...)
+}
+
+// showCommand runs a command and shows its command line and its answer.
+func (h *host) showCommand(ctx context.Context, line ...string) error {
+	path := line[0]
+	if path == "hostler" {
+		path = h.binary
+	}
+	answer, err := run(ctx, path, line[1:]...)
+	if err != nil {
+		return err
+	}
+	h.out.command(strings.Join(line, " "), answer)
+	return nil
+}
+
+// read runs the command with -o json and reads its answer.
+func (h *host) read(ctx context.Context, into any, args ...string) error {
+	answer, err := run(ctx, h.binary, append(args, "-o", "json")...)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(answer), into); err != nil {
+		return fmt.Errorf("read the answer of hostler %s: %w", strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+func (h *host) status(ctx context.Context) (s api.Status, err error) {
+	return s, h.read(ctx, &s, "status")
+}
+
+// awaitStatus looks at the status until it is as awaited. reached tells whether
+// it is, and in words what was seen.
+func (h *host) awaitStatus(ctx context.Context, limit time.Duration, awaited string, reached func(api.Status) (bool, string)) (api.Status, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not happen within %s", limit))
+	defer cancel()
+	seen := "no answer of hostler status"
+	for {
+		s, err := h.status(ctx)
+		if err == nil {
+			var ok bool
+			if ok, seen = reached(s); ok {
+				return s, nil
+			}
+		}
+		select {
+		case <-time.After(pollInterval):
+		case <-ctx.Done():
+			return s, fmt.Errorf("expected: %s; seen: %s; %w", awaited, seen, errors.Join(context.Cause(ctx), err))
+		}
+	}
+}
+
+// log returns the last lines of the agent's log.
+func (h *host) log(n int) string {
+	data, err := os.ReadFile(logFile)
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// run runs a command and returns what it prints; an error carries what it
+// complained.
+func run(ctx context.Context, path string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, path, args...)
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(path), strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return out.String(), nil
+}

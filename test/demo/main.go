@@ -1,0 +1,122 @@
+// Command demo runs hostler's main job on real daemons and checks every step of
+// it: a Node that reports itself, a full image filesystem, a reboot, and what is
+// known of it afterwards.
+//
+// It owns the play: the pods and images, the order of events, and the claims
+// that are checked on the way. The stage is test/lab's: nothing of the host is
+// touched, and nothing is left behind. It refuses to look inside the agent: what
+// it knows it has from the hostler command, from containerd, from logind and
+// from the kernel.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"hostler.io/hostler/test/lab"
+)
+
+const (
+	// runLimit is how long the play may take; downloads come before it.
+	runLimit = 170 * time.Second
+	// closeLimit is how long the daemons may take to end after it.
+	closeLimit = 10 * time.Second
+)
+
+func main() {
+	os.Exit(demo(os.Args[1:]))
+}
+
+// demo is main with an exit code: 0 if all went as claimed, 1 if not, 2 for
+// wrong use, 130 where it was interrupted.
+func demo(args []string) int {
+	if len(args) != 1 {
+		fmt.Fprintln(os.Stderr, "usage: demo PATH-OF-HOSTLER\nhint: as root, `make demo` builds both and runs this")
+		return 2
+	}
+	binary, err := filepath.Abs(args[0])
+	if err == nil {
+		_, err = os.Stat(binary)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "demo: find hostler: %v\nhint: build it with `make build`\n", err)
+		return 2
+	}
+	if os.Geteuid() != 0 {
+		fmt.Fprintf(os.Stderr, "demo: it makes namespaces and mounts of its own, for which it must be root\nhint: sudo %s %s\n", os.Args[0], args[0])
+		return 1
+	}
+	// From here on twice: outside this only waits, inside it returns.
+	l, err := lab.Enter(context.Background(), lab.Options{
+		Hostname: "demo-host",
+		Log:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		return 1
+	}
+	interrupted, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
+	defer stop()
+	return play(interrupted, l, binary)
+}
+
+// play runs the chapters until one fails, and cleans up.
+func play(interrupted context.Context, l *lab.Lab, binary string) int {
+	ctx, cancel := context.WithTimeoutCause(interrupted, runLimit, fmt.Errorf("the demo took longer than %s", runLimit))
+	defer cancel()
+	out := newConsole(os.Stdout)
+	h := &host{lab: l, out: out, binary: binary}
+
+	err := h.perform(ctx)
+	if errors.Is(err, context.DeadlineExceeded) && interrupted.Err() == nil {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	log := h.log(25) // which ends with the stage
+	closing, closed := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer closed()
+	if closeErr := h.close(closing); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("clean up: %w", closeErr))
+	}
+
+	switch {
+	case interrupted.Err() != nil:
+		out.say("Interrupted; everything that was started is ended.")
+		return 130
+	case err != nil:
+		out.failed(err, log)
+		return 1
+	}
+	out.done()
+	return 0
+}
+
+// perform plays the chapters in order.
+func (h *host) perform(ctx context.Context) error {
+	for _, chapter := range []struct {
+		title string
+		play  func(context.Context) error
+	}{
+		{"A host with pods", h.setTheStage},
+		{"The Node tells how it is", h.showNode},
+		{"Images and dead containers are collected", h.showCollection},
+		{"A reboot waits for the pods", h.showShutdown},
+		{"After the reboot", h.showNextBoot},
+	} {
+		h.out.chapter(chapter.title)
+		if err := chapter.play(ctx); err != nil {
+			return fmt.Errorf("%s: %w", chapter.title, err)
+		}
+		// What follows builds on what was claimed.
+		if err := h.out.faults(); err != nil {
+			return fmt.Errorf("%s: %w", chapter.title, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,367 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/test/lab"
+)
+
+// patience bounds every wait: far longer than anything takes, so that only a
+// fault reaches it.
+const patience = 45 * time.Second
+
+// agent is `hostler agent` as a service manager runs it. It can be started,
+// ended in every way, and started again on what it has learned.
+type agent struct {
+	t      testing.TB
+	config string // file; empty: none at all, and everything at its default place
+	folder string // of configuration, socket and state
+	socket string
+	state  string
+	log    string
+	notify *lab.Notify // nil: no service manager
+	env    []string
+
+	cmd  *exec.Cmd
+	done chan struct{}
+	api  *api.Client
+}
+
+// newAgent prepares an agent with a configuration of its own, and does not start
+// it. settings are YAML lines beside those for socket, state and runtime; a
+// setting in them may not be one of these.
+func newAgent(t testing.TB, settings string) *agent {
+	t.Helper()
+	a := newBareAgent(t)
+	a.config = filepath.Join(a.folder, "hostler.yaml")
+	a.socket = filepath.Join(a.folder, "hostler.sock")
+	a.state = filepath.Join(a.folder, "state")
+	a.api = api.NewClient(a.socket)
+	a.configure(settings)
+	return a
+}
+
+// newBareAgent prepares one without any configuration.
+func newBareAgent(t testing.TB) *agent {
+	t.Helper()
+	folder, err := os.MkdirTemp(lab.Dir, "agent-")
+	check(t, err)
+	check(t, os.Chmod(folder, 0o755)) // members of group hostler come in
+	a := &agent{t: t, folder: folder, log: filepath.Join(folder, "log"), socket: config.DefaultSocket, state: "/var/lib/hostler"}
+	a.api = api.NewClient(a.socket)
+	t.Cleanup(func() {
+		if a.running() {
+			a.kill()
+		}
+		if t.Failed() {
+			t.Logf("log of the agent:\n%s", a.logged())
+		}
+		check(t, os.RemoveAll(folder))
+	})
+	return a
+}
+
+// configure writes the configuration anew. Unless settings say otherwise the
+// runtime is the shared containerd, and metrics are not served.
+func (a *agent) configure(settings string) {
+	a.t.Helper()
+	text := fmt.Sprintf("api: {socket: %s}\nstate: {directory: %s}\n%s\n", a.socket, a.state, settings)
+	for key, value := range map[string]string{
+		"runtimes": "[{type: cri, endpoint: " + containerd.Endpoint + "}]",
+		"metrics":  `{listen: ""}`,
+	} {
+		if !strings.Contains("\n"+settings, "\n"+key+":") {
+			text += key + ": " + value + "\n"
+		}
+	}
+	check(a.t, os.WriteFile(a.config, []byte(text), 0o644))
+}
+
+// startAgent prepares an agent, starts it and waits until it answers.
+func startAgent(t testing.TB, settings string) *agent {
+	t.Helper()
+	a := newAgent(t, settings)
+	a.start()
+	return a
+}
+
+// start runs the agent and waits until it answers.
+func (a *agent) start() {
+	a.t.Helper()
+	a.launch()
+	eventually(a.t, "the agent answers", func() bool {
+		if !a.running() {
+			a.t.Fatalf("the agent has ended: %v", a.cmd.ProcessState)
+		}
+		_, err := a.api.Status(a.t.Context())
+		return err == nil
+	})
+}
+
+// launch runs the agent and waits for nothing.
+func (a *agent) launch() {
+	a.t.Helper()
+	log, err := os.OpenFile(a.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	check(a.t, err)
+	defer log.Close()
+	args := []string{"agent"}
+	if a.config != "" {
+		args = append(args, "--config", a.config)
+	}
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, a.env...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if a.notify != nil {
+		a.notify.Prepare(cmd)
+	}
+	check(a.t, cmd.Start())
+	done := make(chan struct{})
+	a.cmd, a.done = cmd, done
+	go func() {
+		_ = cmd.Wait() // how it ended is read off the state
+		close(done)
+	}()
+}
+
+func (a *agent) running() bool {
+	if a.cmd == nil {
+		return false
+	}
+	select {
+	case <-a.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (a *agent) signal(s syscall.Signal) {
+	a.t.Helper()
+	check(a.t, a.cmd.Process.Signal(s))
+}
+
+// exit waits for the agent's end and returns its exit code.
+func (a *agent) exit() int {
+	a.t.Helper()
+	select {
+	case <-a.done:
+	case <-time.After(patience):
+		a.t.Fatalf("the agent still runs after %v", patience)
+	}
+	return a.cmd.ProcessState.ExitCode()
+}
+
+// stop ends the agent as `systemctl stop` does.
+func (a *agent) stop() {
+	a.t.Helper()
+	a.signal(syscall.SIGTERM)
+	if code := a.exit(); code != 0 {
+		a.t.Errorf("exit code after SIGTERM = %d, want 0", code)
+	}
+}
+
+// kill ends the agent without a word.
+func (a *agent) kill() {
+	a.t.Helper()
+	a.signal(syscall.SIGKILL)
+	a.exit()
+}
+
+// logged is all that the agent logged in all its lives.
+func (a *agent) logged() string {
+	a.t.Helper()
+	text, err := os.ReadFile(a.log)
+	check(a.t, err)
+	return string(text)
+}
+
+// logLines are the lines of the log in which every part stands.
+func (a *agent) logLines(parts ...string) []string {
+	a.t.Helper()
+	var lines []string
+lines:
+	for line := range strings.Lines(a.logged()) {
+		for _, part := range parts {
+			if !strings.Contains(line, part) {
+				continue lines
+			}
+		}
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return lines
+}
+
+// status asks the agent over its socket.
+func (a *agent) status() api.Status {
+	a.t.Helper()
+	s, err := a.api.Status(a.t.Context())
+	check(a.t, err)
+	return s
+}
+
+// await asks until the status is as awaited, and returns it.
+func (a *agent) await(what string, awaited func(api.Status) bool) api.Status {
+	a.t.Helper()
+	var s api.Status
+	eventually(a.t, what, func() bool {
+		s = a.status()
+		return awaited(s)
+	})
+	return s
+}
+
+// awaitGuard waits until the shutdown guard is in a state.
+func (a *agent) awaitGuard(state shutdown.State) api.Status {
+	a.t.Helper()
+	return a.await("the shutdown guard is "+state.String(), func(s api.Status) bool { return s.Shutdown.State == state })
+}
+
+// awaitReady waits until the condition Ready has a status.
+func (a *agent) awaitReady(status corev1.ConditionStatus) api.Status {
+	a.t.Helper()
+	return a.await("Ready is "+string(status), func(s api.Status) bool { return condition(s, corev1.NodeReady).Status == status })
+}
+
+// answer is what a command printed, and how it ended.
+type answer struct {
+	out, err string
+	code     int
+	took     time.Duration
+}
+
+// hostler runs a command against the agent.
+func (a *agent) hostler(args ...string) answer {
+	a.t.Helper()
+	return command(a.t, []string{"HOSTLER_SOCKET=" + a.socket}, args...)
+}
+
+// prints runs a command that must succeed, and returns what it printed.
+func (a *agent) prints(args ...string) string {
+	a.t.Helper()
+	r := a.hostler(args...)
+	if r.code != 0 {
+		a.t.Fatalf("hostler %s: exit code %d\n%s", strings.Join(args, " "), r.code, r.err)
+	}
+	return r.out
+}
+
+// screen is `hostler status` without its line breaks.
+func (a *agent) screen() string {
+	a.t.Helper()
+	return onOneLine(a.prints("status"))
+}
+
+func onOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// answers runs a command that must succeed, and reads its JSON.
+func answers[T any](a *agent, args ...string) T {
+	a.t.Helper()
+	var v T
+	out := a.prints(append(args, "-o", "json")...)
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		a.t.Fatalf("hostler %s printed no JSON: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return v
+}
+
+// command runs the binary with no environment but env.
+func command(t testing.TB, env []string, args ...string) answer {
+	t.Helper()
+	return execute(t, exec.Command(binary, args...), env)
+}
+
+func execute(t testing.TB, cmd *exec.Cmd, env []string) answer {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	check(t, cmd.Start())
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stop()
+	err := cmd.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return answer{out: out.String(), err: errs.String(), code: cmd.ProcessState.ExitCode(), took: time.Since(began)}
+}
+
+// condition is the Node's condition of a type; a zero one if there is none.
+func condition(s api.Status, kind corev1.NodeConditionType) corev1.NodeCondition {
+	if s.Node != nil {
+		for _, c := range s.Node.Status.Conditions {
+			if c.Type == kind {
+				return c
+			}
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// loop is what the status says of a loop.
+func loop(t testing.TB, s api.Status, name string) api.Loop {
+	t.Helper()
+	for _, l := range s.Loops {
+		if l.Name == name {
+			return l
+		}
+	}
+	t.Fatalf("status lists no loop %q", name)
+	return api.Loop{}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits, with a bound that only a fault reaches.
+func eventually(t testing.TB, what string, true func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !true(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v in vain: %s", patience, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// mentions checks that every part stands in a text.
+func mentions(t testing.TB, what, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%s = %q, want it to mention %q", what, text, part)
+		}
+	}
+}
+
+// within is the test's context with the bound of every wait.
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}

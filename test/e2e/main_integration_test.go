@@ -1,0 +1,99 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"hostler.io/hostler/test/lab"
+)
+
+const (
+	// version is what the binary under test says of itself.
+	version = "0.0.0-e2e"
+	// binary is the binary under test, which ends with the lab.
+	binary = lab.Dir + "/bin/hostler"
+	// builtVariable tells the inside of the lab where the outside, which alone
+	// has a network, has built it.
+	builtVariable = "HOSTLER_E2E_BUILT"
+)
+
+// containerd serves all tests but those that want an image filesystem of their
+// own. It is set once, before the first of them.
+var containerd *lab.Containerd
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (int, error) {
+	ctx := context.Background()
+	if os.Getenv(builtVariable) == "" {
+		if err := build(); err != nil {
+			return 0, err
+		}
+	}
+	l, err := lab.Enter(ctx, lab.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	if err != nil {
+		return 0, errors.Join(err, os.RemoveAll(filepath.Dir(os.Getenv(builtVariable))))
+	}
+	if err := takeBinary(os.Getenv(builtVariable)); err != nil {
+		return 0, err
+	}
+	if containerd, err = l.StartContainerd(ctx, lab.ContainerdOptions{}); err != nil {
+		return 0, err
+	}
+	// Tests wait far more than they compute.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		return 0, err
+	}
+	return m.Run(), containerd.Close(ctx)
+}
+
+// build makes the static binary, as `make build` does.
+func build() error {
+	dir, err := os.MkdirTemp("", "hostler-e2e-")
+	if err != nil {
+		return err
+	}
+	built := filepath.Join(dir, "hostler")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+version, "-o", built, "../..")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("build hostler: %w\n%s", err, out), os.RemoveAll(dir))
+	}
+	return os.Setenv(builtVariable, built)
+}
+
+// takeBinary moves the binary into the lab, so that nothing of it stays behind.
+func takeBinary(built string) error {
+	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
+		return err
+	}
+	in, err := os.Open(built)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(binary, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close(), os.RemoveAll(filepath.Dir(built)))
+}

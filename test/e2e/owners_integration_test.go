@@ -1,0 +1,113 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/test/lab"
+)
+
+// kubelet runs a process of that name, which does nothing.
+func kubelet(t testing.TB) *exec.Cmd {
+	t.Helper()
+	program, err := os.ReadFile(lab.In(t).Tools.Busybox.Path)
+	check(t, err)
+	path := filepath.Join(lab.Dir, "kubelet")
+	check(t, os.WriteFile(path, program, 0o755))
+	cmd := &exec.Cmd{Path: path, Args: []string{"sleep", "86400"}}
+	check(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may be dead already
+		_ = cmd.Wait()
+		check(t, os.Remove(path))
+	})
+	return cmd
+}
+
+// owned tells whether jobs are with an owner.
+func owned(s api.Status, owner string, jobs ...string) bool {
+	for _, job := range jobs {
+		if s.Owners[job].Name != owner {
+			return false
+		}
+	}
+	return true
+}
+
+func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenItEnds(t *testing.T) {
+	login := logind(t)
+	cmd := kubelet(t)
+	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
+	_, err := c.Pull(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/unused:1"}})
+	check(t, err)
+	settings := quick + "runtimes: [{type: cri, endpoint: " + c.Endpoint + "}]\n" +
+		"imageGC: {interval: 1s, minimumAge: 0s, maximumAge: 1s}\ncontainerGC: {interval: 1s}\n"
+
+	// A kubelet without graceful node shutdown leaves that job.
+	a := startAgent(t, settings)
+	s := a.awaitGuard(shutdown.Armed)
+	evidence := fmt.Sprintf("process kubelet, pid %d", cmd.Process.Pid)
+	for _, job := range []string{"node", "lease", "imageGC", "containerGC"} {
+		if got, want := s.Owners[job], (api.Owner{Name: api.OwnerKubelet, Evidence: evidence}); got != want {
+			t.Errorf("owner of %s = %+v, want %+v", job, got, want)
+		}
+	}
+	if !owned(s, api.OwnerHostler, "shutdown") {
+		t.Errorf("owner of shutdown = %+v, want hostler", s.Owners["shutdown"])
+	}
+	a.stop()
+
+	lock, err := login.Inhibit(t.Context(), "kubelet", "Kubelet needs time to handle node shutdown")
+	check(t, err)
+	defer lock.Close()
+	a.start()
+	s = a.awaitGuard(shutdown.Delegated)
+	mentions(t, "reason of Delegated", s.Shutdown.Reason, "kubelet", "Kubelet needs time to handle node shutdown")
+	a.await("ShutdownProtected says that it is delegated", func(s api.Status) bool {
+		return condition(s, status.ShutdownProtected).Reason == status.ReasonDelegated
+	})
+	if n := len(locks(t, login)); n != 0 {
+		t.Errorf("hostler holds %d locks beside the kubelet's, want none", n)
+	}
+	mentions(t, "hostler status", a.screen(), "left to others node, lease, imageGC, containerGC: kubelet ("+evidence+")", "shutdown Delegated to kubelet")
+	s = a.status()
+	if s.Lease != nil || s.Node.UID != "" || s.ImageGC.LastRun != nil || s.ContainerGC.LastRun != nil {
+		t.Errorf("beside a kubelet: lease %v, node UID %q, GC runs %v and %v, want none of them", s.Lease, s.Node.UID, s.ImageGC.LastRun, s.ContainerGC.LastRun)
+	}
+	if !images(t, c)["docker.io/library/unused:1"] {
+		t.Error("an image was collected beside a kubelet")
+	}
+	for _, l := range s.Loops {
+		if !l.Healthy {
+			t.Errorf("loop %s = %+v, want it at rest in good order", l.Name, l)
+		}
+	}
+
+	check(t, lock.Close())
+	check(t, cmd.Process.Kill()) // and not reaped: a zombie is no kubelet
+	a.await("all jobs are hostler's", func(s api.Status) bool {
+		return owned(s, api.OwnerHostler, "node", "lease", "shutdown", "imageGC", "containerGC") && s.Lease != nil && s.Node.UID != ""
+	})
+	a.awaitGuard(shutdown.Armed)
+	eventually(t, "the image that is due is collected", func() bool { return !images(t, c)["docker.io/library/unused:1"] })
+	a.stop()
+}
+
+func TestAJobThatIsSwitchedOnOrOffIsSoWhateverIsFound(t *testing.T) {
+	kubelet(t)
+	a := startAgent(t, "lease: {enabled: true}\nimageGC: {enabled: false}\n")
+	s := a.await("the lease is hostler's", func(s api.Status) bool { return s.Lease != nil })
+	if !owned(s, api.OwnerHostler, "lease") || !owned(s, api.OwnerKubelet, "node", "imageGC") {
+		t.Errorf("owners = %+v, want the lease hostler's, and the rest the kubelet's", s.Owners)
+	}
+	mentions(t, "evidence", s.Owners["lease"].Evidence, "switched on in the configuration")
+	a.stop()
+}

@@ -1,0 +1,66 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/test/lab"
+)
+
+// webImage is what pods are made from.
+const webImage = "docker.io/library/web:1"
+
+// critical marks a pod that stops last.
+var critical = map[string]string{"hostler.io/critical": "true"}
+
+// pod runs a pod of one container, until the test ends.
+func pod(t testing.TB, name string, labels map[string]string, grace time.Duration, command []string) *lab.Pod {
+	t.Helper()
+	_, err := containerd.Pull(t.Context(), lab.ImageSpec{Names: []string{webImage}})
+	check(t, err)
+	p, err := containerd.RunPod(t.Context(), lab.PodSpec{
+		Name: name, Labels: labels, Grace: grace,
+		Containers: []lab.ContainerSpec{{Name: "main", Image: webImage, Command: command, Ready: "ready"}},
+	})
+	check(t, err)
+	t.Cleanup(func() {
+		// An agent that was just ended may still have a call under way.
+		eventually(t, "pod "+name+" is removed", func() bool { return containerd.RemovePod(context.Background(), p) == nil })
+	})
+	return p
+}
+
+// main is what CRI says of a pod's container.
+func mainOf(t testing.TB, p *lab.Pod) *cri.ContainerStatus {
+	t.Helper()
+	status, err := containerd.Container(t.Context(), p.Containers["main"])
+	check(t, err)
+	return status
+}
+
+// ended is when a pod's container ended, and with which code.
+func ended(t testing.TB, p *lab.Pod) (at time.Time, code int32) {
+	t.Helper()
+	status, err := containerd.AwaitExit(t.Context(), p.Containers["main"])
+	check(t, err)
+	return time.Unix(0, status.FinishedAt), status.ExitCode
+}
+
+// untouched checks that a pod's container runs as it did.
+func untouched(t testing.TB, p *lab.Pod, before *cri.ContainerStatus) {
+	t.Helper()
+	now := mainOf(t, p)
+	if now.State != cri.ContainerState_CONTAINER_RUNNING || now.StartedAt != before.StartedAt {
+		t.Errorf("container of pod %s is %v since %d, want it to run since %d", p.Name, now.State, now.StartedAt, before.StartedAt)
+	}
+}
+
+// stopNow asks for a pod's container to be killed.
+func stopNow(p *lab.Pod) *cri.StopContainerRequest {
+	return &cri.StopContainerRequest{ContainerId: p.Containers["main"]}
+}

@@ -1,0 +1,116 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"hostler.io/hostler/agent/api"
+)
+
+// hangUp asks the agent to read its configuration again.
+const hangUp = syscall.SIGHUP
+
+func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t, "imageGC: {highThresholdPercent: 90}")
+	reload := func(settings, said string) {
+		t.Helper()
+		a.configure(settings)
+		before := len(a.logLines(said))
+		a.signal(hangUp)
+		eventually(t, "the log says "+said, func() bool { return len(a.logLines(said)) > before })
+	}
+	high := func() int { return a.status().ImageGC.HighThresholdPercent }
+
+	reload("imageGC: {highThresholdPercent: 90}", "nothing changed")
+	reload("imageGC: {highThresholdPercent: 95}", "imageGC.highThresholdPercent")
+	if got := high(); got != 95 {
+		t.Errorf("high threshold = %d, want 95", got)
+	}
+
+	reload("imageGC: {highThresholdPercent: 97}\nnode: {name: other}\nlease: {duration: 60s}", "reload refused")
+	mentions(t, "the refusal", a.logLines("reload refused")[0], "node.name", "lease.duration", "cannot change while the agent runs", "systemctl restart hostler")
+	if got := high(); got != 95 {
+		t.Errorf("high threshold after a refused reload = %d, want 95 as before", got)
+	}
+	reload("imageGC: {highThresholdPercent: much}", "is not a")
+	if got := high(); got != 95 || !a.running() {
+		t.Errorf("high threshold after a bad configuration = %d, want 95 as before", got)
+	}
+	reload("imageGC: {highThresholdPercent: 98}", `msg=reloaded changed=imageGC.highThresholdPercent`)
+	if got := high(); got != 98 {
+		t.Errorf("high threshold = %d, want 98", got)
+	}
+	a.stop()
+}
+
+// metricNames reads the names of the metrics that are served, with their labels.
+func metricNames(t testing.TB, client *http.Client, url string) map[string]string {
+	t.Helper()
+	resp, err := client.Get(url)
+	check(t, err)
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(resp.Body)
+		t.Fatalf("GET %s = %s, %s", url, resp.Status, text)
+	}
+	names := map[string]string{}
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if line := lines.Text(); !strings.HasPrefix(line, "#") {
+			name, value, _ := strings.Cut(line, " ")
+			names[name] = value
+			plain, _, _ := strings.Cut(name, "{")
+			names[plain] = value
+		}
+	}
+	return names
+}
+
+func TestMetricsAreOnTheSocketAndOnLoopback(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t, quick+"metrics: {listen: 127.0.0.1:9754}")
+	a.await("all loops have done a round", func(s api.Status) bool {
+		return s.Lease != nil && s.ImageGC.LastRun != nil && s.ContainerGC.LastRun != nil && loop(t, s, "metrics").LastSuccess != nil
+	})
+	socket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", a.socket)
+	}}}
+	for where, names := range map[string]map[string]string{
+		"on the socket": metricNames(t, socket, "http://hostler/metrics"),
+		"on loopback":   metricNames(t, http.DefaultClient, "http://127.0.0.1:9754/metrics"),
+	} {
+		for _, name := range []string{
+			"hostler_build_info", "hostler_lease_age_seconds", `hostler_lease_renewals_total{result="success"}`,
+			`hostler_status_writes_total{result="success"}`, `hostler_gc_runs_total{kind="image-gc",result="success"}`,
+			`hostler_gc_runs_total{kind="container-gc",result="success"}`, "hostler_gc_run_duration_seconds_sum",
+			"hostler_gc_requested_bytes_total", "hostler_gc_freed_bytes_total", `hostler_loop_healthy{loop="lease"}`,
+			`hostler_loop_restarts_total{loop="lease"}`, `hostler_shutdown_state{state="Disarmed"}`,
+			`hostler_runtime_ready{runtime="containerd"}`, "hostler_runtime_call_duration_seconds_count",
+			"hostler_events_dropped_total", "process_resident_memory_bytes", "go_goroutines",
+		} {
+			if _, ok := names[name]; !ok {
+				t.Errorf("%s there is no metric %s", where, name)
+			}
+		}
+		if names["hostler_runtime_ready{runtime=\"containerd\"}"] != "1" || names[`hostler_loop_healthy{loop="lease"}`] != "1" {
+			t.Errorf("%s runtime and lease are not well: %v", where, names)
+		}
+	}
+
+	// A port that somebody has does not keep an agent from its work.
+	b := startAgent(t, quick+"metrics: {listen: 127.0.0.1:9754}")
+	s := b.await("the port is found taken", func(s api.Status) bool { return s.Lease != nil && !loop(t, s, "metrics").Healthy })
+	mentions(t, "error of the loop", loop(t, s, "metrics").LastError, "127.0.0.1:9754", "address already in use", "set metrics.listen to another port")
+	mentions(t, "hostler status", b.screen(), "loop metrics", "127.0.0.1:9754")
+	a.stop()
+	b.await("the port is taken over", func(s api.Status) bool { return loop(t, s, "metrics").Healthy })
+	b.stop()
+}

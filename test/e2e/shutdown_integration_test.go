@@ -1,0 +1,351 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/test/lab"
+)
+
+// phases give regular pods 4 s and critical ones 2 s.
+const phases = quick + "shutdown: {gracePeriod: 6s, gracePeriodCriticalPods: 2s}\n"
+
+// house is a host full of pods of every kind.
+type house struct {
+	polite   *lab.Pod // ends when asked
+	stubborn *lab.Pod // ignores SIGTERM, and has 1 s
+	greedy   *lab.Pod // ignores SIGTERM, and has more than its phase
+	critical *lab.Pod // ends when asked, and has to be last
+}
+
+func fullHouse(t testing.TB) house {
+	t.Helper()
+	return house{
+		polite:   pod(t, "polite", nil, 0, lab.ServeFor(0)),
+		stubborn: pod(t, "stubborn", nil, time.Second, lab.IgnoreTerm()),
+		greedy:   pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm()),
+		critical: pod(t, "critical", critical, 0, lab.ServeFor(0)),
+	}
+}
+
+// emptied checks that the house was closed in order, from a time on.
+func (h house) emptied(t testing.TB, since time.Time) (last time.Time) {
+	t.Helper()
+	politeEnd, politeCode := ended(t, h.polite)
+	stubbornEnd, stubbornCode := ended(t, h.stubborn)
+	greedyEnd, greedyCode := ended(t, h.greedy)
+	criticalEnd, criticalCode := ended(t, h.critical)
+	if politeCode != 0 || criticalCode != 0 {
+		t.Errorf("exit codes of who ends when asked = %d and %d, want 0", politeCode, criticalCode)
+	}
+	if stubbornCode != 137 || greedyCode != 137 {
+		t.Errorf("exit codes of who ignores SIGTERM = %d and %d, want 137", stubbornCode, greedyCode)
+	}
+	if politeEnd.After(stubbornEnd) || stubbornEnd.After(greedyEnd) || greedyEnd.After(criticalEnd) {
+		t.Errorf("the pods ended %v, %v, %v, %v after the start, want that order: own grace, phase, next phase",
+			politeEnd.Sub(since), stubbornEnd.Sub(since), greedyEnd.Sub(since), criticalEnd.Sub(since))
+	}
+	if own := stubbornEnd.Sub(since); own < time.Second {
+		t.Errorf("the stubborn pod was killed after %v, want its own grace of 1s", own)
+	}
+	if phase := greedyEnd.Sub(since); phase < 3500*time.Millisecond {
+		t.Errorf("the greedy pod was killed after %v, want what its phase has, about 4s", phase)
+	}
+	return criticalEnd
+}
+
+// wantReport checks what is told of a shutdown.
+func wantReport(t testing.TB, r *journal.Record, trigger journal.Trigger) {
+	t.Helper()
+	if r == nil {
+		t.Fatal("no shutdown is reported")
+	}
+	if !r.Graceful || r.Trigger != trigger || r.FinishedAt.IsZero() {
+		t.Errorf("record = %+v, want a graceful one with trigger %s that has an end", *r, trigger)
+	}
+	got := map[string]string{}
+	for _, p := range r.Pods {
+		got[p.Name] = p.Phase + " " + p.Grace.Duration.String() + " " + string(p.Outcome)
+		if p.StartedAt.IsZero() || p.FinishedAt.Before(p.StartedAt) {
+			t.Errorf("pod %s was stopped from %v to %v, want both times, in order", p.Name, p.StartedAt, p.FinishedAt)
+		}
+	}
+	for name, outcome := range map[string]journal.Outcome{
+		"polite": journal.Stopped, "stubborn": journal.Killed, "greedy": journal.Killed, "critical": journal.Stopped,
+	} {
+		if !strings.HasSuffix(got[name], " "+string(outcome)) {
+			t.Errorf("pod %s: %q, want it %s", name, got[name], outcome)
+		}
+	}
+	if len(got) != 4 {
+		t.Errorf("pods in the record = %v, want the four of the house", got)
+	}
+}
+
+func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
+	login, manager := logind(t), serviceManager(t)
+	h := fullHouse(t)
+	a := newAgent(t, phases)
+	a.notify = manager
+	a.start()
+	a.awaitGuard(shutdown.Armed)
+	a.awaitReady(corev1.ConditionTrue)
+
+	p := answers[plan.Plan](a, "shutdown", "plan")
+	if len(p.Phases) != 2 || len(p.Phases[0].Pods) != 3 || len(p.Phases[1].Pods) != 1 || p.Phases[1].Pods[0].Name != "critical" || p.Granted.Duration < p.Total.Duration {
+		t.Fatalf("shutdown plan = %+v, want three regular pods, then the critical one, and enough granted", p)
+	}
+	for _, pod := range p.Phases[0].Pods {
+		want := map[string]time.Duration{"polite": 4 * time.Second, "stubborn": time.Second, "greedy": 4 * time.Second}[pod.Name]
+		if pod.Grace.Duration != want {
+			t.Errorf("planned grace of %s = %v, want %v", pod.Name, pod.Grace.Duration, want)
+		}
+	}
+
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	a.awaitGuard(shutdown.Draining)
+	s := a.await("Ready is False because the node drains", func(s api.Status) bool {
+		return condition(s, corev1.NodeReady).Reason == status.ReasonDraining
+	})
+	mentions(t, "message of Ready", condition(s, corev1.NodeReady).Message, "node is shutting down", "since ")
+	if got := condition(s, status.ShutdownProtected).Reason; got != status.ReasonShuttingDown {
+		t.Errorf("reason of ShutdownProtected = %s, want %s", got, status.ReasonShuttingDown)
+	}
+	mentions(t, "hostler status", a.screen(), "is SHUTTING DOWN", "node is shutting down", "shutdown Draining, ")
+
+	down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	last := h.emptied(t, began)
+	if down.Time.Before(last) {
+		t.Errorf("the host went down %v before the last container ended", last.Sub(down.Time))
+	}
+	// The critical pod needed next to nothing of its 2 s, nor of the margin.
+	if late := down.Time.Sub(last); late > 1500*time.Millisecond {
+		t.Errorf("the host went down %v after the last container ended, want it at once", late)
+	}
+	s = a.awaitGuard(shutdown.Released)
+	wantLocks(t, login, "after the release", 0)
+	if n := len(manager.Stored()); n != 0 {
+		t.Errorf("the service manager keeps %d descriptors, want the lock gone from there too", n)
+	}
+	wantReport(t, s.Shutdown.Current, journal.TriggerShutdown)
+
+	// systemd stops the service, and the next boot asks how it was.
+	a.signal(syscall.SIGTERM)
+	if code := a.exit(); code != 0 {
+		t.Errorf("exit code = %d, want 0", code)
+	}
+	login.Manager.SetProperty("SystemState", "running")
+	login.Manager.SetProperty("UserspaceTimestamp", uint64(time.Now().UnixMicro()))
+	check(t, login.Manager.CancelJobs())
+	a.start()
+	s = a.await("the last shutdown is known", func(s api.Status) bool { return s.Shutdown.Last != nil })
+	wantReport(t, s.Shutdown.Last, journal.TriggerShutdown)
+	mentions(t, "hostler status", a.screen(), "graceful, 4 pods")
+	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "graceful, 4 pods", "polite", "stopped", "stubborn", "killed")
+	a.awaitGuard(shutdown.Armed)
+	a.stop()
+}
+
+func TestAShutdownThatIsCancelledAfterTheReleaseArmsAgain(t *testing.T) {
+	login := logind(t)
+	web := pod(t, "web", nil, 0, lab.ServeFor(0))
+	a := startAgent(t, phases)
+	a.awaitGuard(shutdown.Armed)
+	a.awaitReady(corev1.ConditionTrue)
+	began := time.Now()
+	check(t, login.PowerOff(t.Context()))
+	_, err := login.Manager.AwaitStart(within(t), "poweroff.target", began)
+	check(t, err)
+	ended(t, web)
+	a.awaitGuard(shutdown.Released)
+
+	check(t, login.Manager.CancelJobs())
+	s := a.awaitGuard(shutdown.Armed)
+	a.awaitReady(corev1.ConditionTrue)
+	wantLocks(t, login, "after the cancellation", 1)
+	if s.Shutdown.Current != nil {
+		t.Errorf("current shutdown = %+v, want none any more", s.Shutdown.Current)
+	}
+	a.stop()
+}
+
+func TestAShutdownThatIsCancelledMeanwhileSparesThePodsNotYetStopped(t *testing.T) {
+	login := logind(t)
+	greedy := pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	database := pod(t, "database", critical, 0, lab.ServeFor(0))
+	before := mainOf(t, database)
+	a := startAgent(t, quick+"shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 5s}\n")
+	a.awaitGuard(shutdown.Armed)
+	check(t, login.Reboot(t.Context()))
+	a.awaitGuard(shutdown.Draining)
+
+	// Nobody can cancel what waits for locks, but a new logind knows nothing of it.
+	check(t, login.RestartLogind(t.Context()))
+	a.awaitGuard(shutdown.Armed)
+	a.awaitReady(corev1.ConditionTrue)
+	wantLocks(t, login, "after the cancellation", 1)
+	untouched(t, database, before)
+	if preparing, err := login.Preparing(t.Context()); err != nil || preparing {
+		t.Errorf("Preparing() = %v, %v, want false", preparing, err)
+	}
+
+	// The next one is as good as the first. The greedy pod is to stop at its end.
+	_, err := containerd.Runtime.StopContainer(t.Context(), stopNow(greedy))
+	check(t, err)
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	_, err = login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	if _, code := ended(t, database); code != 0 {
+		t.Errorf("exit code of the critical pod = %d, want 0", code)
+	}
+	a.awaitGuard(shutdown.Released)
+}
+
+func TestAServiceStopWhileTheSystemStopsDrains(t *testing.T) {
+	login, manager := logind(t), serviceManager(t)
+	h := fullHouse(t)
+	a := newAgent(t, phases)
+	a.notify = manager
+	a.start()
+	a.awaitGuard(shutdown.Armed)
+	a.awaitReady(corev1.ConditionTrue)
+
+	// As `systemctl start reboot.target` does, past logind.
+	login.Manager.SetProperty("SystemState", "stopping")
+	began := time.Now()
+	a.signal(syscall.SIGTERM)
+	stopping, err := manager.Await(within(t), "STOPPING", "1", began)
+	check(t, err)
+	_, err = manager.Await(within(t), "EXTEND_TIMEOUT_USEC", "15000000", stopping.Time)
+	check(t, err)
+	if code := a.exit(); code != 0 {
+		t.Errorf("exit code = %d, want 0", code)
+	}
+	exited := time.Now()
+	last := h.emptied(t, began)
+	if exited.Before(last) {
+		t.Errorf("the agent ended %v before the last container", last.Sub(exited))
+	}
+
+	login.Manager.SetProperty("SystemState", "running")
+	login.Manager.SetProperty("UserspaceTimestamp", uint64(time.Now().UnixMicro()))
+	a.start()
+	s := a.await("the last shutdown is known", func(s api.Status) bool { return s.Shutdown.Last != nil })
+	wantReport(t, s.Shutdown.Last, journal.TriggerServiceStop)
+	a.awaitGuard(shutdown.Armed)
+	a.stop()
+}
+
+func TestASIGKILLDuringTheDrainIsMadeGoodByTheNextStart(t *testing.T) {
+	login, manager := logind(t), serviceManager(t)
+	greedy := pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	database := pod(t, "database", critical, 0, lab.ServeFor(0))
+	a := newAgent(t, phases)
+	a.notify = manager
+	a.start()
+	a.awaitGuard(shutdown.Armed)
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	a.awaitGuard(shutdown.Draining)
+	a.kill()
+	wantLocks(t, login, "after SIGKILL", 1)
+	a.start()
+	_, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	greedyEnd, _ := ended(t, greedy)
+	databaseEnd, code := ended(t, database)
+	if databaseEnd.Before(greedyEnd) || code != 0 {
+		t.Errorf("the critical pod ended %v after the regular one with code %d, want it later, with 0", databaseEnd.Sub(greedyEnd), code)
+	}
+	a.awaitGuard(shutdown.Released)
+}
+
+func TestADrainWaitsForAHungRuntimeNoLongerThanItsTime(t *testing.T) {
+	login := logind(t)
+	pod(t, "web", nil, 0, lab.ServeFor(0))
+	a := startAgent(t, quick+"shutdown: {gracePeriod: 3s, gracePeriodCriticalPods: 1s}\n")
+	s := a.awaitGuard(shutdown.Armed)
+	a.awaitReady(corev1.ConditionTrue)
+	check(t, containerd.Pause())
+	t.Cleanup(func() { check(t, containerd.Continue()) })
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	if granted := s.Shutdown.InhibitDelayMax.Duration; down.Time.Sub(began) >= granted {
+		t.Errorf("the host went down after %v, want it released before logind's patience of %v is over", down.Time.Sub(began), granted)
+	}
+	s = a.awaitGuard(shutdown.Released)
+	r := s.Shutdown.Current
+	if r == nil || r.Graceful || len(r.Pods) != 1 || r.Pods[0].Name != "web" || r.Pods[0].Outcome != journal.Left {
+		t.Errorf("record = %+v, want one that is not graceful and left the pod", r)
+	}
+	a.awaitLease(s)
+}
+
+func TestAShutdownIsAsGoodWithAFullDisk(t *testing.T) {
+	login := logind(t)
+	web := pod(t, "web", nil, 0, lab.ServeFor(0))
+	a := newAgent(t, phases)
+	cramp(t, a)
+	a.start()
+	a.awaitGuard(shutdown.Armed)
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	end, code := ended(t, web)
+	if code != 0 || down.Time.Before(end) || down.Time.Sub(end) > 1500*time.Millisecond {
+		t.Errorf("the pod ended with %d and the host went down %v later, want 0 and at once", code, down.Time.Sub(end))
+	}
+	if s := a.awaitGuard(shutdown.Released); s.Shutdown.Current == nil || !s.Shutdown.Current.Graceful {
+		t.Errorf("record = %+v, want a graceful one", s.Shutdown.Current)
+	}
+	a.signal(syscall.SIGTERM)
+	a.exit()
+}
+
+func TestPhasesFitIntoWhatLogindIsMadeToGrant(t *testing.T) {
+	const masking = "/run/systemd/logind.conf.d/zzz-other.conf"
+	check(t, os.MkdirAll(filepath.Dir(masking), 0o755))
+	check(t, os.WriteFile(masking, []byte("[Login]\nInhibitDelayMaxSec=8\n"), 0o644))
+	login := logind(t) // which removes the folder at its end
+	greedy := pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	database := pod(t, "database", critical, 0, lab.ServeFor(0))
+	a := startAgent(t, quick+"shutdown: {gracePeriod: 30s, gracePeriodCriticalPods: 10s}\n")
+	s := a.awaitGuard(shutdown.Armed)
+	mentions(t, "reason of Armed", s.Shutdown.Reason, "granted only 8s", masking)
+	p := answers[plan.Plan](a, "shutdown", "plan")
+	if sum := p.Phases[0].Grace.Duration + p.Phases[1].Grace.Duration; p.Granted.Duration != 8*time.Second || sum >= 8*time.Second {
+		t.Errorf("shutdown plan grants %v to phases of %v, want 8s, and less than that", p.Granted, sum)
+	}
+	mentions(t, "hostler shutdown plan", a.prints("shutdown", "plan"), "logind grants only 8s")
+
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	_, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	a.awaitGuard(shutdown.Released)
+	greedyEnd, _ := ended(t, greedy)
+	databaseEnd, code := ended(t, database)
+	if code != 0 || databaseEnd.Before(greedyEnd) || databaseEnd.Sub(began) >= 8*time.Second {
+		t.Errorf("the critical pod ended with %d, %v after the start and %v after the regular one, want 0, in time, and last",
+			code, databaseEnd.Sub(began), databaseEnd.Sub(greedyEnd))
+	}
+}

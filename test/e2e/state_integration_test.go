@@ -1,0 +1,201 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+)
+
+// quick renews and looks every second.
+const quick = "lease: {duration: 5s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
+
+// awaitLease waits for the lease to be renewed after what it was before.
+func (a *agent) awaitLease(before api.Status) api.Status {
+	a.t.Helper()
+	return a.await("the lease is renewed", func(s api.Status) bool {
+		return s.Lease != nil && (before.Lease == nil || s.Lease.Spec.RenewTime.After(before.Lease.Spec.RenewTime.Time))
+	})
+}
+
+// awaitNode waits for the Node to be registered.
+func (a *agent) awaitNode() api.Status {
+	a.t.Helper()
+	return a.await("the node is registered", func(s api.Status) bool { return s.Node != nil && s.Node.UID != "" && s.Lease != nil })
+}
+
+func TestNodeAndLeaseOutliveTheAgent(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t, quick)
+	first := a.awaitNode()
+	for _, end := range []struct {
+		how string
+		do  func()
+	}{
+		{"SIGTERM", a.stop},
+		{"SIGKILL", func() {
+			eventually(t, "the node is in the state file", func() bool {
+				data, err := os.ReadFile(filepath.Join(a.state, "state.db"))
+				check(t, err)
+				return bytes.Contains(data, []byte(first.Node.UID))
+			})
+			a.kill()
+		}},
+	} {
+		before := a.awaitLease(a.status())
+		end.do()
+		a.start()
+		after := a.awaitNode()
+		if after.Node.UID != first.Node.UID || after.Lease.UID != first.Lease.UID {
+			t.Errorf("after %s node and lease have UIDs %s and %s, want %s and %s", end.how, after.Node.UID, after.Lease.UID, first.Node.UID, first.Lease.UID)
+		}
+		if after.Lease.Spec.RenewTime.Before(before.Lease.Spec.RenewTime) {
+			t.Errorf("after %s the renewTime went back from %v to %v", end.how, before.Lease.Spec.RenewTime, after.Lease.Spec.RenewTime)
+		}
+		if after.State.Message != "" {
+			t.Errorf("after %s the state says %q, want nothing to say", end.how, after.State.Message)
+		}
+	}
+	a.stop()
+}
+
+func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(data []byte) []byte{
+		"zeroed":      func(data []byte) []byte { return make([]byte, len(data)) },
+		"truncated":   func(data []byte) []byte { return data[:5000] },
+		"half":        func(data []byte) []byte { return data[:len(data)/2] },
+		"no database": func([]byte) []byte { return []byte(strings.Repeat("this was a state file once\n", 1000)) },
+		"torn": func(data []byte) []byte {
+			// All but the two pages that say where the others are.
+			for i := 2 * os.Getpagesize(); i < len(data); i++ {
+				data[i] = 0xa5
+			}
+			return data
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := startAgent(t, quick)
+			before := a.awaitNode()
+			a.stop()
+			file := filepath.Join(a.state, "state.db")
+			data, err := os.ReadFile(file)
+			check(t, err)
+			check(t, os.WriteFile(file, damage(data), 0o600))
+
+			a.start()
+			s := a.awaitNode()
+			if s.Node.UID == before.Node.UID {
+				t.Errorf("the node has UID %s again, want a new one: its file was lost", s.Node.UID)
+			}
+			aside, err := filepath.Glob(file + ".*")
+			if err != nil || len(aside) != 1 {
+				t.Fatalf("files set aside = %v, %v, want one", aside, err)
+			}
+			mentions(t, "state in hostler status", s.State.Message, "set aside", aside[0])
+			mentions(t, "hostler status", a.screen(), "set aside")
+			if lines := a.logLines("level=WARN", "set aside", aside[0]); len(lines) != 1 {
+				t.Errorf("warnings in the log = %q, want one", lines)
+			}
+			a.awaitLease(s)
+
+			a.stop()
+			a.start()
+			if again := a.awaitNode(); again.Node.UID != s.Node.UID {
+				t.Errorf("after a restart the node has UID %s, want %s", again.Node.UID, s.Node.UID)
+			}
+			a.stop()
+		})
+	}
+}
+
+// cramp makes the state folder a small filesystem, and fills it.
+func cramp(t *testing.T, a *agent) (filler string) {
+	t.Helper()
+	check(t, os.MkdirAll(a.state, 0o700))
+	check(t, unix.Mount("tmpfs", a.state, "tmpfs", 0, "size=512k"))
+	t.Cleanup(func() { check(t, unix.Unmount(a.state, unix.MNT_DETACH)) })
+	filler = filepath.Join(a.state, "filler")
+	f, err := os.Create(filler)
+	check(t, err)
+	defer f.Close()
+	for block := make([]byte, 4096); err == nil; {
+		_, err = f.Write(block)
+	}
+	return filler
+}
+
+func TestWithAFullDiskUnderItsStateTheAgentDoesItsWork(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, quick)
+	filler := cramp(t, a)
+	a.start()
+	s := a.awaitNode()
+	mentions(t, "state in hostler status", s.State.Message, "not persisted", "no space left on device")
+	mentions(t, "hostler status", a.screen(), "not persisted")
+	a.awaitReady(corev1.ConditionTrue)
+	s = a.awaitLease(a.awaitLease(s))
+	if l := loop(t, s, "lease"); !l.Healthy {
+		t.Errorf("loop lease = %+v, want it healthy", l)
+	}
+	a.prints("gc", "run")
+	if lines := a.logLines("level=WARN", "not persisted"); len(lines) != 1 {
+		t.Errorf("warnings in the log = %q, want one", lines)
+	}
+
+	check(t, os.Remove(filler))
+	a.await("the state is written again", func(s api.Status) bool { return s.State.Message == "" })
+	a.stop()
+	a.start()
+	if again := a.awaitNode(); again.Node.UID != s.Node.UID {
+		t.Errorf("after a restart the node has UID %s, want %s", again.Node.UID, s.Node.UID)
+	}
+	a.stop()
+}
+
+func TestASecondAgentRefuses(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t, quick)
+	first := a.awaitNode()
+
+	sameState := newAgent(t, "")
+	sameState.state = a.state
+	sameState.configure("")
+	sameState.launch()
+	if code := sameState.exit(); code != 1 {
+		t.Errorf("exit code of an agent with the same state = %d, want 1", code)
+	}
+	mentions(t, "its words", sameState.logged(), a.state, "in use by another hostler agent", "systemctl status hostler")
+
+	sameSocket := newAgent(t, "")
+	sameSocket.socket = a.socket
+	sameSocket.configure("")
+	sameSocket.launch()
+	if code := sameSocket.exit(); code != 1 {
+		t.Errorf("exit code of an agent with the same socket = %d, want 1", code)
+	}
+	mentions(t, "its words", sameSocket.logged(), "another agent serves "+a.socket, "one agent is enough for a host")
+
+	if s := a.awaitLease(first); s.Node.UID != first.Node.UID {
+		t.Errorf("the first agent's node has UID %s, want %s as before", s.Node.UID, first.Node.UID)
+	}
+	// The socket of an agent that was killed is in nobody's way.
+	a.kill()
+	if _, err := os.Stat(a.socket); err != nil {
+		t.Fatalf("Stat = %v, want the socket of the dead agent", err)
+	}
+	if r := a.hostler("status"); r.code != 3 {
+		t.Errorf("hostler status of a dead agent = %d, want 3", r.code)
+	}
+	a.start()
+	a.stop()
+}
