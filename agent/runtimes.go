@@ -31,6 +31,7 @@ type runtimes struct {
 	candidates []cri.Candidate // where to look; nil where the runtimes are configured
 	observe    func(runtime, method string, took time.Duration, err error)
 	log        *slog.Logger
+	found      chan struct{} // holds one token when the set has grown
 
 	mu     sync.Mutex // guards what follows
 	asked  bool
@@ -43,7 +44,7 @@ func newRuntimes(cfg config.Runtimes, observe func(string, string, time.Duration
 	if err != nil {
 		return nil, err
 	}
-	r := &runtimes{set: set, observe: observe, log: log.With("component", "runtimes"), states: map[string]status.Runtime{}}
+	r := &runtimes{set: set, observe: observe, log: log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1)}
 	if cfg.Auto {
 		r.candidates = cri.DefaultCandidates()
 		return r, nil
@@ -101,6 +102,10 @@ func (r *runtimes) open(name, endpoint string) error {
 	}
 	if err := r.set.Add(adapter); err != nil {
 		return errors.Join(err, adapter.Close())
+	}
+	select {
+	case r.found <- struct{}{}:
+	default: // told already
 	}
 	return nil
 }
@@ -237,6 +242,8 @@ func (r *runtimes) watch(ctx context.Context, receive func(runtime.Event), blind
 			receive(e)
 		case name := <-ended:
 			delete(watched, name) // opened again at the next tick
+		case <-r.found:
+			start()
 		case <-tick.C:
 			start()
 		case <-ctx.Done():

@@ -171,6 +171,7 @@ func (g *Guard) guardOn(a attempt) {
 		}
 	}
 	g.set(Armed, reason)
+	g.retry.Reset(verifyInterval)
 	g.options.Beat(nil)
 	if pods, ok := g.roster.Last(); ok {
 		g.Observe(pods)

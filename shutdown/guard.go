@@ -37,6 +37,8 @@ const (
 	beatInterval = 10 * time.Second
 	// recheckInterval is how often it asks whether the other owner is still there.
 	recheckInterval = 30 * time.Second
+	// verifyInterval is how often an armed guard looks whether that is still true.
+	verifyInterval = 5 * time.Minute
 	// listBound is how long a list of pods may take where nothing waits for it.
 	listBound = 5 * time.Second
 	// flushBound is how long the end of Run waits for the journal.
@@ -184,7 +186,9 @@ func (g *Guard) Run(ctx context.Context) error {
 			g.subscribed = false
 			g.lose(fmt.Errorf("watch the login manager: %w", err))
 		case <-g.retry.C:
-			g.arm()
+			if g.subscribed {
+				g.arm()
+			}
 		case a := <-g.armed:
 			g.onAttempt(a)
 		case e := <-g.drained:

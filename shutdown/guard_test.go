@@ -113,6 +113,27 @@ func TestALossOfLogindOrTheBusEndsWithOneLock(t *testing.T) {
 	})
 }
 
+func TestAnArmedGuardLooksWhetherItIsStillTrue(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.start()
+		r.expect(shutdown.Armed, 1)
+		r.logind.mu.Lock()
+		r.logind.maxDelay = 5 * time.Second // somebody removed the drop-in
+		r.logind.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		r.expect(shutdown.Armed, 1)
+		if got, err := r.logind.MaxDelay(t.Context()); err != nil || got != 36*time.Second {
+			t.Errorf("MaxDelay() = %v, %v, want it raised again", got, err)
+		}
+		resume := r.logind.hangs("Preparing")
+		time.Sleep(10 * time.Minute)
+		r.expect(shutdown.Disarmed, 1)
+		resume()
+		time.Sleep(time.Minute)
+		r.expect(shutdown.Armed, 1)
+	})
+}
+
 func TestAShutdownFoundUnderWay(t *testing.T) {
 	tests := []struct {
 		name    string

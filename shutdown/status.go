@@ -55,7 +55,7 @@ func Transitions() []Transition {
 		{Disarmed, Armed, "subscribed, locked, and no shutdown is under way"},
 		{Disarmed, Draining, "a shutdown is announced or found under way, or the service stops with the manager"},
 		{Disarmed, Delegated, "another owner is found"},
-		{Armed, Disarmed, "the login manager or the bus is lost"},
+		{Armed, Disarmed, "the login manager or the bus is lost, or does not answer"},
 		{Armed, Draining, "a shutdown is announced, or the service stops with the manager"},
 		{Armed, Delegated, "another owner is found"},
 		{Draining, Armed, "the shutdown is cancelled and the lock still held"},

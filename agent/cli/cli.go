@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,7 +101,7 @@ Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", screenWidth)))
+	root.SetUsageFunc(usage)
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.entered = true }
 	root.AddCommand(
 		a.agentCommand(),

@@ -86,6 +86,9 @@ func (db *DB) change(bucket string, put map[string][]byte, remove []string, dela
 	for key, value := range put {
 		db.pending.set(bucket, key, append([]byte{}, value...))
 	}
+	if db.path == "" {
+		return nil // nothing will ever be written
+	}
 	if due := time.Now().Add(delay); db.due.IsZero() || due.Before(db.due) && db.err == nil {
 		db.schedule(due)
 	}

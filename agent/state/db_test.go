@@ -339,3 +339,17 @@ func TestMemoryKeepsWhatIsAlive(t *testing.T) {
 	}
 	closeDB(t, db)
 }
+
+func TestMemoryIsNotWrittenAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // where a loop without a pause lets no time pass, and hangs
+		db := state.NewMemory()
+		if err := db.Bucket("b").Write(map[string][]byte{"key": []byte("value")}, nil); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := db.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Run() = %v, want %v", err, context.DeadlineExceeded)
+		}
+	})
+}

@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// usage prints how a command is used, laid out as cobra does, with the flags
+// wrapped to the screen. cobra would do so by a template; but in a program that
+// executes templates the linker keeps every method of every type, which is 5 MB
+// that the agent has in memory.
+func usage(cmd *cobra.Command) error {
+	var text strings.Builder
+	flags := func(title string, set *pflag.FlagSet) {
+		if set.HasAvailableFlags() {
+			fmt.Fprintf(&text, "\n\n%s:\n%s", title, strings.TrimRight(set.FlagUsagesWrapped(screenWidth), " \n"))
+		}
+	}
+	inherited := cmd.InheritedFlags() // from here on the others are complete
+	text.WriteString("Usage:")
+	if cmd.Runnable() {
+		text.WriteString("\n  " + cmd.UseLine())
+	}
+	if cmd.HasAvailableSubCommands() {
+		text.WriteString("\n  " + cmd.CommandPath() + " [command]")
+	}
+	if cmd.HasExample() {
+		text.WriteString("\n\nExamples:\n" + cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&text, "\n\nAvailable Commands:")
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() || sub.Name() == "help" {
+				fmt.Fprintf(&text, "\n  %-*s %s", sub.NamePadding(), sub.Name(), sub.Short)
+			}
+		}
+	}
+	flags("Flags", cmd.LocalFlags())
+	flags("Global Flags", inherited)
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&text, "\n\nUse %q for more information about a command.", cmd.CommandPath()+" [command] --help")
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStderr(), text.String())
+	return err
+}
