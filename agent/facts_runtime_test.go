@@ -1,170 +1,73 @@
 package agent
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"hostler.io/hostler/runtime"
-	"hostler.io/hostler/runtime/runtimetest"
-	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 )
 
-func TestListsAreAskedForSeldom(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
-		added := runtime.Event{Runtime: "containerd", Type: runtime.ImageAdded}
-		for _, step := range []struct {
-			what   string
-			pass   time.Duration
-			events []runtime.Event
-			guard  shutdown.State
-			lists  int // so far
-		}{
-			{"at first", 0, nil, shutdown.Armed, 1},
-			{"at once again", 0, nil, shutdown.Armed, 1},
-			{"while nothing happens", 4 * time.Minute, nil, shutdown.Armed, 1},
-			{"after five minutes", time.Minute, nil, shutdown.Armed, 2},
-			{"at the first of a pull's many events", time.Second, []runtime.Event{added, added}, shutdown.Armed, 2},
-			{"when the pull's events have settled", 10 * time.Second, nil, shutdown.Armed, 3},
-			{"after the end of a container", time.Minute, []runtime.Event{{Type: runtime.ContainerExited}}, shutdown.Armed, 3},
-			{"after an image went", 0, []runtime.Event{{Type: runtime.ImageRemoved}}, shutdown.Armed, 4},
-			{"in a drain, which must not wait", time.Hour, []runtime.Event{added}, shutdown.Draining, 4},
-			{"after it was cancelled", 0, nil, shutdown.Armed, 5},
-		} {
-			time.Sleep(step.pass)
-			for _, e := range step.events {
-				d.facts.notice(e)
-			}
-			d.guard.State = step.guard
-			d.facts.now(t.Context(), nil)
-			if got := len(d.runtime.Calls(runtimetest.Images)); got != step.lists {
-				t.Errorf("%s: images were listed %d times, want %d", step.what, got, step.lists)
-			}
-		}
-	})
-}
-
-func TestWhatARuntimeLastListedStands(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
-		d.runtime.AddImage(runtimetest.ImageSpec{Tags: []string{"example.net/a:1"}})
-		before := d.facts.now(t.Context(), nil)
-		if len(before.Images) != 1 || len(before.Filesystems) != 2 {
-			t.Fatalf("now() = %d images, %d filesystems, want 1 and 2", len(before.Images), len(before.Filesystems))
-		}
-		injection := d.runtime.Inject(runtimetest.Every, runtimetest.Fault{Err: errors.New("gone")})
-		for range 5 {
-			time.Sleep(10 * time.Minute)
-			f := d.facts.now(t.Context(), nil)
-			if len(f.Images) != 1 || len(f.Filesystems) != 2 || f.Filesystems[1].Role != status.RoleImage {
-				t.Errorf("now() without the runtime = %d images, %d filesystems, want the last ones", len(f.Images), len(f.Filesystems))
-			}
-		}
-		injection.Release()
-		d.runtime.AddImage(runtimetest.ImageSpec{Tags: []string{"example.net/b:1"}})
-		if f := d.facts.now(t.Context(), nil); len(f.Images) != 2 {
-			t.Errorf("now() with the runtime back = %d images, want 2", len(f.Images))
-		}
-	})
-}
-
-func TestALookAtTheHostIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
-		d.runtime.Inject(runtimetest.Every, runtimetest.Fault{Hang: true})
-		began := time.Now()
-		f := d.facts.now(t.Context(), nil)
-		if took := time.Since(began); took > factsTimeout {
-			t.Errorf("now() with a runtime that hangs took %v, want at most %v", took, factsTimeout)
-		}
-		if f.Machine.MachineID == "" || f.Shutdown.State != "Armed" {
-			t.Errorf("now() = %+v, want the rest of the facts", f)
-		}
-	})
-}
-
-func TestRuntimesAreKeptWhenTheyAreDown(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
-		r := d.facts.runtimes
-		look := func(wantErr bool) status.Runtime {
-			t.Helper()
-			if err := r.look(t.Context()); (err != nil) != wantErr {
-				t.Fatalf("look() = %v, want an error: %v", err, wantErr)
-			}
-			states, asked := r.current()
-			if len(states) != 1 || !asked {
-				t.Fatalf("current() = %+v, %v, want the one runtime", states, asked)
-			}
-			return states[0]
-		}
-		first := look(false)
-		if !first.Ready || first.Version != "1.0.0" {
-			t.Errorf("the runtime = %+v, want it ready", first)
-		}
-		time.Sleep(time.Minute)
-		injection := d.runtime.Inject(runtimetest.Info, runtimetest.Fault{Err: runtime.ErrUnavailable})
-		down := look(true)
-		if down.Ready || down.Version != "1.0.0" || down.Message == "" || !down.Since.Equal(time.Now()) {
-			t.Errorf("the runtime = %+v, want it down since now, with its version of before", down)
-		}
-		time.Sleep(time.Minute)
-		if still := look(true); !still.Since.Equal(down.Since) {
-			t.Errorf("the runtime = %+v, want it down since %v", still, down.Since)
-		}
-		injection.Release()
-		if up := look(false); !up.Ready || up.Since.Equal(down.Since) {
-			t.Errorf("the runtime = %+v, want it ready again", up)
-		}
-	})
-}
-
-func TestEventStreamsAreOpenedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
-		events := make(chan runtime.Event, 16)
-		ended := make(chan error, 1)
-		ctx := t.Context()
-		var blind []bool
-		go func() {
-			ended <- d.facts.runtimes.watch(ctx, func(e runtime.Event) { events <- e }, func(_ string, now bool) { blind = append(blind, now) })
-		}()
-		expect := func(what string) {
-			t.Helper()
-			d.runtime.AddImage(runtimetest.ImageSpec{})
-			synctest.Wait()
-			found := false
-			for len(events) > 0 {
-				e := <-events
-				found = found || e.Type == runtime.ImageAdded
-			}
-			if !found {
-				t.Errorf("%s: no event of a new image", what)
-			}
-		}
-		synctest.Wait()
-		expect("at first")
-		d.runtime.EndWatches()
-		time.Sleep(runtimesInterval + time.Second)
-		expect("after the stream broke")
-		if n := len(d.runtime.Calls(runtimetest.Watch)); n != 2 {
-			t.Errorf("the stream was opened %d times, want twice", n)
-		}
-		if !slices.Equal(blind, []bool{false, true, false}) {
-			t.Errorf("blind was told %v, want false, true when the stream broke, and false again", blind)
-		}
-	})
-}
-
-func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
-	file := filepath.Join(folder(t), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
+// A runtime that hangs must not make the host's own filesystems look hung.
+func TestAHungRuntimeLeavesTheFiguresOfTheHost(t *testing.T) {
+	s := newContainerd(t)
+	s.hangs.Store(true)
+	start := time.Now()
+	a := newAgent(t, s.socket)
+	if took := time.Since(start); took > listTimeout {
+		t.Errorf("New() took %v: the first lease waits for a runtime", took)
 	}
-	a := newAgentAt(t, filepath.Join(file, "state")) // which root cannot make either
+	start = time.Now()
 	facts := a.facts.now(t.Context(), nil)
-	if fs := facts.Filesystems[0]; fs.Role != status.RoleNode || fs.Problem != "" {
-		t.Errorf("now() = node filesystem %+v, want it measured", fs)
+	if took := time.Since(start); took > factsTimeout+time.Second {
+		t.Errorf("now() took %v, want at most %v", took, factsTimeout)
+	}
+	i := slices.IndexFunc(facts.Filesystems, func(fs status.Filesystem) bool { return fs.Role == status.RoleNode })
+	if i < 0 || facts.Filesystems[i].Problem != "" {
+		t.Errorf("now() = filesystems %+v, want the node filesystem measured", facts.Filesystems)
+	}
+}
+
+func TestWhatOneRuntimeLastListedStandsBesideAnothersNews(t *testing.T) {
+	first, second := newContainerd(t), newContainerd(t)
+	a := newAgent(t, first.socket, second.socket)
+	images := func() (ids []string) {
+		a.facts.mu.Lock()
+		a.facts.listedAt = time.Time{} // long ago
+		a.facts.mu.Unlock()
+		list, filesystems := a.facts.lists(t.Context(), false)
+		if len(filesystems) != 2 {
+			t.Errorf("lists() = filesystems %+v, want one of each runtime", filesystems)
+		}
+		for _, img := range list {
+			ids = append(ids, img.ID)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	want := []string{first.image.Load().(string), second.image.Load().(string)}
+	slices.Sort(want)
+	if got := images(); !slices.Equal(got, want) {
+		t.Fatalf("lists() = images %v, want %v", got, want)
+	}
+	second.server.Stop()
+	first.image.Store("sha256:new")
+	want = []string{"sha256:new", second.image.Load().(string)}
+	slices.Sort(want)
+	if got := images(); !slices.Equal(got, want) {
+		t.Errorf("lists() with the second runtime gone = images %v, want %v", got, want)
+	}
+}
+
+func TestAnEventDuringAListIsNotLost(t *testing.T) {
+	s := newContainerd(t)
+	a := newAgent(t, s.socket)
+	s.listing = func() { a.facts.notice(runtime.Event{Type: runtime.ImageAdded}) }
+	a.facts.lists(t.Context(), false)
+	a.facts.mu.Lock()
+	defer a.facts.mu.Unlock()
+	if !a.facts.stale {
+		t.Errorf("stale = false after an image came while images were listed, want true")
 	}
 }

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -153,4 +155,16 @@ func TestEventStreamsAreOpenedAgain(t *testing.T) {
 			t.Errorf("blind was told %v, want false, true when the stream broke, and false again", blind)
 		}
 	})
+}
+
+func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
+	file := filepath.Join(folder(t), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := newAgentAt(t, filepath.Join(file, "state")) // which root cannot make either
+	facts := a.facts.now(t.Context(), nil)
+	if fs := facts.Filesystems[0]; fs.Role != status.RoleNode || fs.Problem != "" {
+		t.Errorf("now() = node filesystem %+v, want it measured", fs)
+	}
 }
