@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"hostler.io/hostler/agent/api"
@@ -44,8 +45,8 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		State: api.State{Path: cfg.State.Directory},
 	}
 	for _, e := range []error{err, lease.LastError} {
-		if e != nil {
-			s.ControlPlane.LastError = e.Error()
+		if e != nil && !strings.Contains(s.ControlPlane.LastError, e.Error()) {
+			s.ControlPlane.LastError = strings.TrimPrefix(s.ControlPlane.LastError+"; "+e.Error(), "; ")
 		}
 	}
 	if health := a.state.Health(); health.Message != "" || health.SetAside != "" {
@@ -185,8 +186,12 @@ func (a *Agent) Collect(ctx context.Context, req api.CollectRequest, progress fu
 		report = r
 	}
 	r, err := a.images.Collect(ctx, o, progress)
-	if err != nil || !both {
+	switch {
+	case !both:
 		return r, err
+	case err != nil: // what was done before is told all the same
+		report.Errors = append(report.Errors, err.Error())
+		return report, nil
 	}
 	return report.Then(r), nil
 }

@@ -86,7 +86,7 @@ func (a *Agent) buildLoops() {
 
 // collectorPatience lets a collector wait for its turn and then take its time.
 func collectorPatience(interval config.Duration) time.Duration {
-	return time.Duration(interval) + collect.DefaultRunLimit + time.Minute
+	return time.Duration(interval) + 2*collect.DefaultRunLimit + time.Minute
 }
 
 // loop finds a loop by its name. An unknown name is a fault of this package, and

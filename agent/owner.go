@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
@@ -38,8 +39,21 @@ type owners struct {
 
 	mu      sync.Mutex
 	current map[job]api.Owner
-	changed chan struct{} // closed and replaced when current changes
+	others  map[job]sighting // who else was seen last
+	changed chan struct{}    // closed and replaced when current changes
 }
+
+// sighting is when another owner was last seen, by the monotonic clock.
+type sighting struct {
+	owner api.Owner
+	at    time.Time
+}
+
+// ownerGone is how long another owner must not have been seen before its jobs
+// count as free: a kubelet is restarted and upgraded, and nobody wants a second
+// collector for that minute. Its lock is another matter: where it is gone, the
+// shutdown is not guarded.
+const ownerGone = time.Minute
 
 func newOwners(cfg config.Config, look func(context.Context) map[job]api.Owner) *owners {
 	o := &owners{
@@ -51,6 +65,7 @@ func newOwners(cfg config.Config, look func(context.Context) map[job]api.Owner) 
 			jobContainerGC: cfg.ContainerGC.Enabled,
 		},
 		look:    look,
+		others:  map[job]sighting{},
 		changed: make(chan struct{}),
 	}
 	return o
@@ -58,9 +73,19 @@ func newOwners(cfg config.Config, look func(context.Context) map[job]api.Owner) 
 
 // refresh looks again, and tells whether anything changed.
 func (o *owners) refresh(ctx context.Context) bool {
-	next := decideOwners(o.switches, o.look(ctx))
+	seen := o.look(ctx)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now := time.Now()
+	for j, owner := range seen {
+		o.others[j] = sighting{owner, now}
+	}
+	for j, last := range o.others {
+		if _, there := seen[j]; !there && j != jobShutdown && now.Sub(last.at) < ownerGone {
+			seen[j] = last.owner
+		}
+	}
+	next := decideOwners(o.switches, seen)
 	if maps.Equal(o.current, next) {
 		return false
 	}

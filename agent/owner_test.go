@@ -3,10 +3,13 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
@@ -162,4 +165,36 @@ func TestEvidenceIsForPeople(t *testing.T) {
 			t.Errorf("owner %+v comes without evidence", owner)
 		}
 	}
+}
+
+// A kubelet is restarted and upgraded: a minute without its process hands nobody
+// its jobs. A lock that is gone guards nothing, so that job is free at once.
+func TestJobsAreTakenOverWhenTheirOwnerIsGoneForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kubelet := api.Owner{Name: api.OwnerKubelet, Evidence: "seen"}
+		seen := map[job]api.Owner{jobNode: kubelet, jobShutdown: kubelet}
+		o := newOwners(config.Default(), func(context.Context) map[job]api.Owner { return maps.Clone(seen) })
+		o.refresh(t.Context())
+		for _, step := range []struct {
+			what           string
+			seen           map[job]api.Owner
+			pass           time.Duration
+			node, shutdown bool
+		}{
+			{"while it is there", seen, 0, false, false},
+			{"when it is missed first", map[job]api.Owner{}, 30 * time.Second, false, true},
+			{"when it is back", seen, 20 * time.Second, false, false},
+			{"just before it counts as gone", map[job]api.Owner{}, ownerGone - time.Second, false, true},
+			{"when it has been gone for a minute", map[job]api.Owner{}, time.Second, true, true},
+		} {
+			seen = step.seen
+			time.Sleep(step.pass)
+			o.refresh(t.Context())
+			node, _, _ := o.mine(jobNode)
+			shutdown, _, _ := o.mine(jobShutdown)
+			if node != step.node || shutdown != step.shutdown {
+				t.Errorf("%s: mine(node) = %v, mine(shutdown) = %v, want %v and %v", step.what, node, shutdown, step.node, step.shutdown)
+			}
+		}
+	})
 }

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -61,11 +63,12 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	_ = server.Shutdown(closing) // what still runs is ended below
 	closed()
 	_ = server.Close()
-	a.within("loops", stopTimeout, loops.Wait)
+	err = errors.Join(err, a.within("loops", stopTimeout, func() error { loops.Wait(); return nil }))
 	stopGuarding()
-	a.within("shutdown guard", stopTimeout, guard.Wait)
+	err = errors.Join(err, a.within("shutdown guard", stopTimeout, func() error { guard.Wait(); return nil }))
+	err = errors.Join(err, a.within("state and connections", stopTimeout, a.close))
 	a.log.Info("agent has ended")
-	return errors.Join(err, a.close())
+	return err
 }
 
 // logLastShutdown says once how the shutdown before this start went.
@@ -98,22 +101,23 @@ func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	}
 }
 
-// within waits for wait to return, but no longer than limit, and names what it
-// waited for in vain.
-func (a *Agent) within(what string, limit time.Duration, wait func()) {
-	done := make(chan struct{})
-	go func() { wait(); close(done) }()
+// within does the last thing of something, but waits no longer than limit: a disk
+// that hangs must not hold up a shutdown. The error names what was given up.
+func (a *Agent) within(what string, limit time.Duration, do func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
 	select {
-	case <-done:
+	case err := <-done:
+		return err
 	case <-time.After(limit):
-		var stuck []string
-		for _, l := range a.loops {
-			if l.stuck(time.Now()) {
-				stuck = append(stuck, l.name)
-			}
-		}
-		a.log.Error("does not end in time and is abandoned", "what", what, "after", limit, "stuck", strings.Join(stuck, ","))
 	}
+	var stuck []string
+	for _, l := range a.loops {
+		if l.stuck(time.Now()) {
+			stuck = append(stuck, l.name)
+		}
+	}
+	return fmt.Errorf("%s did not end within %s and were given up; stuck: %s", what, limit, cmp.Or(strings.Join(stuck, ", "), "no loop"))
 }
 
 // feedWatchdog tells the service manager that the agent is alive, as long as

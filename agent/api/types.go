@@ -34,18 +34,18 @@ type Status struct {
 // ControlPlane says where Node, Lease and Events go and whether they get there.
 type ControlPlane struct {
 	Type      string `json:"type"`
-	Endpoint  string `json:"endpoint,omitempty"`
+	Endpoint  string `json:"endpoint"`
 	Connected bool   `json:"connected"`
-	LastError string `json:"lastError,omitempty"`
+	LastError string `json:"lastError"`
 }
 
 // Runtime is one container runtime as last seen.
 type Runtime struct {
 	Name     string `json:"name"`
-	Version  string `json:"version,omitempty"`
+	Version  string `json:"version"`
 	Endpoint string `json:"endpoint"`
 	Ready    bool   `json:"ready"`
-	Message  string `json:"message,omitempty"` // why not ready, or a warning
+	Message  string `json:"message"` // why not ready, or a warning
 }
 
 // Owner is who does a job on this host.
@@ -85,7 +85,7 @@ type Loop struct {
 	Name        string     `json:"name"`
 	Healthy     bool       `json:"healthy"`
 	LastSuccess *time.Time `json:"lastSuccess"` // null before the first one
-	LastError   string     `json:"lastError,omitempty"`
+	LastError   string     `json:"lastError"`
 	Restarts    int        `json:"restarts"`
 }
 

@@ -67,11 +67,10 @@ type loop struct {
 	only    gc.Options // what this collector collects
 	work    func(ctx context.Context, o gc.Options, report *Report, progress func(Progress))
 
-	turn    chan struct{} // holds one token; who takes it may run
 	early   chan string
 	retimed chan struct{}
 
-	trouble map[string]string // of the last run; guarded by turn
+	trouble map[string]string // of the last run; guarded by the survey's turn
 
 	mu       sync.Mutex // guards what follows
 	interval time.Duration
@@ -80,12 +79,10 @@ type loop struct {
 }
 
 func newLoop(options Options, only gc.Options) *loop {
-	l := &loop{
+	return &loop{
 		options: options, only: only, interval: options.Interval,
-		turn: make(chan struct{}, 1), early: make(chan string, 1), retimed: make(chan struct{}, 1),
+		early: make(chan string, 1), retimed: make(chan struct{}, 1),
 	}
-	l.turn <- struct{}{}
-	return l
 }
 
 // Run collects at once, then with every interval and after each Trigger, until
@@ -182,12 +179,13 @@ func (l *loop) SetInterval(d time.Duration) error {
 }
 
 func (l *loop) once(ctx context.Context, o gc.Options, trigger string, progress func(Progress)) (Report, error) {
+	turn := l.options.Survey.turn()
 	select {
-	case <-l.turn:
+	case turn <- struct{}{}:
 	case <-ctx.Done():
 		return Report{}, fmt.Errorf("collect: wait for the run that is going on: %w", ctx.Err())
 	}
-	defer func() { l.turn <- struct{}{} }()
+	defer func() { <-turn }()
 	if err := ctx.Err(); err != nil {
 		return Report{}, err
 	}

@@ -174,3 +174,31 @@ func TestNewCollectorsRefuseNonsense(t *testing.T) {
 		t.Errorf("SetPolicy(total -2) = %v, policy %+v, want an error and no change", err, containers.Policy())
 	}
 }
+
+// Both measure the same filesystem: what one freed must not count for the other.
+func TestCollectorsOfOneSurveyTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		h.pull("a")
+		h.fill(90)
+		h.fake.Inject(runtimetest.RemoveImage, runtimetest.Fault{Delay: 5 * time.Second})
+		dead, err := collect.NewContainers(gc.DefaultPolicy().Containers, h.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := run(t, h.images())
+		time.Sleep(time.Second) // the images' run is in its removal
+		report, err := dead.Collect(t.Context(), gc.Options{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		images := h.seen()[0]
+		if report.StartedAt.Before(images.StartedAt.Add(images.Duration.Duration)) {
+			t.Errorf("Collect() of containers began at %s, during a run of images from %s for %s", report.StartedAt, images.StartedAt, images.Duration.Duration)
+		}
+		if images.FreedBytes == 0 || report.FreedBytes != 0 {
+			t.Errorf("freed %d bytes of images and %d of containers, want all by the images", images.FreedBytes, report.FreedBytes)
+		}
+		stop()
+	})
+}

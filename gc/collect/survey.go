@@ -53,6 +53,16 @@ type Survey struct {
 	// ProtectedPods returns pods whose dead containers stay, by UID, with the
 	// reason; nil if there are none.
 	ProtectedPods func() map[string]string
+
+	once  sync.Once
+	turns chan struct{}
+}
+
+// turn is full while a collector runs. Those that share a Survey take turns: they
+// measure the same filesystems, and each would count what the other freed.
+func (s *Survey) turn() chan struct{} {
+	s.once.Do(func() { s.turns = make(chan struct{}, 1) })
+	return s.turns
 }
 
 // Facts asks all runtimes at once for what the options need. The error joins a
