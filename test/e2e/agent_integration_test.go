@@ -26,7 +26,7 @@ import (
 
 // patience bounds every wait: far longer than anything takes, so that only a
 // fault reaches it.
-const patience = 45 * time.Second
+const patience = 2 * time.Minute
 
 // agent is `hostler agent` as a service manager runs it. It can be started,
 // ended in every way, and started again on what it has learned.
