@@ -95,8 +95,9 @@ type Guard struct {
 	armed      chan attempt
 	retry      *time.Timer
 	retries    backoff
-	trouble    error    // what keeps the guard from being armed
-	episode    *episode // nil unless Draining
+	trouble    error             // what keeps the guard from being armed
+	episode    *episode          // nil unless Draining
+	teardowns  []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
 	person     *drain.Drain
 	drained    chan *episode
 	reported   chan *episode

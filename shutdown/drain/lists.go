@@ -115,8 +115,11 @@ type listing struct {
 func (d *Drain) firstList(ctx context.Context) {
 	known, ok := d.options.Roster.Last()
 	wait, until := quickList, time.Now()
-	if !ok {
+	switch {
+	case !ok:
 		wait, until = listBound, time.Now().Add(firstListBound)
+	case !d.record.FinishedAt.IsZero():
+		wait = listBound // what was known may be from before it
 	}
 	for {
 		d.relist(ctx)
