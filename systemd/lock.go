@@ -25,6 +25,7 @@ const StoredLock = "inhibit"
 type lock struct {
 	logind *Logind
 	file   *os.File
+	stored bool // guarded by logind.mu: the service manager keeps a duplicate
 }
 
 // Close lets the shutdown go on: logind sees the last descriptor closed.
@@ -41,9 +42,10 @@ func (k *lock) Close() error {
 // Inhibit takes a delay lock on shutdown. Where this process holds one already,
 // or the service manager kept one of an earlier process, and logind still
 // honours it, that one is handed out again, and closers handed out before turn
-// void. So it may be called after every loss of logind or the bus, and holds
-// one lock in the end. shutdown.ErrShutdownInProgress where logind refuses a
-// new lock because the shutdown has begun.
+// void; if the service manager did not take it, it is offered once more. So
+// Inhibit may be called after every loss of logind or the bus, and there is one
+// lock in the end. shutdown.ErrShutdownInProgress where logind refuses a new
+// lock because the shutdown has begun.
 func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	ctx, cancel := l.bus.bounded(ctx)
 	defer cancel()
@@ -63,11 +65,25 @@ func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.options.Notifier.StoreFile(StoredLock, file); err != nil {
-		l.log.Warn("the service manager does not keep the shutdown lock: a restart of this service would release it", "error", err)
-	}
 	l.held = &lock{logind: l, file: file}
+	l.store()
 	return l.held, nil
+}
+
+// store has the service manager keep the lock that is held, unless it does. One
+// that it did not take is offered again by the next Inhibit. Called with mu held.
+func (l *Logind) store() {
+	if l.held.stored {
+		return
+	}
+	err := l.options.Notifier.StoreFile(StoredLock, l.held.file)
+	switch {
+	case err != nil && !l.unstored:
+		l.log.Warn("the service manager does not keep the shutdown lock: a restart of this service would release it", "error", err)
+	case err == nil && l.unstored:
+		l.log.Info("the service manager keeps the shutdown lock again")
+	}
+	l.held.stored, l.unstored = err == nil, err != nil
 }
 
 // ReleaseAll gives up every lock of this service: the one held here and those
@@ -102,37 +118,38 @@ func (l *Logind) listed(locks []InhibitorLock) bool {
 func (l *Logind) takeUp(listed bool) *lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var held, stored []*os.File
+	var candidates []*lock
 	if l.held != nil {
-		held = append(held, l.held.file)
-		l.held = nil
+		candidates = append(candidates, &lock{logind: l, file: l.held.file, stored: l.held.stored})
 	}
-	stored, l.kept = l.kept, nil
+	for _, file := range l.kept {
+		candidates = append(candidates, &lock{logind: l, file: file, stored: true})
+	}
+	l.held, l.kept = nil, nil
 
-	var good *os.File
+	var good *lock
 	var useless []*os.File
-	for _, file := range append(held, stored...) {
-		if good == nil && listed && honoured(file) {
-			good = file
+	for _, k := range candidates {
+		if good == nil && listed && honoured(k.file) {
+			good = k
 		} else {
-			useless = append(useless, file)
+			useless = append(useless, k.file)
 		}
 	}
 	if len(useless) > 0 {
 		if err := l.letGo(useless...); err != nil {
 			l.log.Warn("a useless shutdown lock stays behind", "error", err)
 		}
-		// The store knows names alone: what was dropped took the good one along.
 		if good != nil {
-			if err := l.options.Notifier.StoreFile(StoredLock, good); err != nil {
-				l.log.Warn("the service manager does not keep the shutdown lock: a restart of this service would release it", "error", err)
-			}
+			// The store knows names alone: what was dropped took the good one along.
+			good.stored = false
 		}
 	}
 	if good == nil {
 		return nil
 	}
-	l.held = &lock{logind: l, file: good}
+	l.held = good
+	l.store()
 	return l.held
 }
 

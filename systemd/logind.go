@@ -58,9 +58,10 @@ type Logind struct {
 	locking sync.Mutex // one Inhibit at a time
 	raising sync.Mutex // one change of the drop-in at a time
 
-	mu   sync.Mutex
-	held *lock      // guarded by mu: the lock handed out last, if still closed by nobody
-	kept []*os.File // guarded by mu: locks of an earlier process, not yet looked at
+	mu       sync.Mutex
+	held     *lock      // guarded by mu: the lock handed out last, if still closed by nobody
+	kept     []*os.File // guarded by mu: locks of an earlier process, not yet looked at
+	unstored bool       // guarded by mu: the service manager did not take the latest lock
 }
 
 // NewLogind returns a Logind that has not connected yet. Close it.

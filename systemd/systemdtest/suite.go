@@ -39,6 +39,7 @@ func Run(t *testing.T, start func(t *testing.T) Bed) {
 		{"the lock survives a crash of the bus", survivesBus},
 		{"what is missing has a name", missing},
 		{"the lock outlives the process in the service manager's store", outlives},
+		{"a lock that the service manager did not take is stored later", storesLater},
 		{"of several stored locks one is kept", keepsOne},
 		{"a stored descriptor that logind does not know is closed", dropsStale},
 		{"a stored lock that nobody waits for is replaced", replacesDead},
