@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
@@ -19,6 +20,9 @@ import (
 // through. The unit needs FileDescriptorStoreMax=.
 const StoredLock = "inhibit"
 
+// dropBound is how long the service manager is asked to drop a lock.
+const dropBound = 10 * time.Second
+
 // lock is what Inhibit hands out: a claim on the descriptor that logind waits
 // for. The claim handed out last owns the descriptor; closing an earlier one
 // does nothing, so that nobody closes what he no longer has.
@@ -28,7 +32,8 @@ type lock struct {
 	stored bool // guarded by logind.mu: the service manager keeps a duplicate
 }
 
-// Close lets the shutdown go on: logind sees the last descriptor closed.
+// Close lets the shutdown go on: logind sees the last descriptor closed. An
+// error says that the service manager still keeps its own, for the moment.
 func (k *lock) Close() error {
 	k.logind.mu.Lock()
 	defer k.logind.mu.Unlock()
@@ -76,7 +81,10 @@ func (l *Logind) store() {
 	if l.held.stored {
 		return
 	}
-	err := l.options.Notifier.StoreFile(StoredLock, l.held.file)
+	err := l.unstore()
+	if err == nil {
+		err = l.options.Notifier.StoreFile(StoredLock, l.held.file)
+	}
 	switch {
 	case err != nil && !l.unstored:
 		l.log.Warn("the service manager does not keep the shutdown lock: a restart of this service would release it", "error", err)
@@ -96,7 +104,7 @@ func (l *Logind) ReleaseAll() error {
 		files = append(files, l.held.file)
 	}
 	l.held, l.kept = nil, nil
-	if len(files) == 0 {
+	if len(files) == 0 && !l.stale {
 		return nil
 	}
 	return l.letGo(files...)
@@ -155,15 +163,70 @@ func (l *Logind) takeUp(listed bool) *lock {
 
 // letGo closes descriptors here and in the service manager's store. The store
 // goes first, for it is slower, and what dies in between must not leave the
-// lock with nobody. Called with mu held, so that no new lock is stored between.
+// lock with nobody. Where the service manager does not answer, it is asked again
+// for some seconds by a goroutine: what it keeps delays the shutdown. Called
+// with mu held, so that no new lock is stored between.
 func (l *Logind) letGo(files ...*os.File) error {
-	errs := []error{l.options.Notifier.RemoveFiles(StoredLock)}
+	l.stale = true
+	errs := []error{l.unstore()}
+	if l.stale && !l.dropping {
+		l.dropping = true
+		go l.drop()
+	}
 	for _, file := range files {
 		if err := file.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("close the shutdown lock: %w", err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// unstore has the service manager drop what it keeps, if that is out of date.
+// Called with mu held.
+func (l *Logind) unstore() error {
+	if !l.stale {
+		return nil
+	}
+	if err := l.options.Notifier.RemoveFiles(StoredLock); err != nil {
+		return err
+	}
+	l.stale = false
+	return nil
+}
+
+// drop tries unstore until it works, up to dropBound or Close.
+func (l *Logind) drop() {
+	end := time.Now().Add(dropBound)
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		select {
+		case <-l.closing:
+			return
+		case <-time.After(pause):
+		}
+		if l.dropped(time.Now().After(end)) {
+			return
+		}
+	}
+}
+
+// dropped makes one attempt, and tells whether no other one is to follow.
+func (l *Logind) dropped(last bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.unstore()
+	switch {
+	case err == nil:
+		l.log.Info("the service manager has dropped the shutdown lock")
+		if l.held != nil {
+			l.store() // it was not, as long as an old one was there
+		}
+	case last:
+		l.log.Warn("the service manager keeps a shutdown lock that nobody needs: the shutdown waits for it as long as logind allows; a stop of this service ends that", "error", err)
+	default:
+		return false
+	}
+	l.dropping = false
+	return true
 }
 
 // newLock asks logind. The call itself is not cancelled with ctx: an answer

@@ -174,3 +174,45 @@ func storesLater(t *testing.T, r *rig) {
 	r.end(logind)
 	r.expectLocks(1)
 }
+
+func dropsLater(t *testing.T, r *rig) {
+	r.raise()
+	manager := NewServiceManager(t, 2)
+	logind := r.service(manager)
+	lock := r.lock(logind)
+	r.expectStored(manager, systemd.StoredLock)
+	r.login("Reboot", false)
+	back := manager.Busy(t)
+	if err := lock.Close(); err == nil {
+		t.Error("Close() = nil, want it to say that the service manager keeps a lock")
+	}
+	r.expectLocks(1) // the stored one
+	back()
+	r.expectStored(manager)
+	r.AwaitDown(t)
+}
+
+func closesFirst(t *testing.T, r *rig) {
+	manager := NewServiceManager(t, 2)
+	logind := r.service(manager)
+	lock := r.lock(logind)
+	r.expectStored(manager, systemd.StoredLock)
+	back := manager.Busy(t)
+	if err := lock.Close(); err == nil {
+		t.Error("Close() = nil, want it to say that the service manager keeps a lock")
+	}
+	manager.Drop() // by itself, as with a stop of the service
+	r.expectLocks(0)
+	// A new lock is not what is dropped late.
+	r.lock(logind)
+	r.expectLocks(1)
+	back()
+	for _, want := range []string{"FDSTORE=1", "FDSTOREREMOVE=1", "FDSTORE=1"} {
+		if got, _, _ := strings.Cut(manager.Next(t), "\n"); got != want {
+			t.Errorf("the service sent %q, want %q", got, want)
+		}
+	}
+	r.expectStored(manager, systemd.StoredLock)
+	r.end(logind)
+	r.expectLocks(1)
+}

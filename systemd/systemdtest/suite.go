@@ -40,6 +40,8 @@ func Run(t *testing.T, start func(t *testing.T) Bed) {
 		{"what is missing has a name", missing},
 		{"the lock outlives the process in the service manager's store", outlives},
 		{"a lock that the service manager did not take is stored later", storesLater},
+		{"a lock that the service manager did not drop is dropped later", dropsLater},
+		{"a lock is closed although the service manager does not drop its own", closesFirst},
 		{"of several stored locks one is kept", keepsOne},
 		{"a stored descriptor that logind does not know is closed", dropsStale},
 		{"a stored lock that nobody waits for is replaced", replacesDead},
