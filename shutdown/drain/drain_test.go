@@ -254,6 +254,23 @@ func (p partial) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, errors.Join(err, errors.New("the other one does not answer"))
 }
 
+func TestARuntimeThatAnswersWithNoPodsHasAnswered(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		empty, down := runtimetest.NewFake(runtimetest.Options{Name: "empty"}), runtimetest.NewFake(runtimetest.Options{Name: "down"})
+		down.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		both, err := runtime.NewSet(empty, down)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.roster.Runtime = both
+		w.roster.Set([]runtime.Pod{{Runtime: "empty", ID: "gone"}, {Runtime: "down", ID: "unknown"}})
+		pods, err := w.roster.List(t.Context())
+		if len(pods) != 1 || pods[0].ID != "unknown" || !errors.Is(err, runtime.ErrUnavailable) {
+			t.Errorf("List() = %+v, %v, want the pod of the runtime that does not answer alone", pods, err)
+		}
+	})
+}
+
 func TestPodsThatAppearWhileDraining(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
