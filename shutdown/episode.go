@@ -22,7 +22,7 @@ type episode struct {
 	again      bool // and a shutdown was announced anew meanwhile
 	kind       string
 	reporting  bool   // all is stopped, and the final status is being written
-	hush       func() // ends the report of the beginning, lest it overtake a later word
+	hush       func() // ends the report under way, lest it overtake a later word
 	waiters    []chan outcome
 }
 
@@ -134,11 +134,13 @@ func (g *Guard) onDrained(e *episode) {
 	}
 	e.reporting = true
 	run, status := g.ctx, g.Status()
+	ctx, cancel := context.WithTimeout(run, e.drain.ReportBound())
+	e.hush = cancel
 	go func() {
-		ctx, cancel := context.WithTimeout(run, e.drain.ReportBound())
 		defer cancel()
 		if reporter := g.options.Reporter; reporter != nil {
-			if err := drain.Bounded(ctx, func() error { return reporter.ReportShutdown(ctx, status) }); err != nil {
+			err := drain.Bounded(ctx, func() error { return reporter.ReportShutdown(ctx, status) })
+			if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 				g.log.Warn("the final status is not written; the shutdown goes on without", "error", err)
 			}
 		}
@@ -213,6 +215,7 @@ func (g *Guard) cancel() {
 
 // endCancelled leaves Draining after a cancellation, or begins again.
 func (g *Guard) endCancelled(e *episode) {
+	e.hush()
 	g.episode = nil
 	record := e.drain.Record()
 	if e.again {
