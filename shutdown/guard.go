@@ -25,7 +25,7 @@ var (
 	// its pods itself.
 	ErrDelegated = errors.New("the shutdown of this host is guarded by another owner")
 	// ErrSwitchedOff: the configuration leaves no time to stop anything.
-	ErrSwitchedOff = errors.New("shutdown protection is switched off: gracePeriod is 0s")
+	ErrSwitchedOff = errors.New("shutdown protection is switched off in the configuration")
 	// ErrCancelled: the drain was called off before its end.
 	ErrCancelled = errors.New("the drain was cancelled")
 )
@@ -169,7 +169,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	wg.Go(func() { g.survey(ctx) })
 	switch {
 	case len(g.options.Phases) == 0:
-		g.set(Disarmed, "switched off: gracePeriod is 0s")
+		g.set(Disarmed, "switched off in the configuration")
 	case g.options.Inhibitor == nil:
 		g.set(Disarmed, "this host has no login manager that could delay a shutdown")
 	default:
