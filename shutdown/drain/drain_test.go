@@ -297,6 +297,29 @@ func TestASandboxHoldsTheNextPhaseBackOnlyForAMoment(t *testing.T) {
 	})
 }
 
+func TestWhatLiesBetweenTheLastContainerAndTheNextStepIsOneListAndTheSandboxes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.pod("db", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.roster.Set(nil)
+		const list, sandbox = 8 * time.Millisecond, 40 * time.Millisecond
+		w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Delay: list})
+		w.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Delay: sandbox})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "db": journal.Stopped, "dns": journal.Stopped})
+		w.expectSignals("web0", fmt.Sprint("TERM@", list))
+		// The list that shows the phase's containers gone is made while their
+		// sandboxes are torn down.
+		w.expectSignals("dns0", fmt.Sprint("TERM@", list+time.Second+sandbox))
+		// And at the end nothing but that list is waited for.
+		w.expectTook(took, list+time.Second+sandbox+time.Second+list)
+		if n := len(w.fake.Calls(runtimetest.Pods)); n != 3 {
+			t.Errorf("pods were listed %d times, want once before the first stop and once after each phase", n)
+		}
+	})
+}
+
 func TestCriticalPodsAreSpared(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.SpareCritical = true
