@@ -93,6 +93,31 @@ func TestACancellationWhileTheFinalStatusIsWritten(t *testing.T) {
 	})
 }
 
+func TestAFinalStatusThatWaitsIsNotWrittenAfterTheCancellation(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		r.start()
+		turn := make(chan struct{}) // another report is under way
+		r.report = func(ctx context.Context) error {
+			select {
+			case <-turn:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		r.logind.shutdown("reboot")
+		time.Sleep(4500 * time.Millisecond) // all gone after four
+		r.logind.cancel()
+		r.expect(shutdown.Armed, 1)
+		close(turn)
+		time.Sleep(time.Minute)
+		if reports := r.reported(); len(reports) != 0 {
+			t.Errorf("reported %+v after the cancellation, want nothing", reports)
+		}
+	})
+}
+
 func TestARestartOfLogindInMidShutdownIsACancellation(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})

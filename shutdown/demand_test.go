@@ -67,6 +67,79 @@ func TestAServiceStopJoinsTheDrainAndCannotBeCancelled(t *testing.T) {
 	})
 }
 
+func TestAServiceStopLeavesAFinishedRecordAlone(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Minute)
+		r.expect(shutdown.Released, 0)
+		want := r.guard.Status().Last
+		// What is left to observe may be older than the end of the drain, and the
+		// power may go at any moment.
+		r.fake.Inject(runtimetest.Pods, runtimetest.Fault{Delay: 500 * time.Millisecond})
+		r.guard.Observe(r.running())
+		stopped := make(chan journal.Record, 1)
+		go func() {
+			record, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop)
+			if err != nil {
+				t.Errorf("Drain() = %v, want nil", err)
+			}
+			stopped <- record
+		}()
+		for range 20 {
+			synctest.Wait()
+			if got := journal.Open(r.path, "two", r.options.Log).Last(); !sameRecord(got, want) {
+				t.Fatalf("the next boot would know %+v, want %+v", got, want)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if got := <-stopped; !sameRecord(&got, want) {
+			t.Errorf("Drain() = %+v, want what was finished before, %+v", got, want)
+		}
+		r.expect(shutdown.Released, 0)
+		if got := r.guard.Status().Last; !sameRecord(got, want) {
+			t.Errorf("Last = %+v, want %+v", got, want)
+		}
+		if n := len(r.fake.Calls(runtimetest.StopContainer)); n != 2 {
+			t.Errorf("%d containers were stopped, want the two of the shutdown", n)
+		}
+
+		// New pods are another matter: until they are stopped, nothing is finished.
+		r.pod("late", 0, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second})
+		go func() {
+			record, _ := r.guard.Drain(t.Context(), journal.TriggerServiceStop)
+			stopped <- record
+		}()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := journal.Open(r.path, "two", r.options.Log).Last(); got == nil || got.Graceful || len(got.Pods) != 3 {
+			t.Errorf("with a new pod running, the next boot would know %+v, want it not graceful", got)
+		}
+		if got := <-stopped; !got.Graceful || len(got.Pods) != 3 || !got.FinishedAt.After(want.FinishedAt) {
+			t.Errorf("Drain() = %+v, want it finished anew, with the third pod", got)
+		}
+	})
+}
+
+func TestAServiceStopWaitsForTheSandboxesOfTheDrainBefore(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		r.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Delay: 6 * time.Second})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(7 * time.Second)
+		r.expect(shutdown.Released, 0)
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
+			t.Errorf("Drain() = %v, want nil", err)
+		}
+		// dns is gone two seconds after the sandbox of web was waited for, two.
+		if at := time.Since(r.began); at != 12*time.Second {
+			t.Errorf("Drain() returned at %v, want when the last sandbox is gone, at 12s", at)
+		}
+	})
+}
+
 func TestAPersonsDrain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"hostler.io/hostler/shutdown/drain"
@@ -21,15 +22,15 @@ type episode struct {
 	again      bool // and a shutdown was announced anew meanwhile
 	kind       string
 	reporting  bool   // all is stopped, and the final status is being written
-	hush       func() // ends the report of the beginning, lest it overtake a later word
+	hush       func() // ends the report under way, lest it overtake a later word
 	waiters    []chan outcome
 }
 
 // outcome is the answer to a call of Drain.
 type outcome struct {
-	record journal.Record
-	idle   <-chan struct{} // closed when sandboxes are torn down, too; may be nil
-	err    error
+	record    journal.Record
+	teardowns []<-chan struct{} // closed when sandboxes are torn down, too
+	err       error
 }
 
 // prepare takes in the announcement of a shutdown.
@@ -80,13 +81,13 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	g.carryOn(trigger, record, start, reason)
 }
 
-// carryOn drains from record on. Its phases count from start.
+// carryOn drains from record on. Its phases count from start. A record that is
+// finished stays so unless something runs.
 func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start time.Time, reason string) {
 	if g.person != nil {
 		g.person.Abandon()
 		g.person = nil
 	}
-	record.FinishedAt, record.CancelledAt, record.Graceful, record.Error = time.Time{}, time.Time{}, false, ""
 	var granted time.Duration
 	if g.lock != nil && trigger == journal.TriggerShutdown {
 		// Otherwise only the end of this service is waited for, which the agent
@@ -100,6 +101,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	early, hush := context.WithDeadline(ctx, d.Deadline())
 	e := &episode{drain: d, hush: hush}
 	g.episode = e
+	g.teardowns = append(slices.DeleteFunc(g.teardowns, closed), d.Idle())
 	go func() {
 		d.Run(ctx)
 		select {
@@ -132,11 +134,13 @@ func (g *Guard) onDrained(e *episode) {
 	}
 	e.reporting = true
 	run, status := g.ctx, g.Status()
+	ctx, cancel := context.WithTimeout(run, e.drain.ReportBound())
+	e.hush = cancel
 	go func() {
-		ctx, cancel := context.WithTimeout(run, e.drain.ReportBound())
 		defer cancel()
 		if reporter := g.options.Reporter; reporter != nil {
-			if err := drain.Bounded(ctx, func() error { return reporter.ReportShutdown(ctx, status) }); err != nil {
+			err := drain.Bounded(ctx, func() error { return reporter.ReportShutdown(ctx, status) })
+			if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 				g.log.Warn("the final status is not written; the shutdown goes on without", "error", err)
 			}
 		}
@@ -167,7 +171,16 @@ func (g *Guard) release(e *episode) {
 		reason = "out of time, pods may still run"
 	}
 	g.set(Released, reason)
-	e.answer(outcome{record: *record, idle: e.drain.Idle()})
+	e.answer(outcome{record: *record, teardowns: slices.Clone(g.teardowns)})
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func (e *episode) answer(o outcome) {
@@ -202,10 +215,12 @@ func (g *Guard) cancel() {
 
 // endCancelled leaves Draining after a cancellation, or begins again.
 func (g *Guard) endCancelled(e *episode) {
+	e.hush()
 	g.episode = nil
 	record := e.drain.Record()
 	if e.again {
 		record.Kind, record.StartedAt = e.kind, time.Now()
+		record.FinishedAt, record.CancelledAt, record.Graceful, record.Error = time.Time{}, time.Time{}, false, ""
 		g.carryOn(journal.TriggerShutdown, record, record.StartedAt, "a shutdown was announced anew")
 		g.episode.pinned, g.episode.waiters = e.pinned, e.waiters
 		return
@@ -233,8 +248,8 @@ func (g *Guard) endCancelled(e *episode) {
 // Drain stops the pods in their phases without an announcement, and returns
 // how that went. Run must be running. With journal.TriggerServiceStop it enters the
 // state Draining, joins a drain that runs, and goes on with one that was
-// released, for new pods; it returns when sandboxes are torn down, too, and
-// ctx bounds only the wait. For a person it leaves state, lock and journal
+// released, for new pods; it returns when sandboxes are torn down, too, those
+// of drains before included, and ctx bounds only the wait. For a person it leaves state, lock and journal
 // alone, and ends with ctx; an announced shutdown takes over from it.
 //
 // ErrDelegated where another owner would do it or undo it, ErrSwitchedOff where
@@ -268,9 +283,9 @@ func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Rec
 		}
 		o = <-answer // winds down by itself
 	}
-	if o.idle != nil {
+	for _, torn := range o.teardowns {
 		select {
-		case <-o.idle:
+		case <-torn:
 		case <-ctx.Done():
 		}
 	}
@@ -339,7 +354,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, ans
 		}:
 		case <-run.Done():
 		}
-		o := outcome{record: *record, idle: d.Idle()}
+		o := outcome{record: *record, teardowns: []<-chan struct{}{d.Idle()}}
 		if !record.CancelledAt.IsZero() {
 			o.err = ErrCancelled
 		}

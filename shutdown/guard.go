@@ -25,7 +25,7 @@ var (
 	// its pods itself.
 	ErrDelegated = errors.New("the shutdown of this host is guarded by another owner")
 	// ErrSwitchedOff: the configuration leaves no time to stop anything.
-	ErrSwitchedOff = errors.New("shutdown protection is switched off: gracePeriod is 0s")
+	ErrSwitchedOff = errors.New("shutdown protection is switched off in the configuration")
 	// ErrCancelled: the drain was called off before its end.
 	ErrCancelled = errors.New("the drain was cancelled")
 )
@@ -95,8 +95,9 @@ type Guard struct {
 	armed      chan attempt
 	retry      *time.Timer
 	retries    backoff
-	trouble    error    // what keeps the guard from being armed
-	episode    *episode // nil unless Draining
+	trouble    error             // what keeps the guard from being armed
+	episode    *episode          // nil unless Draining
+	teardowns  []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
 	person     *drain.Drain
 	drained    chan *episode
 	reported   chan *episode
@@ -168,7 +169,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	wg.Go(func() { g.survey(ctx) })
 	switch {
 	case len(g.options.Phases) == 0:
-		g.set(Disarmed, "switched off: gracePeriod is 0s")
+		g.set(Disarmed, "switched off in the configuration")
 	case g.options.Inhibitor == nil:
 		g.set(Disarmed, "this host has no login manager that could delay a shutdown")
 	default:
@@ -347,52 +348,3 @@ func (g *Guard) publish(r *journal.Record) {
 	g.status.Current = r
 	g.mu.Unlock()
 }
-
-// notifier hands changes to an observer in order without holding up the guard.
-type notifier struct {
-	observe func(Change)
-	wake    chan struct{} // capacity 1
-
-	mu    sync.Mutex
-	queue []Change // guarded by mu
-}
-
-func newNotifier(observe func(Change)) *notifier {
-	return &notifier{observe: observe, wake: make(chan struct{}, 1)}
-}
-
-func (n *notifier) put(c Change) {
-	n.mu.Lock()
-	n.queue = append(n.queue, c)
-	n.mu.Unlock()
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (n *notifier) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		select {
-		case <-n.wake:
-		case <-ctx.Done(): // what is queued is told nevertheless
-		}
-		n.mu.Lock()
-		queue := n.queue
-		n.queue = nil
-		n.mu.Unlock()
-		for _, c := range queue {
-			n.observe(c)
-		}
-	}
-}
-
-// backoff is the pause between attempts: from 200 ms doubling to 30 s.
-type backoff struct{ last time.Duration }
-
-func (b *backoff) next() time.Duration {
-	b.last = min(max(2*b.last, 200*time.Millisecond), 30*time.Second)
-	return b.last
-}
-
-func (b *backoff) reset() { b.last = 0 }

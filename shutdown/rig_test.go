@@ -122,6 +122,21 @@ func (r *rig) usual() {
 	r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second})
 }
 
+// running is what a list from before the first stop shows.
+func (r *rig) running() []runtime.Pod {
+	r.t.Helper()
+	pods, err := r.fake.Pods(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i := range pods {
+		for j := range pods[i].Containers {
+			pods[i].Containers[j].State = runtime.Running
+		}
+	}
+	return pods
+}
+
 func (r *rig) expect(state shutdown.State, locks int) {
 	r.t.Helper()
 	synctest.Wait()

@@ -58,9 +58,15 @@ type Logind struct {
 	locking sync.Mutex // one Inhibit at a time
 	raising sync.Mutex // one change of the drop-in at a time
 
-	mu   sync.Mutex
-	held *lock      // guarded by mu: the lock handed out last, if still closed by nobody
-	kept []*os.File // guarded by mu: locks of an earlier process, not yet looked at
+	mu       sync.Mutex
+	held     *lock      // guarded by mu: the lock handed out last, if still closed by nobody
+	kept     []*os.File // guarded by mu: locks of an earlier process, not yet looked at
+	unstored bool       // guarded by mu: the service manager did not take the latest lock
+	stale    bool       // guarded by mu: it may keep locks that were let go
+	dropping bool       // guarded by mu: and drop sees to that
+
+	close   func()        // closes closing, once
+	closing chan struct{} // ends drop
 }
 
 // NewLogind returns a Logind that has not connected yet. Close it.
@@ -79,7 +85,9 @@ func NewLogind(options LogindOptions) *Logind {
 		options: options,
 		bus:     newBus(options.Address, options.Timeout),
 		log:     options.Log.With("component", "logind"),
+		closing: make(chan struct{}),
 	}
+	l.close = sync.OnceFunc(func() { close(l.closing) })
 	for _, file := range options.Kept {
 		if file.Name() == StoredLock {
 			l.kept = append(l.kept, file)
@@ -93,6 +101,7 @@ func NewLogind(options LogindOptions) *Logind {
 // service; ReleaseAll gives that up too.
 func (l *Logind) Close() error {
 	l.bus.close()
+	l.close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var errs []error

@@ -231,8 +231,8 @@ func switchedOff() api.Status {
 	s := healthy()
 	off := api.Owner{Name: api.OwnerNone, Evidence: "switched off in the configuration"}
 	s.Owners["shutdown"], s.Owners["containerGC"] = off, off
-	s.Shutdown = shutdown.Status{State: shutdown.Disarmed, Reason: "switched off: gracePeriod is 0s"}
-	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 72*time.Hour, status.ReasonDisarmed, "a shutdown will not wait for the pods to stop: switched off: gracePeriod is 0s")
+	s.Shutdown = shutdown.Status{State: shutdown.Disarmed, Reason: "switched off in the configuration"}
+	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 72*time.Hour, status.ReasonDisarmed, "a shutdown will not wait for the pods to stop: switched off in the configuration")
 	s.ContainerGC.LastRun = nil
 	return s
 }

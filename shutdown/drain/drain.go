@@ -79,7 +79,8 @@ type Options struct {
 	SpareCritical bool
 
 	// Record is carried on. Its pods with an outcome are done; those that were
-	// started and have none were asked to end by an earlier process.
+	// started and have none were asked to end by an earlier process. One that is
+	// finished stays as it is unless something runs.
 	Record *journal.Record
 	// Publish is given a copy of the record at every step. It must not block.
 	Publish func(*journal.Record)
@@ -340,6 +341,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 		}
 	}
 	if changed {
+		d.record.FinishedAt, d.record.Graceful, d.record.Error = time.Time{}, false, ""
 		d.options.Publish(d.record.Clone())
 	}
 	return launched

@@ -254,6 +254,23 @@ func (p partial) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, errors.Join(err, errors.New("the other one does not answer"))
 }
 
+func TestARuntimeThatAnswersWithNoPodsHasAnswered(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		empty, down := runtimetest.NewFake(runtimetest.Options{Name: "empty"}), runtimetest.NewFake(runtimetest.Options{Name: "down"})
+		down.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		both, err := runtime.NewSet(empty, down)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.roster.Runtime = both
+		w.roster.Set([]runtime.Pod{{Runtime: "empty", ID: "gone"}, {Runtime: "down", ID: "unknown"}})
+		pods, err := w.roster.List(t.Context())
+		if len(pods) != 1 || pods[0].ID != "unknown" || !errors.Is(err, runtime.ErrUnavailable) {
+			t.Errorf("List() = %+v, %v, want the pod of the runtime that does not answer alone", pods, err)
+		}
+	})
+}
+
 func TestPodsThatAppearWhileDraining(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
@@ -277,6 +294,29 @@ func TestASandboxHoldsTheNextPhaseBackOnlyForAMoment(t *testing.T) {
 		r, took := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped})
 		w.expectTook(took, 2*time.Second) // and none for the last phase's
+	})
+}
+
+func TestWhatLiesBetweenTheLastContainerAndTheNextStepIsOneListAndTheSandboxes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.pod("db", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.roster.Set(nil)
+		const list, sandbox = 8 * time.Millisecond, 40 * time.Millisecond
+		w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Delay: list})
+		w.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Delay: sandbox})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "db": journal.Stopped, "dns": journal.Stopped})
+		w.expectSignals("web0", fmt.Sprint("TERM@", list))
+		// The list that shows the phase's containers gone is made while their
+		// sandboxes are torn down.
+		w.expectSignals("dns0", fmt.Sprint("TERM@", list+time.Second+sandbox))
+		// And at the end nothing but that list is waited for.
+		w.expectTook(took, list+time.Second+sandbox+time.Second+list)
+		if n := len(w.fake.Calls(runtimetest.Pods)); n != 3 {
+			t.Errorf("pods were listed %d times, want once before the first stop and once after each phase", n)
+		}
 	})
 }
 

@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -53,17 +54,30 @@ func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
 		r.Set(got.pods)
 		return got.pods, nil
 	}
-	answered := map[string]bool{}
-	for _, p := range got.pods {
-		answered[p.Runtime] = true
-	}
+	silent := silence(got.pods, got.err)
 	known, _ := r.Last()
 	for _, p := range known {
-		if !answered[p.Runtime] {
+		if silent(p.Runtime) {
 			got.pods = append(got.pods, p)
 		}
 	}
 	return got.pods, fmt.Errorf("list pods: %w", got.err)
+}
+
+// silence tells which runtimes did not answer a list that came with err: those
+// that it names, where it does, else those of which no pod is listed.
+func silence(pods []runtime.Pod, err error) func(name string) bool {
+	names := map[string]bool{}
+	if failed := (*runtime.SetError)(nil); errors.As(err, &failed) {
+		for _, f := range failed.Failed {
+			names[f.Runtime] = true
+		}
+		return func(name string) bool { return names[name] }
+	}
+	for _, p := range pods {
+		names[p.Runtime] = true
+	}
+	return func(name string) bool { return !names[name] }
 }
 
 // Set notes the pods of all runtimes, listed by somebody else.
@@ -115,8 +129,11 @@ type listing struct {
 func (d *Drain) firstList(ctx context.Context) {
 	known, ok := d.options.Roster.Last()
 	wait, until := quickList, time.Now()
-	if !ok {
+	switch {
+	case !ok:
 		wait, until = listBound, time.Now().Add(firstListBound)
+	case !d.record.FinishedAt.IsZero():
+		wait = listBound // what was known may be from before it
 	}
 	for {
 		d.relist(ctx)

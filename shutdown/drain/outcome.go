@@ -41,6 +41,9 @@ func countDown(m map[key]int, k key) {
 // conclude gives every pod its outcome and says how the drain went.
 func (d *Drain) conclude() {
 	d.verify()
+	if !d.record.FinishedAt.IsZero() && !d.isCancelled() {
+		return // it was before, and nothing ran since
+	}
 	running := map[key]bool{}
 	for _, p := range d.current {
 		running[key{p.Runtime, p.ID}] = plan.Runs(p)

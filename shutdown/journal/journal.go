@@ -8,16 +8,12 @@ package journal
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -37,70 +33,103 @@ type Journal struct {
 	dirty  bool          // guarded by mu: file is newer than the disk
 	urgent bool          // guarded by mu: and should be written at once
 	clean  chan struct{} // guarded by mu: closed when the disk has caught up, or refused to
+
+	unread  bool // guarded by mu: the file may be whole, but could not be read yet
+	settled bool // guarded by mu: Settle was called, so a drain in that file is over
 }
 
 const (
-	version = 1
-	// maxBytes is far above what a host's pods can fill.
-	maxBytes = 16 << 20
 	// markInterval is how often at most the list of running pods is written.
 	markInterval = 10 * time.Second
 	// retry is the pause after a failed write.
 	retry = 5 * time.Second
 )
 
-// content is what stands on disk.
-type content struct {
-	Version int    `json:"version"`
-	BootID  string `json:"bootID"` // the boot that wrote it
-	// Watch is evidence for the next boot: what ran while the guard was on.
-	Watch *watch `json:"watch,omitempty"`
-	// Record is this boot's drain: running, released or cancelled.
-	Record *Record `json:"record,omitempty"`
-	// Last is the shutdown before that.
-	Last *Record `json:"last,omitempty"`
-}
-
-// watch says that a guard was on and which pods ran then.
-type watch struct {
-	Pods []Ref `json:"pods"`
-}
-
-// Ref names a pod.
-type Ref struct {
-	Runtime   string `json:"runtime"`
-	ID        string `json:"id"`
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-}
-
 // Open reads the journal at path. bootID names the present boot: the kernel's
 // boot ID, and after an @ the service manager's start, where that is known. One
 // that differs from the file's makes the file's story the last shutdown. A file
-// that cannot be understood is set aside beside its path, with a warning;
-// nothing that is wrong with it is fatal.
+// that cannot be understood is set aside beside its path, with a warning; one
+// that cannot be read is read again before it is written over. Nothing that is
+// wrong with it is fatal.
 func Open(path, bootID string, log *slog.Logger) *Journal {
 	j := &Journal{path: path, log: log.With("component", "shutdown-journal"), wake: make(chan struct{}, 1)}
 	file, err := read(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		aside := path + ".corrupt"
-		j.log.Warn("set the shutdown journal aside: how the last shutdown went is not known", "path", path, "aside", aside, "error", err)
-		if err := os.Rename(path, aside); err != nil {
-			j.log.Warn("the faulty shutdown journal stays where it is", "error", err)
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, errFaulty):
+		if aside := j.setAside(corrupt, err); aside != nil {
+			j.log.Warn("the shutdown journal is faulty, and stays where it is", "error", errors.Join(err, aside))
 		}
+	default:
+		j.unread = true
+		j.log.Warn("the shutdown journal cannot be read yet: how the last shutdown went is not known", "path", path, "error", err)
 	}
 	if err != nil {
 		file = content{BootID: bootID}
 	}
-	switch {
-	case !sameBoot(file.BootID, bootID):
-		file = content{BootID: bootID, Last: file.verdict()}
-	case len(bootID) > len(file.BootID):
-		file.BootID = bootID
-	}
-	file.Version = version
-	j.file = file
+	j.file = file.takenUp(bootID)
 	return j
+}
+
+// What is wrong with a file that is set aside, as the end of its name.
+const (
+	corrupt    = ".corrupt"
+	unreadable = ".unreadable"
+)
+
+// setAside gives the file another name, where nothing writes over it.
+func (j *Journal) setAside(fault string, reason error) error {
+	aside := j.path + fault
+	if err := os.Rename(j.path, aside); err != nil {
+		return fmt.Errorf("set the faulty shutdown journal aside: %w", err)
+	}
+	j.log.Warn("set the shutdown journal aside: how the last shutdown went is not known", "path", j.path, "aside", aside, "error", reason)
+	return nil
+}
+
+// reread reads what Open could not, in the last moment before it is written
+// over. What still cannot be read is kept under another name: a person may have
+// more luck with it. Only Run calls it.
+func (j *Journal) reread() error {
+	j.mu.Lock()
+	unread := j.unread
+	j.mu.Unlock()
+	if !unread {
+		return nil
+	}
+	file, err := read(j.path)
+	var aside error
+	switch {
+	case err == nil, errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, errFaulty):
+		aside = j.setAside(corrupt, err)
+	default:
+		aside = j.setAside(unreadable, err)
+	}
+	if aside != nil {
+		return aside
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.unread = false
+	if err != nil {
+		return nil
+	}
+	j.log.Info("the shutdown journal can be read after all", "path", j.path)
+	file = file.takenUp(j.file.BootID)
+	if j.settled {
+		file.settle()
+	}
+	// What this process has seen itself is newer.
+	j.file.BootID = file.BootID
+	if j.file.Record == nil {
+		j.file.Record = file.Record
+	}
+	if j.file.Last == nil {
+		j.file.Last = file.Last
+	}
+	return nil
 }
 
 // Peek reads how the last shutdown went, as Last tells it, and changes nothing:
@@ -115,77 +144,6 @@ func Peek(path, bootID string) (*Record, error) {
 		return file.verdict(), nil
 	}
 	return (&Journal{file: file}).Last(), nil
-}
-
-// sameBoot tells whether a and b may name one boot: a service manager that did
-// not tell one of them its start proves nothing.
-func sameBoot(a, b string) bool {
-	kernelA, startA, knownA := strings.Cut(a, "@")
-	kernelB, startB, knownB := strings.Cut(b, "@")
-	return kernelA == kernelB && (startA == startB || !knownA || !knownB)
-}
-
-func read(path string) (content, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return content{}, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err != nil {
-		return content{}, err
-	}
-	return decode(data)
-}
-
-// decode is strict about what the guard relies on.
-func decode(data []byte) (content, error) {
-	if len(data) > maxBytes {
-		return content{}, fmt.Errorf("decode shutdown journal: more than %d bytes", maxBytes)
-	}
-	var file content
-	if err := json.Unmarshal(data, &file); err != nil {
-		return content{}, fmt.Errorf("decode shutdown journal: %w", err)
-	}
-	if file.Version != version {
-		return content{}, fmt.Errorf("decode shutdown journal: version %d, not %d", file.Version, version)
-	}
-	if file.BootID == "" {
-		return content{}, errors.New("decode shutdown journal: no boot ID")
-	}
-	if file.Record != nil && file.Record.StartedAt.IsZero() {
-		return content{}, errors.New("decode shutdown journal: a drain without a start")
-	}
-	return file, nil
-}
-
-// verdict is how the boot that wrote the file ended; nil where nothing is
-// known, because the guard was off or stopped before.
-func (f content) verdict() *Record {
-	if r := f.Record; r != nil && r.CancelledAt.IsZero() {
-		if !r.FinishedAt.IsZero() {
-			return r
-		}
-		r = r.Clone()
-		r.Graceful = false
-		r.Error = "the host went down in the middle of the drain"
-		for i := range r.Pods {
-			if r.Pods[i].Outcome == "" {
-				r.Pods[i].Outcome = Left
-			}
-		}
-		return r
-	}
-	if f.Watch == nil {
-		return nil
-	}
-	r := &Record{BootID: f.BootID, Trigger: TriggerUnknown, Graceful: true, Pods: []PodRecord{}}
-	for _, p := range f.Watch.Pods {
-		r.Graceful = false
-		r.Error = "the host went down without a drain"
-		r.Pods = append(r.Pods, PodRecord{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name, Outcome: Left})
-	}
-	return r
 }
 
 // Last is the last shutdown, nil if nothing is known of one: this boot's, if it
@@ -225,14 +183,8 @@ func (j *Journal) Put(r *Record) {
 // finished becomes the last shutdown.
 func (j *Journal) Settle() {
 	j.change(true, func(f *content) bool {
-		if f.Record == nil {
-			return false
-		}
-		if f.Record.CancelledAt.IsZero() && !f.Record.FinishedAt.IsZero() {
-			f.Last = f.Record
-		}
-		f.Record = nil
-		return true
+		j.settled = true
+		return f.settle()
 	})
 }
 
@@ -309,7 +261,7 @@ func (j *Journal) Run(ctx context.Context) {
 		case <-pause.C:
 		}
 		j.mu.Lock()
-		file, dirty, urgent := j.file, j.dirty, j.urgent
+		dirty, urgent := j.dirty, j.urgent
 		j.urgent = false
 		j.mu.Unlock()
 		if !dirty {
@@ -319,7 +271,7 @@ func (j *Journal) Run(ctx context.Context) {
 			pause.Reset(wait)
 			continue
 		}
-		err := write(j.path, file)
+		file, err := j.save()
 		switch {
 		case err != nil && !failing:
 			j.log.Warn("the shutdown journal is not written", "error", err)
@@ -336,6 +288,17 @@ func (j *Journal) Run(ctx context.Context) {
 		next = time.Now().Add(markInterval)
 		j.written(file)
 	}
+}
+
+// save writes the newest state, and returns which that was.
+func (j *Journal) save() (content, error) {
+	if err := j.reread(); err != nil {
+		return content{}, err
+	}
+	j.mu.Lock()
+	file := j.file
+	j.mu.Unlock()
+	return file, write(j.path, file)
 }
 
 // written notes that file is on disk, which may be older than what is known by
@@ -361,41 +324,4 @@ func (j *Journal) refused() {
 	defer j.mu.Unlock()
 	close(j.clean)
 	j.clean = make(chan struct{})
-}
-
-// write replaces the file so that a crash at any moment leaves the old
-// or the new one, whole.
-func write(path string, file content) error {
-	data, err := json.Marshal(file)
-	if err != nil {
-		return fmt.Errorf("encode shutdown journal: %w", err)
-	}
-	folder := filepath.Dir(path)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return fmt.Errorf("write shutdown journal: %w", err)
-	}
-	temp, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("write shutdown journal: %w", err)
-	}
-	_, err = temp.Write(data)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write shutdown journal: %w", errors.Join(err, os.Remove(temp.Name())))
-	}
-	// Without this the new name may not be there after a power cut.
-	d, err := os.Open(folder)
-	if err != nil {
-		return fmt.Errorf("write shutdown journal: %w", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("write shutdown journal: %w", err)
-	}
-	return nil
 }

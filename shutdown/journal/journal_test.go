@@ -209,6 +209,74 @@ func TestAFaultyFileIsSetAside(t *testing.T) {
 	}
 }
 
+func TestAFileThatCannotBeReadIsNotLost(t *testing.T) {
+	ref := []journal.Ref{{Runtime: "containerd", ID: "a", Name: "a"}}
+	const finished = `{"version":1,"bootID":"one","record":{"bootID":"one","startedAt":"2026-01-02T03:04:05Z","finishedAt":"2026-01-02T03:04:06Z","graceful":true,"pods":[]}}`
+	tests := []struct {
+		name    string
+		boot    string
+		content string // once it can be read; none if it never can
+		settle  bool
+		last    bool // Last and Current after the first write
+		current bool
+		aside   string
+	}{
+		{name: "in another boot it can be read later", boot: "two", content: finished, last: true},
+		{name: "in the same boot it can be read later", boot: "one", content: finished, last: true, current: true},
+		{name: "in the same boot it can be read when its drain is history", boot: "one", content: finished, settle: true, last: true},
+		{name: "it proves faulty", boot: "two", content: "{", aside: ".corrupt"},
+		{name: "it can never be read", boot: "two", aside: ".unreadable"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "shutdown.json")
+				// Root reads everything, but not what leads to itself.
+				if err := os.Symlink(path, path); err != nil {
+					t.Fatal(err)
+				}
+				var log lockedBuffer
+				j := journal.Open(path, tt.boot, slog.New(slog.NewTextHandler(&log, nil)))
+				if _, err := os.Lstat(path); err != nil || j.Last() != nil || j.Current() != nil || strings.Count(log.String(), "level=WARN") != 1 {
+					t.Errorf("Open() of a file that cannot be read: %v, last %+v, log %s, want a fresh journal, the file as it was, and a warning", err, j.Last(), log.String())
+				}
+				if tt.settle {
+					j.Settle()
+				}
+				if tt.content != "" {
+					if err := os.Remove(path); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(path, []byte(tt.content), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				stop := keep(t, j)
+				j.Mark(ref)
+				stop()
+				if got := j.Last(); (got != nil) != tt.last {
+					t.Errorf("Last() = %+v, want one: %v", got, tt.last)
+				}
+				if got := j.Current(); (got != nil) != tt.current {
+					t.Errorf("Current() = %+v, want one: %v", got, tt.current)
+				}
+				if again := journal.Open(path, tt.boot, quiet); (again.Last() != nil) != tt.last || again.BootID() != tt.boot {
+					t.Errorf("on disk is %+v of boot %s, want a last shutdown: %v", again.Last(), again.BootID(), tt.last)
+				}
+				entries, err := os.ReadDir(filepath.Dir(path))
+				if want := 1 + min(len(tt.aside), 1); err != nil || len(entries) != want {
+					t.Errorf("the folder holds %v, %v, want %d entries", entries, err, want)
+				}
+				if tt.aside != "" {
+					if _, err := os.Lstat(path + tt.aside); err != nil {
+						t.Errorf("the faulty file is not set aside: %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestADiskThatDoesNotTakeItHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := t.TempDir()

@@ -63,6 +63,22 @@ func (m *ServiceManager) Next(t testing.TB) string {
 	}
 }
 
+// Busy makes the service fail to reach the manager until the function that it
+// returns is called.
+func (m *ServiceManager) Busy(t testing.TB) (back func()) {
+	t.Helper()
+	away := m.path + ".away"
+	if err := os.Rename(m.path, away); err != nil {
+		t.Fatalf("take the manager's socket away: %v", err)
+	}
+	return func() {
+		t.Helper()
+		if err := os.Rename(away, m.path); err != nil {
+			t.Fatalf("put the manager's socket back: %v", err)
+		}
+	}
+}
+
 // Stored returns the names of the descriptors in the store, in order.
 func (m *ServiceManager) Stored() []string {
 	m.mu.Lock()

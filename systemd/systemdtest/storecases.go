@@ -13,11 +13,16 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
+// notifier reaches the manager beside a service.
+func (r *rig) notifier(manager *ServiceManager) *systemd.Notifier {
+	return systemd.NewNotifier(manager.Getenv, func(string) error { return nil })
+}
+
 // service is one process of a service with a descriptor store.
 func (r *rig) service(manager *ServiceManager) *systemd.Logind {
 	r.Helper()
 	return newLogind(r.T, r.Bed, systemd.LogindOptions{
-		Notifier: systemd.NewNotifier(manager.Getenv, func(string) error { return nil }),
+		Notifier: r.notifier(manager),
 		Kept:     manager.Pass(r.T),
 	})
 }
@@ -65,7 +70,7 @@ func keepsOne(t *testing.T, r *rig) {
 	manager := NewServiceManager(t, 2)
 	for range 2 { // the second never looked for the first one's
 		some := systemd.NewLogind(systemd.LogindOptions{Address: r.Address(), Root: r.Root(),
-			Notifier: systemd.NewNotifier(manager.Getenv, func(string) error { return nil })})
+			Notifier: r.notifier(manager)})
 		r.lock(some)
 		defer some.Close()
 		r.end(some)
@@ -85,7 +90,7 @@ func keepsOne(t *testing.T, r *rig) {
 
 func dropsStale(t *testing.T, r *rig) {
 	manager := NewServiceManager(t, 2)
-	notifier := systemd.NewNotifier(manager.Getenv, func(string) error { return nil })
+	notifier := r.notifier(manager)
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +127,7 @@ func replacesDead(t *testing.T, r *rig) {
 		t.Fatal(err)
 	}
 	defer writer.Close()
-	notifier := systemd.NewNotifier(manager.Getenv, func(string) error { return nil })
+	notifier := r.notifier(manager)
 	if err := notifier.StoreFile(systemd.StoredLock, writer); err != nil {
 		t.Fatalf("StoreFile() = %v, want nil", err)
 	}
@@ -133,5 +138,81 @@ func replacesDead(t *testing.T, r *rig) {
 	if err := lock.Close(); err != nil {
 		t.Errorf("Close() = %v, want nil", err)
 	}
+	r.expectLocks(1)
+}
+
+func storesLater(t *testing.T, r *rig) {
+	manager := NewServiceManager(t, 2)
+	logind := r.service(manager)
+	back := manager.Busy(t)
+	r.lock(logind)
+	r.lock(logind) // still busy
+	back()
+	r.expectStored(manager)
+	r.lock(logind)
+	r.expectStored(manager, systemd.StoredLock)
+	r.expectLocks(1)
+
+	// One that is kept is not stored time and again.
+	heard := func() (messages []string) {
+		if err := r.notifier(manager).Ready(); err != nil {
+			t.Fatalf("Ready() = %v, want nil", err)
+		}
+		for {
+			message := manager.Next(t)
+			if message == "READY=1" {
+				return messages
+			}
+			messages = append(messages, message)
+		}
+	}
+	heard()
+	r.lock(logind)
+	if got := heard(); len(got) != 0 {
+		t.Errorf("the service sent %q for a lock that is stored, want nothing", got)
+	}
+	r.end(logind)
+	r.expectLocks(1)
+}
+
+func dropsLater(t *testing.T, r *rig) {
+	r.raise()
+	manager := NewServiceManager(t, 2)
+	logind := r.service(manager)
+	lock := r.lock(logind)
+	r.expectStored(manager, systemd.StoredLock)
+	r.login("Reboot", false)
+	back := manager.Busy(t)
+	if err := lock.Close(); err == nil {
+		t.Error("Close() = nil, want it to say that the service manager keeps a lock")
+	}
+	r.expectLocks(1) // the stored one
+	back()
+	r.expectStored(manager)
+	r.AwaitDown(t)
+}
+
+func closesFirst(t *testing.T, r *rig) {
+	manager := NewServiceManager(t, 2)
+	logind := r.service(manager)
+	lock := r.lock(logind)
+	r.expectStored(manager, systemd.StoredLock)
+	back := manager.Busy(t)
+	if err := lock.Close(); err == nil {
+		t.Error("Close() = nil, want it to say that the service manager keeps a lock")
+	}
+	manager.Drop() // by itself, as with a stop of the service
+	r.expectLocks(0)
+	// A new lock is not what is dropped late.
+	r.lock(logind)
+	r.expectLocks(1)
+	back()
+	for _, want := range []string{"FDSTORE=1", "FDSTOREREMOVE=1", "FDSTORE=1"} {
+		if got, _, _ := strings.Cut(manager.Next(t), "\n"); got != want {
+			t.Errorf("the service sent %q, want %q", got, want)
+		}
+	}
+	r.expectStored(manager, systemd.StoredLock)
+	r.end(logind)
 	r.expectLocks(1)
 }

@@ -1,0 +1,177 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	version = 1
+	// maxBytes is far above what a host's pods can fill.
+	maxBytes = 16 << 20
+)
+
+// content is what stands on disk.
+type content struct {
+	Version int    `json:"version"`
+	BootID  string `json:"bootID"` // the boot that wrote it
+	// Watch is evidence for the next boot: what ran while the guard was on.
+	Watch *watch `json:"watch,omitempty"`
+	// Record is this boot's drain: running, released or cancelled.
+	Record *Record `json:"record,omitempty"`
+	// Last is the shutdown before that.
+	Last *Record `json:"last,omitempty"`
+}
+
+// watch says that a guard was on and which pods ran then.
+type watch struct {
+	Pods []Ref `json:"pods"`
+}
+
+// Ref names a pod.
+type Ref struct {
+	Runtime   string `json:"runtime"`
+	ID        string `json:"id"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// takenUp is the file as a process of the boot bootID goes on with it.
+func (f content) takenUp(bootID string) content {
+	switch {
+	case !sameBoot(f.BootID, bootID):
+		f = content{BootID: bootID, Last: f.verdict()}
+	case len(bootID) > len(f.BootID):
+		f.BootID = bootID
+	}
+	f.Version = version
+	return f
+}
+
+// settle ends the story of the drain, for the host lives on.
+func (f *content) settle() (changed bool) {
+	if f.Record == nil {
+		return false
+	}
+	if f.Record.CancelledAt.IsZero() && !f.Record.FinishedAt.IsZero() {
+		f.Last = f.Record
+	}
+	f.Record = nil
+	return true
+}
+
+// sameBoot tells whether a and b may name one boot: a service manager that did
+// not tell one of them its start proves nothing.
+func sameBoot(a, b string) bool {
+	kernelA, startA, knownA := strings.Cut(a, "@")
+	kernelB, startB, knownB := strings.Cut(b, "@")
+	return kernelA == kernelB && (startA == startB || !knownA || !knownB)
+}
+
+func read(path string) (content, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return content{}, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return content{}, err
+	}
+	return decode(data)
+}
+
+// errFaulty tells of a file that was read, and is none of ours.
+var errFaulty = errors.New("decode shutdown journal")
+
+// decode is strict about what the guard relies on.
+func decode(data []byte) (content, error) {
+	if len(data) > maxBytes {
+		return content{}, fmt.Errorf("%w: more than %d bytes", errFaulty, maxBytes)
+	}
+	var file content
+	if err := json.Unmarshal(data, &file); err != nil {
+		return content{}, fmt.Errorf("%w: %w", errFaulty, err)
+	}
+	if file.Version != version {
+		return content{}, fmt.Errorf("%w: version %d, not %d", errFaulty, file.Version, version)
+	}
+	if file.BootID == "" {
+		return content{}, fmt.Errorf("%w: no boot ID", errFaulty)
+	}
+	if file.Record != nil && file.Record.StartedAt.IsZero() {
+		return content{}, fmt.Errorf("%w: a drain without a start", errFaulty)
+	}
+	return file, nil
+}
+
+// verdict is how the boot that wrote the file ended; nil where nothing is
+// known, because the guard was off or stopped before.
+func (f content) verdict() *Record {
+	if r := f.Record; r != nil && r.CancelledAt.IsZero() {
+		if !r.FinishedAt.IsZero() {
+			return r
+		}
+		r = r.Clone()
+		r.Graceful = false
+		r.Error = "the host went down in the middle of the drain"
+		for i := range r.Pods {
+			if r.Pods[i].Outcome == "" {
+				r.Pods[i].Outcome = Left
+			}
+		}
+		return r
+	}
+	if f.Watch == nil {
+		return nil
+	}
+	r := &Record{BootID: f.BootID, Trigger: TriggerUnknown, Graceful: true, Pods: []PodRecord{}}
+	for _, p := range f.Watch.Pods {
+		r.Graceful = false
+		r.Error = "the host went down without a drain"
+		r.Pods = append(r.Pods, PodRecord{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name, Outcome: Left})
+	}
+	return r
+}
+
+// write replaces the file so that a crash at any moment leaves the old
+// or the new one, whole.
+func write(path string, file content) error {
+	data, err := json.Marshal(file)
+	if err != nil {
+		return fmt.Errorf("encode shutdown journal: %w", err)
+	}
+	folder := filepath.Dir(path)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("write shutdown journal: %w", err)
+	}
+	temp, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("write shutdown journal: %w", err)
+	}
+	_, err = temp.Write(data)
+	if err == nil {
+		err = temp.Sync()
+	}
+	if err = errors.Join(err, temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write shutdown journal: %w", errors.Join(err, os.Remove(temp.Name())))
+	}
+	// Without this the new name may not be there after a power cut.
+	d, err := os.Open(folder)
+	if err != nil {
+		return fmt.Errorf("write shutdown journal: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("write shutdown journal: %w", err)
+	}
+	return nil
+}
