@@ -50,10 +50,12 @@ func TestAddresses(t *testing.T) {
 			probe.Network{
 				Addresses: []probe.Address{address("192.168.1.9", 24, "wlan0"), lan},
 				Routes:    []probe.DefaultRoute{{Interface: "eth0", Source: lan.IP, Metric: 100}, {Interface: "wlan0", Source: netip.MustParseAddr("192.168.1.9"), Metric: 600}},
-			}, nil, nil, "InternalIP=10.0.0.5 Hostname=h1", "",
+			},
+			nil, nil, "InternalIP=10.0.0.5 Hostname=h1", "",
 		},
 		{
-			"a default route that tells no source", probe.Network{
+			"a default route that tells no source",
+			probe.Network{
 				Addresses: []probe.Address{bridge, with(address("10.0.0.9", 24, "eth0"), func(a *probe.Address) { a.Secondary = true }), lan},
 				Routes:    []probe.DefaultRoute{{Interface: "eth0"}},
 			},
@@ -97,19 +99,22 @@ func TestAddresses(t *testing.T) {
 		{"an IP as configured", network(lan, address("10.9.0.5", 24, "eth1")), []string{"10.9.0.5"}, nil, "InternalIP=10.9.0.5 Hostname=h1", ""},
 		{
 			"a CIDR for each family", network(lan, lan6, address("10.9.0.5", 24, "eth1"), address("fd00:9::5", 64, "eth1")),
-			[]string{"fd00:9::/32", "10.9.0.0/16"}, nil, "InternalIP=10.9.0.5 InternalIP=fd00:9::5 Hostname=h1", "",
+			[]string{"fd00:9::/32", "10.9.0.0/16"},
+			nil, "InternalIP=10.9.0.5 InternalIP=fd00:9::5 Hostname=h1", "",
 		},
 		{
 			"an interface gives its best of each family",
 			network(lan, address("10.9.0.250", 32, "eth1"), address("10.9.0.5", 24, "eth1"), address("fd00:9::5", 64, "eth1"), address("fe80::5", 64, "eth1")),
-			[]string{"eth1"}, nil, "InternalIP=10.9.0.5 InternalIP=fd00:9::5 Hostname=h1", "",
+			[]string{"eth1"},
+			nil, "InternalIP=10.9.0.5 InternalIP=fd00:9::5 Hostname=h1", "",
 		},
 		{"a container's bridge if asked for", network(lan, bridge), []string{"docker0"}, nil, "InternalIP=172.17.0.1 Hostname=h1", ""},
 		{"the first that is there", network(lan), []string{"10.9.0.0/16", "eth0"}, nil, "InternalIP=10.0.0.5 Hostname=h1", "10.9.0.0/16"},
 		{"a configured one that is not there", network(lan), []string{"10.9.0.5"}, nil, "Hostname=h1", "10.9.0.5"},
 		{"an external IP that no interface holds", network(lan), nil, []string{"203.0.113.7"}, "InternalIP=10.0.0.5 ExternalIP=203.0.113.7 Hostname=h1", ""},
 		{
-			"an external interface", network(lan, address("203.0.113.8", 24, "eth1")), nil, []string{"2001:db8:f::1", "eth1"},
+			"an external interface", network(lan, address("203.0.113.8", 24, "eth1")), nil,
+			[]string{"2001:db8:f::1", "eth1"},
 			"InternalIP=10.0.0.5 ExternalIP=203.0.113.8 ExternalIP=2001:db8:f::1 Hostname=h1", "",
 		},
 	} {

@@ -115,19 +115,27 @@ func TestNetworkUnavailable(t *testing.T) {
 	}{
 		{"an address and a way out", network(address("10.0.0.5", 24, "eth0")), nil, "False", "NetworkAvailable", "10.0.0.5 on eth0"},
 		{
-			"no way out", probe.Network{Addresses: []probe.Address{address("10.0.0.5", 24, "eth0")}}, nil,
+			"no way out",
+			probe.Network{Addresses: []probe.Address{address("10.0.0.5", 24, "eth0")}},
+			nil,
 			"False", "NetworkAvailable", "10.0.0.5 on eth0; no default route",
 		},
 		{
-			"nothing but loopback", probe.Network{Addresses: []probe.Address{address("127.0.0.1", 8, "lo")}}, nil, "True", "NoAddress",
+			"nothing but loopback",
+			probe.Network{Addresses: []probe.Address{address("127.0.0.1", 8, "lo")}},
+			nil, "True", "NoAddress",
 			"no interface has an address that other hosts could reach; configure the network, or name the address in node.address.internal",
 		},
 		{
-			"an address that is configured but not there", network(address("10.0.0.5", 24, "eth0")), []string{"10.9.0.0/16"}, "True", "AddressMissing",
+			"an address that is configured but not there", network(address("10.0.0.5", 24, "eth0")),
+			[]string{"10.9.0.0/16"},
+			"True", "AddressMissing",
 			"no interface has an address for node.address.internal: 10.9.0.0/16",
 		},
 		{
-			"one of two configured ones is there", network(address("10.0.0.5", 24, "eth0")), []string{"eth0", "2001:db8::5"}, "False", "NetworkAvailable",
+			"one of two configured ones is there", network(address("10.0.0.5", 24, "eth0")),
+			[]string{"eth0", "2001:db8::5"},
+			"False", "NetworkAvailable",
 			"10.0.0.5 on eth0; no interface has an address for node.address.internal: 2001:db8::5",
 		},
 		{"the cable pulled", network(unplugged), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which has no carrier; see to the cable, the switch or the bond"},

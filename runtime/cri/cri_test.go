@@ -62,23 +62,28 @@ func TestErrorsAreClassedAndHelp(t *testing.T) {
 	}{
 		"a service that is not there": {
 			status.Error(codes.Unimplemented, "unknown service runtime.v1.ImageService"),
-			runtime.ErrUnsupported, []string{"list images", "disabled_plugins"},
+			runtime.ErrUnsupported,
+			[]string{"list images", "disabled_plugins"},
 		},
 		"a runtime that is still starting": {
 			status.Error(codes.Unavailable, "server is not initialized yet"),
-			runtime.ErrUnavailable, []string{"list images", "not initialized", "is a runtime running at"},
+			runtime.ErrUnavailable,
+			[]string{"list images", "not initialized", "is a runtime running at"},
 		},
 		"a runtime that cannot send so much": {
 			status.Error(codes.ResourceExhausted, "grpc: trying to send message larger than max (17000000 vs. 16777216)"),
-			runtime.ErrTooLarge, []string{"list images", "17000000", "crictl"},
+			runtime.ErrTooLarge,
+			[]string{"list images", "17000000", "crictl"},
 		},
 		"a runtime that cancels by itself": {
 			status.Error(codes.Canceled, "shutting down"),
-			runtime.ErrUnavailable, []string{"shutting down"},
+			runtime.ErrUnavailable,
+			[]string{"shutting down"},
 		},
 		"a refusal because of use": {
 			status.Error(codes.Unknown, "image is in use by a container"),
-			runtime.ErrInUse, []string{"in use by a container"},
+			runtime.ErrInUse,
+			[]string{"in use by a container"},
 		},
 		"any other error": {
 			status.Error(codes.Internal, "snapshotter broke"), nil, []string{"list images", "snapshotter broke", "Internal"},

@@ -190,8 +190,10 @@ func (l *login1) inhibit(args []any) ([]any, *dbus.Error) {
 		return nil, fault(loginError+"OperationInProgress", "the operation inhibition has been requested for is already running")
 	}
 	l.serial++
-	i := &inhibitor{what: what, who: who, why: why, mode: mode, uid: uint32(os.Getuid()), pid: uint32(os.Getpid()),
-		path: filepath.Join(l.root, "run/systemd/inhibit", fmt.Sprintf("%d.ref", l.serial))}
+	i := &inhibitor{
+		what: what, who: who, why: why, mode: mode, uid: uint32(os.Getuid()), pid: uint32(os.Getpid()),
+		path: filepath.Join(l.root, "run/systemd/inhibit", fmt.Sprintf("%d.ref", l.serial)),
+	}
 	if err := unix.Mkfifo(i.path, 0o600); err != nil {
 		return nil, fault(busError+"Failed", "mkfifo %s: %v", i.path, err)
 	}

@@ -69,8 +69,10 @@ func outlives(t *testing.T, r *rig) {
 func keepsOne(t *testing.T, r *rig) {
 	manager := NewServiceManager(t, 2)
 	for range 2 { // the second never looked for the first one's
-		some := systemd.NewLogind(systemd.LogindOptions{Address: r.Address(), Root: r.Root(),
-			Notifier: r.notifier(manager)})
+		some := systemd.NewLogind(systemd.LogindOptions{
+			Address: r.Address(), Root: r.Root(),
+			Notifier: r.notifier(manager),
+		})
 		r.lock(some)
 		defer some.Close()
 		r.end(some)
