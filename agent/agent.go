@@ -239,6 +239,7 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		named:    a.keeper.SetOwner,
 		log:      a.log.With("component", "status"),
 		observe:  a.metrics.statusWrite,
+		count:    a.metrics.transition,
 	})
 }
 

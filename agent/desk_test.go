@@ -30,6 +30,7 @@ type desk struct {
 	runtime *runtimetest.Fake
 	log     *logbook
 	named   []types.UID
+	counted []string // transitions
 
 	mu    sync.Mutex // guards what follows
 	mine  bool
@@ -81,6 +82,7 @@ func newDesk(t *testing.T) *desk {
 		named:   func(uid types.UID) { d.named = append(d.named, uid) },
 		log:     d.log.logger(),
 		observe: func(error) {},
+		count:   func(c corev1.NodeCondition) { d.counted = append(d.counted, string(c.Type)+"="+string(c.Status)) },
 	})
 	return d
 }

@@ -25,6 +25,8 @@ const (
 	listAge = 5 * time.Minute
 	// listPause is the least time between two lists: a pull is many events.
 	listPause = 10 * time.Second
+	// maxListPause is the same after lists that failed, in the end.
+	maxListPause = time.Minute
 	// machineAge is how long it takes at most to notice hot-plugged parts.
 	machineAge = 5 * time.Minute
 )
@@ -40,8 +42,10 @@ type facts struct {
 	machine     probe.Machine
 	machineAt   time.Time // when it was read
 	network     probe.Network
-	listedAt    time.Time // by the monotonic clock
-	stale       bool      // images changed since
+	listedAt    time.Time     // by the monotonic clock
+	stale       bool          // images changed since
+	failedAt    time.Time     // when a list failed last; zero after one that did not
+	pause       time.Duration // from then to the next try
 	images      []runtime.Image
 	filesystems []runtime.Filesystem
 }
@@ -132,9 +136,10 @@ func (f *facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtim
 	f.mu.Lock()
 	age := time.Since(f.listedAt)
 	fresh := !f.listedAt.IsZero() && (age < listPause || age < listAge && !f.stale)
+	resting := !f.failedAt.IsZero() && time.Since(f.failedAt) < f.pause
 	images, filesystems := f.images, f.filesystems
 	f.mu.Unlock()
-	if fresh || kept {
+	if fresh || resting || kept {
 		return images, filesystems
 	}
 
@@ -151,9 +156,13 @@ func (f *facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtim
 	f.filesystems = withLast(newFilesystems, f.filesystems, fsErr, func(fs runtime.Filesystem) string { return fs.Runtime })
 	switch {
 	case imageErr != nil || fsErr != nil:
-		f.stale = true
-	case len(newFilesystems) > 0:
-		f.listedAt = time.Now()
+		// A list that fails may have cost its runtime much: 16 MB, or a time-out.
+		f.stale, f.failedAt, f.pause = true, time.Now(), min(max(2*f.pause, listPause), maxListPause)
+	default:
+		f.failedAt, f.pause = time.Time{}, 0
+		if len(newFilesystems) > 0 {
+			f.listedAt = time.Now()
+		}
 	}
 	return f.images, f.filesystems
 }
@@ -172,6 +181,14 @@ func withLast[T any](listed, last []T, err error, runtimeOf func(T) string) []T 
 		}
 	}
 	return listed
+}
+
+// renew has the lists asked for at the next look, because a runtime came, went or
+// is back.
+func (f *facts) renew() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stale, f.failedAt = true, time.Time{}
 }
 
 // notice takes in an event of a runtime.

@@ -64,7 +64,16 @@ func TestWhatARuntimeLastListedStands(t *testing.T) {
 				t.Errorf("now() without the runtime = %d images, %d filesystems, want the last ones", len(f.Images), len(f.Filesystems))
 			}
 		}
+		before10 := len(d.runtime.Calls(runtimetest.Images))
+		for range 60 {
+			time.Sleep(10 * time.Second)
+			d.facts.now(t.Context(), nil)
+		}
+		if tries := len(d.runtime.Calls(runtimetest.Images)) - before10; tries < 9 || tries > 11 {
+			t.Errorf("lists were tried %d times in 10 minutes without the runtime, want about one a minute", tries)
+		}
 		injection.Release()
+		time.Sleep(maxListPause)
 		d.runtime.AddImage(runtimetest.ImageSpec{Tags: []string{"example.net/b:1"}})
 		if f := d.facts.now(t.Context(), nil); len(f.Images) != 2 {
 			t.Errorf("now() with the runtime back = %d images, want 2", len(f.Images))

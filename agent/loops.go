@@ -163,6 +163,7 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 		err := a.runtimes.look(ctx)
 		a.loop("runtimes").beat(err)
 		if after, _ := a.runtimes.current(); !asked || worthAReport(before, after) {
+			a.facts.renew()
 			a.reporter.changed()
 		}
 		if err == nil && time.Since(listed) >= podsInterval {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/shutdown"
@@ -23,6 +24,7 @@ type metrics struct {
 
 	renewals     *prometheus.CounterVec
 	writes       *prometheus.CounterVec
+	transitions  *prometheus.CounterVec
 	runs         *prometheus.CounterVec
 	runDuration  *prometheus.HistogramVec
 	requested    prometheus.Counter
@@ -48,6 +50,7 @@ func newMetrics(a *Agent) *metrics {
 	}
 	m.renewals = counters("hostler_lease_renewals_total", "Attempts to renew the lease, by result.", "result")
 	m.writes = counters("hostler_status_writes_total", "Attempts to write the node's status, by result.", "result")
+	m.transitions = counters("hostler_condition_transitions_total", "Changes of a condition's status, by the status that it changed to.", "condition", "status")
 	m.runs = counters("hostler_gc_runs_total", "Collections, by kind and result.", "kind", "result")
 	m.runDuration = histograms("hostler_gc_run_duration_seconds", "How long collections took, by kind.", prometheus.ExponentialBuckets(0.01, 4, 8), "kind")
 	m.requested = counters("hostler_gc_requested_bytes_total", "Bytes that image collections were asked to free.").WithLabelValues()
@@ -75,6 +78,10 @@ func result(err error) string {
 
 func (m *metrics) renewal(err error)     { m.renewals.WithLabelValues(result(err)).Inc() }
 func (m *metrics) statusWrite(err error) { m.writes.WithLabelValues(result(err)).Inc() }
+
+func (m *metrics) transition(c corev1.NodeCondition) {
+	m.transitions.WithLabelValues(string(c.Type), string(c.Status)).Inc()
+}
 
 func (m *metrics) runtimeCall(runtime, method string, took time.Duration, err error) {
 	m.calls.WithLabelValues(runtime, method).Observe(took.Seconds())

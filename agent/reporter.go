@@ -33,7 +33,8 @@ type reporter struct {
 	mine     func() bool // whether the Node is hostler's to write
 	named    func(types.UID)
 	log      *slog.Logger
-	observe  func(err error) // after each write
+	observe  func(err error)            // after each write
+	count    func(corev1.NodeCondition) // after each transition, with what the condition is now
 
 	poke chan struct{} // holds one token when something changed
 
@@ -201,16 +202,17 @@ func (r *reporter) current() (node *corev1.Node, facts status.Facts, connected b
 	return r.node.DeepCopy(), r.lastFacts, r.connected, r.lastError
 }
 
-// tell makes an Event and a log line of each transition. The shutdown guard logs
+// tell makes an Event, a count and a log line of each transition. The shutdown guard logs
 // its own, and that the agent starts is no news.
 func (r *reporter) tell(node string, transitions []status.Transition) {
 	for _, t := range transitions {
 		if t.New.Reason == status.ReasonStarting {
 			continue // true of every start, and over in a moment
 		}
+		r.count(t.New)
 		r.recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
 		switch {
-		case t.New.Type == status.ShutdownProtected, t.New.Reason == status.ReasonStarting:
+		case t.New.Type == status.ShutdownProtected:
 		case !t.Good():
 			r.log.Warn("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
 		case t.Old != nil: // that all is well at the start goes without saying

@@ -302,6 +302,9 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 		if !slices.Equal(slices.Compact(reasons), slices.Compact(want)) {
 			t.Errorf("events = %v, want %v", reasons, want)
 		}
+		if got, want := slices.DeleteFunc(d.counted, func(c string) bool { return !strings.HasPrefix(c, "Ready=") }), []string{"Ready=True", "Ready=False", "Ready=True"}; !slices.Equal(got, want) {
+			t.Errorf("counted %v, want %v", got, want)
+		}
 		if d.log.count("level=WARN msg=condition type=Ready status=False") != 1 || d.log.count("level=INFO msg=condition type=Ready status=True") != 1 {
 			t.Errorf("log = %s, want a line when Ready goes and one when it comes back", d.log)
 		}
