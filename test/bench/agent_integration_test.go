@@ -59,9 +59,8 @@ func startAgent(b *testing.B, fresh bool) *agent {
 	a.cmd = exec.Command(binary, "agent", "--config", file)
 	a.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
-	service.Prepare(a.cmd)
 	a.began = time.Now()
-	check(b, a.cmd.Start())
+	check(b, service.Start(a.cmd))
 	go func() {
 		_ = a.cmd.Wait() // how it ended is read off the state
 		close(a.ended)

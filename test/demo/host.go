@@ -61,9 +61,8 @@ func (h *host) startAgent(ctx context.Context) error {
 	defer log.Close()
 	cmd := exec.Command(h.binary, "agent", "--config", configFile)
 	cmd.Stdout, cmd.Stderr = log, log
-	h.manager.Prepare(cmd)
 	p := &agentProcess{cmd: cmd, started: time.Now(), ended: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
+	if err := h.manager.Start(cmd); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	go func() {

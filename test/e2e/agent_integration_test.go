@@ -129,10 +129,11 @@ func (a *agent) launch() {
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, a.env...)
 	cmd.Stdout, cmd.Stderr = log, log
+	start := cmd.Start
 	if a.notify != nil {
-		a.notify.Prepare(cmd)
+		start = func() error { return a.notify.Start(cmd) }
 	}
-	check(a.t, cmd.Start())
+	check(a.t, start())
 	done := make(chan struct{})
 	a.cmd, a.done = cmd, done
 	go func() {

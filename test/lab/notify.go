@@ -197,14 +197,21 @@ func (n *Notify) Stored() []string {
 	return names
 }
 
-// Prepare makes a command notify here, and hands it the stored descriptors as
-// systemd hands them to a restarted service: from 3 on, with LISTEN_FDS and
+// Start starts a command that notifies here, and hands it the stored descriptors
+// as systemd hands them to a restarted service: from 3 on, with LISTEN_FDS and
 // LISTEN_FDNAMES. LISTEN_PID must be the command's own, which is not known
-// before it runs; a shell that becomes the command sets it.
-func (n *Notify) Prepare(cmd *exec.Cmd) {
+// before it runs; a shell that becomes the command sets it. A message that has a
+// descriptor dropped waits until the command has it.
+func (n *Notify) Start(cmd *exec.Cmd) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.prune()
+	n.prepare(cmd)
+	return cmd.Start()
+}
+
+// prepare sets the command up, for a caller that holds mu.
+func (n *Notify) prepare(cmd *exec.Cmd) {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}

@@ -87,9 +87,13 @@ func TestNotifyKeepsDescriptorsAndHandsThemOn(t *testing.T) {
 	}
 
 	cmd := exec.Command("/bin/sh", "-c", `test "$LISTEN_PID" = $$ && echo "$LISTEN_FDS $LISTEN_FDNAMES" >&3`)
-	n.Prepare(cmd)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("the restarted process: %v: %s", err, out)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := n.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("the restarted process: %v: %s", err, out.String())
 	}
 	got := make([]byte, 64)
 	size, err := r.Read(got)
