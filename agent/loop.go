@@ -29,20 +29,25 @@ type loop struct {
 	lastSuccess time.Time
 	lastError   string
 	failing     bool
+	resting     bool // another owner does its job
 	restarts    int
 }
 
 // beat records that the loop did one round of its work, and how it ended. It
-// does not log: each room says itself when trouble begins and ends.
+// does not log: each room says itself when trouble begins and ends. A person may
+// ask for a round while the loop rests; no other follows from that.
 func (l *loop) beat(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastBeat = time.Now()
+	now := time.Now()
+	if !l.resting {
+		l.lastBeat = now
+	}
 	l.failing = err != nil
 	if err != nil {
 		l.lastError = err.Error()
 	} else {
-		l.lastSuccess, l.lastError = l.lastBeat, ""
+		l.lastSuccess, l.lastError = now, ""
 	}
 }
 
@@ -50,14 +55,14 @@ func (l *loop) beat(err error) {
 func (l *loop) rest() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastBeat, l.failing, l.lastError = time.Time{}, false, ""
+	l.lastBeat, l.resting, l.failing, l.lastError = time.Time{}, true, false, ""
 }
 
 // wake counts the loop's patience from now.
 func (l *loop) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastBeat = time.Now()
+	l.lastBeat, l.resting = time.Now(), false
 }
 
 // pause notes that the loop is about to be started again after err. What is

@@ -165,6 +165,7 @@ func TestALoopIsStuckAfterItsPatience(t *testing.T) {
 			{"a beat that tells of a failure", func() { l.beat(errors.New("full")) }, 59 * time.Second, false},
 			{"a good beat", func() { l.beat(nil) }, 61 * time.Second, true},
 			{"a rest, for another has the job", func() { l.rest() }, time.Hour, false},
+			{"a round that a person asked for meanwhile", func() { l.beat(nil) }, time.Hour, false},
 			{"the job came back", func() { l.wake() }, 59 * time.Second, false},
 			{"and nothing came of it", func() {}, 2 * time.Second, true},
 		}
