@@ -14,11 +14,16 @@ import (
 )
 
 func (a *app) gcCommand() *cobra.Command {
-	return group("gc", "Collect images and dead containers, or see what would go", a.gcPlanCommand(), a.gcRunCommand())
+	return group("gc", "Collect images and dead containers, or see what would go",
+		a.collector("plan", "Show what a collection would remove now, and why; changes nothing", showPlan),
+		a.collector("run", "Collect now, as `gc plan` shows; needs root", a.collect),
+	)
 }
 
-// collectFlags gives cmd the flags that choose what to collect.
-func collectFlags(cmd *cobra.Command, req *api.CollectRequest) {
+// collector makes a reader with the flags that choose what to collect.
+func (a *app) collector(use, short string, run func(context.Context, *api.Client, *output, api.CollectRequest) error) *cobra.Command {
+	var req api.CollectRequest
+	cmd := a.reader(use, short, func(ctx context.Context, c *api.Client, out *output) error { return run(ctx, c, out, req) })
 	cmd.Flags().BoolVar(&req.Images, "images", false, "only images")
 	cmd.Flags().BoolVar(&req.Containers, "containers", false, "only dead containers")
 	cmd.Flags().BoolVar(&req.AllUnused, "all-unused", false, "everything that nothing uses or protects, however much room there is")
@@ -32,19 +37,15 @@ func collectFlags(cmd *cobra.Command, req *api.CollectRequest) {
 		}
 		return nil
 	}
+	return cmd
 }
 
-func (a *app) gcPlanCommand() *cobra.Command {
-	var req api.CollectRequest
-	cmd := a.reader("plan", "Show what a collection would remove now, and why; changes nothing", func(ctx context.Context, c *api.Client, out *output) error {
-		plan, err := c.CollectPlan(ctx, req)
-		if err != nil {
-			return err
-		}
-		return out.print(plan, func(t *table) { printPlan(t, out, plan) })
-	})
-	collectFlags(cmd, &req)
-	return cmd
+func showPlan(ctx context.Context, c *api.Client, out *output, req api.CollectRequest) error {
+	plan, err := c.CollectPlan(ctx, req)
+	if err != nil {
+		return err
+	}
+	return out.print(plan, func(t *table) { printPlan(t, out, plan) })
 }
 
 func printPlan(t *table, out *output, plan api.CollectPlan) {
@@ -113,23 +114,18 @@ func filesystem(fs gc.FilesystemStatus) string {
 	return s
 }
 
-func (a *app) gcRunCommand() *cobra.Command {
-	var req api.CollectRequest
-	cmd := a.reader("run", "Collect now, as `gc plan` shows; needs root", func(ctx context.Context, c *api.Client, out *output) error {
-		report, err := c.Collect(ctx, req, a.progress(out))
-		if err != nil {
-			return err
-		}
-		if err := out.print(report, func(t *table) { printReport(t, report) }); err != nil {
-			return err
-		}
-		if len(report.Errors) > 0 {
-			return silentError{}
-		}
-		return nil
-	})
-	collectFlags(cmd, &req)
-	return cmd
+func (a *app) collect(ctx context.Context, c *api.Client, out *output, req api.CollectRequest) error {
+	report, err := c.Collect(ctx, req, a.progress(out))
+	if err != nil {
+		return err
+	}
+	if err := out.print(report, func(t *table) { printReport(t, report) }); err != nil {
+		return err
+	}
+	if len(report.Errors) > 0 {
+		return silentError{}
+	}
+	return nil
 }
 
 // progress tells of each object: in place on a terminal, a line each elsewhere,
