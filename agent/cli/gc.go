@@ -115,7 +115,9 @@ func filesystem(fs gc.FilesystemStatus) string {
 }
 
 func (a *app) collect(ctx context.Context, c *api.Client, out *output, req api.CollectRequest) error {
-	report, err := c.Collect(ctx, req, a.progress(out))
+	progress, done := a.progress(out)
+	report, err := c.Collect(ctx, req, progress)
+	done()
 	if err != nil {
 		return err
 	}
@@ -128,33 +130,34 @@ func (a *app) collect(ctx context.Context, c *api.Client, out *output, req api.C
 	return nil
 }
 
-// progress tells of each object: in place on a terminal, a line each elsewhere,
-// and not at all where a program reads the answer.
-func (a *app) progress(out *output) func(api.Step) {
-	if out.format == "json" || out.format == "yaml" {
-		return func(api.Step) {}
+// progress tells of each object: in place on a terminal, until done is called, a
+// line each elsewhere, and not at all where a program reads the answer.
+func (a *app) progress(out *output) (show func(api.Step), done func()) {
+	done = func() {}
+	switch {
+	case out.format == "json" || out.format == "yaml":
+		return func(api.Step) {}, done
+	case !a.terminal():
+		return func(s api.Step) { fmt.Fprintln(a.Stdout, describeStep(s)) }, done
 	}
-	return func(s api.Step) {
-		name := imageName(s.Names, false)
-		if s.Pod != "" {
-			name = s.Pod + "/" + name
-		}
-		line := fmt.Sprintf("removed %s %s: %s", s.Kind, name, s.Reason)
-		switch {
-		case s.Error != "":
-			line = fmt.Sprintf("failed %s %s: %s", s.Kind, name, s.Error)
-		case s.Action == gc.Keep:
-			line = fmt.Sprintf("kept %s %s: %s", s.Kind, name, s.Reason)
-		}
-		if a.terminal() {
-			fmt.Fprintf(a.Stdout, "\r\x1b[K%d of %d  %.60s", s.Done, s.Total, line)
-			if s.Done == s.Total {
-				fmt.Fprint(a.Stdout, "\r\x1b[K")
-			}
-			return
-		}
-		fmt.Fprintln(a.Stdout, line)
+	const clearLine = "\r\x1b[K"
+	show = func(s api.Step) { fmt.Fprintf(a.Stdout, clearLine+"%d of %d  %.60s", s.Done, s.Total, describeStep(s)) }
+	return show, func() { fmt.Fprint(a.Stdout, clearLine) }
+}
+
+// describeStep is what became of one object, in one line.
+func describeStep(s api.Step) string {
+	name := imageName(s.Names, false)
+	if s.Pod != "" {
+		name = s.Pod + "/" + name
 	}
+	switch {
+	case s.Error != "":
+		return fmt.Sprintf("failed %s %s: %s", s.Kind, name, s.Error)
+	case s.Action == gc.Keep:
+		return fmt.Sprintf("kept %s %s: %s", s.Kind, name, s.Reason)
+	}
+	return fmt.Sprintf("removed %s %s: %s", s.Kind, name, s.Reason)
 }
 
 func printReport(t *table, r collect.Report) {
