@@ -107,15 +107,28 @@ func (l *loop) snapshot(now time.Time) api.Loop {
 	return s
 }
 
+// steady is how long a loop has to run before its next end is a new trouble.
+const steady = time.Minute
+
 // supervise runs the loop until ctx ends. A run that returns or panics is
-// started again after a pause that grows from one second to one minute.
+// started again after a pause that grows from one second to one minute. Why is
+// logged once, and again when the loop runs steadily.
 func (l *loop) supervise(ctx context.Context, log *slog.Logger) {
 	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute, Jitter: 0.1}
 	pause := fresh
+	trouble := "" // what was logged and is not over
 	for {
-		started := time.Now()
 		l.wake()
-		err := l.protected(ctx, log)
+		before := trouble
+		recovered := time.AfterFunc(steady, func() {
+			if before != "" {
+				log.Info("loop runs steadily again", "loop", l.name)
+			}
+		})
+		stack, err := l.protected(ctx)
+		if !recovered.Stop() {
+			pause, trouble = fresh, ""
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -123,9 +136,9 @@ func (l *loop) supervise(ctx context.Context, log *slog.Logger) {
 			err = errors.New("ended by itself")
 		}
 		l.pause(err)
-		log.Error("loop ended and is started again", "loop", l.name, "error", err)
-		if time.Since(started) > time.Minute {
-			pause = fresh // it worked for a while: this is a new trouble
+		if text := err.Error(); text != trouble {
+			trouble = text
+			log.Error("loop ended and is started again", "loop", l.name, "error", err, "stack", stack)
 		}
 		select {
 		case <-time.After(pause.Step()):
@@ -136,13 +149,12 @@ func (l *loop) supervise(ctx context.Context, log *slog.Logger) {
 }
 
 // protected turns a panic of the loop into an error, so that one loop's fault
-// does not end the others.
-func (l *loop) protected(ctx context.Context, log *slog.Logger) (err error) {
+// does not end the others, and says where it came from.
+func (l *loop) protected(ctx context.Context) (stack string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-			log.Error("loop panicked", "loop", l.name, "error", err, "stack", string(debug.Stack()))
+			stack, err = string(debug.Stack()), fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return l.run(ctx)
+	return "", l.run(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +97,36 @@ func TestALoopThatWorkedForAWhileIsStartedAgainSoon(t *testing.T) {
 				t.Errorf("pause %d = %v, want the first one each time", i+1, pause)
 			}
 		}
+	})
+}
+
+// A port that is taken stays so for weeks.
+func TestWhyALoopEndsIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logbook
+		var cause atomic.Value
+		cause.Store("port is taken")
+		l := &loop{name: "metrics", run: func(ctx context.Context) error {
+			if text := cause.Load().(string); text != "" {
+				return errors.New(text)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		supervised(t, l, log.logger())
+		check := func(what string, ended, recovered int) {
+			t.Helper()
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if log.count("started again") != ended || log.count("runs steadily again") != recovered {
+				t.Errorf("%s: log = %s, want %d ends and %d recoveries", what, &log, ended, recovered)
+			}
+		}
+		check("one cause", 1, 0)
+		cause.Store("address is gone")
+		check("another", 2, 0)
+		cause.Store("")
+		check("none any more", 2, 1)
 	})
 }
 
