@@ -202,10 +202,11 @@ func collectOptions(req api.CollectRequest) gc.Options {
 
 // ShutdownPlan says what a shutdown would do now, also to the pods of a runtime
 // that does not answer, as they were last seen: a shutdown would try no less.
-func (a *Agent) ShutdownPlan(ctx context.Context) (plan.Plan, error) {
+func (a *Agent) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 	p, err := a.guard.Plan(ctx)
 	if err != nil {
 		p.Message = err.Error()
 	}
-	return p, nil
+	guard := a.guard.Status()
+	return api.ShutdownPlan{Plan: p, State: guard.State, Reason: guard.Reason}, nil
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc/collect"
-	"hostler.io/hostler/shutdown/plan"
 )
 
 // Backend answers the API. All methods are safe for concurrent use.
@@ -25,7 +24,7 @@ type Backend interface {
 	CollectPlan(ctx context.Context, req CollectRequest) (CollectPlan, error)
 	// Collect tells progress of each object as it deals with it.
 	Collect(ctx context.Context, req CollectRequest, progress func(collect.Progress)) (collect.Report, error)
-	ShutdownPlan(ctx context.Context) (plan.Plan, error)
+	ShutdownPlan(ctx context.Context) (ShutdownPlan, error)
 	// Healthy returns why the agent is not well, or nil.
 	Healthy() error
 }
