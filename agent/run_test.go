@@ -208,7 +208,7 @@ func TestTheAgentRunsAnswersAndEnds(t *testing.T) {
 func TestASecondAgentIsRefused(t *testing.T) {
 	r := newRig(t)
 	first := r.build(t)
-	if _, err := New(r.options()); err == nil || !strings.Contains(err.Error(), "one agent is enough for a host") {
+	if _, err := New(r.options()); err == nil || !strings.Contains(err.Error(), "in use by another hostler agent; only one may run") {
 		t.Errorf("New() beside an agent = %v, want it refused", err)
 	}
 	other := newRig(t)
