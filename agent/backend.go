@@ -44,9 +44,15 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		Loops: make([]api.Loop, 0, len(a.loops)),
 		State: api.State{Path: cfg.State.Directory},
 	}
-	for _, e := range []error{err, lease.LastError} {
-		if e != nil && !strings.Contains(s.ControlPlane.LastError, e.Error()) {
-			s.ControlPlane.LastError = strings.TrimPrefix(s.ControlPlane.LastError+"; "+e.Error(), "; ")
+	for _, last := range []struct {
+		job job
+		err error
+	}{{jobNode, err}, {jobLease, lease.LastError}} {
+		if mine, _, _ := a.owners.mine(last.job); !mine { // nothing is tried any more
+			continue
+		}
+		if last.err != nil && !strings.Contains(s.ControlPlane.LastError, last.err.Error()) {
+			s.ControlPlane.LastError = strings.TrimPrefix(s.ControlPlane.LastError+"; "+last.err.Error(), "; ")
 		}
 	}
 	if health := a.state.Health(); health.Message != "" || health.SetAside != "" {
