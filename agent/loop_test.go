@@ -261,6 +261,9 @@ func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
 		delete(seen, jobLease)
 		a.owners.refresh(t.Context())
 		check("it went", true)
+		if log.count("job is hostler's again") != 1 {
+			t.Errorf("log = %s, want one line that the job is back", &log)
+		}
 	})
 }
 

@@ -134,8 +134,12 @@ func (a *Agent) feedWatchdog(ctx context.Context) {
 		err := a.Healthy()
 		if err == nil {
 			a.notify(a.notifier.Watchdog())
-		} else if !hungry {
+		}
+		switch {
+		case err != nil && !hungry:
 			a.log.Error("watchdog is not fed", "error", err)
+		case err == nil && hungry:
+			a.log.Info("watchdog is fed again")
 		}
 		hungry = err != nil
 		select {
