@@ -32,7 +32,6 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	guarding, stopGuarding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopGuarding()
 
-	a.reporter.remember(ctx)
 	a.owners.refresh(ctx)
 	if len(a.policies.phases) == 0 {
 		a.dropLock()
