@@ -90,7 +90,10 @@ type cleanup struct {
 func New(o Options) (*Agent, error) {
 	a := &Agent{options: o, cfg: o.Config, log: o.Log}
 	if err := a.build(); err != nil {
-		return nil, errors.Join(err, a.close())
+		if closing := a.close(); closing != nil {
+			a.log.Warn("what was built is not closed cleanly", "error", closing)
+		}
+		return nil, err
 	}
 	return a, nil
 }
@@ -117,7 +120,7 @@ func (a *Agent) build() (err error) {
 
 	stateFile := filepath.Join(a.cfg.State.Directory, "state.db")
 	if a.state, err = state.Open(stateFile, a.log); err != nil {
-		return fmt.Errorf("%w: one agent is enough for a host", err)
+		return err
 	}
 	a.defers("state", a.state.Close)
 	if a.listener, err = api.Listen(a.cfg.API.Socket); err != nil {

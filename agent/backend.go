@@ -44,9 +44,15 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		Loops: make([]api.Loop, 0, len(a.loops)),
 		State: api.State{Path: cfg.State.Directory},
 	}
-	for _, e := range []error{err, lease.LastError} {
-		if e != nil && !strings.Contains(s.ControlPlane.LastError, e.Error()) {
-			s.ControlPlane.LastError = strings.TrimPrefix(s.ControlPlane.LastError+"; "+e.Error(), "; ")
+	for _, last := range []struct {
+		job job
+		err error
+	}{{jobNode, err}, {jobLease, lease.LastError}} {
+		if mine, _, _ := a.owners.mine(last.job); !mine { // nothing is tried any more
+			continue
+		}
+		if last.err != nil && !strings.Contains(s.ControlPlane.LastError, last.err.Error()) {
+			s.ControlPlane.LastError = strings.TrimPrefix(s.ControlPlane.LastError+"; "+last.err.Error(), "; ")
 		}
 	}
 	if health := a.state.Health(); health.Message != "" || health.SetAside != "" {
@@ -202,10 +208,11 @@ func collectOptions(req api.CollectRequest) gc.Options {
 
 // ShutdownPlan says what a shutdown would do now, also to the pods of a runtime
 // that does not answer, as they were last seen: a shutdown would try no less.
-func (a *Agent) ShutdownPlan(ctx context.Context) (plan.Plan, error) {
+func (a *Agent) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 	p, err := a.guard.Plan(ctx)
 	if err != nil {
 		p.Message = err.Error()
 	}
-	return p, nil
+	guard := a.guard.Status()
+	return api.ShutdownPlan{Plan: p, State: guard.State, Reason: guard.Reason}, nil
 }

@@ -171,7 +171,9 @@ func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := newAgentAt(t, filepath.Join(file, "state")) // which root cannot make either
+	r := newRig(t)
+	r.cfg.State.Directory = filepath.Join(file, "state") // which root cannot make either
+	a := r.build(t)
 	facts := a.facts.now(t.Context(), nil)
 	if fs := facts.Filesystems[0]; fs.Role != status.RoleNode || fs.Problem != "" {
 		t.Errorf("now() = node filesystem %+v, want it measured", fs)

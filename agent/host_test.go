@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"path/filepath"
 	"sync/atomic"
@@ -17,28 +16,12 @@ import (
 // newAgent builds an agent over these runtimes and starts nothing of it.
 func newAgent(t *testing.T, sockets ...string) *Agent {
 	t.Helper()
-	return newAgentAt(t, filepath.Join(folder(t), "state"), sockets...)
-}
-
-// newAgentAt is newAgent with a state folder of the test's choice.
-func newAgentAt(t *testing.T, stateFolder string, sockets ...string) *Agent {
-	t.Helper()
-	cfg := config.Default()
-	cfg.State.Directory, cfg.API.Socket = stateFolder, filepath.Join(folder(t), "api.sock")
-	cfg.Runtimes = config.Runtimes{}
+	r := newRig(t)
+	r.cfg.Runtimes = config.Runtimes{}
 	for _, s := range sockets {
-		cfg.Runtimes.List = append(cfg.Runtimes.List, config.Runtime{Type: "cri", Endpoint: s})
+		r.cfg.Runtimes.List = append(r.cfg.Runtimes.List, config.Runtime{Type: "cri", Endpoint: s})
 	}
-	a, err := New(Options{
-		Config: cfg, Version: "0.0.0", Reload: func() (config.Config, error) { return cfg, nil },
-		Getenv: func(string) string { return "" }, Unsetenv: func(string) error { return nil },
-		Log: slog.New(slog.DiscardHandler), Level: new(slog.LevelVar),
-	})
-	if err != nil {
-		t.Fatalf("New() = %v", err)
-	}
-	t.Cleanup(func() { _ = a.close() }) // fails where the state cannot be stored
-	return a
+	return r.build(t)
 }
 
 // containerd is a runtime without pods whose images lie in a folder of its own.

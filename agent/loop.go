@@ -29,20 +29,25 @@ type loop struct {
 	lastSuccess time.Time
 	lastError   string
 	failing     bool
+	resting     bool // another owner does its job
 	restarts    int
 }
 
 // beat records that the loop did one round of its work, and how it ended. It
-// does not log: each room says itself when trouble begins and ends.
+// does not log: each room says itself when trouble begins and ends. A person may
+// ask for a round while the loop rests; no other follows from that.
 func (l *loop) beat(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastBeat = time.Now()
+	now := time.Now()
+	if !l.resting {
+		l.lastBeat = now
+	}
 	l.failing = err != nil
 	if err != nil {
 		l.lastError = err.Error()
 	} else {
-		l.lastSuccess, l.lastError = l.lastBeat, ""
+		l.lastSuccess, l.lastError = now, ""
 	}
 }
 
@@ -50,14 +55,14 @@ func (l *loop) beat(err error) {
 func (l *loop) rest() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastBeat, l.failing, l.lastError = time.Time{}, false, ""
+	l.lastBeat, l.resting, l.failing, l.lastError = time.Time{}, true, false, ""
 }
 
 // wake counts the loop's patience from now.
 func (l *loop) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastBeat = time.Now()
+	l.lastBeat, l.resting = time.Now(), false
 }
 
 // pause notes that the loop is about to be started again after err. What is
@@ -102,15 +107,28 @@ func (l *loop) snapshot(now time.Time) api.Loop {
 	return s
 }
 
+// steady is how long a loop has to run before its next end is a new trouble.
+const steady = time.Minute
+
 // supervise runs the loop until ctx ends. A run that returns or panics is
-// started again after a pause that grows from one second to one minute.
+// started again after a pause that grows from one second to one minute. Why is
+// logged once, and again when the loop runs steadily.
 func (l *loop) supervise(ctx context.Context, log *slog.Logger) {
 	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute, Jitter: 0.1}
 	pause := fresh
+	trouble := "" // what was logged and is not over
 	for {
-		started := time.Now()
 		l.wake()
-		err := l.protected(ctx, log)
+		before := trouble
+		recovered := time.AfterFunc(steady, func() {
+			if before != "" {
+				log.Info("loop runs steadily again", "loop", l.name)
+			}
+		})
+		stack, err := l.protected(ctx)
+		if !recovered.Stop() {
+			pause, trouble = fresh, ""
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -118,9 +136,9 @@ func (l *loop) supervise(ctx context.Context, log *slog.Logger) {
 			err = errors.New("ended by itself")
 		}
 		l.pause(err)
-		log.Error("loop ended and is started again", "loop", l.name, "error", err)
-		if time.Since(started) > time.Minute {
-			pause = fresh // it worked for a while: this is a new trouble
+		if text := err.Error(); text != trouble {
+			trouble = text
+			log.Error("loop ended and is started again", "loop", l.name, "error", err, "stack", stack)
 		}
 		select {
 		case <-time.After(pause.Step()):
@@ -131,13 +149,12 @@ func (l *loop) supervise(ctx context.Context, log *slog.Logger) {
 }
 
 // protected turns a panic of the loop into an error, so that one loop's fault
-// does not end the others.
-func (l *loop) protected(ctx context.Context, log *slog.Logger) (err error) {
+// does not end the others, and says where it came from.
+func (l *loop) protected(ctx context.Context) (stack string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-			log.Error("loop panicked", "loop", l.name, "error", err, "stack", string(debug.Stack()))
+			stack, err = string(debug.Stack()), fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return l.run(ctx)
+	return "", l.run(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +100,36 @@ func TestALoopThatWorkedForAWhileIsStartedAgainSoon(t *testing.T) {
 	})
 }
 
+// A port that is taken stays so for weeks.
+func TestWhyALoopEndsIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logbook
+		var cause atomic.Value
+		cause.Store("port is taken")
+		l := &loop{name: "metrics", run: func(ctx context.Context) error {
+			if text := cause.Load().(string); text != "" {
+				return errors.New(text)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		supervised(t, l, log.logger())
+		check := func(what string, ended, recovered int) {
+			t.Helper()
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if log.count("started again") != ended || log.count("runs steadily again") != recovered {
+				t.Errorf("%s: log = %s, want %d ends and %d recoveries", what, &log, ended, recovered)
+			}
+		}
+		check("one cause", 1, 0)
+		cause.Store("address is gone")
+		check("another", 2, 0)
+		cause.Store("")
+		check("none any more", 2, 1)
+	})
+}
+
 // The person sees one line of a panic; where it came from is for the log.
 func TestAPanicIsOneLineAndItsStackIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -165,6 +196,7 @@ func TestALoopIsStuckAfterItsPatience(t *testing.T) {
 			{"a beat that tells of a failure", func() { l.beat(errors.New("full")) }, 59 * time.Second, false},
 			{"a good beat", func() { l.beat(nil) }, 61 * time.Second, true},
 			{"a rest, for another has the job", func() { l.rest() }, time.Hour, false},
+			{"a round that a person asked for meanwhile", func() { l.beat(nil) }, time.Hour, false},
 			{"the job came back", func() { l.wake() }, 59 * time.Second, false},
 			{"and nothing came of it", func() {}, 2 * time.Second, true},
 		}
@@ -229,6 +261,9 @@ func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
 		delete(seen, jobLease)
 		a.owners.refresh(t.Context())
 		check("it went", true)
+		if log.count("job is hostler's again") != 1 {
+			t.Errorf("log = %s, want one line that the job is back", &log)
+		}
 	})
 }
 

@@ -120,6 +120,9 @@ func (a *Agent) whileMine(name string, j job, run func(context.Context) error) f
 			case <-ctx.Done():
 				return ctx.Err()
 			}
+			if mine, owner, _ := a.owners.mine(j); mine {
+				a.log.Info("job is hostler's again", "job", j, "evidence", owner.Evidence)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -197,4 +198,27 @@ func TestJobsAreTakenOverWhenTheirOwnerIsGoneForAWhile(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What failed before the job was lost is not tried again, and so would never be
+// found to work.
+func TestTroubleWithALostJobIsForgotten(t *testing.T) {
+	a := newRig(t).build(t)
+	a.reporter.lastError = errors.New("disk full")
+	seen := map[job]api.Owner{}
+	a.owners = newOwners(config.Default(), func(context.Context) map[job]api.Owner { return seen })
+	for _, step := range []struct {
+		what, want string
+		seen       map[job]api.Owner
+	}{
+		{"alone on the host", "disk full", map[job]api.Owner{}},
+		{"beside a kubelet", "", map[job]api.Owner{jobNode: {Name: api.OwnerKubelet}}},
+	} {
+		seen = step.seen
+		a.owners.refresh(t.Context())
+		s, err := a.Status(t.Context())
+		if err != nil || s.ControlPlane.LastError != step.want {
+			t.Errorf("%s: Status() has control plane error %q, %v, want %q", step.what, s.ControlPlane.LastError, err, step.want)
+		}
+	}
 }

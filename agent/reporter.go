@@ -38,7 +38,8 @@ type reporter struct {
 
 	poke chan struct{} // holds one token when something changed
 
-	turn chan struct{} // holds one token; who takes it may look and write, and owns what follows
+	turn  chan struct{} // holds one token; who takes it may look and write, and owns what follows
+	begun bool          // the first look was taken
 	// registered is whether the Node was registered since it was last found missing.
 	registered bool
 	written    *corev1.NodeStatus
@@ -118,6 +119,10 @@ func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) error {
 		return fmt.Errorf("report the node's status: wait for the report under way: %w", ctx.Err())
 	}
 	defer func() { r.turn <- struct{}{} }()
+	if !r.begun && r.mine() {
+		r.remember(ctx)
+	}
+	r.begun = true
 
 	options := r.options()
 	facts := r.facts.now(ctx, guarded)

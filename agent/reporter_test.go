@@ -3,8 +3,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"os"
+	goruntime "runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -253,7 +256,6 @@ func TestAnAgentThatIsStartedAgainRemembers(t *testing.T) {
 				next := newDesk(t)
 				next.client, next.reporter.client = d.client, d.client
 				next.facts.runtimes.asked = false // none was asked yet
-				next.remember(t.Context())
 				if err := next.once(t.Context(), nil); err != nil {
 					t.Fatal(err)
 				}
@@ -323,4 +325,36 @@ func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
 			t.Errorf("current() = connected %v, %v, want the fault", connected, err)
 		}
 	})
+}
+
+// slow is a control plane that knows the Node no sooner than the Lease is there.
+type slow struct {
+	controlplane.Client
+	keeper  *controlplane.LeaseKeeper
+	renewed chan bool // whether it was, before nobody waited any more
+}
+
+func (s slow) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	for s.keeper.Stats().Renewals == 0 && ctx.Err() == nil {
+		goruntime.Gosched()
+	}
+	select {
+	case s.renewed <- s.keeper.Stats().Renewals > 0:
+	default: // told already
+	}
+	return s.Client.Node(ctx, name)
+}
+
+func TestTheLeaseDoesNotWaitForTheNode(t *testing.T) {
+	r := newRig(t)
+	a := r.build(t)
+	plane := slow{a.client, a.keeper, make(chan bool, 1)}
+	a.reporter.client = plane
+	signals, ended := make(chan os.Signal, 1), make(chan error, 1)
+	go func() { ended <- a.Run(signals) }()
+	if !<-plane.renewed {
+		t.Error("the Lease was not renewed while the Node was waited for")
+	}
+	signals <- syscall.SIGTERM
+	within(t, "after SIGTERM", ended)
 }

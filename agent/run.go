@@ -32,7 +32,6 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	guarding, stopGuarding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopGuarding()
 
-	a.reporter.remember(ctx)
 	a.owners.refresh(ctx)
 	if len(a.policies.phases) == 0 {
 		a.dropLock()
@@ -134,8 +133,12 @@ func (a *Agent) feedWatchdog(ctx context.Context) {
 		err := a.Healthy()
 		if err == nil {
 			a.notify(a.notifier.Watchdog())
-		} else if !hungry {
+		}
+		switch {
+		case err != nil && !hungry:
 			a.log.Error("watchdog is not fed", "error", err)
+		case err == nil && hungry:
+			a.log.Info("watchdog is fed again")
 		}
 		hungry = err != nil
 		select {

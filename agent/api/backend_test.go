@@ -57,8 +57,8 @@ func (b *backend) Collect(ctx context.Context, req api.CollectRequest, progress 
 	return collect.Report{Ended: "all done"}, b.err
 }
 
-func (b *backend) ShutdownPlan(context.Context) (plan.Plan, error) {
-	return plan.Plan{Phases: []plan.PlannedPhase{{Name: "regular"}}}, b.err
+func (b *backend) ShutdownPlan(context.Context) (api.ShutdownPlan, error) {
+	return api.ShutdownPlan{Plan: plan.Plan{Phases: []plan.PlannedPhase{{Name: "regular"}}}}, b.err
 }
 
 func (b *backend) Healthy() error { return b.healthy }

@@ -9,12 +9,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"syscall"
 	"time"
 
 	"hostler.io/hostler/gc/collect"
-	"hostler.io/hostler/shutdown/plan"
 )
 
 // UnreachableError tells that no agent answers at the socket.
@@ -63,35 +63,28 @@ func NewClient(socket string) *Client {
 const answerTime = 30 * time.Second
 
 // Status asks how the host and the agent are.
-func (c *Client) Status(ctx context.Context) (s Status, err error) {
-	return s, c.get(ctx, "/v1/status", &s)
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return ask[Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
 // Pods asks for all pods.
-func (c *Client) Pods(ctx context.Context) (l PodList, err error) {
-	return l, c.get(ctx, "/v1/pods", &l)
+func (c *Client) Pods(ctx context.Context) (PodList, error) {
+	return ask[PodList](ctx, c, http.MethodGet, "/v1/pods", nil)
 }
 
 // Images asks for all images.
-func (c *Client) Images(ctx context.Context) (l ImageList, err error) {
-	return l, c.get(ctx, "/v1/images", &l)
+func (c *Client) Images(ctx context.Context) (ImageList, error) {
+	return ask[ImageList](ctx, c, http.MethodGet, "/v1/images", nil)
 }
 
 // ShutdownPlan asks what a shutdown would do now.
-func (c *Client) ShutdownPlan(ctx context.Context) (p plan.Plan, err error) {
-	return p, c.get(ctx, "/v1/shutdown/plan", &p)
+func (c *Client) ShutdownPlan(ctx context.Context) (ShutdownPlan, error) {
+	return ask[ShutdownPlan](ctx, c, http.MethodGet, "/v1/shutdown/plan", nil)
 }
 
 // CollectPlan asks what a collection would remove now.
-func (c *Client) CollectPlan(ctx context.Context, req CollectRequest) (p CollectPlan, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	resp, err := c.do(ctx, http.MethodPost, "/v1/gc/plan", req)
-	if err != nil {
-		return p, err
-	}
-	defer resp.Body.Close()
-	return p, c.read(resp.Body, &p)
+func (c *Client) CollectPlan(ctx context.Context, req CollectRequest) (CollectPlan, error) {
+	return ask[CollectPlan](ctx, c, http.MethodPost, "/v1/gc/plan", req)
 }
 
 // Collect collects now, calls progress for each object, and returns the report at the end.
@@ -118,22 +111,19 @@ func (c *Client) Collect(ctx context.Context, req CollectRequest, progress func(
 	}
 }
 
-func (c *Client) get(ctx context.Context, path string, into any) error {
+// ask sends a question and reads the answer.
+func ask[T any](ctx context.Context, c *Client, method, path string, body any) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	resp, err := c.do(ctx, http.MethodGet, path, nil)
+	resp, err := c.do(ctx, method, path, body)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	defer resp.Body.Close()
-	return c.read(resp.Body, into)
-}
-
-func (c *Client) read(r io.Reader, into any) error {
-	if err := json.NewDecoder(r).Decode(into); err != nil {
-		return &UnreachableError{c.socket, fmt.Errorf("read the answer: %w", err)}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return answer, &UnreachableError{c.socket, fmt.Errorf("read the answer: %w", err)}
 	}
-	return nil
+	return answer, nil
 }
 
 // do sends a request and returns the answer, whose body the caller closes, if it
@@ -153,9 +143,13 @@ func (c *Client) do(ctx context.Context, method, path string, body any) (*http.R
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
+		var request *url.Error
+		if errors.As(err, &request) {
+			err = request.Err // without the made-up URL around it
+		}
 		var op *net.OpError
 		if errors.As(err, &op) {
-			err = op.Err // without the made-up URL around it
+			err = op.Err // nor the socket's path again
 		}
 		return nil, &UnreachableError{c.socket, err}
 	}

@@ -165,6 +165,17 @@ func TestAnUnreachableAgentComesWithAHint(t *testing.T) {
 	}
 }
 
+func TestAnAgentThatDoesNotAnswerInTime(t *testing.T) {
+	socket, _ := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := api.NewClient(socket).Status(ctx)
+	want := "reach the agent at " + socket + ": context deadline exceeded\nhint: the agent is there but does not answer; see `journalctl -u hostler`"
+	if err == nil || err.Error() != want {
+		t.Errorf("Status() = %v, want %s", err, want)
+	}
+}
+
 func TestHintsOfAnUnreachableAgent(t *testing.T) {
 	for name, c := range map[string]struct {
 		cause error

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc/collect"
-	"hostler.io/hostler/shutdown/plan"
 )
 
 // Backend answers the API. All methods are safe for concurrent use.
@@ -25,7 +24,7 @@ type Backend interface {
 	CollectPlan(ctx context.Context, req CollectRequest) (CollectPlan, error)
 	// Collect tells progress of each object as it deals with it.
 	Collect(ctx context.Context, req CollectRequest, progress func(collect.Progress)) (collect.Report, error)
-	ShutdownPlan(ctx context.Context) (plan.Plan, error)
+	ShutdownPlan(ctx context.Context) (ShutdownPlan, error)
 	// Healthy returns why the agent is not well, or nil.
 	Healthy() error
 }
@@ -63,6 +62,10 @@ func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
 	return logged(mux, log)
 }
 
+// writeTime bounds how long a caller may take to read an answer, or one step of a
+// collection: one that is held up in a pager must not hold the collectors up.
+const writeTime = time.Minute
+
 // NewServer returns a server for the handler, bounded in every direction.
 func NewServer(h http.Handler) *http.Server {
 	return &http.Server{
@@ -70,6 +73,7 @@ func NewServer(h http.Handler) *http.Server {
 		ConnContext:       withPeer,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      writeTime, // which steps of a collection begin anew
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 	}
@@ -118,7 +122,8 @@ func collectPlan(b Backend) http.HandlerFunc {
 	}
 }
 
-// run streams a line for each step, and the report at the end.
+// run streams a line for each step, and the report at the end. Nobody waits for a
+// caller that has stopped reading: the collection goes on without.
 func run(b Backend) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, err := decode(r)
@@ -127,10 +132,11 @@ func run(b Backend) http.HandlerFunc {
 			return
 		}
 		w.Header().Set("Content-Type", "application/x-ndjson")
-		enc, flush := json.NewEncoder(w), http.NewResponseController(w)
+		enc, stream := json.NewEncoder(w), http.NewResponseController(w)
 		send := func(line CollectLine) {
+			_ = stream.SetWriteDeadline(time.Now().Add(writeTime))
 			_ = enc.Encode(line) // a caller that left is seen by the request's context
-			_ = flush.Flush()
+			_ = stream.Flush()
 		}
 		report, err := b.Collect(r.Context(), req, func(p collect.Progress) { send(CollectLine{Step: step(p)}) })
 		if err != nil {

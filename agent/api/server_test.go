@@ -5,13 +5,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/gc/collect"
 )
 
 // ask sends a request to the handler as if it came over a socket from uid.
@@ -161,6 +167,46 @@ func TestHealthzNamesWhatIsStuck(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable || w.Body.String() != "no progress: lease\n" {
 		t.Errorf("GET /healthz = %d %q, want 503 and the loop", w.Code, w.Body)
 	}
+}
+
+// pipe is a listener with one connection, in memory.
+type pipe chan net.Conn
+
+func (p pipe) Accept() (net.Conn, error) {
+	c, open := <-p
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (pipe) Close() error   { return nil }
+func (pipe) Addr() net.Addr { return &net.UnixAddr{} }
+
+// A pager that nobody scrolls stops the command, and that its reading.
+func TestACallerThatStopsReadingHoldsNothingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		steps := slices.Repeat([]collect.Progress{{Removal: collect.Removal{ID: strings.Repeat("i", 1<<10)}}}, 100)
+		collected := false
+		routes := routes(&backend{steps: steps, during: func(context.Context) { collected = true }})
+		server := api.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			routes.ServeHTTP(w, r.WithContext(api.WithUID(r.Context(), 0)))
+		}))
+		caller, conn := net.Pipe()
+		listener := make(pipe, 1)
+		listener <- conn
+		go server.Serve(listener)
+		defer server.Close()
+		defer close(listener)
+		if _, err := io.WriteString(caller, "POST /v1/gc/run HTTP/1.1\r\nHost: hostler\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if !collected {
+			t.Error("the collection still waits for its caller after ten minutes")
+		}
+		caller.Close()
+	})
 }
 
 // Whatever a caller sends, the agent gets only what it can act upon.

@@ -28,6 +28,9 @@ func lookupGroup() (gid int, found bool) {
 	return gid, err == nil
 }
 
+// listenHint ends an error of who may not open the socket.
+const listenHint = "; run the agent as root, or set api.socket"
+
 // Listen opens the socket: 0660 for group hostler where that group exists, else
 // 0600. A socket that an agent no longer serves is replaced; one that is served
 // is an error. Closing the listener removes the socket.
@@ -39,14 +42,14 @@ func Listen(path string) (net.Listener, error) {
 // listen opens the socket to the group, if there is one.
 func listen(path string, gid int, group bool) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("make folder of API socket: %w", err)
+		return nil, fmt.Errorf("make folder of API socket: %w%s", err, listenHint)
 	}
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("listen on API socket: %w", err)
+		return nil, fmt.Errorf("listen on API socket: %w%s", err, listenHint)
 	}
 	mode := os.FileMode(0o600)
 	if group {
@@ -68,7 +71,7 @@ func removeStale(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at API socket: %w", err)
+		return fmt.Errorf("look at API socket: %w%s", err, listenHint)
 	}
 	if info.Mode().Type() != os.ModeSocket {
 		return fmt.Errorf("%s is in the way and is no socket; move it, or set api.socket", path)
@@ -79,9 +82,12 @@ func removeStale(path string) error {
 		return fmt.Errorf("another agent serves %s; one agent is enough for a host", path)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("look at API socket: %w", err)
+		return fmt.Errorf("look at API socket: %w%s", err, listenHint)
 	}
-	return os.Remove(path)
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("replace API socket: %w%s", err, listenHint)
+	}
+	return nil
 }
 
 type peerKey struct{}

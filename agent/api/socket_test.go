@@ -115,3 +115,15 @@ func TestListenRemovesNothingThatIsNoSocket(t *testing.T) {
 		t.Errorf("the file = %q, %v, want it untouched", content, err)
 	}
 }
+
+func TestListenWhereItMayNotSaysWhatToDo(t *testing.T) {
+	file := filepath.Join(folder(t), "f")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file + "/run/s", filepath.Join(folder(t), strings.Repeat("x", 200))} {
+		if _, err := api.Listen(path); err == nil || !strings.HasSuffix(err.Error(), "; run the agent as root, or set api.socket") {
+			t.Errorf("Listen(%s) = %v, want it refused with a hint", path, err)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
 )
 
@@ -149,6 +150,13 @@ type CollectPlan struct {
 	Message string `json:"message,omitempty"` // which runtime could not be asked
 }
 
+// ShutdownPlan is the answer of `hostler shutdown plan -o json`.
+type ShutdownPlan struct {
+	plan.Plan
+	State  shutdown.State `json:"state"` // of the guard, which carries the plan out where it is Armed
+	Reason string         `json:"reason"`
+}
+
 // CollectLine is one line of the stream that answers a collection: a step, or at
 // the end the report or the error.
 type CollectLine struct {
@@ -172,7 +180,7 @@ type Error struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// Error writes the message and, behind a dash, the hint.
+// Error writes the message and, on a line of its own, the hint.
 func (e *Error) Error() string {
 	if e.Hint == "" {
 		return e.Message

@@ -15,7 +15,6 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/cli"
 	"hostler.io/hostler/gc/collect"
-	"hostler.io/hostler/shutdown/plan"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -33,7 +32,7 @@ type backend struct {
 	plan    api.CollectPlan
 	steps   []collect.Progress
 	report  collect.Report
-	phases  plan.Plan
+	phases  api.ShutdownPlan
 	err     error            // of everything
 	hang    bool             // every answer, until the caller has gone
 	entered chan<- os.Signal // is sent a signal with the first question
@@ -75,7 +74,7 @@ func (b *backend) Collect(ctx context.Context, _ api.CollectRequest, progress fu
 	return b.report, b.answer(ctx)
 }
 
-func (b *backend) ShutdownPlan(ctx context.Context) (plan.Plan, error) {
+func (b *backend) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 	return b.phases, b.answer(ctx)
 }
 func (b *backend) Healthy() error { return b.err }

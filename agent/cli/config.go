@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,11 @@ func (a *app) load(file string) (config.Loaded, error) {
 			file = f
 		}
 	}
-	return config.Load(file, filepath.Join(filepath.Dir(file), "conf.d"))
+	loaded, err := config.Load(file, filepath.Join(filepath.Dir(file), "conf.d"))
+	if errors.Is(err, fs.ErrNotExist) { // nobody named a file that is missing at its default place
+		err = fmt.Errorf("%w\nhint: correct --config or HOSTLER_CONFIG, or leave it out to run with the defaults", err)
+	}
+	return loaded, err
 }
 
 // checked loads the configuration and prints its faults, one a line.

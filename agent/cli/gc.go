@@ -14,11 +14,16 @@ import (
 )
 
 func (a *app) gcCommand() *cobra.Command {
-	return group("gc", "Collect images and dead containers, or see what would go", a.gcPlanCommand(), a.gcRunCommand())
+	return group("gc", "Collect images and dead containers, or see what would go",
+		a.collector("plan", "Show what a collection would remove now, and why; changes nothing", showPlan),
+		a.collector("run", "Collect now, as `gc plan` shows; needs root", a.collect),
+	)
 }
 
-// collectFlags gives cmd the flags that choose what to collect.
-func collectFlags(cmd *cobra.Command, req *api.CollectRequest) {
+// collector makes a reader with the flags that choose what to collect.
+func (a *app) collector(use, short string, run func(context.Context, *api.Client, *output, api.CollectRequest) error) *cobra.Command {
+	var req api.CollectRequest
+	cmd := a.reader(use, short, func(ctx context.Context, c *api.Client, out *output) error { return run(ctx, c, out, req) })
 	cmd.Flags().BoolVar(&req.Images, "images", false, "only images")
 	cmd.Flags().BoolVar(&req.Containers, "containers", false, "only dead containers")
 	cmd.Flags().BoolVar(&req.AllUnused, "all-unused", false, "everything that nothing uses or protects, however much room there is")
@@ -32,19 +37,15 @@ func collectFlags(cmd *cobra.Command, req *api.CollectRequest) {
 		}
 		return nil
 	}
+	return cmd
 }
 
-func (a *app) gcPlanCommand() *cobra.Command {
-	var req api.CollectRequest
-	cmd := a.reader("plan", "Show what a collection would remove now, and why; changes nothing", func(ctx context.Context, c *api.Client, out *output) error {
-		plan, err := c.CollectPlan(ctx, req)
-		if err != nil {
-			return err
-		}
-		return out.print(plan, func(t *table) { printPlan(t, out, plan) })
-	})
-	collectFlags(cmd, &req)
-	return cmd
+func showPlan(ctx context.Context, c *api.Client, out *output, req api.CollectRequest) error {
+	plan, err := c.CollectPlan(ctx, req)
+	if err != nil {
+		return err
+	}
+	return out.print(plan, func(t *table) { printPlan(t, out, plan) })
 }
 
 func printPlan(t *table, out *output, plan api.CollectPlan) {
@@ -113,52 +114,50 @@ func filesystem(fs gc.FilesystemStatus) string {
 	return s
 }
 
-func (a *app) gcRunCommand() *cobra.Command {
-	var req api.CollectRequest
-	cmd := a.reader("run", "Collect now, as `gc plan` shows; needs root", func(ctx context.Context, c *api.Client, out *output) error {
-		report, err := c.Collect(ctx, req, a.progress(out))
-		if err != nil {
-			return err
-		}
-		if err := out.print(report, func(t *table) { printReport(t, report) }); err != nil {
-			return err
-		}
-		if len(report.Errors) > 0 {
-			return silentError{}
-		}
-		return nil
-	})
-	collectFlags(cmd, &req)
-	return cmd
+func (a *app) collect(ctx context.Context, c *api.Client, out *output, req api.CollectRequest) error {
+	progress, done := a.progress(out)
+	report, err := c.Collect(ctx, req, progress)
+	done()
+	if err != nil {
+		return err
+	}
+	if err := out.print(report, func(t *table) { printReport(t, report) }); err != nil {
+		return err
+	}
+	if len(report.Errors) > 0 {
+		return silentError{}
+	}
+	return nil
 }
 
-// progress tells of each object: in place on a terminal, a line each elsewhere,
-// and not at all where a program reads the answer.
-func (a *app) progress(out *output) func(api.Step) {
-	if out.format == "json" || out.format == "yaml" {
-		return func(api.Step) {}
+// progress tells of each object: in place on a terminal, until done is called, a
+// line each elsewhere, and not at all where a program reads the answer.
+func (a *app) progress(out *output) (show func(api.Step), done func()) {
+	done = func() {}
+	switch {
+	case out.format == "json" || out.format == "yaml":
+		return func(api.Step) {}, done
+	case !a.terminal():
+		return func(s api.Step) { fmt.Fprintln(a.Stdout, describeStep(s)) }, done
 	}
-	return func(s api.Step) {
-		name := imageName(s.Names, false)
-		if s.Pod != "" {
-			name = s.Pod + "/" + name
-		}
-		line := fmt.Sprintf("removed %s %s: %s", s.Kind, name, s.Reason)
-		switch {
-		case s.Error != "":
-			line = fmt.Sprintf("failed %s %s: %s", s.Kind, name, s.Error)
-		case s.Action == gc.Keep:
-			line = fmt.Sprintf("kept %s %s: %s", s.Kind, name, s.Reason)
-		}
-		if a.terminal() {
-			fmt.Fprintf(a.Stdout, "\r\x1b[K%d of %d  %.60s", s.Done, s.Total, line)
-			if s.Done == s.Total {
-				fmt.Fprint(a.Stdout, "\r\x1b[K")
-			}
-			return
-		}
-		fmt.Fprintln(a.Stdout, line)
+	const clearLine = "\r\x1b[K"
+	show = func(s api.Step) { fmt.Fprintf(a.Stdout, clearLine+"%d of %d  %.60s", s.Done, s.Total, describeStep(s)) }
+	return show, func() { fmt.Fprint(a.Stdout, clearLine) }
+}
+
+// describeStep is what became of one object, in one line.
+func describeStep(s api.Step) string {
+	name := imageName(s.Names, false)
+	if s.Pod != "" {
+		name = s.Pod + "/" + name
 	}
+	switch {
+	case s.Error != "":
+		return fmt.Sprintf("failed %s %s: %s", s.Kind, name, s.Error)
+	case s.Action == gc.Keep:
+		return fmt.Sprintf("kept %s %s: %s", s.Kind, name, s.Reason)
+	}
+	return fmt.Sprintf("removed %s %s: %s", s.Kind, name, s.Reason)
 }
 
 func printReport(t *table, r collect.Report) {

@@ -193,7 +193,7 @@ func besideKubelet() api.Status {
 	const evidence = "process kubelet, pid 812"
 	s.Owners = owners(api.Owner{Name: api.OwnerKubelet, Evidence: evidence}, "node", "lease", "imageGC", "containerGC")
 	s.Owners["shutdown"] = api.Owner{Name: api.OwnerKubelet, Evidence: `delay lock "Kubelet needs time to handle node shutdown" of pid 812`}
-	s.Lease, s.ControlPlane.Connected = nil, false
+	s.ControlPlane.Connected = false // the Lease is of before the kubelet came
 	s.ImageGC.LastRun, s.ContainerGC.LastRun = nil, nil
 	s.Shutdown.State, s.Shutdown.Reason = shutdown.Delegated, "kubelet: "+s.Owners["shutdown"].Evidence
 	turn(&s, status.ShutdownProtected, corev1.ConditionTrue, time.Hour, status.ReasonDelegated, "another program on this host delays a shutdown for the pods: "+s.Shutdown.Reason)

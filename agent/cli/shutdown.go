@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/shutdown"
 )
 
 func (a *app) shutdownCommand() *cobra.Command {
@@ -21,12 +21,17 @@ func (a *app) shutdownCommand() *cobra.Command {
 	return group("shutdown", "See what a shutdown would do", show)
 }
 
-func printShutdownPlan(t *table, out *output, p plan.Plan) {
+func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 	warn(t, p.Message)
 	switch {
 	case len(p.Phases) == 0:
 		t.line("shutdown protection is switched off: nothing waits for the pods")
 		return
+	case p.State == shutdown.Delegated:
+		t.line("left to %s; without it, hostler would wait at most %s for the pods", p.Reason, p.Total.Duration)
+	case p.State == shutdown.Disarmed:
+		t.line("%s: %s", out.red("a shutdown would not wait for the pods"), p.Reason)
+		t.line("when that is mended, it waits at most %s for them:", p.Total.Duration)
 	case p.Granted.Duration == 0:
 		t.line("a shutdown waits at most %s for the pods, if logind grants it: it has not said", p.Total.Duration)
 	case p.Granted.Duration < p.Total.Duration:

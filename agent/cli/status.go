@@ -142,10 +142,10 @@ func printLoops(t *table, out *output, s api.Status) {
 }
 
 func lease(out *output, s api.Status) string {
+	if !mine(s, "lease") {
+		return "" // one of before tells nothing
+	}
 	if s.Lease == nil || s.Lease.Spec.RenewTime == nil {
-		if !mine(s, "lease") {
-			return ""
-		}
 		return "none yet"
 	}
 	line := "renewed " + out.ago(s.Lease.Spec.RenewTime.Time)

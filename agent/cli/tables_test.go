@@ -12,6 +12,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -85,8 +86,8 @@ func images() []gc.ImageDecision {
 	}
 }
 
-func phases() plan.Plan {
-	return plan.Plan{
+func phases() api.ShutdownPlan {
+	return api.ShutdownPlan{State: shutdown.Armed, Reason: "holds the shutdown lock", Plan: plan.Plan{
 		Phases: []plan.PlannedPhase{
 			{Name: "regular", Grace: seconds(20), Pods: []plan.PlannedPod{
 				{Runtime: "containerd", Namespace: "shop", Name: "web-6f7d", Grace: seconds(20), Containers: []plan.PlannedContainer{{Name: "web", Grace: seconds(20)}, {Name: "log", Grace: seconds(5)}}},
@@ -95,7 +96,7 @@ func phases() plan.Plan {
 		},
 		Total: seconds(30), Granted: seconds(35),
 		Notes: []plan.Note{{Namespace: "shop", Pod: "web-6f7d", Key: "hostler.io/grace-period", Value: "soon", Problem: "not a duration"}},
-	}
+	}}
 }
 
 func TestTables(t *testing.T) {
@@ -104,7 +105,11 @@ func TestTables(t *testing.T) {
 	unknown := house()
 	unknown.phases.Granted = seconds(0)
 	off := house()
-	off.phases = plan.Plan{Phases: []plan.PlannedPhase{}}
+	off.phases = api.ShutdownPlan{Plan: plan.Plan{Phases: []plan.PlannedPhase{}}}
+	unguarded := house()
+	unguarded.phases.State, unguarded.phases.Reason = shutdown.Disarmed, "the login manager went away"
+	delegated := house()
+	delegated.phases.State, delegated.phases.Reason = shutdown.Delegated, besideKubelet().Shutdown.Reason
 	quiet := &backend{report: collect.Report{Removed: []collect.Removal{}, Errors: []string{}, Ended: "nothing left to remove"}}
 	for name, c := range map[string]struct {
 		backend *backend
@@ -132,6 +137,8 @@ func TestTables(t *testing.T) {
 		"shutdown-plan-json":          {house(), "shutdown plan -o json", 0},
 		"shutdown-plan-too-long":      {short, "shutdown plan", 0},
 		"shutdown-plan-grant-unknown": {unknown, "shutdown plan", 0},
+		"shutdown-plan-disarmed":      {unguarded, "shutdown plan", 0},
+		"shutdown-plan-delegated":     {delegated, "shutdown plan", 0},
 		"shutdown-plan-switched-off":  {off, "shutdown plan", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

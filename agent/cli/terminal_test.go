@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -72,5 +73,24 @@ func TestGCRunShowsProgressInPlaceOnATerminal(t *testing.T) {
 	got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "gc", "run")
 	if !strings.Contains(got, "\r\x1b[K2 of 4  removed image") || !strings.Contains(got, "\r\x1b[Kerror: remove image") {
 		t.Errorf("gc run on a terminal = %q, want its progress in place, gone before the report", got)
+	}
+}
+
+// Most runs end before their plan does: the low threshold is reached, or the
+// runtime is gone.
+func TestGCRunThatEndsEarlyLeavesNoProgressBehind(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"well":        {nil, "\r\x1b[Kerror: remove image"},
+		"by an error": {errors.New("the runtime is asleep"), "\r\x1b[Khostler: the runtime is asleep"},
+	} {
+		b := house()
+		b.steps, b.err = b.steps[:2], c.err
+		got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": serve(t, b)}, "gc", "run")
+		if !strings.Contains(got, "2 of 4") || !strings.Contains(got, c.want) {
+			t.Errorf("gc run that ends early, %s, on a terminal = %q, want its progress gone before the rest", name, got)
+		}
 	}
 }

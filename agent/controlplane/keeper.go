@@ -277,7 +277,7 @@ func (k *LeaseKeeper) note(err error) {
 	k.mu.Unlock()
 	switch {
 	case err != nil && failures == 0:
-		k.log.Warn("lease not renewed, trying again", "node", k.policy.Node, "err", err)
+		k.log.Warn("lease not renewed, trying again", "node", k.policy.Node, "error", err)
 	case err == nil && failures > 0:
 		k.log.Info("lease renewed again", "node", k.policy.Node, "failures", failures)
 	}

@@ -245,10 +245,10 @@ func (r *Recorder) settle(rec *record, err error) bool {
 	case refused:
 		r.stats.Refused++
 		if !failed {
-			r.log.Warn("event refused, giving it up", "reason", rec.event.Reason, "err", err)
+			r.log.Warn("event refused, giving it up", "reason", rec.event.Reason, "error", err)
 		}
 	case !failed:
-		r.log.Warn("events not published, trying again", "err", err)
+		r.log.Warn("events not published, trying again", "error", err)
 	}
 	if err != nil && !refused {
 		return false

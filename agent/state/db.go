@@ -261,7 +261,7 @@ func (db *DB) abandon(why error) {
 func (db *DB) moveAside(suffix string, why error) {
 	to, err := setAside(db.path, suffix, time.Now())
 	if err != nil {
-		db.log.Warn("state file cannot be used, nor moved out of the way", "path", db.path, "reason", why, "err", err)
+		db.log.Warn("state file cannot be used, nor moved out of the way", "path", db.path, "reason", why, "error", err)
 		return
 	}
 	db.mu.Lock()
@@ -278,7 +278,7 @@ func (db *DB) failed(err error) {
 	db.schedule(time.Now().Add(retryDelay))
 	db.mu.Unlock()
 	if began {
-		db.log.Warn("state is not persisted, going on from memory", "path", db.path, "err", err)
+		db.log.Warn("state is not persisted, going on from memory", "path", db.path, "error", err)
 	}
 }
 

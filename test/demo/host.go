@@ -159,7 +159,8 @@ func (h *host) read(ctx context.Context, into any, args ...string) error {
 }
 
 func (h *host) status(ctx context.Context) (s api.Status, err error) {
-	return s, h.read(ctx, &s, "status")
+	err = h.read(ctx, &s, "status")
+	return s, err
 }
 
 // awaitStatus looks at the status until it is as awaited. reached tells whether

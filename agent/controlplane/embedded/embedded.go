@@ -357,7 +357,7 @@ func (c *Client) nextVersion() string {
 // state's Health.
 func (c *Client) save(write func(map[string][]byte, []string) error, key string, value []byte) {
 	if err := write(map[string][]byte{key: value}, nil); err != nil {
-		c.log.Debug("change comes too late to be kept", "key", key, "err", err)
+		c.log.Debug("change comes too late to be kept", "key", key, "error", err)
 	}
 }
 

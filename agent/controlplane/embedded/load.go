@@ -63,7 +63,7 @@ func decode[T any, P object[T]](c *Client, key string, value []byte) P {
 		err = errors.New("it has no name")
 	}
 	if err != nil {
-		c.log.Warn("stored object cannot be read, going on without it", "key", key, "err", err)
+		c.log.Warn("stored object cannot be read, going on without it", "key", key, "error", err)
 		return nil
 	}
 	c.version = max(c.version, versionOf(p))
