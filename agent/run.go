@@ -55,7 +55,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	a.log.Info("agent is up", "version", a.options.Version, "node", a.node, "socket", a.cfg.API.Socket, "state", a.cfg.State.Directory)
 	a.logLastShutdown()
 
-	err := a.await(ctx, signals, failed)
+	goingDown, err := a.await(ctx, signals, failed)
 
 	cancel()
 	closing, closed := context.WithTimeout(context.Background(), flushTimeout)
@@ -65,7 +65,12 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	err = errors.Join(err, a.within("loops", stopTimeout, func() error { loops.Wait(); return nil }))
 	stopGuarding()
 	err = errors.Join(err, a.within("shutdown guard", stopTimeout, func() error { guard.Wait(); return nil }))
-	err = errors.Join(err, a.within("state and connections", stopTimeout, a.close))
+	if !goingDown {
+		a.restoreDelay() // only now does nobody raise it again
+	}
+	if err := a.within("state and connections", stopTimeout, a.close); err != nil {
+		a.log.Warn("the end was not clean", "error", err) // as on a full disk: no fault of the stop
+	}
 	a.log.Info("agent has ended")
 	return err
 }
@@ -83,19 +88,19 @@ func (a *Agent) logLastShutdown() {
 	a.log.Log(context.Background(), level, "last shutdown", "graceful", last.Graceful, "kind", last.Kind, "trigger", last.Trigger, "pods", len(last.Pods), "error", last.Error)
 }
 
-// await handles signals until one of them, or a failure, ends the agent.
-func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-chan error) error {
+// await handles signals until one of them, or a failure, ends the agent, and tells
+// whether the whole system is going down.
+func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-chan error) (goingDown bool, err error) {
 	for {
 		select {
 		case err := <-failed:
-			return err
+			return a.stop(ctx, "the API cannot be served", signals), err
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
 				a.reload()
 				continue
 			}
-			a.stop(ctx, sig, signals)
-			return nil
+			return a.stop(ctx, sig.String(), signals), nil
 		}
 	}
 }

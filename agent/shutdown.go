@@ -31,7 +31,7 @@ const (
 // stop ends the agent's work on a signal. A service that is stopped, restarted
 // or upgraded leaves every container alone. Only if systemd itself is stopping,
 // which a shutdown that bypasses logind looks like from here, pods are drained.
-func (a *Agent) stop(ctx context.Context, sig os.Signal, signals <-chan os.Signal) {
+func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) (goingDown bool) {
 	a.notify(a.notifier.Stopping())
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -41,22 +41,28 @@ func (a *Agent) stop(ctx context.Context, sig os.Signal, signals <-chan os.Signa
 		stopping = a.guard.Status().State == shutdown.Draining
 		a.log.Warn("the service manager does not tell whether the system is going down", "error", err)
 	}
-	a.log.Info("stopping", "signal", sig.String(), "systemStopping", stopping)
+	a.log.Info("stopping", "signal", why, "systemStopping", stopping)
 	if stopping {
 		a.drain(ctx, signals)
-	}
-	// In the other states somebody counts on the delay.
-	if state := a.guard.Status().State; !stopping && (state == shutdown.Armed || state == shutdown.Disarmed) {
-		restore, cancel := context.WithTimeout(ctx, askTimeout)
-		defer cancel()
-		if err := a.logind.RestoreMaxDelay(restore); err != nil && !errors.Is(err, systemd.ErrNoBus) && !errors.Is(err, systemd.ErrNoLogind) {
-			a.log.Warn("logind's maximum delay is left raised", "error", err)
-		}
 	}
 	flushing, flushed := context.WithTimeout(ctx, flushTimeout)
 	defer flushed()
 	if err := a.recorder.Flush(flushing); err != nil {
 		a.log.Debug("events are left for the next start", "error", err)
+	}
+	return stopping
+}
+
+// restoreDelay takes back what logind was told for the pods' sake.
+func (a *Agent) restoreDelay() {
+	// In the other states somebody counts on the delay.
+	if state := a.guard.Status().State; state != shutdown.Armed && state != shutdown.Disarmed {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	if err := a.logind.RestoreMaxDelay(ctx); err != nil && !errors.Is(err, systemd.ErrNoBus) && !errors.Is(err, systemd.ErrNoLogind) {
+		a.log.Warn("logind's maximum delay is left raised", "error", err)
 	}
 }
 

@@ -113,9 +113,12 @@ func TestAStopTakesTheRaisedDelayAway(t *testing.T) {
 	a.manager = systemd.NewManager(filepath.Join(root, "private"))
 	a.logind = systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
 	a.recorder = controlplane.NewRecorder(nil, "web", nil, a.log)
-	a.stop(t.Context(), syscall.SIGTERM, nil)
+	if a.stop(t.Context(), "terminated", nil) {
+		t.Error("stop() = true without a service manager, want false")
+	}
+	a.restoreDelay()
 	if _, err := os.Stat(dropIn); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Stat(%s) after stop() = %v, want it gone with the service", dropIn, err)
+		t.Errorf("Stat(%s) after the stop = %v, want it gone with the service", dropIn, err)
 	}
 }
 
@@ -151,7 +154,7 @@ func TestAServiceManagerThatDoesNotTellDoesNotCutADrainOff(t *testing.T) {
 	for a.guard.Status().State != shutdown.Draining {
 		goruntime.Gosched()
 	}
-	a.stop(ctx, syscall.SIGTERM, nil)
+	a.stop(ctx, "terminated", nil)
 	if state := a.guard.Status().State; state != shutdown.Released {
 		t.Errorf("stop() returned in state %v, want it to wait for the drain", state)
 	}
