@@ -9,6 +9,9 @@ LDFLAGS      := -s -w -X main.version=$(VERSION)
 # them the linker keeps every method of every type: 5 MB.
 TAGS         := grpcnotrace
 FUZZTIME     ?= 10s
+# The version comes from git describe; go's own stamp fails in a clone that
+# another user owns.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 .DEFAULT_GOAL := build
 .PHONY: help build demo transcript test check fuzz bench fmt lint prerequisites clean

@@ -88,6 +88,9 @@ func (r *reporter) run(ctx context.Context, beat func(error)) error {
 	failing := false
 	for {
 		err := r.once(ctx, nil)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		beat(err)
 		switch {
 		case err != nil && !failing:
@@ -126,6 +129,9 @@ func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) error {
 
 	options := r.options()
 	facts := r.facts.now(ctx, guarded)
+	if err := ctx.Err(); err != nil { // what was not measured for that says nothing of the host
+		return fmt.Errorf("report the node's status: %w", err)
+	}
 	node, memory := status.Node(facts, options, r.memory, time.Now())
 	r.tell(options.Name, status.Transitions(r.conditions, node.Status.Conditions))
 	r.memory, r.conditions = memory, node.Status.Conditions

@@ -50,6 +50,9 @@ func showPlan(ctx context.Context, c *api.Client, out *output, req api.CollectRe
 
 func printPlan(t *table, out *output, plan api.CollectPlan) {
 	warn(t, plan.Message)
+	if len(plan.Filesystems)+len(plan.Images)+len(plan.Containers) == 0 {
+		t.line("no runtime here has images or containers; `hostler status` shows the runtimes")
+	}
 	for _, fs := range plan.Filesystems {
 		t.line("%s", filesystem(fs.FilesystemStatus))
 		t.line("  %s", toFree(fs))

@@ -86,7 +86,7 @@ func podState(p api.Pod) string {
 func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) error {
 	s, err := c.Status(ctx)
 	last := s.Shutdown.Last
-	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 {
+	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 && a.socket == "" {
 		loaded, loadErr := a.load("")
 		if loadErr != nil {
 			return errors.Join(err, loadErr)

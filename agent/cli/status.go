@@ -203,7 +203,7 @@ func guard(out *output, s api.Status) string {
 			line += fmt.Sprintf(", %d of %s stopped", stopped(*g.Current), count(len(g.Current.Pods), "pod"))
 		}
 		if left := g.Deadline.Sub(out.now()); g.State == shutdown.Draining && left > 0 {
-			line += fmt.Sprintf(", at most %s to go", left.Round(time.Second))
+			line += fmt.Sprintf(", and the shutdown goes on in %s at the latest", left.Round(time.Second))
 		}
 		return line
 	case shutdown.Delegated:
