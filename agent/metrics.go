@@ -101,12 +101,12 @@ func (m *metrics) collection(kind string, r collect.Report) {
 	m.removalError.WithLabelValues(kind).Add(float64(len(r.Errors)))
 	m.requested.Add(float64(r.RequestedBytes))
 	m.freed.Add(float64(r.FreedBytes))
-	for _, removal := range r.Removed {
-		counter := m.images
-		if removal.Kind == collect.KindContainer {
-			counter = m.containers
-		}
-		counter.WithLabelValues(string(removal.Reason)).Inc()
+	removed := m.images
+	if kind == "container-gc" {
+		removed = m.containers
+	}
+	for reason, n := range r.RemovedBy() {
+		removed.WithLabelValues(string(reason)).Add(float64(n))
 	}
 }
 
