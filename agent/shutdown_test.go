@@ -44,39 +44,37 @@ func guarded(t *testing.T, endsAfter time.Duration) *Agent {
 	return a
 }
 
+// drainWith tells how long a drain is waited for whose pod takes 5 s, if a signal
+// comes after the first of them.
+func drainWith(t *testing.T, sig os.Signal) time.Duration {
+	t.Helper()
+	a := guarded(t, 5*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- a.guard.Run(ctx) }()
+	signals := make(chan os.Signal, 1)
+	time.AfterFunc(time.Second, func() { signals <- sig })
+	began := time.Now()
+	a.drain(ctx, signals)
+	took := time.Since(began)
+	cancel()
+	<-ended
+	return took
+}
+
 func TestAReloadDoesNotEndADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := guarded(t, 5*time.Second)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- a.guard.Run(ctx) }()
-		signals := make(chan os.Signal, 1)
-		time.AfterFunc(time.Second, func() { signals <- syscall.SIGHUP })
-		began := time.Now()
-		a.drain(ctx, signals)
-		if took := time.Since(began); took < 5*time.Second {
+		if took := drainWith(t, syscall.SIGHUP); took < 5*time.Second {
 			t.Errorf("drain() returned after %v, want it to wait for the pod, which takes 5s", took)
 		}
-		cancel()
-		<-ended
 	})
 }
 
 func TestASecondSignalEndsTheWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := guarded(t, 5*time.Second)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- a.guard.Run(ctx) }()
-		signals := make(chan os.Signal, 1)
-		time.AfterFunc(time.Second, func() { signals <- syscall.SIGTERM })
-		began := time.Now()
-		a.drain(ctx, signals)
-		if took := time.Since(began); took != time.Second {
+		if took := drainWith(t, syscall.SIGTERM); took != time.Second {
 			t.Errorf("drain() returned after %v, want it at the signal, after 1s", took)
 		}
-		cancel()
-		<-ended
 	})
 }
 
