@@ -35,8 +35,10 @@ transcript: build ## docs/demo.md with what the demo prints now; as root
 check: ## unit tests: fast, no root
 	$(GO) test ./...
 
+# -count=1: what tests run by commands, the program first of all, is not seen by
+# go's cache of test results.
 test: prerequisites build ## every test, race detector on; as root
-	$(GO) test -race -tags integration -timeout 20m ./...
+	$(GO) test -race -tags integration -count=1 -timeout 20m ./...
 
 fuzz: ## each fuzz target for FUZZTIME
 	@$(GO) list -f '{{$$p := .}}{{range .TestGoFiles}}{{$$p.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$p.Dir}}/{{.}}{{"\n"}}{{end}}' ./... \

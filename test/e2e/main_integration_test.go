@@ -14,9 +14,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	// The binary is built by a command, which go's cache of test results does not
-	// see: with this a change of the program is a change of its test.
-	_ "hostler.io/hostler/agent/cli"
 	"hostler.io/hostler/test/lab"
 )
 
