@@ -104,12 +104,14 @@ type Drain struct {
 	// Run's goroutine owns what follows.
 	results chan result
 	lists   chan listing
-	polling bool // a list is under way
-	phase   int  // that runs
-	begun   int  // calls of stopPod in all
-	overran bool // a phase ended with calls under way
-	inPhase int  // calls of stopPod that it began, and whose containers have not stopped
-	settled bool // the latest list was made with nothing running, and shows nothing new
+	early   chan struct{} // has room for one sandbox at a time, see stopPod
+	polling bool          // a list is under way
+	phase   int           // that runs
+	begun   int           // calls of stopPod in all
+	overran bool          // a phase ended with calls under way
+	inPhase int           // calls of stopPod that it began, and whose containers have not stopped
+	calm    chan struct{} // closed once there are none, or the phase is over
+	settled bool          // the latest list was made with nothing running, and shows nothing new
 	current []runtime.Pod
 	fresh   bool  // current is what every runtime answered
 	blind   error // why no list was ever complete
@@ -132,7 +134,7 @@ func New(options Options) *Drain {
 	d := &Drain{
 		options: options, log: options.Log, phases: plan.Fit(options.Phases, options.Granted), slack: reserve / 6,
 		cancelled: make(chan struct{}), abandoned: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{}),
-		results: make(chan result), lists: make(chan listing),
+		results: make(chan result), lists: make(chan listing), early: make(chan struct{}, 1),
 		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{},
 		gone: map[key]chan struct{}{}, waiting: map[key]int{}, tearing: map[key]int{},
 	}
@@ -250,6 +252,8 @@ func (d *Drain) ended(ctx context.Context) bool {
 func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 	phase, began, end := d.phases[i], time.Now(), d.end(i)
 	d.phase, d.inPhase = i, 0
+	d.calm = make(chan struct{})
+	defer d.calmDown()
 	n := d.launch(calls, i, end)
 	if n > 0 {
 		d.log.Info("shutdown phase begins", "phase", phase.Name, "pods", n, "grace", time.Until(end))
@@ -295,6 +299,15 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 	}
 }
 
+// calmDown lets sandboxes go that waited for the containers of the phase.
+func (d *Drain) calmDown() {
+	select {
+	case <-d.calm:
+	default:
+		close(d.calm)
+	}
+}
+
 // launch begins to stop what runs in phase i and before, and was not asked to
 // stop yet. It returns how many pods that were. Pods are not queued for a free
 // slot: that would eat their grace.
@@ -337,7 +350,8 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 			d.waiting[k]++
 			d.tearing[k]++
 			d.settled = false
-			d.calls.Go(func() { d.stopPod(calls, result{phase: i, pod: k}, pod.Pod, containers, end) })
+			calm := d.calm
+			d.calls.Go(func() { d.stopPod(calls, result{phase: i, pod: k}, pod.Pod, containers, end, calm) })
 		}
 	}
 	if changed {

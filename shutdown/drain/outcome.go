@@ -20,7 +20,9 @@ func (d *Drain) note(r result) {
 		*d.ends[e.key] = e
 	}
 	if r.phase == d.phase {
-		d.inPhase--
+		if d.inPhase--; d.inPhase == 0 {
+			d.calmDown()
+		}
 	}
 	countDown(d.waiting, r.pod)
 	if d.waiting[r.pod] > 0 {

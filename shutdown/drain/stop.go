@@ -20,7 +20,9 @@ type target struct {
 }
 
 // stopPod stops the containers, then the sandbox, and tells the drain of both.
-func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containers []target, end time.Time) {
+// Sandboxes go one at a time until the phase is calm: to tear one down costs a
+// runtime as much as to stop a container, and those have a grace that runs.
+func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containers []target, end time.Time, calm <-chan struct{}) {
 	ends := make([]containerEnd, len(containers))
 	var wg sync.WaitGroup
 	for i, c := range containers {
@@ -44,6 +46,13 @@ func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containe
 	bound := sandboxBound
 	if failed {
 		bound = d.slack // a last resort: it kills
+	} else {
+		select {
+		case d.early <- struct{}{}:
+			defer func() { <-d.early }()
+		case <-calm:
+		case <-ctx.Done():
+		}
 	}
 	teardown, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()

@@ -46,7 +46,7 @@ func newBed(b *testing.B) *bed {
 			b.Fatal(err)
 		}
 	}
-	t.runPods()
+	t.runPods(podCount, critical)
 	return t
 }
 
@@ -54,10 +54,11 @@ func imageName(i int) string {
 	return fmt.Sprintf("registry.example.com/platform/service-%d:v1.2.3", i)
 }
 
-// runPods runs pods that end as soon as they are asked to.
-func (t *bed) runPods() {
+// runPods runs pods that end as soon as they are asked to, the first of them
+// critical ones.
+func (t *bed) runPods(count, critical int) {
 	t.b.Helper()
-	for i := range podCount {
+	for i := range count {
 		spec := lab.PodSpec{Name: fmt.Sprintf("web-%d", i), Containers: []lab.ContainerSpec{{Name: "main", Image: imageName(i), Ready: "ready"}}}
 		if i < critical {
 			spec.Annotations = map[string]string{"hostler.io/critical": "true"}

@@ -54,6 +54,7 @@ func BenchmarkFigures(b *testing.B) {
 	bed.measureStart(&t)
 	bed.measureIdle(&t)
 	bed.measureShutdown(&t)
+	bed.measurePhase(&t)
 }
 
 func check(b *testing.B, err error) {

@@ -43,7 +43,7 @@ func (t *bed) measureShutdown(into *table) {
 	unsaid := figure{name: "reboots that began before the final status was on disk", unit: "of " + strconv.Itoa(shutdownRuns), samples: []float64{0}}
 	for run := range shutdownRuns {
 		if run > 0 {
-			t.runPods()
+			t.runPods(podCount, critical)
 		}
 		s := t.shutDown()
 		t.removePods()
@@ -108,11 +108,11 @@ func (t *bed) shutDown() (s times) {
 			s.lastAnswer = c.answered
 		}
 	}
-	if stops != podCount {
-		t.b.Fatalf("%d containers were asked to stop, want %d", stops, podCount)
+	if stops != len(t.pods) {
+		t.b.Fatalf("%d containers were asked to stop, want %d", stops, len(t.pods))
 	}
 	s.lastExit = exits(t)
-	s.stored = stored(t.b, node, s.rebooted)
+	s.stored = stored(t.b, node, len(t.pods), s.rebooted)
 	return s
 }
 
@@ -181,7 +181,7 @@ func (t *bed) watchExits() func(*bed) time.Time {
 
 // stored tells whether the files that an agent left tell the whole story: the
 // Node is not ready because of the shutdown, and the record of it is complete.
-func stored(b *testing.B, name string, rebooted time.Time) bool {
+func stored(b *testing.B, name string, pods int, rebooted time.Time) bool {
 	b.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	file := filepath.Join(stateFolder(b), "state.db")
@@ -198,7 +198,7 @@ func stored(b *testing.B, name string, rebooted time.Time) bool {
 	check(b, err)
 	check(b, json.Unmarshal(text, &kept))
 	record := kept.Record
-	return ready(node) == status.ReasonDraining && record != nil && record.Graceful && len(record.Pods) == podCount &&
+	return ready(node) == status.ReasonDraining && record != nil && record.Graceful && len(record.Pods) == pods &&
 		!record.FinishedAt.IsZero() && record.FinishedAt.Before(rebooted)
 }
 

@@ -55,5 +55,8 @@ func number(v float64) string {
 	if v < 1 {
 		return strconv.FormatFloat(v, 'f', 3, 64)
 	}
+	if v < 10 {
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }

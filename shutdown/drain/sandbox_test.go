@@ -1,0 +1,54 @@
+package drain_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime/runtimetest"
+)
+
+func TestSandboxesGoOneAtATimeWhileContainersAreBeingStopped(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const quick, long = 20, 5500 * time.Millisecond
+		for i := range quick {
+			w.pod(fmt.Sprint("web", i), 0)
+		}
+		w.pod("db", 0, runtimetest.ContainerSpec{EndsAfter: long})
+		w.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Delay: time.Second})
+		r, _ := w.run(t.Context())
+		if !r.Graceful || len(r.Pods) != quick+1 {
+			t.Errorf("record = %+v, want it graceful with %d pods", r, quick+1)
+		}
+		begun := map[time.Duration]int{}
+		for _, c := range w.fake.Calls(runtimetest.StopPod) {
+			begun[c.Start.Sub(w.began)]++
+		}
+		for second := range 6 {
+			if at := time.Duration(second) * time.Second; begun[at] != 1 {
+				t.Errorf("%d sandboxes were begun at %v, want one: %v", begun[at], at, begun)
+			}
+		}
+		if rest := quick + 1 - 6; begun[long] != rest {
+			t.Errorf("%d sandboxes were begun with the last container gone, want the %d that waited: %v", begun[long], rest, begun)
+		}
+	})
+}
+
+func TestASandboxThatHangsHoldsNoOtherBackBeyondThePhase(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.pod("api", 0)
+		w.pod("db", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
+		w.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Hang: true})
+		w.run(t.Context())
+		for _, c := range w.fake.Calls(runtimetest.StopPod) {
+			if late := c.Start.Sub(w.began); late > 3*time.Second {
+				t.Errorf("the sandbox of %s was begun after %v, want it with the last container at the latest", c.Subject, late)
+			}
+		}
+		if n := len(w.fake.Calls(runtimetest.StopPod)); n != 3 {
+			t.Errorf("%d sandboxes were begun, want 3", n)
+		}
+	})
+}
