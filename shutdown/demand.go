@@ -160,10 +160,13 @@ func (g *Guard) Refusal(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
 	case g.commands <- func() { answer <- g.refusal() }:
-		return <-answer
 	case <-ctx.Done():
 		return fmt.Errorf("drain: %w", context.Cause(ctx))
 	}
+	if err := <-answer; err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	return nil
 }
 
 func (g *Guard) refusal() error {

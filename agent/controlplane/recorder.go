@@ -282,6 +282,37 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	}
 }
 
+// Queued returns the Events that wait to be published, the oldest first, for an
+// end that does not wait for the control plane.
+func (r *Recorder) Queued() []corev1.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var events []corev1.Event
+	if r.inFlight != nil && !r.inFlight.queued {
+		events = append(events, *r.inFlight.event.DeepCopy())
+	}
+	for _, rec := range r.queue {
+		events = append(events, *rec.event.DeepCopy())
+	}
+	return events
+}
+
+// Restore queues Events that an earlier run left, before those of this one. An
+// Event that was published after all gives way to itself.
+func (r *Recorder) Restore(events []corev1.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	records := make([]*record, len(events))
+	for i := range events {
+		records[i] = &record{event: *events[i].DeepCopy(), queued: true}
+	}
+	r.queue = append(records, r.queue...)
+	select {
+	case r.wake <- struct{}{}:
+	default: // as in enqueue
+	}
+}
+
 // Stats tell what became of the Events.
 func (r *Recorder) Stats() RecorderStats {
 	r.mu.Lock()

@@ -157,6 +157,16 @@ func (j *Journal) Last() *Record {
 	return j.file.Last
 }
 
+// LastBoot is how the boot before this one ended; nil if nothing is known.
+func (j *Journal) LastBoot() *Record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if r := j.file.Last; r != nil && !sameBoot(r.BootID, j.file.BootID) {
+		return r
+	}
+	return nil
+}
+
 // keep is how long what ran in the last shutdown is worth keeping: long enough
 // for a person to come and look.
 const keep = 24 * time.Hour
