@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -297,14 +298,19 @@ func (r *Recorder) Queued() []corev1.Event {
 	return events
 }
 
-// Restore queues Events that an earlier run left, before those of this one. An
-// Event that was published after all gives way to itself.
+// Restore queues Events that an earlier run left, before the first of this one.
+// An Event that was published after all gives way to itself.
 func (r *Recorder) Restore(events []corev1.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	records := make([]*record, len(events))
 	for i := range events {
+		name := events[i].Name
 		records[i] = &record{event: *events[i].DeepCopy(), queued: true}
+		// No name may come twice, also where the clock was set back since.
+		if id, err := strconv.ParseInt(name[strings.LastIndexByte(name, '.')+1:], 16, 64); err == nil {
+			r.lastID = max(r.lastID, id)
+		}
 	}
 	r.queue = append(records, r.queue...)
 	select {
