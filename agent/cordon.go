@@ -79,10 +79,25 @@ func (c *cordons) pending() bool {
 	return d != nil && !d.Delivered
 }
 
-// set makes d the latest decision, nil for none. It is on disk within seconds.
+// set makes d the latest decision. It is on disk within seconds.
 func (c *cordons) set(d *decision) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.put(d)
+}
+
+// follow puts d, nil for none, in the place of what was decided before, unless a
+// person has decided anew since.
+func (c *cordons) follow(before, d *decision) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.latest != nil && *c.latest == *before {
+		c.put(d)
+	}
+}
+
+// put is set for a caller that holds mu.
+func (c *cordons) put(d *decision) {
 	c.latest = d
 	put, remove := map[string][]byte{}, []string{keyCordon}
 	if d != nil {
@@ -115,36 +130,40 @@ func (r *reporter) cordon(ctx context.Context, want api.Cordon) (changed bool, e
 	if !able {
 		return false, errNoCordoner
 	}
-	select { // a round that read the Node before would take it for somebody else's change
+	changed = r.unschedulable() != want.Unschedulable
+	decided := decision{Cordon: want}
+	r.cordons.set(&decided)
+	select { // a round that read the Node before would take the change for somebody else's
 	case <-r.turn:
 	case <-ctx.Done():
-		return false, fmt.Errorf("wait for the report under way: %w", ctx.Err())
+		r.changed()
+		return changed, fmt.Errorf("wait for the report under way: %w", ctx.Err())
 	}
 	defer func() { r.turn <- struct{}{} }()
-	before := r.unschedulable()
-	r.cordons.set(&decision{Cordon: want})
 	if !r.registered {
 		r.changed()
-		return before != want.Unschedulable, nil // registering tells it
+		return changed, nil // registering tells it
 	}
 	stored, err := cordoner.Cordon(ctx, r.options().Name, want.Unschedulable)
 	if err != nil {
 		r.changed()
-		return true, err
+		return changed, err
 	}
-	r.cordons.set(&decision{Cordon: want, Delivered: true})
+	r.cordons.follow(&decided, &decision{Cordon: want, Delivered: true})
 	r.adopt(stored)
-	return before != want.Unschedulable, nil
+	return changed, nil
 }
 
 // unschedulable is whether the Node takes no new pods, as far as is known here.
 func (r *reporter) unschedulable() bool {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.registered && r.node != nil {
-		return r.node.Spec.Unschedulable
+	known := r.node != nil
+	unschedulable := known && r.node.Spec.Unschedulable
+	r.mu.Unlock()
+	if !known {
+		return r.options().Unschedulable
 	}
-	return r.options().Unschedulable
+	return unschedulable
 }
 
 // settle brings a person's decision and the stored Node together: what was not
@@ -157,13 +176,13 @@ func (r *reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 		return stored, nil
 	case d.Delivered:
 		r.log.Info("the node's cordon was changed on the control plane", "unschedulable", stored.Spec.Unschedulable)
-		r.cordons.set(nil)
+		r.cordons.follow(d, nil)
 		return stored, nil
 	}
 	if d.Unschedulable != stored.Spec.Unschedulable {
 		cordoner, able := r.client.(controlplane.Cordoner)
 		if !able { // it was decided under another control plane
-			r.cordons.set(nil)
+			r.cordons.follow(d, nil)
 			return stored, nil
 		}
 		told, err := cordoner.Cordon(ctx, stored.Name, d.Unschedulable)
@@ -172,8 +191,9 @@ func (r *reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 		}
 		stored = told
 	}
-	d.Delivered = true
-	r.cordons.set(d)
+	delivered := *d
+	delivered.Delivered = true
+	r.cordons.follow(d, &delivered)
 	return stored, nil
 }
 

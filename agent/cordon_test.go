@@ -179,6 +179,26 @@ func TestACordonReachesAControlPlaneThatIsAwayLater(t *testing.T) {
 	}
 }
 
+func TestACordonThatCannotWaitIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d = d.again(t, "one")
+		d.start(t)
+		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Hang: true})
+		d.set(func() { d.guard.Reason = "something to write" })
+		d.changed()
+		time.Sleep(time.Second) // the round hangs by now
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		changed, err := d.cordon(ctx, api.Cordon{Unschedulable: true, By: "alice"})
+		if !errors.Is(err, context.DeadlineExceeded) || !changed {
+			t.Errorf("cordon() while a round hangs = %v, %v, want it given up in time", changed, err)
+		}
+		d.client.Heal()
+		time.Sleep(time.Minute)
+		d.wantCordoned(t, "when the control plane answers again", true)
+	})
+}
+
 func TestWhoChangesItOnTheControlPlaneLaterIsRight(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d = d.again(t, "one")
