@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,7 +46,11 @@ func (d *desk) reasons(t *testing.T, prefix string) []string {
 	var list []string
 	for _, e := range events {
 		if strings.HasPrefix(e.Reason, prefix) {
-			list = append(list, e.Type+" "+e.Reason+": "+e.Message)
+			text := e.Type + " " + e.Reason + ": " + e.Message
+			if e.Count > 1 {
+				text += fmt.Sprintf(" (%d times)", e.Count)
+			}
+			list = append(list, text)
 		}
 	}
 	return list

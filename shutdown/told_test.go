@@ -66,9 +66,13 @@ func TestAJournalThatIsReadLateIsToldAllTheSame(t *testing.T) {
 		if err := os.WriteFile(r.path, []byte(finished), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		// It is read when there is something to write, long after the guard is armed.
+		r.fake.Inject(runtimetest.Pods, runtimetest.Fault{Hang: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- guard.Run(ctx) }()
+		time.Sleep(time.Minute)
+		guard.Observe(nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := guard.Status().Last; got == nil || got.BootID != "one" {

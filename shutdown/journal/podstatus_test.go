@@ -89,6 +89,8 @@ func TestTheLastShutdownIsKeptForADay(t *testing.T) {
 		"the boot after, which came a week later":   {finished: true, boot: "two", after: 7 * day, since: hour, uptime: 2 * hour, want: true},
 		"a day after that":                          {finished: true, boot: "two", after: 7 * day, since: day, uptime: day},
 		"a soft-reboot, whose kernel ran on":        {finished: true, boot: "two", after: hour, since: hour, uptime: 90 * day, want: true},
+		"a soft-reboot that cut a drain off":        {boot: "two", after: hour, since: hour, uptime: 90 * day, want: true},
+		"a day after that soft-reboot":              {boot: "two", after: hour, since: day, uptime: 90 * day},
 		"a clock that was set right since the boot": {finished: true, boot: "two", after: hour, since: 50 * 365 * day, uptime: hour, want: true},
 		"a power cut":                               {boot: "two", after: hour, since: hour, uptime: hour, want: true},
 		"a power cut, a day after the boot":         {boot: "two", after: hour, since: day, uptime: day},
