@@ -72,6 +72,9 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		summary := last.Summary()
 		s.ContainerGC.LastRun = &summary
 	}
+	if d := a.reporter.cordons.decided(); d != nil {
+		s.Cordon = &d.Cordon
+	}
 	a.countRubbish(ctx, &s)
 	return s, nil
 }

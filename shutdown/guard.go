@@ -19,17 +19,6 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// Errors of Drain that callers branch on.
-var (
-	// ErrDelegated: another owner guards the shutdown of this host, and stops
-	// its pods itself.
-	ErrDelegated = errors.New("the shutdown of this host is guarded by another owner")
-	// ErrSwitchedOff: the configuration leaves no time to stop anything.
-	ErrSwitchedOff = errors.New("shutdown protection is switched off in the configuration")
-	// ErrCancelled: the drain was called off before its end.
-	ErrCancelled = errors.New("the drain was cancelled")
-)
-
 const (
 	// why stands in the list of inhibitors beside the lock.
 	why = "Stopping pods in order before the host goes down"
@@ -97,8 +86,9 @@ type Guard struct {
 	retries    backoff
 	trouble    error             // what keeps the guard from being armed
 	episode    *episode          // nil unless Draining
+	trigger    journal.Trigger   // of the latest drain, whatever its record began with
 	teardowns  []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
-	person     *drain.Drain
+	person     *drain.Drain      // that a person asked for; nil if none runs
 	drained    chan *episode
 	reported   chan *episode
 
@@ -278,7 +268,11 @@ func (g *Guard) Observe(pods []runtime.Pod) {
 	refs := []journal.Ref{}
 	for _, p := range pods {
 		if plan.Runs(p) {
-			refs = append(refs, journal.Ref{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name})
+			ref := journal.Ref{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name}
+			if p.UID != p.ID {
+				ref.UID = p.UID
+			}
+			refs = append(refs, ref)
 		}
 	}
 	slices.SortFunc(refs, func(a, b journal.Ref) int {
@@ -299,8 +293,17 @@ func (g *Guard) Recheck() {
 // Status is the guard as it stands.
 func (g *Guard) Status() Status {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.status
+	status := g.status
+	g.mu.Unlock()
+	// A journal that could not be read at first may tell by now.
+	status.Last = g.options.Journal.Last()
+	return status
+}
+
+// Kept returns the last shutdown as long as its pods should not be collected,
+// on a host whose kernel has run for uptime; then nil.
+func (g *Guard) Kept(uptime time.Duration) *journal.Record {
+	return g.options.Journal.Kept(time.Now(), uptime)
 }
 
 // Plan is what a shutdown would do now. It asks the runtimes and the init
@@ -337,7 +340,7 @@ func (g *Guard) set(to State, reason string) {
 	g.mu.Unlock()
 	if from != to {
 		g.log.Info("shutdown guard", "state", to.String(), "was", from.String(), "reason", reason)
-		g.notify.put(Change{From: from, To: to, Status: status})
+		g.notify.put(Change{From: from, To: to, Trigger: g.trigger, Status: status})
 	}
 }
 

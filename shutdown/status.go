@@ -85,6 +85,8 @@ type Status struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Current is the drain that runs or was released.
 	Current *journal.Record `json:"current,omitempty"`
+	// ByHand is the drain that a person asked for, while it runs.
+	ByHand *journal.Record `json:"byHand,omitempty"`
 	// Last is the last shutdown, as far as anything is known of it.
 	Last *journal.Record `json:"last"`
 }
@@ -92,7 +94,9 @@ type Status struct {
 // Change is one change of state.
 type Change struct {
 	From, To State
-	Status   Status // as it is after the change
+	// Trigger is why pods were stopped the last time; empty if they never were.
+	Trigger journal.Trigger
+	Status  Status // as it is after the change
 }
 
 // Reporter tells the fleet. The guard calls it when a drain begins, without

@@ -30,6 +30,10 @@ type Status struct {
 	ContainerGC  ContainerGC           `json:"containerGC"`
 	Loops        []Loop                `json:"loops"`
 	State        State                 `json:"state"`
+	// Cordon is what a person on this host decided with `hostler cordon` or
+	// `uncordon`; absent if nobody did, or somebody changed it since on the
+	// control plane.
+	Cordon *Cordon `json:"cordon,omitempty"`
 }
 
 // ControlPlane says where Node, Lease and Events go and whether they get there.

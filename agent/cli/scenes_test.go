@@ -84,7 +84,7 @@ func healthy() api.Status {
 				BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: true,
 				StartedAt: ago(72 * time.Hour), FinishedAt: ago(72*time.Hour - 12345*time.Millisecond),
 				Pods: []journal.PodRecord{
-					{Runtime: "containerd", ID: "a", Namespace: "shop", Name: "web-6f7d", Phase: "regular", Grace: seconds(20), StartedAt: ago(72 * time.Hour), FinishedAt: ago(72*time.Hour - 2*time.Second), Outcome: journal.Stopped},
+					{Runtime: "containerd", ID: "a", Namespace: "shop", Name: "web-6f7d", Phase: "regular", Grace: seconds(20), StartedAt: ago(72 * time.Hour), FinishedAt: ago(72*time.Hour - 2*time.Second), Outcome: journal.Stopped, ExitCodes: map[string]int32{"web": 143}},
 					{Runtime: "containerd", ID: "b", Namespace: "shop", Name: "db-0", Phase: "critical", Grace: seconds(10), StartedAt: ago(72*time.Hour - 2*time.Second), FinishedAt: ago(72*time.Hour - 12*time.Second), Outcome: journal.Killed, Error: "killed at the end of its grace", Stuck: []string{"postgres"}},
 				},
 			},
@@ -218,6 +218,8 @@ func muchIsWrong() api.Status {
 	turn(&s, corev1.NodeMemoryPressure, corev1.ConditionTrue, 90*time.Second, status.ReasonInsufficientMemory, "52Mi of 251.6Gi memory available, less than 100Mi")
 	turn(&s, corev1.NodeNetworkUnavailable, corev1.ConditionUnknown, time.Minute, status.ReasonNotMeasured, "list addresses: netlink: too many open files")
 	s.Node.Spec.Unschedulable = true
+	s.Cordon = &api.Cordon{Unschedulable: true, By: "alice", At: ago(10 * time.Minute)}
+	s.Shutdown.ByHand = &journal.Record{Trigger: journal.TriggerPerson, StartedAt: ago(5 * time.Second), Pods: []journal.PodRecord{{Name: "web-6f7d", Outcome: journal.Stopped}, {Name: "db-0"}}}
 	s.ControlPlane.Connected, s.ControlPlane.LastError = false, "update status of node \"rack3-node07.example.net\": disk full"
 	fail(&s, "status", s.ControlPlane.LastError)
 	fail(&s, "image-gc", "panic: index out of range [3] with length 3\ngoroutine 12 [running]:\nmain.main()")

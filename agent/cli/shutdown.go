@@ -8,6 +8,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/plan"
 )
 
 func (a *app) shutdownCommand() *cobra.Command {
@@ -39,6 +40,12 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 	default:
 		t.line("a shutdown waits at most %s for the pods; logind grants %s", p.Total.Duration, p.Granted.Duration)
 	}
+	printPhases(t, p.Plan)
+	printNotes(t, p.Plan)
+}
+
+// printPhases lists who stops when.
+func printPhases(t *table, p plan.Plan) {
 	for _, phase := range p.Phases {
 		t.line("")
 		t.line("%s: priority %d and above, %s, %s", phase.Name, phase.Priority, phase.Grace.Duration, count(len(phase.Pods), "pod"))
@@ -57,6 +64,10 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 			t.row("  "+pod.Namespace, pod.Name, pod.Grace.Duration.String(), containers)
 		}
 	}
+}
+
+// printNotes lists labels that nobody could make sense of.
+func printNotes(t *table, p plan.Plan) {
 	if len(p.Notes) > 0 {
 		t.line("")
 	}
