@@ -66,12 +66,12 @@ func TestAShutdownAnnouncedAnewWhileTheLastIsBeingCancelled(t *testing.T) {
 		time.Sleep(time.Second)
 		r.logind.cancel()
 		time.Sleep(time.Second)
-		r.logind.shutdown("power-off")
+		r.logind.shutdown("poweroff")
 		r.expect(shutdown.Draining, 1)
 		time.Sleep(10 * time.Second)
 		r.expect(shutdown.Released, 0)
 		r.expectReleased(5 * time.Second)
-		if last := r.guard.Status().Last; last == nil || !last.Graceful || last.Kind != "power-off" || len(last.Pods) != 2 {
+		if last := r.guard.Status().Last; last == nil || !last.Graceful || last.Kind != "poweroff" || len(last.Pods) != 2 {
 			t.Errorf("Last = %+v, want the second shutdown, graceful", last)
 		}
 	})

@@ -37,12 +37,12 @@ func TestAnnouncedShutdowns(t *testing.T) {
 			{name: "systemctl reboot", down: by("systemctl reboot"), kind: "reboot"},
 			{name: "shutdown -r now", down: by("shutdown -r now"), kind: "reboot"},
 			{name: "reboot", down: by("reboot"), kind: "reboot"},
-			{name: "systemctl poweroff", down: by("systemctl poweroff"), off: true, kind: "power-off"},
-			{name: "shutdown -h, scheduled", down: scheduled, off: true, kind: "power-off"},
+			{name: "systemctl poweroff", down: by("systemctl poweroff"), off: true, kind: "poweroff"},
+			{name: "shutdown -h, scheduled", down: scheduled, off: true, kind: "poweroff"},
 		}
 		if o.Bed == machine.VM {
 			ways = append(ways,
-				wayDown{name: "power button", down: (*machine.Machine).PowerButton, off: true, kind: "power-off"},
+				wayDown{name: "power button", down: (*machine.Machine).PowerButton, off: true, kind: "poweroff"},
 				wayDown{name: "systemctl kexec", down: by("kexec --load /boot/vmlinuz --initrd=/boot/initrd --reuse-cmdline && systemctl kexec"), kind: "kexec"})
 		}
 		if o.Release != machine.Debian12 {
