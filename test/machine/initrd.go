@@ -73,7 +73,10 @@ func makeInitrd(ctx context.Context, tree string) ([]byte, error) {
 		return nil, err
 	}
 	_, err = zip.Write(a.Bytes())
-	return packed.Bytes(), errors.Join(err, zip.Close())
+	if err := errors.Join(err, zip.Close()); err != nil {
+		return nil, err
+	}
+	return packed.Bytes(), nil
 }
 
 // moduleFiles lists the early modules with all that they need, in the order to

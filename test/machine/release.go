@@ -62,10 +62,13 @@ func recipeFor(r Release) (recipe, error) {
 	return recipe{r, sources}, nil
 }
 
+// edition is raised when the code that makes roots changes.
+const edition = 2
+
 // key names the root: another recipe makes another root.
 func (r recipe) key() string {
 	sum := sha256.New()
-	fmt.Fprintln(sum, r.release, goruntime.GOARCH, packages(), kernelHook, initScript, earlyModules(), rootScript, rootBytes)
+	fmt.Fprintln(sum, edition, r.release, goruntime.GOARCH, packages(), kernelHook, initScript, earlyModules(), rootScript, rootBytes)
 	for _, files := range []map[string]string{r.sources, rootFiles()} {
 		for _, name := range sortedKeys(files) {
 			fmt.Fprintln(sum, name, files[name])
