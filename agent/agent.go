@@ -174,7 +174,7 @@ func (a *Agent) buildGuard(bootID string) (err error) {
 	a.guard, err = shutdown.New(shutdown.Options{
 		Phases:    a.policies.phases,
 		Rules:     a.policies.rules,
-		Runtime:   a.runtimes.set,
+		Runtime:   a.runtimes.guarded(),
 		Journal:   journal.Open(journalFile(a.cfg), boot(bootID, a.manager, a.log), a.log),
 		Log:       a.log,
 		Inhibitor: a.logind,
