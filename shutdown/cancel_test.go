@@ -57,6 +57,36 @@ func TestACancellationIsSeenInTheMiddleOfADrain(t *testing.T) {
 	})
 }
 
+// systemd 257 takes a delayed shutdown back without a word (`shutdown -c`).
+func TestACancellationThatNobodyTellsIsNoticed(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(3500 * time.Millisecond)
+		r.logind.cancelSilently()
+		time.Sleep(4 * time.Second)
+		r.expect(shutdown.Armed, 1)
+		time.Sleep(time.Hour)
+		r.expectSignals("web", "TERM@0s") // and no KILL
+		r.expectSignals("dns", "")
+	})
+}
+
+func TestACancellationThatNobodyTellsIsNoticedAfterTheRelease(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		r.start()
+		r.logind.shutdown("reboot") // which somebody else delays, too
+		time.Sleep(10 * time.Second)
+		r.expect(shutdown.Released, 0)
+		r.logind.cancelSilently()
+		time.Sleep(31 * time.Second)
+		r.expect(shutdown.Armed, 1)
+	})
+}
+
 func TestAShutdownAnnouncedAnewWhileTheLastIsBeingCancelled(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})

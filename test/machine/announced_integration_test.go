@@ -49,6 +49,7 @@ func TestAnnouncedShutdowns(t *testing.T) {
 			// The last one: what follows cannot be told from it by the boot's ID.
 			ways = append(ways, wayDown{name: "systemctl soft-reboot", down: by("systemctl soft-reboot"), same: true, kind: "soft-reboot"})
 		}
+		t.Run("called off too late", func(t *testing.T) { calledOffLate(t, m) })
 		t.Run("scheduled and called off", func(t *testing.T) { calledOff(t, m) })
 		for i, way := range ways {
 			if i > 0 { // the first finds the house that was left open
@@ -122,6 +123,45 @@ func calledOff(t *testing.T, m *machine.Machine) {
 	}
 	m.Run(scheduleIn(5*time.Second, "poweroff") + " && shutdown -c && sleep 7")
 	stillOpen(t, m, "it was called off, and its time is over")
+}
+
+// calledOffLate takes a shutdown back while it is being delayed. systemd 252 says
+// that it did, and shuts down nevertheless (systemd#34554). 257 does as it says,
+// and tells nobody: what is left of the house stays open until the next shutdown.
+func calledOffLate(t *testing.T, m *machine.Machine) {
+	pods, before := house(), m.BootID()
+	tooLate := func() error {
+		m.Run(scheduleIn(time.Second, "reboot"))
+		m.Eventually("hostler closes the house", func() bool { return m.Status().Shutdown.State == shutdown.Draining })
+		m.Run("shutdown -c")
+		return nil
+	}
+	if m.Options.Release == machine.Debian12 {
+		m.Deploy(pods...)
+		m.AwaitDown("`shutdown -c`", tooLate)
+		checkHouse(t, lookBack(t, m, before), journal.TriggerShutdown)
+		return
+	}
+	for i := range pods {
+		if pods[i].Name == "stubborn" { // db's turn is not to come before the word is taken back
+			pods[i].Grace = 4 * stubbornGrace
+		}
+	}
+	m.Deploy(pods...)
+	if err := tooLate(); err != nil {
+		t.Fatal(err)
+	}
+	m.AwaitArmed()
+	if n := hostlersLocks(m); n != 1 {
+		t.Errorf("hostler holds %d locks after the shutdown was called off, want 1", n)
+	}
+	if work := m.Work().Boot(before); len(work.Pod("db")) != 1 || !work.Pod("db")[0].Term().IsZero() {
+		t.Errorf("db was asked to end although the shutdown was called off before its turn:\n%s", work)
+	}
+	m.GoesDown("systemctl reboot")
+	if c := lookBack(t, m, before); !c.work.Ended("db") || !c.last.Graceful || c.pod("db").Outcome != journal.Stopped || c.pod("stubborn").Outcome != journal.Killed {
+		t.Errorf("LastShutdown() after one that was called off = %+v, want what was left of the house closed:\n%s", c.last, c.work)
+	}
 }
 
 // stillOpen checks that nobody has begun to close the house: hostler is Armed
