@@ -159,8 +159,8 @@ func calledOffLate(t *testing.T, m *machine.Machine) {
 		t.Errorf("db was asked to end although the shutdown was called off before its turn:\n%s", work)
 	}
 	m.GoesDown("systemctl reboot")
-	if c := lookBack(t, m, before); !c.work.Ended("db") || !c.last.Graceful || c.pod("db").Outcome != journal.Stopped || c.pod("stubborn").Outcome != journal.Killed {
-		t.Errorf("LastShutdown() after one that was called off = %+v, want what was left of the house closed:\n%s", c.last, c.work)
+	if c := lookBack(t, m, before); !c.work.Ended("db") || c.last.Trigger != journal.TriggerShutdown || !c.last.Graceful || c.pod("db").Outcome != journal.Stopped || c.pod("stubborn").Outcome != journal.Killed {
+		t.Errorf("LastShutdown() after one that was called off = %+v, want it announced, and what was left of the house closed:\n%s", c.last, c.work)
 	}
 }
 
