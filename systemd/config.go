@@ -73,7 +73,7 @@ func LogindConfig(root string) ([]ConfigFile, error) {
 	}
 	var files []ConfigFile
 	for _, path := range paths {
-		content, err := os.ReadFile(filepath.Join(root, path))
+		content, err := readConfig(filepath.Join(root, path))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -83,19 +83,58 @@ func LogindConfig(root string) ([]ConfigFile, error) {
 	return files, errors.Join(errs...)
 }
 
+// maxConfig is more than a person writes into such a file; logind gives up on
+// longer lines.
+const maxConfig = 1 << 20
+
+// readConfig reads a file or a mask. What is neither, such as a fifo, would
+// never end, and logind passes it over as well.
+func readConfig(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	switch kind := info.Mode().Type(); {
+	case kind&fs.ModeCharDevice != 0:
+		return nil, nil // /dev/null
+	case kind != 0:
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	case info.Size() > maxConfig:
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("too long for a configuration file")}
+	}
+	return os.ReadFile(path)
+}
+
 // EffectiveDelay is the longest delay that logind grants after reading files in
 // the order given (see LogindConfig): the last valid InhibitDelayMaxSec= wins.
 // logind may run with an older reading; what it grants now is Logind.MaxDelay.
 func EffectiveDelay(files []ConfigFile) DelaySetting {
 	setting := DelaySetting{Max: DefaultInhibitDelay}
-	for _, file := range files {
-		for _, value := range settings(string(file.Content), "Login", "InhibitDelayMaxSec") {
-			if span, ok := parseSpan(value); ok {
-				setting = DelaySetting{Max: span, Source: file.Path}
-			}
+	for _, line := range delayLines(files) {
+		if line.valid {
+			setting = line.DelaySetting
 		}
 	}
 	return setting
+}
+
+// delayLine is one InhibitDelayMaxSec=, which logind passes over if invalid.
+type delayLine struct {
+	DelaySetting
+	value string
+	valid bool
+}
+
+// delayLines are those of all files, in the order of reading.
+func delayLines(files []ConfigFile) []delayLine {
+	var lines []delayLine
+	for _, file := range files {
+		for _, value := range settings(string(file.Content), "Login", "InhibitDelayMaxSec") {
+			span, ok := parseSpan(value)
+			lines = append(lines, delayLine{DelaySetting{Max: span, Source: file.Path}, value, ok})
+		}
+	}
+	return lines
 }
 
 // settings returns the values of key in a section, in order, read as
@@ -103,6 +142,8 @@ func EffectiveDelay(files []ConfigFile) DelaySetting {
 func settings(text, section, key string) []string {
 	var values []string
 	current, pending := "", ""
+	// systemd takes a null byte, of which a torn file is full, for the end of a line.
+	text = strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\x00", "\n")
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {

@@ -1,0 +1,95 @@
+package systemdtest
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/systemd"
+)
+
+// putBack: whether logind has read that the drop-in is gone, or not yet.
+func putBack(t *testing.T, r *rig) {
+	dropIn := filepath.Join(r.Root(), systemd.DropInPath)
+	for _, reread := range []bool{false, true} {
+		r.raise()
+		if err := os.Remove(dropIn); err != nil {
+			t.Fatal(err)
+		}
+		if reread {
+			r.rereadConfig()
+			r.expectDelay(systemd.DefaultInhibitDelay)
+		}
+		r.raise()
+		r.rereadConfig()
+		r.expectDelay(5 * time.Minute)
+	}
+}
+
+func notYetRead(t *testing.T, r *rig) {
+	const path = "/etc/systemd/logind.conf.d/zzz.conf"
+	r.raise()
+	r.write(path, "[Login]\nInhibitDelayMaxSec=8\n")
+	r.raise()
+	if files := systemd.ReadDelayFiles(r.Root()); files.Effective != (systemd.DelaySetting{Max: 8 * time.Second, Source: path}) {
+		t.Errorf("ReadDelayFiles().Effective = %+v, want 8s by %s", files.Effective, path)
+	}
+	r.rereadConfig()
+	r.expectDelay(8 * time.Second)
+	r.expectRefusal(8*time.Second, path)
+}
+
+func yields(t *testing.T, r *rig) {
+	dropIn := filepath.Join(r.Root(), systemd.DropInPath)
+	yield := func(want time.Duration, there bool) {
+		t.Helper()
+		for range 2 {
+			if err := r.logind.YieldMaxDelay(t.Context()); err != nil {
+				t.Fatalf("YieldMaxDelay() = %v, want nil", err)
+			}
+		}
+		r.expectDelay(want)
+		if _, err := os.Stat(dropIn); there != (err == nil) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("Stat(drop-in) = %v after YieldMaxDelay(), want it there: %v", err, there)
+		}
+	}
+	yield(systemd.DefaultInhibitDelay, false)
+	r.raise()
+	yield(5*time.Minute, true) // nobody else has asked for it
+	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=120\n")
+	yield(5*time.Minute, true) // but for less
+	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=600\n")
+	yield(10*time.Minute, false)
+}
+
+func tellsDelay(t *testing.T, r *rig) {
+	const path = "/etc/systemd/logind.conf.d/zzz.conf"
+	r.raise()
+	w := r.watch()
+	r.write(path, "[Login]\nInhibitDelayMaxSec=8\n")
+	w.expect(shutdown.Altered)
+	r.rereadConfig()
+	w.expect(shutdown.Altered)
+	r.expectDelay(8 * time.Second)
+	if err := os.Remove(filepath.Join(r.Root(), path)); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(shutdown.Altered)
+	r.raise() // has logind read them again
+	w.expect(shutdown.Altered)
+}
+
+func tellsLocks(t *testing.T, r *rig) {
+	w := r.watch()
+	other := newLogind(t, r.Bed, systemd.LogindOptions{Who: "kubelet"})
+	lock := r.lock(other)
+	w.expect(shutdown.Altered)
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(shutdown.Altered)
+}
