@@ -14,6 +14,9 @@ type DelayFiles struct {
 	// Effective is what they set together, and Others what they would set
 	// without hostler's drop-in.
 	Effective, Others DelaySetting
+	// After is what files that are read after the drop-in set, which beats it; it
+	// has no Source where none does.
+	After DelaySetting
 	// DropIn tells that hostler's drop-in is there, whether or not it counts.
 	DropIn bool
 	// MaskedBy is the path of a file of the drop-in's name that hides it, or empty.
@@ -37,8 +40,11 @@ func ReadDelayFiles(root string) DelayFiles {
 		}
 	}
 	for _, line := range delayLines(files) {
-		if !line.valid {
+		switch {
+		case !line.valid:
 			r.Invalid = append(r.Invalid, InvalidSetting{line.Source, line.value})
+		case filepath.Base(line.Source) > filepath.Base(DropInPath):
+			r.After = line.DelaySetting
 		}
 	}
 	_, err = os.Lstat(filepath.Join(root, DropInPath))

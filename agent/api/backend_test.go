@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/shutdown/plan"
@@ -59,6 +60,10 @@ func (b *backend) Collect(ctx context.Context, req api.CollectRequest, progress 
 
 func (b *backend) ShutdownPlan(context.Context) (api.ShutdownPlan, error) {
 	return api.ShutdownPlan{Plan: plan.Plan{Phases: []plan.PlannedPhase{{Name: "regular"}}}}, b.err
+}
+
+func (b *backend) Doctor(context.Context) (doctor.Report, error) {
+	return doctor.Report{Checks: []doctor.Check{{Name: "dbus", Status: doctor.OK}}}, b.err
 }
 
 func (b *backend) Healthy() error { return b.healthy }

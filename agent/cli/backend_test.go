@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/cli"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc/collect"
 )
 
@@ -33,6 +34,7 @@ type backend struct {
 	steps   []collect.Progress
 	report  collect.Report
 	phases  api.ShutdownPlan
+	doctor  doctor.Report
 	err     error            // of everything
 	hang    bool             // every answer, until the caller has gone
 	entered chan<- os.Signal // is sent a signal with the first question
@@ -76,6 +78,10 @@ func (b *backend) Collect(ctx context.Context, _ api.CollectRequest, progress fu
 
 func (b *backend) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 	return b.phases, b.answer(ctx)
+}
+
+func (b *backend) Doctor(ctx context.Context) (doctor.Report, error) {
+	return b.doctor, b.answer(ctx)
 }
 func (b *backend) Healthy() error { return b.err }
 
