@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -248,5 +250,19 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestEveryCheckIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| ").FindAllStringSubmatch(string(doc), -1) {
+		listed = append(listed, row[1])
+	}
+	if want := doctor.Names(); !slices.Equal(listed, want) {
+		t.Errorf("docs/doctor.md lists %q, want %q", listed, want)
 	}
 }
