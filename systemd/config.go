@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // DefaultInhibitDelay is what logind grants where nothing is configured
@@ -110,7 +111,8 @@ func readConfig(path string) ([]byte, error) {
 // logind may run with an older reading; what it grants now is Logind.MaxDelay.
 func EffectiveDelay(files []ConfigFile) DelaySetting {
 	setting := DelaySetting{Max: DefaultInhibitDelay}
-	for _, line := range delayLines(files) {
+	lines, _ := delayLines(files)
+	for _, line := range lines {
 		if line.valid {
 			setting = line.DelaySetting
 		}
@@ -125,22 +127,27 @@ type delayLine struct {
 	valid bool
 }
 
-// delayLines are those of all files, in the order of reading.
-func delayLines(files []ConfigFile) []delayLine {
-	var lines []delayLine
+// delayLines are those of all files, in the order of reading, and the path of
+// the file that logind gives up at: it reads nothing after that.
+func delayLines(files []ConfigFile) (lines []delayLine, broken string) {
 	for _, file := range files {
-		for _, value := range settings(string(file.Content), "Login", "InhibitDelayMaxSec") {
+		values, whole := settings(string(file.Content), "Login", "InhibitDelayMaxSec")
+		for _, value := range values {
 			span, ok := parseSpan(value)
 			lines = append(lines, delayLine{DelaySetting{Max: span, Source: file.Path}, value, ok})
 		}
+		if !whole {
+			return lines, file.Path
+		}
 	}
-	return lines
+	return lines, ""
 }
 
 // settings returns the values of key in a section, in order, read as
-// systemd.syntax(7) has it: what is not understood is passed over.
-func settings(text, section, key string) []string {
-	var values []string
+// systemd.syntax(7) has it: what is not understood is passed over. systemd gives
+// up at a section that does not end or a line that is no UTF-8; then what stands
+// before it counts, and whole is false (config_parse in src/shared/conf-parser.c).
+func settings(text, section, key string) (values []string, whole bool) {
 	current, pending := "", ""
 	// systemd takes a null byte, of which a torn file is full, for the end of a line.
 	text = strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\x00", "\n")
@@ -155,8 +162,13 @@ func settings(text, section, key string) []string {
 			pending = before + " "
 			continue
 		}
+		if !utf8.ValidString(line) {
+			return values, false
+		}
 		if name, ok := strings.CutPrefix(line, "["); ok {
-			current = strings.TrimSuffix(name, "]")
+			if current, ok = strings.CutSuffix(name, "]"); !ok {
+				return values, false
+			}
 			continue
 		}
 		name, value, ok := strings.Cut(line, "=")
@@ -164,7 +176,7 @@ func settings(text, section, key string) []string {
 			values = append(values, strings.TrimSpace(value))
 		}
 	}
-	return values
+	return values, true
 }
 
 // parseSpan reads a time span as systemd.time(7) writes it, in seconds where no

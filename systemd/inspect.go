@@ -21,6 +21,9 @@ type DelayFiles struct {
 	DropIn bool
 	// MaskedBy is the path of a file of the drop-in's name that hides it, or empty.
 	MaskedBy string
+	// Broken is the path of a file that logind gives up at, with all that it would
+	// read after it; empty where it reads to the end.
+	Broken string
 	// Invalid are the settings that logind passes over.
 	Invalid []InvalidSetting
 	// Unreadable names the files and folders that could not be read, or is nil.
@@ -39,7 +42,9 @@ func ReadDelayFiles(root string) DelayFiles {
 			r.MaskedBy = file.Path
 		}
 	}
-	for _, line := range delayLines(files) {
+	lines, broken := delayLines(files)
+	r.Broken = broken
+	for _, line := range lines {
 		switch {
 		case !line.valid:
 			r.Invalid = append(r.Invalid, InvalidSetting{line.Source, line.value})
@@ -60,6 +65,8 @@ func (f DelayFiles) Obstacle(d time.Duration) string {
 	switch {
 	case f.Effective.Max >= d:
 		return fmt.Sprintf("although the files set %v: logind runs with an older reading; try `systemctl restart %s`", f.Effective.Max, logindUnit)
+	case f.Broken != "" && f.Effective.Source != DropInPath && f.After.Source == "":
+		obstacle = fmt.Sprintf("because %s is torn or damaged, and logind reads nothing after it; mend or remove it", f.Broken)
 	case f.MaskedBy != "":
 		obstacle = fmt.Sprintf("because %s masks %s; remove it", f.MaskedBy, DropInPath)
 	case f.Effective.Source != "" && f.Effective.Source != DropInPath:

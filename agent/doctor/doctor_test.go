@@ -125,6 +125,13 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Logind.Files.Unreadable = errors.Join(errors.New("open /etc/a.conf: denied"), errors.New("open /etc/b.conf: denied"))
 			f.Logind.Files.Invalid = []systemd.InvalidSetting{{Path: zzz, Value: "soon"}}
 		}, []string{"warn delay-files|/etc/a.conf: denied; open /etc/b.conf: denied|" + zzz + " sets InhibitDelayMaxSec=soon, which logind passes over|systemd.time(7)"}},
+		{"a torn file", func(f *doctor.Facts) {
+			f.Logind.Files.Broken, f.Logind.Files.Effective = "/etc/systemd/logind.conf.d/a.conf", f.Logind.Files.Others
+			f.Logind.Granted = 5 * time.Second
+			f.Protection = doctor.Protection{Reason: status.ReasonDelayTooShort}
+		}, []string{
+			"fail protection", "fail delay|mend or remove /etc/systemd/logind.conf.d/a.conf, where logind stops reading", "warn delay-files|a.conf is torn or damaged",
+		}},
 		{"no bus", func(f *doctor.Facts) {
 			disarm(f, status.ReasonNoBus, "no bus")
 			f.Logind.Bus = fmt.Errorf("%w: %w", systemd.ErrNoBus, fs.ErrNotExist)

@@ -2,6 +2,7 @@ package systemdtest
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,6 +29,18 @@ func putBack(t *testing.T, r *rig) {
 		r.rereadConfig()
 		r.expectDelay(5 * time.Minute)
 	}
+}
+
+func torn(t *testing.T, r *rig) {
+	const path = "/etc/systemd/logind.conf.d/10-torn.conf"
+	r.write(path, "[Login]\nInhibitDelayMaxSec=7\n[Logi")
+	r.rereadConfig()
+	r.expectDelay(7 * time.Second)
+	r.expectRefusal(7*time.Second, path)
+	if err := os.Remove(filepath.Join(r.Root(), path)); err != nil {
+		t.Fatal(err)
+	}
+	r.raise()
 }
 
 func notYetRead(t *testing.T, r *rig) {
@@ -64,6 +77,40 @@ func yields(t *testing.T, r *rig) {
 	yield(5*time.Minute, true) // but for less
 	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=600\n")
 	yield(10*time.Minute, false)
+}
+
+// readsAlike: what EffectiveDelay makes of a file is what logind makes of it.
+// Each value is another one, so that none is left over from the case before.
+func readsAlike(t *testing.T, r *rig) {
+	for i, text := range []string{
+		"[Login]\nInhibitDelayMaxSec=%d\x00\x00\x00",
+		"\ufeff[Login]\nInhibitDelayMaxSec=%d\n",
+		"\x00\x00[Login]\nInhibitDelayMaxSec=%d",
+		"[Login]\nInhibitDelayMaxSec=\nInhibitDelayMaxSec=%d",
+		"[Login]\nInhibitDelayMaxSec=%d\nInhibitDelayMaxSec=",
+		"[Login]\nInhibitDelayMaxSec=%d\nInhibitDelayMaxSec=soon",
+		"[Login]\nInhibitDelayMaxSec=%d\n[Sleep]\nInhibitDelayMaxSec=1",
+		"[Login]\nInhibitDelayMaxSec=1min \\\n# why\n %ds\n",
+		"[Login]\r\nInhibitDelayMaxSec=%d\r\n",
+		"[Login]\nnonsense\n=\n[\nInhibitDelayMaxSec=1\n[Login]\nInhibitDelayMaxSec=%d",
+		"[Login]\nInhibitDelayMaxSec=\"%d\"\n",
+		"InhibitDelayMaxSec=%d",
+		"[Login]\nInhibitDelayMaxSec=%d\n[Logi",
+		"[Login]\nInhibitDelayMaxSec=%d\nHandle\xff=1\nInhibitDelayMaxSec=1\n",
+		"[Login]\n# \xff\nInhibitDelayMaxSec=%d\n",
+		"  [Login]  \n\tInhibitDelayMaxSec  =  %d  \n",
+		"[Login]\nInhibitDelayMaxSec=%d\n\n[]\nInhibitDelayMaxSec=1\n",
+	} {
+		const path = "/etc/systemd/logind.conf.d/zzz.conf"
+		r.write("/etc/systemd/logind.conf.d/aaa.conf", fmt.Sprintf("[Login]\nInhibitDelayMaxSec=%d\n", 100+i))
+		r.write(path, fmt.Sprintf(text, 10+i))
+		want := systemd.ReadDelayFiles(r.Root()).Effective
+		r.rereadConfig()
+		r.eventually(func() bool {
+			got, err := r.logind.MaxDelay(t.Context())
+			return err == nil && got == want.Max
+		}, "MaxDelay() = %v for %q", want.Max, text)
+	}
 }
 
 func tellsDelay(t *testing.T, r *rig) {
