@@ -175,15 +175,14 @@ func delay(f Facts) Check {
 		}
 		return Check{}
 	case f.Logind.Granted >= needed:
-		return ok("logind grants %v, set by %s; the phases take %v", f.Logind.Granted, source(files.Effective), needed)
+		return ok("logind grants %s; the phases take %v", grant(f.Logind), needed)
 	}
 	fitted := plan.Fit(f.Phases, f.Logind.Granted)
 	hint := obstacle(files, f)
 	if hint == "" { // the files are fine: logind has not read them, or hostler not written its own
 		hint = restartLogind + "; where that does not help: journalctl -u hostler"
 	}
-	return fail(hint, "logind grants %v, set by %s, of the %v that the phases take: they are shortened to %s",
-		f.Logind.Granted, source(files.Effective), needed, describe(fitted))
+	return fail(hint, "logind grants %s, of the %v that the phases take: they are shortened to %s", grant(f.Logind), needed, describe(fitted))
 }
 
 // obstacle is the mend where a file keeps hostler's from counting, or empty.
@@ -198,6 +197,14 @@ func obstacle(files systemd.DelayFiles, f Facts) string {
 			after.Source, after.Max, systemd.DropInPath, f.needed().Seconds(), restartLogind)
 	}
 	return ""
+}
+
+// grant is what logind grants, and who sets it unless logind has not read that.
+func grant(l Logind) string {
+	if l.Granted != l.Files.Effective.Max {
+		return l.Granted.String()
+	}
+	return fmt.Sprintf("%v, set by %s", l.Granted, source(l.Files.Effective))
 }
 
 // source names what sets a delay.

@@ -196,7 +196,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Kubelet = doctor.Kubelet{Evidence: "process kubelet, pid 900", Fault: "read it: bad"}
 		}, []string{"warn kubelet|read it: bad"}},
 		{"no systemd", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Missing: true} }, []string{"warn unit|no systemd here"}},
-		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|as root"}},
+		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|root alone"}},
 		{"no unit", func(f *doctor.Facts) { f.Systemd.Service = systemd.Unit{LoadState: "not-found"} }, []string{"warn unit|is not there (not-found)"}},
 		{"a masked unit", func(f *doctor.Facts) { f.Systemd.Service.LoadState = "masked" }, []string{"fail unit|systemctl unmask hostler"}},
 		{"an agent beside its unit that is not enabled", func(f *doctor.Facts) {

@@ -24,7 +24,7 @@ func unit(f Facts) Check {
 	case f.Systemd.Missing:
 		return warn("start `hostler agent` from this host's own service manager", "there is no systemd here: nobody starts the agent again, and nobody keeps its lock meanwhile")
 	case f.Systemd.Problem != "":
-		return warn("run this command as root", "systemd was not asked: %s", f.Systemd.Problem)
+		return warn("see `systemctl is-system-running`; systemd lets in root alone at /run/systemd/private", "systemd did not answer: %s", f.Systemd.Problem)
 	case u.LoadState == "masked":
 		return fail("systemctl unmask hostler && systemctl enable --now hostler", "%s is masked", Service)
 	case u.LoadState != "loaded":
