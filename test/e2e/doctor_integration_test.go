@@ -250,10 +250,12 @@ func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
 	check(t, containerd.Continue())
 	a.awaitProtection(status.ReasonArmed)
 
-	a.stop()
+	a.kill()
+	wantDelay(t, login, "after a crash", 36*time.Second, true)
 	a.configure(quick + "shutdown: {enabled: false}\n")
 	a.start()
 	a.awaitProtection(status.ReasonSwitchedOff)
+	wantDelay(t, login, "switched off after a crash,", systemd.DefaultInhibitDelay, false)
 	r = a.diagnose()
 	if r.Protected || r.Failed() {
 		t.Errorf("hostler doctor = %+v, want it not protected, which is no fault", r)
