@@ -50,7 +50,7 @@ func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Durat
 		return granted, fmt.Errorf("%s: granted %v: %w; see to it that %s can be written",
 			operation, granted, err, filepath.Dir(DropInPath))
 	}
-	files := ReadDelayFiles(l.options.Root)
+	files := l.Files()
 	expected := files.Effective.Max
 	// Where logind would read less than it grants now, it is not asked to.
 	if expected > granted || changed && expected == granted {
@@ -83,7 +83,7 @@ func short(granted, d time.Duration, err error) error {
 // took a change: one that is overridden stays as it is.
 func (l *Logind) arrangeDropIn(d, granted time.Duration) (changed bool, err error) {
 	path := filepath.Join(l.options.Root, DropInPath)
-	files := ReadDelayFiles(l.options.Root)
+	files := l.Files()
 	switch {
 	case files.Others.Max >= d && files.Others.Max >= files.Effective.Max:
 		return removeDropIn(path)
@@ -124,10 +124,10 @@ func (l *Logind) YieldMaxDelay(ctx context.Context) error {
 	defer cancel()
 	l.raising.Lock()
 	defer l.raising.Unlock()
-	if files := ReadDelayFiles(l.options.Root); !files.DropIn || files.Others.Max < files.Effective.Max {
+	if files := l.Files(); !files.DropIn || files.Others.Max < files.Effective.Max {
 		return nil
 	}
-	if granted, err := l.MaxDelay(ctx); err != nil || ReadDelayFiles(l.options.Root).Others.Max < granted {
+	if granted, err := l.MaxDelay(ctx); err != nil || l.Files().Others.Max < granted {
 		return err
 	}
 	const operation = "leave logind's longest delay to others"
@@ -163,11 +163,11 @@ func (l *Logind) settle(ctx context.Context, awaited func(time.Duration) bool) (
 // empty for its own default. It reads the files as they are now; a logind that
 // nobody told of a change runs with an older reading.
 func (l *Logind) MaxDelaySource(context.Context) (string, error) {
-	files, err := LogindConfig(l.options.Root)
-	if err != nil {
-		err = fmt.Errorf("find what sets logind's longest delay: %w", err)
+	files := l.Files()
+	if files.Unreadable != nil {
+		return files.Effective.Source, fmt.Errorf("find what sets logind's longest delay: %w", files.Unreadable)
 	}
-	return EffectiveDelay(files).Source, err
+	return files.Effective.Source, nil
 }
 
 // restoreBound is how long RestoreMaxDelay waits for logind: it is called when
@@ -195,10 +195,10 @@ func (l *Logind) RestoreMaxDelay(ctx context.Context) error {
 	if err := l.reload(ctx); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	files, unreadable := LogindConfig(l.options.Root)
-	expected := EffectiveDelay(files).Max
+	files := l.Files()
+	expected := files.Effective.Max
 	if _, err := l.settle(ctx, func(now time.Duration) bool { return now == expected }); err != nil {
-		return fmt.Errorf("%s to %v: %w", operation, expected, errors.Join(err, unreadable))
+		return fmt.Errorf("%s to %v: %w", operation, expected, errors.Join(err, files.Unreadable))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/systemd/logindconf"
 )
 
 const (
@@ -78,7 +79,7 @@ func (l *Logind) Watch(ctx context.Context, events chan<- shutdown.Event) error 
 func (l *Logind) startFollowing(ctx context.Context) (changed <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	told, ended := make(chan struct{}, 1), make(chan struct{})
-	watcher, err := watchConfig(l.options.Root)
+	watcher, err := logindconf.Watch(l.options.Root)
 	go func() {
 		defer close(ended)
 		if err == nil {

@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
 )
 
 const (
@@ -186,7 +187,7 @@ func delay(f Facts) Check {
 }
 
 // obstacle is the mend where a file keeps hostler's from counting, or empty.
-func obstacle(files systemd.DelayFiles, f Facts) string {
+func obstacle(files logindconf.Delay, f Facts) string {
 	switch after := files.After; {
 	case files.Broken != "" && after.Source == "" && files.Effective.Source != systemd.DropInPath:
 		return fmt.Sprintf("mend or remove %s, where logind stops reading; then %s", files.Broken, restartLogind)
@@ -208,7 +209,7 @@ func grant(l Logind) string {
 }
 
 // source names what sets a delay.
-func source(s systemd.DelaySetting) string {
+func source(s logindconf.Setting) string {
 	if s.Source == "" {
 		return "nobody, by default"
 	}

@@ -17,6 +17,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
 )
 
 const zzz = "/etc/systemd/logind.conf.d/zzz.conf"
@@ -24,7 +25,7 @@ const zzz = "/etc/systemd/logind.conf.d/zzz.conf"
 // healthy is a host on which everything is as it should be.
 func healthy() doctor.Facts {
 	own := systemd.InhibitorLock{What: "shutdown", Who: "hostler", Why: "pods", Mode: "delay", PID: 812}
-	ours := systemd.DelaySetting{Max: 36 * time.Second, Source: systemd.DropInPath}
+	ours := logindconf.Setting{Max: 36 * time.Second, Source: systemd.DropInPath}
 	return doctor.Facts{
 		Agent:      doctor.Agent{Answers: true, PID: 812},
 		Protection: doctor.Protection{Protected: true, Reason: status.ReasonArmed, Message: "a shutdown waits for the pods to stop"},
@@ -32,7 +33,7 @@ func healthy() doctor.Facts {
 		Guard:      &shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
 		Logind: doctor.Logind{
 			Granted: 36 * time.Second, Locks: []systemd.InhibitorLock{own}, Own: []systemd.InhibitorLock{own}, Held: true,
-			Files: systemd.DelayFiles{Effective: ours, Others: systemd.DelaySetting{Max: 5 * time.Second}, DropIn: true},
+			Files: logindconf.Delay{Effective: ours, Others: logindconf.Setting{Max: 5 * time.Second}, DropIn: true},
 		},
 		Systemd: doctor.Systemd{
 			Service: systemd.Unit{
@@ -61,7 +62,7 @@ func away(f *doctor.Facts) {
 	f.Protection, f.Guard = doctor.Protection{}, nil
 	f.Logind.Own, f.Logind.Locks, f.Logind.Held = nil, nil, false
 	f.Logind.Granted = 5 * time.Second
-	f.Logind.Files = systemd.DelayFiles{Effective: systemd.DelaySetting{Max: 5 * time.Second}, Others: systemd.DelaySetting{Max: 5 * time.Second}}
+	f.Logind.Files = logindconf.Delay{Effective: logindconf.Setting{Max: 5 * time.Second}, Others: logindconf.Setting{Max: 5 * time.Second}}
 }
 
 func beside(f *doctor.Facts, grace time.Duration) {
@@ -73,7 +74,7 @@ func beside(f *doctor.Facts, grace time.Duration) {
 }
 
 func overridden(f *doctor.Facts) {
-	f.Logind.Files.Effective = systemd.DelaySetting{Max: 8 * time.Second, Source: zzz}
+	f.Logind.Files.Effective = logindconf.Setting{Max: 8 * time.Second, Source: zzz}
 	f.Logind.Files.After = f.Logind.Files.Effective
 }
 
@@ -123,7 +124,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}, []string{"fail protection", "fail delay|systemctl restart systemd-logind"}},
 		{"files that cannot be read, and a value that is none", func(f *doctor.Facts) {
 			f.Logind.Files.Unreadable = errors.Join(errors.New("open /etc/a.conf: denied"), errors.New("open /etc/b.conf: denied"))
-			f.Logind.Files.Invalid = []systemd.InvalidSetting{{Path: zzz, Value: "soon"}}
+			f.Logind.Files.Invalid = []logindconf.Invalid{{Path: zzz, Value: "soon"}}
 		}, []string{"warn delay-files|/etc/a.conf: denied; open /etc/b.conf: denied|" + zzz + " sets InhibitDelayMaxSec=soon, which logind passes over|systemd.time(7)"}},
 		{"a torn file", func(f *doctor.Facts) {
 			f.Logind.Files.Broken, f.Logind.Files.Effective = "/etc/systemd/logind.conf.d/a.conf", f.Logind.Files.Others

@@ -7,6 +7,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
 )
 
 // Service is the name of hostler's unit.
@@ -48,7 +49,7 @@ type Logind struct {
 	Locks      []systemd.InhibitorLock // of everybody
 	Own        []systemd.InhibitorLock // those of hostler's that delay a shutdown
 	Held       bool                    // this process holds one that logind waits for
-	Files      systemd.DelayFiles
+	Files      logindconf.Delay
 }
 
 // Kubelet is another owner of the shutdown on this host.

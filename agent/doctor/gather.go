@@ -51,8 +51,7 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 }
 
 func (s Sources) logind(ctx context.Context) Logind {
-	l := Logind{Files: systemd.ReadDelayFiles(s.Root)}
-	l.Held, _ = s.Logind.Held()
+	l := Logind{Files: s.Logind.Files(), Held: s.Logind.Held()}
 	var err error
 	if l.Granted, err = s.Logind.MaxDelay(ctx); err == nil {
 		l.Locks, err = s.Logind.ListInhibitors(ctx)

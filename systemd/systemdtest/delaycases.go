@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
 )
 
 // putBack: whether logind has read that the drop-in is gone, or not yet.
@@ -23,7 +24,7 @@ func putBack(t *testing.T, r *rig) {
 		}
 		if reread {
 			r.rereadConfig()
-			r.expectDelay(systemd.DefaultInhibitDelay)
+			r.expectDelay(logindconf.DefaultDelay)
 		}
 		r.raise()
 		r.rereadConfig()
@@ -48,8 +49,8 @@ func notYetRead(t *testing.T, r *rig) {
 	r.raise()
 	r.write(path, "[Login]\nInhibitDelayMaxSec=8\n")
 	r.raise()
-	if files := systemd.ReadDelayFiles(r.Root()); files.Effective != (systemd.DelaySetting{Max: 8 * time.Second, Source: path}) {
-		t.Errorf("ReadDelayFiles().Effective = %+v, want 8s by %s", files.Effective, path)
+	if files := r.logind.Files(); files.Effective != (logindconf.Setting{Max: 8 * time.Second, Source: path}) {
+		t.Errorf("Files().Effective = %+v, want 8s by %s", files.Effective, path)
 	}
 	r.rereadConfig()
 	r.expectDelay(8 * time.Second)
@@ -70,7 +71,7 @@ func yields(t *testing.T, r *rig) {
 			t.Errorf("Stat(drop-in) = %v after YieldMaxDelay(), want it there: %v", err, there)
 		}
 	}
-	yield(systemd.DefaultInhibitDelay, false)
+	yield(logindconf.DefaultDelay, false)
 	r.raise()
 	yield(5*time.Minute, true) // nobody else has asked for it
 	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=120\n")
@@ -79,7 +80,7 @@ func yields(t *testing.T, r *rig) {
 	yield(10*time.Minute, false)
 }
 
-// readsAlike: what EffectiveDelay makes of a file is what logind makes of it.
+// readsAlike: what logindconf makes of a file is what logind makes of it.
 // Each value is another one, so that none is left over from the case before.
 func readsAlike(t *testing.T, r *rig) {
 	for i, text := range []string{
@@ -104,7 +105,7 @@ func readsAlike(t *testing.T, r *rig) {
 		const path = "/etc/systemd/logind.conf.d/zzz.conf"
 		r.write("/etc/systemd/logind.conf.d/aaa.conf", fmt.Sprintf("[Login]\nInhibitDelayMaxSec=%d\n", 100+i))
 		r.write(path, fmt.Sprintf(text, 10+i))
-		want := systemd.ReadDelayFiles(r.Root()).Effective
+		want := r.logind.Files().Effective
 		r.rereadConfig()
 		r.eventually(func() bool {
 			got, err := r.logind.MaxDelay(t.Context())

@@ -15,7 +15,7 @@ import (
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
-	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
 )
 
 const (
@@ -119,13 +119,13 @@ func (l *login1) forget() {
 }
 
 func (l *login1) reload() error {
-	files, err := systemd.LogindConfig(l.root)
+	files, err := logindconf.Load(l.root)
 	if err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.maxDelay = systemd.EffectiveDelay(files).Max
+	l.maxDelay = logindconf.Effective(files).Max
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
 	"hostler.io/hostler/test/lab"
 )
 
@@ -255,7 +256,7 @@ func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
 	a.configure(quick + "shutdown: {enabled: false}\n")
 	a.start()
 	a.awaitProtection(status.ReasonSwitchedOff)
-	wantDelay(t, login, "switched off after a crash,", systemd.DefaultInhibitDelay, false)
+	wantDelay(t, login, "switched off after a crash,", logindconf.DefaultDelay, false)
 	r = a.diagnose()
 	if r.Protected || r.Failed() {
 		t.Errorf("hostler doctor = %+v, want it not protected, which is no fault", r)

@@ -1,4 +1,4 @@
-package systemd_test
+package logindconf_test
 
 import (
 	"errors"
@@ -10,10 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
 )
 
 const (
+	dropIn  = "/run/systemd/logind.conf.d/zz-hostler.conf"
 	earlier = "/usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf"
 	later   = "/etc/systemd/logind.conf.d/zzz.conf"
 	mask    = "/etc/systemd/logind.conf.d/zz-hostler.conf"
@@ -38,52 +39,52 @@ func lay(t *testing.T, files map[string]string) (root string) {
 	return root
 }
 
-func TestReadDelayFiles(t *testing.T) {
+func TestReadDelay(t *testing.T) {
 	set := func(d string) string { return "[Login]\nInhibitDelayMaxSec=" + d + "\n" }
-	setting := func(d time.Duration, source string) systemd.DelaySetting {
-		return systemd.DelaySetting{Max: d, Source: source}
+	setting := func(d time.Duration, source string) logindconf.Setting {
+		return logindconf.Setting{Max: d, Source: source}
 	}
-	byDefault := setting(systemd.DefaultInhibitDelay, "")
+	byDefault := setting(logindconf.DefaultDelay, "")
 	for _, c := range []struct {
 		name     string
 		files    map[string]string
-		want     systemd.DelayFiles // but for what follows
-		obstacle string             // to 36s, a part of it
+		want     logindconf.Delay // but for what follows
+		obstacle string           // to 36s, a part of it
 	}{
-		{"nothing", nil, systemd.DelayFiles{Effective: byDefault, Others: byDefault}, systemd.DropInPath + " does not set it"},
-		{"ours alone", map[string]string{systemd.DropInPath: set("36")}, systemd.DelayFiles{
-			Effective: setting(36*time.Second, systemd.DropInPath), Others: byDefault, DropIn: true,
-		}, "older reading; try `systemctl restart systemd-logind.service`"},
-		{"one before ours", map[string]string{systemd.DropInPath: set("36"), earlier: set("30")}, systemd.DelayFiles{
-			Effective: setting(36*time.Second, systemd.DropInPath), Others: setting(30*time.Second, earlier), DropIn: true,
+		{"nothing", nil, logindconf.Delay{Effective: byDefault, Others: byDefault}, dropIn + " does not set it"},
+		{"ours alone", map[string]string{dropIn: set("36")}, logindconf.Delay{
+			Effective: setting(36*time.Second, dropIn), Others: byDefault, DropIn: true,
+		}, "older reading; try `systemctl restart systemd-logind`"},
+		{"one before ours", map[string]string{dropIn: set("36"), earlier: set("30")}, logindconf.Delay{
+			Effective: setting(36*time.Second, dropIn), Others: setting(30*time.Second, earlier), DropIn: true,
 		}, "older reading"},
-		{"one after ours", map[string]string{systemd.DropInPath: set("36"), later: set("8")}, systemd.DelayFiles{
+		{"one after ours", map[string]string{dropIn: set("36"), later: set("8")}, logindconf.Delay{
 			Effective: setting(8*time.Second, later), Others: setting(8*time.Second, later), After: setting(8*time.Second, later), DropIn: true,
-		}, later + " sets InhibitDelayMaxSec= to 8s and is read after " + systemd.DropInPath + "; raise it there to 36s or more, or remove it"},
-		{"a mask of ours", map[string]string{systemd.DropInPath: set("36"), mask: "mask", earlier: set("30")}, systemd.DelayFiles{
+		}, later + " sets InhibitDelayMaxSec= to 8s and is read after " + dropIn + "; raise it there to 36s or more, or remove it"},
+		{"a mask of ours", map[string]string{dropIn: set("36"), mask: "mask", earlier: set("30")}, logindconf.Delay{
 			Effective: setting(30*time.Second, earlier), Others: setting(30*time.Second, earlier), DropIn: true, MaskedBy: mask,
-		}, mask + " masks " + systemd.DropInPath + "; remove it"},
-		{"a value that is none", map[string]string{systemd.DropInPath: set("36"), later: set("soon")}, systemd.DelayFiles{
-			Effective: setting(36*time.Second, systemd.DropInPath), Others: byDefault, DropIn: true, Invalid: []systemd.InvalidSetting{{Path: later, Value: "soon"}},
+		}, mask + " masks " + dropIn + "; remove it"},
+		{"a value that is none", map[string]string{dropIn: set("36"), later: set("soon")}, logindconf.Delay{
+			Effective: setting(36*time.Second, dropIn), Others: byDefault, DropIn: true, Invalid: []logindconf.Invalid{{Path: later, Value: "soon"}},
 		}, "older reading"},
-		{"a file that ends in null bytes, as after a power cut", map[string]string{later: "[Login]\nInhibitDelayMaxSec=8" + strings.Repeat("\x00", 512)}, systemd.DelayFiles{
+		{"a file that ends in null bytes, as after a power cut", map[string]string{later: "[Login]\nInhibitDelayMaxSec=8" + strings.Repeat("\x00", 512)}, logindconf.Delay{
 			Effective: setting(8*time.Second, later), Others: setting(8*time.Second, later), After: setting(8*time.Second, later),
 		}, later},
-		{"a torn file before ours", map[string]string{systemd.DropInPath: set("36"), earlier: set("30") + "[Logi"}, systemd.DelayFiles{
+		{"a torn file before ours", map[string]string{dropIn: set("36"), earlier: set("30") + "[Logi"}, logindconf.Delay{
 			Effective: setting(30*time.Second, earlier), Others: setting(30*time.Second, earlier), DropIn: true, Broken: earlier,
 		}, earlier + " is torn or damaged"},
-		{"a torn file after ours", map[string]string{systemd.DropInPath: set("36"), later: "[Logi"}, systemd.DelayFiles{
-			Effective: setting(36*time.Second, systemd.DropInPath), Others: byDefault, DropIn: true, Broken: later,
+		{"a torn file after ours", map[string]string{dropIn: set("36"), later: "[Logi"}, logindconf.Delay{
+			Effective: setting(36*time.Second, dropIn), Others: byDefault, DropIn: true, Broken: later,
 		}, "older reading"},
-		{"a file with a byte order mark", map[string]string{later: "\ufeff" + set("8")}, systemd.DelayFiles{
+		{"a file with a byte order mark", map[string]string{later: "\ufeff" + set("8")}, logindconf.Delay{
 			Effective: setting(8*time.Second, later), Others: setting(8*time.Second, later), After: setting(8*time.Second, later),
 		}, later},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := systemd.ReadDelayFiles(lay(t, c.files))
+			got := logindconf.ReadDelay(lay(t, c.files), dropIn)
 			if got.Effective != c.want.Effective || got.Others != c.want.Others || got.After != c.want.After || got.DropIn != c.want.DropIn ||
 				got.MaskedBy != c.want.MaskedBy || got.Broken != c.want.Broken || len(got.Invalid) != len(c.want.Invalid) || len(got.Invalid) > 0 && got.Invalid[0] != c.want.Invalid[0] || got.Unreadable != nil {
-				t.Errorf("ReadDelayFiles() = %+v, want %+v", got, c.want)
+				t.Errorf("ReadDelay() = %+v, want %+v", got, c.want)
 			}
 			if text := got.Obstacle(36 * time.Second); !strings.Contains(text, c.obstacle) {
 				t.Errorf("Obstacle() = %q, want it to contain %q", text, c.obstacle)
@@ -99,9 +100,9 @@ func TestWhatIsNoFileIsNotReadButNamed(t *testing.T) {
 	if err := errors.Join(unix.Mkfifo(fifo, 0o644), os.WriteFile(huge, nil, 0o644), os.Truncate(huge, 1<<30)); err != nil {
 		t.Fatal(err)
 	}
-	got := systemd.ReadDelayFiles(root)
+	got := logindconf.ReadDelay(root, dropIn)
 	if got.Effective.Max != 8*time.Second || got.Unreadable == nil || !strings.Contains(got.Unreadable.Error(), fifo) || !strings.Contains(got.Unreadable.Error(), huge) {
-		t.Errorf("ReadDelayFiles() = %+v, want 8s, and %s and %s named", got, fifo, huge)
+		t.Errorf("ReadDelay() = %+v, want 8s, and %s and %s named", got, fifo, huge)
 	}
 	if text := got.Obstacle(time.Minute); !strings.Contains(text, "not all of logind's files can be read") {
 		t.Errorf("Obstacle() = %q, want it to say that not all could be read", text)

@@ -1,4 +1,10 @@
-package systemd
+// Package logindconf reads the files that systemd-logind takes its settings from,
+// as logind does, and tells when they change or are read.
+//
+// It owns their order, their syntax, and what they say of the longest delay of a
+// shutdown. It writes none of them, and does not know what a running logind has
+// made of them: it may have read an older state.
+package logindconf
 
 import (
 	"errors"
@@ -14,40 +20,40 @@ import (
 	"unicode/utf8"
 )
 
-// DefaultInhibitDelay is what logind grants where nothing is configured
+// DefaultDelay is what logind grants where nothing is configured
 // (InhibitDelayMaxSec= in logind.conf(5)).
-const DefaultInhibitDelay = 5 * time.Second
+const DefaultDelay = 5 * time.Second
 
-// ConfigFile is one file that logind reads its settings from.
-type ConfigFile struct {
+// File is one file that logind reads its settings from.
+type File struct {
 	// Path is where logind finds it: "/etc/systemd/logind.conf".
 	Path string
 	// Content is what is in it. A mask (a link to /dev/null) is empty.
 	Content []byte
 }
 
-// DelaySetting is logind's longest delay, and who set it.
-type DelaySetting struct {
+// Setting is logind's longest delay, and who set it.
+type Setting struct {
 	Max time.Duration
 	// Source is the path of the file that sets it, empty for the built-in default.
 	Source string
 }
 
-// configFolders are searched in this order, as logind.conf(5) gives it: a file
+// folders are searched in this order, as logind.conf(5) gives it: a file
 // masks those of the same name in later folders.
-func configFolders() []string {
+func folders() []string {
 	return []string{"/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"}
 }
 
-// LogindConfig returns the files under root that logind reads, in the order of
+// Load returns the files under root that logind reads, in the order of
 // reading: the main file, then the drop-ins of all folders by name, without
 // those that are masked by one of the same name. The error names the files that
 // could not be read; what could be is returned with it.
-func LogindConfig(root string) ([]ConfigFile, error) {
+func Load(root string) ([]File, error) {
 	var main string
 	dropIns := map[string]string{} // name to path
 	var errs []error
-	for _, folder := range configFolders() {
+	for _, folder := range folders() {
 		path := filepath.Join(folder, "logind.conf")
 		if _, err := os.Stat(filepath.Join(root, path)); err == nil && main == "" {
 			main = path
@@ -72,25 +78,25 @@ func LogindConfig(root string) ([]ConfigFile, error) {
 	for _, name := range slices.Sorted(maps.Keys(dropIns)) {
 		paths = append(paths, dropIns[name])
 	}
-	var files []ConfigFile
+	var files []File
 	for _, path := range paths {
-		content, err := readConfig(filepath.Join(root, path))
+		content, err := readFile(filepath.Join(root, path))
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		files = append(files, ConfigFile{Path: path, Content: content})
+		files = append(files, File{Path: path, Content: content})
 	}
 	return files, errors.Join(errs...)
 }
 
-// maxConfig is more than a person writes into such a file; logind gives up on
+// maxSize is more than a person writes into such a file; logind gives up on
 // longer lines.
-const maxConfig = 1 << 20
+const maxSize = 1 << 20
 
-// readConfig reads a file or a mask. What is neither, such as a fifo, would
+// readFile reads a file or a mask. What is neither, such as a fifo, would
 // never end, and logind passes it over as well.
-func readConfig(path string) ([]byte, error) {
+func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -100,21 +106,21 @@ func readConfig(path string) ([]byte, error) {
 		return nil, nil // /dev/null
 	case kind != 0:
 		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
-	case info.Size() > maxConfig:
+	case info.Size() > maxSize:
 		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("too long for a configuration file")}
 	}
 	return os.ReadFile(path)
 }
 
-// EffectiveDelay is the longest delay that logind grants after reading files in
-// the order given (see LogindConfig): the last valid InhibitDelayMaxSec= wins.
+// Effective is the longest delay that logind grants after reading files in
+// the order given (see Load): the last valid InhibitDelayMaxSec= wins.
 // logind may run with an older reading; what it grants now is Logind.MaxDelay.
-func EffectiveDelay(files []ConfigFile) DelaySetting {
-	setting := DelaySetting{Max: DefaultInhibitDelay}
+func Effective(files []File) Setting {
+	setting := Setting{Max: DefaultDelay}
 	lines, _ := delayLines(files)
 	for _, line := range lines {
 		if line.valid {
-			setting = line.DelaySetting
+			setting = line.Setting
 		}
 	}
 	return setting
@@ -122,19 +128,19 @@ func EffectiveDelay(files []ConfigFile) DelaySetting {
 
 // delayLine is one InhibitDelayMaxSec=, which logind passes over if invalid.
 type delayLine struct {
-	DelaySetting
+	Setting
 	value string
 	valid bool
 }
 
 // delayLines are those of all files, in the order of reading, and the path of
 // the file that logind gives up at: it reads nothing after that.
-func delayLines(files []ConfigFile) (lines []delayLine, broken string) {
+func delayLines(files []File) (lines []delayLine, broken string) {
 	for _, file := range files {
 		values, whole := settings(string(file.Content), "Login", "InhibitDelayMaxSec")
 		for _, value := range values {
 			span, ok := parseSpan(value)
-			lines = append(lines, delayLine{DelaySetting{Max: span, Source: file.Path}, value, ok})
+			lines = append(lines, delayLine{Setting{Max: span, Source: file.Path}, value, ok})
 		}
 		if !whole {
 			return lines, file.Path
