@@ -33,17 +33,18 @@ type prepared struct {
 // Main runs the tests of m where machines can be booted, and exits with their
 // code. It is all that a TestMain has to call.
 func Main(m *testing.M) {
-	if err := Enter(context.Background(), Releases(), slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
+	if err := enter(context.Background(), Releases(), false); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// Enter prepares the releases and runs the calling program again inside a lab,
+// enter prepares the releases and runs the calling program again inside a lab,
 // where it returns nil; outside it returns only errors of the preparations. All
 // that machines are and use ends with the lab, however that ends.
-func Enter(ctx context.Context, releases []Release, log *slog.Logger) error {
+func enter(ctx context.Context, releases []Release, terminal bool) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if os.Getenv(preparedVariable) == "" && os.Geteuid() == 0 {
 		p, err := prepare(ctx, releases, log)
 		if err != nil {
@@ -57,7 +58,7 @@ func Enter(ctx context.Context, releases []Release, log *slog.Logger) error {
 			return err
 		}
 	}
-	l, err := lab.Enter(ctx, lab.Options{Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers}}, Log: log})
+	l, err := lab.Enter(ctx, lab.Options{Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers}}, Log: log, Terminal: terminal})
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func Enter(ctx context.Context, releases []Release, log *slog.Logger) error {
 func current() (prepared, error) {
 	var p prepared
 	if err := json.Unmarshal([]byte(os.Getenv(preparedVariable)), &p); err != nil {
-		return p, errors.New("no machines here: call machine.Main from TestMain or machine.Enter from main")
+		return p, errors.New("no machines here: call machine.Main from TestMain")
 	}
 	return p, nil
 }
