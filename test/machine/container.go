@@ -118,12 +118,13 @@ func (c *container) boot() (*exec.Cmd, error) {
 	}
 	defer log.Close()
 	cmd := exec.Command("sh", "-c", nspawnScript, "sh", c.tools.Nspawn.Path,
-		"--quiet", "--boot", "--register=no", "--keep-unit", "--machine="+c.name, "--directory="+c.path("root"), "--console=pipe",
+		"--quiet", "--boot", "--register=no", "--keep-unit", "--machine="+c.name, "--directory="+c.path("root"), "--console=read-only", "--setenv=TERM=dumb",
 		"--private-network", "--link-journal=no", "--resolv-conf=off", "--timezone=off",
 		// Neither the host's clock nor its modules are the machine's.
 		"--capability=all", "--drop-capability=CAP_SYS_TIME,CAP_SYS_MODULE",
 		"--system-call-filter=add_key keyctl bpf perf_event_open @mount reboot swapon swapoff",
-		"--bind="+c.path("containerd")+":/var/lib/containerd", "--bind="+c.path("port")+":"+filepath.Dir(wire.Socket))
+		"--bind="+c.path("containerd")+":/var/lib/containerd", "--bind="+c.path("port")+":"+filepath.Dir(wire.Socket),
+		"--", "--show-status=yes")
 	cmd.Env = append(append(os.Environ(), c.tools.Nspawn.Environ()...), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1", "SYSTEMD_LOG_COLOR=0")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, UseCgroupFD: true, CgroupFD: int(c.group.Fd())}
