@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/job"
 )
 
 // preparedVariable carries what was prepared outside the lab, which alone has a
@@ -59,11 +61,11 @@ func enter(ctx context.Context, releases []Release, terminal bool) error {
 		}
 	}
 	l, err := lab.Enter(ctx, lab.Options{Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers}}, Log: log, Terminal: terminal})
-	if err != nil {
-		return err
+	p, preparedErr := current()
+	if err != nil && preparedErr == nil {
+		return errors.Join(err, os.RemoveAll(p.Built))
 	}
-	p, err := current()
-	if err != nil {
+	if err := cmp.Or(err, preparedErr); err != nil {
 		return err
 	}
 	// In the lab's own memory nothing of it stays behind.
@@ -139,16 +141,12 @@ func writeImages(l *lab.Lab, roots map[Release]root, dir string) error {
 		if err != nil {
 			return err
 		}
-		err = withBusybox.Archive(lab.ImageSpec{Names: []string{imageName}}, file)
+		err = withBusybox.Archive(lab.ImageSpec{Names: []string{job.Image}}, file)
 		if err := errors.Join(err, file.Close()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-// imageName is the one image in machines: of sandboxes, which end on SIGTERM as
-// Kubernetes' own do, and of containers, which run the guest program.
-const imageName = "machine.test/work:1"
 
 func imageFile(r Release) string { return "image-" + string(r) + ".tar" }
