@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -72,10 +71,8 @@ func build() error {
 		return err
 	}
 	built := filepath.Join(dir, "hostler")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+version, "-o", built, "../..")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("build hostler: %w\n%s", err, out), os.RemoveAll(dir))
+	if err := lab.Build(context.Background(), "hostler.io/hostler", version, built); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
 	}
 	return os.Setenv(builtVariable, built)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // download gets packages and the libraries they need with apt, and unpacks them
-// below root. A stale or empty package list is refreshed once.
+// below root, which exists. A stale or empty package list is refreshed once.
 func download(ctx context.Context, packages []string, dir, root string) error {
 	err := tryDownload(ctx, packages, dir)
 	if err != nil {
@@ -22,9 +22,6 @@ func download(ctx context.Context, packages []string, dir, root string) error {
 		if err = tryDownload(ctx, packages, dir); err != nil {
 			return fmt.Errorf("%w: are the package sources reachable?", errors.Join(err, updateErr))
 		}
-	}
-	if err := os.Mkdir(root, 0o755); err != nil {
-		return err
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
 	if err != nil {

@@ -38,10 +38,18 @@ type Tools struct {
 
 	DBusDaemon, Logind Tool   // KitLogin
 	LoginPolicy        string // KitLogin: the bus policy that ships with logind
+
+	QEMU, QEMUImg Tool   // KitVM
+	Firmware      string // KitVM: qboot.rom, beside the other files that QEMU loads
+	Bootstrap     Tool   // KitBootstrap: mmdebstrap
+	Nspawn        Tool   // KitNspawn: systemd-nspawn
 }
 
 func (t *Tools) all() []*Tool {
-	return []*Tool{&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.DBusDaemon, &t.Logind}
+	return []*Tool{
+		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.DBusDaemon, &t.Logind,
+		&t.QEMU, &t.QEMUImg, &t.Bootstrap, &t.Nspawn,
+	}
 }
 
 // Kit is a group of tools that are of use only together.
@@ -51,11 +59,14 @@ type Kit string
 const (
 	KitContainers Kit = "containers" // containerd, its shim, runc, ctr, mkfs.ext4, busybox
 	KitLogin      Kit = "login"      // dbus-daemon and systemd-logind
+	KitVM         Kit = "vm"         // qemu-system-x86_64 and qemu-img
+	KitBootstrap  Kit = "bootstrap"  // mmdebstrap
+	KitNspawn     Kit = "nspawn"     // systemd-nspawn
 )
 
 // FetchOptions say what to get and where to keep it.
 type FetchOptions struct {
-	Kits []Kit // nil: all
+	Kits []Kit // nil: those of the lab itself, containers and login
 	// Cache is where unpacked packages are kept. If empty it is
 	// $HOSTLER_TEST_CACHE, or the folder "hostler" in the user's cache folder.
 	Cache string
@@ -115,6 +126,29 @@ func kitOf(name Kit) (kit, error) {
 				},
 			},
 		}, nil
+	case KitVM:
+		return kit{
+			// Data files and firmware are no libraries, and have to be named.
+			packages: []string{"qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios", "qemu-utils"},
+			parts: []part{
+				bin("qemu-system-x86_64", func(t *Tools) *Tool { return &t.QEMU }),
+				bin("qemu-img", func(t *Tools) *Tool { return &t.QEMUImg }),
+				{
+					paths: []string{"usr/share/qemu/qboot.rom"},
+					put:   func(t *Tools, path, _ string) { t.Firmware = path },
+				},
+			},
+		}, nil
+	case KitBootstrap:
+		return kit{
+			packages: []string{"mmdebstrap"},
+			parts:    []part{bin("mmdebstrap", func(t *Tools) *Tool { return &t.Bootstrap })},
+		}, nil
+	case KitNspawn:
+		return kit{
+			packages: []string{"systemd-container"},
+			parts:    []part{bin("systemd-nspawn", func(t *Tools) *Tool { return &t.Nspawn })},
+		}, nil
 	}
 	return kit{}, fmt.Errorf("unknown kit %q", name)
 }
@@ -125,14 +159,11 @@ func kitOf(name Kit) (kit, error) {
 // time, and is safe to run in several processes at once.
 func Fetch(ctx context.Context, o FetchOptions, log *slog.Logger) (Tools, error) {
 	if o.Cache == "" {
-		o.Cache = os.Getenv("HOSTLER_TEST_CACHE")
-	}
-	if o.Cache == "" {
-		base, err := os.UserCacheDir()
+		dir, err := CacheDir()
 		if err != nil {
-			return Tools{}, fmt.Errorf("find cache folder: %w: set HOSTLER_TEST_CACHE", err)
+			return Tools{}, err
 		}
-		o.Cache = filepath.Join(base, "hostler")
+		o.Cache = dir
 	}
 	if o.Kits == nil {
 		o.Kits = []Kit{KitContainers, KitLogin}
@@ -174,42 +205,66 @@ func (k kit) locate(root, libraries string, t *Tools) error {
 	return nil
 }
 
-// cached returns the folder that a kit is unpacked in. The folder appears by a
-// rename, complete or not at all; the lock only keeps two from downloading the
-// same at once.
+// CacheDir is where tests keep what takes long to get: $HOSTLER_TEST_CACHE, or
+// the folder "hostler" in the user's cache folder.
+func CacheDir() (string, error) {
+	if dir := os.Getenv("HOSTLER_TEST_CACHE"); dir != "" {
+		return dir, nil
+	}
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find cache folder: %w: set HOSTLER_TEST_CACHE", err)
+	}
+	return filepath.Join(base, "hostler"), nil
+}
+
+// cached returns the folder that a kit is unpacked in.
 func cached(ctx context.Context, cache string, name Kit, k kit, log *slog.Logger) (string, error) {
-	parent := filepath.Join(cache, system())
-	dir := filepath.Join(parent, string(name))
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return "", err
+	dir := filepath.Join(cache, system(), string(name))
+	return dir, MakeOnce(dir, func(temporary string) error {
+		log.Info("fetching packages", "kit", string(name), "packages", strings.Join(k.packages, " "), "cache", dir)
+		debs, err := os.MkdirTemp(filepath.Dir(dir), string(name)+".tmp")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(debs)
+		return download(ctx, k.packages, debs, temporary)
+	})
+}
+
+// MakeOnce has a folder filled by a function, unless it is there already. The
+// function fills a temporary folder beside it, which becomes dir by a rename:
+// dir is complete or not there at all. The lock only keeps two from doing the
+// same work at once.
+func MakeOnce(dir string, fill func(temporary string) error) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
 	}
 	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer lock.Close()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
+		return nil
 	}
-	// What an earlier, interrupted fetch left. The lock says that nobody uses it.
+	// What an earlier, interrupted run left. The lock says that nobody uses it.
 	stale, _ := filepath.Glob(dir + ".tmp*")
 	for _, path := range stale {
 		_ = os.RemoveAll(path)
 	}
-	temporary, err := os.MkdirTemp(parent, string(name)+".tmp")
-	if err != nil {
-		return "", err
+	temporary := dir + ".tmp"
+	if err := os.Mkdir(temporary, 0o755); err != nil {
+		return err
 	}
 	defer os.RemoveAll(temporary)
-	log.Info("fetching packages", "kit", string(name), "packages", strings.Join(k.packages, " "), "cache", dir)
-	root := filepath.Join(temporary, "root")
-	if err := download(ctx, k.packages, temporary, root); err != nil {
-		return "", err
+	if err := fill(temporary); err != nil {
+		return err
 	}
-	return dir, os.Rename(root, dir)
+	return os.Rename(temporary, dir)
 }
 
 // system names the release and architecture that packages are for, so that a

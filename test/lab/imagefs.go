@@ -18,6 +18,30 @@ func mountTmpfs(target string, sizeBytes int64) error {
 	return mount("tmpfs", target, "tmpfs", 0, fmt.Sprintf("mode=700,size=%d", sizeBytes))
 }
 
+// MountExt4 mounts a fresh ext4 of a size, in bytes, at a folder of the lab. It
+// is sparse, and goes with the mount or with the lab.
+func (l *Lab) MountExt4(ctx context.Context, target string, sizeBytes int64) error {
+	return mountExt4(ctx, l.Tools.Mkfs, target, sizeBytes)
+}
+
+// MountImage mounts the ext4 in a file, read-only, at a folder of the lab.
+func MountImage(image, target string) error {
+	file, err := os.Open(image)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	loop, err := attachLoop(file, unix.LO_FLAGS_READ_ONLY)
+	if err != nil {
+		return err
+	}
+	defer loop.Close()
+	return mount(loop.Name(), target, "ext4", unix.MS_RDONLY, "noload")
+}
+
+// Unmount unmounts everything at and below a folder, the last mounted first.
+func Unmount(dir string) error { return unmountBelow(dir) }
+
 // mountExt4 makes an ext4 file system in a file and mounts it at a target. The
 // file has no name any more when this returns, and the loop device frees itself
 // with the last mount, so that nothing is left however the lab ends.
@@ -35,7 +59,7 @@ func mountExt4(ctx context.Context, mkfs Tool, target string, sizeBytes int64) e
 	if _, err := run(ctx, "/", "env", args...); err != nil {
 		return fmt.Errorf("make ext4: %w", err)
 	}
-	loop, err := attachLoop(file)
+	loop, err := attachLoop(file, 0)
 	if err != nil {
 		return err
 	}
@@ -44,7 +68,7 @@ func mountExt4(ctx context.Context, mkfs Tool, target string, sizeBytes int64) e
 	return mount(loop.Name(), target, "ext4", 0, "")
 }
 
-func attachLoop(backing *os.File) (*os.File, error) {
+func attachLoop(backing *os.File, flags uint32) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("attach loop device: %w: use a tmpfs as image file system", err)
@@ -60,7 +84,7 @@ func attachLoop(backing *os.File) (*os.File, error) {
 			return nil, fmt.Errorf("attach loop device: %w", err)
 		}
 		config := unix.LoopConfig{Fd: uint32(backing.Fd())}
-		config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR
+		config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR | flags
 		copy(config.Info.File_name[:], "hostler-lab")
 		err = unix.IoctlLoopConfigure(int(loop.Fd()), &config)
 		if err == nil {

@@ -212,25 +212,33 @@ func (c *Containerd) Pull(ctx context.Context, spec ImageSpec) (id string, err e
 	return id, nil
 }
 
-// Import makes an image and loads it into containerd as one that was built on
-// this host: no registry knows it, and it has no digest. It returns the image's
-// ID, once CRI lists it.
-func (c *Containerd) Import(ctx context.Context, spec ImageSpec) (id string, err error) {
-	img, err := c.lab.build(spec)
+// Archive writes an image as a file that `ctr images import` and `docker load` take.
+func (l *Lab) Archive(spec ImageSpec, to io.Writer) error {
+	img, err := l.build(spec)
 	if err != nil {
-		return "", err
+		return err
 	}
 	refs := map[name.Reference]v1.Image{}
 	for _, ref := range spec.Names {
 		tag, err := name.NewTag(ref)
 		if err != nil {
-			return "", fmt.Errorf("import image: %w", err)
+			return err
 		}
 		refs[tag] = img
 	}
+	if err := tarball.MultiRefWrite(refs, to); err != nil {
+		return fmt.Errorf("write image %s: %w", spec.Names[0], err)
+	}
+	return nil
+}
+
+// Import makes an image and loads it into containerd as one that was built on
+// this host: no registry knows it, and it has no digest. It returns the image's
+// ID, once CRI lists it.
+func (c *Containerd) Import(ctx context.Context, spec ImageSpec) (id string, err error) {
 	var archive bytes.Buffer
-	if err := tarball.MultiRefWrite(refs, &archive); err != nil {
-		return "", fmt.Errorf("import image %s: %w", spec.Names[0], err)
+	if err := c.lab.Archive(spec, &archive); err != nil {
+		return "", fmt.Errorf("import image: %w", err)
 	}
 	file := filepath.Join(c.dir, "import.tar")
 	if err := os.WriteFile(file, archive.Bytes(), 0o600); err != nil {

@@ -1,0 +1,38 @@
+// Command guest is what a test has inside its machine: it serves commands, runs
+// pods, is what the pods run, and stands in for runc where there are no cgroup
+// controllers. It owns nothing that a host would miss.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	if filepath.Base(os.Args[0]) == "runc" {
+		fail(runc(os.Args))
+	}
+	verb := ""
+	if len(os.Args) > 1 {
+		verb = os.Args[1]
+	}
+	switch verb {
+	case "serve":
+		fail(serve())
+	case "pods":
+		fail(runPods(os.Stdin))
+	case "work":
+		os.Exit(work(os.Args[2:]))
+	default:
+		fail(fmt.Errorf("usage: guest serve | pods <pods.json | work -name NAME [-ignore-term] ...; not %q", os.Args[1:]))
+	}
+}
+
+func fail(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "guest:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/test/machine/job"
+)
+
+// podsPatience bounds the making of all pods of one order.
+const podsPatience = 15 * time.Minute
+
+// maker runs pods.
+type maker struct {
+	runtime cri.RuntimeServiceClient
+	images  cri.ImageServiceClient
+	boot    string
+	parent  string
+}
+
+// runPods runs the pods of an order and returns when all their workloads run.
+func runPods(from io.Reader) error {
+	var order job.Order
+	if err := json.NewDecoder(from).Decode(&order); err != nil {
+		return fmt.Errorf("read pods: %w", err)
+	}
+	conn, err := grpc.NewClient("unix:///run/containerd/containerd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), podsPatience)
+	defer cancel()
+	m := &maker{runtime: cri.NewRuntimeServiceClient(conn), images: cri.NewImageServiceClient(conn), parent: order.CgroupParent}
+	if m.boot, err = bootID(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(job.Dir, 0o755); err != nil {
+		return err
+	}
+	if err := m.loadImage(ctx); err != nil {
+		return fmt.Errorf("load image: %w", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for _, pod := range order.Pods {
+		group.Go(func() error {
+			if err := m.run(ctx, pod); err != nil {
+				return fmt.Errorf("run pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// loadImage loads the one image, once in the machine's life.
+func (m *maker) loadImage(ctx context.Context) error {
+	for loaded := false; ; loaded = true {
+		status, err := m.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: job.Image}}, grpc.WaitForReady(true))
+		if err != nil {
+			return err
+		}
+		if status.Image != nil {
+			return nil
+		}
+		if loaded { // CRI learns of it by an event
+			time.Sleep(retryInterval)
+			continue
+		}
+		if out, err := exec.CommandContext(ctx, "ctr", "--namespace", "k8s.io", "images", "import", job.ImageArchive).CombinedOutput(); err != nil {
+			return fmt.Errorf("ctr: %w: %s", err, out)
+		}
+	}
+}
+
+func (m *maker) run(ctx context.Context, pod job.Pod) error {
+	uid := strings.ToLower(rand.Text())
+	labels := map[string]string{
+		"io.kubernetes.pod.name": pod.Name, "io.kubernetes.pod.namespace": pod.Namespace, "io.kubernetes.pod.uid": uid,
+	}
+	if pod.Critical {
+		labels["hostler.io/critical"] = "true"
+	}
+	maps.Copy(labels, pod.Labels)
+	network := &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD}
+	config := &cri.PodSandboxConfig{
+		Metadata:     &cri.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: uid},
+		LogDirectory: filepath.Join("/var/log/pods", pod.Namespace+"_"+pod.Name+"_"+uid),
+		Labels:       labels,
+		Annotations:  pod.Annotations,
+		Linux: &cri.LinuxPodSandboxConfig{
+			CgroupParent:    m.parent,
+			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: network},
+		},
+	}
+	sandbox, err := m.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})
+	if err != nil {
+		return err
+	}
+	for _, container := range pod.Containers {
+		name := strings.Join([]string{pod.Namespace, pod.Name, container.Name}, "/")
+		labels := map[string]string{"io.kubernetes.container.name": container.Name}
+		for _, key := range []string{"io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kubernetes.pod.uid"} {
+			labels[key] = config.Labels[key]
+		}
+		annotations := map[string]string{"io.kubernetes.container.restartCount": "0"}
+		if pod.Grace != 0 {
+			annotations["io.kubernetes.pod.terminationGracePeriod"] = strconv.Itoa(int(pod.Grace.Seconds()))
+		}
+		maps.Copy(annotations, container.Annotations)
+		if err := os.MkdirAll(filepath.Join(config.LogDirectory, container.Name), 0o755); err != nil {
+			return err
+		}
+		created, err := m.runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
+			PodSandboxId:  sandbox.PodSandboxId,
+			SandboxConfig: config,
+			Config: &cri.ContainerConfig{
+				Metadata: &cri.ContainerMetadata{Name: container.Name},
+				Image:    &cri.ImageSpec{Image: job.Image},
+				Command: []string{
+					"/guest", "work", "-name", name, "-boot", m.boot, fmt.Sprintf("-ignore-term=%t", container.IgnoresTERM),
+					"-ends-slowly", container.EndsSlowly.String(), "-ends-after", container.EndsAfter.String(),
+				},
+				Mounts: []*cri.Mount{
+					{HostPath: job.Dir, ContainerPath: workDir},
+					{HostPath: "/usr/local/bin/guest", ContainerPath: "/guest", Readonly: true},
+				},
+				Labels:      labels,
+				Annotations: annotations,
+				LogPath:     filepath.Join(container.Name, "0.log"),
+				Linux: &cri.LinuxContainerConfig{
+					Resources:       &cri.LinuxContainerResources{CpuShares: 2, OomScoreAdj: 1000},
+					SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: network},
+				},
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("create container %s: %w", container.Name, err)
+		}
+		if _, err := m.runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: created.ContainerId}); err != nil {
+			return fmt.Errorf("start container %s: %w", container.Name, err)
+		}
+		if err := m.awaitStarted(ctx, name, config.LogDirectory); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitStarted waits until a workload has written down that it runs: from then
+// on it hears signals.
+func (m *maker) awaitStarted(ctx context.Context, name, logs string) error {
+	file := filepath.Join(job.Dir, strings.ReplaceAll(name, "/", "_")+".events")
+	for {
+		data, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(data), m.boot) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the workload of %s to start: %w: see %s", name, ctx.Err(), logs)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/test/machine/wire"
+)
+
+// retryInterval is how often the guest looks for its port, or for its other end.
+const retryInterval = 50 * time.Millisecond
+
+// serve answers commands until the machine is down. In a VM it does so on a
+// virtio port, in a container on a socket.
+func serve() error {
+	hello, err := newHello()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Dir(wire.Socket)); err == nil {
+		return serveSocket(hello)
+	}
+	for {
+		port, err := openPort()
+		if err == nil {
+			err = session(hello, port, port)
+			_ = port.Close()
+		}
+		// Nobody is at the other end, or the driver is not loaded yet.
+		fmt.Fprintln(os.Stderr, "guest:", err)
+		time.Sleep(retryInterval)
+	}
+}
+
+func serveSocket(hello wire.Hello) error {
+	if err := os.Remove(wire.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	listener, err := net.Listen("unix", wire.Socket)
+	if err != nil {
+		return err
+	}
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			_ = session(hello, conn, conn)
+		}()
+	}
+}
+
+// openPort finds the virtio port by its name: udev's links come later.
+func openPort() (*os.File, error) {
+	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range names {
+		if name, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(name)) == wire.Port {
+			return os.OpenFile("/dev/"+filepath.Base(filepath.Dir(file)), os.O_RDWR, 0)
+		}
+	}
+	return nil, errors.New("no virtio port " + wire.Port)
+}
+
+func bootID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id)), err
+}
+
+func newHello() (wire.Hello, error) {
+	boot, err := bootID()
+	if err != nil {
+		return wire.Hello{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	manager := systemd.NewManager("")
+	for {
+		started, err := manager.StartedAt(ctx)
+		if err == nil {
+			return wire.Hello{Session: rand.Text(), BootID: boot, ManagerStartedAt: started}, nil
+		}
+		if ctx.Err() != nil {
+			return wire.Hello{}, err
+		}
+		time.Sleep(retryInterval)
+	}
+}
+
+// session serves one connection.
+func session(hello wire.Hello, from io.Reader, to io.Writer) error {
+	out, err := wire.NewWriter(to)
+	if err != nil {
+		return err
+	}
+	if err := out.Write(wire.Message{Hello: &hello}); err != nil {
+		return err
+	}
+	commands := map[uint64]*command{}
+	defer func() {
+		for _, c := range commands {
+			c.end()
+		}
+	}()
+	return wire.Read(from, func(m wire.Message) {
+		if m.Session != hello.Session {
+			return
+		}
+		if m.Run != nil {
+			commands[m.ID] = start(*m.Run, func(answer wire.Message) {
+				answer.Session, answer.ID = m.Session, m.ID
+				// Who does not listen any more does not want to know.
+				_ = out.Write(answer)
+			})
+		}
+		if c := commands[m.ID]; c != nil {
+			c.hear(m)
+		}
+	})
+}

@@ -1,0 +1,152 @@
+package machine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/job"
+)
+
+// preparedVariable carries what was prepared outside the lab, which alone has a
+// network and a compiler, to the inside.
+const preparedVariable = "HOSTLER_MACHINE"
+
+// Version is what the hostler in machines says of itself.
+const Version = "0.0.0-machine"
+
+// prepared is what machines are made from.
+type prepared struct {
+	Roots map[Release]root
+	Built string // folder with what is installed in every machine
+	Dist  string // folder for what failures leave
+	Tools lab.Tools
+}
+
+// Main runs the tests of m where machines can be booted, and exits with their
+// code. It is all that a TestMain has to call.
+func Main(m *testing.M) {
+	if err := enter(context.Background(), Releases(), false); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// enter prepares the releases and runs the calling program again inside a lab,
+// where it returns nil; outside it returns only errors of the preparations. All
+// that machines are and use ends with the lab, however that ends.
+func enter(ctx context.Context, releases []Release, terminal bool) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if os.Getenv(preparedVariable) == "" && os.Geteuid() == 0 {
+		p, err := prepare(ctx, releases, log)
+		if err != nil {
+			return err
+		}
+		state, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		if err := os.Setenv(preparedVariable, string(state)); err != nil {
+			return err
+		}
+	}
+	l, err := lab.Enter(ctx, lab.Options{Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers}}, Log: log, Terminal: terminal})
+	p, preparedErr := current()
+	if err != nil && preparedErr == nil {
+		return errors.Join(err, os.RemoveAll(p.Built))
+	}
+	if err := cmp.Or(err, preparedErr); err != nil {
+		return err
+	}
+	// In the lab's own memory nothing of it stays behind.
+	built := filepath.Join(lab.Dir, "built")
+	entries, err := os.ReadDir(p.Built)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // a program that a program in the lab has started
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(p.Built, e.Name()))
+		if err != nil {
+			return err
+		}
+		if err := writeFile(filepath.Join(built, e.Name()), data, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := writeImages(l, p.Roots, built); err != nil {
+		return err
+	}
+	return os.RemoveAll(p.Built)
+}
+
+// current is what was prepared, seen from inside.
+func current() (prepared, error) {
+	var p prepared
+	if err := json.Unmarshal([]byte(os.Getenv(preparedVariable)), &p); err != nil {
+		return p, errors.New("no machines here: call machine.Main from TestMain")
+	}
+	return p, nil
+}
+
+func prepare(ctx context.Context, releases []Release, log *slog.Logger) (p prepared, err error) {
+	gomod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return p, fmt.Errorf("find the module: %w", err)
+	}
+	module := filepath.Dir(strings.TrimSpace(string(gomod)))
+	p.Dist = filepath.Join(module, "dist", "machine")
+	if p.Tools, err = lab.Fetch(ctx, lab.FetchOptions{Kits: []lab.Kit{lab.KitVM, lab.KitNspawn}}, log); err != nil {
+		return p, err
+	}
+	p.Roots = map[Release]root{}
+	for _, release := range releases {
+		if p.Roots[release], err = prepareRoot(ctx, release, log); err != nil {
+			return p, err
+		}
+	}
+	if p.Built, err = os.MkdirTemp("", "hostler-machine-"); err != nil {
+		return p, err
+	}
+	file := func(name string) string { return filepath.Join(p.Built, name) }
+	err = errors.Join(
+		lab.Build(ctx, "hostler.io/hostler", Version, file("hostler")),
+		lab.Build(ctx, "hostler.io/hostler/test/machine/guest", "", file("guest")),
+		copyFile(filepath.Join(module, "packaging/hostler.service"), file("hostler.service")),
+		copyFile(filepath.Join(module, "packaging/scope.conf"), file("scope.conf")))
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(p.Built))
+	}
+	return p, err
+}
+
+// writeImages makes each release's image of sandboxes and containers.
+func writeImages(l *lab.Lab, roots map[Release]root, dir string) error {
+	for release, root := range roots {
+		withBusybox := *l
+		withBusybox.Tools.Busybox = lab.Tool{Path: root.Busybox}
+		file, err := os.Create(filepath.Join(dir, imageFile(release)))
+		if err != nil {
+			return err
+		}
+		err = withBusybox.Archive(lab.ImageSpec{Names: []string{job.Image}}, file)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func imageFile(r Release) string { return "image-" + string(r) + ".tar" }

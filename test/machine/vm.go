@@ -1,0 +1,168 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/wire"
+)
+
+// bed is what a machine runs on. Its methods but dial are called by one at a time.
+type bed interface {
+	start() error // powers the machine on
+	cut() error   // takes the power away, and returns when it is off
+	off() <-chan struct{}
+	dial(ctx context.Context) (net.Conn, error)
+	press(keys button) error
+	close() error
+}
+
+// button is what can be pressed on a machine.
+type button string
+
+const (
+	ctrlAltDel  button = "ctrl-alt-del"
+	powerButton button = "power button"
+)
+
+// commandLine lets a kernel say little and systemd much, and reboots when the
+// kernel panics.
+const commandLine = "console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off no_timer_check panic=1 quiet systemd.log_color=0 systemd.show_status=yes"
+
+// vm is a machine in QEMU. Its chipset is q35, which has a power button and a
+// keyboard; qboot, its firmware, boots a kernel at once.
+type vm struct {
+	tools  lab.Tools
+	root   root
+	dir    string
+	memory int // MiB
+
+	mu  sync.Mutex
+	cmd *exec.Cmd
+	end chan struct{} // closed when cmd has ended
+}
+
+func newVM(ctx context.Context, p prepared, o Options, dir string, files []file) (*vm, error) {
+	v := &vm{tools: p.Tools, root: p.Roots[o.Release], dir: dir, memory: o.MemoryMiB, end: make(chan struct{})}
+	close(v.end)
+	own, err := os.Create(v.path("own-files.tar"))
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(pack(files, own), own.Close()); err != nil {
+		return nil, err
+	}
+	return v, command(ctx, p.Tools.QEMUImg, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", v.root.Image, v.path("disk.qcow2"))
+}
+
+func (v *vm) path(name string) string { return filepath.Join(v.dir, name) }
+
+func (v *vm) start() error {
+	share := filepath.Dir(v.tools.Firmware)
+	args := []string{
+		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(v.memory),
+		"-nodefaults", "-no-user-config", "-display", "none", "-L", share, "-L", filepath.Join(share, "../seabios"), "-bios", v.tools.Firmware,
+		"-kernel", v.root.Kernel, "-initrd", v.root.Initrd, "-append", commandLine,
+		// The host does not lose its power: what the machine has flushed is safe
+		// once it is in the host's memory.
+		"-drive", "if=none,id=root,format=qcow2,cache=unsafe,file=" + v.path("disk.qcow2"), "-device", "virtio-blk-pci,drive=root",
+		"-drive", "if=none,id=own,format=raw,readonly=on,file=" + v.path("own-files.tar"), "-device", "virtio-blk-pci,drive=own",
+		"-chardev", "file,id=console,append=on,path=" + v.path("console.log"), "-serial", "chardev:console",
+		"-device", "virtio-serial-pci", "-chardev", "socket,id=guest,server=on,wait=off,path=" + v.path("guest.sock"),
+		"-device", "virtserialport,chardev=guest,name=" + wire.Port,
+		"-device", "virtio-rng-pci",
+		"-qmp", "unix:" + v.path("qmp.sock") + ",server=on,wait=off",
+	}
+	log, err := os.OpenFile(v.path("qemu.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(v.tools.QEMU.Path, args...)
+	cmd.Env = append(os.Environ(), v.tools.QEMU.Environ()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start QEMU: %w", err)
+	}
+	end := make(chan struct{})
+	v.mu.Lock()
+	v.cmd, v.end = cmd, end
+	v.mu.Unlock()
+	go func() {
+		_ = cmd.Wait() // a machine that is cut off ends by a signal
+		close(end)
+	}()
+	return nil
+}
+
+func (v *vm) off() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.end
+}
+
+func (v *vm) cut() error {
+	v.mu.Lock()
+	cmd, end := v.cmd, v.end
+	v.mu.Unlock()
+	if cmd == nil {
+		return nil
+	}
+	_ = cmd.Process.Kill() // it may be off already
+	<-end
+	return nil
+}
+
+func (v *vm) dial(ctx context.Context) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", v.path("guest.sock"))
+}
+
+func (v *vm) press(b button) error {
+	if b == powerButton {
+		return v.tell(`{"execute": "system_powerdown"}`)
+	}
+	return v.tell(`{"execute": "send-key", "arguments": {"keys": [{"type": "qcode", "data": "ctrl"}, {"type": "qcode", "data": "alt"}, {"type": "qcode", "data": "delete"}]}}`)
+}
+
+// tell gives QEMU an order.
+func (v *vm) tell(order string) error {
+	conn, err := net.Dial("unix", v.path("qmp.sock"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	answers := json.NewDecoder(conn)
+	for _, line := range []string{`{"execute": "qmp_capabilities"}`, order} {
+		if _, err := conn.Write([]byte(line + "\n")); err != nil {
+			return err
+		}
+		for {
+			var answer struct {
+				Return *struct{}              `json:"return"`
+				Error  *struct{ Desc string } `json:"error"`
+			}
+			if err := answers.Decode(&answer); err != nil {
+				return fmt.Errorf("hear from QEMU: %w", err)
+			}
+			if answer.Error != nil {
+				return fmt.Errorf("QEMU refuses %s: %s", strings.TrimSpace(line), answer.Error.Desc)
+			}
+			if answer.Return != nil {
+				break // what else comes are events
+			}
+		}
+	}
+	return nil
+}
+
+func (v *vm) close() error { return v.cut() }
