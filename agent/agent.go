@@ -235,6 +235,7 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		nodeFolder: existing(a.cfg.State.Directory),
 		runtimes:   a.runtimes,
 		guard:      a.guard.Status,
+		guardFacts: a.guardFacts,
 		machine:    machine,
 		machineAt:  time.Now(),
 		network:    probe.Addresses(),

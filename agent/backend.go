@@ -217,5 +217,8 @@ func (a *Agent) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 		p.Message = err.Error()
 	}
 	guard := a.guard.Status()
-	return api.ShutdownPlan{Plan: p, State: guard.State, Reason: guard.Reason}, nil
+	return api.ShutdownPlan{
+		Plan: p, State: guard.State, Reason: guard.Reason,
+		Needed: guard.InhibitDelayNeeded, Shortage: guard.InhibitDelayShortage,
+	}, nil
 }

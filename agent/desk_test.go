@@ -102,6 +102,9 @@ func newDesk(t *testing.T) *desk {
 		facts: &facts{
 			reader: reader, nodeFolder: "/", runtimes: runtimes, machine: machine,
 			guard: func() shutdown.Status { d.mu.Lock(); defer d.mu.Unlock(); return d.guard },
+			guardFacts: func(g shutdown.Status) status.Shutdown {
+				return status.Shutdown{State: g.State.String(), Reason: g.Reason}
+			},
 		},
 		options: func() status.Options { return options },
 		update:  10 * time.Second,

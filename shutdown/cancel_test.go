@@ -165,7 +165,7 @@ func TestALossOfTheBusInMidShutdownEndsNothing(t *testing.T) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second})
 		r.start()
 		r.logind.shutdown("reboot")
-		time.Sleep(time.Second)
+		time.Sleep(1500 * time.Millisecond) // not while it asks
 		r.logind.loseBus()
 		time.Sleep(5 * time.Second)
 		r.expect(shutdown.Draining, 1)

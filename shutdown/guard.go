@@ -19,6 +19,10 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
+// ErrLoginManagerGone is what keeps a guard from being armed whose login manager
+// was there and is no more.
+var ErrLoginManagerGone = errors.New("the login manager went away")
+
 const (
 	// why stands in the list of inhibitors beside the lock.
 	why = "Stopping pods in order before the host goes down"
@@ -128,6 +132,7 @@ func New(options Options) (*Guard, error) {
 		reported: make(chan *episode),
 	}
 	g.status = Status{State: Disarmed, Reason: "not started", GracePeriod: metav1.Duration{Duration: plan.Total(options.Phases)}, Last: options.Journal.Last()}
+	g.status.InhibitDelayNeeded.Duration = needed(options.Phases)
 	for _, p := range options.Phases {
 		if p.Priority >= plan.CriticalPriority {
 			g.status.GracePeriodCriticalPods.Duration += p.Grace
@@ -337,6 +342,9 @@ func (g *Guard) set(to State, reason string) {
 	g.status.State, g.status.Reason = to, reason
 	if to != Draining {
 		g.status.Deadline = time.Time{}
+	}
+	if to == Disarmed || to == Delegated {
+		g.status.InhibitDelayShortage = ""
 	}
 	g.status.Last = g.options.Journal.Last()
 	status := g.status

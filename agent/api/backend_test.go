@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/shutdown/journal"
@@ -88,6 +89,10 @@ func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonRep
 	defer b.mu.Unlock()
 	b.cordons = append(b.cordons, unschedulable)
 	return api.CordonReport{Node: "host", Cordon: api.Cordon{Unschedulable: unschedulable, By: api.Caller(ctx)}}, b.err
+}
+
+func (b *backend) Doctor(context.Context) (doctor.Report, error) {
+	return doctor.Report{Checks: []doctor.Check{{Name: "dbus", Status: doctor.OK}}}, b.err
 }
 
 func (b *backend) Healthy() error { return b.healthy }

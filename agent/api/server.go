@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"time"
 
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc/collect"
 )
 
@@ -25,6 +26,8 @@ type Backend interface {
 	Collect(ctx context.Context, req CollectRequest, progress func(collect.Progress)) (collect.Report, error)
 	ShutdownPlan(ctx context.Context) (ShutdownPlan, error)
 	Drainer
+	// Doctor looks at what may be wrong with this host, and changes nothing.
+	Doctor(ctx context.Context) (doctor.Report, error)
 	// Healthy returns why the agent is not well, or nil.
 	Healthy() error
 }
@@ -54,6 +57,7 @@ func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
 		{"POST /v1/gc/plan", read, collectPlan(b)},
 		{"POST /v1/gc/run", act, run(b)},
 		{"GET /v1/shutdown/plan", read, answer(func(r *http.Request) (any, error) { return b.ShutdownPlan(r.Context()) })},
+		{"GET /v1/doctor", read, answer(func(r *http.Request) (any, error) { return b.Doctor(r.Context()) })},
 		{"GET /healthz", read, health(b)},
 		{"GET /metrics", read, metrics.ServeHTTP},
 	}, drainRoutes(b)...) {

@@ -159,6 +159,10 @@ type ShutdownPlan struct {
 	plan.Plan
 	State  shutdown.State `json:"state"` // of the guard, which carries the plan out where it is Armed
 	Reason string         `json:"reason"`
+	// Needed is the total with what comes after it; Shortage says, with the mend,
+	// why less is granted.
+	Needed   metav1.Duration `json:"needed"`
+	Shortage string          `json:"shortage,omitempty"`
 }
 
 // CollectLine is one line of the stream that answers a collection: a step, or at

@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/cli"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -35,6 +36,7 @@ type backend struct {
 	report  collect.Report
 	phases  api.ShutdownPlan
 	drained api.DrainReport
+	doctor  doctor.Report
 	err     error            // of everything
 	hang    bool             // every answer, until the caller has gone
 	entered chan<- os.Signal // is sent a signal with the first question
@@ -99,6 +101,9 @@ func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonRep
 	return api.CordonReport{Node: "rack3-node07.example.net", Changed: unschedulable, Cordon: api.Cordon{Unschedulable: unschedulable, By: "alice", At: night}}, b.answer(ctx)
 }
 
+func (b *backend) Doctor(ctx context.Context) (doctor.Report, error) {
+	return b.doctor, b.answer(ctx)
+}
 func (b *backend) Healthy() error { return b.err }
 
 // serve has the backend answer at a socket until the test ends. The server waits

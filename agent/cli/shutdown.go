@@ -35,8 +35,13 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 		t.line("when that is mended, it waits at most %s for them:", p.Total.Duration)
 	case p.Granted.Duration == 0:
 		t.line("a shutdown waits at most %s for the pods, if logind grants it: it has not said", p.Total.Duration)
-	case p.Granted.Duration < p.Total.Duration:
+	case p.Granted.Duration < max(p.Total.Duration, p.Needed.Duration):
 		t.line("%s", out.red(fmt.Sprintf("the pods are to get %s, but logind grants only %s: the phases are shortened to fit", p.Total.Duration, p.Granted.Duration)))
+		if p.Shortage != "" {
+			for _, line := range wrap(p.Shortage, screenWidth) {
+				t.line("%s", line)
+			}
+		}
 	default:
 		t.line("a shutdown waits at most %s for the pods; logind grants %s", p.Total.Duration, p.Granted.Duration)
 	}

@@ -195,8 +195,11 @@ func guard(out *output, s api.Status) string {
 		if g.GracePeriodCriticalPods.Duration > 0 {
 			line += fmt.Sprintf(", the last %s for critical ones", g.GracePeriodCriticalPods.Duration)
 		}
-		if g.InhibitDelayMax.Duration > 0 {
-			line += fmt.Sprintf("; logind grants %s", g.InhibitDelayMax.Duration)
+		switch granted := g.InhibitDelayMax.Duration; {
+		case g.InhibitDelayShortage != "" && granted > 0:
+			line += fmt.Sprintf("; but logind grants only %s of the %s that this takes, see above", granted, g.InhibitDelayNeeded.Duration)
+		case granted > 0:
+			line += fmt.Sprintf("; logind grants %s", granted)
 		}
 		return line
 	case shutdown.Draining, shutdown.Released:

@@ -122,6 +122,8 @@ func phases() api.ShutdownPlan {
 func TestTables(t *testing.T) {
 	short := house()
 	short.phases.Granted = seconds(5)
+	cut := house()
+	cut.phases.Granted, cut.phases.Needed, cut.phases.Shortage = seconds(8), seconds(36), overridden
 	unknown := house()
 	unknown.phases.Granted = seconds(0)
 	off := house()
@@ -165,6 +167,12 @@ func TestTables(t *testing.T) {
 		"gc-run":                      {house(), "gc run", 1},
 		"gc-run-json":                 {house(), "gc run -o json", 1},
 		"gc-run-nothing-to-do":        {quiet, "gc run", 0},
+		"doctor":                      {&backend{doctor: diagnosis()}, "doctor", 1},
+		"doctor-wide":                 {&backend{doctor: diagnosis()}, "doctor -o wide", 1},
+		"doctor-json":                 {&backend{doctor: diagnosis()}, "doctor -o json", 1},
+		"doctor-only-warns":           {&backend{doctor: onlyWarns()}, "doctor", 0},
+		"doctor-all-well":             {&backend{doctor: allWell()}, "doctor", 0},
+		"shutdown-plan-overridden":    {cut, "shutdown plan", 0},
 		"shutdown-plan":               {house(), "shutdown plan", 0},
 		"shutdown-plan-json":          {house(), "shutdown plan -o json", 0},
 		"shutdown-plan-too-long":      {short, "shutdown plan", 0},
