@@ -91,7 +91,7 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 		},
 		"a host without pods": {
 			map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{}}},
-			"Normal LastShutdownGraceful: the last shutdown was graceful: no pods ran",
+			"Warning LastShutdownNotGraceful: the last shutdown was not graceful: the host went down without a drain: no pods seen",
 		},
 		"the same boot": {map[string]any{"bootID": "two", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}}, ""},
 	} {
