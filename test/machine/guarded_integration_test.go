@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,15 +109,20 @@ func awaitState(t *testing.T, m *machine.Machine, want shutdown.State) api.Statu
 	return s
 }
 
-// expectReady looks that the Node is Ready.
-func expectReady(t *testing.T, s api.Status) {
+// ready tells whether the Node is Ready.
+func ready(s api.Status) bool {
+	return s.Node != nil && slices.ContainsFunc(s.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// awaitReady waits until the Node is Ready.
+func awaitReady(t *testing.T, m *machine.Machine, when string) {
 	t.Helper()
-	for _, c := range s.Node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return
-		}
-	}
-	t.Errorf("the Node's conditions are %+v, want it Ready", s.Node.Status.Conditions)
+	m.Eventually("the Node is Ready "+when, func() bool {
+		s, ok := tryStatus(t, m)
+		return ok && ready(s)
+	})
 }
 
 // terms counts the SIGTERMs of a life.

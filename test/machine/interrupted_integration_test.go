@@ -197,9 +197,9 @@ func (in interrupted) busDuringADrain() {
 // that were not stopped run on: longer than they would have had.
 func (in interrupted) expectCancelled(prefix, why string) {
 	in.Helper()
-	s := awaitState(in.T, in.m, shutdown.Armed)
+	awaitState(in.T, in.m, shutdown.Armed)
 	expectOneLock(in.T, in.m, "after "+why)
-	expectReady(in.T, s)
+	awaitReady(in.T, in.m, "after "+why)
 	in.m.Eventually("the pods run on after "+why, func() bool {
 		stubborn, db := in.m.Work().Pod(prefix + "-stubborn")[0], in.m.Work().Pod(prefix + "-db")[0]
 		longer := in.regular() + in.critical
