@@ -59,6 +59,9 @@ type Agent struct {
 	recorder *controlplane.Recorder
 	keeper   *controlplane.LeaseKeeper
 	reporter *reporter
+	journal  *journal.Journal
+	boot     string // names the present one
+	kept     store  // of what is to be told later
 	survey   *collect.Survey
 	tracker  *lastused.Tracker
 	images   *collect.Images
@@ -71,6 +74,8 @@ type Agent struct {
 	listener net.Listener
 	loops    []*loop
 	guarding *loop // the shutdown guard, which outlives the other loops
+
+	released time.Time // end of the drain last told of; of the goroutine that the guard notifies by
 
 	cleanups []cleanup
 
@@ -167,15 +172,19 @@ func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity
 	}
 	a.defers("control plane", a.client.Close)
 	a.recorder = controlplane.NewRecorder(a.client, a.node, time.Now, a.log)
+	a.kept = a.state.Bucket("agent")
+	a.restoreEvents()
 	return a.buildKeeper(holder)
 }
 
 func (a *Agent) buildGuard(bootID string) (err error) {
+	a.boot = boot(bootID, a.manager, a.log)
+	a.journal = journal.Open(journalFile(a.cfg), a.boot, a.log)
 	a.guard, err = shutdown.New(shutdown.Options{
 		Phases:    a.policies.phases,
 		Rules:     a.policies.rules,
 		Runtime:   a.runtimes.guarded(),
-		Journal:   journal.Open(journalFile(a.cfg), boot(bootID, a.manager, a.log), a.log),
+		Journal:   a.journal,
 		Log:       a.log,
 		Inhibitor: a.logind,
 		Reporter:  shutdownReporter{a},
@@ -226,6 +235,7 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		nodeFolder: existing(a.cfg.State.Directory),
 		runtimes:   a.runtimes,
 		guard:      a.guard.Status,
+		guardFacts: a.guardFacts,
 		machine:    machine,
 		machineAt:  time.Now(),
 		network:    probe.Addresses(),
@@ -239,6 +249,9 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		report:   time.Duration(a.cfg.Status.ReportInterval),
 		takeover: a.cfg.Node.Takeover,
 		mine:     func() bool { mine, _, _ := a.owners.mine(jobNode); return mine },
+		boot:     a.boot,
+		store:    a.kept,
+		cordons:  newCordons(a.kept, a.log),
 		named:    a.keeper.SetOwner,
 		log:      a.log.With("component", "status"),
 		observe:  a.metrics.statusWrite,
@@ -264,9 +277,10 @@ func (a *Agent) buildCollectors() (err error) {
 		return err
 	}
 	a.survey = &collect.Survey{
-		Runtimes: func() []collect.Runtime { return members[collect.Runtime](a.runtimes.set) },
-		Meter:    &collect.Statfs{},
-		Uses:     a.tracker,
+		Runtimes:      func() []collect.Runtime { return members[collect.Runtime](a.runtimes.set) },
+		Meter:         &collect.Statfs{},
+		Uses:          a.tracker,
+		ProtectedPods: a.protectedPods,
 	}
 	a.images, err = collect.NewImages(a.policies.gc.Images, collect.Options{
 		Survey:   a.survey,

@@ -72,6 +72,9 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		summary := last.Summary()
 		s.ContainerGC.LastRun = &summary
 	}
+	if d := a.reporter.cordons.decided(); d != nil {
+		s.Cordon = &d.Cordon
+	}
 	a.countRubbish(ctx, &s)
 	return s, nil
 }
@@ -214,5 +217,8 @@ func (a *Agent) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 		p.Message = err.Error()
 	}
 	guard := a.guard.Status()
-	return api.ShutdownPlan{Plan: p, State: guard.State, Reason: guard.Reason}, nil
+	return api.ShutdownPlan{
+		Plan: p, State: guard.State, Reason: guard.Reason,
+		Needed: guard.InhibitDelayNeeded, Shortage: guard.InhibitDelayShortage,
+	}, nil
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,7 @@ type desk struct {
 	client  *controlplanetest.Fake
 	runtime *runtimetest.Fake
 	log     *logbook
+	kept    *shelf // what outlives the agent
 	named   []types.UID
 	counted []string // transitions
 
@@ -36,6 +38,31 @@ type desk struct {
 	mine  bool
 	guard shutdown.Status
 	beats []error
+}
+
+// shelf is a store in memory.
+type shelf struct {
+	mu     sync.Mutex
+	values map[string][]byte // guarded by mu
+}
+
+func (s *shelf) Load() (map[string][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.values), nil
+}
+
+func (s *shelf) Write(put map[string][]byte, remove []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.values == nil {
+		s.values = map[string][]byte{}
+	}
+	for _, key := range remove {
+		delete(s.values, key)
+	}
+	maps.Copy(s.values, put)
+	return nil
 }
 
 func newDesk(t *testing.T) *desk {
@@ -52,6 +79,7 @@ func newDesk(t *testing.T) *desk {
 		client:  controlplanetest.NewFake(nil),
 		runtime: runtimetest.NewFake(runtimetest.Options{Name: "containerd"}),
 		log:     &logbook{},
+		kept:    &shelf{},
 		mine:    true,
 		guard:   shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
 	}
@@ -74,11 +102,17 @@ func newDesk(t *testing.T) *desk {
 		facts: &facts{
 			reader: reader, nodeFolder: "/", runtimes: runtimes, machine: machine,
 			guard: func() shutdown.Status { d.mu.Lock(); defer d.mu.Unlock(); return d.guard },
+			guardFacts: func(g shutdown.Status) status.Shutdown {
+				return status.Shutdown{State: g.State.String(), Reason: g.Reason}
+			},
 		},
 		options: func() status.Options { return options },
 		update:  10 * time.Second,
 		report:  5 * time.Minute,
 		mine:    func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.mine },
+		boot:    "one",
+		store:   d.kept,
+		cordons: newCordons(d.kept, silent()),
 		named:   func(uid types.UID) { d.named = append(d.named, uid) },
 		log:     d.log.logger(),
 		observe: func(error) {},

@@ -37,6 +37,7 @@ type facts struct {
 	nodeFolder string // on the node filesystem
 	runtimes   *runtimes
 	guard      func() shutdown.Status
+	guardFacts func(shutdown.Status) status.Shutdown
 
 	mu          sync.Mutex // guards what follows
 	machine     probe.Machine
@@ -78,7 +79,7 @@ func (f *facts) now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	result.RuntimesAsked, result.Runtimes, result.Images = asked, runtimes, images
 	result.DeadSockets = f.runtimes.deadSockets()
 	result.Draining = draining
-	result.Shutdown = status.Shutdown{State: g.State.String(), Reason: g.Reason}
+	result.Shutdown = f.guardFacts(g)
 	f.mu.Lock()
 	result.Network = f.network
 	f.mu.Unlock()

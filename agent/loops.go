@@ -234,8 +234,12 @@ func (a *Agent) lookForOwners(ctx context.Context) error {
 // nodeOptions are those in force.
 func (a *Agent) nodeOptions() status.Options {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.policies.node
+	o := a.policies.node
+	a.mu.Unlock()
+	if a.reporter != nil {
+		o.Unschedulable = a.reporter.cordons.wanted(o.Unschedulable)
+	}
+	return o
 }
 
 // config is the configuration in force.

@@ -16,6 +16,7 @@ import (
 
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
 )
 
 // metrics counts what happens and reads off, when asked, how things stand.
@@ -125,6 +126,9 @@ var (
 	descLoopHealthy   = prometheus.NewDesc("hostler_loop_healthy", "Whether a loop's last round succeeded and it makes progress.", []string{"loop"}, nil)
 	descLoopRestarts  = prometheus.NewDesc("hostler_loop_restarts_total", "How often a loop had to be started again.", []string{"loop"}, nil)
 	descShutdownState = prometheus.NewDesc("hostler_shutdown_state", "1 for the state that the shutdown guard is in.", []string{"state"}, nil)
+	descProtected     = prometheus.NewDesc("hostler_shutdown_protected", "Whether a shutdown would wait until the pods have stopped, for as long as they are to have; as condition hostler.io/ShutdownProtected.", nil, nil)
+	descGranted       = prometheus.NewDesc("hostler_shutdown_delay_granted_seconds", "The longest delay that logind grants to a shutdown; none where it is not known.", nil, nil)
+	descNeeded        = prometheus.NewDesc("hostler_shutdown_delay_needed_seconds", "The delay that the shutdown's phases take in full; 0 where they are switched off.", nil, nil)
 	descShutdownTime  = prometheus.NewDesc("hostler_shutdown_last_duration_seconds", "How long the last shutdown's drain took.", nil, nil)
 	descShutdownGood  = prometheus.NewDesc("hostler_shutdown_last_graceful", "Whether the last shutdown was graceful.", nil, nil)
 	descRuntimeReady  = prometheus.NewDesc("hostler_runtime_ready", "Whether a container runtime is ready.", []string{"runtime"}, nil)
@@ -135,6 +139,7 @@ var (
 func (s standing) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descBuildInfo, descLeaseAge, descLoopHealthy, descLoopRestarts, descShutdownState,
+		descProtected, descGranted, descNeeded,
 		descShutdownTime, descShutdownGood, descRuntimeReady, descEventsDropped,
 	} {
 		out <- d
@@ -163,6 +168,12 @@ func (s standing) Collect(out chan<- prometheus.Metric) {
 	for state := shutdown.Disarmed; state <= shutdown.Delegated; state++ {
 		gauge(descShutdownState, truth(state == guard.State), state.String())
 	}
+	protected, _, _ := status.Protected(s.a.protectionFacts(guard))
+	gauge(descProtected, truth(protected))
+	if guard.InhibitDelayMax.Duration > 0 {
+		gauge(descGranted, guard.InhibitDelayMax.Seconds())
+	}
+	gauge(descNeeded, guard.InhibitDelayNeeded.Seconds())
 	if last := guard.Last; last != nil {
 		gauge(descShutdownGood, truth(last.Graceful))
 		if !last.FinishedAt.IsZero() {

@@ -31,6 +31,9 @@ type reporter struct {
 	report   time.Duration // from one write to the next where nothing changed
 	takeover bool
 	mine     func() bool // whether the Node is hostler's to write
+	boot     string      // the present one
+	store    store       // keeps a last word that was not delivered
+	cordons  *cordons
 	named    func(types.UID)
 	log      *slog.Logger
 	observe  func(err error)            // after each write
@@ -44,6 +47,8 @@ type reporter struct {
 	registered bool
 	written    *corev1.NodeStatus
 	writtenAt  time.Time
+	kept       bool               // the store holds a last word
+	lastWord   *corev1.NodeStatus // of an earlier boot, to be delivered first
 	memory     status.Memory
 	conditions []corev1.NodeCondition // of the last look
 
@@ -52,6 +57,13 @@ type reporter struct {
 	lastFacts status.Facts
 	connected bool
 	lastError error
+	interrupt context.CancelCauseFunc // ends the round under way; nil if none can be ended
+}
+
+// store keeps values by key: a *state.Bucket.
+type store interface {
+	Load() (map[string][]byte, error)
+	Write(put map[string][]byte, remove []string) error
 }
 
 // newReporter completes a reporter whose plain fields are set.
@@ -91,6 +103,9 @@ func (r *reporter) run(ctx context.Context, beat func(error)) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if errors.Is(err, errOvertaken) {
+			err = nil // the one that did so tells how it went
+		}
 		beat(err)
 		switch {
 		case err != nil && !failing:
@@ -109,21 +124,58 @@ func (r *reporter) run(ctx context.Context, beat func(error)) error {
 }
 
 // ReportShutdown writes what the shutdown guard says of itself at once, from the
-// facts at hand, and returns when it is stored. It implements shutdown.Reporter.
+// facts at hand, and returns when it is stored. A round under way is given up for
+// it. What the control plane does not take is kept for the next boot. It
+// implements shutdown.Reporter.
 func (r *reporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
+	r.mu.Lock()
+	if r.interrupt != nil {
+		r.interrupt(errOvertaken)
+	}
+	r.mu.Unlock()
 	return r.once(ctx, &s)
 }
 
+// errOvertaken ends a round that a shutdown's report does not wait for.
+var errOvertaken = errors.New("a shutdown is reported first")
+
+// round is the context of a look at the host, which a shutdown's report may end.
+func (r *reporter) round(ctx context.Context, guarded *shutdown.Status) (context.Context, func()) {
+	if guarded != nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	r.interrupt = cancel
+	r.mu.Unlock()
+	return ctx, func() {
+		cancel(nil)
+		r.mu.Lock()
+		r.interrupt = nil
+		r.mu.Unlock()
+	}
+}
+
 // once looks at the host and writes what is worth a write.
-func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) error {
+func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) (err error) {
 	select {
 	case <-r.turn:
 	case <-ctx.Done():
 		return fmt.Errorf("report the node's status: wait for the report under way: %w", ctx.Err())
 	}
 	defer func() { r.turn <- struct{}{} }()
-	if !r.begun && r.mine() {
-		r.remember(ctx)
+	ctx, end := r.round(ctx, guarded)
+	defer end()
+	defer func() {
+		if errors.Is(context.Cause(ctx), errOvertaken) {
+			err = errOvertaken
+		}
+	}()
+	if !r.begun {
+		r.recall()
+		if r.mine() {
+			r.remember(ctx)
+		}
 	}
 	r.begun = true
 
@@ -141,14 +193,20 @@ func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) error {
 		return nil
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	if facts.Draining.Active {
+		r.keep(node.Status)
+	}
+	writing, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	wrote, err := r.write(ctx, node)
-	if wrote || err != nil {
+	wrote, err := r.write(writing, node)
+	if (wrote || err != nil) && !errors.Is(context.Cause(ctx), errOvertaken) {
 		r.observe(err)
 		r.mu.Lock()
 		r.connected, r.lastError = err == nil, err
 		r.mu.Unlock()
+	}
+	if err == nil {
+		r.forget()
 	}
 	return err
 }
@@ -167,10 +225,11 @@ func (r *reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		r.log.Info("node registered", "node", stored.Name, "uid", stored.UID, "controlPlane", r.client.Type())
 		r.recorder.Record(controlplane.NodeReference(node.Name), corev1.EventTypeNormal, "Registered", "Node registered by hostler")
 	}
-	if r.written != nil && time.Since(r.writtenAt) < r.report && !status.Changed(r.written, &node.Status) {
+	if r.lastWord == nil && !r.cordons.pending() &&
+		r.written != nil && time.Since(r.writtenAt) < r.report && !status.Changed(r.written, &node.Status) {
 		return false, nil
 	}
-	stored, err := r.client.UpdateStatus(ctx, node)
+	stored, err := r.send(ctx, node)
 	if errors.Is(err, controlplane.ErrNotFound) {
 		if r.written != nil {
 			r.changed() // registered again at once, unless it was gone at once
@@ -183,8 +242,29 @@ func (r *reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		return false, err
 	}
 	r.written, r.writtenAt = node.Status.DeepCopy(), time.Now()
+	stored, err = r.settle(ctx, stored)
 	r.adopt(stored)
-	return true, nil
+	return true, err
+}
+
+// send writes the status, after the last word of an earlier boot if there is
+// one that was not delivered.
+func (r *reporter) send(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	if r.lastWord != nil {
+		before := node.DeepCopy()
+		before.Status = *r.lastWord
+		_, err := r.client.UpdateStatus(ctx, before)
+		switch {
+		case errors.Is(err, controlplane.ErrForbidden), errors.Is(err, controlplane.ErrInvalid):
+			r.log.Warn("what the last shutdown left to tell is refused", "node", node.Name, "error", err)
+		case err != nil:
+			return nil, err
+		default:
+			r.log.Info("what the last shutdown left to tell is delivered", "node", node.Name)
+		}
+		r.lastWord = nil
+	}
+	return r.client.UpdateStatus(ctx, node)
 }
 
 // see keeps what the host looks like, for `hostler status`.

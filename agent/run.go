@@ -33,8 +33,9 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	defer stopGuarding()
 
 	a.owners.refresh(ctx)
-	if len(a.policies.phases) == 0 {
+	if len(a.policies.phases) == 0 { // whatever an agent of before has left is of no use
 		a.dropLock()
+		a.restoreDelay()
 	}
 	var loops, guard sync.WaitGroup
 	guard.Go(func() { a.guarding.supervise(guarding, a.log) })
@@ -51,6 +52,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		}
 	})
 	loops.Go(func() { a.feedWatchdog(ctx) })
+	loops.Go(func() { a.tellOfLastBoot(ctx) })
 	a.notify(a.notifier.Ready())
 	a.log.Info("agent is up", "version", a.options.Version, "node", a.node, "socket", a.cfg.API.Socket, "state", a.cfg.State.Directory)
 	a.logLastShutdown()

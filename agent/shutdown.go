@@ -50,6 +50,7 @@ func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) 
 	if err := a.recorder.Flush(flushing); err != nil {
 		a.log.Debug("events are left for the next start", "error", err)
 	}
+	a.keepEvents() // written when the state is closed
 	return stopping
 }
 
@@ -148,13 +149,19 @@ func (a *Agent) shutdownChanged(c shutdown.Change) {
 	if c.To == shutdown.Delegated {
 		a.dropLock()
 	}
+	again := c.Trigger == journal.TriggerServiceStop
 	node := controlplane.NodeReference(a.node)
-	switch {
+	switch r := c.Status.Current; {
+	case c.From == shutdown.Released && c.To == shutdown.Draining && again:
+		// The service stops at the end of a shutdown that was told of.
 	case c.To == shutdown.Draining:
 		a.recorder.Record(node, corev1.EventTypeNormal, "Shutdown", "pods are being stopped: "+c.Status.Reason)
-	case c.From == shutdown.Draining && c.To == shutdown.Released && c.Status.Current != nil:
-		r := c.Status.Current
-		a.recorder.Record(node, corev1.EventTypeNormal, "ShutdownReleased", fmt.Sprintf("%d pods stopped in %s", len(r.Pods), r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond)))
+	case c.From == shutdown.Draining && c.To == shutdown.Released && r != nil:
+		if again && r.FinishedAt.Equal(a.released) {
+			return // nothing ran any more
+		}
+		a.released = r.FinishedAt
+		a.recorder.Record(node, corev1.EventTypeNormal, "ShutdownReleased", fmt.Sprintf("%s in %s", tally(*r), r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond)))
 	case c.From == shutdown.Draining:
 		a.recorder.Record(node, corev1.EventTypeNormal, "ShutdownCancelled", c.Status.Reason)
 	}
@@ -173,7 +180,16 @@ func (a *Agent) dropLock() {
 type shutdownReporter struct{ a *Agent }
 
 // ReportShutdown writes the Node's status and the Events so far, and returns when
-// they are stored where a power cut does not reach them.
+// they are stored where a power cut does not reach them. What the control plane
+// does not take in three quarters of the time is kept for the next boot to tell:
+// the disk gets the rest.
 func (r shutdownReporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
-	return errors.Join(r.a.reporter.ReportShutdown(ctx, s), r.a.recorder.Flush(ctx), r.a.state.Flush())
+	telling, cancel := ctx, context.CancelFunc(func() {})
+	if deadline, bounded := ctx.Deadline(); bounded {
+		telling, cancel = context.WithTimeout(ctx, time.Until(deadline)*3/4)
+	}
+	defer cancel()
+	err := errors.Join(r.a.reporter.ReportShutdown(telling, s), r.a.recorder.Flush(telling))
+	r.a.keepEvents()
+	return errors.Join(err, r.a.state.Flush())
 }

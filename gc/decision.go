@@ -29,6 +29,7 @@ const (
 	InUse          Reason = "in-use"          // a container uses the image, running or not
 	Pinned         Reason = "pinned"          // the runtime wants the image kept
 	Protected      Reason = "protected"       // sandbox image, keep pattern, keep label
+	LastShutdown   Reason = "last-shutdown"   // of a pod that the last shutdown ended, for a day
 	Local          Reason = "local"           // built or imported here, in no registry
 	TooYoung       Reason = "too-young"       // younger than the minimum age
 	BelowThreshold Reason = "below-threshold" // may go, but room is not needed or others go first

@@ -19,10 +19,14 @@ type Facts struct {
 	// SandboxImages maps a runtime's name to the image of its sandboxes, where
 	// the runtime tells.
 	SandboxImages map[string]string
-	// ProtectedPods maps the UID of a pod whose dead containers stay to the
-	// reason why.
-	ProtectedPods map[string]string
+	// ProtectedPods are those of the last shutdown whose dead containers stay,
+	// with what a person is told about it. A pod that its orchestrator has made
+	// anew since has another ID, and what dies in it is nobody's evidence.
+	ProtectedPods map[PodKey]string
 }
+
+// PodKey names a pod: the runtime's name and the ID there.
+type PodKey struct{ Runtime, ID string }
 
 // ImageFact is an image with what the runtime does not know about it.
 type ImageFact struct {

@@ -88,8 +88,8 @@ func newDead(decision ContainerDecision, f *Facts, pod *runtime.Pod, p Container
 	case c.Labels[runtime.LabelKeep] == "true", c.Annotations[runtime.LabelKeep] == "true",
 		pod.Labels[runtime.LabelKeep] == "true", pod.Annotations[runtime.LabelKeep] == "true":
 		reason, detail = Protected, "label "+runtime.LabelKeep
-	case f.ProtectedPods[pod.UID] != "":
-		reason, detail = Protected, f.ProtectedPods[pod.UID]
+	case f.ProtectedPods[PodKey{pod.Runtime, pod.ID}] != "":
+		reason, detail = LastShutdown, f.ProtectedPods[PodKey{pod.Runtime, pod.ID}]
 	case slices.Contains(o.LeaveAlone, c.Runtime):
 		reason, detail = NotManaged, "removed on request only"
 	case p.MinimumAge > 0 && d.untold:

@@ -99,7 +99,7 @@ func TestPlanKeepsContainers(t *testing.T) {
 		name      string
 		container runtime.Container
 		minimum   time.Duration
-		protected map[string]string
+		protected map[gc.PodKey]string
 		want      gc.Reason
 		detail    string
 	}{
@@ -109,7 +109,8 @@ func TestPlanKeepsContainers(t *testing.T) {
 		{name: "its exit is unknown and a minimum age set", container: untold, minimum: time.Minute, want: gc.TooYoung, detail: "unknown"},
 		{name: "its exit is unknown and no minimum age set", container: untold, want: gc.OverLimit},
 		{name: "it exited in the future, after a step of the clock", container: exited("c", "web", -time.Hour), minimum: time.Minute, want: gc.TooYoung},
-		{name: "its pod is protected", container: exited("c", "web", time.Hour), protected: map[string]string{"uid-p": "in the last shutdown"}, want: gc.Protected, detail: "last shutdown"},
+		{name: "the last shutdown ended its pod", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]string{{Runtime: "containerd", ID: "pod-p"}: "a day for people to look"}, want: gc.LastShutdown, detail: "a day"},
+		{name: "the last shutdown ended a pod of that ID in another runtime", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]string{{Runtime: "docker", ID: "pod-p"}: "a day"}, want: gc.OverLimit},
 		{name: "nothing keeps it", container: exited("c", "web", time.Hour), want: gc.OverLimit},
 	}
 	for _, tt := range tests {

@@ -20,8 +20,9 @@ const armBound = 20 * time.Second
 type attempt struct {
 	news int // announcements when it began
 
-	evidence  string // of the other owner
-	delegated bool
+	evidence   string // of the other owner
+	delegated  bool
+	unyielding error // why its delay may be cut down by what was set for ours
 
 	lock      io.Closer // nil if none was asked for, or had
 	refused   bool      // because a shutdown is in progress
@@ -59,17 +60,20 @@ func (g *Guard) arm() {
 // take asks whether the lock is ours to take, for enough time, for the lock,
 // and last whether a shutdown has begun before we had it.
 func (a *attempt) take(ctx context.Context, options Options, released bool) {
+	inhibitor := options.Inhibitor
 	if a.evidence, a.delegated = options.Delegated(ctx); a.delegated {
+		if yielder, ok := inhibitor.(DelayYielder); ok {
+			a.unyielding = yielder.YieldMaxDelay(ctx)
+		}
 		return
 	}
-	inhibitor := options.Inhibitor
 	if released {
 		// As long as the shutdown that was let go runs, there is no lock to have.
 		if a.preparing, a.err = inhibitor.Preparing(ctx); a.preparing || a.err != nil {
 			return
 		}
 	}
-	wanted := plan.Total(options.Phases) + plan.Margin
+	wanted := needed(options.Phases)
 	raise, cancel := context.WithTimeout(ctx, armBound/2)
 	defer cancel()
 	a.granted, a.shortage = inhibitor.RaiseMaxDelay(raise, wanted)
@@ -127,7 +131,7 @@ func (g *Guard) onAttempt(a attempt) {
 		g.arm()
 	case a.delegated:
 		if !draining {
-			g.delegate(a.evidence)
+			g.delegate(a.evidence, a.unyielding)
 		}
 	case a.err != nil:
 		g.lose(a.err)
@@ -159,18 +163,18 @@ func (g *Guard) guardOn(a attempt) {
 	g.retries.reset()
 	g.well()
 	g.options.Journal.Settle()
+	reason, shortage := "holds the shutdown lock", ""
+	if a.shortage != nil {
+		shortage = a.shortage.Error()
+		reason = fmt.Sprintf("holds the shutdown lock, but is granted only %v of the %v asked for: %v", a.granted, needed(g.options.Phases), a.shortage)
+	}
 	g.mu.Lock()
 	g.status.Current = nil
+	before := g.status
+	g.status.InhibitDelayShortage = shortage
 	g.mu.Unlock()
-	reason := "holds the shutdown lock"
-	if a.shortage != nil {
-		wanted := plan.Total(g.options.Phases) + plan.Margin
-		reason = fmt.Sprintf("holds the shutdown lock, but is granted only %v of the %v asked for: %v", a.granted, wanted, a.shortage)
-		if g.Status().Reason != reason {
-			g.log.Warn("a shutdown is delayed for less than the phases take", "granted", a.granted, "wanted", wanted, "error", a.shortage)
-		}
-	}
 	g.set(Armed, reason)
+	g.tellShortage(before)
 	g.retry.Reset(verifyInterval)
 	g.options.Beat(nil)
 	if pods, ok := g.roster.Last(); ok {
@@ -178,8 +182,37 @@ func (g *Guard) guardOn(a attempt) {
 	}
 }
 
+// tellShortage tells of an armed guard that it is granted less than before, or
+// enough again. A change of state has been told by then.
+func (g *Guard) tellShortage(before Status) {
+	now := g.Status()
+	if now.InhibitDelayShortage == before.InhibitDelayShortage {
+		return
+	}
+	if now.InhibitDelayShortage == "" {
+		g.log.Info("a shutdown is delayed for as long as the phases take", "granted", now.InhibitDelayMax.Duration)
+	} else {
+		g.log.Warn("a shutdown is delayed for less than the phases take", "granted", now.InhibitDelayMax.Duration,
+			"needed", now.InhibitDelayNeeded.Duration, "error", now.InhibitDelayShortage)
+	}
+	if before.State == Armed {
+		g.notify.put(Change{From: Armed, To: Armed, Status: now})
+	}
+}
+
+// needed is what the init system has to grant for phases to run in full.
+func needed(phases []plan.PhaseSpec) time.Duration {
+	if len(phases) == 0 {
+		return 0
+	}
+	return plan.Total(phases) + plan.Margin
+}
+
 // delegate stands back for the other owner.
-func (g *Guard) delegate(evidence string) {
+func (g *Guard) delegate(evidence string, unyielding error) {
+	if unyielding != nil && g.state() != Delegated {
+		g.log.Warn("the delay of the shutdown's owner may be cut down", "owner", evidence, "error", unyielding)
+	}
 	g.drop()
 	g.well()
 	if g.state() == Released {
@@ -232,6 +265,7 @@ func (c *onceCloser) Close() error {
 func (g *Guard) lose(err error) {
 	began := g.trouble == nil
 	g.trouble = err
+	g.publishTrouble(err)
 	g.options.Beat(err)
 	switch g.state() {
 	case Armed, Disarmed:
@@ -248,6 +282,13 @@ func (g *Guard) well() {
 		g.log.Info("the login manager answers again")
 	}
 	g.trouble = nil
+	g.publishTrouble(nil)
+}
+
+func (g *Guard) publishTrouble(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.status.Trouble = err
 }
 
 // on takes in what the login manager announces.
@@ -258,7 +299,11 @@ func (g *Guard) on(e Event) {
 		g.arm()
 	case Lost:
 		g.subscribed = false
-		g.lose(errors.New("the login manager went away"))
+		g.lose(ErrLoginManagerGone)
+	case Altered:
+		if s := g.state(); s == Armed || s == Delegated {
+			g.arm()
+		}
 	case Prepare:
 		g.news++
 		g.prepare(e.Kind)

@@ -19,16 +19,9 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// Errors of Drain that callers branch on.
-var (
-	// ErrDelegated: another owner guards the shutdown of this host, and stops
-	// its pods itself.
-	ErrDelegated = errors.New("the shutdown of this host is guarded by another owner")
-	// ErrSwitchedOff: the configuration leaves no time to stop anything.
-	ErrSwitchedOff = errors.New("shutdown protection is switched off in the configuration")
-	// ErrCancelled: the drain was called off before its end.
-	ErrCancelled = errors.New("the drain was cancelled")
-)
+// ErrLoginManagerGone is what keeps a guard from being armed whose login manager
+// was there and is no more.
+var ErrLoginManagerGone = errors.New("the login manager went away")
 
 const (
 	// why stands in the list of inhibitors beside the lock.
@@ -97,8 +90,9 @@ type Guard struct {
 	retries    backoff
 	trouble    error             // what keeps the guard from being armed
 	episode    *episode          // nil unless Draining
+	trigger    journal.Trigger   // of the latest drain, whatever its record began with
 	teardowns  []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
-	person     *drain.Drain
+	person     *drain.Drain      // that a person asked for; nil if none runs
 	drained    chan *episode
 	reported   chan *episode
 
@@ -135,6 +129,7 @@ func New(options Options) (*Guard, error) {
 		reported: make(chan *episode),
 	}
 	g.status = Status{State: Disarmed, Reason: "not started", GracePeriod: metav1.Duration{Duration: plan.Total(options.Phases)}, Last: options.Journal.Last()}
+	g.status.InhibitDelayNeeded.Duration = needed(options.Phases)
 	for _, p := range options.Phases {
 		if p.Priority >= plan.CriticalPriority {
 			g.status.GracePeriodCriticalPods.Duration += p.Grace
@@ -278,7 +273,11 @@ func (g *Guard) Observe(pods []runtime.Pod) {
 	refs := []journal.Ref{}
 	for _, p := range pods {
 		if plan.Runs(p) {
-			refs = append(refs, journal.Ref{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name})
+			ref := journal.Ref{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name}
+			if p.UID != p.ID {
+				ref.UID = p.UID
+			}
+			refs = append(refs, ref)
 		}
 	}
 	slices.SortFunc(refs, func(a, b journal.Ref) int {
@@ -299,8 +298,17 @@ func (g *Guard) Recheck() {
 // Status is the guard as it stands.
 func (g *Guard) Status() Status {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.status
+	status := g.status
+	g.mu.Unlock()
+	// A journal that could not be read at first may tell by now.
+	status.Last = g.options.Journal.Last()
+	return status
+}
+
+// Kept returns the last shutdown as long as its pods should not be collected,
+// on a host whose kernel has run for uptime; then nil.
+func (g *Guard) Kept(uptime time.Duration) *journal.Record {
+	return g.options.Journal.Kept(time.Now(), uptime)
 }
 
 // Plan is what a shutdown would do now. It asks the runtimes and the init
@@ -332,12 +340,15 @@ func (g *Guard) set(to State, reason string) {
 	if to != Draining {
 		g.status.Deadline = time.Time{}
 	}
+	if to == Disarmed || to == Delegated {
+		g.status.InhibitDelayShortage = ""
+	}
 	g.status.Last = g.options.Journal.Last()
 	status := g.status
 	g.mu.Unlock()
 	if from != to {
 		g.log.Info("shutdown guard", "state", to.String(), "was", from.String(), "reason", reason)
-		g.notify.put(Change{From: from, To: to, Status: status})
+		g.notify.put(Change{From: from, To: to, Trigger: g.trigger, Status: status})
 	}
 }
 

@@ -52,6 +52,7 @@ const (
 	Cancel                      // it is not, after all
 	Lost                        // the init system's login manager went away; its state is forgotten
 	Returned                    // it is back: lock and read Preparing again
+	Altered                     // locks came or went, or the longest delay did: look at both again
 )
 
 // Event is one announcement of the init system.

@@ -197,6 +197,9 @@ func (r *rig) checkTransitions() {
 	}
 	state := shutdown.Disarmed
 	for _, c := range r.changes {
+		if c.From == shutdown.Armed && c.To == c.From && state == c.From {
+			continue // of what is granted
+		}
 		if c.From == shutdown.Disarmed && state != c.From {
 			state = c.From // a new process
 		}

@@ -81,18 +81,31 @@ type Status struct {
 	// InhibitDelaySource names what sets it, such as a file.
 	InhibitDelaySource string `json:"inhibitDelaySource"`
 
+	// InhibitDelayNeeded is what the phases and their margin take; zero where
+	// the guard is switched off.
+	InhibitDelayNeeded metav1.Duration `json:"inhibitDelayNeeded,omitzero"`
+	// InhibitDelayShortage says, with the mend, why less is granted; empty where
+	// enough is, or where that was not looked at because no lock is held.
+	InhibitDelayShortage string `json:"inhibitDelayShortage,omitempty"`
+	// Trouble is what keeps the guard from being armed; nil where nothing does.
+	Trouble error `json:"-"`
+
 	// Deadline is when the drain that runs ends at the latest.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Current is the drain that runs or was released.
 	Current *journal.Record `json:"current,omitempty"`
+	// ByHand is the drain that a person asked for, while it runs.
+	ByHand *journal.Record `json:"byHand,omitempty"`
 	// Last is the last shutdown, as far as anything is known of it.
 	Last *journal.Record `json:"last"`
 }
 
-// Change is one change of state.
+// Change is one change of state, or of what an armed guard is granted.
 type Change struct {
-	From, To State
-	Status   Status // as it is after the change
+	From, To State // both Armed for the latter
+	// Trigger is why pods were stopped the last time; empty if they never were.
+	Trigger journal.Trigger
+	Status  Status // as it is after the change
 }
 
 // Reporter tells the fleet. The guard calls it when a drain begins, without
@@ -107,4 +120,11 @@ type DelaySourcer interface {
 	// MaxDelaySource names it, such as the file of a drop-in; empty for the
 	// init system's own default.
 	MaxDelaySource(ctx context.Context) (string, error)
+}
+
+// DelayYielder is an Inhibitor that can take back what RaiseMaxDelay did.
+type DelayYielder interface {
+	// YieldMaxDelay does so where others have asked for as much, so that the
+	// longest delay is theirs alone; else it changes nothing.
+	YieldMaxDelay(ctx context.Context) error
 }

@@ -78,7 +78,7 @@ func Conditions(facts Facts, options Options, memory Memory, now time.Time) ([]c
 		next.add(p.kind, found, memory, now)
 	}
 	next.add(corev1.NodeNetworkUnavailable, networkUnavailable(facts.Network, options.Addresses), memory, now)
-	next.add(ShutdownProtected, shutdownProtected(facts.Shutdown), memory, now)
+	next.add(ShutdownProtected, shutdownProtected(facts), memory, now)
 	next.add(corev1.NodeReady, ready(facts, memory.condition(corev1.NodeReady)), memory, now)
 	return slices.Clone(next.conditions), next
 }
@@ -122,24 +122,6 @@ func hold(found finding, last *corev1.NodeCondition, pressed map[corev1.NodeCond
 		message: "no pressure seen since " + stamp(seen) + "; lowered at " + stamp(until) +
 			" unless it comes back; now " + found.message,
 	}
-}
-
-func shutdownProtected(s Shutdown) finding {
-	known := map[string]finding{
-		"Armed":     {corev1.ConditionTrue, ReasonArmed, "a shutdown waits for the pods to stop"},
-		"Draining":  {corev1.ConditionTrue, ReasonShuttingDown, "a shutdown is waiting for the pods to stop"},
-		"Released":  {corev1.ConditionTrue, ReasonReleased, "the pods have stopped and the shutdown goes on"},
-		"Delegated": {corev1.ConditionTrue, ReasonDelegated, "another program on this host delays a shutdown for the pods"},
-		"Disarmed":  {corev1.ConditionFalse, ReasonDisarmed, "a shutdown will not wait for the pods to stop"},
-	}
-	f, found := known[s.State]
-	if !found {
-		return finding{corev1.ConditionUnknown, ReasonNotMeasured, "the shutdown guard has not said yet whether it holds a lock"}
-	}
-	if s.Reason != "" {
-		f.message += ": " + s.Reason
-	}
-	return f
 }
 
 // OwnConditions returns those of the conditions that are hostler's alone: all

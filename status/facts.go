@@ -74,4 +74,12 @@ type Draining struct {
 type Shutdown struct {
 	State  string // Disarmed, Armed, Draining, Released or Delegated; empty if it has not said yet
 	Reason string // a sentence on why, such as "no logind on the system bus"
+	// Fault is the condition's reason for being Disarmed, where one is known that
+	// says more than ReasonDisarmed.
+	Fault string
+	// Granted is the longest delay that the init system grants, zero if that is
+	// not known; Needed what the phases take. Shortage says, with the mend, why
+	// less is granted; empty where enough is.
+	Granted, Needed time.Duration
+	Shortage        string
 }

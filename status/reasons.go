@@ -65,6 +65,21 @@ const (
 	ReasonReleased = "Released"
 	// ReasonDelegated: another program delays the shutdown for the pods.
 	ReasonDelegated = "Delegated"
-	// ReasonDisarmed: a shutdown will not wait for the pods.
+	// ReasonDelayTooShort: a shutdown will wait for the pods, but not for as long
+	// as they are to have.
+	ReasonDelayTooShort = "DelayTooShort"
+	// ReasonPodsOutOfReach: a shutdown would wait, but no runtime, or not every
+	// one, answers the call to stop pods.
+	ReasonPodsOutOfReach = "PodsOutOfReach"
+	// ReasonSwitchedOff: the configuration does not want a shutdown to wait.
+	ReasonSwitchedOff = "SwitchedOff"
+	// ReasonNoBus: the system bus, over which locks are taken, does not answer.
+	ReasonNoBus = "NoBus"
+	// ReasonNoLogind: nobody on the bus is the login manager, which gives locks.
+	ReasonNoLogind = "NoLogind"
+	// ReasonNoLock: the login manager is there, but gave no lock.
+	ReasonNoLock = "NoLock"
+	// ReasonDisarmed: a shutdown will not wait for the pods, yet: hostler has just
+	// started, or has just lost or regained the login manager.
 	ReasonDisarmed = "Disarmed"
 )

@@ -31,6 +31,7 @@ const (
 	busName       = "org.freedesktop.DBus"
 	busPath       = dbus.ObjectPath("/org/freedesktop/DBus")
 	propertiesGet = "org.freedesktop.DBus.Properties.Get"
+	peerPing      = "org.freedesktop.DBus.Peer.Ping"
 )
 
 // bus is one private connection, dialled at the first call and again at the
@@ -104,8 +105,12 @@ func dial(ctx context.Context, address string, hello bool) (*dbus.Conn, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err = conn.Auth(nil)
-	if err == nil && hello {
+	switch {
+	case err != nil:
+	case hello:
 		err = conn.Hello()
+	default:
+		wake(ctx, conn)
 	}
 	if !stop() {
 		conn.Close()
@@ -116,6 +121,29 @@ func dial(ctx context.Context, address string, hello bool) (*dbus.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// wake returns once the peer answers, or ctx has ended. systemd may read the end
+// of the authentication and the first message behind it at once; the message
+// then lies in its buffer until more arrives, which a caller that waits for its
+// answer never sends (seen with 252 and 257: more than half of the questions on
+// a machine of two cores went unanswered).
+func wake(ctx context.Context, conn *dbus.Conn) {
+	answers := make(chan *dbus.Call, 32) // one that finds no room would block the connection
+	pause := 5 * time.Millisecond
+	for asked := 0; ; asked++ {
+		if asked < cap(answers) {
+			conn.Object(systemdName, systemdPath).Go(peerPing, dbus.FlagNoAutoStart, answers)
+		}
+		select {
+		case <-answers: // a refusal, too, is an answer
+			return
+		case <-time.After(pause):
+			pause = min(2*pause, 200*time.Millisecond)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // call asks and stores the answer. FlagNoAutoStart, because whoever is away

@@ -8,7 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -29,10 +29,11 @@ const (
 	logindUnit     = "systemd-logind.service"
 )
 
-// RaiseMaxDelay sees to it that logind grants d: where it does not yet, it
-// writes the drop-in DropInPath, unless another file sets as much, has logind
-// read its configuration, and waits until it says so. Where another file overrides the drop-in, the error names it, and
-// what logind does grant is returned with it. Idempotent. It never lowers.
+// RaiseMaxDelay sees to it that logind grants d, now and after it has read its
+// files anew: where these do not say so it writes the drop-in DropInPath, unless
+// another file sets as much, has logind read them, and waits until it says so.
+// Where another file overrides the drop-in, the error names it, and what logind
+// does grant is returned with it. Idempotent. It never lowers.
 func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Duration, error) {
 	ctx, cancel := l.bus.bounded(ctx)
 	defer cancel()
@@ -40,47 +41,103 @@ func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Durat
 	defer l.raising.Unlock()
 
 	granted, err := l.MaxDelay(ctx)
-	if err != nil || granted >= d {
+	if err != nil {
 		return granted, err
 	}
 	operation := fmt.Sprintf("raise logind's longest delay to %v", d)
-	if err := l.writeDropIn(d); err != nil {
-		return granted, fmt.Errorf("%s: %w", operation, err)
+	changed, err := l.arrangeDropIn(d, granted)
+	if err != nil && granted < d {
+		return granted, fmt.Errorf("%s: granted %v: %w; see to it that %s can be written",
+			operation, granted, err, filepath.Dir(DropInPath))
 	}
-	// Files that cannot be read are passed over by logind as well.
-	files, unreadable := LogindConfig(l.options.Root)
-	expected := EffectiveDelay(files)
-	if err := l.reload(ctx); err != nil {
-		return granted, fmt.Errorf("%s: granted %v: %w", operation, granted, err)
+	files := l.Files()
+	expected := files.Effective.Max
+	// Where logind would read less than it grants now, it is not asked to.
+	if expected > granted || changed && expected == granted {
+		if err := l.reload(ctx); err != nil {
+			return granted, short(granted, d, fmt.Errorf("%s: granted %v: %w; try `systemctl restart %s`", operation, granted, err, logindUnit))
+		}
+		granted, err = l.settle(ctx, func(now time.Duration) bool { return now >= min(d, expected) })
+		if err != nil {
+			return granted, fmt.Errorf("%s: granted %v, and logind did not take up %s: %w; try `systemctl restart %s`",
+				operation, granted, DropInPath, errors.Join(err, files.Unreadable), logindUnit)
+		}
 	}
-	granted, err = l.settle(ctx, func(now time.Duration) bool {
-		return now >= d || (expected.Max < d && now == expected.Max)
-	})
-	switch {
-	case err != nil:
-		return granted, fmt.Errorf("%s: granted %v, and logind did not take up %s: %w; see systemctl status %s",
-			operation, granted, DropInPath, errors.Join(err, unreadable), logindUnit)
-	case granted < d:
-		return granted, fmt.Errorf("%s: granted %v, because %s", operation, granted, overrider(files, expected))
+	if granted < d {
+		return granted, fmt.Errorf("%s: granted %v, %s", operation, granted, files.Obstacle(d))
 	}
 	return granted, nil
 }
 
-// writeDropIn sets d where no other file sets as much. Where one does, which
-// logind was not told of yet, ours would cut it down, and goes.
-func (l *Logind) writeDropIn(d time.Duration) error {
-	path := filepath.Join(l.options.Root, DropInPath)
-	files, _ := LogindConfig(l.options.Root) // what cannot be read does not count
-	files = slices.DeleteFunc(files, func(f ConfigFile) bool { return f.Path == DropInPath })
-	if EffectiveDelay(files).Max >= d {
-		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+// short is err where less than d is granted, and nothing to tell elsewhere.
+func short(granted, d time.Duration, err error) error {
+	if granted >= d {
 		return nil
 	}
-	seconds := int64(math.Ceil(d.Seconds()))
-	text := fmt.Sprintf("# Written by hostler while it runs, so that pods get their grace at shutdown.\n[Login]\nInhibitDelayMaxSec=%d\n", seconds)
-	return writeAtomically(path, text)
+	return err
+}
+
+// arrangeDropIn writes the drop-in where the files set less than d, and removes
+// it where others set as much as it does, or more, which it would cut down. What
+// is granted already, by files of before, is not lowered. It tells whether that
+// took a change: one that is overridden stays as it is.
+func (l *Logind) arrangeDropIn(d, granted time.Duration) (changed bool, err error) {
+	path := filepath.Join(l.options.Root, DropInPath)
+	files := l.Files()
+	switch {
+	case files.Others.Max >= d && files.Others.Max >= files.Effective.Max:
+		return removeDropIn(path)
+	case files.Effective.Max >= d:
+		return false, nil
+	}
+	text := dropIn(max(d, granted))
+	if old, err := os.ReadFile(path); err == nil && string(old) == text {
+		return false, nil
+	}
+	return true, writeAtomically(path, text)
+}
+
+func removeDropIn(path string) (removed bool, err error) {
+	err = os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// dropIn is the text that has logind grant d.
+func dropIn(d time.Duration) string {
+	value := "infinity"
+	if d < math.MaxInt64 {
+		value = strconv.FormatInt(int64(math.Ceil(d.Seconds())), 10)
+	}
+	return "# Written by hostler while it runs, so that pods get their grace at shutdown.\n[Login]\nInhibitDelayMaxSec=" + value + "\n"
+}
+
+// YieldMaxDelay removes the drop-in where other files set as much as it does, or
+// more, and has logind read them: another owner of the shutdown, such as a
+// kubelet, set them for itself. Where the drop-in alone grants what is granted
+// it stays, for the other owner counts on that: a kubelet that finds enough
+// granted writes no file of its own.
+func (l *Logind) YieldMaxDelay(ctx context.Context) error {
+	ctx, cancel := l.bus.bounded(ctx)
+	defer cancel()
+	l.raising.Lock()
+	defer l.raising.Unlock()
+	if files := l.Files(); !files.DropIn || files.Others.Max < files.Effective.Max {
+		return nil
+	}
+	if granted, err := l.MaxDelay(ctx); err != nil || l.Files().Others.Max < granted {
+		return err
+	}
+	const operation = "leave logind's longest delay to others"
+	if _, err := removeDropIn(filepath.Join(l.options.Root, DropInPath)); err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	if err := l.reload(ctx); err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	return nil
 }
 
 // settle waits until logind grants a delay that is as awaited: neither way of
@@ -102,25 +159,15 @@ func (l *Logind) settle(ctx context.Context, awaited func(time.Duration) bool) (
 	}
 }
 
-// overrider names who keeps the drop-in from counting, and the mend.
-func overrider(files []ConfigFile, effective DelaySetting) string {
-	for _, file := range files {
-		if filepath.Base(file.Path) == filepath.Base(DropInPath) && file.Path != DropInPath {
-			return fmt.Sprintf("%s masks %s; remove it", file.Path, DropInPath)
-		}
-	}
-	return fmt.Sprintf("%s sets InhibitDelayMaxSec= and is read after %s; raise it there, or remove it", effective.Source, DropInPath)
-}
-
 // MaxDelaySource is the path of the file that sets logind's longest delay, or
 // empty for its own default. It reads the files as they are now; a logind that
 // nobody told of a change runs with an older reading.
 func (l *Logind) MaxDelaySource(context.Context) (string, error) {
-	files, err := LogindConfig(l.options.Root)
-	if err != nil {
-		err = fmt.Errorf("find what sets logind's longest delay: %w", err)
+	files := l.Files()
+	if files.Unreadable != nil {
+		return files.Effective.Source, fmt.Errorf("find what sets logind's longest delay: %w", files.Unreadable)
 	}
-	return EffectiveDelay(files).Source, err
+	return files.Effective.Source, nil
 }
 
 // restoreBound is how long RestoreMaxDelay waits for logind: it is called when
@@ -148,10 +195,10 @@ func (l *Logind) RestoreMaxDelay(ctx context.Context) error {
 	if err := l.reload(ctx); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	files, unreadable := LogindConfig(l.options.Root)
-	expected := EffectiveDelay(files).Max
+	files := l.Files()
+	expected := files.Effective.Max
 	if _, err := l.settle(ctx, func(now time.Duration) bool { return now == expected }); err != nil {
-		return fmt.Errorf("%s to %v: %w", operation, expected, errors.Join(err, unreadable))
+		return fmt.Errorf("%s to %v: %w", operation, expected, errors.Join(err, files.Unreadable))
 	}
 	return nil
 }
@@ -187,7 +234,7 @@ func (l *Logind) reload(ctx context.Context) error {
 // managerFault is fault for calls to the manager, whose absence is not logind's.
 func managerFault(operation string, err error) error {
 	if absent(err) {
-		return fmt.Errorf("%s: systemd is not on the system bus: %w", operation, err)
+		return fmt.Errorf("%s: systemd is not on the system bus: %w; is the dbus service running?", operation, err)
 	}
 	return fault(operation, err)
 }

@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"math"
 	"os"
+	"reflect"
 	"testing"
 	"time"
 
@@ -85,5 +88,47 @@ func TestManagerOverThePrivateSocket(t *testing.T) {
 	bed.login.Manager.SetProperty("SystemState", "stopping")
 	if got, err := manager.Stopping(t.Context()); !got || err != nil {
 		t.Errorf("Stopping() = %v, %v, want true", got, err)
+	}
+}
+
+func TestManagerTellsOfUnits(t *testing.T) {
+	bed := newRealBed(t)
+	bed.login.Manager.SetUnit("hostler.service", map[string]any{
+		"UnitFileState": "enabled", "FragmentPath": "/usr/lib/systemd/system/hostler.service", "DropInPaths": []string{"/etc/a.conf"}, "NeedDaemonReload": true,
+		"Before": []string{"shutdown.target"}, "After": []string{"containerd.service"}, "JobTimeoutUSec": uint64(math.MaxUint64),
+		"Type": "notify", "NotifyAccess": "main", "TimeoutStopUSec": uint64(30_000_000), "FileDescriptorStoreMax": uint32(2), "MainPID": uint32(812),
+	})
+	bed.login.Manager.SetUnit("reboot.target", map[string]any{"JobTimeoutUSec": uint64(1_800_000_000), "ActiveState": "inactive"})
+	bed.login.Manager.SetUnit("cri-containerd-a.scope", map[string]any{"Before": []string{"hostler.service", "shutdown.target"}})
+	bed.login.Manager.SetUnit("libpod-b.scope", map[string]any{"Before": []string{"shutdown.target"}})
+	bed.login.Manager.SetUnit("libpod-c.scope", map[string]any{"ActiveState": "failed"})
+	bed.login.Manager.SetUnit("session-1.scope", nil)
+	check(t, bed.login.Bus.Kill())
+	manager := systemd.NewManager(lab.PrivateSocket)
+
+	got, err := manager.Units(t.Context(), "hostler.service", "reboot.target", "none.service")
+	want := []systemd.Unit{
+		{
+			Name: "hostler.service", LoadState: "loaded", ActiveState: "active", UnitFileState: "enabled",
+			FragmentPath: "/usr/lib/systemd/system/hostler.service", DropInPaths: []string{"/etc/a.conf"}, NeedDaemonReload: true,
+			Before: []string{"shutdown.target"}, After: []string{"containerd.service"},
+			Type: "notify", NotifyAccess: "main", TimeoutStop: 30 * time.Second, FileDescriptorStoreMax: 2, MainPID: 812,
+		},
+		{Name: "reboot.target", LoadState: "loaded", ActiveState: "inactive", JobTimeout: 30 * time.Minute},
+		{Name: "none.service", LoadState: "not-found", ActiveState: "inactive"},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("Units() = %+v, %v, want %+v", got, err, want)
+	}
+	scopes, err := manager.Scopes(t.Context(), "hostler.service", "cri-containerd-*.scope", "libpod-*.scope")
+	if want := map[string]bool{"cri-containerd-a.scope": true, "libpod-b.scope": false}; err != nil || !maps.Equal(scopes, want) {
+		t.Errorf("Scopes() = %v, %v, want %v", scopes, err, want)
+	}
+	nobody := systemd.NewManager(t.TempDir() + "/none")
+	if _, err := nobody.Units(t.Context(), "hostler.service"); !errors.Is(err, systemd.ErrNotSystemd) {
+		t.Errorf("Units() = %v without systemd, want %v", err, systemd.ErrNotSystemd)
+	}
+	if _, err := nobody.Scopes(t.Context(), "hostler.service"); !errors.Is(err, systemd.ErrNotSystemd) {
+		t.Errorf("Scopes() = %v without systemd, want %v", err, systemd.ErrNotSystemd)
 	}
 }

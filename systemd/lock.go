@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -113,7 +112,7 @@ func (l *Logind) ReleaseAll() error {
 // listed tells whether logind knows of any delay lock on shutdown in our name.
 func (l *Logind) listed(locks []InhibitorLock) bool {
 	for _, k := range locks {
-		if k.Who == l.options.Who && k.Mode == "delay" && strings.Contains(":"+k.What+":", ":shutdown:") {
+		if k.Who == l.options.Who && k.Mode == "delay" && k.Inhibits("shutdown") {
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -145,6 +146,11 @@ type InhibitorLock struct {
 	Mode string // "block", "block-weak" or "delay"
 	UID  uint32 // the user who took it
 	PID  uint32 // the process that took it, which may have ended since
+}
+
+// Inhibits tells whether the lock is on what: "shutdown", "sleep", ...
+func (k InhibitorLock) Inhibits(what string) bool {
+	return strings.Contains(":"+k.What+":", ":"+what+":")
 }
 
 // ListInhibitors returns all locks that logind knows of, hostler's included.

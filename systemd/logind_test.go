@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
@@ -265,4 +266,41 @@ func TestConcurrentLocksAreOneInTheEnd(t *testing.T) {
 	}
 	call(t, fake, "Reboot", false)
 	fake.AwaitDown(t)
+}
+
+func TestMaxDelaySourceNamesTheFileAndWhatItCannotRead(t *testing.T) {
+	root := t.TempDir()
+	folder := filepath.Join(root, "etc/systemd/logind.conf.d")
+	dangling := filepath.Join(folder, "a.conf")
+	if err := errors.Join(os.MkdirAll(folder, 0o755), os.Symlink("nowhere", dangling), os.WriteFile(filepath.Join(folder, "b.conf"), []byte("[Login]\nInhibitDelayMaxSec=8"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	logind := systemd.NewLogind(systemd.LogindOptions{Root: root})
+	defer logind.Close()
+	if source, err := logind.MaxDelaySource(t.Context()); source != "/etc/systemd/logind.conf.d/b.conf" || err == nil || !strings.Contains(err.Error(), dangling) {
+		t.Errorf("MaxDelaySource() = %q, %v, want b.conf and an error that names %s", source, err, dangling)
+	}
+}
+
+func TestHeldIsWhatLogindWaitsFor(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	logind, other := newLogind(t, fake), newLogind(t, fake)
+	if logind.Held() {
+		t.Error("Held() = true before the first lock, want false")
+	}
+	lock, err := logind.Inhibit(t.Context(), "to hold it")
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := logind.ListInhibitors(t.Context())
+	if own := logind.Own(locks); err != nil || len(own) != 1 || !logind.Held() || other.Held() {
+		t.Errorf("Own() = %+v, %v, Held() = %v, another's %v, want one lock, true and false", own, err, logind.Held(), other.Held())
+	}
+	fake.KillLogind(t)
+	if logind.Held() {
+		t.Error("Held() = true without anybody who waits for it, want false")
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
 }

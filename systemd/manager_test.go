@@ -1,12 +1,18 @@
 package systemd_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/godbus/dbus/v5"
 
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/systemdtest"
@@ -81,5 +87,65 @@ func TestManagerThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
 	defer cancel()
 	if _, err := systemd.NewManager(fake.ManagerSocket()).Stopping(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Stopping() = %v of a manager that hangs, want %v", err, context.DeadlineExceeded)
+	}
+}
+
+// systemd reads the end of the authentication and what has come behind it at
+// once, and then looks at that only when more comes.
+func TestManagerWakesASystemdThatHasReadTooMuch(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
+	socket := filepath.Join(t.TempDir(), "private")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("unix", fake.ManagerSocket())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go func() { _, _ = io.Copy(client, server); client.Close() }()
+			go func() { sluggish(server, client); server.Close() }()
+		}
+	}()
+	if got, err := systemd.NewManager(socket).Stopping(t.Context()); !got || err != nil {
+		t.Errorf("Stopping() = %v, %v, want true", got, err)
+	}
+}
+
+// sluggish copies what a client sends, but the first message, whole as it is,
+// only together with the second.
+func sluggish(to io.Writer, from io.Reader) {
+	in := bufio.NewReader(from)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		if _, err := io.WriteString(to, line); err != nil {
+			return
+		}
+		if strings.HasPrefix(line, "BEGIN") {
+			break
+		}
+	}
+	first, err := dbus.DecodeMessage(in)
+	if err != nil {
+		return
+	}
+	second, err := dbus.DecodeMessage(in)
+	if err != nil {
+		return
+	}
+	if errors.Join(first.EncodeTo(to, binary.LittleEndian), second.EncodeTo(to, binary.LittleEndian)) == nil {
+		_, _ = io.Copy(to, in)
 	}
 }

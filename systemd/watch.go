@@ -4,23 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/godbus/dbus/v5"
 
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/systemd/logindconf"
 )
 
 const (
 	prepare             = "PrepareForShutdown"
 	prepareWithMetadata = "PrepareForShutdownWithMetadata" // systemd 255 and later
 	ownerChanged        = "NameOwnerChanged"
+	propertiesChanged   = "PropertiesChanged"
+	properties          = "org.freedesktop.DBus.Properties"
 )
 
 // Watch sends shutdown.Subscribed once the bus has confirmed the subscription,
 // then what logind announces, until ctx ends (ctx's error) or the bus is lost
 // (ErrNoBus). A logind that goes away and comes back sends Lost and Returned;
 // an announcement is sent once, also by a logind that signals it in both ways.
+// Altered follows what happens to inhibitors, this service's own included, and to
+// the files that set the longest delay, no more often than once a second.
 func (l *Logind) Watch(ctx context.Context, events chan<- shutdown.Event) error {
 	w := &watch{}
 	conn, signals, err := l.subscribe(ctx, w)
@@ -28,9 +34,17 @@ func (l *Logind) Watch(ctx context.Context, events chan<- shutdown.Event) error 
 		return err
 	}
 	defer l.unsubscribe(conn, signals)
+	changed, stopFollowing := l.startFollowing(ctx)
+	defer stopFollowing()
 	lost := fmt.Errorf("watch logind: %w: the connection ended; is the dbus service running?", ErrNoBus)
 	pending := []shutdown.Event{{Type: shutdown.Subscribed}}
+	var calm <-chan time.Time // nil unless Altered was sent within the last second
+	altered := false
 	for {
+		if altered && calm == nil {
+			pending = append(pending, shutdown.Event{Type: shutdown.Altered})
+			altered, calm = false, time.After(quiet)
+		}
 		// Without a pending event the channel is nil, and never ready.
 		var out chan<- shutdown.Event
 		var next shutdown.Event
@@ -44,6 +58,10 @@ func (l *Logind) Watch(ctx context.Context, events chan<- shutdown.Event) error 
 			return lost
 		case out <- next:
 			pending = pending[1:]
+		case <-calm:
+			calm = nil
+		case <-changed:
+			altered = true
 		case signal, ok := <-signals:
 			if !ok {
 				return lost
@@ -51,8 +69,27 @@ func (l *Logind) Watch(ctx context.Context, events chan<- shutdown.Event) error 
 			if event, ok := w.event(signal); ok {
 				pending = append(pending, event)
 			}
+			altered = altered || w.inhibitorsChanged(signal)
 		}
 	}
+}
+
+// startFollowing follows logind's files beside a Watch, until stop is called.
+// What happens to them after it has returned is told.
+func (l *Logind) startFollowing(ctx context.Context) (changed <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	told, ended := make(chan struct{}, 1), make(chan struct{})
+	watcher, err := logindconf.Watch(l.options.Root)
+	go func() {
+		defer close(ended)
+		if err == nil {
+			err = l.follow(ctx, watcher, told)
+		}
+		if ctx.Err() == nil {
+			l.log.Warn("a change of logind's files will be noticed late", "error", err)
+		}
+	}()
+	return told, func() { cancel(); <-ended }
 }
 
 // subscribe returns once the bus will deliver every signal that matters, and w
@@ -102,6 +139,7 @@ func rules() [][]dbus.MatchOption {
 		{dbus.WithMatchSender(busName), dbus.WithMatchInterface(busName), dbus.WithMatchMember(ownerChanged), dbus.WithMatchArg(0, loginName)},
 		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(loginManager), dbus.WithMatchMember(prepare)},
 		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(loginManager), dbus.WithMatchMember(prepareWithMetadata)},
+		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(properties), dbus.WithMatchMember(propertiesChanged), dbus.WithMatchArg(0, loginManager)},
 	}
 }
 
@@ -162,4 +200,22 @@ func (w *watch) ownerChanged(after string) (shutdown.Event, bool) {
 		return shutdown.Event{Type: shutdown.Returned}, true
 	}
 	return shutdown.Event{}, false
+}
+
+// inhibitorsChanged tells whether a signal of logind's says that an inhibitor
+// came or went.
+func (w *watch) inhibitorsChanged(signal *dbus.Signal) bool {
+	if w.owner == "" || signal.Sender != w.owner || signal.Path != loginPath || signal.Name != properties+"."+propertiesChanged {
+		return false
+	}
+	var of string
+	var values map[string]dbus.Variant
+	var names []string
+	if dbus.Store(signal.Body, &of, &values, &names) != nil || of != loginManager {
+		return false
+	}
+	for name := range values {
+		names = append(names, name)
+	}
+	return slices.Contains(names, "DelayInhibited") || slices.Contains(names, "BlockInhibited")
 }

@@ -13,8 +13,10 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
 
@@ -23,10 +25,14 @@ type backend struct {
 	err     error
 	healthy error
 	steps   []collect.Progress
-	during  func(ctx context.Context) // in Collect, after the steps
+	during  func(ctx context.Context) // in Collect and Drain, after the steps
+	pods    []journal.PodRecord       // that a drain is done with
+	drained api.DrainReport
 
-	mu    sync.Mutex // guards asked
-	asked []api.CollectRequest
+	mu      sync.Mutex // guards what follows
+	asked   []api.CollectRequest
+	drains  []api.DrainRequest
+	cordons []bool
 }
 
 func (b *backend) Status(context.Context) (api.Status, error) {
@@ -59,6 +65,34 @@ func (b *backend) Collect(ctx context.Context, req api.CollectRequest, progress 
 
 func (b *backend) ShutdownPlan(context.Context) (api.ShutdownPlan, error) {
 	return api.ShutdownPlan{Plan: plan.Plan{Phases: []plan.PlannedPhase{{Name: "regular"}}}}, b.err
+}
+
+func (b *backend) DrainPlan(context.Context, api.DrainRequest) (api.DrainPlan, error) {
+	return api.DrainPlan{Node: "planned"}, b.err
+}
+
+func (b *backend) Drain(ctx context.Context, req api.DrainRequest, progress func(api.DrainStep)) (api.DrainReport, error) {
+	b.mu.Lock()
+	b.drains = append(b.drains, req)
+	b.mu.Unlock()
+	for _, p := range b.pods {
+		progress(api.DrainStep{PodRecord: p, Total: len(b.pods)})
+	}
+	if b.during != nil {
+		b.during(ctx)
+	}
+	return b.drained, b.err
+}
+
+func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cordons = append(b.cordons, unschedulable)
+	return api.CordonReport{Node: "host", Cordon: api.Cordon{Unschedulable: unschedulable, By: api.Caller(ctx)}}, b.err
+}
+
+func (b *backend) Doctor(context.Context) (doctor.Report, error) {
+	return doctor.Report{Checks: []doctor.Check{{Name: "dbus", Status: doctor.OK}}}, b.err
 }
 
 func (b *backend) Healthy() error { return b.healthy }

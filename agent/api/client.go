@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc/collect"
 )
 
@@ -80,6 +81,11 @@ func (c *Client) Images(ctx context.Context) (ImageList, error) {
 // ShutdownPlan asks what a shutdown would do now.
 func (c *Client) ShutdownPlan(ctx context.Context) (ShutdownPlan, error) {
 	return ask[ShutdownPlan](ctx, c, http.MethodGet, "/v1/shutdown/plan", nil)
+}
+
+// Doctor asks what may be wrong with the host.
+func (c *Client) Doctor(ctx context.Context) (doctor.Report, error) {
+	return ask[doctor.Report](ctx, c, http.MethodGet, "/v1/doctor", nil)
 }
 
 // CollectPlan asks what a collection would remove now.

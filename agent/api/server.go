@@ -8,11 +8,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
 
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc/collect"
 )
 
@@ -25,6 +25,9 @@ type Backend interface {
 	// Collect tells progress of each object as it deals with it.
 	Collect(ctx context.Context, req CollectRequest, progress func(collect.Progress)) (collect.Report, error)
 	ShutdownPlan(ctx context.Context) (ShutdownPlan, error)
+	Drainer
+	// Doctor looks at what may be wrong with this host, and changes nothing.
+	Doctor(ctx context.Context) (doctor.Report, error)
 	// Healthy returns why the agent is not well, or nil.
 	Healthy() error
 }
@@ -37,23 +40,27 @@ const (
 	act                // root, or whoever runs the agent
 )
 
+// route is one of the API.
+type route struct {
+	pattern string
+	access  access
+	handler http.HandlerFunc
+}
+
 // Routes returns the handler of the socket. metrics serves /metrics.
 func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	for _, r := range []struct {
-		pattern string
-		access  access
-		handler http.HandlerFunc
-	}{
+	for _, r := range append([]route{
 		{"GET /v1/status", read, answer(func(r *http.Request) (any, error) { return b.Status(r.Context()) })},
 		{"GET /v1/pods", read, answer(func(r *http.Request) (any, error) { return b.Pods(r.Context()) })},
 		{"GET /v1/images", read, answer(func(r *http.Request) (any, error) { return b.Images(r.Context()) })},
 		{"POST /v1/gc/plan", read, collectPlan(b)},
 		{"POST /v1/gc/run", act, run(b)},
 		{"GET /v1/shutdown/plan", read, answer(func(r *http.Request) (any, error) { return b.ShutdownPlan(r.Context()) })},
+		{"GET /v1/doctor", read, answer(func(r *http.Request) (any, error) { return b.Doctor(r.Context()) })},
 		{"GET /healthz", read, health(b)},
 		{"GET /metrics", read, metrics.ServeHTTP},
-	} {
+	}, drainRoutes(b)...) {
 		mux.Handle(r.pattern, guarded(r.access, r.handler))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -165,16 +172,11 @@ func health(b Backend) http.HandlerFunc {
 	}
 }
 
-// decode reads a request of a few hundred bytes at the most.
+// decode reads the request of a collection.
 func decode(r *http.Request) (CollectRequest, error) {
 	var req CollectRequest
-	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 4<<10))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&req); err != nil {
-		return req, &Error{Message: "read request: " + err.Error()}
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return req, &Error{Message: "read request: more than one JSON value, or too long a one"}
+	if err := decodeInto(r, &req); err != nil {
+		return req, err
 	}
 	if req.TargetPercent < 0 || req.TargetPercent > 100 {
 		return req, &Error{Message: "the target is not a percentage from 0 to 100"}

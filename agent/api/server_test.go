@@ -36,6 +36,10 @@ func TestRoutes(t *testing.T) {
 		"POST /v1/gc/plan":      `"message":"planned"`,
 		"POST /v1/gc/run":       `"ended":"all done"`,
 		"GET /v1/shutdown/plan": `"name":"regular"`,
+		"POST /v1/drain":        `"report":{`,
+		"POST /v1/drain/plan":   `"node":"planned"`,
+		"POST /v1/cordon":       `"unschedulable":true`,
+		"POST /v1/uncordon":     `"unschedulable":false`,
 		"GET /healthz":          "ok\n",
 		"GET /metrics":          "hostler_up 1",
 	} {

@@ -30,6 +30,10 @@ type Status struct {
 	ContainerGC  ContainerGC           `json:"containerGC"`
 	Loops        []Loop                `json:"loops"`
 	State        State                 `json:"state"`
+	// Cordon is what a person on this host decided with `hostler cordon` or
+	// `uncordon`; absent if nobody did, or somebody changed it since on the
+	// control plane.
+	Cordon *Cordon `json:"cordon,omitempty"`
 }
 
 // ControlPlane says where Node, Lease and Events go and whether they get there.
@@ -155,6 +159,10 @@ type ShutdownPlan struct {
 	plan.Plan
 	State  shutdown.State `json:"state"` // of the guard, which carries the plan out where it is Armed
 	Reason string         `json:"reason"`
+	// Needed is the total with what comes after it; Shortage says, with the mend,
+	// why less is granted.
+	Needed   metav1.Duration `json:"needed"`
+	Shortage string          `json:"shortage,omitempty"`
 }
 
 // CollectLine is one line of the stream that answers a collection: a step, or at

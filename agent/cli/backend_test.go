@@ -14,7 +14,9 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/cli"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/shutdown/plan"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -33,6 +35,8 @@ type backend struct {
 	steps   []collect.Progress
 	report  collect.Report
 	phases  api.ShutdownPlan
+	drained api.DrainReport
+	doctor  doctor.Report
 	err     error            // of everything
 	hang    bool             // every answer, until the caller has gone
 	entered chan<- os.Signal // is sent a signal with the first question
@@ -76,6 +80,29 @@ func (b *backend) Collect(ctx context.Context, _ api.CollectRequest, progress fu
 
 func (b *backend) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 	return b.phases, b.answer(ctx)
+}
+
+func (b *backend) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainPlan, error) {
+	p, spared := b.phases.Plan, []plan.PlannedPod{}
+	if !req.All {
+		p, spared = plan.Spare(p)
+	}
+	return api.DrainPlan{Plan: p, Node: "rack3-node07.example.net", Spared: spared}, b.answer(ctx)
+}
+
+func (b *backend) Drain(ctx context.Context, _ api.DrainRequest, progress func(api.DrainStep)) (api.DrainReport, error) {
+	for i, p := range b.drained.Pods {
+		progress(api.DrainStep{PodRecord: p, Done: i + 1, Total: len(b.drained.Pods)})
+	}
+	return b.drained, b.answer(ctx)
+}
+
+func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {
+	return api.CordonReport{Node: "rack3-node07.example.net", Changed: unschedulable, Cordon: api.Cordon{Unschedulable: unschedulable, By: "alice", At: night}}, b.answer(ctx)
+}
+
+func (b *backend) Doctor(ctx context.Context) (doctor.Report, error) {
+	return b.doctor, b.answer(ctx)
 }
 func (b *backend) Healthy() error { return b.err }
 

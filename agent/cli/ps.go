@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent"
 	"hostler.io/hostler/agent/api"
@@ -98,13 +99,21 @@ func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) erro
 		return err
 	}
 	answer := struct {
-		Shutdown *journal.Record     `json:"shutdown"`
-		Pods     []journal.PodRecord `json:"pods"`
-	}{last, []journal.PodRecord{}}
+		Shutdown *journal.Record `json:"shutdown"`
+		Pods     []endedPod      `json:"pods"`
+	}{last, []endedPod{}}
 	if last != nil {
-		answer.Pods = last.Pods
+		for _, p := range last.Pods {
+			answer.Pods = append(answer.Pods, endedPod{p, last.PodStatus(p)})
+		}
 	}
 	return out.print(answer, func(t *table) { printRecord(t, last) })
+}
+
+// endedPod is a pod of the last shutdown, with a v1.Pod's status.
+type endedPod struct {
+	journal.PodRecord
+	Status journal.PodStatus `json:"status"`
 }
 
 func printRecord(t *table, r *journal.Record) {
@@ -113,8 +122,11 @@ func printRecord(t *table, r *journal.Record) {
 		return
 	}
 	t.line("%s", describeRecord(*r))
+	if len(r.Pods) == 0 {
+		return
+	}
 	t.line("")
-	t.row("NAMESPACE", "POD", "PHASE", "GRACE", "OUTCOME", "AFTER", "TOOK", "NOTE")
+	t.row("NAMESPACE", "POD", "STATUS", "PHASE", "GRACE", "OUTCOME", "AFTER", "TOOK", "NOTE")
 	for _, p := range r.Pods {
 		after, took := "", ""
 		if !p.StartedAt.IsZero() {
@@ -123,16 +135,35 @@ func printRecord(t *table, r *journal.Record) {
 				took = p.FinishedAt.Sub(p.StartedAt).Round(time.Millisecond).String()
 			}
 		}
-		note := p.Error
-		if len(p.Stuck) > 0 {
-			note = strings.TrimSuffix("did not stop: "+strings.Join(p.Stuck, ", ")+"; "+note, "; ")
+		status, note := r.PodStatus(p), podNote(p)
+		if note == "" && status.Reason != journal.ReasonTerminated && status.Phase != corev1.PodSucceeded {
+			note = status.Message
 		}
-		t.row(p.Namespace, p.Name, p.Phase, p.Grace.Duration.String(), string(p.Outcome), after, took, note)
+		phase := string(status.Phase)
+		if status.Reason == journal.ReasonTerminated {
+			phase += " (" + status.Reason + ")"
+		}
+		grace := ""
+		if p.Phase != "" {
+			grace = p.Grace.Duration.String()
+		}
+		t.row(p.Namespace, p.Name, phase, p.Phase, grace, string(p.Outcome), after, took, note)
 	}
+}
+
+// podNote says what kept a pod from stopping, if anything did.
+func podNote(p journal.PodRecord) string {
+	if len(p.Stuck) == 0 {
+		return p.Error
+	}
+	return strings.TrimSuffix("did not stop: "+strings.Join(p.Stuck, ", ")+"; "+p.Error, "; ")
 }
 
 // describeRecord is a shutdown in one line.
 func describeRecord(r journal.Record) string {
+	if r.Trigger == journal.TriggerUnknown && !r.Graceful {
+		return fmt.Sprintf("NOT graceful, %s cut off: %s, as in a power cut or a forced reboot", count(len(r.Pods), "pod"), r.Error)
+	}
 	s := occasion(r)
 	if !r.StartedAt.IsZero() {
 		s += " " + r.StartedAt.UTC().Format(time.RFC3339)

@@ -34,6 +34,7 @@ func scenes() map[string]api.Status {
 		"starting":         starting(),
 		"much-is-wrong":    muchIsWrong(),
 		"switched-off":     switchedOff(),
+		"overridden":       overriddenDelay(),
 	}
 }
 
@@ -84,7 +85,7 @@ func healthy() api.Status {
 				BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: true,
 				StartedAt: ago(72 * time.Hour), FinishedAt: ago(72*time.Hour - 12345*time.Millisecond),
 				Pods: []journal.PodRecord{
-					{Runtime: "containerd", ID: "a", Namespace: "shop", Name: "web-6f7d", Phase: "regular", Grace: seconds(20), StartedAt: ago(72 * time.Hour), FinishedAt: ago(72*time.Hour - 2*time.Second), Outcome: journal.Stopped},
+					{Runtime: "containerd", ID: "a", Namespace: "shop", Name: "web-6f7d", Phase: "regular", Grace: seconds(20), StartedAt: ago(72 * time.Hour), FinishedAt: ago(72*time.Hour - 2*time.Second), Outcome: journal.Stopped, ExitCodes: map[string]int32{"web": 143}},
 					{Runtime: "containerd", ID: "b", Namespace: "shop", Name: "db-0", Phase: "critical", Grace: seconds(10), StartedAt: ago(72*time.Hour - 2*time.Second), FinishedAt: ago(72*time.Hour - 12*time.Second), Outcome: journal.Killed, Error: "killed at the end of its grace", Stuck: []string{"postgres"}},
 				},
 			},
@@ -183,8 +184,21 @@ func disarmed() api.Status {
 	s := healthy()
 	const cause = "watch the login manager: connect to unix:path=/run/dbus/system_bus_socket: the system bus cannot be reached: dial unix /run/dbus/system_bus_socket: connect: no such file or directory; is the dbus service installed and running?"
 	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax = shutdown.Disarmed, cause, seconds(0)
-	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 40*time.Minute, status.ReasonDisarmed, "a shutdown will not wait for the pods to stop: "+cause)
+	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 40*time.Minute, status.ReasonNoBus, "a shutdown will not wait for the pods to stop: "+cause)
 	fail(&s, "shutdown-guard", cause)
+	return s
+}
+
+// overridden is why logind grants too little.
+const overridden = "raise logind's longest delay to 36s: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf sets InhibitDelayMaxSec= to 8s and is read after /run/systemd/logind.conf.d/zz-hostler.conf; raise it there to 36s or more, or remove it"
+
+func overriddenDelay() api.Status {
+	s := healthy()
+	s.Shutdown.Reason = "holds the shutdown lock, but is granted only 8s of the 36s asked for: " + overridden
+	s.Shutdown.InhibitDelayMax, s.Shutdown.InhibitDelaySource = seconds(8), "/etc/systemd/logind.conf.d/zzz.conf"
+	s.Shutdown.InhibitDelayNeeded, s.Shutdown.InhibitDelayShortage = seconds(36), overridden
+	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 5*time.Minute, status.ReasonDelayTooShort,
+		"a shutdown waits for the pods for 8s of the 36s that they are to have: "+overridden)
 	return s
 }
 
@@ -218,6 +232,8 @@ func muchIsWrong() api.Status {
 	turn(&s, corev1.NodeMemoryPressure, corev1.ConditionTrue, 90*time.Second, status.ReasonInsufficientMemory, "52Mi of 251.6Gi memory available, less than 100Mi")
 	turn(&s, corev1.NodeNetworkUnavailable, corev1.ConditionUnknown, time.Minute, status.ReasonNotMeasured, "list addresses: netlink: too many open files")
 	s.Node.Spec.Unschedulable = true
+	s.Cordon = &api.Cordon{Unschedulable: true, By: "alice", At: ago(10 * time.Minute)}
+	s.Shutdown.ByHand = &journal.Record{Trigger: journal.TriggerPerson, StartedAt: ago(5 * time.Second), Pods: []journal.PodRecord{{Name: "web-6f7d", Outcome: journal.Stopped}, {Name: "db-0"}}}
 	s.ControlPlane.Connected, s.ControlPlane.LastError = false, "update status of node \"rack3-node07.example.net\": disk full"
 	fail(&s, "status", s.ControlPlane.LastError)
 	fail(&s, "image-gc", "panic: index out of range [3] with length 3\ngoroutine 12 [running]:\nmain.main()")
@@ -232,7 +248,7 @@ func switchedOff() api.Status {
 	off := api.Owner{Name: api.OwnerNone, Evidence: "switched off in the configuration"}
 	s.Owners["shutdown"], s.Owners["containerGC"] = off, off
 	s.Shutdown = shutdown.Status{State: shutdown.Disarmed, Reason: "switched off in the configuration"}
-	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 72*time.Hour, status.ReasonDisarmed, "a shutdown will not wait for the pods to stop: switched off in the configuration")
+	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 72*time.Hour, status.ReasonSwitchedOff, "a shutdown will not wait for the pods to stop: switched off in the configuration")
 	s.ContainerGC.LastRun = nil
 	return s
 }

@@ -8,6 +8,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/plan"
 )
 
 func (a *app) shutdownCommand() *cobra.Command {
@@ -34,11 +35,22 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 		t.line("when that is mended, it waits at most %s for them:", p.Total.Duration)
 	case p.Granted.Duration == 0:
 		t.line("a shutdown waits at most %s for the pods, if logind grants it: it has not said", p.Total.Duration)
-	case p.Granted.Duration < p.Total.Duration:
+	case p.Granted.Duration < max(p.Total.Duration, p.Needed.Duration):
 		t.line("%s", out.red(fmt.Sprintf("the pods are to get %s, but logind grants only %s: the phases are shortened to fit", p.Total.Duration, p.Granted.Duration)))
+		if p.Shortage != "" {
+			for _, line := range wrap(p.Shortage, screenWidth) {
+				t.line("%s", line)
+			}
+		}
 	default:
 		t.line("a shutdown waits at most %s for the pods; logind grants %s", p.Total.Duration, p.Granted.Duration)
 	}
+	printPhases(t, p.Plan)
+	printNotes(t, p.Plan)
+}
+
+// printPhases lists who stops when.
+func printPhases(t *table, p plan.Plan) {
 	for _, phase := range p.Phases {
 		t.line("")
 		t.line("%s: priority %d and above, %s, %s", phase.Name, phase.Priority, phase.Grace.Duration, count(len(phase.Pods), "pod"))
@@ -57,6 +69,10 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 			t.row("  "+pod.Namespace, pod.Name, pod.Grace.Duration.String(), containers)
 		}
 	}
+}
+
+// printNotes lists labels that nobody could make sense of.
+func printNotes(t *table, p plan.Plan) {
 	if len(p.Notes) > 0 {
 		t.line("")
 	}

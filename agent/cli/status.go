@@ -73,7 +73,9 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"lease", lease(out, s)},
 		{"control plane", controlPlane(s)},
 		{"runtimes", runtimes(s)},
+		{"cordon", cordon(out, s)},
 		{"shutdown", guard(out, s)},
+		{"drain", byHand(s)},
 		{"last shutdown", lastRecord(s)},
 		{"images", images(out, s)},
 		{"containers", containers(out, s)},
@@ -193,12 +195,18 @@ func guard(out *output, s api.Status) string {
 		if g.GracePeriodCriticalPods.Duration > 0 {
 			line += fmt.Sprintf(", the last %s for critical ones", g.GracePeriodCriticalPods.Duration)
 		}
-		if g.InhibitDelayMax.Duration > 0 {
-			line += fmt.Sprintf("; logind grants %s", g.InhibitDelayMax.Duration)
+		switch granted := g.InhibitDelayMax.Duration; {
+		case g.InhibitDelayShortage != "" && granted > 0:
+			line += fmt.Sprintf("; but logind grants only %s of the %s that this takes, see above", granted, g.InhibitDelayNeeded.Duration)
+		case granted > 0:
+			line += fmt.Sprintf("; logind grants %s", granted)
 		}
 		return line
 	case shutdown.Draining, shutdown.Released:
 		line := g.State.String()
+		if g.Current != nil && g.Current.Kind != "" {
+			line += " for " + g.Current.Kind
+		}
 		if g.Current != nil {
 			line += fmt.Sprintf(", %d of %s stopped", stopped(*g.Current), count(len(g.Current.Pods), "pod"))
 		}
@@ -213,6 +221,27 @@ func guard(out *output, s api.Status) string {
 		return g.State.String() + ", see above"
 	}
 	return g.State.String() + ": " + g.Reason
+}
+
+// cordon says who closed the Node to new pods.
+func cordon(out *output, s api.Status) string {
+	if s.Node == nil || !s.Node.Spec.Unschedulable {
+		return ""
+	}
+	line := "closed to new pods; `hostler uncordon` opens it"
+	if c := s.Cordon; c != nil && c.Unschedulable {
+		line = fmt.Sprintf("closed to new pods by %s %s; `hostler uncordon` opens it", c.By, out.ago(c.At))
+	}
+	return line
+}
+
+// byHand says how far a person's drain is.
+func byHand(s api.Status) string {
+	r := s.Shutdown.ByHand
+	if r == nil {
+		return ""
+	}
+	return fmt.Sprintf("asked for by hand, %d of %s stopped", stopped(*r), count(len(r.Pods), "pod"))
 }
 
 // stopped counts the pods of a drain that are over and done with.

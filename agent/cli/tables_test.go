@@ -73,8 +73,28 @@ func house() *backend {
 			Errors: []string{`remove image "registry.example.net/shop/api:0.9": device busy`}, Warnings: []string{"/var/lib/containerd is still above the low threshold"},
 			Ended: "nothing left to remove",
 		},
-		phases: phases(),
+		phases:  phases(),
+		drained: drained(),
 	}
+}
+
+// drained is a drain that left nothing behind but what it should.
+func drained() api.DrainReport {
+	pod := func(name, phase string, grace int, took time.Duration, outcome journal.Outcome) journal.PodRecord {
+		p := journal.PodRecord{Runtime: "containerd", ID: name, Namespace: "shop", Name: name, Phase: phase, Grace: seconds(grace), Outcome: outcome}
+		if outcome != journal.Skipped {
+			p.StartedAt, p.FinishedAt = ago(time.Minute), ago(time.Minute-took)
+		}
+		return p
+	}
+	return api.DrainReport{Node: "rack3-node07.example.net", Unschedulable: true, Record: journal.Record{
+		BootID: bootID, Trigger: journal.TriggerPerson, StartedAt: ago(time.Minute), FinishedAt: ago(55 * time.Second), Graceful: true,
+		Pods: []journal.PodRecord{
+			pod("web-6f7d", "regular", 20, 1234*time.Millisecond, journal.Stopped),
+			pod("api-0", "regular", 5, 5*time.Second, journal.Killed),
+			pod("dns", "critical", 10, 0, journal.Skipped),
+		},
+	}}
 }
 
 func images() []gc.ImageDecision {
@@ -102,6 +122,8 @@ func phases() api.ShutdownPlan {
 func TestTables(t *testing.T) {
 	short := house()
 	short.phases.Granted = seconds(5)
+	cut := house()
+	cut.phases.Granted, cut.phases.Needed, cut.phases.Shortage = seconds(8), seconds(36), overridden
 	unknown := house()
 	unknown.phases.Granted = seconds(0)
 	off := house()
@@ -110,6 +132,16 @@ func TestTables(t *testing.T) {
 	unguarded.phases.State, unguarded.phases.Reason = shutdown.Disarmed, "the login manager went away"
 	delegated := house()
 	delegated.phases.State, delegated.phases.Reason = shutdown.Delegated, besideKubelet().Shutdown.Reason
+	incomplete := house()
+	incomplete.drained.Graceful, incomplete.drained.Message = false, "kept on this host, and told to the control plane as soon as it answers: control plane unavailable"
+	incomplete.drained.Pods[1].Outcome, incomplete.drained.Pods[1].Stuck, incomplete.drained.Pods[1].Error = journal.Left, []string{"api"}, "stop container \"api\": runtime unavailable"
+	withCritical := house()
+	withCritical.phases.Phases[1].Pods = []plan.PlannedPod{{Runtime: "containerd", Namespace: "kube-system", Name: "dns", Priority: plan.CriticalPriority, Grace: seconds(10), Containers: []plan.PlannedContainer{{Name: "dns", Grace: seconds(10)}}}}
+	cutOff := house()
+	cutOff.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, Error: "the host went down without a drain", Pods: []journal.PodRecord{
+		{Runtime: "containerd", ID: "a", UID: "u", Namespace: "shop", Name: "web-6f7d", Outcome: journal.Left},
+		{Runtime: "containerd", ID: "b", Namespace: "shop", Name: "db-0", Outcome: journal.Left},
+	}}
 	quiet := &backend{report: collect.Report{Removed: []collect.Removal{}, Errors: []string{}, Ended: "nothing left to remove"}}
 	for name, c := range map[string]struct {
 		backend *backend
@@ -121,6 +153,8 @@ func TestTables(t *testing.T) {
 		"ps-json":                     {house(), "ps -o json", 0},
 		"ps-empty":                    {&backend{}, "ps", 0},
 		"ps-last-shutdown":            {house(), "ps --last-shutdown", 0},
+		"ps-last-shutdown-json":       {house(), "ps --last-shutdown -o json", 0},
+		"ps-last-shutdown-cut-off":    {cutOff, "ps --last-shutdown", 0},
 		"ps-last-shutdown-none":       {&backend{}, "ps --last-shutdown", 0},
 		"images":                      {house(), "images", 0},
 		"images-wide":                 {house(), "images -o wide", 0},
@@ -133,6 +167,12 @@ func TestTables(t *testing.T) {
 		"gc-run":                      {house(), "gc run", 1},
 		"gc-run-json":                 {house(), "gc run -o json", 1},
 		"gc-run-nothing-to-do":        {quiet, "gc run", 0},
+		"doctor":                      {&backend{doctor: diagnosis()}, "doctor", 1},
+		"doctor-wide":                 {&backend{doctor: diagnosis()}, "doctor -o wide", 1},
+		"doctor-json":                 {&backend{doctor: diagnosis()}, "doctor -o json", 1},
+		"doctor-only-warns":           {&backend{doctor: onlyWarns()}, "doctor", 0},
+		"doctor-all-well":             {&backend{doctor: allWell()}, "doctor", 0},
+		"shutdown-plan-overridden":    {cut, "shutdown plan", 0},
 		"shutdown-plan":               {house(), "shutdown plan", 0},
 		"shutdown-plan-json":          {house(), "shutdown plan -o json", 0},
 		"shutdown-plan-too-long":      {short, "shutdown plan", 0},
@@ -140,6 +180,15 @@ func TestTables(t *testing.T) {
 		"shutdown-plan-disarmed":      {unguarded, "shutdown plan", 0},
 		"shutdown-plan-delegated":     {delegated, "shutdown plan", 0},
 		"shutdown-plan-switched-off":  {off, "shutdown plan", 0},
+		"drain":                       {house(), "drain", 0},
+		"drain-json":                  {house(), "drain -o json", 0},
+		"drain-incomplete":            {incomplete, "drain", 1},
+		"drain-dry-run":               {withCritical, "drain --dry-run", 0},
+		"drain-dry-run-all":           {withCritical, "drain --dry-run --all", 0},
+		"drain-dry-run-json":          {withCritical, "drain --dry-run -o json", 0},
+		"cordon":                      {house(), "cordon", 0},
+		"cordon-json":                 {house(), "cordon -o json", 0},
+		"uncordon-already":            {house(), "uncordon", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := hostler(serve(t, c.backend), strings.Fields(c.args)...)

@@ -32,11 +32,10 @@ func verdict(out *output, s api.Status) string {
 	case ready.Status == corev1.ConditionFalse:
 		word = out.red("NOT READY")
 	}
-	line := s.Node.Name + " is " + word + ", for " + age(out.now().Sub(ready.LastTransitionTime.Time)) + " now"
 	if s.Node.Spec.Unschedulable {
-		line += ", and " + out.yellow("cordoned")
+		word += out.yellow(",SchedulingDisabled") // as kubectl says it
 	}
-	return line
+	return s.Node.Name + " is " + word + ", for " + age(out.now().Sub(ready.LastTransitionTime.Time)) + " now"
 }
 
 // worry is one thing that is wrong.

@@ -30,7 +30,7 @@ type Node struct {
 	Labels        map[string]string `yaml:"labels" doc:"Labels to keep on the Node."`
 	Annotations   map[string]string `yaml:"annotations" doc:"Annotations to keep on the Node."`
 	Taints        []Taint           `yaml:"taints" doc:"Taints to give the Node when it is created: a list of {key, value, effect}."`
-	Unschedulable bool              `yaml:"unschedulable" doc:"Create the Node cordoned."`
+	Unschedulable bool              `yaml:"unschedulable" doc:"Create the Node cordoned. From then on hostler cordon and uncordon decide, also for a Node that is created again."`
 	Address       Address           `yaml:"address" doc:"The addresses to publish."`
 	MaxPods       int               `yaml:"maxPods" doc:"The most pods this host is meant to run."`
 	Reserved      Reserved          `yaml:"reserved" doc:"What the system keeps for itself, as quantities: allocatable is capacity less this."`

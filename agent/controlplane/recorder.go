@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -279,6 +280,42 @@ func (r *Recorder) Flush(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("publish events: %d still wait: %w", r.Stats().Queued, context.Cause(ctx))
+	}
+}
+
+// Queued returns the Events that wait to be published, the oldest first, for an
+// end that does not wait for the control plane.
+func (r *Recorder) Queued() []corev1.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var events []corev1.Event
+	if r.inFlight != nil && !r.inFlight.queued {
+		events = append(events, *r.inFlight.event.DeepCopy())
+	}
+	for _, rec := range r.queue {
+		events = append(events, *rec.event.DeepCopy())
+	}
+	return events
+}
+
+// Restore queues Events that an earlier run left, before the first of this one.
+// An Event that was published after all gives way to itself.
+func (r *Recorder) Restore(events []corev1.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	records := make([]*record, len(events))
+	for i := range events {
+		name := events[i].Name
+		records[i] = &record{event: *events[i].DeepCopy(), queued: true}
+		// No name may come twice, also where the clock was set back since.
+		if id, err := strconv.ParseInt(name[strings.LastIndexByte(name, '.')+1:], 16, 64); err == nil {
+			r.lastID = max(r.lastID, id)
+		}
+	}
+	r.queue = append(records, r.queue...)
+	select {
+	case r.wake <- struct{}{}:
+	default: // as in enqueue
 	}
 }
 

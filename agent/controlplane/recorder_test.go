@@ -291,3 +291,33 @@ func TestRetryGoesFrom200MillisecondsTo7Seconds(t *testing.T) {
 		t.Errorf("first pause of a new one = %v, want about 200ms", got)
 	}
 }
+
+func TestWhatIsQueuedIsRestoredInAnotherRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		fake.Inject(controlplanetest.PublishEvent, controlplanetest.Fault{Hang: true})
+		first := controlplane.NewRecorder(fake, "host", nil, quiet())
+		run(t, first.Run)
+		for _, message := range []string{"a", "b", "c", "c"} { // the first of them is on its way
+			record(first, message)
+			synctest.Wait()
+		}
+		left := first.Queued()
+		fake.Heal()
+		second := controlplane.NewRecorder(fake, "host", nil, quiet())
+		second.Restore(left)
+		record(second, "d")
+		run(t, second.Run)
+		synctest.Wait()
+		if got, want := fmt.Sprint(messages(t, fake)), "[ax1 bx1 cx2 dx1]"; got != want {
+			t.Errorf("events = %s, want %s: those of before first", got, want)
+		}
+		after(time.Minute) // the first run has published by now as well
+		if got := messages(t, fake); len(got) != 4 {
+			t.Errorf("events = %v, want each once", got)
+		}
+		if got := second.Queued(); len(got) != 0 {
+			t.Errorf("Queued() = %v after all are published, want none", got)
+		}
+	})
+}

@@ -50,9 +50,9 @@ type Survey struct {
 	Runtimes func() []Runtime // those of this host, as of now
 	Meter    Meter
 	Uses     *lastused.Tracker
-	// ProtectedPods returns pods whose dead containers stay, by UID, with the
-	// reason; nil if there are none.
-	ProtectedPods func() map[string]string
+	// ProtectedPods returns the pods of the last shutdown whose dead containers
+	// stay, with what a person is told about it. Nil if there never are any.
+	ProtectedPods func() map[gc.PodKey]string
 
 	once  sync.Once
 	turns chan struct{}

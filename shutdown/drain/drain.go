@@ -324,7 +324,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				at, changed = len(d.record.Pods), true
 				d.index[k] = at
 				d.record.Pods = append(d.record.Pods, journal.PodRecord{
-					Runtime: pod.Runtime, ID: pod.ID, Namespace: pod.Namespace, Name: pod.Name, Phase: phase.Name, Grace: pod.Grace,
+					Runtime: pod.Runtime, ID: pod.ID, UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Phase: phase.Name, Grace: pod.Grace,
 				})
 			}
 			if n > i {

@@ -47,8 +47,10 @@ func (d *Drain) conclude() {
 		return // it was before, and nothing ran since
 	}
 	running := map[key]bool{}
+	codes := map[key]map[string]int32{}
 	for _, p := range d.current {
-		running[key{p.Runtime, p.ID}] = plan.Runs(p)
+		k := key{p.Runtime, p.ID}
+		running[k], codes[k] = plan.Runs(p), exitCodes(p)
 	}
 	now, cancelled := time.Now(), d.isCancelled()
 	r := d.record
@@ -70,6 +72,9 @@ func (d *Drain) conclude() {
 		default:
 			p.Outcome = journal.Left
 		}
+		if d.fresh {
+			p.ExitCodes = codes[k]
+		}
 		r.Graceful = r.Graceful && p.Outcome != journal.Left
 	}
 	if cancelled {
@@ -77,6 +82,23 @@ func (d *Drain) conclude() {
 	} else {
 		r.FinishedAt = now
 	}
+}
+
+// exitCodes are those of a pod's containers, by name: of several of one name,
+// that of the latest. Nil if none has ended.
+func exitCodes(p runtime.Pod) map[string]int32 {
+	var codes map[string]int32
+	for _, c := range p.Containers {
+		if c.State != runtime.Exited || c.FinishedAt.IsZero() { // not told
+			delete(codes, c.Name)
+			continue
+		}
+		if codes == nil {
+			codes = map[string]int32{}
+		}
+		codes[c.Name] = c.ExitCode
+	}
+	return codes
 }
 
 // judge sets the pod's outcome from those of its containers.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 const (
@@ -20,6 +21,8 @@ const (
 type content struct {
 	Version int    `json:"version"`
 	BootID  string `json:"bootID"` // the boot that wrote it
+	// Since is when the first process of that boot found the file of another one.
+	Since time.Time `json:"since,omitzero"`
 	// Watch is evidence for the next boot: what ran while the guard was on.
 	Watch *watch `json:"watch,omitempty"`
 	// Record is this boot's drain: running, released or cancelled.
@@ -37,6 +40,7 @@ type watch struct {
 type Ref struct {
 	Runtime   string `json:"runtime"`
 	ID        string `json:"id"`
+	UID       string `json:"uid,omitempty"` // the orchestrator's, where it differs from ID
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }
@@ -45,7 +49,7 @@ type Ref struct {
 func (f content) takenUp(bootID string) content {
 	switch {
 	case !sameBoot(f.BootID, bootID):
-		f = content{BootID: bootID, Last: f.verdict()}
+		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict()}
 	case len(bootID) > len(f.BootID):
 		f.BootID = bootID
 	}
@@ -134,7 +138,7 @@ func (f content) verdict() *Record {
 	for _, p := range f.Watch.Pods {
 		r.Graceful = false
 		r.Error = "the host went down without a drain"
-		r.Pods = append(r.Pods, PodRecord{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name, Outcome: Left})
+		r.Pods = append(r.Pods, PodRecord{Runtime: p.Runtime, ID: p.ID, UID: p.UID, Namespace: p.Namespace, Name: p.Name, Outcome: Left})
 	}
 	return r
 }

@@ -122,7 +122,7 @@ func (j *Journal) reread() error {
 		file.settle()
 	}
 	// What this process has seen itself is newer.
-	j.file.BootID = file.BootID
+	j.file.BootID, j.file.Since = file.BootID, file.Since
 	if j.file.Record == nil {
 		j.file.Record = file.Record
 	}
@@ -155,6 +155,40 @@ func (j *Journal) Last() *Record {
 		return r
 	}
 	return j.file.Last
+}
+
+// LastBoot is how the boot before this one ended; nil if nothing is known.
+func (j *Journal) LastBoot() *Record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if r := j.file.Last; r != nil && !sameBoot(r.BootID, j.file.BootID) {
+		return r
+	}
+	return nil
+}
+
+// keep is how long what ran in the last shutdown is worth keeping: long enough
+// for a person to come and look.
+const keep = 24 * time.Hour
+
+// Kept returns the last shutdown as long as its pods should not be collected: a
+// day from its end or from the boot after it, whichever is later; then nil. The
+// wall clock now may have been set right since: uptime, the time since the
+// kernel started, holds as well.
+func (j *Journal) Kept(now time.Time, uptime time.Duration) *Record {
+	last := j.Last()
+	if last == nil {
+		return nil
+	}
+	j.mu.Lock()
+	boot, since := j.file.BootID, j.file.Since
+	j.mu.Unlock()
+	later := !sameBoot(last.BootID, boot)
+	switch {
+	case now.Sub(last.FinishedAt) < keep, later && now.Sub(since) < keep, later && uptime < keep:
+		return last
+	}
+	return nil
 }
 
 // BootID names the present boot.

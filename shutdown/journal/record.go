@@ -39,15 +39,18 @@ const (
 type PodRecord struct {
 	Runtime    string          `json:"runtime"`
 	ID         string          `json:"id"`
+	UID        string          `json:"uid,omitempty"` // the orchestrator's, where it differs from ID
 	Namespace  string          `json:"namespace"`
 	Name       string          `json:"name"`
-	Phase      string          `json:"phase"`
+	Phase      string          `json:"phase"` // of the shutdown
 	Grace      metav1.Duration `json:"grace"` // what it was given, at the most
 	StartedAt  time.Time       `json:"startedAt,omitzero"`
 	FinishedAt time.Time       `json:"finishedAt,omitzero"`
 	Outcome    Outcome         `json:"outcome,omitempty"`
 	Error      string          `json:"error,omitempty"`
 	Stuck      []string        `json:"stuck,omitempty"` // containers that did not stop
+	// ExitCodes tells how containers ended, by name, as far as a runtime told.
+	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
 }
 
 // Record is how one shutdown went.

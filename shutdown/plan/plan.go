@@ -37,6 +37,7 @@ type PlannedPhase struct {
 type PlannedPod struct {
 	Runtime    string             `json:"runtime"`
 	ID         string             `json:"id"`
+	UID        string             `json:"uid,omitempty"` // the orchestrator's, where it differs from ID
 	Namespace  string             `json:"namespace"`
 	Name       string             `json:"name"`
 	Priority   int32              `json:"priority"`
@@ -100,6 +101,9 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 	planned := PlannedPod{
 		Runtime: pod.Runtime, ID: pod.ID, Namespace: pod.Namespace, Name: pod.Name, Priority: priority, Pod: pod,
 	}
+	if pod.UID != pod.ID {
+		planned.UID = pod.UID
+	}
 	var all []Note
 	for _, c := range pod.Containers {
 		if c.State != runtime.Running {
@@ -119,6 +123,25 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 		})
 	}
 	return planned, all
+}
+
+// Spare takes the critical pods out of a plan: a person's drain leaves them
+// alone. It returns them beside what is left.
+func Spare(p Plan) (Plan, []PlannedPod) {
+	spared := []PlannedPod{}
+	p.Phases = slices.Clone(p.Phases)
+	for i := range p.Phases {
+		pods := []PlannedPod{}
+		for _, pod := range p.Phases[i].Pods {
+			if pod.Priority >= CriticalPriority {
+				spared = append(spared, pod)
+			} else {
+				pods = append(pods, pod)
+			}
+		}
+		p.Phases[i].Pods = pods
+	}
+	return p, spared
 }
 
 // Runs tells whether the pod has a container to stop.

@@ -11,12 +11,13 @@ import (
 
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
 )
 
 func raises(t *testing.T, r *rig) {
 	dropIn := filepath.Join(r.Root(), systemd.DropInPath)
-	r.expectDelay(systemd.DefaultInhibitDelay)
-	if got, err := r.logind.RaiseMaxDelay(t.Context(), systemd.DefaultInhibitDelay); err != nil || got != systemd.DefaultInhibitDelay {
+	r.expectDelay(logindconf.DefaultDelay)
+	if got, err := r.logind.RaiseMaxDelay(t.Context(), logindconf.DefaultDelay); err != nil || got != logindconf.DefaultDelay {
 		t.Fatalf("RaiseMaxDelay(5s) = %v, %v, want 5s", got, err)
 	}
 	if _, err := os.Stat(dropIn); !errors.Is(err, fs.ErrNotExist) {
@@ -36,7 +37,7 @@ func raises(t *testing.T, r *rig) {
 	if _, err := os.Stat(dropIn); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("RestoreMaxDelay() left the drop-in: %v", err)
 	}
-	if got, err := r.logind.MaxDelay(t.Context()); err != nil || got != systemd.DefaultInhibitDelay {
+	if got, err := r.logind.MaxDelay(t.Context()); err != nil || got != logindconf.DefaultDelay {
 		t.Fatalf("MaxDelay() = %v, %v right after RestoreMaxDelay(), want 5s", got, err)
 	}
 }
@@ -72,7 +73,7 @@ func masked(t *testing.T, r *rig) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(mask) })
-	r.expectRefusal(systemd.DefaultInhibitDelay, path)
+	r.expectRefusal(logindconf.DefaultDelay, path)
 }
 
 func locks(t *testing.T, r *rig) {

@@ -15,7 +15,7 @@ import (
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
-	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
 )
 
 const (
@@ -119,13 +119,13 @@ func (l *login1) forget() {
 }
 
 func (l *login1) reload() error {
-	files, err := systemd.LogindConfig(l.root)
+	files, err := logindconf.Load(l.root)
 	if err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.maxDelay = systemd.EffectiveDelay(files).Max
+	l.maxDelay = logindconf.Effective(files).Max
 	return nil
 }
 
@@ -151,9 +151,21 @@ func (l *login1) await(i *inhibitor, fifo *os.File) {
 	fifo.Close()
 	os.Remove(i.path)
 	l.inhibitors = slices.DeleteFunc(l.inhibitors, func(other *inhibitor) bool { return other == i })
+	l.tellInhibitors()
 	if l.deadline != nil && !l.delayed() {
 		l.proceed()
 	}
+}
+
+// tellInhibitors signals what is delayed now, as the real one does whenever an
+// inhibitor comes or goes. Called with mu held.
+func (l *login1) tellInhibitors() {
+	delayed := ""
+	if l.delayed() {
+		delayed = "shutdown"
+	}
+	l.bus.emit(l.service, loginPath, "org.freedesktop.DBus.Properties", "PropertiesChanged",
+		loginManager, map[string]dbus.Variant{"DelayInhibited": dbus.MakeVariant(delayed)}, []string{})
 }
 
 // delayed tells whether anybody delays a shutdown. Called with mu held.
@@ -206,6 +218,7 @@ func (l *login1) inhibit(args []any) ([]any, *dbus.Error) {
 	}
 	l.inhibitors = append(l.inhibitors, i)
 	go l.await(i, i.fifo)
+	l.tellInhibitors()
 	return []any{dbus.UnixFD(writer)}, nil
 }
 

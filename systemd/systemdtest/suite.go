@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/systemd"
@@ -29,6 +30,13 @@ func Run(t *testing.T, start func(t *testing.T) Bed) {
 		{"what another drop-in grants is not cut down", leavesMore},
 		{"a drop-in that sorts after ours is named", overridden},
 		{"a drop-in that masks ours is named", masked},
+		{"a torn file that keeps logind from reading ours is named", torn},
+		{"a drop-in that somebody removed is put back", putBack},
+		{"a drop-in that logind has not read lowers nothing", notYetRead},
+		{"the drop-in is left to another owner who counts on it", yields},
+		{"odd files are read as logind reads them", readsAlike},
+		{"a change of the longest delay is told", tellsDelay},
+		{"a lock that comes or goes is told", tellsLocks},
 		{"a lock is listed, handed out again, and released once", locks},
 		{"a reboot is announced, and goes on the moment the lock is closed", reboots},
 		{"a scheduled shutdown is announced when its time comes", schedules},
@@ -148,21 +156,28 @@ func (r *rig) watch() *watching {
 	return w
 }
 
-// expect wants the next event to be of a type, and returns its kind.
+// expect wants the next event to be of a type, and returns its kind. Altered,
+// which every lock of a test's brings about, may come before any other.
 func (w *watching) expect(want shutdown.EventType) string {
 	w.Helper()
-	select {
-	case event := <-w.events:
-		if event.Type != want {
-			w.Fatalf("Watch() sent %+v, want type %d", event, want)
+	for {
+		select {
+		case event := <-w.events:
+			if event.Type == shutdown.Altered && want != shutdown.Altered {
+				continue
+			}
+			if event.Type != want {
+				w.Fatalf("Watch() sent %+v, want type %d", event, want)
+			}
+			return event.Kind
+		case err := <-w.ended:
+			w.Fatalf("Watch() = %v, want event %d", err, want)
+			return ""
+		case <-time.After(patience):
+			w.Fatalf("Watch() sent nothing for %v, want event %d", patience, want)
+			return ""
 		}
-		return event.Kind
-	case err := <-w.ended:
-		w.Fatalf("Watch() = %v, want event %d", err, want)
-	case <-time.After(patience):
-		w.Fatalf("Watch() sent nothing for %v, want event %d", patience, want)
 	}
-	return ""
 }
 
 func (r *rig) expectPreparing(want bool) {
@@ -177,6 +192,21 @@ func (r *rig) raise() {
 	r.Helper()
 	if got, err := r.logind.RaiseMaxDelay(r.Context(), 5*time.Minute); err != nil || got != 5*time.Minute {
 		r.Fatalf("RaiseMaxDelay(5m) = %v, %v, want 5m", got, err)
+	}
+}
+
+// rereadConfig has logind read its files, as `systemctl kill -s HUP` does.
+func (r *rig) rereadConfig() {
+	r.Helper()
+	conn, err := dbus.Connect(r.Address())
+	if err != nil {
+		r.Fatalf("connect: %v", err)
+	}
+	defer conn.Close()
+	err = conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1").
+		Call("org.freedesktop.systemd1.Manager.KillUnit", 0, "systemd-logind.service", "main", int32(unix.SIGHUP)).Err
+	if err != nil {
+		r.Fatalf("KillUnit(systemd-logind.service, main, SIGHUP): %v", err)
 	}
 }
 

@@ -32,8 +32,9 @@ var ours = map[string][]string{
 	"status":       {"runtime", "status/probe"},
 	"status/probe": {},
 
-	"systemd":             {"shutdown"},
-	"systemd/systemdtest": {"systemd", "shutdown"},
+	"systemd":             {"shutdown", "systemd/logindconf"},
+	"systemd/logindconf":  {},
+	"systemd/systemdtest": {"systemd", "systemd/logindconf", "shutdown"},
 
 	"agent/state":                         {},
 	"agent/config":                        {"gc", "shutdown/plan", "status"},
@@ -41,10 +42,12 @@ var ours = map[string][]string{
 	"agent/controlplane/embedded":         {"agent/controlplane", "agent/state"},
 	"agent/controlplane/controlplanetest": {"agent/controlplane"},
 
-	"agent/api": {"gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/config", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent/doctor": {"shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
+
+	"agent/api": {"agent/doctor", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
+	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
-		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/state",
+		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/state",
 		"gc", "gc/collect", "gc/lastused", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd",
 	},

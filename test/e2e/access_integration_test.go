@@ -24,17 +24,19 @@ func TestMembersOfTheGroupReadAndOnlyRootActs(t *testing.T) {
 		return execute(t, cmd, []string{"HOSTLER_SOCKET=" + a.socket})
 	}
 	a.awaitNode()
-	for _, args := range [][]string{{"status"}, {"ps"}, {"images"}, {"gc", "plan"}, {"shutdown", "plan"}} {
+	for _, args := range [][]string{{"status"}, {"ps"}, {"images"}, {"gc", "plan"}, {"shutdown", "plan"}, {"drain", "--dry-run"}} {
 		if r := as(65534, gid, args...); r.code != 0 || r.out == "" {
 			t.Errorf("hostler %s as a member of the group = %d, %q, want 0", strings.Join(args, " "), r.code, r.err)
 		}
 	}
-	r := as(65534, gid, "gc", "run")
-	if r.code != 1 {
-		t.Errorf("hostler gc run as a member of the group = %d, want 1", r.code)
+	for _, args := range [][]string{{"gc", "run"}, {"drain"}, {"drain", "--all"}, {"cordon"}, {"uncordon"}} {
+		r := as(65534, gid, args...)
+		if r.code != 1 {
+			t.Errorf("hostler %s as a member of the group = %d, want 1", strings.Join(args, " "), r.code)
+		}
+		mentions(t, "stderr", r.err, "only root may do this", "hint: run the command with sudo")
 	}
-	mentions(t, "stderr", r.err, "only root may do this", "hint: run the command with sudo")
-	r = as(65534, 65534, "status")
+	r := as(65534, 65534, "status")
 	if r.code != 3 {
 		t.Errorf("hostler status as a stranger = %d, want 3", r.code)
 	}

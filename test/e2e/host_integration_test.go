@@ -213,6 +213,7 @@ func TestAnswersHaveThePromisedKeys(t *testing.T) {
 		}},
 		{"gc run", []string{"requestedBytes", "freedBytes", "removed", "errors", "duration"}},
 		{"shutdown plan", []string{"phases.name", "phases.priority", "phases.grace", "phases.pods.namespace", "phases.pods.name", "phases.pods.grace", "phases.pods.containers", "total", "granted"}},
+		{"drain --dry-run", []string{"node", "phases.name", "phases.priority", "phases.grace", "total", "spared"}},
 		{"ps", []string{"pods.runtime", "pods.namespace", "pods.name", "pods.containers.runtime"}},
 		{"images", []string{"images.id", "images.runtime", "images.filesystem"}},
 		{"version", []string{"version"}},

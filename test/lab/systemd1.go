@@ -208,16 +208,17 @@ func (s *Systemd1) remember(conn *dbus.Conn) {
 // export answers the calls that come in on a connection.
 func (s *Systemd1) export(conn *dbus.Conn) error {
 	manager := map[string]any{
-		"Subscribe":          func() *dbus.Error { return nil },
-		"Unsubscribe":        func() *dbus.Error { return nil },
-		"Reload":             func() *dbus.Error { return nil },
-		"StartUnit":          s.startUnit,
-		"StartUnitWithFlags": func(name, mode string, _ uint64) (dbus.ObjectPath, *dbus.Error) { return s.startUnit(name, mode) },
-		"KillUnit":           s.killUnit,
-		"ReloadUnit":         s.reloadUnit,
-		"GetUnit":            s.getUnit,
-		"LoadUnit":           func(name string) (dbus.ObjectPath, *dbus.Error) { return unitPath(name), nil },
-		"ListJobs":           s.listJobs,
+		"Subscribe":           func() *dbus.Error { return nil },
+		"Unsubscribe":         func() *dbus.Error { return nil },
+		"Reload":              func() *dbus.Error { return nil },
+		"StartUnit":           s.startUnit,
+		"StartUnitWithFlags":  func(name, mode string, _ uint64) (dbus.ObjectPath, *dbus.Error) { return s.startUnit(name, mode) },
+		"KillUnit":            s.killUnit,
+		"ReloadUnit":          s.reloadUnit,
+		"GetUnit":             s.getUnit,
+		"LoadUnit":            func(name string) (dbus.ObjectPath, *dbus.Error) { return unitPath(name), nil },
+		"ListJobs":            s.listJobs,
+		"ListUnitsByPatterns": s.listUnits,
 	}
 	return errors.Join(
 		conn.ExportMethodTable(manager, systemd1Path, systemd1Manager),
@@ -355,9 +356,9 @@ func (s *Systemd1) unitProperties(call dbus.Message, _ string) (map[string]dbus.
 // unitOf finds the unit that a call is about, for callers that hold mu. systemd
 // answers for a unit that it does not have, too.
 func (s *Systemd1) unitOf(call dbus.Message) map[string]dbus.Variant {
-	path, _ := call.Headers[dbus.FieldPath].Value().(dbus.ObjectPath)
+	object, _ := call.Headers[dbus.FieldPath].Value().(dbus.ObjectPath)
 	for name, unit := range s.units {
-		if unitPath(name) == path {
+		if unitPath(name) == object {
 			return unit
 		}
 	}

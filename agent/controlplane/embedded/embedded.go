@@ -153,6 +153,7 @@ func (c *Client) create(node *corev1.Node) (*corev1.Node, error) {
 // resourceVersion, and returns a copy.
 func (c *Client) putNode(node *corev1.Node) (*corev1.Node, error) {
 	node.Kind, node.APIVersion = "Node", "v1"
+	c.taint(node)
 	if equality.Semantic.DeepEqual(c.node, node) {
 		return node, nil
 	}
@@ -207,21 +208,6 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	}
 	updated := c.node.DeepCopy()
 	node.Status.DeepCopyInto(&updated.Status)
-	return c.putNode(updated)
-}
-
-// Cordon sets spec.unschedulable.
-func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
-	if err := check(ctx, "cordon node", name); err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.node == nil || c.node.Name != name {
-		return nil, fmt.Errorf("cordon node %q: %w", name, controlplane.ErrNotFound)
-	}
-	updated := c.node.DeepCopy()
-	updated.Spec.Unschedulable = unschedulable
 	return c.putNode(updated)
 }
 

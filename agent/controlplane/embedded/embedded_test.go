@@ -244,5 +244,35 @@ func TestCordon(t *testing.T) {
 		if err != nil || n.Spec.Unschedulable != want {
 			t.Errorf("Cordon(%v) = %v, %v, want it so", want, n, err)
 		}
+		wantTaint(t, n, want)
+	}
+}
+
+func TestANodeThatIsCreatedCordonedHasTheTaint(t *testing.T) {
+	client := newClient(t, state.NewMemory().Bucket("b"), quiet())
+	cordoned := node("n")
+	cordoned.Spec.Unschedulable = true
+	cordoned.Spec.Taints = []corev1.Taint{{Key: "ours", Effect: corev1.TaintEffectNoSchedule}}
+	n, err := client.Register(t.Context(), cordoned, controlplane.RegisterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantTaint(t, n, true)
+	if n, err = client.Cordon(t.Context(), "n", false); err != nil || len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != "ours" {
+		t.Errorf("Cordon(false) = %v, %v, want the other taint alone", n, err)
+	}
+}
+
+// wantTaint checks for the taint that Kubernetes gives cordoned nodes.
+func wantTaint(t *testing.T, n *corev1.Node, want bool) {
+	t.Helper()
+	found := 0
+	for _, taint := range n.Spec.Taints {
+		if taint.Key == "node.kubernetes.io/unschedulable" && taint.Effect == corev1.TaintEffectNoSchedule && !taint.TimeAdded.IsZero() {
+			found++
+		}
+	}
+	if (found == 1) != want || found > 1 {
+		t.Errorf("taints = %v, want the one of a cordoned node: %v", n.Spec.Taints, want)
 	}
 }

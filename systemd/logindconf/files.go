@@ -1,4 +1,10 @@
-package systemd
+// Package logindconf reads the files that systemd-logind takes its settings from,
+// as logind does, and tells when they change or are read.
+//
+// It owns their order, their syntax, and what they say of the longest delay of a
+// shutdown. It writes none of them, and does not know what a running logind has
+// made of them: it may have read an older state.
+package logindconf
 
 import (
 	"errors"
@@ -11,42 +17,43 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
-// DefaultInhibitDelay is what logind grants where nothing is configured
+// DefaultDelay is what logind grants where nothing is configured
 // (InhibitDelayMaxSec= in logind.conf(5)).
-const DefaultInhibitDelay = 5 * time.Second
+const DefaultDelay = 5 * time.Second
 
-// ConfigFile is one file that logind reads its settings from.
-type ConfigFile struct {
+// File is one file that logind reads its settings from.
+type File struct {
 	// Path is where logind finds it: "/etc/systemd/logind.conf".
 	Path string
 	// Content is what is in it. A mask (a link to /dev/null) is empty.
 	Content []byte
 }
 
-// DelaySetting is logind's longest delay, and who set it.
-type DelaySetting struct {
+// Setting is logind's longest delay, and who set it.
+type Setting struct {
 	Max time.Duration
 	// Source is the path of the file that sets it, empty for the built-in default.
 	Source string
 }
 
-// configFolders are searched in this order, as logind.conf(5) gives it: a file
+// folders are searched in this order, as logind.conf(5) gives it: a file
 // masks those of the same name in later folders.
-func configFolders() []string {
+func folders() []string {
 	return []string{"/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"}
 }
 
-// LogindConfig returns the files under root that logind reads, in the order of
+// Load returns the files under root that logind reads, in the order of
 // reading: the main file, then the drop-ins of all folders by name, without
 // those that are masked by one of the same name. The error names the files that
 // could not be read; what could be is returned with it.
-func LogindConfig(root string) ([]ConfigFile, error) {
+func Load(root string) ([]File, error) {
 	var main string
 	dropIns := map[string]string{} // name to path
 	var errs []error
-	for _, folder := range configFolders() {
+	for _, folder := range folders() {
 		path := filepath.Join(folder, "logind.conf")
 		if _, err := os.Stat(filepath.Join(root, path)); err == nil && main == "" {
 			main = path
@@ -71,38 +78,85 @@ func LogindConfig(root string) ([]ConfigFile, error) {
 	for _, name := range slices.Sorted(maps.Keys(dropIns)) {
 		paths = append(paths, dropIns[name])
 	}
-	var files []ConfigFile
+	var files []File
 	for _, path := range paths {
-		content, err := os.ReadFile(filepath.Join(root, path))
+		content, err := readFile(filepath.Join(root, path))
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		files = append(files, ConfigFile{Path: path, Content: content})
+		files = append(files, File{Path: path, Content: content})
 	}
 	return files, errors.Join(errs...)
 }
 
-// EffectiveDelay is the longest delay that logind grants after reading files in
-// the order given (see LogindConfig): the last valid InhibitDelayMaxSec= wins.
+// maxSize is more than a person writes into such a file; logind gives up on
+// longer lines.
+const maxSize = 1 << 20
+
+// readFile reads a file or a mask. What is neither, such as a fifo, would
+// never end, and logind passes it over as well.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	switch kind := info.Mode().Type(); {
+	case kind&fs.ModeCharDevice != 0:
+		return nil, nil // /dev/null
+	case kind != 0:
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	case info.Size() > maxSize:
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("too long for a configuration file")}
+	}
+	return os.ReadFile(path)
+}
+
+// Effective is the longest delay that logind grants after reading files in
+// the order given (see Load): the last valid InhibitDelayMaxSec= wins.
 // logind may run with an older reading; what it grants now is Logind.MaxDelay.
-func EffectiveDelay(files []ConfigFile) DelaySetting {
-	setting := DelaySetting{Max: DefaultInhibitDelay}
-	for _, file := range files {
-		for _, value := range settings(string(file.Content), "Login", "InhibitDelayMaxSec") {
-			if span, ok := parseSpan(value); ok {
-				setting = DelaySetting{Max: span, Source: file.Path}
-			}
+func Effective(files []File) Setting {
+	setting := Setting{Max: DefaultDelay}
+	lines, _ := delayLines(files)
+	for _, line := range lines {
+		if line.valid {
+			setting = line.Setting
 		}
 	}
 	return setting
 }
 
+// delayLine is one InhibitDelayMaxSec=, which logind passes over if invalid.
+type delayLine struct {
+	Setting
+	value string
+	valid bool
+}
+
+// delayLines are those of all files, in the order of reading, and the path of
+// the file that logind gives up at: it reads nothing after that.
+func delayLines(files []File) (lines []delayLine, broken string) {
+	for _, file := range files {
+		values, whole := settings(string(file.Content), "Login", "InhibitDelayMaxSec")
+		for _, value := range values {
+			span, ok := parseSpan(value)
+			lines = append(lines, delayLine{Setting{Max: span, Source: file.Path}, value, ok})
+		}
+		if !whole {
+			return lines, file.Path
+		}
+	}
+	return lines, ""
+}
+
 // settings returns the values of key in a section, in order, read as
-// systemd.syntax(7) has it: what is not understood is passed over.
-func settings(text, section, key string) []string {
-	var values []string
+// systemd.syntax(7) has it: what is not understood is passed over. systemd gives
+// up at a section that does not end or a line that is no UTF-8; then what stands
+// before it counts, and whole is false (config_parse in src/shared/conf-parser.c).
+func settings(text, section, key string) (values []string, whole bool) {
 	current, pending := "", ""
+	// systemd takes a null byte, of which a torn file is full, for the end of a line.
+	text = strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\x00", "\n")
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
@@ -114,8 +168,13 @@ func settings(text, section, key string) []string {
 			pending = before + " "
 			continue
 		}
+		if !utf8.ValidString(line) {
+			return values, false
+		}
 		if name, ok := strings.CutPrefix(line, "["); ok {
-			current = strings.TrimSuffix(name, "]")
+			if current, ok = strings.CutSuffix(name, "]"); !ok {
+				return values, false
+			}
 			continue
 		}
 		name, value, ok := strings.Cut(line, "=")
@@ -123,7 +182,7 @@ func settings(text, section, key string) []string {
 			values = append(values, strings.TrimSpace(value))
 		}
 	}
-	return values
+	return values, true
 }
 
 // parseSpan reads a time span as systemd.time(7) writes it, in seconds where no

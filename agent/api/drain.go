@@ -1,0 +1,223 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// Drainer answers the part of the API by which a person stops pods without a
+// shutdown. All methods are safe for concurrent use.
+type Drainer interface {
+	// Drain stops pods, tells progress of each that is done with, and returns how
+	// it went, also together with an error. It ends with ctx.
+	Drain(ctx context.Context, req DrainRequest, progress func(DrainStep)) (DrainReport, error)
+	DrainPlan(ctx context.Context, req DrainRequest) (DrainPlan, error)
+	// Cordon closes the Node to new pods, or opens it.
+	Cordon(ctx context.Context, unschedulable bool) (CordonReport, error)
+}
+
+// DrainRequest asks for a drain, or for its plan.
+type DrainRequest struct {
+	All bool `json:"all"` // critical pods, too
+}
+
+// DrainPlan is the answer of `hostler drain --dry-run -o json`.
+type DrainPlan struct {
+	plan.Plan
+	Node   string            `json:"node"`
+	Spared []plan.PlannedPod `json:"spared"` // critical ones, which stay
+	// Refusal says why a drain would be refused now; empty if it would not.
+	Refusal string `json:"refusal,omitempty"`
+}
+
+// DrainStep is one pod that a drain is done with.
+type DrainStep struct {
+	journal.PodRecord
+	Done  int `json:"done"` // of Total
+	Total int `json:"total"`
+}
+
+// DrainReport is the answer of `hostler drain -o json`.
+type DrainReport struct {
+	Node string `json:"node"`
+	// Unschedulable tells that the Node was cordoned before, and stays so.
+	Unschedulable bool `json:"unschedulable"`
+	// Message says what is not as it should be, such as a control plane that
+	// could not be told of the cordon yet.
+	Message string `json:"message,omitempty"`
+	journal.Record
+}
+
+// Cordon is what a person decided of whether the Node takes new pods.
+type Cordon struct {
+	Unschedulable bool      `json:"unschedulable"`
+	By            string    `json:"by"`
+	At            time.Time `json:"at"`
+}
+
+// CordonReport is the answer of `hostler cordon -o json` and `uncordon`.
+type CordonReport struct {
+	Node    string `json:"node"`
+	Changed bool   `json:"changed"` // false if the Node was so already
+	Cordon
+	Message string `json:"message,omitempty"` // why the control plane does not know yet
+}
+
+// DrainLine is one line of the stream that answers a drain: a step, or at the end
+// the report, the error, or both.
+type DrainLine struct {
+	Step   *DrainStep   `json:"step,omitempty"`
+	Report *DrainReport `json:"report,omitempty"`
+	Error  *Error       `json:"error,omitempty"`
+}
+
+// drainRoutes are those of a Drainer.
+func drainRoutes(b Drainer) []route {
+	cordon := func(unschedulable bool) http.HandlerFunc {
+		return answer(func(r *http.Request) (any, error) { return b.Cordon(r.Context(), unschedulable) })
+	}
+	return []route{
+		{"POST /v1/drain", act, drain(b)},
+		{"POST /v1/drain/plan", read, drainPlan(b)},
+		{"POST /v1/cordon", act, cordon(true)},
+		{"POST /v1/uncordon", act, cordon(false)},
+	}
+}
+
+func drainPlan(b Drainer) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		req, err := decodeDrain(r)
+		if err != nil {
+			fail(w, http.StatusBadRequest, asError(err))
+			return
+		}
+		answer(func(r *http.Request) (any, error) { return b.DrainPlan(r.Context(), req) })(w, r)
+	}
+}
+
+// drain streams a line for each pod, and the report at the end. A caller that
+// goes away ends the drain; one that only stops reading does not hold it up.
+func drain(b Drainer) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		req, err := decodeDrain(r)
+		if err != nil {
+			fail(w, http.StatusBadRequest, asError(err))
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		enc, stream := json.NewEncoder(w), http.NewResponseController(w)
+		send := func(line DrainLine) {
+			_ = stream.SetWriteDeadline(time.Now().Add(writeTime))
+			_ = enc.Encode(line) // a caller that left is seen by the request's context
+			_ = stream.Flush()
+		}
+		report, err := b.Drain(r.Context(), req, func(s DrainStep) { send(DrainLine{Step: &s}) })
+		last := DrainLine{}
+		if err != nil {
+			last.Error = asError(err)
+		}
+		if err == nil || !report.StartedAt.IsZero() {
+			last.Report = &report
+		}
+		_ = stream.SetWriteDeadline(time.Now().Add(writeTime))
+		send(last)
+	}
+}
+
+func decodeDrain(r *http.Request) (DrainRequest, error) {
+	var req DrainRequest
+	err := decodeInto(r, &req)
+	return req, err
+}
+
+// Drain stops pods, calls progress for each that is done with, and returns the
+// report at the end, also together with an error. When ctx ends, so does the
+// drain.
+func (c *Client) Drain(ctx context.Context, req DrainRequest, progress func(DrainStep)) (DrainReport, error) {
+	resp, err := c.do(ctx, http.MethodPost, "/v1/drain", req)
+	if err != nil {
+		return DrainReport{}, err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	for {
+		var line DrainLine
+		if err := dec.Decode(&line); err != nil {
+			return DrainReport{}, &UnreachableError{c.socket, fmt.Errorf("the drain's answer broke off: %w", err)}
+		}
+		if line.Step != nil {
+			progress(*line.Step)
+			continue
+		}
+		var report DrainReport
+		if line.Report != nil {
+			report = *line.Report
+		}
+		if line.Error != nil {
+			return report, line.Error
+		}
+		return report, nil
+	}
+}
+
+// DrainPlan asks what a drain would do now.
+func (c *Client) DrainPlan(ctx context.Context, req DrainRequest) (DrainPlan, error) {
+	return ask[DrainPlan](ctx, c, http.MethodPost, "/v1/drain/plan", req)
+}
+
+// Cordon closes the Node to new pods, or opens it.
+func (c *Client) Cordon(ctx context.Context, unschedulable bool) (CordonReport, error) {
+	path := "/v1/uncordon"
+	if unschedulable {
+		path = "/v1/cordon"
+	}
+	return ask[CordonReport](ctx, c, http.MethodPost, path, nil)
+}
+
+// Caller names the person behind a request that came over the socket: who logged
+// in, also where sudo stands in between (the audit system's loginuid, see
+// pam_loginuid(8)), else the user that the command runs as.
+func Caller(ctx context.Context) string {
+	cred, ok := ctx.Value(peerKey{}).(*unix.Ucred)
+	if !ok {
+		return "nobody known"
+	}
+	uid := strconv.FormatUint(uint64(cred.Uid), 10)
+	if login, err := os.ReadFile(fmt.Sprintf("/proc/%d/loginuid", cred.Pid)); err == nil {
+		const unset = "4294967295"
+		if login := string(bytes.TrimSpace(login)); login != "" && login != unset {
+			uid = login
+		}
+	}
+	if u, err := user.LookupId(uid); err == nil {
+		return u.Username
+	}
+	return "uid " + uid
+}
+
+// decodeInto reads a request of a few hundred bytes at the most.
+func decodeInto(r *http.Request, req any) error {
+	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 4<<10))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(req); err != nil {
+		return &Error{Message: "read request: " + err.Error()}
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return &Error{Message: "read request: more than one JSON value, or too long a one"}
+	}
+	return nil
+}

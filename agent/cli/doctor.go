@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hostler.io/hostler/agent"
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	cmd := a.reader("doctor", "Check the protection at a shutdown, and say how to mend it", func(ctx context.Context, c *api.Client, out *output) error {
+		r, err := a.examine(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err := out.print(r, func(t *table) { printDiagnosis(t, out, r) }); err != nil {
+			return err
+		}
+		if r.Failed() {
+			return silentError{}
+		}
+		return nil
+	})
+	cmd.Long = `Check what protects the pods at a shutdown, and say how to mend it. Nothing on
+the host is changed.
+
+Each check is ok, warn or fail, the worst first. Where no agent answers, root is
+told what can be seen without it.
+
+Exit codes: 0 nothing fails, 1 a check fails, 3 the agent cannot be reached.`
+	return cmd
+}
+
+// examine asks the agent, or, where none answers, looks itself as root.
+func (a *app) examine(ctx context.Context, c *api.Client) (doctor.Report, error) {
+	r, err := c.Doctor(ctx)
+	unreachable := new(api.UnreachableError)
+	if !errors.As(err, &unreachable) || os.Geteuid() != 0 || a.socket != "" {
+		return r, err
+	}
+	loaded, loadErr := a.load("")
+	if loadErr != nil {
+		return r, errors.Join(err, loadErr)
+	}
+	return agent.Doctor(ctx, loaded.Config, fmt.Errorf("no agent answers at %s: %w", unreachable.Socket, unreachable.Cause))
+}
+
+// printDiagnosis puts the verdict first, then what is wrong, each with its
+// mend, and then what is not.
+func printDiagnosis(t *table, out *output, r doctor.Report) {
+	if r.Message != "" {
+		t.line("%s", out.yellow(r.Message))
+	}
+	t.line("%s", diagnosis(out, r))
+	t.line("")
+	if out.wide() {
+		t.row("CHECK", "STATUS", "MESSAGE", "MEND")
+		for _, c := range r.Checks {
+			t.row(c.Name, string(c.Status), c.Message, c.Hint)
+		}
+		return
+	}
+	for _, c := range r.Checks {
+		mark := out.green("ok  ")
+		switch c.Status {
+		case doctor.Fail:
+			mark = out.red("FAIL")
+		case doctor.Warn:
+			mark = out.yellow("WARN")
+		}
+		const indent = "      "
+		for i, line := range wrap(c.Name+": "+c.Message, screenWidth-len(indent)) {
+			if i == 0 {
+				t.line("%s", mark+indent[4:]+line)
+				continue
+			}
+			t.line("%s", indent+line)
+		}
+		if c.Hint == "" {
+			continue
+		}
+		for i, line := range wrap(c.Hint, screenWidth-len(indent)-len("mend: ")) {
+			if i == 0 {
+				line = "mend: " + line
+			} else {
+				line = strings.Repeat(" ", len("mend: ")) + line
+			}
+			t.line("%s", indent+line)
+		}
+	}
+}
+
+// diagnosis answers in one line what a person wants to know first.
+func diagnosis(out *output, r doctor.Report) string {
+	verdict := out.red("NOT PROTECTED")
+	if r.Protected {
+		verdict = out.green("protected")
+	}
+	line := "pods are " + verdict + " at a shutdown: "
+	failing, warnings := r.Count(doctor.Fail), r.Count(doctor.Warn)
+	if failing+warnings == 0 {
+		return line + fmt.Sprintf("all %d checks are ok", len(r.Checks))
+	}
+	return line + fmt.Sprintf("of %d checks %d fail and %d warn", len(r.Checks), failing, warnings)
+}

@@ -1,0 +1,34 @@
+package cli_test
+
+import (
+	"slices"
+
+	"hostler.io/hostler/agent/doctor"
+)
+
+// diagnosis is a host on which several things are wrong.
+func diagnosis() doctor.Report {
+	return doctor.Report{Checks: append([]doctor.Check{
+		{Name: "protection", Status: doctor.Fail, Message: "a shutdown would wait for the pods, but for less time than they are to have", Hint: "as told by the checks below"},
+		{
+			Name: "delay", Status: doctor.Fail,
+			Message: "logind grants 8s, set by /etc/systemd/logind.conf.d/zzz.conf, of the 36s that the phases take: they are shortened to regular 4s, then critical 2s",
+			Hint:    "/etc/systemd/logind.conf.d/zzz.conf sets InhibitDelayMaxSec= to 8s and is read after /run/systemd/logind.conf.d/zz-hostler.conf: raise it there to 36 or more, or remove the line; then systemctl restart systemd-logind",
+		},
+	}, onlyWarns().Checks...)}
+}
+
+func onlyWarns() doctor.Report {
+	return doctor.Report{Protected: true, Checks: append([]doctor.Check{
+		{Name: "unit", Status: doctor.Warn, Message: "hostler.service is disabled: it will not be started at the next boot", Hint: "systemctl enable hostler"},
+	}, slices.DeleteFunc(allWell().Checks, func(c doctor.Check) bool { return c.Name == "unit" })...)}
+}
+
+func allWell() doctor.Report {
+	return doctor.Report{Protected: true, Checks: []doctor.Check{
+		{Name: "dbus", Status: doctor.OK, Message: "the system bus answers"},
+		{Name: "lock", Status: doctor.OK, Message: "hostler holds the shutdown lock, as pid 812"},
+		{Name: "unit", Status: doctor.OK, Message: "hostler.service is active and enabled, and keeps the lock across its restarts"},
+		{Name: "other-locks", Status: doctor.OK, Message: `a shutdown also waits for unattended-upgrades (pid 1011, user 0, "Stop ongoing upgrades or perform upgrades before shutdown")`},
+	}}
+}

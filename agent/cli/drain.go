@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+func (a *app) drainCommand() *cobra.Command {
+	var req api.DrainRequest
+	var dry bool
+	cmd := a.reader("drain", "Cordon the Node and stop its pods, without a shutdown; needs root", func(ctx context.Context, c *api.Client, out *output) error {
+		if dry {
+			return showDrain(ctx, c, out, req)
+		}
+		return a.drain(ctx, c, out, req)
+	})
+	cmd.Long = `Cordon the Node and stop its pods in the phases of a shutdown, without one.
+Critical pods stay unless --all is given. The Node stays cordoned: hostler
+uncordon opens it to new pods. Ctrl-C ends the drain; what was not asked to stop
+by then runs on.`
+	cmd.Flags().BoolVar(&req.All, "all", false, "critical pods, too")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be stopped, and change nothing; needs no root")
+	return cmd
+}
+
+func (a *app) cordonCommand() *cobra.Command {
+	return a.cordoner("cordon", "Close the Node to new pods; needs root", true)
+}
+
+func (a *app) uncordonCommand() *cobra.Command {
+	return a.cordoner("uncordon", "Open the Node to new pods; needs root", false)
+}
+
+func (a *app) cordoner(verb, short string, unschedulable bool) *cobra.Command {
+	return a.reader(verb, short, func(ctx context.Context, c *api.Client, out *output) error {
+		r, err := c.Cordon(ctx, unschedulable)
+		if err != nil {
+			return err
+		}
+		return out.print(r, func(t *table) {
+			already := ""
+			if !r.Changed {
+				already = "already "
+			}
+			t.line("node %s is %s%sed", r.Node, already, verb)
+			if r.Message != "" {
+				t.line("%s", r.Message)
+			}
+		})
+	})
+}
+
+// drain stops the pods, tells of each, and fails unless all have stopped.
+func (a *app) drain(ctx context.Context, c *api.Client, out *output, req api.DrainRequest) error {
+	human := out.format == "table" || out.wide()
+	report, err := c.Drain(ctx, req, func(s api.DrainStep) {
+		if human {
+			fmt.Fprintln(a.Stdout, describePod(s.PodRecord))
+		}
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			fmt.Fprintln(a.Stderr, "the drain ends: what was not asked to stop yet runs on, and the node stays cordoned; `hostler uncordon` opens it")
+		}
+		return err
+	}
+	if err := out.print(report, func(t *table) { printDrain(t, report) }); err != nil {
+		return err
+	}
+	if !report.Graceful {
+		return silentError{}
+	}
+	return nil
+}
+
+// describePod is what became of one pod, in one line.
+func describePod(p journal.PodRecord) string {
+	name := strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")
+	took := ""
+	if !p.StartedAt.IsZero() && !p.FinishedAt.IsZero() {
+		took = " after " + p.FinishedAt.Sub(p.StartedAt).Round(10*time.Millisecond).String()
+	}
+	line := fmt.Sprintf("%s %s%s", p.Outcome, name, took)
+	switch p.Outcome {
+	case journal.Skipped:
+		return "spared " + name + ": it is critical"
+	case journal.Killed:
+		return line + ", at the end of its grace"
+	}
+	if note := podNote(p); note != "" {
+		line += ": " + note
+	}
+	return line
+}
+
+func printDrain(t *table, r api.DrainReport) {
+	counts := map[journal.Outcome]int{}
+	for _, p := range r.Pods {
+		counts[p.Outcome]++
+	}
+	line := fmt.Sprintf("%s stopped", count(counts[journal.Stopped]+counts[journal.Killed], "pod"))
+	if n := counts[journal.Killed]; n > 0 {
+		line += fmt.Sprintf(", %d of them killed", n)
+	}
+	if n := counts[journal.Left]; n > 0 {
+		line += fmt.Sprintf("; %s NOT stopped", count(n, "pod"))
+	}
+	if n := counts[journal.Skipped]; n > 0 {
+		line += fmt.Sprintf("; %s spared, unless --all is given", count(n, "critical pod"))
+	}
+	t.line("%s, in %s", line, r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
+	if r.Error != "" {
+		t.line("incomplete: %s", r.Error)
+	}
+	if r.Unschedulable {
+		t.line("node %s is cordoned; `hostler uncordon` opens it to new pods", r.Node)
+	}
+	if r.Message != "" {
+		t.line("%s", r.Message)
+	}
+}
+
+func showDrain(ctx context.Context, c *api.Client, out *output, req api.DrainRequest) error {
+	p, err := c.DrainPlan(ctx, req)
+	if err != nil {
+		return err
+	}
+	return out.print(p, func(t *table) { printDrainPlan(t, out, p) })
+}
+
+func printDrainPlan(t *table, out *output, p api.DrainPlan) {
+	warn(t, p.Message)
+	if p.Refusal != "" {
+		t.line("%s: %s", out.red("a drain would be refused"), p.Refusal)
+	}
+	pods := 0
+	for _, phase := range p.Phases {
+		pods += len(phase.Pods)
+	}
+	t.line("a drain cordons node %s and stops %s in at most %s", p.Node, count(pods, "pod"), p.Total.Duration)
+	printPhases(t, p.Plan)
+	if len(p.Spared) > 0 {
+		t.line("")
+		t.line("critical, and left alone unless --all is given: %s", count(len(p.Spared), "pod"))
+		t.row("  NAMESPACE", "POD")
+		for _, pod := range p.Spared {
+			t.row("  "+pod.Namespace, pod.Name)
+		}
+	}
+	printNotes(t, p.Plan)
+}

@@ -1,0 +1,300 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/status"
+)
+
+// again is the desk of an agent that is started anew in a boot of that name, on
+// what the one before left on the host and on the control plane.
+func (d *desk) again(t *testing.T, boot string) *desk {
+	t.Helper()
+	next := newDesk(t)
+	next.client, next.reporter.client = d.client, d.client
+	next.recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, silent())
+	next.kept, next.store, next.boot = d.kept, d.kept, boot
+	next.cordons = newCordons(d.kept, silent())
+	options := d.options()
+	next.options = func() status.Options {
+		o := options
+		o.Unschedulable = next.cordons.wanted(o.Unschedulable)
+		return o
+	}
+	return next
+}
+
+// decide cordons or uncordons as alice does.
+func (d *desk) decide(t *testing.T, unschedulable bool) (changed bool, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), writeTimeout)
+	defer cancel()
+	return d.cordon(ctx, api.Cordon{Unschedulable: unschedulable, By: "alice", At: time.Now()})
+}
+
+func (d *desk) wantCordoned(t *testing.T, when string, want bool) {
+	t.Helper()
+	if n := d.stored(t); n == nil || n.Spec.Unschedulable != want {
+		t.Errorf("%s the stored Node is %+v, want unschedulable: %v", when, n, want)
+	}
+}
+
+func TestACordonIsStoredAndSurvivesRestartAndReboot(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d = d.again(t, "one")
+		d.start(t)
+		for _, want := range []struct{ to, changed bool }{{true, true}, {true, false}, {false, true}, {true, true}} {
+			changed, err := d.decide(t, want.to)
+			if err != nil || changed != want.changed {
+				t.Errorf("cordon(%v) = %v, %v, want a change: %v", want.to, changed, err, want.changed)
+			}
+			d.wantCordoned(t, "decided,", want.to)
+			if n, _, _, _ := d.current(); n.Spec.Unschedulable != want.to {
+				t.Errorf("status shows unschedulable %v, want %v at once", n.Spec.Unschedulable, want.to)
+			}
+		}
+		for _, boot := range []string{"one", "two"} {
+			next := d.again(t, boot)
+			if err := next.once(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			next.wantCordoned(t, "started again in boot "+boot+",", true)
+			if by := next.cordons.decided(); by == nil || by.By != "alice" || !by.Delivered {
+				t.Errorf("who cordoned it is %+v in boot %s, want alice", by, boot)
+			}
+		}
+	})
+}
+
+func TestACordonOutlivesTheNode(t *testing.T) {
+	for name, configured := range map[string]bool{"configured to be open": false, "configured to be cordoned": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				options := d.options()
+				options.Unschedulable = configured
+				d.options = func() status.Options { return options }
+				d = d.again(t, "one")
+				d.start(t)
+				d.wantCordoned(t, "created,", configured)
+				if _, err := d.decide(t, !configured); err != nil {
+					t.Fatal(err)
+				}
+				if err := d.client.Leave(t.Context(), nodeName); err != nil {
+					t.Fatal(err)
+				}
+				d.set(func() { d.guard.Reason = "something to write" })
+				d.changed()
+				time.Sleep(time.Minute)
+				d.wantCordoned(t, "created again after a person's word,", !configured)
+			})
+		})
+	}
+}
+
+func TestACordonBeforeTheNodeIsRegisteredCounts(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d = d.again(t, "one")
+		if changed, err := d.decide(t, true); err != nil || !changed {
+			t.Errorf("cordon() = %v, %v, want a change", changed, err)
+		}
+		if err := d.once(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		d.wantCordoned(t, "created,", true)
+		if got := d.cordons.decided(); got == nil || !got.Delivered {
+			t.Errorf("decided() = %+v, want it delivered", got)
+		}
+	})
+}
+
+// away makes the control plane unavailable to all but who looks from the side.
+func (d *desk) away() {
+	d.client.Inject(controlplanetest.Any, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+}
+
+// cordoner fails to cordon while the control plane is away, which the fake's own
+// Cordon does only half.
+type cordoner struct {
+	*controlplanetest.Fake
+	calls int
+	err   error
+}
+
+func (c *cordoner) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
+	c.calls++
+	if c.err != nil {
+		return nil, c.err
+	}
+	return c.Fake.Cordon(ctx, name, unschedulable)
+}
+
+func TestACordonReachesAControlPlaneThatIsAwayLater(t *testing.T) {
+	for name, restart := range map[string]bool{"the agent lives on": false, "the agent is started again meanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				d = d.again(t, "one")
+				plane := &cordoner{Fake: d.client}
+				d.reporter.client = plane
+				if err := d.once(t.Context(), nil); err != nil {
+					t.Fatal(err)
+				}
+				plane.err = controlplane.ErrUnavailable
+				d.away()
+				if _, err := d.decide(t, true); !errors.Is(err, controlplane.ErrUnavailable) {
+					t.Errorf("cordon() = %v, want that the control plane is away", err)
+				}
+				d.wantCordoned(t, "meanwhile", false)
+				if restart {
+					d = d.again(t, "two")
+					d.reporter.client = plane
+				}
+				if err := d.once(t.Context(), nil); err == nil {
+					t.Error("a round without a control plane = nil, want an error")
+				}
+				plane.err = nil
+				d.client.Heal()
+				if err := d.once(t.Context(), nil); err != nil {
+					t.Fatal(err)
+				}
+				d.wantCordoned(t, "when it is back", true)
+				calls := plane.calls
+				time.Sleep(time.Hour)
+				if err := d.once(t.Context(), nil); err != nil || plane.calls != calls {
+					t.Errorf("a round later = %v with %d more calls, want it told once", err, plane.calls-calls)
+				}
+			})
+		})
+	}
+}
+
+func TestACordonThatCannotWaitIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d = d.again(t, "one")
+		d.start(t)
+		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Hang: true})
+		d.set(func() { d.guard.Reason = "something to write" })
+		d.changed()
+		time.Sleep(time.Second) // the round hangs by now
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		changed, err := d.cordon(ctx, api.Cordon{Unschedulable: true, By: "alice"})
+		if !errors.Is(err, context.DeadlineExceeded) || !changed {
+			t.Errorf("cordon() while a round hangs = %v, %v, want it given up in time", changed, err)
+		}
+		d.client.Heal()
+		time.Sleep(time.Minute)
+		d.wantCordoned(t, "when the control plane answers again", true)
+	})
+}
+
+func TestWhoChangesItOnTheControlPlaneLaterIsRight(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d = d.again(t, "one")
+		d.start(t)
+		if _, err := d.decide(t, true); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.client.Edit(t.Context(), nodeName, func(n *corev1.Node) { n.Spec.Unschedulable = false }); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		d.wantCordoned(t, "after an uncordon from afar", false)
+		if got := d.cordons.decided(); got != nil {
+			t.Errorf("decided() = %+v, want it forgotten", got)
+		}
+		next := d.again(t, "two")
+		if err := next.once(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		next.wantCordoned(t, "and in the next boot", false)
+	})
+}
+
+// plain is a control plane that cannot cordon.
+type plain struct{ controlplane.Client }
+
+func TestACordonThatCannotBeIsRefusedWithAHint(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*desk, *owners)
+		want    []string
+	}{
+		"the control plane cannot": {func(d *desk, _ *owners) { d.reporter.client = plain{d.client} }, []string{"control plane fake: this control plane cannot cordon nodes", "spec.unschedulable"}},
+		"the Node is a kubelet's": {func(d *desk, o *owners) {
+			d.mine = false
+			o.current = map[job]api.Owner{jobNode: {Name: api.OwnerKubelet, Evidence: "process kubelet, pid 7"}}
+		}, []string{"process kubelet, pid 7", "kubectl cordon node-a"}},
+		"there is no Node": {func(d *desk, o *owners) {
+			d.mine = false
+			o.current = map[job]api.Owner{jobNode: {Name: api.OwnerNone, Evidence: "switched off in the configuration"}}
+		}, []string{"switched off in the configuration", "node.enabled: false"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				if err := d.once(t.Context(), nil); err != nil {
+					t.Fatal(err)
+				}
+				a := d.agent()
+				c.prepare(d, a.owners)
+				a.client = d.reporter.client
+				_, err := a.Cordon(t.Context(), true)
+				var told *api.Error
+				if !errors.As(err, &told) {
+					t.Fatalf("Cordon() = %v, want an error with a hint", err)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(told.Error(), want) {
+						t.Errorf("Cordon() = %v, want %q in it", told, want)
+					}
+				}
+				if n := d.stored(t); n.Spec.Unschedulable || d.cordons.decided() != nil {
+					t.Errorf("the Node is %+v, and kept is %+v, want nothing done", n.Spec, d.cordons.decided())
+				}
+			})
+		})
+	}
+}
+
+// agent is one around the desk, with what a person's commands need.
+func (d *desk) agent() *Agent {
+	o := newOwners(config.Default(), func(context.Context) map[job]api.Owner { return nil })
+	o.refresh(context.Background())
+	return &Agent{log: d.log.logger(), node: nodeName, client: d.client, reporter: d.reporter, recorder: d.recorder, owners: o, kept: d.kept, state: state.NewMemory()}
+}
+
+func TestACordonIsAnEventThatNamesThePerson(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d = d.again(t, "one")
+		a := d.agent()
+		if err := d.once(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []bool{true, true, false} {
+			if _, err := a.Cordon(t.Context(), want); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var told []string
+		for _, e := range d.recorder.Queued() {
+			if strings.HasSuffix(e.Reason, "Schedulable") {
+				told = append(told, e.Reason+": "+e.Message)
+			}
+		}
+		want := "NodeNotSchedulable: cordoned by nobody known with `hostler cordon`|NodeSchedulable: uncordoned by nobody known with `hostler uncordon`"
+		if got := strings.Join(told, "|"); got != want {
+			t.Errorf("Events = %q, want %q", got, want)
+		}
+	})
+}

@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/systemd"
+)
+
+// Doctor looks at all that protects the pods at a shutdown, and changes nothing.
+func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
+	guard := a.guard.Status()
+	states, asked := a.runtimes.current()
+	a.mu.Lock()
+	f := doctor.Facts{
+		Agent:    doctor.Agent{Answers: true, PID: os.Getpid()},
+		Phases:   a.policies.phases,
+		Guard:    &guard,
+		Runtimes: runtimeFacts(states, asked, a.runtimes.deadSockets()),
+		Last:     guard.Last,
+		State:    doctor.LookAtState(a.cfg.State.Directory),
+	}
+	a.mu.Unlock()
+	if health := a.state.Health(); health.Message != "" {
+		f.State.Problem = health.Message
+	}
+	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = status.Protected(a.protectionFacts(guard))
+	evidence, _ := findKubelet("/proc")
+	doctor.Sources{Logind: a.logind, Manager: a.manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
+	return doctor.Examine(f), nil
+}
+
+// Doctor does so on a host whose agent does not answer, for the reason given. It
+// needs root.
+func Doctor(ctx context.Context, cfg config.Config, unanswered error) (doctor.Report, error) {
+	log := slog.New(slog.DiscardHandler)
+	phases, err := cfg.Shutdown.Phases()
+	if err != nil {
+		return doctor.Report{}, err
+	}
+	last, lastErr := LastShutdown(cfg, log)
+	f := doctor.Facts{
+		Agent:  doctor.Agent{Problem: unanswered.Error()},
+		Phases: phases,
+		Last:   last,
+		State:  doctor.LookAtState(cfg.State.Directory),
+	}
+	if lastErr != nil {
+		f.State.Problem = lastErr.Error()
+	}
+	if f.Runtimes, err = lookOnce(ctx, cfg, log); err != nil {
+		return doctor.Report{}, err
+	}
+	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
+	evidence, _ := findKubelet("/proc")
+	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Kubelet: evidence}.Gather(ctx, &f)
+	if f.Kubelet.Lock != nil {
+		f.Protection = doctor.Protection{Protected: true, Reason: status.ReasonDelegated, Message: "the kubelet on this host delays a shutdown for the pods"}
+	}
+	return doctor.Examine(f), logind.Close()
+}
+
+// lookOnce asks the runtimes of this host how they are.
+func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
+	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
+	defer cancel()
+	r, err := newRuntimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, log)
+	if err != nil {
+		return doctor.Runtimes{}, err
+	}
+	_ = r.look(ctx) // what it says is in each runtime's state as well
+	states, asked := r.current()
+	return runtimeFacts(states, asked, r.deadSockets()), r.set.Close()
+}
+
+func runtimeFacts(states []status.Runtime, asked bool, dead []string) doctor.Runtimes {
+	facts := doctor.Runtimes{Asked: asked, Dead: dead}
+	for _, s := range states {
+		facts.List = append(facts.List, doctor.Runtime{Name: s.Name, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
+	}
+	return facts
+}
+
+// protectionFacts are all that the condition ShutdownProtected is judged by.
+func (a *Agent) protectionFacts(g shutdown.Status) status.Facts {
+	runtimes, asked := a.runtimes.current()
+	return status.Facts{Shutdown: a.guardFacts(g), RuntimesAsked: asked, Runtimes: runtimes}
+}
+
+// guardFacts says in the Node's words what the shutdown guard says of itself.
+func (a *Agent) guardFacts(g shutdown.Status) status.Shutdown {
+	s := status.Shutdown{
+		State: g.State.String(), Reason: g.Reason,
+		Granted: g.InhibitDelayMax.Duration, Needed: g.InhibitDelayNeeded.Duration, Shortage: g.InhibitDelayShortage,
+	}
+	if g.State != shutdown.Disarmed {
+		return s
+	}
+	switch {
+	case g.InhibitDelayNeeded.Duration == 0:
+		s.Fault = status.ReasonSwitchedOff
+		// It may be switched off because somebody else does it.
+		if _, owner, _ := a.owners.mine(jobShutdown); owner.Name == api.OwnerKubelet {
+			s.State, s.Reason, s.Fault = shutdown.Delegated.String(), owner.Name+": "+owner.Evidence, ""
+		}
+	case errors.Is(g.Trouble, systemd.ErrNoBus):
+		s.Fault = status.ReasonNoBus
+	case errors.Is(g.Trouble, systemd.ErrNoLogind), errors.Is(g.Trouble, shutdown.ErrLoginManagerGone):
+		s.Fault = status.ReasonNoLogind
+	case g.Trouble != nil:
+		s.Fault = status.ReasonNoLock
+	}
+	return s
+}

@@ -1,0 +1,285 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
+)
+
+const (
+	restartLogind = "systemctl restart systemd-logind" // locks outlive it
+	mendBelow     = "as told by the checks below"
+)
+
+// protection is the verdict that all other checks explain.
+func protection(f Facts) Check {
+	switch p := f.Protection; {
+	case p.Protected:
+		return ok("%s", p.Message)
+	case len(f.Phases) == 0:
+		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler/hostler.yaml",
+			"a shutdown does not wait for the pods, as the configuration wants it")
+	case !f.Agent.Answers:
+		return fail("systemctl enable --now hostler", "a shutdown would not wait for the pods: hostler does not run")
+	case p.Reason == status.ReasonDelayTooShort:
+		return fail(mendBelow, "a shutdown would wait for the pods, but for less time than they are to have")
+	case p.Reason == status.ReasonNoBus, p.Reason == status.ReasonNoLogind, p.Reason == status.ReasonPodsOutOfReach:
+		return fail(mendBelow, "a shutdown would not wait until the pods have stopped (%s)", p.Reason)
+	default:
+		return fail("hostler status, journalctl -u hostler", "%s", p.Message)
+	}
+}
+
+func phases(f Facts) Check {
+	if len(f.Phases) == 0 {
+		return Check{}
+	}
+	return ok("pods have %v to stop: %s; with %v for the end, logind is to grant %v",
+		plan.Total(f.Phases), describe(f.Phases), plan.Margin, f.needed())
+}
+
+// describe lists phases with their graces.
+func describe(phases []plan.PhaseSpec) string {
+	var parts []string
+	for _, p := range phases {
+		parts = append(parts, fmt.Sprintf("%s %v", p.Name, p.Grace))
+	}
+	return strings.Join(parts, ", then ")
+}
+
+func dbus(f Facts) Check {
+	if f.Logind.Bus == nil {
+		return ok("the system bus answers")
+	}
+	hint := "systemctl start dbus.socket dbus.service"
+	if errors.Is(f.Logind.Bus, fs.ErrNotExist) {
+		hint += "; where they are not installed: apt-get install dbus, or dnf install dbus"
+	}
+	return whereWanted(f, fail(hint, "%v", f.Logind.Bus))
+}
+
+func logind(f Facts) Check {
+	switch {
+	case f.Logind.Bus != nil:
+		return Check{}
+	case f.Logind.Login != nil:
+		return whereWanted(f, fail("systemctl start systemd-logind; where that fails: journalctl -u systemd-logind (its package is systemd, beside dbus)", "%v", f.Logind.Login))
+	}
+	return ok("systemd-logind is on the bus")
+}
+
+// whereWanted is a fault as it counts on a host where nobody wants protection.
+func whereWanted(f Facts, c Check) Check {
+	if len(f.Phases) == 0 {
+		c.Status = Warn
+	}
+	return c
+}
+
+// reached tells that logind could be asked.
+func (l Logind) reached() bool { return l.Bus == nil && l.Login == nil }
+
+func lock(f Facts) Check {
+	const restart = "systemctl restart hostler, which stops no container"
+	if !f.Logind.reached() {
+		return Check{}
+	}
+	n := len(f.Logind.Own)
+	switch {
+	case !f.Agent.Answers && n > 0:
+		return warn("systemctl start hostler", "logind lists a lock of hostler's, taken by pid %d, but no agent answers: a shutdown would wait for it in vain, up to %v",
+			f.Logind.Own[0].PID, f.Logind.Granted)
+	case !f.Agent.Answers:
+		return fail("systemctl start hostler", "logind lists no lock of hostler's")
+	case len(f.Phases) == 0 || f.delegated():
+		if n > 0 {
+			return warn(restart, "logind lists a lock of hostler's, taken by pid %d, that nobody needs: a shutdown would wait for it in vain", f.Logind.Own[0].PID)
+		}
+		return Check{}
+	}
+	switch f.Guard.State {
+	case shutdown.Armed:
+	case shutdown.Disarmed:
+		return fail(restart, "hostler is not armed: %s", f.Guard.Reason)
+	default:
+		return Check{} // the shutdown that runs says more
+	}
+	switch own := f.Logind.Own; {
+	case n == 0:
+		return fail(restart, "hostler believes that it holds the shutdown lock, but logind lists none of its")
+	case !f.Logind.Held:
+		return fail(restart, "logind lists a lock in hostler's name, taken by pid %d, but it is not in hostler's hands", own[0].PID)
+	case n > 1:
+		return warn(restart, "logind lists %d locks of hostler's, and a shutdown would wait for the last of them", n)
+	case int(own[0].PID) != f.Agent.PID:
+		return ok("hostler holds the shutdown lock, which its process %d took and the service manager kept", own[0].PID)
+	}
+	return ok("hostler holds the shutdown lock, as pid %d", f.Agent.PID)
+}
+
+// otherLocks tells who else holds a shutdown back.
+func otherLocks(f Facts) Check {
+	if !f.Logind.reached() {
+		return Check{}
+	}
+	var delays, blocks []string
+	for _, k := range f.Logind.Locks {
+		if !k.Inhibits("shutdown") || contains(f.Logind.Own, k) {
+			continue
+		}
+		text := fmt.Sprintf("%s (pid %d, user %d, %q)", k.Who, k.PID, k.UID, k.Why)
+		if k.Mode == "delay" {
+			delays = append(delays, text)
+		} else {
+			blocks = append(blocks, text)
+		}
+	}
+	late := ""
+	if len(delays) > 0 {
+		late = "a shutdown also waits for " + strings.Join(delays, ", ")
+	}
+	switch {
+	case len(blocks) > 0:
+		return warn("end what holds it, or let `systemctl reboot -i` go past it",
+			"%s", strings.TrimSuffix("shutdowns are blocked by "+strings.Join(blocks, ", ")+"; "+late, "; "))
+	case late != "":
+		return ok("%s", late)
+	}
+	return ok("nobody else holds a shutdown back")
+}
+
+func contains(locks []systemd.InhibitorLock, k systemd.InhibitorLock) bool {
+	for _, o := range locks {
+		if o == k {
+			return true
+		}
+	}
+	return false
+}
+
+// delay compares what logind grants with what the phases take.
+func delay(f Facts) Check {
+	needed, files := f.needed(), f.Logind.Files
+	switch {
+	case !f.Logind.reached(), needed == 0, f.delegated():
+		return Check{}
+	case !f.Agent.Answers: // which would raise it
+		if hint := obstacle(files, f); hint != "" {
+			return fail(hint, "the phases take %v, and hostler could not have logind grant that", needed)
+		}
+		return Check{}
+	case f.Logind.Granted >= needed:
+		return ok("logind grants %s; the phases take %v", grant(f.Logind), needed)
+	}
+	fitted := plan.Fit(f.Phases, f.Logind.Granted)
+	hint := obstacle(files, f)
+	if hint == "" { // the files are fine: logind has not read them, or hostler not written its own
+		hint = restartLogind + "; where that does not help: journalctl -u hostler"
+	}
+	return fail(hint, "logind grants %s, of the %v that the phases take: they are shortened to %s", grant(f.Logind), needed, describe(fitted))
+}
+
+// obstacle is the mend where a file keeps hostler's from counting, or empty.
+func obstacle(files logindconf.Delay, f Facts) string {
+	switch after := files.After; {
+	case files.Broken != "" && after.Source == "" && files.Effective.Source != systemd.DropInPath:
+		return fmt.Sprintf("mend or remove %s, where logind stops reading; then %s", files.Broken, restartLogind)
+	case files.MaskedBy != "":
+		return fmt.Sprintf("rm %s: it masks %s", files.MaskedBy, systemd.DropInPath)
+	case after.Source != "" && after.Max < f.needed():
+		return fmt.Sprintf("%s sets InhibitDelayMaxSec= to %v and is read after %s: raise it there to %.0f or more, or remove the line; then %s",
+			after.Source, after.Max, systemd.DropInPath, f.needed().Seconds(), restartLogind)
+	}
+	return ""
+}
+
+// grant is what logind grants, and who sets it unless logind has not read that.
+func grant(l Logind) string {
+	if l.Granted != l.Files.Effective.Max {
+		return l.Granted.String()
+	}
+	return fmt.Sprintf("%v, set by %s", l.Granted, source(l.Files.Effective))
+}
+
+// source names what sets a delay.
+func source(s logindconf.Setting) string {
+	if s.Source == "" {
+		return "nobody, by default"
+	}
+	return s.Source
+}
+
+// delayFiles looks at what logind would grant after it has read its files anew.
+func delayFiles(f Facts) Check {
+	files := f.Logind.Files
+	var found faults
+	if files.Unreadable != nil {
+		found.add(warn("mend or remove what cannot be read; logind passes it over", "not all of logind's files can be read: %s", oneLine(files.Unreadable)))
+	}
+	if files.Broken != "" {
+		found.add(warn("mend or remove "+files.Broken, "%s is torn or damaged, and logind reads nothing after it", files.Broken))
+	}
+	for _, i := range files.Invalid {
+		found.add(warn("write it as systemd.time(7) has it, such as InhibitDelayMaxSec=45", "%s sets InhibitDelayMaxSec=%s, which logind passes over", i.Path, i.Value))
+	}
+	wanted := len(f.Phases) > 0 && !f.delegated()
+	switch {
+	case files.DropIn && !f.Agent.Answers && f.Kubelet.Lock == nil:
+		found.add(warn("systemctl start hostler, or rm "+systemd.DropInPath+" and "+restartLogind,
+			"%s was left by an agent that did not end well", systemd.DropInPath))
+	case files.DropIn && len(f.Phases) == 0:
+		found.add(warn("systemctl restart hostler", "%s is of no use: protection is switched off", systemd.DropInPath))
+	case f.Agent.Answers && wanted && f.Logind.reached() && f.Logind.Granted >= f.needed() && files.Effective.Max < f.needed():
+		hint := obstacle(files, f)
+		if hint == "" {
+			hint = "systemctl restart hostler, which writes " + systemd.DropInPath + " again"
+		}
+		found.add(warn(hint, "logind grants %v now, but would grant only %v after it has read its files again, because of %s",
+			f.Logind.Granted, files.Effective.Max, source(files.Effective)))
+	case files.MaskedBy != "" && f.Logind.Granted >= f.needed() && wanted:
+		found.add(warn("rm "+files.MaskedBy, "%s masks %s, which is not needed now", files.MaskedBy, systemd.DropInPath))
+	}
+	return found.or(ok("logind's files set %v, by %s", files.Effective.Max, source(files.Effective)))
+}
+
+// oneLine is an error that may be several.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// kubelet tells who guards beside a kubelet, and whether its time is granted.
+func kubelet(f Facts) Check {
+	k, granted := f.Kubelet, f.Logind.Granted
+	if k.Evidence == "" && k.Lock == nil {
+		return Check{}
+	}
+	const restart = "systemctl restart kubelet; where that does not help: journalctl -u kubelet | grep -i shutdown"
+	var found faults
+	if k.Fault != "" {
+		found.add(warn("see the file", "what the kubelet is to do at a shutdown is not known: %s", k.Fault))
+	}
+	switch {
+	case !f.Logind.reached():
+	case k.Lock == nil && k.Grace > 0:
+		found.add(warn(restart, "%s is to guard the shutdown (%s: %v), but holds no lock", k.Evidence, k.Config, k.Grace))
+	case k.Lock != nil && k.Grace > granted && f.Logind.Files.Effective.Source == systemd.DropInPath:
+		found.add(fail("rm "+systemd.DropInPath+" && "+restartLogind+" && systemctl restart kubelet",
+			"the kubelet asks for %v at a shutdown (%s), but hostler's %s has logind grant %v", k.Grace, k.Config, systemd.DropInPath, granted))
+	case k.Lock != nil && k.Grace > granted:
+		found.add(fail(fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", source(f.Logind.Files.Effective), k.Grace.Seconds(), restartLogind),
+			"the kubelet asks for %v at a shutdown (%s), but logind grants %v, set by %s", k.Grace, k.Config, granted, source(f.Logind.Files.Effective)))
+	}
+	who := "hostler guards the shutdown"
+	if k.Lock != nil {
+		who = fmt.Sprintf("the kubelet guards the shutdown (lock of pid %d), and hostler stands back", k.Lock.PID)
+	}
+	if k.Grace > 0 {
+		who += fmt.Sprintf("; %s gives it %v, and logind grants %v", k.Config, k.Grace, granted)
+	}
+	return found.or(ok("%s", strings.TrimPrefix(k.Evidence+": "+who, ": ")))
+}

@@ -1,0 +1,144 @@
+// Package doctor answers the question of a person at night: is this host well,
+// and if not, what do I type?
+//
+// It owns the checks: what each looks at, its verdict in plain words and its
+// mend. It decides by facts alone, which Gather collects with or without an
+// agent, and never changes the host.
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Status is a check's verdict.
+type Status string
+
+// The verdicts. Fail is for what costs pods their time at a shutdown, or the
+// person the answer to whether it does.
+const (
+	OK   Status = "ok"
+	Warn Status = "warn"
+	Fail Status = "fail"
+)
+
+// Check is one thing that was looked at.
+type Check struct {
+	Name    string `json:"name"`
+	Status  Status `json:"status"`
+	Message string `json:"message"` // what was found
+	Hint    string `json:"hint"`    // the mend: what to type or to change; empty for what is ok
+}
+
+// Report is all that was looked at, the worst first.
+type Report struct {
+	// Protected tells whether a shutdown now would wait until the pods have
+	// stopped, for as long as they are to have.
+	Protected bool    `json:"protected"`
+	Checks    []Check `json:"checks"`
+	// Message says why not everything could be looked at; empty where it was.
+	Message string `json:"message,omitempty"`
+}
+
+// Examine judges facts.
+func Examine(f Facts) Report {
+	r := Report{Protected: f.Protection.Protected, Checks: []Check{}}
+	for _, c := range checks() {
+		found := c.judge(f)
+		if found.Status == "" {
+			continue // it does not apply here, or another one says what is wrong
+		}
+		found.Name = c.name
+		r.Checks = append(r.Checks, found)
+	}
+	slices.SortStableFunc(r.Checks, func(a, b Check) int { return cmp.Compare(rank(a.Status), rank(b.Status)) })
+	if !f.Agent.Answers {
+		r.Message = "no agent answers; this is what can be seen without it"
+	}
+	return r
+}
+
+// Failed tells whether a check failed.
+func (r Report) Failed() bool { return r.Count(Fail) > 0 }
+
+// Count is how many checks came to a verdict.
+func (r Report) Count(s Status) int {
+	n := 0
+	for _, c := range r.Checks {
+		if c.Status == s {
+			n++
+		}
+	}
+	return n
+}
+
+func rank(s Status) int { return slices.Index([]Status{Fail, Warn, OK}, s) }
+
+// checks lists all of them, in the order in which a person would look. Each name
+// is one that docs/doctor.md explains.
+func checks() []struct {
+	name  string
+	judge func(Facts) Check // of no Status where it has nothing to say
+} {
+	return []struct {
+		name  string
+		judge func(Facts) Check
+	}{
+		{"protection", protection},
+		{"agent", agent},
+		{"phases", phases},
+		{"dbus", dbus},
+		{"logind", logind},
+		{"lock", lock},
+		{"other-locks", otherLocks},
+		{"delay", delay},
+		{"delay-files", delayFiles},
+		{"kubelet", kubelet},
+		{"unit", unit},
+		{"unit-order", unitOrder},
+		{"scopes", scopes},
+		{"job-timeouts", jobTimeouts},
+		{"runtimes", runtimes},
+		{"last-shutdown", lastShutdown},
+		{"state", state},
+	}
+}
+
+func ok(format string, args ...any) Check {
+	return Check{Status: OK, Message: fmt.Sprintf(format, args...)}
+}
+
+func warn(hint, format string, args ...any) Check {
+	return Check{Status: Warn, Hint: hint, Message: fmt.Sprintf(format, args...)}
+}
+
+func fail(hint, format string, args ...any) Check {
+	return Check{Status: Fail, Hint: hint, Message: fmt.Sprintf(format, args...)}
+}
+
+// faults collects what one check finds wrong.
+type faults []Check
+
+func (f *faults) add(c Check) { *f = append(*f, c) }
+
+// or is the faults as one check of the worst verdict; without any it is fine.
+func (f faults) or(fine Check) Check {
+	if len(f) == 0 {
+		return fine
+	}
+	sum := Check{Status: Warn}
+	var messages, hints []string
+	for _, c := range f {
+		if rank(c.Status) < rank(sum.Status) {
+			sum.Status = c.Status
+		}
+		messages = append(messages, c.Message)
+		if c.Hint != "" && !slices.Contains(hints, c.Hint) {
+			hints = append(hints, c.Hint)
+		}
+	}
+	sum.Message, sum.Hint = strings.Join(messages, "; "), strings.Join(hints, "; ")
+	return sum
+}

@@ -1,0 +1,276 @@
+package doctor_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
+)
+
+const zzz = "/etc/systemd/logind.conf.d/zzz.conf"
+
+// healthy is a host on which everything is as it should be.
+func healthy() doctor.Facts {
+	own := systemd.InhibitorLock{What: "shutdown", Who: "hostler", Why: "pods", Mode: "delay", PID: 812}
+	ours := logindconf.Setting{Max: 36 * time.Second, Source: systemd.DropInPath}
+	return doctor.Facts{
+		Agent:      doctor.Agent{Answers: true, PID: 812},
+		Protection: doctor.Protection{Protected: true, Reason: status.ReasonArmed, Message: "a shutdown waits for the pods to stop"},
+		Phases:     plan.Defaults(),
+		Guard:      &shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
+		Logind: doctor.Logind{
+			Granted: 36 * time.Second, Locks: []systemd.InhibitorLock{own}, Own: []systemd.InhibitorLock{own}, Held: true,
+			Files: logindconf.Delay{Effective: ours, Others: logindconf.Setting{Max: 5 * time.Second}, DropIn: true},
+		},
+		Systemd: doctor.Systemd{
+			Service: systemd.Unit{
+				LoadState: "loaded", ActiveState: "active", UnitFileState: "enabled", FragmentPath: "/usr/lib/systemd/system/hostler.service",
+				Type: "notify", NotifyAccess: "main", TimeoutStop: 30 * time.Second, FileDescriptorStoreMax: 2, MainPID: 812,
+				After: []string{"dbus.service", "systemd-logind.service", "containerd.service"},
+			},
+			Targets: []systemd.Unit{{Name: "reboot.target", JobTimeout: 30 * time.Minute}, {Name: "shutdown.target"}},
+			Scopes:  map[string]bool{"cri-containerd-1.scope": true},
+			DropIns: map[string]string{"cri-containerd": "/usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf"},
+		},
+		Runtimes: doctor.Runtimes{Asked: true, List: []doctor.Runtime{{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", Ready: true}}},
+		Last:     &journal.Record{Graceful: true, Pods: make([]journal.PodRecord, 7)},
+		State:    doctor.State{Path: "/var/lib/hostler"},
+	}
+}
+
+func disarm(f *doctor.Facts, reason, why string) {
+	f.Protection = doctor.Protection{Reason: reason, Message: "a shutdown will not wait for the pods to stop: " + why}
+	f.Guard = &shutdown.Status{State: shutdown.Disarmed, Reason: why}
+	f.Logind.Own, f.Logind.Locks, f.Logind.Held = nil, nil, false
+}
+
+func away(f *doctor.Facts) {
+	f.Agent = doctor.Agent{Problem: "no agent answers at /run/hostler/hostler.sock: connection refused"}
+	f.Protection, f.Guard = doctor.Protection{}, nil
+	f.Logind.Own, f.Logind.Locks, f.Logind.Held = nil, nil, false
+	f.Logind.Granted = 5 * time.Second
+	f.Logind.Files = logindconf.Delay{Effective: logindconf.Setting{Max: 5 * time.Second}, Others: logindconf.Setting{Max: 5 * time.Second}}
+}
+
+func beside(f *doctor.Facts, grace time.Duration) {
+	f.Protection.Reason = status.ReasonDelegated
+	f.Guard = &shutdown.Status{State: shutdown.Delegated, Reason: "kubelet: delay lock"}
+	lock := systemd.InhibitorLock{What: "shutdown", Who: "kubelet", Mode: "delay", PID: 900}
+	f.Logind.Own, f.Logind.Held, f.Logind.Locks = nil, false, []systemd.InhibitorLock{lock}
+	f.Kubelet = doctor.Kubelet{Evidence: "process kubelet, pid 900", Lock: &lock, Grace: grace, Config: "/var/lib/kubelet/config.yaml"}
+}
+
+func overridden(f *doctor.Facts) {
+	f.Logind.Files.Effective = logindconf.Setting{Max: 8 * time.Second, Source: zzz}
+	f.Logind.Files.After = f.Logind.Files.Effective
+}
+
+func TestAHealthyHostHasNothingToMend(t *testing.T) {
+	r := doctor.Examine(healthy())
+	if !r.Protected || r.Failed() || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 14 || r.Message != "" {
+		t.Errorf("Examine() = %+v, want all ok", r)
+	}
+	for _, c := range r.Checks {
+		if c.Message == "" || c.Hint != "" {
+			t.Errorf("check %+v, want it to say what was found, and no mend", c)
+		}
+	}
+}
+
+// TestEachFaultIsFoundWithItsMend spoils one thing at a time. Lines are the
+// checks that are not ok, the worst first: "status name: message | hint", of
+// which each wanted one gives status, name and parts.
+func TestEachFaultIsFoundWithItsMend(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(*doctor.Facts)
+		want  []string // "status name" and parts of message or hint, with "|" between
+	}{
+		{"another file sets too little", func(f *doctor.Facts) {
+			overridden(f)
+			f.Logind.Granted = 8 * time.Second
+			f.Protection = doctor.Protection{Reason: status.ReasonDelayTooShort}
+		}, []string{
+			"fail protection|for less time than they are to have|as told by the checks below",
+			"fail delay|grants 8s, set by " + zzz + ", of the 36s|shortened to|" + zzz + " sets InhibitDelayMaxSec= to 8s and is read after|raise it there to 36 or more",
+		}},
+		{"another file sets too little, and logind has not read it", overridden, []string{
+			"warn delay-files|grants 36s now, but would grant only 8s|because of " + zzz + "|raise it there",
+		}},
+		{"the drop-in is gone, and logind has not noticed", func(f *doctor.Facts) {
+			f.Logind.Files.Effective, f.Logind.Files.DropIn = f.Logind.Files.Others, false
+		}, []string{"warn delay-files|would grant only 5s|because of nobody, by default|systemctl restart hostler"}},
+		{"the drop-in is masked", func(f *doctor.Facts) {
+			f.Logind.Granted, f.Logind.Files.Effective = 5*time.Second, f.Logind.Files.Others
+			f.Logind.Files.MaskedBy = "/etc/systemd/logind.conf.d/zz-hostler.conf"
+			f.Protection = doctor.Protection{Reason: status.ReasonDelayTooShort}
+		}, []string{"fail protection", "fail delay|rm /etc/systemd/logind.conf.d/zz-hostler.conf: it masks " + systemd.DropInPath}},
+		{"logind has an older reading", func(f *doctor.Facts) {
+			f.Logind.Granted = 5 * time.Second
+			f.Protection = doctor.Protection{Reason: status.ReasonDelayTooShort}
+		}, []string{"fail protection", "fail delay|systemctl restart systemd-logind"}},
+		{"files that cannot be read, and a value that is none", func(f *doctor.Facts) {
+			f.Logind.Files.Unreadable = errors.Join(errors.New("open /etc/a.conf: denied"), errors.New("open /etc/b.conf: denied"))
+			f.Logind.Files.Invalid = []logindconf.Invalid{{Path: zzz, Value: "soon"}}
+		}, []string{"warn delay-files|/etc/a.conf: denied; open /etc/b.conf: denied|" + zzz + " sets InhibitDelayMaxSec=soon, which logind passes over|systemd.time(7)"}},
+		{"a torn file", func(f *doctor.Facts) {
+			f.Logind.Files.Broken, f.Logind.Files.Effective = "/etc/systemd/logind.conf.d/a.conf", f.Logind.Files.Others
+			f.Logind.Granted = 5 * time.Second
+			f.Protection = doctor.Protection{Reason: status.ReasonDelayTooShort}
+		}, []string{
+			"fail protection", "fail delay|mend or remove /etc/systemd/logind.conf.d/a.conf, where logind stops reading", "warn delay-files|a.conf is torn or damaged",
+		}},
+		{"no bus", func(f *doctor.Facts) {
+			disarm(f, status.ReasonNoBus, "no bus")
+			f.Logind.Bus = fmt.Errorf("%w: %w", systemd.ErrNoBus, fs.ErrNotExist)
+		}, []string{"fail protection|NoBus", "fail dbus|systemctl start dbus.socket|apt-get install dbus"}},
+		{"no logind", func(f *doctor.Facts) {
+			disarm(f, status.ReasonNoLogind, "gone")
+			f.Logind.Login = systemd.ErrNoLogind
+		}, []string{"fail protection|NoLogind", "fail logind|systemctl start systemd-logind"}},
+		{"armed, but logind lists no lock", func(f *doctor.Facts) { f.Logind.Own, f.Logind.Locks = nil, nil }, []string{
+			"fail lock|logind lists none|systemctl restart hostler",
+		}},
+		{"armed, but the lock is in other hands", func(f *doctor.Facts) { f.Logind.Held = false }, []string{"fail lock|not in hostler's hands"}},
+		{"two locks", func(f *doctor.Facts) { f.Logind.Own = append(f.Logind.Own, f.Logind.Own[0]) }, []string{"warn lock|2 locks"}},
+		{"disarmed for a reason of its own", func(f *doctor.Facts) { disarm(f, status.ReasonNoLock, "access denied") }, []string{
+			"fail protection|access denied", "fail lock|not armed: access denied",
+		}},
+		{"switched off", func(f *doctor.Facts) {
+			disarm(f, status.ReasonSwitchedOff, "off")
+			f.Phases = nil
+			f.Logind.Files.DropIn = false
+		}, []string{
+			"warn protection|as the configuration wants it|shutdown.enabled: auto",
+		}},
+		{"switched off without a bus", func(f *doctor.Facts) {
+			disarm(f, status.ReasonSwitchedOff, "off")
+			f.Phases, f.Logind.Files.DropIn, f.Logind.Bus = nil, false, systemd.ErrNoBus
+		}, []string{"warn protection", "warn dbus"}},
+		{"switched off with what an agent of before has left", func(f *doctor.Facts) {
+			own := f.Logind.Own
+			disarm(f, status.ReasonSwitchedOff, "off")
+			f.Phases, f.Logind.Own = nil, own
+		}, []string{"warn protection", "warn lock|nobody needs", "warn delay-files|of no use"}},
+		{"somebody blocks shutdowns, and somebody delays them", func(f *doctor.Facts) {
+			f.Logind.Locks = append(f.Logind.Locks,
+				systemd.InhibitorLock{What: "sleep:shutdown", Who: "apt", Why: "upgrading", Mode: "block", PID: 9},
+				systemd.InhibitorLock{What: "shutdown", Who: "db", Why: "flush", Mode: "delay", PID: 10},
+				systemd.InhibitorLock{What: "sleep", Who: "radio", Mode: "block", PID: 11})
+		}, []string{`warn other-locks|blocked by apt (pid 9, user 0, "upgrading"); a shutdown also waits for db|systemctl reboot -i`}},
+		{"no agent", away, []string{
+			"fail protection|hostler does not run|systemctl enable --now hostler", "fail agent|connection refused|systemctl start hostler", "fail lock|lists no lock",
+		}},
+		{"no agent, its lock and its drop-in left behind", func(f *doctor.Facts) {
+			own, files := f.Logind.Own, f.Logind.Files
+			away(f)
+			f.Logind.Own, f.Logind.Files = own, files
+		}, []string{"fail protection", "fail agent", "warn lock|taken by pid 812, but no agent answers", "warn delay-files|left by an agent that did not end well|rm " + systemd.DropInPath}},
+		{"no agent, and it could not raise the delay", func(f *doctor.Facts) {
+			away(f)
+			overridden(f)
+		}, []string{"fail protection", "fail agent", "fail lock", "fail delay|could not have logind grant that|raise it there to 36"}},
+		{"beside a kubelet", func(f *doctor.Facts) { beside(f, 30*time.Second) }, nil},
+		{"beside a kubelet that hostler's drop-in cuts down", func(f *doctor.Facts) { beside(f, time.Minute) }, []string{
+			"fail kubelet|asks for 1m0s|has logind grant 36s|rm " + systemd.DropInPath,
+		}},
+		{"beside a kubelet that another file cuts down", func(f *doctor.Facts) { beside(f, time.Minute); overridden(f) }, []string{
+			"fail kubelet|asks for 1m0s|set by " + zzz + "|in " + zzz + " to 60 or more",
+		}},
+		{"beside a kubelet that failed to take its lock", func(f *doctor.Facts) {
+			f.Kubelet = doctor.Kubelet{Evidence: "process kubelet, pid 900", Grace: time.Minute, Config: "/var/lib/kubelet/config.yaml"}
+		}, []string{"warn kubelet|holds no lock|systemctl restart kubelet"}},
+		{"beside a kubelet whose configuration is torn", func(f *doctor.Facts) {
+			f.Kubelet = doctor.Kubelet{Evidence: "process kubelet, pid 900", Fault: "read it: bad"}
+		}, []string{"warn kubelet|read it: bad"}},
+		{"no systemd", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Missing: true} }, []string{"warn unit|no systemd here"}},
+		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|root alone"}},
+		{"no unit", func(f *doctor.Facts) { f.Systemd.Service = systemd.Unit{LoadState: "not-found"} }, []string{"warn unit|is not there (not-found)"}},
+		{"a masked unit", func(f *doctor.Facts) { f.Systemd.Service.LoadState = "masked" }, []string{"fail unit|systemctl unmask hostler"}},
+		{"an agent beside its unit that is not enabled", func(f *doctor.Facts) {
+			f.Systemd.Service.ActiveState, f.Systemd.Service.UnitFileState = "inactive", "disabled"
+		}, []string{"warn unit|is not that of hostler.service|will not be started at the next boot|systemctl enable hostler"}},
+		{"a unit that somebody edited", func(f *doctor.Facts) {
+			u := &f.Systemd.Service
+			u.NotifyAccess, u.FileDescriptorStoreMax, u.TimeoutStop, u.Type, u.NeedDaemonReload = "none", 0, 5*time.Second, "exec", true
+			u.DropInPaths = []string{"/etc/systemd/system/hostler.service.d/override.conf"}
+		}, []string{"warn unit|daemon-reload|NotifyAccess=main (/usr/lib/systemd/system/hostler.service and /etc/systemd/system/hostler.service.d/override.conf)|FileDescriptorStoreMax=2|TimeoutStopSec=30|Type=notify"}},
+		{"a unit that the runtime outlives not", func(f *doctor.Facts) { f.Systemd.Service.After = []string{"dbus.service"} }, []string{
+			"warn unit-order|After=containerd.service",
+		}},
+		{"no drop-in for the runtime's scopes", func(f *doctor.Facts) { f.Systemd.DropIns, f.Systemd.Scopes["cri-containerd-1.scope"] = nil, false }, []string{
+			"warn scopes|nothing orders containerd's scopes|/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf",
+		}},
+		{"scopes from before the drop-in", func(f *doctor.Facts) { f.Systemd.Scopes["cri-containerd-0.scope"] = false }, []string{
+			"warn scopes|1 of 2 scopes of containers, such as cri-containerd-0.scope|systemctl daemon-reload",
+		}},
+		{"a target that is forced too early", func(f *doctor.Facts) { f.Systemd.Targets[0].JobTimeout = 30 * time.Second }, []string{
+			"warn job-timeouts|reboot.target is forced after 30s|systemctl edit reboot.target",
+		}},
+		{"a runtime that is down", func(f *doctor.Facts) {
+			f.Runtimes.List[0].Ready, f.Runtimes.List[0].Message = false, "refused"
+			f.Runtimes.Dead = []string{"/run/crio/crio.sock"}
+			f.Protection = doctor.Protection{Reason: status.ReasonPodsOutOfReach}
+		}, []string{"fail protection|PodsOutOfReach", "fail runtimes|/run/crio/crio.sock|refused|systemctl status containerd.service"}},
+		{"no runtime", func(f *doctor.Facts) { f.Runtimes.List = nil }, []string{"warn runtimes|no container runtime was found"}},
+		{"runtimes not asked yet", func(f *doctor.Facts) { f.Runtimes = doctor.Runtimes{} }, []string{"warn runtimes|ask again"}},
+		{"a shutdown that was not graceful", func(f *doctor.Facts) { f.Last = &journal.Record{Error: "the power was cut"} }, []string{
+			"warn last-shutdown|the power was cut|hostler ps --last-shutdown",
+		}},
+		{"a shutdown that was cancelled", func(f *doctor.Facts) { f.Last = &journal.Record{CancelledAt: time.Unix(1, 0)} }, nil},
+		{"no shutdown on record", func(f *doctor.Facts) { f.Last = nil }, nil},
+		{"a lock of an earlier process", func(f *doctor.Facts) { f.Logind.Own[0].PID = 700 }, nil},
+		{"a drain", func(f *doctor.Facts) { f.Guard.State, f.Logind.Own = shutdown.Released, nil }, nil},
+		{"a state folder that cannot be written", func(f *doctor.Facts) { f.State.Problem = "read-only" }, []string{"warn state|read-only"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := healthy()
+			c.spoil(&f)
+			var got []string
+			for _, check := range doctor.Examine(f).Checks {
+				if check.Status != doctor.OK {
+					got = append(got, fmt.Sprintf("%s %s: %s | %s", check.Status, check.Name, check.Message, check.Hint))
+					if check.Message == "" || check.Hint == "" {
+						t.Errorf("check %+v, want a message and a mend", check)
+					}
+				}
+			}
+			if len(got) != len(c.want) {
+				t.Fatalf("Examine() finds\n%s\nwant %d findings: %q", strings.Join(got, "\n"), len(c.want), c.want)
+			}
+			for i, want := range c.want {
+				parts := strings.Split(want, "|")
+				if !strings.HasPrefix(got[i], parts[0]+": ") || slices.ContainsFunc(parts[1:], func(p string) bool { return !strings.Contains(got[i], p) }) {
+					t.Errorf("Examine() finds %q, want %q", got[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestEveryCheckIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| ").FindAllStringSubmatch(string(doc), -1) {
+		listed = append(listed, row[1])
+	}
+	if want := doctor.Names(); !slices.Equal(listed, want) {
+		t.Errorf("docs/doctor.md lists %q, want %q", listed, want)
+	}
+}

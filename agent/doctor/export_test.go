@@ -1,0 +1,10 @@
+package doctor
+
+// Names are those of all checks.
+func Names() []string {
+	var names []string
+	for _, c := range checks() {
+		names = append(names, c.name)
+	}
+	return names
+}

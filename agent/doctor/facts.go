@@ -1,0 +1,112 @@
+package doctor
+
+import (
+	"time"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
+)
+
+// Service is the name of hostler's unit.
+const Service = "hostler.service"
+
+// Facts is what the checks judge. A part that could not be looked at says why.
+type Facts struct {
+	Agent      Agent
+	Protection Protection
+	Phases     []plan.PhaseSpec // none where shutdown protection is switched off
+	Guard      *shutdown.Status // nil without an agent
+	Logind     Logind
+	Kubelet    Kubelet
+	Systemd    Systemd
+	Runtimes   Runtimes
+	Last       *journal.Record // nil where no shutdown is on record
+	State      State
+}
+
+// Agent is the agent itself.
+type Agent struct {
+	Answers bool
+	Problem string // why not
+	PID     int
+}
+
+// Protection is the verdict of the condition hostler.io/ShutdownProtected, or
+// what comes nearest to it without an agent.
+type Protection struct {
+	Protected bool
+	Reason    string // of the condition
+	Message   string
+}
+
+// Logind is the login manager as it answers now.
+type Logind struct {
+	Bus, Login error // why it was not reached; nil where it was
+	Granted    time.Duration
+	Locks      []systemd.InhibitorLock // of everybody
+	Own        []systemd.InhibitorLock // those of hostler's that delay a shutdown
+	Held       bool                    // this process holds one that logind waits for
+	Files      logindconf.Delay
+}
+
+// Kubelet is another owner of the shutdown on this host.
+type Kubelet struct {
+	Evidence string                 // of its process; empty where there is none
+	Lock     *systemd.InhibitorLock // nil where it holds none
+	// Grace is what its configuration asks for at a shutdown; zero is kubelet's
+	// default, and switches its graceful shutdown off.
+	Grace  time.Duration
+	Config string // the file that says so; empty where there is none
+	Fault  string // why that could not be read
+}
+
+// Systemd is what the service manager has loaded.
+type Systemd struct {
+	Missing bool   // there is none on this host
+	Problem string // why it was not asked
+	Service systemd.Unit
+	Targets []systemd.Unit  // that bring the host down
+	Scopes  map[string]bool // of containers, by name: whether they wait for hostler at a shutdown
+	// DropIns is, by the prefix of scopes ("cri-containerd"), the file that has
+	// them wait; empty where there is none.
+	DropIns map[string]string
+}
+
+// Runtimes are the container runtimes as they answer now.
+type Runtimes struct {
+	Asked bool
+	List  []Runtime
+	Dead  []string // sockets where a runtime should answer and none does
+}
+
+// Runtime is one of them.
+type Runtime struct {
+	Name, Endpoint string
+	Ready          bool
+	Message        string
+}
+
+// State is the folder where hostler keeps what it learns.
+type State struct {
+	Path    string
+	Problem string // why nothing can be kept there
+}
+
+// needed is what the phases and their margin take.
+func (f Facts) needed() time.Duration {
+	if len(f.Phases) == 0 {
+		return 0
+	}
+	return plan.Total(f.Phases) + plan.Margin
+}
+
+// delegated tells that somebody else guards the shutdown.
+func (f Facts) delegated() bool {
+	if f.Guard != nil {
+		return f.Guard.State == shutdown.Delegated
+	}
+	return f.Kubelet.Lock != nil
+}

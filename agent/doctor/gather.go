@@ -1,0 +1,160 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"hostler.io/hostler/systemd"
+)
+
+// Sources is whom Gather asks.
+type Sources struct {
+	Logind  *systemd.Logind
+	Manager *systemd.Manager
+	// Root is the folder under which the host's files lie: "/".
+	Root string
+	// Kubelet is the evidence of a kubelet on this host, or empty.
+	Kubelet string
+}
+
+// bound is how long each part may take: somebody waits for the answer.
+const bound = 5 * time.Second
+
+// Gather looks at logind, systemd and a kubelet, side by side, and adds what it
+// finds to the facts. It changes nothing.
+func (s Sources) Gather(ctx context.Context, f *Facts) {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { f.Logind = s.logind(ctx) })
+	wg.Go(func() { f.Systemd = s.systemd(ctx) })
+	kubelet := Kubelet{Evidence: s.Kubelet}
+	wg.Wait()
+	if i := slices.IndexFunc(f.Logind.Locks, func(k systemd.InhibitorLock) bool { return k.Who == "kubelet" && k.Inhibits("shutdown") }); i >= 0 {
+		kubelet.Lock = &f.Logind.Locks[i]
+	}
+	if kubelet.Evidence != "" || kubelet.Lock != nil {
+		kubelet.readConfig(s.Root)
+	}
+	f.Kubelet = kubelet
+}
+
+func (s Sources) logind(ctx context.Context) Logind {
+	l := Logind{Files: s.Logind.Files(), Held: s.Logind.Held()}
+	var err error
+	if l.Granted, err = s.Logind.MaxDelay(ctx); err == nil {
+		l.Locks, err = s.Logind.ListInhibitors(ctx)
+	}
+	if errors.Is(err, systemd.ErrNoBus) {
+		l.Bus = err
+	} else {
+		l.Login = err
+	}
+	l.Own = s.Logind.Own(l.Locks)
+	return l
+}
+
+func (s Sources) systemd(ctx context.Context) Systemd {
+	r := Systemd{DropIns: map[string]string{}}
+	var patterns []string
+	for _, prefix := range scopePrefixes() {
+		patterns = append(patterns, prefix+"-*.scope")
+		if path := findScopeDropIn(s.Root, prefix); path != "" {
+			r.DropIns[prefix] = path
+		}
+	}
+	names := []string{Service, "reboot.target", "poweroff.target", "halt.target", "kexec.target", "shutdown.target"}
+	units, err := s.Manager.Units(ctx, names...)
+	if err == nil {
+		r.Service, r.Targets = units[0], units[1:]
+		r.Scopes, err = s.Manager.Scopes(ctx, Service, patterns...)
+	}
+	r.Missing = errors.Is(err, systemd.ErrNotSystemd)
+	if err != nil {
+		r.Problem = err.Error()
+	}
+	return r
+}
+
+// ScopeDropIn is where an administrator orders the scopes of a prefix.
+func ScopeDropIn(prefix string) string {
+	return filepath.Join("/etc/systemd/system", prefix+"-.scope.d", "10-hostler.conf")
+}
+
+// findScopeDropIn looks where systemd does (systemd.unit(5)).
+func findScopeDropIn(root, prefix string) string {
+	for _, folder := range []string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"} {
+		path := filepath.Join(folder, "systemd/system", prefix+"-.scope.d", "10-hostler.conf")
+		if info, err := os.Stat(filepath.Join(root, path)); err == nil {
+			if info.Mode().IsRegular() {
+				return path
+			}
+			return "" // a mask hides those in later folders
+		}
+	}
+	return ""
+}
+
+// kubeletConfig is where kubeadm and distributions have it.
+const kubeletConfig = "/var/lib/kubelet/config.yaml"
+
+// readConfig learns what the kubelet is to do at a shutdown, from the file that
+// it is usually started with.
+func (k *Kubelet) readConfig(root string) {
+	text, err := os.ReadFile(filepath.Join(root, kubeletConfig))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	k.Config = kubeletConfig
+	var c struct {
+		ShutdownGracePeriod              metav1.Duration `json:"shutdownGracePeriod"`
+		ShutdownGracePeriodByPodPriority []struct {
+			ShutdownGracePeriodSeconds int64 `json:"shutdownGracePeriodSeconds"`
+		} `json:"shutdownGracePeriodByPodPriority"`
+	}
+	if err == nil {
+		err = yaml.Unmarshal(text, &c)
+	}
+	if err != nil {
+		k.Fault = fmt.Sprintf("read %s: %v", kubeletConfig, err)
+		return
+	}
+	k.Grace = c.ShutdownGracePeriod.Duration
+	for _, p := range c.ShutdownGracePeriodByPodPriority {
+		k.Grace += time.Duration(p.ShutdownGracePeriodSeconds) * time.Second
+	}
+}
+
+// LookAtState tells whether hostler's folder can be written, without writing.
+func LookAtState(path string) State {
+	s := State{Path: path}
+	err := unix.Access(path, unix.W_OK)
+	if errors.Is(err, unix.ENOENT) { // it is made at the first start
+		err = unix.Access(existing(path), unix.W_OK)
+	}
+	if err != nil {
+		s.Problem = (&fs.PathError{Op: "write into", Path: path, Err: err}).Error()
+	}
+	return s
+}
+
+// existing is the nearest folder above one that is missing.
+func existing(path string) string {
+	for {
+		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
+}

@@ -1,0 +1,205 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/systemd"
+)
+
+func agent(f Facts) Check {
+	if f.Agent.Answers {
+		return ok("the agent answers, as pid %d", f.Agent.PID)
+	}
+	return fail("systemctl start hostler; where that fails: journalctl -u hostler", "%s", f.Agent.Problem)
+}
+
+// unit looks at hostler's service as systemd has loaded it.
+func unit(f Facts) Check {
+	u := f.Systemd.Service
+	switch {
+	case f.Systemd.Missing:
+		return warn("start `hostler agent` from this host's own service manager", "there is no systemd here: nobody starts the agent again, and nobody keeps its lock meanwhile")
+	case f.Systemd.Problem != "":
+		return warn("see `systemctl is-system-running`; systemd lets in root alone at /run/systemd/private", "systemd did not answer: %s", f.Systemd.Problem)
+	case u.LoadState == "masked":
+		return fail("systemctl unmask hostler && systemctl enable --now hostler", "%s is masked", Service)
+	case u.LoadState != "loaded":
+		return warn("install the package", "%s is not there (%s): nobody starts the agent again, and nobody keeps its lock meanwhile", Service, u.LoadState)
+	}
+	var found faults
+	if u.NeedDaemonReload {
+		found.add(warn("systemctl daemon-reload && systemctl restart hostler", "%s has changed on disk since systemd read it", Service))
+	}
+	switch {
+	case u.ActiveState != "active" && f.Agent.Answers:
+		found.add(warn("end it, and systemctl start hostler", "the agent that answers, pid %d, is not that of %s, which is %s", f.Agent.PID, Service, u.ActiveState))
+	case u.ActiveState != "active":
+		found.add(fail("systemctl start hostler; where that fails: journalctl -u hostler", "%s is %s", Service, u.ActiveState))
+	}
+	if !slices.Contains([]string{"enabled", "enabled-runtime", "static", "linked", "alias", "generated", "indirect"}, u.UnitFileState) {
+		found.add(warn("systemctl enable hostler", "%s is %s: it will not be started at the next boot", Service, u.UnitFileState))
+	}
+	found = append(found, unitSettings(u)...)
+	return found.or(ok("%s is active and %s, and keeps the lock across its restarts", Service, u.UnitFileState))
+}
+
+// shortestStop is how long the agent needs at the least to ask for more time.
+const shortestStop = 10 * time.Second
+
+// unitSettings looks at what somebody's drop-in may have taken away.
+func unitSettings(u systemd.Unit) faults {
+	var found faults
+	where := u.FragmentPath
+	if len(u.DropInPaths) > 0 {
+		where += " and " + strings.Join(u.DropInPaths, ", ")
+	}
+	for _, s := range []struct {
+		wrong       bool
+		line, means string
+	}{
+		{!strings.HasPrefix(u.Type, "notify"), "Type=notify", "systemd does not wait for it to be ready"},
+		{u.NotifyAccess == "none", "NotifyAccess=main", "systemd does not hear it: it cannot ask for time to drain, nor hand its lock over"},
+		{u.FileDescriptorStoreMax < 2, "FileDescriptorStoreMax=2", "its lock is gone for the time of a restart"},
+		{u.TimeoutStop > 0 && u.TimeoutStop < shortestStop, "TimeoutStopSec=30", "it is killed before it can ask for time to drain"},
+	} {
+		if s.wrong {
+			found.add(warn("systemctl edit hostler, to set "+s.line+" under [Service]", "%s lacks %s (%s): %s", Service, s.line, where, s.means))
+		}
+	}
+	return found
+}
+
+// services are the units of runtimes, by the names that runtimes go by.
+func services() map[string]string {
+	return map[string]string{"containerd": "containerd.service", "cri-o": "crio.service", "crio": "crio.service", "docker": "docker.service", "cri-dockerd": "docker.service"}
+}
+
+// unitOrder looks at what is stopped before hostler in a shutdown that bypasses
+// logind.
+func unitOrder(f Facts) Check {
+	u := f.Systemd.Service
+	if u.LoadState != "loaded" {
+		return Check{}
+	}
+	var missing []string
+	for _, r := range f.Runtimes.List {
+		if s := services()[r.Name]; s != "" && !slices.Contains(u.After, s) && !slices.Contains(missing, s) {
+			missing = append(missing, s)
+		}
+	}
+	if len(missing) > 0 {
+		list := strings.Join(missing, " ")
+		return warn("systemctl edit hostler, to set After="+list+" under [Unit]",
+			"%s is not ordered after %s, which a shutdown past logind would stop before the pods", Service, list)
+	}
+	return ok("%s is stopped before the runtimes", Service)
+}
+
+// scopePrefixes are the scopes that containers run in, by the names of runtimes.
+func scopePrefixes() map[string]string {
+	return map[string]string{"containerd": "cri-containerd", "cri-o": "crio", "crio": "crio", "docker": "docker", "cri-dockerd": "docker", "podman": "libpod"}
+}
+
+// scopes looks whether systemd would leave containers alone until hostler has
+// drained them, in a shutdown that bypasses logind.
+func scopes(f Facts) Check {
+	if f.Systemd.Missing || f.Systemd.Problem != "" {
+		return Check{}
+	}
+	var found faults
+	seen := map[string]bool{}
+	for _, r := range f.Runtimes.List {
+		prefix := scopePrefixes()[r.Name]
+		if prefix == "" || seen[prefix] || f.Systemd.DropIns[prefix] != "" {
+			continue
+		}
+		seen[prefix] = true
+		found.add(warn(fmt.Sprintf("install the package, or write \"[Unit]\" and \"Before=%s\" into %s; then systemctl daemon-reload", Service, ScopeDropIn(prefix)),
+			"nothing orders %s's scopes: in a shutdown past logind systemd stops their containers at once", r.Name))
+	}
+	var early []string
+	for _, name := range slices.Sorted(maps.Keys(f.Systemd.Scopes)) {
+		prefix, _, _ := strings.Cut(name, "-")
+		if strings.HasPrefix(name, "cri-containerd-") {
+			prefix = "cri-containerd"
+		}
+		if !f.Systemd.Scopes[name] && !seen[prefix] {
+			early = append(early, name)
+		}
+	}
+	if len(early) > 0 {
+		found.add(warn("systemctl daemon-reload", "%d of %d scopes of containers, such as %s, are not ordered before %s: systemd has not read the drop-in",
+			len(early), len(f.Systemd.Scopes), early[0], Service))
+	}
+	return found.or(ok("in a shutdown past logind, too, containers are left alone until hostler has stopped their pods"))
+}
+
+// jobTimeouts looks at how long systemd waits for a shutdown that bypasses
+// logind before it forces it.
+func jobTimeouts(f Facts) Check {
+	if f.Systemd.Missing || f.Systemd.Problem != "" || len(f.Phases) == 0 {
+		return Check{}
+	}
+	var found faults
+	for _, u := range f.Systemd.Targets {
+		if u.JobTimeout > 0 && u.JobTimeout < f.needed() {
+			found.add(warn(fmt.Sprintf("systemctl edit %s, to set JobTimeoutSec=30min under [Unit]", u.Name),
+				"%s is forced after %v, but the phases take %v", u.Name, u.JobTimeout, f.needed()))
+		}
+	}
+	return found.or(ok("systemd forces no shutdown before the phases are over"))
+}
+
+func runtimes(f Facts) Check {
+	var found faults
+	for _, socket := range f.Runtimes.Dead {
+		found.add(warn("see to its service", "%s is there, but no runtime answers at it", socket))
+	}
+	var names []string
+	for _, r := range f.Runtimes.List {
+		names = append(names, r.Name)
+		if r.Ready {
+			continue
+		}
+		service := services()[r.Name]
+		if service == "" {
+			service = r.Name
+		}
+		found.add(fail("systemctl status "+service, "runtime %s at %s is not ready, and its pods cannot be stopped in order: %s", r.Name, r.Endpoint, r.Message))
+	}
+	switch {
+	case !f.Runtimes.Asked:
+		return warn("ask again in some seconds", "no runtime was asked yet")
+	case len(names) == 0:
+		found.add(warn("start one, or name its socket under runtimes in /etc/hostler/hostler.yaml", "no container runtime was found: there is nobody whose pods could be stopped in order"))
+	}
+	return found.or(ok("%s: ready", strings.Join(names, ", ")))
+}
+
+func lastShutdown(f Facts) Check {
+	switch r := f.Last; {
+	case r == nil:
+		return ok("none is on record")
+	case r.Graceful:
+		return ok("it was graceful, with %d pods", len(r.Pods))
+	case !r.CancelledAt.IsZero():
+		return ok("it was cancelled")
+	default:
+		message := "it was not graceful"
+		if r.Error != "" {
+			message += ": " + r.Error
+		}
+		return warn("hostler ps --last-shutdown shows how each pod fared", "%s", message)
+	}
+}
+
+func state(f Facts) Check {
+	if f.State.Problem != "" {
+		return warn("see to it that the folder is there, writable and not full", "what hostler learns may be lost: %s", f.State.Problem)
+	}
+	return ok("%s can be written", f.State.Path)
+}

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// DrainPlan says what a person's drain would do now.
+func (a *Agent) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainPlan, error) {
+	p, spared, err := a.guard.PlanByHand(ctx, req.All)
+	if err != nil { // what is known of a runtime that does not answer is tried
+		p.Message = err.Error()
+	}
+	answer := api.DrainPlan{Plan: p, Node: a.node, Spared: spared}
+	if err := a.mayDrain(ctx); err != nil {
+		answer.Refusal = err.Error()
+	}
+	return answer, nil
+}
+
+// mayDrain refuses a drain where it would be undone, or done twice.
+func (a *Agent) mayDrain(ctx context.Context) error {
+	if mine, owner, _ := a.owners.mine(jobNode); !mine && owner.Name == api.OwnerKubelet {
+		return &api.Error{
+			Message: "drain: the pods of this host are the kubelet's, which would start them again: " + owner.Evidence,
+			Hint:    fmt.Sprintf("use `kubectl drain %s --ignore-daemonsets`", a.node),
+		}
+	}
+	return refused(a.guard.Refusal(ctx))
+}
+
+// refused gives the guard's refusals the hint that a person needs.
+func refused(err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, shutdown.ErrDelegated):
+		hint = "stop the pods with the tools of who guards the shutdown, such as `kubectl drain`"
+	case errors.Is(err, shutdown.ErrShuttingDown):
+		hint = "`hostler status` shows how far it is"
+	case errors.Is(err, shutdown.ErrDraining):
+		hint = "`hostler status` shows how far it is; Ctrl-C where it was started ends it"
+	default:
+		return err
+	}
+	return &api.Error{Message: err.Error(), Hint: hint}
+}
+
+// Drain stops pods because a person asked for it: it cordons the Node first, as
+// `kubectl drain` does, and leaves it so.
+func (a *Agent) Drain(ctx context.Context, req api.DrainRequest, progress func(api.DrainStep)) (api.DrainReport, error) {
+	report := api.DrainReport{Node: a.node}
+	if err := a.mayDrain(ctx); err != nil {
+		return report, err
+	}
+	if mine, owner, _ := a.owners.mine(jobNode); !mine {
+		report.Message = "not cordoned, there is no Node of hostler's: " + owner.Evidence
+	} else {
+		cordoned, err := a.Cordon(ctx, true)
+		if err != nil {
+			return report, fmt.Errorf("drain: no pod was stopped: %w", err)
+		}
+		report.Unschedulable, report.Message = true, cordoned.Message
+	}
+
+	who, node := api.Caller(ctx), controlplane.NodeReference(a.node)
+	what := "all pods but critical ones"
+	if req.All {
+		what = "all pods"
+	}
+	a.log.Info("drain", "by", who, "all", req.All)
+	a.recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", fmt.Sprintf("%s asked to stop %s", who, what))
+	teller := newTeller(progress)
+	record, err := a.guard.DrainByHand(ctx, req.All, teller.take)
+	teller.finish(record)
+	report.Record = record
+	switch overtaken := errors.Is(err, shutdown.ErrCancelled) && ctx.Err() == nil; {
+	case overtaken:
+		err = &api.Error{Message: "drain: a shutdown of the host, or the end of the agent, has cut it short", Hint: "`hostler status` shows how far a shutdown is"}
+		fallthrough
+	case err != nil:
+		a.log.Warn("drain ended early", "by", who, "error", err)
+		a.recorder.Record(node, corev1.EventTypeWarning, "DrainEndedEarly", tally(record))
+		return report, refused(err)
+	}
+	a.log.Info("drained", "by", who, "graceful", record.Graceful, "pods", len(record.Pods))
+	kind, reason := corev1.EventTypeNormal, "DrainFinished"
+	if !record.Graceful {
+		kind, reason = corev1.EventTypeWarning, "DrainIncomplete"
+	}
+	a.recorder.Record(node, kind, reason, fmt.Sprintf("%s in %s", tally(record), record.FinishedAt.Sub(record.StartedAt).Round(time.Millisecond)))
+	return report, nil
+}
+
+// teller makes a step of each pod that a drain is done with. Nobody waits for who
+// listens to it: the drain least of all.
+type teller struct {
+	progress func(api.DrainStep)
+	latest   chan *journal.Record // holds the newest state of the drain
+	done     chan struct{}
+	told     map[string]bool // by runtime and ID
+}
+
+func newTeller(progress func(api.DrainStep)) *teller {
+	t := &teller{progress: progress, latest: make(chan *journal.Record, 1), done: make(chan struct{}), told: map[string]bool{}}
+	go func() {
+		defer close(t.done)
+		for r := range t.latest {
+			t.tell(r)
+		}
+	}()
+	return t
+}
+
+// take is given the drain's record at every step, by one goroutine, and does not
+// block: a state that nobody has looked at gives way to the next.
+func (t *teller) take(r *journal.Record) {
+	select {
+	case <-t.latest:
+	default:
+	}
+	t.latest <- r // has room: nobody else sends
+}
+
+// finish tells the rest, and returns when all is told.
+func (t *teller) finish(r journal.Record) {
+	t.take(&r)
+	close(t.latest)
+	<-t.done
+}
+
+func (t *teller) tell(r *journal.Record) {
+	total, done := len(r.Pods), len(t.told)
+	for _, p := range r.Pods {
+		id := p.Runtime + "/" + p.ID
+		if p.Outcome == "" || t.told[id] {
+			continue
+		}
+		t.told[id] = true
+		done++
+		t.progress(api.DrainStep{PodRecord: p, Done: done, Total: total})
+	}
+}

@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+var criticalLabel = map[string]string{runtime.LabelCritical: "true"}
+
+func TestADrainCordonsFirstAndTellsOfEachPod(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.publishing(t)
+		if err := d.once(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		a, fake := d.told(t,
+			runtimetest.ContainerSpec{Name: "web", EndsAfter: 2 * time.Second},
+			runtimetest.ContainerSpec{Name: "api", EndsAfter: time.Second},
+			runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel},
+		)
+		var steps []string
+		report, err := a.Drain(t.Context(), api.DrainRequest{}, func(s api.DrainStep) {
+			if !d.stored(t).Spec.Unschedulable {
+				t.Error("a pod was stopped before the node was cordoned")
+			}
+			steps = append(steps, fmt.Sprintf("%s %s %d/%d @%v", s.Outcome, s.Name, s.Done, s.Total, time.Since(report0(s))))
+		})
+		if err != nil || !report.Graceful || !report.Unschedulable || report.Node != nodeName || report.Message != "" || len(report.Pods) != 3 {
+			t.Errorf("Drain() = %+v, %v, want it graceful and cordoned", report, err)
+		}
+		if want := []string{"stopped api 1/3 @1s", "stopped web 2/3 @2s", "skipped dns 3/3 @0s"}; !slices.Equal(steps, want) {
+			t.Errorf("steps = %q, want %q", steps, want)
+		}
+		if n := len(fake.Signals()); n != 2 {
+			t.Errorf("%d signals, want those of two pods", n)
+		}
+		d.wantCordoned(t, "after the drain", true)
+		time.Sleep(time.Minute)
+		want := []string{"Normal DrainStarted: nobody known asked to stop all pods but critical ones", "Normal DrainFinished: 3 pods: 2 stopped, 1 not touched in 2s"}
+		if got := d.reasons(t, "Drain"); !slices.Equal(got, want) {
+			t.Errorf("Events = %q, want %q", got, want)
+		}
+	})
+}
+
+// report0 is when a step's pod was asked to stop; now if it was not.
+func report0(s api.DrainStep) time.Time {
+	if s.StartedAt.IsZero() {
+		return time.Now()
+	}
+	return s.StartedAt
+}
+
+func TestADrainByACallerThatReadsNothingIsNotHeldUp(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
+		began := time.Now()
+		told := 0
+		if _, err := a.Drain(t.Context(), api.DrainRequest{All: true}, func(api.DrainStep) {
+			told++
+			time.Sleep(time.Minute)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range fake.Signals() {
+			if s.At.Sub(began) > time.Second {
+				t.Errorf("%s of %s came after %v, want nobody waited for", s.Name, s.ContainerID, s.At.Sub(began))
+			}
+		}
+		if told != 3 {
+			t.Errorf("%d pods were told of, want all 3, however late", told)
+		}
+	})
+}
+
+func TestADrainEndsWithItsCallerAndLeavesTheNodeCordoned(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.publishing(t)
+		if err := d.once(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web", IgnoresTERM: true}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		began := time.Now()
+		report, err := a.Drain(ctx, api.DrainRequest{All: true}, func(api.DrainStep) {})
+		if !errors.Is(err, shutdown.ErrCancelled) || report.CancelledAt.IsZero() || time.Since(began) > 6*time.Second {
+			t.Errorf("Drain() = %+v, %v after %v, want it cancelled soon", report, err, time.Since(began))
+		}
+		time.Sleep(time.Minute)
+		if got := fake.Signals(); len(got) != 1 || got[0].Name != "TERM" {
+			t.Errorf("signals = %v, want the one from before", got)
+		}
+		d.wantCordoned(t, "after the interruption", true)
+		if got := d.reasons(t, "DrainEnded"); len(got) != 1 || !strings.HasPrefix(got[0], "Warning DrainEndedEarly") {
+			t.Errorf("Events = %q, want that it ended early", got)
+		}
+	})
+}
+
+func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*testing.T, *desk, *Agent)
+		want    []string
+	}{
+		"beside a kubelet": {func(_ *testing.T, d *desk, a *Agent) {
+			d.mine = false
+			a.owners.current = map[job]api.Owner{jobNode: {Name: api.OwnerKubelet, Evidence: "process kubelet, pid 7"}}
+		}, []string{"process kubelet, pid 7", "kubectl drain node-a --ignore-daemonsets"}},
+		"in a shutdown": {func(t *testing.T, _ *desk, a *Agent) {
+			if _, err := a.guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"drain: the host is being shut down already", "hostler status"}},
+		"in another drain": {func(t *testing.T, _ *desk, a *Agent) {
+			go func() { _, _ = a.guard.DrainByHand(t.Context(), false, func(*journal.Record) {}) }()
+			synctest.Wait()
+		}, []string{"drain: another drain is running", "Ctrl-C"}},
+		"where nodes cannot be cordoned": {func(_ *testing.T, d *desk, a *Agent) {
+			d.reporter.client = plain{d.client}
+		}, []string{"cannot cordon nodes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: 10 * time.Second})
+				c.prepare(t, d, a)
+				before := len(fake.Signals())
+				_, err := a.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+				var told *api.Error
+				if !errors.As(err, &told) || told.Hint == "" {
+					t.Fatalf("Drain() = %v, want an error with a hint", err)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(told.Error(), want) {
+						t.Errorf("Drain() = %v, want %q in it", told, want)
+					}
+				}
+				if n := len(fake.Signals()); n != before {
+					t.Errorf("%d containers were stopped, want none", n-before)
+				}
+				if name != "where nodes cannot be cordoned" {
+					if p, err := a.DrainPlan(t.Context(), api.DrainRequest{}); err != nil || !strings.Contains(p.Refusal, c.want[0]) {
+						t.Errorf("DrainPlan() = %+v, %v, want it to say the same", p, err)
+					}
+				}
+				if d.cordons.decided() != nil {
+					t.Errorf("decided() = %+v, want the node as it was", d.cordons.decided())
+				}
+			})
+		})
+	}
+}
+
+func TestADrainWithoutANodeIsADrain(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web"})
+		d.mine = false
+		a.owners.current = map[job]api.Owner{jobNode: {Name: api.OwnerNone, Evidence: "switched off in the configuration"}}
+		report, err := a.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+		if err != nil || !report.Graceful || report.Unschedulable || !strings.Contains(report.Message, "switched off") || len(fake.Signals()) != 1 {
+			t.Errorf("Drain() = %+v, %v, want the pod stopped, and why nothing is cordoned", report, err)
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package shutdown_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+func TestAPersonsDrainStopsWhatAppearsMeanwhile(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
+		r.start()
+		time.AfterFunc(time.Second, func() {
+			r.pod("late", 0, runtimetest.ContainerSpec{})
+			r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
+		})
+		record, err := r.guard.Drain(t.Context(), journal.TriggerPerson)
+		if err != nil || !record.Graceful || outcomes(record) != "dns=skipped late=stopped web=stopped" {
+			t.Errorf("Drain() = %s, %v, want the late one stopped, too", outcomes(record), err)
+		}
+		r.expectSignals("late", "TERM@3s")
+		r.expectSignals("dns", "")
+	})
+}
+
+func TestAPersonsDrainOfAllEndsWithTheCriticalPods(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		r.start()
+		var steps []string
+		record, err := r.guard.DrainByHand(t.Context(), true, func(now *journal.Record) { steps = append(steps, outcomes(*now)) })
+		if err != nil || record.Trigger != journal.TriggerPersonAll || outcomes(record) != "dns=stopped web=stopped" {
+			t.Errorf("DrainByHand() = %s, %v, want both stopped", outcomes(record), err)
+		}
+		r.expectSignals("web", "TERM@0s")
+		r.expectSignals("dns", "TERM@2s")
+		steps = slices.Compact(steps)
+		if want := []string{"", "dns= web=", "dns= web=stopped", "dns=stopped web=stopped"}; !slices.Equal(steps, want) {
+			t.Errorf("progress = %q, want %q", steps, want)
+		}
+	})
+}
+
+func TestAPersonsDrainIsSeenWhileItRuns(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
+		r.start()
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.guard.Drain(t.Context(), journal.TriggerPerson)
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		if got := r.guard.Status().ByHand; got == nil || len(got.Pods) != 1 || got.Trigger != journal.TriggerPerson {
+			t.Errorf("ByHand = %+v, want the drain that runs", got)
+		}
+		if err := r.guard.Refusal(t.Context()); !errors.Is(err, shutdown.ErrDraining) {
+			t.Errorf("Refusal() = %v, want ErrDraining", err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("Drain() = %v, want nil", err)
+		}
+		synctest.Wait()
+		if got := r.guard.Status().ByHand; got != nil {
+			t.Errorf("ByHand = %+v after the drain, want none", got)
+		}
+		if err := r.guard.Refusal(t.Context()); err != nil {
+			t.Errorf("Refusal() = %v, want nil", err)
+		}
+	})
+}
+
+func TestADrainByHandIsRefusedWhileTheHostGoesDown(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		r.start()
+		r.logind.shutdown("reboot")
+		for _, at := range []time.Duration{time.Second, time.Minute} { // Draining, Released
+			time.Sleep(at)
+			if _, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll); !errors.Is(err, shutdown.ErrShuttingDown) {
+				t.Errorf("Drain() in state %v = %v, want ErrShuttingDown", r.guard.Status().State, err)
+			}
+		}
+	})
+}
+
+func TestADrainByHandEndsWithTheAgent(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.start()
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.guard.Drain(t.Context(), journal.TriggerPerson)
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		r.stop()
+		if err := <-done; !errors.Is(err, shutdown.ErrCancelled) {
+			t.Errorf("Drain() = %v when the agent ends, want ErrCancelled", err)
+		}
+		r.expectSignals("web", "TERM@0s")
+	})
+}
+
+func TestAPlanByHandSparesCriticalPodsUnlessToldOtherwise(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.logind.ceiling = 8 * time.Second // what logind grants does not bind a person
+		r.usual()
+		r.start()
+		p, spared, err := r.guard.PlanByHand(t.Context(), false)
+		if err != nil || len(p.Phases) != 2 || len(p.Phases[0].Pods) != 1 || len(p.Phases[1].Pods) != 0 || len(spared) != 1 || spared[0].Name != "dns" || p.Phases[0].Grace.Duration != 20*time.Second {
+			t.Errorf("PlanByHand(false) = %+v, %+v, %v, want web in 20s, and dns spared", p, spared, err)
+		}
+		p, spared, err = r.guard.PlanByHand(t.Context(), true)
+		if err != nil || len(p.Phases[1].Pods) != 1 || len(spared) != 0 {
+			t.Errorf("PlanByHand(true) = %+v, %+v, %v, want dns in it", p, spared, err)
+		}
+		if n := len(r.fake.Signals()); n != 0 {
+			t.Errorf("%d signals were sent for a plan", n)
+		}
+	})
+}
+
+// outcomes are those of a record's pods, by name.
+func outcomes(r journal.Record) string {
+	var list []string
+	for _, p := range r.Pods {
+		list = append(list, p.Name+"="+string(p.Outcome))
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}

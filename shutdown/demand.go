@@ -1,0 +1,231 @@
+package shutdown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// Errors of Drain that callers branch on.
+var (
+	// ErrDelegated: another owner guards the shutdown of this host, and stops
+	// its pods itself.
+	ErrDelegated = errors.New("the shutdown of this host is guarded by another owner")
+	// ErrSwitchedOff: the configuration leaves no time to stop anything.
+	ErrSwitchedOff = errors.New("shutdown protection is switched off in the configuration")
+	// ErrShuttingDown: the host goes down already, and its pods with it.
+	ErrShuttingDown = errors.New("the host is being shut down already")
+	// ErrDraining: a person's drain runs already.
+	ErrDraining = errors.New("another drain is running; wait for it to end")
+	// ErrCancelled: the drain was called off before its end.
+	ErrCancelled = errors.New("the drain was cancelled")
+)
+
+// Drain stops the pods in their phases without an announcement, and returns
+// how that went. Run must be running. With journal.TriggerServiceStop it enters the
+// state Draining, joins a drain that runs, and goes on with one that was
+// released, for new pods; it returns when sandboxes are torn down, too, those
+// of drains before included, and ctx bounds only the wait. For a person it is
+// DrainByHand without progress.
+//
+// ErrDelegated where another owner would do it or undo it, ErrSwitchedOff where
+// the configuration has no phases (a person's drain takes the defaults),
+// ErrCancelled with the record so far.
+func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Record, error) {
+	switch trigger {
+	case journal.TriggerServiceStop:
+		return g.demand(ctx, trigger, func(answer chan outcome) { g.drainForStop(answer) })
+	case journal.TriggerPerson, journal.TriggerPersonAll:
+		return g.DrainByHand(ctx, trigger == journal.TriggerPersonAll, func(*journal.Record) {})
+	}
+	return journal.Record{}, fmt.Errorf("drain: no such trigger %q", trigger)
+}
+
+// DrainByHand is a person's drain: of all pods, or of all but critical ones. It
+// leaves state, lock and journal alone, and ends with ctx; an announced shutdown
+// takes over from it. progress is given the record at every step, which must not
+// be changed; it must not block. Pods that appear meanwhile are stopped, too.
+//
+// ErrDelegated, ErrShuttingDown or ErrDraining where it is refused, ErrCancelled
+// with the record so far.
+func (g *Guard) DrainByHand(ctx context.Context, all bool, progress func(*journal.Record)) (journal.Record, error) {
+	trigger := journal.TriggerPerson
+	if all {
+		trigger = journal.TriggerPersonAll
+	}
+	return g.demand(ctx, trigger, func(answer chan outcome) { g.drainForPerson(ctx, trigger, progress, answer) })
+}
+
+// demand has Run's goroutine begin a drain, and waits for its end.
+func (g *Guard) demand(ctx context.Context, trigger journal.Trigger, begin func(answer chan outcome)) (journal.Record, error) {
+	answer := make(chan outcome, 1)
+	if err := context.Cause(ctx); err != nil {
+		return journal.Record{}, fmt.Errorf("drain: %w", err)
+	}
+	select {
+	case g.commands <- func() { begin(answer) }:
+	case <-ctx.Done():
+		return journal.Record{}, fmt.Errorf("drain: %w", context.Cause(ctx))
+	}
+	var o outcome
+	select {
+	case o = <-answer:
+	case <-ctx.Done():
+		if trigger == journal.TriggerServiceStop {
+			return journal.Record{}, fmt.Errorf("drain: %w", context.Cause(ctx))
+		}
+		o = <-answer // winds down by itself
+	}
+	for _, torn := range o.teardowns {
+		select {
+		case <-torn:
+		case <-ctx.Done():
+		}
+	}
+	if o.err != nil {
+		return o.record, fmt.Errorf("drain: %w", o.err)
+	}
+	return o.record, nil
+}
+
+func (g *Guard) drainForStop(answer chan outcome) {
+	switch state := g.state(); {
+	case state == Delegated:
+		answer <- outcome{err: fmt.Errorf("%w: %s", ErrDelegated, g.Status().Reason)}
+		return
+	case len(g.options.Phases) == 0:
+		answer <- outcome{err: ErrSwitchedOff}
+		return
+	case state != Draining:
+		g.begin(journal.TriggerServiceStop, "", "the service manager is going down")
+	case g.episode.cancelling:
+		g.episode.resume(g.episode.drain.Record().Kind)
+	}
+	g.episode.pinned = true
+	g.episode.waiters = append(g.episode.waiters, answer)
+}
+
+func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, progress func(*journal.Record), answer chan outcome) {
+	if err := g.refusal(); err != nil {
+		answer <- outcome{err: err}
+		return
+	}
+	record := &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, StartedAt: time.Now(), Pods: []journal.PodRecord{}}
+	show, hide := g.show(progress)
+	d := drain.New(drain.Options{
+		Log: g.log, Roster: g.roster, Phases: g.phasesByHand(), Rules: g.options.Rules,
+		Start: record.StartedAt, SpareCritical: trigger == journal.TriggerPerson,
+		Record: record, Publish: show,
+	})
+	g.person = d
+	run := g.ctx
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case g.commands <- func() {
+			if g.person == d {
+				d.Cancel()
+				g.person = nil
+			}
+		}:
+		case <-run.Done():
+		}
+	})
+	go func() {
+		d.Run(run)
+		stop()
+		hide()
+		select {
+		case g.commands <- func() {
+			if g.person == d {
+				g.person = nil
+			}
+		}:
+		case <-run.Done():
+		}
+		o := outcome{record: *record, teardowns: []<-chan struct{}{d.Idle()}}
+		if !record.CancelledAt.IsZero() || run.Err() != nil {
+			o.err = ErrCancelled
+		}
+		answer <- o
+	}()
+}
+
+// Refusal tells why a person's drain would be refused now; nil if it would not.
+func (g *Guard) Refusal(ctx context.Context) error {
+	answer := make(chan error, 1)
+	select {
+	case g.commands <- func() { answer <- g.refusal() }:
+	case <-ctx.Done():
+		return fmt.Errorf("drain: %w", context.Cause(ctx))
+	}
+	if err := <-answer; err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	return nil
+}
+
+func (g *Guard) refusal() error {
+	switch state := g.state(); {
+	case state == Delegated:
+		return fmt.Errorf("%w: %s", ErrDelegated, g.Status().Reason)
+	case state == Draining, state == Released:
+		return ErrShuttingDown
+	case g.person != nil:
+		return ErrDraining
+	}
+	return nil
+}
+
+// show makes a person's drain visible in Status and to progress, until hide. One
+// that winds down does not hide the next.
+func (g *Guard) show(progress func(*journal.Record)) (show func(*journal.Record), hide func()) {
+	var shown *journal.Record // guarded by g.mu
+	show = func(r *journal.Record) {
+		g.mu.Lock()
+		if shown == nil || g.status.ByHand == shown {
+			g.status.ByHand, shown = r, r
+		}
+		g.mu.Unlock()
+		progress(r)
+	}
+	hide = func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.status.ByHand == shown {
+			g.status.ByHand = nil
+		}
+	}
+	return show, hide
+}
+
+// PlanByHand is what a person's drain would do now, and which pods it would
+// leave alone because they are critical. Where a runtime does not answer, the
+// plan shows what is known of it and the error says so.
+func (g *Guard) PlanByHand(ctx context.Context, all bool) (p plan.Plan, spared []plan.PlannedPod, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listBound)
+	defer cancel()
+	pods, err := g.roster.List(ctx)
+	if err != nil {
+		err = fmt.Errorf("plan the drain: %w", err)
+	}
+	p = plan.New(g.phasesByHand(), pods, g.options.Rules, 0)
+	if all {
+		return p, []plan.PlannedPod{}, err
+	}
+	p, spared = plan.Spare(p)
+	return p, spared, err
+}
+
+// phasesByHand are the phases of a drain that a person asks for: those of the
+// defaults where shutdown protection is switched off.
+func (g *Guard) phasesByHand() []plan.PhaseSpec {
+	if len(g.options.Phases) > 0 {
+		return g.options.Phases
+	}
+	return plan.Defaults()
+}

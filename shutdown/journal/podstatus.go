@@ -1,0 +1,59 @@
+package journal
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Reason and message of a pod that a shutdown cut off, as kubelet writes them.
+const (
+	ReasonTerminated  = "Terminated"
+	messageTerminated = "Pod was terminated in response to imminent node shutdown."
+)
+
+// PodStatus is what became of a pod in a shutdown, in the words of a v1.Pod's
+// status.
+type PodStatus struct {
+	Phase   corev1.PodPhase `json:"phase"`
+	Reason  string          `json:"reason,omitempty"`
+	Message string          `json:"message,omitempty"`
+}
+
+// PodStatus is that of one of the record's pods. One that was cut off is Failed
+// with reason Terminated, as with kubelet; one that ended in its time is
+// Succeeded, or Failed with the exit codes that say so, or Unknown where no
+// runtime told them. A pod that a drain spared, or gave up on when it was called
+// off, runs on.
+func (r Record) PodStatus(p PodRecord) PodStatus {
+	lives := !r.CancelledAt.IsZero() || r.Trigger == TriggerPerson || r.Trigger == TriggerPersonAll
+	switch {
+	case p.Outcome == Stopped:
+		return p.ended()
+	case p.Outcome == Killed:
+		return PodStatus{corev1.PodFailed, ReasonTerminated, messageTerminated}
+	case lives, p.Outcome == "":
+		return PodStatus{Phase: corev1.PodRunning}
+	}
+	return PodStatus{corev1.PodFailed, ReasonTerminated, messageTerminated}
+}
+
+// ended is the status of a pod whose containers ended in time.
+func (p PodRecord) ended() PodStatus {
+	if len(p.ExitCodes) == 0 {
+		return PodStatus{Phase: corev1.PodUnknown, Message: "its containers ended in time; no runtime told with which exit code"}
+	}
+	var failed []string
+	for _, name := range slices.Sorted(maps.Keys(p.ExitCodes)) {
+		if code := p.ExitCodes[name]; code != 0 {
+			failed = append(failed, fmt.Sprintf("container %s exited with code %d", name, code))
+		}
+	}
+	if len(failed) > 0 {
+		return PodStatus{corev1.PodFailed, "Error", strings.Join(failed, "; ")} // kubelet's reason for a container
+	}
+	return PodStatus{corev1.PodSucceeded, "Completed", "its containers ended in time"}
+}

@@ -1,0 +1,143 @@
+package journal_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/shutdown/journal"
+)
+
+func TestWhatBecameOfAPod(t *testing.T) {
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	const cut = "Pod was terminated in response to imminent node shutdown."
+	for name, c := range map[string]struct {
+		record journal.Record
+		pod    journal.PodRecord
+		want   journal.PodStatus
+	}{
+		"it ended well": {
+			journal.Record{FinishedAt: noon},
+			journal.PodRecord{Outcome: journal.Stopped, ExitCodes: map[string]int32{"a": 0, "b": 0}},
+			journal.PodStatus{Phase: corev1.PodSucceeded, Reason: "Completed", Message: "its containers ended in time"},
+		},
+		"SIGTERM ended it": {
+			journal.Record{FinishedAt: noon},
+			journal.PodRecord{Outcome: journal.Stopped, ExitCodes: map[string]int32{"b": 143, "c": 1, "a": 0}},
+			journal.PodStatus{Phase: corev1.PodFailed, Reason: "Error", Message: "container b exited with code 143; container c exited with code 1"},
+		},
+		"it ended, and no runtime told how": {
+			journal.Record{FinishedAt: noon},
+			journal.PodRecord{Outcome: journal.Stopped},
+			journal.PodStatus{Phase: corev1.PodUnknown, Message: "its containers ended in time; no runtime told with which exit code"},
+		},
+		"it was killed": {
+			journal.Record{FinishedAt: noon},
+			journal.PodRecord{Outcome: journal.Killed, ExitCodes: map[string]int32{"a": 137}},
+			journal.PodStatus{Phase: corev1.PodFailed, Reason: "Terminated", Message: cut},
+		},
+		"it ran when the power went": {
+			journal.Record{Trigger: journal.TriggerUnknown},
+			journal.PodRecord{Outcome: journal.Left},
+			journal.PodStatus{Phase: corev1.PodFailed, Reason: "Terminated", Message: cut},
+		},
+		"its turn never came": {
+			journal.Record{Trigger: journal.TriggerShutdown, FinishedAt: noon},
+			journal.PodRecord{Outcome: journal.Skipped},
+			journal.PodStatus{Phase: corev1.PodFailed, Reason: "Terminated", Message: cut},
+		},
+		"the shutdown was cancelled before its turn": {
+			journal.Record{Trigger: journal.TriggerShutdown, CancelledAt: noon},
+			journal.PodRecord{Outcome: journal.Skipped},
+			journal.PodStatus{Phase: corev1.PodRunning},
+		},
+		"a person spared it": {
+			journal.Record{Trigger: journal.TriggerPerson, FinishedAt: noon},
+			journal.PodRecord{Outcome: journal.Skipped},
+			journal.PodStatus{Phase: corev1.PodRunning},
+		},
+		"it is being stopped": {
+			journal.Record{Trigger: journal.TriggerShutdown},
+			journal.PodRecord{},
+			journal.PodStatus{Phase: corev1.PodRunning},
+		},
+	} {
+		if got := c.record.PodStatus(c.pod); got != c.want {
+			t.Errorf("PodStatus() where %s = %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func TestTheLastShutdownIsKeptForADay(t *testing.T) {
+	const day, hour = 24 * time.Hour, time.Hour
+	for name, c := range map[string]struct {
+		finished bool          // the drain, when the story begins
+		boot     string        // that asks
+		after    time.Duration // from the end to the first question
+		since    time.Duration // from there to the one that counts
+		uptime   time.Duration
+		want     bool
+	}{
+		"at once":                                   {finished: true, boot: "one", uptime: 90 * day, want: true},
+		"the same boot, almost a day later":         {finished: true, boot: "one", since: day - hour, uptime: 90 * day, want: true},
+		"the same boot, a day later":                {finished: true, boot: "one", since: day, uptime: 90 * day},
+		"the boot after, within the day":            {finished: true, boot: "two", after: hour, since: hour, uptime: hour, want: true},
+		"the boot after, which came a week later":   {finished: true, boot: "two", after: 7 * day, since: hour, uptime: 2 * hour, want: true},
+		"a day after that":                          {finished: true, boot: "two", after: 7 * day, since: day, uptime: day},
+		"a soft-reboot, whose kernel ran on":        {finished: true, boot: "two", after: hour, since: hour, uptime: 90 * day, want: true},
+		"a soft-reboot that cut a drain off":        {boot: "two", after: hour, since: hour, uptime: 90 * day, want: true},
+		"a day after that soft-reboot":              {boot: "two", after: hour, since: day, uptime: 90 * day},
+		"a clock that was set right since the boot": {finished: true, boot: "two", after: hour, since: 50 * 365 * day, uptime: hour, want: true},
+		"a power cut":                               {boot: "two", after: hour, since: hour, uptime: hour, want: true},
+		"a power cut, a day after the boot":         {boot: "two", after: hour, since: day, uptime: day},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "shutdown.json")
+				first := journal.Open(path, "one", quiet)
+				stop := keep(t, first)
+				record := &journal.Record{BootID: "one", StartedAt: time.Now(), Pods: pods(journal.Stopped)}
+				if c.finished {
+					record.FinishedAt = time.Now()
+				}
+				first.Put(record)
+				stop()
+				time.Sleep(c.after)
+				next := journal.Open(path, c.boot, quiet)
+				stop = keep(t, next)
+				next.Mark([]journal.Ref{})
+				stop()
+				time.Sleep(c.since)
+				again := journal.Open(path, c.boot, quiet) // a restart of the agent changes nothing
+				got := again.Kept(time.Now(), c.uptime)
+				if (got != nil) != c.want || got != nil && len(got.Pods) != 1 {
+					t.Errorf("Kept() = %+v, want it kept: %v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsKeptWhereNothingIsKnown(t *testing.T) {
+	if got := journal.Open(filepath.Join(t.TempDir(), "none"), "one", quiet).Kept(time.Now(), time.Hour); got != nil {
+		t.Errorf("Kept() without a journal = %+v, want nil", got)
+	}
+}
+
+func TestTheNextBootKnowsPodsByTheirOrchestratorsName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "shutdown.json")
+		first := journal.Open(path, "one", quiet)
+		stop := keep(t, first)
+		first.Mark([]journal.Ref{{Runtime: "containerd", ID: "a", UID: "u", Namespace: "ns", Name: "web"}})
+		stop()
+		last := journal.Open(path, "two", quiet).Last()
+		if last == nil || len(last.Pods) != 1 || last.Pods[0].UID != "u" || last.Pods[0].ID != "a" || !strings.Contains(last.Error, "without a drain") {
+			t.Errorf("Last() = %+v, want the pod with both its keys", last)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Protected is the verdict of the condition ShutdownProtected: whether a
+// shutdown now would wait until the pods have stopped, for as long as they are
+// to have, with the reason and a message that holds the mend.
+func Protected(facts Facts) (protected bool, reason, message string) {
+	f := shutdownProtected(facts)
+	return f.status == corev1.ConditionTrue, f.reason, f.message
+}
+
+func shutdownProtected(facts Facts) finding {
+	s := facts.Shutdown
+	why := ""
+	if s.Reason != "" {
+		why = ": " + s.Reason
+	}
+	switch s.State {
+	case "Armed":
+		return armed(facts)
+	case "Draining":
+		return finding{corev1.ConditionTrue, ReasonShuttingDown, "a shutdown is waiting for the pods to stop" + why}
+	case "Released":
+		return finding{corev1.ConditionTrue, ReasonReleased, "the pods have stopped and the shutdown goes on" + why}
+	case "Delegated":
+		return finding{corev1.ConditionTrue, ReasonDelegated, "another program on this host delays a shutdown for the pods" + why}
+	case "Disarmed":
+		reason := ReasonDisarmed
+		if s.Fault != "" {
+			reason = s.Fault
+		}
+		return finding{corev1.ConditionFalse, reason, "a shutdown will not wait for the pods to stop" + why}
+	}
+	return finding{corev1.ConditionUnknown, ReasonNotMeasured, "the shutdown guard has not said yet whether it holds a lock"}
+}
+
+// armed judges whether the lock that is held is worth anything.
+func armed(facts Facts) finding {
+	s := facts.Shutdown
+	if s.Shortage != "" || s.Granted > 0 && s.Granted < s.Needed {
+		message := fmt.Sprintf("a shutdown waits for the pods for %v of the %v that they are to have", s.Granted, s.Needed)
+		if s.Granted == 0 {
+			message = fmt.Sprintf("a shutdown waits for the pods, but whether for the %v that they are to have is not known", s.Needed)
+		}
+		return finding{corev1.ConditionFalse, ReasonDelayTooShort, strings.TrimSuffix(message+": "+s.Shortage, ": ")}
+	}
+	var away []string
+	for _, r := range facts.Runtimes {
+		if !r.Ready {
+			away = append(away, r.Name)
+		}
+	}
+	const outOfReach = "a shutdown waits for the pods, but hostler could not stop "
+	switch {
+	case !facts.RuntimesAsked: // they will be
+	case len(facts.Runtimes) == 0:
+		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "any: no container runtime was found"}
+	case len(away) > 0:
+		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "those of " + strings.Join(away, ", ") + ", which is not ready"}
+	}
+	message := "a shutdown waits for the pods to stop"
+	if s.Reason != "" {
+		message += ": " + s.Reason
+	}
+	return finding{corev1.ConditionTrue, ReasonArmed, message}
+}

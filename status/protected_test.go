@@ -1,0 +1,58 @@
+package status_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/status"
+)
+
+func TestProtectedTellsTheTruth(t *testing.T) {
+	armed := status.Shutdown{State: "Armed", Reason: "holds the shutdown lock", Granted: 40 * time.Second, Needed: 36 * time.Second}
+	short := armed
+	short.Granted, short.Shortage = 8*time.Second, "granted 8s, because /etc/systemd/logind.conf.d/zzz.conf sets it"
+	unknown := short
+	unknown.Granted = 0
+	silent := armed
+	silent.Granted = 35 * time.Second
+	disarmed := func(fault string) status.Shutdown {
+		return status.Shutdown{State: "Disarmed", Reason: "something is missing", Fault: fault}
+	}
+	for _, c := range []struct {
+		name     string
+		shutdown status.Shutdown
+		spoil    func(*status.Facts)
+		want     bool
+		reason   string
+		message  string // a part of it
+	}{
+		{"armed, and granted what the phases take", armed, nil, true, "Armed", "a shutdown waits for the pods to stop: holds the shutdown lock"},
+		{"granted too little", short, nil, false, "DelayTooShort", "for 8s of the 36s that they are to have: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf"},
+		{"granted too little, and nobody says why", silent, nil, false, "DelayTooShort", "for 35s of the 36s that they are to have"},
+		{"granted nobody knows what", unknown, nil, false, "DelayTooShort", "whether for the 36s that they are to have is not known: granted"},
+		{"no runtime yet asked", armed, func(f *status.Facts) { f.RuntimesAsked, f.Runtimes = false, nil }, true, "Armed", ""},
+		{"no runtime found", armed, func(f *status.Facts) { f.Runtimes = nil }, false, "PodsOutOfReach", "no container runtime was found"},
+		{"a runtime that is down", armed, func(f *status.Facts) { f.Runtimes[0].Ready = false }, false, "PodsOutOfReach", "those of containerd, which is not ready"},
+		{"a shutdown under way with a runtime down", status.Shutdown{State: "Draining"}, func(f *status.Facts) { f.Runtimes[0].Ready = false }, true, "ShuttingDown", ""},
+		{"delegated", status.Shutdown{State: "Delegated", Reason: "kubelet"}, nil, true, "Delegated", "kubelet"},
+		{"no bus", disarmed(status.ReasonNoBus), nil, false, "NoBus", "a shutdown will not wait for the pods to stop: something is missing"},
+		{"no logind", disarmed(status.ReasonNoLogind), nil, false, "NoLogind", "something is missing"},
+		{"no lock", disarmed(status.ReasonNoLock), nil, false, "NoLock", "something is missing"},
+		{"switched off", disarmed(status.ReasonSwitchedOff), nil, false, "SwitchedOff", "something is missing"},
+		{"not armed yet", disarmed(""), nil, false, "Disarmed", "something is missing"},
+		{"a guard that says nothing", status.Shutdown{}, nil, false, "NotMeasured", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			facts := healthy()
+			facts.Shutdown = c.shutdown
+			if c.spoil != nil {
+				c.spoil(&facts)
+			}
+			got, reason, message := status.Protected(facts)
+			if got != c.want || reason != c.reason || !strings.Contains(message, c.message) {
+				t.Errorf("Protected() = %v, %s, %q, want %v, %s and %q in it", got, reason, message, c.want, c.reason, c.message)
+			}
+		})
+	}
+}

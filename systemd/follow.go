@@ -1,0 +1,53 @@
+package systemd
+
+import (
+	"context"
+	"time"
+
+	"hostler.io/hostler/systemd/logindconf"
+)
+
+// quiet is the least time between two looks at the files: they may be fought
+// over, and each look that finds a change costs some calls.
+const quiet = time.Second
+
+// delayView is what the longest delay depends on, as it was seen last.
+type delayView struct {
+	granted time.Duration
+	files   string // which there are, of what size and age
+}
+
+// follow tells on changed when the longest delay may have changed: when logind's
+// files were written, removed or, which logind does when it reads them anew,
+// opened. logind itself announces neither. changed has room for one. follow ends
+// with ctx, or says why it cannot go on; it closes watcher.
+func (l *Logind) follow(ctx context.Context, watcher *logindconf.Watcher, changed chan<- struct{}) error {
+	stop := context.AfterFunc(ctx, watcher.Close)
+	defer stop()
+	defer watcher.Close()
+	var last delayView // of nothing: the first event counts, whatever it was
+	for {
+		if err := watcher.Await(); err != nil {
+			return err
+		}
+		if now := l.view(ctx); now != last {
+			last = now
+			select {
+			case changed <- struct{}{}:
+			default: // told already
+			}
+		}
+		select {
+		case <-time.After(quiet):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// view looks without opening a file, which would be noticed as a change. A
+// logind that does not answer is another matter, and is told by the bus.
+func (l *Logind) view(ctx context.Context) delayView {
+	granted, _ := l.MaxDelay(ctx)
+	return delayView{granted, logindconf.Fingerprint(l.options.Root)}
+}

@@ -1,0 +1,143 @@
+package systemdtest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
+)
+
+// putBack: whether logind has read that the drop-in is gone, or not yet.
+func putBack(t *testing.T, r *rig) {
+	dropIn := filepath.Join(r.Root(), systemd.DropInPath)
+	for _, reread := range []bool{false, true} {
+		r.raise()
+		if err := os.Remove(dropIn); err != nil {
+			t.Fatal(err)
+		}
+		if reread {
+			r.rereadConfig()
+			r.expectDelay(logindconf.DefaultDelay)
+		}
+		r.raise()
+		r.rereadConfig()
+		r.expectDelay(5 * time.Minute)
+	}
+}
+
+func torn(t *testing.T, r *rig) {
+	const path = "/etc/systemd/logind.conf.d/10-torn.conf"
+	r.write(path, "[Login]\nInhibitDelayMaxSec=7\n[Logi")
+	r.rereadConfig()
+	r.expectDelay(7 * time.Second)
+	r.expectRefusal(7*time.Second, path)
+	if err := os.Remove(filepath.Join(r.Root(), path)); err != nil {
+		t.Fatal(err)
+	}
+	r.raise()
+}
+
+func notYetRead(t *testing.T, r *rig) {
+	const path = "/etc/systemd/logind.conf.d/zzz.conf"
+	r.raise()
+	r.write(path, "[Login]\nInhibitDelayMaxSec=8\n")
+	r.raise()
+	if files := r.logind.Files(); files.Effective != (logindconf.Setting{Max: 8 * time.Second, Source: path}) {
+		t.Errorf("Files().Effective = %+v, want 8s by %s", files.Effective, path)
+	}
+	r.rereadConfig()
+	r.expectDelay(8 * time.Second)
+	r.expectRefusal(8*time.Second, path)
+}
+
+func yields(t *testing.T, r *rig) {
+	dropIn := filepath.Join(r.Root(), systemd.DropInPath)
+	yield := func(want time.Duration, there bool) {
+		t.Helper()
+		for range 2 {
+			if err := r.logind.YieldMaxDelay(t.Context()); err != nil {
+				t.Fatalf("YieldMaxDelay() = %v, want nil", err)
+			}
+		}
+		r.expectDelay(want)
+		if _, err := os.Stat(dropIn); there != (err == nil) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("Stat(drop-in) = %v after YieldMaxDelay(), want it there: %v", err, there)
+		}
+	}
+	yield(logindconf.DefaultDelay, false)
+	r.raise()
+	yield(5*time.Minute, true) // nobody else has asked for it
+	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=120\n")
+	yield(5*time.Minute, true) // but for less
+	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=600\n")
+	yield(10*time.Minute, false)
+}
+
+// readsAlike: what logindconf makes of a file is what logind makes of it.
+// Each value is another one, so that none is left over from the case before.
+func readsAlike(t *testing.T, r *rig) {
+	for i, text := range []string{
+		"[Login]\nInhibitDelayMaxSec=%d\x00\x00\x00",
+		"\ufeff[Login]\nInhibitDelayMaxSec=%d\n",
+		"\x00\x00[Login]\nInhibitDelayMaxSec=%d",
+		"[Login]\nInhibitDelayMaxSec=\nInhibitDelayMaxSec=%d",
+		"[Login]\nInhibitDelayMaxSec=%d\nInhibitDelayMaxSec=",
+		"[Login]\nInhibitDelayMaxSec=%d\nInhibitDelayMaxSec=soon",
+		"[Login]\nInhibitDelayMaxSec=%d\n[Sleep]\nInhibitDelayMaxSec=1",
+		"[Login]\nInhibitDelayMaxSec=1min \\\n# why\n %ds\n",
+		"[Login]\r\nInhibitDelayMaxSec=%d\r\n",
+		"[Login]\nnonsense\n=\n[\nInhibitDelayMaxSec=1\n[Login]\nInhibitDelayMaxSec=%d",
+		"[Login]\nInhibitDelayMaxSec=\"%d\"\n",
+		"InhibitDelayMaxSec=%d",
+		"[Login]\nInhibitDelayMaxSec=%d\n[Logi",
+		"[Login]\nInhibitDelayMaxSec=%d\nHandle\xff=1\nInhibitDelayMaxSec=1\n",
+		"[Login]\n# \xff\nInhibitDelayMaxSec=%d\n",
+		"  [Login]  \n\tInhibitDelayMaxSec  =  %d  \n",
+		"[Login]\nInhibitDelayMaxSec=%d\n\n[]\nInhibitDelayMaxSec=1\n",
+	} {
+		const path = "/etc/systemd/logind.conf.d/zzz.conf"
+		r.write("/etc/systemd/logind.conf.d/aaa.conf", fmt.Sprintf("[Login]\nInhibitDelayMaxSec=%d\n", 100+i))
+		r.write(path, fmt.Sprintf(text, 10+i))
+		want := r.logind.Files().Effective
+		r.rereadConfig()
+		r.eventually(func() bool {
+			got, err := r.logind.MaxDelay(t.Context())
+			return err == nil && got == want.Max
+		}, "MaxDelay() = %v for %q", want.Max, text)
+	}
+}
+
+func tellsDelay(t *testing.T, r *rig) {
+	const path = "/etc/systemd/logind.conf.d/zzz.conf"
+	r.raise()
+	w := r.watch()
+	r.write(path, "[Login]\nInhibitDelayMaxSec=8\n")
+	w.expect(shutdown.Altered)
+	r.rereadConfig()
+	w.expect(shutdown.Altered)
+	r.expectDelay(8 * time.Second)
+	if err := os.Remove(filepath.Join(r.Root(), path)); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(shutdown.Altered)
+	r.raise() // has logind read them again
+	w.expect(shutdown.Altered)
+}
+
+func tellsLocks(t *testing.T, r *rig) {
+	w := r.watch()
+	other := newLogind(t, r.Bed, systemd.LogindOptions{Who: "kubelet"})
+	lock := r.lock(other)
+	w.expect(shutdown.Altered)
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(shutdown.Altered)
+}

@@ -1,0 +1,363 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
+	"hostler.io/hostler/test/lab"
+)
+
+// wanting has phases that take 36 s with their margin.
+const wanting = quick + "shutdown: {gracePeriod: 30s, gracePeriodCriticalPods: 10s}\n"
+
+// diagnose asks hostler doctor, and checks that its exit code is what it found.
+func (a *agent) diagnose() doctor.Report {
+	a.t.Helper()
+	got := a.hostler("doctor", "-o", "json")
+	var r doctor.Report
+	if err := json.Unmarshal([]byte(got.out), &r); err != nil {
+		a.t.Fatalf("hostler doctor printed no JSON: %v\n%s%s", err, got.out, got.err)
+	}
+	want := 0
+	if r.Failed() {
+		want = 1
+	}
+	if got.code != want {
+		a.t.Errorf("hostler doctor ended with %d, want %d for %+v", got.code, want, r)
+	}
+	return r
+}
+
+// found checks the verdict of one check, and that message and hint have parts.
+func found(t testing.TB, r doctor.Report, name string, status doctor.Status, parts ...string) {
+	t.Helper()
+	for _, c := range r.Checks {
+		if c.Name != name {
+			continue
+		}
+		if c.Status != status {
+			t.Errorf("check %+v, want it %s", c, status)
+		}
+		mentions(t, "check "+name, c.Message+" | "+c.Hint, parts...)
+		return
+	}
+	t.Errorf("hostler doctor has no check %s: %+v", name, r.Checks)
+}
+
+// awaitProtection waits until the condition has a reason.
+func (a *agent) awaitProtection(reason string) api.Status {
+	a.t.Helper()
+	return a.await("ShutdownProtected has reason "+reason, func(s api.Status) bool { return condition(s, status.ShutdownProtected).Reason == reason })
+}
+
+// installUnits makes the service manager know hostler's unit as packaged, and a
+// container's scope.
+func installUnits(t testing.TB, login *lab.Login, pid int) {
+	t.Helper()
+	login.Manager.SetUnit("hostler.service", map[string]any{
+		"UnitFileState": "enabled", "Type": "notify", "NotifyAccess": "main", "TimeoutStopUSec": uint64(30_000_000),
+		"FileDescriptorStoreMax": uint32(2), "MainPID": uint32(pid), "After": []string{"dbus.service", "systemd-logind.service", "containerd.service"},
+	})
+	scope(login, "cri-containerd-1.scope", "hostler.service")
+	dropIn := "/usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf"
+	check(t, os.MkdirAll(filepath.Dir(dropIn), 0o755))
+	check(t, os.WriteFile(dropIn, []byte("[Unit]\nBefore=hostler.service\n"), 0o644))
+	t.Cleanup(func() { check(t, os.RemoveAll(filepath.Dir(dropIn))) })
+}
+
+func scope(login *lab.Login, name string, before ...string) {
+	login.Manager.SetUnit(name, map[string]any{"Before": before})
+}
+
+// setting writes a drop-in of logind's until the test ends.
+func setting(t testing.TB, path, value string) {
+	t.Helper()
+	check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	check(t, os.WriteFile(path, []byte("[Login]\nInhibitDelayMaxSec="+value+"\n"), 0o644))
+	t.Cleanup(func() { _ = os.Remove(path) }) // the test may have done so
+}
+
+func TestDoctorFindsNothingOnAHostThatIsProtected(t *testing.T) {
+	login := logind(t)
+	a := startAgent(t, wanting)
+	installUnits(t, login, a.cmd.Process.Pid)
+	a.awaitProtection(status.ReasonArmed)
+	r := a.diagnose()
+	if !r.Protected || r.Message != "" || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 14 {
+		t.Errorf("hostler doctor = %+v, want all ok", r)
+	}
+	found(t, r, "lock", doctor.OK, "hostler holds the shutdown lock, as pid")
+	found(t, r, "delay", doctor.OK, "logind grants 36s, set by "+systemd.DropInPath)
+	mentions(t, "hostler doctor", a.prints("doctor"), "pods are protected at a shutdown: all")
+	mentions(t, "hostler doctor -o wide", a.prints("doctor", "-o", "wide"), "CHECK", "MEND", "other-locks")
+
+	// Whoever else is there is told, and what systemd has not read.
+	lock, err := login.Inhibit(t.Context(), "database", "flushing")
+	check(t, err)
+	defer lock.Close()
+	scope(login, "cri-containerd-2.scope")
+	login.Manager.SetUnit("reboot.target", map[string]any{"ActiveState": "inactive", "JobTimeoutUSec": uint64(20_000_000)})
+	r = a.diagnose()
+	found(t, r, "other-locks", doctor.OK, "a shutdown also waits for database", "flushing")
+	found(t, r, "scopes", doctor.Warn, "1 of 2 scopes", "cri-containerd-2.scope", "systemctl daemon-reload")
+	found(t, r, "job-timeouts", doctor.Warn, "reboot.target is forced after 20s")
+	a.stop()
+}
+
+// TestWhateverBeatsTheDropInIsNoticedAndNamed is about the agent alone: nobody
+// asks it to look again, and it looks by itself every five minutes at the most.
+func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
+	const early, late, masking = "/usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf", "/etc/systemd/logind.conf.d/zzz.conf", "/etc/systemd/logind.conf.d/zz-hostler.conf"
+	login := logind(t)
+	setting(t, early, "30")
+	check(t, login.RestartLogind(t.Context()))
+	a := startAgent(t, wanting)
+	a.awaitProtection(status.ReasonArmed) // what sorts before is beaten
+	wantDelay(t, login, "against a drop-in that sorts before,", 36*time.Second, true)
+	reread := func() { check(t, login.Logind.Signal(1)) }
+
+	// Written, but not read: nothing is lost yet, and doctor warns.
+	setting(t, late, "8")
+	r := a.diagnose()
+	if !r.Protected {
+		t.Errorf("hostler doctor = %+v, want it protected until logind reads %s", r, late)
+	}
+	found(t, r, "delay-files", doctor.Warn, "would grant only 8s", "because of "+late)
+
+	reread()
+	s := a.awaitProtection(status.ReasonDelayTooShort)
+	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "for 8s of the 36s", late, "remove it")
+	if s.Shutdown.InhibitDelaySource != late || s.Shutdown.InhibitDelayNeeded.Duration != 36*time.Second {
+		t.Errorf("status has delay source %q and need %v, want %s and 36s", s.Shutdown.InhibitDelaySource, s.Shutdown.InhibitDelayNeeded, late)
+	}
+	r = a.diagnose()
+	if r.Protected {
+		t.Error("hostler doctor says that the host is protected, want not")
+	}
+	found(t, r, "delay", doctor.Fail, "grants 8s, set by "+late, "shortened to", late+" sets InhibitDelayMaxSec= to 8s", "36 or more")
+	mentions(t, "hostler status", a.screen(), "8s of the 36s", late, "logind grants only 8s of the 36s that this takes")
+	mentions(t, "hostler shutdown plan", onOneLine(a.prints("shutdown", "plan")), "logind grants only 8s", late, "remove it")
+	metric(t, a, "hostler_shutdown_protected", "0")
+	metric(t, a, "hostler_shutdown_delay_granted_seconds", "8")
+	metric(t, a, "hostler_shutdown_delay_needed_seconds", "36")
+
+	// Mended as it says, logind is made to read it without anybody's help.
+	check(t, os.Remove(late))
+	a.awaitProtection(status.ReasonArmed)
+	wantDelay(t, login, "once the other is gone,", 36*time.Second, true)
+	metric(t, a, "hostler_shutdown_protected", "1")
+
+	// Somebody removes the drop-in: before logind has noticed, and together.
+	for range 3 {
+		check(t, os.Remove(systemd.DropInPath))
+		reread()
+		eventually(t, "the drop-in is back, and counts", func() bool {
+			granted, err := login.InhibitDelayMax(t.Context())
+			_, there := os.Stat(systemd.DropInPath)
+			return err == nil && granted == 36*time.Second && there == nil
+		})
+	}
+
+	check(t, os.Symlink("/dev/null", masking))
+	t.Cleanup(func() { _ = os.Remove(masking) })
+	check(t, login.RestartLogind(t.Context()))
+	s = a.awaitProtection(status.ReasonDelayTooShort)
+	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "for 30s of the 36s", masking+" masks", "remove it")
+	found(t, a.diagnose(), "delay", doctor.Fail, "set by "+early, "rm "+masking)
+	check(t, os.Remove(masking))
+	a.awaitProtection(status.ReasonArmed)
+
+	// Files that are none: logind passes over them, and so does hostler.
+	setting(t, late, "soon")
+	check(t, os.MkdirAll("/etc/systemd/logind.conf.d/zzzz.conf", 0o000))
+	check(t, os.Symlink("nowhere", "/etc/systemd/logind.conf.d/zzzzz.conf"))
+	t.Cleanup(func() {
+		check(t, errors.Join(os.Remove("/etc/systemd/logind.conf.d/zzzz.conf"), os.Remove("/etc/systemd/logind.conf.d/zzzzz.conf")))
+	})
+	reread()
+	r = a.diagnose()
+	found(t, r, "delay-files", doctor.Warn, late+" sets InhibitDelayMaxSec=soon", "zzzzz.conf")
+	found(t, r, "delay", doctor.OK, "grants 36s")
+	a.stop()
+	wantDelay(t, login, "after the service has stopped,", 30*time.Second, false)
+}
+
+// metric checks a value that the agent serves at its socket.
+func metric(t testing.TB, a *agent, name, want string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", a.socket)
+	}}}
+	if got := metricNames(t, client, "http://hostler/metrics")[name]; got != want {
+		t.Errorf("%s = %q, want %s", name, got, want)
+	}
+}
+
+func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
+	login := logind(t)
+	a := startAgent(t, wanting)
+	a.awaitProtection(status.ReasonArmed)
+	check(t, login.Logind.Kill())
+	s := a.awaitProtection(status.ReasonNoLogind)
+	if got := condition(s, status.ShutdownProtected); got.Status != corev1.ConditionFalse {
+		t.Errorf("ShutdownProtected = %+v without logind, want False", got)
+	}
+	r := a.diagnose()
+	found(t, r, "protection", doctor.Fail, "NoLogind")
+	found(t, r, "logind", doctor.Fail, "systemctl start systemd-logind")
+	check(t, login.StartLogind(t.Context()))
+	a.awaitProtection(status.ReasonArmed)
+
+	check(t, errors.Join(login.Bus.Kill(), login.Logind.Kill()))
+	a.awaitProtection(status.ReasonNoBus)
+	found(t, a.diagnose(), "dbus", doctor.Fail, "the system bus cannot be reached", "systemctl start dbus")
+	check(t, login.RestartBus(t.Context()))
+	a.awaitProtection(status.ReasonArmed)
+
+	// The lock is taken away behind everybody's back: logind's own record of it
+	// is, and a new logind knows of none.
+	entries, err := os.ReadDir("/run/systemd/inhibit")
+	check(t, err)
+	for _, e := range entries {
+		check(t, os.Remove(filepath.Join("/run/systemd/inhibit", e.Name())))
+	}
+	check(t, login.RestartLogind(t.Context()))
+	wantLocks(t, login, "after its lock was lost", 1)
+	a.awaitProtection(status.ReasonArmed)
+	r = a.diagnose()
+	found(t, r, "lock", doctor.OK, "hostler holds the shutdown lock")
+
+	check(t, containerd.Pause())
+	t.Cleanup(func() { check(t, containerd.Continue()) })
+	a.awaitProtection(status.ReasonPodsOutOfReach)
+	found(t, a.diagnose(), "runtimes", doctor.Fail, "containerd", "is not ready")
+	check(t, containerd.Continue())
+	a.awaitProtection(status.ReasonArmed)
+
+	a.kill()
+	wantDelay(t, login, "after a crash", 36*time.Second, true)
+	a.configure(quick + "shutdown: {enabled: false}\n")
+	a.start()
+	a.awaitProtection(status.ReasonSwitchedOff)
+	wantDelay(t, login, "switched off after a crash,", logindconf.DefaultDelay, false)
+	r = a.diagnose()
+	if r.Protected || r.Failed() {
+		t.Errorf("hostler doctor = %+v, want it not protected, which is no fault", r)
+	}
+	found(t, r, "protection", doctor.Warn, "as the configuration wants it", "shutdown.enabled: auto")
+	a.stop()
+}
+
+func TestDoctorBesideAKubelet(t *testing.T) {
+	const config, file = "/var/lib/kubelet/config.yaml", "/etc/systemd/logind.conf.d/99-kubelet.conf"
+	check(t, os.MkdirAll(filepath.Dir(config), 0o755))
+	grace := func(d string) { check(t, os.WriteFile(config, []byte("shutdownGracePeriod: "+d+"\n"), 0o644)) }
+	t.Cleanup(func() { check(t, os.RemoveAll(filepath.Dir(config))) })
+	login := logind(t)
+	a := startAgent(t, wanting)
+	a.awaitProtection(status.ReasonArmed)
+	kubelet(t)
+	grace("30s")
+	found(t, a.diagnose(), "kubelet", doctor.Warn, "holds no lock", "30s")
+
+	// It finds enough granted, writes no file, and counts on hostler's.
+	lock, err := login.Inhibit(t.Context(), "kubelet", "Kubelet needs time to handle node shutdown")
+	check(t, err)
+	a.awaitGuard(shutdown.Delegated)
+	a.awaitProtection(status.ReasonDelegated)
+	wantLocks(t, login, "beside a kubelet's", 0)
+	wantDelay(t, login, "for the kubelet", 36*time.Second, true)
+	r := a.diagnose()
+	if !r.Protected {
+		t.Errorf("hostler doctor = %+v, want it protected by the kubelet", r)
+	}
+	found(t, r, "kubelet", doctor.OK, "the kubelet guards the shutdown", "30s", "36s")
+
+	// It is to have more, and writes its file: hostler's must not cut that down.
+	grace("1m")
+	found(t, a.diagnose(), "kubelet", doctor.Fail, "asks for 1m0s", "rm "+systemd.DropInPath)
+	setting(t, file, "60")
+	eventually(t, "hostler's drop-in gives way", func() bool {
+		granted, err := login.InhibitDelayMax(t.Context())
+		_, there := os.Stat(systemd.DropInPath)
+		return err == nil && granted == time.Minute && errors.Is(there, os.ErrNotExist)
+	})
+	found(t, a.diagnose(), "kubelet", doctor.OK, "1m0s")
+
+	// Its lock is gone, and hostler takes over at once.
+	check(t, lock.Close())
+	a.awaitGuard(shutdown.Armed)
+	wantLocks(t, login, "once the kubelet's is gone", 1)
+	wantDelay(t, login, "once the kubelet's is gone,", time.Minute, false)
+	a.stop()
+}
+
+func TestDoctorWithoutAnAgent(t *testing.T) {
+	cleanDefaults(t)
+	login := logind(t)
+	installContainerd(t)
+	a := newBareAgent(t)
+	got := a.hostler("doctor", "--socket", a.folder+"/none")
+	if got.code != 3 {
+		t.Errorf("hostler doctor --socket = %d, want 3: nobody is there", got.code)
+	}
+
+	look := func() doctor.Report {
+		t.Helper()
+		answer := command(t, nil, "doctor", "-o", "json")
+		var r doctor.Report
+		if err := json.Unmarshal([]byte(answer.out), &r); err != nil || answer.code != 1 {
+			t.Fatalf("hostler doctor = %d, %v\n%s%s, want 1 and JSON", answer.code, err, answer.out, answer.err)
+		}
+		return r
+	}
+	r := look()
+	if r.Protected || r.Message == "" {
+		t.Errorf("hostler doctor = %+v, want it unprotected, and to say that no agent answers", r)
+	}
+	found(t, r, "protection", doctor.Fail, "hostler does not run", "systemctl enable --now hostler")
+	found(t, r, "agent", doctor.Fail, "no agent answers at /run/hostler/hostler.sock", "systemctl start hostler")
+	found(t, r, "lock", doctor.Fail, "no lock of hostler's")
+	found(t, r, "runtimes", doctor.OK, "containerd: ready")
+	found(t, r, "unit", doctor.Warn, "not-found")
+	found(t, r, "delay-files", doctor.OK)
+
+	// What a crash leaves behind is told with the way to be rid of it.
+	manager := serviceManager(t)
+	a.notify = manager
+	a.start()
+	a.awaitGuard(shutdown.Armed)
+	a.kill()
+	wantLocks(t, login, "kept by the service manager", 1)
+	r = look()
+	found(t, r, "lock", doctor.Warn, "no agent answers")
+	found(t, r, "delay-files", doctor.Warn, "left by an agent", "rm "+systemd.DropInPath)
+
+	setting(t, "/etc/systemd/logind.conf.d/zzz.conf", "8")
+	found(t, look(), "delay", doctor.Fail, "zzz.conf", "36 or more")
+	check(t, login.Bus.Kill())
+	found(t, look(), "dbus", doctor.Fail, "systemctl start dbus")
+
+	text := command(t, nil, "doctor")
+	mentions(t, "hostler doctor", text.out, "no agent answers", "NOT PROTECTED", "FAIL")
+	if _, err := os.Stat(systemd.DropInPath); err != nil {
+		t.Errorf("Stat(%s) = %v, want it as it was: doctor changes nothing", systemd.DropInPath, err)
+	}
+}

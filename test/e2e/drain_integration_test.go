@@ -1,0 +1,336 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/test/lab"
+)
+
+// cordoned tells whether the Node takes no new pods, with the taint that says so.
+func cordoned(t testing.TB, s api.Status) bool {
+	t.Helper()
+	tainted := slices.ContainsFunc(s.Node.Spec.Taints, func(taint corev1.Taint) bool {
+		return taint.Key == corev1.TaintNodeUnschedulable && taint.Effect == corev1.TaintEffectNoSchedule
+	})
+	if tainted != s.Node.Spec.Unschedulable {
+		t.Errorf("unschedulable is %v, and the taint is there: %v", s.Node.Spec.Unschedulable, tainted)
+	}
+	return s.Node.Spec.Unschedulable
+}
+
+// boot has the host look as after a reboot.
+func boot(t testing.TB, login *lab.Login) {
+	t.Helper()
+	login.Manager.SetProperty("SystemState", "running")
+	login.Manager.SetProperty("UserspaceTimestamp", uint64(time.Now().Add(2*time.Second).UnixMicro())) // a boot is told by the second
+	check(t, login.Manager.CancelJobs())
+}
+
+func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
+	login := logind(t)
+	polite := pod(t, "polite", nil, 0, lab.ServeFor(0))
+	stubborn := pod(t, "stubborn", nil, time.Second, lab.IgnoreTerm())
+	database := pod(t, "database", critical, 0, lab.ServeFor(0))
+	before, politeBefore := mainOf(t, database), mainOf(t, polite)
+	a := startAgent(t, phases)
+	a.awaitGuard(shutdown.Armed)
+	a.awaitReady(corev1.ConditionTrue)
+
+	p := answers[api.DrainPlan](a, "drain", "--dry-run")
+	if len(p.Phases) != 2 || len(p.Phases[0].Pods) != 2 || len(p.Phases[1].Pods) != 0 || len(p.Spared) != 1 || p.Spared[0].Name != "database" || p.Refusal != "" {
+		t.Fatalf("drain --dry-run = %+v, want two pods to stop and the critical one spared", p)
+	}
+	mentions(t, "hostler drain --dry-run", a.prints("drain", "--dry-run"), "stops 2 pods", "polite", "stubborn", "left alone unless --all is given: 1 pod")
+	untouched(t, polite, politeBefore)
+	if cordoned(t, a.status()) {
+		t.Error("a dry run cordons the node")
+	}
+
+	r := a.hostler("drain")
+	if r.code != 0 {
+		t.Fatalf("hostler drain = %d, %s%s, want 0", r.code, r.out, r.err)
+	}
+	mentions(t, "hostler drain", r.out, "stopped default/polite after ", "killed default/stubborn after 1", "spared default/database: it is critical",
+		"2 pods stopped, 1 of them killed; 1 critical pod spared", "is cordoned; `hostler uncordon`")
+	if _, code := ended(t, polite); code != 0 {
+		t.Errorf("exit code of the polite pod = %d, want 0", code)
+	}
+	ended(t, stubborn)
+	untouched(t, database, before)
+	s := a.awaitReady(corev1.ConditionTrue)
+	if !cordoned(t, s) || s.Cordon == nil || s.Cordon.By == "" || s.Shutdown.State != shutdown.Armed || s.Shutdown.Last != nil {
+		t.Errorf("status after the drain = %+v, want the node cordoned by somebody, and no shutdown on record", s.Shutdown)
+	}
+	mentions(t, "hostler status", a.screen(), "is Ready,SchedulingDisabled, for", "closed to new pods by "+s.Cordon.By+" ")
+
+	// It outlives the agent, and the boot.
+	a.stop()
+	a.start()
+	if s := a.awaitNode(); !cordoned(t, s) || s.Cordon == nil {
+		t.Error("the cordon is gone with the agent")
+	}
+	a.kill()
+	boot(t, login)
+	a.start()
+	if s := a.awaitNode(); !cordoned(t, s) || s.Cordon == nil {
+		t.Error("the cordon is gone with the boot")
+	}
+
+	mentions(t, "hostler cordon", a.prints("cordon"), "is already cordoned")
+	mentions(t, "hostler uncordon", a.prints("uncordon"), "is uncordoned")
+	if s := a.status(); cordoned(t, s) {
+		t.Error("the node is still cordoned after hostler uncordon")
+	}
+	report := answers[api.DrainReport](a, "drain", "--all")
+	if !report.Graceful || !report.Unschedulable || len(report.Pods) != 1 || report.Pods[0].Name != "database" || report.Pods[0].Outcome != journal.Stopped {
+		t.Errorf("drain --all = %+v, want the critical pod stopped", report)
+	}
+	if _, code := ended(t, database); code != 0 {
+		t.Errorf("exit code of the critical pod = %d, want 0", code)
+	}
+	if last := a.status().Shutdown.Last; last == nil || last.Trigger != journal.TriggerUnknown {
+		t.Errorf("last shutdown = %+v, want that the boot ended without one, and nothing of drains by hand", last)
+	}
+	a.stop()
+}
+
+func TestCtrlCEndsADrain(t *testing.T) {
+	pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	database := pod(t, "database", critical, 0, lab.ServeFor(0))
+	before := mainOf(t, database)
+	a := startAgent(t, quick+"shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 5s}\n")
+	a.awaitNode()
+
+	cmd := exec.Command(binary, "drain", "--all")
+	cmd.Env = []string{"HOSTLER_SOCKET=" + a.socket}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	check(t, cmd.Start())
+	s := a.await("the drain is seen", func(s api.Status) bool { return s.Shutdown.ByHand != nil && len(s.Shutdown.ByHand.Pods) == 2 })
+	if s.Shutdown.State == shutdown.Draining {
+		t.Error("a drain by hand is taken for a shutdown")
+	}
+	mentions(t, "hostler status", a.screen(), "asked for by hand, 0 of 2 pods stopped")
+	r := a.hostler("drain")
+	if r.code != 1 {
+		t.Errorf("a second drain = %d, want 1", r.code)
+	}
+	mentions(t, "its stderr", r.err, "another drain is running", "hint: ")
+
+	check(t, cmd.Process.Signal(syscall.SIGINT))
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("the drain that was interrupted ended with %v, want exit code 1", err)
+	}
+	mentions(t, "its stderr", errs.String(), "interrupted", "stays cordoned", "hostler uncordon")
+	a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.ByHand == nil })
+	untouched(t, database, before)
+	if !cordoned(t, a.status()) {
+		t.Error("the node is not cordoned any more")
+	}
+	a.stop()
+	untouched(t, database, before)
+}
+
+func TestADrainStopsPodsThatAppearMeanwhile(t *testing.T) {
+	slow := pod(t, "slow", nil, 3*time.Second, lab.IgnoreTerm())
+	a := startAgent(t, quick+"shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 5s}\n")
+	a.awaitNode()
+	done := make(chan answer)
+	go func() { done <- a.hostler("drain") }()
+	a.await("the drain runs", func(s api.Status) bool { return s.Shutdown.ByHand != nil && len(s.Shutdown.ByHand.Pods) == 1 })
+	late := pod(t, "late", nil, 0, lab.ServeFor(0))
+	r := <-done
+	if r.code != 0 {
+		t.Errorf("hostler drain = %d, %s", r.code, r.err)
+	}
+	mentions(t, "hostler drain", r.out, "killed default/slow", "stopped default/late", "2 pods stopped")
+	ended(t, slow)
+	if _, code := ended(t, late); code != 0 {
+		t.Errorf("exit code of the late pod = %d, want 0", code)
+	}
+	a.stop()
+}
+
+func TestEveryWayToSayWhoIsCriticalAndHowLongCounts(t *testing.T) {
+	run := func(name, namespace string, labels, annotations map[string]string) *lab.Pod {
+		t.Helper()
+		_, err := containerd.Pull(t.Context(), lab.ImageSpec{Names: []string{webImage}})
+		check(t, err)
+		p, err := containerd.RunPod(t.Context(), lab.PodSpec{
+			Name: name, Namespace: namespace, Labels: labels, Annotations: annotations,
+			Containers: []lab.ContainerSpec{{Name: "main", Image: webImage, Command: lab.ServeFor(0), Ready: "ready"}},
+		})
+		check(t, err)
+		t.Cleanup(func() {
+			eventually(t, "pod "+name+" is removed", func() bool { return containerd.RemovePod(context.Background(), p) == nil })
+		})
+		return p
+	}
+	pods := []*lab.Pod{
+		run("lowest", "", map[string]string{"hostler.io/priority": "-10"}, nil),
+		run("brief", "", map[string]string{"hostler.io/grace-period": "2s"}, nil),
+		run("middle", "", nil, map[string]string{"hostler.io/priority": "1500"}),
+		run("by-label", "", map[string]string{"hostler.io/critical": "true"}, nil),
+		run("by-annotation", "", nil, map[string]string{"hostler.io/critical": "true"}),
+		run("by-namespace", "kube-system", nil, nil),
+		run("by-name-7", "", nil, nil),
+		run("by-rule", "", map[string]string{"tier": "storage"}, nil),
+	}
+	a := startAgent(t, quick+`shutdown:
+  byPriority: [{priority: -100, gracePeriod: 3s}, {priority: 0, gracePeriod: 5s}, {priority: 1000, gracePeriod: 4s}, {priority: 2000000000, gracePeriod: 6s}]
+  critical: [{namespace: kube-*}, {name: 'by-name-?'}, {labels: {tier: storage}}]
+`)
+	a.awaitNode()
+	got := map[string]string{}
+	for _, phase := range answers[plan.Plan](a, "shutdown", "plan").Phases {
+		for _, p := range phase.Pods {
+			got[p.Name] = phase.Name + " " + p.Grace.Duration.String()
+		}
+	}
+	for name, want := range map[string]string{
+		"lowest": "priority--100 3s", "brief": "priority-0 2s", "middle": "priority-1000 4s", "by-label": "priority-2000000000 6s",
+		"by-annotation": "priority-2000000000 6s", "by-namespace": "priority-2000000000 6s", "by-name-7": "priority-2000000000 6s", "by-rule": "priority-2000000000 6s",
+	} {
+		if got[name] != want {
+			t.Errorf("pod %s is planned for %q, want %q", name, got[name], want)
+		}
+	}
+
+	if r := a.hostler("drain", "--all"); r.code != 0 {
+		t.Fatalf("hostler drain --all = %d, %s%s", r.code, r.out, r.err)
+	}
+	var last time.Time
+	for _, p := range pods[:4] { // in the order of their phases
+		at, _ := ended(t, p)
+		if at.Before(last) {
+			t.Errorf("pod %s ended %v before one of an earlier phase", p.Name, last.Sub(at))
+		}
+		last = at
+	}
+	a.stop()
+}
+
+func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
+	login := logind(t)
+	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
+	_, err := c.Pull(t.Context(), lab.ImageSpec{Names: []string{webImage}})
+	check(t, err)
+	run := func(name string, grace time.Duration, command []string) *lab.Pod {
+		t.Helper()
+		p, err := c.RunPod(t.Context(), lab.PodSpec{Name: name, Grace: grace, Containers: []lab.ContainerSpec{{Name: "main", Image: webImage, Command: command}}})
+		check(t, err)
+		return p
+	}
+	old := run("old", 0, lab.ExitWith(3)) // which no shutdown ended
+	_, err = c.AwaitExit(t.Context(), old.Containers["main"])
+	check(t, err)
+	web, deaf := run("web", 0, lab.ServeFor(0)), run("deaf", time.Second, lab.IgnoreTerm())
+	a := startAgent(t, phases+"runtimes: [{type: cri, endpoint: "+c.Endpoint+"}]\n")
+	a.awaitGuard(shutdown.Armed)
+	a.awaitReady(corev1.ConditionTrue)
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	_, err = login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	a.awaitGuard(shutdown.Released)
+	a.stop()
+	boot(t, login)
+
+	// Root reads it without an agent, too.
+	type told struct {
+		Pods []struct {
+			Name, UID string
+			Status    journal.PodStatus
+		}
+	}
+	r := command(t, []string{"HOSTLER_SOCKET=" + a.socket, "HOSTLER_CONFIG=" + a.config}, "ps", "--last-shutdown")
+	if r.code != 0 {
+		t.Errorf("hostler ps --last-shutdown without an agent = %d, %s", r.code, r.err)
+	}
+	mentions(t, "stderr", r.err, "no agent answers; this is what it left in "+a.state)
+	mentions(t, "stdout", r.out, "graceful, 2 pods", "Succeeded", "Failed (Terminated)")
+	a.start()
+	a.awaitReady(corev1.ConditionTrue)
+	status := map[string]journal.PodStatus{}
+	for _, p := range answers[told](a, "ps", "--last-shutdown").Pods {
+		status[p.Name] = p.Status
+		if want := map[string]string{"web": web.UID, "deaf": deaf.UID}[p.Name]; p.UID != want {
+			t.Errorf("UID of %s = %q, want %q", p.Name, p.UID, want)
+		}
+	}
+	if status["web"].Phase != corev1.PodSucceeded || status["deaf"] != (journal.PodStatus{Phase: corev1.PodFailed, Reason: "Terminated", Message: "Pod was terminated in response to imminent node shutdown."}) {
+		t.Errorf("ps --last-shutdown tells %+v, want web succeeded and deaf terminated", status)
+	}
+
+	reasons := map[string]string{}
+	for _, d := range answers[api.CollectPlan](a, "gc", "plan", "--containers", "--all-unused").Containers {
+		reasons[d.Pod] = string(d.Action) + " " + string(d.Reason)
+	}
+	if reasons["default/web"] != "keep last-shutdown" || reasons["default/deaf"] != "keep last-shutdown" || reasons["default/old"] == "keep last-shutdown" {
+		t.Errorf("gc plan = %v, want what the shutdown ended kept, and no other for that reason", reasons)
+	}
+	a.prints("gc", "run", "--containers", "--all-unused")
+	for _, p := range []*lab.Pod{web, deaf} {
+		if _, err := c.Container(t.Context(), p.Containers["main"]); err != nil {
+			t.Errorf("container of pod %s: %v, want it still there", p.Name, err)
+		}
+	}
+	sandboxes, err := c.Runtime.ListPodSandbox(t.Context(), &cri.ListPodSandboxRequest{})
+	if err != nil || len(sandboxes.Items) != 3 {
+		t.Errorf("sandboxes = %v, %v, want all three", sandboxes, err)
+	}
+	a.stop()
+	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 2 pods: 1 stopped, 1 killed at the end of their grace", "ShutdownReleased")
+}
+
+// wantEvents looks for texts of Events in the state file of an agent that has
+// ended: the embedded control plane keeps them there.
+func wantEvents(t testing.TB, a *agent, texts ...string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(a.state, "state.db"))
+	check(t, err)
+	for _, text := range texts {
+		if !bytes.Contains(data, []byte(text)) {
+			t.Errorf("no Event tells %q", text)
+		}
+	}
+}
+
+func TestAForcedRebootIsToldInPlainWords(t *testing.T) {
+	login := logind(t)
+	web := pod(t, "web", nil, 0, lab.ServeFor(0))
+	a := startAgent(t, phases)
+	a.awaitGuard(shutdown.Armed)
+	eventually(t, "the journal knows the pod", func() bool {
+		data, err := os.ReadFile(filepath.Join(a.state, "shutdown.json"))
+		return err == nil && bytes.Contains(data, []byte(web.ID))
+	})
+	a.kill() // with all the host
+	boot(t, login)
+	a.start()
+	a.awaitNode()
+	mentions(t, "hostler status", a.screen(), "last shutdown NOT graceful, 1 pod cut off: the host went down without a drain")
+	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "NOT graceful", "web", "Failed (Terminated)")
+	if lines := a.logLines("msg=\"last shutdown\"", "level=WARN", "graceful=false"); len(lines) != 1 {
+		t.Errorf("log lines = %q, want one", lines)
+	}
+	a.stop()
+	wantEvents(t, a, "LastShutdownNotGraceful", "the host went down without a drain: 1 pod cut off")
+}
