@@ -13,8 +13,12 @@ FUZZTIME     ?= 10s
 # another user owns.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
+# Where `make machine` goes.
+RELEASE      ?= 12
+BED          ?= container
+
 .DEFAULT_GOAL := build
-.PHONY: help build demo transcript test check fuzz bench fmt lint prerequisites clean
+.PHONY: help build demo machine transcript test check fuzz bench fmt lint prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +29,10 @@ build: ## the one static binary, ./hostler
 demo: build ## the main job on a real containerd and logind, safely; as root
 	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
 	dist/demo ./hostler
+
+machine: ## a shell in a throwaway Debian with hostler: RELEASE=12|13 BED=container|vm; as root
+	CGO_ENABLED=0 $(GO) build -o dist/machine-shell ./test/machine/shell
+	dist/machine-shell -release $(RELEASE) -bed $(BED)
 
 transcript: build ## docs/demo.md with what the demo prints now; as root
 	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo

@@ -46,8 +46,10 @@ type Tools struct {
 }
 
 func (t *Tools) all() []*Tool {
-	return []*Tool{&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.DBusDaemon, &t.Logind,
-		&t.QEMU, &t.QEMUImg, &t.Bootstrap, &t.Nspawn}
+	return []*Tool{
+		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.DBusDaemon, &t.Logind,
+		&t.QEMU, &t.QEMUImg, &t.Bootstrap, &t.Nspawn,
+	}
 }
 
 // Kit is a group of tools that are of use only together.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // The program runs three times: outside, as PID 1 of the lab, and inside. The
@@ -36,6 +37,9 @@ type Options struct {
 	Fetch    FetchOptions
 	Hostname string       // inside; "hostler-lab" if empty
 	Log      *slog.Logger // told about downloads; nil is silent
+	// Terminal lets the inside read from the terminal, if standard input is one:
+	// Ctrl-C then goes to the inside alone.
+	Terminal bool
 }
 
 // Lab is the inside: what its daemons are and where they may put things.
@@ -80,7 +84,7 @@ func Enter(ctx context.Context, o Options) (*Lab, error) {
 	if l.Hostname == "" {
 		l.Hostname = "hostler-lab"
 	}
-	code, err := l.outside()
+	code, err := l.outside(o.Terminal)
 	if err != nil {
 		return nil, fmt.Errorf("enter lab: %w", err)
 	}
@@ -101,7 +105,7 @@ func Current() (*Lab, error) {
 }
 
 // outside starts PID 1 of the lab, passes signals on, and cleans up behind it.
-func (l *Lab) outside() (code int, err error) {
+func (l *Lab) outside(foreground bool) (code int, err error) {
 	sweepCgroups()
 	before, err := snapshotControllers()
 	if err != nil {
@@ -125,6 +129,10 @@ func (l *Lab) outside() (code int, err error) {
 		// A terminal sends Ctrl-C to its whole foreground group. In a group of
 		// its own the inside gets it once, from here.
 		Setpgid: true,
+	}
+	if foreground && term.IsTerminal(0) {
+		defer keepTerminal()()
+		cmd.SysProcAttr.Foreground = true
 	}
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGHUP)
@@ -169,6 +177,20 @@ func (l *Lab) outside() (code int, err error) {
 	}
 	before.restore()
 	return code, nil
+}
+
+// keepTerminal returns what takes the terminal back from the inside, as it is now.
+func keepTerminal() (takeBack func()) {
+	state, err := term.GetState(0)
+	return func() {
+		// Who is in the background is stopped when it takes a terminal.
+		signal.Ignore(unix.SIGTTOU)
+		defer signal.Reset(unix.SIGTTOU)
+		_ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp())
+		if err == nil {
+			_ = term.Restore(0, state)
+		}
+	}
 }
 
 // initMain is PID 1 of the lab: it furnishes the namespaces, runs the program

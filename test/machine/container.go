@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -22,14 +23,16 @@ import (
 // container is a machine in systemd-nspawn. Its root is an overlay over the
 // release's; containerd's lies beside that, as overlays do not stack.
 type container struct {
-	tools lab.Tools
-	name  string
-	dir   string
-	group *os.File // cgroup v2, of which the machine sees no more than its own part
+	tools  lab.Tools
+	name   string
+	dir    string
+	groups string // cgroup v2 folder with one for each time it is powered on; the lab removes it
 
-	mu  sync.Mutex
-	pid int
-	end chan struct{} // closed when the machine is off
+	mu    sync.Mutex
+	end   chan struct{} // closed when the machine is off
+	group *os.File      // the present one: a cgroup that was killed takes no new processes
+	// cutting keeps a machine that loses its power from booting once more.
+	cutting bool
 }
 
 // rebootCode is how systemd-nspawn ends when the machine asks for a reboot.
@@ -58,15 +61,7 @@ func newContainer(p prepared, l *lab.Lab, o Options, name, dir string, files []f
 	if err != nil || len(mounts) == 0 {
 		return nil, fmt.Errorf("find cgroup v2 among %d mounts: %w", len(mounts), err)
 	}
-	// The lab removes it with all that is below. What holds no process itself
-	// may be divided.
-	group := filepath.Join(mounts[0].Mountpoint, l.Cgroup, name, "machine")
-	if err := os.MkdirAll(group, 0o755); err != nil {
-		return nil, err
-	}
-	if c.group, err = os.Open(group); err != nil {
-		return nil, err
-	}
+	c.groups = filepath.Join(mounts[0].Mountpoint, l.Cgroup, name)
 	return c, writeTo(c.path("root"), files)
 }
 
@@ -74,6 +69,24 @@ func (c *container) path(name string) string { return filepath.Join(c.dir, name)
 
 func (c *container) start() error {
 	end := make(chan struct{})
+	if err := os.MkdirAll(c.groups, 0o755); err != nil {
+		return err
+	}
+	folder, err := os.MkdirTemp(c.groups, "power")
+	if err != nil {
+		return err
+	}
+	group, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.cutting = false
+	if c.group != nil {
+		_ = c.group.Close()
+	}
+	c.group = group
+	c.mu.Unlock()
 	cmd, err := c.boot()
 	if err != nil {
 		return err
@@ -105,21 +118,24 @@ func (c *container) boot() (*exec.Cmd, error) {
 	}
 	defer log.Close()
 	cmd := exec.Command("sh", "-c", nspawnScript, "sh", c.tools.Nspawn.Path,
-		"--quiet", "--boot", "--register=no", "--keep-unit", "--machine="+c.name, "--directory="+c.path("root"), "--console=pipe",
+		"--quiet", "--boot", "--register=no", "--keep-unit", "--machine="+c.name, "--directory="+c.path("root"), "--console=read-only", "--setenv=TERM=dumb",
 		"--private-network", "--link-journal=no", "--resolv-conf=off", "--timezone=off",
 		// Neither the host's clock nor its modules are the machine's.
 		"--capability=all", "--drop-capability=CAP_SYS_TIME,CAP_SYS_MODULE",
 		"--system-call-filter=add_key keyctl bpf perf_event_open @mount reboot swapon swapoff",
-		"--bind="+c.path("containerd")+":/var/lib/containerd", "--bind="+c.path("port")+":"+filepath.Dir(wire.Socket))
+		"--bind="+c.path("containerd")+":/var/lib/containerd", "--bind="+c.path("port")+":"+filepath.Dir(wire.Socket),
+		"--", "--show-status=yes")
 	cmd.Env = append(append(os.Environ(), c.tools.Nspawn.Environ()...), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1", "SYSTEMD_LOG_COLOR=0")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, UseCgroupFD: true, CgroupFD: int(c.group.Fd())}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.cutting {
+		return nil, errors.New("the power is cut")
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start systemd-nspawn: %w", err)
 	}
-	c.pid = cmd.Process.Pid
 	return cmd, nil
 }
 
@@ -129,25 +145,27 @@ func (c *container) off() <-chan struct{} {
 	return c.end
 }
 
-// cut kills systemd-nspawn; the kernel then kills the machine's PID 1, and with
-// it all that is in there.
+// cut kills all that is in the machine's cgroup: its PID 1 would survive
+// systemd-nspawn, whose grandchild it is.
 func (c *container) cut() error {
-	for {
-		c.mu.Lock()
-		pid, end := c.pid, c.end
-		c.mu.Unlock()
-		if pid == 0 {
-			return nil
+	c.mu.Lock()
+	c.cutting = true
+	end := c.end
+	c.mu.Unlock()
+	if c.group == nil {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(c.group.Name(), "cgroup.kill"), []byte("1"), 0o644); err != nil {
+		return fmt.Errorf("kill the machine: %w", err)
+	}
+	<-end
+	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
+		events, err := os.ReadFile(filepath.Join(c.group.Name(), "cgroup.events"))
+		if err != nil || strings.Contains(string(events), "populated 0") {
+			return err
 		}
-		select {
-		case <-end:
-			return nil
-		default:
-			_ = unix.Kill(pid, unix.SIGKILL) // or it is about to end
-		}
-		select {
-		case <-end:
-		case <-time.After(100 * time.Millisecond): // a reboot came first
+		if time.Now().After(deadline) {
+			return fmt.Errorf("kill the machine: %s is not empty after %v", c.group.Name(), Patience)
 		}
 	}
 }

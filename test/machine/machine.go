@@ -57,7 +57,7 @@ const pollInterval = 100 * time.Millisecond
 type Machine struct {
 	Options Options
 
-	t    testing.TB
+	t    test
 	dir  string
 	bed  bed
 	link *link
@@ -77,6 +77,19 @@ func Boot(t testing.TB, o Options) *Machine {
 	return m
 }
 
+// test is what a machine wants of the test that it is for.
+type test interface {
+	Helper()
+	Name() string
+	Context() context.Context
+	Cleanup(func())
+	Failed() bool
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // number tells machines of one lab apart; a file is made by one only.
 func number() (name, dir string, err error) {
 	for n := 1; ; n++ {
@@ -92,7 +105,7 @@ func number() (name, dir string, err error) {
 	}
 }
 
-func newMachine(t testing.TB, o Options) (*Machine, error) {
+func newMachine(t test, o Options) (*Machine, error) {
 	if o.CgroupParent == "" {
 		o.CgroupParent = "/kubepods"
 		if o.SystemdCgroup {

@@ -9,8 +9,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/job"
 )
 
 // file is one that a machine has over its root.
@@ -47,7 +49,7 @@ func ownFiles(o Options) ([]file, error) {
 		{path: "etc/machine-id", mode: 0o444, data: []byte(hex.EncodeToString(id) + "\n")},
 		// Where there are no controllers nobody may be given another OOM score
 		// either: both are a container's.
-		{path: "etc/containerd/config.toml", mode: 0o644, data: fmt.Appendf(nil, containerdConfig, o.Containerd, imageName, o.Bed == Container, o.SystemdCgroup)},
+		{path: "etc/containerd/config.toml", mode: 0o644, data: fmt.Appendf(nil, containerdConfig, o.Containerd, job.Image, o.Bed == Container, o.SystemdCgroup)},
 		{path: "etc/systemd/system/multi-user.target.wants/hostler.service", link: "/usr/lib/systemd/system/hostler.service"},
 	}
 	if o.Config != "" {
@@ -65,7 +67,7 @@ func ownFiles(o Options) ([]file, error) {
 		{"usr/bin/hostler", "hostler", 0o755},
 		{"usr/lib/systemd/system/hostler.service", "hostler.service", 0o644},
 		{"usr/local/bin/guest", "guest", 0o755},
-		{"usr/local/lib/hostler-machine/image.tar", imageFile(o.Release), 0o644},
+		{strings.TrimPrefix(job.ImageArchive, "/"), imageFile(o.Release), 0o644},
 	}
 	for _, scope := range []string{"cri-containerd", "crio", "docker", "libpod"} {
 		sources = append(sources, source{"usr/lib/systemd/system/" + scope + "-.scope.d/10-hostler.conf", "scope.conf", 0o644})

@@ -171,9 +171,14 @@ func (m *Machine) leave(dist string) {
 	}
 	// A machine that does not answer any more is booted anew: its disk has
 	// what it wrote down.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	text, err := m.journals(ctx)
+	text, err := "", errGone
+	select {
+	case <-m.bed.off():
+	default:
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		text, err = m.journals(ctx)
+	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()

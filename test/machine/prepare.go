@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/job"
 )
 
 // preparedVariable carries what was prepared outside the lab, which alone has a
@@ -33,17 +35,18 @@ type prepared struct {
 // Main runs the tests of m where machines can be booted, and exits with their
 // code. It is all that a TestMain has to call.
 func Main(m *testing.M) {
-	if err := Enter(context.Background(), Releases(), slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
+	if err := enter(context.Background(), Releases(), false); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// Enter prepares the releases and runs the calling program again inside a lab,
+// enter prepares the releases and runs the calling program again inside a lab,
 // where it returns nil; outside it returns only errors of the preparations. All
 // that machines are and use ends with the lab, however that ends.
-func Enter(ctx context.Context, releases []Release, log *slog.Logger) error {
+func enter(ctx context.Context, releases []Release, terminal bool) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if os.Getenv(preparedVariable) == "" && os.Geteuid() == 0 {
 		p, err := prepare(ctx, releases, log)
 		if err != nil {
@@ -57,12 +60,12 @@ func Enter(ctx context.Context, releases []Release, log *slog.Logger) error {
 			return err
 		}
 	}
-	l, err := lab.Enter(ctx, lab.Options{Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers}}, Log: log})
-	if err != nil {
-		return err
+	l, err := lab.Enter(ctx, lab.Options{Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers}}, Log: log, Terminal: terminal})
+	p, preparedErr := current()
+	if err != nil && preparedErr == nil {
+		return errors.Join(err, os.RemoveAll(p.Built))
 	}
-	p, err := current()
-	if err != nil {
+	if err := cmp.Or(err, preparedErr); err != nil {
 		return err
 	}
 	// In the lab's own memory nothing of it stays behind.
@@ -93,7 +96,7 @@ func Enter(ctx context.Context, releases []Release, log *slog.Logger) error {
 func current() (prepared, error) {
 	var p prepared
 	if err := json.Unmarshal([]byte(os.Getenv(preparedVariable)), &p); err != nil {
-		return p, errors.New("no machines here: call machine.Main from TestMain or machine.Enter from main")
+		return p, errors.New("no machines here: call machine.Main from TestMain")
 	}
 	return p, nil
 }
@@ -138,16 +141,12 @@ func writeImages(l *lab.Lab, roots map[Release]root, dir string) error {
 		if err != nil {
 			return err
 		}
-		err = withBusybox.Archive(lab.ImageSpec{Names: []string{imageName}}, file)
+		err = withBusybox.Archive(lab.ImageSpec{Names: []string{job.Image}}, file)
 		if err := errors.Join(err, file.Close()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-// imageName is the one image in machines: of sandboxes, which end on SIGTERM as
-// Kubernetes' own do, and of containers, which run the guest program.
-const imageName = "machine.test/work:1"
 
 func imageFile(r Release) string { return "image-" + string(r) + ".tar" }

@@ -170,9 +170,6 @@ func (r recipe) build(ctx context.Context, dir string, log *slog.Logger) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "init"), []byte(initScript), 0o755); err != nil {
-		return err
-	}
 	initrd, err := makeInitrd(ctx, tree)
 	if err != nil {
 		return fmt.Errorf("make initramfs: %w", err)

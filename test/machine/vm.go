@@ -35,8 +35,9 @@ const (
 	powerButton button = "power button"
 )
 
-// commandLine lets a kernel say little, and reboot when it panics.
-const commandLine = "console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off panic=1 quiet systemd.log_color=0"
+// commandLine lets a kernel say little and systemd much, and reboots when the
+// kernel panics.
+const commandLine = "console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off no_timer_check panic=1 quiet systemd.log_color=0 systemd.show_status=yes"
 
 // vm is a machine in QEMU. Its chipset is q35, which has a power button and a
 // keyboard; qboot, its firmware, boots a kernel at once.

@@ -25,12 +25,6 @@ import (
 // podsPatience bounds the making of all pods of one order.
 const podsPatience = 15 * time.Minute
 
-// Where the machine keeps the image of sandboxes and containers, and its name.
-const (
-	imageArchive = "/usr/local/lib/hostler-machine/image.tar"
-	imageName    = "machine.test/work:1"
-)
-
 // maker runs pods.
 type maker struct {
 	runtime cri.RuntimeServiceClient
@@ -78,7 +72,7 @@ func runPods(from io.Reader) error {
 // loadImage loads the one image, once in the machine's life.
 func (m *maker) loadImage(ctx context.Context) error {
 	for loaded := false; ; loaded = true {
-		status, err := m.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: imageName}}, grpc.WaitForReady(true))
+		status, err := m.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: job.Image}}, grpc.WaitForReady(true))
 		if err != nil {
 			return err
 		}
@@ -89,7 +83,7 @@ func (m *maker) loadImage(ctx context.Context) error {
 			time.Sleep(retryInterval)
 			continue
 		}
-		if out, err := exec.CommandContext(ctx, "ctr", "--namespace", "k8s.io", "images", "import", imageArchive).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, "ctr", "--namespace", "k8s.io", "images", "import", job.ImageArchive).CombinedOutput(); err != nil {
 			return fmt.Errorf("ctr: %w: %s", err, out)
 		}
 	}
@@ -138,7 +132,7 @@ func (m *maker) run(ctx context.Context, pod job.Pod) error {
 			SandboxConfig: config,
 			Config: &cri.ContainerConfig{
 				Metadata: &cri.ContainerMetadata{Name: container.Name},
-				Image:    &cri.ImageSpec{Image: imageName},
+				Image:    &cri.ImageSpec{Image: job.Image},
 				Command: []string{
 					"/guest", "work", "-name", name, "-boot", m.boot, fmt.Sprintf("-ignore-term=%t", container.IgnoresTERM),
 					"-ends-slowly", container.EndsSlowly.String(), "-ends-after", container.EndsAfter.String(),

@@ -8,6 +8,14 @@ import "time"
 // file for each container, which later boots add to.
 const Dir = "/var/lib/hostler-work"
 
+// Image is the one image in machines: of sandboxes, which end on SIGTERM as
+// Kubernetes' own do, and of containers, which run the guest program. A machine
+// has it in a file, and loads it with its first pods.
+const (
+	Image        = "machine.test/work:1"
+	ImageArchive = "/usr/local/lib/hostler-machine/image.tar"
+)
+
 // Pod is a pod to run, as kubelet would run it, in the machine's network.
 type Pod struct {
 	Name        string
