@@ -25,7 +25,7 @@ type graces struct{ all, critical time.Duration }
 
 func gracesOf(bed machine.Bed) graces {
 	if bed == machine.VM {
-		return graces{80 * time.Second, 30 * time.Second}
+		return graces{45 * time.Second, 15 * time.Second}
 	}
 	return graces{9 * time.Second, 3 * time.Second}
 }
