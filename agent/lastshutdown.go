@@ -25,16 +25,21 @@ const (
 // its end.
 const maxKeptEvents = 200
 
-// protectedPods are those of the last shutdown, whose containers stay for a day,
-// so that a person may look what they did.
+// protectedPods are those that a shutdown ended, whose containers stay for a day,
+// so that a person may look what they did. One that runs on is not among them:
+// what dies in it later is its own affair.
 func (a *Agent) protectedPods() map[gc.PodKey]string {
-	last := a.journal.Kept(time.Now(), uptime())
-	if last == nil {
-		return nil
-	}
-	pods := make(map[gc.PodKey]string, len(last.Pods))
-	for _, p := range last.Pods {
-		pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = "kept for a day; see `hostler ps --last-shutdown`"
+	pods := map[gc.PodKey]string{}
+	for _, r := range a.journal.Kept(time.Now(), uptime()) {
+		detail := "kept for a day; see `hostler ps --last-shutdown`"
+		if !r.CancelledAt.IsZero() {
+			detail = "kept for a day; a shutdown that was cancelled stopped it"
+		}
+		for _, p := range r.Pods {
+			if r.PodStatus(p).Phase != corev1.PodRunning {
+				pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = detail
+			}
+		}
 	}
 	return pods
 }

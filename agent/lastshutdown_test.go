@@ -175,8 +175,15 @@ func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
 		BootID: "one", StartedAt: long, FinishedAt: long, Pods: []journal.PodRecord{{Runtime: "containerd", ID: "a"}},
 	}}), "one", silent())
-	if got := a.protectedPods(); got != nil {
+	if got := a.protectedPods(); len(got) != 0 {
 		t.Errorf("protectedPods() a day later = %v, want none", got)
+	}
+	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
+		BootID: "one", StartedAt: now, CancelledAt: now,
+		Pods: []journal.PodRecord{{ID: "a", Outcome: journal.Stopped}, {ID: "b", Outcome: journal.Skipped}, {ID: "c", Outcome: journal.Left}},
+	}}), "one", silent())
+	if got := a.protectedPods(); len(got) != 1 || !strings.Contains(got[gc.PodKey{ID: "a"}], "cancelled") {
+		t.Errorf("protectedPods() after a shutdown that was cancelled = %v, want what it stopped, and not what runs on", got)
 	}
 	if up := uptime(); up <= 0 {
 		t.Errorf("uptime() = %v, want what has passed since the boot", up)
