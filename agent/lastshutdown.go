@@ -69,7 +69,10 @@ func (a *Agent) tellOfLastBoot(ctx context.Context) {
 			}
 			if !recorded {
 				kind, reason, message := verdict(*last)
+				a.keeping.Lock()
 				a.recorder.Record(controlplane.NodeReference(a.node), kind, reason, message)
+				a.telling = last.BootID
+				a.keeping.Unlock()
 				recorded = true
 			}
 			flushing, cancel := context.WithTimeout(ctx, tellInterval)
@@ -148,6 +151,8 @@ func tally(r journal.Record) string {
 
 // keepEvents keeps what the control plane has not taken, for the next start.
 func (a *Agent) keepEvents() {
+	a.keeping.Lock() // what is written last is what was queued last
+	defer a.keeping.Unlock()
 	events := a.recorder.Queued()
 	events = events[max(0, len(events)-maxKeptEvents):]
 	if len(events) == 0 {
@@ -156,7 +161,11 @@ func (a *Agent) keepEvents() {
 	}
 	value, err := json.Marshal(events)
 	if err == nil {
-		err = a.kept.Write(map[string][]byte{keyEvents: value}, nil)
+		put := map[string][]byte{keyEvents: value}
+		if a.telling != "" { // the next start need not make that Event again
+			put[keyTold] = []byte(a.telling)
+		}
+		err = a.kept.Write(put, nil)
 	}
 	if err != nil {
 		a.log.Warn("events that were not published are lost", "events", len(events), "error", err)

@@ -161,6 +161,35 @@ func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
 	})
 }
 
+func TestTheEndOfTheLastBootIsToldOnceAlsoIfTheControlPlaneIsAwayForLong(t *testing.T) {
+	path := left(t, map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
+	bubble(t, func(t *testing.T, d *desk) {
+		d.away()
+		for range 3 { // starts in vain
+			a := d.again(t, "two").agent()
+			a.restoreEvents()
+			a.journal = journal.Open(path, "two", silent())
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			a.tellOfLastBoot(ctx)
+			cancel()
+			a.keepEvents()
+		}
+		d.client.Heal()
+		last := d.again(t, "two")
+		last.publishing(t)
+		a := last.agent()
+		a.restoreEvents()
+		a.journal = journal.Open(path, "two", silent())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		a.tellOfLastBoot(ctx)
+		synctest.Wait()
+		if got := d.reasons(t, "LastShutdown"); len(got) != 1 {
+			t.Errorf("Events = %q, want one", got)
+		}
+	})
+}
+
 func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 	now := time.Now()
 	a := &Agent{journal: journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
