@@ -237,6 +237,7 @@ func (a *Agent) Cordon(ctx context.Context, unschedulable bool) (api.CordonRepor
 			Hint:    "set spec.unschedulable of the Node with the control plane's own tools",
 		}
 	case err != nil:
+		report.Pending = true
 		report.Message = fmt.Sprintf("kept on this host, and told to the control plane as soon as it answers: %v", err)
 	}
 	// A control plane that took all the time, or a caller that has gone, is no

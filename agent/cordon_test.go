@@ -252,7 +252,7 @@ func TestACordonSaysWhatIsKeptWhere(t *testing.T) {
 					}
 				}
 				report, err := d.agent().Cordon(t.Context(), true)
-				if err != nil || !report.Changed || !strings.HasPrefix(report.Message, "kept on this host") || !strings.HasSuffix(report.Message, c.want) {
+				if err != nil || !report.Changed || !report.Pending || !strings.HasPrefix(report.Message, "kept on this host") || !strings.HasSuffix(report.Message, c.want) {
 					t.Errorf("Cordon() = %+v, %v, want it kept on the disk, and not delivered: %s", report, err, c.want)
 				}
 			})

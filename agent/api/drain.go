@@ -67,6 +67,7 @@ type Cordon struct {
 	Unschedulable bool      `json:"unschedulable"`
 	By            string    `json:"by"`
 	At            time.Time `json:"at"`
+	Pending       bool      `json:"pending,omitempty"` // the control plane has yet to be told
 }
 
 // CordonReport is the answer of `hostler cordon -o json` and `uncordon`.
