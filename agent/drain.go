@@ -30,6 +30,7 @@ func (a *Agent) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainP
 
 // mayDrain refuses a drain where it would be undone, or done twice.
 func (a *Agent) mayDrain(ctx context.Context) error {
+	a.owners.refresh(ctx) // a kubelet may have been started since somebody looked
 	if mine, owner, _ := a.owners.mine(jobNode); !mine && owner.Name == api.OwnerKubelet {
 		return &api.Error{
 			Message: "drain: the pods of this host are the kubelet's, which would start them again: " + owner.Evidence,
