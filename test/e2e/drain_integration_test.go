@@ -67,7 +67,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	if r.code != 0 {
 		t.Fatalf("hostler drain = %d, %s%s, want 0", r.code, r.out, r.err)
 	}
-	mentions(t, "hostler drain", r.out, "stopped default/polite after ", "killed default/stubborn after 1", "spared default/database: it is critical",
+	mentions(t, "hostler drain", r.out, "stopped default/polite after ", "killed default/stubborn after ", "spared default/database: it is critical",
 		"2 pods stopped, 1 of them killed, in ", "; 1 critical pod spared", "is cordoned; `hostler uncordon`")
 	if _, code := ended(t, polite); code != 0 {
 		t.Errorf("exit code of the polite pod = %d, want 0", code)
