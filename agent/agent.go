@@ -186,7 +186,7 @@ func (a *Agent) buildGuard(bootID string) (err error) {
 	a.guard, err = shutdown.New(shutdown.Options{
 		Phases:    a.policies.phases,
 		Rules:     a.policies.rules,
-		Runtime:   a.runtimes.set,
+		Runtime:   a.runtimes.guarded(),
 		Journal:   a.journal,
 		Log:       a.log,
 		Inhibitor: a.logind,

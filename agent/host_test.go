@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
 	"path/filepath"
 	"sync/atomic"
@@ -24,16 +25,18 @@ func newAgent(t *testing.T, sockets ...string) *Agent {
 	return r.build(t)
 }
 
-// containerd is a runtime without pods whose images lie in a folder of its own.
+// containerd is a runtime whose images lie in a folder of its own.
 type containerd struct {
 	criapi.UnimplementedRuntimeServiceServer
 	criapi.UnimplementedImageServiceServer
-	socket  string
-	folder  string
-	server  *grpc.Server
-	hangs   atomic.Bool
-	image   atomic.Value // string: ID of the only image
-	listing func()       // called while images are listed; nil for nothing
+	socket    string
+	folder    string
+	server    *grpc.Server
+	hangs     atomic.Bool
+	starts    atomic.Bool  // it is not ready yet, as containerd 1.x says it
+	image     atomic.Value // string: ID of the only image
+	sandboxes []*criapi.PodSandbox
+	listing   func() // called while images are listed; nil for nothing
 }
 
 func newContainerd(t *testing.T) *containerd {
@@ -49,6 +52,9 @@ func newContainerd(t *testing.T) *containerd {
 		if s.hangs.Load() {
 			<-ctx.Done()
 			return nil, ctx.Err()
+		}
+		if s.starts.Load() {
+			return nil, errors.New("server is not initialized yet")
 		}
 		return handle(ctx, req)
 	}))
@@ -70,7 +76,7 @@ func (s *containerd) Status(context.Context, *criapi.StatusRequest) (*criapi.Sta
 }
 
 func (s *containerd) ListPodSandbox(context.Context, *criapi.ListPodSandboxRequest) (*criapi.ListPodSandboxResponse, error) {
-	return &criapi.ListPodSandboxResponse{}, nil
+	return &criapi.ListPodSandboxResponse{Items: s.sandboxes}, nil
 }
 
 func (s *containerd) ListContainers(context.Context, *criapi.ListContainersRequest) (*criapi.ListContainersResponse, error) {

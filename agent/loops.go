@@ -158,9 +158,8 @@ func (a *Agent) untilLost(ctx context.Context, j job, run func(context.Context) 
 
 // lookAtRuntimes asks the runtimes how they are, and tells the guard of the pods.
 func (a *Agent) lookAtRuntimes(ctx context.Context) error {
-	tick := time.NewTicker(runtimesInterval)
-	defer tick.Stop()
 	var listed time.Time
+	var retry time.Duration
 	for {
 		before, asked := a.runtimes.current()
 		err := a.runtimes.look(ctx)
@@ -170,13 +169,20 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 			a.reporter.changed()
 		}
 		if err == nil && time.Since(listed) >= podsInterval {
-			if pods, err := a.runtimes.set.Pods(ctx); err == nil {
+			if pods, err := a.runtimes.guarded().Pods(ctx); err == nil {
 				a.guard.Observe(pods)
 				listed = time.Now()
 			}
 		}
+		pause := runtimesInterval
+		if err != nil || a.runtimes.complete() != nil {
+			retry = min(max(2*retry, runtimesRetry), runtimesInterval)
+			pause = retry
+		} else {
+			retry = 0
+		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -19,8 +19,12 @@ import (
 )
 
 // runtimesInterval is how often runtimes are asked how they are, and looked for:
-// one that comes late, goes away or returns is noticed within it.
-const runtimesInterval = 10 * time.Second
+// one that comes late, goes away or returns is noticed within it. While one does
+// not answer they are asked more often at first: it may just be starting.
+const (
+	runtimesInterval = 10 * time.Second
+	runtimesRetry    = 200 * time.Millisecond
+)
 
 // runtimes keeps the set of this host's container runtimes: finds them, asks
 // them how they are, and follows what happens in them. A runtime that was found
@@ -33,10 +37,14 @@ type runtimes struct {
 	log        *slog.Logger
 	found      chan struct{} // holds one token when the set has grown
 
-	mu     sync.Mutex // guards what follows
-	asked  bool
-	states map[string]status.Runtime // by name in the set
-	dead   []string                  // sockets of candidates that do not answer
+	discovering sync.Mutex // one search at a time
+
+	mu       sync.Mutex // guards what follows
+	asked    bool
+	searched bool                      // for candidates, once or more
+	states   map[string]status.Runtime // by name in the set
+	dead     []string                  // sockets of candidates that are of no use now
+	silent   []string                  // those among them behind which there may be a runtime with pods
 }
 
 func newRuntimes(cfg config.Runtimes, observe func(string, string, time.Duration, error), log *slog.Logger) (*runtimes, error) {
@@ -142,14 +150,58 @@ func (r *runtimes) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Pods lists the pods of all runtimes for the shutdown guard, who must not take
+// a runtime that is still starting for one without pods: as long as there may be
+// one that nobody knows yet, it looks for it first, and the error names what
+// does not answer.
+func (g guardedSet) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	known := len(g.Members())
+	pods, err := g.Set.Pods(ctx)
+	if g.runtimes.complete() == nil {
+		return pods, err
+	}
+	g.runtimes.discover(ctx)
+	if len(g.Members()) > known {
+		pods, err = g.Set.Pods(ctx)
+	}
+	return pods, errors.Join(err, g.runtimes.complete())
+}
+
+// guardedSet is the set as the shutdown guard sees it.
+type guardedSet struct {
+	*runtime.Set
+	runtimes *runtimes
+}
+
+// guarded is the set for the shutdown guard.
+func (r *runtimes) guarded() guardedSet { return guardedSet{r.set, r} }
+
+// complete tells why there may be runtimes that are not in the set; nil if there
+// are none.
+func (r *runtimes) complete() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.candidates == nil:
+		return nil
+	case !r.searched:
+		return fmt.Errorf("%w: nobody has looked for runtimes yet", runtime.ErrUnavailable)
+	case len(r.silent) > 0:
+		return fmt.Errorf("%w: somebody listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.silent, ", "))
+	}
+	return nil
+}
+
 // discover adds the candidates whose socket answers and that are not known yet,
 // by whatever path.
 func (r *runtimes) discover(ctx context.Context) {
+	r.discovering.Lock()
+	defer r.discovering.Unlock()
 	members := r.set.Members()
 	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c cri.Candidate) bool {
 		return r.at(c.Path) != nil || slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })
 	})
-	var dead []string
+	var dead, silent []string
 	for _, d := range cri.Detect(ctx, unknown) {
 		err := d.Err
 		if err == nil {
@@ -159,12 +211,16 @@ func (r *runtimes) discover(ctx context.Context) {
 			continue
 		}
 		dead = append(dead, d.Path)
+		if d.Silent() {
+			silent = append(silent, d.Path)
+		}
 		if !slices.Contains(r.deadSockets(), d.Path) {
 			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", err)
 		}
 	}
 	r.mu.Lock()
-	r.dead = dead
+	// A search that was cut short has heard nothing of those that would answer.
+	r.dead, r.silent, r.searched = dead, silent, r.searched || ctx.Err() == nil
 	r.mu.Unlock()
 }
 

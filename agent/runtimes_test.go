@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -8,7 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
 )
 
@@ -54,5 +59,33 @@ func TestOneSocketIsOneRuntime(t *testing.T) {
 	list := config.Runtimes{List: []config.Runtime{{Type: "cri", Endpoint: s.socket}, {Type: "cri", Endpoint: link}}}
 	if _, err := newRuntimes(list, a.metrics.runtimeCall, a.log); err == nil || !strings.Contains(err.Error(), link) {
 		t.Errorf("newRuntimes() of two paths to one socket = %v, want an error that names the second", err)
+	}
+}
+
+// A guard that is asked to drain in the first moments of a boot must not believe
+// that nothing runs: containerd says that it is up before it knows its pods.
+func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
+	s := newContainerd(t)
+	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}
+	a := newAgent(t)
+	dir := folder(t)
+	left := filepath.Join(dir, "left.sock")
+	listener, err := net.Listen("unix", left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	listener.Close()
+	a.runtimes.candidates = []cri.Candidate{{Name: "containerd", Path: s.socket}, {Name: "cri-o", Path: left}}
+
+	s.starts.Store(true)
+	for _, when := range []string{"before anybody has looked", "after that"} {
+		if pods, err := a.runtimes.guarded().Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), s.socket) || strings.Contains(err.Error(), left) {
+			t.Errorf("Pods() %s = %v, %v, want an error that names %s alone", when, pods, err, s.socket)
+		}
+	}
+	s.starts.Store(false)
+	if pods, err := a.runtimes.guarded().Pods(t.Context()); err != nil || len(pods) != 1 || pods[0].Name != "web" {
+		t.Errorf("Pods() of a runtime that has started = %v, %v, want web", pods, err)
 	}
 }

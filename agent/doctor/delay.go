@@ -58,7 +58,8 @@ func dbus(f Facts) Check {
 	if f.Logind.Bus == nil {
 		return ok("the system bus answers")
 	}
-	hint := "systemctl start dbus.socket dbus.service"
+	// logind ends with the bus, or runs on and does not come back to it.
+	hint := "systemctl start dbus.socket dbus.service && " + restartLogind
 	if errors.Is(f.Logind.Bus, fs.ErrNotExist) {
 		hint += "; where they are not installed: apt-get install dbus, or dnf install dbus"
 	}
@@ -70,7 +71,7 @@ func logind(f Facts) Check {
 	case f.Logind.Bus != nil:
 		return Check{}
 	case f.Logind.Login != nil:
-		return whereWanted(f, fail("systemctl start systemd-logind; where that fails: journalctl -u systemd-logind (its package is systemd, beside dbus)", "%v", f.Logind.Login))
+		return whereWanted(f, fail(restartLogind+"; where that fails: journalctl -u systemd-logind (its package is systemd, beside dbus)", "%v", f.Logind.Login))
 	}
 	return ok("systemd-logind is on the bus")
 }

@@ -140,7 +140,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"no logind", func(f *doctor.Facts) {
 			disarm(f, status.ReasonNoLogind, "gone")
 			f.Logind.Login = systemd.ErrNoLogind
-		}, []string{"fail protection|NoLogind", "fail logind|systemctl start systemd-logind"}},
+		}, []string{"fail protection|NoLogind", "fail logind|systemctl restart systemd-logind"}},
 		{"armed, but logind lists no lock", func(f *doctor.Facts) { f.Logind.Own, f.Logind.Locks = nil, nil }, []string{
 			"fail lock|logind lists none|systemctl restart hostler",
 		}},

@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/runtime"
 )
 
 // detectTimeout bounds how long a socket may take to say which runtime it is.
@@ -56,6 +61,16 @@ type Detected struct {
 	// Err says why it is not usable now: runtime.ErrUnsupported where something
 	// else answers, runtime.ErrUnavailable where nothing does (yet).
 	Err error
+	// Listens tells that there is somebody at the socket, who may have pods. A
+	// socket file outlives who made it.
+	Listens bool
+}
+
+// Silent tells that there may be a runtime that does not answer yet, or does not
+// any more: containerd 1.x serves before it has loaded its pods, says that it is
+// "not initialized yet" until then, and its unit counts as started.
+func (d Detected) Silent() bool {
+	return d.Listens && d.Err != nil && !errors.Is(d.Err, runtime.ErrUnsupported)
 }
 
 // Detect finds the candidates whose socket exists and asks each, all at once,
@@ -91,6 +106,11 @@ func Detect(ctx context.Context, candidates []Candidate) []Detected {
 }
 
 func (d *Detected) ask(ctx context.Context) {
+	// Nobody at all is told at once, and by this alone.
+	conn, err := (&net.Dialer{Timeout: detectTimeout}).DialContext(ctx, "unix", d.Path)
+	if d.Listens = !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT); err == nil {
+		_ = conn.Close() // nothing was sent
+	}
 	r, err := New(Options{Endpoint: d.Path, Name: d.Name, Timeouts: Timeouts{Query: detectTimeout}})
 	if err != nil {
 		d.Err = err

@@ -179,21 +179,32 @@ func TestDetect(t *testing.T) {
 	if err := os.Symlink(s.socket, link); err != nil {
 		t.Fatal(err)
 	}
+	left := filepath.Join(dir, "left")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: left})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	listener.Close()
 	found := cri.Detect(t.Context(), []cri.Candidate{
 		{Name: "missing", Path: filepath.Join(dir, "missing.sock")},
 		{Name: "file", Path: file},
 		{Name: "real", Path: s.socket},
 		{Name: "same", Path: link},
 		{Name: "hung", Path: hung},
+		{Name: "left", Path: left},
 	})
-	if len(found) != 2 {
-		t.Fatalf("Detect() = %+v, want real and hung", found)
+	if len(found) != 3 {
+		t.Fatalf("Detect() = %+v, want real, hung and left", found)
 	}
 	if d := found[0]; d.Name != "real" || d.Err != nil || d.RuntimeName != "containerd" || d.Version != "1.6.20~ds1" {
 		t.Errorf("Detect() = %+v, want real, containerd 1.6.20~ds1", d)
 	}
 	if d := found[1]; d.Name != "hung" || !errors.Is(d.Err, runtime.ErrUnavailable) || d.RuntimeName != "" {
 		t.Errorf("Detect() = %+v, want hung, %v", d, runtime.ErrUnavailable)
+	}
+	if found[0].Silent() || !found[1].Silent() || found[2].Silent() || !errors.Is(found[2].Err, runtime.ErrUnavailable) {
+		t.Errorf("Detect() = %+v, want hung alone to be silent, and left to be %v", found, runtime.ErrUnavailable)
 	}
 }
 

@@ -120,6 +120,7 @@ type Drain struct {
 	index   map[key]int           // of pods in record
 	ends    map[key]*containerEnd // by container
 	resumed map[key]time.Time     // pods asked to end by an earlier process, and when
+	spent   map[key]time.Time     // pods that a drain that came to its end left running, and when it asked them
 	gone    map[key]chan struct{} // containers among those; closed when they have ended
 	waiting map[key]int           // calls of stopPod whose containers are being stopped, by pod
 	tearing map[key]int           // those whose sandbox is not torn down yet
@@ -135,7 +136,7 @@ func New(options Options) *Drain {
 		options: options, log: options.Log, phases: plan.Fit(options.Phases, options.Granted), slack: reserve / 6,
 		cancelled: make(chan struct{}), abandoned: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{}),
 		results: make(chan result), lists: make(chan listing), early: make(chan struct{}, 1),
-		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{},
+		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{}, spent: map[key]time.Time{},
 		gone: map[key]chan struct{}{}, waiting: map[key]int{}, tearing: map[key]int{},
 	}
 	d.deadline = options.Start.Add(plan.Total(d.phases) + d.slack)
@@ -149,6 +150,9 @@ func New(options Options) *Drain {
 		d.index[key{p.Runtime, p.ID}] = i
 		if p.Outcome == "" && !p.StartedAt.IsZero() {
 			d.resumed[key{p.Runtime, p.ID}] = p.StartedAt
+		}
+		if p.Outcome == journal.Left && !p.StartedAt.IsZero() && !d.record.FinishedAt.IsZero() {
+			d.spent[key{p.Runtime, p.ID}] = p.StartedAt
 		}
 	}
 	return d
@@ -343,7 +347,9 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.StartedAt = time.Now()
 			}
 			record.Outcome, record.FinishedAt = "", time.Time{}
-			record.Grace = metav1.Duration{Duration: d.within(pod.Grace.Duration, end)}
+			if _, spent := d.spent[k]; !spent {
+				record.Grace = metav1.Duration{Duration: d.within(pod.Grace.Duration, end)}
+			}
 			launched, changed = launched+1, true
 			d.begun++
 			d.inPhase++
@@ -377,6 +383,9 @@ func (d *Drain) unasked(pod key, containers []plan.PlannedContainer) []target {
 		if asked, ok := d.resumed[pod]; ok && !c.Container.CreatedAt.After(asked) {
 			t.asked, t.gone = asked, make(chan struct{})
 			d.gone[k] = t.gone
+		}
+		if asked, ok := d.spent[pod]; ok {
+			t.spent = !c.Container.CreatedAt.After(asked)
 		}
 		targets = append(targets, t)
 	}
