@@ -27,11 +27,15 @@ func gracesOf(bed machine.Bed) graces {
 	if bed == machine.VM {
 		return graces{45 * time.Second, 15 * time.Second}
 	}
-	return graces{9 * time.Second, 3 * time.Second}
+	return graces{12 * time.Second, 3 * time.Second}
 }
 
 // regular is what pods that are not critical get.
 func (g graces) regular() time.Duration { return g.all - g.critical }
+
+// stubborn is what pods get that do not end. It leaves room before the phase
+// does: to kill takes a slow machine some time.
+func (g graces) stubborn() time.Duration { return (g.regular() * 4 / 5).Truncate(time.Second) }
 
 func (g graces) config() string {
 	return fmt.Sprintf("shutdown: {gracePeriod: %v, gracePeriodCriticalPods: %v}\n", g.all, g.critical)

@@ -86,7 +86,7 @@ func (in interrupted) awaitBack(after string) {
 func (in interrupted) deploy(prefix string) {
 	in.m.Deploy(
 		machine.Pod{Name: prefix + "-quick"},
-		machine.Pod{Name: prefix + "-stubborn", Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
+		machine.Pod{Name: prefix + "-stubborn", Grace: in.stubborn(), Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
 		machine.Pod{Name: prefix + "-db", Critical: true},
 	)
 }
@@ -96,7 +96,7 @@ func (in interrupted) reboot(prefix string) {
 	in.m.Run("systemctl reboot")
 	in.m.Eventually("half of the grace of "+prefix+"-stubborn is over", func() bool {
 		l := in.m.Work().Pod(prefix + "-stubborn")[0]
-		return !l.Term().IsZero() && l.LastSeen.Sub(l.Term()) > in.regular()/2
+		return !l.Term().IsZero() && l.LastSeen.Sub(l.Term()) > in.stubborn()/2
 	})
 }
 
@@ -117,8 +117,8 @@ func (in interrupted) expectShutdown(boot, prefix string) {
 	})
 	// Half of it was over at the interruption: had it begun anew, it would have
 	// taken one and a half.
-	if took := work.Pod(prefix + "-stubborn")[0].Gone().Sub(last.StartedAt); took >= in.regular()*5/4 {
-		in.Errorf("%s-stubborn was killed %v after the announcement, want it after the %v of its phase", prefix, took, in.regular())
+	if took := work.Pod(prefix + "-stubborn")[0].Gone().Sub(last.StartedAt); took >= in.stubborn()*4/3 {
+		in.Errorf("%s-stubborn was killed %v after the announcement, want it after its %v", prefix, took, in.stubborn())
 	}
 }
 
@@ -205,7 +205,7 @@ func (in interrupted) expectCancelled(prefix, why string) {
 	awaitReady(in.T, in.m, "after "+why)
 	in.m.Eventually("the pods run on after "+why, func() bool {
 		stubborn, db := in.m.Work().Pod(prefix + "-stubborn")[0], in.m.Work().Pod(prefix + "-db")[0]
-		longer := in.regular() + in.critical
+		longer := in.all
 		return stubborn.LastSeen.Sub(stubborn.Term()) > longer && db.LastSeen.Sub(stubborn.Term()) > longer
 	})
 	expectTerms(in.T, in.m.Work(), prefix+"-db", 0)
