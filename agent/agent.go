@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,6 +75,8 @@ type Agent struct {
 	listener net.Listener
 	loops    []*loop
 	guarding *loop // the shutdown guard, which outlives the other loops
+
+	podsChanged atomic.Bool // since pods were listed last, as a runtime tells
 
 	released time.Time // end of the drain last told of; of the goroutine that the guard notifies by
 

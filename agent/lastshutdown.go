@@ -137,7 +137,7 @@ func tally(r journal.Record) string {
 	}
 	switch len(parts) {
 	case 0:
-		return "no pods ran"
+		return "no pods seen"
 	case 1:
 		noun := "pods"
 		if len(r.Pods) == 1 {

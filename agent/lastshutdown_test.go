@@ -86,12 +86,12 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 			"Warning LastShutdownNotGraceful: the last shutdown was not graceful: the host went down without a drain: 1 pod cut off",
 		},
 		"a drain that was cut off": {
-			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Kind: "power-off", StartedAt: began, Pods: pods(journal.Stopped, "")}},
-			"Warning LastShutdownNotGraceful: the last shutdown (power-off) was not graceful: the host went down in the middle of the drain: 2 pods: 1 stopped, 1 cut off",
+			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Kind: "poweroff", StartedAt: began, Pods: pods(journal.Stopped, "")}},
+			"Warning LastShutdownNotGraceful: the last shutdown (poweroff) was not graceful: the host went down in the middle of the drain: 2 pods: 1 stopped, 1 cut off",
 		},
 		"a host without pods": {
 			map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{}}},
-			"Normal LastShutdownGraceful: the last shutdown was graceful: no pods ran",
+			"Warning LastShutdownNotGraceful: the last shutdown was not graceful: the host went down without a drain: no pods seen",
 		},
 		"the same boot": {map[string]any{"bootID": "two", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}}, ""},
 	} {

@@ -16,8 +16,9 @@ import (
 // ownersInterval is how often the agent looks for other owners of its jobs.
 const ownersInterval = 30 * time.Second
 
-// podsInterval is how often the shutdown guard learns which pods there are, for
-// the case that a runtime hangs in the hour of need.
+// podsInterval is how often the shutdown guard learns which pods there are where
+// no runtime tells of a change, for the case that a runtime hangs in the hour of
+// need, or that the power goes.
 const podsInterval = time.Minute
 
 // buildKeeper makes the lease keeper over a client that tells the loop and the
@@ -168,7 +169,8 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 			a.facts.renew()
 			a.reporter.changed()
 		}
-		if err == nil && time.Since(listed) >= podsInterval {
+		if err == nil && (a.podsChanged.Swap(false) || time.Since(listed) >= podsInterval) {
+			listed = time.Time{}
 			if pods, err := a.runtimes.guarded().Pods(ctx); err == nil {
 				a.guard.Observe(pods)
 				listed = time.Now()
@@ -206,6 +208,9 @@ func worthAReport(before, after []status.Runtime) bool {
 func (a *Agent) notice(e runtime.Event) {
 	a.tracker.Notify(e)
 	a.facts.notice(e)
+	if e.Type != runtime.ImageAdded && e.Type != runtime.ImageRemoved {
+		a.podsChanged.Store(true)
+	}
 }
 
 // lookForOwners looks every now and then who else does hostler's jobs.

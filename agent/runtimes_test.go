@@ -89,3 +89,17 @@ func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
 		t.Errorf("Pods() of a runtime that has started = %v, %v, want web", pods, err)
 	}
 }
+
+// What the next boot tells after a power cut is what was listed last.
+func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
+	a := newAgent(t)
+	for event, want := range map[runtime.EventType]bool{
+		runtime.ImageAdded: false, runtime.ImageRemoved: false,
+		runtime.ContainerStarted: true, runtime.ContainerExited: true, runtime.ContainerRemoved: true, runtime.Changed: true,
+	} {
+		a.notice(runtime.Event{Runtime: "containerd", Type: event})
+		if got := a.podsChanged.Swap(false); got != want {
+			t.Errorf("notice() of event %v has pods listed again = %t, want %t", event, got, want)
+		}
+	}
+}

@@ -44,12 +44,13 @@ func (g *Guard) arm() {
 		return
 	}
 	g.arming = true
-	a, released, run := attempt{news: g.news}, g.state() == Released, g.ctx
+	a, run := attempt{news: g.news}, g.ctx
+	underWay := g.state() == Released || g.state() == Draining
 	ctx, cancel := context.WithTimeout(run, armBound)
 	g.stopArming = cancel
 	go func() {
 		defer cancel()
-		a.take(ctx, g.options, released)
+		a.take(ctx, g.options, underWay)
 		select {
 		case g.armed <- a:
 		case <-run.Done(): // the lock stays, as all locks do when Run ends
@@ -59,19 +60,19 @@ func (g *Guard) arm() {
 
 // take asks whether the lock is ours to take, for enough time, for the lock,
 // and last whether a shutdown has begun before we had it.
-func (a *attempt) take(ctx context.Context, options Options, released bool) {
+func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 	inhibitor := options.Inhibitor
+	if underWay {
+		// As long as a shutdown is under way, there is no lock to have.
+		if a.preparing, a.err = inhibitor.Preparing(ctx); a.preparing || a.err != nil {
+			return
+		}
+	}
 	if a.evidence, a.delegated = options.Delegated(ctx); a.delegated {
 		if yielder, ok := inhibitor.(DelayYielder); ok {
 			a.unyielding = yielder.YieldMaxDelay(ctx)
 		}
 		return
-	}
-	if released {
-		// As long as the shutdown that was let go runs, there is no lock to have.
-		if a.preparing, a.err = inhibitor.Preparing(ctx); a.preparing || a.err != nil {
-			return
-		}
 	}
 	wanted := needed(options.Phases)
 	raise, cancel := context.WithTimeout(ctx, armBound/2)
@@ -138,6 +139,7 @@ func (g *Guard) onAttempt(a attempt) {
 		g.retry.Reset(g.retries.next())
 	case a.refused && draining, a.preparing && draining:
 		g.retries.reset()
+		g.askAgain()
 	case a.refused && g.state() == Released, a.preparing && g.state() == Released:
 		g.retry.Reset(recheckInterval)
 	case a.refused:
@@ -149,6 +151,16 @@ func (g *Guard) onAttempt(a attempt) {
 		g.cancel()
 	default:
 		g.guardOn(a)
+	}
+}
+
+// askAgain has a drain look, as long as it can be cancelled, whether it was. On
+// systemd 257 `shutdown -c` takes back a shutdown that is delayed, and nobody is
+// told (seen on Debian 13, systemd#34684): it does not take place then, whether
+// the lock is released or not.
+func (g *Guard) askAgain() {
+	if e := g.episode; e != nil && !e.pinned {
+		g.retry.Reset(askInterval)
 	}
 }
 

@@ -57,6 +57,36 @@ func TestACancellationIsSeenInTheMiddleOfADrain(t *testing.T) {
 	})
 }
 
+// systemd 257 takes a delayed shutdown back without a word (`shutdown -c`).
+func TestACancellationThatNobodyTellsIsNoticed(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(3500 * time.Millisecond)
+		r.logind.cancelSilently()
+		time.Sleep(4 * time.Second)
+		r.expect(shutdown.Armed, 1)
+		time.Sleep(time.Hour)
+		r.expectSignals("web", "TERM@0s") // and no KILL
+		r.expectSignals("dns", "")
+	})
+}
+
+func TestACancellationThatNobodyTellsIsNoticedAfterTheRelease(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.usual()
+		r.start()
+		r.logind.shutdown("reboot") // which somebody else delays, too
+		time.Sleep(10 * time.Second)
+		r.expect(shutdown.Released, 0)
+		r.logind.cancelSilently()
+		time.Sleep(31 * time.Second)
+		r.expect(shutdown.Armed, 1)
+	})
+}
+
 func TestAShutdownAnnouncedAnewWhileTheLastIsBeingCancelled(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
@@ -66,12 +96,12 @@ func TestAShutdownAnnouncedAnewWhileTheLastIsBeingCancelled(t *testing.T) {
 		time.Sleep(time.Second)
 		r.logind.cancel()
 		time.Sleep(time.Second)
-		r.logind.shutdown("power-off")
+		r.logind.shutdown("poweroff")
 		r.expect(shutdown.Draining, 1)
 		time.Sleep(10 * time.Second)
 		r.expect(shutdown.Released, 0)
 		r.expectReleased(5 * time.Second)
-		if last := r.guard.Status().Last; last == nil || !last.Graceful || last.Kind != "power-off" || len(last.Pods) != 2 {
+		if last := r.guard.Status().Last; last == nil || !last.Graceful || last.Kind != "poweroff" || len(last.Pods) != 2 {
 			t.Errorf("Last = %+v, want the second shutdown, graceful", last)
 		}
 	})
@@ -135,7 +165,7 @@ func TestALossOfTheBusInMidShutdownEndsNothing(t *testing.T) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second})
 		r.start()
 		r.logind.shutdown("reboot")
-		time.Sleep(time.Second)
+		time.Sleep(1500 * time.Millisecond) // not while it asks
 		r.logind.loseBus()
 		time.Sleep(5 * time.Second)
 		r.expect(shutdown.Draining, 1)

@@ -114,6 +114,9 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	g.status.Deadline = d.Deadline().Add(d.ReportBound())
 	g.mu.Unlock()
 	g.set(Draining, reason)
+	if trigger == journal.TriggerShutdown {
+		g.askAgain()
+	}
 	if g.options.Reporter != nil {
 		status := g.Status()
 		go func() {
@@ -172,6 +175,11 @@ func (g *Guard) release(e *episode) {
 		reason = "out of time, pods may still run"
 	}
 	g.set(Released, reason)
+	if !e.pinned {
+		// Somebody else's lock may hold the shutdown back, and it may be
+		// cancelled yet.
+		g.retry.Reset(recheckInterval)
+	}
 	e.answer(outcome{record: *record, teardowns: slices.Clone(g.teardowns)})
 }
 
@@ -199,6 +207,7 @@ func (g *Guard) cancel() {
 		g.endCancelled(e)
 	case e != nil && !e.cancelling:
 		e.cancelling = true
+		g.retry.Stop()
 		e.drain.Cancel()
 	case e != nil && e.again:
 		e.again = false

@@ -30,6 +30,9 @@ const (
 	beatInterval = 10 * time.Second
 	// recheckInterval is how often it asks whether the other owner is still there.
 	recheckInterval = 30 * time.Second
+	// askInterval is how often it asks, while it drains, whether the shutdown is
+	// still to take place.
+	askInterval = time.Second
 	// verifyInterval is how often an armed guard looks whether that is still true.
 	verifyInterval = 5 * time.Minute
 	// listBound is how long a list of pods may take where nothing waits for it.

@@ -58,7 +58,7 @@ const (
 // Event is one announcement of the init system.
 type Event struct {
 	Type EventType
-	// Kind is the kind of shutdown, such as "reboot" or "power-off", where the
+	// Kind is the kind of shutdown, such as "reboot" or "poweroff", where the
 	// init system tells; else empty.
 	Kind string
 }

@@ -190,6 +190,13 @@ func (l *logind) cancel() {
 	l.announce(shutdown.Event{Type: shutdown.Cancel})
 }
 
+// cancelSilently is a cancellation of which nobody is told.
+func (l *logind) cancelSilently() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.preparing = false
+}
+
 // restart is what systemctl restart systemd-logind does: locks survive, the
 // shutdown does not.
 func (l *logind) restart(away time.Duration) {

@@ -115,6 +115,21 @@ func TestWatchTellsTheKindWhereLogindDoes(t *testing.T) {
 	}
 }
 
+// Seen on Debian 13: what is announced after that is no repetition.
+func TestWatchTellsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
+	for kind, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
+		fake := systemdtest.NewFake(t, options)
+		events := startWatch(t, newLogind(t, fake))
+		for range 3 {
+			call(t, fake, "PowerOff", false)
+			if got := next(t, events); got != (shutdown.Event{Type: shutdown.Prepare, Kind: kind}) {
+				t.Errorf("Watch() sent %+v, want Prepare of kind %q", got, kind)
+			}
+			fake.CallOffShutdown(t)
+		}
+	}
+}
+
 // call calls a method of logind's as somebody else on the bus.
 func call(t *testing.T, fake *systemdtest.Fake, method string, args ...any) {
 	t.Helper()

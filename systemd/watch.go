@@ -145,8 +145,10 @@ func rules() [][]dbus.MatchOption {
 
 // watch turns signals into events. One goroutine has it.
 type watch struct {
-	owner     string             // logind's unique name, empty while it is away
-	announced shutdown.EventType // Prepare or Cancel, whichever came last; else Subscribed
+	owner string // logind's unique name, empty while it is away
+	// Prepare or Cancel, if that was told with metadata and the plain signal of
+	// it has not come yet; else Subscribed.
+	told shutdown.EventType
 }
 
 // event tells what a signal means, if anything. The bus lets every user send
@@ -181,18 +183,23 @@ func (w *watch) event(signal *dbus.Signal) (shutdown.Event, bool) {
 		event.Type = shutdown.Prepare
 		event.Kind, _ = metadata["type"].Value().(string)
 	}
-	// logind sends the signal with metadata first, then the plain one.
-	if event.Type == w.announced {
+	// logind sends the signal with metadata first, then the plain one. Of two
+	// announcements both count: a cancellation in between may not be told.
+	told := w.told
+	w.told = shutdown.Subscribed
+	switch {
+	case signal.Name == loginManager+"."+prepareWithMetadata:
+		w.told = event.Type
+	case event.Type == told:
 		return shutdown.Event{}, false
 	}
-	w.announced = event.Type
 	return event, true
 }
 
 func (w *watch) ownerChanged(after string) (shutdown.Event, bool) {
 	was := w.owner
 	w.owner = after
-	w.announced = shutdown.Subscribed // a new logind knows nothing of the old one's shutdown
+	w.told = shutdown.Subscribed
 	switch {
 	case after == "" && was != "":
 		return shutdown.Event{Type: shutdown.Lost}, true

@@ -134,10 +134,9 @@ func (f content) verdict() *Record {
 	if f.Watch == nil {
 		return nil
 	}
-	r := &Record{BootID: f.BootID, Trigger: TriggerUnknown, Graceful: true, Pods: []PodRecord{}}
+	// Also where no pod was known to run: the latest may be unknown.
+	r := &Record{BootID: f.BootID, Trigger: TriggerUnknown, Error: "the host went down without a drain", Pods: []PodRecord{}}
 	for _, p := range f.Watch.Pods {
-		r.Graceful = false
-		r.Error = "the host went down without a drain"
 		r.Pods = append(r.Pods, PodRecord{Runtime: p.Runtime, ID: p.ID, UID: p.UID, Namespace: p.Namespace, Name: p.Name, Outcome: Left})
 	}
 	return r

@@ -78,7 +78,7 @@ func TestWhatTheNextBootLearns(t *testing.T) {
 		},
 		{
 			"no pods ran", func(j *journal.Journal) { j.Mark(refs); j.Mark([]journal.Ref{}) },
-			&journal.Record{BootID: "one", Trigger: journal.TriggerUnknown, Graceful: true, Pods: pods()},
+			&journal.Record{BootID: "one", Trigger: journal.TriggerUnknown, Error: "the host went down without a drain", Pods: pods()},
 		},
 		{"nobody watched any more", func(j *journal.Journal) { j.Mark(refs); j.Unmark() }, nil},
 		{"a drain came to its end", func(j *journal.Journal) {

@@ -143,3 +143,7 @@ func (f *Fake) AwaitDown(t testing.TB) time.Time {
 
 // AbortShutdown has the job that brings the system down cancelled.
 func (f *Fake) AbortShutdown(testing.TB) { f.login.abort() }
+
+// CallOffShutdown takes a shutdown back that locks delay, without a word to
+// anybody, as `shutdown -c` does from systemd 257 on.
+func (f *Fake) CallOffShutdown(testing.TB) { f.login.callOff() }

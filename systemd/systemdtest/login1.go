@@ -269,6 +269,13 @@ func (l *login1) abort() {
 	}
 }
 
+// callOff takes a delayed shutdown back as systemd 257 does: nobody is told.
+func (l *login1) callOff() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget()
+}
+
 // announce sends what a logind of its age sends, the newer signal first. Called
 // with mu held.
 func (l *login1) announce(kind string, active bool) {

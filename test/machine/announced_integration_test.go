@@ -1,0 +1,200 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/machine"
+)
+
+// wayDown is a way to end a boot.
+type wayDown struct {
+	name string
+	down func(m *machine.Machine) machine.Down
+	off  bool   // the machine is off then
+	same bool   // the kernel is the same one then
+	kind string // that logind announces, where it tells, from systemd 255 on
+}
+
+func by(command string) func(m *machine.Machine) machine.Down {
+	return func(m *machine.Machine) machine.Down { return m.GoesDown(command) }
+}
+
+// TestAnnouncedShutdowns takes a machine down in every way that goes through
+// logind: pods stop in two phases while it waits.
+func TestAnnouncedShutdowns(t *testing.T) {
+	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
+		o.Config = houseConfig()
+		m := machine.Boot(t, o)
+		t.Logf("seen: %s", versions(m))
+		ways := []wayDown{
+			{name: "systemctl reboot", down: by("systemctl reboot"), kind: "reboot"},
+			{name: "shutdown -r now", down: by("shutdown -r now"), kind: "reboot"},
+			{name: "reboot", down: by("reboot"), kind: "reboot"},
+			{name: "systemctl poweroff", down: by("systemctl poweroff"), off: true, kind: "poweroff"},
+			{name: "shutdown -h, scheduled", down: scheduled, off: true, kind: "poweroff"},
+		}
+		if o.Bed == machine.VM {
+			ways = append(ways,
+				wayDown{name: "power button", down: (*machine.Machine).PowerButton, off: true, kind: "poweroff"},
+				wayDown{name: "systemctl kexec", down: by("kexec --load /boot/vmlinuz --initrd=/boot/initrd --reuse-cmdline && systemctl kexec"), kind: "kexec"})
+		}
+		if o.Release != machine.Debian12 {
+			// The last one: what follows cannot be told from it by the boot's ID.
+			ways = append(ways, wayDown{name: "systemctl soft-reboot", down: by("systemctl soft-reboot"), same: true, kind: "soft-reboot"})
+		}
+		t.Run("called off too late", func(t *testing.T) { calledOffLate(t, m) })
+		t.Run("scheduled and called off", func(t *testing.T) { calledOff(t, m) })
+		for i, way := range ways {
+			if i > 0 { // the first finds the house that was left open
+				m.Deploy(house()...)
+			}
+			t.Run(way.name, func(t *testing.T) { goDown(t, m, way) })
+		}
+	})
+}
+
+// goDown closes the house in one way, and looks at it from the next boot.
+func goDown(t *testing.T, m *machine.Machine, way wayDown) {
+	t.Helper()
+	before := m.BootID()
+	down := way.down(m)
+	if down.Off != way.off || down.NewKernel == way.same {
+		t.Errorf("the machine went down as %+v, want off = %t and a new kernel = %t", down, way.off, !way.same)
+	}
+	if down.Off {
+		m.Start()
+	}
+	c := lookBack(t, m, before)
+	c.tells(t, way.name)
+	checkHouse(t, c, journal.TriggerShutdown)
+	if m.Options.Release == machine.Debian12 {
+		way.kind = "" // logind does not tell
+	}
+	if c.last.Kind != way.kind {
+		t.Errorf("LastShutdown() is of kind %q, want %q", c.last.Kind, way.kind)
+	}
+	if log := m.Journal(logOf(way), "-u systemd-logind"); strings.Contains(log, "inhibitor timeout") {
+		t.Errorf("logind gave up waiting:\n%s", log)
+	}
+}
+
+// logOf is the boot, counted from this one, in whose journal the way down is.
+func logOf(way wayDown) int {
+	if way.same {
+		return 0
+	}
+	return -1
+}
+
+// scheduled shuts the machine down at a time to come, as `shutdown -h +1` does,
+// but sooner: it asks logind with this very call.
+func scheduled(m *machine.Machine) machine.Down {
+	return m.GoesDown(scheduleIn(3*time.Second, "poweroff"))
+}
+
+// scheduleIn is the command that has logind shut down after a while.
+func scheduleIn(d time.Duration, kind string) string {
+	return fmt.Sprintf("busctl call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ScheduleShutdown st %s $(($(date +%%s%%6N) + %d))",
+		kind, d.Microseconds())
+}
+
+// calledOff schedules shutdowns and takes the word back before their time has
+// come: logind has announced nothing by then, and nothing happens.
+func calledOff(t *testing.T, m *machine.Machine) {
+	m.Deploy(house()...)
+	plans := func() string {
+		return m.Run("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ScheduledShutdown")
+	}
+	m.Run("shutdown -h +1")
+	if got := plans(); !strings.Contains(got, `"poweroff"`) {
+		t.Errorf("logind has scheduled %s, want a power-off", got)
+	}
+	stillOpen(t, m, "a shutdown is scheduled")
+	m.Run("shutdown -c")
+	if got := plans(); strings.Contains(got, `"poweroff"`) {
+		t.Errorf("logind has scheduled %s, want nothing", got)
+	}
+	m.Run(scheduleIn(5*time.Second, "poweroff") + " && shutdown -c && sleep 7")
+	stillOpen(t, m, "it was called off, and its time is over")
+}
+
+// calledOffLate takes a shutdown back while it is being delayed. systemd 252 says
+// that it did, and shuts down nevertheless (systemd#34554). 257 does as it says,
+// and tells nobody: what is left of the house stays open until the next shutdown.
+func calledOffLate(t *testing.T, m *machine.Machine) {
+	pods, before := house(), m.BootID()
+	tooLate := func() error {
+		m.Run(scheduleIn(time.Second, "reboot"))
+		m.Eventually("hostler closes the house", func() bool { return m.Status().Shutdown.State == shutdown.Draining })
+		m.Run("shutdown -c")
+		return nil
+	}
+	if m.Options.Release == machine.Debian12 {
+		m.Deploy(pods...)
+		m.AwaitDown("`shutdown -c`", tooLate)
+		checkHouse(t, lookBack(t, m, before), journal.TriggerShutdown)
+		return
+	}
+	for i := range pods {
+		if pods[i].Name == "stubborn" { // db's turn is not to come before the word is taken back
+			pods[i].Grace = 4 * stubbornGrace
+		}
+	}
+	m.Deploy(pods...)
+	if err := tooLate(); err != nil {
+		t.Fatal(err)
+	}
+	m.AwaitArmed()
+	if n := hostlersLocks(m); n != 1 {
+		t.Errorf("hostler holds %d locks after the shutdown was called off, want 1", n)
+	}
+	if work := m.Work().Boot(before); len(work.Pod("db")) != 1 || !work.Pod("db")[0].Term().IsZero() {
+		t.Errorf("db was asked to end although the shutdown was called off before its turn:\n%s", work)
+	}
+	m.GoesDown("systemctl reboot")
+	if c := lookBack(t, m, before); !c.work.Ended("db") || c.last.Trigger != journal.TriggerShutdown || !c.last.Graceful || c.pod("db").Outcome != journal.Stopped || c.pod("stubborn").Outcome != journal.Killed {
+		t.Errorf("LastShutdown() after one that was called off = %+v, want it announced, and what was left of the house closed:\n%s", c.last, c.work)
+	}
+}
+
+// stillOpen checks that nobody has begun to close the house: hostler is Armed
+// with one lock, and no workload has got a signal.
+func stillOpen(t *testing.T, m *machine.Machine, when string) {
+	t.Helper()
+	if s := m.Status().Shutdown; s.State != shutdown.Armed || s.Current != nil {
+		t.Errorf("hostler is %s (%s) when %s, want Armed", s.State, s.Reason, when)
+	}
+	if n := hostlersLocks(m); n != 1 {
+		t.Errorf("hostler holds %d locks when %s, want 1", n, when)
+	}
+	untouched(t, m, when)
+}
+
+// untouched checks that all workloads of this boot live, and never got a signal.
+func untouched(t *testing.T, m *machine.Machine, when string) {
+	t.Helper()
+	work := m.Work().Boot(m.BootID())
+	if len(work) == 0 {
+		t.Fatalf("no workload runs when %s", when)
+	}
+	for _, life := range work {
+		if len(life.Signals) > 0 || !life.CutOff() {
+			t.Errorf("%s/%s was touched when %s:\n%s", life.Pod, life.Container, when, work)
+		}
+	}
+	m.Eventually("all workloads show that they live", func() bool {
+		for i, life := range m.Work().Boot(m.BootID()) {
+			if !life.LastSeen.After(work[i].LastSeen) {
+				return false
+			}
+		}
+		return true
+	})
+}

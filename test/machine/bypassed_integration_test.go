@@ -1,0 +1,163 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/machine"
+)
+
+// TestShutdownsThatBypassLogind takes a machine down in ways of which logind
+// hears nothing. systemd stops everything at once then, and hostler, which is
+// stopped before the runtime, drains first. Containers are in scopes of several
+// slices, which systemd would stop as well, but for the order that their drop-in
+// says.
+func TestShutdownsThatBypassLogind(t *testing.T) {
+	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
+		o.Config, o.SystemdCgroup = houseConfig(), true
+		m := machine.Boot(t, o)
+		for _, way := range []wayDown{
+			{name: "systemctl start reboot.target", down: by("systemctl start reboot.target")},
+			{name: "systemctl isolate reboot.target", down: by("systemctl isolate reboot.target")},
+			{name: "Ctrl-Alt-Del", down: (*machine.Machine).CtrlAltDel},
+		} {
+			t.Run(way.name, func(t *testing.T) {
+				spread(m, house()...)
+				bypass(t, m, way)
+			})
+		}
+		t.Run("with a grace beyond the unit's own time to stop", func(t *testing.T) { longGrace(t, m) })
+		t.Run("systemctl reboot -ff", func(t *testing.T) { uncaught(t, m) })
+		// The last one: it breaks the machine's protection.
+		t.Run("without the scopes' drop-in", func(t *testing.T) { unordered(t, m) })
+	})
+}
+
+// TestAShutdownThatBypassesLogindWithoutScopes is the same where the runtime
+// makes the containers' cgroups itself, and systemd knows nothing of them.
+func TestAShutdownThatBypassesLogindWithoutScopes(t *testing.T) {
+	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
+		o.Config = houseConfig()
+		m := machine.Boot(t, o)
+		m.Deploy(house()...)
+		bypass(t, m, wayDown{name: "systemctl start reboot.target", down: by("systemctl start reboot.target")})
+	})
+}
+
+// spread runs pods in the slices where runtimes put their scopes, in turn.
+func spread(m *machine.Machine, pods ...machine.Pod) {
+	slices := []string{"kubepods.slice", "system.slice", "machine.slice"}
+	for i, pod := range pods {
+		m.Options.CgroupParent = slices[i%len(slices)]
+		m.Deploy(pod)
+	}
+}
+
+// bypass closes the house in a way of which logind hears nothing.
+func bypass(t *testing.T, m *machine.Machine, way wayDown) closed {
+	t.Helper()
+	before := m.BootID()
+	if down := way.down(m); down.Off || !down.NewKernel {
+		t.Errorf("the machine went down as %+v, want a new boot", down)
+	}
+	c := lookBack(t, m, before)
+	c.tells(t, way.name)
+	checkHouse(t, c, journal.TriggerServiceStop)
+	during, after := unmounts(m)
+	t.Logf("seen: %s: systemd unmounted %d of the containers' file systems before hostler had ended, %d after", way.name, during, after)
+	if log := m.Journal(-1, "-u hostler"); !strings.Contains(log, "systemStopping=true") {
+		t.Errorf("hostler did not see that the system stops:\n%s", log)
+	}
+	return c
+}
+
+// unmounts counts what systemd has unmounted of containers in the last boot,
+// before and after hostler had ended.
+func unmounts(m *machine.Machine) (before, after int) {
+	done := false
+	for line := range strings.Lines(m.Journal(-1, "-o", "short-monotonic")) {
+		switch {
+		case strings.Contains(line, "Unmounted run-containerd-"), strings.Contains(line, "Unmounted var-lib-containerd"):
+			if done {
+				after++
+			} else {
+				before++
+			}
+		case strings.Contains(line, "Stopped hostler.service"):
+			done = true
+		}
+	}
+	return before, after
+}
+
+// longGrace lets a container take longer than the service may take to stop
+// (TimeoutStopSec=30s), unless the agent asks for more.
+func longGrace(t *testing.T, m *machine.Machine) {
+	const needs = 35 * time.Second
+	pods := house()
+	for i := range pods {
+		if pods[i].Name == "batch" {
+			pods[i].Grace, pods[i].Containers[0].EndsSlowly = needs+20*time.Second, needs
+		}
+	}
+	spread(m, pods...)
+	c := bypass(t, m, wayDown{name: "systemctl start reboot.target, 35 s of grace", down: by("systemctl start reboot.target")})
+	for _, life := range c.work.Pod("batch") {
+		if lasted := life.Gone().Sub(life.Term()); lasted < needs {
+			t.Errorf("batch lived for %v after SIGTERM, want the %v that it needs:\n%s", lasted, needs, c.work)
+		}
+	}
+}
+
+// uncaught ends a boot without anybody being asked. The next one says so.
+func uncaught(t *testing.T, m *machine.Machine) {
+	spread(m, house()...)
+	m.Eventually("hostler has written down what runs", func() bool {
+		var file struct{ Watch struct{ Pods []journal.Ref } }
+		text := m.Read("/var/lib/hostler/shutdown.json")
+		if err := json.Unmarshal([]byte(text), &file); err != nil {
+			t.Fatalf("read hostler's journal: %v:\n%s", err, text)
+		}
+		return len(file.Watch.Pods) == len(house())
+	})
+	before := m.BootID()
+	m.GoesDown("systemctl reboot -ff")
+	c := lookBack(t, m, before)
+	if c.last.Graceful || c.last.Trigger != journal.TriggerUnknown || len(c.last.Pods) != len(house()) {
+		t.Errorf("LastShutdown() = %+v, want one that was not graceful, for an unknown reason, of %d pods", c.last, len(house()))
+	}
+	for _, p := range c.last.Pods {
+		if p.Outcome != journal.Left {
+			t.Errorf("LastShutdown() tells of %s: %+v, want it left", p.Name, p)
+		}
+	}
+	for _, life := range c.work {
+		if len(life.Signals) > 0 || !life.CutOff() {
+			t.Errorf("%s was asked to end:\n%s", life.Pod, c.work)
+		}
+	}
+	for _, out := range []string{m.Hostler("status"), m.Hostler("ps", "--last-shutdown"), m.Journal(0, "-u hostler")} {
+		if !strings.Contains(out, "graceful") {
+			t.Errorf("hostler does not say that the last shutdown was not graceful:\n%s", out)
+		}
+	}
+}
+
+// unordered is the proof that the others prove anything: without the scopes'
+// drop-in systemd asks all containers to end at once.
+func unordered(t *testing.T, m *machine.Machine) {
+	m.Run("rm -r /usr/lib/systemd/system/*-.scope.d && systemctl daemon-reload")
+	spread(m, house()...)
+	before := m.BootID()
+	m.GoesDown("systemctl start reboot.target")
+	work := m.Work().Boot(before)
+	if work.GoneBefore("stubborn", "db") || work.GoneBefore("batch", "db") {
+		t.Errorf("the pods were stopped in order without the drop-in, too: the other tests prove nothing:\n%s", work)
+	}
+	t.Logf("seen: without the drop-in:\n%s", work)
+}

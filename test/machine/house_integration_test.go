@@ -1,0 +1,154 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/machine"
+)
+
+// bedVariable has every scenario run in that bed, "vm" or "container", instead
+// of the one that it names.
+const bedVariable = "HOSTLER_TEST_BED"
+
+// onBothDebians runs a scenario on both releases, in the bed that it usually
+// runs in, unless the environment forces another one.
+func onBothDebians(t *testing.T, usual machine.Bed, scenario func(t *testing.T, o machine.Options)) {
+	t.Helper()
+	bed := cmp.Or(machine.Bed(os.Getenv(bedVariable)), usual)
+	for _, release := range machine.Releases() {
+		t.Run("debian"+string(release)+"-"+string(bed), func(t *testing.T) {
+			scenario(t, machine.Options{Release: release, Bed: bed})
+		})
+	}
+}
+
+// The periods of a house are so long that nothing in it hurries, also where
+// each call of the runtime takes a second. What must not be waited for shows.
+const (
+	regularPeriod  = 60 * time.Second
+	criticalPeriod = 30 * time.Second
+	stubbornGrace  = 6 * time.Second
+)
+
+func houseConfig() string {
+	return fmt.Sprintf("shutdown: {gracePeriod: %v, gracePeriodCriticalPods: %v}\n", regularPeriod+criticalPeriod, criticalPeriod)
+}
+
+// house is the pods that a scenario closes: three regular ones that end at once,
+// slowly and not at all, and a critical one.
+func house() []machine.Pod {
+	return []machine.Pod{
+		{Name: "web"},
+		{Name: "batch", Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: time.Second}}},
+		{Name: "stubborn", Grace: stubbornGrace, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
+		{Name: "db", Critical: true},
+	}
+}
+
+// closed is how a house was closed: what its pods wrote down, and what hostler says.
+type closed struct {
+	work machine.Work
+	last journal.Record
+}
+
+// pod is hostler's record of a pod.
+func (c closed) pod(name string) journal.PodRecord {
+	i := slices.IndexFunc(c.last.Pods, func(p journal.PodRecord) bool { return p.Name == name })
+	if i < 0 {
+		return journal.PodRecord{}
+	}
+	return c.last.Pods[i]
+}
+
+// took is how long the pod was waited for.
+func took(p journal.PodRecord) time.Duration { return p.FinishedAt.Sub(p.StartedAt) }
+
+// lookBack reads in a machine that is up again how its boot named before ended.
+func lookBack(t *testing.T, m *machine.Machine, before string) closed {
+	t.Helper()
+	last := m.LastShutdown()
+	if last == nil || !strings.HasPrefix(last.BootID, before) {
+		t.Fatalf("LastShutdown() = %+v, want that of boot %s", last, before)
+	}
+	return closed{m.Work().Boot(before), *last}
+}
+
+// checkHouse holds the end of a boot to the promise, for what a house's pods
+// are: two phases in order, SIGTERM before SIGKILL, nobody waited for longer
+// than needed.
+func checkHouse(t *testing.T, c closed, trigger journal.Trigger) {
+	t.Helper()
+	work := c.work
+	for _, pod := range []string{"web", "batch"} {
+		if !work.Ended(pod) {
+			t.Errorf("%s was cut off, want it to end in its time:\n%s", pod, work)
+		}
+	}
+	for _, pod := range []string{"web", "batch", "stubborn"} {
+		if !work.GoneBefore(pod, "db") {
+			t.Errorf("db, which is critical, got SIGTERM before %s was gone:\n%s", pod, work)
+		}
+	}
+	if !work.Ended("db") {
+		t.Errorf("db was cut off, want it to end in its time:\n%s", work)
+	}
+	for _, life := range work.Pod("stubborn") {
+		// When it was killed is known to a fifth of a second, and the runtime
+		// begins to count before the signal is there.
+		if lasted := life.Gone().Sub(life.Term()); life.Term().IsZero() || !life.CutOff() || lasted < stubbornGrace-2*time.Second {
+			t.Errorf("stubborn lived for %v after SIGTERM, want it killed at the end of its grace of %v:\n%s", lasted, stubbornGrace, work)
+		}
+	}
+	last := c.last
+	if last.Trigger != trigger || !last.Graceful || last.FinishedAt.IsZero() || len(last.Pods) != len(work) {
+		t.Errorf("LastShutdown() = %+v, want a graceful %s of %d pods", last, trigger, len(work))
+	}
+	for pod, outcome := range map[string]journal.Outcome{"web": journal.Stopped, "batch": journal.Stopped, "stubborn": journal.Killed, "db": journal.Stopped} {
+		if got := c.pod(pod); got.Outcome != outcome {
+			t.Errorf("LastShutdown() tells of %s: %+v, want it %s", pod, got, outcome)
+		}
+	}
+	// Each wait ended by what it waited for, well before it had to.
+	if web := c.pod("web"); took(web) >= web.Grace.Duration {
+		t.Errorf("web, which ends at once, was waited for %v, all of its grace of %v", took(web), web.Grace)
+	}
+	if began := c.pod("db").StartedAt.Sub(c.pod("web").StartedAt); began >= regularPeriod {
+		t.Errorf("the critical phase began %v after the regular one, which may take %v: it waited for nothing", began, regularPeriod)
+	}
+	if whole := last.FinishedAt.Sub(last.StartedAt); whole >= regularPeriod {
+		t.Errorf("the drain took %v: it waited for nothing", whole)
+	}
+}
+
+// tells logs what was seen, for docs/shutdown.md.
+func (c closed) tells(t *testing.T, way string) {
+	t.Helper()
+	first := time.Time{}
+	for _, life := range c.work {
+		if term := life.Term(); !term.IsZero() && (first.IsZero() || term.Before(first)) {
+			first = term
+		}
+	}
+	t.Logf("seen: %s: %s %q, first SIGTERM after %v, stubborn killed after %v, critical phase after %v, all over after %v",
+		way, c.last.Trigger, c.last.Kind, first.Sub(c.last.StartedAt).Round(time.Millisecond), took(c.pod("stubborn")).Round(10*time.Millisecond),
+		c.pod("db").StartedAt.Sub(c.last.StartedAt).Round(10*time.Millisecond), c.last.FinishedAt.Sub(c.last.StartedAt).Round(10*time.Millisecond))
+}
+
+// versions are what the machine is made of.
+func versions(m *machine.Machine) string {
+	return strings.TrimSpace(m.Run("systemctl --version | head -n 1; containerd --version; runc --version | head -n 1; uname -r"))
+}
+
+// hostlersLocks counts the locks that logind says are hostler's.
+func hostlersLocks(m *machine.Machine) int {
+	return strings.Count(m.Run("systemd-inhibit --list --no-pager --no-legend"), "Stopping pods in order")
+}
