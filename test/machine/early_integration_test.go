@@ -74,7 +74,7 @@ func TestAskedAgain(t *testing.T) {
 		down := m.AwaitDown("a reboot that is asked for again", func() error {
 			m.Run("systemctl reboot")
 			m.Eventually("web is asked to end", func() bool { return !m.Work().Pod("web")[0].Term().IsZero() })
-			// systemd 252 refuses these while it waits; 257 refuses some of them.
+			// systemd may refuse these while it waits.
 			m.Run("systemctl reboot; shutdown -r now; systemctl reboot; true")
 			return nil
 		})
