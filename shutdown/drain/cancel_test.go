@@ -110,3 +110,17 @@ func TestWhatWasLeftGetsNoSecondPeriod(t *testing.T) {
 		w.fake.Exit("dstate0", 0)
 	})
 }
+
+func TestACancellationKillsNobody(t *testing.T) {
+	for _, at := range []time.Duration{time.Second, 10 * time.Second, 11 * time.Second, 11400 * time.Millisecond} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("12s")})
+			d := drain.New(w.options)
+			time.AfterFunc(at, d.Cancel)
+			d.Run(t.Context())
+			<-d.Idle()
+			time.Sleep(time.Minute)
+			w.expectSignals("deaf0", "TERM@0s")
+		})
+	}
+}

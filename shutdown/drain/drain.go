@@ -32,8 +32,10 @@ const (
 	sandboxBound = 10 * time.Second
 	sandboxWait  = 2 * time.Second
 	// cancelWait is how long calls in flight are waited for after a
-	// cancellation, before they are given up.
+	// cancellation, before they are given up; they are, killRoom before any of
+	// them kills: what was cancelled costs no container its life.
 	cancelWait = 2 * time.Second
+	killRoom   = 500 * time.Millisecond
 	// resumePoll is how often a drain that goes on after a restart of the agent
 	// looks whether containers have ended that were asked to before.
 	resumePoll = 500 * time.Millisecond
@@ -49,6 +51,7 @@ type containerEnd struct {
 	key    key
 	pod    key
 	name   string
+	kill   time.Time // when its grace ends
 	done   bool
 	killed bool  // its grace ran out
 	err    error // it may still run
@@ -339,7 +342,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.Outcome = journal.Skipped
 				continue
 			}
-			containers := d.unasked(k, pod.Containers)
+			containers := d.unasked(k, pod.Containers, end)
 			if len(containers) == 0 {
 				continue
 			}
@@ -369,14 +372,14 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 
 // unasked returns the containers that were not asked to end yet, and notes that
 // they are now.
-func (d *Drain) unasked(pod key, containers []plan.PlannedContainer) []target {
+func (d *Drain) unasked(pod key, containers []plan.PlannedContainer, end time.Time) []target {
 	var targets []target
 	for _, c := range containers {
 		k := key{c.Runtime, c.ID}
 		if _, ok := d.ends[k]; ok {
 			continue
 		}
-		d.ends[k] = &containerEnd{key: k, pod: pod, name: c.Name}
+		d.ends[k] = &containerEnd{key: k, pod: pod, name: c.Name, kill: time.Now().Add(d.within(c.Own, end))}
 		t := target{PlannedContainer: c}
 		// An earlier process asked it to end and did not see it end. Asking
 		// again is to some programs an order to drop everything.

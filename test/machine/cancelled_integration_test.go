@@ -18,6 +18,9 @@ func TestCancellations(t *testing.T) {
 		rounds := 50
 		if o.Bed == machine.VM {
 			rounds = 12 // each takes many times as long
+			if inBrief(o) {
+				rounds = 6
+			}
 		}
 		g := gracesOf(o.Bed)
 		g.all += 5 * time.Second // for outOfTime: what logind waits for if nobody asks for more

@@ -19,6 +19,9 @@ func TestTheFirstSecond(t *testing.T) {
 		offsets := []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond}
 		if o.Bed == machine.VM {
 			offsets = []time.Duration{0, time.Second}
+			if inBrief(o) {
+				offsets = offsets[:1]
+			}
 		}
 		g := gracesOf(o.Bed)
 		o.Config = g.config()
@@ -71,9 +74,8 @@ func TestAskedAgain(t *testing.T) {
 		down := m.AwaitDown("a reboot that is asked for again", func() error {
 			m.Run("systemctl reboot")
 			m.Eventually("web is asked to end", func() bool { return !m.Work().Pod("web")[0].Term().IsZero() })
-			// systemd 252 refuses these, 257 accepts them; neither announces
-			// anything anew, and shutdown -c says that it did and cancels nothing.
-			m.Run("systemctl reboot; shutdown -r now; shutdown -c; systemctl reboot; true")
+			// systemd may refuse these while it waits.
+			m.Run("systemctl reboot; shutdown -r now; systemctl reboot; true")
 			return nil
 		})
 		if down.Off {
