@@ -37,7 +37,7 @@ func healthy() doctor.Facts {
 		},
 		Systemd: doctor.Systemd{
 			Service: systemd.Unit{
-				LoadState: "loaded", ActiveState: "active", UnitFileState: "enabled", FragmentPath: "/usr/lib/systemd/system/hostler.service",
+				Name: doctor.Service, LoadState: "loaded", ActiveState: "active", UnitFileState: "enabled", FragmentPath: "/usr/lib/systemd/system/hostler.service",
 				Type: "notify", NotifyAccess: "main", TimeoutStop: 30 * time.Second, FileDescriptorStoreMax: 2, MainPID: 812,
 				After: []string{"dbus.service", "systemd-logind.service", "containerd.service"},
 			},
@@ -233,7 +233,14 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			u := &f.Systemd.Service
 			u.NotifyAccess, u.FileDescriptorStoreMax, u.TimeoutStop, u.Type, u.NeedDaemonReload = "none", 0, 5*time.Second, "exec", true
 			u.DropInPaths = []string{"/etc/systemd/system/hostler.service.d/override.conf"}
-		}, []string{"warn unit|daemon-reload|under [Service], then systemctl restart hostler|NotifyAccess=main (/usr/lib/systemd/system/hostler.service and /etc/systemd/system/hostler.service.d/override.conf)|FileDescriptorStoreMax=2|TimeoutStopSec=30|Type=notify"}},
+		}, []string{"warn unit|daemon-reload|under [Service], then systemctl daemon-reload && systemctl restart hostler|NotifyAccess=main (/usr/lib/systemd/system/hostler.service and /etc/systemd/system/hostler.service.d/override.conf)|FileDescriptorStoreMax=2|TimeoutStopSec=30|Type=notify"}},
+		{"drop-ins that are read after those that systemctl edit writes", func(f *doctor.Facts) {
+			f.Systemd.Service.FileDescriptorStoreMax, f.Systemd.Service.DropInPaths = 0, []string{"/etc/systemd/system/hostler.service.d/override.conf", "/etc/systemd/system/hostler.service.d/x.conf"}
+			f.Systemd.Targets[0].JobTimeout, f.Systemd.Targets[0].DropInPaths = time.Second, []string{"/etc/systemd/system/reboot.target.d/soon.conf"}
+		}, []string{
+			"warn unit| set FileDescriptorStoreMax=2 under [Service] in /etc/systemd/system/hostler.service.d/x.conf, then systemctl daemon-reload && systemctl restart hostler",
+			"warn job-timeouts| set JobTimeoutSec=30min under [Unit] in /etc/systemd/system/reboot.target.d/soon.conf, then systemctl daemon-reload",
+		}},
 		{"a unit that the runtime outlives not", func(f *doctor.Facts) { f.Systemd.Service.After = []string{"dbus.service"} }, []string{
 			"warn unit-order|After=containerd.service",
 		}},

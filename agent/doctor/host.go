@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -101,10 +102,20 @@ func unitSettings(u systemd.Unit) faults {
 		{u.TimeoutStop > 0 && u.TimeoutStop < shortestStop, "TimeoutStopSec=30", "it is killed before it can ask for time to drain"},
 	} {
 		if s.wrong {
-			found.add(warn("systemctl edit hostler, to set "+s.line+" under [Service], then systemctl restart hostler", "%s lacks %s (%s): %s", Service, s.line, where, s.means))
+			found.add(warn(set(u, "[Service]", s.line)+" && systemctl restart hostler", "%s lacks %s (%s): %s", Service, s.line, where, s.means))
 		}
 	}
 	return found
+}
+
+// set is how a person sets a line of a unit: where a drop-in is read after the one
+// that systemctl edits, override.conf, the line goes there.
+func set(u systemd.Unit, section, line string) string {
+	const reload = ", then systemctl daemon-reload"
+	if n := len(u.DropInPaths); n > 0 && filepath.Base(u.DropInPaths[n-1]) > "override.conf" {
+		return "set " + line + " under " + section + " in " + u.DropInPaths[n-1] + reload
+	}
+	return "systemctl edit " + strings.TrimSuffix(u.Name, ".service") + ", to set " + line + " under " + section + reload
 }
 
 // services are the units of runtimes, by the names that runtimes go by.
@@ -207,7 +218,7 @@ func jobTimeouts(f Facts) Check {
 	enough := math.Ceil(max(longestJob, f.needed()+afterwards).Minutes())
 	for _, u := range f.Systemd.Targets {
 		if u.JobTimeout > 0 && u.JobTimeout < f.needed() {
-			found.add(warn(fmt.Sprintf("systemctl edit %s, to set JobTimeoutSec=%.0fmin under [Unit]", u.Name, enough),
+			found.add(warn(set(u, "[Unit]", fmt.Sprintf("JobTimeoutSec=%.0fmin", enough)),
 				"%s is forced after %v, but the phases take %v", u.Name, u.JobTimeout, f.needed()))
 		}
 	}
