@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"strings"
 
 	"hostler.io/hostler/shutdown"
@@ -16,6 +17,7 @@ import (
 const (
 	restartLogind = "systemctl restart systemd-logind" // locks outlive it
 	mendBelow     = "as told by the checks below"
+	logindService = "systemd-logind.service"
 )
 
 // protection is the verdict that all other checks explain.
@@ -27,7 +29,7 @@ func protection(f Facts) Check {
 		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler/hostler.yaml",
 			"a shutdown does not wait for the pods, as the configuration wants it")
 	case !f.Agent.Answers:
-		return fail("systemctl enable --now hostler", "a shutdown would not wait for the pods: hostler does not run")
+		return fail(enable(f), "a shutdown would not wait for the pods: hostler does not run")
 	case p.Reason == status.ReasonDelayTooShort:
 		return fail(mendBelow, "a shutdown would wait for the pods, but for less time than they are to have")
 	case p.Reason == status.ReasonNoBus, p.Reason == status.ReasonNoLogind, p.Reason == status.ReasonPodsOutOfReach:
@@ -70,6 +72,8 @@ func logind(f Facts) Check {
 	switch {
 	case f.Logind.Bus != nil:
 		return Check{}
+	case f.Logind.Login != nil && f.Systemd.Login.LoadState == masked:
+		return whereWanted(f, fail(unmask(f.Systemd.Login, logindService)+" && "+restartLogind, "%s is masked", logindService))
 	case f.Logind.Login != nil:
 		return whereWanted(f, fail(restartLogind+"; where that fails: journalctl -u systemd-logind (its package is systemd, beside dbus)", "%v", f.Logind.Login))
 	}
@@ -95,10 +99,10 @@ func lock(f Facts) Check {
 	n := len(f.Logind.Own)
 	switch {
 	case !f.Agent.Answers && n > 0:
-		return warn("systemctl start hostler", "logind lists a lock of hostler's, taken by pid %d, but no agent answers: a shutdown would wait for it in vain, up to %v",
+		return warn(start(f), "logind lists a lock of hostler's, taken by pid %d, but no agent answers: a shutdown would wait for it in vain, up to %v",
 			f.Logind.Own[0].PID, f.Logind.Granted)
 	case !f.Agent.Answers:
-		return fail("systemctl start hostler", "logind lists no lock of hostler's")
+		return fail(start(f), "logind lists no lock of hostler's")
 	case len(f.Phases) == 0 || f.delegated():
 		if n > 0 {
 			return warn(restart, "logind lists a lock of hostler's, taken by pid %d, that nobody needs: a shutdown would wait for it in vain", f.Logind.Own[0].PID)
@@ -196,7 +200,7 @@ func obstacle(files logindconf.Delay, f Facts) string {
 		return fmt.Sprintf("rm %s: it masks %s", files.MaskedBy, systemd.DropInPath)
 	case after.Source != "" && after.Max < f.needed():
 		return fmt.Sprintf("%s sets InhibitDelayMaxSec= to %v and is read after %s: raise it there to %.0f or more, or remove the line; then %s",
-			after.Source, after.Max, systemd.DropInPath, f.needed().Seconds(), restartLogind)
+			after.Source, after.Max, systemd.DropInPath, math.Ceil(f.needed().Seconds()), restartLogind)
 	}
 	return ""
 }
@@ -233,7 +237,7 @@ func delayFiles(f Facts) Check {
 	wanted := len(f.Phases) > 0 && !f.delegated()
 	switch {
 	case files.DropIn && !f.Agent.Answers && f.Kubelet.Lock == nil:
-		found.add(warn("systemctl start hostler, or rm "+systemd.DropInPath+" and "+restartLogind,
+		found.add(warn(start(f)+", or rm "+systemd.DropInPath+" and "+restartLogind,
 			"%s was left by an agent that did not end well", systemd.DropInPath))
 	case files.DropIn && len(f.Phases) == 0:
 		found.add(warn("systemctl restart hostler", "%s is of no use: protection is switched off", systemd.DropInPath))
@@ -272,8 +276,15 @@ func kubelet(f Facts) Check {
 		found.add(fail("rm "+systemd.DropInPath+" && "+restartLogind+" && systemctl restart kubelet",
 			"the kubelet asks for %v at a shutdown (%s), but hostler's %s has logind grant %v", k.Grace, k.Config, systemd.DropInPath, granted))
 	case k.Lock != nil && k.Grace > granted:
-		found.add(fail(fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", source(f.Logind.Files.Effective), k.Grace.Seconds(), restartLogind),
-			"the kubelet asks for %v at a shutdown (%s), but logind grants %v, set by %s", k.Grace, k.Config, granted, source(f.Logind.Files.Effective)))
+		set := f.Logind.Files.Effective
+		hint := fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", set.Source, math.Ceil(k.Grace.Seconds()), restartLogind)
+		switch {
+		case set.Max >= k.Grace: // logind has not read that
+			hint = restartLogind
+		case set.Source == "": // a kubelet that starts writes a file
+			hint = restart
+		}
+		found.add(fail(hint, "the kubelet asks for %v at a shutdown (%s), but logind grants %s", k.Grace, k.Config, grant(f.Logind)))
 	}
 	who := "hostler guards the shutdown"
 	if k.Lock != nil {
