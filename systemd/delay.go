@@ -204,7 +204,11 @@ func (l *Logind) RestoreMaxDelay(ctx context.Context) error {
 }
 
 // reload has logind read its configuration again: by its unit's reload where it
-// has one (Type=notify-reload), else by the SIGHUP that older ones understand.
+// has one (Type=notify-reload), else by the SIGHUP that all of them understand.
+//
+// Where logind is to be stopped, as in `systemctl isolate rescue.target`, there
+// is no reload to be had: one of mode "replace" would take the place of the stop
+// (seen on Debian 13), and logind would stay behind without a bus.
 func (l *Logind) reload(ctx context.Context) error {
 	conn, err := l.bus.connection(ctx)
 	if err != nil {
@@ -221,8 +225,9 @@ func (l *Logind) reload(ctx context.Context) error {
 	}
 	if canReload {
 		var job dbus.ObjectPath
-		err = call(ctx, conn, systemdName, systemdPath, systemdManager+".ReloadUnit", &job, logindUnit, "replace")
-	} else {
+		err = call(ctx, conn, systemdName, systemdPath, systemdManager+".ReloadUnit", &job, logindUnit, "fail")
+	}
+	if !canReload || errorName(err) == "org.freedesktop.systemd1.TransactionIsDestructive" {
 		err = call(ctx, conn, systemdName, systemdPath, systemdManager+".KillUnit", nil, logindUnit, "main", int32(unix.SIGHUP))
 	}
 	if err != nil {

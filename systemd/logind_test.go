@@ -79,11 +79,16 @@ func next(t *testing.T, events <-chan shutdown.Event) shutdown.Event {
 }
 
 func TestReloadUsesWhatLogindsUnitHas(t *testing.T) {
-	for want, options := range map[string]systemdtest.FakeOptions{
-		"KillUnit main":      {},
-		"ReloadUnit replace": {CanReload: true},
+	for name, c := range map[string]struct {
+		options systemdtest.FakeOptions
+		want    string
+	}{
+		"no reload":                         {systemdtest.FakeOptions{}, "KillUnit main"},
+		"a reload":                          {systemdtest.FakeOptions{CanReload: true}, "ReloadUnit fail"},
+		"a reload, but it is about to stop": {systemdtest.FakeOptions{CanReload: true, Stops: true}, "KillUnit main"},
 	} {
-		t.Run(want, func(t *testing.T) {
+		options, want := c.options, c.want
+		t.Run(name, func(t *testing.T) {
 			fake := systemdtest.NewFake(t, options)
 			logind := newLogind(t, fake)
 			for range 2 { // the second finds it done

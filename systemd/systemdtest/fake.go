@@ -17,6 +17,8 @@ type FakeOptions struct {
 	Metadata bool
 	// CanReload: logind's unit has a reload, rather than SIGHUP alone.
 	CanReload bool
+	// Stops: a job to stop logind is queued.
+	Stops bool
 }
 
 // Fake is a system bus with a logind and a manager on it, and the manager's
@@ -39,7 +41,7 @@ func NewFake(t testing.TB, options FakeOptions) *Fake {
 	f := &Fake{root: root, bus: newServer(filepath.Join(root, "bus"), nil)}
 	f.login = newLogin1(root, f.bus)
 	f.login.metadata = options.Metadata
-	f.manager = newSystemd1(options.CanReload, f.login.reload)
+	f.manager = newSystemd1(options.CanReload, options.Stops, f.login.reload)
 	f.private = newServer(f.ManagerSocket(), f.manager.service)
 	for _, start := range []func() error{f.bus.start, f.private.start, f.login.start} {
 		if err := start(); err != nil {

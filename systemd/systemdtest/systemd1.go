@@ -33,14 +33,15 @@ type ManagerState struct {
 type systemd1 struct {
 	service   *service
 	canReload bool // whether logind's unit can reload
+	stops     bool // whether a job to stop it is queued
 
 	mu      sync.Mutex
 	state   ManagerState
 	reloads []string
 }
 
-func newSystemd1(canReload bool, reload func() error) *systemd1 {
-	m := &systemd1{canReload: canReload, state: ManagerState{SystemState: "running"}}
+func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
+	m := &systemd1{canReload: canReload, stops: stops, state: ManagerState{SystemState: "running"}}
 	get := func(read func(ManagerState) any) func() any {
 		return func() any { m.mu.Lock(); defer m.mu.Unlock(); return read(m.state) }
 	}
@@ -119,6 +120,9 @@ func (m *systemd1) reloadUnit(args []any, reloaded func(string) *dbus.Error) ([]
 		return nil, fault(busError+"InvalidArgs", "job mode %q invalid", mode)
 	case !m.canReload:
 		return nil, fault("org.freedesktop.systemd1.JobTypeNotApplicable", "job type reload is not applicable for unit %s", unit)
+	}
+	if m.stops && mode == "fail" {
+		return nil, fault("org.freedesktop.systemd1.TransactionIsDestructive", "transaction for %s/reload is destructive (%s has 'stop' job queued, but 'reload' is included in transaction)", unit, unit)
 	}
 	return []any{systemdPath + "/job/1"}, reloaded("ReloadUnit " + mode)
 }
