@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"strings"
 
 	"hostler.io/hostler/shutdown"
@@ -23,11 +24,15 @@ const (
 // protection is the verdict that all other checks explain.
 func protection(f Facts) Check {
 	switch p := f.Protection; {
+	case p.Protected && f.unfounded():
+		return fail(mendBelow, "a shutdown would not wait for the pods, although hostler has not noticed yet")
 	case p.Protected:
 		return ok("%s", p.Message)
 	case len(f.Phases) == 0:
-		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler/hostler.yaml",
+		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler; then systemctl restart hostler",
 			"a shutdown does not wait for the pods, as the configuration wants it")
+	case f.hangs():
+		return fail(start(f), "a shutdown would not wait until the pods have stopped: hostler does not answer")
 	case !f.Agent.Answers:
 		return fail(enable(f), "a shutdown would not wait for the pods: hostler does not run")
 	case p.Reason == status.ReasonDelayTooShort:
@@ -37,6 +42,13 @@ func protection(f Facts) Check {
 	default:
 		return fail("hostler status, journalctl -u hostler", "%s", p.Message)
 	}
+}
+
+// unfounded tells that an armed guard has yet to notice what it has lost: it looks
+// less often than a person.
+func (f Facts) unfounded() bool {
+	return f.Guard != nil && f.Guard.State == shutdown.Armed &&
+		slices.ContainsFunc([]Check{dbus(f), logind(f), lock(f)}, func(c Check) bool { return c.Status == Fail })
 }
 
 func phases(f Facts) Check {
@@ -92,7 +104,6 @@ func whereWanted(f Facts, c Check) Check {
 func (l Logind) reached() bool { return l.Bus == nil && l.Login == nil }
 
 func lock(f Facts) Check {
-	const restart = "systemctl restart hostler, which stops no container"
 	if !f.Logind.reached() {
 		return Check{}
 	}
@@ -236,6 +247,7 @@ func delayFiles(f Facts) Check {
 	}
 	wanted := len(f.Phases) > 0 && !f.delegated()
 	switch {
+	case f.hangs():
 	case files.DropIn && !f.Agent.Answers && f.Kubelet.Lock == nil:
 		found.add(warn(start(f)+", or rm "+systemd.DropInPath+" and "+restartLogind,
 			"%s was left by an agent that did not end well", systemd.DropInPath))
