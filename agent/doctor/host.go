@@ -19,8 +19,8 @@ func agent(f Facts) Check {
 	return fail(orJournal(start(f)), "%s", f.Agent.Problem)
 }
 
-// restart is what starts it anew.
-const restart = "systemctl restart hostler, which stops no container"
+// restartAgent is what starts it anew.
+const restartAgent = "systemctl restart hostler, which stops no container"
 
 // start is what has the service run.
 func start(f Facts) string {
@@ -28,7 +28,7 @@ func start(f Facts) string {
 		return enable(f)
 	}
 	if f.hangs() {
-		return restart
+		return restartAgent
 	}
 	return "systemctl start hostler"
 }
