@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"strings"
 
 	"hostler.io/hostler/shutdown"
@@ -23,11 +24,15 @@ const (
 // protection is the verdict that all other checks explain.
 func protection(f Facts) Check {
 	switch p := f.Protection; {
+	case p.Protected && f.unfounded():
+		return fail(mendBelow, "a shutdown would not wait for the pods, although hostler has not noticed yet")
 	case p.Protected:
 		return ok("%s", p.Message)
 	case len(f.Phases) == 0:
-		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler/hostler.yaml",
+		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler; then systemctl restart hostler",
 			"a shutdown does not wait for the pods, as the configuration wants it")
+	case f.hangs():
+		return fail(start(f), "a shutdown would not wait until the pods have stopped: hostler does not answer")
 	case !f.Agent.Answers:
 		return fail(enable(f), "a shutdown would not wait for the pods: hostler does not run")
 	case p.Reason == status.ReasonDelayTooShort:
@@ -37,6 +42,13 @@ func protection(f Facts) Check {
 	default:
 		return fail("hostler status, journalctl -u hostler", "%s", p.Message)
 	}
+}
+
+// unfounded tells that an armed guard has yet to notice what it has lost: it looks
+// less often than a person.
+func (f Facts) unfounded() bool {
+	return f.Guard != nil && f.Guard.State == shutdown.Armed &&
+		slices.ContainsFunc([]Check{dbus(f), logind(f), lock(f)}, func(c Check) bool { return c.Status == Fail })
 }
 
 func phases(f Facts) Check {
@@ -92,7 +104,6 @@ func whereWanted(f Facts, c Check) Check {
 func (l Logind) reached() bool { return l.Bus == nil && l.Login == nil }
 
 func lock(f Facts) Check {
-	const restart = "systemctl restart hostler, which stops no container"
 	if !f.Logind.reached() {
 		return Check{}
 	}
@@ -105,24 +116,24 @@ func lock(f Facts) Check {
 		return fail(start(f), "logind lists no lock of hostler's")
 	case len(f.Phases) == 0 || f.delegated():
 		if n > 0 {
-			return warn(restart, "logind lists a lock of hostler's, taken by pid %d, that nobody needs: a shutdown would wait for it in vain", f.Logind.Own[0].PID)
+			return warn(restartAgent, "logind lists a lock of hostler's, taken by pid %d, that nobody needs: a shutdown would wait for it in vain", f.Logind.Own[0].PID)
 		}
 		return Check{}
 	}
 	switch f.Guard.State {
 	case shutdown.Armed:
 	case shutdown.Disarmed:
-		return fail(restart, "hostler is not armed: %s", f.Guard.Reason)
+		return fail(restartAgent, "hostler is not armed: %s", f.Guard.Reason)
 	default:
 		return Check{} // the shutdown that runs says more
 	}
 	switch own := f.Logind.Own; {
 	case n == 0:
-		return fail(restart, "hostler believes that it holds the shutdown lock, but logind lists none of its")
+		return fail(restartAgent, "hostler believes that it holds the shutdown lock, but logind lists none of its")
 	case !f.Logind.Held:
-		return fail(restart, "logind lists a lock in hostler's name, taken by pid %d, but it is not in hostler's hands", own[0].PID)
+		return fail(restartAgent, "logind lists a lock in hostler's name, taken by pid %d, but it is not in hostler's hands", own[0].PID)
 	case n > 1:
-		return warn(restart, "logind lists %d locks of hostler's, and a shutdown would wait for the last of them", n)
+		return warn(restartAgent, "logind lists %d locks of hostler's, and a shutdown would wait for the last of them", n)
 	case int(own[0].PID) != f.Agent.PID:
 		return ok("hostler holds the shutdown lock, which its process %d took and the service manager kept", own[0].PID)
 	}
@@ -236,6 +247,7 @@ func delayFiles(f Facts) Check {
 	}
 	wanted := len(f.Phases) > 0 && !f.delegated()
 	switch {
+	case f.hangs():
 	case files.DropIn && !f.Agent.Answers && f.Kubelet.Lock == nil:
 		found.add(warn(start(f)+", or rm "+systemd.DropInPath+" and "+restartLogind,
 			"%s was left by an agent that did not end well", systemd.DropInPath))
@@ -276,12 +288,12 @@ func kubelet(f Facts) Check {
 		found.add(fail("rm "+systemd.DropInPath+" && "+restartLogind+" && systemctl restart kubelet",
 			"the kubelet asks for %v at a shutdown (%s), but hostler's %s has logind grant %v", k.Grace, k.Config, systemd.DropInPath, granted))
 	case k.Lock != nil && k.Grace > granted:
-		set := f.Logind.Files.Effective
-		hint := fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", set.Source, math.Ceil(k.Grace.Seconds()), restartLogind)
+		effective := f.Logind.Files.Effective
+		hint := fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", effective.Source, math.Ceil(k.Grace.Seconds()), restartLogind)
 		switch {
-		case set.Max >= k.Grace: // logind has not read that
+		case effective.Max >= k.Grace: // logind has not read that
 			hint = restartLogind
-		case set.Source == "": // a kubelet that starts writes a file
+		case effective.Source == "": // a kubelet that starts writes a file
 			hint = restart
 		}
 		found.add(fail(hint, "the kubelet asks for %v at a shutdown (%s), but logind grants %s", k.Grace, k.Config, grant(f.Logind)))

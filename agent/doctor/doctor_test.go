@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -142,9 +143,13 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Logind.Login = systemd.ErrNoLogind
 		}, []string{"fail protection|NoLogind", "fail logind|systemctl restart systemd-logind"}},
 		{"armed, but logind lists no lock", func(f *doctor.Facts) { f.Logind.Own, f.Logind.Locks = nil, nil }, []string{
-			"fail lock|logind lists none|systemctl restart hostler",
+			"fail protection|would not wait|as told by the checks below", "fail lock|logind lists none|systemctl restart hostler",
 		}},
-		{"armed, but the lock is in other hands", func(f *doctor.Facts) { f.Logind.Held = false }, []string{"fail lock|not in hostler's hands"}},
+		{"armed, but the lock is in other hands", func(f *doctor.Facts) { f.Logind.Held = false }, []string{"fail protection", "fail lock|not in hostler's hands"}},
+		{"armed, but logind hangs by now", func(f *doctor.Facts) { f.Logind.Login = context.DeadlineExceeded }, []string{
+			"fail protection|would not wait|as told by the checks below", "fail logind|deadline exceeded",
+		}},
+		{"a drain past a bus that is gone", func(f *doctor.Facts) { f.Guard.State, f.Logind.Bus = shutdown.Draining, systemd.ErrNoBus }, []string{"fail dbus"}},
 		{"two locks", func(f *doctor.Facts) { f.Logind.Own = append(f.Logind.Own, f.Logind.Own[0]) }, []string{"warn lock|2 locks"}},
 		{"disarmed for a reason of its own", func(f *doctor.Facts) { disarm(f, status.ReasonNoLock, "access denied") }, []string{
 			"fail protection|access denied", "fail lock|not armed: access denied",
@@ -171,14 +176,25 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 				systemd.InhibitorLock{What: "shutdown", Who: "db", Why: "flush", Mode: "delay", PID: 10},
 				systemd.InhibitorLock{What: "sleep", Who: "radio", Mode: "block", PID: 11})
 		}, []string{`warn other-locks|blocked by apt (pid 9, user 0, "upgrading"); a shutdown also waits for db|systemctl reboot -i`}},
-		{"no agent", away, []string{
-			"fail protection|hostler does not run|systemctl enable --now hostler", "fail agent|connection refused|systemctl start hostler", "fail lock|lists no lock",
+		{"no agent", func(f *doctor.Facts) {
+			away(f)
+			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "inactive", 0
+		}, []string{
+			"fail protection|hostler does not run|systemctl enable --now hostler", "fail agent|connection refused|systemctl start hostler", "fail lock|lists no lock", "fail unit|is inactive",
 		}},
 		{"no agent, its lock and its drop-in left behind", func(f *doctor.Facts) {
 			own, files := f.Logind.Own, f.Logind.Files
 			away(f)
 			f.Logind.Own, f.Logind.Files = own, files
-		}, []string{"fail protection", "fail agent", "warn lock|taken by pid 812, but no agent answers", "warn delay-files|left by an agent that did not end well|rm " + systemd.DropInPath}},
+			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "failed", 0
+		}, []string{"fail protection", "fail agent", "fail unit|is failed", "warn lock|taken by pid 812, but no agent answers", "warn delay-files|left by an agent that did not end well|rm " + systemd.DropInPath}},
+		{"an agent that hangs", func(f *doctor.Facts) {
+			own, files := f.Logind.Own, f.Logind.Files
+			away(f)
+			f.Logind.Own, f.Logind.Files = own, files
+		}, []string{
+			"fail protection|hostler does not answer | systemctl restart hostler", "fail agent| | systemctl restart hostler, which stops no container; where that fails", "warn lock|no agent answers| | systemctl restart hostler",
+		}},
 		{"no agent, and it could not raise the delay", func(f *doctor.Facts) {
 			away(f)
 			overridden(f)
@@ -300,7 +316,11 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f := healthy()
 			c.spoil(&f)
 			var got []string
-			for _, check := range doctor.Examine(f).Checks {
+			r := doctor.Examine(f)
+			if failed := r.Checks[0].Name == "protection" && r.Checks[0].Status == doctor.Fail; r.Protected && failed {
+				t.Errorf("Examine() = %+v, want it not to be protected if the check says so", r)
+			}
+			for _, check := range r.Checks {
 				if check.Status != doctor.OK {
 					got = append(got, fmt.Sprintf("%s %s: %s | %s", check.Status, check.Name, check.Message, check.Hint))
 					if check.Message == "" || check.Hint == "" {

@@ -107,6 +107,9 @@ func (f Facts) needed() time.Duration {
 	return plan.Total(f.Phases) + plan.Margin
 }
 
+// hangs tells that the service runs, and does not answer.
+func (f Facts) hangs() bool { return !f.Agent.Answers && f.Systemd.Service.ActiveState == "active" }
+
 // delegated tells that somebody else guards the shutdown.
 func (f Facts) delegated() bool {
 	if f.Guard != nil {

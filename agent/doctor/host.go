@@ -19,10 +19,16 @@ func agent(f Facts) Check {
 	return fail(orJournal(start(f)), "%s", f.Agent.Problem)
 }
 
-// start is what starts the service.
+// restartAgent is what starts it anew.
+const restartAgent = "systemctl restart hostler, which stops no container"
+
+// start is what has the service run.
 func start(f Facts) string {
 	if f.Systemd.Service.LoadState == masked {
 		return enable(f)
+	}
+	if f.hangs() {
+		return restartAgent
 	}
 	return "systemctl start hostler"
 }
