@@ -26,7 +26,10 @@ func eachMachine(t *testing.T, inVM machine.Release, story func(t *testing.T, o 
 		}
 	}
 	for _, o := range machines {
-		t.Run("debian"+string(o.Release)+"-"+string(o.Bed), func(t *testing.T) { story(t, o) })
+		t.Run("debian"+string(o.Release)+"-"+string(o.Bed), func(t *testing.T) {
+			t.Parallel() // a machine that waits leaves the other one the host
+			story(t, o)
+		})
 	}
 }
 
