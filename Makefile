@@ -18,7 +18,7 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo machine transcript test check fuzz bench fmt lint prerequisites clean
+.PHONY: help build demo machine transcript test test-machine check fuzz bench fmt lint prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,10 @@ check: ## unit tests: fast, no root
 # -count=1: what tests run by commands, the program first of all, is not seen by
 # go's cache of test results.
 test: prerequisites build ## every test, race detector on; as root
-	$(GO) test -race -tags integration -count=1 -timeout 20m ./...
+	$(GO) test -race -tags integration -count=1 -timeout 45m ./...
+
+test-machine: prerequisites ## every scenario on booted machines with kernels of their own; as root
+	HOSTLER_TEST_BED=vm $(GO) test -tags integration -count=1 -timeout 3h -v ./test/machine
 
 fuzz: ## each fuzz target for FUZZTIME
 	@$(GO) list -f '{{$$p := .}}{{range .TestGoFiles}}{{$$p.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$p.Dir}}/{{.}}{{"\n"}}{{end}}' ./... \
@@ -68,8 +71,8 @@ lint: ## formatting, vet, static analysis, import rules
 	@# go list, which it runs, is not seen by the cache of test results
 	$(GO) test -count=1 ./test/arch
 
-prerequisites: # the race detector wants a C compiler
-	@if ! command -v gcc >/dev/null; then apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev; fi
+prerequisites: # the race detector wants a C compiler, what makes Debian roots is a Perl program
+	@if ! command -v gcc >/dev/null || ! command -v perl >/dev/null; then apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev perl; fi
 
 clean: ## what was built here; caches stay
 	rm -rf hostler dist

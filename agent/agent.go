@@ -80,6 +80,9 @@ type Agent struct {
 
 	released time.Time // end of the drain last told of; of the goroutine that the guard notifies by
 
+	keeping sync.Mutex // held while Events are kept; guards telling
+	telling string     // the boot whose end an Event tells of that was recorded here
+
 	cleanups []cleanup
 
 	mu       sync.Mutex // guards what follows

@@ -74,6 +74,7 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 	}
 	if d := a.reporter.cordons.decided(); d != nil {
 		s.Cordon = &d.Cordon
+		s.Cordon.Pending = !d.Delivered
 	}
 	a.countRubbish(ctx, &s)
 	return s, nil

@@ -116,6 +116,7 @@ func (c *cordons) put(d *decision) {
 var (
 	errNotOurs    = errors.New("the node is not hostler's")
 	errNoCordoner = errors.New("this control plane cannot cordon nodes")
+	errNoNode     = errors.New("the node is not registered there yet")
 )
 
 // cordon has the Node closed to new pods, or opened, because a person said so. It
@@ -132,30 +133,41 @@ func (r *reporter) cordon(ctx context.Context, want api.Cordon) (changed bool, e
 	}
 	changed = r.unschedulable() != want.Unschedulable
 	decided := decision{Cordon: want}
+	if before := r.cordons.decided(); before != nil && before.Unschedulable == want.Unschedulable && !changed {
+		decided = *before // who said it first, and when, stands
+	}
 	r.cordons.set(&decided)
-	select { // a round that read the Node before would take the change for somebody else's
-	case <-r.turn:
-	case <-ctx.Done():
+	// A round that read the Node before would take the change for somebody else's.
+	if err := r.take(ctx, false); err != nil {
 		r.changed()
-		return changed, fmt.Errorf("wait for the report under way: %w", ctx.Err())
+		return changed, err
 	}
 	defer func() { r.turn <- struct{}{} }()
 	if !r.registered {
 		r.changed()
-		return changed, nil // registering tells it
+		return changed, errNoNode // registering tells it
 	}
+	ctx, end := r.round(ctx)
+	defer end()
 	stored, err := cordoner.Cordon(ctx, r.options().Name, want.Unschedulable)
 	if err != nil {
 		r.changed()
+		if errors.Is(context.Cause(ctx), errOvertaken) {
+			err = errOvertaken
+		}
 		return changed, err
 	}
-	r.cordons.follow(&decided, &decision{Cordon: want, Delivered: true})
+	r.cordons.follow(&decided, &decision{Cordon: decided.Cordon, Delivered: true})
 	r.adopt(stored)
 	return changed, nil
 }
 
-// unschedulable is whether the Node takes no new pods, as far as is known here.
+// unschedulable is whether the Node takes no new pods, as far as is known here: a
+// person's word that is not delivered counts.
 func (r *reporter) unschedulable() bool {
+	if d := r.cordons.decided(); d != nil && !d.Delivered {
+		return d.Unschedulable
+	}
 	r.mu.Lock()
 	known := r.node != nil
 	unschedulable := known && r.node.Spec.Unschedulable
@@ -199,11 +211,14 @@ func (r *reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 
 // Cordon closes the Node to new pods, or opens it, for a person.
 func (a *Agent) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	telling, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	want := api.Cordon{Unschedulable: unschedulable, By: api.Caller(ctx), At: time.Now().UTC()}
-	changed, err := a.reporter.cordon(ctx, want)
+	changed, err := a.reporter.cordon(telling, want)
 	report := api.CordonReport{Node: a.node, Cordon: want, Changed: changed}
+	if d := a.reporter.cordons.decided(); d != nil && !changed {
+		report.Cordon = d.Cordon
+	}
 	verb := "cordon"
 	if !unschedulable {
 		verb = "uncordon"
@@ -222,9 +237,14 @@ func (a *Agent) Cordon(ctx context.Context, unschedulable bool) (api.CordonRepor
 			Hint:    "set spec.unschedulable of the Node with the control plane's own tools",
 		}
 	case err != nil:
+		report.Pending = true
 		report.Message = fmt.Sprintf("kept on this host, and told to the control plane as soon as it answers: %v", err)
 	}
-	if err := a.onDisk(ctx); err != nil {
+	// A control plane that took all the time, or a caller that has gone, is no
+	// reason not to have it on disk.
+	writing, written := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer written()
+	if err := a.onDisk(writing); err != nil {
 		report.Message = strings.TrimPrefix(report.Message+"; it may not survive a power cut: "+err.Error(), "; ")
 	}
 	if changed {

@@ -106,8 +106,8 @@ func TestACordonOutlivesTheNode(t *testing.T) {
 func TestACordonBeforeTheNodeIsRegisteredCounts(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d = d.again(t, "one")
-		if changed, err := d.decide(t, true); err != nil || !changed {
-			t.Errorf("cordon() = %v, %v, want a change", changed, err)
+		if changed, err := d.decide(t, true); !errors.Is(err, errNoNode) || !changed {
+			t.Errorf("cordon() = %v, %v, want a change that the control plane does not know of", changed, err)
 		}
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -130,10 +130,16 @@ type cordoner struct {
 	*controlplanetest.Fake
 	calls int
 	err   error
+	hangs int // how many calls
 }
 
 func (c *cordoner) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
 	c.calls++
+	if c.hangs > 0 {
+		c.hangs--
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -152,8 +158,10 @@ func TestACordonReachesAControlPlaneThatIsAwayLater(t *testing.T) {
 				}
 				plane.err = controlplane.ErrUnavailable
 				d.away()
-				if _, err := d.decide(t, true); !errors.Is(err, controlplane.ErrUnavailable) {
-					t.Errorf("cordon() = %v, want that the control plane is away", err)
+				for _, want := range []bool{true, false} { // said twice
+					if changed, err := d.decide(t, true); !errors.Is(err, controlplane.ErrUnavailable) || changed != want {
+						t.Errorf("cordon() = %v, %v, want that the control plane is away, and a change: %v", changed, err, want)
+					}
 				}
 				d.wantCordoned(t, "meanwhile", false)
 				if restart {
@@ -196,6 +204,80 @@ func TestACordonThatCannotWaitIsKept(t *testing.T) {
 		d.client.Heal()
 		time.Sleep(time.Minute)
 		d.wantCordoned(t, "when the control plane answers again", true)
+	})
+}
+
+func TestAShutdownsReportOvertakesACordonThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d = d.again(t, "one")
+		plane := &cordoner{Fake: d.client}
+		d.reporter.client = plane
+		d.start(t)
+		plane.hangs = 1
+		told := make(chan error, 1)
+		go func() {
+			_, err := d.decide(t, true)
+			told <- err
+		}()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := d.ReportShutdown(ctx, drainingStatus()); err != nil || time.Since(began) > 0 {
+			t.Errorf("ReportShutdown() = %v after %v, want it told at once", err, time.Since(began))
+		}
+		if err := <-told; !errors.Is(err, errOvertaken) {
+			t.Errorf("cordon() = %v, want it overtaken", err)
+		}
+		time.Sleep(time.Minute)
+		d.wantCordoned(t, "when the control plane answers again,", true)
+	})
+}
+
+func TestACordonSaysWhatIsKeptWhere(t *testing.T) {
+	for name, c := range map[string]struct {
+		registered bool
+		want       string
+	}{
+		"the control plane hangs":        {true, "as soon as it answers: context deadline exceeded"},
+		"the node is not registered yet": {false, "as soon as it answers: the node is not registered there yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				plane := &cordoner{Fake: d.client, hangs: 1}
+				d.reporter.client = plane
+				if c.registered {
+					if err := d.once(t.Context(), nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				report, err := d.agent().Cordon(t.Context(), true)
+				if err != nil || !report.Changed || !report.Pending || !strings.HasPrefix(report.Message, "kept on this host") || !strings.HasSuffix(report.Message, c.want) {
+					t.Errorf("Cordon() = %+v, %v, want it kept on the disk, and not delivered: %s", report, err, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestWhoCordonedFirstIsNamedAlsoWhenItIsSaidAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d = d.again(t, "one")
+		if err := d.once(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := d.decide(t, true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		report, err := d.agent().Cordon(t.Context(), true)
+		if err != nil || report.Changed || report.By != "alice" || !report.At.Equal(began) {
+			t.Errorf("Cordon() an hour later = %+v, %v, want that alice did it before", report, err)
+		}
+		if got := d.cordons.decided(); got.By != "alice" || !got.At.Equal(began) || !got.Delivered {
+			t.Errorf("decided() = %+v, want alice's word", got)
+		}
 	})
 }
 

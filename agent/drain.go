@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,7 @@ func (a *Agent) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainP
 
 // mayDrain refuses a drain where it would be undone, or done twice.
 func (a *Agent) mayDrain(ctx context.Context) error {
+	a.owners.refresh(ctx) // a kubelet may have been started since somebody looked
 	if mine, owner, _ := a.owners.mine(jobNode); !mine && owner.Name == api.OwnerKubelet {
 		return &api.Error{
 			Message: "drain: the pods of this host are the kubelet's, which would start them again: " + owner.Evidence,
@@ -76,20 +78,27 @@ func (a *Agent) Drain(ctx context.Context, req api.DrainRequest, progress func(a
 	if req.All {
 		what = "all pods"
 	}
-	a.log.Info("drain", "by", who, "all", req.All)
-	a.recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", fmt.Sprintf("%s asked to stop %s", who, what))
+	begin := sync.OnceFunc(func() { // it may still be refused: another one may have come first
+		a.log.Info("drain", "by", who, "all", req.All)
+		a.recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", fmt.Sprintf("%s asked to stop %s", who, what))
+	})
 	teller := newTeller(progress)
-	record, err := a.guard.DrainByHand(ctx, req.All, teller.take)
+	record, err := a.guard.DrainByHand(ctx, req.All, func(r *journal.Record) {
+		begin()
+		teller.take(r)
+	})
 	teller.finish(record)
 	report.Record = record
-	switch overtaken := errors.Is(err, shutdown.ErrCancelled) && ctx.Err() == nil; {
-	case overtaken:
-		err = &api.Error{Message: "drain: a shutdown of the host, or the end of the agent, has cut it short", Hint: "`hostler status` shows how far a shutdown is"}
-		fallthrough
+	switch {
+	case err != nil && record.StartedAt.IsZero():
+		return report, refused(err)
 	case err != nil:
 		a.log.Warn("drain ended early", "by", who, "error", err)
 		a.recorder.Record(node, corev1.EventTypeWarning, "DrainEndedEarly", tally(record))
-		return report, refused(err)
+		if errors.Is(err, shutdown.ErrCancelled) && ctx.Err() == nil {
+			err = &api.Error{Message: "drain: a shutdown of the host, or the end of the agent, has cut it short", Hint: "`hostler status` shows how far a shutdown is"}
+		}
+		return report, err
 	}
 	a.log.Info("drained", "by", who, "graceful", record.Graceful, "pods", len(record.Pods))
 	kind, reason := corev1.EventTypeNormal, "DrainFinished"
@@ -143,6 +152,9 @@ func (t *teller) tell(r *journal.Record) {
 		id := p.Runtime + "/" + p.ID
 		if p.Outcome == "" || t.told[id] {
 			continue
+		}
+		if p.Outcome == journal.Skipped && !r.CancelledAt.IsZero() {
+			continue // it was called off before that one's turn
 		}
 		t.told[id] = true
 		done++

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
@@ -110,6 +111,51 @@ func TestADrainEndsWithItsCallerAndLeavesTheNodeCordoned(t *testing.T) {
 	})
 }
 
+func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.publishing(t)
+		plane := &cordoner{Fake: d.client, hangs: 1} // holds both back after they were let in
+		d.reporter.client = plane
+		if err := d.once(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: 15 * time.Second})
+		errs := make(chan error)
+		for range 2 {
+			go func() {
+				_, err := a.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+				errs <- err
+			}()
+		}
+		if first, second := <-errs, <-errs; first == nil || !strings.Contains(first.Error(), "another drain is running") || second != nil {
+			t.Errorf("Drain() = %v, %v, want one refused and one done", first, second)
+		}
+		if n := len(fake.Signals()); n != 1 {
+			t.Errorf("%d signals, want one", n)
+		}
+		time.Sleep(time.Minute)
+		want := []string{"Normal DrainStarted: nobody known asked to stop all pods but critical ones", "Normal DrainFinished: 1 pod stopped in 15s"}
+		if got := d.reasons(t, "Drain"); !slices.Equal(got, want) {
+			t.Errorf("Events = %q, want %q", got, want)
+		}
+	})
+}
+
+func TestADrainThatAShutdownCutsShortTellsOfWhatItDid(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		a, _ := d.told(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: 10 * time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
+		time.AfterFunc(time.Second, func() { _, _ = a.guard.Drain(t.Context(), journal.TriggerServiceStop) })
+		var steps []string
+		_, err := a.Drain(t.Context(), api.DrainRequest{All: true}, func(s api.DrainStep) { steps = append(steps, string(s.Outcome)+" "+s.Name) })
+		if err == nil || !strings.Contains(err.Error(), "cut it short\nhint: ") {
+			t.Errorf("Drain() = %v, want that it was cut short", err)
+		}
+		if want := []string{"stopped web", "left api"}; !slices.Equal(steps, want) {
+			t.Errorf("steps = %q, want %q: dns was neither stopped nor spared", steps, want)
+		}
+	})
+}
+
 func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*testing.T, *desk, *Agent)
@@ -117,7 +163,9 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 	}{
 		"beside a kubelet": {func(_ *testing.T, d *desk, a *Agent) {
 			d.mine = false
-			a.owners.current = map[job]api.Owner{jobNode: {Name: api.OwnerKubelet, Evidence: "process kubelet, pid 7"}}
+			a.owners.look = func(context.Context) map[job]api.Owner { // started since somebody looked
+				return map[job]api.Owner{jobNode: {Name: api.OwnerKubelet, Evidence: "process kubelet, pid 7"}}
+			}
 		}, []string{"process kubelet, pid 7", "kubectl drain node-a --ignore-daemonsets"}},
 		"in a shutdown": {func(t *testing.T, _ *desk, a *Agent) {
 			if _, err := a.guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
@@ -167,7 +215,7 @@ func TestADrainWithoutANodeIsADrain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web"})
 		d.mine = false
-		a.owners.current = map[job]api.Owner{jobNode: {Name: api.OwnerNone, Evidence: "switched off in the configuration"}}
+		a.owners.switches[jobNode] = config.Off
 		report, err := a.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
 		if err != nil || !report.Graceful || report.Unschedulable || !strings.Contains(report.Message, "switched off") || len(fake.Signals()) != 1 {
 			t.Errorf("Drain() = %+v, %v, want the pod stopped, and why nothing is cordoned", report, err)

@@ -25,16 +25,21 @@ const (
 // its end.
 const maxKeptEvents = 200
 
-// protectedPods are those of the last shutdown, whose containers stay for a day,
-// so that a person may look what they did.
+// protectedPods are those that a shutdown ended, whose containers stay for a day,
+// so that a person may look what they did. One that runs on is not among them:
+// what dies in it later is its own affair.
 func (a *Agent) protectedPods() map[gc.PodKey]string {
-	last := a.journal.Kept(time.Now(), uptime())
-	if last == nil {
-		return nil
-	}
-	pods := make(map[gc.PodKey]string, len(last.Pods))
-	for _, p := range last.Pods {
-		pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = "kept for a day; see `hostler ps --last-shutdown`"
+	pods := map[gc.PodKey]string{}
+	for _, r := range a.journal.Kept(time.Now(), uptime()) {
+		detail := "kept for a day; see `hostler ps --last-shutdown`"
+		if !r.CancelledAt.IsZero() {
+			detail = "kept for a day; a shutdown that was cancelled stopped it"
+		}
+		for _, p := range r.Pods {
+			if r.PodStatus(p).Phase != corev1.PodRunning {
+				pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = detail
+			}
+		}
 	}
 	return pods
 }
@@ -64,7 +69,10 @@ func (a *Agent) tellOfLastBoot(ctx context.Context) {
 			}
 			if !recorded {
 				kind, reason, message := verdict(*last)
+				a.keeping.Lock()
 				a.recorder.Record(controlplane.NodeReference(a.node), kind, reason, message)
+				a.telling = last.BootID
+				a.keeping.Unlock()
 				recorded = true
 			}
 			flushing, cancel := context.WithTimeout(ctx, tellInterval)
@@ -143,6 +151,8 @@ func tally(r journal.Record) string {
 
 // keepEvents keeps what the control plane has not taken, for the next start.
 func (a *Agent) keepEvents() {
+	a.keeping.Lock() // what is written last is what was queued last
+	defer a.keeping.Unlock()
 	events := a.recorder.Queued()
 	events = events[max(0, len(events)-maxKeptEvents):]
 	if len(events) == 0 {
@@ -151,7 +161,11 @@ func (a *Agent) keepEvents() {
 	}
 	value, err := json.Marshal(events)
 	if err == nil {
-		err = a.kept.Write(map[string][]byte{keyEvents: value}, nil)
+		put := map[string][]byte{keyEvents: value}
+		if a.telling != "" { // the next start need not make that Event again
+			put[keyTold] = []byte(a.telling)
+		}
+		err = a.kept.Write(put, nil)
 	}
 	if err != nil {
 		a.log.Warn("events that were not published are lost", "events", len(events), "error", err)

@@ -161,6 +161,35 @@ func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
 	})
 }
 
+func TestTheEndOfTheLastBootIsToldOnceAlsoIfTheControlPlaneIsAwayForLong(t *testing.T) {
+	path := left(t, map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
+	bubble(t, func(t *testing.T, d *desk) {
+		d.away()
+		for range 3 { // starts in vain
+			a := d.again(t, "two").agent()
+			a.restoreEvents()
+			a.journal = journal.Open(path, "two", silent())
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			a.tellOfLastBoot(ctx)
+			cancel()
+			a.keepEvents()
+		}
+		d.client.Heal()
+		last := d.again(t, "two")
+		last.publishing(t)
+		a := last.agent()
+		a.restoreEvents()
+		a.journal = journal.Open(path, "two", silent())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		a.tellOfLastBoot(ctx)
+		synctest.Wait()
+		if got := d.reasons(t, "LastShutdown"); len(got) != 1 {
+			t.Errorf("Events = %q, want one", got)
+		}
+	})
+}
+
 func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 	now := time.Now()
 	a := &Agent{journal: journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
@@ -175,8 +204,15 @@ func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
 		BootID: "one", StartedAt: long, FinishedAt: long, Pods: []journal.PodRecord{{Runtime: "containerd", ID: "a"}},
 	}}), "one", silent())
-	if got := a.protectedPods(); got != nil {
+	if got := a.protectedPods(); len(got) != 0 {
 		t.Errorf("protectedPods() a day later = %v, want none", got)
+	}
+	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
+		BootID: "one", StartedAt: now, CancelledAt: now,
+		Pods: []journal.PodRecord{{ID: "a", Outcome: journal.Stopped}, {ID: "b", Outcome: journal.Skipped}, {ID: "c", Outcome: journal.Left}},
+	}}), "one", silent())
+	if got := a.protectedPods(); len(got) != 1 || !strings.Contains(got[gc.PodKey{ID: "a"}], "cancelled") {
+		t.Errorf("protectedPods() after a shutdown that was cancelled = %v, want what it stopped, and not what runs on", got)
 	}
 	if up := uptime(); up <= 0 {
 		t.Errorf("uptime() = %v, want what has passed since the boot", up)

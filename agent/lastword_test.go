@@ -3,8 +3,10 @@ package agent
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -181,6 +183,29 @@ func TestAShutdownsReportOvertakesARoundThatHangs(t *testing.T) {
 		w.wantReady(t, "at once", status.ReasonHostReady, status.ReasonDraining)
 		if d.log.count("cannot be written") != 0 {
 			t.Errorf("log = %s, want no failure told of a round that was given up", d.log)
+		}
+	})
+}
+
+func TestTheLastWordIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.client.Inject(controlplanetest.Any, controlplanetest.Fault{Hang: true})
+		early, hush := context.WithCancel(t.Context())
+		defer hush()
+		begun := make(chan error, 1)
+		go func() { begun <- d.ReportShutdown(early, drainingStatus()) }()
+		synctest.Wait()
+		d.set(func() { d.guard = drainingStatus() })
+		d.changed() // a round queues behind the first report
+		synctest.Wait()
+		hush()
+		if took, err := d.goesDown(t, 2*time.Second); err == nil || took > 1500*time.Millisecond {
+			t.Errorf("ReportShutdown() = %v after %v, want it given up in time", err, took)
+		}
+		<-begun
+		if values, _ := d.kept.Load(); !strings.Contains(string(values[keyLastWord]), "all pods are stopped") {
+			t.Errorf("kept is %s, want the last word", values[keyLastWord])
 		}
 	})
 }

@@ -58,6 +58,7 @@ type reporter struct {
 	connected bool
 	lastError error
 	interrupt context.CancelCauseFunc // ends the round under way; nil if none can be ended
+	urgent    int                     // shutdowns' reports that wait for the turn
 }
 
 // store keeps values by key: a *state.Bucket.
@@ -124,29 +125,48 @@ func (r *reporter) run(ctx context.Context, beat func(error)) error {
 }
 
 // ReportShutdown writes what the shutdown guard says of itself at once, from the
-// facts at hand, and returns when it is stored. A round under way is given up for
-// it. What the control plane does not take is kept for the next boot. It
-// implements shutdown.Reporter.
+// facts at hand, and returns when it is stored. A round under way, and those that
+// wait before it, are given up for it. What the control plane does not take is
+// kept for the next boot. It implements shutdown.Reporter.
 func (r *reporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
-	r.mu.Lock()
-	if r.interrupt != nil {
-		r.interrupt(errOvertaken)
-	}
-	r.mu.Unlock()
 	return r.once(ctx, &s)
 }
 
 // errOvertaken ends a round that a shutdown's report does not wait for.
 var errOvertaken = errors.New("a shutdown is reported first")
 
-// round is the context of a look at the host, which a shutdown's report may end.
-func (r *reporter) round(ctx context.Context, guarded *shutdown.Status) (context.Context, func()) {
-	if guarded != nil {
-		return ctx, func() {}
+// take waits for the turn, which the caller puts back.
+func (r *reporter) take(ctx context.Context, urgent bool) error {
+	if urgent {
+		r.hurry(1)
+		defer r.hurry(-1)
 	}
+	select {
+	case <-r.turn:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the report under way: %w", ctx.Err())
+	}
+}
+
+// hurry counts who may not wait, and ends the round under way for them.
+func (r *reporter) hurry(more int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.urgent += more
+	if r.urgent > 0 && r.interrupt != nil {
+		r.interrupt(errOvertaken)
+	}
+}
+
+// round is the context of what has the turn and gives way to a shutdown's report.
+func (r *reporter) round(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
 	r.interrupt = cancel
+	if r.urgent > 0 { // it queued behind this one
+		cancel(errOvertaken)
+	}
 	r.mu.Unlock()
 	return ctx, func() {
 		cancel(nil)
@@ -158,19 +178,23 @@ func (r *reporter) round(ctx context.Context, guarded *shutdown.Status) (context
 
 // once looks at the host and writes what is worth a write.
 func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) (err error) {
-	select {
-	case <-r.turn:
-	case <-ctx.Done():
-		return fmt.Errorf("report the node's status: wait for the report under way: %w", ctx.Err())
+	if err := r.take(ctx, guarded != nil); err != nil {
+		return fmt.Errorf("report the node's status: %w", err)
 	}
 	defer func() { r.turn <- struct{}{} }()
-	ctx, end := r.round(ctx, guarded)
-	defer end()
-	defer func() {
-		if errors.Is(context.Cause(ctx), errOvertaken) {
-			err = errOvertaken
+	if guarded == nil {
+		round, end := r.round(ctx)
+		ctx = round
+		defer end()
+		defer func() {
+			if errors.Is(context.Cause(round), errOvertaken) {
+				err = errOvertaken
+			}
+		}()
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("report the node's status: %w", err)
 		}
-	}()
+	}
 	if !r.begun {
 		r.recall()
 		if r.mine() {

@@ -37,7 +37,7 @@ type runtimes struct {
 	log        *slog.Logger
 	found      chan struct{} // holds one token when the set has grown
 
-	discovering sync.Mutex // one search at a time
+	discovering chan struct{} // one token, whose holder may search
 
 	mu       sync.Mutex // guards what follows
 	asked    bool
@@ -52,7 +52,8 @@ func newRuntimes(cfg config.Runtimes, observe func(string, string, time.Duration
 	if err != nil {
 		return nil, err
 	}
-	r := &runtimes{set: set, observe: observe, log: log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1)}
+	r := &runtimes{set: set, observe: observe, log: log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
+	r.discovering <- struct{}{}
 	if cfg.Auto {
 		r.candidates = cri.DefaultCandidates()
 		return r, nil
@@ -193,10 +194,14 @@ func (r *runtimes) complete() error {
 }
 
 // discover adds the candidates whose socket answers and that are not known yet,
-// by whatever path.
+// by whatever path. A search by somebody else is waited for no longer than ctx.
 func (r *runtimes) discover(ctx context.Context) {
-	r.discovering.Lock()
-	defer r.discovering.Unlock()
+	select {
+	case <-r.discovering:
+		defer func() { r.discovering <- struct{}{} }()
+	case <-ctx.Done():
+		return
+	}
 	members := r.set.Members()
 	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c cri.Candidate) bool {
 		return r.at(c.Path) != nil || slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -87,6 +89,51 @@ func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
 	s.starts.Store(false)
 	if pods, err := a.runtimes.guarded().Pods(t.Context()); err != nil || len(pods) != 1 || pods[0].Name != "web" {
 		t.Errorf("Pods() of a runtime that has started = %v, %v, want web", pods, err)
+	}
+}
+
+// A drain gives a list a second. One that waited for a search at a socket that
+// never answers would come too late, with the pods of those that do.
+func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
+	s := newContainerd(t)
+	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}
+	a := newAgent(t)
+	hung := filepath.Join(folder(t), "hung.sock")
+	a.runtimes.candidates = []cri.Candidate{{Name: "containerd", Path: s.socket}}
+	if err := a.runtimes.look(t.Context()); err != nil {
+		t.Fatalf("look() = %v", err)
+	}
+	listener, err := net.Listen("unix", hung)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	a.runtimes.candidates = append(a.runtimes.candidates, cri.Candidate{Name: "cri-o", Path: hung})
+	a.runtimes.silent = []string{hung}
+
+	searching, stop := context.WithCancel(t.Context())
+	searched := make(chan struct{})
+	go func() {
+		defer close(searched)
+		a.runtimes.discover(searching)
+	}()
+	defer func() { stop(); <-searched }()
+	conn, err := listener.Accept() // the search is under way
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	pods, err := a.runtimes.guarded().Pods(ctx)
+	select {
+	case <-searched:
+		t.Error("Pods() waited for the search to end, want no longer than its context allows")
+	default:
+	}
+	if !errors.Is(err, runtime.ErrUnavailable) || len(pods) != 1 || pods[0].Name != "web" {
+		t.Errorf("Pods() = %v, %v, want web, and an error that tells of the other socket", pods, err)
 	}
 }
 

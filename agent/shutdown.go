@@ -43,14 +43,17 @@ func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) 
 	}
 	a.log.Info("stopping", "signal", why, "systemStopping", stopping)
 	if stopping {
-		a.drain(ctx, signals)
+		a.drain(ctx, signals) // which takes over from a person's
+	} else {
+		ending, ended := context.WithTimeout(ctx, askTimeout)
+		defer ended()
+		a.guard.EndByHand(ending) // what stops no container begins to stop no more of them
 	}
 	flushing, flushed := context.WithTimeout(ctx, flushTimeout)
 	defer flushed()
 	if err := a.recorder.Flush(flushing); err != nil {
 		a.log.Debug("events are left for the next start", "error", err)
 	}
-	a.keepEvents() // written when the state is closed
 	return stopping
 }
 

@@ -19,7 +19,7 @@ type Facts struct {
 	// SandboxImages maps a runtime's name to the image of its sandboxes, where
 	// the runtime tells.
 	SandboxImages map[string]string
-	// ProtectedPods are those of the last shutdown whose dead containers stay,
+	// ProtectedPods are those that a shutdown ended, whose dead containers stay,
 	// with what a person is told about it. A pod that its orchestrator has made
 	// anew since has another ID, and what dies in it is nobody's evidence.
 	ProtectedPods map[PodKey]string

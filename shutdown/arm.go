@@ -130,10 +130,10 @@ func (g *Guard) onAttempt(a attempt) {
 		return // a new subscription begins anew
 	case again:
 		g.arm()
+	case a.delegated && draining:
+		g.cancel() // forgotten, as below; who guards from here on is asked again then
 	case a.delegated:
-		if !draining {
-			g.delegate(a.evidence, a.unyielding)
-		}
+		g.delegate(a.evidence, a.unyielding)
 	case a.err != nil:
 		g.lose(a.err)
 		g.retry.Reset(g.retries.next())

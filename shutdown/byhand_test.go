@@ -110,6 +110,36 @@ func TestADrainByHandEndsWithTheAgent(t *testing.T) {
 	})
 }
 
+func TestADrainByHandCanBeEnded(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
+		r.start()
+		began := time.Now()
+		r.guard.EndByHand(t.Context())
+		if took := time.Since(began); took > 0 {
+			t.Errorf("EndByHand() without a drain took %v", took)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll)
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		began = time.Now()
+		r.guard.EndByHand(t.Context())
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("EndByHand() took %v, want two seconds at the most", took)
+		}
+		if err := <-done; !errors.Is(err, shutdown.ErrCancelled) {
+			t.Errorf("Drain() = %v, want ErrCancelled", err)
+		}
+		time.Sleep(time.Minute)
+		r.expectSignals("web", "TERM@0s")
+		r.expectSignals("dns", "")
+	})
+}
+
 func TestAPlanByHandSparesCriticalPodsUnlessToldOtherwise(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.logind.ceiling = 8 * time.Second // what logind grants does not bind a person

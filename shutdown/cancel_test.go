@@ -3,6 +3,7 @@ package shutdown_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,6 +69,26 @@ func TestACancellationThatNobodyTellsIsNoticed(t *testing.T) {
 		r.logind.cancelSilently()
 		time.Sleep(4 * time.Second)
 		r.expect(shutdown.Armed, 1)
+		time.Sleep(time.Hour)
+		r.expectSignals("web", "TERM@0s") // and no KILL
+		r.expectSignals("dns", "")
+	})
+}
+
+// A kubelet that starts during a drain guards the next shutdown, not this one.
+func TestACancellationThatNobodyTellsIsNoticedBesideAnotherOwner(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		var kubelet atomic.Bool
+		r.options.Delegated = func(context.Context) (string, bool) { return "kubelet", kubelet.Load() }
+		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(3500 * time.Millisecond)
+		kubelet.Store(true)
+		r.logind.cancelSilently()
+		time.Sleep(4 * time.Second)
+		r.expect(shutdown.Delegated, 0)
 		time.Sleep(time.Hour)
 		r.expectSignals("web", "TERM@0s") // and no KILL
 		r.expectSignals("dns", "")

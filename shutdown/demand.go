@@ -155,6 +155,33 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	}()
 }
 
+// EndByHand ends a person's drain, if one runs, as the end of its caller would. It
+// returns when the drain has wound down, which takes two seconds at the most, or
+// when ctx ends.
+func (g *Guard) EndByHand(ctx context.Context) {
+	over := make(chan (<-chan struct{}), 1)
+	end := func() {
+		if g.person == nil {
+			over <- nil
+			return
+		}
+		g.person.Cancel()
+		over <- g.person.Over()
+		g.person = nil
+	}
+	select {
+	case g.commands <- end:
+	case <-ctx.Done():
+		return
+	}
+	if wound := <-over; wound != nil {
+		select {
+		case <-wound:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // Refusal tells why a person's drain would be refused now; nil if it would not.
 func (g *Guard) Refusal(ctx context.Context) error {
 	answer := make(chan error, 1)

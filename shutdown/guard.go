@@ -308,12 +308,6 @@ func (g *Guard) Status() Status {
 	return status
 }
 
-// Kept returns the last shutdown as long as its pods should not be collected,
-// on a host whose kernel has run for uptime; then nil.
-func (g *Guard) Kept(uptime time.Duration) *journal.Record {
-	return g.options.Journal.Kept(time.Now(), uptime)
-}
-
 // Plan is what a shutdown would do now. It asks the runtimes and the init
 // system; where a runtime does not answer, the plan shows what is known of it
 // and the error says so.

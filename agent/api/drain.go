@@ -67,6 +67,7 @@ type Cordon struct {
 	Unschedulable bool      `json:"unschedulable"`
 	By            string    `json:"by"`
 	At            time.Time `json:"at"`
+	Pending       bool      `json:"pending,omitempty"` // the control plane has yet to be told
 }
 
 // CordonReport is the answer of `hostler cordon -o json` and `uncordon`.
@@ -125,6 +126,7 @@ func drain(b Drainer) http.HandlerFunc {
 			_ = enc.Encode(line) // a caller that left is seen by the request's context
 			_ = stream.Flush()
 		}
+		_ = stream.Flush() // so that a caller can tell a drain that breaks off from an agent that is not there
 		report, err := b.Drain(r.Context(), req, func(s DrainStep) { send(DrainLine{Step: &s}) })
 		last := DrainLine{}
 		if err != nil {
@@ -157,7 +159,7 @@ func (c *Client) Drain(ctx context.Context, req DrainRequest, progress func(Drai
 	for {
 		var line DrainLine
 		if err := dec.Decode(&line); err != nil {
-			return DrainReport{}, &UnreachableError{c.socket, fmt.Errorf("the drain's answer broke off: %w", err)}
+			return DrainReport{}, &UnreachableError{c.socket, fmt.Errorf("the drain broke off, and the node may be left cordoned: %w", err)}
 		}
 		if line.Step != nil {
 			progress(*line.Step)

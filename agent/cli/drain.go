@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -69,6 +70,9 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req api.Dra
 		if ctx.Err() != nil {
 			fmt.Fprintln(a.Stderr, "the drain ends: what was not asked to stop yet runs on, and the node stays cordoned; `hostler uncordon` opens it")
 		}
+		if !human && !report.StartedAt.IsZero() { // a program, too, wants to know how far it came
+			return errors.Join(out.print(report, nil), err)
+		}
 		return err
 	}
 	if err := out.print(report, func(t *table) { printDrain(t, report) }); err != nil {
@@ -112,10 +116,11 @@ func printDrain(t *table, r api.DrainReport) {
 	if n := counts[journal.Left]; n > 0 {
 		line += fmt.Sprintf("; %s NOT stopped", count(n, "pod"))
 	}
+	line += fmt.Sprintf(", in %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
 	if n := counts[journal.Skipped]; n > 0 {
-		line += fmt.Sprintf("; %s spared, unless --all is given", count(n, "critical pod"))
+		line += fmt.Sprintf("; %s spared, which `hostler drain --all` stops, too", count(n, "critical pod"))
 	}
-	t.line("%s, in %s", line, r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
+	t.line("%s", line)
 	if r.Error != "" {
 		t.line("incomplete: %s", r.Error)
 	}
@@ -138,7 +143,7 @@ func showDrain(ctx context.Context, c *api.Client, out *output, req api.DrainReq
 func printDrainPlan(t *table, out *output, p api.DrainPlan) {
 	warn(t, p.Message)
 	if p.Refusal != "" {
-		t.line("%s: %s", out.red("a drain would be refused"), p.Refusal)
+		t.line("%s: %s", out.red("a drain would be refused"), strings.TrimPrefix(p.Refusal, "drain: "))
 	}
 	pods := 0
 	for _, phase := range p.Phases {

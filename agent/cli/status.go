@@ -223,16 +223,23 @@ func guard(out *output, s api.Status) string {
 	return g.State.String() + ": " + g.Reason
 }
 
-// cordon says who closed the Node to new pods.
+// cordon says who closed the Node to new pods, and what the control plane has
+// yet to hear of.
 func cordon(out *output, s api.Status) string {
-	if s.Node == nil || !s.Node.Spec.Unschedulable {
-		return ""
+	closed, c := s.Node != nil && s.Node.Spec.Unschedulable, s.Cordon
+	switch {
+	case c != nil && c.Pending:
+		did := "opened"
+		if c.Unschedulable {
+			did = "closed"
+		}
+		return out.yellow(fmt.Sprintf("%s %s the node to new pods %s; the control plane has yet to be told", c.By, did, out.ago(c.At)))
+	case closed && c != nil && c.Unschedulable:
+		return fmt.Sprintf("closed to new pods by %s %s; `hostler uncordon` opens it", c.By, out.ago(c.At))
+	case closed:
+		return "closed to new pods; `hostler uncordon` opens it"
 	}
-	line := "closed to new pods; `hostler uncordon` opens it"
-	if c := s.Cordon; c != nil && c.Unschedulable {
-		line = fmt.Sprintf("closed to new pods by %s %s; `hostler uncordon` opens it", c.By, out.ago(c.At))
-	}
-	return line
+	return ""
 }
 
 // byHand says how far a person's drain is.

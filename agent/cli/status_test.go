@@ -37,6 +37,31 @@ func TestStatusScreens(t *testing.T) {
 	}
 }
 
+func TestStatusSaysWhoDecidedOfTheCordonAndWhoHasYetToHear(t *testing.T) {
+	for name, c := range map[string]struct {
+		closed bool
+		cordon *api.Cordon
+		want   string
+	}{
+		"cordoned":                       {true, &api.Cordon{Unschedulable: true, By: "alice"}, "closed to new pods by alice "},
+		"cordoned from afar":             {true, nil, "closed to new pods; `hostler uncordon` opens it"},
+		"cordoned, and it is not told":   {false, &api.Cordon{Unschedulable: true, By: "alice", Pending: true}, "alice closed the node to new pods "},
+		"uncordoned, and it is not told": {true, &api.Cordon{By: "alice", Pending: true}, "alice opened the node to new pods "},
+		"uncordoned":                     {false, &api.Cordon{By: "alice"}, ""},
+		"nobody ever decided":            {false, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy()
+			s.Node.Spec.Unschedulable, s.Cordon = c.closed, c.cordon
+			screen := strings.Join(strings.Fields(hostler(serve(t, &backend{status: s}), "status").stdout), " ")
+			told := strings.Contains(screen, "yet to be told")
+			if !strings.Contains(screen, c.want) || strings.Contains(screen, " cordon ") != (c.want != "") || told != (c.cordon != nil && c.cordon.Pending) {
+				t.Errorf("the screen says %s, want %q in it", screen, c.want)
+			}
+		})
+	}
+}
+
 // A cause that several parts of the agent trip over is told once.
 func TestStatusTellsACauseOnce(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -200,6 +200,22 @@ func TestTables(t *testing.T) {
 	}
 }
 
+func TestADrainThatIsCutShortIsAnErrorAndToAProgramAReport(t *testing.T) {
+	b := house()
+	b.err = &api.Error{Message: "drain: a shutdown has cut it short", Hint: "look"}
+	socket := serve(t, b)
+	for _, c := range []struct{ args, want string }{{"drain", "stopped "}, {"drain -o json", `"graceful": `}} {
+		got := hostler(socket, strings.Fields(c.args)...)
+		if got.code != 1 || !strings.Contains(got.stderr, "cut it short\nhint: look") || !strings.Contains(got.stdout, c.want) {
+			t.Errorf("hostler %s = code %d, %q, %q, want code 1, and %q told all the same", c.args, got.code, got.stdout, got.stderr, c.want)
+		}
+	}
+	b.drained = api.DrainReport{} // it never began
+	if got := hostler(socket, "drain", "-o", "json"); got.code != 1 || got.stdout != "" {
+		t.Errorf("hostler drain -o json that is refused = code %d, %q, want code 1 and no report", got.code, got.stdout)
+	}
+}
+
 // What a program reads has no progress in it, and one value.
 func TestGCRunJSONIsOneReport(t *testing.T) {
 	b := house()

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
+	"slices"
 	"strings"
 
 	"hostler.io/hostler/shutdown"
@@ -16,18 +18,23 @@ import (
 const (
 	restartLogind = "systemctl restart systemd-logind" // locks outlive it
 	mendBelow     = "as told by the checks below"
+	logindService = "systemd-logind.service"
 )
 
 // protection is the verdict that all other checks explain.
 func protection(f Facts) Check {
 	switch p := f.Protection; {
+	case p.Protected && f.unfounded():
+		return fail(mendBelow, "a shutdown would not wait for the pods, although hostler has not noticed yet")
 	case p.Protected:
 		return ok("%s", p.Message)
 	case len(f.Phases) == 0:
-		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler/hostler.yaml",
+		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler; then systemctl restart hostler",
 			"a shutdown does not wait for the pods, as the configuration wants it")
+	case f.hangs():
+		return fail(start(f), "a shutdown would not wait until the pods have stopped: hostler does not answer")
 	case !f.Agent.Answers:
-		return fail("systemctl enable --now hostler", "a shutdown would not wait for the pods: hostler does not run")
+		return fail(enable(f), "a shutdown would not wait for the pods: hostler does not run")
 	case p.Reason == status.ReasonDelayTooShort:
 		return fail(mendBelow, "a shutdown would wait for the pods, but for less time than they are to have")
 	case p.Reason == status.ReasonNoBus, p.Reason == status.ReasonNoLogind, p.Reason == status.ReasonPodsOutOfReach:
@@ -35,6 +42,13 @@ func protection(f Facts) Check {
 	default:
 		return fail("hostler status, journalctl -u hostler", "%s", p.Message)
 	}
+}
+
+// unfounded tells that an armed guard has yet to notice what it has lost: it looks
+// less often than a person.
+func (f Facts) unfounded() bool {
+	return f.Guard != nil && f.Guard.State == shutdown.Armed &&
+		slices.ContainsFunc([]Check{dbus(f), logind(f), lock(f)}, func(c Check) bool { return c.Status == Fail })
 }
 
 func phases(f Facts) Check {
@@ -58,7 +72,8 @@ func dbus(f Facts) Check {
 	if f.Logind.Bus == nil {
 		return ok("the system bus answers")
 	}
-	hint := "systemctl start dbus.socket dbus.service"
+	// logind ends with the bus, or runs on and does not come back to it.
+	hint := "systemctl start dbus.socket dbus.service && " + restartLogind
 	if errors.Is(f.Logind.Bus, fs.ErrNotExist) {
 		hint += "; where they are not installed: apt-get install dbus, or dnf install dbus"
 	}
@@ -69,8 +84,10 @@ func logind(f Facts) Check {
 	switch {
 	case f.Logind.Bus != nil:
 		return Check{}
+	case f.Logind.Login != nil && f.Systemd.Login.LoadState == masked:
+		return whereWanted(f, fail(unmask(f.Systemd.Login, logindService)+" && "+restartLogind, "%s is masked", logindService))
 	case f.Logind.Login != nil:
-		return whereWanted(f, fail("systemctl start systemd-logind; where that fails: journalctl -u systemd-logind (its package is systemd, beside dbus)", "%v", f.Logind.Login))
+		return whereWanted(f, fail(restartLogind+"; where that fails: journalctl -u systemd-logind (its package is systemd, beside dbus)", "%v", f.Logind.Login))
 	}
 	return ok("systemd-logind is on the bus")
 }
@@ -87,37 +104,36 @@ func whereWanted(f Facts, c Check) Check {
 func (l Logind) reached() bool { return l.Bus == nil && l.Login == nil }
 
 func lock(f Facts) Check {
-	const restart = "systemctl restart hostler, which stops no container"
 	if !f.Logind.reached() {
 		return Check{}
 	}
 	n := len(f.Logind.Own)
 	switch {
 	case !f.Agent.Answers && n > 0:
-		return warn("systemctl start hostler", "logind lists a lock of hostler's, taken by pid %d, but no agent answers: a shutdown would wait for it in vain, up to %v",
+		return warn(start(f), "logind lists a lock of hostler's, taken by pid %d, but no agent answers: a shutdown would wait for it in vain, up to %v",
 			f.Logind.Own[0].PID, f.Logind.Granted)
 	case !f.Agent.Answers:
-		return fail("systemctl start hostler", "logind lists no lock of hostler's")
+		return fail(start(f), "logind lists no lock of hostler's")
 	case len(f.Phases) == 0 || f.delegated():
 		if n > 0 {
-			return warn(restart, "logind lists a lock of hostler's, taken by pid %d, that nobody needs: a shutdown would wait for it in vain", f.Logind.Own[0].PID)
+			return warn(restartAgent, "logind lists a lock of hostler's, taken by pid %d, that nobody needs: a shutdown would wait for it in vain", f.Logind.Own[0].PID)
 		}
 		return Check{}
 	}
 	switch f.Guard.State {
 	case shutdown.Armed:
 	case shutdown.Disarmed:
-		return fail(restart, "hostler is not armed: %s", f.Guard.Reason)
+		return fail(restartAgent, "hostler is not armed: %s", f.Guard.Reason)
 	default:
 		return Check{} // the shutdown that runs says more
 	}
 	switch own := f.Logind.Own; {
 	case n == 0:
-		return fail(restart, "hostler believes that it holds the shutdown lock, but logind lists none of its")
+		return fail(restartAgent, "hostler believes that it holds the shutdown lock, but logind lists none of its")
 	case !f.Logind.Held:
-		return fail(restart, "logind lists a lock in hostler's name, taken by pid %d, but it is not in hostler's hands", own[0].PID)
+		return fail(restartAgent, "logind lists a lock in hostler's name, taken by pid %d, but it is not in hostler's hands", own[0].PID)
 	case n > 1:
-		return warn(restart, "logind lists %d locks of hostler's, and a shutdown would wait for the last of them", n)
+		return warn(restartAgent, "logind lists %d locks of hostler's, and a shutdown would wait for the last of them", n)
 	case int(own[0].PID) != f.Agent.PID:
 		return ok("hostler holds the shutdown lock, which its process %d took and the service manager kept", own[0].PID)
 	}
@@ -195,7 +211,7 @@ func obstacle(files logindconf.Delay, f Facts) string {
 		return fmt.Sprintf("rm %s: it masks %s", files.MaskedBy, systemd.DropInPath)
 	case after.Source != "" && after.Max < f.needed():
 		return fmt.Sprintf("%s sets InhibitDelayMaxSec= to %v and is read after %s: raise it there to %.0f or more, or remove the line; then %s",
-			after.Source, after.Max, systemd.DropInPath, f.needed().Seconds(), restartLogind)
+			after.Source, after.Max, systemd.DropInPath, math.Ceil(f.needed().Seconds()), restartLogind)
 	}
 	return ""
 }
@@ -231,8 +247,9 @@ func delayFiles(f Facts) Check {
 	}
 	wanted := len(f.Phases) > 0 && !f.delegated()
 	switch {
+	case f.hangs():
 	case files.DropIn && !f.Agent.Answers && f.Kubelet.Lock == nil:
-		found.add(warn("systemctl start hostler, or rm "+systemd.DropInPath+" and "+restartLogind,
+		found.add(warn(start(f)+", or rm "+systemd.DropInPath+" and "+restartLogind,
 			"%s was left by an agent that did not end well", systemd.DropInPath))
 	case files.DropIn && len(f.Phases) == 0:
 		found.add(warn("systemctl restart hostler", "%s is of no use: protection is switched off", systemd.DropInPath))
@@ -271,8 +288,15 @@ func kubelet(f Facts) Check {
 		found.add(fail("rm "+systemd.DropInPath+" && "+restartLogind+" && systemctl restart kubelet",
 			"the kubelet asks for %v at a shutdown (%s), but hostler's %s has logind grant %v", k.Grace, k.Config, systemd.DropInPath, granted))
 	case k.Lock != nil && k.Grace > granted:
-		found.add(fail(fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", source(f.Logind.Files.Effective), k.Grace.Seconds(), restartLogind),
-			"the kubelet asks for %v at a shutdown (%s), but logind grants %v, set by %s", k.Grace, k.Config, granted, source(f.Logind.Files.Effective)))
+		effective := f.Logind.Files.Effective
+		hint := fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", effective.Source, math.Ceil(k.Grace.Seconds()), restartLogind)
+		switch {
+		case effective.Max >= k.Grace: // logind has not read that
+			hint = restartLogind
+		case effective.Source == "": // a kubelet that starts writes a file
+			hint = restart
+		}
+		found.add(fail(hint, "the kubelet asks for %v at a shutdown (%s), but logind grants %s", k.Grace, k.Config, grant(f.Logind)))
 	}
 	who := "hostler guards the shutdown"
 	if k.Lock != nil {

@@ -44,7 +44,7 @@ type Report struct {
 
 // Examine judges facts.
 func Examine(f Facts) Report {
-	r := Report{Protected: f.Protection.Protected, Checks: []Check{}}
+	r := Report{Protected: f.Protection.Protected && protection(f).Status == OK, Checks: []Check{}}
 	for _, c := range checks() {
 		found := c.judge(f)
 		if found.Status == "" {

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,7 +38,7 @@ func healthy() doctor.Facts {
 		},
 		Systemd: doctor.Systemd{
 			Service: systemd.Unit{
-				LoadState: "loaded", ActiveState: "active", UnitFileState: "enabled", FragmentPath: "/usr/lib/systemd/system/hostler.service",
+				Name: doctor.Service, LoadState: "loaded", ActiveState: "active", UnitFileState: "enabled", FragmentPath: "/usr/lib/systemd/system/hostler.service",
 				Type: "notify", NotifyAccess: "main", TimeoutStop: 30 * time.Second, FileDescriptorStoreMax: 2, MainPID: 812,
 				After: []string{"dbus.service", "systemd-logind.service", "containerd.service"},
 			},
@@ -140,11 +141,15 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"no logind", func(f *doctor.Facts) {
 			disarm(f, status.ReasonNoLogind, "gone")
 			f.Logind.Login = systemd.ErrNoLogind
-		}, []string{"fail protection|NoLogind", "fail logind|systemctl start systemd-logind"}},
+		}, []string{"fail protection|NoLogind", "fail logind|systemctl restart systemd-logind"}},
 		{"armed, but logind lists no lock", func(f *doctor.Facts) { f.Logind.Own, f.Logind.Locks = nil, nil }, []string{
-			"fail lock|logind lists none|systemctl restart hostler",
+			"fail protection|would not wait|as told by the checks below", "fail lock|logind lists none|systemctl restart hostler",
 		}},
-		{"armed, but the lock is in other hands", func(f *doctor.Facts) { f.Logind.Held = false }, []string{"fail lock|not in hostler's hands"}},
+		{"armed, but the lock is in other hands", func(f *doctor.Facts) { f.Logind.Held = false }, []string{"fail protection", "fail lock|not in hostler's hands"}},
+		{"armed, but logind hangs by now", func(f *doctor.Facts) { f.Logind.Login = context.DeadlineExceeded }, []string{
+			"fail protection|would not wait|as told by the checks below", "fail logind|deadline exceeded",
+		}},
+		{"a drain past a bus that is gone", func(f *doctor.Facts) { f.Guard.State, f.Logind.Bus = shutdown.Draining, systemd.ErrNoBus }, []string{"fail dbus"}},
 		{"two locks", func(f *doctor.Facts) { f.Logind.Own = append(f.Logind.Own, f.Logind.Own[0]) }, []string{"warn lock|2 locks"}},
 		{"disarmed for a reason of its own", func(f *doctor.Facts) { disarm(f, status.ReasonNoLock, "access denied") }, []string{
 			"fail protection|access denied", "fail lock|not armed: access denied",
@@ -171,14 +176,25 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 				systemd.InhibitorLock{What: "shutdown", Who: "db", Why: "flush", Mode: "delay", PID: 10},
 				systemd.InhibitorLock{What: "sleep", Who: "radio", Mode: "block", PID: 11})
 		}, []string{`warn other-locks|blocked by apt (pid 9, user 0, "upgrading"); a shutdown also waits for db|systemctl reboot -i`}},
-		{"no agent", away, []string{
-			"fail protection|hostler does not run|systemctl enable --now hostler", "fail agent|connection refused|systemctl start hostler", "fail lock|lists no lock",
+		{"no agent", func(f *doctor.Facts) {
+			away(f)
+			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "inactive", 0
+		}, []string{
+			"fail protection|hostler does not run|systemctl enable --now hostler", "fail agent|connection refused|systemctl start hostler", "fail lock|lists no lock", "fail unit|is inactive",
 		}},
 		{"no agent, its lock and its drop-in left behind", func(f *doctor.Facts) {
 			own, files := f.Logind.Own, f.Logind.Files
 			away(f)
 			f.Logind.Own, f.Logind.Files = own, files
-		}, []string{"fail protection", "fail agent", "warn lock|taken by pid 812, but no agent answers", "warn delay-files|left by an agent that did not end well|rm " + systemd.DropInPath}},
+			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "failed", 0
+		}, []string{"fail protection", "fail agent", "fail unit|is failed", "warn lock|taken by pid 812, but no agent answers", "warn delay-files|left by an agent that did not end well|rm " + systemd.DropInPath}},
+		{"an agent that hangs", func(f *doctor.Facts) {
+			own, files := f.Logind.Own, f.Logind.Files
+			away(f)
+			f.Logind.Own, f.Logind.Files = own, files
+		}, []string{
+			"fail protection|hostler does not answer | systemctl restart hostler", "fail agent| | systemctl restart hostler, which stops no container; where that fails", "warn lock|no agent answers| | systemctl restart hostler",
+		}},
 		{"no agent, and it could not raise the delay", func(f *doctor.Facts) {
 			away(f)
 			overridden(f)
@@ -187,9 +203,22 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"beside a kubelet that hostler's drop-in cuts down", func(f *doctor.Facts) { beside(f, time.Minute) }, []string{
 			"fail kubelet|asks for 1m0s|has logind grant 36s|rm " + systemd.DropInPath,
 		}},
-		{"beside a kubelet that another file cuts down", func(f *doctor.Facts) { beside(f, time.Minute); overridden(f) }, []string{
+		{"beside a kubelet that another file cuts down", func(f *doctor.Facts) {
+			beside(f, time.Minute)
+			overridden(f)
+			f.Logind.Granted = 8 * time.Second
+		}, []string{
 			"fail kubelet|asks for 1m0s|set by " + zzz + "|in " + zzz + " to 60 or more",
 		}},
+		{"beside a kubelet whose file is gone", func(f *doctor.Facts) {
+			beside(f, time.Minute)
+			f.Logind.Granted, f.Logind.Files = 5*time.Second, logindconf.Delay{Effective: logindconf.Setting{Max: 5 * time.Second}}
+		}, []string{"fail kubelet|logind grants 5s, set by nobody, by default | systemctl restart kubelet"}},
+		{"beside a kubelet whose file logind has not read", func(f *doctor.Facts) {
+			beside(f, time.Minute)
+			f.Logind.Granted = 5 * time.Second
+			f.Logind.Files = logindconf.Delay{Effective: logindconf.Setting{Max: time.Minute, Source: "/etc/systemd/logind.conf.d/99-kubelet.conf"}}
+		}, []string{"fail kubelet|logind grants 5s | systemctl restart systemd-logind"}},
 		{"beside a kubelet that failed to take its lock", func(f *doctor.Facts) {
 			f.Kubelet = doctor.Kubelet{Evidence: "process kubelet, pid 900", Grace: time.Minute, Config: "/var/lib/kubelet/config.yaml"}
 		}, []string{"warn kubelet|holds no lock|systemctl restart kubelet"}},
@@ -199,32 +228,79 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"no systemd", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Missing: true} }, []string{"warn unit|no systemd here"}},
 		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|root alone"}},
 		{"no unit", func(f *doctor.Facts) { f.Systemd.Service = systemd.Unit{LoadState: "not-found"} }, []string{"warn unit|is not there (not-found)"}},
-		{"a masked unit", func(f *doctor.Facts) { f.Systemd.Service.LoadState = "masked" }, []string{"fail unit|systemctl unmask hostler"}},
+		{"a masked unit", func(f *doctor.Facts) { f.Systemd.Service.LoadState = "masked" }, []string{"fail unit|systemctl unmask hostler.service &&"}},
+		{"a unit that is masked until the next boot, and so no agent", func(f *doctor.Facts) {
+			away(f)
+			f.Systemd.Service.LoadState, f.Systemd.Service.UnitFileState = "masked", "masked-runtime"
+		}, []string{
+			"fail protection| | systemctl unmask --runtime hostler.service && systemctl enable --now hostler", "fail agent| | systemctl unmask --runtime hostler.service &&",
+			"fail lock| | systemctl unmask --runtime hostler.service &&", "fail unit|is masked | systemctl unmask --runtime hostler.service &&",
+		}},
+		{"a masked logind", func(f *doctor.Facts) {
+			disarm(f, status.ReasonNoLogind, "gone")
+			f.Logind.Login, f.Systemd.Login = systemd.ErrNoLogind, systemd.Unit{LoadState: "masked", UnitFileState: "masked"}
+		}, []string{"fail protection|NoLogind", "fail logind|is masked | systemctl unmask systemd-logind.service && systemctl restart systemd-logind"}},
+		{"a service that reloads", func(f *doctor.Facts) { f.Systemd.Service.ActiveState = "reloading" }, nil},
+		{"a service that drains at its stop", func(f *doctor.Facts) { f.Systemd.Service.ActiveState = "deactivating" }, nil},
 		{"an agent beside its unit that is not enabled", func(f *doctor.Facts) {
-			f.Systemd.Service.ActiveState, f.Systemd.Service.UnitFileState = "inactive", "disabled"
+			f.Systemd.Service.ActiveState, f.Systemd.Service.UnitFileState, f.Systemd.Service.MainPID = "inactive", "disabled", 0
 		}, []string{"warn unit|is not that of hostler.service|will not be started at the next boot|systemctl enable hostler"}},
 		{"a unit that somebody edited", func(f *doctor.Facts) {
 			u := &f.Systemd.Service
 			u.NotifyAccess, u.FileDescriptorStoreMax, u.TimeoutStop, u.Type, u.NeedDaemonReload = "none", 0, 5*time.Second, "exec", true
 			u.DropInPaths = []string{"/etc/systemd/system/hostler.service.d/override.conf"}
-		}, []string{"warn unit|daemon-reload|NotifyAccess=main (/usr/lib/systemd/system/hostler.service and /etc/systemd/system/hostler.service.d/override.conf)|FileDescriptorStoreMax=2|TimeoutStopSec=30|Type=notify"}},
+		}, []string{"warn unit|daemon-reload|under [Service], then systemctl daemon-reload && systemctl restart hostler|NotifyAccess=main (/usr/lib/systemd/system/hostler.service and /etc/systemd/system/hostler.service.d/override.conf)|FileDescriptorStoreMax=2|TimeoutStopSec=30|Type=notify"}},
+		{"drop-ins that are read after those that systemctl edit writes", func(f *doctor.Facts) {
+			f.Systemd.Service.FileDescriptorStoreMax, f.Systemd.Service.DropInPaths = 0, []string{"/etc/systemd/system/hostler.service.d/override.conf", "/etc/systemd/system/hostler.service.d/x.conf"}
+			f.Systemd.Targets[0].JobTimeout, f.Systemd.Targets[0].DropInPaths = time.Second, []string{"/etc/systemd/system/reboot.target.d/soon.conf"}
+		}, []string{
+			"warn unit| set FileDescriptorStoreMax=2 under [Service] in /etc/systemd/system/hostler.service.d/x.conf, then systemctl daemon-reload && systemctl restart hostler",
+			"warn job-timeouts| set JobTimeoutSec=30min under [Unit] in /etc/systemd/system/reboot.target.d/soon.conf, then systemctl daemon-reload",
+		}},
 		{"a unit that the runtime outlives not", func(f *doctor.Facts) { f.Systemd.Service.After = []string{"dbus.service"} }, []string{
 			"warn unit-order|After=containerd.service",
 		}},
 		{"no drop-in for the runtime's scopes", func(f *doctor.Facts) { f.Systemd.DropIns, f.Systemd.Scopes["cri-containerd-1.scope"] = nil, false }, []string{
 			"warn scopes|nothing orders containerd's scopes|/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf",
 		}},
+		{"a mask in place of the scopes' drop-in", func(f *doctor.Facts) {
+			f.Systemd.Blank = f.Systemd.DropIns
+			f.Systemd.Blank["cri-containerd"], f.Systemd.DropIns = "/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf", nil
+			f.Systemd.Scopes["cri-containerd-1.scope"] = false
+		}, []string{
+			"warn scopes|nothing orders containerd's scopes|10-hostler.conf does not say Before=hostler.service | rm /etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf; then systemctl daemon-reload",
+		}},
+		{"a packaged drop-in that lost its text", func(f *doctor.Facts) {
+			f.Systemd.Blank, f.Systemd.DropIns = f.Systemd.DropIns, nil
+		}, []string{
+			`warn scopes|does not say Before=hostler.service | install the package, or write "[Unit]"`,
+		}},
+		{"no drop-in for scopes of a runtime that is not in the list", func(f *doctor.Facts) { f.Systemd.Scopes["libpod-1.scope"] = false }, []string{
+			"warn scopes|nothing orders libpod's scopes|/etc/systemd/system/libpod-.scope.d/10-hostler.conf",
+		}},
 		{"scopes from before the drop-in", func(f *doctor.Facts) { f.Systemd.Scopes["cri-containerd-0.scope"] = false }, []string{
 			"warn scopes|1 of 2 scopes of containers, such as cri-containerd-0.scope|systemctl daemon-reload",
 		}},
 		{"a target that is forced too early", func(f *doctor.Facts) { f.Systemd.Targets[0].JobTimeout = 30 * time.Second }, []string{
-			"warn job-timeouts|reboot.target is forced after 30s|systemctl edit reboot.target",
+			"warn job-timeouts|reboot.target is forced after 30s|systemctl edit reboot.target, to set JobTimeoutSec=30min",
 		}},
+		{"phases that take longer than systemd's half an hour", func(f *doctor.Facts) {
+			f.Phases = []plan.PhaseSpec{{Name: "regular", Grace: 40 * time.Minute}}
+			f.Logind.Granted = time.Hour
+			f.Logind.Files.Effective.Max = time.Hour
+		}, []string{
+			"warn job-timeouts|reboot.target is forced after 30m0s, but the phases take 40m6s|to set JobTimeoutSec=46min",
+		}},
+		{"another file sets a fraction of a second too little", func(f *doctor.Facts) {
+			f.Phases = []plan.PhaseSpec{{Name: "regular", Grace: 30400 * time.Millisecond}}
+			overridden(f)
+			f.Logind.Granted = 8 * time.Second
+		}, []string{"fail delay|raise it there to 37 or more"}},
 		{"a runtime that is down", func(f *doctor.Facts) {
 			f.Runtimes.List[0].Ready, f.Runtimes.List[0].Message = false, "refused"
 			f.Runtimes.Dead = []string{"/run/crio/crio.sock"}
 			f.Protection = doctor.Protection{Reason: status.ReasonPodsOutOfReach}
-		}, []string{"fail protection|PodsOutOfReach", "fail runtimes|/run/crio/crio.sock|refused|systemctl status containerd.service"}},
+		}, []string{"fail protection|PodsOutOfReach", "fail runtimes|/run/crio/crio.sock|refused|systemctl start containerd; where it runs: journalctl -u containerd"}},
 		{"no runtime", func(f *doctor.Facts) { f.Runtimes.List = nil }, []string{"warn runtimes|no container runtime was found"}},
 		{"runtimes not asked yet", func(f *doctor.Facts) { f.Runtimes = doctor.Runtimes{} }, []string{"warn runtimes|ask again"}},
 		{"a shutdown that was not graceful", func(f *doctor.Facts) { f.Last = &journal.Record{Error: "the power was cut"} }, []string{
@@ -240,7 +316,11 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f := healthy()
 			c.spoil(&f)
 			var got []string
-			for _, check := range doctor.Examine(f).Checks {
+			r := doctor.Examine(f)
+			if failed := r.Checks[0].Name == "protection" && r.Checks[0].Status == doctor.Fail; r.Protected && failed {
+				t.Errorf("Examine() = %+v, want it not to be protected if the check says so", r)
+			}
+			for _, check := range r.Checks {
 				if check.Status != doctor.OK {
 					got = append(got, fmt.Sprintf("%s %s: %s | %s", check.Status, check.Name, check.Message, check.Hint))
 					if check.Message == "" || check.Hint == "" {

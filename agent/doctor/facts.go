@@ -68,11 +68,15 @@ type Systemd struct {
 	Missing bool   // there is none on this host
 	Problem string // why it was not asked
 	Service systemd.Unit
+	Login   systemd.Unit    // logind's
 	Targets []systemd.Unit  // that bring the host down
 	Scopes  map[string]bool // of containers, by name: whether they wait for hostler at a shutdown
 	// DropIns is, by the prefix of scopes ("cri-containerd"), the file that has
 	// them wait; empty where there is none.
 	DropIns map[string]string
+	// Blank is likewise the file of that name that does not: a mask, or one that
+	// lacks the line.
+	Blank map[string]string
 }
 
 // Runtimes are the container runtimes as they answer now.
@@ -102,6 +106,9 @@ func (f Facts) needed() time.Duration {
 	}
 	return plan.Total(f.Phases) + plan.Margin
 }
+
+// hangs tells that the service runs, and does not answer.
+func (f Facts) hangs() bool { return !f.Agent.Answers && f.Systemd.Service.ActiveState == "active" }
 
 // delegated tells that somebody else guards the shutdown.
 func (f Facts) delegated() bool {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,18 +67,22 @@ func (s Sources) logind(ctx context.Context) Logind {
 }
 
 func (s Sources) systemd(ctx context.Context) Systemd {
-	r := Systemd{DropIns: map[string]string{}}
+	r := Systemd{DropIns: map[string]string{}, Blank: map[string]string{}}
 	var patterns []string
 	for _, prefix := range scopePrefixes() {
 		patterns = append(patterns, prefix+"-*.scope")
-		if path := findScopeDropIn(s.Root, prefix); path != "" {
+		switch path, orders := findScopeDropIn(s.Root, prefix); {
+		case path == "":
+		case orders:
 			r.DropIns[prefix] = path
+		default:
+			r.Blank[prefix] = path
 		}
 	}
-	names := []string{Service, "reboot.target", "poweroff.target", "halt.target", "kexec.target", "shutdown.target"}
+	names := []string{Service, logindService, "reboot.target", "poweroff.target", "halt.target", "kexec.target", "shutdown.target"}
 	units, err := s.Manager.Units(ctx, names...)
 	if err == nil {
-		r.Service, r.Targets = units[0], units[1:]
+		r.Service, r.Login, r.Targets = units[0], units[1], units[2:]
 		r.Scopes, err = s.Manager.Scopes(ctx, Service, patterns...)
 	}
 	r.Missing = errors.Is(err, systemd.ErrNotSystemd)
@@ -92,18 +97,34 @@ func ScopeDropIn(prefix string) string {
 	return filepath.Join("/etc/systemd/system", prefix+"-.scope.d", "10-hostler.conf")
 }
 
-// findScopeDropIn looks where systemd does (systemd.unit(5)).
-func findScopeDropIn(root, prefix string) string {
+// findScopeDropIn looks where systemd does (systemd.unit(5)). What it finds hides
+// those in later folders, whether or not it orders the scopes: it may be a mask.
+func findScopeDropIn(root, prefix string) (path string, orders bool) {
 	for _, folder := range []string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"} {
 		path := filepath.Join(folder, "systemd/system", prefix+"-.scope.d", "10-hostler.conf")
-		if info, err := os.Stat(filepath.Join(root, path)); err == nil {
-			if info.Mode().IsRegular() {
-				return path
-			}
-			return "" // a mask hides those in later folders
+		info, err := os.Stat(filepath.Join(root, path))
+		if err != nil {
+			continue
+		}
+		if !info.Mode().IsRegular() {
+			return path, false
+		}
+		text, err := os.ReadFile(filepath.Join(root, path))
+		return path, err == nil && ordersScopes(string(text))
+	}
+	return "", false
+}
+
+// ordersScopes tells whether a drop-in has a line that names hostler's unit in
+// Before=.
+func ordersScopes(text string) bool {
+	for line := range strings.Lines(text) {
+		name, value, found := strings.Cut(line, "=")
+		if found && strings.TrimSpace(name) == "Before" && slices.Contains(strings.Fields(value), Service) {
+			return true
 		}
 	}
-	return ""
+	return false
 }
 
 // kubeletConfig is where kubeadm and distributions have it.

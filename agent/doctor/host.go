@@ -3,6 +3,8 @@ package doctor
 import (
 	"fmt"
 	"maps"
+	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +16,45 @@ func agent(f Facts) Check {
 	if f.Agent.Answers {
 		return ok("the agent answers, as pid %d", f.Agent.PID)
 	}
-	return fail("systemctl start hostler; where that fails: journalctl -u hostler", "%s", f.Agent.Problem)
+	return fail(orJournal(start(f)), "%s", f.Agent.Problem)
+}
+
+// restartAgent is what starts it anew.
+const restartAgent = "systemctl restart hostler, which stops no container"
+
+// start is what has the service run.
+func start(f Facts) string {
+	if f.Systemd.Service.LoadState == masked {
+		return enable(f)
+	}
+	if f.hangs() {
+		return restartAgent
+	}
+	return "systemctl start hostler"
+}
+
+// enable is what starts it now and at each boot.
+func enable(f Facts) string {
+	const enable = "systemctl enable --now hostler"
+	if u := f.Systemd.Service; u.LoadState == masked {
+		return unmask(u, Service) + " && " + enable
+	}
+	return enable
+}
+
+// orJournal adds where a person sees why a start fails.
+func orJournal(start string) string { return start + "; where that fails: journalctl -u hostler" }
+
+// masked is the state of a unit that nobody can start.
+const masked = "masked" // LoadState
+
+// unmask is what lets a masked unit be started again. systemctl looks for masks
+// in /etc unless told of those in /run.
+func unmask(u systemd.Unit, name string) string {
+	if u.UnitFileState == "masked-runtime" {
+		return "systemctl unmask --runtime " + name
+	}
+	return "systemctl unmask " + name
 }
 
 // unit looks at hostler's service as systemd has loaded it.
@@ -25,8 +65,8 @@ func unit(f Facts) Check {
 		return warn("start `hostler agent` from this host's own service manager", "there is no systemd here: nobody starts the agent again, and nobody keeps its lock meanwhile")
 	case f.Systemd.Problem != "":
 		return warn("see `systemctl is-system-running`; systemd lets in root alone at /run/systemd/private", "systemd did not answer: %s", f.Systemd.Problem)
-	case u.LoadState == "masked":
-		return fail("systemctl unmask hostler && systemctl enable --now hostler", "%s is masked", Service)
+	case u.LoadState == masked:
+		return fail(start(f), "%s is masked", Service)
 	case u.LoadState != "loaded":
 		return warn("install the package", "%s is not there (%s): nobody starts the agent again, and nobody keeps its lock meanwhile", Service, u.LoadState)
 	}
@@ -35,16 +75,17 @@ func unit(f Facts) Check {
 		found.add(warn("systemctl daemon-reload && systemctl restart hostler", "%s has changed on disk since systemd read it", Service))
 	}
 	switch {
-	case u.ActiveState != "active" && f.Agent.Answers:
+	case u.ActiveState == "active", f.Agent.Answers && int(u.MainPID) == f.Agent.PID: // it may be reloading, or draining at its stop
+	case f.Agent.Answers:
 		found.add(warn("end it, and systemctl start hostler", "the agent that answers, pid %d, is not that of %s, which is %s", f.Agent.PID, Service, u.ActiveState))
-	case u.ActiveState != "active":
-		found.add(fail("systemctl start hostler; where that fails: journalctl -u hostler", "%s is %s", Service, u.ActiveState))
+	default:
+		found.add(fail(orJournal(start(f)), "%s is %s", Service, u.ActiveState))
 	}
 	if !slices.Contains([]string{"enabled", "enabled-runtime", "static", "linked", "alias", "generated", "indirect"}, u.UnitFileState) {
 		found.add(warn("systemctl enable hostler", "%s is %s: it will not be started at the next boot", Service, u.UnitFileState))
 	}
 	found = append(found, unitSettings(u)...)
-	return found.or(ok("%s is active and %s, and keeps the lock across its restarts", Service, u.UnitFileState))
+	return found.or(ok("%s is %s and %s, and keeps the lock across its restarts", Service, u.ActiveState, u.UnitFileState))
 }
 
 // shortestStop is how long the agent needs at the least to ask for more time.
@@ -67,10 +108,20 @@ func unitSettings(u systemd.Unit) faults {
 		{u.TimeoutStop > 0 && u.TimeoutStop < shortestStop, "TimeoutStopSec=30", "it is killed before it can ask for time to drain"},
 	} {
 		if s.wrong {
-			found.add(warn("systemctl edit hostler, to set "+s.line+" under [Service]", "%s lacks %s (%s): %s", Service, s.line, where, s.means))
+			found.add(warn(set(u, "[Service]", s.line)+" && systemctl restart hostler", "%s lacks %s (%s): %s", Service, s.line, where, s.means))
 		}
 	}
 	return found
+}
+
+// set is how a person sets a line of a unit: where a drop-in is read after the one
+// that systemctl edits, override.conf, the line goes there.
+func set(u systemd.Unit, section, line string) string {
+	const reload = ", then systemctl daemon-reload"
+	if n := len(u.DropInPaths); n > 0 && filepath.Base(u.DropInPaths[n-1]) > "override.conf" {
+		return "set " + line + " under " + section + " in " + u.DropInPaths[n-1] + reload
+	}
+	return "systemctl edit " + strings.TrimSuffix(u.Name, ".service") + ", to set " + line + " under " + section + reload
 }
 
 // services are the units of runtimes, by the names that runtimes go by.
@@ -112,22 +163,27 @@ func scopes(f Facts) Check {
 	}
 	var found faults
 	seen := map[string]bool{}
-	for _, r := range f.Runtimes.List {
-		prefix := scopePrefixes()[r.Name]
+	unordered := func(prefix, whose string) {
 		if prefix == "" || seen[prefix] || f.Systemd.DropIns[prefix] != "" {
-			continue
+			return
 		}
 		seen[prefix] = true
-		found.add(warn(fmt.Sprintf("install the package, or write \"[Unit]\" and \"Before=%s\" into %s; then systemctl daemon-reload", Service, ScopeDropIn(prefix)),
-			"nothing orders %s's scopes: in a shutdown past logind systemd stops their containers at once", r.Name))
+		found.add(f.Systemd.unordered(prefix, whose))
+	}
+	for _, r := range f.Runtimes.List {
+		unordered(scopePrefixes()[r.Name], r.Name)
 	}
 	var early []string
 	for _, name := range slices.Sorted(maps.Keys(f.Systemd.Scopes)) {
+		if f.Systemd.Scopes[name] {
+			continue
+		}
 		prefix, _, _ := strings.Cut(name, "-")
 		if strings.HasPrefix(name, "cri-containerd-") {
 			prefix = "cri-containerd"
 		}
-		if !f.Systemd.Scopes[name] && !seen[prefix] {
+		unordered(prefix, prefix)
+		if !seen[prefix] {
 			early = append(early, name)
 		}
 	}
@@ -138,6 +194,26 @@ func scopes(f Facts) Check {
 	return found.or(ok("in a shutdown past logind, too, containers are left alone until hostler has stopped their pods"))
 }
 
+// unordered is the fault of a prefix whose scopes no drop-in orders.
+func (s Systemd) unordered(prefix, whose string) Check {
+	message := fmt.Sprintf("nothing orders %s's scopes: in a shutdown past logind systemd stops their containers at once", whose)
+	hint := fmt.Sprintf("install the package, or write \"[Unit]\" and \"Before=%s\" into %s", Service, ScopeDropIn(prefix))
+	if blank := s.Blank[prefix]; blank != "" {
+		message += fmt.Sprintf("; %s does not say Before=%s", blank, Service)
+		if !strings.HasPrefix(blank, "/usr/lib/") && !strings.HasPrefix(blank, "/lib/") { // those are the package's
+			hint = "rm " + blank
+		}
+	}
+	return warn(hint+"; then systemctl daemon-reload", "%s", message)
+}
+
+// longestJob is how long systemd lets a shutdown take by default, and afterwards is
+// what all that is stopped after hostler gets beside the phases.
+const (
+	longestJob = 30 * time.Minute
+	afterwards = 5 * time.Minute
+)
+
 // jobTimeouts looks at how long systemd waits for a shutdown that bypasses
 // logind before it forces it.
 func jobTimeouts(f Facts) Check {
@@ -145,9 +221,10 @@ func jobTimeouts(f Facts) Check {
 		return Check{}
 	}
 	var found faults
+	enough := math.Ceil(max(longestJob, f.needed()+afterwards).Minutes())
 	for _, u := range f.Systemd.Targets {
 		if u.JobTimeout > 0 && u.JobTimeout < f.needed() {
-			found.add(warn(fmt.Sprintf("systemctl edit %s, to set JobTimeoutSec=30min under [Unit]", u.Name),
+			found.add(warn(set(u, "[Unit]", fmt.Sprintf("JobTimeoutSec=%.0fmin", enough)),
 				"%s is forced after %v, but the phases take %v", u.Name, u.JobTimeout, f.needed()))
 		}
 	}
@@ -165,11 +242,11 @@ func runtimes(f Facts) Check {
 		if r.Ready {
 			continue
 		}
-		service := services()[r.Name]
+		service := strings.TrimSuffix(services()[r.Name], ".service")
 		if service == "" {
 			service = r.Name
 		}
-		found.add(fail("systemctl status "+service, "runtime %s at %s is not ready, and its pods cannot be stopped in order: %s", r.Name, r.Endpoint, r.Message))
+		found.add(fail(fmt.Sprintf("systemctl start %s; where it runs: journalctl -u %s", service, service), "runtime %s at %s is not ready, and its pods cannot be stopped in order: %s", r.Name, r.Endpoint, r.Message))
 	}
 	switch {
 	case !f.Runtimes.Asked:

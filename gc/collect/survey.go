@@ -50,7 +50,7 @@ type Survey struct {
 	Runtimes func() []Runtime // those of this host, as of now
 	Meter    Meter
 	Uses     *lastused.Tracker
-	// ProtectedPods returns the pods of the last shutdown whose dead containers
+	// ProtectedPods returns the pods that a shutdown ended, whose dead containers
 	// stay, with what a person is told about it. Nil if there never are any.
 	ProtectedPods func() map[gc.PodKey]string
 

@@ -89,3 +89,38 @@ func TestAnotherProcessFindsThatAllIsDone(t *testing.T) {
 		w.expectTook(took, 0)
 	})
 }
+
+// A service stop follows the release of the lock: what did not die in its time
+// must not have all of it again, with the whole host waiting.
+func TestWhatWasLeftGetsNoSecondPeriod(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("dstate", 0, runtimetest.ContainerSpec{Unkillable: true})
+		w.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		first, _ := w.run(t.Context())
+		w.expect(first, false, map[string]journal.Outcome{"dstate": journal.Left, "deaf": journal.Killed})
+
+		w.pod("late", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		again := time.Now()
+		w.options.Record, w.options.Start = first, again
+		r, took := w.run(t.Context())
+		w.expect(r, false, map[string]journal.Outcome{"dstate": journal.Left, "deaf": journal.Killed, "late": journal.Stopped})
+		if took > 3*time.Second {
+			t.Errorf("Run() took %v for what was left and a pod that ends in a second, want no second period", took)
+		}
+		w.fake.Exit("dstate0", 0)
+	})
+}
+
+func TestACancellationKillsNobody(t *testing.T) {
+	for _, at := range []time.Duration{time.Second, 10 * time.Second, 11 * time.Second, 11400 * time.Millisecond} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("12s")})
+			d := drain.New(w.options)
+			time.AfterFunc(at, d.Cancel)
+			d.Run(t.Context())
+			<-d.Idle()
+			time.Sleep(time.Minute)
+			w.expectSignals("deaf0", "TERM@0s")
+		})
+	}
+}

@@ -32,8 +32,10 @@ const (
 	sandboxBound = 10 * time.Second
 	sandboxWait  = 2 * time.Second
 	// cancelWait is how long calls in flight are waited for after a
-	// cancellation, before they are given up.
+	// cancellation, before they are given up; they are, killRoom before any of
+	// them kills: what was cancelled costs no container its life.
 	cancelWait = 2 * time.Second
+	killRoom   = 500 * time.Millisecond
 	// resumePoll is how often a drain that goes on after a restart of the agent
 	// looks whether containers have ended that were asked to before.
 	resumePoll = 500 * time.Millisecond
@@ -49,6 +51,7 @@ type containerEnd struct {
 	key    key
 	pod    key
 	name   string
+	kill   time.Time // when its grace ends
 	done   bool
 	killed bool  // its grace ran out
 	err    error // it may still run
@@ -121,6 +124,7 @@ type Drain struct {
 	index   map[key]int           // of pods in record
 	ends    map[key]*containerEnd // by container
 	resumed map[key]time.Time     // pods asked to end by an earlier process, and when
+	spent   map[key]time.Time     // pods that a drain that came to its end left running, and when it asked them
 	gone    map[key]chan struct{} // containers among those; closed when they have ended
 	waiting map[key]int           // calls of stopPod whose containers are being stopped, by pod
 	tearing map[key]int           // those whose sandbox is not torn down yet
@@ -136,7 +140,7 @@ func New(options Options) *Drain {
 		options: options, log: options.Log, phases: plan.Fit(options.Phases, options.Granted), slack: reserve / 6,
 		cancelled: make(chan struct{}), abandoned: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{}),
 		results: make(chan result), lists: make(chan listing), early: make(chan struct{}, 1),
-		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{},
+		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{}, spent: map[key]time.Time{},
 		gone: map[key]chan struct{}{}, waiting: map[key]int{}, tearing: map[key]int{},
 	}
 	d.deadline = options.Start.Add(plan.Total(d.phases) + d.slack)
@@ -150,6 +154,9 @@ func New(options Options) *Drain {
 		d.index[key{p.Runtime, p.ID}] = i
 		if p.Outcome == "" && !p.StartedAt.IsZero() {
 			d.resumed[key{p.Runtime, p.ID}] = p.StartedAt
+		}
+		if p.Outcome == journal.Left && !p.StartedAt.IsZero() && !d.record.FinishedAt.IsZero() {
+			d.spent[key{p.Runtime, p.ID}] = p.StartedAt
 		}
 	}
 	return d
@@ -339,7 +346,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.Outcome = journal.Skipped
 				continue
 			}
-			containers := d.unasked(k, pod.Containers)
+			containers := d.unasked(k, pod.Containers, end)
 			if len(containers) == 0 {
 				continue
 			}
@@ -347,7 +354,9 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.StartedAt = time.Now()
 			}
 			record.Outcome, record.FinishedAt = "", time.Time{}
-			record.Grace = metav1.Duration{Duration: d.within(pod.Grace.Duration, end)}
+			if _, spent := d.spent[k]; !spent {
+				record.Grace = metav1.Duration{Duration: d.within(pod.Grace.Duration, end)}
+			}
 			launched, changed = launched+1, true
 			d.begun++
 			d.inPhase++
@@ -367,20 +376,23 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 
 // unasked returns the containers that were not asked to end yet, and notes that
 // they are now.
-func (d *Drain) unasked(pod key, containers []plan.PlannedContainer) []target {
+func (d *Drain) unasked(pod key, containers []plan.PlannedContainer, end time.Time) []target {
 	var targets []target
 	for _, c := range containers {
 		k := key{c.Runtime, c.ID}
 		if _, ok := d.ends[k]; ok {
 			continue
 		}
-		d.ends[k] = &containerEnd{key: k, pod: pod, name: c.Name}
+		d.ends[k] = &containerEnd{key: k, pod: pod, name: c.Name, kill: time.Now().Add(d.within(c.Own, end))}
 		t := target{PlannedContainer: c}
 		// An earlier process asked it to end and did not see it end. Asking
 		// again is to some programs an order to drop everything.
 		if asked, ok := d.resumed[pod]; ok && !c.Container.CreatedAt.After(asked) {
 			t.asked, t.gone = asked, make(chan struct{})
 			d.gone[k] = t.gone
+		}
+		if asked, ok := d.spent[pod]; ok {
+			t.spent = !c.Container.CreatedAt.After(asked)
 		}
 		targets = append(targets, t)
 	}

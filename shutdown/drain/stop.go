@@ -17,6 +17,7 @@ type target struct {
 	plan.PlannedContainer
 	asked time.Time     // set if an earlier process asked it to end
 	gone  chan struct{} // then closed when a list says that it has
+	spent bool          // it has had all its time, and the drain before gave it up
 }
 
 // stopPod stops the containers, then the sandbox, and tells the drain of both.
@@ -77,6 +78,9 @@ func (d *Drain) tell(r result) {
 // long as there is time: a runtime that restarts is back soon. It tells whether
 // the grace ran out.
 func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (killed bool, err error) {
+	if c.spent {
+		end = time.Now() // one more attempt to kill it, and no second period
+	}
 	ctx, cancel := context.WithDeadline(ctx, end.Add(d.slack))
 	defer cancel()
 	began, own := time.Now(), c.Own

@@ -54,7 +54,13 @@ func (d *Drain) awaitSandboxes(ctx context.Context, atMost time.Duration) {
 
 // windDown waits for the calls in flight after a cancellation.
 func (d *Drain) windDown(ctx context.Context, giveUp func()) {
-	wait := time.NewTimer(cancelWait)
+	atMost := cancelWait
+	for _, e := range d.ends {
+		if !e.done {
+			atMost = min(atMost, time.Until(e.kill)-killRoom)
+		}
+	}
+	wait := time.NewTimer(atMost)
 	defer wait.Stop()
 	for len(d.waiting) > 0 {
 		select {

@@ -167,28 +167,34 @@ func (j *Journal) LastBoot() *Record {
 	return nil
 }
 
-// keep is how long what ran in the last shutdown is worth keeping: long enough
-// for a person to come and look.
+// keep is how long what ran in a shutdown is worth keeping: long enough for a
+// person to come and look.
 const keep = 24 * time.Hour
 
-// Kept returns the last shutdown as long as its pods should not be collected: a
-// day from its end or from the boot after it, whichever is later; then nil. The
-// wall clock now may have been set right since: uptime, the time since the
-// kernel started, holds as well.
-func (j *Journal) Kept(now time.Time, uptime time.Duration) *Record {
-	last := j.Last()
-	if last == nil {
-		return nil
-	}
+// Kept returns the drains whose pods should not be collected: this boot's, also
+// while it runs and if it was called off, and the last shutdown, each for a day
+// from its end or from the boot after it, whichever is later. The wall clock now
+// may have been set right since, forth or back: uptime, the time since the kernel
+// started, holds as well, and what seems to end more than a day from now does not
+// count.
+func (j *Journal) Kept(now time.Time, uptime time.Duration) []*Record {
 	j.mu.Lock()
-	boot, since := j.file.BootID, j.file.Since
-	j.mu.Unlock()
-	later := !sameBoot(last.BootID, boot)
-	switch {
-	case now.Sub(last.FinishedAt) < keep, later && now.Sub(since) < keep, later && uptime < keep:
-		return last
+	defer j.mu.Unlock()
+	recent := func(t time.Time) bool { return now.Sub(t).Abs() < keep }
+	var kept []*Record
+	if r := j.file.Record; r != nil {
+		runs := r.FinishedAt.IsZero() && r.CancelledAt.IsZero()
+		if runs || recent(r.FinishedAt) || recent(r.CancelledAt) {
+			kept = append(kept, r)
+		}
 	}
-	return nil
+	if r := j.file.Last; r != nil {
+		later := !sameBoot(r.BootID, j.file.BootID)
+		if recent(r.FinishedAt) || later && (recent(j.file.Since) || uptime < keep) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
 }
 
 // BootID names the present boot.

@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -94,6 +95,7 @@ func TestTheLastShutdownIsKeptForADay(t *testing.T) {
 		"a clock that was set right since the boot": {finished: true, boot: "two", after: hour, since: 50 * 365 * day, uptime: hour, want: true},
 		"a power cut":                               {boot: "two", after: hour, since: hour, uptime: hour, want: true},
 		"a power cut, a day after the boot":         {boot: "two", after: hour, since: day, uptime: day},
+		"a drain that goes on after a restart":      {boot: "one", since: 7 * day, uptime: 90 * day, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -114,12 +116,52 @@ func TestTheLastShutdownIsKeptForADay(t *testing.T) {
 				time.Sleep(c.since)
 				again := journal.Open(path, c.boot, quiet) // a restart of the agent changes nothing
 				got := again.Kept(time.Now(), c.uptime)
-				if (got != nil) != c.want || got != nil && len(got.Pods) != 1 {
+				if (len(got) == 1) != c.want || len(got) > 1 || c.want && len(got[0].Pods) != 1 {
 					t.Errorf("Kept() = %+v, want it kept: %v", got, c.want)
 				}
 			})
 		})
 	}
+}
+
+func TestWhatAShutdownStoppedIsKeptAlsoIfItWasCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", quiet)
+		before := &journal.Record{BootID: "one", StartedAt: time.Now(), FinishedAt: time.Now(), Pods: pods(journal.Stopped)}
+		j.Put(before)
+		j.Settle() // the host lived on
+		time.Sleep(time.Hour)
+		cancelled := &journal.Record{BootID: "one", StartedAt: time.Now(), CancelledAt: time.Now(), Pods: pods(journal.Stopped)}
+		j.Put(cancelled)
+		for _, c := range []struct {
+			after time.Duration
+			want  []*journal.Record
+		}{{0, []*journal.Record{cancelled, before}}, {23 * time.Hour, []*journal.Record{cancelled}}, {time.Hour, nil}} {
+			time.Sleep(c.after)
+			if got := j.Kept(time.Now(), 90*24*time.Hour); !slices.Equal(got, c.want) {
+				t.Errorf("Kept() after %v more = %+v, want %+v", c.after, got, c.want)
+			}
+		}
+	})
+}
+
+func TestAClockThatWasSetBackKeepsNothingForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "shutdown.json")
+		wrong := time.Now().AddDate(12, 0, 0)
+		first := journal.Open(path, "one", quiet)
+		stop := keep(t, first)
+		first.Put(&journal.Record{BootID: "one", StartedAt: wrong, FinishedAt: wrong, Pods: pods(journal.Stopped)})
+		stop()
+		next := journal.Open(path, "two", quiet)
+		stop = keep(t, next)
+		next.Mark([]journal.Ref{})
+		stop()
+		time.Sleep(7 * 24 * time.Hour)
+		if got := next.Kept(time.Now(), 7*24*time.Hour); got != nil {
+			t.Errorf("Kept() a week after the boot = %+v, want nothing", got)
+		}
+	})
 }
 
 func TestNothingIsKeptWhereNothingIsKnown(t *testing.T) {

@@ -221,7 +221,7 @@ func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
 	}
 	r := a.diagnose()
 	found(t, r, "protection", doctor.Fail, "NoLogind")
-	found(t, r, "logind", doctor.Fail, "systemctl start systemd-logind")
+	found(t, r, "logind", doctor.Fail, "systemctl restart systemd-logind")
 	check(t, login.StartLogind(t.Context()))
 	a.awaitProtection(status.ReasonArmed)
 

@@ -67,8 +67,8 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	if r.code != 0 {
 		t.Fatalf("hostler drain = %d, %s%s, want 0", r.code, r.out, r.err)
 	}
-	mentions(t, "hostler drain", r.out, "stopped default/polite after ", "killed default/stubborn after 1", "spared default/database: it is critical",
-		"2 pods stopped, 1 of them killed; 1 critical pod spared", "is cordoned; `hostler uncordon`")
+	mentions(t, "hostler drain", r.out, "stopped default/polite after ", "killed default/stubborn after ", "spared default/database: it is critical",
+		"2 pods stopped, 1 of them killed, in ", "; 1 critical pod spared", "is cordoned; `hostler uncordon`")
 	if _, code := ended(t, polite); code != 0 {
 		t.Errorf("exit code of the polite pod = %d, want 0", code)
 	}
@@ -146,6 +146,39 @@ func TestCtrlCEndsADrain(t *testing.T) {
 	}
 	a.stop()
 	untouched(t, database, before)
+}
+
+func TestADrainEndsWithTheAgentAndSaysSo(t *testing.T) {
+	pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	database := pod(t, "database", critical, 0, lab.ServeFor(0))
+	before := mainOf(t, database)
+	a := startAgent(t, quick+"shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 5s}\n")
+	for _, c := range []struct {
+		end  func()
+		code int
+		want []string
+	}{
+		{a.stop, 1, []string{"has cut it short", "hint: "}},
+		{a.kill, 3, []string{"the drain broke off, and the node may be left cordoned"}},
+	} {
+		a.awaitNode()
+		done := make(chan answer)
+		go func() { done <- a.hostler("drain", "--all") }()
+		a.await("the drain runs", func(s api.Status) bool { return s.Shutdown.ByHand != nil && len(s.Shutdown.ByHand.Pods) == 2 })
+		c.end()
+		r := <-done
+		if r.code != c.code {
+			t.Errorf("hostler drain = %d, want %d", r.code, c.code)
+		}
+		mentions(t, "its stderr", r.err, c.want...)
+		untouched(t, database, before)
+		a.start()
+	}
+	if !cordoned(t, a.awaitNode()) {
+		t.Error("the node is not cordoned any more")
+	}
+	a.stop()
+	wantEvents(t, a, "DrainEndedEarly")
 }
 
 func TestADrainStopsPodsThatAppearMeanwhile(t *testing.T) {

@@ -5,7 +5,6 @@ package machine_test
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,17 +14,14 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// bedVariable has every scenario run in that bed, "vm" or "container", instead
-// of the one that it names.
-const bedVariable = "HOSTLER_TEST_BED"
-
 // onBothDebians runs a scenario on both releases, in the bed that it usually
 // runs in, unless the environment forces another one.
 func onBothDebians(t *testing.T, usual machine.Bed, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
-	bed := cmp.Or(machine.Bed(os.Getenv(bedVariable)), usual)
+	bed := cmp.Or(forcedBed(), usual)
 	for _, release := range machine.Releases() {
 		t.Run("debian"+string(release)+"-"+string(bed), func(t *testing.T) {
+			t.Parallel() // a machine that waits leaves the other one the host
 			scenario(t, machine.Options{Release: release, Bed: bed})
 		})
 	}

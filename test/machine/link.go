@@ -150,13 +150,9 @@ func (l *link) exec(ctx context.Context, run wire.Run, stdin io.Reader, stdout, 
 	for {
 		select {
 		case m := <-c.answers:
-			if len(m.Stdout) > 0 {
-				_, err = stdout.Write(m.Stdout)
-			}
-			if len(m.Stderr) > 0 {
-				_, err = stderr.Write(m.Stderr)
-			}
-			if err != nil {
+			_, outErr := stdout.Write(m.Stdout)
+			_, errErr := stderr.Write(m.Stderr)
+			if err := errors.Join(outErr, errErr); err != nil {
 				return 0, err
 			}
 			if m.Exit != nil && m.Exit.Error != "" {

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -305,7 +304,6 @@ func (m *Machine) Eventually(what string, condition func() bool) {
 // AwaitArmed waits until hostler guards the shutdown.
 func (m *Machine) AwaitArmed() {
 	m.t.Helper()
-	var seen atomic.Value
 	ctx, cancel := m.bounded("hostler to be Armed")
 	defer cancel()
 	for {
@@ -314,10 +312,9 @@ func (m *Machine) AwaitArmed() {
 		if err == nil && r.Code == 0 && json.Unmarshal([]byte(r.Stdout), &s) == nil && s.Shutdown.State == shutdown.Armed {
 			return
 		}
-		seen.Store(fmt.Sprintf("%v %s %s %s", err, s.Shutdown.State, s.Shutdown.Reason, r.Stderr))
 		select {
 		case <-ctx.Done():
-			m.t.Fatalf("%v; last seen: %s", context.Cause(ctx), seen.Load())
+			m.t.Fatalf("%v; last seen: %v %s %s %s", context.Cause(ctx), err, s.Shutdown.State, s.Shutdown.Reason, r.Stderr)
 		case <-time.After(pollInterval):
 		}
 	}

@@ -52,7 +52,8 @@ rm -rf drivers/gpu drivers/infiniband drivers/net/ethernet drivers/nvme drivers/
 	fs/ocfs2 fs/nfs fs/nfsd fs/cifs fs/smb fs/ceph fs/gfs2 fs/dlm fs/xfs fs/btrfs
 depmod "$(basename /usr/lib/modules/*)"
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer \
-	getty@tty1.service console-getty.service serial-getty@ttyS0.service systemd-networkd.service systemd-firstboot.service kexec.service kexec-load.service; do
+	getty@tty1.service console-getty.service serial-getty@ttyS0.service systemd-networkd.service systemd-firstboot.service kexec.service kexec-load.service \
+	modprobe@drm.service modprobe@efi_pstore.service modprobe@fuse.service; do # slow, and of no use
 	ln -sf /dev/null "/etc/systemd/system/$unit"
 done
 # By default its package turns each reboot into a kexec.
@@ -63,6 +64,8 @@ mkdir -p /etc/systemd/system/multi-user.target.wants
 ln -sf /usr/lib/systemd/system/systemd-logind.service /etc/systemd/system/multi-user.target.wants/
 mkdir -p /var/log/journal
 rm -f /var/lib/dbus/machine-id
+# Nothing is to be brought up to date at the first boot.
+touch -r /usr /etc/.updated /var/.updated
 `
 
 // rootFiles are files of every root, by path.

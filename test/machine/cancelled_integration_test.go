@@ -1,0 +1,213 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/machine"
+)
+
+// TestCancellations cancels shutdowns at every moment, over and over.
+func TestCancellations(t *testing.T) {
+	eachMachine(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+		rounds := 50
+		if o.Bed == machine.VM {
+			rounds = 12 // each takes many times as long
+			if inBrief(o) {
+				rounds = 6
+			}
+		}
+		g := gracesOf(o.Bed)
+		g.all += 5 * time.Second // for outOfTime: what logind waits for if nobody asks for more
+		o.Config = g.config()
+		c := &cancelled{T: t, m: machine.Boot(t, o), graces: g}
+		c.before = len(descriptors(c.m))
+		ways := []func(){c.whileScheduled, c.atOnce, c.inThePhase, c.betweenPhases, c.inTheLastPhase, c.afterTheRelease}
+		for round := range rounds {
+			ways[round%len(ways)]()
+			c.expectUnharmed(fmt.Sprintf("round %d", round))
+			if t.Failed() {
+				t.FailNow()
+			}
+		}
+		c.outOfTime()
+
+		boot := c.m.BootID()
+		c.refill()
+		c.m.GoesDown("systemctl reboot")
+		expectRecord(t, c.m, boot, map[string]journal.Outcome{c.web: journal.Stopped, c.db: journal.Stopped})
+	})
+}
+
+// cancelled is a machine on which a pod and a critical one run, in later rounds
+// other ones than in the first.
+type cancelled struct {
+	*testing.T
+	m *machine.Machine
+	graces
+
+	before  int // descriptors of the agent
+	web, db string
+	pods    int
+}
+
+// refill runs a pod and a critical one where those of before were stopped.
+func (c *cancelled) refill() {
+	c.Helper()
+	work := c.work()
+	var pods []machine.Pod
+	for _, p := range []*string{&c.web, &c.db} {
+		if *p != "" && c.life(work, *p).Term().IsZero() {
+			continue
+		}
+		c.pods++
+		pod := machine.Pod{Name: fmt.Sprintf("web%d", c.pods), Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: c.critical / 4}}}
+		if p == &c.db {
+			pod.Name, pod.Critical = fmt.Sprintf("db%d", c.pods), true
+		}
+		*p = pod.Name
+		pods = append(pods, pod)
+	}
+	if len(pods) > 0 {
+		c.m.Deploy(pods...)
+	}
+}
+
+func (c *cancelled) work() machine.Work {
+	c.Helper()
+	if c.web == "" {
+		return nil
+	}
+	return c.m.Work()
+}
+
+func (c *cancelled) life(work machine.Work, pod string) machine.Life {
+	c.Helper()
+	lives := work.Pod(pod)
+	if len(lives) != 1 {
+		c.Fatalf("Work() knows %d lives of %s, want one:\n%s", len(lives), pod, work)
+	}
+	return lives[0]
+}
+
+// await waits until something has become of a pod.
+func (c *cancelled) await(what, pod string, when func(machine.Life) time.Time) {
+	c.Helper()
+	c.m.Eventually(pod+" "+what, func() bool { return !when(c.life(c.work(), pod)).IsZero() })
+}
+
+// forget restarts logind, which knows of no shutdown then.
+func (c *cancelled) forget() {
+	c.m.Run("systemctl reset-failed systemd-logind; " + restartLogind)
+}
+
+// whileScheduled: nothing has been announced yet.
+func (c *cancelled) whileScheduled() {
+	c.refill()
+	c.m.Run("shutdown -r +60 && shutdown -c")
+	c.expectTerms(0, 0)
+}
+
+func (c *cancelled) atOnce() {
+	c.refill()
+	c.m.Run("systemctl reset-failed systemd-logind; systemctl reboot; " + restartLogind)
+}
+
+func (c *cancelled) inThePhase() {
+	c.refill()
+	c.m.Run("systemctl reboot")
+	c.await("is asked to end", c.web, machine.Life.Term)
+	c.forget()
+}
+
+func (c *cancelled) betweenPhases() {
+	c.refill()
+	c.m.Run("systemctl reboot")
+	c.await("ends", c.web, func(l machine.Life) time.Time { return l.Ended })
+	c.forget()
+}
+
+func (c *cancelled) inTheLastPhase() {
+	c.refill()
+	c.m.Run("systemctl reboot")
+	c.await("is asked to end", c.db, machine.Life.Term)
+	c.forget()
+}
+
+// afterTheRelease: logind asks for a target that cannot be started, and says
+// that it is not going down after all. A target that is masked before logind
+// does not even announce.
+func (c *cancelled) afterTheRelease() {
+	c.refill()
+	c.m.Run("systemctl reboot && systemctl mask --runtime --quiet reboot.target")
+	c.await("ends", c.db, func(l machine.Life) time.Time { return l.Ended })
+	awaitState(c.T, c.m, shutdown.Armed)
+	c.m.Run("systemctl unmask --runtime --quiet reboot.target")
+	c.expectTerms(1, 1)
+}
+
+// outOfTime: logind has waited as long as it is told to, goes on, fails and says
+// so, in the middle of a phase. Its delay is taken back while the agent sleeps.
+func (c *cancelled) outOfTime() {
+	c.m.Deploy(machine.Pod{Name: "stubborn", Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
+	c.refill()
+	c.m.Run(`agent=$(systemctl show -P MainPID hostler)
+		kill -STOP $agent
+		rm /run/systemd/logind.conf.d/zz-hostler.conf && systemctl kill -s HUP systemd-logind
+		until busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec | grep -qx 't 5000000'; do sleep 0.1; done
+		systemctl reboot && systemctl mask --runtime --quiet reboot.target
+		kill -CONT $agent`)
+	c.await("is asked to end", "stubborn", machine.Life.Term)
+	s := awaitState(c.T, c.m, shutdown.Armed)
+	c.m.Run("systemctl unmask --runtime --quiet reboot.target")
+	c.m.Eventually("stubborn lives longer than it would have", func() bool {
+		l := c.life(c.work(), "stubborn")
+		return l.LastSeen.Sub(l.Term()) > c.all
+	})
+	c.expectTerms(1, 0)
+	if got := s.Shutdown.InhibitDelayMax.Duration; got < c.all {
+		c.Errorf("logind grants %v, want it raised to %v again", got, c.all)
+	}
+	c.expectUnharmed("after logind ran out of time")
+}
+
+// expectTerms looks how often the pod and the critical one were asked to end.
+func (c *cancelled) expectTerms(web, db int) {
+	c.Helper()
+	work := c.work()
+	for pod, want := range map[string]int{c.web: web, c.db: db} {
+		expectTerms(c.T, work, pod, want)
+	}
+}
+
+// expectUnharmed waits until the guard is Armed, and looks that all is as if
+// there had been no shutdown: one lock, no more descriptors, a Ready Node, and
+// the pods that were not asked to end run.
+func (c *cancelled) expectUnharmed(when string) {
+	c.Helper()
+	c.m.AwaitArmed()
+	s := awaitState(c.T, c.m, shutdown.Armed)
+	if s.Shutdown.Current != nil {
+		c.Errorf("%s: the status has a shutdown under way: %+v", when, s.Shutdown.Current)
+	}
+	expectOneLock(c.T, c.m, when)
+	awaitReady(c.T, c.m, when)
+	if now := descriptors(c.m); len(now) > c.before+3 { // a connection or two may be open just now
+		c.Errorf("%s: the agent has %d descriptors, and had %d: %v", when, len(now), c.before, now)
+	}
+	work := c.work()
+	for _, pod := range []string{c.web, c.db} {
+		l := c.life(work, pod)
+		if terms(l) > 1 {
+			c.Errorf("%s: %s was asked to end more than once:\n%s", when, pod, work.Pod(pod))
+		}
+		if l.Term().IsZero() {
+			c.m.Eventually(pod+" runs on, "+when, func() bool { return c.life(c.work(), pod).LastSeen.After(l.LastSeen) })
+		}
+	}
+}

@@ -1,0 +1,92 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/machine"
+)
+
+// containerOf is a shell command that prints the ID of a pod's only container.
+func containerOf(pod string) string {
+	return fmt.Sprintf(`ctr --namespace k8s.io containers list -q 'labels."io.kubernetes.pod.name"==%s,labels."io.kubernetes.container.name"==main'`, pod)
+}
+
+// TestACrowd shuts down with many containers, of which some cannot be stopped.
+func TestACrowd(t *testing.T) {
+	eachMachine(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+		pods, g := 100, graces{45 * time.Second, 15 * time.Second}
+		if o.Bed == machine.VM {
+			pods, g = 15, graces{150 * time.Second, 50 * time.Second}
+			o.MemoryMiB = 2048
+		}
+		o.Config = g.config()
+		m := machine.Boot(t, o)
+		m.Run("ln -sf /usr/local/bin/guest /usr/local/sbin/runc") // which can make a container immortal
+
+		stuck := []machine.Pod{{Name: "immortal"}, {Name: "hung"}, {Name: "paused"}}
+		crowd := slices.Clone(stuck)
+		for i := len(crowd); i < pods; i++ {
+			crowd = append(crowd, machine.Pod{
+				Name:       fmt.Sprintf("pod%d", i),
+				Critical:   i%5 == 0,
+				Containers: []machine.ContainerSpec{{Name: "main"}, {Name: "helper", EndsSlowly: time.Second}},
+			})
+		}
+		m.Deploy(crowd...)
+		// Signals do not reach it, whatever is said of them.
+		m.Run("mkdir -p /run/immortal && touch /run/immortal/$(" + containerOf("immortal") + ")")
+		// Its shim does not answer.
+		m.Run(`kill -STOP $(ps -o ppid= -p $(ctr --namespace k8s.io tasks list | awk -v id="$(` + containerOf("hung") + `)" '$1 == id {print $2}'))`)
+		m.Run("ctr --namespace k8s.io tasks pause $(" + containerOf("paused") + ")")
+		boot := m.BootID()
+
+		m.GoesDown("systemctl reboot")
+
+		last := m.LastShutdown()
+		if last == nil || !strings.HasPrefix(last.BootID, boot) || len(last.Pods) != pods {
+			t.Fatalf("LastShutdown() = %+v, want that of boot %s, with %d pods", last, boot, pods)
+		}
+		took := last.FinishedAt.Sub(last.StartedAt)
+		t.Logf("%d pods took %v of the %v that they have", pods, took, g.all)
+		if last.FinishedAt.IsZero() || took > g.all+15*time.Second || last.Graceful {
+			t.Errorf("LastShutdown() took %v and was graceful: %t, want it to end soon after the %v, and not graceful", took, last.Graceful, g.all)
+		}
+		work := m.Work().Boot(boot)
+		for _, p := range last.Pods {
+			switch {
+			case p.Name == "immortal" || p.Name == "hung":
+				if p.Outcome != journal.Left || !slices.Equal(p.Stuck, []string{"main"}) {
+					t.Errorf("LastShutdown() says %+v, want it left, and its container named", p)
+				}
+			case p.Name == "paused":
+				t.Logf("the paused one: %+v", p)
+				if p.Outcome != journal.Killed && p.Outcome != journal.Left {
+					t.Errorf("LastShutdown() says %+v, want it killed or left: it hears no SIGTERM", p)
+				}
+			case p.Outcome != journal.Stopped:
+				t.Errorf("LastShutdown() says %+v, want it stopped", p)
+			}
+		}
+		for _, l := range work {
+			if !strings.HasPrefix(l.Pod, "pod") {
+				continue
+			}
+			if l.CutOff() || terms(l) != 1 {
+				t.Errorf("Work() = want it to end on its one SIGTERM: %s", machine.Work{l})
+			}
+		}
+		log := m.Journal(-1, "-u hostler")
+		for _, name := range []string{"default/hung/main", "default/immortal/main"} {
+			if !strings.Contains(log, name) {
+				t.Errorf("the agent's log does not name %s:\n%s", name, log)
+			}
+		}
+	})
+}

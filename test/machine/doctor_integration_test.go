@@ -1,0 +1,181 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/test/machine"
+)
+
+// ailment is a state of a machine, and what hostler says of it.
+type ailment struct {
+	name  string
+	enter string // the command that brings it about
+
+	reason    string // of the condition ShutdownProtected; empty without an agent
+	protected bool
+	check     string // of hostler doctor
+	verdict   doctor.Status
+	says      string // a part of its message
+	mend      string // a part of its hint, which is run; with `leave`, a person's own
+	leave     string // the command that ends the state where no hint is to
+}
+
+const fakeKubelet = "systemd-run -q --unit=kubelet-like systemd-inhibit --what=shutdown --mode=delay --who=kubelet --why='Kubelet needs time' /usr/local/bin/kubelet infinity"
+
+func ailments() []ailment {
+	return []ailment{
+		{
+			name: "armed", enter: "true",
+			reason: status.ReasonArmed, protected: true, check: "lock", verdict: doctor.OK, says: "hostler holds the shutdown lock", leave: "true",
+		},
+		{
+			name: "logind stopped", enter: "systemctl stop systemd-logind",
+			reason: status.ReasonNoLogind, check: "logind", verdict: doctor.Fail, says: "systemd-logind", mend: "systemctl restart systemd-logind",
+		},
+		{
+			name: "bus gone", enter: "systemctl stop dbus.socket dbus.service",
+			reason: status.ReasonNoBus, check: "dbus", verdict: doctor.Fail, says: "bus", mend: "systemctl start dbus.socket dbus.service && systemctl restart systemd-logind",
+		},
+		{
+			name: "overridden delay", enter: "mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nInhibitDelayMaxSec=7\\n' >/etc/systemd/logind.conf.d/zzz.conf && systemctl kill -s HUP systemd-logind",
+			reason: status.ReasonDelayTooShort, check: "delay", verdict: doctor.Fail, says: "logind grants 7s", mend: "/etc/systemd/logind.conf.d/zzz.conf",
+			leave: "rm /etc/systemd/logind.conf.d/zzz.conf && systemctl restart systemd-logind",
+		},
+		{
+			name: "another owner", enter: "cp /usr/bin/sleep /usr/local/bin/kubelet && " + fakeKubelet,
+			reason: status.ReasonDelegated, protected: true, check: "kubelet", verdict: doctor.OK, says: "kubelet", leave: "systemctl stop kubelet-like",
+		},
+		{
+			name: "draining", enter: "systemctl reboot",
+			reason: status.ReasonShuttingDown, protected: true, check: "protection", verdict: doctor.OK, says: "shutdown", leave: "systemctl restart systemd-logind",
+		},
+		{
+			name: "cancelled", enter: "true",
+			reason: status.ReasonArmed, protected: true, check: "lock", verdict: doctor.OK, says: "hostler holds the shutdown lock", leave: "true",
+		},
+		{
+			name: "agent not running", enter: "systemctl stop hostler",
+			check: "agent", verdict: doctor.Fail, says: "no agent answers", mend: "systemctl start hostler",
+		},
+		{
+			name: "scope drop-in missing", enter: "mv /usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf /root && systemctl daemon-reload",
+			reason: status.ReasonArmed, protected: true, check: "scopes", verdict: doctor.Warn, says: "nothing orders containerd's scopes", mend: "systemctl daemon-reload",
+			leave: "mv /root/10-hostler.conf /usr/lib/systemd/system/cri-containerd-.scope.d && systemctl daemon-reload",
+		},
+		{
+			name: "stale unit", enter: "echo '# touched' >>/usr/lib/systemd/system/hostler.service",
+			reason: status.ReasonArmed, protected: true, check: "unit", verdict: doctor.Warn, says: "changed on disk", mend: "systemctl daemon-reload && systemctl restart hostler",
+		},
+	}
+}
+
+// TestTheTruthAboutProtection asks hostler in each state whether pods are
+// protected, and does what it says to mend it.
+func TestTheTruthAboutProtection(t *testing.T) {
+	eachMachine(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+		g := gracesOf(o.Bed)
+		o.Config = g.config()
+		m := machine.Boot(t, o)
+		m.Deploy(machine.Pod{Name: "web", Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
+		for _, a := range ailments() {
+			m.Run("systemctl reset-failed; " + a.enter)
+			expectAilment(t, m, a)
+			mend := a.leave
+			if mend == "" {
+				mend = a.mend
+			}
+			m.Run("systemctl reset-failed; " + mend)
+			m.AwaitArmed()
+			healthy := ailment{name: "after `" + mend + "`", reason: status.ReasonArmed, protected: true, check: a.check, verdict: doctor.OK}
+			if a.name == "another owner" { // the check does not apply any more
+				healthy.check = "lock"
+			}
+			expectAilment(t, m, healthy)
+		}
+	})
+}
+
+// expectAilment waits until the condition tells the truth, and looks that the
+// metric and hostler doctor tell the same.
+func expectAilment(t *testing.T, m *machine.Machine, a ailment) {
+	t.Helper()
+	if a.reason != "" {
+		want := corev1.ConditionFalse
+		if a.protected {
+			want = corev1.ConditionTrue
+		}
+		m.Eventually(a.name+": ShutdownProtected is "+string(want)+" with "+a.reason, func() bool {
+			s, ok := tryStatus(t, m)
+			c := protection(s)
+			return ok && c.Status == want && c.Reason == a.reason
+		})
+		metric := "hostler_shutdown_protected 0"
+		if a.protected {
+			metric = "hostler_shutdown_protected 1"
+		}
+		if out := m.Run("busybox wget -q -O - http://127.0.0.1:9754/metrics"); !strings.Contains(out, "\n"+metric+"\n") {
+			t.Errorf("%s: /metrics lacks %q:\n%s", a.name, metric, grep(out, "hostler_shutdown"))
+		}
+	}
+	r, code := diagnosis(t, m)
+	wantCode := 0
+	if r.Failed() {
+		wantCode = 1
+	}
+	if r.Protected != a.protected || code != wantCode {
+		t.Errorf("%s: hostler doctor = code %d, protected %t, want %d, %t: %+v", a.name, code, r.Protected, wantCode, a.protected, r)
+	}
+	i := slices.IndexFunc(r.Checks, func(c doctor.Check) bool { return c.Name == a.check })
+	if i < 0 || r.Checks[i].Status != a.verdict || !strings.Contains(r.Checks[i].Message, a.says) || !strings.Contains(r.Checks[i].Hint, a.mend) {
+		t.Errorf("%s: hostler doctor = %+v, want check %s to be %s, with %q and the mend %q", a.name, r.Checks, a.check, a.verdict, a.says, a.mend)
+	}
+}
+
+func protection(s api.Status) corev1.NodeCondition {
+	if s.Node == nil {
+		return corev1.NodeCondition{}
+	}
+	i := slices.IndexFunc(s.Node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == status.ShutdownProtected })
+	if i < 0 {
+		return corev1.NodeCondition{}
+	}
+	return s.Node.Status.Conditions[i]
+}
+
+// diagnosis is what hostler doctor says, and its exit code.
+func diagnosis(t *testing.T, m *machine.Machine) (doctor.Report, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
+	defer cancel()
+	out, err := m.Try(ctx, "hostler doctor -o json")
+	var r doctor.Report
+	if err == nil {
+		err = json.Unmarshal([]byte(out.Stdout), &r)
+	}
+	if err != nil {
+		t.Fatalf("hostler doctor = %v\n%s%s", err, out.Stdout, out.Stderr)
+	}
+	return r, out.Code
+}
+
+// grep keeps the lines with a part.
+func grep(text, part string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}

@@ -1,0 +1,95 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/machine"
+)
+
+// TestTheFirstSecond asks for a shutdown within the first second of the agent's
+// life, whether or not an earlier life has left it a lock.
+func TestTheFirstSecond(t *testing.T) {
+	eachMachine(t, machine.Debian12, func(t *testing.T, o machine.Options) {
+		offsets := []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond}
+		if o.Bed == machine.VM {
+			offsets = []time.Duration{0, time.Second}
+			if inBrief(o) {
+				offsets = offsets[:1]
+			}
+		}
+		g := gracesOf(o.Bed)
+		o.Config = g.config()
+		m := machine.Boot(t, o)
+		for _, birth := range []struct {
+			how     string
+			trigger journal.Trigger // empty for either
+		}{
+			// The service manager keeps the lock, so that logind waits.
+			{"systemctl restart --no-block hostler", journal.TriggerShutdown},
+			// Nobody does, and logind may go down before there is a lock. Before
+			// the agent is up, which is what start waits for, it does not even
+			// hear SIGTERM: no program does in its very first moments.
+			{"systemctl stop hostler; systemctl start hostler", ""},
+		} {
+			for i, offset := range offsets {
+				name := fmt.Sprintf("%d%s", i, strings.Fields(birth.how)[1])
+				web, db := "web"+name, "db"+name
+				m.Deploy(machine.Pod{Name: web}, machine.Pod{Name: db, Critical: true})
+				boot := m.BootID()
+				how := fmt.Sprintf("%s; sleep %g; systemctl reboot", birth.how, offset.Seconds())
+				m.GoesDown(how)
+
+				work := m.Work().Boot(boot)
+				expectTerms(t, work, web, 1)
+				expectTerms(t, work, db, 1)
+				if !work.GoneBefore(web, db) || !work.Ended(web) || !work.Ended(db) {
+					t.Errorf("`%s`: Work() = want %s, then %s to end:\n%s", how, web, db, work)
+				}
+				last := m.LastShutdown()
+				if last == nil || !last.Graceful || !strings.HasPrefix(last.BootID, boot) || len(last.Pods) != 2 || birth.trigger != "" && last.Trigger != birth.trigger {
+					t.Errorf("`%s`: LastShutdown() = %+v, want a graceful one of two pods, in boot %s, by %q", how, last, boot, birth.trigger)
+				}
+			}
+		}
+	})
+}
+
+// TestAskedAgain asks for a shutdown, and for others while that one runs.
+func TestAskedAgain(t *testing.T) {
+	eachMachine(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+		g := gracesOf(o.Bed)
+		o.Config = g.config()
+		m := machine.Boot(t, o)
+		m.Deploy(
+			machine.Pod{Name: "web", Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: g.regular() / 2}}},
+			machine.Pod{Name: "db", Critical: true},
+		)
+		boot := m.BootID()
+		down := m.AwaitDown("a reboot that is asked for again", func() error {
+			m.Run("systemctl reboot")
+			m.Eventually("web is asked to end", func() bool { return !m.Work().Pod("web")[0].Term().IsZero() })
+			// systemd may refuse these while it waits.
+			m.Run("systemctl reboot; shutdown -r now; systemctl reboot; true")
+			return nil
+		})
+		if down.Off {
+			t.Fatal("the machine is off, want it rebooted")
+		}
+		work := m.Work().Boot(boot)
+		expectTerms(t, work, "web", 1)
+		expectTerms(t, work, "db", 1)
+		if !work.GoneBefore("web", "db") || !work.Ended("web") || !work.Ended("db") {
+			t.Errorf("Work() = want web, then db to end:\n%s", work)
+		}
+		last := expectRecord(t, m, boot, map[string]journal.Outcome{"web": journal.Stopped, "db": journal.Stopped})
+		if term := work.Pod("web")[0].Term(); last.StartedAt.After(term) {
+			t.Errorf("LastShutdown().StartedAt = %v, want the first announcement, before web got SIGTERM at %v", last.StartedAt, term)
+		}
+	})
+}

@@ -1,0 +1,178 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/machine"
+)
+
+// graces are long enough for the bed: what takes a moment in a container takes
+// seconds in a VM.
+type graces struct{ all, critical time.Duration }
+
+func gracesOf(bed machine.Bed) graces {
+	if bed == machine.VM {
+		return graces{45 * time.Second, 15 * time.Second}
+	}
+	return graces{12 * time.Second, 3 * time.Second}
+}
+
+// regular is what pods that are not critical get.
+func (g graces) regular() time.Duration { return g.all - g.critical }
+
+// stubborn is what pods get that do not end. It leaves room before the phase
+// does: to kill takes a slow machine some time.
+func (g graces) stubborn() time.Duration { return (g.regular() * 4 / 5).Truncate(time.Second) }
+
+func (g graces) config() string {
+	return fmt.Sprintf("shutdown: {gracePeriod: %v, gracePeriodCriticalPods: %v}\n", g.all, g.critical)
+}
+
+// inhibitor is one lock as logind lists it.
+type inhibitor struct{ What, Who, Why, Mode string }
+
+// inhibitors are the locks that logind knows of.
+func inhibitors(t *testing.T, m *machine.Machine) []inhibitor {
+	t.Helper()
+	var answer struct {
+		Data [][][]any `json:"data"`
+	}
+	out := m.Run("busctl --json=short call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ListInhibitors")
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Data) != 1 {
+		t.Fatalf("ListInhibitors = %v:\n%s", err, out)
+	}
+	var found []inhibitor
+	for _, lock := range answer.Data[0] {
+		text := func(i int) string { return fmt.Sprint(lock[i]) }
+		found = append(found, inhibitor{What: text(0), Who: text(1), Why: text(2), Mode: text(3)})
+	}
+	return found
+}
+
+// descriptors are what the agent has open, by what they lead to.
+func descriptors(m *machine.Machine) []string {
+	return strings.Fields(m.Run("readlink /proc/$(systemctl show -P MainPID hostler)/fd/*"))
+}
+
+// expectOneLock looks everywhere where a lock could be: logind lists one of
+// hostler's, the agent has one descriptor of it, and the service manager keeps
+// one more.
+func expectOneLock(t *testing.T, m *machine.Machine, when string) {
+	t.Helper()
+	ours := 0
+	locks := inhibitors(t, m)
+	for _, l := range locks {
+		if l.Who == "hostler" {
+			ours++
+		}
+	}
+	open := 0
+	for _, d := range descriptors(m) {
+		if strings.HasSuffix(d, ".ref") {
+			open++
+		}
+	}
+	kept := strings.TrimSpace(m.Run("systemctl show -P NFileDescriptorStore hostler"))
+	if ours != 1 || open != 1 || kept != "1" {
+		t.Errorf("%s: logind lists %+v, the agent has %d descriptors of locks, the service manager keeps %s; want one of hostler's in each", when, locks, open, kept)
+	}
+}
+
+// tryStatus is the agent's status; false where it does not answer just now.
+func tryStatus(t *testing.T, m *machine.Machine) (api.Status, bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
+	defer cancel()
+	var s api.Status
+	r, err := m.Try(ctx, "hostler status -o json")
+	return s, err == nil && r.Code == 0 && json.Unmarshal([]byte(r.Stdout), &s) == nil
+}
+
+// awaitState waits until the guard is in a state, and returns the whole status.
+func awaitState(t *testing.T, m *machine.Machine, want shutdown.State) api.Status {
+	t.Helper()
+	var s api.Status
+	m.Eventually(fmt.Sprintf("hostler is %s", want), func() bool {
+		var ok bool
+		s, ok = tryStatus(t, m)
+		return ok && s.Shutdown.State == want
+	})
+	return s
+}
+
+// ready tells whether the Node is Ready.
+func ready(s api.Status) bool {
+	return s.Node != nil && slices.ContainsFunc(s.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// awaitReady waits until the Node is Ready.
+func awaitReady(t *testing.T, m *machine.Machine, when string) {
+	t.Helper()
+	m.Eventually("the Node is Ready "+when, func() bool {
+		s, ok := tryStatus(t, m)
+		return ok && ready(s)
+	})
+}
+
+// terms counts the SIGTERMs of a life.
+func terms(l machine.Life) int {
+	n := 0
+	for _, s := range l.Signals {
+		if s.Signal == "SIGTERM" {
+			n++
+		}
+	}
+	return n
+}
+
+// expectTerms looks that every container of a pod got so many SIGTERMs.
+func expectTerms(t *testing.T, work machine.Work, pod string, want int) {
+	t.Helper()
+	lives := work.Pod(pod)
+	if len(lives) == 0 {
+		t.Errorf("Work() knows no pod %s:\n%s", pod, work)
+	}
+	for _, l := range lives {
+		if n := terms(l); n != want {
+			t.Errorf("%s/%s got SIGTERM %d times, want %d:\n%s", l.Pod, l.Container, n, want, work)
+		}
+	}
+}
+
+// expectRecord looks that the last shutdown is that of a boot, was graceful, and
+// treated the pods so; others are not looked at.
+func expectRecord(t *testing.T, m *machine.Machine, boot string, want map[string]journal.Outcome) *journal.Record {
+	t.Helper()
+	last := m.LastShutdown()
+	if last == nil || !last.Graceful || last.Trigger != journal.TriggerShutdown || !strings.HasPrefix(last.BootID, boot) || last.FinishedAt.IsZero() || !last.CancelledAt.IsZero() {
+		t.Fatalf("LastShutdown() = %+v, want a graceful one that was announced, in boot %s", last, boot)
+	}
+	got := map[string]journal.Outcome{}
+	for _, p := range last.Pods {
+		if _, twice := got[p.Name]; twice {
+			t.Errorf("LastShutdown() has pod %s twice: %+v", p.Name, last.Pods)
+		}
+		got[p.Name] = p.Outcome
+	}
+	for name, outcome := range want {
+		if got[name] != outcome {
+			t.Errorf("LastShutdown() says of pod %s %q, want %q: %+v", name, got[name], outcome, last.Pods)
+		}
+	}
+	return last
+}

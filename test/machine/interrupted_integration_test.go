@@ -1,0 +1,224 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"context"
+	"testing"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/machine"
+)
+
+const (
+	killAgent     = "kill -9 $(systemctl show -P MainPID hostler)"
+	restartAgent  = "systemctl restart hostler"
+	killLogind    = "kill -9 $(systemctl show -P MainPID systemd-logind)"
+	restartLogind = "systemctl restart systemd-logind"
+	restartBus    = "systemctl restart dbus"
+)
+
+// TestInterruptions has the agent, logind and the bus killed or restarted before,
+// during and after shutdowns.
+func TestInterruptions(t *testing.T) {
+	eachMachine(t, machine.Debian12, func(t *testing.T, o machine.Options) {
+		g := gracesOf(o.Bed)
+		o.Config = g.config()
+		in := interrupted{t, machine.Boot(t, o), g}
+
+		in.beforeAShutdown()
+		in.agentDuringADrain("killed", killAgent)
+		in.agentAfterTheRelease("restartedlate", restartAgent)
+		in.logindDuringADrain()
+		if inBrief(o) {
+			return
+		}
+		in.agentDuringADrain("restarted", restartAgent)
+		in.agentAfterTheRelease("killedlate", killAgent)
+		in.busDuringADrain()
+	})
+}
+
+type interrupted struct {
+	*testing.T
+	m *machine.Machine
+	graces
+}
+
+// beforeAShutdown: whatever is interrupted, there is one lock afterwards.
+func (in interrupted) beforeAShutdown() {
+	expectOneLock(in.T, in.m, "after boot")
+	before := len(descriptors(in.m))
+	for _, how := range []string{killLogind, restartLogind, restartBus, killAgent, restartAgent, restartLogind} {
+		in.m.Run("systemctl reset-failed; " + how)
+		if how == restartBus && in.logindLosesTheBus() {
+			awaitState(in.T, in.m, shutdown.Disarmed)
+			in.m.Run(restartLogind)
+		}
+		in.awaitBack(how)
+		expectOneLock(in.T, in.m, "after `"+how+"`")
+	}
+	if after := len(descriptors(in.m)); after > before+2 { // connections to who was restarted may wait to be used again
+		in.Errorf("the agent had %d descriptors, and has %d after all the restarts", before, after)
+	}
+}
+
+// logindLosesTheBus tells whether logind runs on without a bus that is
+// restarted, until somebody restarts logind: systemd 257's does, where 252's
+// ends and is started anew.
+func (in interrupted) logindLosesTheBus() bool { return in.m.Options.Release == machine.Debian13 }
+
+// awaitBack waits until logind answers and hostler is Armed by it.
+func (in interrupted) awaitBack(after string) {
+	in.Helper()
+	in.m.Eventually("logind answers after `"+after+"`", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
+		defer cancel()
+		r, err := in.m.Try(ctx, "busctl --auto-start=no --timeout=2 status org.freedesktop.login1")
+		return err == nil && r.Code == 0
+	})
+	in.m.AwaitArmed()
+}
+
+// deploy runs a pod that ends at once, one that never does, and a critical one,
+// whose names begin with prefix.
+func (in interrupted) deploy(prefix string) {
+	in.m.Deploy(
+		machine.Pod{Name: prefix + "-quick"},
+		machine.Pod{Name: prefix + "-stubborn", Grace: in.stubborn(), Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
+		machine.Pod{Name: prefix + "-db", Critical: true},
+	)
+}
+
+// reboot asks for a reboot and waits until half of the stubborn pod's grace is over.
+func (in interrupted) reboot(prefix string) {
+	in.m.Run("systemctl reboot")
+	in.m.Eventually("half of the grace of "+prefix+"-stubborn is over", func() bool {
+		l := in.m.Work().Pod(prefix + "-stubborn")[0]
+		return !l.Term().IsZero() && l.LastSeen.Sub(l.Term()) > in.stubborn()/2
+	})
+}
+
+// expectShutdown looks that the shutdown of a boot went as if nobody had
+// interrupted it: each pod asked to end once, in order, in the time from the
+// announcement on.
+func (in interrupted) expectShutdown(boot, prefix string) {
+	in.Helper()
+	work := in.m.Work().Boot(boot)
+	for _, pod := range []string{"-quick", "-stubborn", "-db"} {
+		expectTerms(in.T, work, prefix+pod, 1)
+	}
+	if !work.Ended(prefix+"-quick") || work.Ended(prefix+"-stubborn") || !work.Ended(prefix+"-db") || !work.GoneBefore(prefix+"-stubborn", prefix+"-db") {
+		in.Errorf("Work() = want %[1]s-quick to end, %[1]s-stubborn to be killed, then %[1]s-db to end:\n%[2]s", prefix, work)
+	}
+	last := expectRecord(in.T, in.m, boot, map[string]journal.Outcome{
+		prefix + "-quick": journal.Stopped, prefix + "-stubborn": journal.Killed, prefix + "-db": journal.Stopped,
+	})
+	// Half of it was over at the interruption: had it begun anew, it would have
+	// taken one and a half.
+	if took := work.Pod(prefix + "-stubborn")[0].Gone().Sub(last.StartedAt); took >= in.stubborn()*4/3 {
+		in.Errorf("%s-stubborn was killed %v after the announcement, want it after its %v", prefix, took, in.stubborn())
+	}
+}
+
+// agentDuringADrain: the drain goes on, with the time that is left.
+func (in interrupted) agentDuringADrain(prefix, how string) {
+	in.deploy(prefix)
+	boot := in.m.BootID()
+	in.m.AwaitDown("a reboot with `"+how+"`", func() error {
+		in.reboot(prefix)
+		in.m.Run(how)
+		if locks := inhibitors(in.T, in.m); len(locks) != 1 || locks[0].Who != "hostler" {
+			in.Errorf("after `%s` during a drain logind lists %+v, want hostler's lock in the service manager's keeping", how, locks)
+		}
+		return nil
+	})
+	in.expectShutdown(boot, prefix)
+}
+
+// agentAfterTheRelease: another lock than hostler's delays the shutdown, and the
+// agent that starts meanwhile has nothing left to do.
+func (in interrupted) agentAfterTheRelease(prefix, how string) {
+	in.deploy(prefix)
+	boot := in.m.BootID()
+	in.m.Run("systemd-run -q --unit=late systemd-inhibit --what=shutdown --mode=delay --who=late --why=slower sleep infinity")
+	in.m.Eventually("the other lock is held", func() bool { return len(inhibitors(in.T, in.m)) == 2 })
+	in.m.AwaitDown("a reboot with `"+how+"` after the release", func() error {
+		in.m.Run("systemctl reboot")
+		awaitState(in.T, in.m, shutdown.Released)
+		in.m.Run(how)
+		awaitState(in.T, in.m, shutdown.Released)
+		if locks := inhibitors(in.T, in.m); len(locks) != 1 || locks[0].Who != "late" {
+			in.Errorf("after the release and `%s` logind lists %+v, want the other lock alone", how, locks)
+		}
+		in.m.Run("systemctl stop late")
+		return nil
+	})
+	in.expectShutdown(boot, prefix)
+}
+
+// logindDuringADrain: a logind that is restarted has forgotten the shutdown, so
+// that it is a cancellation. The next one is as good as any.
+func (in interrupted) logindDuringADrain() {
+	in.deploy("forgotten")
+	in.reboot("forgotten")
+	in.m.Run(restartLogind)
+	in.expectCancelled("forgotten", "`"+restartLogind+"`")
+	in.rebootAfterAll("forgotten")
+}
+
+// busDuringADrain is the same where logind ends with the bus. One that does not
+// is not there to go on with the shutdown, nor to tell: the drain goes on, and
+// the next logind does not know of the shutdown.
+func (in interrupted) busDuringADrain() {
+	in.deploy("busless")
+	in.reboot("busless")
+	in.m.Run(restartBus)
+	if !in.logindLosesTheBus() {
+		in.expectCancelled("busless", "`"+restartBus+"`")
+		in.rebootAfterAll("busless")
+		return
+	}
+	boot := in.m.BootID()
+	awaitState(in.T, in.m, shutdown.Released)
+	in.m.Run(restartLogind)
+	in.awaitBack(restartLogind)
+	expectOneLock(in.T, in.m, "after a release that nobody heard")
+	in.deploy("after")
+	in.m.GoesDown("systemctl reboot")
+	work := in.m.Work().Boot(boot)
+	for _, pod := range []string{"busless-quick", "busless-stubborn", "busless-db", "after-quick", "after-stubborn", "after-db"} {
+		expectTerms(in.T, work, pod, 1)
+	}
+	expectRecord(in.T, in.m, boot, map[string]journal.Outcome{
+		"after-quick": journal.Stopped, "after-stubborn": journal.Killed, "after-db": journal.Stopped,
+	})
+}
+
+// expectCancelled waits until the guard is Armed again, and looks that the pods
+// that were not stopped run on: longer than they would have had.
+func (in interrupted) expectCancelled(prefix, why string) {
+	in.Helper()
+	awaitState(in.T, in.m, shutdown.Armed)
+	expectOneLock(in.T, in.m, "after "+why)
+	awaitReady(in.T, in.m, "after "+why)
+	in.m.Eventually("the pods run on after "+why, func() bool {
+		stubborn, db := in.m.Work().Pod(prefix + "-stubborn")[0], in.m.Work().Pod(prefix + "-db")[0]
+		longer := in.all
+		return stubborn.LastSeen.Sub(stubborn.Term()) > longer && db.LastSeen.Sub(stubborn.Term()) > longer
+	})
+	expectTerms(in.T, in.m.Work(), prefix+"-db", 0)
+}
+
+// rebootAfterAll reboots after a cancellation.
+func (in interrupted) rebootAfterAll(prefix string) {
+	in.Helper()
+	boot := in.m.BootID()
+	in.m.GoesDown("systemctl reboot")
+	work := in.m.Work().Boot(boot)
+	expectTerms(in.T, work, prefix+"-quick", 1)
+	expectTerms(in.T, work, prefix+"-stubborn", 1) // containerd asks a container once in its life, and then waits and kills
+	expectTerms(in.T, work, prefix+"-db", 1)
+	expectRecord(in.T, in.m, boot, map[string]journal.Outcome{prefix + "-stubborn": journal.Killed, prefix + "-db": journal.Stopped})
+}
