@@ -153,8 +153,8 @@ func enough(t *testing.T, m *machine.Machine, source string) {
 	if got := granted(t, m); got != s.Shutdown.InhibitDelayMax.Duration {
 		t.Errorf("logind grants %v, and hostler says %v", got, s.Shutdown.InhibitDelayMax)
 	}
-	if p := machine.Answer[api.ShutdownPlan](m, "shutdown", "plan"); graces(p) != wanted {
-		t.Errorf("the phases are planned to take %v, want all of %v", graces(p), wanted)
+	if p := machine.Answer[api.ShutdownPlan](m, "shutdown", "plan"); phasesTake(p) != wanted {
+		t.Errorf("the phases are planned to take %v, want all of %v", phasesTake(p), wanted)
 	}
 	if d := diagnose(t, m); !d.Protected {
 		t.Errorf("hostler doctor = %+v, want pods protected", d)
@@ -175,7 +175,7 @@ func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, b
 		t.Errorf("logind grants %v, and hostler says %v", got, grants)
 	}
 	p := machine.Answer[api.ShutdownPlan](m, "shutdown", "plan")
-	if got := graces(p); got > grants || got < grants/2 {
+	if got := phasesTake(p); got > grants || got < grants/2 {
 		t.Errorf("the phases are planned to take %v, want most of the %v granted", got, grants)
 	}
 	// Critical pods keep their share as far as there is one.
@@ -198,8 +198,8 @@ func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, b
 	}
 }
 
-// graces is how long all phases of a plan take.
-func graces(p api.ShutdownPlan) time.Duration {
+// phasesTake is how long all phases of a plan take.
+func phasesTake(p api.ShutdownPlan) time.Duration {
 	var sum time.Duration
 	for _, phase := range p.Phases {
 		sum += phase.Grace.Duration
