@@ -34,16 +34,19 @@ const (
 // another file sets as much, has logind read them, and waits until it says so.
 // Where another file overrides the drop-in, the error names it, and what logind
 // does grant is returned with it. Idempotent. It never lowers.
-func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Duration, error) {
+func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error) {
 	ctx, cancel := l.bus.bounded(ctx)
 	defer cancel()
 	l.raising.Lock()
 	defer l.raising.Unlock()
 
-	granted, err := l.MaxDelay(ctx)
+	granted, err = l.MaxDelay(ctx)
 	if err != nil {
 		return granted, err
 	}
+	// Before the files are opened, upon which follow compares it.
+	l.seen.Store(int64(granted))
+	defer func() { l.seen.Store(int64(granted)) }()
 	operation := fmt.Sprintf("raise logind's longest delay to %v", d)
 	changed, err := l.arrangeDropIn(d, granted)
 	if err != nil && granted < d {

@@ -30,7 +30,10 @@ func (l *Logind) follow(ctx context.Context, watcher *logindconf.Watcher, change
 		if err := watcher.Await(); err != nil {
 			return err
 		}
-		if now := l.view(ctx); now != last {
+		// Also where it is as at the last look: whoever asked in between has seen
+		// another delay.
+		seen := time.Duration(l.seen.Load())
+		if now := l.view(ctx); now != last || seen != 0 && now.granted != 0 && now.granted != seen {
 			last = now
 			select {
 			case changed <- struct{}{}:

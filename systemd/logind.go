@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -58,6 +59,8 @@ type Logind struct {
 
 	locking sync.Mutex // one Inhibit at a time
 	raising sync.Mutex // one change of the drop-in at a time
+
+	seen atomic.Int64 // the longest delay as RaiseMaxDelay found it last, in nanoseconds; zero before
 
 	mu       sync.Mutex
 	held     *lock      // guarded by mu: the lock handed out last, if still closed by nobody

@@ -205,7 +205,7 @@ func delay(f Facts) Check {
 // obstacle is the mend where a file keeps hostler's from counting, or empty.
 func obstacle(files logindconf.Delay, f Facts) string {
 	switch after := files.After; {
-	case files.Broken != "" && after.Source == "" && files.Effective.Source != systemd.DropInPath:
+	case files.Broken != "" && files.Unreadable != nil, files.Broken != "" && after.Source == "" && files.Effective.Source != systemd.DropInPath:
 		return fmt.Sprintf("mend or remove %s, where logind stops reading; then %s", files.Broken, restartLogind)
 	case files.MaskedBy != "":
 		return fmt.Sprintf("rm %s: it masks %s", files.MaskedBy, systemd.DropInPath)
@@ -237,10 +237,10 @@ func delayFiles(f Facts) Check {
 	files := f.Logind.Files
 	var found faults
 	if files.Unreadable != nil {
-		found.add(warn("mend or remove what cannot be read; logind passes it over", "not all of logind's files can be read: %s", oneLine(files.Unreadable)))
+		found.add(warn("mend or remove what cannot be read", "not all of logind's files can be read: %s", oneLine(files.Unreadable)))
 	}
 	if files.Broken != "" {
-		found.add(warn("mend or remove "+files.Broken, "%s is torn or damaged, and logind reads nothing after it", files.Broken))
+		found.add(warn("mend or remove "+files.Broken, "%s is torn or damaged, or cannot be read, and logind reads nothing after it", files.Broken))
 	}
 	for _, i := range files.Invalid {
 		found.add(warn("write it as systemd.time(7) has it, such as InhibitDelayMaxSec=45", "%s sets InhibitDelayMaxSec=%s, which logind passes over", i.Path, i.Value))

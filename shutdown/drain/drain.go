@@ -24,7 +24,7 @@ const (
 	// an older one is at hand.
 	quickList = 10 * time.Millisecond
 	// listBound is how long one list may take, firstListBound how long the
-	// first one is tried for where none is at hand.
+	// first one is tried for.
 	listBound      = time.Second
 	firstListBound = 5 * time.Second
 	// sandboxBound is how long tearing down one sandbox may take, sandboxWait
@@ -117,6 +117,7 @@ type Drain struct {
 	settled bool          // the latest list was made with nothing running, and shows nothing new
 	current []runtime.Pod
 	fresh   bool  // current is what every runtime answered
+	heard   bool  // they did, once or more
 	blind   error // why no list was ever complete
 
 	record  *journal.Record
@@ -288,8 +289,11 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 				d.relist(ctx)
 			}
 		case <-over.C:
-			d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", d.stuck())
-			d.settled, d.overran = false, true
+			d.settled = false
+			if d.inPhase > 0 { // else no list came
+				d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", d.stuck())
+				d.overran = true
+			}
 			return // their calls go on, and so do the others' phases
 		case <-d.cancelled:
 			return

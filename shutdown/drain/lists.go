@@ -144,11 +144,9 @@ func (d *Drain) firstList(ctx context.Context) {
 			if l.err == nil || ok {
 				return
 			}
-			d.blind = l.err
 			if len(l.pods) > 0 || time.Now().After(until) {
 				return
 			}
-			Sleep(ctx, retryPause)
 		case <-time.After(wait):
 			if ok {
 				d.current = known
@@ -169,10 +167,18 @@ func (d *Drain) relist(ctx context.Context) {
 	}
 	d.polling = true
 	quiet, after := d.inPhase == 0, d.begun
+	bound, first := min(listBound, d.slack), !d.heard
+	if first {
+		// A host that goes down is busy, and what is known may be old.
+		bound = max(bound, min(firstListBound, time.Until(d.end(d.phase))/2))
+	}
 	go func() {
-		ctx, cancel := context.WithTimeout(ctx, min(listBound, d.slack))
+		list, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
-		pods, err := d.options.Roster.List(ctx)
+		pods, err := d.options.Roster.List(list)
+		if err != nil && first {
+			Sleep(ctx, retryPause) // it will be asked again
+		}
 		select {
 		case d.lists <- listing{pods, err, quiet, after}:
 		case <-d.over:
@@ -181,9 +187,16 @@ func (d *Drain) relist(ctx context.Context) {
 }
 
 // settles tells whether l, which led to no further stops, shows the host as it
-// is after the last stop. One that failed is as good as there is.
+// is after the last stop. One that failed is as good as there is, but for the
+// first moments.
 func (d *Drain) settles(l listing) bool {
-	return d.inPhase == 0 && (l.quiet && l.after == d.begun || l.err != nil)
+	switch {
+	case d.inPhase > 0:
+		return false
+	case l.err != nil:
+		return d.heard || time.Since(d.options.Start) >= firstListBound/2
+	}
+	return l.quiet && l.after == d.begun
 }
 
 // take makes a list the current one.
@@ -191,9 +204,12 @@ func (d *Drain) take(l listing) {
 	d.polling = false
 	d.current, d.fresh = l.pods, l.err == nil
 	if !d.fresh {
+		if !d.heard {
+			d.blind = l.err
+		}
 		return
 	}
-	d.blind = nil
+	d.heard, d.blind = true, nil
 	alive := map[key]bool{}
 	for _, p := range d.current {
 		for _, c := range p.Containers {

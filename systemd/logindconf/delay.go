@@ -66,10 +66,12 @@ func ReadDelay(root, dropIn string) Delay {
 func (f Delay) Obstacle(d time.Duration) string {
 	var obstacle string
 	switch {
+	case f.Effective.Max >= d && f.Broken != "" && f.Unreadable != nil:
+		return fmt.Sprintf("because logind gives up at %s; mend or remove it: %v", f.Broken, f.Unreadable)
 	case f.Effective.Max >= d:
 		return fmt.Sprintf("although the files set %v: logind runs with an older reading; try `systemctl restart systemd-logind`", f.Effective.Max)
 	case f.Broken != "" && f.Effective.Source != f.path && f.After.Source == "":
-		obstacle = fmt.Sprintf("because %s is torn or damaged, and logind reads nothing after it; mend or remove it", f.Broken)
+		obstacle = fmt.Sprintf("because %s is torn or damaged, or cannot be read, and logind reads nothing after it; mend or remove it", f.Broken)
 	case f.MaskedBy != "":
 		obstacle = fmt.Sprintf("because %s masks %s; remove it", f.MaskedBy, f.path)
 	case f.Effective.Source != "" && f.Effective.Source != f.path:

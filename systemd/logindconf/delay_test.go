@@ -101,10 +101,39 @@ func TestWhatIsNoFileIsNotReadButNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := logindconf.ReadDelay(root, dropIn)
-	if got.Effective.Max != 8*time.Second || got.Unreadable == nil || !strings.Contains(got.Unreadable.Error(), fifo) || !strings.Contains(got.Unreadable.Error(), huge) {
-		t.Errorf("ReadDelay() = %+v, want 8s, and %s and %s named", got, fifo, huge)
+	// logind gives up at the first of them.
+	if got.Effective.Max != logindconf.DefaultDelay || !strings.HasSuffix(fifo, got.Broken) || got.Unreadable == nil || !strings.Contains(got.Unreadable.Error(), fifo) || !strings.Contains(got.Unreadable.Error(), huge) {
+		t.Errorf("ReadDelay() = %+v, want the default, since logind gives up, and %s and %s named", got, fifo, huge)
 	}
 	if text := got.Obstacle(time.Minute); !strings.Contains(text, "not all of logind's files can be read") {
 		t.Errorf("Obstacle() = %q, want it to say that not all could be read", text)
+	}
+}
+
+func TestWhatLogindCannotOpenEndsItsReading(t *testing.T) {
+	for name, c := range map[string]struct {
+		make func(path string) error
+		file string
+		want time.Duration
+	}{
+		"a folder before ours":                  {func(path string) error { return os.Mkdir(path, 0o755) }, "a.conf", logindconf.DefaultDelay},
+		"a folder after ours":                   {func(path string) error { return os.Mkdir(path, 0o755) }, "zzz.conf", 36 * time.Second},
+		"a link to itself before ours":          {func(path string) error { return os.Symlink(filepath.Base(path), path) }, "a.conf", logindconf.DefaultDelay},
+		"a link that leads nowhere before ours": {func(path string) error { return os.Symlink("nowhere", path) }, "a.conf", 36 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := lay(t, map[string]string{dropIn: "[Login]\nInhibitDelayMaxSec=36\n", later + ".off": ""})
+			path := filepath.Join(root, filepath.Dir(later), c.file)
+			if err := c.make(path); err != nil {
+				t.Fatal(err)
+			}
+			got := logindconf.ReadDelay(root, dropIn)
+			if got.Effective.Max != c.want || got.Unreadable == nil {
+				t.Errorf("ReadDelay() = %+v, want %v and %s named", got, c.want, path)
+			}
+			if text := got.Obstacle(36 * time.Second); got.Broken != "" && (!strings.HasSuffix(path, got.Broken) || !strings.Contains(text, got.Broken)) {
+				t.Errorf("Obstacle() = %q, want it to name %s", text, path)
+			}
+		})
 	}
 }

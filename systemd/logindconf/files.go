@@ -30,6 +30,10 @@ type File struct {
 	Path string
 	// Content is what is in it. A mask (a link to /dev/null) is empty.
 	Content []byte
+	// Unreadable: it is there and cannot be read, or is no file, at which logind
+	// gives up as at a torn one (seen with a folder on systemd 252 and 257). At a
+	// link that leads to itself 257 gives up before it has read any file.
+	Unreadable bool
 }
 
 // Setting is logind's longest delay, and who set it.
@@ -65,7 +69,7 @@ func Load(root string) ([]File, error) {
 		}
 		for _, entry := range entries {
 			name := entry.Name()
-			if entry.IsDir() || strings.HasPrefix(name, ".") || !strings.HasSuffix(name, ".conf") || dropIns[name] != "" {
+			if strings.HasPrefix(name, ".") || !strings.HasSuffix(name, ".conf") || dropIns[name] != "" {
 				continue
 			}
 			dropIns[name] = filepath.Join(folder, name)
@@ -83,9 +87,11 @@ func Load(root string) ([]File, error) {
 		content, err := readFile(filepath.Join(root, path))
 		if err != nil {
 			errs = append(errs, err)
-			continue
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // a link that leads nowhere, which logind passes over
+			}
 		}
-		files = append(files, File{Path: path, Content: content})
+		files = append(files, File{Path: path, Content: content, Unreadable: err != nil})
 	}
 	return files, errors.Join(errs...)
 }
@@ -94,8 +100,8 @@ func Load(root string) ([]File, error) {
 // longer lines.
 const maxSize = 1 << 20
 
-// readFile reads a file or a mask. What is neither, such as a fifo, would
-// never end, and logind passes it over as well.
+// readFile reads a file or a mask. What is neither, such as a fifo, might never
+// end: logind hangs then (seen on systemd 252).
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -137,6 +143,9 @@ type delayLine struct {
 // the file that logind gives up at: it reads nothing after that.
 func delayLines(files []File) (lines []delayLine, broken string) {
 	for _, file := range files {
+		if file.Unreadable {
+			return lines, file.Path
+		}
 		values, whole := settings(string(file.Content), "Login", "InhibitDelayMaxSec")
 		for _, value := range values {
 			span, ok := parseSpan(value)

@@ -105,7 +105,7 @@ func TestLoadFollowsSystemdsPrecedence(t *testing.T) {
 			"/etc/systemd/logind.conf.d/a.conf": "mask", "/usr/lib/systemd/logind.conf.d/a.conf": set("30"),
 		}, logindconf.Setting{Max: 5 * time.Second}},
 		{"other files are none of logind's", map[string]string{
-			"/etc/systemd/logind.conf.d/a.conf.bak": set("1"), "/etc/systemd/logind.conf.d/.a.conf": set("2"), "/etc/systemd/logind.conf.d/a.conf/b.conf": set("3"),
+			"/etc/systemd/logind.conf.d/a.conf.bak": set("1"), "/etc/systemd/logind.conf.d/.a.conf": set("2"), "/etc/systemd/logind.conf.d/a/b.conf": set("3"),
 		}, logindconf.Setting{Max: 5 * time.Second}},
 	}
 	for _, c := range cases {

@@ -131,6 +131,29 @@ func tellsDelay(t *testing.T, r *rig) {
 	w.expect(shutdown.Altered)
 }
 
+// tellsDelaySeenBetween: who asks between two looks is told that it is as it was
+// before, although nothing has changed since the first look.
+func tellsDelaySeenBetween(t *testing.T, r *rig) {
+	const path, other = "/etc/systemd/logind.conf.d/aaa.conf", "/etc/systemd/logind.conf.d/aab.conf"
+	r.raise()
+	w := r.watch()
+	r.write(other, "[Login]\n")
+	w.expect(shutdown.Altered)
+	// A second passes before the next look. All of this is over by then.
+	r.write(path, "[Login") // torn: logind reads nothing after it
+	r.rereadConfig()
+	r.expectDelay(5 * time.Second)
+	if got, err := r.logind.RaiseMaxDelay(t.Context(), 5*time.Minute); got != 5*time.Second || err == nil {
+		t.Errorf("RaiseMaxDelay(5m) = %v, %v, want 5s and why", got, err)
+	}
+	if err := os.Remove(filepath.Join(r.Root(), path)); err != nil {
+		t.Fatal(err)
+	}
+	r.rereadConfig()
+	r.expectDelay(5 * time.Minute)
+	w.expect(shutdown.Altered)
+}
+
 func tellsLocks(t *testing.T, r *rig) {
 	w := r.watch()
 	other := newLogind(t, r.Bed, systemd.LogindOptions{Who: "kubelet"})

@@ -36,6 +36,7 @@ func Run(t *testing.T, start func(t *testing.T) Bed) {
 		{"the drop-in is left to another owner who counts on it", yields},
 		{"odd files are read as logind reads them", readsAlike},
 		{"a change of the longest delay is told", tellsDelay},
+		{"a change back is told to who has seen what was between", tellsDelaySeenBetween},
 		{"a lock that comes or goes is told", tellsLocks},
 		{"a lock is listed, handed out again, and released once", locks},
 		{"a reboot is announced, and goes on the moment the lock is closed", reboots},

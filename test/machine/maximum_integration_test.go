@@ -1,0 +1,244 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/test/machine"
+)
+
+// Folders where logind looks for drop-ins, and the names of some.
+const (
+	ofAdmin    = "/etc/systemd/logind.conf.d/"
+	ofRuntime  = "/run/systemd/logind.conf.d/"
+	ofPackages = "/usr/lib/systemd/logind.conf.d/"
+
+	upgrades = "unattended-upgrades-logind-maxdelay.conf" // sorts before hostler's
+	last     = "zzz.conf"                                 // sorts after it
+	ours     = "zz-hostler.conf"
+)
+
+// TestLogindsMaximum has other files set logind's longest delay. Either it is
+// enough in the end, or hostler says everywhere who sets it to what, and makes
+// do.
+func TestLogindsMaximum(t *testing.T) {
+	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
+		o.Config = houseConfig()
+		m := machine.Boot(t, o)
+		for _, c := range []struct {
+			name   string
+			files  map[string]string // content by path; "" is a mask
+			create string            // a command, for what is no plain file
+			source string            // who sets it, if not hostler
+			grants time.Duration     // if not enough
+			blames string            // who is to blame for that, if not the source
+		}{
+			{name: "a package sets 30 s", files: map[string]string{ofPackages + upgrades: maximum(30)}},
+			{name: "the administrator sets 30 s, in a file that comes before", files: map[string]string{ofAdmin + upgrades: maximum(30)}},
+			{name: "somebody sets 30 s until the next boot, in a file that comes before", files: map[string]string{ofRuntime + upgrades: maximum(30)}},
+			{name: "the administrator sets more than enough", files: map[string]string{ofAdmin + last: maximum(600)}, source: ofAdmin + last},
+			{name: "the administrator sets 40 s, in a file that comes after", files: map[string]string{ofAdmin + last: maximum(40)}, source: ofAdmin + last, grants: 40 * time.Second},
+			{name: "somebody sets 40 s until the next boot, in a file that comes after", files: map[string]string{ofRuntime + last: maximum(40)}, source: ofRuntime + last, grants: 40 * time.Second},
+			{name: "a package sets 40 s, in a file that comes after", files: map[string]string{ofPackages + last: maximum(40)}, source: ofPackages + last, grants: 40 * time.Second},
+			{name: "masked, with 30 s from a package", files: map[string]string{ofAdmin + ours: "", ofPackages + upgrades: maximum(30)}, source: ofPackages + upgrades, grants: 30 * time.Second, blames: ofAdmin + ours},
+			{name: "masked, with nothing else", files: map[string]string{ofAdmin + ours: ""}, grants: 5 * time.Second, blames: ofAdmin + ours},
+			{name: "a torn file that comes before, at which logind stops reading", files: map[string]string{ofAdmin + upgrades: "[Login\nInhibitDelayMaxSec=3600\n"}, grants: 5 * time.Second, blames: ofAdmin + upgrades},
+			{name: "a folder in place of a file", create: "mkdir " + ofAdmin + last},
+			{name: "a link that leads to itself, at which logind stops reading", create: "ln -s " + upgrades + " " + ofAdmin + upgrades, grants: 5 * time.Second, blames: ofAdmin + upgrades},
+			{name: "a file that says nothing that can be understood", files: map[string]string{ofAdmin + last: "[Login]\nInhibitDelayMaxSec=soon\n\xff\xfe=\n"}},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				for path, text := range c.files {
+					if text == "" {
+						m.Run("mkdir -p " + ofAdmin + " && ln -s /dev/null " + path)
+					} else {
+						m.Write(path, text)
+					}
+				}
+				if c.create != "" {
+					m.Run("mkdir -p " + ofAdmin + " && " + c.create)
+				}
+				readAgain(m)
+				if c.grants == 0 {
+					enough(t, m, c.source)
+				} else {
+					tooLittle(t, m, c.grants, c.source, cmp.Or(c.blames, c.source))
+				}
+				m.Run("rm -rf " + ofAdmin + " " + ofPackages + " " + ofRuntime + upgrades + " " + ofRuntime + last)
+				readAgain(m)
+				enough(t, m, "")
+			})
+		}
+		t.Run("a shutdown with too little", func(t *testing.T) { shortShutdown(t, m) })
+	})
+}
+
+func maximum(seconds int) string { return fmt.Sprintf("[Login]\nInhibitDelayMaxSec=%d\n", seconds) }
+
+// readAgain has logind read its files, as a person would who has changed one.
+func readAgain(m *machine.Machine) {
+	if m.Options.Release == machine.Debian12 {
+		m.Run("systemctl kill -s HUP systemd-logind")
+		return
+	}
+	m.Run("systemctl reload systemd-logind")
+}
+
+// granted is what logind itself says.
+func granted(t *testing.T, m *machine.Machine) time.Duration {
+	t.Helper()
+	_, text, _ := strings.Cut(strings.TrimSpace(m.Run("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec")), " ")
+	microseconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatalf("logind's InhibitDelayMaxUSec: %v", err)
+	}
+	return time.Duration(microseconds) * time.Microsecond
+}
+
+const (
+	wanted = regularPeriod + criticalPeriod
+	needed = wanted + plan.Margin
+)
+
+// diagnose is what `hostler doctor` says, which exits with 1 if a check fails.
+func diagnose(t *testing.T, m *machine.Machine) doctor.Report {
+	t.Helper()
+	var d doctor.Report
+	if out := m.Run("hostler doctor -o json || [ $? = 1 ]"); json.Unmarshal([]byte(out), &d) != nil {
+		t.Fatalf("hostler doctor -o json:\n%s", out)
+	}
+	return d
+}
+
+// protected is the condition ShutdownProtected.
+func protected(t *testing.T, s api.Status) corev1.NodeCondition {
+	t.Helper()
+	for _, c := range s.Node.Status.Conditions {
+		if c.Type == status.ShutdownProtected {
+			return c
+		}
+	}
+	t.Fatalf("the Node has no condition %s", status.ShutdownProtected)
+	return corev1.NodeCondition{}
+}
+
+// enough waits until logind grants what hostler needs, and looks whether hostler
+// knows.
+func enough(t *testing.T, m *machine.Machine, source string) {
+	t.Helper()
+	if source == "" {
+		source = ofRuntime + ours
+	}
+	var s api.Status
+	m.Eventually("hostler sees that it is granted enough", func() bool {
+		s = m.Status()
+		return s.Shutdown.State == shutdown.Armed && s.Shutdown.InhibitDelayMax.Duration >= needed && granted(t, m) >= needed && s.Shutdown.InhibitDelaySource == source &&
+			protected(t, s).Status == corev1.ConditionTrue
+	})
+	if got := granted(t, m); got != s.Shutdown.InhibitDelayMax.Duration {
+		t.Errorf("logind grants %v, and hostler says %v", got, s.Shutdown.InhibitDelayMax)
+	}
+	if p := machine.Answer[api.ShutdownPlan](m, "shutdown", "plan"); phasesTake(p) != wanted {
+		t.Errorf("the phases are planned to take %v, want all of %v", phasesTake(p), wanted)
+	}
+	if d := diagnose(t, m); !d.Protected {
+		t.Errorf("hostler doctor = %+v, want pods protected", d)
+	}
+}
+
+// tooLittle waits until hostler knows that logind grants no more than that, and
+// looks whether it says so everywhere, and who is to blame.
+func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, blames string) {
+	t.Helper()
+	var s api.Status
+	m.Eventually("hostler sees that it is granted too little", func() bool {
+		s = m.Status()
+		return s.Shutdown.State == shutdown.Armed && s.Shutdown.InhibitDelayMax.Duration == grants && s.Shutdown.InhibitDelaySource == source &&
+			protected(t, s).Status == corev1.ConditionFalse
+	})
+	if got := granted(t, m); got != grants {
+		t.Errorf("logind grants %v, and hostler says %v", got, grants)
+	}
+	p := machine.Answer[api.ShutdownPlan](m, "shutdown", "plan")
+	if got := phasesTake(p); got > grants || got < grants/2 {
+		t.Errorf("the phases are planned to take %v, want most of the %v granted", got, grants)
+	}
+	// Critical pods keep their share as far as there is one.
+	share := min(criticalPeriod, grants-plan.Reserve(grants)-time.Second)
+	if critical := p.Phases[len(p.Phases)-1]; critical.Grace.Duration != share {
+		t.Errorf("critical pods are planned to get %v, want %v", critical.Grace, share)
+	}
+	d := diagnose(t, m)
+	if d.Protected {
+		t.Errorf("hostler doctor = %+v, want pods not protected", d)
+	}
+	var all strings.Builder
+	for _, c := range d.Checks {
+		fmt.Fprintln(&all, c.Status, c.Message, c.Hint)
+	}
+	for who, said := range map[string]string{"condition": protected(t, s).Message, "status": s.Shutdown.Reason, "doctor": all.String()} {
+		if !strings.Contains(said, blames) {
+			t.Errorf("the %s does not name %s: %s", who, blames, said)
+		}
+	}
+}
+
+// phasesTake is how long all phases of a plan take.
+func phasesTake(p api.ShutdownPlan) time.Duration {
+	var sum time.Duration
+	for _, phase := range p.Phases {
+		sum += phase.Grace.Duration
+	}
+	return sum
+}
+
+// shortShutdown closes the house in less time than it was to have: all of it
+// happens while logind waits.
+func shortShutdown(t *testing.T, m *machine.Machine) {
+	const grants = 40 * time.Second
+	m.Write(ofAdmin+last, maximum(40))
+	readAgain(m)
+	m.Eventually("hostler sees that it is granted too little", func() bool { return m.Status().Shutdown.InhibitDelayMax.Duration == grants })
+	pods := house()
+	for i := range pods {
+		switch pods[i].Name {
+		case "stubborn":
+			pods[i].Grace = regularPeriod
+		case "db":
+			pods[i].Grace = criticalPeriod
+			pods[i].Containers = []machine.ContainerSpec{{Name: "main", EndsSlowly: 8 * time.Second}}
+		}
+	}
+	m.Deploy(pods...)
+	before := m.BootID()
+	m.GoesDown("systemctl reboot")
+	c := lookBack(t, m, before)
+	c.tells(t, "systemctl reboot, 40 s granted")
+	if took := c.last.FinishedAt.Sub(c.last.StartedAt); !c.last.Graceful || c.last.Trigger != journal.TriggerShutdown || took > grants {
+		t.Errorf("LastShutdown() = %+v, want a graceful one within %v", c.last, grants)
+	}
+	if p := c.pod("stubborn"); p.Outcome != journal.Killed || p.Grace.Duration >= regularPeriod {
+		t.Errorf("LastShutdown() tells of stubborn: %+v, want it killed, after less than %v", p, regularPeriod)
+	}
+	if !c.work.Ended("db") || !c.work.GoneBefore("stubborn", "db") {
+		t.Errorf("Work() = want db to have its share, after stubborn was gone:\n%s", c.work)
+	}
+	if log := m.Journal(-1, "-u systemd-logind"); strings.Contains(log, "inhibitor timeout") {
+		t.Errorf("logind did not wait to the end:\n%s", log)
+	}
+}

@@ -1,0 +1,88 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/test/machine"
+)
+
+// TestAnAgentThatEndsTouchesNoContainer ends the agent in every way that is no
+// shutdown. The runtime makes the containers' cgroups itself here: systemd knows
+// nothing of them, and any signal would be hostler's.
+func TestAnAgentThatEndsTouchesNoContainer(t *testing.T) {
+	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
+		o.Config = houseConfig()
+		m := machine.Boot(t, o)
+		m.Deploy(house()...)
+		for _, way := range []struct {
+			name string
+			end  func(m *machine.Machine)
+		}{
+			{"systemctl restart hostler", func(m *machine.Machine) { m.Run("systemctl restart hostler") }},
+			{"systemctl stop hostler", func(m *machine.Machine) { m.Run("systemctl stop hostler && systemctl start hostler") }},
+			{"kill -9", killed},
+			{"an upgrade of the package", upgraded},
+			{"systemctl isolate rescue.target", rescued},
+		} {
+			t.Run(way.name, func(t *testing.T) {
+				before := agentPID(m)
+				way.end(m)
+				m.AwaitArmed()
+				if pid := agentPID(m); pid == before || pid == "0" {
+					t.Errorf("the agent has process ID %s, and had %s: it did not end", pid, before)
+				}
+				stillOpen(t, m, way.name+" is over")
+				if log := m.Journal(0, "-u hostler"); strings.Contains(log, "shutdown phase begins") || strings.Contains(log, "systemStopping=true") {
+					t.Errorf("hostler took it for a shutdown:\n%s", log)
+				}
+			})
+		}
+	})
+}
+
+func agentPID(m *machine.Machine) string {
+	return strings.TrimSpace(m.Run("systemctl show -P MainPID hostler"))
+}
+
+func killed(m *machine.Machine) {
+	before := agentPID(m)
+	m.Run("kill -9 " + before)
+	m.Eventually("systemd has started the agent anew", func() bool { pid := agentPID(m); return pid != before && pid != "0" })
+}
+
+// upgraded installs a package over the agent that runs, and a newer one over
+// that, with the maintainer script that Debian's tools write for a service.
+func upgraded(m *machine.Machine) {
+	m.Run(`set -e
+		dir=$(mktemp -d)
+		mkdir -p $dir/DEBIAN $dir/usr/bin $dir/usr/lib/systemd/system
+		cp /usr/bin/hostler $dir/usr/bin/
+		cp /usr/lib/systemd/system/hostler.service $dir/usr/lib/systemd/system/
+		cat >$dir/DEBIAN/postinst <<-'END'
+			#!/bin/sh
+			set -e
+			systemctl --system daemon-reload
+			if [ -n "$2" ]; then systemctl try-restart hostler; fi
+		END
+		chmod 755 $dir $dir/DEBIAN/postinst
+		for version in 1 2; do
+			printf 'Package: hostler\nVersion: %s\nArchitecture: all\nMaintainer: Nobody <nobody@example.com>\nDescription: a test\n' $version >$dir/DEBIAN/control
+			dpkg-deb --build -Znone $dir /root/hostler.deb >/dev/null
+			dpkg --install /root/hostler.deb
+		done
+		rm -r $dir /root/hostler.deb`)
+}
+
+// rescued goes to single-user mode, where neither hostler nor containerd nor
+// logind runs, and back.
+func rescued(m *machine.Machine) {
+	m.Run("systemctl isolate --no-block rescue.target")
+	m.Eventually("hostler and the runtime are stopped", func() bool {
+		return strings.TrimSpace(m.Run("systemctl show -P ActiveState hostler containerd | sort -u | tr '\\n' ' '")) == "inactive"
+	})
+	m.Run("systemctl isolate --no-block multi-user.target")
+	m.Eventually("hostler runs again", func() bool { return agentPID(m) != "0" })
+}
