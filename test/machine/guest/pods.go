@@ -22,8 +22,12 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// podsPatience bounds the making of all pods of one order.
-const podsPatience = 15 * time.Minute
+const (
+	// podsPatience bounds the making of all pods of one order.
+	podsPatience = 15 * time.Minute
+	// runtimePatience bounds the wait for a runtime that starts.
+	runtimePatience = 5 * time.Minute
+)
 
 // maker runs pods.
 type maker struct {
@@ -53,6 +57,9 @@ func runPods(from io.Reader) error {
 	if err := os.MkdirAll(job.Dir, 0o755); err != nil {
 		return err
 	}
+	if err := m.awaitRuntime(ctx); err != nil {
+		return fmt.Errorf("wait for containerd: %w", err)
+	}
 	if err := m.loadImage(ctx); err != nil {
 		return fmt.Errorf("load image: %w", err)
 	}
@@ -67,6 +74,20 @@ func runPods(from io.Reader) error {
 		})
 	}
 	return group.Wait()
+}
+
+// awaitRuntime waits until containerd's CRI answers: its unit counts as started
+// a moment before, and until then every call is refused.
+func (m *maker) awaitRuntime(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, runtimePatience)
+	defer cancel()
+	for {
+		_, err := m.runtime.Status(ctx, &cri.StatusRequest{}, grpc.WaitForReady(true))
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(retryInterval)
+	}
 }
 
 // loadImage loads the one image, once in the machine's life.
