@@ -15,13 +15,13 @@ import (
 // call makes one CRI call with a deadline. Its error says what was attempted,
 // carries the class that callers branch on, and hides gRPC's own error.
 func (r *Runtime) call(ctx context.Context, method, what string, timeout time.Duration, rpc func(context.Context) error) error {
+	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	start := time.Now()
 	err := rpc(ctx)
 	took := time.Since(start)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", what, r.classify(ctx, err, took))
+		err = fmt.Errorf("%s: %w", what, r.classify(ctx, err, start))
 	}
 	r.observe(method, took, err)
 	return err
@@ -31,8 +31,10 @@ func (r *Runtime) call(ctx context.Context, method, what string, timeout time.Du
 // deadline may run out. What it then answers, with whatever code, is our deadline.
 const deadlineSlack = 50 * time.Millisecond
 
-// classify translates a gRPC error. ctx is the one that the call was made with.
-func (r *Runtime) classify(ctx context.Context, err error, took time.Duration) error {
+// classify translates a gRPC error. ctx is the one that the call was made with,
+// begun the moment before.
+func (r *Runtime) classify(ctx context.Context, err error, begun time.Time) error {
+	took := time.Since(begun)
 	s := status.Convert(err)
 	code, message := s.Code(), s.Message()
 	at, bounded := ctx.Deadline()
@@ -42,7 +44,7 @@ func (r *Runtime) classify(ctx context.Context, err error, took time.Duration) e
 		code = codes.Canceled
 	case bounded && time.Until(at) < deadlineSlack:
 		code = codes.DeadlineExceeded
-		took += time.Until(at) // the whole of it, so that the text is the same each time
+		took = at.Sub(begun) // the whole of it, so that the text is the same each time
 	}
 	switch code {
 	case codes.Canceled:

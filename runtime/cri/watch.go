@@ -144,7 +144,7 @@ func watch[T any](ctx context.Context, r *Runtime, what string, out chan<- runti
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%s: %w: the runtime ended the stream (%w)", what, runtime.ErrUnavailable, io.EOF)
 	}
-	return fmt.Errorf("%s: %w", what, r.classify(streamCtx, err, time.Since(start)))
+	return fmt.Errorf("%s: %w", what, r.classify(streamCtx, err, start))
 }
 
 // containerdEvent translates one event of containerd; false if it is none of ours.
