@@ -1,4 +1,4 @@
-package machine
+package debian
 
 import (
 	"context"
@@ -14,16 +14,17 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// root is a release ready to boot, in the cache: nothing of it is written to.
-type root struct {
+// Root is a release ready to boot, in the cache: nothing of it is written to. Its
+// fields are paths.
+type Root struct {
 	Image   string // ext4, with a journal, since scenarios cut the power
 	Kernel  string
 	Initrd  string
 	Busybox string
 }
 
-// rootBytes is the size of a machine's disk, which is sparse.
-const rootBytes = 4 << 30
+// DiskBytes is the size of a machine's disk, which is sparse.
+const DiskBytes = 4 << 30
 
 // kernelHook unpacks Debian's cloud kernel without installing it: its package
 // would bring tools that make an initramfs, and ours is made here.
@@ -115,16 +116,16 @@ WantedBy=sysinit.target
 	}
 }
 
-// prepareRoot makes a release's root, unless the cache has it. It needs the
-// network only then.
-func prepareRoot(ctx context.Context, release Release, log *slog.Logger) (root, error) {
+// Prepare makes a release's root, unless the cache has it. It needs the network
+// only then. It is safe for concurrent use, also by several processes.
+func Prepare(ctx context.Context, release Release, log *slog.Logger) (Root, error) {
 	r, err := recipeFor(release)
 	if err != nil {
-		return root{}, err
+		return Root{}, err
 	}
 	cache, err := lab.CacheDir()
 	if err != nil {
-		return root{}, err
+		return Root{}, err
 	}
 	dir := filepath.Join(cache, "machine", r.key())
 	err = lab.MakeOnce(dir, func(temporary string) error {
@@ -132,10 +133,10 @@ func prepareRoot(ctx context.Context, release Release, log *slog.Logger) (root, 
 		return r.build(ctx, temporary, log)
 	})
 	if err != nil {
-		return root{}, fmt.Errorf("build root of Debian %s: %w", release, err)
+		return Root{}, fmt.Errorf("build root of Debian %s: %w", release, err)
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
-	return root{Image: file("root.ext4"), Kernel: file("vmlinuz"), Initrd: file("initrd"), Busybox: file("busybox")}, nil
+	return Root{Image: file("root.ext4"), Kernel: file("vmlinuz"), Initrd: file("initrd"), Busybox: file("busybox")}, nil
 }
 
 // build fills a folder with a root's files.
@@ -190,11 +191,16 @@ func (r recipe) build(ctx context.Context, dir string, log *slog.Logger) error {
 		return err
 	}
 	return errors.Join(
-		file.Truncate(rootBytes), file.Close(),
+		file.Truncate(DiskBytes), file.Close(),
 		command(ctx, tools.Mkfs, "-q", "-F", "-d", tree, "-L", "root", "-E", "lazy_itable_init=0,nodiscard", "-i", "32768", image),
-		copyFile(filepath.Join(tree, "boot/vmlinuz"), filepath.Join(dir, "vmlinuz")),
-		copyFile(filepath.Join(tree, "usr/bin/busybox"), filepath.Join(dir, "busybox")),
+		command(ctx, lab.Tool{Path: "install"}, "-m", "755", filepath.Join(tree, "boot/vmlinuz"), filepath.Join(tree, "usr/bin/busybox"), dir),
 		os.WriteFile(filepath.Join(dir, "initrd"), initrd, 0o644))
+}
+
+// Disk makes a machine's own disk at path with qemu-img: the root's, with what the
+// machine writes beside it.
+func (r Root) Disk(ctx context.Context, qemuImg lab.Tool, path string) error {
+	return command(ctx, qemuImg, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", r.Image, path)
 }
 
 // command runs a program in a mount namespace of its own, so that nothing that it
@@ -204,31 +210,7 @@ func command(ctx context.Context, tool lab.Tool, args ...string) error {
 	cmd.Env = append(append(os.Environ(), tool.Environ()...), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "TZ=UTC")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w:\n%s", filepath.Base(tool.Path), err, lastLines(string(out), 20))
+		return fmt.Errorf("%s: %w:\n%s", filepath.Base(tool.Path), err, lab.LastLines(string(out), 20))
 	}
 	return nil
-}
-
-func lastLines(text string, n int) string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
-
-// writeFile writes a file and the folders above it. A link in its place is replaced.
-func writeFile(path string, data []byte, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	return os.WriteFile(path, data, mode)
-}
-
-func copyFile(from, to string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o755)
 }

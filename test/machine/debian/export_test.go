@@ -1,4 +1,4 @@
-package machine
+package debian
 
 // SourcesFor is sourcesFor.
 func SourcesFor(codename, apt string) (map[string]string, error) { return sourcesFor(codename, apt) }

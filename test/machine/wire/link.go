@@ -1,4 +1,4 @@
-package machine
+package wire
 
 import (
 	"context"
@@ -8,20 +8,19 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"hostler.io/hostler/test/machine/wire"
 )
 
-// errGone tells that a machine went down while a command ran in it.
-var errGone = errors.New("the machine went down meanwhile")
+// ErrGone tells that a machine went down while a command ran in it, or before it began.
+var ErrGone = errors.New("the machine went down meanwhile")
 
-// link talks to the guest program, over all boots of a machine.
-type link struct {
+// Link is the end of who talks to the guest program, over all boots of a machine.
+// It is safe for concurrent use.
+type Link struct {
 	dial func(context.Context) (net.Conn, error)
 
 	mu      sync.Mutex
-	hello   *wire.Hello // nil while nobody answers
-	out     *wire.Writer
+	hello   *Hello // nil while nobody answers
+	out     *Writer
 	calls   map[uint64]*call
 	last    uint64
 	changed chan struct{} // closed, and made anew, when hello changes
@@ -29,16 +28,17 @@ type link struct {
 
 // call is a command that runs.
 type call struct {
-	answers chan wire.Message
+	answers chan Message
 	gone    chan struct{} // closed when no answer will come any more
 }
 
-func newLink(dial func(context.Context) (net.Conn, error)) *link {
-	return &link{dial: dial, calls: map[uint64]*call{}, changed: make(chan struct{})}
+// NewLink returns a link over what dial connects to. It is down until Run.
+func NewLink(dial func(context.Context) (net.Conn, error)) *Link {
+	return &Link{dial: dial, calls: map[uint64]*call{}, changed: make(chan struct{})}
 }
 
-// run keeps the link up until ctx ends.
-func (l *link) run(ctx context.Context) {
+// Run keeps the link up until ctx ends.
+func (l *Link) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if conn, err := l.dial(ctx); err == nil {
 			l.talk(ctx, conn)
@@ -50,17 +50,17 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-func (l *link) talk(ctx context.Context, conn net.Conn) {
+func (l *Link) talk(ctx context.Context, conn net.Conn) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	defer conn.Close()
 	defer l.greet(nil, nil)
-	out, err := wire.NewWriter(conn)
+	out, err := NewWriter(conn)
 	if err != nil {
 		return
 	}
 	// However it ends, there will be another one.
-	_ = wire.Read(conn, func(m wire.Message) {
+	_ = Read(conn, func(m Message) {
 		if m.Hello != nil {
 			l.greet(m.Hello, out)
 			return
@@ -80,7 +80,7 @@ func (l *link) talk(ctx context.Context, conn net.Conn) {
 }
 
 // greet takes note of who answers now. Calls to another one get no answer.
-func (l *link) greet(hello *wire.Hello, out *wire.Writer) {
+func (l *Link) greet(hello *Hello, out *Writer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.hello != nil && hello != nil && l.hello.Session == hello.Session {
@@ -95,8 +95,8 @@ func (l *link) greet(hello *wire.Hello, out *wire.Writer) {
 	l.changed = make(chan struct{})
 }
 
-// await waits until somebody answers who passes.
-func (l *link) await(ctx context.Context, passes func(wire.Hello) bool) (wire.Hello, error) {
+// Await waits until somebody answers who passes, or ctx ends.
+func (l *Link) Await(ctx context.Context, passes func(Hello) bool) (Hello, error) {
 	for {
 		l.mu.Lock()
 		hello, changed := l.hello, l.changed
@@ -107,29 +107,36 @@ func (l *link) await(ctx context.Context, passes func(wire.Hello) bool) (wire.He
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return wire.Hello{}, fmt.Errorf("wait for the machine to answer: %w", context.Cause(ctx))
+			return Hello{}, fmt.Errorf("wait for the machine to answer: %w", context.Cause(ctx))
 		}
 	}
 }
 
-// exec runs a command in the machine, and returns its exit code. Sizes are those
-// of a terminal, if the command has one.
-func (l *link) exec(ctx context.Context, run wire.Run, stdin io.Reader, stdout, stderr io.Writer, sizes <-chan wire.Size) (int, error) {
-	hello, err := l.await(ctx, func(wire.Hello) bool { return true })
+// Streams are what a command reads and where it prints to.
+type Streams struct {
+	Stdin          io.Reader // nothing if nil
+	Stdout, Stderr io.Writer
+	Sizes          <-chan Size // of a terminal, if the command has one
+}
+
+// Exec runs a command in the machine, and returns its exit code. The error says
+// that it could not be run to its end: ErrGone, or why ctx ended.
+func (l *Link) Exec(ctx context.Context, run Run, std Streams) (int, error) {
+	hello, err := l.Await(ctx, func(Hello) bool { return true })
 	if err != nil {
 		return 0, err
 	}
-	c := &call{answers: make(chan wire.Message, 64), gone: make(chan struct{})}
+	c := &call{answers: make(chan Message, 64), gone: make(chan struct{})}
 	l.mu.Lock()
 	if l.hello == nil || l.hello.Session != hello.Session {
 		l.mu.Unlock()
-		return 0, errGone
+		return 0, ErrGone
 	}
 	l.last++
 	id, out := l.last, l.out
 	l.calls[id] = c
 	l.mu.Unlock()
-	send := func(m wire.Message) error {
+	send := func(m Message) error {
 		m.Session, m.ID = hello.Session, id
 		return out.Write(m)
 	}
@@ -143,15 +150,15 @@ func (l *link) exec(ctx context.Context, run wire.Run, stdin io.Reader, stdout, 
 			delete(l.calls, id)
 		}
 	}()
-	if err := send(wire.Message{Run: &run}); err != nil {
-		return 0, errors.Join(errGone, err)
+	if err := send(Message{Run: &run}); err != nil {
+		return 0, errors.Join(ErrGone, err)
 	}
-	go feed(send, stdin, sizes, ended)
+	go feed(send, std.Stdin, std.Sizes, ended)
 	for {
 		select {
 		case m := <-c.answers:
-			_, outErr := stdout.Write(m.Stdout)
-			_, errErr := stderr.Write(m.Stderr)
+			_, outErr := std.Stdout.Write(m.Stdout)
+			_, errErr := std.Stderr.Write(m.Stderr)
 			if err := errors.Join(outErr, errErr); err != nil {
 				return 0, err
 			}
@@ -162,37 +169,37 @@ func (l *link) exec(ctx context.Context, run wire.Run, stdin io.Reader, stdout, 
 				return m.Exit.Code, nil
 			}
 		case <-c.gone:
-			return 0, errGone
+			return 0, ErrGone
 		case <-ctx.Done():
-			go func() { _ = send(wire.Message{Kill: true}) }()
+			go func() { _ = send(Message{Kill: true}) }()
 			return 0, context.Cause(ctx)
 		}
 	}
 }
 
-// feed sends what the command is to read. Where it cannot, exec learns why.
-func feed(send func(wire.Message) error, stdin io.Reader, sizes <-chan wire.Size, ended <-chan struct{}) {
+// feed sends what the command is to read. Where it cannot, Exec learns why.
+func feed(send func(Message) error, stdin io.Reader, sizes <-chan Size, ended <-chan struct{}) {
 	if sizes != nil {
 		go func() {
 			for {
 				select {
 				case size := <-sizes:
-					_ = send(wire.Message{Size: &size})
+					_ = send(Message{Size: &size})
 				case <-ended:
 					return
 				}
 			}
 		}()
 	}
-	buffer := make([]byte, wire.Chunk)
+	buffer := make([]byte, Chunk)
 	for stdin != nil {
 		n, err := stdin.Read(buffer)
-		if n > 0 && send(wire.Message{Stdin: append([]byte(nil), buffer[:n]...)}) != nil {
+		if n > 0 && send(Message{Stdin: append([]byte(nil), buffer[:n]...)}) != nil {
 			return
 		}
 		if err != nil {
 			break
 		}
 	}
-	_ = send(wire.Message{EOF: true})
+	_ = send(Message{EOF: true})
 }

@@ -1,4 +1,4 @@
-package machine
+package debian
 
 import (
 	"crypto/sha256"
@@ -16,18 +16,18 @@ type Release string
 
 // The releases, by what their users call them.
 const (
-	Debian12 Release = "12" // bookworm: systemd 252, containerd 1.6
-	Debian13 Release = "13" // trixie: systemd 257, containerd 1.7
+	Bookworm Release = "12" // systemd 252, containerd 1.6
+	Trixie   Release = "13" // systemd 257, containerd 1.7
 )
 
 // Releases are all of them.
-func Releases() []Release { return []Release{Debian12, Debian13} }
+func Releases() []Release { return []Release{Bookworm, Trixie} }
 
 func (r Release) codename() (string, error) {
 	switch r {
-	case Debian12:
+	case Bookworm:
 		return "bookworm", nil
-	case Debian13:
+	case Trixie:
 		return "trixie", nil
 	}
 	return "", fmt.Errorf("unknown Debian release %q: it is 12 or 13", string(r))
@@ -68,7 +68,7 @@ const edition = 2
 // key names the root: another recipe makes another root.
 func (r recipe) key() string {
 	sum := sha256.New()
-	fmt.Fprintln(sum, edition, r.release, goruntime.GOARCH, packages(), kernelHook, initScript, earlyModules(), rootScript, rootBytes)
+	fmt.Fprintln(sum, edition, r.release, goruntime.GOARCH, packages(), kernelHook, initScript, earlyModules(), rootScript, DiskBytes)
 	for _, files := range []map[string]string{r.sources, rootFiles()} {
 		for _, name := range sortedKeys(files) {
 			fmt.Fprintln(sum, name, files[name])

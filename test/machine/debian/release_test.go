@@ -1,4 +1,4 @@
-package machine_test
+package debian_test
 
 import (
 	"maps"
@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"hostler.io/hostler/test/machine"
+	"hostler.io/hostler/test/machine/debian"
 )
 
 func TestPackageSourcesOfAnotherRelease(t *testing.T) {
@@ -67,13 +67,13 @@ Components: main
 					t.Fatal(err)
 				}
 			}
-			got, err := machine.SourcesFor("trixie", apt)
+			got, err := debian.SourcesFor("trixie", apt)
 			if err != nil || !maps.Equal(got, test.want) {
 				t.Errorf("sourcesFor() = %q, %v, want %q", got, err, test.want)
 			}
 		})
 	}
-	if got, err := machine.SourcesFor("trixie", t.TempDir()); err == nil {
+	if got, err := debian.SourcesFor("trixie", t.TempDir()); err == nil {
 		t.Errorf("sourcesFor() of a host without Debian's sources = %q, want an error", got)
 	}
 }
