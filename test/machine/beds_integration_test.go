@@ -16,6 +16,7 @@ func forcedBed() machine.Bed { return machine.Bed(os.Getenv("HOSTLER_TEST_BED"))
 // eachMachine tells a story in a container of each release, and in a VM of one.
 func eachMachine(t *testing.T, inVM machine.Release, story func(t *testing.T, o machine.Options)) {
 	t.Helper()
+	t.Parallel()
 	var machines []machine.Options
 	for _, release := range machine.Releases() {
 		for _, bed := range []machine.Bed{machine.Container, machine.VM} {

@@ -18,6 +18,7 @@ import (
 // runs in, unless the environment forces another one.
 func onBothDebians(t *testing.T, usual machine.Bed, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
+	t.Parallel()
 	bed := cmp.Or(forcedBed(), usual)
 	for _, release := range machine.Releases() {
 		t.Run("debian"+string(release)+"-"+string(bed), func(t *testing.T) {

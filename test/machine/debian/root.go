@@ -54,7 +54,10 @@ rm -rf drivers/gpu drivers/infiniband drivers/net/ethernet drivers/nvme drivers/
 depmod "$(basename /usr/lib/modules/*)"
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer \
 	getty@tty1.service console-getty.service serial-getty@ttyS0.service systemd-networkd.service systemd-firstboot.service kexec.service kexec-load.service \
-	modprobe@drm.service modprobe@efi_pstore.service modprobe@fuse.service; do # slow, and of no use
+	modprobe@drm.service modprobe@efi_pstore.service modprobe@fuse.service modprobe@configfs.service modprobe@dm_mod.service modprobe@loop.service \
+	systemd-random-seed.service systemd-pstore.service systemd-ask-password-console.path systemd-ask-password-wall.path systemd-udev-load-credentials.service \
+	kmod-static-nodes.service dev-hugepages.mount dev-mqueue.mount sys-kernel-config.mount sys-kernel-debug.mount sys-kernel-tracing.mount \
+	systemd-sysext.socket systemd-creds.socket systemd-initctl.socket systemd-tmpfiles-clean.timer proc-sys-fs-binfmt_misc.automount; do # slow, and of no use
 	ln -sf /dev/null "/etc/systemd/system/$unit"
 done
 # By default its package turns each reboot into a kexec.
@@ -79,7 +82,9 @@ func rootFiles() map[string]string {
 		"etc/resolv.conf":                 "nameserver 127.0.0.1\n",
 		"etc/modules-load.d/machine.conf": "overlay\nbutton\nevdev\ndummy\nvirtio_rng\n",
 
-		"etc/systemd/journald.conf.d/machine.conf": "[Journal]\nStorage=persistent\n",
+		// Of a machine's hundreds of devices these are all that anybody looks for.
+		"etc/systemd/system/systemd-udev-trigger.service.d/machine.conf": "[Service]\nExecStart=\nExecStart=udevadm trigger --action=add --subsystem-match=block --subsystem-match=input --subsystem-match=net\n",
+		"etc/systemd/journald.conf.d/machine.conf":                       "[Journal]\nStorage=persistent\n",
 		// CRI reports NetworkReady with it. Its plugin is never called: pods use
 		// the machine's network.
 		"etc/cni/net.d/10-machine.conflist": `{"cniVersion": "0.4.0", "name": "machine", "plugins": [{"type": "loopback"}]}` + "\n",
