@@ -34,6 +34,7 @@ import (
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/probe"
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/notify"
 )
 
 // Options is what the agent gets from the process it runs in.
@@ -70,7 +71,7 @@ type Agent struct {
 	guard    *shutdown.Guard
 	logind   *systemd.Logind
 	manager  *systemd.Manager
-	notifier *systemd.Notifier
+	notifier *notify.Notifier
 	state    *state.DB
 	listener net.Listener
 	loops    []*loop
@@ -111,8 +112,8 @@ func New(o Options) (*Agent, error) {
 
 func (a *Agent) build() (err error) {
 	o := a.options
-	a.notifier = systemd.NewNotifier(o.Getenv, o.Unsetenv)
-	kept, err := systemd.PassedFiles(o.Getenv, o.Unsetenv)
+	a.notifier = notify.New(o.Getenv, o.Unsetenv)
+	kept, err := notify.PassedFiles(o.Getenv, o.Unsetenv)
 	if err != nil {
 		a.log.Warn("descriptors kept by the service manager", "error", err)
 	}

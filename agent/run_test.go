@@ -19,7 +19,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/notify"
 )
 
 // bound is how long an event may take that normally takes milliseconds.
@@ -252,7 +252,7 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 		l := &loop{name: "lease", patience: 12 * time.Second}
 		a := &Agent{
 			log: log.logger(), loops: []*loop{l},
-			notifier: systemd.NewNotifier(func(name string) string { return environment[name] }, func(string) error { return nil }),
+			notifier: notify.New(func(name string) string { return environment[name] }, func(string) error { return nil }),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
