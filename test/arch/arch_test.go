@@ -38,6 +38,8 @@ var ours = map[string][]string{
 	"systemd/notify":      {},
 	"systemd/systemdtest": {"systemd", "systemd/logindconf", "systemd/notify", "shutdown"},
 
+	"agent/loop":                          {},
+	"agent/owner":                         {},
 	"agent/state":                         {},
 	"agent/config":                        {"gc", "shutdown/plan", "status"},
 	"agent/controlplane":                  {},
@@ -46,10 +48,10 @@ var ours = map[string][]string{
 
 	"agent/doctor": {"shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
-	"agent/api": {"agent/doctor", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
+	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
-		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/state",
+		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/loop", "agent/owner", "agent/state",
 		"gc", "gc/collect", "gc/lastused", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
 	},
