@@ -25,6 +25,8 @@ import (
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/embedded"
+	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/state"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/lastused"
@@ -34,6 +36,7 @@ import (
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/probe"
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/notify"
 )
 
 // Options is what the agent gets from the process it runs in.
@@ -53,7 +56,7 @@ type Agent struct {
 	log      *slog.Logger
 	node     string // the Node's name
 	metrics  *metrics
-	owners   *owners
+	owners   *owner.Owners
 	runtimes *runtimes
 	facts    *facts
 	client   controlplane.Client
@@ -70,11 +73,11 @@ type Agent struct {
 	guard    *shutdown.Guard
 	logind   *systemd.Logind
 	manager  *systemd.Manager
-	notifier *systemd.Notifier
+	notifier *notify.Notifier
 	state    *state.DB
 	listener net.Listener
-	loops    []*loop
-	guarding *loop // the shutdown guard, which outlives the other loops
+	loops    loop.Set
+	guarding *loop.Loop // the shutdown guard, which outlives the other loops
 
 	podsChanged atomic.Bool // since pods were listed last, as a runtime tells
 
@@ -111,8 +114,8 @@ func New(o Options) (*Agent, error) {
 
 func (a *Agent) build() (err error) {
 	o := a.options
-	a.notifier = systemd.NewNotifier(o.Getenv, o.Unsetenv)
-	kept, err := systemd.PassedFiles(o.Getenv, o.Unsetenv)
+	a.notifier = notify.New(o.Getenv, o.Unsetenv)
+	kept, err := notify.PassedFiles(o.Getenv, o.Unsetenv)
 	if err != nil {
 		a.log.Warn("descriptors kept by the service manager", "error", err)
 	}
@@ -152,7 +155,7 @@ func (a *Agent) build() (err error) {
 	a.logind = systemd.NewLogind(systemd.LogindOptions{Notifier: a.notifier, Kept: kept, Log: a.log})
 	a.defers("logind", a.logind.Close)
 	a.manager = systemd.NewManager("")
-	a.owners = newOwners(a.cfg, a.otherOwners)
+	a.owners = owner.New(switches(a.cfg), a.otherOwners, a.log)
 
 	if err := a.buildControlPlane(stateFile, controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID}); err != nil {
 		return err
@@ -196,7 +199,7 @@ func (a *Agent) buildGuard(bootID string) (err error) {
 		Reporter:  shutdownReporter{a},
 		Delegated: a.delegated,
 		Notify:    a.shutdownChanged,
-		Beat:      func(err error) { a.guarding.beat(err) },
+		Beat:      func(err error) { a.guarding.Beat(err) },
 	})
 	return err
 }
@@ -254,7 +257,7 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		update:   time.Duration(a.cfg.Status.UpdateInterval),
 		report:   time.Duration(a.cfg.Status.ReportInterval),
 		takeover: a.cfg.Node.Takeover,
-		mine:     func() bool { mine, _, _ := a.owners.mine(jobNode); return mine },
+		mine:     func() bool { mine, _, _ := a.owners.Mine(owner.Node); return mine },
 		boot:     a.boot,
 		store:    a.kept,
 		cordons:  newCordons(a.kept, a.log),
@@ -276,7 +279,7 @@ func (a *Agent) buildCollectors() (err error) {
 	a.tracker, err = lastused.New(lastused.Options{
 		Store:    a.state.Bucket("lastused"),
 		Runtimes: func() []lastused.Runtime { return members[lastused.Runtime](a.runtimes.set) },
-		Observe:  func(err error) { a.loop("last-used").beat(err) },
+		Observe:  func(err error) { a.loops.Named("last-used").Beat(err) },
 		Log:      a.log.With("component", "last-used"),
 	})
 	if err != nil {
@@ -322,7 +325,7 @@ func (a *Agent) collected(name string, r collect.Report) {
 	if len(r.Errors) > 0 {
 		err = errors.New(r.Errors[0])
 	}
-	a.loop(name).beat(err)
+	a.loops.Named(name).Beat(err)
 	node := controlplane.NodeReference(a.node)
 	if len(r.Removed) > 0 && name == "image-gc" {
 		a.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf("removed %d images, freed %d bytes of %d asked for", len(r.Removed), r.FreedBytes, r.RequestedBytes))

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/runtime"
@@ -33,7 +35,7 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		Lease:        lease.Lease,
 		ControlPlane: api.ControlPlane{Type: a.client.Type(), Endpoint: a.client.Endpoint(), Connected: connected},
 		Runtimes:     a.runtimes.report(),
-		Owners:       a.owners.all(),
+		Owners:       a.owners.All(),
 		Topology:     status.NewTopology(facts),
 		Shutdown:     a.guard.Status(),
 		ImageGC: api.ImageGC{
@@ -41,14 +43,14 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 			HighThresholdPercent: cfg.ImageGC.HighThresholdPercent,
 			LowThresholdPercent:  cfg.ImageGC.LowThresholdPercent,
 		},
-		Loops: make([]api.Loop, 0, len(a.loops)),
+		Loops: make([]loop.Health, 0, len(a.loops)),
 		State: api.State{Path: cfg.State.Directory},
 	}
 	for _, last := range []struct {
-		job job
+		job owner.Job
 		err error
-	}{{jobNode, err}, {jobLease, lease.LastError}} {
-		if mine, _, _ := a.owners.mine(last.job); !mine { // nothing is tried any more
+	}{{owner.Node, err}, {owner.Lease, lease.LastError}} {
+		if mine, _, _ := a.owners.Mine(last.job); !mine { // nothing is tried any more
 			continue
 		}
 		if last.err != nil && !strings.Contains(s.ControlPlane.LastError, last.err.Error()) {
@@ -62,7 +64,7 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		}
 	}
 	for _, l := range a.loops {
-		s.Loops = append(s.Loops, l.snapshot(now))
+		s.Loops = append(s.Loops, l.Health(now))
 	}
 	if last, ran := a.images.Last(); ran {
 		summary := last.Summary()

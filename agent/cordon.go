@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/owner"
 )
 
 // keyCordon is where the store keeps what a person decided.
@@ -225,9 +226,9 @@ func (a *Agent) Cordon(ctx context.Context, unschedulable bool) (api.CordonRepor
 	}
 	switch {
 	case errors.Is(err, errNotOurs):
-		_, owner, _ := a.owners.mine(jobNode)
-		e := &api.Error{Message: fmt.Sprintf("%s node %s: it is not hostler's: %s", verb, a.node, owner.Evidence), Hint: "a host with node.enabled: false has no Node to " + verb}
-		if owner.Name == api.OwnerKubelet {
+		_, other, _ := a.owners.Mine(owner.Node)
+		e := &api.Error{Message: fmt.Sprintf("%s node %s: it is not hostler's: %s", verb, a.node, other.Evidence), Hint: "a host with node.enabled: false has no Node to " + verb}
+		if other.Name == owner.Kubelet {
 			e.Hint = fmt.Sprintf("the Node is the kubelet's: `kubectl %s %s`", verb, a.node)
 		}
 		return report, e

@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/state"
 	"hostler.io/hostler/status"
 )
@@ -310,17 +310,17 @@ type plain struct{ controlplane.Client }
 
 func TestACordonThatCannotBeIsRefusedWithAHint(t *testing.T) {
 	for name, c := range map[string]struct {
-		prepare func(*desk, *owners)
+		prepare func(*desk, *Agent)
 		want    []string
 	}{
-		"the control plane cannot": {func(d *desk, _ *owners) { d.reporter.client = plain{d.client} }, []string{"control plane fake: this control plane cannot cordon nodes", "spec.unschedulable"}},
-		"the Node is a kubelet's": {func(d *desk, o *owners) {
+		"the control plane cannot": {func(d *desk, _ *Agent) { d.reporter.client = plain{d.client} }, []string{"control plane fake: this control plane cannot cordon nodes", "spec.unschedulable"}},
+		"the Node is a kubelet's": {func(d *desk, a *Agent) {
 			d.mine = false
-			o.current = map[job]api.Owner{jobNode: {Name: api.OwnerKubelet, Evidence: "process kubelet, pid 7"}}
+			a.owners = ownedBy(owner.Auto, map[owner.Job]owner.Owner{owner.Node: {Name: owner.Kubelet, Evidence: "process kubelet, pid 7"}})
 		}, []string{"process kubelet, pid 7", "kubectl cordon node-a"}},
-		"there is no Node": {func(d *desk, o *owners) {
+		"there is no Node": {func(d *desk, a *Agent) {
 			d.mine = false
-			o.current = map[job]api.Owner{jobNode: {Name: api.OwnerNone, Evidence: "switched off in the configuration"}}
+			a.owners = ownedBy(owner.Off, map[owner.Job]owner.Owner{})
 		}, []string{"switched off in the configuration", "node.enabled: false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -329,7 +329,7 @@ func TestACordonThatCannotBeIsRefusedWithAHint(t *testing.T) {
 					t.Fatal(err)
 				}
 				a := d.agent()
-				c.prepare(d, a.owners)
+				c.prepare(d, a)
 				a.client = d.reporter.client
 				_, err := a.Cordon(t.Context(), true)
 				var told *api.Error
@@ -351,9 +351,7 @@ func TestACordonThatCannotBeIsRefusedWithAHint(t *testing.T) {
 
 // agent is one around the desk, with what a person's commands need.
 func (d *desk) agent() *Agent {
-	o := newOwners(config.Default(), func(context.Context) map[job]api.Owner { return nil })
-	o.refresh(context.Background())
-	return &Agent{log: d.log.logger(), node: nodeName, client: d.client, reporter: d.reporter, recorder: d.recorder, owners: o, kept: d.kept, state: state.NewMemory()}
+	return &Agent{log: d.log.logger(), node: nodeName, client: d.client, reporter: d.reporter, recorder: d.recorder, owners: ownedBy(owner.Auto, map[owner.Job]owner.Owner{}), kept: d.kept, state: state.NewMemory()}
 }
 
 func TestACordonIsAnEventThatNamesThePerson(t *testing.T) {

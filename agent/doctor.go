@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/systemd"
@@ -33,7 +33,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 		f.State.Problem = health.Message
 	}
 	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = status.Protected(a.protectionFacts(guard))
-	evidence, _ := findKubelet("/proc")
+	evidence, _ := owner.FindKubelet("/proc")
 	doctor.Sources{Logind: a.logind, Manager: a.manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
 	return doctor.Examine(f), nil
 }
@@ -60,7 +60,7 @@ func Doctor(ctx context.Context, cfg config.Config, unanswered error) (doctor.Re
 		return doctor.Report{}, err
 	}
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
-	evidence, _ := findKubelet("/proc")
+	evidence, _ := owner.FindKubelet("/proc")
 	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Kubelet: evidence}.Gather(ctx, &f)
 	if f.Kubelet.Lock != nil {
 		f.Protection = doctor.Protection{Protected: true, Reason: status.ReasonDelegated, Message: "the kubelet on this host delays a shutdown for the pods"}
@@ -108,8 +108,8 @@ func (a *Agent) guardFacts(g shutdown.Status) status.Shutdown {
 	case g.InhibitDelayNeeded.Duration == 0:
 		s.Fault = status.ReasonSwitchedOff
 		// It may be switched off because somebody else does it.
-		if _, owner, _ := a.owners.mine(jobShutdown); owner.Name == api.OwnerKubelet {
-			s.State, s.Reason, s.Fault = shutdown.Delegated.String(), owner.Name+": "+owner.Evidence, ""
+		if _, other, _ := a.owners.Mine(owner.Shutdown); other.Name == owner.Kubelet {
+			s.State, s.Reason, s.Fault = shutdown.Delegated.String(), other.Name+": "+other.Evidence, ""
 		}
 	case errors.Is(g.Trouble, systemd.ErrNoBus):
 		s.Fault = status.ReasonNoBus

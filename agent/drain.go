@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -30,10 +31,10 @@ func (a *Agent) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainP
 
 // mayDrain refuses a drain where it would be undone, or done twice.
 func (a *Agent) mayDrain(ctx context.Context) error {
-	a.owners.refresh(ctx) // a kubelet may have been started since somebody looked
-	if mine, owner, _ := a.owners.mine(jobNode); !mine && owner.Name == api.OwnerKubelet {
+	a.owners.Refresh(ctx) // a kubelet may have been started since somebody looked
+	if mine, other, _ := a.owners.Mine(owner.Node); !mine && other.Name == owner.Kubelet {
 		return &api.Error{
-			Message: "drain: the pods of this host are the kubelet's, which would start them again: " + owner.Evidence,
+			Message: "drain: the pods of this host are the kubelet's, which would start them again: " + other.Evidence,
 			Hint:    fmt.Sprintf("use `kubectl drain %s --ignore-daemonsets`", a.node),
 		}
 	}
@@ -63,8 +64,8 @@ func (a *Agent) Drain(ctx context.Context, req api.DrainRequest, progress func(a
 	if err := a.mayDrain(ctx); err != nil {
 		return report, err
 	}
-	if mine, owner, _ := a.owners.mine(jobNode); !mine {
-		report.Message = "not cordoned, there is no Node of hostler's: " + owner.Evidence
+	if mine, other, _ := a.owners.Mine(owner.Node); !mine {
+		report.Message = "not cordoned, there is no Node of hostler's: " + other.Evidence
 	} else {
 		cordoned, err := a.Cordon(ctx, true)
 		if err != nil {

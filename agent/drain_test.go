@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
@@ -163,9 +163,9 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 	}{
 		"beside a kubelet": {func(_ *testing.T, d *desk, a *Agent) {
 			d.mine = false
-			a.owners.look = func(context.Context) map[job]api.Owner { // started since somebody looked
-				return map[job]api.Owner{jobNode: {Name: api.OwnerKubelet, Evidence: "process kubelet, pid 7"}}
-			}
+			seen := map[owner.Job]owner.Owner{}
+			a.owners = ownedBy(owner.Auto, seen)
+			seen[owner.Node] = owner.Owner{Name: owner.Kubelet, Evidence: "process kubelet, pid 7"} // started since somebody looked
 		}, []string{"process kubelet, pid 7", "kubectl drain node-a --ignore-daemonsets"}},
 		"in a shutdown": {func(t *testing.T, _ *desk, a *Agent) {
 			if _, err := a.guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
@@ -215,7 +215,7 @@ func TestADrainWithoutANodeIsADrain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web"})
 		d.mine = false
-		a.owners.switches[jobNode] = config.Off
+		a.owners = ownedBy(owner.Off, map[owner.Job]owner.Owner{})
 		report, err := a.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
 		if err != nil || !report.Graceful || report.Unschedulable || !strings.Contains(report.Message, "switched off") || len(fake.Signals()) != 1 {
 			t.Errorf("Drain() = %+v, %v, want the pod stopped, and why nothing is cordoned", report, err)

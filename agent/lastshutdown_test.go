@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
-	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/notify"
 )
 
 // left writes a journal as a boot left it, and returns its path.
@@ -229,7 +229,7 @@ func (d *desk) told(t *testing.T, pods ...runtimetest.ContainerSpec) (*Agent, *r
 		fake.RunPod(runtimetest.PodSpec{ID: c.Name, Name: c.Name, Namespace: "ns", Labels: c.Labels, Containers: []runtimetest.ContainerSpec{c}})
 	}
 	a := d.agent()
-	a.notifier = &systemd.Notifier{}
+	a.notifier = &notify.Notifier{}
 	a.journal = journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", silent())
 	var err error
 	a.guard, err = shutdown.New(shutdown.Options{Phases: plan.Defaults(), Runtime: fake, Journal: a.journal, Log: silent(), Notify: a.shutdownChanged})

@@ -160,7 +160,7 @@ func (s standing) Collect(out chan<- prometheus.Metric) {
 		gauge(descLeaseAge, now.Sub(stats.LastRenewed).Seconds())
 	}
 	for _, l := range s.a.loops {
-		loop := l.snapshot(now)
+		loop := l.Health(now)
 		gauge(descLoopHealthy, truth(loop.Healthy), loop.Name)
 		counter(descLoopRestarts, float64(loop.Restarts), loop.Name)
 	}
@@ -210,7 +210,7 @@ func (a *Agent) serveMetrics(ctx context.Context) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
-	a.loop("metrics").beat(nil)
+	a.loops.Named("metrics").Beat(nil)
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

@@ -19,7 +19,9 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/systemd/notify"
 )
 
 // bound is how long an event may take that normally takes milliseconds.
@@ -175,7 +177,7 @@ func TestTheAgentRunsAnswersAndEnds(t *testing.T) {
 	if c := ready(s.Node); s.Node.Name != nodeName || c.Reason != "RuntimeDown" {
 		t.Errorf("node = %s, %+v, want %s, not ready for its runtime is down", s.Node.Name, c, nodeName)
 	}
-	if s.Version != "1.2.3" || len(s.Owners) != len(jobs) || len(s.Loops) != 13 || s.Shutdown.State.String() != "Disarmed" {
+	if s.Version != "1.2.3" || len(s.Owners) != len(owner.Jobs()) || len(s.Loops) != 13 || s.Shutdown.State.String() != "Disarmed" {
 		t.Errorf("status = %+v, want all loops and owners", s)
 	}
 	if _, err := client.Pods(t.Context()); err == nil || !strings.Contains(err.Error(), "containerd.sock") {
@@ -249,17 +251,17 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 	environment := map[string]string{"NOTIFY_SOCKET": m.socket, "WATCHDOG_USEC": "10000000"}
 	var log logbook
 	synctest.Test(t, func(t *testing.T) {
-		l := &loop{name: "lease", patience: 12 * time.Second}
+		l := loop.New("lease", 12*time.Second, nil)
 		a := &Agent{
-			log: log.logger(), loops: []*loop{l},
-			notifier: systemd.NewNotifier(func(name string) string { return environment[name] }, func(string) error { return nil }),
+			log: log.logger(), loops: loop.Set{l},
+			notifier: notify.New(func(name string) string { return environment[name] }, func(string) error { return nil }),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
-		l.beat(nil)
+		l.Beat(nil)
 		done.Go(func() { a.feedWatchdog(ctx) })
 		time.Sleep(time.Minute) // fed at 0, 5 and 10 s, and then no more
-		l.beat(nil)
+		l.Beat(nil)
 		time.Sleep(6 * time.Second) // fed once or twice
 		cancel()
 		done.Wait()
@@ -278,11 +280,11 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 
 func TestMetricsTellHowThingsStand(t *testing.T) {
 	a := newRig(t).build(t)
-	a.owners.refresh(t.Context())
+	a.owners.Refresh(t.Context())
 	if err := a.reporter.once(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	a.loop("status").beat(errors.New("full"))
+	a.loops.Named("status").Beat(errors.New("full"))
 	a.metrics.renewal(nil)
 	a.metrics.renewal(errors.New("gone"))
 	a.metrics.runtimeCall("podman", "ListImages", time.Second, errors.New("gone"))

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -105,44 +104,6 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal) {
 			return
 		}
 	}
-}
-
-// otherOwners looks for who else does hostler's jobs on this host: a kubelet
-// does them all.
-func (a *Agent) otherOwners(ctx context.Context) map[job]api.Owner {
-	evidence, found := findKubelet("/proc")
-	seen := map[job]api.Owner{}
-	if !found {
-		return seen
-	}
-	kubelet := api.Owner{Name: api.OwnerKubelet, Evidence: evidence}
-	for _, j := range jobs {
-		seen[j] = kubelet
-	}
-	// Its graceful shutdown is off by default: only its lock is evidence.
-	delete(seen, jobShutdown)
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	locks, err := a.logind.ListInhibitors(ctx)
-	if err != nil { // what was known stands: two guards are worse than a late one
-		if mine, owner, _ := a.owners.mine(jobShutdown); !mine && owner.Name == api.OwnerKubelet {
-			seen[jobShutdown] = owner
-		}
-		return seen
-	}
-	for _, l := range locks {
-		if l.Who == "kubelet" {
-			seen[jobShutdown] = api.Owner{Name: api.OwnerKubelet, Evidence: fmt.Sprintf("%s lock %q of pid %d", l.Mode, l.Why, l.PID)}
-		}
-	}
-	return seen
-}
-
-// delegated tells the guard whether somebody else guards the shutdown.
-func (a *Agent) delegated(ctx context.Context) (string, bool) {
-	a.owners.refresh(ctx)
-	mine, owner, _ := a.owners.mine(jobShutdown)
-	return owner.Name + ": " + owner.Evidence, !mine
 }
 
 // shutdownChanged takes in a change of the guard's state.

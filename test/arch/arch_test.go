@@ -32,10 +32,14 @@ var ours = map[string][]string{
 	"status":       {"runtime", "status/probe"},
 	"status/probe": {},
 
-	"systemd":             {"shutdown", "systemd/logindconf"},
+	"systemd":             {"shutdown", "systemd/bus", "systemd/logindconf", "systemd/notify"},
+	"systemd/bus":         {},
 	"systemd/logindconf":  {},
-	"systemd/systemdtest": {"systemd", "systemd/logindconf", "shutdown"},
+	"systemd/notify":      {},
+	"systemd/systemdtest": {"systemd", "systemd/logindconf", "systemd/notify", "shutdown"},
 
+	"agent/loop":                          {},
+	"agent/owner":                         {},
 	"agent/state":                         {},
 	"agent/config":                        {"gc", "shutdown/plan", "status"},
 	"agent/controlplane":                  {},
@@ -44,12 +48,12 @@ var ours = map[string][]string{
 
 	"agent/doctor": {"shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
-	"agent/api": {"agent/doctor", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
+	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
-		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/state",
+		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/loop", "agent/owner", "agent/state",
 		"gc", "gc/collect", "gc/lastused", "runtime", "runtime/cri",
-		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd",
+		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
 	},
 }
 
@@ -60,7 +64,7 @@ var theirs = []struct {
 	rooms  []string
 	reason string
 }{
-	{"github.com/godbus/dbus", []string{"systemd", "systemd/systemdtest"}, "only systemd knows D-Bus"},
+	{"github.com/godbus/dbus", []string{"systemd", "systemd/bus", "systemd/systemdtest"}, "only systemd knows D-Bus"},
 	{"github.com/coreos/go-systemd", []string{"systemd", "systemd/systemdtest"}, "only systemd knows systemd"},
 	{"github.com/google/cadvisor", []string{"status/probe"}, "cadvisor hard-codes paths and is kept in one place"},
 	{"github.com/vishvananda/netlink", []string{"status/probe"}, "only the probe reads the network"},

@@ -1,4 +1,4 @@
-package systemd_test
+package notify_test
 
 import (
 	"net"
@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/notify"
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
@@ -23,9 +23,9 @@ func (e environment) unset(name string) error { delete(e, name); return nil }
 func TestNotifierSaysWhatSystemdUnderstands(t *testing.T) {
 	manager := systemdtest.NewServiceManager(t, 1)
 	env := environment{"NOTIFY_SOCKET": manager.Getenv("NOTIFY_SOCKET")}
-	n := systemd.NewNotifier(env.get, env.unset)
+	n := notify.New(env.get, env.unset)
 	if len(env) != 0 {
-		t.Errorf("NewNotifier() left %v in the environment, want nothing", env)
+		t.Errorf("New() left %v in the environment, want nothing", env)
 	}
 	cases := []struct {
 		name string
@@ -69,7 +69,7 @@ func TestNotifierReachesAnAbstractSocket(t *testing.T) {
 	}
 	defer conn.Close()
 	env := environment{"NOTIFY_SOCKET": name}
-	if err := systemd.NewNotifier(env.get, env.unset).Ready(); err != nil {
+	if err := notify.New(env.get, env.unset).Ready(); err != nil {
 		t.Fatalf("Ready() = %v, want nil", err)
 	}
 	data := make([]byte, 100)
@@ -80,9 +80,9 @@ func TestNotifierReachesAnAbstractSocket(t *testing.T) {
 
 func TestNotifierWithoutAServiceManagerDoesNothing(t *testing.T) {
 	env := environment{}
-	n := systemd.NewNotifier(env.get, env.unset)
+	n := notify.New(env.get, env.unset)
 	for name, send := range map[string]func() error{
-		"Ready": n.Ready, "Reloading": n.Reloading, "Watchdog": n.Watchdog, "zero value": (&systemd.Notifier{}).Ready,
+		"Ready": n.Ready, "Reloading": n.Reloading, "Watchdog": n.Watchdog, "zero value": (&notify.Notifier{}).Ready,
 		"StoreFile": func() error { return n.StoreFile("x", os.Stdin) },
 	} {
 		if err := send(); err != nil {
@@ -96,7 +96,7 @@ func TestNotifierWithoutAServiceManagerDoesNothing(t *testing.T) {
 
 func TestNotifierWhoseServiceManagerIsGoneSaysSo(t *testing.T) {
 	env := environment{"NOTIFY_SOCKET": t.TempDir() + "/none"}
-	if err := systemd.NewNotifier(env.get, env.unset).Ready(); err == nil || !strings.Contains(err.Error(), "READY=1") {
+	if err := notify.New(env.get, env.unset).Ready(); err == nil || !strings.Contains(err.Error(), "READY=1") {
 		t.Errorf("Ready() = %v, want an error that names READY=1", err)
 	}
 }
@@ -115,11 +115,11 @@ func TestWatchdogIntervalIsForTheProcessItNames(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if got := systemd.NewNotifier(c.env.get, c.env.unset).WatchdogInterval(); got != c.want {
+			if got := notify.New(c.env.get, c.env.unset).WatchdogInterval(); got != c.want {
 				t.Errorf("WatchdogInterval() = %v, want %v", got, c.want)
 			}
 			if len(c.env) != 0 {
-				t.Errorf("NewNotifier() left %v in the environment, want nothing", c.env)
+				t.Errorf("New() left %v in the environment, want nothing", c.env)
 			}
 		})
 	}
@@ -133,14 +133,14 @@ func TestPassedFilesTakesOverWhatTheManagerPassed(t *testing.T) {
 			}
 			return os.Getenv(name)
 		}
-		files, err := systemd.PassedFiles(getenv, os.Unsetenv)
+		files, err := notify.PassedFiles(getenv, os.Unsetenv)
 		if err != nil || len(files) != 2 || files[0].Name() != "inhibit" || files[1].Name() != "other" {
 			t.Fatalf("PassedFiles() = %v, %v, want inhibit and other", files, err)
 		}
 		if _, err := files[0].WriteString("here"); err != nil {
 			t.Errorf("write to the passed descriptor: %v", err)
 		}
-		if again, err := systemd.PassedFiles(getenv, os.Unsetenv); len(again) != 0 || err != nil {
+		if again, err := notify.PassedFiles(getenv, os.Unsetenv); len(again) != 0 || err != nil {
 			t.Errorf("PassedFiles() = %v, %v the second time, want none", again, err)
 		}
 		return
@@ -165,7 +165,7 @@ func TestPassedFilesTakesOverWhatTheManagerPassed(t *testing.T) {
 
 func TestPassedFilesLeavesAloneWhatIsForOthers(t *testing.T) {
 	env := environment{"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "inhibit"}
-	files, err := systemd.PassedFiles(env.get, env.unset)
+	files, err := notify.PassedFiles(env.get, env.unset)
 	if len(files) != 0 || err != nil {
 		t.Errorf("PassedFiles() = %v, %v, want none", files, err)
 	}

@@ -1,9 +1,13 @@
-package systemd
+// Package notify is this service's talk with the service manager that runs it:
+// the notifications of sd_notify(3), and the descriptors that the manager keeps
+// for it. It owns the messages, and refuses to decide when one is due.
+package notify
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -24,15 +28,15 @@ type Notifier struct {
 	watchdog time.Duration
 }
 
-// NewNotifier reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID through
+// New reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID through
 // getenv, and removes them by unsetenv, so that no child process speaks in our
 // name. Given os.Getenv and os.Unsetenv, call it before starting goroutines
 // that read the environment.
-func NewNotifier(getenv func(string) string, unsetenv func(string) error) *Notifier {
+func New(getenv func(string) string, unsetenv func(string) error) *Notifier {
 	n := &Notifier{socket: getenv("NOTIFY_SOCKET")}
 	pid := getenv("WATCHDOG_PID")
 	if usec, err := strconv.ParseUint(getenv("WATCHDOG_USEC"), 10, 64); err == nil && (pid == "" || pid == strconv.Itoa(os.Getpid())) {
-		n.watchdog = fromMicroseconds(usec)
+		n.watchdog = time.Duration(min(usec, math.MaxInt64/uint64(time.Microsecond))) * time.Microsecond
 	}
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
 		_ = unsetenv(name) // fails for malformed names alone
@@ -137,7 +141,7 @@ func sendRights(conn *net.UnixConn, state string, fd int) error {
 
 // PassedFiles returns the descriptors that the service manager passed to this
 // process (sd_listen_fds(3)): those of the store, each as a file with the name
-// that it was stored under. It takes the variables away like NewNotifier, so a
+// that it was stored under. It takes the variables away like New, so a
 // second call returns none.
 func PassedFiles(getenv func(string) string, unsetenv func(string) error) ([]*os.File, error) {
 	const first = 3 // SD_LISTEN_FDS_START

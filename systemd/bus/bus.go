@@ -1,4 +1,7 @@
-package systemd
+// Package bus is how hostler speaks D-Bus: to the system bus over a connection
+// that comes back by itself, and to systemd without a bus between. It owns
+// dialling, deadlines and what errors mean, and refuses to know what is asked.
+package bus
 
 import (
 	"context"
@@ -13,30 +16,29 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// ErrNoBus tells that the system bus cannot be reached, or was lost under a
+// ErrUnreachable tells that the system bus cannot be reached, or was lost under a
 // call. The caller may try again: every call connects anew.
-var ErrNoBus = errors.New("the system bus cannot be reached")
+var ErrUnreachable = errors.New("the system bus cannot be reached")
 
-// ErrNoLogind tells that the bus works but nobody on it is the login manager.
-var ErrNoLogind = errors.New("systemd-logind is not on the system bus")
-
-// DefaultBus is the address of the system bus, as the D-Bus specification
+// DefaultAddress is the address of the system bus, as the D-Bus specification
 // fixes it.
-const DefaultBus = "unix:path=/run/dbus/system_bus_socket"
+const DefaultAddress = "unix:path=/run/dbus/system_bus_socket"
 
-// defaultTimeout bounds every call whose context has no deadline of its own.
-const defaultTimeout = 5 * time.Second
+// DefaultTimeout bounds every call whose context has no deadline of its own.
+const DefaultTimeout = 5 * time.Second
 
+// Names and paths of the bus itself, and of systemd.
 const (
-	busName       = "org.freedesktop.DBus"
-	busPath       = dbus.ObjectPath("/org/freedesktop/DBus")
-	propertiesGet = "org.freedesktop.DBus.Properties.Get"
-	peerPing      = "org.freedesktop.DBus.Peer.Ping"
+	Name        = "org.freedesktop.DBus"
+	Path        = dbus.ObjectPath("/org/freedesktop/DBus")
+	Properties  = "org.freedesktop.DBus.Properties"
+	Systemd     = "org.freedesktop.systemd1"
+	SystemdPath = dbus.ObjectPath("/org/freedesktop/systemd1")
 )
 
-// bus is one private connection, dialled at the first call and again at the
-// first call after it broke.
-type bus struct {
+// Connection is one private connection to a bus, dialled at the first call and
+// again at the first call after it broke. It is safe for concurrent use.
+type Connection struct {
 	address string
 	timeout time.Duration
 
@@ -47,22 +49,25 @@ type bus struct {
 	closed bool
 }
 
-func newBus(address string, timeout time.Duration) *bus {
-	b := &bus{address: address, timeout: timeout, turn: make(chan struct{}, 1)}
+// New returns a connection that is not dialled yet. The timeout bounds what is
+// done without a deadline.
+func New(address string, timeout time.Duration) *Connection {
+	b := &Connection{address: address, timeout: timeout, turn: make(chan struct{}, 1)}
 	b.turn <- struct{}{}
 	return b
 }
 
-// bounded gives ctx the deadline that it lacks.
-func (b *bus) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+// Bounded gives ctx the deadline that it lacks.
+func (b *Connection) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, b.timeout)
 }
 
-// connection returns the live connection, dialling where there is none.
-func (b *bus) connection(ctx context.Context) (*dbus.Conn, error) {
+// Get returns the live connection, dialling where there is none. ErrUnreachable
+// where that fails.
+func (b *Connection) Get(ctx context.Context) (*dbus.Conn, error) {
 	select {
 	case <-b.turn:
 		defer func() { b.turn <- struct{}{} }()
@@ -70,21 +75,21 @@ func (b *bus) connection(ctx context.Context) (*dbus.Conn, error) {
 		return nil, ctx.Err()
 	}
 	if b.closed {
-		return nil, fmt.Errorf("%w: connection closed by hostler", ErrNoBus)
+		return nil, fmt.Errorf("%w: connection closed by hostler", ErrUnreachable)
 	}
 	if b.conn != nil && b.conn.Connected() {
 		return b.conn, nil
 	}
-	conn, err := dial(ctx, b.address, true)
+	conn, err := Dial(ctx, b.address, true)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w: %w; is the dbus service installed and running?", b.address, ErrNoBus, err)
+		return nil, fmt.Errorf("connect to %s: %w: %w; is the dbus service installed and running?", b.address, ErrUnreachable, err)
 	}
 	b.conn = conn
 	return conn, nil
 }
 
-// close ends the connection for good.
-func (b *bus) close() {
+// Close ends the connection for good.
+func (b *Connection) Close() {
 	<-b.turn
 	defer func() { b.turn <- struct{}{} }()
 	b.closed = true
@@ -93,10 +98,10 @@ func (b *bus) close() {
 	}
 }
 
-// dial connects, authenticates and, on a bus rather than a peer, says hello.
+// Dial connects, authenticates and, on a bus rather than a peer, says hello.
 // All of it ends with ctx: a socket that systemd keeps open for a dead
 // dbus-daemon accepts the connection and then never answers.
-func dial(ctx context.Context, address string, hello bool) (*dbus.Conn, error) {
+func Dial(ctx context.Context, address string, hello bool) (*dbus.Conn, error) {
 	// The default handler starts a goroutine for a signal that finds its
 	// channel full, which loses their order.
 	conn, err := dbus.Dial(address, dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()))
@@ -133,7 +138,7 @@ func wake(ctx context.Context, conn *dbus.Conn) {
 	pause := 5 * time.Millisecond
 	for asked := 0; ; asked++ {
 		if asked < cap(answers) {
-			conn.Object(systemdName, systemdPath).Go(peerPing, dbus.FlagNoAutoStart, answers)
+			conn.Object(Systemd, SystemdPath).Go("org.freedesktop.DBus.Peer.Ping", dbus.FlagNoAutoStart, answers)
 		}
 		select {
 		case <-answers: // a refusal, too, is an answer
@@ -146,12 +151,12 @@ func wake(ctx context.Context, conn *dbus.Conn) {
 	}
 }
 
-// call asks and stores the answer. FlagNoAutoStart, because whoever is away
+// Call asks and stores the answer. FlagNoAutoStart, because whoever is away
 // should be seen to be away instead of being started by the question.
-func call(ctx context.Context, conn *dbus.Conn, dest string, path dbus.ObjectPath, method string, answer any, args ...any) error {
+func Call(ctx context.Context, conn *dbus.Conn, dest string, path dbus.ObjectPath, method string, answer any, args ...any) error {
 	reply := conn.Object(dest, path).CallWithContext(ctx, method, dbus.FlagNoAutoStart, args...)
 	if reply.Err != nil {
-		hangUp(conn, reply.Err)
+		HangUp(conn, reply.Err)
 		return reply.Err
 	}
 	if answer == nil {
@@ -160,10 +165,10 @@ func call(ctx context.Context, conn *dbus.Conn, dest string, path dbus.ObjectPat
 	return reply.Store(answer)
 }
 
-// property reads one property into answer.
-func property(ctx context.Context, conn *dbus.Conn, dest string, path dbus.ObjectPath, iface, name string, answer any) error {
+// Property reads one property into answer.
+func Property(ctx context.Context, conn *dbus.Conn, dest string, path dbus.ObjectPath, iface, name string, answer any) error {
 	var value dbus.Variant
-	if err := call(ctx, conn, dest, path, propertiesGet, &value, iface, name); err != nil {
+	if err := Call(ctx, conn, dest, path, Properties+".Get", &value, iface, name); err != nil {
 		return err
 	}
 	if err := value.Store(answer); err != nil {
@@ -172,8 +177,8 @@ func property(ctx context.Context, conn *dbus.Conn, dest string, path dbus.Objec
 	return nil
 }
 
-// errorName is the D-Bus name of an error that a peer answered, or empty.
-func errorName(err error) string {
+// ErrorName is the D-Bus name of an error that a peer answered, or empty.
+func ErrorName(err error) string {
 	var answer dbus.Error
 	if errors.As(err, &answer) {
 		return answer.Name
@@ -181,10 +186,10 @@ func errorName(err error) string {
 	return ""
 }
 
-// absent tells whether err says that the peer is not there, or was gone before
+// Absent tells whether err says that the peer is not there, or was gone before
 // it answered.
-func absent(err error) bool {
-	name := errorName(err)
+func Absent(err error) bool {
+	name := ErrorName(err)
 	switch name {
 	case "org.freedesktop.DBus.Error.ServiceUnknown",
 		"org.freedesktop.DBus.Error.NameHasNoOwner",
@@ -199,10 +204,10 @@ func absent(err error) bool {
 // nobody reads, which is about 160.
 const maxUnanswered = 32
 
-// heard takes in how a call ended. A bus from which nothing comes back any more
+// Heard takes in how a call ended. A bus from which nothing comes back any more
 // is hung up on: once its socket is full, a call hangs in the write, which no
 // deadline ends, and so does closing the connection.
-func (b *bus) heard(conn *dbus.Conn, err error) {
+func (b *Connection) Heard(conn *dbus.Conn, err error) {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		b.unanswered.Store(0)
 		return
@@ -213,16 +218,16 @@ func (b *bus) heard(conn *dbus.Conn, err error) {
 	}
 }
 
-// hangUp gives a broken connection up at once, so that the next call connects
+// HangUp gives a broken connection up at once, so that the next call connects
 // anew: the reader may take a moment longer to notice.
-func hangUp(conn *dbus.Conn, err error) {
-	if severed(err) {
+func HangUp(conn *dbus.Conn, err error) {
+	if Severed(err) {
 		conn.Close()
 	}
 }
 
-// severed tells whether err means that the connection broke under a call.
-func severed(err error) bool {
+// Severed tells whether err means that the connection broke under a call.
+func Severed(err error) bool {
 	var network *net.OpError
 	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.As(err, &network)
