@@ -25,8 +25,12 @@ import (
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/embedded"
+	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/report"
 	"hostler.io/hostler/agent/state"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/lastused"
@@ -52,39 +56,37 @@ type Options struct {
 
 // Agent is a running or a half-built agent.
 type Agent struct {
-	options  Options
-	log      *slog.Logger
-	node     string // the Node's name
-	metrics  *metrics
-	owners   *owner.Owners
-	runtimes *runtimes
-	facts    *facts
-	client   controlplane.Client
-	recorder *controlplane.Recorder
-	keeper   *controlplane.LeaseKeeper
-	reporter *reporter
-	journal  *journal.Journal
-	boot     string // names the present one
-	kept     store  // of what is to be told later
-	survey   *collect.Survey
-	tracker  *lastused.Tracker
-	images   *collect.Images
-	dead     *collect.Containers
-	guard    *shutdown.Guard
-	logind   *systemd.Logind
-	manager  *systemd.Manager
-	notifier *notify.Notifier
-	state    *state.DB
-	listener net.Listener
-	loops    loop.Set
-	guarding *loop.Loop // the shutdown guard, which outlives the other loops
+	*maintenance.Drainer // what a person does to the node
+
+	options   Options
+	log       *slog.Logger
+	node      string // the Node's name
+	metrics   *metrics.Metrics
+	owners    *owner.Owners
+	runtimes  *host.Runtimes
+	facts     *host.Facts
+	client    controlplane.Client
+	recorder  *controlplane.Recorder
+	keeper    *controlplane.LeaseKeeper
+	reporter  *report.Reporter
+	chronicle *report.Chronicle
+	journal   *journal.Journal
+	boot      string        // names the present one
+	kept      *state.Bucket // of what is to be told later
+	survey    *collect.Survey
+	tracker   *lastused.Tracker
+	images    *collect.Images
+	dead      *collect.Containers
+	guard     *shutdown.Guard
+	logind    *systemd.Logind
+	manager   *systemd.Manager
+	notifier  *notify.Notifier
+	state     *state.DB
+	listener  net.Listener
+	loops     loop.Set
+	guarding  *loop.Loop // the shutdown guard, which outlives the other loops
 
 	podsChanged atomic.Bool // since pods were listed last, as a runtime tells
-
-	released time.Time // end of the drain last told of; of the goroutine that the guard notifies by
-
-	keeping sync.Mutex // held while Events are kept; guards telling
-	telling string     // the boot whose end an Event tells of that was recorded here
 
 	cleanups []cleanup
 
@@ -147,11 +149,11 @@ func (a *Agent) build() (err error) {
 		return nil
 	})
 
-	a.metrics = newMetrics(a)
-	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.runtimeCall, a.log); err != nil {
+	a.metrics = metrics.New(a.standing)
+	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.RuntimeCall, a.log); err != nil {
 		return err
 	}
-	a.defers("runtimes", a.runtimes.set.Close)
+	a.defers("runtimes", a.runtimes.Close)
 	a.logind = systemd.NewLogind(systemd.LogindOptions{Notifier: a.notifier, Kept: kept, Log: a.log})
 	a.defers("logind", a.logind.Close)
 	a.manager = systemd.NewManager("")
@@ -160,10 +162,11 @@ func (a *Agent) build() (err error) {
 	if err := a.buildControlPlane(stateFile, controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID}); err != nil {
 		return err
 	}
-	if err := a.buildGuard(machine.BootID); err != nil {
+	a.buildReporter(reader, machine)
+	if err := a.buildGuard(); err != nil {
 		return err
 	}
-	a.buildReporter(reader, machine)
+	a.buildMaintenance()
 	if err := a.checkReserved(a.policies.node); err != nil {
 		return err
 	}
@@ -174,6 +177,15 @@ func (a *Agent) build() (err error) {
 	return nil
 }
 
+// newRuntimes opens the configured runtimes, or has them looked for.
+func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), log *slog.Logger) (*host.Runtimes, error) {
+	o := host.RuntimesOptions{Auto: cfg.Auto, Observe: observe, Log: log}
+	for _, r := range cfg.List {
+		o.Endpoints = append(o.Endpoints, r.Endpoint)
+	}
+	return host.NewRuntimes(o)
+}
+
 func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity) (err error) {
 	a.client, err = embedded.New(a.state.Bucket(embedded.BucketName), stateFile, time.Now, a.log)
 	if err != nil {
@@ -182,26 +194,36 @@ func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity
 	a.defers("control plane", a.client.Close)
 	a.recorder = controlplane.NewRecorder(a.client, a.node, time.Now, a.log)
 	a.kept = a.state.Bucket("agent")
-	a.restoreEvents()
 	return a.buildKeeper(holder)
 }
 
-func (a *Agent) buildGuard(bootID string) (err error) {
-	a.boot = boot(bootID, a.manager, a.log)
-	a.journal = journal.Open(journalFile(a.cfg), a.boot, a.log)
+func (a *Agent) buildGuard() (err error) {
 	a.guard, err = shutdown.New(shutdown.Options{
 		Phases:    a.policies.phases,
 		Rules:     a.policies.rules,
-		Runtime:   a.runtimes.guarded(),
+		Runtime:   a.runtimes.Guarded(),
 		Journal:   a.journal,
 		Log:       a.log,
 		Inhibitor: a.logind,
-		Reporter:  shutdownReporter{a},
+		Reporter:  report.Farewell{Reporter: a.reporter, Chronicle: a.chronicle, Flush: a.state.Flush},
 		Delegated: a.delegated,
 		Notify:    a.shutdownChanged,
 		Beat:      func(err error) { a.guarding.Beat(err) },
 	})
 	return err
+}
+
+func (a *Agent) buildMaintenance() {
+	a.Drainer = maintenance.New(maintenance.Options{
+		Node:         a.node,
+		ControlPlane: a.client.Type(),
+		Owners:       a.owners,
+		Reporter:     a.reporter,
+		Recorder:     a.recorder,
+		Guard:        a.guard,
+		Flush:        a.state.Flush,
+		Log:          a.log,
+	})
 }
 
 // boot names the present boot. A soft-reboot keeps the kernel's boot ID, but not
@@ -239,46 +261,52 @@ func journalFile(cfg config.Config) string {
 }
 
 func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
-	a.facts = &facts{
-		reader:     reader,
-		nodeFolder: existing(a.cfg.State.Directory),
-		runtimes:   a.runtimes,
-		guard:      a.guard.Status,
-		guardFacts: a.guardFacts,
-		machine:    machine,
-		machineAt:  time.Now(),
-		network:    probe.Addresses(),
-	}
-	a.reporter = newReporter(&reporter{
-		client:   a.client,
-		recorder: a.recorder,
-		facts:    a.facts,
-		options:  a.nodeOptions,
-		update:   time.Duration(a.cfg.Status.UpdateInterval),
-		report:   time.Duration(a.cfg.Status.ReportInterval),
-		takeover: a.cfg.Node.Takeover,
-		mine:     func() bool { mine, _, _ := a.owners.Mine(owner.Node); return mine },
-		boot:     a.boot,
-		store:    a.kept,
-		cordons:  newCordons(a.kept, a.log),
-		named:    a.keeper.SetOwner,
-		log:      a.log.With("component", "status"),
-		observe:  a.metrics.statusWrite,
-		count:    a.metrics.transition,
+	a.facts = host.NewFacts(host.FactsOptions{
+		Reader:     reader,
+		Folder:     a.cfg.State.Directory,
+		Runtimes:   a.runtimes,
+		Machine:    machine,
+		Network:    probe.Addresses(),
+		Guard:      func() shutdown.Status { return a.guard.Status() },
+		GuardFacts: a.guardFacts,
 	})
+	a.boot = boot(machine.BootID, a.manager, a.log)
+	a.journal = journal.Open(journalFile(a.cfg), a.boot, a.log)
+	a.reporter = report.New(a.reports())
+	a.chronicle = report.NewChronicle(a.node, a.recorder, a.journal, a.kept, a.log)
+}
+
+// reports says what the reporter tells, and to whom.
+func (a *Agent) reports() report.Options {
+	return report.Options{
+		Client:   a.client,
+		Recorder: a.recorder,
+		Facts:    a.facts,
+		Node:     a.nodeOptions,
+		Update:   time.Duration(a.cfg.Status.UpdateInterval),
+		Rewrite:  time.Duration(a.cfg.Status.ReportInterval),
+		Takeover: a.cfg.Node.Takeover,
+		Mine:     func() bool { mine, _, _ := a.owners.Mine(owner.Node); return mine },
+		Boot:     a.boot,
+		Store:    a.kept,
+		Named:    a.keeper.SetOwner,
+		Log:      a.log,
+		Observe:  a.metrics.StatusWrite,
+		Count:    a.metrics.Transition,
+	}
 }
 
 // checkReserved refuses to keep more for the system than there is.
 func (a *Agent) checkReserved(o status.Options) error {
-	ctx, cancel := context.WithTimeout(context.Background(), factsTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), host.LookTimeout)
 	defer cancel()
-	return status.CheckReserved(a.facts.measure(ctx, nil), o.Reserved, o.Pressure)
+	return status.CheckReserved(a.facts.Measure(ctx, nil), o.Reserved, o.Pressure)
 }
 
 func (a *Agent) buildCollectors() (err error) {
 	a.tracker, err = lastused.New(lastused.Options{
 		Store:    a.state.Bucket("lastused"),
-		Runtimes: func() []lastused.Runtime { return members[lastused.Runtime](a.runtimes.set) },
+		Runtimes: func() []lastused.Runtime { return members[lastused.Runtime](a.runtimes.Set()) },
 		Observe:  func(err error) { a.loops.Named("last-used").Beat(err) },
 		Log:      a.log.With("component", "last-used"),
 	})
@@ -286,7 +314,7 @@ func (a *Agent) buildCollectors() (err error) {
 		return err
 	}
 	a.survey = &collect.Survey{
-		Runtimes:      func() []collect.Runtime { return members[collect.Runtime](a.runtimes.set) },
+		Runtimes:      func() []collect.Runtime { return members[collect.Runtime](a.runtimes.Set()) },
 		Meter:         &collect.Statfs{},
 		Uses:          a.tracker,
 		ProtectedPods: a.protectedPods,
@@ -320,7 +348,7 @@ func members[R any](set *runtime.Set) []R {
 
 // collected takes in the report of a run.
 func (a *Agent) collected(name string, r collect.Report) {
-	a.metrics.collection(name, r)
+	a.metrics.Collection(name, r)
 	var err error
 	if len(r.Errors) > 0 {
 		err = errors.New(r.Errors[0])

@@ -9,6 +9,7 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
@@ -18,13 +19,13 @@ import (
 // Doctor looks at all that protects the pods at a shutdown, and changes nothing.
 func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	guard := a.guard.Status()
-	states, asked := a.runtimes.current()
+	states, asked := a.runtimes.Current()
 	a.mu.Lock()
 	f := doctor.Facts{
 		Agent:    doctor.Agent{Answers: true, PID: os.Getpid()},
 		Phases:   a.policies.phases,
 		Guard:    &guard,
-		Runtimes: runtimeFacts(states, asked, a.runtimes.deadSockets()),
+		Runtimes: runtimeFacts(states, asked, a.runtimes.Dead()),
 		Last:     guard.Last,
 		State:    doctor.LookAtState(a.cfg.State.Directory),
 	}
@@ -70,15 +71,15 @@ func Doctor(ctx context.Context, cfg config.Config, unanswered error) (doctor.Re
 
 // lookOnce asks the runtimes of this host how they are.
 func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
-	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, host.LookTimeout)
 	defer cancel()
 	r, err := newRuntimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, log)
 	if err != nil {
 		return doctor.Runtimes{}, err
 	}
-	_ = r.look(ctx) // what it says is in each runtime's state as well
-	states, asked := r.current()
-	return runtimeFacts(states, asked, r.deadSockets()), r.set.Close()
+	_ = r.Look(ctx) // what it says is in each runtime's state as well
+	states, asked := r.Current()
+	return runtimeFacts(states, asked, r.Dead()), r.Close()
 }
 
 func runtimeFacts(states []status.Runtime, asked bool, dead []string) doctor.Runtimes {
@@ -91,7 +92,7 @@ func runtimeFacts(states []status.Runtime, asked bool, dead []string) doctor.Run
 
 // protectionFacts are all that the condition ShutdownProtected is judged by.
 func (a *Agent) protectionFacts(g shutdown.Status) status.Facts {
-	runtimes, asked := a.runtimes.current()
+	runtimes, asked := a.runtimes.Current()
 	return status.Facts{Shutdown: a.guardFacts(g), RuntimesAsked: asked, Runtimes: runtimes}
 }
 

@@ -8,8 +8,10 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/report"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/status"
@@ -20,12 +22,16 @@ import (
 // need, or that the power goes.
 const podsInterval = time.Minute
 
+// runtimesRetry is how soon runtimes are asked again that did not answer: they may
+// just be starting.
+const runtimesRetry = 200 * time.Millisecond
+
 // buildKeeper makes the lease keeper over a client that tells the loop and the
 // metrics of each renewal.
 func (a *Agent) buildKeeper(holder controlplane.Identity) (err error) {
 	a.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{a.client, func(err error) {
 		a.loops.Named("lease").Beat(err)
-		a.metrics.renewal(err)
+		a.metrics.Renewal(err)
 	}}, controlplane.LeasePolicy{
 		Node:     a.node,
 		Holder:   holder,
@@ -55,16 +61,16 @@ func (a *Agent) buildLoops() {
 	a.guarding = loop.New("shutdown-guard", time.Minute, a.guard.Run)
 	a.loops = loop.Set{
 		loop.New("lease", time.Duration(a.cfg.Lease.Duration), a.whileMine("lease", owner.Lease, a.keeper.Run)),
-		loop.New("status", 3*update+factsTimeout+writeTimeout, func(ctx context.Context) error {
-			return a.reporter.run(ctx, a.loops.Named("status").Beat)
+		loop.New("status", 3*update+host.LookTimeout+report.WriteTimeout, func(ctx context.Context) error {
+			return a.reporter.Run(ctx, a.loops.Named("status").Beat)
 		}),
 		loop.New("image-gc", collectorPatience(a.cfg.ImageGC.Interval), a.whileMine("image-gc", owner.ImageGC, a.images.Run)),
 		loop.New("container-gc", collectorPatience(a.cfg.ContainerGC.Interval), a.whileMine("container-gc", owner.ContainerGC, a.dead.Run)),
 		loop.New("last-used", 15*time.Minute, a.tracker.Run),
 		a.guarding,
 		loop.New("runtimes", 2*time.Minute, a.lookAtRuntimes),
-		loop.New("runtime-events", 0, func(ctx context.Context) error { return a.runtimes.watch(ctx, a.notice, a.tracker.SetBlind) }),
-		loop.New("network", 0, func(ctx context.Context) error { return a.facts.watchNetwork(ctx, a.reporter.changed) }),
+		loop.New("runtime-events", 0, func(ctx context.Context) error { return a.runtimes.Watch(ctx, a.notice, a.tracker.SetBlind) }),
+		loop.New("network", 0, func(ctx context.Context) error { return a.facts.WatchNetwork(ctx, a.reporter.Changed) }),
 		loop.New("events", 0, a.recorder.Run),
 		loop.New("state", 0, a.state.Run),
 		loop.New("owners", 3*time.Minute, a.lookForOwners),
@@ -87,23 +93,23 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 	var listed time.Time
 	var retry time.Duration
 	for {
-		before, asked := a.runtimes.current()
-		err := a.runtimes.look(ctx)
+		before, asked := a.runtimes.Current()
+		err := a.runtimes.Look(ctx)
 		a.loops.Named("runtimes").Beat(err)
-		if after, _ := a.runtimes.current(); !asked || worthAReport(before, after) {
-			a.facts.renew()
-			a.reporter.changed()
+		if after, _ := a.runtimes.Current(); !asked || worthAReport(before, after) {
+			a.facts.Renew()
+			a.reporter.Changed()
 		}
 		if err == nil && (a.podsChanged.Swap(false) || time.Since(listed) >= podsInterval) {
 			listed = time.Time{}
-			if pods, err := a.runtimes.guarded().Pods(ctx); err == nil {
+			if pods, err := a.runtimes.Guarded().Pods(ctx); err == nil {
 				a.guard.Observe(pods)
 				listed = time.Now()
 			}
 		}
-		pause := runtimesInterval
-		if err != nil || a.runtimes.complete() != nil {
-			retry = min(max(2*retry, runtimesRetry), runtimesInterval)
+		pause := host.Interval
+		if err != nil || a.runtimes.Complete() != nil {
+			retry = min(max(2*retry, runtimesRetry), host.Interval)
 			pause = retry
 		} else {
 			retry = 0
@@ -132,7 +138,7 @@ func worthAReport(before, after []status.Runtime) bool {
 // notice hands an event of a runtime to those whom it concerns.
 func (a *Agent) notice(e runtime.Event) {
 	a.tracker.Notify(e)
-	a.facts.notice(e)
+	a.facts.Notice(e)
 	if e.Type != runtime.ImageAdded && e.Type != runtime.ImageRemoved {
 		a.podsChanged.Store(true)
 	}
@@ -141,12 +147,8 @@ func (a *Agent) notice(e runtime.Event) {
 // nodeOptions are those in force.
 func (a *Agent) nodeOptions() status.Options {
 	a.mu.Lock()
-	o := a.policies.node
-	a.mu.Unlock()
-	if a.reporter != nil {
-		o.Unschedulable = a.reporter.cordons.wanted(o.Unschedulable)
-	}
-	return o
+	defer a.mu.Unlock()
+	return a.policies.node
 }
 
 // config is the configuration in force.

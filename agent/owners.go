@@ -70,7 +70,7 @@ func (a *Agent) lookForOwners(ctx context.Context) error {
 			for j, other := range a.owners.All() {
 				a.log.Debug("owner", "job", j, "owner", other.Name, "evidence", other.Evidence)
 			}
-			a.reporter.changed()
+			a.reporter.Changed()
 		}
 		if mine, _, _ := a.owners.Mine(owner.Shutdown); !mine {
 			a.guard.Recheck() // a kubelet takes its lock long after it was started

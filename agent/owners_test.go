@@ -3,23 +3,22 @@ package agent
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
+	"hostler.io/hostler/agent/controlplane/controlplanetest"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/report"
 )
-
-// ownedBy are owners of whom these are seen; the Node is switched as said.
-func ownedBy(node owner.Switch, seen map[owner.Job]owner.Owner) *owner.Owners {
-	o := owner.New(map[owner.Job]owner.Switch{owner.Node: node}, func(context.Context) map[owner.Job]owner.Owner { return seen }, silent())
-	o.Refresh(context.Background())
-	return o
-}
 
 // What failed before the job was lost is not tried again, and so would never be
 // found to work.
 func TestTroubleWithALostJobIsForgotten(t *testing.T) {
 	a := newRig(t).build(t)
-	a.reporter.lastError = errors.New("disk full")
+	full := controlplanetest.NewFake(nil)
+	full.Inject(controlplanetest.Any, controlplanetest.Fault{Err: errors.New("disk full")})
+	a.client = full
+	a.reporter = report.New(a.reports())
 	seen := map[owner.Job]owner.Owner{}
 	a.owners = owner.New(nil, func(context.Context) map[owner.Job]owner.Owner { return seen }, silent())
 	for _, step := range []struct {
@@ -31,8 +30,11 @@ func TestTroubleWithALostJobIsForgotten(t *testing.T) {
 	} {
 		seen = step.seen
 		a.owners.Refresh(t.Context())
+		if err := a.reporter.ReportShutdown(t.Context(), a.guard.Status()); (err != nil) != (step.want != "") {
+			t.Errorf("%s: ReportShutdown() = %v, want an error only while the Node is ours", step.what, err)
+		}
 		s, err := a.Status(t.Context())
-		if err != nil || s.ControlPlane.LastError != step.want {
+		if err != nil || !strings.HasSuffix(s.ControlPlane.LastError, step.want) || step.want == "" && s.ControlPlane.LastError != "" {
 			t.Errorf("%s: Status() has control plane error %q, %v, want %q", step.what, s.ControlPlane.LastError, err, step.want)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // The watchdog must not take a loop for stuck that only runs more rarely now.
 func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
-	a := newAgent(t)
+	a := newRig(t).build(t)
 	next := a.config()
 	next.ImageGC.Interval = config.Duration(2 * time.Hour)
 	next.ContainerGC.Interval = config.Duration(2 * time.Hour)

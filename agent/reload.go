@@ -69,7 +69,7 @@ func (a *Agent) takeUp() (changed []string, err error) {
 	)
 	a.loops.Named("image-gc").Allow(collectorPatience(next.ImageGC.Interval))
 	a.loops.Named("container-gc").Allow(collectorPatience(next.ContainerGC.Interval))
-	a.reporter.changed()
+	a.reporter.Changed()
 	return changed, err
 }
 

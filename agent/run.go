@@ -44,7 +44,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 			loops.Go(func() { l.Supervise(ctx, a.log) })
 		}
 	}
-	server := api.NewServer(api.Routes(a, a.metrics.handler(), a.log.With("component", "api")))
+	server := api.NewServer(api.Routes(a, a.metrics.Handler(), a.log.With("component", "api")))
 	failed := make(chan error, 1)
 	loops.Go(func() {
 		if err := server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -52,7 +52,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		}
 	})
 	loops.Go(func() { a.feedWatchdog(ctx) })
-	loops.Go(func() { a.tellOfLastBoot(ctx) })
+	loops.Go(func() { a.chronicle.TellOfLastBoot(ctx) })
 	a.notify(a.notifier.Ready())
 	a.log.Info("agent is up", "version", a.options.Version, "node", a.node, "socket", a.cfg.API.Socket, "state", a.cfg.State.Directory)
 	a.logLastShutdown()
@@ -64,7 +64,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	_ = server.Shutdown(closing) // what still runs is ended below
 	closed()
 	_ = server.Close()
-	a.keepEvents() // those of the last requests, too; written when the state is closed
+	a.chronicle.Keep() // those of the last requests, too; written when the state is closed
 	err = errors.Join(err, a.within("loops", stopTimeout, func() error { loops.Wait(); return nil }))
 	stopGuarding()
 	err = errors.Join(err, a.within("shutdown guard", stopTimeout, func() error { guard.Wait(); return nil }))

@@ -33,7 +33,7 @@ func guarded(t *testing.T, endsAfter time.Duration) *Agent {
 	fake.RunPod(runtimetest.PodSpec{ID: "web", Name: "web", Namespace: "ns", Containers: []runtimetest.ContainerSpec{
 		{ID: "c", Name: "c", Image: "image", EndsAfter: endsAfter},
 	}})
-	a := &Agent{log: log, kept: &shelf{}, notifier: &notify.Notifier{}, policies: policies{phases: plan.Defaults()}}
+	a := &Agent{log: log, notifier: &notify.Notifier{}, policies: policies{phases: plan.Defaults()}}
 	var err error
 	a.guard, err = shutdown.New(shutdown.Options{
 		Phases: a.policies.phases, Runtime: fake, Log: log,

@@ -1,29 +1,27 @@
-package agent
+package report
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/owner"
 )
 
 // keyCordon is where the store keeps what a person decided.
 const keyCordon = "cordon"
 
-// decision is what a person on this host said last of whether the Node takes new
+// Decision is what a person on this host said last of whether the Node takes new
 // pods. It outlives the agent, the boot and the Node.
-type decision struct {
-	api.Cordon
+type Decision struct {
+	Unschedulable bool      `json:"unschedulable"`
+	By            string    `json:"by"`
+	At            time.Time `json:"at"`
 	// Delivered tells that the control plane has taken it. From then on the
 	// control plane is right: whoever changes it there has the later word.
 	Delivered bool `json:"delivered"`
@@ -31,19 +29,19 @@ type decision struct {
 
 // cordons keeps the latest decision. It is safe for concurrent use.
 type cordons struct {
-	store store
+	store Store
 	log   *slog.Logger
 
 	mu     sync.Mutex
-	latest *decision // nil if nobody has decided
+	latest *Decision // nil if nobody has decided
 }
 
 // newCordons reads what was decided before this start.
-func newCordons(store store, log *slog.Logger) *cordons {
+func newCordons(store Store, log *slog.Logger) *cordons {
 	c := &cordons{store: store, log: log.With("component", "cordon")}
 	values, err := store.Load()
 	if value, found := values[keyCordon]; err == nil && found {
-		var d decision
+		var d Decision
 		if err = json.Unmarshal(value, &d); err == nil {
 			c.latest = &d
 		}
@@ -55,7 +53,7 @@ func newCordons(store store, log *slog.Logger) *cordons {
 }
 
 // decided is the latest decision; nil if there is none.
-func (c *cordons) decided() *decision {
+func (c *cordons) decided() *Decision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.latest == nil {
@@ -81,7 +79,7 @@ func (c *cordons) pending() bool {
 }
 
 // set makes d the latest decision. It is on disk within seconds.
-func (c *cordons) set(d *decision) {
+func (c *cordons) set(d *Decision) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.put(d)
@@ -89,7 +87,7 @@ func (c *cordons) set(d *decision) {
 
 // follow puts d, nil for none, in the place of what was decided before, unless a
 // person has decided anew since.
-func (c *cordons) follow(before, d *decision) {
+func (c *cordons) follow(before, d *Decision) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.latest != nil && *c.latest == *before {
@@ -98,7 +96,7 @@ func (c *cordons) follow(before, d *decision) {
 }
 
 // put is set for a caller that holds mu.
-func (c *cordons) put(d *decision) {
+func (c *cordons) put(d *Decision) {
 	c.latest = d
 	put, remove := map[string][]byte{}, []string{keyCordon}
 	if d != nil {
@@ -113,59 +111,68 @@ func (c *cordons) put(d *decision) {
 	}
 }
 
-// Errors of cordon.
+// Errors of Cordon that mean that nothing was done.
 var (
-	errNotOurs    = errors.New("the node is not hostler's")
-	errNoCordoner = errors.New("this control plane cannot cordon nodes")
-	errNoNode     = errors.New("the node is not registered there yet")
+	ErrNotOurs    = errors.New("the node is not hostler's")
+	ErrNoCordoner = errors.New("this control plane cannot cordon nodes")
 )
 
-// cordon has the Node closed to new pods, or opened, because a person said so. It
-// tells whether that changes anything. An error of the control plane means that
-// it is told as soon as it answers; errNotOurs and errNoCordoner, that nothing
-// was done.
-func (r *reporter) cordon(ctx context.Context, want api.Cordon) (changed bool, err error) {
-	if !r.mine() {
-		return false, errNotOurs
+// errNoNode is an error of Cordon that passes.
+var errNoNode = errors.New("the node is not registered there yet")
+
+// Decided is what a person said last; nil if nobody did, or somebody changed it
+// since on the control plane.
+func (r *Reporter) Decided() *Decision { return r.cordons.decided() }
+
+// Cordon has the Node closed to new pods, or opened, because a person said so. It
+// tells whether that changes anything. ErrNotOurs and ErrNoCordoner mean that
+// nothing was done; any other error, that the control plane is told as soon as it
+// answers.
+func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err error) {
+	if !r.o.Mine() {
+		return false, ErrNotOurs
 	}
-	cordoner, able := r.client.(controlplane.Cordoner)
+	cordoner, able := r.o.Client.(controlplane.Cordoner)
 	if !able {
-		return false, errNoCordoner
+		return false, ErrNoCordoner
 	}
 	changed = r.unschedulable() != want.Unschedulable
-	decided := decision{Cordon: want}
+	decided := want
+	decided.Delivered = false
 	if before := r.cordons.decided(); before != nil && before.Unschedulable == want.Unschedulable && !changed {
 		decided = *before // who said it first, and when, stands
 	}
 	r.cordons.set(&decided)
 	// A round that read the Node before would take the change for somebody else's.
 	if err := r.take(ctx, false); err != nil {
-		r.changed()
+		r.Changed()
 		return changed, err
 	}
 	defer func() { r.turn <- struct{}{} }()
 	if !r.registered {
-		r.changed()
+		r.Changed()
 		return changed, errNoNode // registering tells it
 	}
 	ctx, end := r.round(ctx)
 	defer end()
 	stored, err := cordoner.Cordon(ctx, r.options().Name, want.Unschedulable)
 	if err != nil {
-		r.changed()
+		r.Changed()
 		if errors.Is(context.Cause(ctx), errOvertaken) {
 			err = errOvertaken
 		}
 		return changed, err
 	}
-	r.cordons.follow(&decided, &decision{Cordon: decided.Cordon, Delivered: true})
+	delivered := decided
+	delivered.Delivered = true
+	r.cordons.follow(&decided, &delivered)
 	r.adopt(stored)
 	return changed, nil
 }
 
 // unschedulable is whether the Node takes no new pods, as far as is known here: a
 // person's word that is not delivered counts.
-func (r *reporter) unschedulable() bool {
+func (r *Reporter) unschedulable() bool {
 	if d := r.cordons.decided(); d != nil && !d.Delivered {
 		return d.Unschedulable
 	}
@@ -182,18 +189,18 @@ func (r *reporter) unschedulable() bool {
 // settle brings a person's decision and the stored Node together: what was not
 // delivered is, and what somebody changed on the control plane since is right.
 // The caller has the turn.
-func (r *reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Node, error) {
+func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Node, error) {
 	d := r.cordons.decided()
 	switch {
 	case d == nil || d.Delivered && d.Unschedulable == stored.Spec.Unschedulable:
 		return stored, nil
 	case d.Delivered:
-		r.log.Info("the node's cordon was changed on the control plane", "unschedulable", stored.Spec.Unschedulable)
+		r.o.Log.Info("the node's cordon was changed on the control plane", "unschedulable", stored.Spec.Unschedulable)
 		r.cordons.follow(d, nil)
 		return stored, nil
 	}
 	if d.Unschedulable != stored.Spec.Unschedulable {
-		cordoner, able := r.client.(controlplane.Cordoner)
+		cordoner, able := r.o.Client.(controlplane.Cordoner)
 		if !able { // it was decided under another control plane
 			r.cordons.follow(d, nil)
 			return stored, nil
@@ -208,66 +215,4 @@ func (r *reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 	delivered.Delivered = true
 	r.cordons.follow(d, &delivered)
 	return stored, nil
-}
-
-// Cordon closes the Node to new pods, or opens it, for a person.
-func (a *Agent) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {
-	telling, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	want := api.Cordon{Unschedulable: unschedulable, By: api.Caller(ctx), At: time.Now().UTC()}
-	changed, err := a.reporter.cordon(telling, want)
-	report := api.CordonReport{Node: a.node, Cordon: want, Changed: changed}
-	if d := a.reporter.cordons.decided(); d != nil && !changed {
-		report.Cordon = d.Cordon
-	}
-	verb := "cordon"
-	if !unschedulable {
-		verb = "uncordon"
-	}
-	switch {
-	case errors.Is(err, errNotOurs):
-		_, other, _ := a.owners.Mine(owner.Node)
-		e := &api.Error{Message: fmt.Sprintf("%s node %s: it is not hostler's: %s", verb, a.node, other.Evidence), Hint: "a host with node.enabled: false has no Node to " + verb}
-		if other.Name == owner.Kubelet {
-			e.Hint = fmt.Sprintf("the Node is the kubelet's: `kubectl %s %s`", verb, a.node)
-		}
-		return report, e
-	case errors.Is(err, errNoCordoner):
-		return report, &api.Error{
-			Message: fmt.Sprintf("%s node %s: control plane %s: %v", verb, a.node, a.client.Type(), err),
-			Hint:    "set spec.unschedulable of the Node with the control plane's own tools",
-		}
-	case err != nil:
-		report.Pending = true
-		report.Message = fmt.Sprintf("kept on this host, and told to the control plane as soon as it answers: %v", err)
-	}
-	// A control plane that took all the time, or a caller that has gone, is no
-	// reason not to have it on disk.
-	writing, written := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
-	defer written()
-	if err := a.onDisk(writing); err != nil {
-		report.Message = strings.TrimPrefix(report.Message+"; it may not survive a power cut: "+err.Error(), "; ")
-	}
-	if changed {
-		reason, did := "NodeNotSchedulable", "cordoned"
-		if !unschedulable {
-			reason, did = "NodeSchedulable", "uncordoned"
-		}
-		a.log.Info("node "+did, "by", want.By)
-		a.recorder.Record(controlplane.NodeReference(a.node), corev1.EventTypeNormal, reason, fmt.Sprintf("%s by %s with `hostler %s`", did, want.By, verb))
-	}
-	return report, nil
-}
-
-// onDisk returns when what was learned is where a power cut does not reach it, or
-// ctx ends.
-func (a *Agent) onDisk(ctx context.Context) error {
-	done := make(chan error, 1)
-	go func() { done <- a.state.Flush() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("write the state file: %w", ctx.Err())
-	}
 }

@@ -1,9 +1,7 @@
-package agent
+package host
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -16,7 +14,7 @@ import (
 )
 
 func TestListsAreAskedForSeldom(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
+	bubble(t, func(t *testing.T, b *bed) {
 		added := runtime.Event{Runtime: "containerd", Type: runtime.ImageAdded}
 		for _, step := range []struct {
 			what   string
@@ -38,11 +36,11 @@ func TestListsAreAskedForSeldom(t *testing.T) {
 		} {
 			time.Sleep(step.pass)
 			for _, e := range step.events {
-				d.facts.notice(e)
+				b.facts.Notice(e)
 			}
-			d.guard.State = step.guard
-			d.facts.now(t.Context(), nil)
-			if got := len(d.runtime.Calls(runtimetest.Images)); got != step.lists {
+			b.guard.State = step.guard
+			b.facts.Now(t.Context(), nil)
+			if got := len(b.runtime.Calls(runtimetest.Images)); got != step.lists {
 				t.Errorf("%s: images were listed %d times, want %d", step.what, got, step.lists)
 			}
 		}
@@ -50,62 +48,62 @@ func TestListsAreAskedForSeldom(t *testing.T) {
 }
 
 func TestWhatARuntimeLastListedStands(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
-		d.runtime.AddImage(runtimetest.ImageSpec{Tags: []string{"example.net/a:1"}})
-		before := d.facts.now(t.Context(), nil)
+	bubble(t, func(t *testing.T, b *bed) {
+		b.runtime.AddImage(runtimetest.ImageSpec{Tags: []string{"example.net/a:1"}})
+		before := b.facts.Now(t.Context(), nil)
 		if len(before.Images) != 1 || len(before.Filesystems) != 2 {
-			t.Fatalf("now() = %d images, %d filesystems, want 1 and 2", len(before.Images), len(before.Filesystems))
+			t.Fatalf("Now() = %d images, %d filesystems, want 1 and 2", len(before.Images), len(before.Filesystems))
 		}
-		injection := d.runtime.Inject(runtimetest.Every, runtimetest.Fault{Err: errors.New("gone")})
+		injection := b.runtime.Inject(runtimetest.Every, runtimetest.Fault{Err: errors.New("gone")})
 		for range 5 {
 			time.Sleep(10 * time.Minute)
-			f := d.facts.now(t.Context(), nil)
+			f := b.facts.Now(t.Context(), nil)
 			if len(f.Images) != 1 || len(f.Filesystems) != 2 || f.Filesystems[1].Role != status.RoleImage {
-				t.Errorf("now() without the runtime = %d images, %d filesystems, want the last ones", len(f.Images), len(f.Filesystems))
+				t.Errorf("Now() without the runtime = %d images, %d filesystems, want the last ones", len(f.Images), len(f.Filesystems))
 			}
 		}
-		before10 := len(d.runtime.Calls(runtimetest.Images))
+		before10 := len(b.runtime.Calls(runtimetest.Images))
 		for range 60 {
 			time.Sleep(10 * time.Second)
-			d.facts.now(t.Context(), nil)
+			b.facts.Now(t.Context(), nil)
 		}
-		if tries := len(d.runtime.Calls(runtimetest.Images)) - before10; tries < 9 || tries > 11 {
+		if tries := len(b.runtime.Calls(runtimetest.Images)) - before10; tries < 9 || tries > 11 {
 			t.Errorf("lists were tried %d times in 10 minutes without the runtime, want about one a minute", tries)
 		}
 		injection.Release()
 		time.Sleep(maxListPause)
-		d.runtime.AddImage(runtimetest.ImageSpec{Tags: []string{"example.net/b:1"}})
-		if f := d.facts.now(t.Context(), nil); len(f.Images) != 2 {
-			t.Errorf("now() with the runtime back = %d images, want 2", len(f.Images))
+		b.runtime.AddImage(runtimetest.ImageSpec{Tags: []string{"example.net/b:1"}})
+		if f := b.facts.Now(t.Context(), nil); len(f.Images) != 2 {
+			t.Errorf("Now() with the runtime back = %d images, want 2", len(f.Images))
 		}
 	})
 }
 
 func TestALookAtTheHostIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
-		d.runtime.Inject(runtimetest.Every, runtimetest.Fault{Hang: true})
+	bubble(t, func(t *testing.T, b *bed) {
+		b.runtime.Inject(runtimetest.Every, runtimetest.Fault{Hang: true})
 		began := time.Now()
-		f := d.facts.now(t.Context(), nil)
-		if took := time.Since(began); took > factsTimeout {
-			t.Errorf("now() with a runtime that hangs took %v, want at most %v", took, factsTimeout)
+		f := b.facts.Now(t.Context(), nil)
+		if took := time.Since(began); took > LookTimeout {
+			t.Errorf("Now() with a runtime that hangs took %v, want at most %v", took, LookTimeout)
 		}
 		if f.Machine.MachineID == "" || f.Shutdown.State != "Armed" {
-			t.Errorf("now() = %+v, want the rest of the facts", f)
+			t.Errorf("Now() = %+v, want the rest of the facts", f)
 		}
 	})
 }
 
 func TestRuntimesAreKeptWhenTheyAreDown(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
-		r := d.facts.runtimes
+	bubble(t, func(t *testing.T, b *bed) {
+		r := b.runtimes
 		look := func(wantErr bool) status.Runtime {
 			t.Helper()
-			if err := r.look(t.Context()); (err != nil) != wantErr {
-				t.Fatalf("look() = %v, want an error: %v", err, wantErr)
+			if err := r.Look(t.Context()); (err != nil) != wantErr {
+				t.Fatalf("Look() = %v, want an error: %v", err, wantErr)
 			}
-			states, asked := r.current()
+			states, asked := r.Current()
 			if len(states) != 1 || !asked {
-				t.Fatalf("current() = %+v, %v, want the one runtime", states, asked)
+				t.Fatalf("Current() = %+v, %v, want the one runtime", states, asked)
 			}
 			return states[0]
 		}
@@ -114,7 +112,7 @@ func TestRuntimesAreKeptWhenTheyAreDown(t *testing.T) {
 			t.Errorf("the runtime = %+v, want it ready", first)
 		}
 		time.Sleep(time.Minute)
-		injection := d.runtime.Inject(runtimetest.Info, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		injection := b.runtime.Inject(runtimetest.Info, runtimetest.Fault{Err: runtime.ErrUnavailable})
 		down := look(true)
 		if down.Ready || down.Version != "1.0.0" || down.Message == "" || !down.Since.Equal(time.Now()) {
 			t.Errorf("the runtime = %+v, want it down since now, with its version of before", down)
@@ -131,17 +129,17 @@ func TestRuntimesAreKeptWhenTheyAreDown(t *testing.T) {
 }
 
 func TestEventStreamsAreOpenedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
+	bubble(t, func(t *testing.T, b *bed) {
 		events := make(chan runtime.Event, 16)
 		ended := make(chan error, 1)
 		ctx := t.Context()
 		var blind []bool
 		go func() {
-			ended <- d.facts.runtimes.watch(ctx, func(e runtime.Event) { events <- e }, func(_ string, now bool) { blind = append(blind, now) })
+			ended <- b.runtimes.Watch(ctx, func(e runtime.Event) { events <- e }, func(_ string, now bool) { blind = append(blind, now) })
 		}()
 		expect := func(what string) {
 			t.Helper()
-			d.runtime.AddImage(runtimetest.ImageSpec{})
+			b.runtime.AddImage(runtimetest.ImageSpec{})
 			synctest.Wait()
 			found := false
 			for len(events) > 0 {
@@ -154,28 +152,14 @@ func TestEventStreamsAreOpenedAgain(t *testing.T) {
 		}
 		synctest.Wait()
 		expect("at first")
-		d.runtime.EndWatches()
-		time.Sleep(runtimesInterval + time.Second)
+		b.runtime.EndWatches()
+		time.Sleep(Interval + time.Second)
 		expect("after the stream broke")
-		if n := len(d.runtime.Calls(runtimetest.Watch)); n != 2 {
+		if n := len(b.runtime.Calls(runtimetest.Watch)); n != 2 {
 			t.Errorf("the stream was opened %d times, want twice", n)
 		}
 		if !slices.Equal(blind, []bool{false, true, false}) {
 			t.Errorf("blind was told %v, want false, true when the stream broke, and false again", blind)
 		}
 	})
-}
-
-func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
-	file := filepath.Join(folder(t), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := newRig(t)
-	r.cfg.State.Directory = filepath.Join(file, "state") // which root cannot make either
-	a := r.build(t)
-	facts := a.facts.now(t.Context(), nil)
-	if fs := facts.Filesystems[0]; fs.Role != status.RoleNode || fs.Problem != "" {
-		t.Errorf("now() = node filesystem %+v, want it measured", fs)
-	}
 }

@@ -1,4 +1,4 @@
-package agent
+package report
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func (w *witness) wantReady(t *testing.T, when string, want ...string) {
 
 func (d *desk) witnessed() *witness {
 	w := &witness{Fake: d.client}
-	d.reporter.client = w
+	d.o.Client = w
 	return w
 }
 
@@ -57,9 +57,9 @@ func (d *desk) goesDown(t *testing.T, bound time.Duration) (took time.Duration, 
 	released.State, released.Reason = shutdown.Released, "all pods are stopped"
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
-	a := d.agent()
+	farewell := Farewell{d.Reporter, d.chronicle(nil), state.NewMemory().Flush}
 	began := time.Now()
-	err = shutdownReporter{a}.ReportShutdown(ctx, released)
+	err = farewell.ReportShutdown(ctx, released)
 	return time.Since(began), err
 }
 
@@ -110,7 +110,7 @@ func TestALastWordThatWasTakenIsNotToldAgain(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- d.recorder.Run(ctx) }()
+		go func() { done <- d.o.Recorder.Run(ctx) }()
 		if _, err := d.goesDown(t, 2*time.Second); err != nil {
 			t.Errorf("ReportShutdown() = %v, want it taken", err)
 		}
@@ -174,7 +174,7 @@ func TestAShutdownsReportOvertakesARoundThatHangs(t *testing.T) {
 		d.start(t)
 		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Hang: true, Times: 1})
 		d.set(func() { d.guard.State = shutdown.Disarmed })
-		d.changed()
+		d.Changed()
 		time.Sleep(time.Second) // the round hangs by now
 		began := time.Now()
 		if err := d.ReportShutdown(t.Context(), drainingStatus()); err != nil || time.Since(began) > 0 {
@@ -197,7 +197,7 @@ func TestTheLastWordIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
 		go func() { begun <- d.ReportShutdown(early, drainingStatus()) }()
 		synctest.Wait()
 		d.set(func() { d.guard = drainingStatus() })
-		d.changed() // a round queues behind the first report
+		d.Changed() // a round queues behind the first report
 		synctest.Wait()
 		hush()
 		if took, err := d.goesDown(t, 2*time.Second); err == nil || took > 1500*time.Millisecond {
@@ -213,27 +213,27 @@ func TestTheLastWordIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
 func TestEventsThatWereNotPublishedOutliveTheBoot(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.away()
-		a := d.agent()
+		before := d.chronicle(nil)
 		for range 3 * maxKeptEvents {
-			a.recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "Tick", time.Now().String())
+			d.o.Recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "Tick", time.Now().String())
 			time.Sleep(time.Second)
 		}
-		a.recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "ShutdownReleased", "4 pods stopped")
+		d.o.Recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "ShutdownReleased", "4 pods stopped")
 		at := time.Now()
-		a.keepEvents()
+		before.Keep()
 		time.Sleep(time.Hour)
 		d.client.Heal()
 
-		b := d.again(t, "two").agent()
-		b.restoreEvents()
-		b.recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "Later", "of this boot")
+		next := d.again(t, "two")
+		after := next.chronicle(nil)
+		next.o.Recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "Later", "of this boot")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- b.recorder.Run(ctx) }()
-		if err := b.recorder.Flush(ctx); err != nil {
+		go func() { done <- next.o.Recorder.Run(ctx) }()
+		if err := next.o.Recorder.Flush(ctx); err != nil {
 			t.Fatal(err)
 		}
-		b.keepEvents()
+		after.Keep()
 		cancel()
 		<-done
 		events, err := d.client.Events(t.Context())
@@ -252,4 +252,4 @@ func TestEventsThatWereNotPublishedOutliveTheBoot(t *testing.T) {
 	})
 }
 
-var _ store = state.NewMemory().Bucket("agent") // what the tests' shelf stands in for
+var _ Store = state.NewMemory().Bucket("agent") // what the tests' shelf stands in for

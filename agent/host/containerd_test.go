@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"context"
@@ -10,20 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"hostler.io/hostler/agent/config"
 )
-
-// newAgent builds an agent over these runtimes and starts nothing of it.
-func newAgent(t *testing.T, sockets ...string) *Agent {
-	t.Helper()
-	r := newRig(t)
-	r.cfg.Runtimes = config.Runtimes{}
-	for _, s := range sockets {
-		r.cfg.Runtimes.List = append(r.cfg.Runtimes.List, config.Runtime{Type: "cri", Endpoint: s})
-	}
-	return r.build(t)
-}
 
 // containerd is a runtime whose images lie in a folder of its own.
 type containerd struct {

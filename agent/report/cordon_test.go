@@ -1,20 +1,16 @@
-package agent
+package report
 
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
-	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/state"
 	"hostler.io/hostler/status"
 )
 
@@ -23,25 +19,19 @@ import (
 func (d *desk) again(t *testing.T, boot string) *desk {
 	t.Helper()
 	next := newDesk(t)
-	next.client, next.reporter.client = d.client, d.client
-	next.recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, silent())
-	next.kept, next.store, next.boot = d.kept, d.kept, boot
-	next.cordons = newCordons(d.kept, silent())
-	options := d.options()
-	next.options = func() status.Options {
-		o := options
-		o.Unschedulable = next.cordons.wanted(o.Unschedulable)
-		return o
-	}
+	next.client, next.o.Client = d.client, d.client
+	next.o.Recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, silent())
+	next.kept, next.o.Store, next.o.Boot = d.kept, d.kept, boot
+	next.cordons, next.o.Node = newCordons(d.kept, silent()), d.o.Node
 	return next
 }
 
 // decide cordons or uncordons as alice does.
 func (d *desk) decide(t *testing.T, unschedulable bool) (changed bool, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), writeTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), WriteTimeout)
 	defer cancel()
-	return d.cordon(ctx, api.Cordon{Unschedulable: unschedulable, By: "alice", At: time.Now()})
+	return d.Cordon(ctx, Decision{Unschedulable: unschedulable, By: "alice", At: time.Now()})
 }
 
 func (d *desk) wantCordoned(t *testing.T, when string, want bool) {
@@ -58,10 +48,10 @@ func TestACordonIsStoredAndSurvivesRestartAndReboot(t *testing.T) {
 		for _, want := range []struct{ to, changed bool }{{true, true}, {true, false}, {false, true}, {true, true}} {
 			changed, err := d.decide(t, want.to)
 			if err != nil || changed != want.changed {
-				t.Errorf("cordon(%v) = %v, %v, want a change: %v", want.to, changed, err, want.changed)
+				t.Errorf("Cordon(%v) = %v, %v, want a change: %v", want.to, changed, err, want.changed)
 			}
 			d.wantCordoned(t, "decided,", want.to)
-			if n, _, _, _ := d.current(); n.Spec.Unschedulable != want.to {
+			if n, _, _, _ := d.Current(); n.Spec.Unschedulable != want.to {
 				t.Errorf("status shows unschedulable %v, want %v at once", n.Spec.Unschedulable, want.to)
 			}
 		}
@@ -82,9 +72,9 @@ func TestACordonOutlivesTheNode(t *testing.T) {
 	for name, configured := range map[string]bool{"configured to be open": false, "configured to be cordoned": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
-				options := d.options()
+				options := d.o.Node()
 				options.Unschedulable = configured
-				d.options = func() status.Options { return options }
+				d.o.Node = func() status.Options { return options }
 				d = d.again(t, "one")
 				d.start(t)
 				d.wantCordoned(t, "created,", configured)
@@ -95,7 +85,7 @@ func TestACordonOutlivesTheNode(t *testing.T) {
 					t.Fatal(err)
 				}
 				d.set(func() { d.guard.Reason = "something to write" })
-				d.changed()
+				d.Changed()
 				time.Sleep(time.Minute)
 				d.wantCordoned(t, "created again after a person's word,", !configured)
 			})
@@ -107,7 +97,7 @@ func TestACordonBeforeTheNodeIsRegisteredCounts(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d = d.again(t, "one")
 		if changed, err := d.decide(t, true); !errors.Is(err, errNoNode) || !changed {
-			t.Errorf("cordon() = %v, %v, want a change that the control plane does not know of", changed, err)
+			t.Errorf("Cordon() = %v, %v, want a change that the control plane does not know of", changed, err)
 		}
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -152,7 +142,7 @@ func TestACordonReachesAControlPlaneThatIsAwayLater(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
 				d = d.again(t, "one")
 				plane := &cordoner{Fake: d.client}
-				d.reporter.client = plane
+				d.o.Client = plane
 				if err := d.once(t.Context(), nil); err != nil {
 					t.Fatal(err)
 				}
@@ -160,13 +150,13 @@ func TestACordonReachesAControlPlaneThatIsAwayLater(t *testing.T) {
 				d.away()
 				for _, want := range []bool{true, false} { // said twice
 					if changed, err := d.decide(t, true); !errors.Is(err, controlplane.ErrUnavailable) || changed != want {
-						t.Errorf("cordon() = %v, %v, want that the control plane is away, and a change: %v", changed, err, want)
+						t.Errorf("Cordon() = %v, %v, want that the control plane is away, and a change: %v", changed, err, want)
 					}
 				}
 				d.wantCordoned(t, "meanwhile", false)
 				if restart {
 					d = d.again(t, "two")
-					d.reporter.client = plane
+					d.o.Client = plane
 				}
 				if err := d.once(t.Context(), nil); err == nil {
 					t.Error("a round without a control plane = nil, want an error")
@@ -193,13 +183,13 @@ func TestACordonThatCannotWaitIsKept(t *testing.T) {
 		d.start(t)
 		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Hang: true})
 		d.set(func() { d.guard.Reason = "something to write" })
-		d.changed()
+		d.Changed()
 		time.Sleep(time.Second) // the round hangs by now
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		changed, err := d.cordon(ctx, api.Cordon{Unschedulable: true, By: "alice"})
+		changed, err := d.Cordon(ctx, Decision{Unschedulable: true, By: "alice"})
 		if !errors.Is(err, context.DeadlineExceeded) || !changed {
-			t.Errorf("cordon() while a round hangs = %v, %v, want it given up in time", changed, err)
+			t.Errorf("Cordon() while a round hangs = %v, %v, want it given up in time", changed, err)
 		}
 		d.client.Heal()
 		time.Sleep(time.Minute)
@@ -211,7 +201,7 @@ func TestAShutdownsReportOvertakesACordonThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d = d.again(t, "one")
 		plane := &cordoner{Fake: d.client}
-		d.reporter.client = plane
+		d.o.Client = plane
 		d.start(t)
 		plane.hangs = 1
 		told := make(chan error, 1)
@@ -227,57 +217,10 @@ func TestAShutdownsReportOvertakesACordonThatHangs(t *testing.T) {
 			t.Errorf("ReportShutdown() = %v after %v, want it told at once", err, time.Since(began))
 		}
 		if err := <-told; !errors.Is(err, errOvertaken) {
-			t.Errorf("cordon() = %v, want it overtaken", err)
+			t.Errorf("Cordon() = %v, want it overtaken", err)
 		}
 		time.Sleep(time.Minute)
 		d.wantCordoned(t, "when the control plane answers again,", true)
-	})
-}
-
-func TestACordonSaysWhatIsKeptWhere(t *testing.T) {
-	for name, c := range map[string]struct {
-		registered bool
-		want       string
-	}{
-		"the control plane hangs":        {true, "as soon as it answers: context deadline exceeded"},
-		"the node is not registered yet": {false, "as soon as it answers: the node is not registered there yet"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *desk) {
-				plane := &cordoner{Fake: d.client, hangs: 1}
-				d.reporter.client = plane
-				if c.registered {
-					if err := d.once(t.Context(), nil); err != nil {
-						t.Fatal(err)
-					}
-				}
-				report, err := d.agent().Cordon(t.Context(), true)
-				if err != nil || !report.Changed || !report.Pending || !strings.HasPrefix(report.Message, "kept on this host") || !strings.HasSuffix(report.Message, c.want) {
-					t.Errorf("Cordon() = %+v, %v, want it kept on the disk, and not delivered: %s", report, err, c.want)
-				}
-			})
-		})
-	}
-}
-
-func TestWhoCordonedFirstIsNamedAlsoWhenItIsSaidAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
-		d = d.again(t, "one")
-		if err := d.once(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		if _, err := d.decide(t, true); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Hour)
-		report, err := d.agent().Cordon(t.Context(), true)
-		if err != nil || report.Changed || report.By != "alice" || !report.At.Equal(began) {
-			t.Errorf("Cordon() an hour later = %+v, %v, want that alice did it before", report, err)
-		}
-		if got := d.cordons.decided(); got.By != "alice" || !got.At.Equal(began) || !got.Delivered {
-			t.Errorf("decided() = %+v, want alice's word", got)
-		}
 	})
 }
 
@@ -302,79 +245,5 @@ func TestWhoChangesItOnTheControlPlaneLaterIsRight(t *testing.T) {
 			t.Fatal(err)
 		}
 		next.wantCordoned(t, "and in the next boot", false)
-	})
-}
-
-// plain is a control plane that cannot cordon.
-type plain struct{ controlplane.Client }
-
-func TestACordonThatCannotBeIsRefusedWithAHint(t *testing.T) {
-	for name, c := range map[string]struct {
-		prepare func(*desk, *Agent)
-		want    []string
-	}{
-		"the control plane cannot": {func(d *desk, _ *Agent) { d.reporter.client = plain{d.client} }, []string{"control plane fake: this control plane cannot cordon nodes", "spec.unschedulable"}},
-		"the Node is a kubelet's": {func(d *desk, a *Agent) {
-			d.mine = false
-			a.owners = ownedBy(owner.Auto, map[owner.Job]owner.Owner{owner.Node: {Name: owner.Kubelet, Evidence: "process kubelet, pid 7"}})
-		}, []string{"process kubelet, pid 7", "kubectl cordon node-a"}},
-		"there is no Node": {func(d *desk, a *Agent) {
-			d.mine = false
-			a.owners = ownedBy(owner.Off, map[owner.Job]owner.Owner{})
-		}, []string{"switched off in the configuration", "node.enabled: false"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *desk) {
-				if err := d.once(t.Context(), nil); err != nil {
-					t.Fatal(err)
-				}
-				a := d.agent()
-				c.prepare(d, a)
-				a.client = d.reporter.client
-				_, err := a.Cordon(t.Context(), true)
-				var told *api.Error
-				if !errors.As(err, &told) {
-					t.Fatalf("Cordon() = %v, want an error with a hint", err)
-				}
-				for _, want := range c.want {
-					if !strings.Contains(told.Error(), want) {
-						t.Errorf("Cordon() = %v, want %q in it", told, want)
-					}
-				}
-				if n := d.stored(t); n.Spec.Unschedulable || d.cordons.decided() != nil {
-					t.Errorf("the Node is %+v, and kept is %+v, want nothing done", n.Spec, d.cordons.decided())
-				}
-			})
-		})
-	}
-}
-
-// agent is one around the desk, with what a person's commands need.
-func (d *desk) agent() *Agent {
-	return &Agent{log: d.log.logger(), node: nodeName, client: d.client, reporter: d.reporter, recorder: d.recorder, owners: ownedBy(owner.Auto, map[owner.Job]owner.Owner{}), kept: d.kept, state: state.NewMemory()}
-}
-
-func TestACordonIsAnEventThatNamesThePerson(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
-		d = d.again(t, "one")
-		a := d.agent()
-		if err := d.once(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range []bool{true, true, false} {
-			if _, err := a.Cordon(t.Context(), want); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var told []string
-		for _, e := range d.recorder.Queued() {
-			if strings.HasSuffix(e.Reason, "Schedulable") {
-				told = append(told, e.Reason+": "+e.Message)
-			}
-		}
-		want := "NodeNotSchedulable: cordoned by nobody known with `hostler cordon`|NodeSchedulable: uncordoned by nobody known with `hostler uncordon`"
-		if got := strings.Join(told, "|"); got != want {
-			t.Errorf("Events = %q, want %q", got, want)
-		}
 	})
 }

@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"context"
@@ -11,26 +11,20 @@ import (
 	"sync"
 	"time"
 
-	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
 	"hostler.io/hostler/status"
 )
 
-// runtimesInterval is how often runtimes are asked how they are, and looked for:
-// one that comes late, goes away or returns is noticed within it. While one does
-// not answer they are asked more often at first: it may just be starting.
-const (
-	runtimesInterval = 10 * time.Second
-	runtimesRetry    = 200 * time.Millisecond
-)
+// Interval is how often runtimes are to be asked how they are, and looked for: one
+// that comes late, goes away or returns is noticed within it.
+const Interval = 10 * time.Second
 
-// runtimes keeps the set of this host's container runtimes: finds them, asks
+// Runtimes keeps the set of this host's container runtimes: finds them, asks
 // them how they are, and follows what happens in them. A runtime that was found
 // once stays in the set when it is down, for a host without its runtime is not
-// ready.
-type runtimes struct {
+// ready. It is safe for concurrent use.
+type Runtimes struct {
 	set        *runtime.Set
 	candidates []cri.Candidate // where to look; nil where the runtimes are configured
 	observe    func(runtime, method string, took time.Duration, err error)
@@ -47,28 +41,45 @@ type runtimes struct {
 	silent   []string                  // those among them behind which there may be a runtime with pods
 }
 
-func newRuntimes(cfg config.Runtimes, observe func(string, string, time.Duration, error), log *slog.Logger) (*runtimes, error) {
+// RuntimesOptions say which runtimes there are.
+type RuntimesOptions struct {
+	Auto      bool     // look for them where they usually are
+	Endpoints []string // else: their sockets
+	// Observe is told of each call to a runtime.
+	Observe func(runtime, method string, took time.Duration, err error)
+	Log     *slog.Logger
+}
+
+// NewRuntimes opens the runtimes that a person names, or none yet: they are found
+// by Look. Close them.
+func NewRuntimes(o RuntimesOptions) (*Runtimes, error) {
 	set, err := runtime.NewSet()
 	if err != nil {
 		return nil, err
 	}
-	r := &runtimes{set: set, observe: observe, log: log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
+	r := &Runtimes{set: set, observe: o.Observe, log: o.Log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
 	r.discovering <- struct{}{}
-	if cfg.Auto {
+	if o.Auto {
 		r.candidates = cri.DefaultCandidates()
 		return r, nil
 	}
-	for _, c := range cfg.List {
-		if err := r.configured(c.Endpoint); err != nil {
+	for _, endpoint := range o.Endpoints {
+		if err := r.configured(endpoint); err != nil {
 			return nil, errors.Join(err, set.Close())
 		}
 	}
 	return r, nil
 }
 
+// Set is all of them used as one.
+func (r *Runtimes) Set() *runtime.Set { return r.set }
+
+// Close closes the connections to all of them.
+func (r *Runtimes) Close() error { return r.set.Close() }
+
 // configured opens what a person names. Of two runtimes of one name, such as two
 // containerds, the second goes by its socket.
-func (r *runtimes) configured(endpoint string) error {
+func (r *Runtimes) configured(endpoint string) error {
 	if m := r.at(endpoint); m != nil {
 		return fmt.Errorf("runtimes: %s leads to the same socket as %s; leave one out", endpoint, m.Endpoint())
 	}
@@ -80,7 +91,7 @@ func (r *runtimes) configured(endpoint string) error {
 }
 
 // at returns the runtime whose socket the path or endpoint leads to, or nil.
-func (r *runtimes) at(endpoint string) runtime.Runtime {
+func (r *Runtimes) at(endpoint string) runtime.Runtime {
 	members := r.set.Members()
 	i := slices.IndexFunc(members, func(m runtime.Runtime) bool { return socket(m.Endpoint()) == socket(endpoint) })
 	if i < 0 {
@@ -99,7 +110,7 @@ func socket(endpoint string) string {
 }
 
 // open adds the runtime at endpoint to the set. It connects at the first call.
-func (r *runtimes) open(name, endpoint string) error {
+func (r *Runtimes) open(name, endpoint string) error {
 	adapter, err := cri.New(cri.Options{
 		Endpoint: endpoint,
 		Name:     name,
@@ -119,9 +130,9 @@ func (r *runtimes) open(name, endpoint string) error {
 	return nil
 }
 
-// look finds runtimes that came since and asks all how they are. The error names
+// Look finds runtimes that came since and asks all how they are. The error names
 // those that do not answer.
-func (r *runtimes) look(ctx context.Context) error {
+func (r *Runtimes) Look(ctx context.Context) error {
 	r.discover(ctx)
 	infos := r.set.Infos(ctx)
 	now := time.Now()
@@ -155,31 +166,31 @@ func (r *runtimes) look(ctx context.Context) error {
 // a runtime that is still starting for one without pods: as long as there may be
 // one that nobody knows yet, it looks for it first, and the error names what
 // does not answer.
-func (g guardedSet) Pods(ctx context.Context) ([]runtime.Pod, error) {
+func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	known := len(g.Members())
 	pods, err := g.Set.Pods(ctx)
-	if g.runtimes.complete() == nil {
+	if g.runtimes.Complete() == nil {
 		return pods, err
 	}
 	g.runtimes.discover(ctx)
 	if len(g.Members()) > known {
 		pods, err = g.Set.Pods(ctx)
 	}
-	return pods, errors.Join(err, g.runtimes.complete())
+	return pods, errors.Join(err, g.runtimes.Complete())
 }
 
-// guardedSet is the set as the shutdown guard sees it.
-type guardedSet struct {
+// Guarded is the set as the shutdown guard sees it.
+type Guarded struct {
 	*runtime.Set
-	runtimes *runtimes
+	runtimes *Runtimes
 }
 
-// guarded is the set for the shutdown guard.
-func (r *runtimes) guarded() guardedSet { return guardedSet{r.set, r} }
+// Guarded is the set for the shutdown guard.
+func (r *Runtimes) Guarded() Guarded { return Guarded{r.set, r} }
 
-// complete tells why there may be runtimes that are not in the set; nil if there
+// Complete tells why there may be runtimes that are not in the set; nil if there
 // are none.
-func (r *runtimes) complete() error {
+func (r *Runtimes) Complete() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -195,7 +206,7 @@ func (r *runtimes) complete() error {
 
 // discover adds the candidates whose socket answers and that are not known yet,
 // by whatever path. A search by somebody else is waited for no longer than ctx.
-func (r *runtimes) discover(ctx context.Context) {
+func (r *Runtimes) discover(ctx context.Context) {
 	select {
 	case <-r.discovering:
 		defer func() { r.discovering <- struct{}{} }()
@@ -219,7 +230,7 @@ func (r *runtimes) discover(ctx context.Context) {
 		if d.Silent() {
 			silent = append(silent, d.Path)
 		}
-		if !slices.Contains(r.deadSockets(), d.Path) {
+		if !slices.Contains(r.Dead(), d.Path) {
 			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", err)
 		}
 	}
@@ -229,16 +240,16 @@ func (r *runtimes) discover(ctx context.Context) {
 	r.mu.Unlock()
 }
 
-// deadSockets are those of candidates that did not answer last time.
-func (r *runtimes) deadSockets() []string {
+// Dead are those of candidates that did not answer last time.
+func (r *Runtimes) Dead() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dead
 }
 
-// current returns every runtime's last answer in order of the set, and whether
+// Current returns every runtime's last answer in order of the set, and whether
 // all have been asked yet.
-func (r *runtimes) current() (states []status.Runtime, asked bool) {
+func (r *Runtimes) Current() (states []status.Runtime, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range r.set.Members() {
@@ -249,28 +260,29 @@ func (r *runtimes) current() (states []status.Runtime, asked bool) {
 	return states, r.asked
 }
 
-// report is what `hostler status` shows. Names are those that pods, containers
-// and images carry, of which no two runtimes have the same.
-func (r *runtimes) report() []api.Runtime {
+// Named is as Current, but by the names that pods, containers and images carry, of
+// which no two runtimes have the same.
+func (r *Runtimes) Named() []status.Runtime {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := []api.Runtime{}
+	var list []status.Runtime
 	for _, m := range r.set.Members() {
 		if s, known := r.states[m.Name()]; known {
-			list = append(list, api.Runtime{Name: m.Name(), Version: s.Version, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
+			s.Name = m.Name()
+			list = append(list, s)
 		}
 	}
 	return list
 }
 
-// watch hands every runtime's events to receive until ctx ends, and tells blind
+// Watch hands every runtime's events to receive until ctx ends, and tells blind
 // when a runtime's stream opens and ends. A stream that breaks is opened again; a
 // runtime without one is left to those who poll.
-func (r *runtimes) watch(ctx context.Context, receive func(runtime.Event), blind func(runtime string, blind bool)) error {
+func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind func(runtime string, blind bool)) error {
 	watched := map[string]bool{}
 	events := make(chan runtime.Event, 64)
 	ended := make(chan string)
-	tick := time.NewTicker(runtimesInterval)
+	tick := time.NewTicker(Interval)
 	defer tick.Stop()
 	var streams sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)

@@ -1,4 +1,4 @@
-package agent
+package report
 
 import (
 	"encoding/json"
@@ -17,34 +17,34 @@ type lastWord struct {
 
 // keep notes the status of a host that goes down, in case that the control plane
 // does not take it in time: the next boot delivers it.
-func (r *reporter) keep(status corev1.NodeStatus) {
-	value, err := json.Marshal(lastWord{r.boot, status})
+func (r *Reporter) keep(status corev1.NodeStatus) {
+	value, err := json.Marshal(lastWord{r.o.Boot, status})
 	if err == nil {
-		err = r.store.Write(map[string][]byte{keyLastWord: value}, nil)
+		err = r.o.Store.Write(map[string][]byte{keyLastWord: value}, nil)
 	}
 	if err != nil {
-		r.log.Warn("the last word of this boot is not kept", "error", err)
+		r.o.Log.Warn("the last word of this boot is not kept", "error", err)
 		return
 	}
 	r.kept = true
 }
 
 // forget takes the last word away, which a later one has followed.
-func (r *reporter) forget() {
+func (r *Reporter) forget() {
 	if !r.kept {
 		return
 	}
-	if err := r.store.Write(nil, []string{keyLastWord}); err == nil {
+	if err := r.o.Store.Write(nil, []string{keyLastWord}); err == nil {
 		r.kept = false
 	}
 }
 
 // recall reads what an earlier boot could not deliver. What this boot kept is
 // followed by a later word in any case.
-func (r *reporter) recall() {
-	values, err := r.store.Load()
+func (r *Reporter) recall() {
+	values, err := r.o.Store.Load()
 	if err != nil {
-		r.log.Warn("whether the last boot left something to tell is not known", "error", err)
+		r.o.Log.Warn("whether the last boot left something to tell is not known", "error", err)
 		return
 	}
 	value, found := values[keyLastWord]
@@ -54,10 +54,10 @@ func (r *reporter) recall() {
 	r.kept = true
 	var word lastWord
 	if err := json.Unmarshal(value, &word); err != nil {
-		r.log.Warn("the last word of an earlier boot cannot be read", "error", err)
+		r.o.Log.Warn("the last word of an earlier boot cannot be read", "error", err)
 		return
 	}
-	if word.Boot != r.boot {
+	if word.Boot != r.o.Boot {
 		r.lastWord = &word.Status
 	}
 }

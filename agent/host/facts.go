@@ -1,4 +1,7 @@
-package agent
+// Package host looks at this host: finds its container runtimes and asks them how
+// they are, and gathers the facts that a Node is made from. It owns how often is
+// looked, and what stands where nothing answers. It refuses to judge what it sees.
+package host
 
 import (
 	"context"
@@ -15,8 +18,8 @@ import (
 )
 
 const (
-	// factsTimeout bounds one look at the host, whatever filesystem hangs.
-	factsTimeout = 5 * time.Second
+	// LookTimeout bounds one look at the host, whatever filesystem hangs.
+	LookTimeout = 5 * time.Second
 	// listTimeout bounds what of it runtimes may take, so that one that hangs
 	// leaves time to measure the host itself.
 	listTimeout = 3 * time.Second
@@ -31,13 +34,22 @@ const (
 	machineAge = 5 * time.Minute
 )
 
-// facts gathers what a Node is made from. It is safe for concurrent use.
-type facts struct {
-	reader     *probe.Reader
-	nodeFolder string // on the node filesystem
-	runtimes   *runtimes
-	guard      func() shutdown.Status
-	guardFacts func(shutdown.Status) status.Shutdown
+// FactsOptions say where facts come from.
+type FactsOptions struct {
+	Reader   *probe.Reader
+	Folder   string // on the node filesystem; if it is not there, the nearest one above it that is
+	Runtimes *Runtimes
+	Machine  probe.Machine // as Reader has just read it
+	Network  probe.Network // until WatchNetwork knows better
+	// Guard is what the shutdown guard says of itself, GuardFacts the same in the
+	// Node's words.
+	Guard      func() shutdown.Status
+	GuardFacts func(shutdown.Status) status.Shutdown
+}
+
+// Facts gathers what a Node is made from. It is safe for concurrent use.
+type Facts struct {
+	options FactsOptions
 
 	mu          sync.Mutex // guards what follows
 	machine     probe.Machine
@@ -51,6 +63,12 @@ type facts struct {
 	filesystems []runtime.Filesystem
 }
 
+// NewFacts returns facts of which none is gathered yet.
+func NewFacts(o FactsOptions) *Facts {
+	o.Folder = existing(o.Folder)
+	return &Facts{options: o, machine: o.Machine, machineAt: time.Now(), network: o.Network}
+}
+
 // existing is the folder, or the nearest one above it that is there: the state
 // folder may not be, where nothing can be written.
 func existing(folder string) string {
@@ -62,38 +80,38 @@ func existing(folder string) string {
 	}
 }
 
-// now measures the host. Status of the shutdown guard is taken from guarded if it
+// Now measures the host. Status of the shutdown guard is taken from guarded if it
 // is not nil: it is then newer than what the guard itself says.
-func (f *facts) now(ctx context.Context, guarded *shutdown.Status) status.Facts {
-	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
+func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts {
+	ctx, cancel := context.WithTimeout(ctx, LookTimeout)
 	defer cancel()
-	g := f.guard()
+	g := f.options.Guard()
 	if guarded != nil {
 		g = *guarded
 	}
-	runtimes, asked := f.runtimes.current()
+	runtimes, asked := f.options.Runtimes.Current()
 	draining := draining(g)
 	images, filesystems := f.lists(ctx, draining.Active)
 
-	result := f.measure(ctx, filesystems)
+	result := f.Measure(ctx, filesystems)
 	result.RuntimesAsked, result.Runtimes, result.Images = asked, runtimes, images
-	result.DeadSockets = f.runtimes.deadSockets()
+	result.DeadSockets = f.options.Runtimes.Dead()
 	result.Draining = draining
-	result.Shutdown = f.guardFacts(g)
+	result.Shutdown = f.options.GuardFacts(g)
 	f.mu.Lock()
 	result.Network = f.network
 	f.mu.Unlock()
 	return result
 }
 
-// measure looks at the machine and its filesystems, and asks no runtime.
-func (f *facts) measure(ctx context.Context, imageFilesystems []runtime.Filesystem) status.Facts {
-	folders := []string{f.nodeFolder}
+// Measure looks at the machine and its filesystems, and asks no runtime.
+func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesystem) status.Facts {
+	folders := []string{f.options.Folder}
 	for _, fs := range imageFilesystems {
 		folders = append(folders, fs.Path)
 	}
-	usage := f.reader.Usage(ctx, folders...)
-	result := status.Facts{Machine: f.hardware(), Memory: usage.Memory, PIDs: usage.PIDs}
+	usage := f.options.Reader.Usage(ctx, folders...)
+	result := status.Facts{Machine: f.Machine(), Memory: usage.Memory, PIDs: usage.PIDs}
 	for i, fs := range usage.Filesystems {
 		role := status.RoleImage
 		if i == 0 {
@@ -104,13 +122,13 @@ func (f *facts) measure(ctx context.Context, imageFilesystems []runtime.Filesyst
 	return result
 }
 
-// hardware returns the machine, read anew if that was long ago. Where something
+// Machine returns the machine, read anew if that was long ago. Where something
 // cannot be read, what was read before stands.
-func (f *facts) hardware() probe.Machine {
+func (f *Facts) Machine() probe.Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if time.Since(f.machineAt) >= machineAge {
-		if m, err := f.reader.Machine(); err == nil {
+		if m, err := f.options.Reader.Machine(); err == nil {
 			f.machine = m
 		}
 		f.machineAt = time.Now()
@@ -133,7 +151,7 @@ func draining(g shutdown.Status) status.Draining {
 // lists returns the images and their filesystems, listed anew if they are old or
 // something happened; kept asks for the last lists, since a drain must not wait
 // for them. Where a runtime does not answer, what it last listed stands.
-func (f *facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtime.Filesystem) {
+func (f *Facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtime.Filesystem) {
 	f.mu.Lock()
 	age := time.Since(f.listedAt)
 	fresh := !f.listedAt.IsZero() && (age < listPause || age < listAge && !f.stale)
@@ -149,8 +167,8 @@ func (f *facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtim
 	f.mu.Lock()
 	f.stale = false // what happens from here on may be missing in the lists
 	f.mu.Unlock()
-	newImages, imageErr := f.runtimes.set.Images(ctx)
-	newFilesystems, fsErr := f.runtimes.set.ImageFilesystems(ctx)
+	newImages, imageErr := f.options.Runtimes.set.Images(ctx)
+	newFilesystems, fsErr := f.options.Runtimes.set.ImageFilesystems(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.images = withLast(newImages, f.images, imageErr, func(img runtime.Image) string { return img.Runtime })
@@ -184,16 +202,16 @@ func withLast[T any](listed, last []T, err error, runtimeOf func(T) string) []T 
 	return listed
 }
 
-// renew has the lists asked for at the next look, because a runtime came, went or
+// Renew has the lists asked for at the next look, because a runtime came, went or
 // is back.
-func (f *facts) renew() {
+func (f *Facts) Renew() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stale, f.failedAt = true, time.Time{}
 }
 
-// notice takes in an event of a runtime.
-func (f *facts) notice(e runtime.Event) {
+// Notice takes in an event of a runtime.
+func (f *Facts) Notice(e runtime.Event) {
 	if e.Type == runtime.ImageAdded || e.Type == runtime.ImageRemoved || e.Type == runtime.Changed {
 		f.mu.Lock()
 		f.stale = true
@@ -201,9 +219,9 @@ func (f *facts) notice(e runtime.Event) {
 	}
 }
 
-// watchNetwork reads the addresses again whenever they may have changed, and
+// WatchNetwork reads the addresses again whenever they may have changed, and
 // calls changed.
-func (f *facts) watchNetwork(ctx context.Context, changed func()) error {
+func (f *Facts) WatchNetwork(ctx context.Context, changed func()) error {
 	changes := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() { ended <- probe.Watch(ctx, changes) }()

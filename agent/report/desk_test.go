@@ -1,4 +1,4 @@
-package agent
+package report
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
@@ -26,13 +26,15 @@ const nodeName = "node-a"
 // desk is a reporter on a small virtual machine with one container runtime, over
 // a control plane in memory. It lives in a bubble.
 type desk struct {
-	*reporter
-	client  *controlplanetest.Fake
-	runtime *runtimetest.Fake
-	log     *logbook
-	kept    *shelf // what outlives the agent
-	named   []types.UID
-	counted []string // transitions
+	*Reporter
+	client   *controlplanetest.Fake
+	runtime  *runtimetest.Fake
+	runtimes *host.Runtimes
+	machine  probe.Machine
+	log      *logbook
+	kept     *shelf // what outlives the agent
+	named    []types.UID
+	counted  []string // transitions
 
 	mu    sync.Mutex // guards what follows
 	mine  bool
@@ -65,9 +67,19 @@ func (s *shelf) Write(put map[string][]byte, remove []string) error {
 	return nil
 }
 
+// newDesk is a desk whose runtime was asked how it is.
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	reader, err := probe.New("../test/hosts/small-vm")
+	d := unasked(t)
+	if err := d.runtimes.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func unasked(t *testing.T) *desk {
+	t.Helper()
+	reader, err := probe.New("../../test/hosts/small-vm")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,43 +92,40 @@ func newDesk(t *testing.T) *desk {
 		runtime: runtimetest.NewFake(runtimetest.Options{Name: "containerd"}),
 		log:     &logbook{},
 		kept:    &shelf{},
+		machine: machine,
 		mine:    true,
 		guard:   shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
 	}
 	t.Cleanup(func() { _ = d.runtime.Close() })
-	runtimes, err := newRuntimes(config.Runtimes{}, func(string, string, time.Duration, error) {}, silent())
+	d.runtimes, err = host.NewRuntimes(host.RuntimesOptions{Observe: func(string, string, time.Duration, error) {}, Log: silent()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := runtimes.set.Add(d.runtime); err != nil {
-		t.Fatal(err)
-	}
-	if err := runtimes.look(t.Context()); err != nil {
+	if err := d.runtimes.Set().Add(d.runtime); err != nil {
 		t.Fatal(err)
 	}
 	options := status.DefaultOptions()
 	options.Name, options.Version = nodeName, "1.2.3"
-	d.reporter = newReporter(&reporter{
-		client:   d.client,
-		recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, silent()),
-		facts: &facts{
-			reader: reader, nodeFolder: "/", runtimes: runtimes, machine: machine,
-			guard: func() shutdown.Status { d.mu.Lock(); defer d.mu.Unlock(); return d.guard },
-			guardFacts: func(g shutdown.Status) status.Shutdown {
+	d.Reporter = New(Options{
+		Client:   d.client,
+		Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, silent()),
+		Facts: host.NewFacts(host.FactsOptions{
+			Reader: reader, Folder: "/", Runtimes: d.runtimes, Machine: machine,
+			Guard: func() shutdown.Status { d.mu.Lock(); defer d.mu.Unlock(); return d.guard },
+			GuardFacts: func(g shutdown.Status) status.Shutdown {
 				return status.Shutdown{State: g.State.String(), Reason: g.Reason}
 			},
-		},
-		options: func() status.Options { return options },
-		update:  10 * time.Second,
-		report:  5 * time.Minute,
-		mine:    func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.mine },
-		boot:    "one",
-		store:   d.kept,
-		cordons: newCordons(d.kept, silent()),
-		named:   func(uid types.UID) { d.named = append(d.named, uid) },
-		log:     d.log.logger(),
-		observe: func(error) {},
-		count:   func(c corev1.NodeCondition) { d.counted = append(d.counted, string(c.Type)+"="+string(c.Status)) },
+		}),
+		Node:    func() status.Options { return options },
+		Update:  10 * time.Second,
+		Rewrite: 5 * time.Minute,
+		Mine:    func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.mine },
+		Boot:    "one",
+		Store:   d.kept,
+		Named:   func(uid types.UID) { d.named = append(d.named, uid) },
+		Log:     d.log.logger(),
+		Observe: func(error) {},
+		Count:   func(c corev1.NodeCondition) { d.counted = append(d.counted, string(c.Type)+"="+string(c.Status)) },
 	})
 	return d
 }
@@ -127,9 +136,9 @@ func (d *desk) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
-		err := d.run(ctx, func(err error) { d.mu.Lock(); defer d.mu.Unlock(); d.beats = append(d.beats, err) })
+		err := d.Run(ctx, func(err error) { d.mu.Lock(); defer d.mu.Unlock(); d.beats = append(d.beats, err) })
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("run() = %v, want that it was cancelled", err)
+			t.Errorf("Run() = %v, want that it was cancelled", err)
 		}
 	})
 	t.Cleanup(func() { cancel(); done.Wait() })

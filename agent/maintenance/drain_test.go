@@ -1,4 +1,4 @@
-package agent
+package maintenance_test
 
 import (
 	"context"
@@ -23,16 +23,14 @@ var criticalLabel = map[string]string{runtime.LabelCritical: "true"}
 func TestADrainCordonsFirstAndTellsOfEachPod(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
-		if err := d.once(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		a, fake := d.told(t,
+		d.register(t)
+		drainer, fake := d.guarded(t,
 			runtimetest.ContainerSpec{Name: "web", EndsAfter: 2 * time.Second},
 			runtimetest.ContainerSpec{Name: "api", EndsAfter: time.Second},
 			runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel},
 		)
 		var steps []string
-		report, err := a.Drain(t.Context(), api.DrainRequest{}, func(s api.DrainStep) {
+		report, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(s api.DrainStep) {
 			if !d.stored(t).Spec.Unschedulable {
 				t.Error("a pod was stopped before the node was cordoned")
 			}
@@ -66,10 +64,10 @@ func report0(s api.DrainStep) time.Time {
 
 func TestADrainByACallerThatReadsNothingIsNotHeldUp(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
+		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
 		began := time.Now()
 		told := 0
-		if _, err := a.Drain(t.Context(), api.DrainRequest{All: true}, func(api.DrainStep) {
+		if _, err := drainer.Drain(t.Context(), api.DrainRequest{All: true}, func(api.DrainStep) {
 			told++
 			time.Sleep(time.Minute)
 		}); err != nil {
@@ -89,14 +87,12 @@ func TestADrainByACallerThatReadsNothingIsNotHeldUp(t *testing.T) {
 func TestADrainEndsWithItsCallerAndLeavesTheNodeCordoned(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
-		if err := d.once(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web", IgnoresTERM: true}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
+		d.register(t)
+		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", IgnoresTERM: true}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		began := time.Now()
-		report, err := a.Drain(ctx, api.DrainRequest{All: true}, func(api.DrainStep) {})
+		report, err := drainer.Drain(ctx, api.DrainRequest{All: true}, func(api.DrainStep) {})
 		if !errors.Is(err, shutdown.ErrCancelled) || report.CancelledAt.IsZero() || time.Since(began) > 6*time.Second {
 			t.Errorf("Drain() = %+v, %v after %v, want it cancelled soon", report, err, time.Since(began))
 		}
@@ -114,16 +110,13 @@ func TestADrainEndsWithItsCallerAndLeavesTheNodeCordoned(t *testing.T) {
 func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
-		plane := &cordoner{Fake: d.client, hangs: 1} // holds both back after they were let in
-		d.reporter.client = plane
-		if err := d.once(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: 15 * time.Second})
+		d.over(&hanging{d.client, 1}) // holds both back after they were let in
+		d.register(t)
+		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: 15 * time.Second})
 		errs := make(chan error)
 		for range 2 {
 			go func() {
-				_, err := a.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+				_, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
 				errs <- err
 			}()
 		}
@@ -143,10 +136,10 @@ func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsTold(t *testing.T) {
 
 func TestADrainThatAShutdownCutsShortTellsOfWhatItDid(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		a, _ := d.told(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: 10 * time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
-		time.AfterFunc(time.Second, func() { _, _ = a.guard.Drain(t.Context(), journal.TriggerServiceStop) })
+		drainer, _ := d.guarded(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: 10 * time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
+		time.AfterFunc(time.Second, func() { _, _ = d.Guard.Drain(t.Context(), journal.TriggerServiceStop) })
 		var steps []string
-		_, err := a.Drain(t.Context(), api.DrainRequest{All: true}, func(s api.DrainStep) { steps = append(steps, string(s.Outcome)+" "+s.Name) })
+		_, err := drainer.Drain(t.Context(), api.DrainRequest{All: true}, func(s api.DrainStep) { steps = append(steps, string(s.Outcome)+" "+s.Name) })
 		if err == nil || !strings.Contains(err.Error(), "cut it short\nhint: ") {
 			t.Errorf("Drain() = %v, want that it was cut short", err)
 		}
@@ -158,34 +151,39 @@ func TestADrainThatAShutdownCutsShortTellsOfWhatItDid(t *testing.T) {
 
 func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 	for name, c := range map[string]struct {
-		prepare func(*testing.T, *desk, *Agent)
+		prepare func(*testing.T, *desk)
+		begin   func(*testing.T, *desk) // with the guard
 		want    []string
 	}{
-		"beside a kubelet": {func(_ *testing.T, d *desk, a *Agent) {
-			d.mine = false
-			seen := map[owner.Job]owner.Owner{}
-			a.owners = ownedBy(owner.Auto, seen)
-			seen[owner.Node] = owner.Owner{Name: owner.Kubelet, Evidence: "process kubelet, pid 7"} // started since somebody looked
-		}, []string{"process kubelet, pid 7", "kubectl drain node-a --ignore-daemonsets"}},
-		"in a shutdown": {func(t *testing.T, _ *desk, a *Agent) {
-			if _, err := a.guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
+		"beside a kubelet": {prepare: func(_ *testing.T, d *desk) {
+			seen := &owner.Owner{}
+			d.Owners = ownedBy(owner.Auto, seen)
+			*seen = owner.Owner{Name: owner.Kubelet, Evidence: "process kubelet, pid 7"} // started since somebody looked
+		}, want: []string{"process kubelet, pid 7", "kubectl drain node-a --ignore-daemonsets"}},
+		"in a shutdown": {begin: func(t *testing.T, d *desk) {
+			if _, err := d.Guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"drain: the host is being shut down already", "hostler status"}},
-		"in another drain": {func(t *testing.T, _ *desk, a *Agent) {
-			go func() { _, _ = a.guard.DrainByHand(t.Context(), false, func(*journal.Record) {}) }()
+		}, want: []string{"drain: the host is being shut down already", "hostler status"}},
+		"in another drain": {begin: func(t *testing.T, d *desk) {
+			go func() { _, _ = d.Guard.DrainByHand(t.Context(), false, func(*journal.Record) {}) }()
 			synctest.Wait()
-		}, []string{"drain: another drain is running", "Ctrl-C"}},
-		"where nodes cannot be cordoned": {func(_ *testing.T, d *desk, a *Agent) {
-			d.reporter.client = plain{d.client}
-		}, []string{"cannot cordon nodes"}},
+		}, want: []string{"drain: another drain is running", "Ctrl-C"}},
+		"where nodes cannot be cordoned": {prepare: func(_ *testing.T, d *desk) {
+			d.over(plain{d.client})
+		}, want: []string{"cannot cordon nodes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
-				a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: 10 * time.Second})
-				c.prepare(t, d, a)
+				if c.prepare != nil {
+					c.prepare(t, d)
+				}
+				drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: 10 * time.Second})
+				if c.begin != nil {
+					c.begin(t, d)
+				}
 				before := len(fake.Signals())
-				_, err := a.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+				_, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
 				var told *api.Error
 				if !errors.As(err, &told) || told.Hint == "" {
 					t.Fatalf("Drain() = %v, want an error with a hint", err)
@@ -199,12 +197,12 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 					t.Errorf("%d containers were stopped, want none", n-before)
 				}
 				if name != "where nodes cannot be cordoned" {
-					if p, err := a.DrainPlan(t.Context(), api.DrainRequest{}); err != nil || !strings.Contains(p.Refusal, c.want[0]) {
+					if p, err := drainer.DrainPlan(t.Context(), api.DrainRequest{}); err != nil || !strings.Contains(p.Refusal, c.want[0]) {
 						t.Errorf("DrainPlan() = %+v, %v, want it to say the same", p, err)
 					}
 				}
-				if d.cordons.decided() != nil {
-					t.Errorf("decided() = %+v, want the node as it was", d.cordons.decided())
+				if d.Reporter.Decided() != nil {
+					t.Errorf("Decided() = %+v, want the node as it was", d.Reporter.Decided())
 				}
 			})
 		})
@@ -213,10 +211,9 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 
 func TestADrainWithoutANodeIsADrain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web"})
-		d.mine = false
-		a.owners = ownedBy(owner.Off, map[owner.Job]owner.Owner{})
-		report, err := a.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+		d.Owners = ownedBy(owner.Off, nil)
+		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web"})
+		report, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
 		if err != nil || !report.Graceful || report.Unschedulable || !strings.Contains(report.Message, "switched off") || len(fake.Signals()) != 1 {
 			t.Errorf("Drain() = %+v, %v, want the pod stopped, and why nothing is cordoned", report, err)
 		}

@@ -1,4 +1,4 @@
-package agent
+package report
 
 import (
 	"context"
@@ -12,12 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
-	"hostler.io/hostler/systemd/notify"
 )
 
 // left writes a journal as a boot left it, and returns its path.
@@ -33,6 +31,11 @@ func left(t *testing.T, content map[string]any) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// chronicle is one as an agent makes that is started.
+func (d *desk) chronicle(j *journal.Journal) *Chronicle {
+	return NewChronicle(nodeName, d.o.Recorder, j, d.kept, d.log.logger())
 }
 
 // reasons are those of the Events that a desk's control plane has, told of one
@@ -60,7 +63,7 @@ func (d *desk) reasons(t *testing.T, prefix string) []string {
 func (d *desk) publishing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- d.recorder.Run(ctx) }()
+	go func() { done <- d.o.Recorder.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 }
 
@@ -100,10 +103,9 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
 				d.publishing(t)
 				for start := range 3 {
-					a := d.agent()
-					a.journal = journal.Open(path, "two", silent())
+					chronicle := d.chronicle(journal.Open(path, "two", silent()))
 					ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-					a.tellOfLastBoot(ctx)
+					chronicle.TellOfLastBoot(ctx)
 					cancel()
 					if got := strings.Join(d.reasons(t, "LastShutdown"), "|"); got != c.want {
 						t.Errorf("after start %d Events tell %q, want %q", start+1, got, c.want)
@@ -129,12 +131,12 @@ func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
 		d.away()
-		a := d.agent()
-		a.journal = journal.Open(path, "two", silent())
+		j := journal.Open(path, "two", silent())
+		chronicle := d.chronicle(j)
 		ctx, cancel := context.WithCancel(t.Context())
 		done, written := make(chan struct{}), make(chan struct{})
-		go func() { defer close(done); a.tellOfLastBoot(ctx) }()
-		go func() { defer close(written); a.journal.Run(ctx) }()
+		go func() { defer close(done); chronicle.TellOfLastBoot(ctx) }()
+		go func() { defer close(written); j.Run(ctx) }()
 		time.Sleep(time.Hour)
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
@@ -142,7 +144,7 @@ func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		a.journal.Mark([]journal.Ref{}) // has it read before it is written over
+		j.Mark([]journal.Ref{}) // has it read before it is written over
 		time.Sleep(time.Hour)
 		if got := d.reasons(t, "LastShutdown"); len(got) != 0 {
 			t.Errorf("without a control plane Events tell %q", got)
@@ -166,23 +168,19 @@ func TestTheEndOfTheLastBootIsToldOnceAlsoIfTheControlPlaneIsAwayForLong(t *test
 	bubble(t, func(t *testing.T, d *desk) {
 		d.away()
 		for range 3 { // starts in vain
-			a := d.again(t, "two").agent()
-			a.restoreEvents()
-			a.journal = journal.Open(path, "two", silent())
+			chronicle := d.again(t, "two").chronicle(journal.Open(path, "two", silent()))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			a.tellOfLastBoot(ctx)
+			chronicle.TellOfLastBoot(ctx)
 			cancel()
-			a.keepEvents()
+			chronicle.Keep()
 		}
 		d.client.Heal()
 		last := d.again(t, "two")
 		last.publishing(t)
-		a := last.agent()
-		a.restoreEvents()
-		a.journal = journal.Open(path, "two", silent())
+		chronicle := last.chronicle(journal.Open(path, "two", silent()))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		a.tellOfLastBoot(ctx)
+		chronicle.TellOfLastBoot(ctx)
 		synctest.Wait()
 		if got := d.reasons(t, "LastShutdown"); len(got) != 1 {
 			t.Errorf("Events = %q, want one", got)
@@ -190,37 +188,8 @@ func TestTheEndOfTheLastBootIsToldOnceAlsoIfTheControlPlaneIsAwayForLong(t *test
 	})
 }
 
-func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
-	now := time.Now()
-	a := &Agent{journal: journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
-		BootID: "one", StartedAt: now, FinishedAt: now, Graceful: true,
-		Pods: []journal.PodRecord{{Runtime: "containerd", ID: "a", UID: "u", Outcome: journal.Stopped}, {Runtime: "podman", ID: "b", Outcome: journal.Left}},
-	}}), "two", silent())}
-	got := a.protectedPods()
-	if len(got) != 2 || got[gc.PodKey{Runtime: "containerd", ID: "a"}] == "" || got[gc.PodKey{Runtime: "podman", ID: "b"}] == "" {
-		t.Errorf("protectedPods() = %v, want both pods", got)
-	}
-	long := now.Add(-25 * time.Hour)
-	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
-		BootID: "one", StartedAt: long, FinishedAt: long, Pods: []journal.PodRecord{{Runtime: "containerd", ID: "a"}},
-	}}), "one", silent())
-	if got := a.protectedPods(); len(got) != 0 {
-		t.Errorf("protectedPods() a day later = %v, want none", got)
-	}
-	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
-		BootID: "one", StartedAt: now, CancelledAt: now,
-		Pods: []journal.PodRecord{{ID: "a", Outcome: journal.Stopped}, {ID: "b", Outcome: journal.Skipped}, {ID: "c", Outcome: journal.Left}},
-	}}), "one", silent())
-	if got := a.protectedPods(); len(got) != 1 || !strings.Contains(got[gc.PodKey{ID: "a"}], "cancelled") {
-		t.Errorf("protectedPods() after a shutdown that was cancelled = %v, want what it stopped, and not what runs on", got)
-	}
-	if up := uptime(); up <= 0 {
-		t.Errorf("uptime() = %v, want what has passed since the boot", up)
-	}
-}
-
-// told is an agent whose guard runs, and tells the desk's control plane.
-func (d *desk) told(t *testing.T, pods ...runtimetest.ContainerSpec) (*Agent, *runtimetest.Fake) {
+// guarded is a guard that runs, and tells the desk's control plane.
+func (d *desk) guarded(t *testing.T, pods ...runtimetest.ContainerSpec) (*shutdown.Guard, *runtimetest.Fake) {
 	t.Helper()
 	fake := runtimetest.NewFake(runtimetest.Options{CallTimeout: time.Hour})
 	fake.AddImage(runtimetest.ImageSpec{ID: "image"})
@@ -228,28 +197,25 @@ func (d *desk) told(t *testing.T, pods ...runtimetest.ContainerSpec) (*Agent, *r
 		c.ID, c.Image = c.Name+"-c", "image"
 		fake.RunPod(runtimetest.PodSpec{ID: c.Name, Name: c.Name, Namespace: "ns", Labels: c.Labels, Containers: []runtimetest.ContainerSpec{c}})
 	}
-	a := d.agent()
-	a.notifier = &notify.Notifier{}
-	a.journal = journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", silent())
-	var err error
-	a.guard, err = shutdown.New(shutdown.Options{Phases: plan.Defaults(), Runtime: fake, Journal: a.journal, Log: silent(), Notify: a.shutdownChanged})
+	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", silent())
+	guard, err := shutdown.New(shutdown.Options{Phases: plan.Defaults(), Runtime: fake, Journal: j, Log: silent(), Notify: d.chronicle(j).ShutdownChanged})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- a.guard.Run(ctx) }()
+	go func() { done <- guard.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return a, fake
+	return guard, fake
 }
 
 func TestAShutdownIsToldOnceHoweverOftenTheServiceStops(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
-		a, fake := d.told(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: time.Second})
+		guard, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: time.Second})
 		want := []string{"Normal Shutdown: pods are being stopped: the service manager is going down", "Normal ShutdownReleased: 1 pod stopped in 1s"}
 		for range 3 {
-			if _, err := a.guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
+			if _, err := guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
@@ -260,7 +226,7 @@ func TestAShutdownIsToldOnceHoweverOftenTheServiceStops(t *testing.T) {
 		}
 		// What came since, and is stopped now, is news.
 		fake.RunPod(runtimetest.PodSpec{ID: "late", Name: "late", Containers: []runtimetest.ContainerSpec{{ID: "late-c", Name: "c", Image: "image"}}})
-		if _, err := a.guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
+		if _, err := guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

@@ -1,13 +1,10 @@
-package agent
+package report
 
 import (
 	"context"
 	"errors"
-	"os"
-	goruntime "runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,10 +40,10 @@ func TestTheNodeIsWrittenOnChangeAndEveryNowAndThen(t *testing.T) {
 		d.set(func() { d.guard = shutdown.Status{State: shutdown.Disarmed, Reason: "no logind"} })
 		d.after(t, 9*time.Second+time.Millisecond, "a change that the next look finds", 1, 3)
 		d.set(func() { d.guard = shutdown.Status{State: shutdown.Armed} })
-		d.changed()
+		d.Changed()
 		d.after(t, 0, "a change that somebody noticed", 1, 4)
-		d.changed()
-		d.changed()
+		d.Changed()
+		d.Changed()
 		d.after(t, time.Second, "a false alarm", 1, 4)
 	})
 }
@@ -59,7 +56,7 @@ func TestANodeThatWasDeletedIsRegisteredAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.set(func() { d.guard.State = shutdown.Disarmed })
-		d.changed()
+		d.Changed()
 		d.after(t, 0, "at the next write", 2, 3)
 		node := d.stored(t)
 		if node == nil || node.UID == first || !slices.Equal(d.named, []types.UID{first, node.UID}) {
@@ -76,20 +73,20 @@ func TestAnUnavailableControlPlaneIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 		d.client.Inject(controlplanetest.Any, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
 		d.start(t)
 		time.Sleep(10 * time.Minute)
-		if _, _, connected, err := d.current(); connected || !errors.Is(err, controlplane.ErrUnavailable) {
-			t.Errorf("current() = %v, %v, want that it is not connected, and why", connected, err)
+		if _, _, connected, err := d.Current(); connected || !errors.Is(err, controlplane.ErrUnavailable) {
+			t.Errorf("Current() = %v, %v, want that it is not connected, and why", connected, err)
 		}
 		if d.log.count("cannot be written") != 1 {
 			t.Errorf("log = %s, want one line of the failure", d.log)
 		}
-		if n, _, _, _ := d.current(); n == nil || ready(n).Status != corev1.ConditionTrue {
+		if n, _, _, _ := d.Current(); n == nil || ready(n).Status != corev1.ConditionTrue {
 			t.Errorf("the Node as seen here = %v, want it known although it cannot be told", n)
 		}
 		d.client.Heal()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if _, _, connected, err := d.current(); !connected || err != nil || d.stored(t) == nil {
-			t.Errorf("current() = %v, %v, want it connected again", connected, err)
+		if _, _, connected, err := d.Current(); !connected || err != nil || d.stored(t) == nil {
+			t.Errorf("Current() = %v, %v, want it connected again", connected, err)
 		}
 		if d.log.count("cannot be written") != 1 || d.log.count("is written again") != 1 {
 			t.Errorf("log = %s, want one line of each", d.log)
@@ -108,8 +105,8 @@ func TestAHangingControlPlaneHoldsNoRoundForLong(t *testing.T) {
 			d.client.Inject(m, controlplanetest.Fault{Hang: true})
 			began := time.Now()
 			err := d.once(t.Context(), nil)
-			if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > writeTimeout {
-				t.Errorf("a round with %s hanging = %v after %v, want a deadline of %v", m, err, took, writeTimeout)
+			if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > WriteTimeout {
+				t.Errorf("a round with %s hanging = %v after %v, want a deadline of %v", m, err, took, WriteTimeout)
 			}
 			d.client.Heal()
 			if err := d.once(t.Context(), nil); err != nil || d.stored(t) == nil {
@@ -195,11 +192,11 @@ func TestWhatIsNotMineIsNotWritten(t *testing.T) {
 		if n := d.client.Calls(controlplanetest.Any); n != 0 {
 			t.Errorf("the control plane was called %d times, want never", n)
 		}
-		if n, _, _, _ := d.current(); n == nil {
-			t.Error("current() = no Node, want what the host looks like all the same")
+		if n, _, _, _ := d.Current(); n == nil {
+			t.Error("Current() = no Node, want what the host looks like all the same")
 		}
 		d.set(func() { d.mine = true })
-		d.changed()
+		d.Changed()
 		d.after(t, 0, "when it becomes mine", 1, 1)
 		d.set(func() { d.mine = false })
 		d.after(t, time.Hour, "when it is lost again", 1, 1)
@@ -225,8 +222,8 @@ func TestANameThatAnotherMachineHoldsIsRefused(t *testing.T) {
 		if !errors.As(err, &identity) || d.client.Calls(controlplanetest.UpdateStatus) != 0 {
 			t.Errorf("a round = %v, want it refused because of the other machine", err)
 		}
-		d.takeover = true
-		if err := d.once(t.Context(), nil); err != nil || d.stored(t).Status.NodeInfo.MachineID != d.facts.machine.MachineID {
+		d.o.Takeover = true
+		if err := d.once(t.Context(), nil); err != nil || d.stored(t).Status.NodeInfo.MachineID != d.machine.MachineID {
 			t.Errorf("a round with takeover = %v, want the Node to be this machine's", err)
 		}
 	})
@@ -253,9 +250,8 @@ func TestAnAgentThatIsStartedAgainRemembers(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 
-				next := newDesk(t)
-				next.client, next.reporter.client = d.client, d.client
-				next.facts.runtimes.asked = false // none was asked yet
+				next := unasked(t)
+				next.client, next.o.Client = d.client, d.client
 				if err := next.once(t.Context(), nil); err != nil {
 					t.Fatal(err)
 				}
@@ -273,20 +269,20 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); _ = d.recorder.Run(ctx) }()
+		go func() { defer close(done); _ = d.o.Recorder.Run(ctx) }()
 		defer func() { cancel(); <-done }()
 		d.start(t)
 		d.runtime.SetInfo(func(i *runtime.Info) { i.Ready, i.Message = false, "shutting down" })
-		if err := d.facts.runtimes.look(t.Context()); err != nil {
+		if err := d.runtimes.Look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d.changed()
+		d.Changed()
 		time.Sleep(time.Minute)
 		d.runtime.SetInfo(func(i *runtime.Info) { i.Ready, i.Message = true, "" })
-		if err := d.facts.runtimes.look(t.Context()); err != nil {
+		if err := d.runtimes.Look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d.changed()
+		d.Changed()
 		time.Sleep(time.Minute)
 		events, err := d.client.Events(ctx)
 		if err != nil {
@@ -307,7 +303,7 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 		if got, want := slices.DeleteFunc(d.counted, func(c string) bool { return !strings.HasPrefix(c, "Ready=") }), []string{"Ready=True", "Ready=False", "Ready=True"}; !slices.Equal(got, want) {
 			t.Errorf("counted %v, want %v", got, want)
 		}
-		if d.log.count("level=WARN msg=condition type=Ready status=False") != 1 || d.log.count("level=INFO msg=condition type=Ready status=True") != 1 {
+		if d.log.count("level=WARN msg=condition component=status type=Ready status=False") != 1 || d.log.count("level=INFO msg=condition component=status type=Ready status=True") != 1 {
 			t.Errorf("log = %s, want a line when Ready goes and one when it comes back", d.log)
 		}
 	})
@@ -321,40 +317,8 @@ func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
 		if n := d.client.Calls(controlplanetest.Register); n < 5 || n > 10 {
 			t.Errorf("the node was registered %d times in a minute, want it at the usual pace of 10s", n)
 		}
-		if _, _, connected, err := d.current(); connected || !errors.Is(err, controlplane.ErrNotFound) {
-			t.Errorf("current() = connected %v, %v, want the fault", connected, err)
+		if _, _, connected, err := d.Current(); connected || !errors.Is(err, controlplane.ErrNotFound) {
+			t.Errorf("Current() = connected %v, %v, want the fault", connected, err)
 		}
 	})
-}
-
-// slow is a control plane that knows the Node no sooner than the Lease is there.
-type slow struct {
-	controlplane.Client
-	keeper  *controlplane.LeaseKeeper
-	renewed chan bool // whether it was, before nobody waited any more
-}
-
-func (s slow) Node(ctx context.Context, name string) (*corev1.Node, error) {
-	for s.keeper.Stats().Renewals == 0 && ctx.Err() == nil {
-		goruntime.Gosched()
-	}
-	select {
-	case s.renewed <- s.keeper.Stats().Renewals > 0:
-	default: // told already
-	}
-	return s.Client.Node(ctx, name)
-}
-
-func TestTheLeaseDoesNotWaitForTheNode(t *testing.T) {
-	r := newRig(t)
-	a := r.build(t)
-	plane := slow{a.client, a.keeper, make(chan bool, 1)}
-	a.reporter.client = plane
-	signals, ended := make(chan os.Signal, 1), make(chan error, 1)
-	go func() { ended <- a.Run(signals) }()
-	if !<-plane.renewed {
-		t.Error("the Lease was not renewed while the Node was waited for")
-	}
-	signals <- syscall.SIGTERM
-	within(t, "after SIGTERM", ended)
 }

@@ -1,11 +1,10 @@
-package agent
+package host
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
 )
@@ -22,22 +20,17 @@ import (
 // Two containerds on one host are a containerd and a k3s, or two configured ones.
 func TestTwoRuntimesOfOneKindAreToldApart(t *testing.T) {
 	first, second := newContainerd(t), newContainerd(t)
-	a := newAgent(t, first.socket, second.socket)
-	if err := a.runtimes.look(t.Context()); err != nil {
-		t.Fatalf("look() = %v", err)
+	r := opened(t, first.socket, second.socket)
+	if err := r.Look(t.Context()); err != nil {
+		t.Fatalf("Look() = %v", err)
 	}
-	images, err := a.runtimes.set.Images(t.Context())
+	images, err := r.set.Images(t.Context())
 	if err != nil || len(images) != 2 {
 		t.Fatalf("Images() = %v, %v, want one of each runtime", images, err)
 	}
-	report := a.runtimes.report()
-	if len(report) != 2 || report[0].Name != images[0].Runtime || report[1].Name != images[1].Runtime || report[0].Name == report[1].Name {
-		t.Errorf("report() = %+v, want the names that images carry: %s, %s", report, images[0].Runtime, images[1].Runtime)
-	}
-	response := httptest.NewRecorder()
-	a.metrics.handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if body := response.Body.String(); response.Code != http.StatusOK || strings.Count(body, "\nhostler_runtime_ready{") != 2 {
-		t.Errorf("GET /metrics = %d with %d runtimes ready, want 200 with 2: %.300s", response.Code, strings.Count(body, "\nhostler_runtime_ready{"), body)
+	named := r.Named()
+	if len(named) != 2 || named[0].Name != images[0].Runtime || named[1].Name != images[1].Runtime || named[0].Name == named[1].Name {
+		t.Errorf("Named() = %+v, want the names that images carry: %s, %s", named, images[0].Runtime, images[1].Runtime)
 	}
 }
 
@@ -48,19 +41,19 @@ func TestOneSocketIsOneRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	candidates := []cri.Candidate{{Name: "containerd", Path: s.socket}, {Name: "k3s", Path: link}}
-	a := newAgent(t)
-	a.runtimes.candidates = candidates
+	r := opened(t)
+	r.candidates = candidates
 	for range 2 {
-		if err := a.runtimes.look(t.Context()); err != nil {
-			t.Fatalf("look() = %v", err)
+		if err := r.Look(t.Context()); err != nil {
+			t.Fatalf("Look() = %v", err)
 		}
-		if found := a.runtimes.report(); len(found) != 1 || found[0].Name != "containerd" {
-			t.Errorf("report() = %+v, want containerd alone", found)
+		if found := r.Named(); len(found) != 1 || found[0].Name != "containerd" {
+			t.Errorf("Named() = %+v, want containerd alone", found)
 		}
 	}
-	list := config.Runtimes{List: []config.Runtime{{Type: "cri", Endpoint: s.socket}, {Type: "cri", Endpoint: link}}}
-	if _, err := newRuntimes(list, a.metrics.runtimeCall, a.log); err == nil || !strings.Contains(err.Error(), link) {
-		t.Errorf("newRuntimes() of two paths to one socket = %v, want an error that names the second", err)
+	twice := RuntimesOptions{Endpoints: []string{s.socket, link}, Log: slog.New(slog.DiscardHandler)}
+	if _, err := NewRuntimes(twice); err == nil || !strings.Contains(err.Error(), link) {
+		t.Errorf("NewRuntimes() of two paths to one socket = %v, want an error that names the second", err)
 	}
 }
 
@@ -69,7 +62,7 @@ func TestOneSocketIsOneRuntime(t *testing.T) {
 func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
 	s := newContainerd(t)
 	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}
-	a := newAgent(t)
+	r := opened(t)
 	dir := folder(t)
 	left := filepath.Join(dir, "left.sock")
 	listener, err := net.Listen("unix", left)
@@ -78,16 +71,16 @@ func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
 	}
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	listener.Close()
-	a.runtimes.candidates = []cri.Candidate{{Name: "containerd", Path: s.socket}, {Name: "cri-o", Path: left}}
+	r.candidates = []cri.Candidate{{Name: "containerd", Path: s.socket}, {Name: "cri-o", Path: left}}
 
 	s.starts.Store(true)
 	for _, when := range []string{"before anybody has looked", "after that"} {
-		if pods, err := a.runtimes.guarded().Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), s.socket) || strings.Contains(err.Error(), left) {
+		if pods, err := r.Guarded().Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), s.socket) || strings.Contains(err.Error(), left) {
 			t.Errorf("Pods() %s = %v, %v, want an error that names %s alone", when, pods, err, s.socket)
 		}
 	}
 	s.starts.Store(false)
-	if pods, err := a.runtimes.guarded().Pods(t.Context()); err != nil || len(pods) != 1 || pods[0].Name != "web" {
+	if pods, err := r.Guarded().Pods(t.Context()); err != nil || len(pods) != 1 || pods[0].Name != "web" {
 		t.Errorf("Pods() of a runtime that has started = %v, %v, want web", pods, err)
 	}
 }
@@ -97,25 +90,25 @@ func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
 func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	s := newContainerd(t)
 	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}
-	a := newAgent(t)
+	r := opened(t)
 	hung := filepath.Join(folder(t), "hung.sock")
-	a.runtimes.candidates = []cri.Candidate{{Name: "containerd", Path: s.socket}}
-	if err := a.runtimes.look(t.Context()); err != nil {
-		t.Fatalf("look() = %v", err)
+	r.candidates = []cri.Candidate{{Name: "containerd", Path: s.socket}}
+	if err := r.Look(t.Context()); err != nil {
+		t.Fatalf("Look() = %v", err)
 	}
 	listener, err := net.Listen("unix", hung)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	a.runtimes.candidates = append(a.runtimes.candidates, cri.Candidate{Name: "cri-o", Path: hung})
-	a.runtimes.silent = []string{hung}
+	r.candidates = append(r.candidates, cri.Candidate{Name: "cri-o", Path: hung})
+	r.silent = []string{hung}
 
 	searching, stop := context.WithCancel(t.Context())
 	searched := make(chan struct{})
 	go func() {
 		defer close(searched)
-		a.runtimes.discover(searching)
+		r.discover(searching)
 	}()
 	defer func() { stop(); <-searched }()
 	conn, err := listener.Accept() // the search is under way
@@ -126,7 +119,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	pods, err := a.runtimes.guarded().Pods(ctx)
+	pods, err := r.Guarded().Pods(ctx)
 	select {
 	case <-searched:
 		t.Error("Pods() waited for the search to end, want no longer than its context allows")
@@ -134,19 +127,5 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	}
 	if !errors.Is(err, runtime.ErrUnavailable) || len(pods) != 1 || pods[0].Name != "web" {
 		t.Errorf("Pods() = %v, %v, want web, and an error that tells of the other socket", pods, err)
-	}
-}
-
-// What the next boot tells after a power cut is what was listed last.
-func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
-	a := newAgent(t)
-	for event, want := range map[runtime.EventType]bool{
-		runtime.ImageAdded: false, runtime.ImageRemoved: false,
-		runtime.ContainerStarted: true, runtime.ContainerExited: true, runtime.ContainerRemoved: true, runtime.Changed: true,
-	} {
-		a.notice(runtime.Event{Runtime: "containerd", Type: event})
-		if got := a.podsChanged.Swap(false); got != want {
-			t.Errorf("notice() of event %v has pods listed again = %t, want %t", event, got, want)
-		}
 	}
 }

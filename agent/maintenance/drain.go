@@ -1,4 +1,4 @@
-package agent
+package maintenance
 
 import (
 	"context"
@@ -17,28 +17,28 @@ import (
 )
 
 // DrainPlan says what a person's drain would do now.
-func (a *Agent) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainPlan, error) {
-	p, spared, err := a.guard.PlanByHand(ctx, req.All)
+func (d *Drainer) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainPlan, error) {
+	p, spared, err := d.o.Guard.PlanByHand(ctx, req.All)
 	if err != nil { // what is known of a runtime that does not answer is tried
 		p.Message = err.Error()
 	}
-	answer := api.DrainPlan{Plan: p, Node: a.node, Spared: spared}
-	if err := a.mayDrain(ctx); err != nil {
+	answer := api.DrainPlan{Plan: p, Node: d.o.Node, Spared: spared}
+	if err := d.mayDrain(ctx); err != nil {
 		answer.Refusal = err.Error()
 	}
 	return answer, nil
 }
 
 // mayDrain refuses a drain where it would be undone, or done twice.
-func (a *Agent) mayDrain(ctx context.Context) error {
-	a.owners.Refresh(ctx) // a kubelet may have been started since somebody looked
-	if mine, other, _ := a.owners.Mine(owner.Node); !mine && other.Name == owner.Kubelet {
+func (d *Drainer) mayDrain(ctx context.Context) error {
+	d.o.Owners.Refresh(ctx) // a kubelet may have been started since somebody looked
+	if mine, other, _ := d.o.Owners.Mine(owner.Node); !mine && other.Name == owner.Kubelet {
 		return &api.Error{
 			Message: "drain: the pods of this host are the kubelet's, which would start them again: " + other.Evidence,
-			Hint:    fmt.Sprintf("use `kubectl drain %s --ignore-daemonsets`", a.node),
+			Hint:    fmt.Sprintf("use `kubectl drain %s --ignore-daemonsets`", d.o.Node),
 		}
 	}
-	return refused(a.guard.Refusal(ctx))
+	return refused(d.o.Guard.Refusal(ctx))
 }
 
 // refused gives the guard's refusals the hint that a person needs.
@@ -59,32 +59,32 @@ func refused(err error) error {
 
 // Drain stops pods because a person asked for it: it cordons the Node first, as
 // `kubectl drain` does, and leaves it so.
-func (a *Agent) Drain(ctx context.Context, req api.DrainRequest, progress func(api.DrainStep)) (api.DrainReport, error) {
-	report := api.DrainReport{Node: a.node}
-	if err := a.mayDrain(ctx); err != nil {
+func (d *Drainer) Drain(ctx context.Context, req api.DrainRequest, progress func(api.DrainStep)) (api.DrainReport, error) {
+	report := api.DrainReport{Node: d.o.Node}
+	if err := d.mayDrain(ctx); err != nil {
 		return report, err
 	}
-	if mine, other, _ := a.owners.Mine(owner.Node); !mine {
+	if mine, other, _ := d.o.Owners.Mine(owner.Node); !mine {
 		report.Message = "not cordoned, there is no Node of hostler's: " + other.Evidence
 	} else {
-		cordoned, err := a.Cordon(ctx, true)
+		cordoned, err := d.Cordon(ctx, true)
 		if err != nil {
 			return report, fmt.Errorf("drain: no pod was stopped: %w", err)
 		}
 		report.Unschedulable, report.Message = true, cordoned.Message
 	}
 
-	who, node := api.Caller(ctx), controlplane.NodeReference(a.node)
+	who, node := api.Caller(ctx), controlplane.NodeReference(d.o.Node)
 	what := "all pods but critical ones"
 	if req.All {
 		what = "all pods"
 	}
 	begin := sync.OnceFunc(func() { // it may still be refused: another one may have come first
-		a.log.Info("drain", "by", who, "all", req.All)
-		a.recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", fmt.Sprintf("%s asked to stop %s", who, what))
+		d.o.Log.Info("drain", "by", who, "all", req.All)
+		d.o.Recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", fmt.Sprintf("%s asked to stop %s", who, what))
 	})
 	teller := newTeller(progress)
-	record, err := a.guard.DrainByHand(ctx, req.All, func(r *journal.Record) {
+	record, err := d.o.Guard.DrainByHand(ctx, req.All, func(r *journal.Record) {
 		begin()
 		teller.take(r)
 	})
@@ -94,19 +94,19 @@ func (a *Agent) Drain(ctx context.Context, req api.DrainRequest, progress func(a
 	case err != nil && record.StartedAt.IsZero():
 		return report, refused(err)
 	case err != nil:
-		a.log.Warn("drain ended early", "by", who, "error", err)
-		a.recorder.Record(node, corev1.EventTypeWarning, "DrainEndedEarly", tally(record))
+		d.o.Log.Warn("drain ended early", "by", who, "error", err)
+		d.o.Recorder.Record(node, corev1.EventTypeWarning, "DrainEndedEarly", record.Tally())
 		if errors.Is(err, shutdown.ErrCancelled) && ctx.Err() == nil {
 			err = &api.Error{Message: "drain: a shutdown of the host, or the end of the agent, has cut it short", Hint: "`hostler status` shows how far a shutdown is"}
 		}
 		return report, err
 	}
-	a.log.Info("drained", "by", who, "graceful", record.Graceful, "pods", len(record.Pods))
+	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", len(record.Pods))
 	kind, reason := corev1.EventTypeNormal, "DrainFinished"
 	if !record.Graceful {
 		kind, reason = corev1.EventTypeWarning, "DrainIncomplete"
 	}
-	a.recorder.Record(node, kind, reason, fmt.Sprintf("%s in %s", tally(record), record.FinishedAt.Sub(record.StartedAt).Round(time.Millisecond)))
+	d.o.Recorder.Record(node, kind, reason, fmt.Sprintf("%s in %s", record.Tally(), record.FinishedAt.Sub(record.StartedAt).Round(time.Millisecond)))
 	return report, nil
 }
 

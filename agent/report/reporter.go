@@ -1,4 +1,4 @@
-package agent
+package report
 
 import (
 	"context"
@@ -14,30 +14,51 @@ import (
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
 )
 
-// writeTimeout bounds one write to the control plane.
-const writeTimeout = 10 * time.Second
+// WriteTimeout bounds one write to the control plane.
+const WriteTimeout = 10 * time.Second
 
-// reporter keeps the Node up to date on the control plane: it looks at the host,
+// Options say what is reported, and to whom.
+type Options struct {
+	Client   controlplane.Client
+	Recorder *controlplane.Recorder
+	Facts    Facts
+	Node     func() status.Options // those in force, as configured
+	Update   time.Duration         // from one look to the next
+	Rewrite  time.Duration         // from one write to the next where nothing changed
+	Takeover bool
+	Mine     func() bool     // whether the Node is hostler's to write
+	Boot     string          // the present one
+	Store    Store           // keeps a last word that was not delivered, and a person's cordon
+	Named    func(types.UID) // is told the UID that the control plane gave the Node
+	Log      *slog.Logger
+	Observe  func(err error)            // after each write
+	Count    func(corev1.NodeCondition) // after each transition, with what the condition is now
+}
+
+// Facts are what a Node is made from: a *host.Facts.
+type Facts interface {
+	// Now looks at the host. The shutdown guard's status is taken from guarded if
+	// that is not nil: it is then newer than what the guard says itself.
+	Now(ctx context.Context, guarded *shutdown.Status) status.Facts
+	// Machine is the hardware and its kernel.
+	Machine() probe.Machine
+}
+
+// Store keeps values by key: a *state.Bucket.
+type Store interface {
+	Load() (map[string][]byte, error)
+	Write(put map[string][]byte, remove []string) error
+}
+
+// Reporter keeps the Node up to date on the control plane: it looks at the host,
 // registers the Node, writes its status on change and every now and then, and
-// makes an Event of each condition's transition.
-type reporter struct {
-	client   controlplane.Client
-	recorder *controlplane.Recorder
-	facts    *facts
-	options  func() status.Options
-	update   time.Duration // from one look to the next
-	report   time.Duration // from one write to the next where nothing changed
-	takeover bool
-	mine     func() bool // whether the Node is hostler's to write
-	boot     string      // the present one
-	store    store       // keeps a last word that was not delivered
-	cordons  *cordons
-	named    func(types.UID)
-	log      *slog.Logger
-	observe  func(err error)            // after each write
-	count    func(corev1.NodeCondition) // after each transition, with what the condition is now
+// makes an Event of each condition's transition. It is safe for concurrent use.
+type Reporter struct {
+	o       Options
+	cordons *cordons
 
 	poke chan struct{} // holds one token when something changed
 
@@ -61,42 +82,47 @@ type reporter struct {
 	urgent    int                     // shutdowns' reports that wait for the turn
 }
 
-// store keeps values by key: a *state.Bucket.
-type store interface {
-	Load() (map[string][]byte, error)
-	Write(put map[string][]byte, remove []string) error
-}
-
-// newReporter completes a reporter whose plain fields are set.
-func newReporter(r *reporter) *reporter {
-	r.poke, r.turn = make(chan struct{}, 1), make(chan struct{}, 1)
+// New returns a reporter that has told nothing yet, but knows what a person
+// decided before.
+func New(o Options) *Reporter {
+	cordons := newCordons(o.Store, o.Log)
+	o.Log = o.Log.With("component", "status")
+	r := &Reporter{o: o, cordons: cordons, poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	r.turn <- struct{}{}
 	return r
 }
 
+// options are those in force, for a Node that is open or closed as a person
+// decided, else as configured.
+func (r *Reporter) options() status.Options {
+	o := r.o.Node()
+	o.Unschedulable = r.cordons.wanted(o.Unschedulable)
+	return o
+}
+
 // remember takes up what an earlier run of the agent reported in this boot, so
 // that conditions keep their times and Ready does not flip.
-func (r *reporter) remember(ctx context.Context) {
+func (r *Reporter) remember(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	node, err := r.client.Node(ctx, r.options().Name)
-	if err != nil || node.Status.NodeInfo.BootID != r.facts.hardware().BootID {
+	node, err := r.o.Client.Node(ctx, r.options().Name)
+	if err != nil || node.Status.NodeInfo.BootID != r.o.Facts.Machine().BootID {
 		return // nothing known of this boot
 	}
 	r.memory, r.conditions = status.Remember(node.Status.Conditions), node.Status.Conditions
 }
 
-// changed asks for a look at the host now.
-func (r *reporter) changed() {
+// Changed asks for a look at the host now.
+func (r *Reporter) Changed() {
 	select {
 	case r.poke <- struct{}{}:
 	default: // one is asked for already
 	}
 }
 
-// run looks and writes until ctx ends. beat is told how each round ended.
-func (r *reporter) run(ctx context.Context, beat func(error)) error {
-	tick := time.NewTicker(r.update)
+// Run looks and writes until ctx ends. beat is told how each round ended.
+func (r *Reporter) Run(ctx context.Context, beat func(error)) error {
+	tick := time.NewTicker(r.o.Update)
 	defer tick.Stop()
 	failing := false
 	for {
@@ -110,9 +136,9 @@ func (r *reporter) run(ctx context.Context, beat func(error)) error {
 		beat(err)
 		switch {
 		case err != nil && !failing:
-			r.log.Warn("the node's status cannot be written, will try again", "error", err)
+			r.o.Log.Warn("the node's status cannot be written, will try again", "error", err)
 		case err == nil && failing:
-			r.log.Info("the node's status is written again")
+			r.o.Log.Info("the node's status is written again")
 		}
 		failing = err != nil
 		select {
@@ -128,7 +154,7 @@ func (r *reporter) run(ctx context.Context, beat func(error)) error {
 // facts at hand, and returns when it is stored. A round under way, and those that
 // wait before it, are given up for it. What the control plane does not take is
 // kept for the next boot. It implements shutdown.Reporter.
-func (r *reporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
+func (r *Reporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
 	return r.once(ctx, &s)
 }
 
@@ -136,7 +162,7 @@ func (r *reporter) ReportShutdown(ctx context.Context, s shutdown.Status) error 
 var errOvertaken = errors.New("a shutdown is reported first")
 
 // take waits for the turn, which the caller puts back.
-func (r *reporter) take(ctx context.Context, urgent bool) error {
+func (r *Reporter) take(ctx context.Context, urgent bool) error {
 	if urgent {
 		r.hurry(1)
 		defer r.hurry(-1)
@@ -150,7 +176,7 @@ func (r *reporter) take(ctx context.Context, urgent bool) error {
 }
 
 // hurry counts who may not wait, and ends the round under way for them.
-func (r *reporter) hurry(more int) {
+func (r *Reporter) hurry(more int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.urgent += more
@@ -160,7 +186,7 @@ func (r *reporter) hurry(more int) {
 }
 
 // round is the context of what has the turn and gives way to a shutdown's report.
-func (r *reporter) round(ctx context.Context) (context.Context, func()) {
+func (r *Reporter) round(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
 	r.interrupt = cancel
@@ -177,7 +203,7 @@ func (r *reporter) round(ctx context.Context) (context.Context, func()) {
 }
 
 // once looks at the host and writes what is worth a write.
-func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) (err error) {
+func (r *Reporter) once(ctx context.Context, guarded *shutdown.Status) (err error) {
 	if err := r.take(ctx, guarded != nil); err != nil {
 		return fmt.Errorf("report the node's status: %w", err)
 	}
@@ -197,14 +223,14 @@ func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) (err erro
 	}
 	if !r.begun {
 		r.recall()
-		if r.mine() {
+		if r.o.Mine() {
 			r.remember(ctx)
 		}
 	}
 	r.begun = true
 
 	options := r.options()
-	facts := r.facts.now(ctx, guarded)
+	facts := r.o.Facts.Now(ctx, guarded)
 	if err := ctx.Err(); err != nil { // what was not measured for that says nothing of the host
 		return fmt.Errorf("report the node's status: %w", err)
 	}
@@ -212,7 +238,7 @@ func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) (err erro
 	r.tell(options.Name, status.Transitions(r.conditions, node.Status.Conditions))
 	r.memory, r.conditions = memory, node.Status.Conditions
 	r.see(node, facts)
-	if !r.mine() {
+	if !r.o.Mine() {
 		r.registered, r.written = false, nil // whoever has it meanwhile changes it
 		return nil
 	}
@@ -220,11 +246,11 @@ func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) (err erro
 	if facts.Draining.Active {
 		r.keep(node.Status)
 	}
-	writing, cancel := context.WithTimeout(ctx, writeTimeout)
+	writing, cancel := context.WithTimeout(ctx, WriteTimeout)
 	defer cancel()
 	wrote, err := r.write(writing, node)
 	if (wrote || err != nil) && !errors.Is(context.Cause(ctx), errOvertaken) {
-		r.observe(err)
+		r.o.Observe(err)
 		r.mu.Lock()
 		r.connected, r.lastError = err == nil, err
 		r.mu.Unlock()
@@ -237,29 +263,29 @@ func (r *reporter) once(ctx context.Context, guarded *shutdown.Status) (err erro
 
 // write registers the Node where that is due, and writes its status where that
 // is worth it. It tells whether anything was written.
-func (r *reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
+func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	if !r.registered {
-		stored, err := r.client.Register(ctx, node, controlplane.RegisterOptions{Takeover: r.takeover})
+		stored, err := r.o.Client.Register(ctx, node, controlplane.RegisterOptions{Takeover: r.o.Takeover})
 		if err != nil {
 			return false, err
 		}
 		r.registered, r.written = true, nil
-		r.named(stored.UID)
+		r.o.Named(stored.UID)
 		r.adopt(stored)
-		r.log.Info("node registered", "node", stored.Name, "uid", stored.UID, "controlPlane", r.client.Type())
-		r.recorder.Record(controlplane.NodeReference(node.Name), corev1.EventTypeNormal, "Registered", "Node registered by hostler")
+		r.o.Log.Info("node registered", "node", stored.Name, "uid", stored.UID, "controlPlane", r.o.Client.Type())
+		r.o.Recorder.Record(controlplane.NodeReference(node.Name), corev1.EventTypeNormal, "Registered", "Node registered by hostler")
 	}
 	if r.lastWord == nil && !r.cordons.pending() &&
-		r.written != nil && time.Since(r.writtenAt) < r.report && !status.Changed(r.written, &node.Status) {
+		r.written != nil && time.Since(r.writtenAt) < r.o.Rewrite && !status.Changed(r.written, &node.Status) {
 		return false, nil
 	}
 	stored, err := r.send(ctx, node)
 	if errors.Is(err, controlplane.ErrNotFound) {
 		if r.written != nil {
-			r.changed() // registered again at once, unless it was gone at once
+			r.Changed() // registered again at once, unless it was gone at once
 		}
 		r.registered = false
-		r.log.Warn("the node is gone from the control plane and will be registered again", "node", node.Name)
+		r.o.Log.Warn("the node is gone from the control plane and will be registered again", "node", node.Name)
 		return false, err
 	}
 	if err != nil {
@@ -273,26 +299,26 @@ func (r *reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 
 // send writes the status, after the last word of an earlier boot if there is
 // one that was not delivered.
-func (r *reporter) send(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+func (r *Reporter) send(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if r.lastWord != nil {
 		before := node.DeepCopy()
 		before.Status = *r.lastWord
-		_, err := r.client.UpdateStatus(ctx, before)
+		_, err := r.o.Client.UpdateStatus(ctx, before)
 		switch {
 		case errors.Is(err, controlplane.ErrForbidden), errors.Is(err, controlplane.ErrInvalid):
-			r.log.Warn("what the last shutdown left to tell is refused", "node", node.Name, "error", err)
+			r.o.Log.Warn("what the last shutdown left to tell is refused", "node", node.Name, "error", err)
 		case err != nil:
 			return nil, err
 		default:
-			r.log.Info("what the last shutdown left to tell is delivered", "node", node.Name)
+			r.o.Log.Info("what the last shutdown left to tell is delivered", "node", node.Name)
 		}
 		r.lastWord = nil
 	}
-	return r.client.UpdateStatus(ctx, node)
+	return r.o.Client.UpdateStatus(ctx, node)
 }
 
 // see keeps what the host looks like, for `hostler status`.
-func (r *reporter) see(node *corev1.Node, facts status.Facts) {
+func (r *Reporter) see(node *corev1.Node, facts status.Facts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seen := node.DeepCopy()
@@ -303,15 +329,15 @@ func (r *reporter) see(node *corev1.Node, facts status.Facts) {
 }
 
 // adopt takes over the control plane's metadata and spec.
-func (r *reporter) adopt(stored *corev1.Node) {
+func (r *Reporter) adopt(stored *corev1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.node.ObjectMeta, r.node.Spec = stored.ObjectMeta, stored.Spec
 	r.node.ManagedFields = nil
 }
 
-// current returns the Node as last seen, nil before the first look.
-func (r *reporter) current() (node *corev1.Node, facts status.Facts, connected bool, err error) {
+// Current returns the Node as last seen, nil before the first look.
+func (r *Reporter) Current() (node *corev1.Node, facts status.Facts, connected bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.node.DeepCopy(), r.lastFacts, r.connected, r.lastError
@@ -319,19 +345,19 @@ func (r *reporter) current() (node *corev1.Node, facts status.Facts, connected b
 
 // tell makes an Event, a count and a log line of each transition. The shutdown guard logs
 // its own, and that the agent starts is no news.
-func (r *reporter) tell(node string, transitions []status.Transition) {
+func (r *Reporter) tell(node string, transitions []status.Transition) {
 	for _, t := range transitions {
 		if t.New.Reason == status.ReasonStarting {
 			continue // true of every start, and over in a moment
 		}
-		r.count(t.New)
-		r.recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
+		r.o.Count(t.New)
+		r.o.Recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
 		switch {
 		case t.New.Type == status.ShutdownProtected:
 		case !t.Good():
-			r.log.Warn("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
+			r.o.Log.Warn("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
 		case t.Old != nil: // that all is well at the start goes without saying
-			r.log.Info("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
+			r.o.Log.Info("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"slices"
@@ -14,29 +14,29 @@ func TestAHungRuntimeLeavesTheFiguresOfTheHost(t *testing.T) {
 	s := newContainerd(t)
 	s.hangs.Store(true)
 	start := time.Now()
-	a := newAgent(t, s.socket)
+	facts := factsOf(t, opened(t, s.socket), disarmed)
 	if took := time.Since(start); took > listTimeout {
 		t.Errorf("New() took %v: the first lease waits for a runtime", took)
 	}
 	start = time.Now()
-	facts := a.facts.now(t.Context(), nil)
-	if took := time.Since(start); took > factsTimeout+time.Second {
-		t.Errorf("now() took %v, want at most %v", took, factsTimeout)
+	seen := facts.Now(t.Context(), nil)
+	if took := time.Since(start); took > LookTimeout+time.Second {
+		t.Errorf("Now() took %v, want at most %v", took, LookTimeout)
 	}
-	i := slices.IndexFunc(facts.Filesystems, func(fs status.Filesystem) bool { return fs.Role == status.RoleNode })
-	if i < 0 || facts.Filesystems[i].Problem != "" {
-		t.Errorf("now() = filesystems %+v, want the node filesystem measured", facts.Filesystems)
+	i := slices.IndexFunc(seen.Filesystems, func(fs status.Filesystem) bool { return fs.Role == status.RoleNode })
+	if i < 0 || seen.Filesystems[i].Problem != "" {
+		t.Errorf("Now() = filesystems %+v, want the node filesystem measured", seen.Filesystems)
 	}
 }
 
 func TestWhatOneRuntimeLastListedStandsBesideAnothersNews(t *testing.T) {
 	first, second := newContainerd(t), newContainerd(t)
-	a := newAgent(t, first.socket, second.socket)
+	facts := factsOf(t, opened(t, first.socket, second.socket), disarmed)
 	images := func() (ids []string) {
-		a.facts.mu.Lock()
-		a.facts.listedAt = time.Time{} // long ago
-		a.facts.mu.Unlock()
-		list, filesystems := a.facts.lists(t.Context(), false)
+		facts.mu.Lock()
+		facts.listedAt = time.Time{} // long ago
+		facts.mu.Unlock()
+		list, filesystems := facts.lists(t.Context(), false)
 		if len(filesystems) != 2 {
 			t.Errorf("lists() = filesystems %+v, want one of each runtime", filesystems)
 		}
@@ -62,12 +62,12 @@ func TestWhatOneRuntimeLastListedStandsBesideAnothersNews(t *testing.T) {
 
 func TestAnEventDuringAListIsNotLost(t *testing.T) {
 	s := newContainerd(t)
-	a := newAgent(t, s.socket)
-	s.listing = func() { a.facts.notice(runtime.Event{Type: runtime.ImageAdded}) }
-	a.facts.lists(t.Context(), false)
-	a.facts.mu.Lock()
-	defer a.facts.mu.Unlock()
-	if !a.facts.stale {
+	facts := factsOf(t, opened(t, s.socket), disarmed)
+	s.listing = func() { facts.Notice(runtime.Event{Type: runtime.ImageAdded}) }
+	facts.lists(t.Context(), false)
+	facts.mu.Lock()
+	defer facts.mu.Unlock()
+	if !facts.stale {
 		t.Errorf("stale = false after an image came while images were listed, want true")
 	}
 }
