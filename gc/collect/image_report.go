@@ -182,8 +182,11 @@ func (r *imageRun) holders(fs gc.FilesystemDecision) []Holder {
 // weighing is when folders were last weighed, and what came of it.
 type weighing struct {
 	at      time.Time
-	folders []Folder
+	folders []gc.Folder
 }
+
+// weighTimeout bounds a look at what fills a filesystem.
+const weighTimeout = 10 * time.Second
 
 // weighAgain is how often automatic runs look at folders anew: that is work, on a
 // disk that is busy as it is.
@@ -191,15 +194,15 @@ const weighAgain = time.Hour
 
 // folders names the largest folders where a runtime of the filesystem keeps its
 // own, as far as anybody can tell.
-func (r *imageRun) folders(ctx context.Context, fs gc.FilesystemDecision) []Folder {
+func (r *imageRun) folders(ctx context.Context, fs gc.FilesystemDecision) []gc.Folder {
 	weigher, able := r.survey.Meter.(Weigher)
 	if !able {
 		return nil
 	}
 	last := r.weighed[fs.Filesystem]
-	if last.at.IsZero() || time.Since(last.at) >= weighAgain || r.report.Trigger == triggerRequest {
+	if last.at.IsZero() || time.Since(last.at) >= weighAgain || r.report.Asked() {
 		byInodes := fs.InodesToFree > 0 && fs.BytesToFree == 0
-		folders, err := within(ctx, 2*walkLimit, func(ctx context.Context) ([]Folder, error) {
+		folders, err := within(ctx, weighTimeout, func(ctx context.Context) ([]gc.Folder, error) {
 			return weigher.Folders(ctx, r.usage(fs.Filesystem).Filesystem, byInodes)
 		})
 		if err != nil {

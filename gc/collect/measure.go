@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/runtime"
 )
 
 const (
@@ -14,6 +15,21 @@ const (
 	// settleLimit bounds the wait for space that btrfs and xfs free late.
 	settleLimit = 2 * time.Second
 )
+
+// Meter measures filesystems. Both methods return when ctx ends, at the latest.
+type Meter interface {
+	// Usage is how full the filesystem is now.
+	Usage(ctx context.Context, fs runtime.Filesystem) (gc.Usage, error)
+	// Sync makes the filesystem do what it put off, freeing included.
+	Sync(ctx context.Context, fs runtime.Filesystem) error
+}
+
+// Weigher is what a Meter may be as well: able to tell what fills a filesystem.
+type Weigher interface {
+	// Folders names the largest folders of a runtime's root, largest first, in
+	// bytes or in inodes. It returns when ctx ends, at the latest.
+	Folders(ctx context.Context, fs runtime.Filesystem, byInodes bool) ([]gc.Folder, error)
+}
 
 // settle measures a filesystem after removals: it syncs, waits until something
 // has become free and then until nothing more does, or until settleLimit. Less

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,8 +39,8 @@ type Report struct {
 	// Holders and Folders say what holds the room on filesystems that are short of
 	// it at the end: images by what protects them, and the largest folders of the
 	// runtime's root, whatever they hold.
-	Holders []Holder `json:"holders,omitempty"`
-	Folders []Folder `json:"folders,omitempty"`
+	Holders []Holder    `json:"holders,omitempty"`
+	Folders []gc.Folder `json:"folders,omitempty"`
 	// Warnings say what kept the run from its goal, for a person.
 	Warnings []string `json:"warnings,omitempty"`
 	// Ended says why the run ended.
@@ -116,6 +117,13 @@ func (r Report) Summary() Summary {
 	}
 }
 
+// Asked tells whether a person asked for the run.
+func (r Report) Asked() bool { return r.Trigger == TriggerRequest }
+
+// Troubles names what hindered the run, in order and alike each time, whatever the
+// wording of errors and warnings.
+func (r Report) Troubles() []string { return slices.Sorted(maps.Keys(r.trouble)) }
+
 // RemovedBy counts what was removed by reason.
 func (r Report) RemovedBy() map[gc.Reason]int {
 	counts := make(map[gc.Reason]int)
@@ -144,7 +152,7 @@ func (r Report) Then(next Report) Report {
 	joined.Errors = append(append([]string{}, r.Errors...), next.Errors...)
 	joined.Warnings = append(append([]string(nil), r.Warnings...), next.Warnings...)
 	joined.Holders = append(append([]Holder(nil), r.Holders...), next.Holders...)
-	joined.Folders = append(append([]Folder(nil), r.Folders...), next.Folders...)
+	joined.Folders = append(append([]gc.Folder(nil), r.Folders...), next.Folders...)
 	joined.Kept = maps.Clone(r.Kept)
 	for reason, n := range next.Kept {
 		joined.Kept[reason] += n

@@ -27,7 +27,9 @@ var ours = map[string][]string{
 
 	"gc":          {"runtime"},
 	"gc/lastused": {"runtime", "gc"},
+	"gc/meter":    {"runtime", "gc"},
 	"gc/collect":  {"runtime", "gc", "gc/lastused"},
+	"gc/history":  {"gc", "gc/collect"},
 
 	"status":       {"runtime", "status/probe"},
 	"status/probe": {},
@@ -44,11 +46,11 @@ var ours = map[string][]string{
 
 	"agent/doctor": {"shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
-	"agent/api": {"agent/doctor", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent/api": {"agent/doctor", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
+	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
 		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/state",
-		"gc", "gc/collect", "gc/lastused", "runtime", "runtime/cri",
+		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd",
 	},
 }

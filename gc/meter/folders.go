@@ -1,4 +1,4 @@
-package collect
+package meter
 
 import (
 	"cmp"
@@ -12,24 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime"
 )
-
-// Folder is what a folder holds with all below it, on its own filesystem.
-type Folder struct {
-	Filesystem string `json:"filesystem"`
-	Path       string `json:"path"`
-	SizeBytes  uint64 `json:"sizeBytes"` // as du(1) counts it
-	Inodes     uint64 `json:"inodes"`
-}
-
-// Weigher is what a Meter may be as well: able to tell what fills a filesystem.
-type Weigher interface {
-	// Folders names the largest folders of a runtime's root, largest first, in
-	// bytes or in inodes. It looks at so many files only as take moments: on a
-	// host with more of them the figures are too low.
-	Folders(ctx context.Context, fs runtime.Filesystem, byInodes bool) ([]Folder, error)
-}
 
 const (
 	maxFolders  = 5
@@ -38,9 +23,11 @@ const (
 	walkLimit   = 5 * time.Second
 )
 
-// Folders walks the folder above the one that the runtime names, in which it
-// keeps whatever else it keeps.
-func (s *Statfs) Folders(ctx context.Context, filesystem runtime.Filesystem, byInodes bool) ([]Folder, error) {
+// Folders names the largest folders of a runtime's root, the folder above the one
+// that it keeps images in, largest first, in bytes or in inodes. It looks at so
+// many files only as take moments: on a host with more of them the figures are too
+// low.
+func (s *Statfs) Folders(ctx context.Context, filesystem runtime.Filesystem, byInodes bool) ([]gc.Folder, error) {
 	root := folder(filesystem)
 	answer, err := s.bounded(ctx, "walk", root, func() (any, error) { return weigh(root, time.Now().Add(walkLimit)) })
 	if err != nil {
@@ -57,7 +44,7 @@ func (s *Statfs) Folders(ctx context.Context, filesystem runtime.Filesystem, byI
 // weights are folders below a root by what they hold.
 type weights struct {
 	root    string
-	folders map[string]*Folder // the root itself under its own path
+	folders map[string]*gc.Folder // the root itself under its own path
 }
 
 var errEnough = errors.New("enough seen")
@@ -70,7 +57,7 @@ func weigh(path string, until time.Time) (weights, error) {
 		return weights{}, err
 	}
 	device := st.Dev
-	w := weights{root: path, folders: make(map[string]*Folder)}
+	w := weights{root: path, folders: make(map[string]*gc.Folder)}
 	if err := unix.Stat(filepath.Dir(path), &st); err == nil && st.Dev == device {
 		w.root = filepath.Dir(path)
 	}
@@ -126,7 +113,7 @@ func (w *weights) add(path string, isFolder bool, size uint64) {
 func (w *weights) count(path string, size uint64) {
 	f := w.folders[path]
 	if f == nil {
-		f = &Folder{Path: path}
+		f = &gc.Folder{Path: path}
 		w.folders[path] = f
 	}
 	f.SizeBytes += size
@@ -135,23 +122,23 @@ func (w *weights) count(path string, size uint64) {
 
 // largest names the folders in which the weight is: one that is mostly a few of
 // those in it is not named, and they are.
-func (w *weights) largest(byInodes bool) []Folder {
-	weight := func(f *Folder) uint64 {
+func (w *weights) largest(byInodes bool) []gc.Folder {
+	weight := func(f *gc.Folder) uint64 {
 		if byInodes {
 			return f.Inodes
 		}
 		return f.SizeBytes
 	}
-	children := make(map[string][]*Folder)
+	children := make(map[string][]*gc.Folder)
 	for path, f := range w.folders {
 		if path != w.root {
 			children[filepath.Dir(path)] = append(children[filepath.Dir(path)], f)
 		}
 	}
-	var named []Folder
-	var look func(f *Folder)
-	look = func(f *Folder) {
-		heavy := slices.DeleteFunc(slices.Clone(children[f.Path]), func(c *Folder) bool { return weight(c) < weight(f)/4 })
+	var named []gc.Folder
+	var look func(f *gc.Folder)
+	look = func(f *gc.Folder) {
+		heavy := slices.DeleteFunc(slices.Clone(children[f.Path]), func(c *gc.Folder) bool { return weight(c) < weight(f)/4 })
 		if len(heavy) == 0 && f.Path != w.root {
 			named = append(named, *f)
 		}
@@ -162,7 +149,7 @@ func (w *weights) largest(byInodes bool) []Folder {
 	for _, f := range children[w.root] {
 		look(f)
 	}
-	slices.SortFunc(named, func(a, b Folder) int {
+	slices.SortFunc(named, func(a, b gc.Folder) int {
 		return cmp.Or(cmp.Compare(weight(&b), weight(&a)), strings.Compare(a.Path, b.Path))
 	})
 	return named[:min(len(named), maxFolders)]

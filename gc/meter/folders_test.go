@@ -1,4 +1,4 @@
-package collect_test
+package meter_test
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/meter"
 	"hostler.io/hostler/runtime"
 )
 
@@ -35,7 +35,7 @@ func TestStatfsNamesTheLargestFolders(t *testing.T) {
 	if err := os.Link(filepath.Join(root, "leftover/dump"), filepath.Join(root, "leftover/same")); err != nil {
 		t.Fatal(err)
 	}
-	var s collect.Statfs
+	var s meter.Statfs
 	fs := runtime.Filesystem{Path: filepath.Join(root, "snapshots"), Mountpoint: "/mnt"}
 	tests := []struct {
 		name     string
