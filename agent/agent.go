@@ -19,8 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
@@ -33,7 +31,9 @@ import (
 	"hostler.io/hostler/agent/report"
 	"hostler.io/hostler/agent/state"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/gc/meter"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -77,6 +77,7 @@ type Agent struct {
 	tracker   *lastused.Tracker
 	images    *collect.Images
 	dead      *collect.Containers
+	history   *history.History
 	guard     *shutdown.Guard
 	logind    *systemd.Logind
 	manager   *systemd.Manager
@@ -292,7 +293,7 @@ func (a *Agent) reports() report.Options {
 		Named:    a.keeper.SetOwner,
 		Log:      a.log,
 		Observe:  a.metrics.StatusWrite,
-		Count:    a.metrics.Transition,
+		Count:    a.transitioned,
 	}
 }
 
@@ -315,14 +316,15 @@ func (a *Agent) buildCollectors() (err error) {
 	}
 	a.survey = &collect.Survey{
 		Runtimes:      func() []collect.Runtime { return members[collect.Runtime](a.runtimes.Set()) },
-		Meter:         &collect.Statfs{},
+		Meter:         &meter.Statfs{},
 		Uses:          a.tracker,
 		ProtectedPods: a.protectedPods,
 	}
+	a.history = history.New(a.state.Bucket("gc-history"), a.log.With("component", "gc"))
 	a.images, err = collect.NewImages(a.policies.gc.Images, collect.Options{
 		Survey:   a.survey,
 		Interval: time.Duration(a.cfg.ImageGC.Interval),
-		Observe:  func(r collect.Report) { a.collected("image-gc", r) },
+		Observe:  func(r collect.Report) { a.collected("image-gc", history.Images, r) },
 		Log:      a.log.With("component", "image-gc"),
 	})
 	if err != nil {
@@ -331,7 +333,7 @@ func (a *Agent) buildCollectors() (err error) {
 	a.dead, err = collect.NewContainers(a.policies.gc.Containers, collect.Options{
 		Survey:   a.survey,
 		Interval: time.Duration(a.cfg.ContainerGC.Interval),
-		Observe:  func(r collect.Report) { a.collected("container-gc", r) },
+		Observe:  func(r collect.Report) { a.collected("container-gc", history.Containers, r) },
 		Log:      a.log.With("component", "container-gc"),
 	})
 	return err
@@ -344,23 +346,6 @@ func members[R any](set *runtime.Set) []R {
 		list = append(list, m.(R)) // a runtime.Runtime has all that rooms ask for
 	}
 	return list
-}
-
-// collected takes in the report of a run.
-func (a *Agent) collected(name string, r collect.Report) {
-	a.metrics.Collection(name, r)
-	var err error
-	if len(r.Errors) > 0 {
-		err = errors.New(r.Errors[0])
-	}
-	a.loops.Named(name).Beat(err)
-	node := controlplane.NodeReference(a.node)
-	if len(r.Removed) > 0 && name == "image-gc" {
-		a.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf("removed %d images, freed %d bytes of %d asked for", len(r.Removed), r.FreedBytes, r.RequestedBytes))
-	}
-	if len(r.Warnings) > 0 { // whose figures differ each time, which would make each an Event of its own
-		a.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", name+" did not reach its goal; `hostler gc plan` tells what keeps it")
-	}
 }
 
 // defers notes what undoes a step of New.

@@ -21,6 +21,9 @@ func (a *Agent) standing() metrics.Standing {
 		EventsDropped: a.recorder.Stats().Dropped,
 	}
 	s.Protected, _, _ = status.Protected(a.protectionFacts(guard))
+	if last, ran := a.images.Last(); ran {
+		s.Images = &last
+	}
 	for _, r := range a.runtimes.Named() {
 		s.Runtimes[r.Name] = r.Ready
 	}

@@ -11,6 +11,7 @@ import (
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -132,6 +133,11 @@ type CollectRequest struct {
 type CollectPlan struct {
 	gc.Decisions
 	Message string `json:"message,omitempty"` // which runtime could not be asked
+}
+
+// CollectHistory is the answer of `hostler gc history -o json`.
+type CollectHistory struct {
+	Runs []history.Run `json:"runs"` // the latest first
 }
 
 // ShutdownPlan is the answer of `hostler shutdown plan -o json`.

@@ -33,7 +33,10 @@ type Metrics struct {
 	runs         *prometheus.CounterVec
 	runDuration  *prometheus.HistogramVec
 	requested    prometheus.Counter
+	estimated    prometheus.Counter
 	freed        prometheus.Counter
+	reqInodes    prometheus.Counter
+	freedInodes  prometheus.Counter
 	images       *prometheus.CounterVec
 	containers   *prometheus.CounterVec
 	removalError *prometheus.CounterVec
@@ -50,6 +53,7 @@ type Standing struct {
 	Protected     bool            // whether a shutdown would wait for the pods
 	Runtimes      map[string]bool // whether each is ready
 	EventsDropped uint64
+	Images        *collect.Report // of the last collection of images; nil before the first
 }
 
 // New returns metrics that ask how things stand whenever they are read.
@@ -71,6 +75,9 @@ func New(ask func() Standing) *Metrics {
 	m.runs = counters("hostler_gc_runs_total", "Collections, by kind and result.", "kind", "result")
 	m.runDuration = histograms("hostler_gc_run_duration_seconds", "How long collections took, by kind.", prometheus.ExponentialBuckets(0.01, 4, 8), "kind")
 	m.requested = counters("hostler_gc_requested_bytes_total", "Bytes that image collections were asked to free.").WithLabelValues()
+	m.estimated = counters("hostler_gc_estimated_bytes_total", "Bytes that the images removed were said to hold by their runtime; compare with those freed.").WithLabelValues()
+	m.reqInodes = counters("hostler_gc_requested_inodes_total", "Inodes that image collections were asked to free.").WithLabelValues()
+	m.freedInodes = counters("hostler_gc_freed_inodes_total", "Inodes that collections of images and containers freed, as measured on the filesystem.").WithLabelValues()
 	m.freed = counters("hostler_gc_freed_bytes_total", "Bytes that collections of images and containers freed, as measured on the filesystem.").WithLabelValues()
 	m.images = counters("hostler_gc_images_removed_total", "Images removed, by reason.", "reason")
 	m.containers = counters("hostler_gc_containers_removed_total", "Dead containers removed, by reason.", "reason")
@@ -122,7 +129,10 @@ func (m *Metrics) Collection(kind string, r collect.Report) {
 	m.runDuration.WithLabelValues(kind).Observe(r.Duration.Seconds())
 	m.removalError.WithLabelValues(kind).Add(float64(len(r.Errors)))
 	m.requested.Add(float64(r.RequestedBytes))
+	m.estimated.Add(float64(r.EstimatedBytes))
 	m.freed.Add(float64(r.FreedBytes))
+	m.reqInodes.Add(float64(r.RequestedInodes))
+	m.freedInodes.Add(float64(r.FreedInodes))
 	removed := m.images
 	if kind == "container-gc" {
 		removed = m.containers
@@ -153,6 +163,9 @@ var (
 	descShutdownTime  = prometheus.NewDesc("hostler_shutdown_last_duration_seconds", "How long the last shutdown's drain took.", nil, nil)
 	descShutdownGood  = prometheus.NewDesc("hostler_shutdown_last_graceful", "Whether the last shutdown was graceful.", nil, nil)
 	descRuntimeReady  = prometheus.NewDesc("hostler_runtime_ready", "Whether a container runtime is ready.", []string{"runtime"}, nil)
+	descCandidates    = prometheus.NewDesc("hostler_gc_candidates", "Images that nothing protected when the last collection of images began.", nil, nil)
+	descOldest        = prometheus.NewDesc("hostler_gc_oldest_candidate_age_seconds", "For how long the first of them in the queue is unused; none where there is none.", nil, nil)
+	descKept          = prometheus.NewDesc("hostler_gc_images_kept", "Images that the last collection of images left, by reason.", []string{"reason"}, nil)
 	descEventsDropped = prometheus.NewDesc("hostler_events_dropped_total", "Events given up because too many waited.", nil, nil)
 )
 
@@ -162,6 +175,7 @@ func (s standing) Describe(out chan<- *prometheus.Desc) {
 		descBuildInfo, descLeaseAge, descLoopHealthy, descLoopRestarts, descShutdownState,
 		descProtected, descGranted, descNeeded,
 		descShutdownTime, descShutdownGood, descRuntimeReady, descEventsDropped,
+		descCandidates, descOldest, descKept,
 	} {
 		out <- d
 	}
@@ -202,6 +216,15 @@ func (s standing) Collect(out chan<- prometheus.Metric) {
 		gauge(descRuntimeReady, truth(ready), name)
 	}
 	counter(descEventsDropped, float64(now.EventsDropped))
+	if last := now.Images; last != nil {
+		gauge(descCandidates, float64(last.Candidates))
+		if !last.OldestCandidate.IsZero() {
+			gauge(descOldest, max(0, time.Since(last.OldestCandidate).Seconds()))
+		}
+		for reason, n := range last.Kept {
+			gauge(descKept, float64(n), string(reason))
+		}
+	}
 }
 
 func truth(b bool) float64 {

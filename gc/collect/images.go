@@ -12,11 +12,12 @@ import (
 type Images struct {
 	*loop
 	inForce[gc.ImagePolicy]
+	weighed map[string]weighing // by filesystem; guarded by the survey's turn
 }
 
 // NewImages checks the policy and the options.
 func NewImages(policy gc.ImagePolicy, options Options) (*Images, error) {
-	c := &Images{}
+	c := &Images{weighed: make(map[string]weighing)}
 	if err := errors.Join(c.SetPolicy(policy), options.complete()); err != nil {
 		return nil, err
 	}
@@ -26,17 +27,15 @@ func NewImages(policy gc.ImagePolicy, options Options) (*Images, error) {
 }
 
 func (c *Images) collect(ctx context.Context, o gc.Options, report *Report, progress func(Progress)) {
-	r := &imageRun{
-		survey: c.options.Survey, log: c.options.Log, policy: c.Policy(), options: o,
-		report: report, progress: progress,
-		before: make(map[string]gc.Usage), idle: make(map[string]int),
-		down: make(map[string]bool), skip: make(map[imageRef]bool), removed: make(map[imageRef]taken),
-	}
+	r := newImageRun(c, o, report, progress)
 	r.look(ctx)
 	r.begin()
 	for {
 		d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
 		tried := r.done
+		if tried == 0 {
+			report.queue(d)
+		}
 		goOn := r.carryOut(ctx, d)
 		// Estimates are wrong both ways, and images turn out to be in use or do
 		// not go. Where too little came of it, a new plan from new facts takes the

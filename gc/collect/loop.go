@@ -29,6 +29,9 @@ const DefaultRunLimit = 10 * time.Minute
 // interval is longer.
 const retryAfter = time.Minute
 
+// TriggerRequest is the Trigger of a run that a person asked for.
+const TriggerRequest = "request"
+
 // Options is what both collectors need.
 type Options struct {
 	Survey   *Survey
@@ -146,7 +149,7 @@ func (l *loop) Collect(ctx context.Context, o gc.Options, progress func(Progress
 		return Report{}, fmt.Errorf("collect: %w", err)
 	}
 	o.Images, o.Containers = l.only.Images, l.only.Containers
-	return l.once(ctx, o, "request", progress)
+	return l.once(ctx, o, TriggerRequest, progress)
 }
 
 // Last returns the report of the last finished run, and false before the first.

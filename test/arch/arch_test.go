@@ -27,7 +27,9 @@ var ours = map[string][]string{
 
 	"gc":          {"runtime"},
 	"gc/lastused": {"runtime", "gc"},
+	"gc/meter":    {"runtime", "gc"},
 	"gc/collect":  {"runtime", "gc", "gc/lastused"},
+	"gc/history":  {"gc", "gc/collect"},
 
 	"status":       {"runtime", "status/probe"},
 	"status/probe": {},
@@ -53,12 +55,12 @@ var ours = map[string][]string{
 
 	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
 
-	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
+	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
 		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/report",
-		"gc", "gc/collect", "gc/lastused", "runtime", "runtime/cri",
+		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
 	},
 }

@@ -1,15 +1,15 @@
-package collect_test
+package meter_test
 
 import (
 	"path/filepath"
 	"testing"
 
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/meter"
 	"hostler.io/hostler/runtime"
 )
 
 func TestStatfs(t *testing.T) {
-	var s collect.Statfs
+	var s meter.Statfs
 	fs := runtime.Filesystem{Path: t.TempDir(), Mountpoint: "/nowhere"}
 	u, err := s.Usage(t.Context(), fs)
 	if err != nil || u.CapacityBytes == 0 || u.AvailableBytes > u.CapacityBytes || u.Path != fs.Path || u.Problem() != "" {

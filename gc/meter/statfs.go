@@ -1,4 +1,9 @@
-package collect
+// Package meter measures filesystems for garbage collection: how full they are,
+// what fills them, and that what was put off is done.
+//
+// It owns the system calls, and that one which hangs, as they do where a device or
+// a file server is gone, holds up nobody. It refuses to judge what it measures.
+package meter
 
 import (
 	"context"
@@ -12,15 +17,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Meter measures filesystems. Both methods return when ctx ends, at the latest.
-type Meter interface {
-	// Usage is how full the filesystem is now.
-	Usage(ctx context.Context, fs runtime.Filesystem) (gc.Usage, error)
-	// Sync makes the filesystem do what it put off, freeing included.
-	Sync(ctx context.Context, fs runtime.Filesystem) error
-}
-
-// Statfs is the Meter of a real host. The zero value is ready.
+// Statfs measures the filesystems of a real host. The zero value is ready.
 type Statfs struct {
 	// calls shares a call that hangs, as they do when a device or a file server
 	// is gone: it costs one goroutine, not one with each run.
