@@ -26,8 +26,10 @@ import (
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/embedded"
 	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/gc/podlogs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -286,7 +288,11 @@ func (a *Agent) buildCollectors() (err error) {
 		Runtimes:      func() []collect.Runtime { return members[collect.Runtime](a.runtimes.set) },
 		Meter:         &collect.Statfs{},
 		Uses:          a.tracker,
-		ProtectedPods: a.protectedPods,
+		ProtectedPods: func() map[gc.PodKey]string { pods, _ := a.protectedPods(); return pods },
+		ProtectedLogs: func() map[string]string { _, uids := a.protectedPods(); return uids },
+		Logs:          podlogs.New("/"),
+		Unseen:        a.runtimes.unseen,
+		Kubelet:       func() bool { return a.owners.seen(jobContainerGC) },
 	}
 	a.images, err = collect.NewImages(a.policies.gc.Images, collect.Options{
 		Survey:   a.survey,
@@ -303,7 +309,11 @@ func (a *Agent) buildCollectors() (err error) {
 		Observe:  func(r collect.Report) { a.collected("container-gc", r) },
 		Log:      a.log.With("component", "container-gc"),
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	a.images.ContainersFirst(a.dead, func() bool { mine, _, _ := a.owners.mine(jobContainerGC); return mine })
+	return nil
 }
 
 // members are the runtimes of a set in the words of a room that uses them.
@@ -324,8 +334,8 @@ func (a *Agent) collected(name string, r collect.Report) {
 	}
 	a.loop(name).beat(err)
 	node := controlplane.NodeReference(a.node)
-	if len(r.Removed) > 0 && name == "image-gc" {
-		a.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf("removed %d images, freed %d bytes of %d asked for", len(r.Removed), r.FreedBytes, r.RequestedBytes))
+	if images := r.Count(collect.KindImage); images > 0 {
+		a.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf("removed %d images, freed %d bytes of %d asked for", images, r.FreedBytes, r.RequestedBytes))
 	}
 	if len(r.Warnings) > 0 { // whose figures differ each time, which would make each an Event of its own
 		a.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", name+" did not reach its goal; `hostler gc plan` tells what keeps it")

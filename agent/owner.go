@@ -95,6 +95,15 @@ func (o *owners) refresh(ctx context.Context) bool {
 	return true
 }
 
+// seen tells whether somebody else was lately seen who would do the job, whoever
+// is to do it.
+func (o *owners) seen(j job) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last, found := o.others[j]
+	return found && time.Since(last.at) < 2*ownerGone
+}
+
 // mine tells whether the job is hostler's, who has it otherwise, and gives a
 // channel that is closed when that may have changed.
 func (o *owners) mine(j job) (bool, api.Owner, <-chan struct{}) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -234,6 +236,29 @@ func (r *runtimes) deadSockets() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dead
+}
+
+// unseen says why there may be pods on this host that no runtime of the set lists,
+// and nothing if there are none: a runtime that does not answer, that was not looked
+// for yet, or that the configuration leaves out.
+func (r *runtimes) unseen() string {
+	if r.candidates == nil {
+		for _, c := range cri.DefaultCandidates() {
+			if info, err := os.Stat(c.Path); err == nil && info.Mode().Type() == fs.ModeSocket && r.at(c.Path) == nil {
+				return "the runtime at " + c.Path + " is not among those that are configured"
+			}
+		}
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !r.searched:
+		return "runtimes are being looked for"
+	case len(r.dead) > 0:
+		return "the runtime at " + r.dead[0] + " does not answer"
+	}
+	return ""
 }
 
 // current returns every runtime's last answer in order of the set, and whether

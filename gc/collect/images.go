@@ -12,6 +12,7 @@ import (
 type Images struct {
 	*loop
 	inForce[gc.ImagePolicy]
+	before func(context.Context, *Report, func(Progress)) bool // see ContainersFirst
 }
 
 // NewImages checks the policy and the options.
@@ -34,6 +35,9 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *Report, prog
 	}
 	r.look(ctx)
 	r.begin()
+	if c.before != nil && r.short() && c.before(ctx, report, progress) {
+		r.look(ctx)
+	}
 	for {
 		d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
 		tried := r.done

@@ -8,6 +8,8 @@ const (
 	mostAtOnce = 4
 	// paceRound is how many removals are judged together.
 	paceRound = 8
+	// paceNoise is what a removal may take without being slow, whatever the best.
+	paceNoise = 5 * time.Millisecond
 )
 
 // pacer finds out how many removals at once a runtime takes with ease, by how long
@@ -42,7 +44,7 @@ func (p *pacer) observe(took time.Duration) {
 	average := p.sum / paceRound
 	p.sum, p.n = 0, 0
 	switch {
-	case p.best == 0 || average < 2*p.best:
+	case p.best == 0 || average < max(2*p.best, paceNoise):
 		p.limit = min(p.limit+1, mostAtOnce)
 		p.pause = 0
 	case p.limit == 1:

@@ -27,7 +27,8 @@ var ours = map[string][]string{
 
 	"gc":          {"runtime"},
 	"gc/lastused": {"runtime", "gc"},
-	"gc/collect":  {"runtime", "gc", "gc/lastused"},
+	"gc/podlogs":  {"gc"},
+	"gc/collect":  {"runtime", "gc", "gc/lastused", "gc/podlogs"},
 
 	"status":       {"runtime", "status/probe"},
 	"status/probe": {},
@@ -48,7 +49,7 @@ var ours = map[string][]string{
 	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "gc", "gc/collect", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
 		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/state",
-		"gc", "gc/collect", "gc/lastused", "runtime", "runtime/cri",
+		"gc", "gc/collect", "gc/lastused", "gc/podlogs", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd",
 	},
 }

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -15,7 +16,8 @@ import (
 )
 
 // PodSpec describes a pod. It is run as kubelet runs one: with kubelet's labels,
-// in the host's network, below a cgroup of its own.
+// in the host's network, below a cgroup of its own, and with its logs and the links
+// to them below /var/log.
 type PodSpec struct {
 	Name        string
 	Namespace   string        // "default" if empty
@@ -35,6 +37,7 @@ type ContainerSpec struct {
 	// for it. ServeFor and IgnoreTerm print "ready".
 	Ready       string
 	Attempt     uint32 // tells containers of one pod and name apart
+	Unstarted   bool   // it is created and that is all
 	Labels      map[string]string
 	Annotations map[string]string
 }
@@ -66,7 +69,7 @@ func (c *Containerd) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 	p := &Pod{Name: spec.Name, Namespace: spec.Namespace, UID: spec.UID, spec: spec, Containers: map[string]string{}}
 	p.config = &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: spec.Name, Namespace: spec.Namespace, Uid: spec.UID},
-		LogDirectory: filepath.Join(c.dir, "logs", spec.Namespace+"_"+spec.Name+"_"+spec.UID),
+		LogDirectory: filepath.Join("/var/log/pods", spec.Namespace+"_"+spec.Name+"_"+spec.UID),
 		Labels:       labels,
 		Annotations:  spec.Annotations,
 		Linux: &cri.LinuxPodSandboxConfig{
@@ -152,6 +155,13 @@ func (c *Containerd) runContainer(ctx context.Context, p *Pod, spec ContainerSpe
 		return "", err
 	}
 	id := created.ContainerId
+	if spec.Unstarted {
+		return id, nil
+	}
+	link := fmt.Sprintf("/var/log/containers/%s_%s_%s-%s.log", p.Name, p.Namespace, spec.Name, id)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(filepath.Join(p.config.LogDirectory, log), link)); err != nil {
+		return "", err
+	}
 	if _, err := c.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: id}); err != nil {
 		return "", err
 	}
