@@ -84,7 +84,7 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 func (a *Agent) countRubbish(ctx context.Context, s *api.Status) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	facts, err := a.survey.Facts(ctx, gc.Options{})
+	facts, err := a.survey.Facts(ctx, gc.Options{Images: true}) // which look at no logs
 	if err != nil { // zeroes alone would pass for an empty host
 		s.ImageGC.Message, s.ContainerGC.Message = err.Error(), err.Error()
 	}
@@ -179,6 +179,9 @@ func (a *Agent) CollectPlan(ctx context.Context, req api.CollectRequest) (api.Co
 			return p, err
 		}
 		p.Message = err.Error()
+	}
+	if facts.LogsErr != nil {
+		p.Message = strings.TrimPrefix(p.Message+"; look for logs: "+facts.LogsErr.Error(), "; ")
 	}
 	return p, nil
 }

@@ -124,7 +124,9 @@ type PodDecision struct {
 }
 
 // Title is the pod's name as a person reads it.
-func (d PodDecision) Title() string { return podTitle(d.Pod) }
+func (d PodDecision) Title() string {
+	return podTitle(&runtime.Pod{ID: d.ID, Name: d.Name, Namespace: d.Namespace})
+}
 
 // LogDecision says what happens to a log folder or a link and why.
 type LogDecision struct {
