@@ -85,7 +85,7 @@ func (a *Agent) countRubbish(ctx context.Context, s *api.Status) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	facts, err := a.survey.Facts(ctx, gc.Options{Images: true}) // which look at no logs
-	if err != nil { // zeroes alone would pass for an empty host
+	if err != nil {                                             // zeroes alone would pass for an empty host
 		s.ImageGC.Message, s.ContainerGC.Message = err.Error(), err.Error()
 	}
 	plan := gc.Plan(facts, a.gcPolicy(), time.Now(), gc.Options{Images: true})

@@ -24,7 +24,7 @@ func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecisi
 	}
 	patience := p.patience()
 	if o.AllUnused {
-		patience = max(p.MinimumAge, settling)
+		patience = p.settling()
 	}
 	decisions := []LogDecision{}
 	for i := range f.Logs {

@@ -8,9 +8,14 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// settling is how long a sandbox without containers stays in any case: while it
-// is being made, a runtime may list it as not ready.
-const settling = time.Minute
+// settlingLimit bounds settling.
+const settlingLimit = time.Minute
+
+// settling is how long what is not abandoned may be in the making: a sandbox that a
+// runtime lists as not ready until it is, the log folder of a pod that is to come.
+func (p ContainerPolicy) settling() time.Duration {
+	return max(p.MinimumAge, min(p.AbandonedAge, settlingLimit))
+}
 
 // abandoned tells whether a pod is over for good: its sandbox is dead, nothing
 // runs in it, and nobody here makes it anew.
@@ -73,7 +78,7 @@ func planPods(f *Facts, p ContainerPolicy, now time.Time, o Options, containers 
 			d.Reason, d.Detail = InUse, "container "+stays.Name+" stays ("+string(stays.Reason)+")"
 		case f.Kubelet && newest[PodKey{pod.Runtime, pod.UID}] == pod:
 			d.Reason, d.Detail = Newest, "the kubelet may bring the pod back"
-		case age(now, lastTouched(pod)) < max(p.MinimumAge, settling):
+		case age(now, lastTouched(pod)) < p.settling():
 			d.Reason = TooYoung
 		default:
 			d.Action, d.Reason = Remove, PodDead

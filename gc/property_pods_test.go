@@ -49,6 +49,11 @@ func keptPod(f gc.Facts, pod runtime.Pod) bool {
 	return pod.Annotations[runtime.LabelKeep] == "true" || f.ProtectedPods[gc.PodKey{Runtime: pod.Runtime, ID: pod.ID}] != ""
 }
 
+// settling is how long a sandbox or a log may be in the making.
+func settling(p gc.Policy) time.Duration {
+	return max(p.Containers.MinimumAge, min(p.Containers.AbandonedAge, time.Minute))
+}
+
 func checkPods(t *testing.T, f gc.Facts, p gc.Policy, d gc.Decisions) {
 	staying := make(map[string]bool)
 	for _, c := range d.Containers {
@@ -80,7 +85,7 @@ func checkPods(t *testing.T, f gc.Facts, p gc.Policy, d gc.Decisions) {
 	for _, decision := range d.Pods {
 		pod := *decision.Pod
 		if decision.Action == gc.Keep {
-			free := !staying[pod.ID] && !keptPod(f, pod) && !f.Kubelet && now.Sub(pod.CreatedAt) >= max(p.Containers.MinimumAge, time.Minute)
+			free := !staying[pod.ID] && !keptPod(f, pod) && !f.Kubelet && now.Sub(pod.CreatedAt) >= settling(p)
 			if free && len(pod.Containers) == 0 {
 				t.Errorf("Plan() keeps pod %s (%s, %s), want it removed: nothing keeps it", pod.ID, decision.Reason, decision.Detail)
 			}
@@ -98,7 +103,7 @@ func checkPods(t *testing.T, f gc.Facts, p gc.Policy, d gc.Decisions) {
 			t.Errorf("Plan() removes pod %s, which is to be kept", pod.ID)
 		case f.Kubelet && !newer:
 			t.Errorf("Plan() removes pod %s, the newest of its UID, beside a kubelet", pod.ID)
-		case now.Sub(pod.CreatedAt) < max(p.Containers.MinimumAge, time.Minute):
+		case now.Sub(pod.CreatedAt) < settling(p):
 			t.Errorf("Plan() removes pod %s, made %s ago", pod.ID, now.Sub(pod.CreatedAt))
 		}
 	}
@@ -120,7 +125,7 @@ func checkLogs(t *testing.T, f gc.Facts, p gc.Policy, d gc.Decisions) {
 			t.Errorf("Plan() removes log %s of a pod or container that is there", l.Path)
 		case f.LogsUnsure != "" || l.Log.Foreign != "" || f.ProtectedLogs[l.UID] != "":
 			t.Errorf("Plan() removes log %s, want it kept: %+v", l.Path, l.Log)
-		case now.Sub(l.ModifiedAt) < max(p.Containers.MinimumAge, time.Minute):
+		case now.Sub(l.ModifiedAt) < settling(p):
 			t.Errorf("Plan() removes log %s, written %s ago", l.Path, now.Sub(l.ModifiedAt))
 		}
 	}

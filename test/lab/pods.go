@@ -16,8 +16,7 @@ import (
 )
 
 // PodSpec describes a pod. It is run as kubelet runs one: with kubelet's labels,
-// in the host's network, below a cgroup of its own, and with its logs and the links
-// to them below /var/log.
+// in the host's network, below a cgroup of its own.
 type PodSpec struct {
 	Name        string
 	Namespace   string        // "default" if empty
@@ -69,7 +68,7 @@ func (c *Containerd) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 	p := &Pod{Name: spec.Name, Namespace: spec.Namespace, UID: spec.UID, spec: spec, Containers: map[string]string{}}
 	p.config = &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: spec.Name, Namespace: spec.Namespace, Uid: spec.UID},
-		LogDirectory: filepath.Join("/var/log/pods", spec.Namespace+"_"+spec.Name+"_"+spec.UID),
+		LogDirectory: filepath.Join(c.logs("pods"), spec.Namespace+"_"+spec.Name+"_"+spec.UID),
 		Labels:       labels,
 		Annotations:  spec.Annotations,
 		Linux: &cri.LinuxPodSandboxConfig{
@@ -90,6 +89,14 @@ func (c *Containerd) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 		}
 	}
 	return p, nil
+}
+
+// logs is where pods' logs or the links to them are.
+func (c *Containerd) logs(kind string) string {
+	if c.hostLogs {
+		return filepath.Join("/var/log", kind)
+	}
+	return filepath.Join(c.dir, "logs", kind)
 }
 
 // namespaces puts pods into the lab's network, so that they need no CNI plugin.
@@ -158,7 +165,7 @@ func (c *Containerd) runContainer(ctx context.Context, p *Pod, spec ContainerSpe
 	if spec.Unstarted {
 		return id, nil
 	}
-	link := fmt.Sprintf("/var/log/containers/%s_%s_%s-%s.log", p.Name, p.Namespace, spec.Name, id)
+	link := filepath.Join(c.logs("containers"), fmt.Sprintf("%s_%s_%s-%s.log", p.Name, p.Namespace, spec.Name, id))
 	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(filepath.Join(p.config.LogDirectory, log), link)); err != nil {
 		return "", err
 	}
