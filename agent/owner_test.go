@@ -202,6 +202,28 @@ func TestJobsAreTakenOverWhenTheirOwnerIsGoneForAWhile(t *testing.T) {
 
 // What failed before the job was lost is not tried again, and so would never be
 // found to work.
+func TestAKubeletIsSeenWhoeverHasItsJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		others := map[job]api.Owner{jobContainerGC: {Name: api.OwnerKubelet, Evidence: "process kubelet"}}
+		cfg := config.Default()
+		cfg.ContainerGC.Enabled = config.On
+		o := newOwners(cfg, func(context.Context) map[job]api.Owner { return maps.Clone(others) })
+		if o.seen(jobContainerGC) {
+			t.Errorf("seen() = true before anybody looked")
+		}
+		o.refresh(t.Context())
+		if mine, _, _ := o.mine(jobContainerGC); !mine || !o.seen(jobContainerGC) || o.seen(jobLease) {
+			t.Errorf("mine() = %v, seen() = %v, want the job hostler's and the kubelet seen, for that job alone", mine, o.seen(jobContainerGC))
+		}
+		delete(others, jobContainerGC)
+		time.Sleep(3 * ownerGone)
+		o.refresh(t.Context())
+		if o.seen(jobContainerGC) {
+			t.Errorf("seen() = true long after the kubelet went")
+		}
+	})
+}
+
 func TestTroubleWithALostJobIsForgotten(t *testing.T) {
 	a := newRig(t).build(t)
 	a.reporter.lastError = errors.New("disk full")

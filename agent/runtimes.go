@@ -35,6 +35,7 @@ const (
 type runtimes struct {
 	set        *runtime.Set
 	candidates []cri.Candidate // where to look; nil where the runtimes are configured
+	usual      []cri.Candidate // where there may be some all the same
 	observe    func(runtime, method string, took time.Duration, err error)
 	log        *slog.Logger
 	found      chan struct{} // holds one token when the set has grown
@@ -54,7 +55,7 @@ func newRuntimes(cfg config.Runtimes, observe func(string, string, time.Duration
 	if err != nil {
 		return nil, err
 	}
-	r := &runtimes{set: set, observe: observe, log: log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
+	r := &runtimes{set: set, usual: cri.DefaultCandidates(), observe: observe, log: log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
 	r.discovering <- struct{}{}
 	if cfg.Auto {
 		r.candidates = cri.DefaultCandidates()
@@ -243,7 +244,7 @@ func (r *runtimes) deadSockets() []string {
 // for yet, or that the configuration leaves out.
 func (r *runtimes) unseen() string {
 	if r.candidates == nil {
-		for _, c := range cri.DefaultCandidates() {
+		for _, c := range r.usual {
 			if info, err := os.Stat(c.Path); err == nil && info.Mode().Type() == fs.ModeSocket && r.at(c.Path) == nil {
 				return "the runtime at " + c.Path + " is not among those that are configured"
 			}

@@ -66,6 +66,44 @@ func TestOneSocketIsOneRuntime(t *testing.T) {
 
 // A guard that is asked to drain in the first moments of a boot must not believe
 // that nothing runs: containerd says that it is up before it knows its pods.
+// Whoever takes what no runtime lists for gone has to know that all were asked.
+func TestPodsMayBeUnseen(t *testing.T) {
+	configured, other := newContainerd(t), newContainerd(t)
+	dead := filepath.Join(folder(t), "crio.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a := newAgent(t, configured.socket)
+	a.runtimes.usual = []cri.Candidate{{Name: "containerd", Path: configured.socket}, {Name: "cri-o", Path: filepath.Join(folder(t), "none.sock")}}
+	if why := a.runtimes.unseen(); why != "" {
+		t.Errorf("unseen() = %q, want nothing where the configured runtime is the only one", why)
+	}
+	a.runtimes.usual = append(a.runtimes.usual, cri.Candidate{Name: "k3s", Path: other.socket})
+	if why := a.runtimes.unseen(); !strings.Contains(why, other.socket) {
+		t.Errorf("unseen() = %q, want the runtime that the configuration leaves out", why)
+	}
+
+	a = newAgent(t)
+	a.runtimes.candidates = []cri.Candidate{{Name: "containerd", Path: configured.socket}}
+	if why := a.runtimes.unseen(); why == "" {
+		t.Errorf("unseen() = nothing before runtimes were looked for")
+	}
+	a.runtimes.discover(t.Context())
+	if why := a.runtimes.unseen(); why != "" {
+		t.Errorf("unseen() = %q, want nothing where every runtime answers", why)
+	}
+	a.runtimes.candidates = append(a.runtimes.candidates, cri.Candidate{Name: "cri-o", Path: dead})
+	a.runtimes.discover(t.Context())
+	if why := a.runtimes.unseen(); !strings.Contains(why, dead) {
+		t.Errorf("unseen() = %q, want the runtime that does not answer", why)
+	}
+}
+
 func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
 	s := newContainerd(t)
 	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}

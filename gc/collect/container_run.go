@@ -205,8 +205,15 @@ func (r *containerRun) booked(removed Removal) {
 	if len(r.report.Removed) > toldEach {
 		level = slog.LevelDebug
 	}
-	r.log.Log(context.Background(), level, removed.Kind+" removed", "name", removed.Names[0], "pod", removed.Pod,
-		"id", removed.ID, "runtime", removed.Runtime, "reason", removed.Reason)
+	attrs := []slog.Attr{slog.String(removed.Kind, removed.Names[0])}
+	if removed.Pod != "" {
+		attrs = append(attrs, slog.String("pod", removed.Pod))
+	}
+	if removed.Kind != KindLog {
+		attrs = append(attrs, slog.String("id", removed.ID), slog.String("runtime", removed.Runtime))
+	}
+	attrs = append(attrs, slog.String("reason", string(removed.Reason)))
+	r.log.LogAttrs(context.Background(), level, removed.Kind+" removed", attrs...)
 }
 
 // describe names what was to be removed, for a person.
