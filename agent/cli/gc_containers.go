@@ -42,13 +42,13 @@ func printLogs(t *table, out *output, logs []gc.LogDecision) {
 }
 
 // columns starts a table that in wide output names the runtime of each row last.
-func (out *output) columns(t *table, header ...string) func(runtime string, cells ...string) {
-	if out.wide() {
+func (o *output) columns(t *table, header ...string) func(runtime string, cells ...string) {
+	if o.wide() {
 		header = append(header, "RUNTIME")
 	}
 	t.row(header...)
 	return func(runtime string, cells ...string) {
-		if out.wide() {
+		if o.wide() {
 			cells = append(cells, runtime)
 		}
 		t.row(cells...)

@@ -106,6 +106,7 @@ func TestManyDeadContainersGoAsTheRuntimeTakesIt(t *testing.T) {
 				if most := atOnce(calls, start, time.Now()); most > tt.most {
 					t.Errorf("%d removals at once, want at most %d", most, tt.most)
 				}
+				t.Logf("%d containers in %v, at most %d at once", n, r.Duration.Round(time.Millisecond), atOnce(calls, start, time.Now()))
 				if r.Duration.Duration > tt.within {
 					t.Errorf("Collect() took %v, want at most %v", r.Duration.Duration, tt.within)
 				}

@@ -30,7 +30,8 @@ const (
 	linksFolder = "/var/log/containers"
 )
 
-// ErrChanged: the log is not as it was found: somebody writes to it, or made it anew.
+// ErrChanged tells that a log is not as it was found: somebody writes to it, or made
+// it anew.
 var ErrChanged = errors.New("it has changed since it was found")
 
 // Host is the logs below a root folder. It is safe for concurrent use.
