@@ -30,10 +30,12 @@ import (
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/report"
 	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/lastused"
 	"hostler.io/hostler/gc/meter"
+	"hostler.io/hostler/gc/podlogs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -318,7 +320,11 @@ func (a *Agent) buildCollectors() (err error) {
 		Runtimes:      func() []collect.Runtime { return members[collect.Runtime](a.runtimes.Set()) },
 		Meter:         &meter.Statfs{},
 		Uses:          a.tracker,
-		ProtectedPods: a.protectedPods,
+		ProtectedPods: func() map[gc.PodKey]string { pods, _ := a.protectedPods(); return pods },
+		ProtectedLogs: func() map[string]string { _, uids := a.protectedPods(); return uids },
+		Logs:          podlogs.New("/"),
+		Unseen:        a.runtimes.Unseen,
+		Kubelet:       func() bool { return a.owners.Seen(owner.ContainerGC) },
 	}
 	a.history = history.New(a.state.Bucket("gc-history"), a.log.With("component", "gc"))
 	a.images, err = collect.NewImages(a.policies.gc.Images, collect.Options{
@@ -336,7 +342,11 @@ func (a *Agent) buildCollectors() (err error) {
 		Observe:  func(r collect.Report) { a.collected("container-gc", history.Containers, r) },
 		Log:      a.log.With("component", "container-gc"),
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	a.images.ContainersFirst(a.dead, func() bool { mine, _, _ := a.owners.Mine(owner.ContainerGC); return mine })
+	return nil
 }
 
 // members are the runtimes of a set in the words of a room that uses them.

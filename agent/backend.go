@@ -83,8 +83,8 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 func (a *Agent) countRubbish(ctx context.Context, s *api.Status) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	facts, err := a.survey.Facts(ctx, gc.Options{})
-	if err != nil { // zeroes alone would pass for an empty host
+	facts, err := a.survey.Facts(ctx, gc.Options{Images: true}) // which look at no logs
+	if err != nil {                                             // zeroes alone would pass for an empty host
 		s.ImageGC.Message, s.ContainerGC.Message = err.Error(), err.Error()
 	}
 	plan := gc.Plan(facts, a.gcPolicy(), time.Now(), gc.Options{Images: true})
@@ -178,6 +178,9 @@ func (a *Agent) CollectPlan(ctx context.Context, req api.CollectRequest) (api.Co
 			return p, err
 		}
 		p.Message = err.Error()
+	}
+	if facts.LogsErr != nil {
+		p.Message = strings.TrimPrefix(p.Message+"; look for logs: "+facts.LogsErr.Error(), "; ")
 	}
 	return p, nil
 }

@@ -10,7 +10,6 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/gc/collect"
-	"hostler.io/hostler/gc/history"
 )
 
 // collected takes in the report of a run of a loop.
@@ -23,10 +22,10 @@ func (a *Agent) collected(loop, kind string, r collect.Report) {
 	}
 	a.loops.Named(loop).Beat(err)
 	node := controlplane.NodeReference(a.node)
-	if len(r.Removed) > 0 && kind == history.Images {
+	if images := r.Count(collect.KindImage); images > 0 {
 		a.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf(
 			"removed %d images (%s), freed %d bytes and %d inodes of %d and %d asked for, their own sizes being %d bytes",
-			len(r.Removed), r.Trigger, r.FreedBytes, r.FreedInodes, r.RequestedBytes, r.RequestedInodes, r.EstimatedBytes))
+			images, r.Trigger, r.FreedBytes, r.FreedInodes, r.RequestedBytes, r.RequestedInodes, r.EstimatedBytes))
 	}
 	if len(r.Warnings) > 0 { // whose figures differ each time, which would make each an Event of its own
 		a.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", loop+" did not reach its goal; `hostler gc history` tells what keeps it")

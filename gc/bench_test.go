@@ -59,3 +59,32 @@ func BenchmarkPlan(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPlanContainers plans after months without collection: dead containers in
+// pods of a hundred each, every tenth of them dead, and as many log folders as pods.
+func BenchmarkPlanContainers(b *testing.B) {
+	for _, containers := range []int{1_000, 30_000} {
+		b.Run(fmt.Sprintf("containers=%d", containers), func(b *testing.B) {
+			var f gc.Facts
+			for i := range containers / 100 {
+				p := podWith(fmt.Sprintf("pod-%d", i))
+				p.Sandbox, p.Ready, p.CreatedAt = true, i%10 > 0, ago(1000*time.Hour)
+				for j := range 100 {
+					c := exited(fmt.Sprintf("c%d-%d", i, j), "main", time.Duration(1+i+j)*time.Hour)
+					c.Runtime, c.PodID = p.Runtime, p.ID
+					p.Containers = append(p.Containers, c)
+				}
+				f.Pods = append(f.Pods, p)
+				f.Logs = append(f.Logs, gc.LogFact{Path: fmt.Sprintf("/var/log/pods/default_gone_%d", i), UID: fmt.Sprint(i), ModifiedAt: ago(9 * time.Hour)})
+			}
+			policy := gc.DefaultPolicy()
+			b.ReportAllocs()
+			for b.Loop() {
+				d := gc.Plan(f, policy, now, gc.Options{Containers: true})
+				if len(d.Containers) != containers || len(d.Logs) != containers/100 {
+					b.Fatalf("Plan() decides on %d containers and %d logs, want %d and %d", len(d.Containers), len(d.Logs), containers, containers/100)
+				}
+			}
+		})
+	}
+}

@@ -25,7 +25,10 @@ const (
 	MaxAge         Reason = "max-age"         // unused or dead for longer than the maximum age
 	AllUnused      Reason = "all-unused"      // asked for by a person
 	OverLimit      Reason = "over-limit"      // more dead containers than the policy allows
-	PodGone        Reason = "pod-gone"        // the container's sandbox does not exist any more
+	PodGone        Reason = "pod-gone"        // the pod does not exist any more
+	PodDead        Reason = "pod-dead"        // the pod's sandbox is dead, and nobody makes it anew
+	NeverStarted   Reason = "never-started"   // created a while ago and never started
+	Dangling       Reason = "dangling"        // a link to a log that is not there
 	InUse          Reason = "in-use"          // a container uses the image, running or not
 	Pinned         Reason = "pinned"          // the runtime wants the image kept
 	Protected      Reason = "protected"       // sandbox image, keep pattern, keep label
@@ -47,6 +50,10 @@ type Decisions struct {
 	Images []ImageDecision `json:"images"`
 	// Containers starts with those that go, in order.
 	Containers []ContainerDecision `json:"containers"`
+	// Pods are those whose sandbox is dead, starting with those that go.
+	Pods []PodDecision `json:"pods"`
+	// Logs are those of pods that no runtime knows, starting with those that go.
+	Logs []LogDecision `json:"logs"`
 }
 
 // FilesystemStatus is how full a filesystem is, as a person reads it.
@@ -100,15 +107,52 @@ type ContainerDecision struct {
 	Container *runtime.Container `json:"-"` // the container itself, for who removes it
 }
 
+// PodDecision says what happens to the dead sandbox of a pod and why. What goes,
+// goes after its containers.
+type PodDecision struct {
+	ID        string    `json:"id"`
+	UID       string    `json:"uid"`
+	Name      string    `json:"name"`
+	Namespace string    `json:"namespace"`
+	CreatedAt time.Time `json:"createdAt"`
+	Action    Action    `json:"action"`
+	Reason    Reason    `json:"reason"`
+	Detail    string    `json:"detail,omitempty"` // such as the container that stays
+	Runtime   string    `json:"runtime"`
+
+	Pod *runtime.Pod `json:"-"` // the pod itself, for who removes it
+}
+
+// Title is the pod's name as a person reads it.
+func (d PodDecision) Title() string {
+	return podTitle(&runtime.Pod{ID: d.ID, Name: d.Name, Namespace: d.Namespace})
+}
+
+// LogDecision says what happens to a log folder or a link and why.
+type LogDecision struct {
+	Path       string    `json:"path"`
+	Pod        string    `json:"pod,omitempty"` // namespace/name
+	UID        string    `json:"uid,omitempty"`
+	ModifiedAt time.Time `json:"modifiedAt"`
+	SizeBytes  uint64    `json:"sizeBytes"`
+	Action     Action    `json:"action"`
+	Reason     Reason    `json:"reason"`
+	Detail     string    `json:"detail,omitempty"`
+
+	Log *LogFact `json:"-"` // the log itself, for who removes it
+}
+
 // Plan decides, from the facts alone, what goes at now and why. It changes
 // nothing and needs a valid policy and valid options. Where images and
 // containers are both asked for, images that only containers in the same plan
 // hold count as unused, for those containers go first.
 func Plan(f Facts, p Policy, now time.Time, o Options) Decisions {
-	d := Decisions{Images: []ImageDecision{}, Containers: []ContainerDecision{}}
+	d := Decisions{Images: []ImageDecision{}, Containers: []ContainerDecision{}, Pods: []PodDecision{}, Logs: []LogDecision{}}
 	var leaving map[*runtime.Container]bool
 	if o.WantContainers() {
 		d.Containers, leaving = planContainers(&f, p.Containers, now, o)
+		d.Pods = planPods(&f, p.Containers, now, o, d.Containers)
+		d.Logs = planLogs(&f, p.Containers, now, o)
 	}
 	l := newLedger(f.Filesystems, p.Images, o)
 	d.Filesystems = l.decisions()

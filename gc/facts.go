@@ -23,6 +23,34 @@ type Facts struct {
 	// with what a person is told about it. A pod that its orchestrator has made
 	// anew since has another ID, and what dies in it is nobody's evidence.
 	ProtectedPods map[PodKey]string
+
+	// Kubelet tells that a kubelet on this host makes pods' sandboxes anew, and
+	// reads from the newest one how a pod fared.
+	Kubelet bool
+	// Logs are the log folders of pods and the links to logs on this host.
+	Logs []LogFact
+	// LogsUnsure says why Pods may lack some, so that no log can be told to be of
+	// a pod that is gone; empty if they do not.
+	LogsUnsure string
+	LogsErr    error // why some logs could not be looked at
+	// ProtectedLogs are UIDs as ProtectedPods has IDs: a pod's logs go by its UID.
+	ProtectedLogs map[string]string
+}
+
+// LogFact is the log folder of a pod, or a link to the log of a container, as CRI
+// runtimes and kubelet make them below /var/log.
+type LogFact struct {
+	Path string // of the folder or the link
+	// Link tells which of the two it is. Only links that lead nowhere are facts.
+	Link bool
+
+	Namespace, Pod, UID string // of a folder
+	ContainerID         string // of a link
+
+	ModifiedAt time.Time // the latest change in the folder, or the link's making
+	SizeBytes  uint64    // of the folder's files
+	// Foreign says what in the folder is not a CRI runtime's; empty if all is.
+	Foreign string
 }
 
 // PodKey names a pod: the runtime's name and the ID there.

@@ -8,11 +8,12 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// dead is a container that ended, with the figures it is ordered by.
+// dead is a container that does not run, with the figures it is ordered by.
 type dead struct {
 	decision  ContainerDecision
 	ended     time.Time // its exit, or its creation where the exit is unknown
 	untold    bool      // the exit is unknown
+	unstarted bool      // it was created and never started: there is no exit
 	pod       *runtime.Pod
 	protected bool // stays whatever the limits say
 }
@@ -23,7 +24,7 @@ type unit struct{ runtime, podUID, name string }
 // planContainers decides on every container and tells which ones leave.
 func planContainers(f *Facts, p ContainerPolicy, now time.Time, o Options) ([]ContainerDecision, map[*runtime.Container]bool) {
 	deads, others := sortOut(f, p, now, o)
-	removeByLimits(deads, p, now, o)
+	removeByLimits(deads, f, p, now, o)
 
 	decisions := make([]ContainerDecision, 0, len(deads)+len(others))
 	leaving := make(map[*runtime.Container]bool)
@@ -52,18 +53,12 @@ func sortOut(f *Facts, p ContainerPolicy, now time.Time, o Options) (deads []*de
 				ID: c.ID, Name: c.Name, Pod: title, ExitedAt: c.FinishedAt,
 				Action: Keep, Runtime: c.Runtime, Container: c,
 			}
-			switch c.State {
-			case runtime.Exited:
-				deads = append(deads, newDead(d, f, pod, p, now, o))
-				continue
-			case runtime.Running:
+			if c.State == runtime.Running {
 				d.Reason = Running
-			case runtime.Created:
-				d.Reason, d.Detail = NotManaged, "never started"
-			default:
-				d.Reason, d.Detail = NotManaged, "in an unknown state"
+				others = append(others, d)
+				continue
 			}
-			others = append(others, d)
+			deads = append(deads, newDead(d, f, pod, p, now, o))
 		}
 	}
 	slices.SortFunc(deads, func(a, b *dead) int {
@@ -79,28 +74,61 @@ func sortOut(f *Facts, p ContainerPolicy, now time.Time, o Options) (deads []*de
 
 func newDead(decision ContainerDecision, f *Facts, pod *runtime.Pod, p ContainerPolicy, now time.Time, o Options) *dead {
 	c := decision.Container
-	d := &dead{decision: decision, ended: c.FinishedAt, pod: pod}
-	if d.untold = d.ended.IsZero(); d.untold {
-		d.ended = c.CreatedAt
+	d := &dead{decision: decision, ended: c.FinishedAt, unstarted: c.State == runtime.Created, pod: pod}
+	if d.ended.IsZero() {
+		d.ended, d.untold = c.CreatedAt, !d.unstarted
 	}
-	reason, detail := Newest, ""
+	reason, detail := protectedPod(f, pod, o)
 	switch {
-	case c.Labels[runtime.LabelKeep] == "true", c.Annotations[runtime.LabelKeep] == "true",
-		pod.Labels[runtime.LabelKeep] == "true", pod.Annotations[runtime.LabelKeep] == "true":
+	case c.Labels[runtime.LabelKeep] == "true", c.Annotations[runtime.LabelKeep] == "true":
 		reason, detail = Protected, "label "+runtime.LabelKeep
-	case f.ProtectedPods[PodKey{pod.Runtime, pod.ID}] != "":
-		reason, detail = LastShutdown, f.ProtectedPods[PodKey{pod.Runtime, pod.ID}]
-	case slices.Contains(o.LeaveAlone, c.Runtime):
-		reason, detail = NotManaged, "removed on request only"
+	case reason != "":
+	default:
+		reason, detail = d.young(p, now)
+	}
+	d.protected = reason != ""
+	d.decision.Reason, d.decision.Detail = cmp.Or(reason, Newest), detail
+	return d
+}
+
+// protectedPod says what keeps all of a pod, and nothing if nothing does.
+func protectedPod(f *Facts, pod *runtime.Pod, o Options) (Reason, string) {
+	shutdown := f.ProtectedPods[PodKey{pod.Runtime, pod.ID}]
+	switch {
+	case pod.Labels[runtime.LabelKeep] == "true", pod.Annotations[runtime.LabelKeep] == "true":
+		return Protected, "label " + runtime.LabelKeep
+	case shutdown != "":
+		return LastShutdown, shutdown
+	case slices.Contains(o.LeaveAlone, pod.Runtime):
+		return NotManaged, "removed on request only"
+	}
+	return "", ""
+}
+
+// young says why it is too early to remove the container, and nothing if it is not.
+func (d *dead) young(p ContainerPolicy, now time.Time) (Reason, string) {
+	since := age(now, d.ended)
+	switch d.decision.Container.State {
+	case runtime.Created:
+		if since < p.MinimumAge || !d.pod.Gone && since < p.patience() {
+			return TooYoung, "not started yet"
+		}
+		return "", ""
+	case runtime.Unknown:
+		// The runtime may yet find out; and who knows whether it runs.
+		if since < p.patience() {
+			return TooYoung, "in an unknown state"
+		}
+		return "", ""
+	}
+	switch {
 	case p.MinimumAge > 0 && d.untold:
 		// Counting from its creation could take what died a moment ago.
-		reason, detail = TooYoung, "time of exit unknown"
-	case age(now, d.ended) < p.MinimumAge:
-		reason = TooYoung
+		return TooYoung, "time of exit unknown"
+	case since < p.MinimumAge:
+		return TooYoung, ""
 	}
-	d.protected = reason != Newest
-	d.decision.Reason, d.decision.Detail = reason, detail
-	return d
+	return "", ""
 }
 
 func (d *dead) remove(why Reason) {
@@ -110,17 +138,22 @@ func (d *dead) remove(why Reason) {
 }
 
 // counts tells whether the container takes a place within the limits: what a
-// label or someone else protects does not, what is young does.
+// label or someone else protects does not, what is young does. One that never ran
+// has no exit that somebody might want to see.
 func (d *dead) counts() bool {
-	return d.decision.Action == Keep && (!d.protected || d.decision.Reason == TooYoung)
+	return d.decision.Action == Keep && !d.unstarted && (!d.protected || d.decision.Reason == TooYoung)
 }
 
 // removeByLimits applies age, then the limit per unit, then the one in total.
-func removeByLimits(deads []*dead, p ContainerPolicy, now time.Time, o Options) {
+func removeByLimits(deads []*dead, f *Facts, p ContainerPolicy, now time.Time, o Options) {
 	for _, d := range deads {
 		switch {
 		case d.pod.Gone:
 			d.remove(PodGone)
+		case abandoned(f, d.pod) && age(now, lastTouched(d.pod)) >= p.patience():
+			d.remove(PodDead)
+		case d.unstarted:
+			d.remove(NeverStarted)
 		case p.MaximumAge > 0 && !d.untold && age(now, d.ended) > p.MaximumAge:
 			d.remove(MaxAge)
 		}

@@ -104,8 +104,8 @@ func TestPlanKeepsContainers(t *testing.T) {
 		detail    string
 	}{
 		{name: "it runs", container: runtime.Container{ID: "c", State: runtime.Running}, want: gc.Running},
-		{name: "it never started", container: runtime.Container{ID: "c", State: runtime.Created}, want: gc.NotManaged, detail: "never started"},
-		{name: "its state is unknown", container: runtime.Container{ID: "c", State: runtime.Unknown}, want: gc.NotManaged, detail: "unknown"},
+		{name: "it never started", container: runtime.Container{ID: "c", State: runtime.Created}, want: gc.TooYoung, detail: "not started yet"},
+		{name: "its state is unknown", container: runtime.Container{ID: "c", State: runtime.Unknown}, want: gc.TooYoung, detail: "unknown"},
 		{name: "its exit is unknown and a minimum age set", container: untold, minimum: time.Minute, want: gc.TooYoung, detail: "unknown"},
 		{name: "its exit is unknown and no minimum age set", container: untold, want: gc.OverLimit},
 		{name: "it exited in the future, after a step of the clock", container: exited("c", "web", -time.Hour), minimum: time.Minute, want: gc.TooYoung},
@@ -115,7 +115,7 @@ func TestPlanKeepsContainers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := gc.Policy{Images: gc.DefaultPolicy().Images, Containers: gc.ContainerPolicy{MinimumAge: tt.minimum, MaxPerPodContainer: 0, MaxContainers: 0}}
+			p := gc.Policy{Images: gc.DefaultPolicy().Images, Containers: gc.ContainerPolicy{MinimumAge: tt.minimum, AbandonedAge: time.Hour, MaxPerPodContainer: 0, MaxContainers: 0}}
 			d := containerDecisionOn(gc.Plan(gc.Facts{Pods: []runtime.Pod{podWith("p", tt.container)}, ProtectedPods: tt.protected}, p, now, gc.Options{}), "c")
 			if d.Reason != tt.want || !strings.Contains(d.Detail, tt.detail) || (d.Action == gc.Remove) != (tt.want == gc.OverLimit) {
 				t.Errorf("Plan() = %s %s (%s), want %s (%s)", d.Action, d.Reason, d.Detail, tt.want, tt.detail)

@@ -256,12 +256,12 @@ func TestPlanJSON(t *testing.T) {
 		`"capacityBytes":1048576000,"availableBytes":136314880,"usedPercent":87,"inodesUsedPercent":10,"bytesToFree":73400320,"inodesToFree":0}],` +
 		`"images":[{"id":"sha256:a","names":["quay.io/org/a:1","quay.io/org/a@sha256:a"],"sizeBytes":104857600,` +
 		`"firstSeen":"2026-10-09T20:00:00Z","lastUsed":"2026-11-20T11:00:00Z","action":"remove","reason":"lru","runtime":"containerd","filesystem":"/var/lib"}],` +
-		`"containers":[{"id":"c1","name":"job","pod":"default/p","exitedAt":"2026-11-20T11:00:00Z","action":"keep","reason":"newest","runtime":"containerd"}]}`
+		`"containers":[{"id":"c1","name":"job","pod":"default/p","exitedAt":"2026-11-20T11:00:00Z","action":"keep","reason":"newest","runtime":"containerd"}],"pods":[],"logs":[]}`
 	if string(got) != want {
 		t.Errorf("Plan() as JSON = %s\nwant %s", got, want)
 	}
 	empty, err := json.Marshal(gc.Plan(gc.Facts{}, gc.DefaultPolicy(), now, gc.Options{}))
-	if want := `{"filesystems":[],"images":[],"containers":[]}`; err != nil || string(empty) != want {
+	if want := `{"filesystems":[],"images":[],"containers":[],"pods":[],"logs":[]}`; err != nil || string(empty) != want {
 		t.Errorf("Plan(nothing) as JSON = %s, %v, want %s", empty, err, want)
 	}
 }

@@ -12,6 +12,10 @@ const ThresholdOff = 100
 // Unlimited switches a limit on the number of dead containers off.
 const Unlimited = -1
 
+// DefaultAbandonedAge is the time in which whoever made something will have come
+// back to it.
+const DefaultAbandonedAge = time.Hour
+
 // Policy is what an operator wants collected.
 type Policy struct {
 	Images     ImagePolicy
@@ -48,6 +52,10 @@ type ContainerPolicy struct {
 	// MaximumAge removes a container dead for longer, whatever the limits say;
 	// 0 switches it off.
 	MaximumAge time.Duration
+	// AbandonedAge, where it is longer than MinimumAge, keeps for so long what
+	// looks abandoned but may not be: a container that was never started or whose
+	// state is unknown, the containers of a dead sandbox, the logs of no pod.
+	AbandonedAge time.Duration
 	// MaxPerPodContainer is how many dead containers stay per pod and
 	// container name, newest first; Unlimited switches it off.
 	MaxPerPodContainer int
@@ -55,6 +63,9 @@ type ContainerPolicy struct {
 	// switches it off. It wins over MaxPerPodContainer.
 	MaxContainers int
 }
+
+// patience is how long what looks abandoned stays.
+func (p ContainerPolicy) patience() time.Duration { return max(p.MinimumAge, p.AbandonedAge) }
 
 // DefaultPolicy is the policy of a host without configuration: kubelet's
 // figures, and inodes besides.
@@ -65,7 +76,7 @@ func DefaultPolicy() Policy {
 			InodesHighPercent: 90, InodesLowPercent: 85,
 			MinimumAge: 2 * time.Minute,
 		},
-		Containers: ContainerPolicy{MaxPerPodContainer: 1, MaxContainers: Unlimited},
+		Containers: ContainerPolicy{AbandonedAge: DefaultAbandonedAge, MaxPerPodContainer: 1, MaxContainers: Unlimited},
 	}
 }
 
@@ -87,6 +98,7 @@ func (p ImagePolicy) Validate() error {
 func (p ContainerPolicy) Validate() error {
 	return errors.Join(
 		checkAges("container policy", p.MinimumAge, p.MaximumAge),
+		checkAges("container policy: abandoned", p.AbandonedAge, 0),
 		checkLimit("container policy: dead containers per pod and name", p.MaxPerPodContainer),
 		checkLimit("container policy: dead containers in total", p.MaxContainers),
 	)

@@ -58,9 +58,24 @@ func generate(r *rand.Rand, images, pods int) (gc.Facts, gc.Policy, gc.Options) 
 			containers = append(containers, c)
 		}
 		p := podWith(fmt.Sprintf("p%d", i), containers...)
-		p.Gone = r.IntN(8) == 0
+		p.CreatedAt, p.Sandbox = ago(hours(24)), r.IntN(10) > 0
+		p.Gone, p.Ready = r.IntN(8) == 0, r.IntN(3) > 0
+		if r.IntN(5) == 0 && i > 0 {
+			p.UID = f.Pods[i-1].UID // the sandbox was made anew
+		}
+		if r.IntN(15) == 0 {
+			p.Annotations = map[string]string{runtime.LabelKeep: "true"}
+		}
 		f.Pods = append(f.Pods, p)
 	}
+	f.Kubelet = r.IntN(4) == 0
+	f.ProtectedPods, f.ProtectedLogs = map[gc.PodKey]string{}, map[string]string{}
+	for _, p := range f.Pods {
+		if r.IntN(8) == 0 {
+			f.ProtectedPods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}], f.ProtectedLogs[p.UID] = "a day", "a day"
+		}
+	}
+	generateLogs(r, &f, pods)
 	used := uint64(r.IntN(1001))
 	for _, name := range []string{"containerd", "docker"} {
 		u := disk(used, uint64(r.IntN(1001)))
@@ -78,7 +93,7 @@ func generate(r *rand.Rand, images, pods int) (gc.Facts, gc.Policy, gc.Options) 
 		p.Images.MaximumAge = time.Hour + hours(48)
 	}
 	p.Images.Keep, _ = gc.ParsePatterns([]string{"*/i?3:*", "quay.io/org/i7"})
-	p.Containers = gc.ContainerPolicy{MinimumAge: hours(6), MaxPerPodContainer: r.IntN(4) - 1, MaxContainers: r.IntN(pods+2) - 1}
+	p.Containers = gc.ContainerPolicy{MinimumAge: hours(6), AbandonedAge: hours(3), MaxPerPodContainer: r.IntN(4) - 1, MaxContainers: r.IntN(pods+2) - 1}
 	o := gc.Options{AllUnused: r.IntN(6) == 0}
 	if !o.AllUnused && r.IntN(4) == 0 {
 		o.TargetPercent = 1 + r.IntN(100)
@@ -99,6 +114,8 @@ func FuzzPlan(f *testing.F) {
 		}
 		checkImages(t, facts, policy, options, d)
 		checkContainers(t, facts, policy, options, d)
+		checkPods(t, facts, policy, d)
+		checkLogs(t, facts, policy, d)
 
 		// The same facts in another order are the same plan.
 		r.Shuffle(len(facts.Images), func(i, j int) { facts.Images[i], facts.Images[j] = facts.Images[j], facts.Images[i] })
@@ -106,6 +123,9 @@ func FuzzPlan(f *testing.F) {
 		again := gc.Plan(facts, policy, now, options)
 		if !reflect.DeepEqual(removedImages(d), removedImages(again)) || !reflect.DeepEqual(removedContainers(d), removedContainers(again)) {
 			t.Errorf("Plan(shuffled) removes %v %v, want %v %v", removedImages(again), removedContainers(again), removedImages(d), removedContainers(d))
+		}
+		if !reflect.DeepEqual(removedPods(d), removedPods(again)) {
+			t.Errorf("Plan(shuffled) removes pods %v, want %v", removedPods(again), removedPods(d))
 		}
 	})
 }
@@ -184,9 +204,10 @@ func checkImages(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decis
 
 func checkContainers(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decisions) {
 	byID := make(map[string]runtime.Container)
+	podOf := make(map[string]runtime.Pod)
 	for _, pod := range f.Pods {
 		for _, c := range pod.Containers {
-			byID[c.ID] = c
+			byID[c.ID], podOf[c.ID] = c, pod
 		}
 	}
 	counted := 0
@@ -195,17 +216,35 @@ func checkContainers(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.D
 	for _, c := range d.Containers {
 		container := byID[c.ID]
 		if c.Action == gc.Keep {
-			if c.Reason == gc.Newest || c.Reason == gc.TooYoung {
+			unit := podOf[c.ID].UID + "/" + c.Name
+			if (c.Reason == gc.Newest || c.Reason == gc.TooYoung) && container.State != runtime.Created {
 				counted++
-				left[c.Pod+"/"+c.Name]++
+				left[unit]++
 			}
 			if c.Reason == gc.Newest {
-				canGo[c.Pod+"/"+c.Name]++
+				canGo[unit]++
 			}
 			continue
 		}
-		if container.State != runtime.Exited || container.Labels[runtime.LabelKeep] == "true" || now.Sub(container.FinishedAt) < p.Containers.MinimumAge {
-			t.Errorf("Plan() removes container %s: %+v, minimum age %s", c.ID, container, p.Containers.MinimumAge)
+		pod, since, least := podOf[c.ID], container.FinishedAt, p.Containers.MinimumAge
+		switch container.State {
+		case runtime.Running:
+			t.Errorf("Plan() removes container %s, which runs", c.ID)
+		case runtime.Unknown:
+			since, least = container.CreatedAt, max(least, p.Containers.AbandonedAge)
+		case runtime.Created:
+			if since = container.CreatedAt; !pod.Gone {
+				least = max(least, p.Containers.AbandonedAge)
+			}
+		}
+		if now.Sub(since) < least {
+			t.Errorf("Plan() removes container %s, %v for %s, want it kept for %s", c.ID, container.State, now.Sub(since), least)
+		}
+		if container.Labels[runtime.LabelKeep] == "true" || keptPod(f, pod) {
+			t.Errorf("Plan() removes container %s, which is to be kept", c.ID)
+		}
+		if c.Reason == gc.PodDead && (pod.Ready || !pod.Sandbox || f.Kubelet) {
+			t.Errorf("Plan() removes container %s of a dead pod: %+v", c.ID, pod)
 		}
 	}
 	if o.AllUnused {

@@ -54,6 +54,15 @@ type ContainerRemover interface {
 	RemoveContainer(ctx context.Context, c Container) error
 }
 
+// PodRemover removes what a pod leaves besides containers.
+type PodRemover interface {
+	// RemovePod removes the sandbox of a pod that is not ready and has no
+	// containers any more, with its network; ErrInUse if it is ready or has
+	// containers, dead ones too. Removing a missing pod succeeds. ErrUnsupported
+	// where pods have no sandbox, see Pod.Sandbox.
+	RemovePod(ctx context.Context, p Pod) error
+}
+
 // ImageRemover removes images.
 type ImageRemover interface {
 	// RemoveImage removes the image with all its names. ErrInUse where the
@@ -91,6 +100,7 @@ type Runtime interface {
 	FilesystemLister
 	Stopper
 	ContainerRemover
+	PodRemover
 	ImageRemover
 	Watcher
 	// Close gives back connections. It is called once, after all other calls;

@@ -24,6 +24,11 @@ type Pod struct {
 	Ready     bool
 	CreatedAt time.Time
 
+	// Sandbox tells that the pod is a sandbox, as under CRI: once it is not ready
+	// it never is again, and it stays until it is removed for itself, after its
+	// containers.
+	Sandbox bool
+
 	// Gone tells that the runtime knows the pod only from containers it left
 	// behind: there is no sandbox of this ID any more.
 	Gone bool

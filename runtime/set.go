@@ -194,6 +194,15 @@ func (s *Set) RemoveContainer(ctx context.Context, c Container) error {
 	return m.RemoveContainer(ctx, c)
 }
 
+// RemovePod is PodRemover's, by the runtime that p names.
+func (s *Set) RemovePod(ctx context.Context, p Pod) error {
+	m, err := s.member(p.Runtime)
+	if err != nil {
+		return fmt.Errorf("remove pod %q: %w", p.Name, err)
+	}
+	return m.RemovePod(ctx, p)
+}
+
 // RemoveImage is ImageRemover's, by the runtime that img names.
 func (s *Set) RemoveImage(ctx context.Context, img Image) error {
 	m, err := s.member(img.Runtime)

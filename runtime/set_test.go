@@ -113,15 +113,16 @@ func TestSetRoutesByRuntime(t *testing.T) {
 		"StopContainer":   s.StopContainer(t.Context(), pod.Containers[0], 0),
 		"StopPod":         s.StopPod(t.Context(), pod),
 		"RemoveContainer": s.RemoveContainer(t.Context(), pod.Containers[0]),
+		"RemovePod":       s.RemovePod(t.Context(), runtime.Pod{Runtime: "b", ID: "gone"}),
 		"RemoveImage":     s.RemoveImage(t.Context(), img),
 	} {
 		if err != nil {
 			t.Errorf("%s() = %v", what, err)
 		}
 	}
-	acts := []runtimetest.Op{runtimetest.StopContainer, runtimetest.StopPod, runtimetest.RemoveContainer, runtimetest.RemoveImage}
-	if na, nb := len(a.Calls(acts...)), len(b.Calls(acts...)); na != 0 || nb != 4 {
-		t.Errorf("a got %d calls and b %d, want 0 and 4", na, nb)
+	acts := []runtimetest.Op{runtimetest.StopContainer, runtimetest.StopPod, runtimetest.RemoveContainer, runtimetest.RemovePod, runtimetest.RemoveImage}
+	if na, nb := len(a.Calls(acts...)), len(b.Calls(acts...)); na != 0 || nb != 5 {
+		t.Errorf("a got %d calls and b %d, want 0 and 5", na, nb)
 	}
 	stranger := runtime.Container{Runtime: "c", Name: "web"}
 	if err := s.StopContainer(t.Context(), stranger, 0); !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), `"c"`) {

@@ -33,7 +33,7 @@ func TestACancellationAtAnyMomentLeavesOneLock(t *testing.T) {
 				t.Fatalf("round %d", i)
 			}
 			for _, p := range []string{name + "web", name + "dns"} {
-				r.fake.RemovePod(p)
+				r.fake.TakePod(p)
 			}
 		}
 	})

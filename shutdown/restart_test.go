@@ -154,7 +154,7 @@ func TestAShutdownOfLongAgoIsNotGoneOnWith(t *testing.T) {
 		time.Sleep(time.Second)
 		r.stop()
 		// It was cancelled while nobody listened, and nobody can be asked since.
-		r.fake.RemovePod("web")
+		r.fake.TakePod("web")
 		r.pod("new", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 		r.logind.breaks("Watch", errBus)
 		time.Sleep(time.Hour)

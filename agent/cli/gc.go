@@ -64,26 +64,15 @@ func printPlan(t *table, out *output, plan api.CollectPlan) {
 	}
 	if len(plan.Containers) > 0 {
 		t.line("")
-		header := []string{"POD", "CONTAINER", "ID", "EXITED", "ACTION", "REASON"}
-		if out.wide() {
-			header = append(header, "RUNTIME")
-		}
-		t.row(header...)
-		for _, c := range plan.Containers {
-			exited := "-"
-			if !c.ExitedAt.IsZero() {
-				exited = out.ago(c.ExitedAt)
-			}
-			why := string(c.Reason)
-			if c.Detail != "" {
-				why += ": " + c.Detail
-			}
-			row := []string{c.Pod, c.Name, short(c.ID), exited, string(c.Action), why}
-			if out.wide() {
-				row = append(row, c.Runtime)
-			}
-			t.row(row...)
-		}
+		printContainers(t, out, plan.Containers)
+	}
+	if len(plan.Pods) > 0 {
+		t.line("")
+		printDeadPods(t, out, plan.Pods)
+	}
+	if len(plan.Logs) > 0 {
+		t.line("")
+		printLogs(t, out, plan.Logs)
 	}
 }
 
@@ -152,7 +141,7 @@ func (a *app) progress(out *output) (show func(api.Step), done func()) {
 // describeStep is what became of one object, in one line.
 func describeStep(s api.Step) string {
 	name := imageName(s.Names, false)
-	if s.Pod != "" {
+	if s.Kind == collect.KindContainer {
 		name = s.Pod + "/" + name
 	}
 	switch {
@@ -165,21 +154,14 @@ func describeStep(s api.Step) string {
 }
 
 func printReport(t *table, r collect.Report) {
-	images, containers := 0, 0
-	for _, removal := range r.Removed {
-		if removal.Kind == collect.KindImage {
-			images++
-		} else {
-			containers++
-		}
-	}
+	images := r.Count(collect.KindImage)
 	for _, e := range r.Errors {
 		t.line("error: %s", e)
 	}
 	for _, w := range r.Warnings {
 		t.line("warning: %s", w)
 	}
-	t.line("removed %s and %s in %s", count(images, "image"), count(containers, "container"), r.Duration.Round(time.Millisecond))
+	t.line("removed %s in %s", removedWhat(r), r.Duration.Round(time.Millisecond))
 	if images > 0 || r.RequestedBytes > 0 || r.RequestedInodes > 0 {
 		t.line("freed %s, as measured; asked for %s; the images' own sizes add up to %s", size(r.FreedBytes), size(r.RequestedBytes), size(r.EstimatedBytes))
 	}

@@ -26,6 +26,8 @@ func house() *backend {
 		return collect.Removal{Kind: kind, ID: id, Names: []string{name}, Pod: pod, Runtime: "containerd", Reason: reason, SizeBytes: 1 << 30}
 	}
 	dead := removal(collect.KindContainer, "c0ffee0123456789", "init", "shop/db-0", gc.OverLimit)
+	over := collect.Removal{Kind: collect.KindPod, ID: strings.Repeat("4", 64), Names: []string{"shop/job-7"}, Runtime: "containerd", Reason: gc.PodDead}
+	logs := collect.Removal{Kind: collect.KindLog, ID: "/var/log/pods/shop_job-6_u6", Names: []string{"/var/log/pods/shop_job-6_u6"}, Pod: "shop/job-6", Reason: gc.PodGone, SizeBytes: 3 << 20}
 	old := removal(collect.KindImage, sha("a"), "registry.example.net/shop/web:1.4", "", gc.LRU)
 	stuck := removal(collect.KindImage, sha("b"), "registry.example.net/shop/api:0.9", "", gc.LRU)
 	used := removal(collect.KindImage, sha("c"), "registry.example.net/shop/db:16", "", gc.InUse)
@@ -60,17 +62,27 @@ func house() *backend {
 				{ID: "c0ffee0123456789", Name: "init", Pod: "shop/db-0", ExitedAt: ago(26 * time.Hour), Action: gc.Remove, Reason: gc.OverLimit, Runtime: "containerd"},
 				{ID: "decade0123456789", Name: "postgres", Pod: "shop/db-0", Action: gc.Keep, Reason: "running", Runtime: "containerd"},
 			},
+			Pods: []gc.PodDecision{
+				{ID: strings.Repeat("4", 64), UID: "u4", Name: "job-7", Namespace: "shop", CreatedAt: ago(26 * time.Hour), Action: gc.Remove, Reason: gc.PodDead, Runtime: "containerd"},
+				{ID: strings.Repeat("5", 64), UID: "u5", Name: "job-8", Namespace: "shop", CreatedAt: ago(2 * time.Hour), Action: gc.Keep, Reason: gc.InUse, Detail: "container job stays (newest)", Runtime: "containerd"},
+			},
+			Logs: []gc.LogDecision{
+				{Path: "/var/log/pods/shop_job-6_u6", Pod: "shop/job-6", UID: "u6", ModifiedAt: ago(72 * time.Hour), SizeBytes: 3 << 20, Action: gc.Remove, Reason: gc.PodGone},
+				{Path: "/var/log/containers/job-6_shop_job-cafe.log", Pod: "shop/job-6", UID: "u6", ModifiedAt: ago(72 * time.Hour), Action: gc.Remove, Reason: gc.Dangling},
+			},
 		}},
 		steps: []collect.Progress{
 			{Removal: dead, Action: gc.Remove, Done: 1, Total: 4},
 			{Removal: old, Action: gc.Remove, Done: 2, Total: 4},
 			{Removal: stuck, Action: gc.Keep, Err: errors.New("remove image: device busy"), Done: 3, Total: 4},
 			{Removal: used, Action: gc.Keep, Done: 4, Total: 4},
+			{Removal: over, Action: gc.Remove, Done: 5, Total: 6},
+			{Removal: logs, Action: gc.Remove, Done: 6, Total: 6},
 		},
 		report: collect.Report{
 			StartedAt: ago(2 * time.Second), Duration: seconds(2), Trigger: "person",
 			RequestedBytes: 5 << 30, EstimatedBytes: 2 << 30, FreedBytes: 1 << 30,
-			Removed: []collect.Removal{dead, old}, Kept: map[gc.Reason]int{gc.InUse: 1},
+			Removed: []collect.Removal{dead, over, logs, old}, Kept: map[gc.Reason]int{gc.InUse: 1},
 			Errors: []string{`remove image "registry.example.net/shop/api:0.9": device busy`}, Warnings: []string{"/var/lib/containerd is still above the low threshold"},
 			Ended: "nothing left to remove",
 		},

@@ -16,7 +16,7 @@ type Config struct {
 	Pressure     Pressure     `yaml:"pressure" doc:"When the host counts as short of something: a quantity (100Mi) or a percentage (10%) of what there is."`
 	Shutdown     Shutdown     `yaml:"shutdown" doc:"How pods are stopped before the host goes down."`
 	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
-	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers are removed."`
+	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers, dead pods and their logs are removed."`
 	State        State        `yaml:"state" doc:"What must survive a restart."`
 	API          API          `yaml:"api" doc:"The local API that the hostler commands ask."`
 	Metrics      Metrics      `yaml:"metrics" doc:"Prometheus metrics; they are on the API socket as well."`
@@ -134,8 +134,8 @@ type ImageGC struct {
 // ContainerGC configures the collection of dead containers.
 type ContainerGC struct {
 	Enabled            Switch   `yaml:"enabled" doc:"auto stands back where a kubelet collects containers."`
-	Interval           Duration `yaml:"interval" doc:"How often dead containers are looked at."`
-	MinimumAge         Duration `yaml:"minimumAge" doc:"A container that ended less than this ago is kept."`
+	Interval           Duration `yaml:"interval" doc:"How often dead containers, dead pods and logs are looked at."`
+	MinimumAge         Duration `yaml:"minimumAge" doc:"What ended less than this ago is kept. Dead pods, logs and what never started are kept for an hour in any case."`
 	MaximumAge         Duration `yaml:"maximumAge" doc:"A container that ended longer ago than this goes; 0s is no limit."`
 	MaxPerPodContainer int      `yaml:"maxPerPodContainer" doc:"Dead ones to keep for each container of a pod; -1 is no limit."`
 	MaxContainers      int      `yaml:"maxContainers" doc:"Dead ones to keep in all; -1 is no limit."`

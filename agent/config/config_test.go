@@ -10,7 +10,18 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/gc"
 )
+
+func TestWithoutConfigurationCollectionGoesByItsDefaults(t *testing.T) {
+	got, err := config.Default().GCPolicy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := gc.DefaultPolicy(); got.Containers != want.Containers {
+		t.Errorf("GCPolicy() = %+v, want %+v", got.Containers, want.Containers)
+	}
+}
 
 func TestFaultsNameFileLineAndField(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{

@@ -95,6 +95,7 @@ func (c Config) GCPolicy() (gc.Policy, error) {
 		Containers: gc.ContainerPolicy{
 			MinimumAge:         time.Duration(c.ContainerGC.MinimumAge),
 			MaximumAge:         time.Duration(c.ContainerGC.MaximumAge),
+			AbandonedAge:       gc.DefaultAbandonedAge,
 			MaxPerPodContainer: c.ContainerGC.MaxPerPodContainer,
 			MaxContainers:      c.ContainerGC.MaxContainers,
 		},

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +29,7 @@ const Interval = 10 * time.Second
 type Runtimes struct {
 	set        *runtime.Set
 	candidates []cri.Candidate // where to look; nil where the runtimes are configured
+	usual      []cri.Candidate // where there may be some all the same
 	observe    func(runtime, method string, took time.Duration, err error)
 	log        *slog.Logger
 	found      chan struct{} // holds one token when the set has grown
@@ -57,7 +60,7 @@ func NewRuntimes(o RuntimesOptions) (*Runtimes, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runtimes{set: set, observe: o.Observe, log: o.Log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
+	r := &Runtimes{set: set, usual: cri.DefaultCandidates(), observe: o.Observe, log: o.Log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
 	r.discovering <- struct{}{}
 	if o.Auto {
 		r.candidates = cri.DefaultCandidates()
@@ -245,6 +248,29 @@ func (r *Runtimes) Dead() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dead
+}
+
+// Unseen says why there may be pods on this host that no runtime of the set lists,
+// and nothing if there are none: a runtime that does not answer, that was not looked
+// for yet, or that the configuration leaves out.
+func (r *Runtimes) Unseen() string {
+	if r.candidates == nil {
+		for _, c := range r.usual {
+			if info, err := os.Stat(c.Path); err == nil && info.Mode().Type() == fs.ModeSocket && r.at(c.Path) == nil {
+				return "the runtime at " + c.Path + " is not among those that are configured"
+			}
+		}
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !r.searched:
+		return "runtimes are being looked for"
+	case len(r.dead) > 0:
+		return "the runtime at " + r.dead[0] + " does not answer"
+	}
+	return ""
 }
 
 // Current returns every runtime's last answer in order of the set, and whether

@@ -57,6 +57,44 @@ func TestOneSocketIsOneRuntime(t *testing.T) {
 	}
 }
 
+// Whoever takes what no runtime lists for gone has to know that all were asked.
+func TestPodsMayBeUnseen(t *testing.T) {
+	configured, other := newContainerd(t), newContainerd(t)
+	dead := filepath.Join(folder(t), "crio.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := opened(t, configured.socket)
+	r.usual = []cri.Candidate{{Name: "containerd", Path: configured.socket}, {Name: "cri-o", Path: filepath.Join(folder(t), "none.sock")}}
+	if why := r.Unseen(); why != "" {
+		t.Errorf("Unseen() = %q, want nothing where the configured runtime is the only one", why)
+	}
+	r.usual = append(r.usual, cri.Candidate{Name: "k3s", Path: other.socket})
+	if why := r.Unseen(); !strings.Contains(why, other.socket) {
+		t.Errorf("Unseen() = %q, want the runtime that the configuration leaves out", why)
+	}
+
+	r = opened(t)
+	r.candidates = []cri.Candidate{{Name: "containerd", Path: configured.socket}}
+	if why := r.Unseen(); why == "" {
+		t.Errorf("Unseen() = nothing before runtimes were looked for")
+	}
+	r.discover(t.Context())
+	if why := r.Unseen(); why != "" {
+		t.Errorf("Unseen() = %q, want nothing where every runtime answers", why)
+	}
+	r.candidates = append(r.candidates, cri.Candidate{Name: "cri-o", Path: dead})
+	r.discover(t.Context())
+	if why := r.Unseen(); !strings.Contains(why, dead) {
+		t.Errorf("Unseen() = %q, want the runtime that does not answer", why)
+	}
+}
+
 // A guard that is asked to drain in the first moments of a boot must not believe
 // that nothing runs: containerd says that it is up before it knows its pods.
 func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {

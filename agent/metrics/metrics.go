@@ -39,6 +39,8 @@ type Metrics struct {
 	freedInodes  prometheus.Counter
 	images       *prometheus.CounterVec
 	containers   *prometheus.CounterVec
+	pods         *prometheus.CounterVec
+	logs         *prometheus.CounterVec
 	removalError *prometheus.CounterVec
 	calls        *prometheus.HistogramVec
 	callErrors   *prometheus.CounterVec
@@ -81,6 +83,8 @@ func New(ask func() Standing) *Metrics {
 	m.freed = counters("hostler_gc_freed_bytes_total", "Bytes that collections of images and containers freed, as measured on the filesystem.").WithLabelValues()
 	m.images = counters("hostler_gc_images_removed_total", "Images removed, by reason.", "reason")
 	m.containers = counters("hostler_gc_containers_removed_total", "Dead containers removed, by reason.", "reason")
+	m.pods = counters("hostler_gc_pods_removed_total", "Sandboxes of dead pods removed, by reason.", "reason")
+	m.logs = counters("hostler_gc_logs_removed_total", "Log folders of pods that are gone and links to logs that are not there removed, by reason.", "reason")
 	m.removalError = counters("hostler_gc_errors_total", "Errors in collections, by kind.", "kind")
 	m.calls = histograms("hostler_runtime_call_duration_seconds", "How long calls to container runtimes took.", prometheus.ExponentialBuckets(0.001, 4, 8), "runtime", "method")
 	m.callErrors = counters("hostler_runtime_call_errors_total", "Calls to container runtimes that failed.", "runtime", "method")
@@ -133,12 +137,13 @@ func (m *Metrics) Collection(kind string, r collect.Report) {
 	m.freed.Add(float64(r.FreedBytes))
 	m.reqInodes.Add(float64(r.RequestedInodes))
 	m.freedInodes.Add(float64(r.FreedInodes))
-	removed := m.images
-	if kind == "container-gc" {
-		removed = m.containers
+	removed := map[string]*prometheus.CounterVec{
+		collect.KindImage: m.images, collect.KindContainer: m.containers, collect.KindPod: m.pods, collect.KindLog: m.logs,
 	}
-	for reason, n := range r.RemovedBy() {
-		removed.WithLabelValues(string(reason)).Add(float64(n))
+	for _, one := range r.Removed {
+		if counter := removed[one.Kind]; counter != nil {
+			counter.WithLabelValues(string(one.Reason)).Inc()
+		}
 	}
 }
 

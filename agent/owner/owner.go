@@ -108,6 +108,15 @@ func (o *Owners) Refresh(ctx context.Context) bool {
 	return true
 }
 
+// Seen tells whether somebody else was lately seen who would do the job, whoever
+// is to do it.
+func (o *Owners) Seen(j Job) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last, found := o.others[j]
+	return found && time.Since(last.at) < 2*ownerGone
+}
+
 // Mine tells whether the job is hostler's, who has it otherwise, and gives a
 // channel that is closed when that may have changed.
 func (o *Owners) Mine(j Job) (bool, Owner, <-chan struct{}) {

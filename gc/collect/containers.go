@@ -3,14 +3,14 @@ package collect
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime"
 )
 
-// Containers removes dead containers.
+// Containers removes dead containers, then the sandboxes of dead pods, then the
+// logs of pods that are gone.
 type Containers struct {
 	*loop
 	inForce[gc.ContainerPolicy]
@@ -29,70 +29,34 @@ func NewContainers(policy gc.ContainerPolicy, options Options) (*Containers, err
 
 func (c *Containers) collect(ctx context.Context, o gc.Options, report *Report, progress func(Progress)) {
 	survey := c.options.Survey
-	facts, failed := survey.look(ctx, o)
-	for _, err := range failed {
-		report.fail("runtime "+err.Runtime, err)
-	}
-	decisions := gc.Plan(facts, gc.Policy{Containers: c.Policy()}, time.Now(), o)
-	runtimes := byName(survey.Runtimes())
 	gauge := newGauge(survey)
-	down := make(map[string]bool)
-	total := 0
-	for _, d := range decisions.Containers {
-		if d.Action == gc.Keep {
-			report.Kept[d.Reason]++
-			continue
-		}
-		total++
-	}
-	done := 0
+	r := c.newRun(report, progress, gauge)
 	report.Ended = endNothingLeft
-	for _, d := range decisions.Containers[:total] {
-		if ctx.Err() != nil {
-			report.Ended = whyDone(ctx)
-			break
-		}
-		rt := runtimes[d.Runtime]
-		if rt == nil || down[d.Runtime] {
-			report.Ended = endDown
-			continue
-		}
-		gauge.start(ctx, rt)
-		_, err := within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, rt.RemoveContainer(ctx, *d.Container)
-		})
-		done++
-		step := Progress{Removal: containerRemoval(d), Action: gc.Remove, Done: done, Total: total}
-		c.settle(ctx, rt, &step, err, report, down)
-		progress(step)
-	}
+	d := r.look(ctx, c.Policy(), o, report)
+	r.keepAccount(d)
+	r.containers(ctx, d.Containers)
+	r.pods(ctx, d.Pods)
+	r.logs(ctx, c.Policy(), o, d.Logs)
 	gauge.finish(ctx, report)
 }
 
-// settle books the outcome of one removal.
-func (c *Containers) settle(ctx context.Context, rt Runtime, step *Progress, err error, report *Report, down map[string]bool) {
-	switch {
-	case err == nil:
-		report.Removed = append(report.Removed, step.Removal)
-		c.options.Log.Info("container removed", "container", step.Names[0], "pod", step.Pod, "id", step.ID, "runtime", step.Runtime, "reason", step.Reason)
-		return
-	case errors.Is(err, runtime.ErrInUse):
-		report.Kept[gc.Running]++ // started again since the plan
-	case ctx.Err() != nil:
-		step.Err = err
-	case isDown(ctx, rt, err):
-		down[step.Runtime] = true
-		report.fail("runtime "+step.Runtime, &RuntimeError{Runtime: step.Runtime, Err: err})
-		step.Err = err
-	default:
-		report.fail("container "+step.ID, fmt.Errorf("remove container %s of pod %s: %w", step.Names[0], step.Pod, err))
-		step.Err = err
-	}
-	step.Action = gc.Keep
+// first collects for a run of images that is short of room: containers hold images,
+// also dead ones. It tells whether any went. It works within the turn of that run,
+// into its report, and by the same rules as every run of containers.
+func (c *Containers) first(ctx context.Context, report *Report, progress func(Progress)) bool {
+	before := len(report.Removed)
+	o := c.automatic()
+	r := c.newRun(report, progress, nil)
+	r.containers(ctx, r.look(ctx, c.Policy(), o, newReport("")).Containers)
+	return len(report.Removed) > before
 }
 
-func containerRemoval(d gc.ContainerDecision) Removal {
-	return Removal{Kind: KindContainer, ID: d.ID, Names: []string{d.Name}, Pod: d.Pod, Runtime: d.Runtime, Reason: d.Reason}
+func (c *Containers) newRun(report *Report, progress func(Progress), gauge *gauge) *containerRun {
+	return &containerRun{
+		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge,
+		runtimes: byName(c.options.Survey.Runtimes()), pacers: make(map[string]*pacer),
+		down: make(map[string]bool), staying: make(map[gc.PodKey]bool),
+	}
 }
 
 func byName(runtimes []Runtime) map[string]Runtime {
@@ -101,4 +65,32 @@ func byName(runtimes []Runtime) map[string]Runtime {
 		m[rt.Name()] = rt
 	}
 	return m
+}
+
+// stopGrace is what a container in an unknown state is given to end by itself,
+// where it says nothing else: what Kubernetes gives.
+const stopGrace = 30 * time.Second
+
+// removeContainer takes a container away; one whose state is unknown may run, and is
+// stopped before.
+func removeContainer(ctx context.Context, rt Runtime, c runtime.Container) error {
+	if c.State == runtime.Unknown {
+		_, err := within(ctx, stopGrace+removeTimeout, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, rt.StopContainer(ctx, c, stopGrace)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err := within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, rt.RemoveContainer(ctx, c)
+	})
+	return err
+}
+
+func removePod(ctx context.Context, rt Runtime, p runtime.Pod) error {
+	_, err := within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, rt.RemovePod(ctx, p)
+	})
+	return err
 }

@@ -12,7 +12,8 @@ import (
 type Images struct {
 	*loop
 	inForce[gc.ImagePolicy]
-	weighed map[string]weighing // by filesystem; guarded by the survey's turn
+	weighed map[string]weighing                                 // by filesystem; guarded by the survey's turn
+	before  func(context.Context, *Report, func(Progress)) bool // see ContainersFirst
 }
 
 // NewImages checks the policy and the options.
@@ -30,6 +31,9 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *Report, prog
 	r := newImageRun(c, o, report, progress)
 	r.look(ctx)
 	r.begin()
+	if c.before != nil && r.short() && c.before(ctx, report, progress) {
+		r.look(ctx)
+	}
 	for {
 		d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
 		tried := r.done

@@ -94,11 +94,7 @@ func newLoop(options Options, only gc.Options) *loop {
 func (l *loop) Run(ctx context.Context) error {
 	trigger := "start"
 	for {
-		o := l.only
-		if l.options.LeaveAlone != nil {
-			o.LeaveAlone = l.options.LeaveAlone()
-		}
-		report, err := l.once(ctx, o, trigger, nil)
+		report, err := l.once(ctx, l.automatic(), trigger, nil)
 		if err != nil {
 			return err
 		}
@@ -106,6 +102,15 @@ func (l *loop) Run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// automatic is what a run is asked for that no person asks for.
+func (l *loop) automatic() gc.Options {
+	o := l.only
+	if l.options.LeaveAlone != nil {
+		o.LeaveAlone = l.options.LeaveAlone()
+	}
+	return o
 }
 
 // wait returns what starts the next run.

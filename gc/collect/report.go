@@ -58,6 +58,8 @@ type Report struct {
 const (
 	KindImage     = "image"
 	KindContainer = "container"
+	KindPod       = "pod" // its dead sandbox
+	KindLog       = "log" // a pod's log folder, or a link to a log
 )
 
 // Holder is images of one filesystem that stay for one reason.
@@ -75,7 +77,7 @@ type Holder struct {
 type Removal struct {
 	Kind      string    `json:"kind"`
 	ID        string    `json:"id"`
-	Names     []string  `json:"names"`         // an image's references, or a container's name
+	Names     []string  `json:"names"`         // an image's references, a container's name, a log's path
 	Pod       string    `json:"pod,omitempty"` // namespace/name of a container's pod
 	Runtime   string    `json:"runtime"`
 	Reason    gc.Reason `json:"reason"`
@@ -131,6 +133,17 @@ func (r Report) RemovedBy() map[gc.Reason]int {
 		counts[removal.Reason]++
 	}
 	return counts
+}
+
+// Count is how many objects of a kind were removed.
+func (r Report) Count(kind string) int {
+	n := 0
+	for _, removal := range r.Removed {
+		if removal.Kind == kind {
+			n++
+		}
+	}
+	return n
 }
 
 // Then joins the report of a run that followed this one, as containers and then

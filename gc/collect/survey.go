@@ -28,7 +28,15 @@ type Runtime interface {
 	runtime.ImageLister
 	runtime.FilesystemLister
 	runtime.ImageRemover
+	runtime.Stopper
 	runtime.ContainerRemover
+	runtime.PodRemover
+}
+
+// Logs finds and removes the logs that pods leave on the host, as podlogs.Host does.
+type Logs interface {
+	Find(ctx context.Context, known func(uid string) bool) ([]gc.LogFact, error)
+	Remove(ctx context.Context, log gc.LogFact) error
 }
 
 // RuntimeError is a runtime that could not be asked, so that nothing of it is
@@ -53,6 +61,16 @@ type Survey struct {
 	// ProtectedPods returns the pods that a shutdown ended, whose dead containers
 	// stay, with what a person is told about it. Nil if there never are any.
 	ProtectedPods func() map[gc.PodKey]string
+
+	// Logs are those of the host's pods; nil to leave them alone. ProtectedLogs
+	// are UIDs as ProtectedPods has IDs; nil if there never are any.
+	Logs          Logs
+	ProtectedLogs func() map[string]string
+	// Unseen says why there may be pods on this host that no runtime of Runtimes
+	// lists, and nothing if there are none; nil if there never are any.
+	Unseen func() string
+	// Kubelet tells that a kubelet runs on this host; nil if none ever does.
+	Kubelet func() bool
 
 	once  sync.Once
 	turns chan struct{}
@@ -110,7 +128,34 @@ func (s *Survey) look(ctx context.Context, o gc.Options) (gc.Facts, []*RuntimeEr
 	if s.ProtectedPods != nil {
 		f.ProtectedPods = s.ProtectedPods()
 	}
+	f.Kubelet = s.Kubelet != nil && s.Kubelet()
+	if o.WantContainers() && s.Logs != nil {
+		s.lookAtLogs(ctx, &f, failed)
+	}
 	return f, failed
+}
+
+// lookAtLogs adds the logs of pods that no runtime knows, and says whether that
+// can be told. Logs that cannot be read stay where they are: a later run may.
+func (s *Survey) lookAtLogs(ctx context.Context, f *gc.Facts, failed []*RuntimeError) {
+	if s.ProtectedLogs != nil {
+		f.ProtectedLogs = s.ProtectedLogs()
+	}
+	switch {
+	case len(failed) > 0:
+		f.LogsUnsure = "runtime " + failed[0].Runtime + " does not tell its pods"
+	case len(f.SandboxImages) == 0:
+		f.LogsUnsure = "there is no runtime that tells its pods"
+	case f.Kubelet:
+		f.LogsUnsure = "the kubelet may bring the pod back"
+	case s.Unseen != nil:
+		f.LogsUnsure = s.Unseen()
+	}
+	uids := make(map[string]bool, len(f.Pods))
+	for i := range f.Pods {
+		uids[f.Pods[i].UID] = true
+	}
+	f.Logs, f.LogsErr = s.Logs.Find(ctx, func(uid string) bool { return uids[uid] })
 }
 
 // ask looks at one runtime. Images come before pods: a container created in

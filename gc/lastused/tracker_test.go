@@ -192,7 +192,7 @@ func TestTrackerSurvivesRestarts(t *testing.T) {
 
 		// Away for a day; both containers and a tag are gone meanwhile.
 		for _, p := range mustPods(t, fake) {
-			fake.RemovePod(p.ID)
+			fake.TakePod(p.ID)
 		}
 		fake.AddImage(runtimetest.ImageSpec{ID: "sha256:new", Tags: []string{"quay.io/org/a:1"}})
 		time.Sleep(24 * time.Hour)

@@ -121,6 +121,7 @@ func (r *Runtime) pod(s *criapi.PodSandbox) *runtime.Pod {
 		Name:        m.GetName(),
 		Namespace:   m.GetNamespace(),
 		Ready:       s.GetState() == criapi.PodSandboxState_SANDBOX_READY,
+		Sandbox:     true,
 		CreatedAt:   nanoTime(s.GetCreatedAt()),
 		Labels:      s.GetLabels(),
 		Annotations: s.GetAnnotations(),

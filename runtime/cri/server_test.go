@@ -223,10 +223,13 @@ func criState(s runtime.ContainerState) criapi.ContainerState {
 // digestOf is the reference with a digest under which the server knows an image.
 func digestOf(id string) string { return "localhost/by-digest@" + id }
 
-func (s *server) ListContainers(ctx context.Context, _ *criapi.ListContainersRequest) (*criapi.ListContainersResponse, error) {
+func (s *server) ListContainers(ctx context.Context, req *criapi.ListContainersRequest) (*criapi.ListContainersResponse, error) {
 	pods, err := s.fake.Pods(ctx)
 	resp := &criapi.ListContainersResponse{}
 	for _, p := range pods {
+		if only := req.GetFilter().GetPodSandboxId(); only != "" && only != p.ID {
+			continue
+		}
 		for _, c := range p.Containers {
 			listed := &criapi.Container{
 				Id: c.ID, PodSandboxId: c.PodID, Metadata: &criapi.ContainerMetadata{Name: c.Name},
@@ -295,17 +298,50 @@ func (s *server) RemoveContainer(ctx context.Context, req *criapi.RemoveContaine
 	return &criapi.RemoveContainerResponse{}, s.fake.RemoveContainer(ctx, c)
 }
 
-func (s *server) StopPodSandbox(ctx context.Context, req *criapi.StopPodSandboxRequest) (*criapi.StopPodSandboxResponse, error) {
+func (s *server) sandbox(ctx context.Context, id string) (runtime.Pod, error) {
 	pods, err := s.fake.Pods(ctx)
+	if err != nil {
+		return runtime.Pod{}, err
+	}
+	for _, p := range pods {
+		if p.ID == id {
+			return p, nil
+		}
+	}
+	return runtime.Pod{}, status.Errorf(codes.NotFound, "an error occurred when try to find sandbox %q: not found", id)
+}
+
+func (s *server) PodSandboxStatus(ctx context.Context, req *criapi.PodSandboxStatusRequest) (*criapi.PodSandboxStatusResponse, error) {
+	p, err := s.sandbox(ctx, req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range pods {
-		if p.ID == req.GetPodSandboxId() {
-			return &criapi.StopPodSandboxResponse{}, s.fake.StopPod(ctx, p)
-		}
+	state := criapi.PodSandboxState_SANDBOX_NOTREADY
+	if p.Ready {
+		state = criapi.PodSandboxState_SANDBOX_READY
 	}
-	return nil, status.Errorf(codes.NotFound, "an error occurred when try to find sandbox %q: not found", req.GetPodSandboxId())
+	return &criapi.PodSandboxStatusResponse{Status: &criapi.PodSandboxStatus{Id: p.ID, State: state}}, nil
+}
+
+func (s *server) StopPodSandbox(ctx context.Context, req *criapi.StopPodSandboxRequest) (*criapi.StopPodSandboxResponse, error) {
+	p, err := s.sandbox(ctx, req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	return &criapi.StopPodSandboxResponse{}, s.fake.StopPod(ctx, p)
+}
+
+// RemovePodSandbox takes everything in the sandbox with it, as CRI says.
+func (s *server) RemovePodSandbox(ctx context.Context, req *criapi.RemovePodSandboxRequest) (*criapi.RemovePodSandboxResponse, error) {
+	p, err := s.sandbox(ctx, req.GetPodSandboxId())
+	if status.Code(err) == codes.NotFound {
+		return &criapi.RemovePodSandboxResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.fake.TakePod(p.ID)
+	return &criapi.RemovePodSandboxResponse{}, nil
 }
 
 func (s *server) ListImages(ctx context.Context, _ *criapi.ListImagesRequest) (*criapi.ListImagesResponse, error) {

@@ -95,3 +95,61 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 	}
 	return err
 }
+
+// RemovePod removes the sandbox of a pod that is dead and empty. CRI's own call
+// kills and removes whatever is in the sandbox, so both are asked just before; no
+// runtime creates a container in a sandbox that is not ready, so that none can come
+// in between.
+func (r *Runtime) RemovePod(ctx context.Context, p runtime.Pod) error {
+	what := named("remove pod", p.Name, p.ID)
+	if p.ID == "" {
+		return fmt.Errorf("%s: no ID given", what)
+	}
+	err := r.checkRemovable(ctx, what, p.ID)
+	if err == nil {
+		// As kubelet does: what of its network a crash left behind goes first.
+		err = r.StopPod(ctx, p)
+	}
+	if err == nil {
+		err = r.call(ctx, "RemovePodSandbox", what, r.timeouts.Remove, func(ctx context.Context) error {
+			_, err := r.cri.RemovePodSandbox(ctx, &criapi.RemovePodSandboxRequest{PodSandboxId: p.ID})
+			return err
+		})
+	}
+	if errors.Is(err, errNotFound) {
+		return nil
+	}
+	return err
+}
+
+// checkRemovable refuses a sandbox that is ready or that has containers.
+func (r *Runtime) checkRemovable(ctx context.Context, what, id string) error {
+	var sandbox *criapi.PodSandboxStatusResponse
+	err := r.call(ctx, "PodSandboxStatus", what+": ask its status", r.timeouts.Query, func(ctx context.Context) (err error) {
+		sandbox, err = r.cri.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: id})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	switch status := sandbox.GetStatus(); {
+	case status == nil:
+		return fmt.Errorf("%s: %w: no status of the pod", what, runtime.ErrNonsense)
+	case status.GetState() != criapi.PodSandboxState_SANDBOX_NOTREADY:
+		return fmt.Errorf("%s: %w: it is ready; stop it first", what, runtime.ErrInUse)
+	}
+	var left *criapi.ListContainersResponse
+	err = r.call(ctx, "ListContainers", what+": list its containers", r.timeouts.Query, func(ctx context.Context) (err error) {
+		left, err = r.cri.ListContainers(ctx, &criapi.ListContainersRequest{Filter: &criapi.ContainerFilter{PodSandboxId: id}})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range left.GetContainers() {
+		if c.GetPodSandboxId() == id {
+			return fmt.Errorf("%s: %w: %d containers are left; remove them first", what, runtime.ErrInUse, len(left.GetContainers()))
+		}
+	}
+	return nil
+}

@@ -36,6 +36,41 @@ func testRemoveDead(b *bench) {
 	}
 }
 
+func testRemovePod(b *bench) {
+	p := b.run(EndsOnTERM)
+	refused := func(what string) {
+		b.Helper()
+		if err := b.RemovePod(b.ctx, p); !errors.Is(err, runtime.ErrInUse) {
+			b.Errorf("RemovePod() of %s = %v, want %v", what, err, runtime.ErrInUse)
+		}
+		if got := b.pod(); got.ID != p.ID || len(got.Containers) != 1 {
+			b.Fatalf("Pods() = %+v, want the pod with its container", got)
+		}
+	}
+	if !p.Sandbox {
+		b.Errorf("Pods() = a pod without a sandbox, want one: RemovePod is for those")
+	}
+	refused("a ready pod")
+	if c := b.container(); c.State != runtime.Running {
+		b.Errorf("container is %v, want it running still", c.State)
+	}
+	if err := b.StopPod(b.ctx, p); err != nil {
+		b.Fatalf("StopPod() = %v", err)
+	}
+	refused("a dead pod with a dead container")
+	if err := b.RemoveContainer(b.ctx, b.container()); err != nil {
+		b.Fatalf("RemoveContainer() = %v", err)
+	}
+	for range 2 {
+		if err := b.RemovePod(b.ctx, p); err != nil {
+			b.Errorf("RemovePod() = %v", err)
+		}
+	}
+	if pods, err := b.Pods(b.ctx); err != nil || len(pods) != 0 {
+		b.Errorf("Pods() = %v, %v, want none", pods, err)
+	}
+}
+
 func testRemoveImage(b *bench) {
 	tags := []string{"localhost/hostler/one:1", "localhost/hostler/other:latest"}
 	b.driver.AddImage(b, tags...)

@@ -40,6 +40,10 @@ type Options struct {
 	// and containerd does not.
 	RefusesInUse bool
 
+	// CallTime is how long a call takes while so many, it included, are under
+	// way; nil for no time at all. Beyond CallTimeout it is a hang.
+	CallTime func(op Op, atOnce int) time.Duration
+
 	// CallTimeout bounds each call by itself, beyond a container's grace: 10 s.
 	CallTimeout time.Duration
 }
@@ -53,8 +57,11 @@ type Fake struct {
 	isClosed     bool
 	serial       int
 	info         runtime.Info
-	pods         []*pod   // in order of creation
-	images       []*image // in order of arrival
+	pods         []*pod // in order of creation
+	podByID      map[string]*pod
+	byID         map[string]*container // of all pods
+	images       []*image              // in order of arrival
+	atOnce       int                   // calls under way
 	otherBytes   uint64
 	freeing      []freeing
 	injections   []*Injection
@@ -111,7 +118,7 @@ func NewFake(opts Options) *Fake {
 	opts.CapacityBytes = cmp.Or(opts.CapacityBytes, 100<<30)
 	opts.Inodes = cmp.Or(opts.Inodes, 1_000_000)
 	opts.CallTimeout = cmp.Or(opts.CallTimeout, 10*time.Second)
-	f := &Fake{opts: opts, closed: make(chan struct{}), otherBytes: opts.OtherBytes}
+	f := &Fake{opts: opts, closed: make(chan struct{}), otherBytes: opts.OtherBytes, podByID: map[string]*pod{}, byID: map[string]*container{}}
 	f.info = runtime.Info{
 		Name: opts.Name, Version: opts.Version, Endpoint: f.Endpoint(),
 		Ready: true, NetworkReady: true, SandboxImage: opts.SandboxImage,
@@ -198,22 +205,12 @@ func (f *Fake) containers() []*container {
 
 // container finds one by ID, or returns nil. The caller holds mu.
 func (f *Fake) container(id string) *container {
-	for _, c := range f.containers() {
-		if c.ID == id {
-			return c
-		}
-	}
-	return nil
+	return f.byID[id]
 }
 
 // pod finds one by ID, or returns nil. The caller holds mu.
 func (f *Fake) pod(id string) *pod {
-	for _, p := range f.pods {
-		if p.ID == id {
-			return p
-		}
-	}
-	return nil
+	return f.podByID[id]
 }
 
 // image finds one by ID or any of its names, or returns nil. The caller holds mu.

@@ -22,6 +22,7 @@ const (
 	StopContainer    Op = "StopContainer"
 	StopPod          Op = "StopPod"
 	RemoveContainer  Op = "RemoveContainer"
+	RemovePod        Op = "RemovePod"
 	RemoveImage      Op = "RemoveImage"
 	Watch            Op = "Watch"
 
@@ -169,8 +170,18 @@ func (f *Fake) begin(ctx context.Context, op Op, subject string, grace time.Dura
 	call := &Call{Op: op, Subject: subject, Grace: grace, Start: time.Now()}
 	f.mu.Lock()
 	f.calls = append(f.calls, call)
+	f.atOnce++
+	var takes time.Duration
+	if f.opts.CallTime != nil {
+		takes = f.opts.CallTime(op, f.atOnce)
+	}
 	f.mu.Unlock()
 	fault, err := f.pass(ctx, op, subject)
+	if err == nil && takes > 0 {
+		timer := time.NewTimer(takes)
+		err = f.wait(ctx, timer.C, nil)
+		timer.Stop()
+	}
 	finish := func(err error) error {
 		if err == nil && fault.LosesReply {
 			err = fault.Err
@@ -180,6 +191,7 @@ func (f *Fake) begin(ctx context.Context, op Op, subject string, grace time.Dura
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		f.atOnce--
 		call.End, call.Err = time.Now(), err
 		return err
 	}

@@ -216,7 +216,35 @@ func (f *Fake) removeContainer(id string) error {
 	p := f.pod(c.PodID)
 	f.free(func() {
 		p.containers = slices.DeleteFunc(p.containers, func(o *container) bool { return o == c })
+		delete(f.byID, id)
 	})
+	f.publish(runtime.Event{Type: runtime.ContainerRemoved, ContainerID: id})
+	return nil
+}
+
+// RemovePod refuses one that is ready or has containers.
+func (f *Fake) RemovePod(ctx context.Context, p runtime.Pod) error {
+	_, finish, err := f.begin(ctx, RemovePod, p.ID, 0)
+	if err == nil {
+		err = f.removePod(p.ID)
+	}
+	return finish(err)
+}
+
+func (f *Fake) removePod(id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pod(id)
+	switch {
+	case p == nil:
+		return nil
+	case p.Ready:
+		return fmt.Errorf("%w: the pod is ready", runtime.ErrInUse)
+	case len(p.containers) > 0:
+		return fmt.Errorf("%w: the pod has %d containers", runtime.ErrInUse, len(p.containers))
+	}
+	delete(f.podByID, id)
+	f.pods = slices.DeleteFunc(f.pods, func(o *pod) bool { return o == p })
 	f.publish(runtime.Event{Type: runtime.ContainerRemoved, ContainerID: id})
 	return nil
 }

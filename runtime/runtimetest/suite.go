@@ -92,6 +92,7 @@ var cases = [...]struct {
 	{"a stopped pod is not ready and nothing in it runs", testStopPod},
 	{"a running container is not removed", testRemoveRunning},
 	{"a dead container is removed, once or twice", testRemoveDead},
+	{"a pod is removed once it is dead and empty, once or twice", testRemovePod},
 	{"an image is removed with all its names, once or twice", testRemoveImage},
 	{"a watcher sees starts, ends and removals", testWatch},
 	{"a watch ends with its context", testWatchEnds},

@@ -97,9 +97,10 @@ func (f *Fake) RunPod(spec PodSpec) runtime.Pod {
 	}
 	p := &pod{Pod: runtime.Pod{
 		Runtime: f.opts.Name, ID: id, UID: cmp.Or(spec.UID, id), Name: spec.Name, Namespace: spec.Namespace,
-		Ready: true, CreatedAt: orNow(spec.CreatedAt), Labels: maps.Clone(spec.Labels), Annotations: maps.Clone(spec.Annotations),
+		Ready: true, Sandbox: true, CreatedAt: orNow(spec.CreatedAt), Labels: maps.Clone(spec.Labels), Annotations: maps.Clone(spec.Annotations),
 	}}
 	f.pods = append(f.pods, p)
+	f.podByID[p.ID] = p
 	for _, c := range spec.Containers {
 		f.addContainer(p, c)
 	}
@@ -143,6 +144,7 @@ func (f *Fake) addContainer(p *pod, spec ContainerSpec) *container {
 		close(c.ended)
 	}
 	p.containers = append(p.containers, c)
+	f.byID[c.ID] = c
 	return c
 }
 
@@ -168,8 +170,8 @@ func (f *Fake) SetState(containerID string, state runtime.ContainerState) {
 	c.State = state
 }
 
-// RemovePod takes a pod and its containers away, as somebody else would.
-func (f *Fake) RemovePod(podID string) {
+// TakePod takes a pod and its containers away, as somebody else would.
+func (f *Fake) TakePod(podID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pod(podID)
@@ -180,7 +182,9 @@ func (f *Fake) RemovePod(podID string) {
 		for _, c := range p.containers {
 			f.end(c, killedCode)
 			f.publish(runtime.Event{Type: runtime.ContainerRemoved, ContainerID: c.ID})
+			delete(f.byID, c.ID)
 		}
+		delete(f.podByID, p.ID)
 		f.pods = slices.DeleteFunc(f.pods, func(o *pod) bool { return o == p })
 	})
 }

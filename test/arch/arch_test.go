@@ -28,7 +28,8 @@ var ours = map[string][]string{
 	"gc":          {"runtime"},
 	"gc/lastused": {"runtime", "gc"},
 	"gc/meter":    {"runtime", "gc"},
-	"gc/collect":  {"runtime", "gc", "gc/lastused"},
+	"gc/podlogs":  {"gc"},
+	"gc/collect":  {"runtime", "gc", "gc/lastused", "gc/podlogs"},
 	"gc/history":  {"gc", "gc/collect"},
 
 	"status":       {"runtime", "status/probe"},
@@ -60,7 +61,7 @@ var ours = map[string][]string{
 	"agent": {
 		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/report",
-		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "runtime", "runtime/cri",
+		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
 	},
 }

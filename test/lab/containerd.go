@@ -37,7 +37,10 @@ type ContainerdOptions struct {
 	// NoNetwork leaves out the CNI configuration: CRI then reports
 	// NetworkReady false, as on a fresh node.
 	NoNetwork bool
-	Debug     bool // containerd logs what it does
+	// HostLogs has pods' logs where kubelet has them, below /var/log, which all
+	// containerds of a lab share; if not set they lie where nobody looks for them.
+	HostLogs bool
+	Debug    bool // containerd logs what it does
 }
 
 // Containerd is a private containerd with its CRI plugin. The Daemon in it can
@@ -60,6 +63,7 @@ type Containerd struct {
 	socket      string
 	cgroup      string
 	ownRegistry bool
+	hostLogs    bool
 	conn        *grpc.ClientConn
 	closing     sync.Once
 	closed      error
@@ -112,7 +116,8 @@ func (l *Lab) StartContainerd(ctx context.Context, o ContainerdOptions) (*Contai
 		return nil, err
 	}
 	c := &Containerd{
-		lab: l, dir: dir, Root: filepath.Join(dir, "root"), socket: filepath.Join(dir, "containerd.sock"),
+		hostLogs: o.HostLogs,
+		lab:      l, dir: dir, Root: filepath.Join(dir, "root"), socket: filepath.Join(dir, "containerd.sock"),
 		cgroup: filepath.Join(l.Cgroup, filepath.Base(dir)), SandboxImage: sandboxImage, Registry: o.Registry,
 	}
 	c.Endpoint = "unix://" + c.socket

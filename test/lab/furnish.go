@@ -24,8 +24,8 @@ const (
 	gateway   = "192.0.2.1"
 )
 
-// furnish makes fresh namespaces habitable: own /run, /proc, /sys, writable
-// copies of /etc and /var/lib, a network with a default route.
+// furnish makes fresh namespaces habitable: own /run, /proc, /sys, /var/log,
+// writable copies of /etc and /var/lib, a network with a default route.
 func (l *Lab) furnish() error {
 	if err := unix.Sethostname([]byte(l.Hostname)); err != nil {
 		return fmt.Errorf("set host name: %w", err)
@@ -53,6 +53,10 @@ func (l *Lab) furnish() error {
 				return err
 			}
 		}
+	}
+	// The logs of the host's pods are none of the lab's, which knows no such pods.
+	if err := replace("/var/log", keep, tmpfs("mode=755")); err != nil {
+		return err
 	}
 	for _, dir := range []string{"/etc", "/var/lib"} {
 		if err := replace(dir, keep, overlay(dir)); err != nil {

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -35,6 +36,7 @@ type ContainerSpec struct {
 	// for it. ServeFor and IgnoreTerm print "ready".
 	Ready       string
 	Attempt     uint32 // tells containers of one pod and name apart
+	Unstarted   bool   // it is created and that is all
 	Labels      map[string]string
 	Annotations map[string]string
 }
@@ -66,7 +68,7 @@ func (c *Containerd) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 	p := &Pod{Name: spec.Name, Namespace: spec.Namespace, UID: spec.UID, spec: spec, Containers: map[string]string{}}
 	p.config = &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: spec.Name, Namespace: spec.Namespace, Uid: spec.UID},
-		LogDirectory: filepath.Join(c.dir, "logs", spec.Namespace+"_"+spec.Name+"_"+spec.UID),
+		LogDirectory: filepath.Join(c.logs("pods"), spec.Namespace+"_"+spec.Name+"_"+spec.UID),
 		Labels:       labels,
 		Annotations:  spec.Annotations,
 		Linux: &cri.LinuxPodSandboxConfig{
@@ -87,6 +89,14 @@ func (c *Containerd) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 		}
 	}
 	return p, nil
+}
+
+// logs is where pods' logs or the links to them are.
+func (c *Containerd) logs(kind string) string {
+	if c.hostLogs {
+		return filepath.Join("/var/log", kind)
+	}
+	return filepath.Join(c.dir, "logs", kind)
 }
 
 // namespaces puts pods into the lab's network, so that they need no CNI plugin.
@@ -152,6 +162,13 @@ func (c *Containerd) runContainer(ctx context.Context, p *Pod, spec ContainerSpe
 		return "", err
 	}
 	id := created.ContainerId
+	if spec.Unstarted {
+		return id, nil
+	}
+	link := filepath.Join(c.logs("containers"), fmt.Sprintf("%s_%s_%s-%s.log", p.Name, p.Namespace, spec.Name, id))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(filepath.Join(p.config.LogDirectory, log), link)); err != nil {
+		return "", err
+	}
 	if _, err := c.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: id}); err != nil {
 		return "", err
 	}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+)
+
+// why is a reason with what explains it.
+func why(reason gc.Reason, detail string) string {
+	if detail == "" {
+		return string(reason)
+	}
+	return string(reason) + ": " + detail
+}
+
+func printContainers(t *table, out *output, containers []gc.ContainerDecision) {
+	rows := out.columns(t, "POD", "CONTAINER", "ID", "EXITED", "ACTION", "REASON")
+	for _, c := range containers {
+		exited := "-"
+		if !c.ExitedAt.IsZero() {
+			exited = out.ago(c.ExitedAt)
+		}
+		rows(c.Runtime, c.Pod, c.Name, short(c.ID), exited, string(c.Action), why(c.Reason, c.Detail))
+	}
+}
+
+func printDeadPods(t *table, out *output, pods []gc.PodDecision) {
+	rows := out.columns(t, "DEAD POD", "ID", "CREATED", "ACTION", "REASON")
+	for _, p := range pods {
+		rows(p.Runtime, p.Title(), short(p.ID), out.ago(p.CreatedAt), string(p.Action), why(p.Reason, p.Detail))
+	}
+}
+
+func printLogs(t *table, out *output, logs []gc.LogDecision) {
+	t.row("LOG OF NO POD", "SIZE", "WRITTEN", "ACTION", "REASON")
+	for _, l := range logs {
+		t.row(l.Path, size(l.SizeBytes), out.ago(l.ModifiedAt), string(l.Action), why(l.Reason, l.Detail))
+	}
+}
+
+// columns starts a table that in wide output names the runtime of each row last.
+func (o *output) columns(t *table, header ...string) func(runtime string, cells ...string) {
+	if o.wide() {
+		header = append(header, "RUNTIME")
+	}
+	t.row(header...)
+	return func(runtime string, cells ...string) {
+		if o.wide() {
+			cells = append(cells, runtime)
+		}
+		t.row(cells...)
+	}
+}
+
+// removedWhat counts what a run removed: images and containers always, as those are
+// what people ask for, the rest if there is any.
+func removedWhat(r collect.Report) string {
+	parts := []string{count(r.Count(collect.KindImage), "image"), count(r.Count(collect.KindContainer), "container")}
+	for _, kind := range []string{collect.KindPod, collect.KindLog} {
+		if n := r.Count(kind); n > 0 {
+			parts = append(parts, count(n, kind))
+		}
+	}
+	last := len(parts) - 1
+	return fmt.Sprintf("%s and %s", strings.Join(parts[:last], ", "), parts[last])
+}

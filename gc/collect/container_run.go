@@ -1,0 +1,264 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/podlogs"
+	"hostler.io/hostler/runtime"
+)
+
+// containerRun is one run of Containers. One goroutine owns it.
+type containerRun struct {
+	survey   *Survey
+	log      *slog.Logger
+	report   *Report
+	progress func(Progress)
+	gauge    *gauge // nil where the caller measures
+
+	runtimes map[string]Runtime
+	pacers   map[string]*pacer
+	down     map[string]bool    // runtimes that stopped answering
+	staying  map[gc.PodKey]bool // pods with a container that was to go and did not
+	done     int
+	total    int
+}
+
+// removal is one thing to remove from a runtime.
+type removal struct {
+	Removal
+	pod    gc.PodKey
+	inUse  gc.Reason // why it stays where the runtime refuses
+	remove func(ctx context.Context, rt Runtime) error
+}
+
+// outcome is what became of one.
+type outcome struct {
+	removal
+	err  error
+	took time.Duration
+}
+
+func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Options, report *Report) gc.Decisions {
+	facts, failed := r.survey.look(ctx, o)
+	for _, err := range failed {
+		report.fail("runtime "+err.Runtime, err)
+	}
+	if facts.LogsErr != nil {
+		report.fail("logs", fmt.Errorf("look for logs: %w", facts.LogsErr))
+	}
+	return gc.Plan(facts, gc.Policy{Containers: p}, time.Now(), o)
+}
+
+// keepAccount counts what stays, by reason, and what goes.
+func (r *containerRun) keepAccount(d gc.Decisions) {
+	count := func(action gc.Action, reason gc.Reason) {
+		if action == gc.Remove {
+			r.total++
+			return
+		}
+		r.report.Kept[reason]++
+	}
+	for _, c := range d.Containers {
+		count(c.Action, c.Reason)
+	}
+	for _, p := range d.Pods {
+		count(p.Action, p.Reason)
+	}
+	for _, l := range d.Logs {
+		count(l.Action, l.Reason)
+	}
+}
+
+func (r *containerRun) containers(ctx context.Context, decisions []gc.ContainerDecision) {
+	var list []removal
+	for _, d := range decisions {
+		if d.Action == gc.Remove {
+			list = append(list, removal{
+				Removal: Removal{Kind: KindContainer, ID: d.ID, Names: []string{d.Name}, Pod: d.Pod, Runtime: d.Runtime, Reason: d.Reason},
+				pod:     gc.PodKey{Runtime: d.Runtime, ID: d.Container.PodID}, inUse: gc.Running, // started again since the plan
+				remove: func(ctx context.Context, rt Runtime) error { return removeContainer(ctx, rt, *d.Container) },
+			})
+		}
+	}
+	r.carryOut(ctx, list)
+}
+
+func (r *containerRun) pods(ctx context.Context, decisions []gc.PodDecision) {
+	var list []removal
+	for _, d := range decisions {
+		key := gc.PodKey{Runtime: d.Runtime, ID: d.ID}
+		switch {
+		case d.Action == gc.Keep:
+		case r.staying[key]:
+			r.report.Kept[gc.InUse]++
+		default:
+			list = append(list, removal{
+				Removal: Removal{Kind: KindPod, ID: d.ID, Names: []string{d.Title()}, Runtime: d.Runtime, Reason: d.Reason},
+				pod:     key, inUse: gc.InUse,
+				remove: func(ctx context.Context, rt Runtime) error { return removePod(ctx, rt, *d.Pod) },
+			})
+		}
+	}
+	r.carryOut(ctx, list)
+}
+
+// carryOut removes in order, one runtime after the other, as many at once as the
+// runtime takes with ease.
+func (r *containerRun) carryOut(ctx context.Context, list []removal) {
+	var names []string
+	byRuntime := make(map[string][]removal)
+	for _, one := range list {
+		if byRuntime[one.Runtime] == nil {
+			names = append(names, one.Runtime)
+		}
+		byRuntime[one.Runtime] = append(byRuntime[one.Runtime], one)
+	}
+	for _, name := range names {
+		rt := r.runtimes[name]
+		if rt == nil || r.down[name] {
+			r.report.Ended = endDown
+			continue
+		}
+		if r.gauge != nil {
+			r.gauge.start(ctx, rt)
+		}
+		if r.pacers[name] == nil {
+			r.pacers[name] = newPacer()
+		}
+		r.pace(ctx, rt, r.pacers[name], byRuntime[name])
+	}
+}
+
+func (r *containerRun) pace(ctx context.Context, rt Runtime, p *pacer, list []removal) {
+	outcomes := make(chan outcome)
+	flying := 0
+	for flying > 0 || len(list) > 0 {
+		if stop := ctx.Err() != nil || r.down[rt.Name()]; stop && len(list) > 0 {
+			list = nil
+			if r.report.Ended = endDown; ctx.Err() != nil {
+				r.report.Ended = whyDone(ctx)
+			}
+			continue
+		}
+		if len(list) > 0 && flying < p.atOnce() {
+			if flying == 0 && p.rest() > 0 && !sleep(ctx, p.rest()) {
+				continue
+			}
+			one := list[0]
+			list = list[1:]
+			flying++
+			go func() {
+				begun := time.Now()
+				err := one.remove(ctx, rt)
+				outcomes <- outcome{one, err, time.Since(begun)}
+			}()
+			continue
+		}
+		out := <-outcomes
+		flying--
+		p.observe(out.took)
+		r.settle(ctx, rt, out)
+	}
+}
+
+// settle books the outcome of one removal.
+func (r *containerRun) settle(ctx context.Context, rt Runtime, out outcome) {
+	r.done++
+	step := Progress{Removal: out.Removal, Action: gc.Keep, Done: r.done, Total: max(r.total, r.done)}
+	switch {
+	case out.err == nil:
+		step.Action = gc.Remove
+		r.booked(out.Removal)
+	case errors.Is(out.err, runtime.ErrInUse):
+		r.report.Kept[out.inUse]++
+	case ctx.Err() != nil:
+		step.Err = out.err
+	case isDown(ctx, rt, out.err):
+		if !r.down[rt.Name()] {
+			r.down[rt.Name()] = true
+			r.report.Ended = endDown
+			r.report.fail("runtime "+rt.Name(), &RuntimeError{Runtime: rt.Name(), Err: out.err})
+		}
+		step.Err = out.err
+	default:
+		r.report.fail(out.Kind+" "+out.ID, fmt.Errorf("remove %s: %w", describe(out.Removal), out.err))
+		step.Err = out.err
+	}
+	if step.Action == gc.Keep {
+		r.staying[out.pod] = true
+	}
+	r.progress(step)
+}
+
+// toldEach is how many removals of a run the log names at Info. Whoever cleans up
+// after months has the sum, and each at Debug.
+const toldEach = 100
+
+func (r *containerRun) booked(removed Removal) {
+	r.report.Removed = append(r.report.Removed, removed)
+	level := slog.LevelInfo
+	if len(r.report.Removed) > toldEach {
+		level = slog.LevelDebug
+	}
+	attrs := []slog.Attr{slog.String(removed.Kind, removed.Names[0])}
+	if removed.Pod != "" {
+		attrs = append(attrs, slog.String("pod", removed.Pod))
+	}
+	if removed.Kind != KindLog {
+		attrs = append(attrs, slog.String("id", removed.ID), slog.String("runtime", removed.Runtime))
+	}
+	attrs = append(attrs, slog.String("reason", string(removed.Reason)))
+	r.log.LogAttrs(context.Background(), level, removed.Kind+" removed", attrs...)
+}
+
+// describe names what was to be removed, for a person.
+func describe(r Removal) string {
+	if r.Pod != "" && r.Kind == KindContainer {
+		return fmt.Sprintf("%s %s of pod %s", r.Kind, r.Names[0], r.Pod)
+	}
+	return r.Kind + " " + r.Names[0]
+}
+
+// logs removes the logs of pods that are gone. The runtimes are asked once more
+// just before: a pod may have come since.
+func (r *containerRun) logs(ctx context.Context, p gc.ContainerPolicy, o gc.Options, planned []gc.LogDecision) {
+	if r.survey.Logs == nil || len(planned) == 0 || planned[0].Action == gc.Keep || ctx.Err() != nil {
+		return
+	}
+	agreed := make(map[string]bool, len(planned))
+	for _, d := range planned {
+		agreed[d.Path] = d.Action == gc.Remove
+	}
+	for _, d := range r.look(ctx, p, o, newReport("")).Logs {
+		if d.Action == gc.Keep || !agreed[d.Path] {
+			continue
+		}
+		if ctx.Err() != nil {
+			r.report.Ended = whyDone(ctx)
+			return
+		}
+		r.done++
+		step := Progress{
+			Removal: Removal{Kind: KindLog, ID: d.Path, Names: []string{d.Path}, Pod: d.Pod, Reason: d.Reason, SizeBytes: d.SizeBytes},
+			Action:  gc.Keep, Done: r.done, Total: max(r.total, r.done),
+		}
+		switch err := r.survey.Logs.Remove(ctx, *d.Log); {
+		case err == nil:
+			step.Action = gc.Remove
+			r.booked(step.Removal)
+		case errors.Is(err, podlogs.ErrChanged):
+			r.report.Kept[gc.TooYoung]++
+		case ctx.Err() != nil:
+			step.Err = err
+		default:
+			r.report.fail("log "+d.Path, err)
+			step.Err = err
+		}
+		r.progress(step)
+	}
+}

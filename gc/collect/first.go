@@ -1,0 +1,13 @@
+package collect
+
+import "context"
+
+// ContainersFirst has automatic runs of images that are short of room collect dead
+// containers before they look for images, by the rules of containers, as long as
+// mine says that these are hostler's: dead containers hold images. What a person
+// asks for goes by what that person asked for. It is called before Run and Collect.
+func (c *Images) ContainersFirst(containers *Containers, mine func() bool) {
+	c.before = func(ctx context.Context, report *Report, progress func(Progress)) bool {
+		return report.Trigger != TriggerRequest && mine() && containers.first(ctx, report, progress)
+	}
+}

@@ -1,0 +1,82 @@
+package collect
+
+import "time"
+
+const (
+	// mostAtOnce is how many removals a runtime is asked for at the same time at
+	// the most: what is gained by more, a runtime's own work takes from.
+	mostAtOnce = 4
+	// paceRound is how many removals are judged together.
+	paceRound = 8
+	// paceNoise is what a removal may take without being slow, whatever the best.
+	paceNoise = 5 * time.Millisecond
+)
+
+// pacer finds out how many removals at once a runtime takes with ease, by how long
+// each takes. It begins with one, tries one more after each round in which none took
+// much longer than at best, and halves when they take twice as long; what was too
+// much is tried again only after a while, which doubles each time. Where even one at
+// a time takes twice as long, others keep the runtime busy: it then rests as long as
+// it works, and slowly comes to take that for the runtime's own pace, for a disk may
+// have become slower for good.
+type pacer struct {
+	limit int
+	best  time.Duration // of a removal, on average, in the best round; 0 before the first
+	pause time.Duration
+
+	tooMuch int // removals at once that were too much; 0 if none were
+	wait    int // rounds until they are tried again
+	waited  int // rounds for which they were not tried last
+
+	sum time.Duration // of the round that is going on
+	n   int
+}
+
+// longestWait bounds, in rounds, how long too much is not tried again.
+const longestWait = 256
+
+func newPacer() *pacer { return &pacer{limit: 1} }
+
+// atOnce is how many removals may be under way now.
+func (p *pacer) atOnce() int { return p.limit }
+
+// rest is how long to wait before the next removal when none is under way.
+func (p *pacer) rest() time.Duration { return p.pause }
+
+// observe takes in how long a removal took.
+func (p *pacer) observe(took time.Duration) {
+	p.sum += took
+	if p.n++; p.n < paceRound {
+		return
+	}
+	average := p.sum / paceRound
+	p.sum, p.n = 0, 0
+	slow := p.best > 0 && average >= max(2*p.best, paceNoise)
+	switch {
+	case !slow:
+		p.pause = 0
+		p.grow()
+	case p.limit > 1:
+		p.waited = min(max(2*p.waited, 4), longestWait)
+		p.tooMuch, p.wait = p.limit, p.waited
+		p.limit /= 2
+	default:
+		p.pause = average
+		p.best += p.best / 16
+	}
+	if p.best == 0 || average < p.best {
+		p.best = average
+	}
+}
+
+// grow allows one more after a round that went well.
+func (p *pacer) grow() {
+	if p.tooMuch > 0 && p.limit >= p.tooMuch { // it is no longer too much
+		p.tooMuch, p.waited = 0, 0
+	}
+	if p.tooMuch > 0 && p.limit+1 >= p.tooMuch && p.wait > 0 {
+		p.wait--
+		return
+	}
+	p.limit = min(p.limit+1, mostAtOnce)
+}

@@ -1,0 +1,62 @@
+package gc
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+// planLogs decides on every log folder and link of pods and containers that no
+// runtime knows. Those of the others are no rubbish and are not named.
+func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecision {
+	pods := make(map[string]bool)
+	containers := make(map[string]bool)
+	for i := range f.Pods {
+		pods[f.Pods[i].UID] = true
+		for j := range f.Pods[i].Containers {
+			c := &f.Pods[i].Containers[j]
+			containers[c.ID] = true
+			// Of a pod that is gone its containers may know more.
+			pods[c.Labels[labelPodUID]] = true
+		}
+	}
+	patience := p.patience()
+	if o.AllUnused {
+		patience = p.settling()
+	}
+	decisions := []LogDecision{}
+	for i := range f.Logs {
+		log := &f.Logs[i]
+		if !log.Link && log.Foreign == "" && pods[log.UID] || log.Link && containers[log.ContainerID] {
+			continue
+		}
+		d := LogDecision{
+			Path: log.Path, Pod: podTitle(&runtime.Pod{Namespace: log.Namespace, Name: log.Pod, ID: log.ContainerID}), UID: log.UID,
+			ModifiedAt: log.ModifiedAt, SizeBytes: log.SizeBytes, Action: Keep, Log: log,
+		}
+		switch {
+		case log.Foreign != "":
+			d.Reason, d.Detail = NotManaged, log.Foreign
+		case f.ProtectedLogs[log.UID] != "":
+			d.Reason, d.Detail = LastShutdown, f.ProtectedLogs[log.UID]
+		case f.LogsUnsure != "":
+			d.Reason, d.Detail = NotManaged, f.LogsUnsure
+		case age(now, log.ModifiedAt) < patience:
+			d.Reason = TooYoung
+		case log.Link:
+			d.Action, d.Reason = Remove, Dangling
+		default:
+			d.Action, d.Reason = Remove, PodGone
+		}
+		decisions = append(decisions, d)
+	}
+	slices.SortFunc(decisions, func(a, b LogDecision) int {
+		return cmp.Or(compareActions(a.Action, b.Action), a.ModifiedAt.Compare(b.ModifiedAt), cmp.Compare(a.Path, b.Path))
+	})
+	return decisions
+}
+
+// labelPodUID is what kubelet puts on every container.
+const labelPodUID = "io.kubernetes.pod.uid"

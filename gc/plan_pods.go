@@ -1,0 +1,108 @@
+package gc
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+// settlingLimit bounds settling.
+const settlingLimit = time.Minute
+
+// settling is how long what is not abandoned may be in the making: a sandbox that a
+// runtime lists as not ready until it is, the log folder of a pod that is to come.
+func (p ContainerPolicy) settling() time.Duration {
+	return max(p.MinimumAge, min(p.AbandonedAge, settlingLimit))
+}
+
+// abandoned tells whether a pod is over for good: its sandbox is dead, nothing
+// runs in it, and nobody here makes it anew.
+func abandoned(f *Facts, pod *runtime.Pod) bool {
+	return isDead(pod) && !f.Kubelet && !slices.ContainsFunc(pod.Containers, func(c runtime.Container) bool { return c.State == runtime.Running })
+}
+
+// isDead tells whether the pod has a sandbox that is dead.
+func isDead(pod *runtime.Pod) bool { return pod.Sandbox && !pod.Ready && !pod.Gone }
+
+// lastTouched is the last time known at which something happened in the pod. When
+// its sandbox died no runtime tells.
+func lastTouched(pod *runtime.Pod) time.Time {
+	last := pod.CreatedAt
+	for i := range pod.Containers {
+		for _, t := range []time.Time{pod.Containers[i].CreatedAt, pod.Containers[i].FinishedAt} {
+			if t.After(last) {
+				last = t
+			}
+		}
+	}
+	return last
+}
+
+// planPods decides on every dead sandbox. One goes if all its containers do, or if
+// it has none.
+func planPods(f *Facts, p ContainerPolicy, now time.Time, o Options, containers []ContainerDecision) []PodDecision {
+	staying := make(map[PodKey]*ContainerDecision)
+	for i := range containers {
+		if d := &containers[i]; d.Action == Keep {
+			key := PodKey{d.Runtime, d.Container.PodID}
+			// One that runs says most.
+			if staying[key] == nil || d.Reason == Running {
+				staying[key] = d
+			}
+		}
+	}
+	newest := make(map[PodKey]*runtime.Pod) // by UID
+	for i := range f.Pods {
+		pod := &f.Pods[i]
+		key := PodKey{pod.Runtime, pod.UID}
+		if last := newest[key]; last == nil || comparePods(last, pod) < 0 {
+			newest[key] = pod
+		}
+	}
+	decisions := []PodDecision{}
+	for i := range f.Pods {
+		pod := &f.Pods[i]
+		if !isDead(pod) {
+			continue
+		}
+		d := PodDecision{
+			ID: pod.ID, UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, CreatedAt: pod.CreatedAt,
+			Action: Keep, Runtime: pod.Runtime, Pod: pod,
+		}
+		d.Reason, d.Detail = protectedPod(f, pod, o)
+		switch stays := staying[PodKey{pod.Runtime, pod.ID}]; {
+		case d.Reason != "":
+		case stays != nil:
+			d.Reason, d.Detail = InUse, "container "+stays.Name+" stays ("+string(stays.Reason)+")"
+		case f.Kubelet && newest[PodKey{pod.Runtime, pod.UID}] == pod:
+			d.Reason, d.Detail = Newest, "the kubelet may bring the pod back"
+		case age(now, lastTouched(pod)) < p.settling():
+			d.Reason = TooYoung
+		default:
+			d.Action, d.Reason = Remove, PodDead
+		}
+		decisions = append(decisions, d)
+	}
+	slices.SortFunc(decisions, func(a, b PodDecision) int {
+		return cmp.Or(compareActions(a.Action, b.Action), comparePods(a.Pod, b.Pod))
+	})
+	return decisions
+}
+
+// comparePods puts the oldest first.
+func comparePods(a, b *runtime.Pod) int {
+	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Runtime, b.Runtime))
+}
+
+// compareActions puts what goes first.
+func compareActions(a, b Action) int {
+	switch {
+	case a == b:
+		return 0
+	case a == Remove:
+		return -1
+	}
+	return 1
+}

@@ -1,0 +1,116 @@
+package podlogs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/gc"
+)
+
+// dangling finds the links to logs that are not there. A link that leads anywhere
+// but to a pod's log is none of ours.
+func (h *Host) dangling(ctx context.Context, pods *dir) ([]gc.LogFact, error) {
+	links, err := openTop(h.links)
+	if err != nil || links == nil {
+		return nil, err
+	}
+	defer links.Close()
+	names, err := links.names()
+	if err != nil {
+		return nil, err
+	}
+	var found []gc.LogFact
+	var errs []error
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		log, leads, err := h.inspectLink(links, pods, name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			errs = append(errs, err)
+		case leads:
+			found = append(found, log)
+		}
+	}
+	return found, errors.Join(errs...)
+}
+
+// inspectLink tells whether an entry is a link to a pod's log that is not there.
+func (h *Host) inspectLink(links, pods *dir, name string) (gc.LogFact, bool, error) {
+	log := gc.LogFact{Path: filepath.Join(h.links, name), Link: true}
+	base, isLog := strings.CutSuffix(name, ".log")
+	cut := strings.LastIndexByte(base, '-')
+	if !isLog || cut < 0 {
+		return log, false, nil
+	}
+	st, err := links.stat(name)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return log, false, err
+	}
+	target, err := links.readlink(name)
+	if err != nil {
+		return log, false, err
+	}
+	below, isPods := strings.CutPrefix(path.Clean(target), podsFolder+"/")
+	steps := strings.Split(below, "/")
+	namespace, pod, uid, isPod := parseFolder(steps[0])
+	if !isPods || !isPod || len(steps) != 3 || !logName.MatchString(steps[2]) {
+		return log, false, nil
+	}
+	log.Namespace, log.Pod, log.UID, log.ContainerID = namespace, pod, uid, base[cut+1:]
+	log.ModifiedAt = time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec))
+	there, err := exists(pods, steps)
+	return log, !there, err
+}
+
+// exists walks down to a container's log, following nothing. What is there and is
+// not what it should be counts as being there.
+func exists(pods *dir, steps []string) (bool, error) {
+	folder := pods
+	for i, name := range steps {
+		st, err := folder.stat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		if err != nil || i == len(steps)-1 || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return true, err
+		}
+		next, err := folder.open(name)
+		if err != nil {
+			return true, err
+		}
+		defer next.Close()
+		folder = next
+	}
+	return true, nil
+}
+
+func (h *Host) removeLink(pods *dir, log gc.LogFact) error {
+	links, err := openTop(h.links)
+	if err != nil || links == nil {
+		return err
+	}
+	defer links.Close()
+	name := filepath.Base(log.Path)
+	if filepath.Join(h.links, name) != log.Path {
+		return fmt.Errorf("it is not in %s", h.links)
+	}
+	now, leads, err := h.inspectLink(links, pods, name)
+	switch {
+	case err != nil:
+		return err
+	case !leads || now != log:
+		return ErrChanged
+	}
+	return links.unlink(name, 0)
+}
