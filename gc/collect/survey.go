@@ -123,7 +123,8 @@ func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g glimpse) 
 			return glimpse{err: err}
 		}
 		g.sandbox = info.SandboxImage
-		if images, err = within(ctx, lookTimeout, rt.Images); err != nil {
+		images, err = within(ctx, lookTimeout, func(ctx context.Context) ([]runtime.Image, error) { return runtime.DetailedImages(ctx, rt) })
+		if err != nil {
 			return glimpse{err: err}
 		}
 	}

@@ -108,8 +108,13 @@ func (d labDriver) Crash(t testing.TB) (restart func()) {
 // startContainerd makes a real containerd and an adapter to it.
 func startContainerd(t *testing.T, o lab.ContainerdOptions) (*cri.Runtime, labDriver) {
 	t.Helper()
-	c := lab.ContainerdFor(t, o)
-	r, err := cri.New(cri.Options{Endpoint: c.Endpoint, Name: "containerd", Timeouts: cri.Timeouts{Query: 3 * time.Second}})
+	d := labDriver{lab.ContainerdFor(t, o)}
+	return newAdapter(t, d), d
+}
+
+func newAdapter(t *testing.T, d labDriver) *cri.Runtime {
+	t.Helper()
+	r, err := cri.New(cri.Options{Endpoint: d.Endpoint, Name: "containerd", Timeouts: cri.Timeouts{Query: 3 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +123,7 @@ func startContainerd(t *testing.T, o lab.ContainerdOptions) (*cri.Runtime, labDr
 			t.Errorf("Close() = %v", err)
 		}
 	})
-	return r, labDriver{c}
+	return r
 }
 
 func TestContainerdConforms(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/containerd/containerd/api/services/events/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,6 +25,7 @@ import (
 type flavour struct {
 	name, version string
 	config        string // JSON under "config" in a verbose status
+	sandbox       string // JSON under "info" in a verbose status of a sandbox
 	images        imageStyle
 	nativeEvents  bool // containerd's event service
 	criEvents     bool // GetContainerEvents
@@ -54,6 +54,7 @@ type server struct {
 	criapi.UnimplementedImageServiceServer
 	flavour
 	fake   *runtimetest.Fake
+	store  store // containerd's own, where it is one
 	socket string
 	grpc   *grpc.Server
 
@@ -95,7 +96,7 @@ func (s *server) serve(t testing.TB) {
 	criapi.RegisterImageServiceServer(s.grpc, s)
 	if s.nativeEvents {
 		events.RegisterEventsServer(s.grpc, eventServer{s: s})
-		containers.RegisterContainersServer(s.grpc, containerServer{})
+		s.store.register(s.grpc)
 	}
 	go s.grpc.Serve(l)
 }
@@ -317,11 +318,23 @@ func (s *server) ListImages(ctx context.Context, _ *criapi.ListImagesRequest) (*
 	return resp, err
 }
 
+func (s *server) PodSandboxStatus(_ context.Context, req *criapi.PodSandboxStatusRequest) (*criapi.PodSandboxStatusResponse, error) {
+	resp := &criapi.PodSandboxStatusResponse{Status: &criapi.PodSandboxStatus{Id: req.GetPodSandboxId()}}
+	if req.GetVerbose() {
+		resp.Info = map[string]string{"info": s.sandbox}
+	}
+	return resp, nil
+}
+
 func (s *server) ImageStatus(ctx context.Context, req *criapi.ImageStatusRequest) (*criapi.ImageStatusResponse, error) {
 	images, err := s.fake.Images(ctx)
 	for _, i := range images {
 		if ref := req.GetImage().GetImage(); ref == i.ID || ref == digestOf(i.ID) {
-			return &criapi.ImageStatusResponse{Image: &criapi.Image{Id: i.ID, Size: i.SizeBytes}}, nil
+			resp := &criapi.ImageStatusResponse{Image: &criapi.Image{Id: i.ID, Size: i.SizeBytes}}
+			if req.GetVerbose() {
+				resp.Info = map[string]string{"info": imageInfo(i.Labels)}
+			}
+			return resp, nil
 		}
 	}
 	return &criapi.ImageStatusResponse{}, err
