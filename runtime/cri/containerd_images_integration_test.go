@@ -16,8 +16,11 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/containerd/containerd/api/services/content/v1"
 	"github.com/containerd/containerd/api/services/images/v1"
+	"github.com/containerd/containerd/api/services/leases/v1"
 	"github.com/containerd/containerd/api/services/namespaces/v1"
+	"github.com/containerd/containerd/api/services/snapshots/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -107,7 +110,7 @@ func TestContainerdTellsWhoUsesImagesInOtherNamespaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := namespaces.NewNamespacesClient(conn).Create(t.Context(), &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: "default"}}); err != nil {
+	if _, err := namespaces.NewNamespacesClient(conn).Create(in(t.Context(), "default"), &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: "default"}}); err != nil {
 		t.Fatal(err)
 	}
 	// There it goes by another name.
@@ -207,5 +210,45 @@ func TestContainerdTellsOfPullsUnderWay(t *testing.T) {
 	}
 	if got, err := r.OtherImageUsers(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("OtherImageUsers() = %+v, %v after the pull, want none", got, err)
+	}
+}
+
+// What an unpack by itself is about is told from the label that every unpacked
+// image has.
+func TestContainerdTellsOfAnUnpackUnderWay(t *testing.T) {
+	r, d := startContainerd(t, lab.ContainerdOptions{})
+	d.AddImage(t, "docker.io/library/pulled:1")
+	if _, err := d.Import(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/imported:1"}}); err != nil {
+		t.Fatal(err)
+	}
+	conn := services(t, d)
+	id := "unpack"
+	_, err := leases.NewLeasesClient(conn).Create(in(t.Context(), "k8s.io"), &leases.CreateRequest{
+		ID: id, Labels: map[string]string{"containerd.io/gc.expire": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leased := metadata.AppendToOutgoingContext(in(t.Context(), "k8s.io"), "containerd-lease", id)
+	_, err = snapshots.NewSnapshotsClient(conn).Prepare(leased, &snapshots.PrepareSnapshotRequest{Snapshotter: d.Snapshotter, Key: "extract-1 sha256:f1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.OtherImageUsers(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("OtherImageUsers() = %+v, %v where all images are unpacked, want none", got, err)
+	}
+	var config string // of one image, whose label is taken off
+	for _, img := range detailed(t, r) {
+		config = img.ID
+	}
+	_, err = content.NewContentClient(conn).Update(in(t.Context(), "k8s.io"), &content.UpdateRequest{
+		Info:       &content.Info{Digest: config},
+		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"labels.containerd.io/gc.ref.snapshot." + d.Snapshotter}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.OtherImageUsers(t.Context()); err != nil || len(got) != 1 || got[0].Image != config || !strings.Contains(got[0].By, "an unpack") {
+		t.Errorf("OtherImageUsers() = %+v, %v, want the unpack of %s", got, err, config)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/containerd/containerd/api/services/content/v1"
 	"github.com/containerd/containerd/api/services/images/v1"
 	"github.com/containerd/containerd/api/services/leases/v1"
 	"github.com/containerd/containerd/api/services/namespaces/v1"
@@ -26,7 +27,8 @@ type store struct {
 	images     map[string][]*images.Image
 	leases     []*leases.Lease
 	resources  map[string][]*leases.Resource // by lease
-	filters    [][]string                    // of the lists of images
+	content    []*content.Info
+	filters    [][]string // of the lists of images
 }
 
 func (s *store) register(to *grpc.Server) {
@@ -34,6 +36,7 @@ func (s *store) register(to *grpc.Server) {
 	images.RegisterImagesServer(to, imageServer{s: s})
 	leases.RegisterLeasesServer(to, leaseServer{s: s})
 	namespaces.RegisterNamespacesServer(to, namespaceServer{s: s})
+	content.RegisterContentServer(to, contentServer{s: s})
 }
 
 // record is a name of an image in containerd's store.
@@ -106,4 +109,19 @@ type namespaceServer struct {
 func (n namespaceServer) List(context.Context, *namespaces.ListNamespacesRequest) (*namespaces.ListNamespacesResponse, error) {
 	resp := &namespaces.ListNamespacesResponse{Namespaces: []*namespaces.Namespace{{Name: "k8s.io"}, {Name: "default"}, {Name: "moby"}}}
 	return resp, nil
+}
+
+type contentServer struct {
+	content.UnimplementedContentServer
+	s *store
+}
+
+// List sends in several messages, as containerd does.
+func (c contentServer) List(_ *content.ListContentRequest, stream content.Content_ListServer) error {
+	for _, info := range c.s.content {
+		if err := stream.Send(&content.ListContentResponse{Info: []*content.Info{info}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/containerd/containerd/api/services/content/v1"
 	"github.com/containerd/containerd/api/services/leases/v1"
 	"github.com/containerd/containerd/api/services/namespaces/v1"
 	"golang.org/x/sync/errgroup"
@@ -152,9 +155,8 @@ func (r *Runtime) containersIn(ctx context.Context, namespace, filter string) ([
 // of sandboxes and of build caches, are no sign of work.
 func (r *Runtime) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
 	var resp *leases.ListResponse
-	client := leases.NewLeasesClient(r.conn)
 	err := r.call(ctx, "containerd.Leases.List", "list leases", r.timeouts.Query, func(ctx context.Context) (err error) {
-		resp, err = client.List(inNamespace(ctx, criNamespace), &leases.ListRequest{Filters: []string{present(labelExpires)}})
+		resp, err = leases.NewLeasesClient(r.conn).List(inNamespace(ctx, criNamespace), &leases.ListRequest{Filters: []string{present(labelExpires)}})
 		return err
 	})
 	if err != nil {
@@ -166,25 +168,86 @@ func (r *Runtime) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
 		if err != nil || time.Now().After(ends) {
 			continue
 		}
-		var held *leases.ListResourcesResponse
-		err = r.call(ctx, "containerd.Leases.ListResources", named("list resources of lease", lease.GetID(), ""), r.timeouts.Query, func(ctx context.Context) (err error) {
-			held, err = client.ListResources(inNamespace(ctx, criNamespace), &leases.ListResourcesRequest{ID: lease.GetID()})
-			return err
-		})
-		if errors.Is(err, errNotFound) {
-			continue // it is done
-		}
+		held, err := r.heldBy(ctx, lease)
 		if err != nil {
 			return nil, err
 		}
-		by := "a pull or a build that began at " + lease.GetCreatedAt().AsTime().UTC().Format(time.RFC3339) + ", lease " + lease.GetID()
-		for _, resource := range held.GetResources() {
-			// An image's ID is the digest of its configuration, which is content
-			// like its manifest; layers are, too, and no image goes by theirs.
-			if resource.GetType() == "content" {
-				users = append(users, runtime.ImageUser{Image: resource.GetID(), By: by})
-			}
-		}
+		users = append(users, held...)
 	}
 	return users, nil
+}
+
+// heldBy lists the images that a lease is about.
+func (r *Runtime) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.ImageUser, error) {
+	var resp *leases.ListResourcesResponse
+	err := r.call(ctx, "containerd.Leases.ListResources", named("list resources of lease", lease.GetID(), ""), r.timeouts.Query, func(ctx context.Context) (err error) {
+		resp, err = leases.NewLeasesClient(r.conn).ListResources(inNamespace(ctx, criNamespace), &leases.ListResourcesRequest{ID: lease.GetID()})
+		return err
+	})
+	if errors.Is(err, errNotFound) {
+		return nil, nil // it is done
+	}
+	if err != nil {
+		return nil, err
+	}
+	began := fmt.Sprintf("began at %s, lease %s", lease.GetCreatedAt().AsTime().UTC().Format(time.RFC3339), lease.GetID())
+	var users []runtime.ImageUser
+	unpacksTo := ""
+	for _, resource := range resp.GetResources() {
+		// An image's ID is the digest of its configuration, which is content like
+		// its manifest; layers are, too, and no image goes by theirs.
+		if resource.GetType() == "content" {
+			users = append(users, runtime.ImageUser{Image: resource.GetID(), By: "a pull or a build that " + began})
+		}
+		if snapshotter, found := strings.CutPrefix(resource.GetType(), "snapshots/"); found && strings.HasPrefix(resource.GetID(), "extract-") {
+			unpacksTo = snapshotter
+		}
+	}
+	if len(users) > 0 || unpacksTo == "" {
+		return users, nil
+	}
+	// `ctr images import` unpacks under a lease of its own, which names layers
+	// alone. It may be any image that is not unpacked yet.
+	ids, err := r.notUnpacked(ctx, unpacksTo)
+	for _, id := range ids {
+		users = append(users, runtime.ImageUser{Image: id, By: "an unpack that " + began})
+	}
+	return users, err
+}
+
+// notUnpacked lists the IDs of images that have no snapshot. containerd notes that
+// they have one as a label of their configuration, once it is whole.
+func (r *Runtime) notUnpacked(ctx context.Context, snapshotter string) ([]string, error) {
+	list, err := r.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	unpacked := map[string]bool{}
+	err = r.call(ctx, "containerd.Content.List", "list unpacked images", r.timeouts.Query, func(ctx context.Context) error {
+		filter := present("containerd.io/gc.ref.snapshot." + snapshotter)
+		stream, err := content.NewContentClient(r.conn).List(inNamespace(ctx, criNamespace), &content.ListContentRequest{Filters: []string{filter}})
+		for err == nil {
+			var resp *content.ListContentResponse
+			if resp, err = stream.Recv(); err != nil {
+				break
+			}
+			for _, info := range resp.GetInfo() {
+				unpacked[info.GetDigest()] = info.GetLabels()["containerd.io/gc.ref.snapshot."+snapshotter] != ""
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, img := range list {
+		if !unpacked[img.ID] {
+			ids = append(ids, img.ID)
+		}
+	}
+	return ids, nil
 }

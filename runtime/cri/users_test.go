@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/containerd/containerd/api/services/content/v1"
 	"github.com/containerd/containerd/api/services/images/v1"
 	"github.com/containerd/containerd/api/services/leases/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
 )
 
 func TestOtherImageUsers(t *testing.T) {
@@ -95,5 +97,35 @@ func TestOtherImageUsersOfOthersThanContainerd(t *testing.T) {
 	crio.count()
 	if got, err := r.OtherImageUsers(t.Context()); !errors.Is(err, runtime.ErrUnsupported) || len(crio.count()) != 0 {
 		t.Errorf("OtherImageUsers() of CRI-O once it is known = %+v, %v, want %v without a call", got, err, runtime.ErrUnsupported)
+	}
+}
+
+// An unpack that is not a pull's names no image: it may be any that has no
+// snapshot yet.
+func TestOtherImageUsersWhileAnImportIsUnpacked(t *testing.T) {
+	s := newServer(t, containerd16)
+	done := s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/done:1"}})
+	s.fake.AddImage(runtimetest.ImageSpec{ID: "sha256:11", Tags: []string{"docker.io/library/begun:1"}})
+	s.fake.AddImage(runtimetest.ImageSpec{ID: "sha256:22", Tags: []string{"docker.io/library/elsewhere:1"}})
+	s.store = store{
+		leases: []*leases.Lease{{
+			ID: "unpack", CreatedAt: timestamppb.New(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)),
+			Labels: map[string]string{"containerd.io/gc.expire": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)},
+		}},
+		resources: map[string][]*leases.Resource{"unpack": {{ID: "sha256:f0", Type: "snapshots/overlayfs"}, {ID: "extract-1 sha256:f1", Type: "snapshots/overlayfs"}}},
+		content: []*content.Info{
+			{Digest: done.ID, Labels: map[string]string{"containerd.io/gc.ref.snapshot.overlayfs": "sha256:f2"}},
+			{Digest: "sha256:11"},
+			{Digest: "sha256:22", Labels: map[string]string{"containerd.io/gc.ref.snapshot.native": "sha256:f2"}},
+		},
+	}
+	const by = "an unpack that began at 2026-11-20T12:00:00Z, lease unpack"
+	want := []runtime.ImageUser{{Image: "sha256:11", By: by}, {Image: "sha256:22", By: by}}
+	if got, err := s.client(t, nil).OtherImageUsers(t.Context()); err != nil || !slices.Equal(got, want) {
+		t.Errorf("OtherImageUsers() = %+v, %v, want %+v", got, err, want)
+	}
+	s.set(func() { s.store.resources["unpack"] = s.store.resources["unpack"][:1] })
+	if got, err := s.client(t, nil).OtherImageUsers(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("OtherImageUsers() of a lease that unpacks nothing = %+v, %v, want none", got, err)
 	}
 }
