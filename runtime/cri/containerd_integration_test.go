@@ -202,34 +202,6 @@ func TestContainerdTellsWhoElseUsesImages(t *testing.T) {
 	}
 }
 
-func TestContainerdFilesystemIsTheMountOfItsRoot(t *testing.T) {
-	for name, o := range map[string]lab.ContainerdOptions{
-		"on ext4":  {ImageFSBytes: 128 << 20},
-		"on tmpfs": {ImageFSBytes: 128 << 20, ImageFSTmpfs: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, d := startContainerd(t, o)
-			list, err := r.ImageFilesystems(t.Context())
-			if err != nil || len(list) != 1 {
-				t.Fatalf("ImageFilesystems() = %+v, %v, want one", list, err)
-			}
-			want := runtime.Filesystem{
-				Runtime: "containerd", Mountpoint: d.Root,
-				Path: filepath.Join(d.Root, "io.containerd.snapshotter.v1."+d.Snapshotter),
-			}
-			got := list[0]
-			got.Device = ""
-			device := "/dev/loop"
-			if o.ImageFSTmpfs {
-				device = "tmpfs"
-			}
-			if got != want || !strings.HasPrefix(list[0].Device, device) {
-				t.Errorf("ImageFilesystems() = %+v, want %+v on %s", list[0], want, device)
-			}
-		})
-	}
-}
-
 func TestDetectContainerd(t *testing.T) {
 	_, d := startContainerd(t, lab.ContainerdOptions{})
 	path, err := cri.ParseEndpoint(d.Endpoint)
