@@ -104,6 +104,10 @@ type Filesystem struct {
 	Path       string // folder that the runtime names, symbolic links resolved
 	Mountpoint string
 	Device     string // source of the mount, such as "/dev/sda2" or "tmpfs"
+
+	// ID is the same for two mounts of one filesystem, such as a bind mount and
+	// what it shows, and tells one from any other; empty if it is not known.
+	ID string
 }
 
 // Info is what a runtime says of itself.

@@ -132,6 +132,9 @@ func TestImageFilesystemOfRealMounts(t *testing.T) {
 				real = folder
 			}
 			want := runtime.Filesystem{Runtime: "under-test", Path: real, Mountpoint: mountpoint, Device: device}
+			if len(got) == 1 {
+				want.ID = got[0].ID // below
+			}
 			if err != nil || len(got) != 1 || got[0] != want {
 				t.Fatalf("ImageFilesystems() = %+v, %v, want %+v", got, err, want)
 			}
@@ -140,6 +143,25 @@ func TestImageFilesystemOfRealMounts(t *testing.T) {
 			}
 			agree(t, got[0])
 		})
+	}
+}
+
+// Two runtimes may have one filesystem at two places.
+func TestOneFilesystemAtTwoPlaces(t *testing.T) {
+	b := newBench(t)
+	b.tmpfs("disk", 16)
+	b.tmpfs("other", 16)
+	b.mount(b.dir("disk/docker"), "docker", "", unix.MS_BIND, "")
+	var ids []string
+	for _, folder := range []string{"disk/containerd", "docker/images", "other"} {
+		got, err := filesystems(t, b.dir(folder), "")
+		if err != nil || len(got) != 1 {
+			t.Fatalf("ImageFilesystems() = %+v, %v, want one", got, err)
+		}
+		ids = append(ids, got[0].ID)
+	}
+	if ids[0] == "" || ids[0] != ids[1] || ids[0] == ids[2] {
+		t.Errorf("IDs of filesystems = %q, want the first two the same and the third another", ids)
 	}
 }
 
@@ -213,7 +235,7 @@ func TestContainerdFilesystemIsTheMountOfItsRoot(t *testing.T) {
 				Path: filepath.Join(d.Root, "io.containerd.snapshotter.v1."+d.Snapshotter),
 			}
 			got := list[0]
-			got.Device = ""
+			got.Device, got.ID = "", ""
 			if got != want || !strings.HasPrefix(list[0].Device, c.device) {
 				t.Errorf("ImageFilesystems() = %+v, want %+v on %s", list[0], want, c.device)
 			}
@@ -239,6 +261,9 @@ func TestSplitImageFilesystem(t *testing.T) {
 	})
 	got, err := s.client(t, nil).ImageFilesystems(t.Context())
 	want := runtime.Filesystem{Runtime: "under-test", Path: images, Mountpoint: images, Device: "tmpfs-images"}
+	if len(got) == 1 {
+		want.ID = got[0].ID
+	}
 	if err != nil || len(got) != 1 || got[0] != want {
 		t.Fatalf("ImageFilesystems() = %+v, %v, want %+v alone", got, err, want)
 	}
