@@ -4,6 +4,8 @@ package cri_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -213,17 +215,21 @@ func TestContainerdTellsOfPullsUnderWay(t *testing.T) {
 	}
 }
 
-// What an unpack by itself is about is told from the label that every unpacked
-// image has.
-func TestContainerdTellsOfAnUnpackUnderWay(t *testing.T) {
+// What an unpack by itself, or a container that is being made, is about is told from
+// the label that every unpacked image has.
+func TestContainerdTellsOfWhatIsBeingMade(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	d.AddImage(t, "docker.io/library/pulled:1")
-	if _, err := d.Import(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/imported:1"}}); err != nil {
+	layer, err := lab.RandomLayer(1 << 10) // or both images would be one snapshot
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Import(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/imported:1"}, Layers: []lab.Layer{layer}}); err != nil {
 		t.Fatal(err)
 	}
 	conn := services(t, d)
 	id := "unpack"
-	_, err := leases.NewLeasesClient(conn).Create(in(t.Context(), "k8s.io"), &leases.CreateRequest{
+	_, err = leases.NewLeasesClient(conn).Create(in(t.Context(), "k8s.io"), &leases.CreateRequest{
 		ID: id, Labels: map[string]string{"containerd.io/gc.expire": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)},
 	})
 	if err != nil {
@@ -237,6 +243,24 @@ func TestContainerdTellsOfAnUnpackUnderWay(t *testing.T) {
 	if got, err := r.OtherImageUsers(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("OtherImageUsers() = %+v, %v where all images are unpacked, want none", got, err)
 	}
+	// The same of a container that is being made.
+	var parent, owner string
+	for _, info := range contentOf(t, conn) {
+		if chain := info.GetLabels()["containerd.io/gc.ref.snapshot."+d.Snapshotter]; chain != "" {
+			parent, owner = chain, info.GetDigest()
+		}
+	}
+	_, err = snapshots.NewSnapshotsClient(conn).Prepare(leased, &snapshots.PrepareSnapshotRequest{Snapshotter: d.Snapshotter, Key: "container-1", Parent: parent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.OtherImageUsers(t.Context()); err != nil || len(got) != 1 || got[0].Image != owner || !strings.Contains(got[0].By, "a container") {
+		t.Errorf("OtherImageUsers() = %+v, %v, want the container that is made from %s", got, err, owner)
+	}
+	if _, err := snapshots.NewSnapshotsClient(conn).Remove(in(t.Context(), "k8s.io"), &snapshots.RemoveSnapshotRequest{Snapshotter: d.Snapshotter, Key: "container-1"}); err != nil {
+		t.Fatal(err)
+	}
+
 	var config string // of one image, whose label is taken off
 	for _, img := range detailed(t, r) {
 		config = img.ID
@@ -250,5 +274,25 @@ func TestContainerdTellsOfAnUnpackUnderWay(t *testing.T) {
 	}
 	if got, err := r.OtherImageUsers(t.Context()); err != nil || len(got) != 1 || got[0].Image != config || !strings.Contains(got[0].By, "an unpack") {
 		t.Errorf("OtherImageUsers() = %+v, %v, want the unpack of %s", got, err, config)
+	}
+}
+
+// contentOf lists all of containerd's content in CRI's namespace.
+func contentOf(t *testing.T, conn *grpc.ClientConn) []*content.Info {
+	t.Helper()
+	stream, err := content.NewContentClient(conn).List(in(t.Context(), "k8s.io"), &content.ListContentRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*content.Info
+	for {
+		resp, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, resp.GetInfo()...)
 	}
 }

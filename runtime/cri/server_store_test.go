@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/containerd/api/services/images/v1"
 	"github.com/containerd/containerd/api/services/leases/v1"
 	"github.com/containerd/containerd/api/services/namespaces/v1"
+	"github.com/containerd/containerd/api/services/snapshots/v1"
 	"github.com/containerd/containerd/api/types"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -28,7 +29,8 @@ type store struct {
 	leases     []*leases.Lease
 	resources  map[string][]*leases.Resource // by lease
 	content    []*content.Info
-	filters    [][]string // of the lists of images
+	snapshots  map[string]string // parent by key
+	filters    [][]string        // of the lists of images
 }
 
 func (s *store) register(to *grpc.Server) {
@@ -37,6 +39,7 @@ func (s *store) register(to *grpc.Server) {
 	leases.RegisterLeasesServer(to, leaseServer{s: s})
 	namespaces.RegisterNamespacesServer(to, namespaceServer{s: s})
 	content.RegisterContentServer(to, contentServer{s: s})
+	snapshots.RegisterSnapshotsServer(to, snapshotServer{s: s})
 }
 
 // record is a name of an image in containerd's store.
@@ -124,4 +127,17 @@ func (c contentServer) List(_ *content.ListContentRequest, stream content.Conten
 		}
 	}
 	return nil
+}
+
+type snapshotServer struct {
+	snapshots.UnimplementedSnapshotsServer
+	s *store
+}
+
+func (n snapshotServer) Stat(_ context.Context, req *snapshots.StatSnapshotRequest) (*snapshots.StatSnapshotResponse, error) {
+	parent, found := n.s.snapshots[req.GetKey()]
+	if !found {
+		return nil, status.Errorf(codes.NotFound, "snapshot %s: not found", req.GetKey())
+	}
+	return &snapshots.StatSnapshotResponse{Info: &snapshots.Info{Name: req.GetKey(), Parent: parent, Kind: snapshots.Kind_ACTIVE}}, nil
 }

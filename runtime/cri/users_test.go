@@ -129,3 +129,27 @@ func TestOtherImageUsersWhileAnImportIsUnpacked(t *testing.T) {
 		t.Errorf("OtherImageUsers() of a lease that unpacks nothing = %+v, %v, want none", got, err)
 	}
 }
+
+// CRI lists a container only once it is made. Until then a lease holds its snapshot.
+func TestOtherImageUsersWhileAContainerIsMade(t *testing.T) {
+	s := newServer(t, containerd16)
+	expires := map[string]string{"containerd.io/gc.expire": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}
+	began := timestamppb.New(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
+	label := func(chain string) map[string]string {
+		return map[string]string{"containerd.io/gc.ref.snapshot.overlayfs": chain}
+	}
+	s.store = store{
+		leases: []*leases.Lease{{ID: "making", CreatedAt: began, Labels: expires}, {ID: "made", CreatedAt: began, Labels: expires}, {ID: "bare", CreatedAt: began, Labels: expires}},
+		resources: map[string][]*leases.Resource{
+			"making": {{ID: "c1", Type: "snapshots/overlayfs"}},
+			"made":   {{ID: "c2", Type: "snapshots/overlayfs"}},
+			"bare":   {{ID: "c3", Type: "snapshots/overlayfs"}},
+		},
+		snapshots: map[string]string{"c1": "sha256:e1", "c3": ""},
+		content:   []*content.Info{{Digest: "sha256:11", Labels: label("sha256:e1")}, {Digest: "sha256:22", Labels: label("sha256:e2")}, {Digest: "sha256:33"}},
+	}
+	want := []runtime.ImageUser{{Image: "sha256:11", By: "a container that began at 2026-11-20T12:00:00Z, lease making"}}
+	if got, err := s.client(t, nil).OtherImageUsers(t.Context()); err != nil || !slices.Equal(got, want) {
+		t.Errorf("OtherImageUsers() = %+v, %v, want %+v", got, err, want)
+	}
+}
