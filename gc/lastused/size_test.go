@@ -76,3 +76,20 @@ func FuzzStore(f *testing.F) {
 
 // near allows for the monotonic clock, which does not survive.
 func near(a, b time.Time) bool { return a.Sub(b).Abs() < time.Second }
+
+// BenchmarkObserve is a look at 10,000 images of which nothing changed.
+func BenchmarkObserve(b *testing.B) {
+	const count = 10_000
+	images := make([]runtime.Image, count)
+	for i := range images {
+		images[i] = runtime.Image{Runtime: "containerd", ID: fmt.Sprintf("sha256:%064x", i), Tags: []string{fmt.Sprintf("registry.example.com/team/app-%d:1", i)}}
+	}
+	tracker, err := lastused.New(lastused.Options{Store: newStore(), Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		tracker.Observe("containerd", nil, images)
+	}
+}
