@@ -105,6 +105,12 @@ func (r *rush) tag(ctx context.Context, from, to string) error {
 	return err
 }
 
+// untag takes a name off an image, which stays by its others.
+func (r *rush) untag(ctx context.Context, name string) error {
+	_, err := r.store.Delete(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io"), &imageapi.DeleteImageRequest{Name: name})
+	return err
+}
+
 // TestCollectionBreaksNothingInARush pulls, builds, tags and runs images a thousand
 // times while everything unused for four seconds is collected every second, and
 // after every few rounds on request. What runs has to be whole; what a removal took
