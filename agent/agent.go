@@ -242,6 +242,7 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		runtimes:   a.runtimes,
 		guard:      a.guard.Status,
 		guardFacts: a.guardFacts,
+		maxImages:  func() int { return a.config().Status.MaxImages },
 		machine:    machine,
 		machineAt:  time.Now(),
 		network:    probe.Addresses(),

@@ -38,16 +38,17 @@ type facts struct {
 	runtimes   *runtimes
 	guard      func() shutdown.Status
 	guardFacts func(shutdown.Status) status.Shutdown
+	maxImages  func() int // how many images a Node lists, -1 for all; nil likewise
 
 	mu          sync.Mutex // guards what follows
 	machine     probe.Machine
 	machineAt   time.Time // when it was read
 	network     probe.Network
-	listedAt    time.Time     // by the monotonic clock
-	stale       bool          // images changed since
-	failedAt    time.Time     // when a list failed last; zero after one that did not
-	pause       time.Duration // from then to the next try
-	images      []runtime.Image
+	listedAt    time.Time       // by the monotonic clock
+	stale       bool            // images changed since
+	failedAt    time.Time       // when a list failed last; zero after one that did not
+	pause       time.Duration   // from then to the next try
+	images      []runtime.Image // those that a Node lists
 	filesystems []runtime.Filesystem
 }
 
@@ -149,11 +150,16 @@ func (f *facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtim
 	f.mu.Lock()
 	f.stale = false // what happens from here on may be missing in the lists
 	f.mu.Unlock()
+	limit := -1
+	if f.maxImages != nil {
+		limit = f.maxImages()
+	}
 	newImages, imageErr := f.runtimes.set.Images(ctx)
 	newFilesystems, fsErr := f.runtimes.set.ImageFilesystems(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.images = withLast(newImages, f.images, imageErr, func(img runtime.Image) string { return img.Runtime })
+	f.images = status.Largest(f.images, limit) // thousands would take megabytes
 	f.filesystems = withLast(newFilesystems, f.filesystems, fsErr, func(fs runtime.Filesystem) string { return fs.Runtime })
 	switch {
 	case imageErr != nil || fsErr != nil:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -177,5 +178,28 @@ func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
 	facts := a.facts.now(t.Context(), nil)
 	if fs := facts.Filesystems[0]; fs.Role != status.RoleNode || fs.Problem != "" {
 		t.Errorf("now() = node filesystem %+v, want it measured", fs)
+	}
+}
+
+// What a Node does not list is not worth its memory.
+func TestFactsKeepTheImagesThatANodeLists(t *testing.T) {
+	images := func(limit int) []string {
+		d := newDesk(t)
+		for _, size := range []uint64{10, 30, 20} {
+			d.runtime.AddImage(runtimetest.ImageSpec{ID: fmt.Sprint("sha256:", size), ReportedBytes: size})
+		}
+		d.facts.maxImages = func() int { return limit }
+		list, _ := d.facts.lists(t.Context(), false)
+		var ids []string
+		for _, img := range list {
+			ids = append(ids, img.ID)
+		}
+		return ids
+	}
+	if got, want := images(2), []string{"sha256:30", "sha256:20"}; !slices.Equal(got, want) {
+		t.Errorf("lists() = %v with two listed, want the largest, %v", got, want)
+	}
+	if got := images(-1); len(got) != 3 {
+		t.Errorf("lists() = %v with all listed, want three", got)
 	}
 }

@@ -69,6 +69,7 @@ func (a *Agent) takeUp() (changed []string, err error) {
 	)
 	a.loop("image-gc").allow(collectorPatience(next.ImageGC.Interval))
 	a.loop("container-gc").allow(collectorPatience(next.ContainerGC.Interval))
+	a.facts.renew() // the Node may be to list more images
 	a.reporter.changed()
 	return changed, err
 }
