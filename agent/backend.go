@@ -165,7 +165,22 @@ func (a *Agent) Pods(ctx context.Context) (api.PodList, error) {
 // Images lists the images in the order in which they would go.
 func (a *Agent) Images(ctx context.Context) (api.ImageList, error) {
 	p, err := a.CollectPlan(ctx, api.CollectRequest{Images: true})
-	return api.ImageList{Images: p.Images, Message: p.Message}, err
+	return api.ImageList{Images: queue(p.Images), Message: p.Message}, err
+}
+
+// queue gives images that nothing keeps their places: those of one filesystem go
+// in the order of the plan, whatever is removed elsewhere.
+func queue(planned []gc.ImageDecision) []api.Image {
+	images := make([]api.Image, len(planned))
+	last := make(map[string]int) // by filesystem
+	for i, d := range planned {
+		images[i].ImageDecision = d
+		if d.Action == gc.Remove || d.Reason == gc.BelowThreshold {
+			last[d.Filesystem]++
+			images[i].Place = last[d.Filesystem]
+		}
+	}
+	return images
 }
 
 // CollectPlan says what a collection would remove now, and why.

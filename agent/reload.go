@@ -69,6 +69,7 @@ func (a *Agent) takeUp() (changed []string, err error) {
 	)
 	a.loops.Named("image-gc").Allow(collectorPatience(next.ImageGC.Interval))
 	a.loops.Named("container-gc").Allow(collectorPatience(next.ContainerGC.Interval))
+	a.facts.Renew() // the Node may be to list more images
 	a.reporter.Changed()
 	return changed, err
 }

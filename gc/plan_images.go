@@ -164,6 +164,9 @@ func (j *judge) kept(img *ImageFact) string {
 	if img.Labels[runtime.LabelKeep] == "true" {
 		return "label " + runtime.LabelKeep
 	}
+	if img.LabelsUnknown {
+		return "the runtime has not told its labels yet"
+	}
 	for _, ref := range j.refs {
 		if j.sandbox[imageRef{img.Runtime, ref}] {
 			return "sandbox image"

@@ -87,6 +87,23 @@ type ImageUsers interface {
 	OtherImageUsers(ctx context.Context) ([]ImageUser, error)
 }
 
+// ImageDetailer is an ability that not every adapter has: to tell of images what
+// takes the runtime more than a list. Who judges images asks for it.
+type ImageDetailer interface {
+	// DetailedImages is ImageLister's Images, with CreatedAt and Labels filled in
+	// as far as the runtime knows them, and LabelsUnknown set where it does but
+	// could not be asked in time.
+	DetailedImages(ctx context.Context) ([]Image, error)
+}
+
+// DetailedImages lists the images of a runtime with all that it can tell of them.
+func DetailedImages(ctx context.Context, r ImageLister) ([]Image, error) {
+	if d, able := r.(ImageDetailer); able {
+		return d.DetailedImages(ctx)
+	}
+	return r.Images(ctx)
+}
+
 // Runtime is the whole of what an adapter offers.
 type Runtime interface {
 	// Name is the runtime's name as it stands in every Pod, Container and Image

@@ -74,11 +74,15 @@ type Image struct {
 	// Pinned tells that the runtime wants the image kept.
 	Pinned bool
 
-	// CreatedAt is when the image came into this store, where the runtime says
-	// so; zero otherwise. It is not the build date inside the image.
+	// CreatedAt is when the image came into this store, was last pulled or got
+	// its latest name, where the runtime says so; zero otherwise. It is not the
+	// build date inside the image.
 	CreatedAt time.Time
 
 	Labels map[string]string
+	// LabelsUnknown tells that the runtime has labels of this image and has not
+	// told them yet. Nothing that they might forbid may be done.
+	LabelsUnknown bool
 }
 
 // Names returns every reference that leads to the image: tags, then digests,
@@ -105,6 +109,10 @@ type Filesystem struct {
 	Path       string // folder that the runtime names, symbolic links resolved
 	Mountpoint string
 	Device     string // source of the mount, such as "/dev/sda2" or "tmpfs"
+
+	// ID is the same for two mounts of one filesystem, such as a bind mount and
+	// what it shows, and tells one from any other; empty if it is not known.
+	ID string
 }
 
 // Info is what a runtime says of itself.
@@ -153,7 +161,8 @@ func (s ContainerState) MarshalText() ([]byte, error) { return []byte(s.String()
 type EventType int
 
 // What a Watcher reports. An adapter that cannot tell one from another sends
-// Changed, upon which the receiver lists again.
+// Changed, upon which the receiver lists again. Changed with an Image means that
+// this image got another name, another content or other labels.
 const (
 	Changed EventType = iota
 	ContainerStarted
@@ -161,6 +170,7 @@ const (
 	ContainerRemoved
 	ImageAdded
 	ImageRemoved
+	ContainerCreated
 )
 
 // Event is one change in a runtime. It says where to look; what is true is what
@@ -169,8 +179,10 @@ type Event struct {
 	Runtime     string
 	Type        EventType
 	ContainerID string // set for container events
-	Image       string // name or ID as the runtime gives it; set for image events
-	Time        time.Time
+	// Image is a name or ID as the runtime gives it: of the image in image events,
+	// of what the container is made from in ContainerCreated.
+	Image string
+	Time  time.Time
 }
 
 // Labels and annotations by which whoever deploys a container tells hostler

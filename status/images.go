@@ -13,8 +13,9 @@ import (
 // kubelet.
 const maxImageNames = 5
 
-// images lists the largest images first, at most limit of them; -1 lists all.
-func images(all []runtime.Image, limit int) []corev1.ContainerImage {
+// Largest returns the images that a Node's status lists, the largest first: at most
+// limit of them, or all with -1. The rest is not kept in memory.
+func Largest(all []runtime.Image, limit int) []runtime.Image {
 	order := make([]int, len(all))
 	for i := range order {
 		order[i] = i
@@ -26,9 +27,17 @@ func images(all []runtime.Image, limit int) []corev1.ContainerImage {
 	if limit >= 0 && len(order) > limit {
 		order = order[:limit]
 	}
+	largest := make([]runtime.Image, len(order))
+	for i, at := range order {
+		largest[i] = all[at]
+	}
+	return largest
+}
+
+func images(all []runtime.Image, limit int) []corev1.ContainerImage {
 	var result []corev1.ContainerImage
-	for _, i := range order {
-		result = append(result, corev1.ContainerImage{Names: imageNames(all[i]), SizeBytes: int64(all[i].SizeBytes)})
+	for _, img := range Largest(all, limit) {
+		result = append(result, corev1.ContainerImage{Names: imageNames(img), SizeBytes: int64(img.SizeBytes)})
 	}
 	return result
 }

@@ -45,7 +45,7 @@ func (b *backend) Pods(context.Context) (api.PodList, error) {
 }
 
 func (b *backend) Images(context.Context) (api.ImageList, error) {
-	return api.ImageList{Images: []gc.ImageDecision{{ID: "i"}}}, b.err
+	return api.ImageList{Images: []api.Image{{ImageDecision: gc.ImageDecision{ID: "i"}}}}, b.err
 }
 
 func (b *backend) CollectPlan(_ context.Context, req api.CollectRequest) (api.CollectPlan, error) {

@@ -117,8 +117,16 @@ type Container struct {
 
 // ImageList is the answer of `hostler images -o json`.
 type ImageList struct {
-	Images  []gc.ImageDecision `json:"images"`
-	Message string             `json:"message,omitempty"` // which runtime could not be asked
+	Images  []Image `json:"images"`
+	Message string  `json:"message,omitempty"` // which runtime could not be asked
+}
+
+// Image is one image, with what keeps it or its place among those that may go.
+type Image struct {
+	gc.ImageDecision
+	// Place is when it goes, of the images on its filesystem: 1 is next. It is 0
+	// where something keeps the image.
+	Place int `json:"place,omitempty"`
 }
 
 // CollectRequest asks for a collection at once, or for its plan.

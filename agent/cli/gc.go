@@ -60,7 +60,7 @@ func printPlan(t *table, out *output, plan api.CollectPlan) {
 	}
 	if len(plan.Images) > 0 {
 		t.line("")
-		printImages(t, out, plan.Images, true)
+		printPlannedImages(t, out, plan.Images)
 	}
 	if len(plan.Containers) > 0 {
 		t.line("")

@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,45 +20,54 @@ func (a *app) imagesCommand() *cobra.Command {
 		}
 		return out.print(list, func(t *table) {
 			warn(t, list.Message)
-			printImages(t, out, list.Images, false)
+			printImages(t, out, list.Images)
 		})
 	})
 }
 
-// printImages writes images in the order of a plan. Those that may go come
-// first, and get their place in the queue unless the plan itself is shown.
-func printImages(t *table, out *output, images []gc.ImageDecision, planned bool) {
+// printImages writes images in the order in which they would go, those that stay
+// last.
+func printImages(t *table, out *output, images []api.Image) {
 	if len(images) == 0 {
 		t.line("no images")
 		return
 	}
-	header := []string{"IMAGE", "ID", "SIZE", "LAST USED", "ACTION", "REASON"}
-	if !planned {
-		header[4], header[5] = "NEXT TO GO", "WHY"
+	t.row(imageHeader(out, "NEXT TO GO", "WHY")...)
+	for i := range images {
+		what := "kept"
+		if place := images[i].Place; place > 0 {
+			what = strconv.Itoa(place)
+		}
+		t.row(imageRow(out, &images[i].ImageDecision, what)...)
 	}
+}
+
+// printPlannedImages writes images in the order of a plan.
+func printPlannedImages(t *table, out *output, images []gc.ImageDecision) {
+	t.row(imageHeader(out, "ACTION", "REASON")...)
+	for i := range images {
+		t.row(imageRow(out, &images[i], string(images[i].Action))...)
+	}
+}
+
+func imageHeader(out *output, what, why string) []string {
+	header := []string{"IMAGE", "ID", "SIZE", "LAST USED", what, why}
 	if out.wide() {
 		header = append(header, "FIRST SEEN", "RUNTIME", "FILESYSTEM")
 	}
-	t.row(header...)
-	place := 0
-	for _, img := range images {
-		what, why := string(img.Action), string(img.Reason)
-		if !planned {
-			what = "kept"
-			if img.Action == gc.Remove || img.Reason == gc.BelowThreshold {
-				place++
-				what = fmt.Sprintf("%d", place)
-			}
-		}
-		if img.Detail != "" {
-			why += ": " + img.Detail
-		}
-		row := []string{imageName(img.Names, out.wide()), short(img.ID), size(img.SizeBytes), seen(out, img.LastUsed), what, why}
-		if out.wide() {
-			row = append(row, seen(out, img.FirstSeen), img.Runtime, img.Filesystem)
-		}
-		t.row(row...)
+	return header
+}
+
+func imageRow(out *output, img *gc.ImageDecision, what string) []string {
+	why := string(img.Reason)
+	if img.Detail != "" {
+		why += ": " + img.Detail
 	}
+	row := []string{imageName(img.Names, out.wide()), short(img.ID), size(img.SizeBytes), seen(out, img.LastUsed), what, why}
+	if out.wide() {
+		row = append(row, seen(out, img.FirstSeen), img.Runtime, img.Filesystem)
+	}
+	return row
 }
 
 // imageName is the first name, or all of them.

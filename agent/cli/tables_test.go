@@ -50,7 +50,7 @@ func house() *backend {
 				Containers: []api.Container{},
 			},
 		}, Message: "runtime docker: list containers: deadline exceeded"},
-		images: api.ImageList{Images: images()},
+		images: api.ImageList{Images: queued()},
 		plan: api.CollectPlan{Decisions: gc.Decisions{
 			Filesystems: []gc.FilesystemDecision{
 				{FilesystemStatus: healthy().ImageGC.Filesystems[0], BytesToFree: 5 << 30},
@@ -141,6 +141,16 @@ func images() []gc.ImageDecision {
 		{ID: sha("c"), Names: []string{"registry.example.net/shop/db:16"}, SizeBytes: 700, LastUsed: ago(time.Second), Action: gc.Keep, Reason: gc.InUse, Detail: "shop/db-0", Runtime: "containerd", Filesystem: "/var/lib/containerd"},
 		{ID: sha("e"), SizeBytes: 1 << 20, LastUsed: ago(time.Hour), Action: gc.Keep, Reason: gc.Local, Runtime: "podman", Filesystem: "/mnt/far"},
 	}
+}
+
+// queued is images as `hostler images` gets them.
+func queued() []api.Image {
+	list := make([]api.Image, len(images()))
+	for i, d := range images() {
+		list[i].ImageDecision = d
+	}
+	list[0].Place, list[1].Place = 1, 2
+	return list
 }
 
 func phases() api.ShutdownPlan {

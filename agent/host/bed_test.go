@@ -54,7 +54,8 @@ func factsOf(t *testing.T, r *Runtimes, guard func() shutdown.Status) *Facts {
 		t.Fatal(err)
 	}
 	return NewFacts(FactsOptions{
-		Reader: reader, Folder: "/", Runtimes: r, Machine: machine, Guard: guard,
+		MaxImages: func() int { return -1 },
+		Reader:    reader, Folder: "/", Runtimes: r, Machine: machine, Guard: guard,
 		GuardFacts: func(g shutdown.Status) status.Shutdown {
 			return status.Shutdown{State: g.State.String(), Reason: g.Reason}
 		},

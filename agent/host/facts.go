@@ -45,6 +45,8 @@ type FactsOptions struct {
 	// Node's words.
 	Guard      func() shutdown.Status
 	GuardFacts func(shutdown.Status) status.Shutdown
+	// MaxImages is how many images the Node lists, -1 for all.
+	MaxImages func() int
 }
 
 // Facts gathers what a Node is made from. It is safe for concurrent use.
@@ -55,11 +57,11 @@ type Facts struct {
 	machine     probe.Machine
 	machineAt   time.Time // when it was read
 	network     probe.Network
-	listedAt    time.Time     // by the monotonic clock
-	stale       bool          // images changed since
-	failedAt    time.Time     // when a list failed last; zero after one that did not
-	pause       time.Duration // from then to the next try
-	images      []runtime.Image
+	listedAt    time.Time       // by the monotonic clock
+	stale       bool            // images changed since
+	failedAt    time.Time       // when a list failed last; zero after one that did not
+	pause       time.Duration   // from then to the next try
+	images      []runtime.Image // those that a Node lists
 	filesystems []runtime.Filesystem
 }
 
@@ -172,6 +174,7 @@ func (f *Facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtim
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.images = withLast(newImages, f.images, imageErr, func(img runtime.Image) string { return img.Runtime })
+	f.images = status.Largest(f.images, f.options.MaxImages()) // thousands would take megabytes
 	f.filesystems = withLast(newFilesystems, f.filesystems, fsErr, func(fs runtime.Filesystem) string { return fs.Runtime })
 	switch {
 	case imageErr != nil || fsErr != nil:

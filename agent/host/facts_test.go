@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -162,4 +163,27 @@ func TestEventStreamsAreOpenedAgain(t *testing.T) {
 			t.Errorf("blind was told %v, want false, true when the stream broke, and false again", blind)
 		}
 	})
+}
+
+// What a Node does not list is not worth its memory.
+func TestFactsKeepTheImagesThatANodeLists(t *testing.T) {
+	for limit, want := range map[int][]string{2: {"sha256:30", "sha256:20"}, -1: {"sha256:10", "sha256:20", "sha256:30"}} {
+		bubble(t, func(t *testing.T, b *bed) {
+			for _, size := range []uint64{10, 30, 20} {
+				b.runtime.AddImage(runtimetest.ImageSpec{ID: fmt.Sprint("sha256:", size), ReportedBytes: size})
+			}
+			b.facts.options.MaxImages = func() int { return limit }
+			list, _ := b.facts.lists(t.Context(), false)
+			var ids []string
+			for _, img := range list {
+				ids = append(ids, img.ID)
+			}
+			if limit < 0 {
+				slices.Sort(ids)
+			}
+			if !slices.Equal(ids, want) {
+				t.Errorf("lists() = %v with a limit of %d, want %v", ids, limit, want)
+			}
+		})
+	}
 }

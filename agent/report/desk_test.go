@@ -111,7 +111,8 @@ func unasked(t *testing.T) *desk {
 		Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, silent()),
 		Facts: host.NewFacts(host.FactsOptions{
 			Reader: reader, Folder: "/", Runtimes: d.runtimes, Machine: machine,
-			Guard: func() shutdown.Status { d.mu.Lock(); defer d.mu.Unlock(); return d.guard },
+			MaxImages: func() int { return -1 },
+			Guard:     func() shutdown.Status { d.mu.Lock(); defer d.mu.Unlock(); return d.guard },
 			GuardFacts: func(g shutdown.Status) status.Shutdown {
 				return status.Shutdown{State: g.State.String(), Reason: g.Reason}
 			},

@@ -125,6 +125,7 @@ func (s *Survey) look(ctx context.Context, o gc.Options) (gc.Facts, []*RuntimeEr
 		f.Filesystems = append(f.Filesystems, g.filesystems...)
 		f.SandboxImages[runtimes[i].Name()] = g.sandbox
 	}
+	oneName(f.Filesystems)
 	if s.ProtectedPods != nil {
 		f.ProtectedPods = s.ProtectedPods()
 	}
@@ -168,7 +169,8 @@ func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g glimpse) 
 			return glimpse{err: err}
 		}
 		g.sandbox = info.SandboxImage
-		if images, err = within(ctx, lookTimeout, rt.Images); err != nil {
+		images, err = within(ctx, lookTimeout, func(ctx context.Context) ([]runtime.Image, error) { return runtime.DetailedImages(ctx, rt) })
+		if err != nil {
 			return glimpse{err: err}
 		}
 	}
@@ -211,6 +213,23 @@ func (s *Survey) usages(ctx context.Context, rt Runtime) ([]gc.Usage, error) {
 		usages[i].Runtime = rt.Name()
 	}
 	return usages, nil
+}
+
+// oneName names a filesystem alike, wherever each runtime has it mounted: what one
+// of them frees there is free for all, and is to be asked for once.
+func oneName(usages []gc.Usage) {
+	first := make(map[string]*gc.Usage, len(usages))
+	for i := range usages {
+		u := &usages[i]
+		if u.ID == "" {
+			continue
+		}
+		if same := first[u.ID]; same != nil {
+			u.Mountpoint, u.Device = same.Mountpoint, same.Device
+		} else {
+			first[u.ID] = u
+		}
+	}
 }
 
 func (s *Survey) measure(ctx context.Context, fs runtime.Filesystem) gc.Usage {

@@ -3,13 +3,15 @@ package collect
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime"
 )
 
 // users are those whom no list of pods shows, by the image they use, in normal
-// form.
+// form: a name, an ID, or a digest without the name that it goes with.
 type users map[string][]string
 
 // otherUsers asks a runtime for them: none where it cannot tell.
@@ -38,6 +40,10 @@ func (u users) of(refs []string) []string {
 	var by []string
 	for _, ref := range refs {
 		by = append(by, u[ref]...)
+		if _, digest, found := strings.Cut(ref, "@sha256:"); found {
+			by = append(by, u[digest]...)
+		}
 	}
-	return by
+	slices.Sort(by) // one user may come by several names
+	return slices.Compact(by)
 }

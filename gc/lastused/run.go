@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"hostler.io/hostler/runtime"
 )
 
 // Store keeps last-used times across restarts: small entries under keys that
@@ -115,7 +117,7 @@ func (t *Tracker) look(ctx context.Context) error {
 func (t *Tracker) lookAt(ctx context.Context, rt Runtime) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	images, err := rt.Images(ctx)
+	images, err := runtime.DetailedImages(ctx, rt)
 	if err != nil {
 		return err
 	}

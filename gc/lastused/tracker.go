@@ -35,11 +35,11 @@ const (
 	lookTimeout = 30 * time.Second
 	// writeEvery is the least time between two writes to the store.
 	writeEvery = 30 * time.Second
-	// arrivalAge is how long a name that came may be missing in lists, which
-	// are made some time before they are taken in.
-	arrivalAge = 2 * lookTimeout
-	// maxArrived bounds the names kept while no list succeeds.
-	maxArrived = 10_000
+	// newsAge is how long a name that came may be missing in lists, which are
+	// made some time before they are taken in.
+	newsAge = 2 * lookTimeout
+	// maxNews bounds the names kept while no list succeeds.
+	maxNews = 10_000
 	// steadyAfter is how long the tracker runs before it believes that times in
 	// the future are wrong and not the clock.
 	steadyAfter = time.Hour
@@ -73,6 +73,13 @@ type record struct {
 	written time.Time // the LastUsed that is in the store
 }
 
+// news is what events told of an image by one of its names.
+type news struct {
+	at   time.Time // of the last event
+	came time.Time // zero if it did not come
+	used time.Time // zero if nothing was made from it
+}
+
 // Tracker knows when images were last used. It is fed by Observe, with whole
 // lists, and by Notify, with events in between; all methods are safe for
 // concurrent use.
@@ -87,10 +94,10 @@ type Tracker struct {
 
 	mu         sync.Mutex // guards what follows
 	images     map[imageKey]*record
-	containers map[imageKey]imageKey  // live container (runtime, ID) to its image
-	arrived    map[imageKey]time.Time // names of images that came since the last look
-	forgotten  map[imageKey]bool      // to delete from the store
-	blind      map[string]bool        // runtimes without events
+	containers map[imageKey]imageKey // live container (runtime, ID) to its image
+	news       map[imageKey]news     // of images, by names that events told since the last look
+	forgotten  map[imageKey]bool     // to delete from the store
+	blind      map[string]bool       // runtimes without events
 }
 
 // Options is what a Tracker needs.
@@ -115,7 +122,7 @@ func New(options Options) (*Tracker, error) {
 		down:       make(map[string]bool),
 		images:     make(map[imageKey]*record),
 		containers: make(map[imageKey]imageKey),
-		arrived:    make(map[imageKey]time.Time),
+		news:       make(map[imageKey]news),
 		forgotten:  make(map[imageKey]bool),
 		blind:      make(map[string]bool),
 	}
@@ -168,29 +175,31 @@ func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runti
 		r.missed, r.inUse = true, false
 	}
 	// What the list does not show may have come after it was made.
-	maps.DeleteFunc(t.arrived, func(ref imageKey, when time.Time) bool {
-		return ref.runtime == runtimeName && now.Sub(when) > arrivalAge
+	maps.DeleteFunc(t.news, func(ref imageKey, n news) bool {
+		return ref.runtime == runtimeName && now.Sub(n.at) > newsAge
 	})
 }
 
 // observeImage updates one record. The caller holds mu.
 func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, users gc.Users, now time.Time) {
-	var came time.Time // as events told; the latest of its names
+	var came, used time.Time // as events told; the latest of its names
 	for _, ref := range refs {
-		arrival := imageKey{key.runtime, ref}
-		if when := t.arrived[arrival]; when.After(came) {
-			came = when
+		name := imageKey{key.runtime, ref}
+		n, told := t.news[name]
+		if !told {
+			continue
 		}
-		delete(t.arrived, arrival)
+		came, used = later(came, n.came), later(used, n.used)
+		delete(t.news, name)
+	}
+	if !img.CreatedAt.After(now) { // a pull that nobody watched is told by the runtime
+		came = later(came, img.CreatedAt)
 	}
 	r := t.images[key]
 	if r == nil {
 		r = &record{Use: Use{FirstSeen: now}, dirty: true}
-		switch {
-		case !came.IsZero(): // one look finds many images that did not come together
+		if !came.IsZero() { // one look finds many images that did not come together
 			r.FirstSeen = came
-		case !img.CreatedAt.IsZero() && img.CreatedAt.Before(now):
-			r.FirstSeen = img.CreatedAt
 		}
 		t.images[key] = r
 		delete(t.forgotten, key)
@@ -200,6 +209,7 @@ func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, 
 	if came.After(r.FirstSeen) {
 		r.FirstSeen, r.dirty = came, true
 	}
+	r.use(used, now)
 	wasInUse := r.inUse
 	r.inUse = false
 	users.Each(key.runtime, refs, func(c *runtime.Container) {
@@ -278,14 +288,30 @@ func (t *Tracker) Notify(e runtime.Event) {
 			}
 		}
 	case runtime.ImageAdded:
-		if len(t.arrived) >= maxArrived {
-			clear(t.arrived)
+		t.hear(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, came: when})
+	case runtime.ContainerCreated:
+		// Gone before the next look, it would have been nobody's use.
+		if e.Image != "" {
+			t.hear(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, used: when})
 		}
-		t.arrived[imageKey{e.Runtime, gc.NormalReference(e.Image)}] = when
+	case runtime.Changed:
+		// Pulled again, or a name that moved.
+		if e.Image != "" {
+			t.hear(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, came: when})
+		}
 	case runtime.ImageRemoved:
 		return // the next regular look finds out which
 	}
 	t.stir()
+}
+
+// hear keeps what an event told until a look takes it in. The caller holds mu.
+func (t *Tracker) hear(name imageKey, n news) {
+	if len(t.news) >= maxNews {
+		clear(t.news)
+	}
+	old := t.news[name]
+	t.news[name] = news{at: n.at, came: later(old.came, n.came), used: later(old.used, n.used)}
 }
 
 // SetBlind says whether a runtime sends no events now, so that it has to be
@@ -315,10 +341,17 @@ func (t *Tracker) NewsOf(img *runtime.Image, refs []string, known Use) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, ref := range refs {
-		if _, ok := t.arrived[imageKey{img.Runtime, ref}]; ok {
+		if _, told := t.news[imageKey{img.Runtime, ref}]; told {
 			return true
 		}
 	}
 	r := t.images[imageKey{img.Runtime, img.ID}]
 	return r != nil && (r.FirstSeen.After(known.FirstSeen) || r.LastUsed.After(known.LastUsed))
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	goruntime "runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -262,78 +261,6 @@ func TestTrackerForgetsWhatIsGone(t *testing.T) {
 	})
 }
 
-// A pull of what is there already says that somebody wants it.
-func TestTrackerCountsAPullAsNew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake := runtimetest.NewFake(runtimetest.Options{})
-		addImage(fake, "a")
-		tracker, stop := start(t, newStore(), fake, &logBuffer{})
-		defer stop()
-		time.Sleep(10 * time.Hour)
-		pulled := time.Now()
-		tracker.Notify(runtime.Event{Runtime: "fake", Type: runtime.ImageAdded, Image: "quay.io/org/a:1"})
-		time.Sleep(time.Minute)
-		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.Equal(pulled) {
-			t.Errorf("Use() = %+v, want first seen at the pull, %s", use, pulled)
-		}
-	})
-}
-
-// The list that Observe takes in may be older than the event.
-func TestTrackerKeepsAnArrivalThatAListDoesNotShowYet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake := runtimetest.NewFake(runtimetest.Options{})
-		addImage(fake, "a")
-		tracker, err := lastused.New(lastused.Options{
-			Store: newStore(), Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		images, err := fake.Images(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		tracker.Observe("fake", nil, images)
-		time.Sleep(10 * time.Hour)
-		tagged := time.Now()
-		tracker.Notify(runtime.Event{Runtime: "fake", Type: runtime.ImageAdded, Image: "quay.io/org/new:1"})
-		tracker.Observe("fake", nil, images) // listed just before
-		images[0].Tags = append(images[0].Tags, "quay.io/org/new:1")
-		tracker.Observe("fake", nil, images)
-		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.Equal(tagged) {
-			t.Errorf("Use() = %+v, want first seen at %s, when it got its new name", use, tagged)
-		}
-		time.Sleep(time.Hour)
-		tracker.Observe("fake", nil, images)
-		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.Equal(tagged) {
-			t.Errorf("Use() after another hour = %+v, want first seen at %s as before", use, tagged)
-		}
-	})
-}
-
-func TestTrackerForgetsArrivalsThatNoListTakesIn(t *testing.T) {
-	tracker, err := lastused.New(lastused.Options{
-		Store: newStore(), Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	arrive := func(i int) runtime.Event {
-		return runtime.Event{Runtime: "fake", Type: runtime.ImageAdded, Image: fmt.Sprintf("quay.io/org/i:%d", i)}
-	}
-	known := func(i int) bool {
-		img := runtime.Image{Runtime: "fake", ID: "sha256:x"}
-		return tracker.NewsOf(&img, []string{fmt.Sprintf("quay.io/org/i:%d", i)}, lastused.Use{})
-	}
-	for i := range 20_000 { // a host that only pulls, and whose list is too large
-		tracker.Notify(arrive(i))
-	}
-	if known(0) || !known(19_999) {
-		t.Errorf("NewsOf() of the first of 20,000 arrivals = %v, of the last %v, want only the last known", known(0), known(19_999))
-	}
-}
-
 func TestTrackerBoundsLooksUnderEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := runtimetest.NewFake(runtimetest.Options{})
@@ -454,35 +381,4 @@ func TestNewRefusesMissingParts(t *testing.T) {
 	if _, err := lastused.New(lastused.Options{}); err == nil {
 		t.Error("New(nothing) = nil, want an error")
 	}
-}
-
-func TestTrackerOfTenThousandImagesIsSmall(t *testing.T) {
-	const count = 10_000
-	images := make([]runtime.Image, count)
-	for i := range images {
-		images[i] = runtime.Image{Runtime: "containerd", ID: fmt.Sprintf("sha256:%064x", i), Tags: []string{fmt.Sprintf("registry.example.com/team/app-%d:1", i)}}
-	}
-	tracker, err := lastused.New(lastused.Options{Store: newStore(), Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := heap()
-	tracker.Observe("containerd", nil, images)
-	got := int64(heap()) - int64(before)
-	// The images' own IDs stay as well: they belong to the list here.
-	got += count * 71
-	if got > 5<<20 {
-		t.Errorf("a tracker of %d images takes %d bytes, want at most 5 MiB", count, got)
-	}
-	t.Logf("%d images take %d bytes", count, got)
-	goruntime.KeepAlive(tracker)
-	goruntime.KeepAlive(images)
-}
-
-func heap() uint64 {
-	var stats goruntime.MemStats
-	goruntime.GC()
-	goruntime.GC()
-	goruntime.ReadMemStats(&stats)
-	return stats.HeapAlloc
 }

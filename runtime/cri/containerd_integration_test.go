@@ -108,8 +108,13 @@ func (d labDriver) Crash(t testing.TB) (restart func()) {
 // startContainerd makes a real containerd and an adapter to it.
 func startContainerd(t *testing.T, o lab.ContainerdOptions) (*cri.Runtime, labDriver) {
 	t.Helper()
-	c := lab.ContainerdFor(t, o)
-	r, err := cri.New(cri.Options{Endpoint: c.Endpoint, Name: "containerd", Timeouts: cri.Timeouts{Query: 3 * time.Second}})
+	d := labDriver{lab.ContainerdFor(t, o)}
+	return newAdapter(t, d), d
+}
+
+func newAdapter(t *testing.T, d labDriver) *cri.Runtime {
+	t.Helper()
+	r, err := cri.New(cri.Options{Endpoint: d.Endpoint, Name: "containerd", Timeouts: cri.Timeouts{Query: 3 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +123,7 @@ func startContainerd(t *testing.T, o lab.ContainerdOptions) (*cri.Runtime, labDr
 			t.Errorf("Close() = %v", err)
 		}
 	})
-	return r, labDriver{c}
+	return r
 }
 
 func TestContainerdConforms(t *testing.T) {
@@ -194,34 +199,6 @@ func TestContainerdTellsWhoElseUsesImages(t *testing.T) {
 	want := []runtime.ImageUser{{Image: "docker.io/library/a:1", By: "container builder, which is not CRI's"}}
 	if got, err := r.OtherImageUsers(t.Context()); err != nil || !slices.Equal(got, want) {
 		t.Errorf("OtherImageUsers() = %+v, %v, want %+v", got, err, want)
-	}
-}
-
-func TestContainerdFilesystemIsTheMountOfItsRoot(t *testing.T) {
-	for name, o := range map[string]lab.ContainerdOptions{
-		"on ext4":  {ImageFSBytes: 128 << 20},
-		"on tmpfs": {ImageFSBytes: 128 << 20, ImageFSTmpfs: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, d := startContainerd(t, o)
-			list, err := r.ImageFilesystems(t.Context())
-			if err != nil || len(list) != 1 {
-				t.Fatalf("ImageFilesystems() = %+v, %v, want one", list, err)
-			}
-			want := runtime.Filesystem{
-				Runtime: "containerd", Mountpoint: d.Root,
-				Path: filepath.Join(d.Root, "io.containerd.snapshotter.v1."+d.Snapshotter),
-			}
-			got := list[0]
-			got.Device = ""
-			device := "/dev/loop"
-			if o.ImageFSTmpfs {
-				device = "tmpfs"
-			}
-			if got != want || !strings.HasPrefix(list[0].Device, device) {
-				t.Errorf("ImageFilesystems() = %+v, want %+v on %s", list[0], want, device)
-			}
-		})
 	}
 }
 

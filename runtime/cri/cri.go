@@ -8,6 +8,8 @@
 // It calls little. A list of pods is two calls, plus one for each container that
 // has died since the last list; a list of images and a status are one each; what
 // cannot change while the runtime's process lives is asked once a connection.
+// Where the socket is containerd's own, its services are asked for what CRI does
+// not tell: who else uses images, what is being pulled, when images came.
 package cri
 
 import (
@@ -108,7 +110,8 @@ type Runtime struct {
 	aboutMu sync.Mutex
 	about   about
 
-	facts facts
+	facts      facts
+	imageFacts imageFacts
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -126,13 +129,14 @@ func New(opts Options) (*Runtime, error) {
 		return nil, err
 	}
 	r := &Runtime{
-		name:     opts.Name,
-		path:     path,
-		log:      opts.Logger,
-		observe:  opts.Observe,
-		timeouts: timeouts,
-		procRoot: opts.ProcRoot,
-		facts:    facts{byID: map[string]fact{}},
+		name:       opts.Name,
+		path:       path,
+		log:        opts.Logger,
+		observe:    opts.Observe,
+		timeouts:   timeouts,
+		procRoot:   opts.ProcRoot,
+		facts:      facts{byID: map[string]fact{}},
+		imageFacts: imageFacts{turn: make(chan struct{}, 1), byID: map[string]imageFact{}},
 	}
 	if r.name == "" {
 		r.name = NameOf(path)

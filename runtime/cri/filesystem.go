@@ -47,7 +47,10 @@ func (r *Runtime) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, e
 		if mount == nil {
 			return nil, fmt.Errorf("%s: no mount holds %s; is hostler in another mount namespace than the runtime?", what, path)
 		}
-		fs := runtime.Filesystem{Runtime: r.name, Path: path, Mountpoint: mount.Mountpoint, Device: mount.Source}
+		fs := runtime.Filesystem{
+			Runtime: r.name, Path: path, Mountpoint: mount.Mountpoint, Device: mount.Source,
+			ID: fmt.Sprintf("%d:%d", mount.Major, mount.Minor),
+		}
 		if !slices.Contains(list, fs) {
 			list = append(list, fs)
 		}

@@ -78,7 +78,7 @@ func TestMountOfTheImageFilesystem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := filesystems(t, folder, c.mountinfo)
-			want := runtime.Filesystem{Runtime: "under-test", Path: folder, Mountpoint: c.mountpoint, Device: c.device}
+			want := runtime.Filesystem{Runtime: "under-test", Path: folder, Mountpoint: c.mountpoint, Device: c.device, ID: "8:1"}
 			if err != nil || len(got) != 1 || got[0] != want {
 				t.Errorf("ImageFilesystems() = %+v, %v, want %+v", got, err, want)
 			}

@@ -1,9 +1,12 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,7 +58,11 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	if err != nil {
 		return runtime.Info{}, err
 	}
-	a.sandboxImage = sandboxImage(resp.GetInfo())
+	if a.sandboxImage = sandboxImage(resp.GetInfo()); a.sandboxImage == "" {
+		if a.sandboxImage, err = r.sandboxImageInUse(ctx); err != nil {
+			return runtime.Info{}, err
+		}
+	}
 	a.askedAt = time.Now()
 	r.aboutMu.Lock()
 	r.about = a
@@ -153,6 +160,44 @@ func sandboxImage(info map[string]string) string {
 		return ""
 	}
 	return fullReference(config.SandboxImage)
+}
+
+// sandboxImageInUse asks the youngest sandbox what it is made from, where the
+// runtime does not tell what the next one will be; containerd 2 is like that. It
+// is empty where there is no sandbox, or none that tells.
+func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
+	var list *criapi.ListPodSandboxResponse
+	err := r.call(ctx, "ListPodSandbox", "list sandboxes", r.timeouts.Query, func(ctx context.Context) (err error) {
+		list, err = r.cri.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{})
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	if len(list.GetItems()) == 0 {
+		return "", nil
+	}
+	youngest := slices.MaxFunc(list.GetItems(), func(a, b *criapi.PodSandbox) int { return cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()) })
+	var resp *criapi.PodSandboxStatusResponse
+	err = r.call(ctx, "PodSandboxStatus", "ask status of "+named("sandbox", youngest.GetMetadata().GetName(), youngest.GetId()), r.timeouts.Query,
+		func(ctx context.Context) (err error) {
+			resp, err = r.cri.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: youngest.GetId(), Verbose: true})
+			return err
+		})
+	if errors.Is(err, runtime.ErrUnavailable) {
+		return "", err
+	}
+	// One that is gone meanwhile, or cannot be read, tells nothing.
+	var info struct {
+		Image string `json:"image"`
+	}
+	if err != nil || json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) != nil {
+		return "", nil
+	}
+	if isImageID(info.Image) {
+		return info.Image, nil
+	}
+	return fullReference(info.Image), nil
 }
 
 // fullReference writes a reference as image lists do: with its registry, and

@@ -9,6 +9,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
 )
 
 func TestInfoAsksOnceAConnection(t *testing.T) {
@@ -73,6 +74,29 @@ func TestSandboxImage(t *testing.T) {
 			f.config = c.config
 			info, err := newServer(t, f).client(t, nil).Info(t.Context())
 			if err != nil || info.SandboxImage != c.want {
+				t.Errorf("Info() = sandbox image %q, %v, want %q", info.SandboxImage, err, c.want)
+			}
+		})
+	}
+}
+
+// containerd 2 does not tell the sandbox image, but every sandbox tells its own.
+func TestSandboxImageInUse(t *testing.T) {
+	id := "sha256:" + strings.Repeat("ab", 32)
+	for name, c := range map[string]struct{ sandbox, want string }{
+		"by its name":  {`{"pid":1,"image":"registry.k8s.io/pause:3.10"}`, "registry.k8s.io/pause:3.10"},
+		"by its ID":    {`{"image":"` + id + `"}`, id},
+		"not told":     {`{"pid":1}`, ""},
+		"not readable": {`?`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, flavour{name: "containerd", version: "2.1.0", config: `{}`, sandboxInfo: c.sandbox, nativeEvents: true})
+			if info, err := s.client(t, nil).Info(t.Context()); err != nil || info.SandboxImage != "" {
+				t.Errorf("Info() without a pod = sandbox image %q, %v, want none", info.SandboxImage, err)
+			}
+			s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/a:1"}})
+			s.fake.RunPod(runtimetest.PodSpec{Name: "horse", Containers: []runtimetest.ContainerSpec{{Name: "a", Image: "docker.io/library/a:1"}}})
+			if info, err := s.client(t, nil).Info(t.Context()); err != nil || info.SandboxImage != c.want {
 				t.Errorf("Info() = sandbox image %q, %v, want %q", info.SandboxImage, err, c.want)
 			}
 		})

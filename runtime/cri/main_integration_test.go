@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	lab.Main(m, lab.Options{
-		Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers}},
+		Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers, lab.KitFilesystems}},
 		Log:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/containerd/containerd/api/services/events/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,6 +25,7 @@ import (
 type flavour struct {
 	name, version string
 	config        string // JSON under "config" in a verbose status
+	sandboxInfo   string // JSON under "info" in a verbose status of a sandbox
 	images        imageStyle
 	nativeEvents  bool // containerd's event service
 	criEvents     bool // GetContainerEvents
@@ -54,6 +54,7 @@ type server struct {
 	criapi.UnimplementedImageServiceServer
 	flavour
 	fake   *runtimetest.Fake
+	store  store // containerd's own, where it is one
 	socket string
 	grpc   *grpc.Server
 
@@ -95,7 +96,7 @@ func (s *server) serve(t testing.TB) {
 	criapi.RegisterImageServiceServer(s.grpc, s)
 	if s.nativeEvents {
 		events.RegisterEventsServer(s.grpc, eventServer{s: s})
-		containers.RegisterContainersServer(s.grpc, containerServer{})
+		s.store.register(s.grpc)
 	}
 	go s.grpc.Serve(l)
 }
@@ -320,7 +321,11 @@ func (s *server) PodSandboxStatus(ctx context.Context, req *criapi.PodSandboxSta
 	if p.Ready {
 		state = criapi.PodSandboxState_SANDBOX_READY
 	}
-	return &criapi.PodSandboxStatusResponse{Status: &criapi.PodSandboxStatus{Id: p.ID, State: state}}, nil
+	resp := &criapi.PodSandboxStatusResponse{Status: &criapi.PodSandboxStatus{Id: p.ID, State: state}}
+	if req.GetVerbose() {
+		resp.Info = map[string]string{"info": s.sandboxInfo}
+	}
+	return resp, nil
 }
 
 func (s *server) StopPodSandbox(ctx context.Context, req *criapi.StopPodSandboxRequest) (*criapi.StopPodSandboxResponse, error) {
@@ -357,7 +362,11 @@ func (s *server) ImageStatus(ctx context.Context, req *criapi.ImageStatusRequest
 	images, err := s.fake.Images(ctx)
 	for _, i := range images {
 		if ref := req.GetImage().GetImage(); ref == i.ID || ref == digestOf(i.ID) {
-			return &criapi.ImageStatusResponse{Image: &criapi.Image{Id: i.ID, Size: i.SizeBytes}}, nil
+			resp := &criapi.ImageStatusResponse{Image: &criapi.Image{Id: i.ID, Size: i.SizeBytes}}
+			if req.GetVerbose() {
+				resp.Info = map[string]string{"info": imageInfo(i.Labels)}
+			}
+			return resp, nil
 		}
 	}
 	return &criapi.ImageStatusResponse{}, err

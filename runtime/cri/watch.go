@@ -25,7 +25,7 @@ const criNamespace = "k8s.io"
 
 // topics are the events of containerd that change what a list says.
 var topics = [...]string{
-	"/tasks/start", "/tasks/exit", "/containers/delete",
+	"/containers/create", "/tasks/start", "/tasks/exit", "/containers/delete",
 	"/images/create", "/images/update", "/images/delete",
 }
 
@@ -162,6 +162,8 @@ func containerdEvent(e *types.Envelope) (runtime.Event, bool) {
 		return event, true
 	}
 	switch body := body.(type) {
+	case *apievents.ContainerCreate:
+		event.Type, event.ContainerID, event.Image = runtime.ContainerCreated, body.GetID(), body.GetImage()
 	case *apievents.TaskStart:
 		event.Type, event.ContainerID = runtime.ContainerStarted, body.GetContainerID()
 	case *apievents.TaskExit:

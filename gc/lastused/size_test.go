@@ -1,0 +1,95 @@
+package lastused_test
+
+import (
+	"fmt"
+	"log/slog"
+	goruntime "runtime"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/runtime"
+)
+
+func TestTrackerOfTenThousandImagesIsSmall(t *testing.T) {
+	const count = 10_000
+	images := make([]runtime.Image, count)
+	for i := range images {
+		images[i] = runtime.Image{Runtime: "containerd", ID: fmt.Sprintf("sha256:%064x", i), Tags: []string{fmt.Sprintf("registry.example.com/team/app-%d:1", i)}}
+	}
+	tracker, err := lastused.New(lastused.Options{Store: newStore(), Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := heap()
+	tracker.Observe("containerd", nil, images)
+	got := int64(heap()) - int64(before)
+	// The images' own IDs stay as well: they belong to the list here.
+	got += count * 71
+	if got > 5<<20 {
+		t.Errorf("a tracker of %d images takes %d bytes, want at most 5 MiB", count, got)
+	}
+	t.Logf("%d images take %d bytes", count, got)
+	goruntime.KeepAlive(tracker)
+	goruntime.KeepAlive(images)
+}
+
+func heap() uint64 {
+	var stats goruntime.MemStats
+	goruntime.GC()
+	goruntime.GC()
+	goruntime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// FuzzStore holds that whatever stands in the store, the tracker works, and that
+// what it understood of it is what it writes.
+func FuzzStore(f *testing.F) {
+	f.Add("containerd\x00sha256:a", []byte{1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2})
+	f.Add("containerd", []byte{1})
+	f.Add("\x00", []byte("\x01\xff\xff\xff\xff\xff\xff\xff\xff\x80\x00\x00\x00\x00\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, key string, value []byte) {
+		s := newStore()
+		s.entries[key] = value
+		load := func() *lastused.Tracker {
+			tracker, err := lastused.New(lastused.Options{Store: s, Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return tracker
+		}
+		tracker := load()
+		img := runtime.Image{Runtime: "containerd", ID: "sha256:a", Tags: []string{"docker.io/library/a:1"}}
+		tracker.Observe("containerd", nil, []runtime.Image{img})
+		want := tracker.Use("containerd", "sha256:a")
+		if want.FirstSeen.IsZero() && want.LastUsed.IsZero() {
+			t.Fatalf("Use() of an image that is there = %+v, want a time", want)
+		}
+		if err := tracker.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := load().Use("containerd", "sha256:a"); !near(got.FirstSeen, want.FirstSeen) || !near(got.LastUsed, want.LastUsed) {
+			t.Errorf("Use() after a restart = %+v, want %+v", got, want)
+		}
+	})
+}
+
+// near allows for the monotonic clock, which does not survive.
+func near(a, b time.Time) bool { return a.Sub(b).Abs() < time.Second }
+
+// BenchmarkObserve is a look at 10,000 images of which nothing changed.
+func BenchmarkObserve(b *testing.B) {
+	const count = 10_000
+	images := make([]runtime.Image, count)
+	for i := range images {
+		images[i] = runtime.Image{Runtime: "containerd", ID: fmt.Sprintf("sha256:%064x", i), Tags: []string{fmt.Sprintf("registry.example.com/team/app-%d:1", i)}}
+	}
+	tracker, err := lastused.New(lastused.Options{Store: newStore(), Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		tracker.Observe("containerd", nil, images)
+	}
+}

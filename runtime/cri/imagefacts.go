@@ -1,0 +1,265 @@
+package cri
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/runtime"
+)
+
+const (
+	// labelPrefix is what labels of images are kept for; the rest is not looked at.
+	labelPrefix = "hostler.io/"
+	// fewImages is up to how many images containerd is asked for by name.
+	fewImages = 32
+)
+
+var _ runtime.ImageDetailer = (*Runtime)(nil)
+
+// imageFact is what a list of images lacks.
+type imageFact struct {
+	id     string            // as the first list gave it, so that all lists share its memory
+	came   int64             // in nanoseconds since 1970; 0 if unknown
+	labels map[string]string // of the image's configuration, which its ID stands for
+	timed  bool              // came is the runtime's answer
+	read   bool              // labels are the runtime's answer
+	seen   bool              // in the list that is being completed
+}
+
+// imageFacts keeps them for the images of the last list.
+type imageFacts struct {
+	turn  chan struct{} // held while the facts are used
+	byID  map[string]imageFact
+	dials uint64 // the connection on which the times were asked
+}
+
+// DetailedImages lists the images with the labels of their configuration, which
+// cost a call for each new image, once, and from containerd with those of their
+// records and with the time at which they came. Where asking for labels takes more
+// than half of the time that there is, the rest is left to later lists.
+func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
+	list, err := r.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	const what = "list details of images"
+	f := &r.imageFacts
+	select {
+	case f.turn <- struct{}{}:
+		defer func() { <-f.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s: another list is going on: %w", what, context.Cause(ctx))
+	}
+	f.begin(list, r.dials.Load())
+	f.askLabels(ctx, r, list)
+	if err := f.askTimes(ctx, r, list); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	f.fill(list)
+	if err := r.recordLabels(ctx, list); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return list, nil
+}
+
+// begin takes in a list: what it lacks is gone, and so is what was known of it.
+func (f *imageFacts) begin(list []runtime.Image, dials uint64) {
+	for _, img := range list {
+		fact := f.byID[img.ID]
+		if fact.id == "" {
+			fact.id = img.ID
+		}
+		// Who was not connected may have missed a pull.
+		fact.timed = fact.timed && f.dials == dials
+		fact.seen = true
+		f.byID[fact.id] = fact
+	}
+	f.dials = dials
+	for id, fact := range f.byID {
+		if !fact.seen {
+			delete(f.byID, id)
+			continue
+		}
+		fact.seen = false
+		f.byID[id] = fact
+	}
+}
+
+// fill writes what is known into a list.
+func (f *imageFacts) fill(list []runtime.Image) {
+	now := time.Now()
+	for i := range list {
+		fact := f.byID[list[i].ID]
+		list[i].ID = fact.id
+		list[i].Labels, list[i].LabelsUnknown = fact.labels, !fact.read
+		// A clock that was ahead when the image came says nothing.
+		if came := time.Unix(0, fact.came); fact.came != 0 && !came.After(now) {
+			list[i].CreatedAt = came
+		}
+	}
+}
+
+// askLabels reads the configuration of images that are new. It gives up as soon
+// as the runtime stops answering; a single image that cannot be read has no labels.
+func (f *imageFacts) askLabels(ctx context.Context, r *Runtime, list []runtime.Image) {
+	limit := r.timeouts.Query
+	if end, bounded := ctx.Deadline(); bounded {
+		limit = min(limit, time.Until(end)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(factsAtOnce)
+	answers := make([]*imageFact, len(list))
+	for i := range list {
+		fact := f.byID[list[i].ID]
+		if fact.read {
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			labels, err := r.imageLabels(ctx, &list[i])
+			if err != nil && (errors.Is(err, runtime.ErrUnavailable) || ctx.Err() != nil) {
+				return err
+			}
+			if err != nil {
+				r.log.Debug("labels of image cannot be read", "image", list[i].Names()[0], "id", list[i].ID, "error", err)
+			}
+			fact.labels, fact.read = labels, true
+			answers[i] = &fact
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		r.log.Debug("stopped asking for labels of images", "error", err)
+	}
+	for _, fact := range answers {
+		if fact != nil {
+			f.byID[fact.id] = *fact
+		}
+	}
+}
+
+// imageLabels reads hostler's labels in an image's configuration.
+func (r *Runtime) imageLabels(ctx context.Context, img *runtime.Image) (map[string]string, error) {
+	var resp *criapi.ImageStatusResponse
+	err := r.call(ctx, "ImageStatus", "ask status of "+named("image", img.Names()[0], ""), r.timeouts.Query,
+		func(ctx context.Context) (err error) {
+			resp, err = r.image.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: img.ID}, Verbose: true})
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	return configLabels(resp.GetInfo()), nil
+}
+
+// configLabels finds hostler's labels in a verbose image status. What is verbose
+// is not specified; containerd and CRI-O give the image's configuration.
+func configLabels(info map[string]string) map[string]string {
+	var verbose struct {
+		ImageSpec struct {
+			Config struct{ Labels map[string]string }
+		} `json:"imageSpec"`
+	}
+	if err := json.Unmarshal([]byte(info["info"]), &verbose); err != nil {
+		return nil
+	}
+	var labels map[string]string
+	for key, value := range verbose.ImageSpec.Config.Labels {
+		if strings.HasPrefix(key, labelPrefix) {
+			if labels == nil {
+				labels = make(map[string]string)
+			}
+			labels[key] = value
+		}
+	}
+	return labels
+}
+
+// askTimes learns when images came, of those that are new or, on a new
+// connection, of all. containerd alone knows.
+func (f *imageFacts) askTimes(ctx context.Context, r *Runtime, list []runtime.Image) error {
+	names := map[string]string{} // to the ID
+	var filters []string
+	unknown := 0
+	for _, img := range list {
+		fact := f.byID[img.ID]
+		if fact.timed {
+			continue
+		}
+		unknown++
+		for _, name := range append([]string{fact.id}, img.Tags...) {
+			names[name] = fact.id
+			if unknown <= fewImages {
+				filters = append(filters, equals("name", name))
+			}
+		}
+	}
+	if unknown == 0 {
+		return nil
+	}
+	if unknown > fewImages {
+		// Tags and IDs; the records by digest are as many again, and tell no more.
+		filters = []string{`name~="/[^@/]*$"`, `name~="^sha256:"`}
+	}
+	records, err := r.records(ctx, criNamespace, filters...)
+	if err != nil && !errors.Is(err, runtime.ErrUnsupported) && !errors.Is(err, runtime.ErrTooLarge) {
+		return err
+	}
+	for _, id := range names {
+		fact := f.byID[id]
+		fact.timed, fact.came = true, 0
+		f.byID[id] = fact
+	}
+	for _, record := range records {
+		fact, known := f.byID[names[record.GetName()]]
+		if !known {
+			continue
+		}
+		for _, at := range []interface{ AsTime() time.Time }{record.GetCreatedAt(), record.GetUpdatedAt()} {
+			fact.came = max(fact.came, at.AsTime().UnixNano())
+		}
+		f.byID[fact.id] = fact
+	}
+	return nil
+}
+
+// recordLabels adds labels that somebody put on an image here, such as
+// `ctr --namespace k8s.io images label NAME hostler.io/keep=true`. They may change
+// at any time, and are few.
+func (r *Runtime) recordLabels(ctx context.Context, list []runtime.Image) error {
+	records, err := r.records(ctx, criNamespace, fmt.Sprintf("labels.%q==true", runtime.LabelKeep))
+	if err != nil && !errors.Is(err, runtime.ErrUnsupported) {
+		return err
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	kept := make(map[string]bool, len(records)) // by name
+	for _, record := range records {
+		kept[record.GetName()] = record.GetLabels()[runtime.LabelKeep] == "true"
+	}
+	for i := range list {
+		img := &list[i]
+		if kept[img.ID] || slices.ContainsFunc(img.Names(), func(name string) bool { return kept[name] }) {
+			img.Labels = maps.Clone(img.Labels) // of the fact, which is not the record's
+			if img.Labels == nil {
+				img.Labels = make(map[string]string, 1)
+			}
+			img.Labels[runtime.LabelKeep] = "true"
+		}
+	}
+	return nil
+}

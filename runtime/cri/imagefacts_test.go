@@ -1,0 +1,158 @@
+package cri_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	goruntime "runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/api/services/images/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/runtimetest"
+)
+
+// detailed lists the images of r by their first tag.
+func detailed(t *testing.T, r *cri.Runtime) map[string]runtime.Image {
+	t.Helper()
+	list, err := r.DetailedImages(t.Context())
+	if err != nil {
+		t.Fatalf("DetailedImages() = %v", err)
+	}
+	byName := map[string]runtime.Image{}
+	for _, img := range list {
+		byName[img.Names()[0]] = img
+	}
+	return byName
+}
+
+func TestDetailedImages(t *testing.T) {
+	s := newServer(t, containerd16)
+	old, later := time.Now().Add(-48*time.Hour).Round(0), time.Now().Add(-time.Hour).Round(0)
+	keep := map[string]string{runtime.LabelKeep: "true"}
+	a := s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/a:1", "docker.io/library/a:2"}})
+	s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/b:1"}, Labels: map[string]string{runtime.LabelKeep: "true", "maintainer": "me"}})
+	c := s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/c:1"}})
+	ahead := record("docker.io/library/b:1", "sha256:b", time.Now().Add(time.Hour), nil)
+	s.store.images = map[string][]*images.Image{"k8s.io": {
+		record(a.ID, "sha256:a", old, nil), record("docker.io/library/a:1", "sha256:a", old, nil), record("docker.io/library/a:2", "sha256:a", later, nil),
+		ahead, record(c.ID, "sha256:c", old, nil), record("docker.io/library/c:1", "sha256:c", old, keep),
+	}}
+	r := s.client(t, nil)
+	got := detailed(t, r)
+	for _, want := range []struct {
+		name    string
+		created time.Time
+		labels  map[string]string
+	}{
+		{"docker.io/library/a:1", later, nil},
+		{"docker.io/library/b:1", time.Time{}, keep},
+		{"docker.io/library/c:1", old, keep},
+	} {
+		img := got[want.name]
+		if !img.CreatedAt.Equal(want.created) || !maps.Equal(img.Labels, want.labels) || img.LabelsUnknown {
+			t.Errorf("DetailedImages() has %s as %+v, want it created at %s with labels %v", want.name, img, want.created, want.labels)
+		}
+	}
+	s.count()
+
+	// What cannot have changed is not asked again; what may is one call.
+	s.set(func() { s.store.images["k8s.io"][5].Labels = nil })
+	got = detailed(t, r)
+	if calls, want := s.count(), map[string]int{"ListImages": 1, "List": 1}; !maps.Equal(calls, want) {
+		t.Errorf("a second list made the calls %v, want %v", calls, want)
+	}
+	if img := got["docker.io/library/c:1"]; len(img.Labels) != 0 || !img.CreatedAt.Equal(old) {
+		t.Errorf("DetailedImages() has %+v, want it without the label that was taken off, created at %s", img, old)
+	}
+	if img := got["docker.io/library/b:1"]; !maps.Equal(img.Labels, keep) {
+		t.Errorf("DetailedImages() has %+v, want it with its own label still", img)
+	}
+
+	// A new image is asked for by name, and on a new connection all are.
+	s.store.filters = nil
+	d := s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/d:1"}})
+	s.store.images["k8s.io"] = append(s.store.images["k8s.io"], record(d.ID, "sha256:d", later, nil))
+	if img := detailed(t, r)["docker.io/library/d:1"]; !img.CreatedAt.Equal(later) {
+		t.Errorf("DetailedImages() has %+v, want it created at %s", img, later)
+	}
+	want := []string{fmt.Sprintf("name==%q", d.ID), `name=="docker.io/library/d:1"`}
+	if got := s.store.filters[0]; !slices.Equal(got, want) {
+		t.Errorf("DetailedImages() asked for the records %q, want %q", got, want)
+	}
+	pulled := time.Now().Add(-time.Minute).Round(0)
+	s.grpc.Stop()
+	s.store.images["k8s.io"][1] = record("docker.io/library/a:1", "sha256:a", pulled, nil)
+	s.serve(t)
+	// The client connects again by itself, after a while.
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); goruntime.Gosched() {
+		if _, err := r.Info(t.Context()); err == nil {
+			break
+		}
+	}
+	if img := detailed(t, r)["docker.io/library/a:1"]; !img.CreatedAt.Equal(pulled) {
+		t.Errorf("DetailedImages() after a pull that nobody saw has %+v, want it created at %s", img, pulled)
+	}
+}
+
+func TestDetailsOfManyImagesAreOneList(t *testing.T) {
+	s := newServer(t, containerd16)
+	for i := range 100 {
+		s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{fmt.Sprintf("docker.io/library/i%d:1", i)}})
+	}
+	detailed(t, s.client(t, nil))
+	if got, want := s.store.filters[0], []string{`name~="/[^@/]*$"`, `name~="^sha256:"`}; !slices.Equal(got, want) {
+		t.Errorf("DetailedImages() asked for the records %q, want %q", got, want)
+	}
+}
+
+func TestLabelsThatTakeTooLongAreUnknownYet(t *testing.T) {
+	s := newServer(t, containerd16)
+	for i := range 40 {
+		s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{fmt.Sprintf("docker.io/library/i%d:1", i)}, Labels: map[string]string{runtime.LabelKeep: "true"}})
+	}
+	slow := func(ctx context.Context, method, _ string) error {
+		if method == "ImageStatus" {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+	s.set(func() { s.before = slow })
+	r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = 200 * time.Millisecond })
+	for name, img := range detailed(t, r) {
+		if !img.LabelsUnknown {
+			t.Errorf("DetailedImages() of a slow runtime has %s as %+v, want its labels unknown", name, img)
+		}
+	}
+	s.set(func() { s.before = nil })
+	r = s.client(t, nil)
+	for name, img := range detailed(t, r) {
+		if img.LabelsUnknown || img.Labels[runtime.LabelKeep] != "true" {
+			t.Errorf("DetailedImages() has %s as %+v, want its labels", name, img)
+		}
+	}
+}
+
+// An image whose configuration is gone or damaged must not stay for ever.
+func TestAnImageThatCannotBeReadHasNoLabels(t *testing.T) {
+	s := newServer(t, flavour{name: "cri-o", version: "1.30.0", images: idAndDigest, criEvents: true})
+	s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/a:1"}})
+	s.set(func() {
+		s.before = func(_ context.Context, method, _ string) error {
+			if method == "ImageStatus" {
+				return status.Error(codes.Unknown, "no such blob")
+			}
+			return nil
+		}
+	})
+	if img := detailed(t, s.client(t, nil))["docker.io/library/a:1"]; img.LabelsUnknown || img.Labels != nil || !img.CreatedAt.IsZero() {
+		t.Errorf("DetailedImages() = %+v, want it without labels", img)
+	}
+}

@@ -1,0 +1,228 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	imageapi "github.com/containerd/containerd/api/services/images/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/test/lab"
+)
+
+// rush is a host on which images are pulled, built, tagged, run and collected all
+// at once.
+type rush struct {
+	t     *testing.T
+	c     *lab.Containerd
+	store imageapi.ImagesClient
+
+	rounds  atomic.Int64 // containers that are still to be run
+	pulls   atomic.Int64
+	builds  atomic.Int64
+	runs    atomic.Int64
+	ended   chan struct{} // holds a token when a round has ended since it was taken
+	slipped atomic.Int64  // containers whose image went while they were being made
+	lost    atomic.Int64  // containers that ran, with their image gone meanwhile
+}
+
+// run makes a container as an orchestrator does, which pulls the image if it is
+// missing, and tries again if making it fails. Whatever is collected meanwhile, it
+// has to run to its end.
+func (r *rush) run(ctx context.Context, pod *lab.Pod, image string) error {
+	name := fmt.Sprint("run-", r.runs.Add(1))
+	spec := lab.ContainerSpec{Name: name, Image: image, Command: []string{"sh", "-c", "cat /bin/busybox >/dev/null && exit 7"}}
+	id, err := r.c.RunContainer(ctx, pod, spec)
+	if err != nil {
+		r.slipped.Add(1)
+		r.t.Logf("%s, and is tried again", err)
+		spec.Attempt = 1
+		if id, err = r.c.RunContainer(ctx, pod, spec); err != nil {
+			return fmt.Errorf("a second try failed, too: %w", err)
+		}
+	}
+	status, err := r.c.AwaitExit(ctx, id)
+	if err != nil {
+		return err
+	}
+	if status.ExitCode != 7 {
+		return fmt.Errorf("container %s of %s ended with %d (%s), want 7", name, image, status.ExitCode, status.Message)
+	}
+	there, err := r.c.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: image}})
+	if err != nil {
+		return err
+	}
+	if there.Image == nil {
+		r.lost.Add(1)
+		r.t.Logf("image %s is gone although container %s uses it", image, name)
+	}
+	_, err = r.c.Runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
+	return err
+}
+
+// work goes through rounds until all are done or one fails.
+func (r *rush) work(ctx context.Context, name string, round func(ctx context.Context, pod *lab.Pod, i int) error) error {
+	pod, err := r.c.RunPod(ctx, lab.PodSpec{Name: name})
+	if err != nil {
+		return err
+	}
+	for i := 0; r.rounds.Add(-1) >= 0; i++ {
+		if err := round(ctx, pod, i); err != nil {
+			return fmt.Errorf("%s, round %d: %w", name, i, err)
+		}
+		select {
+		case r.ended <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+func (r *rush) pull(ctx context.Context, image string) error {
+	r.pulls.Add(1)
+	_, err := r.c.Images.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: image}})
+	return err
+}
+
+// tag gives an image another name, as build tools do.
+func (r *rush) tag(ctx context.Context, from, to string) error {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
+	got, err := r.store.Get(ctx, &imageapi.GetImageRequest{Name: from})
+	if err != nil {
+		return err
+	}
+	_, err = r.store.Create(ctx, &imageapi.CreateImageRequest{Image: &imageapi.Image{Name: to, Target: got.GetImage().GetTarget()}})
+	return err
+}
+
+// untag takes a name off an image, which stays by its others.
+func (r *rush) untag(ctx context.Context, name string) error {
+	_, err := r.store.Delete(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io"), &imageapi.DeleteImageRequest{Name: name})
+	return err
+}
+
+// TestCollectionBreaksNothingInARush pulls, builds, tags and runs images a thousand
+// times while everything unused for four seconds is collected every second, and
+// after every few rounds on request. What runs has to be whole; what a removal took
+// from under a container that was just being made must be pulled again by who makes
+// it, and is bounded by the window that CRI leaves.
+func TestCollectionBreaksNothingInARush(t *testing.T) {
+	const rounds, shelf = 1000, 40
+	t.Parallel()
+	c := lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: 1 << 30})
+	conn, err := grpc.NewClient(c.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	check(t, err)
+	defer conn.Close()
+	r := &rush{t: t, c: c, store: imageapi.NewImagesClient(conn), ended: make(chan struct{}, 1)}
+	r.rounds.Store(rounds)
+
+	// Images share one layer, and have one each.
+	shared, err := lab.RandomLayer(1 << 20)
+	check(t, err)
+	var names []string
+	for i := range shelf {
+		own, err := lab.RandomLayer(64 << 10)
+		check(t, err)
+		names = append(names, fmt.Sprintf("docker.io/library/shelf-%d:1", i))
+		_, err = c.Pull(t.Context(), lab.ImageSpec{Names: []string{names[i]}, Layers: []lab.Layer{shared, own}})
+		check(t, err)
+	}
+	for _, name := range []string{usedImage, deadImage, keptImage} {
+		_, err = c.Pull(t.Context(), lab.ImageSpec{Names: []string{name}, Layers: []lab.Layer{shared}})
+		check(t, err)
+	}
+	p := &pantry{Containerd: c}
+	steady := p.run(t, "steady", usedImage, lab.ServeFor(0))
+	p.run(t, "dead", deadImage, lab.ExitWith(0))
+	before, err := c.Container(t.Context(), steady.Containers["main"])
+	check(t, err)
+
+	a := startAgent(t, "runtimes: [{type: cri, endpoint: "+c.Endpoint+"}]\ncontainerGC: {interval: 1h}\n"+
+		"imageGC: {interval: 1s, minimumAge: 3s, maximumAge: 4s, includeLocal: true, keep: [docker.io/acme/*]}\n")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	var workers sync.WaitGroup
+	failures := make(chan error, 8)
+	start := func(name string, round func(ctx context.Context, pod *lab.Pod, i int) error) {
+		workers.Go(func() {
+			if err := r.work(ctx, name, round); err != nil {
+				failures <- err
+				cancel()
+			}
+		})
+	}
+	for w := range 3 { // each on images of its own, so that they are left for a while
+		start(fmt.Sprint("puller-", w), func(ctx context.Context, pod *lab.Pod, i int) error {
+			image := names[(i*3+w)%shelf]
+			if err := r.pull(ctx, image); err != nil {
+				return err
+			}
+			return r.run(ctx, pod, image)
+		})
+	}
+	start("user", func(ctx context.Context, pod *lab.Pod, i int) error { // takes what is there
+		return r.run(ctx, pod, names[i*7%shelf])
+	})
+	start("builder", func(ctx context.Context, pod *lab.Pod, i int) error {
+		built, tagged := fmt.Sprintf("docker.io/library/built:%d", i), fmt.Sprintf("docker.io/library/release:%d", i)
+		r.builds.Add(1)
+		if _, err := c.Import(ctx, lab.ImageSpec{Names: []string{built}, Layers: []lab.Layer{shared}}); err != nil {
+			return err
+		}
+		if err := r.tag(ctx, built, tagged); err != nil {
+			return err
+		}
+		return r.run(ctx, pod, built)
+	})
+	over := make(chan struct{})
+	go func() { workers.Wait(); close(over) }()
+	var collections, removed int
+	var window time.Duration
+	for running := true; running; {
+		select {
+		case <-over:
+			running = false
+		case <-r.ended:
+		}
+		report, err := a.api.Collect(t.Context(), api.CollectRequest{Images: true, AllUnused: true}, func(api.Step) {})
+		check(t, err)
+		collections++
+		removed += len(report.Removed)
+		window = max(window, report.LongestWindow.Duration)
+	}
+	close(failures)
+	for err := range failures {
+		t.Error(err)
+	}
+
+	automatic := len(a.logLines("msg=\"image removed\"")) - removed
+	t.Logf("%d runs, %d pulls, %d builds; %d collections on request removed %d images, those by themselves %d; %d containers had to be made again, %d lost their image; longest window %s",
+		r.runs.Load(), r.pulls.Load(), r.builds.Load(), collections, removed, automatic, r.slipped.Load(), r.lost.Load(), window)
+	if r.runs.Load() != rounds || removed < rounds/20 {
+		t.Errorf("%d containers ran and %d images were removed on request, want %d, and enough to have been in each other's way", r.runs.Load(), removed, rounds)
+	}
+	if n := r.slipped.Load() + r.lost.Load(); n > rounds/50 {
+		t.Errorf("%d containers came into the window between question and removal, want it to be rare", n)
+	}
+	if after, err := c.Container(t.Context(), steady.Containers["main"]); err != nil || after.State != cri.ContainerState_CONTAINER_RUNNING || after.StartedAt != before.StartedAt {
+		t.Errorf("the container that ran all the time = %+v, %v, want it to run since %d", after, err, before.StartedAt)
+	}
+	left := images(t, c)
+	for _, name := range []string{usedImage, deadImage, keptImage, c.SandboxImage} {
+		if !left[name] {
+			t.Errorf("image %s is gone", name)
+		}
+	}
+	a.stop()
+}
