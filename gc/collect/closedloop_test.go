@@ -114,8 +114,8 @@ func (h *host) checkLastBatch(specs []runtimetest.ImageSpec, honest bool, after 
 		h.t.Errorf("Collect() removed %s, the last of a batch of %d, while nothing lacked", last[len(last)-1], len(last))
 	}
 	for _, batch := range batches {
-		if len(batch) > 16 {
-			h.t.Errorf("Collect() removed %d images in one go, want 16 at most", len(batch))
+		if len(batch) > 8 {
+			h.t.Errorf("Collect() removed %d images in one go, want 8 at most", len(batch))
 		}
 	}
 }
@@ -224,12 +224,12 @@ func TestCollectRemovesInParallel(t *testing.T) {
 			return time.Since(start), r
 		}
 		all, r := took(500, gc.Options{AllUnused: true}, 60)
-		if len(r.Removed) != 500 || all > 50*time.Second {
-			t.Errorf("Collect(all unused) removed %d images in %s, want 500 in a tenth of the 500 s that one by one takes", len(r.Removed), all)
+		if len(r.Removed) != 500 || all > 80*time.Second {
+			t.Errorf("Collect(all unused) removed %d images in %s, want 500 in less than 80 s, where one by one takes 500 s", len(r.Removed), all)
 		}
 		room, r := took(500, gc.Options{TargetPercent: 50}, 90)
-		if len(r.Removed) != 400 || room > 60*time.Second {
-			t.Errorf("Collect(to 50%% of 90%%) removed %d images in %s, want exactly the 400 that it takes, in at most 60 s", len(r.Removed), room)
+		if len(r.Removed) != 400 || room > 80*time.Second {
+			t.Errorf("Collect(to 50%% of 90%%) removed %d images in %s, want exactly the 400 that it takes, in at most 80 s", len(r.Removed), room)
 		}
 	})
 }

@@ -18,8 +18,9 @@ const (
 	maxBatch = 64
 	// maxAtOnce is how many of them the runtime is asked to remove at once.
 	// containerd answers a removal once it has collected its own garbage, which
-	// takes the longer the more it holds, and is done once for all that wait.
-	maxAtOnce = 16
+	// takes the longer the more it holds, and is done once for all that wait. More
+	// of them would be quicker, but also longer after the question what is in use.
+	maxAtOnce = 8
 )
 
 // attempt is the removal of one image in a batch. Its own goroutine writes what
@@ -162,6 +163,9 @@ func (r *imageRun) conclude(ctx context.Context, rt Runtime, a *attempt, total i
 		r.skip[ref] = true
 		r.report.Kept[a.reason]++
 		step.Reason = a.reason
+		stays := *a.ImageDecision
+		stays.Action, stays.Reason, stays.Detail = gc.Keep, a.reason, a.detail
+		r.stayed = append(r.stayed, stays)
 		r.log.Debug("image kept", "image", a.Names[0], "id", a.ID, "runtime", a.Runtime, "reason", a.reason, "detail", a.detail)
 	case a.err == nil:
 		gone = true

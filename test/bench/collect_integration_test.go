@@ -21,7 +21,7 @@ import (
 
 const (
 	unusedImages = 500
-	collectRuns  = 1
+	collectRuns  = 3
 	layerBytes   = 128 << 10 // of each image's own
 )
 
