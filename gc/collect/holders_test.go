@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,11 +18,11 @@ import (
 // weigher is a meter that knows what fills the disk.
 type weigher struct {
 	*meter
-	asked int
+	asked atomic.Int32
 }
 
 func (w *weigher) Folders(_ context.Context, fs runtime.Filesystem, byInodes bool) ([]gc.Folder, error) {
-	w.asked++
+	w.asked.Add(1)
 	return []gc.Folder{{Filesystem: fs.Mountpoint, Path: "/var/lib/fake/leftover", SizeBytes: 7 * mib, Inodes: 3}}, nil
 }
 
@@ -60,13 +61,13 @@ func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
 		// A person is answered from what is there now; the loop looks once an hour.
 		stop := run(t, images)
 		time.Sleep(21 * time.Minute)
-		if w.asked != 1 {
-			t.Errorf("Run() looked at folders %d times in 20 minutes, want them remembered", w.asked-1)
+		if asked := w.asked.Load(); asked != 1 {
+			t.Errorf("Run() looked at folders %d times in 20 minutes, want them remembered", asked-1)
 		}
 		h.collect(images, gc.Options{})
 		time.Sleep(2 * time.Hour)
-		if w.asked < 3 || w.asked > 5 {
-			t.Errorf("Run() looked at folders %d times in two hours more, want about two and once for a person", w.asked-1)
+		if asked := w.asked.Load(); asked < 3 || asked > 5 {
+			t.Errorf("Run() looked at folders %d times in two hours more, want about two and once for a person", asked-1)
 		}
 		stop()
 	})
