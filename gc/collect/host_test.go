@@ -28,6 +28,7 @@ type host struct {
 	survey  *collect.Survey
 	meter   *meter
 	log     *logBuffer
+	arrived []time.Time // of the images that stock added
 
 	mu      sync.Mutex
 	reports []collect.Report

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"hostler.io/hostler/gc"
@@ -11,10 +12,16 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// maxBatch is how many images go at once at most. containerd answers a removal
-// once it has collected its own garbage, which takes the longer the more it holds
-// and is done once for all that wait for it.
-const maxBatch = 16
+const (
+	// maxBatch is how many images go before anything is measured again, at most: a
+	// measurement syncs the filesystem, which takes as long as several removals.
+	maxBatch = 64
+	// maxAtOnce is how many of them the runtime is asked to remove at once.
+	// containerd answers a removal once it has collected its own garbage, which
+	// takes the longer the more it holds, and is done once for all that wait. More
+	// of them would be quicker, but also longer after the question what is in use.
+	maxAtOnce = 8
+)
 
 // attempt is the removal of one image in a batch. Its own goroutine writes what
 // came of it, until done is closed.
@@ -51,15 +58,28 @@ func (r *imageRun) batch(queue []*gc.ImageDecision) int {
 	return gc.Batch(queue[:n], usages, r.policy, r.options, r.yield[first.Runtime])
 }
 
-// remove takes a batch of images at once, without those that something has come
-// to use since the plan, and measures what that brought.
+// remove takes a batch of images, without those that something has come to use
+// since the plan, and measures what that brought.
 func (r *imageRun) remove(ctx context.Context, batch []*gc.ImageDecision, total int) {
 	name := batch[0].Runtime
-	rt := r.runtimes[name]
+	var taken []*attempt
+	for chunk := range slices.Chunk(batch, maxAtOnce) {
+		if ctx.Err() == nil && !r.down[name] {
+			taken = append(taken, r.removeAtOnce(ctx, r.runtimes[name], chunk, total)...)
+		}
+	}
+	if len(taken) > 0 {
+		r.assess(ctx, taken)
+	}
+}
+
+// removeAtOnce asks what is in use and then removes all images that are not, each
+// in a call of its own, and returns those that are gone.
+func (r *imageRun) removeAtOnce(ctx context.Context, rt Runtime, images []*gc.ImageDecision, total int) (taken []*attempt) {
 	asked := time.Now()
 	now, err := askInUse(ctx, rt)
-	attempts := make([]*attempt, len(batch))
-	for i, d := range batch {
+	attempts := make([]*attempt, len(images))
+	for i, d := range images {
 		a := &attempt{ImageDecision: d, refs: gc.References(nil, d.Image), done: make(chan struct{}), err: err, unknown: err != nil}
 		attempts[i] = a
 		if err == nil { // without an answer nothing is removed
@@ -75,16 +95,13 @@ func (r *imageRun) remove(ctx context.Context, batch []*gc.ImageDecision, total 
 			a.window = time.Since(asked)
 		}()
 	}
-	var taken []*attempt
 	for _, a := range attempts {
 		<-a.done
 		if r.conclude(ctx, rt, a, total) {
 			taken = append(taken, a)
 		}
 	}
-	if len(taken) > 0 {
-		r.assess(ctx, taken)
-	}
+	return taken
 }
 
 // remove calls the runtime.
@@ -146,6 +163,9 @@ func (r *imageRun) conclude(ctx context.Context, rt Runtime, a *attempt, total i
 		r.skip[ref] = true
 		r.report.Kept[a.reason]++
 		step.Reason = a.reason
+		stays := *a.ImageDecision
+		stays.Action, stays.Reason, stays.Detail = gc.Keep, a.reason, a.detail
+		r.stayed = append(r.stayed, stays)
 		r.log.Debug("image kept", "image", a.Names[0], "id", a.ID, "runtime", a.Runtime, "reason", a.reason, "detail", a.detail)
 	case a.err == nil:
 		gone = true

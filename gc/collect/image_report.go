@@ -156,8 +156,9 @@ const maxBy = 10
 // holders says which images stay on a filesystem, by reason.
 func (r *imageRun) holders(fs gc.FilesystemDecision) []Holder {
 	byReason := make(map[gc.Reason]*Holder)
-	for i := range r.decisions.Images {
-		d := &r.decisions.Images[i]
+	all := slices.Concat(r.decisions.Images, r.stayed)
+	for i := range all {
+		d := &all[i]
 		if d.Action != gc.Keep || d.Filesystem != fs.Filesystem {
 			continue
 		}

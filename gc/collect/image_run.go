@@ -32,6 +32,7 @@ type imageRun struct {
 	down     map[string]bool      // runtimes that stopped answering
 	skip     map[imageRef]bool    // images not to try again in this run
 	removed  map[imageRef]taken
+	stayed   []gc.ImageDecision  // images that were to go, with what came to keep them
 	idle     map[string]int      // removals in a row that brought nothing, by filesystem
 	pace     map[string]int      // how many removals may be made at once, by runtime
 	yield    map[string]gc.Yield // what removals for room brought, by runtime
@@ -195,10 +196,12 @@ func (r *imageRun) needs(ctx context.Context, d *gc.ImageDecision) bool {
 // since they were last taken, as if nobody else had written meanwhile.
 func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inodes uint64) {
 	delete(r.stale, runtimeName)
+	done := make(map[string]bool)
 	for _, fs := range slices.Clone(r.facts.Filesystems) {
-		if fs.Runtime != runtimeName || fs.Problem() != "" {
+		if fs.Runtime != runtimeName || fs.Problem() != "" || done[fs.Name()] {
 			continue
 		}
+		done[fs.Name()] = true
 		after, others := r.survey.settle(ctx, fs)
 		if after.Err != nil && ctx.Err() != nil {
 			r.stale[runtimeName] = true

@@ -312,14 +312,14 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 		op    runtimetest.Op
 		fault runtimetest.Fault
 		want  int // removals
+		more  int // that were under way at once with the one that failed
 	}{
-		// The second and the third image go at once.
-		{"it is gone from the start", runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable}, 0},
-		{"it hangs from the start", runtimetest.Images, runtimetest.Fault{Hang: true}, 0},
-		{"it does not tell its sandbox image", runtimetest.Info, runtimetest.Fault{Err: errors.New("boom")}, 0},
-		{"it answers nonsense", runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrNonsense}, 0},
-		{"it hangs in a removal", runtimetest.RemoveImage, runtimetest.Fault{Hang: true, Subject: "sha256:b"}, 2},
-		{"it goes during a removal", runtimetest.RemoveImage, runtimetest.Fault{Delay: time.Second, Err: runtime.ErrUnavailable, Subject: "sha256:b"}, 2},
+		{"it is gone from the start", runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable}, 0, 0},
+		{"it hangs from the start", runtimetest.Images, runtimetest.Fault{Hang: true}, 0, 0},
+		{"it does not tell its sandbox image", runtimetest.Info, runtimetest.Fault{Err: errors.New("boom")}, 0, 0},
+		{"it answers nonsense", runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrNonsense}, 0, 0},
+		{"it hangs in a removal", runtimetest.RemoveImage, runtimetest.Fault{Hang: true, Subject: "sha256:b"}, 1, 1},
+		{"it goes during a removal", runtimetest.RemoveImage, runtimetest.Fault{Delay: time.Second, Err: runtime.ErrUnavailable, Subject: "sha256:b"}, 1, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -337,10 +337,10 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 					}
 				}()
 				r := h.collect(h.images(), gc.Options{AllUnused: true})
-				if len(r.Removed) != tt.want || len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "runtime fake") {
+				if len(r.Removed) < tt.want || len(r.Removed) > tt.want+tt.more || len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "runtime fake") {
 					t.Errorf("Collect() removed %v, errors %q, want %d and one that names the runtime", removed(r), r.Errors, tt.want)
 				}
-				if calls := h.fake.Calls(runtimetest.RemoveImage); len(calls) > tt.want+1 {
+				if calls := h.fake.Calls(runtimetest.RemoveImage); len(calls) > tt.want+tt.more+1 {
 					t.Errorf("Collect() went on with %d removals after the failure", len(calls))
 				}
 				if time.Duration(0) == r.Duration.Duration && tt.fault.Hang {

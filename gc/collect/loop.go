@@ -1,6 +1,6 @@
 // Package collect carries plans of package gc out: it removes images and dead
-// containers one at a time, asks again right before each removal what is in
-// use, and measures on the filesystem what it brought.
+// containers, asks again right before removals what is in use, and measures on the
+// filesystem what they brought.
 //
 // It owns the facts' gathering ([Survey]), the two collectors ([Images],
 // [Containers]) with their loops, and the [Report] of a run. It refuses to decide

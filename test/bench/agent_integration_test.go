@@ -47,12 +47,18 @@ type agent struct {
 // startAgent starts an agent on what an earlier one learned, or on nothing.
 func startAgent(b *testing.B, fresh bool) *agent {
 	b.Helper()
+	return startAgentWith(b, fresh, "")
+}
+
+// startAgentWith starts one with more settings than where its state is.
+func startAgentWith(b *testing.B, fresh bool, settings string) *agent {
+	b.Helper()
 	file, folder := filepath.Join(scratch, "hostler.yaml"), stateFolder(b)
 	if fresh {
 		check(b, os.RemoveAll(folder))
 	}
 	check(b, os.MkdirAll(scratch, 0o755))
-	check(b, os.WriteFile(file, fmt.Appendf(nil, "state: {directory: %s}\n", folder), 0o644))
+	check(b, os.WriteFile(file, fmt.Appendf(nil, "state: {directory: %s}\n%s", folder, settings), 0o644))
 	service, err := lab.StartNotify(4)
 	check(b, err)
 	a := &agent{b: b, ended: make(chan struct{}), log: &bytes.Buffer{}, api: api.NewClient(config.DefaultSocket), service: service}

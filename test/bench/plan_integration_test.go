@@ -23,7 +23,7 @@ const (
 // containers, under the default policy.
 func measurePlan(b *testing.B, t *table) {
 	now := time.Now()
-	facts := crowd(now)
+	facts := crowd(now, planImages)
 	took := figure{name: fmt.Sprintf("gc.Plan, %d images, %d containers", planImages, planContainers), unit: "ms", target: 15}
 	for range planRuns {
 		began := time.Now()
@@ -37,24 +37,24 @@ func measurePlan(b *testing.B, t *table) {
 }
 
 // crowd makes facts with names and IDs as long as real ones, in no order.
-func crowd(now time.Time) gc.Facts {
+func crowd(now time.Time, images int) gc.Facts {
 	f := gc.Facts{SandboxImages: map[string]string{"containerd": "registry.k8s.io/pause:3.10"}}
 	digest := func(kind string, i int) string {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s%d", kind, i))
 		return "sha256:" + hex.EncodeToString(sum[:])
 	}
-	for i := range planImages {
+	for i := range images {
 		name := fmt.Sprintf("registry.example.com/platform/service-%d", i)
 		f.Images = append(f.Images, gc.ImageFact{
 			Image: runtime.Image{
 				Runtime: "containerd", ID: digest("id", i), Tags: []string{name + ":v1.2.3"},
 				Digests: []string{name + "@" + digest("digest", i)}, SizeBytes: 50 << 20,
 			},
-			FirstSeen: now.Add(-90 * 24 * time.Hour), LastUsed: now.Add(-time.Duration(i*7919%planImages) * time.Minute),
+			FirstSeen: now.Add(-90 * 24 * time.Hour), LastUsed: now.Add(-time.Duration(i*7919%images) * time.Minute),
 		})
 	}
 	for i := range planContainers {
-		id, image := digest("container", i), f.Images[i%planImages]
+		id, image := digest("container", i), f.Images[i%images]
 		c := runtime.Container{
 			Runtime: "containerd", ID: id, PodID: digest("pod", i), Name: "main", Image: image.Tags[0], ImageID: image.ID,
 			State: runtime.Running, CreatedAt: now.Add(-time.Hour),

@@ -5,10 +5,14 @@ package e2e_test
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/agent/api"
@@ -262,6 +266,48 @@ func TestDeadContainersGoTheOldestFirst(t *testing.T) {
 	s := a.await("the run is told of", func(s api.Status) bool { return s.ContainerGC.Containers == 2 })
 	if s.ContainerGC.Dead != 1 {
 		t.Errorf("containerGC = %+v, want one dead container left", s.ContainerGC)
+	}
+	a.stop()
+}
+
+// The next regular collection is an hour away: the condition brings it about.
+func TestDiskPressureCollectsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPantry(t)
+	a := startAgent(t, p.settings("interval: 1h")+"containerGC: {interval: 1h}\n")
+	p.stock(t, a)
+	high := usedPercent(a) + 8
+	a.configure(p.settings(fmt.Sprintf("highThresholdPercent: %d, lowThresholdPercent: %d, interval: 1h", high, high-5)) +
+		fmt.Sprintf("containerGC: {interval: 1h}\npressure: {imagefsAvailable: %d%%}\n", 100-high))
+	check(t, a.cmd.Process.Signal(hangUp))
+	a.await("the thresholds are taken up", func(s api.Status) bool { return s.ImageGC.HighThresholdPercent == high })
+
+	ballast, err := os.Create(filepath.Join(p.Root, "ballast"))
+	check(t, err)
+	defer ballast.Close()
+	for used := 0; used <= high; {
+		_, err := ballast.Write(make([]byte, 1<<20))
+		check(t, err)
+		check(t, ballast.Sync())
+		var st unix.Statfs_t
+		check(t, unix.Statfs(p.Root, &st))
+		used = int((st.Blocks - st.Bavail) * 100 / st.Blocks)
+	}
+	a.await("images were collected", func(s api.Status) bool {
+		return s.ImageGC.LastRun != nil && s.ImageGC.LastRun.Removed > 0 && usedPercent(a) <= high-5
+	})
+	p.wantPrecious(t)
+
+	past := answers[api.CollectHistory](a, "gc", "history", "--images")
+	if len(past.Runs) == 0 || past.Runs[0].Trigger != string(corev1.NodeDiskPressure) || past.Runs[0].FreedBytes == 0 || past.Runs[0].Ended != "low threshold reached" {
+		t.Errorf("gc history = %+v, want a run for DiskPressure first", past.Runs)
+	}
+	mentions(t, "gc history", a.hostler("gc", "history").out, "DiskPressure", "low threshold reached")
+	a.stop()
+
+	a.start()
+	if again := answers[api.CollectHistory](a, "gc", "history", "--images"); len(again.Runs) < len(past.Runs) {
+		t.Errorf("gc history after a restart = %+v, want it to know of %d runs", again.Runs, len(past.Runs))
 	}
 	a.stop()
 }
