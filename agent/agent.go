@@ -19,16 +19,22 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/embedded"
+	"hostler.io/hostler/agent/host"
+	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/report"
 	"hostler.io/hostler/agent/state"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/gc/meter"
 	"hostler.io/hostler/gc/podlogs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
@@ -36,6 +42,7 @@ import (
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/probe"
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/notify"
 )
 
 // Options is what the agent gets from the process it runs in.
@@ -51,39 +58,38 @@ type Options struct {
 
 // Agent is a running or a half-built agent.
 type Agent struct {
-	options  Options
-	log      *slog.Logger
-	node     string // the Node's name
-	metrics  *metrics
-	owners   *owners
-	runtimes *runtimes
-	facts    *facts
-	client   controlplane.Client
-	recorder *controlplane.Recorder
-	keeper   *controlplane.LeaseKeeper
-	reporter *reporter
-	journal  *journal.Journal
-	boot     string // names the present one
-	kept     store  // of what is to be told later
-	survey   *collect.Survey
-	tracker  *lastused.Tracker
-	images   *collect.Images
-	dead     *collect.Containers
-	guard    *shutdown.Guard
-	logind   *systemd.Logind
-	manager  *systemd.Manager
-	notifier *systemd.Notifier
-	state    *state.DB
-	listener net.Listener
-	loops    []*loop
-	guarding *loop // the shutdown guard, which outlives the other loops
+	*maintenance.Drainer // what a person does to the node
+
+	options   Options
+	log       *slog.Logger
+	node      string // the Node's name
+	metrics   *metrics.Metrics
+	owners    *owner.Owners
+	runtimes  *host.Runtimes
+	facts     *host.Facts
+	client    controlplane.Client
+	recorder  *controlplane.Recorder
+	keeper    *controlplane.LeaseKeeper
+	reporter  *report.Reporter
+	chronicle *report.Chronicle
+	journal   *journal.Journal
+	boot      string        // names the present one
+	kept      *state.Bucket // of what is to be told later
+	survey    *collect.Survey
+	tracker   *lastused.Tracker
+	images    *collect.Images
+	dead      *collect.Containers
+	history   *history.History
+	guard     *shutdown.Guard
+	logind    *systemd.Logind
+	manager   *systemd.Manager
+	notifier  *notify.Notifier
+	state     *state.DB
+	listener  net.Listener
+	loops     loop.Set
+	guarding  *loop.Loop // the shutdown guard, which outlives the other loops
 
 	podsChanged atomic.Bool // since pods were listed last, as a runtime tells
-
-	released time.Time // end of the drain last told of; of the goroutine that the guard notifies by
-
-	keeping sync.Mutex // held while Events are kept; guards telling
-	telling string     // the boot whose end an Event tells of that was recorded here
 
 	cleanups []cleanup
 
@@ -113,8 +119,8 @@ func New(o Options) (*Agent, error) {
 
 func (a *Agent) build() (err error) {
 	o := a.options
-	a.notifier = systemd.NewNotifier(o.Getenv, o.Unsetenv)
-	kept, err := systemd.PassedFiles(o.Getenv, o.Unsetenv)
+	a.notifier = notify.New(o.Getenv, o.Unsetenv)
+	kept, err := notify.PassedFiles(o.Getenv, o.Unsetenv)
 	if err != nil {
 		a.log.Warn("descriptors kept by the service manager", "error", err)
 	}
@@ -146,23 +152,24 @@ func (a *Agent) build() (err error) {
 		return nil
 	})
 
-	a.metrics = newMetrics(a)
-	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.runtimeCall, a.log); err != nil {
+	a.metrics = metrics.New(a.standing)
+	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.RuntimeCall, a.log); err != nil {
 		return err
 	}
-	a.defers("runtimes", a.runtimes.set.Close)
+	a.defers("runtimes", a.runtimes.Close)
 	a.logind = systemd.NewLogind(systemd.LogindOptions{Notifier: a.notifier, Kept: kept, Log: a.log})
 	a.defers("logind", a.logind.Close)
 	a.manager = systemd.NewManager("")
-	a.owners = newOwners(a.cfg, a.otherOwners)
+	a.owners = owner.New(switches(a.cfg), a.otherOwners, a.log)
 
 	if err := a.buildControlPlane(stateFile, controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID}); err != nil {
 		return err
 	}
-	if err := a.buildGuard(machine.BootID); err != nil {
+	a.buildReporter(reader, machine)
+	if err := a.buildGuard(); err != nil {
 		return err
 	}
-	a.buildReporter(reader, machine)
+	a.buildMaintenance()
 	if err := a.checkReserved(a.policies.node); err != nil {
 		return err
 	}
@@ -173,6 +180,15 @@ func (a *Agent) build() (err error) {
 	return nil
 }
 
+// newRuntimes opens the configured runtimes, or has them looked for.
+func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), log *slog.Logger) (*host.Runtimes, error) {
+	o := host.RuntimesOptions{Auto: cfg.Auto, Observe: observe, Log: log}
+	for _, r := range cfg.List {
+		o.Endpoints = append(o.Endpoints, r.Endpoint)
+	}
+	return host.NewRuntimes(o)
+}
+
 func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity) (err error) {
 	a.client, err = embedded.New(a.state.Bucket(embedded.BucketName), stateFile, time.Now, a.log)
 	if err != nil {
@@ -181,26 +197,36 @@ func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity
 	a.defers("control plane", a.client.Close)
 	a.recorder = controlplane.NewRecorder(a.client, a.node, time.Now, a.log)
 	a.kept = a.state.Bucket("agent")
-	a.restoreEvents()
 	return a.buildKeeper(holder)
 }
 
-func (a *Agent) buildGuard(bootID string) (err error) {
-	a.boot = boot(bootID, a.manager, a.log)
-	a.journal = journal.Open(journalFile(a.cfg), a.boot, a.log)
+func (a *Agent) buildGuard() (err error) {
 	a.guard, err = shutdown.New(shutdown.Options{
 		Phases:    a.policies.phases,
 		Rules:     a.policies.rules,
-		Runtime:   a.runtimes.guarded(),
+		Runtime:   a.runtimes.Guarded(),
 		Journal:   a.journal,
 		Log:       a.log,
 		Inhibitor: a.logind,
-		Reporter:  shutdownReporter{a},
+		Reporter:  report.Farewell{Reporter: a.reporter, Chronicle: a.chronicle, Flush: a.state.Flush},
 		Delegated: a.delegated,
 		Notify:    a.shutdownChanged,
-		Beat:      func(err error) { a.guarding.beat(err) },
+		Beat:      func(err error) { a.guarding.Beat(err) },
 	})
 	return err
+}
+
+func (a *Agent) buildMaintenance() {
+	a.Drainer = maintenance.New(maintenance.Options{
+		Node:         a.node,
+		ControlPlane: a.client.Type(),
+		Owners:       a.owners,
+		Reporter:     a.reporter,
+		Recorder:     a.recorder,
+		Guard:        a.guard,
+		Flush:        a.state.Flush,
+		Log:          a.log,
+	})
 }
 
 // boot names the present boot. A soft-reboot keeps the kernel's boot ID, but not
@@ -238,66 +264,73 @@ func journalFile(cfg config.Config) string {
 }
 
 func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
-	a.facts = &facts{
-		reader:     reader,
-		nodeFolder: existing(a.cfg.State.Directory),
-		runtimes:   a.runtimes,
-		guard:      a.guard.Status,
-		guardFacts: a.guardFacts,
-		machine:    machine,
-		machineAt:  time.Now(),
-		network:    probe.Addresses(),
-	}
-	a.reporter = newReporter(&reporter{
-		client:   a.client,
-		recorder: a.recorder,
-		facts:    a.facts,
-		options:  a.nodeOptions,
-		update:   time.Duration(a.cfg.Status.UpdateInterval),
-		report:   time.Duration(a.cfg.Status.ReportInterval),
-		takeover: a.cfg.Node.Takeover,
-		mine:     func() bool { mine, _, _ := a.owners.mine(jobNode); return mine },
-		boot:     a.boot,
-		store:    a.kept,
-		cordons:  newCordons(a.kept, a.log),
-		named:    a.keeper.SetOwner,
-		log:      a.log.With("component", "status"),
-		observe:  a.metrics.statusWrite,
-		count:    a.metrics.transition,
+	a.facts = host.NewFacts(host.FactsOptions{
+		Reader:     reader,
+		Folder:     a.cfg.State.Directory,
+		Runtimes:   a.runtimes,
+		Machine:    machine,
+		Network:    probe.Addresses(),
+		Guard:      func() shutdown.Status { return a.guard.Status() },
+		GuardFacts: a.guardFacts,
 	})
+	a.boot = boot(machine.BootID, a.manager, a.log)
+	a.journal = journal.Open(journalFile(a.cfg), a.boot, a.log)
+	a.reporter = report.New(a.reports())
+	a.chronicle = report.NewChronicle(a.node, a.recorder, a.journal, a.kept, a.log)
+}
+
+// reports says what the reporter tells, and to whom.
+func (a *Agent) reports() report.Options {
+	return report.Options{
+		Client:   a.client,
+		Recorder: a.recorder,
+		Facts:    a.facts,
+		Node:     a.nodeOptions,
+		Update:   time.Duration(a.cfg.Status.UpdateInterval),
+		Rewrite:  time.Duration(a.cfg.Status.ReportInterval),
+		Takeover: a.cfg.Node.Takeover,
+		Mine:     func() bool { mine, _, _ := a.owners.Mine(owner.Node); return mine },
+		Boot:     a.boot,
+		Store:    a.kept,
+		Named:    a.keeper.SetOwner,
+		Log:      a.log,
+		Observe:  a.metrics.StatusWrite,
+		Count:    a.transitioned,
+	}
 }
 
 // checkReserved refuses to keep more for the system than there is.
 func (a *Agent) checkReserved(o status.Options) error {
-	ctx, cancel := context.WithTimeout(context.Background(), factsTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), host.LookTimeout)
 	defer cancel()
-	return status.CheckReserved(a.facts.measure(ctx, nil), o.Reserved, o.Pressure)
+	return status.CheckReserved(a.facts.Measure(ctx, nil), o.Reserved, o.Pressure)
 }
 
 func (a *Agent) buildCollectors() (err error) {
 	a.tracker, err = lastused.New(lastused.Options{
 		Store:    a.state.Bucket("lastused"),
-		Runtimes: func() []lastused.Runtime { return members[lastused.Runtime](a.runtimes.set) },
-		Observe:  func(err error) { a.loop("last-used").beat(err) },
+		Runtimes: func() []lastused.Runtime { return members[lastused.Runtime](a.runtimes.Set()) },
+		Observe:  func(err error) { a.loops.Named("last-used").Beat(err) },
 		Log:      a.log.With("component", "last-used"),
 	})
 	if err != nil {
 		return err
 	}
 	a.survey = &collect.Survey{
-		Runtimes:      func() []collect.Runtime { return members[collect.Runtime](a.runtimes.set) },
-		Meter:         &collect.Statfs{},
+		Runtimes:      func() []collect.Runtime { return members[collect.Runtime](a.runtimes.Set()) },
+		Meter:         &meter.Statfs{},
 		Uses:          a.tracker,
 		ProtectedPods: func() map[gc.PodKey]string { pods, _ := a.protectedPods(); return pods },
 		ProtectedLogs: func() map[string]string { _, uids := a.protectedPods(); return uids },
 		Logs:          podlogs.New("/"),
-		Unseen:        a.runtimes.unseen,
-		Kubelet:       func() bool { return a.owners.seen(jobContainerGC) },
+		Unseen:        a.runtimes.Unseen,
+		Kubelet:       func() bool { return a.owners.Seen(owner.ContainerGC) },
 	}
+	a.history = history.New(a.state.Bucket("gc-history"), a.log.With("component", "gc"))
 	a.images, err = collect.NewImages(a.policies.gc.Images, collect.Options{
 		Survey:   a.survey,
 		Interval: time.Duration(a.cfg.ImageGC.Interval),
-		Observe:  func(r collect.Report) { a.collected("image-gc", r) },
+		Observe:  func(r collect.Report) { a.collected("image-gc", history.Images, r) },
 		Log:      a.log.With("component", "image-gc"),
 	})
 	if err != nil {
@@ -306,13 +339,13 @@ func (a *Agent) buildCollectors() (err error) {
 	a.dead, err = collect.NewContainers(a.policies.gc.Containers, collect.Options{
 		Survey:   a.survey,
 		Interval: time.Duration(a.cfg.ContainerGC.Interval),
-		Observe:  func(r collect.Report) { a.collected("container-gc", r) },
+		Observe:  func(r collect.Report) { a.collected("container-gc", history.Containers, r) },
 		Log:      a.log.With("component", "container-gc"),
 	})
 	if err != nil {
 		return err
 	}
-	a.images.ContainersFirst(a.dead, func() bool { mine, _, _ := a.owners.mine(jobContainerGC); return mine })
+	a.images.ContainersFirst(a.dead, func() bool { mine, _, _ := a.owners.Mine(owner.ContainerGC); return mine })
 	return nil
 }
 
@@ -323,23 +356,6 @@ func members[R any](set *runtime.Set) []R {
 		list = append(list, m.(R)) // a runtime.Runtime has all that rooms ask for
 	}
 	return list
-}
-
-// collected takes in the report of a run.
-func (a *Agent) collected(name string, r collect.Report) {
-	a.metrics.collection(name, r)
-	var err error
-	if len(r.Errors) > 0 {
-		err = errors.New(r.Errors[0])
-	}
-	a.loop(name).beat(err)
-	node := controlplane.NodeReference(a.node)
-	if images := r.Count(collect.KindImage); images > 0 {
-		a.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf("removed %d images, freed %d bytes of %d asked for", images, r.FreedBytes, r.RequestedBytes))
-	}
-	if len(r.Warnings) > 0 { // whose figures differ each time, which would make each an Event of its own
-		a.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", name+" did not reach its goal; `hostler gc plan` tells what keeps it")
-	}
 }
 
 // defers notes what undoes a step of New.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/runtime"
@@ -23,17 +24,16 @@ var _ api.Backend = (*Agent)(nil)
 // Status tells how host and agent are. What a runtime does not tell in time is
 // left out, and the runtime is shown as what it is.
 func (a *Agent) Status(ctx context.Context) (api.Status, error) {
-	now := time.Now()
 	cfg := a.config()
-	node, facts, connected, err := a.reporter.current()
+	node, facts, connected, err := a.reporter.Current()
 	lease := a.keeper.Stats()
 	s := api.Status{
 		Version:      a.options.Version,
 		Node:         node,
 		Lease:        lease.Lease,
 		ControlPlane: api.ControlPlane{Type: a.client.Type(), Endpoint: a.client.Endpoint(), Connected: connected},
-		Runtimes:     a.runtimes.report(),
-		Owners:       a.owners.all(),
+		Runtimes:     []api.Runtime{},
+		Owners:       a.owners.All(),
 		Topology:     status.NewTopology(facts),
 		Shutdown:     a.guard.Status(),
 		ImageGC: api.ImageGC{
@@ -41,14 +41,17 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 			HighThresholdPercent: cfg.ImageGC.HighThresholdPercent,
 			LowThresholdPercent:  cfg.ImageGC.LowThresholdPercent,
 		},
-		Loops: make([]api.Loop, 0, len(a.loops)),
+		Loops: a.health(),
 		State: api.State{Path: cfg.State.Directory},
 	}
+	for _, r := range a.runtimes.Named() {
+		s.Runtimes = append(s.Runtimes, api.Runtime{Name: r.Name, Version: r.Version, Endpoint: r.Endpoint, Ready: r.Ready, Message: r.Message})
+	}
 	for _, last := range []struct {
-		job job
+		job owner.Job
 		err error
-	}{{jobNode, err}, {jobLease, lease.LastError}} {
-		if mine, _, _ := a.owners.mine(last.job); !mine { // nothing is tried any more
+	}{{owner.Node, err}, {owner.Lease, lease.LastError}} {
+		if mine, _, _ := a.owners.Mine(last.job); !mine { // nothing is tried any more
 			continue
 		}
 		if last.err != nil && !strings.Contains(s.ControlPlane.LastError, last.err.Error()) {
@@ -61,9 +64,6 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 			s.State.Message += "an unusable state file was set aside as " + health.SetAside
 		}
 	}
-	for _, l := range a.loops {
-		s.Loops = append(s.Loops, l.snapshot(now))
-	}
 	if last, ran := a.images.Last(); ran {
 		summary := last.Summary()
 		s.ImageGC.LastRun = &summary
@@ -72,9 +72,8 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		summary := last.Summary()
 		s.ContainerGC.LastRun = &summary
 	}
-	if d := a.reporter.cordons.decided(); d != nil {
-		s.Cordon = &d.Cordon
-		s.Cordon.Pending = !d.Delivered
+	if d := a.reporter.Decided(); d != nil {
+		s.Cordon = &api.Cordon{Unschedulable: d.Unschedulable, By: d.By, At: d.At, Pending: !d.Delivered}
 	}
 	a.countRubbish(ctx, &s)
 	return s, nil
@@ -117,7 +116,7 @@ func (a *Agent) gcPolicy() gc.Policy {
 // did. The error names the runtimes that did not answer.
 func (a *Agent) Pods(ctx context.Context) (api.PodList, error) {
 	list := api.PodList{Pods: []api.Pod{}}
-	pods, err := a.runtimes.set.Pods(ctx)
+	pods, err := a.runtimes.Set().Pods(ctx)
 	if len(pods) == 0 && err != nil {
 		return list, err
 	}

@@ -7,9 +7,10 @@ import (
 	"os"
 	"time"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/host"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/systemd"
@@ -18,13 +19,13 @@ import (
 // Doctor looks at all that protects the pods at a shutdown, and changes nothing.
 func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	guard := a.guard.Status()
-	states, asked := a.runtimes.current()
+	states, asked := a.runtimes.Current()
 	a.mu.Lock()
 	f := doctor.Facts{
 		Agent:    doctor.Agent{Answers: true, PID: os.Getpid()},
 		Phases:   a.policies.phases,
 		Guard:    &guard,
-		Runtimes: runtimeFacts(states, asked, a.runtimes.deadSockets()),
+		Runtimes: runtimeFacts(states, asked, a.runtimes.Dead()),
 		Last:     guard.Last,
 		State:    doctor.LookAtState(a.cfg.State.Directory),
 	}
@@ -33,7 +34,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 		f.State.Problem = health.Message
 	}
 	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = status.Protected(a.protectionFacts(guard))
-	evidence, _ := findKubelet("/proc")
+	evidence, _ := owner.FindKubelet("/proc")
 	doctor.Sources{Logind: a.logind, Manager: a.manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
 	return doctor.Examine(f), nil
 }
@@ -60,7 +61,7 @@ func Doctor(ctx context.Context, cfg config.Config, unanswered error) (doctor.Re
 		return doctor.Report{}, err
 	}
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
-	evidence, _ := findKubelet("/proc")
+	evidence, _ := owner.FindKubelet("/proc")
 	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Kubelet: evidence}.Gather(ctx, &f)
 	if f.Kubelet.Lock != nil {
 		f.Protection = doctor.Protection{Protected: true, Reason: status.ReasonDelegated, Message: "the kubelet on this host delays a shutdown for the pods"}
@@ -70,15 +71,15 @@ func Doctor(ctx context.Context, cfg config.Config, unanswered error) (doctor.Re
 
 // lookOnce asks the runtimes of this host how they are.
 func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
-	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, host.LookTimeout)
 	defer cancel()
 	r, err := newRuntimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, log)
 	if err != nil {
 		return doctor.Runtimes{}, err
 	}
-	_ = r.look(ctx) // what it says is in each runtime's state as well
-	states, asked := r.current()
-	return runtimeFacts(states, asked, r.deadSockets()), r.set.Close()
+	_ = r.Look(ctx) // what it says is in each runtime's state as well
+	states, asked := r.Current()
+	return runtimeFacts(states, asked, r.Dead()), r.Close()
 }
 
 func runtimeFacts(states []status.Runtime, asked bool, dead []string) doctor.Runtimes {
@@ -91,7 +92,7 @@ func runtimeFacts(states []status.Runtime, asked bool, dead []string) doctor.Run
 
 // protectionFacts are all that the condition ShutdownProtected is judged by.
 func (a *Agent) protectionFacts(g shutdown.Status) status.Facts {
-	runtimes, asked := a.runtimes.current()
+	runtimes, asked := a.runtimes.Current()
 	return status.Facts{Shutdown: a.guardFacts(g), RuntimesAsked: asked, Runtimes: runtimes}
 }
 
@@ -108,8 +109,8 @@ func (a *Agent) guardFacts(g shutdown.Status) status.Shutdown {
 	case g.InhibitDelayNeeded.Duration == 0:
 		s.Fault = status.ReasonSwitchedOff
 		// It may be switched off because somebody else does it.
-		if _, owner, _ := a.owners.mine(jobShutdown); owner.Name == api.OwnerKubelet {
-			s.State, s.Reason, s.Fault = shutdown.Delegated.String(), owner.Name+": "+owner.Evidence, ""
+		if _, other, _ := a.owners.Mine(owner.Shutdown); other.Name == owner.Kubelet {
+			s.State, s.Reason, s.Fault = shutdown.Delegated.String(), other.Name+": "+other.Evidence, ""
 		}
 	case errors.Is(g.Trouble, systemd.ErrNoBus):
 		s.Fault = status.ReasonNoBus

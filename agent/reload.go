@@ -67,9 +67,9 @@ func (a *Agent) takeUp() (changed []string, err error) {
 		a.images.SetPolicy(p.gc.Images), a.images.SetInterval(time.Duration(next.ImageGC.Interval)),
 		a.dead.SetPolicy(p.gc.Containers), a.dead.SetInterval(time.Duration(next.ContainerGC.Interval)),
 	)
-	a.loop("image-gc").allow(collectorPatience(next.ImageGC.Interval))
-	a.loop("container-gc").allow(collectorPatience(next.ContainerGC.Interval))
-	a.reporter.changed()
+	a.loops.Named("image-gc").Allow(collectorPatience(next.ImageGC.Interval))
+	a.loops.Named("container-gc").Allow(collectorPatience(next.ContainerGC.Interval))
+	a.reporter.Changed()
 	return changed, err
 }
 

@@ -18,7 +18,12 @@ func seconds(n int) config.Duration { return config.Duration(time.Duration(n) * 
 
 func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	r := newRig(t)
+	r.cfg.Status.UpdateInterval = seconds(3600)
+	r.next = r.cfg
 	a := r.build(t)
+	looked := make(chan error, 2)
+	go func() { _ = a.reporter.Run(t.Context(), func(err error) { looked <- err }) }()
+	<-looked
 	r.next.ImageGC.HighThresholdPercent, r.next.ImageGC.LowThresholdPercent = 70, 60
 	r.next.ImageGC.Interval, r.next.ContainerGC.Interval = seconds(90), seconds(45)
 	r.next.ImageGC.Keep = []string{"registry.example.net/*"}
@@ -43,7 +48,9 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	if r.level.Level() != slog.LevelDebug {
 		t.Errorf("the log's level = %v, want debug", r.level.Level())
 	}
-	if len(a.reporter.poke) != 1 {
+	select {
+	case <-looked:
+	case <-time.After(bound):
 		t.Error("the reporter was not told")
 	}
 	for _, key := range []string{"imageGC.highThresholdPercent", "imageGC.keep", "log.level", "pressure.memoryAvailable"} {

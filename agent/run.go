@@ -32,19 +32,19 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	guarding, stopGuarding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopGuarding()
 
-	a.owners.refresh(ctx)
+	a.owners.Refresh(ctx)
 	if len(a.policies.phases) == 0 { // whatever an agent of before has left is of no use
 		a.dropLock()
 		a.restoreDelay()
 	}
 	var loops, guard sync.WaitGroup
-	guard.Go(func() { a.guarding.supervise(guarding, a.log) })
+	guard.Go(func() { a.guarding.Supervise(guarding, a.log) })
 	for _, l := range a.loops {
 		if l != a.guarding {
-			loops.Go(func() { l.supervise(ctx, a.log) })
+			loops.Go(func() { l.Supervise(ctx, a.log) })
 		}
 	}
-	server := api.NewServer(api.Routes(a, a.metrics.handler(), a.log.With("component", "api")))
+	server := api.NewServer(api.Routes(a, a.metrics.Handler(), a.log.With("component", "api")))
 	failed := make(chan error, 1)
 	loops.Go(func() {
 		if err := server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -52,7 +52,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		}
 	})
 	loops.Go(func() { a.feedWatchdog(ctx) })
-	loops.Go(func() { a.tellOfLastBoot(ctx) })
+	loops.Go(func() { a.chronicle.TellOfLastBoot(ctx) })
 	a.notify(a.notifier.Ready())
 	a.log.Info("agent is up", "version", a.options.Version, "node", a.node, "socket", a.cfg.API.Socket, "state", a.cfg.State.Directory)
 	a.logLastShutdown()
@@ -64,7 +64,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	_ = server.Shutdown(closing) // what still runs is ended below
 	closed()
 	_ = server.Close()
-	a.keepEvents() // those of the last requests, too; written when the state is closed
+	a.chronicle.Keep() // those of the last requests, too; written when the state is closed
 	err = errors.Join(err, a.within("loops", stopTimeout, func() error { loops.Wait(); return nil }))
 	stopGuarding()
 	err = errors.Join(err, a.within("shutdown guard", stopTimeout, func() error { guard.Wait(); return nil }))
@@ -118,13 +118,7 @@ func (a *Agent) within(what string, limit time.Duration, do func() error) error 
 		return err
 	case <-time.After(limit):
 	}
-	var stuck []string
-	for _, l := range a.loops {
-		if l.stuck(time.Now()) {
-			stuck = append(stuck, l.name)
-		}
-	}
-	return fmt.Errorf("%s did not end within %s and were given up; stuck: %s", what, limit, cmp.Or(strings.Join(stuck, ", "), "no loop"))
+	return fmt.Errorf("%s did not end within %s and were given up; stuck: %s", what, limit, cmp.Or(strings.Join(a.loops.Stuck(), ", "), "no loop"))
 }
 
 // feedWatchdog tells the service manager that the agent is alive, as long as
@@ -158,19 +152,7 @@ func (a *Agent) feedWatchdog(ctx context.Context) {
 }
 
 // Healthy names the loops that make no progress.
-func (a *Agent) Healthy() error {
-	now := time.Now()
-	var stuck []string
-	for _, l := range a.loops {
-		if l.stuck(now) {
-			stuck = append(stuck, l.name)
-		}
-	}
-	if len(stuck) > 0 {
-		return errors.New("no progress: " + strings.Join(stuck, ", "))
-	}
-	return nil
-}
+func (a *Agent) Healthy() error { return a.loops.Healthy() }
 
 // notify logs that the service manager could not be told something.
 func (a *Agent) notify(err error) {

@@ -17,10 +17,25 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/systemd/notify"
 )
+
+const nodeName = "node-a"
+
+func ready(n *corev1.Node) corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
 
 // bound is how long an event may take that normally takes milliseconds.
 const bound = 20 * time.Second
@@ -175,7 +190,7 @@ func TestTheAgentRunsAnswersAndEnds(t *testing.T) {
 	if c := ready(s.Node); s.Node.Name != nodeName || c.Reason != "RuntimeDown" {
 		t.Errorf("node = %s, %+v, want %s, not ready for its runtime is down", s.Node.Name, c, nodeName)
 	}
-	if s.Version != "1.2.3" || len(s.Owners) != len(jobs) || len(s.Loops) != 13 || s.Shutdown.State.String() != "Disarmed" {
+	if s.Version != "1.2.3" || len(s.Owners) != len(owner.Jobs()) || len(s.Loops) != 13 || s.Shutdown.State.String() != "Disarmed" {
 		t.Errorf("status = %+v, want all loops and owners", s)
 	}
 	if _, err := client.Pods(t.Context()); err == nil || !strings.Contains(err.Error(), "containerd.sock") {
@@ -249,17 +264,17 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 	environment := map[string]string{"NOTIFY_SOCKET": m.socket, "WATCHDOG_USEC": "10000000"}
 	var log logbook
 	synctest.Test(t, func(t *testing.T) {
-		l := &loop{name: "lease", patience: 12 * time.Second}
+		l := loop.New("lease", 12*time.Second, nil)
 		a := &Agent{
-			log: log.logger(), loops: []*loop{l},
-			notifier: systemd.NewNotifier(func(name string) string { return environment[name] }, func(string) error { return nil }),
+			log: log.logger(), loops: loop.Set{l},
+			notifier: notify.New(func(name string) string { return environment[name] }, func(string) error { return nil }),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
-		l.beat(nil)
+		l.Beat(nil)
 		done.Go(func() { a.feedWatchdog(ctx) })
 		time.Sleep(time.Minute) // fed at 0, 5 and 10 s, and then no more
-		l.beat(nil)
+		l.Beat(nil)
 		time.Sleep(6 * time.Second) // fed once or twice
 		cancel()
 		done.Wait()
@@ -278,16 +293,16 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 
 func TestMetricsTellHowThingsStand(t *testing.T) {
 	a := newRig(t).build(t)
-	a.owners.refresh(t.Context())
-	if err := a.reporter.once(t.Context(), nil); err != nil {
+	a.owners.Refresh(t.Context())
+	if err := a.reporter.ReportShutdown(t.Context(), a.guard.Status()); err != nil {
 		t.Fatal(err)
 	}
-	a.loop("status").beat(errors.New("full"))
-	a.metrics.renewal(nil)
-	a.metrics.renewal(errors.New("gone"))
-	a.metrics.runtimeCall("podman", "ListImages", time.Second, errors.New("gone"))
+	a.loops.Named("status").Beat(errors.New("full"))
+	a.metrics.Renewal(nil)
+	a.metrics.Renewal(errors.New("gone"))
+	a.metrics.RuntimeCall("podman", "ListImages", time.Second, errors.New("gone"))
 	w := httptest.NewRecorder()
-	a.metrics.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	a.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	body, err := io.ReadAll(w.Result().Body)
 	if err != nil || w.Code != http.StatusOK {
 		t.Fatalf("GET /metrics = %d, %v", w.Code, err)
@@ -315,56 +330,5 @@ func TestMetricsTellHowThingsStand(t *testing.T) {
 		if name, _, _ := strings.Cut(line, " "); line[0] != '#' && !strings.HasPrefix(name, "hostler_") && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
 			t.Errorf("GET /metrics has %s, want hostler's own prefix", line)
 		}
-	}
-}
-
-// A port that is taken costs the metrics, and nothing else.
-func TestMetricsOnATakenPort(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	r := newRig(t)
-	r.cfg.Metrics.Listen = l.Addr().String()
-	err = r.build(t).serveMetrics(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "address already in use; set metrics.listen to another port") {
-		t.Errorf("serveMetrics() = %v, want the port named as taken, with a hint", err)
-	}
-}
-
-func TestMetricsAreServedUntilTheEnd(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
-	r := newRig(t)
-	r.cfg.Metrics.Listen = address
-	a := r.build(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- a.serveMetrics(ctx) }()
-	for begin := time.Now(); ; {
-		resp, err := http.Get("http://" + address + "/metrics")
-		if err == nil {
-			if resp.Body.Close(); resp.StatusCode != http.StatusOK {
-				t.Errorf("GET /metrics = %s, want 200", resp.Status)
-			}
-			break
-		}
-		if time.Since(begin) > bound {
-			t.Fatal(err)
-		}
-	}
-	cancel()
-	select {
-	case err := <-ended:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("serveMetrics() = %v, want that it was cancelled", err)
-		}
-	case <-time.After(bound):
-		t.Error("serveMetrics() goes on after its context has ended")
 	}
 }

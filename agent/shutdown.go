@@ -8,10 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -107,67 +103,14 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// otherOwners looks for who else does hostler's jobs on this host: a kubelet
-// does them all.
-func (a *Agent) otherOwners(ctx context.Context) map[job]api.Owner {
-	evidence, found := findKubelet("/proc")
-	seen := map[job]api.Owner{}
-	if !found {
-		return seen
-	}
-	kubelet := api.Owner{Name: api.OwnerKubelet, Evidence: evidence}
-	for _, j := range jobs {
-		seen[j] = kubelet
-	}
-	// Its graceful shutdown is off by default: only its lock is evidence.
-	delete(seen, jobShutdown)
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	locks, err := a.logind.ListInhibitors(ctx)
-	if err != nil { // what was known stands: two guards are worse than a late one
-		if mine, owner, _ := a.owners.mine(jobShutdown); !mine && owner.Name == api.OwnerKubelet {
-			seen[jobShutdown] = owner
-		}
-		return seen
-	}
-	for _, l := range locks {
-		if l.Who == "kubelet" {
-			seen[jobShutdown] = api.Owner{Name: api.OwnerKubelet, Evidence: fmt.Sprintf("%s lock %q of pid %d", l.Mode, l.Why, l.PID)}
-		}
-	}
-	return seen
-}
-
-// delegated tells the guard whether somebody else guards the shutdown.
-func (a *Agent) delegated(ctx context.Context) (string, bool) {
-	a.owners.refresh(ctx)
-	mine, owner, _ := a.owners.mine(jobShutdown)
-	return owner.Name + ": " + owner.Evidence, !mine
-}
-
 // shutdownChanged takes in a change of the guard's state.
 func (a *Agent) shutdownChanged(c shutdown.Change) {
-	a.reporter.changed()
+	a.reporter.Changed()
 	a.notify(a.notifier.Status(fmt.Sprintf("shutdown guard %s: %s", c.To, c.Status.Reason)))
 	if c.To == shutdown.Delegated {
 		a.dropLock()
 	}
-	again := c.Trigger == journal.TriggerServiceStop
-	node := controlplane.NodeReference(a.node)
-	switch r := c.Status.Current; {
-	case c.From == shutdown.Released && c.To == shutdown.Draining && again:
-		// The service stops at the end of a shutdown that was told of.
-	case c.To == shutdown.Draining:
-		a.recorder.Record(node, corev1.EventTypeNormal, "Shutdown", "pods are being stopped: "+c.Status.Reason)
-	case c.From == shutdown.Draining && c.To == shutdown.Released && r != nil:
-		if again && r.FinishedAt.Equal(a.released) {
-			return // nothing ran any more
-		}
-		a.released = r.FinishedAt
-		a.recorder.Record(node, corev1.EventTypeNormal, "ShutdownReleased", fmt.Sprintf("%s in %s", tally(*r), r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond)))
-	case c.From == shutdown.Draining:
-		a.recorder.Record(node, corev1.EventTypeNormal, "ShutdownCancelled", c.Status.Reason)
-	}
+	a.chronicle.ShutdownChanged(c)
 }
 
 // dropLock gives up a lock that an earlier process left in the service manager's
@@ -176,23 +119,4 @@ func (a *Agent) dropLock() {
 	if err := a.logind.ReleaseAll(); err != nil {
 		a.log.Warn("a lock of an earlier process may delay the next shutdown", "error", err)
 	}
-}
-
-// shutdownReporter has the Node say that the host is going down. The reporter is
-// built after the guard, which is why there is a step in between.
-type shutdownReporter struct{ a *Agent }
-
-// ReportShutdown writes the Node's status and the Events so far, and returns when
-// they are stored where a power cut does not reach them. What the control plane
-// does not take in three quarters of the time is kept for the next boot to tell:
-// the disk gets the rest.
-func (r shutdownReporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
-	telling, cancel := ctx, context.CancelFunc(func() {})
-	if deadline, bounded := ctx.Deadline(); bounded {
-		telling, cancel = context.WithTimeout(ctx, time.Until(deadline)*3/4)
-	}
-	defer cancel()
-	err := errors.Join(r.a.reporter.ReportShutdown(telling, s), r.a.recorder.Flush(telling))
-	r.a.keepEvents()
-	return errors.Join(err, r.a.state.Flush())
 }

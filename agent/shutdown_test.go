@@ -20,6 +20,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/notify"
 )
 
 // guarded is an agent with a guard, a pod that takes its time to end, and little
@@ -32,7 +33,7 @@ func guarded(t *testing.T, endsAfter time.Duration) *Agent {
 	fake.RunPod(runtimetest.PodSpec{ID: "web", Name: "web", Namespace: "ns", Containers: []runtimetest.ContainerSpec{
 		{ID: "c", Name: "c", Image: "image", EndsAfter: endsAfter},
 	}})
-	a := &Agent{log: log, kept: &shelf{}, notifier: &systemd.Notifier{}, policies: policies{phases: plan.Defaults()}}
+	a := &Agent{log: log, notifier: &notify.Notifier{}, policies: policies{phases: plan.Defaults()}}
 	var err error
 	a.guard, err = shutdown.New(shutdown.Options{
 		Phases: a.policies.phases, Runtime: fake, Log: log,

@@ -221,9 +221,7 @@ func newAccount(u Usage, p ImagePolicy, o Options) account {
 	if u.Inodes > 0 && (overInodes || slices.Contains(o.BegunInodes, u.Name())) {
 		a.inodes = missing(u.Inodes, u.InodesFree, p.InodesLowPercent)
 	}
-	if used := u.CapacityBytes - u.AvailableBytes; used > 0 {
-		a.perByte = float64(u.Inodes-u.InodesFree) / float64(used)
-	}
+	a.perByte = u.inodesPerByte()
 	a.leftBytes, a.leftInodes = a.bytes, a.inodes
 	return a
 }
@@ -283,6 +281,6 @@ func (l *ledger) take(runtimeName string, sizeBytes uint64) {
 	for _, i := range l.byRuntime[runtimeName] {
 		a := &l.accounts[i]
 		a.leftBytes -= min(a.leftBytes, sizeBytes)
-		a.leftInodes -= min(a.leftInodes, 1+uint64(float64(sizeBytes)*a.perByte))
+		a.leftInodes -= min(a.leftInodes, estimatedInodes(a.perByte, sizeBytes))
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/systemd/bus"
 )
 
 // DropInPath is where hostler raises logind's longest delay, while it runs: in
@@ -22,10 +24,8 @@ import (
 const DropInPath = "/run/systemd/logind.conf.d/zz-hostler.conf"
 
 const (
-	systemdName    = "org.freedesktop.systemd1"
-	systemdPath    = dbus.ObjectPath("/org/freedesktop/systemd1")
-	systemdManager = "org.freedesktop.systemd1.Manager"
-	systemdUnit    = "org.freedesktop.systemd1.Unit"
+	systemdManager = bus.Systemd + ".Manager"
+	systemdUnit    = bus.Systemd + ".Unit"
 	logindUnit     = "systemd-logind.service"
 )
 
@@ -35,7 +35,7 @@ const (
 // Where another file overrides the drop-in, the error names it, and what logind
 // does grant is returned with it. Idempotent. It never lowers.
 func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error) {
-	ctx, cancel := l.bus.bounded(ctx)
+	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
 	l.raising.Lock()
 	defer l.raising.Unlock()
@@ -123,7 +123,7 @@ func dropIn(d time.Duration) string {
 // it stays, for the other owner counts on that: a kubelet that finds enough
 // granted writes no file of its own.
 func (l *Logind) YieldMaxDelay(ctx context.Context) error {
-	ctx, cancel := l.bus.bounded(ctx)
+	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
 	l.raising.Lock()
 	defer l.raising.Unlock()
@@ -213,25 +213,25 @@ func (l *Logind) RestoreMaxDelay(ctx context.Context) error {
 // is no reload to be had: one of mode "replace" would take the place of the stop
 // (seen on Debian 13), and logind would stay behind without a bus.
 func (l *Logind) reload(ctx context.Context) error {
-	conn, err := l.bus.connection(ctx)
+	conn, err := l.bus.Get(ctx)
 	if err != nil {
 		return err
 	}
 	const operation = "reload " + logindUnit
 	var unit dbus.ObjectPath
-	if err := call(ctx, conn, systemdName, systemdPath, systemdManager+".GetUnit", &unit, logindUnit); err != nil {
+	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".GetUnit", &unit, logindUnit); err != nil {
 		return managerFault(operation, err)
 	}
 	var canReload bool
-	if err := property(ctx, conn, systemdName, unit, systemdUnit, "CanReload", &canReload); err != nil {
+	if err := bus.Property(ctx, conn, bus.Systemd, unit, systemdUnit, "CanReload", &canReload); err != nil {
 		return managerFault(operation, err)
 	}
 	if canReload {
 		var job dbus.ObjectPath
-		err = call(ctx, conn, systemdName, systemdPath, systemdManager+".ReloadUnit", &job, logindUnit, "fail")
+		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ReloadUnit", &job, logindUnit, "fail")
 	}
-	if !canReload || errorName(err) == "org.freedesktop.systemd1.TransactionIsDestructive" {
-		err = call(ctx, conn, systemdName, systemdPath, systemdManager+".KillUnit", nil, logindUnit, "main", int32(unix.SIGHUP))
+	if !canReload || bus.ErrorName(err) == "org.freedesktop.systemd1.TransactionIsDestructive" {
+		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".KillUnit", nil, logindUnit, "main", int32(unix.SIGHUP))
 	}
 	if err != nil {
 		return managerFault(operation, err)
@@ -241,7 +241,7 @@ func (l *Logind) reload(ctx context.Context) error {
 
 // managerFault is fault for calls to the manager, whose absence is not logind's.
 func managerFault(operation string, err error) error {
-	if absent(err) {
+	if bus.Absent(err) {
 		return fmt.Errorf("%s: systemd is not on the system bus: %w; is the dbus service running?", operation, err)
 	}
 	return fault(operation, err)

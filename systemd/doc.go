@@ -1,6 +1,6 @@
-// Package systemd is hostler's only door to systemd: logind and its delay
-// locks over the system bus, the manager over its private socket, and the
-// service manager's notification socket with its descriptor store.
+// Package systemd is hostler's only door to systemd: logind and its delay locks
+// over the system bus, and the manager over its private socket. How D-Bus is
+// spoken is bus's; what this service tells its manager is notify's.
 //
 // It owns the lock on the host's shutdown and the drop-in that raises logind's
 // longest delay. It decides nothing: when to lock, to release or to drain is

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/systemd/bus"
 )
 
 // StoredLock is the name under which the service manager keeps the lock
@@ -51,7 +52,7 @@ func (k *lock) Close() error {
 // lock in the end. shutdown.ErrShutdownInProgress where logind refuses a new
 // lock because the shutdown has begun.
 func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
-	ctx, cancel := l.bus.bounded(ctx)
+	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
 	l.locking.Lock()
 	defer l.locking.Unlock()
@@ -232,7 +233,7 @@ func (l *Logind) dropped(last bool) bool {
 // that came too late would carry a descriptor that nobody closes, and hold up
 // the shutdown until this process ends.
 func (l *Logind) newLock(ctx context.Context, why string) (*os.File, error) {
-	conn, err := l.bus.connection(ctx)
+	conn, err := l.bus.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -243,11 +244,11 @@ func (l *Logind) newLock(ctx context.Context, why string) (*os.File, error) {
 	select {
 	case reply := <-answer:
 		file, err := lockFile(reply)
-		if errorName(err) == "org.freedesktop.login1.OperationInProgress" {
+		if bus.ErrorName(err) == "org.freedesktop.login1.OperationInProgress" {
 			return nil, fmt.Errorf("%s: %w", operation, shutdown.ErrShutdownInProgress)
 		}
 		if err != nil {
-			hangUp(conn, err)
+			bus.HangUp(conn, err)
 			return nil, fault(operation, err)
 		}
 		return file, nil

@@ -16,7 +16,16 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/systemd/bus"
+	"hostler.io/hostler/systemd/notify"
 )
+
+// ErrNoBus tells that the system bus cannot be reached, or was lost under a
+// call. The caller may try again: every call connects anew.
+var ErrNoBus = bus.ErrUnreachable
+
+// ErrNoLogind tells that the bus works but nobody on it is the login manager.
+var ErrNoLogind = errors.New("systemd-logind is not on the system bus")
 
 var _ shutdown.Inhibitor = (*Logind)(nil)
 
@@ -29,7 +38,7 @@ const (
 // LogindOptions says where logind is and under which name hostler locks. The
 // zero value is right for a service of the host.
 type LogindOptions struct {
-	// Address is the D-Bus address of the system bus. Default: DefaultBus.
+	// Address is the D-Bus address of the system bus. Default: bus.DefaultAddress.
 	Address string
 	// Root is the folder under which logind's configuration lies. Default: "/".
 	Root string
@@ -40,9 +49,9 @@ type LogindOptions struct {
 	Timeout time.Duration
 	// Notifier reaches the service manager, which keeps the lock across a
 	// restart of this service. Nil: nobody keeps it.
-	Notifier *Notifier
+	Notifier *notify.Notifier
 	// Kept are the descriptors that the service manager passed at start (see
-	// PassedFiles). Those named StoredLock are taken over by NewLogind, and
+	// notify.PassedFiles). Those named StoredLock are taken over by NewLogind, and
 	// closed where they are of no use.
 	Kept []*os.File
 	// Log receives what no caller is told. Default: none.
@@ -54,7 +63,7 @@ type LogindOptions struct {
 // back; between calls it costs nothing.
 type Logind struct {
 	options LogindOptions
-	bus     *bus
+	bus     *bus.Connection
 	log     *slog.Logger
 
 	locking sync.Mutex // one Inhibit at a time
@@ -75,19 +84,19 @@ type Logind struct {
 
 // NewLogind returns a Logind that has not connected yet. Close it.
 func NewLogind(options LogindOptions) *Logind {
-	options.Address = cmp.Or(options.Address, DefaultBus)
+	options.Address = cmp.Or(options.Address, bus.DefaultAddress)
 	options.Root = cmp.Or(options.Root, "/")
 	options.Who = cmp.Or(options.Who, "hostler")
-	options.Timeout = cmp.Or(options.Timeout, defaultTimeout)
+	options.Timeout = cmp.Or(options.Timeout, bus.DefaultTimeout)
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	if options.Notifier == nil {
-		options.Notifier = &Notifier{}
+		options.Notifier = &notify.Notifier{}
 	}
 	l := &Logind{
 		options: options,
-		bus:     newBus(options.Address, options.Timeout),
+		bus:     bus.New(options.Address, options.Timeout),
 		log:     options.Log.With("component", "logind"),
 		closing: make(chan struct{}),
 	}
@@ -104,7 +113,7 @@ func NewLogind(options LogindOptions) *Logind {
 // What the service manager keeps stays in force, for the next process of this
 // service; ReleaseAll gives that up too.
 func (l *Logind) Close() error {
-	l.bus.close()
+	l.bus.Close()
 	l.close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +131,7 @@ func (l *Logind) Close() error {
 
 // MaxDelay is logind's InhibitDelayMaxUSec: 5 s unless configured.
 func (l *Logind) MaxDelay(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := l.bus.bounded(ctx)
+	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
 	var microseconds uint64
 	if err := l.get(ctx, "InhibitDelayMaxUSec", &microseconds); err != nil {
@@ -134,7 +143,7 @@ func (l *Logind) MaxDelay(ctx context.Context) (time.Duration, error) {
 // Preparing is logind's PreparingForShutdown. A logind that was restarted in
 // the middle of a shutdown has forgotten it, and says false.
 func (l *Logind) Preparing(ctx context.Context) (bool, error) {
-	ctx, cancel := l.bus.bounded(ctx)
+	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
 	var preparing bool
 	err := l.get(ctx, "PreparingForShutdown", &preparing)
@@ -158,15 +167,15 @@ func (k InhibitorLock) Inhibits(what string) bool {
 
 // ListInhibitors returns all locks that logind knows of, hostler's included.
 func (l *Logind) ListInhibitors(ctx context.Context) ([]InhibitorLock, error) {
-	ctx, cancel := l.bus.bounded(ctx)
+	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
-	conn, err := l.bus.connection(ctx)
+	conn, err := l.bus.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var locks []InhibitorLock
-	err = call(ctx, conn, loginName, loginPath, loginManager+".ListInhibitors", &locks)
-	l.bus.heard(conn, err)
+	err = bus.Call(ctx, conn, loginName, loginPath, loginManager+".ListInhibitors", &locks)
+	l.bus.Heard(conn, err)
 	if err != nil {
 		return nil, fault("list the inhibitors of logind", err)
 	}
@@ -175,12 +184,12 @@ func (l *Logind) ListInhibitors(ctx context.Context) ([]InhibitorLock, error) {
 
 // get reads one property of logind's manager object.
 func (l *Logind) get(ctx context.Context, name string, answer any) error {
-	conn, err := l.bus.connection(ctx)
+	conn, err := l.bus.Get(ctx)
 	if err != nil {
 		return err
 	}
-	err = property(ctx, conn, loginName, loginPath, loginManager, name, answer)
-	l.bus.heard(conn, err)
+	err = bus.Property(ctx, conn, loginName, loginPath, loginManager, name, answer)
+	l.bus.Heard(conn, err)
 	if err != nil {
 		return fault("ask logind for "+name, err)
 	}
@@ -190,11 +199,11 @@ func (l *Logind) get(ctx context.Context, name string, answer any) error {
 // fault names the operation and puts err into the class that callers know.
 func fault(operation string, err error) error {
 	switch {
-	case absent(err):
+	case bus.Absent(err):
 		return fmt.Errorf("%s: %w: %w; is systemd-logind.service running?", operation, ErrNoLogind, err)
-	case severed(err):
+	case bus.Severed(err):
 		return fmt.Errorf("%s: %w: %w; did the dbus service stop?", operation, ErrNoBus, err)
-	case errorName(err) == "org.freedesktop.DBus.Error.AccessDenied":
+	case bus.ErrorName(err) == "org.freedesktop.DBus.Error.AccessDenied":
 		return fmt.Errorf("%s: %w; the agent has to run as root", operation, err)
 	}
 	return fmt.Errorf("%s: %w", operation, err)

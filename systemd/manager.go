@@ -10,6 +10,8 @@ import (
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/systemd/bus"
 )
 
 // ErrNotSystemd tells that this host is not run by systemd, or that its manager
@@ -46,7 +48,7 @@ func (m *Manager) Stopping(ctx context.Context) (bool, error) {
 	}
 	defer closeAll()
 	var state string
-	if err := property(ctx, conn, systemdName, systemdPath, systemdManager, "SystemState", &state); err != nil {
+	if err := bus.Property(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager, "SystemState", &state); err != nil {
 		return false, fmt.Errorf("%s: %w", operation, err)
 	}
 	if state == "stopping" {
@@ -64,15 +66,15 @@ func (m *Manager) Stopping(ctx context.Context) (bool, error) {
 // is active or about to be.
 func shutdownQueued(ctx context.Context, conn *dbus.Conn) (bool, error) {
 	var unit dbus.ObjectPath
-	err := call(ctx, conn, systemdName, systemdPath, systemdManager+".GetUnit", &unit, "shutdown.target")
-	if errorName(err) == "org.freedesktop.systemd1.NoSuchUnit" {
+	err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".GetUnit", &unit, "shutdown.target")
+	if bus.ErrorName(err) == "org.freedesktop.systemd1.NoSuchUnit" {
 		return false, nil // not even loaded
 	}
 	if err != nil {
 		return false, err
 	}
 	var active string
-	if err := property(ctx, conn, systemdName, unit, systemdUnit, "ActiveState", &active); err != nil {
+	if err := bus.Property(ctx, conn, bus.Systemd, unit, systemdUnit, "ActiveState", &active); err != nil {
 		return false, err
 	}
 	if active == "active" || active == "activating" {
@@ -82,7 +84,7 @@ func shutdownQueued(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		ID   uint32
 		Path dbus.ObjectPath
 	}
-	if err := property(ctx, conn, systemdName, unit, systemdUnit, "Job", &job); err != nil {
+	if err := bus.Property(ctx, conn, bus.Systemd, unit, systemdUnit, "Job", &job); err != nil {
 		return false, err
 	}
 	return job.ID != 0, nil
@@ -99,7 +101,7 @@ func (m *Manager) StartedAt(ctx context.Context) (time.Time, error) {
 	}
 	defer closeAll()
 	var microseconds uint64
-	if err := property(ctx, conn, systemdName, systemdPath, systemdManager, "UserspaceTimestamp", &microseconds); err != nil {
+	if err := bus.Property(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager, "UserspaceTimestamp", &microseconds); err != nil {
 		return time.Time{}, fmt.Errorf("%s: %w", operation, err)
 	}
 	return time.UnixMicro(int64(microseconds)), nil
@@ -110,7 +112,7 @@ func (m *Manager) connect(ctx context.Context) (*dbus.Conn, context.Context, fun
 	if _, ok := ctx.Deadline(); !ok {
 		ctx, cancel = context.WithTimeout(ctx, managerTimeout)
 	}
-	conn, err := dial(ctx, "unix:path="+dbus.EscapeBusAddressValue(m.socket), false)
+	conn, err := bus.Dial(ctx, "unix:path="+dbus.EscapeBusAddressValue(m.socket), false)
 	if err != nil {
 		cancel()
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"hostler.io/hostler/systemd/bus"
 )
 
 const (
-	systemdService = "org.freedesktop.systemd1.Service"
-	propertiesAll  = properties + ".GetAll"
+	systemdService = bus.Systemd + ".Service"
+	propertiesAll  = bus.Properties + ".GetAll"
 )
 
 // Unit is what systemd has loaded of a unit, which may be an older reading than
@@ -63,12 +65,12 @@ func (m *Manager) Units(ctx context.Context, names ...string) ([]Unit, error) {
 
 func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {
 	var path dbus.ObjectPath
-	if err := call(ctx, conn, systemdName, systemdPath, systemdManager+".LoadUnit", &path, name); err != nil {
+	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".LoadUnit", &path, name); err != nil {
 		return Unit{}, err
 	}
 	// Those of all interfaces: of Unit and, for a service, of Service.
 	var values map[string]dbus.Variant
-	if err := call(ctx, conn, systemdName, path, propertiesAll, &values, ""); err != nil {
+	if err := bus.Call(ctx, conn, bus.Systemd, path, propertiesAll, &values, ""); err != nil {
 		return Unit{}, err
 	}
 	return Unit{
@@ -114,15 +116,15 @@ func (m *Manager) Scopes(ctx context.Context, before string, patterns ...string)
 	}
 	defer closeAll()
 	var list []listedUnit
-	err = call(ctx, conn, systemdName, systemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{"active"}, patterns)
+	err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{"active"}, patterns)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
 	ordered := map[string]bool{}
 	for _, unit := range list {
 		var after []string
-		if err := property(ctx, conn, systemdName, unit.Path, systemdUnit, "Before", &after); err != nil {
-			if errorName(err) == "org.freedesktop.systemd1.NoSuchUnit" || errorName(err) == "org.freedesktop.DBus.Error.UnknownObject" {
+		if err := bus.Property(ctx, conn, bus.Systemd, unit.Path, systemdUnit, "Before", &after); err != nil {
+			if bus.ErrorName(err) == "org.freedesktop.systemd1.NoSuchUnit" || bus.ErrorName(err) == "org.freedesktop.DBus.Error.UnknownObject" {
 				continue // its container has ended meanwhile
 			}
 			return nil, fmt.Errorf("%s: %s: %w", operation, unit.Name, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/systemd/bus"
 	"hostler.io/hostler/systemd/logindconf"
 )
 
@@ -18,7 +19,6 @@ const (
 	prepareWithMetadata = "PrepareForShutdownWithMetadata" // systemd 255 and later
 	ownerChanged        = "NameOwnerChanged"
 	propertiesChanged   = "PropertiesChanged"
-	properties          = "org.freedesktop.DBus.Properties"
 )
 
 // Watch sends shutdown.Subscribed once the bus has confirmed the subscription,
@@ -95,9 +95,9 @@ func (l *Logind) startFollowing(ctx context.Context) (changed <-chan struct{}, s
 // subscribe returns once the bus will deliver every signal that matters, and w
 // knows who logind is.
 func (l *Logind) subscribe(ctx context.Context, w *watch) (*dbus.Conn, chan *dbus.Signal, error) {
-	ctx, cancel := l.bus.bounded(ctx)
+	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
-	conn, err := l.bus.connection(ctx)
+	conn, err := l.bus.Get(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -107,8 +107,8 @@ func (l *Logind) subscribe(ctx context.Context, w *watch) (*dbus.Conn, chan *dbu
 		err = errors.Join(err, conn.AddMatchSignalContext(ctx, rule...))
 	}
 	if err == nil {
-		err = call(ctx, conn, busName, busPath, busName+".GetNameOwner", &w.owner, loginName)
-		if absent(err) {
+		err = bus.Call(ctx, conn, bus.Name, bus.Path, bus.Name+".GetNameOwner", &w.owner, loginName)
+		if bus.Absent(err) {
 			err = nil // it will return, or not
 		}
 	}
@@ -136,10 +136,10 @@ func (l *Logind) unsubscribe(conn *dbus.Conn, signals chan *dbus.Signal) {
 // rules are narrow: logind's manager object also signals every login.
 func rules() [][]dbus.MatchOption {
 	return [][]dbus.MatchOption{
-		{dbus.WithMatchSender(busName), dbus.WithMatchInterface(busName), dbus.WithMatchMember(ownerChanged), dbus.WithMatchArg(0, loginName)},
+		{dbus.WithMatchSender(bus.Name), dbus.WithMatchInterface(bus.Name), dbus.WithMatchMember(ownerChanged), dbus.WithMatchArg(0, loginName)},
 		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(loginManager), dbus.WithMatchMember(prepare)},
 		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(loginManager), dbus.WithMatchMember(prepareWithMetadata)},
-		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(properties), dbus.WithMatchMember(propertiesChanged), dbus.WithMatchArg(0, loginManager)},
+		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(bus.Properties), dbus.WithMatchMember(propertiesChanged), dbus.WithMatchArg(0, loginManager)},
 	}
 }
 
@@ -155,7 +155,7 @@ type watch struct {
 // signals to one connection, so the sender and all types are looked at.
 func (w *watch) event(signal *dbus.Signal) (shutdown.Event, bool) {
 	switch {
-	case signal.Sender == busName && signal.Name == busName+"."+ownerChanged:
+	case signal.Sender == bus.Name && signal.Name == bus.Name+"."+ownerChanged:
 		var name, before, after string
 		if dbus.Store(signal.Body, &name, &before, &after) != nil || name != loginName {
 			return shutdown.Event{}, false
@@ -212,7 +212,7 @@ func (w *watch) ownerChanged(after string) (shutdown.Event, bool) {
 // inhibitorsChanged tells whether a signal of logind's says that an inhibitor
 // came or went.
 func (w *watch) inhibitorsChanged(signal *dbus.Signal) bool {
-	if w.owner == "" || signal.Sender != w.owner || signal.Path != loginPath || signal.Name != properties+"."+propertiesChanged {
+	if w.owner == "" || signal.Sender != w.owner || signal.Path != loginPath || signal.Name != bus.Properties+"."+propertiesChanged {
 		return false
 	}
 	var of string

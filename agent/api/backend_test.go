@@ -16,6 +16,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -61,6 +62,10 @@ func (b *backend) Collect(ctx context.Context, req api.CollectRequest, progress 
 		b.during(ctx)
 	}
 	return collect.Report{Ended: "all done"}, b.err
+}
+
+func (b *backend) CollectHistory(context.Context) (api.CollectHistory, error) {
+	return api.CollectHistory{Runs: []history.Run{{Kind: history.Images}}}, b.err
 }
 
 func (b *backend) ShutdownPlan(context.Context) (api.ShutdownPlan, error) {

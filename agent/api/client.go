@@ -93,6 +93,11 @@ func (c *Client) CollectPlan(ctx context.Context, req CollectRequest) (CollectPl
 	return ask[CollectPlan](ctx, c, http.MethodPost, "/v1/gc/plan", req)
 }
 
+// CollectHistory asks for the collections that were.
+func (c *Client) CollectHistory(ctx context.Context) (CollectHistory, error) {
+	return ask[CollectHistory](ctx, c, http.MethodGet, "/v1/gc/history", nil)
+}
+
 // Collect collects now, calls progress for each object, and returns the report at the end.
 func (c *Client) Collect(ctx context.Context, req CollectRequest, progress func(Step)) (collect.Report, error) {
 	resp, err := c.do(ctx, http.MethodPost, "/v1/gc/run", req)

@@ -22,12 +22,13 @@ func ignore(api.Step) {}
 // calls are all that a client can ask.
 func calls(c *api.Client) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
-		"Status":       func(ctx context.Context) error { _, err := c.Status(ctx); return err },
-		"Pods":         func(ctx context.Context) error { _, err := c.Pods(ctx); return err },
-		"Images":       func(ctx context.Context) error { _, err := c.Images(ctx); return err },
-		"ShutdownPlan": func(ctx context.Context) error { _, err := c.ShutdownPlan(ctx); return err },
-		"CollectPlan":  func(ctx context.Context) error { _, err := c.CollectPlan(ctx, api.CollectRequest{}); return err },
-		"Collect":      func(ctx context.Context) error { _, err := c.Collect(ctx, api.CollectRequest{}, ignore); return err },
+		"Status":         func(ctx context.Context) error { _, err := c.Status(ctx); return err },
+		"Pods":           func(ctx context.Context) error { _, err := c.Pods(ctx); return err },
+		"Images":         func(ctx context.Context) error { _, err := c.Images(ctx); return err },
+		"ShutdownPlan":   func(ctx context.Context) error { _, err := c.ShutdownPlan(ctx); return err },
+		"CollectHistory": func(ctx context.Context) error { _, err := c.CollectHistory(ctx); return err },
+		"CollectPlan":    func(ctx context.Context) error { _, err := c.CollectPlan(ctx, api.CollectRequest{}); return err },
+		"Collect":        func(ctx context.Context) error { _, err := c.Collect(ctx, api.CollectRequest{}, ignore); return err },
 	}
 }
 
@@ -54,6 +55,10 @@ func TestClientGetsWhatTheAgentAnswers(t *testing.T) {
 	collection, err := c.CollectPlan(ctx, api.CollectRequest{Images: true})
 	if err != nil || collection.Message != "planned" {
 		t.Errorf("CollectPlan() = %+v, %v, want planned", collection, err)
+	}
+	past, err := c.CollectHistory(ctx)
+	if err != nil || len(past.Runs) != 1 || past.Runs[0].Kind != "images" {
+		t.Errorf("CollectHistory() = %+v, %v, want one run", past, err)
 	}
 	// Over the socket the kernel says who asks: the user that runs both.
 	report, err := c.Collect(ctx, api.CollectRequest{Images: true}, ignore)

@@ -24,6 +24,8 @@ type Backend interface {
 	CollectPlan(ctx context.Context, req CollectRequest) (CollectPlan, error)
 	// Collect tells progress of each object as it deals with it.
 	Collect(ctx context.Context, req CollectRequest, progress func(collect.Progress)) (collect.Report, error)
+	// CollectHistory tells of collections that were, also before a restart.
+	CollectHistory(ctx context.Context) (CollectHistory, error)
 	ShutdownPlan(ctx context.Context) (ShutdownPlan, error)
 	Drainer
 	// Doctor looks at what may be wrong with this host, and changes nothing.
@@ -56,6 +58,7 @@ func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
 		{"GET /v1/images", read, answer(func(r *http.Request) (any, error) { return b.Images(r.Context()) })},
 		{"POST /v1/gc/plan", read, collectPlan(b)},
 		{"POST /v1/gc/run", act, run(b)},
+		{"GET /v1/gc/history", read, answer(func(r *http.Request) (any, error) { return b.CollectHistory(r.Context()) })},
 		{"GET /v1/shutdown/plan", read, answer(func(r *http.Request) (any, error) { return b.ShutdownPlan(r.Context()) })},
 		{"GET /v1/doctor", read, answer(func(r *http.Request) (any, error) { return b.Doctor(r.Context()) })},
 		{"GET /healthz", read, health(b)},

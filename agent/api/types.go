@@ -7,8 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -18,18 +21,18 @@ import (
 // Status is the answer of `hostler status -o json`. Its top-level keys are a
 // promise; more may come.
 type Status struct {
-	Version      string                `json:"version"`
-	Node         *corev1.Node          `json:"node"`  // null before the first look at the host
-	Lease        *coordinationv1.Lease `json:"lease"` // null while none has been written
-	ControlPlane ControlPlane          `json:"controlPlane"`
-	Runtimes     []Runtime             `json:"runtimes"`
-	Owners       map[string]Owner      `json:"owners"` // by job: node, lease, shutdown, imageGC, containerGC
-	Topology     status.Topology       `json:"topology"`
-	Shutdown     shutdown.Status       `json:"shutdown"`
-	ImageGC      ImageGC               `json:"imageGC"`
-	ContainerGC  ContainerGC           `json:"containerGC"`
-	Loops        []Loop                `json:"loops"`
-	State        State                 `json:"state"`
+	Version      string                 `json:"version"`
+	Node         *corev1.Node           `json:"node"`  // null before the first look at the host
+	Lease        *coordinationv1.Lease  `json:"lease"` // null while none has been written
+	ControlPlane ControlPlane           `json:"controlPlane"`
+	Runtimes     []Runtime              `json:"runtimes"`
+	Owners       map[string]owner.Owner `json:"owners"` // by job: node, lease, shutdown, imageGC, containerGC
+	Topology     status.Topology        `json:"topology"`
+	Shutdown     shutdown.Status        `json:"shutdown"`
+	ImageGC      ImageGC                `json:"imageGC"`
+	ContainerGC  ContainerGC            `json:"containerGC"`
+	Loops        []loop.Health          `json:"loops"`
+	State        State                  `json:"state"`
 	// Cordon is what a person on this host decided with `hostler cordon` or
 	// `uncordon`; absent if nobody did, or somebody changed it since on the
 	// control plane.
@@ -53,19 +56,6 @@ type Runtime struct {
 	Message  string `json:"message"` // why not ready, or a warning
 }
 
-// Owner is who does a job on this host.
-type Owner struct {
-	Name     string `json:"name"` // hostler, kubelet, or none
-	Evidence string `json:"evidence"`
-}
-
-// Names of owners.
-const (
-	OwnerHostler = "hostler"
-	OwnerKubelet = "kubelet"
-	OwnerNone    = "none"
-)
-
 // ImageGC is how the collection of images stands.
 type ImageGC struct {
 	Filesystems          []gc.FilesystemStatus `json:"filesystems"`
@@ -83,15 +73,6 @@ type ContainerGC struct {
 	Dead       int              `json:"dead"`
 	LastRun    *collect.Summary `json:"lastRun"`           // null before the first run
 	Message    string           `json:"message,omitempty"` // which runtime could not be asked, and is not counted
-}
-
-// Loop is the health of one of the agent's loops.
-type Loop struct {
-	Name        string     `json:"name"`
-	Healthy     bool       `json:"healthy"`
-	LastSuccess *time.Time `json:"lastSuccess"` // null before the first one
-	LastError   string     `json:"lastError"`
-	Restarts    int        `json:"restarts"`
 }
 
 // State says whether what is learned will survive a restart.
@@ -152,6 +133,11 @@ type CollectRequest struct {
 type CollectPlan struct {
 	gc.Decisions
 	Message string `json:"message,omitempty"` // which runtime could not be asked
+}
+
+// CollectHistory is the answer of `hostler gc history -o json`.
+type CollectHistory struct {
+	Runs []history.Run `json:"runs"` // the latest first
 }
 
 // ShutdownPlan is the answer of `hostler shutdown plan -o json`.

@@ -34,6 +34,7 @@ type backend struct {
 	plan    api.CollectPlan
 	steps   []collect.Progress
 	report  collect.Report
+	history api.CollectHistory
 	phases  api.ShutdownPlan
 	drained api.DrainReport
 	doctor  doctor.Report
@@ -76,6 +77,10 @@ func (b *backend) Collect(ctx context.Context, _ api.CollectRequest, progress fu
 		progress(s)
 	}
 	return b.report, b.answer(ctx)
+}
+
+func (b *backend) CollectHistory(ctx context.Context) (api.CollectHistory, error) {
+	return b.history, b.answer(ctx)
 }
 
 func (b *backend) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {

@@ -17,6 +17,7 @@ func (a *app) gcCommand() *cobra.Command {
 	return group("gc", "Collect images and dead containers, or see what would go",
 		a.collector("plan", "Show what a collection would remove now, and why; changes nothing", showPlan),
 		a.collector("run", "Collect now, as `gc plan` shows; needs root", a.collect),
+		a.gcHistory(),
 	)
 }
 
@@ -161,10 +162,31 @@ func printReport(t *table, r collect.Report) {
 		t.line("warning: %s", w)
 	}
 	t.line("removed %s in %s", removedWhat(r), r.Duration.Round(time.Millisecond))
-	if images > 0 || r.RequestedBytes > 0 {
+	if images > 0 || r.RequestedBytes > 0 || r.RequestedInodes > 0 {
 		t.line("freed %s, as measured; asked for %s; the images' own sizes add up to %s", size(r.FreedBytes), size(r.RequestedBytes), size(r.EstimatedBytes))
 	}
+	if r.RequestedInodes > 0 {
+		t.line("freed %d inodes, as measured; asked for %d; estimated %d", r.FreedInodes, r.RequestedInodes, r.EstimatedInodes)
+	}
+	printHolders(t, r)
 	if r.Ended != "" {
 		t.line("ended: %s", r.Ended)
+	}
+}
+
+// printHolders says what holds the room where a run came to less than was asked.
+func printHolders(t *table, r collect.Report) {
+	for _, h := range r.Holders {
+		by := ""
+		if len(h.By) > 0 {
+			by = ": " + strings.Join(h.By, ", ")
+		}
+		t.line("kept on %s: %s, %s, %s%s", h.Filesystem, count(h.Images, "image"), size(h.SizeBytes), h.Reason, by)
+	}
+	if len(r.Folders) > 0 {
+		t.line("the largest folders there, of images or of anything else:")
+	}
+	for _, f := range r.Folders {
+		t.line("  %s: %s in %d files and folders", f.Path, size(f.SizeBytes), f.Inodes)
 	}
 }

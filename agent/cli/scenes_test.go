@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/shutdown"
@@ -76,7 +78,7 @@ func healthy() api.Status {
 		},
 		ControlPlane: api.ControlPlane{Type: "embedded", Endpoint: stateFile, Connected: true},
 		Runtimes:     []api.Runtime{{Name: "containerd", Version: "v2.1.4", Endpoint: "unix:///run/containerd/containerd.sock", Ready: true}},
-		Owners:       owners(api.Owner{Name: api.OwnerHostler, Evidence: "no other owner found"}, "node", "lease", "shutdown", "imageGC", "containerGC"),
+		Owners:       owners(owner.Owner{Name: owner.Hostler, Evidence: "no other owner found"}, "node", "lease", "shutdown", "imageGC", "containerGC"),
 		Topology:     status.Topology{CPUs: 64, MemoryBytes: 263836520 << 10},
 		Shutdown: shutdown.Status{
 			State: shutdown.Armed, Reason: "holds the shutdown lock", GracePeriod: seconds(30), GracePeriodCriticalPods: seconds(10),
@@ -125,19 +127,19 @@ func turn(s *api.Status, kind corev1.NodeConditionType, to corev1.ConditionStatu
 	}
 }
 
-func owners(owner api.Owner, jobs ...string) map[string]api.Owner {
-	m := map[string]api.Owner{}
+func owners(who owner.Owner, jobs ...string) map[string]owner.Owner {
+	m := map[string]owner.Owner{}
 	for _, job := range jobs {
-		m[job] = owner
+		m[job] = who
 	}
 	return m
 }
 
-func loops(names ...string) []api.Loop {
-	var list []api.Loop
+func loops(names ...string) []loop.Health {
+	var list []loop.Health
 	for _, name := range names {
 		success := ago(3 * time.Second)
-		list = append(list, api.Loop{Name: name, Healthy: true, LastSuccess: &success})
+		list = append(list, loop.Health{Name: name, Healthy: true, LastSuccess: &success})
 	}
 	return list
 }
@@ -205,8 +207,8 @@ func overriddenDelay() api.Status {
 func besideKubelet() api.Status {
 	s := healthy()
 	const evidence = "process kubelet, pid 812"
-	s.Owners = owners(api.Owner{Name: api.OwnerKubelet, Evidence: evidence}, "node", "lease", "imageGC", "containerGC")
-	s.Owners["shutdown"] = api.Owner{Name: api.OwnerKubelet, Evidence: `delay lock "Kubelet needs time to handle node shutdown" of pid 812`}
+	s.Owners = owners(owner.Owner{Name: owner.Kubelet, Evidence: evidence}, "node", "lease", "imageGC", "containerGC")
+	s.Owners["shutdown"] = owner.Owner{Name: owner.Kubelet, Evidence: `delay lock "Kubelet needs time to handle node shutdown" of pid 812`}
 	s.ControlPlane.Connected = false // the Lease is of before the kubelet came
 	s.ImageGC.LastRun, s.ContainerGC.LastRun = nil, nil
 	s.Shutdown.State, s.Shutdown.Reason = shutdown.Delegated, "kubelet: "+s.Owners["shutdown"].Evidence
@@ -245,7 +247,7 @@ func muchIsWrong() api.Status {
 
 func switchedOff() api.Status {
 	s := healthy()
-	off := api.Owner{Name: api.OwnerNone, Evidence: "switched off in the configuration"}
+	off := owner.Owner{Name: owner.None, Evidence: "switched off in the configuration"}
 	s.Owners["shutdown"], s.Owners["containerGC"] = off, off
 	s.Shutdown = shutdown.Status{State: shutdown.Disarmed, Reason: "switched off in the configuration"}
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 72*time.Hour, status.ReasonSwitchedOff, "a shutdown will not wait for the pods to stop: switched off in the configuration")

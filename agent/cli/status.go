@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -347,29 +348,29 @@ func resources(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
 var jobs = [...]string{"node", "lease", "shutdown", "imageGC", "containerGC"}
 
 func mine(s api.Status, job string) bool {
-	owner, known := s.Owners[job]
-	return !known || owner.Name == api.OwnerHostler
+	o, known := s.Owners[job]
+	return !known || o.Name == owner.Hostler
 }
 
 // others says which jobs hostler does not do, by who does them and how one sees it.
 func others(s api.Status) string {
 	var parts []string
-	listed := map[api.Owner]bool{}
+	listed := map[owner.Owner]bool{}
 	for _, job := range jobs {
-		owner := s.Owners[job]
-		if mine(s, job) || listed[owner] || job == "shutdown" && s.Shutdown.State == shutdown.Delegated {
+		o := s.Owners[job]
+		if mine(s, job) || listed[o] || job == "shutdown" && s.Shutdown.State == shutdown.Delegated {
 			continue // the last has a line of its own
 		}
-		listed[owner] = true
+		listed[o] = true
 		var same []string
 		for _, j := range jobs {
-			if s.Owners[j] == owner {
+			if s.Owners[j] == o {
 				same = append(same, j)
 			}
 		}
-		who := owner.Evidence
-		if owner.Name != api.OwnerNone {
-			who = fmt.Sprintf("%s (%s)", owner.Name, owner.Evidence)
+		who := o.Evidence
+		if o.Name != owner.None {
+			who = fmt.Sprintf("%s (%s)", o.Name, o.Evidence)
 		}
 		parts = append(parts, strings.Join(same, ", ")+": "+who)
 	}

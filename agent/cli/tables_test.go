@@ -12,6 +12,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -85,9 +86,33 @@ func house() *backend {
 			Errors: []string{`remove image "registry.example.net/shop/api:0.9": device busy`}, Warnings: []string{"/var/lib/containerd is still above the low threshold"},
 			Ended: "nothing left to remove",
 		},
+		history: api.CollectHistory{Runs: []history.Run{
+			{
+				Kind: history.Images, Trigger: "DiskPressure", Candidates: 61, EstimatedBytes: 9 << 30, Kept: map[gc.Reason]int{gc.InUse: 82}, RemovedBy: map[gc.Reason]int{gc.LRU: 9, gc.MaxAge: 1},
+				Summary:         collect.Summary{StartedAt: ago(4 * time.Minute), Duration: seconds(2), RequestedBytes: 5 << 30, FreedBytes: 6 << 30, Removed: 10, Errors: []string{"remove image registry.example.net/shop/api:0.9: device busy"}},
+				RequestedInodes: 1000, EstimatedInodes: 900, FreedInodes: 1200, Ended: "low threshold reached",
+			},
+			{
+				Kind: history.Containers, Trigger: "interval", RemovedBy: map[gc.Reason]int{gc.OverLimit: 3}, Kept: map[gc.Reason]int{gc.Newest: 2},
+				Summary: collect.Summary{StartedAt: ago(26 * time.Hour), Duration: seconds(1), FreedBytes: 1 << 20, Removed: 3, Errors: []string{}}, Ended: "nothing more to remove",
+			},
+		}},
 		phases:  phases(),
 		drained: drained(),
 	}
+}
+
+// shortOfRoom is a host on which a collection came to nothing.
+func shortOfRoom() *backend {
+	return &backend{report: collect.Report{
+		StartedAt: ago(2 * time.Second), Duration: seconds(2), RequestedBytes: 5 << 30, RequestedInodes: 4000,
+		Removed: []collect.Removal{}, Kept: map[gc.Reason]int{gc.InUse: 3, gc.Protected: 1}, Errors: []string{}, Ended: "nothing more to remove",
+		Holders: []collect.Holder{
+			{Filesystem: "/var/lib/containerd", Reason: gc.InUse, Images: 3, SizeBytes: 3 << 30, By: []string{"container shop/web-6f7d/web (Running)", "container shop/db-0/postgres (Exited)"}},
+			{Filesystem: "/var/lib/containerd", Reason: gc.Protected, Images: 1, SizeBytes: 1 << 20, By: []string{"sandbox image"}},
+		},
+		Folders: []gc.Folder{{Filesystem: "/var/lib/containerd", Path: "/var/lib/containerd/leftover", SizeBytes: 40 << 30, Inodes: 12}},
+	}}
 }
 
 // drained is a drain that left nothing behind but what it should.
@@ -179,6 +204,12 @@ func TestTables(t *testing.T) {
 		"gc-run":                      {house(), "gc run", 1},
 		"gc-run-json":                 {house(), "gc run -o json", 1},
 		"gc-run-nothing-to-do":        {quiet, "gc run", 0},
+		"gc-run-short-of-room":        {shortOfRoom(), "gc run", 0},
+		"gc-history":                  {house(), "gc history", 0},
+		"gc-history-wide":             {house(), "gc history -o wide", 0},
+		"gc-history-json":             {house(), "gc history -o json", 0},
+		"gc-history-containers":       {house(), "gc history --containers", 0},
+		"gc-history-empty":            {quiet, "gc history", 0},
 		"doctor":                      {&backend{doctor: diagnosis()}, "doctor", 1},
 		"doctor-wide":                 {&backend{doctor: diagnosis()}, "doctor -o wide", 1},
 		"doctor-json":                 {&backend{doctor: diagnosis()}, "doctor -o json", 1},

@@ -8,6 +8,6 @@ import "context"
 // asks for goes by what that person asked for. It is called before Run and Collect.
 func (c *Images) ContainersFirst(containers *Containers, mine func() bool) {
 	c.before = func(ctx context.Context, report *Report, progress func(Progress)) bool {
-		return report.Trigger != triggerRequest && mine() && containers.first(ctx, report, progress)
+		return report.Trigger != TriggerRequest && mine() && containers.first(ctx, report, progress)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime"
@@ -37,7 +38,7 @@ func (r *imageRun) finish(ctx context.Context) {
 				"image filesystem %s (%s): %s: no images are collected to make room on it until it tells usable figures",
 				fs.Filesystem, fs.Device, fs.Message))
 		} else if fs.Short() {
-			r.report.warn("room on "+fs.Filesystem, r.shortage(fs))
+			r.report.warn("room on "+fs.Filesystem, r.shortage(ctx, fs))
 		}
 	}
 	r.warnNameless()
@@ -106,21 +107,109 @@ func (r *imageRun) isBack(ctx context.Context, rt Runtime, image taken) bool {
 }
 
 // shortage explains why there still is too little room.
-func (r *imageRun) shortage(fs gc.FilesystemDecision) string {
-	kept := make([]string, 0, len(r.report.Kept))
-	for _, reason := range slices.Sorted(maps.Keys(r.report.Kept)) {
-		kept = append(kept, fmt.Sprintf("%d %s", r.report.Kept[reason], reason))
-	}
-	if len(kept) == 0 {
-		kept = append(kept, "none")
-	}
+func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) string {
+	var text strings.Builder
 	low := r.policy.LowPercent
 	if r.options.TargetPercent > 0 {
 		low = r.options.TargetPercent
 	}
-	return fmt.Sprintf("image filesystem %s (%s) is %d%% full, inodes %d%%, and is to come down to %d%%, inodes %d%% (high thresholds %d%%, inodes %d%%): "+
-		"removed %d images, freed %d of %d bytes asked: %s; images kept: %s; see what else fills it: du -xh --max-depth=2 %s | sort -h",
+	fmt.Fprintf(&text, "image filesystem %s (%s) is %d%% full, inodes %d%%, and is to come down to %d%%, inodes %d%% (high thresholds %d%%, inodes %d%%): "+
+		"removed %d images, freed %d of %d bytes asked, %d of %d inodes: %s",
 		fs.Filesystem, fs.Device, fs.UsedPercent, fs.InodesUsedPercent, low, r.policy.InodesLowPercent,
 		r.policy.HighPercent, r.policy.InodesHighPercent,
-		len(r.report.Removed), r.report.FreedBytes, r.report.RequestedBytes, r.report.Ended, strings.Join(kept, ", "), fs.Filesystem)
+		len(r.report.Removed), r.report.FreedBytes, r.report.RequestedBytes, r.report.FreedInodes, r.report.RequestedInodes, r.report.Ended)
+	if speed := r.writing[fs.Filesystem]; speed > 0 {
+		fmt.Fprintf(&text, "; something else writes to it, %.0f bytes a second when last seen", speed)
+	}
+	text.WriteString("; images kept: ")
+	holders := r.holders(fs)
+	for i, h := range holders {
+		if i > 0 {
+			text.WriteString(", ")
+		}
+		fmt.Fprintf(&text, "%d %s", h.Images, h.Reason)
+		if len(h.By) > 0 {
+			fmt.Fprintf(&text, " (%s)", strings.Join(h.By[:min(len(h.By), 3)], ", "))
+		}
+	}
+	if len(holders) == 0 {
+		text.WriteString("none")
+	}
+	r.report.Holders = append(r.report.Holders, holders...)
+	if folders := r.folders(ctx, fs); len(folders) > 0 {
+		text.WriteString("; largest folders there:")
+		for i, f := range folders {
+			if i > 0 {
+				text.WriteString(",")
+			}
+			fmt.Fprintf(&text, " %s (%d bytes, %d inodes)", f.Path, f.SizeBytes, f.Inodes)
+		}
+		r.report.Folders = append(r.report.Folders, folders...)
+	}
+	fmt.Fprintf(&text, "; see what else fills it: du -xh --max-depth=2 %s | sort -h", fs.Filesystem)
+	return text.String()
+}
+
+// maxBy is how many containers, patterns and the like a Holder names.
+const maxBy = 10
+
+// holders says which images stay on a filesystem, by reason.
+func (r *imageRun) holders(fs gc.FilesystemDecision) []Holder {
+	byReason := make(map[gc.Reason]*Holder)
+	for i := range r.decisions.Images {
+		d := &r.decisions.Images[i]
+		if d.Action != gc.Keep || d.Filesystem != fs.Filesystem {
+			continue
+		}
+		h := byReason[d.Reason]
+		if h == nil {
+			h = &Holder{Filesystem: fs.Filesystem, Reason: d.Reason}
+			byReason[d.Reason] = h
+		}
+		h.Images++
+		h.SizeBytes += d.SizeBytes
+		if d.Detail != "" && len(h.By) < maxBy && !slices.Contains(h.By, d.Detail) {
+			h.By = append(h.By, d.Detail)
+		}
+	}
+	holders := make([]Holder, 0, len(byReason))
+	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+		holders = append(holders, *byReason[reason])
+	}
+	return holders
+}
+
+// weighing is when folders were last weighed, and what came of it.
+type weighing struct {
+	at      time.Time
+	folders []gc.Folder
+}
+
+// weighTimeout bounds a look at what fills a filesystem.
+const weighTimeout = 10 * time.Second
+
+// weighAgain is how often automatic runs look at folders anew: that is work, on a
+// disk that is busy as it is.
+const weighAgain = time.Hour
+
+// folders names the largest folders where a runtime of the filesystem keeps its
+// own, as far as anybody can tell.
+func (r *imageRun) folders(ctx context.Context, fs gc.FilesystemDecision) []gc.Folder {
+	weigher, able := r.survey.Meter.(Weigher)
+	if !able {
+		return nil
+	}
+	last := r.weighed[fs.Filesystem]
+	if last.at.IsZero() || time.Since(last.at) >= weighAgain || r.report.Asked() {
+		byInodes := fs.InodesToFree > 0 && fs.BytesToFree == 0
+		folders, err := within(ctx, weighTimeout, func(ctx context.Context) ([]gc.Folder, error) {
+			return weigher.Folders(ctx, r.usage(fs.Filesystem).Filesystem, byInodes)
+		})
+		if err != nil {
+			r.log.Debug("folders cannot be weighed", "filesystem", fs.Filesystem, "error", err)
+		}
+		last = weighing{time.Now(), folders}
+		r.weighed[fs.Filesystem] = last
+	}
+	return last.folders
 }

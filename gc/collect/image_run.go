@@ -2,15 +2,11 @@ package collect
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/lastused"
-	"hostler.io/hostler/runtime"
 )
 
 // idleLimit is how many removals in a row may bring nothing before the run ends.
@@ -29,13 +25,28 @@ type imageRun struct {
 	runtimes  map[string]Runtime
 	decisions gc.Decisions
 
-	before  map[string]gc.Usage // filesystems at the start
-	stale   map[string]bool     // runtimes with removals since the last measurement
-	down    map[string]bool     // runtimes that stopped answering
-	skip    map[imageRef]bool   // images not to try again in this run
-	removed map[imageRef]taken
-	idle    map[string]int // removals in a row that brought nothing, by filesystem
-	done    int
+	before   map[string]gc.Usage  // filesystems at the start
+	measured map[string]time.Time // when each filesystem was measured last
+	writing  map[string]float64   // bytes a second that something else was seen to take, by filesystem
+	stale    map[string]bool      // runtimes with removals since the last measurement
+	down     map[string]bool      // runtimes that stopped answering
+	skip     map[imageRef]bool    // images not to try again in this run
+	removed  map[imageRef]taken
+	idle     map[string]int      // removals in a row that brought nothing, by filesystem
+	pace     map[string]int      // how many removals may be made at once, by runtime
+	yield    map[string]gc.Yield // what removals for room brought, by runtime
+	weighed  map[string]weighing // by filesystem, also of earlier runs
+	done     int
+}
+
+func newImageRun(c *Images, o gc.Options, report *Report, progress func(Progress)) *imageRun {
+	return &imageRun{
+		survey: c.options.Survey, log: c.options.Log, policy: c.Policy(), options: o, report: report, progress: progress,
+		before: make(map[string]gc.Usage), measured: make(map[string]time.Time), writing: make(map[string]float64),
+		down: make(map[string]bool), skip: make(map[imageRef]bool), removed: make(map[imageRef]taken),
+		idle: make(map[string]int), pace: make(map[string]int), yield: make(map[string]gc.Yield),
+		weighed: c.weighed,
+	}
 }
 
 // imageRef is an image of a runtime, by its ID.
@@ -64,6 +75,9 @@ func (r *imageRun) look(ctx context.Context) {
 	r.facts = facts
 	r.runtimes = byName(r.survey.Runtimes())
 	r.stale = make(map[string]bool)
+	for _, u := range facts.Filesystems {
+		r.measured[u.Name()] = time.Now()
+	}
 }
 
 // begin notes where the run starts from and how far it has to go.
@@ -118,22 +132,21 @@ func (r *imageRun) usage(filesystem string) gc.Usage {
 // the run may go on after it.
 func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 	r.decisions = d
-	total := r.done
-	for _, img := range d.Images {
-		if img.Action == gc.Remove {
-			total++
+	var queue []*gc.ImageDecision
+	for i := range d.Images {
+		if d.Images[i].Action == gc.Remove {
+			queue = append(queue, &d.Images[i])
 		}
 	}
-	for i := range d.Images {
-		img := &d.Images[i]
-		if img.Action == gc.Keep || r.down[img.Runtime] || img.Reason == gc.LRU && !r.needs(ctx, img) {
+	total := r.done + len(queue)
+	for len(queue) > 0 && ctx.Err() == nil {
+		if first := queue[0]; r.down[first.Runtime] || first.Reason == gc.LRU && !r.needs(ctx, first) {
+			queue = queue[1:]
 			continue
 		}
-		if ctx.Err() != nil {
-			r.report.Ended = whyDone(ctx)
-			return false
-		}
-		r.remove(ctx, img, total)
+		n := r.batch(queue)
+		r.remove(ctx, queue[:n], total)
+		queue = queue[n:]
 	}
 	if r.report.Ended = r.outcome(); ctx.Err() != nil {
 		r.report.Ended = whyDone(ctx)
@@ -178,109 +191,22 @@ func (r *imageRun) needs(ctx context.Context, d *gc.ImageDecision) bool {
 	return r.shortFor(d.Runtime) && r.idle[d.Filesystem] < idleLimit
 }
 
-// remove takes one image, unless something has come to use it since the plan.
-func (r *imageRun) remove(ctx context.Context, d *gc.ImageDecision, total int) {
-	r.done++
-	step := Progress{Removal: imageRemoval(d), Action: gc.Keep, Done: r.done, Total: total}
-	ref := imageRef{d.Runtime, d.ID}
-	refs := gc.References(nil, d.Image)
-	rt := r.runtimes[d.Runtime]
-
-	asked := time.Now()
-	reason, detail, err := r.protection(ctx, rt, d, refs)
-	unknown := err != nil // without an answer nothing is removed
-	if err == nil && reason == "" {
-		_, err = within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, rt.RemoveImage(ctx, *d.Image)
-		})
-		r.report.LongestWindow.Duration = max(r.report.LongestWindow.Duration, time.Since(asked))
-		if errors.Is(err, runtime.ErrInUse) {
-			reason, detail, err = gc.InUse, err.Error(), nil
-		}
-	}
-	switch {
-	case reason != "":
-		r.skip[ref] = true
-		r.report.Kept[reason]++
-		r.log.Debug("image kept", "image", d.Names[0], "id", d.ID, "runtime", d.Runtime, "reason", reason, "detail", detail)
-	case err == nil:
-		step.Action = gc.Remove
-		r.removed[ref] = taken{name: d.Names[0], refs: refs}
-		r.booked(ctx, d, step.Removal)
-	case ctx.Err() != nil:
-		step.Err = err
-	case unknown || isDown(ctx, rt, err):
-		r.lose(d.Runtime, &RuntimeError{Runtime: d.Runtime, Err: err})
-		step.Err = err
-	default:
-		r.skip[ref] = true
-		r.report.fail("image "+d.ID, fmt.Errorf("remove image %s: %w", d.Names[0], err))
-		step.Err = err
-	}
-	r.progress(step)
-}
-
-// protection asks again, in the call just before a removal, whether something
-// uses the image. It is asked of the containers, and of who else may use images,
-// because not every runtime refuses by itself to remove what they use.
-func (r *imageRun) protection(ctx context.Context, rt Runtime, d *gc.ImageDecision, refs []string) (gc.Reason, string, error) {
-	if rt == nil {
-		return "", "", fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
-	}
-	pods, err := within(ctx, lookTimeout, rt.Pods)
-	if err != nil {
-		return "", "", fmt.Errorf("ask what is in use: %w", err)
-	}
-	if c := gc.UsersOf(pods).First(d.Runtime, refs); c != nil {
-		return gc.InUse, "container " + c.Name, nil
-	}
-	others, err := otherUsers(ctx, rt)
-	if err != nil {
-		return "", "", fmt.Errorf("ask what is in use: %w", err)
-	}
-	if by := others.of(refs); len(by) > 0 {
-		return gc.InUse, by[0], nil
-	}
-	if r.survey.Uses.NewsOf(d.Image, refs, lastused.Use{FirstSeen: d.FirstSeen, LastUsed: d.LastUsed}) {
-		return gc.TooYoung, "pulled, tagged or used since the plan", nil
-	}
-	return "", "", nil
-}
-
-// booked notes a removal, and what it brought if room is what it was for.
-func (r *imageRun) booked(ctx context.Context, d *gc.ImageDecision, removal Removal) {
-	r.report.Removed = append(r.report.Removed, removal)
-	r.report.EstimatedBytes += d.SizeBytes
-	r.survey.Uses.Forget(d.Runtime, d.ID)
-	r.log.Info("image removed", "image", d.Names[0], "id", d.ID, "runtime", d.Runtime, "filesystem", d.Filesystem,
-		"reason", d.Reason, "sizeBytes", d.SizeBytes)
-	r.stale[d.Runtime] = true
-	if d.Reason != gc.LRU {
-		return // it goes whatever it brings; measured once, later
-	}
-	won := r.measure(ctx, d.Runtime)
-	switch {
-	case won:
-		r.idle[d.Filesystem] = 0
-	case ctx.Err() == nil:
-		r.idle[d.Filesystem]++
-	}
-}
-
-// measure updates the figures of the runtime's filesystems and tells whether
-// room was won since they were last taken.
-func (r *imageRun) measure(ctx context.Context, runtimeName string) (won bool) {
+// measure updates the figures of the runtime's filesystems and tells what was won
+// since they were last taken, as if nobody else had written meanwhile.
+func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inodes uint64) {
 	delete(r.stale, runtimeName)
 	for _, fs := range slices.Clone(r.facts.Filesystems) {
 		if fs.Runtime != runtimeName || fs.Problem() != "" {
 			continue
 		}
-		after := r.survey.settle(ctx, fs)
+		after, others := r.survey.settle(ctx, fs)
 		if after.Err != nil && ctx.Err() != nil {
 			r.stale[runtimeName] = true
 			continue
 		}
-		won = won || gained(fs, after)
+		wonBytes, wonInodes := others.won(fs, after, r.measured[fs.Name()])
+		bytes, inodes = bytes+wonBytes, inodes+wonInodes
+		r.writing[fs.Name()], r.measured[fs.Name()] = others.bytes, time.Now()
 		for i := range r.facts.Filesystems {
 			if u := &r.facts.Filesystems[i]; u.Name() == fs.Name() {
 				own := u.Filesystem
@@ -289,7 +215,7 @@ func (r *imageRun) measure(ctx context.Context, runtimeName string) (won bool) {
 			}
 		}
 	}
-	return won
+	return bytes, inodes
 }
 
 // lose gives up on a runtime for the rest of the run.

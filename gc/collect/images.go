@@ -12,12 +12,13 @@ import (
 type Images struct {
 	*loop
 	inForce[gc.ImagePolicy]
-	before func(context.Context, *Report, func(Progress)) bool // see ContainersFirst
+	weighed map[string]weighing                                 // by filesystem; guarded by the survey's turn
+	before  func(context.Context, *Report, func(Progress)) bool // see ContainersFirst
 }
 
 // NewImages checks the policy and the options.
 func NewImages(policy gc.ImagePolicy, options Options) (*Images, error) {
-	c := &Images{}
+	c := &Images{weighed: make(map[string]weighing)}
 	if err := errors.Join(c.SetPolicy(policy), options.complete()); err != nil {
 		return nil, err
 	}
@@ -27,12 +28,7 @@ func NewImages(policy gc.ImagePolicy, options Options) (*Images, error) {
 }
 
 func (c *Images) collect(ctx context.Context, o gc.Options, report *Report, progress func(Progress)) {
-	r := &imageRun{
-		survey: c.options.Survey, log: c.options.Log, policy: c.Policy(), options: o,
-		report: report, progress: progress,
-		before: make(map[string]gc.Usage), idle: make(map[string]int),
-		down: make(map[string]bool), skip: make(map[imageRef]bool), removed: make(map[imageRef]taken),
-	}
+	r := newImageRun(c, o, report, progress)
 	r.look(ctx)
 	r.begin()
 	if c.before != nil && r.short() && c.before(ctx, report, progress) {
@@ -41,6 +37,9 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *Report, prog
 	for {
 		d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
 		tried := r.done
+		if tried == 0 {
+			report.queue(d)
+		}
 		goOn := r.carryOut(ctx, d)
 		// Estimates are wrong both ways, and images turn out to be in use or do
 		// not go. Where too little came of it, a new plan from new facts takes the

@@ -313,18 +313,19 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 		fault runtimetest.Fault
 		want  int // removals
 	}{
+		// The second and the third image go at once.
 		{"it is gone from the start", runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable}, 0},
 		{"it hangs from the start", runtimetest.Images, runtimetest.Fault{Hang: true}, 0},
 		{"it does not tell its sandbox image", runtimetest.Info, runtimetest.Fault{Err: errors.New("boom")}, 0},
 		{"it answers nonsense", runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrNonsense}, 0},
-		{"it hangs in a removal", runtimetest.RemoveImage, runtimetest.Fault{Hang: true, Subject: "sha256:b"}, 1},
-		{"it goes during a removal", runtimetest.RemoveImage, runtimetest.Fault{Delay: time.Second, Err: runtime.ErrUnavailable, Subject: "sha256:b"}, 1},
+		{"it hangs in a removal", runtimetest.RemoveImage, runtimetest.Fault{Hang: true, Subject: "sha256:b"}, 2},
+		{"it goes during a removal", runtimetest.RemoveImage, runtimetest.Fault{Delay: time.Second, Err: runtime.ErrUnavailable, Subject: "sha256:b"}, 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHost(t, runtimetest.Options{})
-				for _, name := range []string{"a", "b", "c"} {
+				for _, name := range []string{"a", "b", "c", "d", "e"} {
 					h.pull(name)
 				}
 				fault := h.fake.Inject(tt.op, tt.fault)

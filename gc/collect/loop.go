@@ -25,12 +25,12 @@ import (
 // DefaultRunLimit bounds one run unless Options say otherwise.
 const DefaultRunLimit = 10 * time.Minute
 
-// triggerRequest is the trigger of a run that a person asked for.
-const triggerRequest = "request"
-
 // retryAfter is when a run that could not ask a runtime is tried again, if the
 // interval is longer.
 const retryAfter = time.Minute
+
+// TriggerRequest is the Trigger of a run that a person asked for.
+const TriggerRequest = "request"
 
 // Options is what both collectors need.
 type Options struct {
@@ -154,7 +154,7 @@ func (l *loop) Collect(ctx context.Context, o gc.Options, progress func(Progress
 		return Report{}, fmt.Errorf("collect: %w", err)
 	}
 	o.Images, o.Containers = l.only.Images, l.only.Containers
-	return l.once(ctx, o, triggerRequest, progress)
+	return l.once(ctx, o, TriggerRequest, progress)
 }
 
 // Last returns the report of the last finished run, and false before the first.

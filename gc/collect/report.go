@@ -2,6 +2,7 @@ package collect
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,18 +17,30 @@ type Report struct {
 	Duration  metav1.Duration `json:"duration"`
 	Trigger   string          `json:"trigger"` // what started the run, such as "interval"
 
-	// Asked, estimated and measured bytes side by side. Freed is the growth of
+	// Asked, estimated and measured bytes and inodes side by side. Freed is the growth of
 	// the available space from the run's start to its end, and 0 if others
 	// wrote more than the run freed.
 	RequestedBytes  uint64 `json:"requestedBytes"`
-	EstimatedBytes  uint64 `json:"estimatedBytes"`
+	EstimatedBytes  uint64 `json:"estimatedBytes"` // the removed images' own sizes
 	FreedBytes      uint64 `json:"freedBytes"`
 	RequestedInodes uint64 `json:"requestedInodes"`
+	EstimatedInodes uint64 `json:"estimatedInodes"` // by the filesystem's average for so many bytes
 	FreedInodes     uint64 `json:"freedInodes"`
+
+	// Candidates is how many images nothing protected when the run began, and
+	// OldestCandidate since when the one of them that was unused longest is; zero
+	// if there was none.
+	Candidates      int       `json:"candidates"`
+	OldestCandidate time.Time `json:"oldestCandidate,omitzero"`
 
 	Removed []Removal         `json:"removed"`
 	Kept    map[gc.Reason]int `json:"kept"` // how many stayed, by reason
 	Errors  []string          `json:"errors"`
+	// Holders and Folders say what holds the room on filesystems that are short of
+	// it at the end: images by what protects them, and the largest folders of the
+	// runtime's root, whatever they hold.
+	Holders []Holder    `json:"holders,omitempty"`
+	Folders []gc.Folder `json:"folders,omitempty"`
 	// Warnings say what kept the run from its goal, for a person.
 	Warnings []string `json:"warnings,omitempty"`
 	// Ended says why the run ended.
@@ -48,6 +61,17 @@ const (
 	KindPod       = "pod" // its dead sandbox
 	KindLog       = "log" // a pod's log folder, or a link to a log
 )
+
+// Holder is images of one filesystem that stay for one reason.
+type Holder struct {
+	Filesystem string    `json:"filesystem"`
+	Reason     gc.Reason `json:"reason"`
+	Images     int       `json:"images"`
+	SizeBytes  uint64    `json:"sizeBytes"` // as the runtime reports it, layers that they share several times
+	// By tells of the first of them what holds them, such as a container or a
+	// pattern; empty where the reason says it all.
+	By []string `json:"by,omitempty"`
+}
 
 // Removal is one object that a run removed.
 type Removal struct {
@@ -95,6 +119,13 @@ func (r Report) Summary() Summary {
 	}
 }
 
+// Asked tells whether a person asked for the run.
+func (r Report) Asked() bool { return r.Trigger == TriggerRequest }
+
+// Troubles names what hindered the run, in order and alike each time, whatever the
+// wording of errors and warnings.
+func (r Report) Troubles() []string { return slices.Sorted(maps.Keys(r.trouble)) }
+
 // RemovedBy counts what was removed by reason.
 func (r Report) RemovedBy() map[gc.Reason]int {
 	counts := make(map[gc.Reason]int)
@@ -124,10 +155,17 @@ func (r Report) Then(next Report) Report {
 	joined.EstimatedBytes += next.EstimatedBytes
 	joined.FreedBytes += next.FreedBytes
 	joined.RequestedInodes += next.RequestedInodes
+	joined.EstimatedInodes += next.EstimatedInodes
 	joined.FreedInodes += next.FreedInodes
+	joined.Candidates += next.Candidates
+	if joined.OldestCandidate.IsZero() || !next.OldestCandidate.IsZero() && next.OldestCandidate.Before(joined.OldestCandidate) {
+		joined.OldestCandidate = next.OldestCandidate
+	}
 	joined.Removed = append(append([]Removal{}, r.Removed...), next.Removed...)
 	joined.Errors = append(append([]string{}, r.Errors...), next.Errors...)
 	joined.Warnings = append(append([]string(nil), r.Warnings...), next.Warnings...)
+	joined.Holders = append(append([]Holder(nil), r.Holders...), next.Holders...)
+	joined.Folders = append(append([]gc.Folder(nil), r.Folders...), next.Folders...)
 	joined.Kept = maps.Clone(r.Kept)
 	for reason, n := range next.Kept {
 		joined.Kept[reason] += n
@@ -137,6 +175,23 @@ func (r Report) Then(next Report) Report {
 	}
 	joined.LongestWindow.Duration = max(r.LongestWindow.Duration, next.LongestWindow.Duration)
 	return joined
+}
+
+// queue notes what may go, of the plan that a run begins with.
+func (r *Report) queue(d gc.Decisions) {
+	for i := range d.Images {
+		img := &d.Images[i]
+		if img.Action != gc.Remove && img.Reason != gc.BelowThreshold {
+			continue
+		}
+		if r.Candidates++; r.Candidates == 1 { // the plan's order: unused longest
+			since := img.FirstSeen
+			if !img.LastUsed.IsZero() {
+				since = img.LastUsed
+			}
+			r.OldestCandidate = since
+		}
+	}
 }
 
 // fail notes an error. Errors of one kind count as one and the same trouble,

@@ -21,6 +21,7 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/gc/meter"
 	"hostler.io/hostler/gc/podlogs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
@@ -80,7 +81,7 @@ func newStable(t *testing.T) *stable {
 		Interval: time.Minute, Log: log,
 		Survey: &collect.Survey{
 			Runtimes: func() []collect.Runtime { return []collect.Runtime{s.counted} },
-			Meter:    &collect.Statfs{}, Uses: tracker, Logs: podlogs.New("/"),
+			Meter:    &meter.Statfs{}, Uses: tracker, Logs: podlogs.New("/"),
 		},
 	})
 	if err != nil {

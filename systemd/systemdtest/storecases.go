@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/notify"
 )
 
 // notifier reaches the manager beside a service.
-func (r *rig) notifier(manager *ServiceManager) *systemd.Notifier {
-	return systemd.NewNotifier(manager.Getenv, func(string) error { return nil })
+func (r *rig) notifier(manager *ServiceManager) *notify.Notifier {
+	return notify.New(manager.Getenv, func(string) error { return nil })
 }
 
 // service is one process of a service with a descriptor store.

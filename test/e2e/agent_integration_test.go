@@ -20,6 +20,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/test/lab"
 )
@@ -319,8 +320,8 @@ func condition(s api.Status, kind corev1.NodeConditionType) corev1.NodeCondition
 	return corev1.NodeCondition{}
 }
 
-// loop is what the status says of a loop.
-func loop(t testing.TB, s api.Status, name string) api.Loop {
+// loopOf is what the status says of a loop.
+func loopOf(t testing.TB, s api.Status, name string) loop.Health {
 	t.Helper()
 	for _, l := range s.Loops {
 		if l.Name == name {
@@ -328,7 +329,7 @@ func loop(t testing.TB, s api.Status, name string) api.Loop {
 		}
 	}
 	t.Fatalf("status lists no loop %q", name)
-	return api.Loop{}
+	return loop.Health{}
 }
 
 func check(t testing.TB, err error) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/lab"
@@ -56,11 +57,11 @@ func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenItEnds(t *testing.T) {
 	s := a.awaitGuard(shutdown.Armed)
 	evidence := fmt.Sprintf("process kubelet, pid %d", cmd.Process.Pid)
 	for _, job := range []string{"node", "lease", "imageGC", "containerGC"} {
-		if got, want := s.Owners[job], (api.Owner{Name: api.OwnerKubelet, Evidence: evidence}); got != want {
+		if got, want := s.Owners[job], (owner.Owner{Name: owner.Kubelet, Evidence: evidence}); got != want {
 			t.Errorf("owner of %s = %+v, want %+v", job, got, want)
 		}
 	}
-	if !owned(s, api.OwnerHostler, "shutdown") {
+	if !owned(s, owner.Hostler, "shutdown") {
 		t.Errorf("owner of shutdown = %+v, want hostler", s.Owners["shutdown"])
 	}
 	a.stop()
@@ -94,7 +95,7 @@ func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenItEnds(t *testing.T) {
 	check(t, lock.Close())
 	check(t, cmd.Process.Kill()) // and not reaped: a zombie is no kubelet
 	a.await("all jobs are hostler's", func(s api.Status) bool {
-		return owned(s, api.OwnerHostler, "node", "lease", "shutdown", "imageGC", "containerGC") && s.Lease != nil && s.Node.UID != ""
+		return owned(s, owner.Hostler, "node", "lease", "shutdown", "imageGC", "containerGC") && s.Lease != nil && s.Node.UID != ""
 	})
 	a.awaitGuard(shutdown.Armed)
 	eventually(t, "the image that is due is collected", func() bool { return !images(t, c)["docker.io/library/unused:1"] })
@@ -105,7 +106,7 @@ func TestAJobThatIsSwitchedOnOrOffIsSoWhateverIsFound(t *testing.T) {
 	kubelet(t)
 	a := startAgent(t, "lease: {enabled: true}\nimageGC: {enabled: false}\n")
 	s := a.await("the lease is hostler's", func(s api.Status) bool { return s.Lease != nil })
-	if !owned(s, api.OwnerHostler, "lease") || !owned(s, api.OwnerKubelet, "node", "imageGC") {
+	if !owned(s, owner.Hostler, "lease") || !owned(s, owner.Kubelet, "node", "imageGC") {
 		t.Errorf("owners = %+v, want the lease hostler's, and the rest the kubelet's", s.Owners)
 	}
 	mentions(t, "evidence", s.Owners["lease"].Evidence, "switched on in the configuration")

@@ -78,7 +78,7 @@ func TestMetricsAreOnTheSocketAndOnLoopback(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, quick+"metrics: {listen: 127.0.0.1:9754}")
 	a.await("all loops have done a round", func(s api.Status) bool {
-		return s.Lease != nil && s.ImageGC.LastRun != nil && s.ContainerGC.LastRun != nil && loop(t, s, "metrics").LastSuccess != nil
+		return s.Lease != nil && s.ImageGC.LastRun != nil && s.ContainerGC.LastRun != nil && loopOf(t, s, "metrics").LastSuccess != nil
 	})
 	socket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", a.socket)
@@ -107,10 +107,10 @@ func TestMetricsAreOnTheSocketAndOnLoopback(t *testing.T) {
 
 	// A port that somebody has does not keep an agent from its work.
 	b := startAgent(t, quick+"metrics: {listen: 127.0.0.1:9754}")
-	s := b.await("the port is found taken", func(s api.Status) bool { return s.Lease != nil && !loop(t, s, "metrics").Healthy })
-	mentions(t, "error of the loop", loop(t, s, "metrics").LastError, "127.0.0.1:9754", "address already in use", "set metrics.listen to another port")
+	s := b.await("the port is found taken", func(s api.Status) bool { return s.Lease != nil && !loopOf(t, s, "metrics").Healthy })
+	mentions(t, "error of the loop", loopOf(t, s, "metrics").LastError, "127.0.0.1:9754", "address already in use", "set metrics.listen to another port")
 	mentions(t, "hostler status", b.screen(), "loop metrics", "127.0.0.1:9754")
 	a.stop()
-	b.await("the port is taken over", func(s api.Status) bool { return loop(t, s, "metrics").Healthy })
+	b.await("the port is taken over", func(s api.Status) bool { return loopOf(t, s, "metrics").Healthy })
 	b.stop()
 }

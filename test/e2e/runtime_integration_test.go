@@ -92,12 +92,12 @@ func TestARuntimeThatIsGoneOrHangsIsNamedAndNothingElseSuffers(t *testing.T) {
 				t.Errorf("hostler status says %d times what ails the runtime, want once:\n%s", n, r.out)
 			}
 			s = a.awaitLease(a.awaitLease(a.status()))
-			if l := loop(t, s, "lease"); !l.Healthy {
+			if l := loopOf(t, s, "lease"); !l.Healthy {
 				t.Errorf("loop lease = %+v, want it healthy", l)
 			}
 			_, err = a.notify.Await(within(t), "WATCHDOG", "1", time.Now())
 			check(t, err) // a runtime that hangs is no reason to restart the agent
-			a.await("image-gc says why it cannot work", func(s api.Status) bool { return !loop(t, s, "image-gc").Healthy })
+			a.await("image-gc says why it cannot work", func(s api.Status) bool { return !loopOf(t, s, "image-gc").Healthy })
 			if removed := a.status().ImageGC.LastRun; removed == nil || removed.Removed != 0 {
 				t.Errorf("last run = %+v, want one that removed nothing", removed)
 			}
@@ -108,7 +108,7 @@ func TestARuntimeThatIsGoneOrHangsIsNamedAndNothingElseSuffers(t *testing.T) {
 			if !images(t, c)["docker.io/library/unused:1"] {
 				t.Error("an image is gone, want none removed by an agent that could not ask what is in use")
 			}
-			a.await("image-gc is well again", func(s api.Status) bool { return loop(t, s, "image-gc").Healthy })
+			a.await("image-gc is well again", func(s api.Status) bool { return loopOf(t, s, "image-gc").Healthy })
 			if lines := a.logLines("level=WARN", "reason=RuntimeDown"); len(lines) != 1 {
 				t.Errorf("the log says %d times that the runtime is down, want once: %q", len(lines), lines)
 			}

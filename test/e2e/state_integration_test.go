@@ -144,7 +144,7 @@ func TestWithAFullDiskUnderItsStateTheAgentDoesItsWork(t *testing.T) {
 	mentions(t, "hostler status", a.screen(), "not persisted")
 	a.awaitReady(corev1.ConditionTrue)
 	s = a.awaitLease(a.awaitLease(s))
-	if l := loop(t, s, "lease"); !l.Healthy {
+	if l := loopOf(t, s, "lease"); !l.Healthy {
 		t.Errorf("loop lease = %+v, want it healthy", l)
 	}
 	a.prints("gc", "run")

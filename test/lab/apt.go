@@ -82,13 +82,13 @@ func run(ctx context.Context, dir, name string, args ...string) (string, error) 
 	var out, complaint strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", name, args[0], err, lastLines(complaint.String(), 5))
+		return "", fmt.Errorf("%s %s: %w: %s", name, args[0], err, LastLines(complaint.String(), 5))
 	}
 	return out.String(), nil
 }
 
-// lastLines returns the last n lines of a text.
-func lastLines(text string, n int) string {
+// LastLines returns the last n lines of a text.
+func LastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

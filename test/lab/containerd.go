@@ -25,6 +25,12 @@ type ContainerdOptions struct {
 	ImageFSBytes int64
 	// ImageFSTmpfs makes that file system a tmpfs rather than ext4 on a loop device.
 	ImageFSTmpfs bool
+	// ImageFSKind is what it is on the loop device: "ext4", as if empty, or "xfs"
+	// or "btrfs", whose tools are of KitFilesystems.
+	ImageFSKind string
+	// ImageFSInodes is how many inodes an ext4 or a tmpfs has; as many as it gets
+	// by itself if zero.
+	ImageFSInodes int64
 	// Registry is where images are pulled from, whatever registry their names
 	// say; if nil containerd gets one of its own.
 	Registry *Registry
@@ -128,11 +134,8 @@ func (c *Containerd) start(ctx context.Context, o ContainerdOptions) error {
 		}
 	}
 	var err error
-	switch {
-	case o.ImageFSBytes > 0 && o.ImageFSTmpfs:
-		err = mountTmpfs(c.Root, o.ImageFSBytes)
-	case o.ImageFSBytes > 0:
-		err = mountExt4(ctx, c.lab.Tools.Mkfs, c.Root, o.ImageFSBytes)
+	if o.ImageFSBytes > 0 {
+		err = c.lab.mountImageFS(ctx, c.Root, o)
 	}
 	if err != nil {
 		return fmt.Errorf("mount image file system: %w", err)

@@ -139,7 +139,7 @@ func (d *Daemon) Log(n int) string {
 	if err != nil {
 		return err.Error()
 	}
-	return lastLines(string(data), n)
+	return LastLines(string(data), n)
 }
 
 // await calls ready until it succeeds. It gives up when the daemon ends, when

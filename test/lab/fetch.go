@@ -36,6 +36,8 @@ type Tools struct {
 	Containerd, Shim, Runc, Ctr Tool // KitContainers
 	Mkfs, Busybox               Tool // KitContainers; busybox is a static binary
 
+	MkfsXFS, MkfsBtrfs Tool // KitFilesystems
+
 	DBusDaemon, Logind Tool   // KitLogin
 	LoginPolicy        string // KitLogin: the bus policy that ships with logind
 
@@ -47,7 +49,7 @@ type Tools struct {
 
 func (t *Tools) all() []*Tool {
 	return []*Tool{
-		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.DBusDaemon, &t.Logind,
+		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind,
 		&t.QEMU, &t.QEMUImg, &t.Bootstrap, &t.Nspawn,
 	}
 }
@@ -57,11 +59,12 @@ type Kit string
 
 // The kits.
 const (
-	KitContainers Kit = "containers" // containerd, its shim, runc, ctr, mkfs.ext4, busybox
-	KitLogin      Kit = "login"      // dbus-daemon and systemd-logind
-	KitVM         Kit = "vm"         // qemu-system-x86_64 and qemu-img
-	KitBootstrap  Kit = "bootstrap"  // mmdebstrap
-	KitNspawn     Kit = "nspawn"     // systemd-nspawn
+	KitContainers  Kit = "containers"  // containerd, its shim, runc, ctr, mkfs.ext4, busybox
+	KitFilesystems Kit = "filesystems" // mkfs.xfs and mkfs.btrfs
+	KitLogin       Kit = "login"       // dbus-daemon and systemd-logind
+	KitVM          Kit = "vm"          // qemu-system-x86_64 and qemu-img
+	KitBootstrap   Kit = "bootstrap"   // mmdebstrap
+	KitNspawn      Kit = "nspawn"      // systemd-nspawn
 )
 
 // FetchOptions say what to get and where to keep it.
@@ -109,6 +112,14 @@ func kitOf(name Kit) (kit, error) {
 				bin("ctr", func(t *Tools) *Tool { return &t.Ctr }),
 				bin("mkfs.ext4", func(t *Tools) *Tool { return &t.Mkfs }),
 				busybox,
+			},
+		}, nil
+	case KitFilesystems:
+		return kit{
+			packages: []string{"xfsprogs", "btrfs-progs"},
+			parts: []part{
+				bin("mkfs.xfs", func(t *Tools) *Tool { return &t.MkfsXFS }),
+				bin("mkfs.btrfs", func(t *Tools) *Tool { return &t.MkfsBtrfs }),
 			},
 		}, nil
 	case KitLogin:

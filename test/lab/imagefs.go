@@ -7,15 +7,48 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
-// mountTmpfs mounts a tmpfs of a size at a target.
-func mountTmpfs(target string, sizeBytes int64) error {
-	return mount("tmpfs", target, "tmpfs", 0, fmt.Sprintf("mode=700,size=%d", sizeBytes))
+// mountImageFS mounts what the options ask for at a target.
+func (l *Lab) mountImageFS(ctx context.Context, target string, o ContainerdOptions) error {
+	if o.ImageFSTmpfs {
+		return mountTmpfs(target, o.ImageFSBytes, o.ImageFSInodes)
+	}
+	var mkfs Tool
+	var args []string
+	data := ""
+	switch o.ImageFSKind {
+	case "", "ext4":
+		if o.ImageFSInodes == 0 {
+			return mountExt4(ctx, l.Tools.Mkfs, target, o.ImageFSBytes)
+		}
+		return mountExt4(ctx, l.Tools.Mkfs, target, o.ImageFSBytes, "-N", strconv.FormatInt(o.ImageFSInodes, 10))
+	case "xfs":
+		mkfs, args, data = l.Tools.MkfsXFS, []string{"-q", "-K"}, "nouuid"
+	case "btrfs":
+		mkfs, args = l.Tools.MkfsBtrfs, []string{"-q", "-K", "-m", "single"}
+	default:
+		return fmt.Errorf("unknown file system %q", o.ImageFSKind)
+	}
+	if mkfs.Path == "" {
+		return fmt.Errorf("no mkfs.%s: fetch the kit %q", o.ImageFSKind, KitFilesystems)
+	}
+	return mountFresh(ctx, mkfs, args, o.ImageFSKind, data, target, o.ImageFSBytes)
+}
+
+// mountTmpfs mounts a tmpfs of a size at a target, with so many inodes if they
+// are to be limited.
+func mountTmpfs(target string, sizeBytes, inodes int64) error {
+	data := fmt.Sprintf("mode=700,size=%d", sizeBytes)
+	if inodes > 0 {
+		data += fmt.Sprintf(",nr_inodes=%d", inodes)
+	}
+	return mount("tmpfs", target, "tmpfs", 0, data)
 }
 
 // MountExt4 mounts a fresh ext4 of a size, in bytes, at a folder of the lab. It
@@ -42,11 +75,16 @@ func MountImage(image, target string) error {
 // Unmount unmounts everything at and below a folder, the last mounted first.
 func Unmount(dir string) error { return unmountBelow(dir) }
 
-// mountExt4 makes an ext4 file system in a file and mounts it at a target. The
-// file has no name any more when this returns, and the loop device frees itself
-// with the last mount, so that nothing is left however the lab ends.
-func mountExt4(ctx context.Context, mkfs Tool, target string, sizeBytes int64) error {
-	file, err := os.CreateTemp("", "hostler-lab-*.ext4")
+// mountExt4 makes an ext4 file system in a file and mounts it at a target.
+func mountExt4(ctx context.Context, mkfs Tool, target string, sizeBytes int64, more ...string) error {
+	return mountFresh(ctx, mkfs, append([]string{"-q", "-F", "-m", "0", "-E", "nodiscard"}, more...), "ext4", "", target, sizeBytes)
+}
+
+// mountFresh makes a file system in a file and mounts it at a target. The file has
+// no name any more when this returns, and the loop device frees itself with the
+// last mount, so that nothing is left however the lab ends.
+func mountFresh(ctx context.Context, mkfs Tool, args []string, kind, data, target string, sizeBytes int64) error {
+	file, err := os.CreateTemp("", "hostler-lab-*."+kind)
 	if err != nil {
 		return err
 	}
@@ -55,9 +93,9 @@ func mountExt4(ctx context.Context, mkfs Tool, target string, sizeBytes int64) e
 	if err := file.Truncate(sizeBytes); err != nil {
 		return err
 	}
-	args := append(mkfs.Environ(), mkfs.Path, "-q", "-F", "-m", "0", "-E", "nodiscard", file.Name())
+	args = slices.Concat(mkfs.Environ(), []string{mkfs.Path}, args, []string{file.Name()})
 	if _, err := run(ctx, "/", "env", args...); err != nil {
-		return fmt.Errorf("make ext4: %w", err)
+		return fmt.Errorf("make %s: %w", kind, err)
 	}
 	loop, err := attachLoop(file, 0)
 	if err != nil {
@@ -65,7 +103,7 @@ func mountExt4(ctx context.Context, mkfs Tool, target string, sizeBytes int64) e
 	}
 	// The mount holds the device from here on.
 	defer loop.Close()
-	return mount(loop.Name(), target, "ext4", 0, "")
+	return mount(loop.Name(), target, kind, 0, data)
 }
 
 func attachLoop(backing *os.File, flags uint32) (*os.File, error) {

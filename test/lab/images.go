@@ -82,6 +82,23 @@ func RandomLayer(sizeBytes int64) (Layer, error) {
 	})
 }
 
+// FilesLayer makes a layer of so many empty files, which is like no other.
+func FilesLayer(count int) (Layer, error) {
+	var seed [8]byte
+	if _, err := crand.Read(seed[:]); err != nil {
+		return Layer{}, err
+	}
+	dir := "data/" + hex.EncodeToString(seed[:]) + "/"
+	return newLayer(func(w *tar.Writer) error {
+		for i := range count {
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprint(dir, i), Mode: 0o644}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // applets are the links to busybox in every image.
 var applets = [...]string{"sh", "sleep", "cat", "echo", "ls", "true", "false", "dd"}
 

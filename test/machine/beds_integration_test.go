@@ -3,6 +3,7 @@
 package machine_test
 
 import (
+	"cmp"
 	"os"
 	"testing"
 
@@ -13,9 +14,24 @@ import (
 // releases: `make test-machine` names the VM. Empty for the usual ones.
 func forcedBed() machine.Bed { return machine.Bed(os.Getenv("HOSTLER_TEST_BED")) }
 
+// onBothDebians runs a scenario on both releases, in the bed that it usually
+// runs in, unless the environment forces another one.
+func onBothDebians(t *testing.T, usual machine.Bed, scenario func(t *testing.T, o machine.Options)) {
+	t.Helper()
+	t.Parallel()
+	bed := cmp.Or(forcedBed(), usual)
+	for _, release := range machine.Releases() {
+		t.Run("debian"+string(release)+"-"+string(bed), func(t *testing.T) {
+			t.Parallel() // a machine that waits leaves the other one the host
+			scenario(t, machine.Options{Release: release, Bed: bed})
+		})
+	}
+}
+
 // eachMachine tells a story in a container of each release, and in a VM of one.
 func eachMachine(t *testing.T, inVM machine.Release, story func(t *testing.T, o machine.Options)) {
 	t.Helper()
+	t.Parallel()
 	var machines []machine.Options
 	for _, release := range machine.Releases() {
 		for _, bed := range []machine.Bed{machine.Container, machine.VM} {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/debian"
 	"hostler.io/hostler/test/machine/wire"
 )
 
@@ -42,7 +43,7 @@ const rebootCode = 133
 // hosts whose controllers are on v1.
 const nspawnScript = `mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec "$@"`
 
-func newContainer(p prepared, l *lab.Lab, o Options, name, dir string, files []file) (*container, error) {
+func newContainer(p prepared, l *lab.Lab, o Options, name, dir string, files debian.Files) (*container, error) {
 	c := &container{tools: p.Tools, name: name, dir: dir, end: make(chan struct{})}
 	close(c.end)
 	for _, sub := range []string{"base", "upper", "work", "root", "containerd", "port"} {
@@ -62,7 +63,7 @@ func newContainer(p prepared, l *lab.Lab, o Options, name, dir string, files []f
 		return nil, fmt.Errorf("find cgroup v2 among %d mounts: %w", len(mounts), err)
 	}
 	c.groups = filepath.Join(mounts[0].Mountpoint, l.Cgroup, name)
-	return c, writeTo(c.path("root"), files)
+	return c, files.WriteTo(c.path("root"))
 }
 
 func (c *container) path(name string) string { return filepath.Join(c.dir, name) }

@@ -7,8 +7,9 @@
 // systemd-nspawn: it boots at once and runs at native speed, but shares the
 // host's kernel, has no cgroup controllers and no power button.
 //
-// It owns the roots that machines are made from, the beds, and the guest program
-// that runs commands and pods inside. It refuses to judge hostler: scenarios do.
+// It owns the beds and what a test can do to a machine; its roots are debian's,
+// and what is said to the guest program, which runs commands and pods inside, is
+// wire's. It refuses to judge hostler: scenarios do.
 // A test binary calls Main from its TestMain, and each test Boot:
 //
 //	m := machine.Boot(t, machine.Options{Release: machine.Debian12, Bed: machine.VM})

@@ -3,7 +3,6 @@
 package machine_test
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,19 +12,6 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/machine"
 )
-
-// onBothDebians runs a scenario on both releases, in the bed that it usually
-// runs in, unless the environment forces another one.
-func onBothDebians(t *testing.T, usual machine.Bed, scenario func(t *testing.T, o machine.Options)) {
-	t.Helper()
-	bed := cmp.Or(forcedBed(), usual)
-	for _, release := range machine.Releases() {
-		t.Run("debian"+string(release)+"-"+string(bed), func(t *testing.T) {
-			t.Parallel() // a machine that waits leaves the other one the host
-			scenario(t, machine.Options{Release: release, Bed: bed})
-		})
-	}
-}
 
 // The periods of a house are so long that nothing in it hurries, also where
 // each call of the runtime takes a second. What must not be waited for shows.

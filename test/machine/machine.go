@@ -18,6 +18,7 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/debian"
 	"hostler.io/hostler/test/machine/wire"
 )
 
@@ -29,6 +30,18 @@ const (
 	VM        Bed = "vm"
 	Container Bed = "container"
 )
+
+// Release is a Debian release.
+type Release = debian.Release
+
+// The releases, by what their users call them.
+const (
+	Debian12 = debian.Bookworm
+	Debian13 = debian.Trixie
+)
+
+// Releases are all of them.
+func Releases() []Release { return debian.Releases() }
 
 // Options say which machine to boot.
 type Options struct {
@@ -59,7 +72,7 @@ type Machine struct {
 	t    test
 	dir  string
 	bed  bed
-	link *link
+	link *wire.Link
 	boot wire.Hello // the one that was last seen to be up
 }
 
@@ -135,7 +148,7 @@ func newMachine(t test, o Options) (*Machine, error) {
 	}
 	m := &Machine{Options: o, t: t, dir: dir}
 	// Memory is for what runs: a machine's disk is on the host's, without a name.
-	if err := l.MountExt4(t.Context(), dir, 2*rootBytes); err != nil {
+	if err := l.MountExt4(t.Context(), dir, 2*debian.DiskBytes); err != nil {
 		return nil, err
 	}
 	switch o.Bed {
@@ -163,8 +176,8 @@ func newMachine(t test, o Options) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.link = newLink(m.bed.dial)
-	go m.link.run(ctx)
+	m.link = wire.NewLink(m.bed.dial)
+	go m.link.Run(ctx)
 	return m, nil
 }
 
@@ -182,7 +195,7 @@ func (m *Machine) Try(ctx context.Context, command string) (Result, error) {
 
 func (m *Machine) try(ctx context.Context, command string, stdin io.Reader) (Result, error) {
 	var stdout, stderr bytes.Buffer
-	code, err := m.link.exec(ctx, wire.Run{Command: []string{"sh", "-c", command}}, stdin, &stdout, &stderr, nil)
+	code, err := m.link.Exec(ctx, wire.Run{Command: []string{"sh", "-c", command}}, wire.Streams{Stdin: stdin, Stdout: &stdout, Stderr: &stderr})
 	return Result{stdout.String(), stderr.String(), code}, err
 }
 

@@ -13,30 +13,26 @@ func TestMain(m *testing.M) { machine.Main(m) }
 
 // TestAReboot is the story that every scenario begins with.
 func TestAReboot(t *testing.T) {
-	for _, release := range machine.Releases() {
-		for _, bed := range []machine.Bed{machine.Container, machine.VM} {
-			t.Run("debian"+string(release)+"-"+string(bed), func(t *testing.T) {
-				m := machine.Boot(t, machine.Options{Release: release, Bed: bed})
-				m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
-				before := m.BootID()
+	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+		m := machine.Boot(t, o)
+		m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
+		before := m.BootID()
 
-				down := m.GoesDown("systemctl reboot")
+		down := m.GoesDown("systemctl reboot")
 
-				if down.Off || !down.NewKernel {
-					t.Errorf("GoesDown() = %+v, want a new boot", down)
-				}
-				work := m.Work().Boot(before)
-				if !work.TermBefore("web", "db") || !work.Ended("web") || !work.Ended("db") {
-					t.Errorf("Work() = want web, then db to get SIGTERM, and both to end in time:\n%s", work)
-				}
-				last := m.LastShutdown()
-				if last == nil || !last.Graceful || !strings.HasPrefix(last.BootID, before) || len(last.Pods) != 2 {
-					t.Errorf("LastShutdown() = %+v, want a graceful one of two pods, in boot %s", last, before)
-				}
-				if id := m.BootID(); id == before {
-					t.Errorf("BootID() = %s, as before, want another one", id)
-				}
-			})
+		if down.Off || !down.NewKernel {
+			t.Errorf("GoesDown() = %+v, want a new boot", down)
 		}
-	}
+		work := m.Work().Boot(before)
+		if !work.TermBefore("web", "db") || !work.Ended("web") || !work.Ended("db") {
+			t.Errorf("Work() = want web, then db to get SIGTERM, and both to end in time:\n%s", work)
+		}
+		last := m.LastShutdown()
+		if last == nil || !last.Graceful || !strings.HasPrefix(last.BootID, before) || len(last.Pods) != 2 {
+			t.Errorf("LastShutdown() = %+v, want a graceful one of two pods, in boot %s", last, before)
+		}
+		if id := m.BootID(); id == before {
+			t.Errorf("BootID() = %s, as before, want another one", id)
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler.io/hostler/test/lab"
 	"hostler.io/hostler/test/machine/wire"
 )
 
@@ -83,7 +84,7 @@ func (m *Machine) nextBoot(ctx context.Context) (hello wire.Hello, off bool, err
 		case <-ctx.Done():
 		}
 	}()
-	hello, err = m.link.await(ctx, func(h wire.Hello) bool {
+	hello, err = m.link.Await(ctx, func(h wire.Hello) bool {
 		return h.BootID != m.boot.BootID || !h.ManagerStartedAt.Equal(m.boot.ManagerStartedAt)
 	})
 	select {
@@ -158,7 +159,7 @@ func (m *Machine) console(lines int) string {
 	if err != nil {
 		return err.Error()
 	}
-	return lastLines(string(text), lines)
+	return lab.LastLines(string(text), lines)
 }
 
 // leave leaves the machine's journal, of all boots, and its console for who
@@ -171,7 +172,7 @@ func (m *Machine) leave(dist string) {
 	}
 	// A machine that does not answer any more is booted anew: its disk has
 	// what it wrote down.
-	text, err := "", errGone
+	text, err := "", wire.ErrGone
 	select {
 	case <-m.bed.off():
 	default:

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/debian"
 	"hostler.io/hostler/test/machine/job"
 )
 
@@ -26,7 +27,7 @@ const Version = "0.0.0-machine"
 
 // prepared is what machines are made from.
 type prepared struct {
-	Roots map[Release]root
+	Roots map[Release]debian.Root
 	Built string // folder with what is installed in every machine
 	Dist  string // folder for what failures leave
 	Tools lab.Tools
@@ -77,12 +78,15 @@ func enter(ctx context.Context, releases []Release, terminal bool) error {
 	if err != nil {
 		return err
 	}
+	if err := os.MkdirAll(built, 0o755); err != nil {
+		return err
+	}
 	for _, e := range entries {
 		data, err := os.ReadFile(filepath.Join(p.Built, e.Name()))
 		if err != nil {
 			return err
 		}
-		if err := writeFile(filepath.Join(built, e.Name()), data, 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(built, e.Name()), data, 0o755); err != nil {
 			return err
 		}
 	}
@@ -111,9 +115,9 @@ func prepare(ctx context.Context, releases []Release, log *slog.Logger) (p prepa
 	if p.Tools, err = lab.Fetch(ctx, lab.FetchOptions{Kits: []lab.Kit{lab.KitVM, lab.KitNspawn}}, log); err != nil {
 		return p, err
 	}
-	p.Roots = map[Release]root{}
+	p.Roots = map[Release]debian.Root{}
 	for _, release := range releases {
-		if p.Roots[release], err = prepareRoot(ctx, release, log); err != nil {
+		if p.Roots[release], err = debian.Prepare(ctx, release, log); err != nil {
 			return p, err
 		}
 	}
@@ -133,7 +137,7 @@ func prepare(ctx context.Context, releases []Release, log *slog.Logger) (p prepa
 }
 
 // writeImages makes each release's image of sandboxes and containers.
-func writeImages(l *lab.Lab, roots map[Release]root, dir string) error {
+func writeImages(l *lab.Lab, roots map[Release]debian.Root, dir string) error {
 	for release, root := range roots {
 		withBusybox := *l
 		withBusybox.Tools.Busybox = lab.Tool{Path: root.Busybox}

@@ -45,7 +45,7 @@ func Shell(ctx context.Context, o Options) (err error) {
 	go readAll(os.Stdin, typed)
 	for {
 		err := m.shell(ctx, typed)
-		if !errors.Is(err, errGone) {
+		if !errors.Is(err, wire.ErrGone) {
 			return err
 		}
 		fmt.Fprintln(os.Stderr, "\nthe machine goes down")
@@ -72,7 +72,7 @@ func (m *Machine) shell(ctx context.Context, typed <-chan []byte) error {
 		sizes = make(chan wire.Size)
 		go tellSizes(ctx, sizes)
 	}
-	_, err := m.link.exec(ctx, run, input{typed, ctx.Done()}, os.Stdout, os.Stderr, sizes)
+	_, err := m.link.Exec(ctx, run, wire.Streams{Stdin: input{typed, ctx.Done()}, Stdout: os.Stdout, Stderr: os.Stderr, Sizes: sizes})
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/debian"
 	"hostler.io/hostler/test/machine/wire"
 )
 
@@ -52,7 +53,7 @@ const (
 // keyboard; qboot, its firmware, boots a kernel at once.
 type vm struct {
 	tools  lab.Tools
-	root   root
+	root   debian.Root
 	dir    string
 	memory int // MiB
 
@@ -61,17 +62,17 @@ type vm struct {
 	end chan struct{} // closed when cmd has ended
 }
 
-func newVM(ctx context.Context, p prepared, o Options, dir string, files []file) (*vm, error) {
+func newVM(ctx context.Context, p prepared, o Options, dir string, files debian.Files) (*vm, error) {
 	v := &vm{tools: p.Tools, root: p.Roots[o.Release], dir: dir, memory: o.MemoryMiB, end: make(chan struct{})}
 	close(v.end)
 	own, err := os.Create(v.path("own-files.tar"))
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(pack(files, own), own.Close()); err != nil {
+	if err := errors.Join(files.Pack(own), own.Close()); err != nil {
 		return nil, err
 	}
-	return v, command(ctx, p.Tools.QEMUImg, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", v.root.Image, v.path("disk.qcow2"))
+	return v, v.root.Disk(ctx, p.Tools.QEMUImg, v.path("disk.qcow2"))
 }
 
 func (v *vm) path(name string) string { return filepath.Join(v.dir, name) }

@@ -1,7 +1,7 @@
 // Package wire is what a test and the guest program in its machine say to each
 // other: messages as lines of JSON, with IDs, so that several commands run at
-// once. It owns the messages and their framing, and refuses to know how a line
-// gets across.
+// once. It owns the messages, their framing and the test's end of the talk, and
+// refuses to know how a line gets across.
 package wire
 
 import (

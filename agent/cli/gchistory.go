@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/history"
+)
+
+func (a *app) gcHistory() *cobra.Command {
+	var images, containers bool
+	cmd := a.reader("history", "Show past collections: what was asked, removed and freed", func(ctx context.Context, c *api.Client, out *output) error {
+		h, err := c.CollectHistory(ctx)
+		if err != nil {
+			return err
+		}
+		if images != containers {
+			h.Runs = slices.DeleteFunc(h.Runs, func(r history.Run) bool { return (r.Kind == history.Images) != images })
+		}
+		return out.print(h, func(t *table) { printHistory(t, out, h.Runs) })
+	})
+	cmd.Flags().BoolVar(&images, "images", false, "only collections of images")
+	cmd.Flags().BoolVar(&containers, "containers", false, "only collections of dead containers")
+	return cmd
+}
+
+func printHistory(t *table, out *output, runs []history.Run) {
+	if len(runs) == 0 {
+		t.line("no collection has removed anything yet; `hostler gc plan` shows what one would do")
+		return
+	}
+	header := []string{"STARTED", "OF", "TRIGGER", "REMOVED", "ASKED", "ESTIMATED", "FREED", "TOOK", "ENDED"}
+	if out.wide() {
+		header = append(header, "INODES ASKED", "INODES FREED", "BY REASON", "TROUBLE")
+	}
+	t.row(header...)
+	for _, r := range runs {
+		ended := r.Ended
+		if len(r.Errors) > 0 {
+			ended += ", " + count(len(r.Errors), "error")
+		}
+		row := []string{
+			out.ago(r.StartedAt), r.Kind, r.Trigger, fmt.Sprint(r.Removed),
+			size(r.RequestedBytes), size(r.EstimatedBytes), size(r.FreedBytes), r.Duration.Round(time.Millisecond).String(), ended,
+		}
+		if out.wide() {
+			row = append(row, fmt.Sprint(r.RequestedInodes), fmt.Sprint(r.FreedInodes), byReason(r.RemovedBy),
+				strings.Join(append(slices.Clone(r.Errors), r.Warnings...), "; "))
+		}
+		t.row(row...)
+	}
+}
+
+// byReason counts in words: 3 lru, 1 max-age.
+func byReason(counts map[gc.Reason]int) string {
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[reason], reason))
+	}
+	return strings.Join(parts, ", ")
+}

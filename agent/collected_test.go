@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/gc/collect"
+)
+
+// ranFor waits until a collector's last run was for that reason.
+func ranFor(t *testing.T, c interface{ Last() (collect.Report, bool) }, why string) collect.Report {
+	t.Helper()
+	var last collect.Report
+	for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		var ran bool
+		if last, ran = c.Last(); ran && last.Trigger == why {
+			return last
+		}
+	}
+	t.Fatalf("last run = %+v, want one for %s", last, why)
+	return last
+}
+
+func TestADiskUnderPressureIsHelpedAtOnce(t *testing.T) {
+	a := newRig(t).build(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	go func() { ended <- a.images.Run(ctx) }()
+	go func() { ended <- a.dead.Run(ctx) }()
+	ranFor(t, a.images, "start")
+	ranFor(t, a.dead, "start")
+
+	pressure := func(kind corev1.NodeConditionType, to corev1.ConditionStatus) {
+		a.transitioned(corev1.NodeCondition{Type: kind, Status: to})
+	}
+	pressure(corev1.NodeMemoryPressure, corev1.ConditionTrue)
+	pressure(corev1.NodeDiskPressure, corev1.ConditionTrue)
+	first := ranFor(t, a.images, "DiskPressure")
+	ranFor(t, a.dead, "DiskPressure")
+	pressure(corev1.NodeDiskPressure, corev1.ConditionFalse)
+	pressure(corev1.NodeDiskPressure, corev1.ConditionTrue)
+	for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
+		if last := ranFor(t, a.images, "DiskPressure"); last.StartedAt.After(first.StartedAt) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("no run for a pressure that is back, want one more")
+		}
+	}
+	cancel()
+	<-ended
+	<-ended
+}
+
+func TestPastCollectionsAreToldAfterARestart(t *testing.T) {
+	r := newRig(t)
+	a := r.build(t)
+	a.collected("image-gc", "images", collect.Report{
+		StartedAt: time.Now(), Trigger: "interval", FreedBytes: 7,
+		Removed: []collect.Removal{{Kind: collect.KindImage, ID: "i", Names: []string{"i"}}},
+	})
+	if err := a.close(); err != nil {
+		t.Fatal(err)
+	}
+	past, err := r.build(t).CollectHistory(t.Context())
+	if err != nil || len(past.Runs) != 1 || past.Runs[0].Removed != 1 || past.Runs[0].FreedBytes != 7 {
+		t.Errorf("CollectHistory() after a restart = %+v, %v, want the one run", past, err)
+	}
+}

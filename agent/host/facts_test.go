@@ -1,0 +1,165 @@
+package host
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+)
+
+func TestListsAreAskedForSeldom(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		added := runtime.Event{Runtime: "containerd", Type: runtime.ImageAdded}
+		for _, step := range []struct {
+			what   string
+			pass   time.Duration
+			events []runtime.Event
+			guard  shutdown.State
+			lists  int // so far
+		}{
+			{"at first", 0, nil, shutdown.Armed, 1},
+			{"at once again", 0, nil, shutdown.Armed, 1},
+			{"while nothing happens", 4 * time.Minute, nil, shutdown.Armed, 1},
+			{"after five minutes", time.Minute, nil, shutdown.Armed, 2},
+			{"at the first of a pull's many events", time.Second, []runtime.Event{added, added}, shutdown.Armed, 2},
+			{"when the pull's events have settled", 10 * time.Second, nil, shutdown.Armed, 3},
+			{"after the end of a container", time.Minute, []runtime.Event{{Type: runtime.ContainerExited}}, shutdown.Armed, 3},
+			{"after an image went", 0, []runtime.Event{{Type: runtime.ImageRemoved}}, shutdown.Armed, 4},
+			{"in a drain, which must not wait", time.Hour, []runtime.Event{added}, shutdown.Draining, 4},
+			{"after it was cancelled", 0, nil, shutdown.Armed, 5},
+		} {
+			time.Sleep(step.pass)
+			for _, e := range step.events {
+				b.facts.Notice(e)
+			}
+			b.guard.State = step.guard
+			b.facts.Now(t.Context(), nil)
+			if got := len(b.runtime.Calls(runtimetest.Images)); got != step.lists {
+				t.Errorf("%s: images were listed %d times, want %d", step.what, got, step.lists)
+			}
+		}
+	})
+}
+
+func TestWhatARuntimeLastListedStands(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		b.runtime.AddImage(runtimetest.ImageSpec{Tags: []string{"example.net/a:1"}})
+		before := b.facts.Now(t.Context(), nil)
+		if len(before.Images) != 1 || len(before.Filesystems) != 2 {
+			t.Fatalf("Now() = %d images, %d filesystems, want 1 and 2", len(before.Images), len(before.Filesystems))
+		}
+		injection := b.runtime.Inject(runtimetest.Every, runtimetest.Fault{Err: errors.New("gone")})
+		for range 5 {
+			time.Sleep(10 * time.Minute)
+			f := b.facts.Now(t.Context(), nil)
+			if len(f.Images) != 1 || len(f.Filesystems) != 2 || f.Filesystems[1].Role != status.RoleImage {
+				t.Errorf("Now() without the runtime = %d images, %d filesystems, want the last ones", len(f.Images), len(f.Filesystems))
+			}
+		}
+		before10 := len(b.runtime.Calls(runtimetest.Images))
+		for range 60 {
+			time.Sleep(10 * time.Second)
+			b.facts.Now(t.Context(), nil)
+		}
+		if tries := len(b.runtime.Calls(runtimetest.Images)) - before10; tries < 9 || tries > 11 {
+			t.Errorf("lists were tried %d times in 10 minutes without the runtime, want about one a minute", tries)
+		}
+		injection.Release()
+		time.Sleep(maxListPause)
+		b.runtime.AddImage(runtimetest.ImageSpec{Tags: []string{"example.net/b:1"}})
+		if f := b.facts.Now(t.Context(), nil); len(f.Images) != 2 {
+			t.Errorf("Now() with the runtime back = %d images, want 2", len(f.Images))
+		}
+	})
+}
+
+func TestALookAtTheHostIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		b.runtime.Inject(runtimetest.Every, runtimetest.Fault{Hang: true})
+		began := time.Now()
+		f := b.facts.Now(t.Context(), nil)
+		if took := time.Since(began); took > LookTimeout {
+			t.Errorf("Now() with a runtime that hangs took %v, want at most %v", took, LookTimeout)
+		}
+		if f.Machine.MachineID == "" || f.Shutdown.State != "Armed" {
+			t.Errorf("Now() = %+v, want the rest of the facts", f)
+		}
+	})
+}
+
+func TestRuntimesAreKeptWhenTheyAreDown(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		r := b.runtimes
+		look := func(wantErr bool) status.Runtime {
+			t.Helper()
+			if err := r.Look(t.Context()); (err != nil) != wantErr {
+				t.Fatalf("Look() = %v, want an error: %v", err, wantErr)
+			}
+			states, asked := r.Current()
+			if len(states) != 1 || !asked {
+				t.Fatalf("Current() = %+v, %v, want the one runtime", states, asked)
+			}
+			return states[0]
+		}
+		first := look(false)
+		if !first.Ready || first.Version != "1.0.0" {
+			t.Errorf("the runtime = %+v, want it ready", first)
+		}
+		time.Sleep(time.Minute)
+		injection := b.runtime.Inject(runtimetest.Info, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		down := look(true)
+		if down.Ready || down.Version != "1.0.0" || down.Message == "" || !down.Since.Equal(time.Now()) {
+			t.Errorf("the runtime = %+v, want it down since now, with its version of before", down)
+		}
+		time.Sleep(time.Minute)
+		if still := look(true); !still.Since.Equal(down.Since) {
+			t.Errorf("the runtime = %+v, want it down since %v", still, down.Since)
+		}
+		injection.Release()
+		if up := look(false); !up.Ready || up.Since.Equal(down.Since) {
+			t.Errorf("the runtime = %+v, want it ready again", up)
+		}
+	})
+}
+
+func TestEventStreamsAreOpenedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		events := make(chan runtime.Event, 16)
+		ended := make(chan error, 1)
+		ctx := t.Context()
+		var blind []bool
+		go func() {
+			ended <- b.runtimes.Watch(ctx, func(e runtime.Event) { events <- e }, func(_ string, now bool) { blind = append(blind, now) })
+		}()
+		expect := func(what string) {
+			t.Helper()
+			b.runtime.AddImage(runtimetest.ImageSpec{})
+			synctest.Wait()
+			found := false
+			for len(events) > 0 {
+				e := <-events
+				found = found || e.Type == runtime.ImageAdded
+			}
+			if !found {
+				t.Errorf("%s: no event of a new image", what)
+			}
+		}
+		synctest.Wait()
+		expect("at first")
+		b.runtime.EndWatches()
+		time.Sleep(Interval + time.Second)
+		expect("after the stream broke")
+		if n := len(b.runtime.Calls(runtimetest.Watch)); n != 2 {
+			t.Errorf("the stream was opened %d times, want twice", n)
+		}
+		if !slices.Equal(blind, []bool{false, true, false}) {
+			t.Errorf("blind was told %v, want false, true when the stream broke, and false again", blind)
+		}
+	})
+}

@@ -1,0 +1,352 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/status"
+)
+
+// Interval is how often runtimes are to be asked how they are, and looked for: one
+// that comes late, goes away or returns is noticed within it.
+const Interval = 10 * time.Second
+
+// Runtimes keeps the set of this host's container runtimes: finds them, asks
+// them how they are, and follows what happens in them. A runtime that was found
+// once stays in the set when it is down, for a host without its runtime is not
+// ready. It is safe for concurrent use.
+type Runtimes struct {
+	set        *runtime.Set
+	candidates []cri.Candidate // where to look; nil where the runtimes are configured
+	usual      []cri.Candidate // where there may be some all the same
+	observe    func(runtime, method string, took time.Duration, err error)
+	log        *slog.Logger
+	found      chan struct{} // holds one token when the set has grown
+
+	discovering chan struct{} // one token, whose holder may search
+
+	mu       sync.Mutex // guards what follows
+	asked    bool
+	searched bool                      // for candidates, once or more
+	states   map[string]status.Runtime // by name in the set
+	dead     []string                  // sockets of candidates that are of no use now
+	silent   []string                  // those among them behind which there may be a runtime with pods
+}
+
+// RuntimesOptions say which runtimes there are.
+type RuntimesOptions struct {
+	Auto      bool     // look for them where they usually are
+	Endpoints []string // else: their sockets
+	// Observe is told of each call to a runtime.
+	Observe func(runtime, method string, took time.Duration, err error)
+	Log     *slog.Logger
+}
+
+// NewRuntimes opens the runtimes that a person names, or none yet: they are found
+// by Look. Close them.
+func NewRuntimes(o RuntimesOptions) (*Runtimes, error) {
+	set, err := runtime.NewSet()
+	if err != nil {
+		return nil, err
+	}
+	r := &Runtimes{set: set, usual: cri.DefaultCandidates(), observe: o.Observe, log: o.Log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
+	r.discovering <- struct{}{}
+	if o.Auto {
+		r.candidates = cri.DefaultCandidates()
+		return r, nil
+	}
+	for _, endpoint := range o.Endpoints {
+		if err := r.configured(endpoint); err != nil {
+			return nil, errors.Join(err, set.Close())
+		}
+	}
+	return r, nil
+}
+
+// Set is all of them used as one.
+func (r *Runtimes) Set() *runtime.Set { return r.set }
+
+// Close closes the connections to all of them.
+func (r *Runtimes) Close() error { return r.set.Close() }
+
+// configured opens what a person names. Of two runtimes of one name, such as two
+// containerds, the second goes by its socket.
+func (r *Runtimes) configured(endpoint string) error {
+	if m := r.at(endpoint); m != nil {
+		return fmt.Errorf("runtimes: %s leads to the same socket as %s; leave one out", endpoint, m.Endpoint())
+	}
+	name := cri.NameOf(endpoint)
+	if slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == name }) {
+		name = strings.TrimPrefix(endpoint, "unix://")
+	}
+	return r.open(name, endpoint)
+}
+
+// at returns the runtime whose socket the path or endpoint leads to, or nil.
+func (r *Runtimes) at(endpoint string) runtime.Runtime {
+	members := r.set.Members()
+	i := slices.IndexFunc(members, func(m runtime.Runtime) bool { return socket(m.Endpoint()) == socket(endpoint) })
+	if i < 0 {
+		return nil
+	}
+	return members[i]
+}
+
+// socket is the path of an endpoint, with links resolved as far as it exists.
+func socket(endpoint string) string {
+	path := filepath.Clean(strings.TrimPrefix(endpoint, "unix://"))
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// open adds the runtime at endpoint to the set. It connects at the first call.
+func (r *Runtimes) open(name, endpoint string) error {
+	adapter, err := cri.New(cri.Options{
+		Endpoint: endpoint,
+		Name:     name,
+		Logger:   r.log,
+		Observe:  func(method string, took time.Duration, err error) { r.observe(name, method, took, err) },
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.set.Add(adapter); err != nil {
+		return errors.Join(err, adapter.Close())
+	}
+	select {
+	case r.found <- struct{}{}:
+	default: // told already
+	}
+	return nil
+}
+
+// Look finds runtimes that came since and asks all how they are. The error names
+// those that do not answer.
+func (r *Runtimes) Look(ctx context.Context) error {
+	r.discover(ctx)
+	infos := r.set.Infos(ctx)
+	now := time.Now()
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = true
+	var errs []error
+	for _, m := range infos {
+		next := status.Runtime{Info: m.Info, Since: now}
+		before, known := r.states[m.Name]
+		if m.Err != nil {
+			errs = append(errs, m.Err)
+			next.Info = runtime.Info{Name: m.Name, Endpoint: m.Endpoint, Message: m.Err.Error()}
+			if known {
+				next.Name, next.Version, next.SandboxImage = before.Name, before.Version, before.SandboxImage
+			}
+		}
+		if known && before.Ready == next.Ready {
+			next.Since = before.Since
+		}
+		if !known { // what becomes of it is told by the condition Ready
+			r.log.Info("runtime found", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
+		}
+		r.states[m.Name] = next
+	}
+	return errors.Join(errs...)
+}
+
+// Pods lists the pods of all runtimes for the shutdown guard, who must not take
+// a runtime that is still starting for one without pods: as long as there may be
+// one that nobody knows yet, it looks for it first, and the error names what
+// does not answer.
+func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	known := len(g.Members())
+	pods, err := g.Set.Pods(ctx)
+	if g.runtimes.Complete() == nil {
+		return pods, err
+	}
+	g.runtimes.discover(ctx)
+	if len(g.Members()) > known {
+		pods, err = g.Set.Pods(ctx)
+	}
+	return pods, errors.Join(err, g.runtimes.Complete())
+}
+
+// Guarded is the set as the shutdown guard sees it.
+type Guarded struct {
+	*runtime.Set
+	runtimes *Runtimes
+}
+
+// Guarded is the set for the shutdown guard.
+func (r *Runtimes) Guarded() Guarded { return Guarded{r.set, r} }
+
+// Complete tells why there may be runtimes that are not in the set; nil if there
+// are none.
+func (r *Runtimes) Complete() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.candidates == nil:
+		return nil
+	case !r.searched:
+		return fmt.Errorf("%w: nobody has looked for runtimes yet", runtime.ErrUnavailable)
+	case len(r.silent) > 0:
+		return fmt.Errorf("%w: somebody listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.silent, ", "))
+	}
+	return nil
+}
+
+// discover adds the candidates whose socket answers and that are not known yet,
+// by whatever path. A search by somebody else is waited for no longer than ctx.
+func (r *Runtimes) discover(ctx context.Context) {
+	select {
+	case <-r.discovering:
+		defer func() { r.discovering <- struct{}{} }()
+	case <-ctx.Done():
+		return
+	}
+	members := r.set.Members()
+	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c cri.Candidate) bool {
+		return r.at(c.Path) != nil || slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })
+	})
+	var dead, silent []string
+	for _, d := range cri.Detect(ctx, unknown) {
+		err := d.Err
+		if err == nil {
+			err = r.open(d.Name, d.Path)
+		}
+		if err == nil {
+			continue
+		}
+		dead = append(dead, d.Path)
+		if d.Silent() {
+			silent = append(silent, d.Path)
+		}
+		if !slices.Contains(r.Dead(), d.Path) {
+			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", err)
+		}
+	}
+	r.mu.Lock()
+	// A search that was cut short has heard nothing of those that would answer.
+	r.dead, r.silent, r.searched = dead, silent, r.searched || ctx.Err() == nil
+	r.mu.Unlock()
+}
+
+// Dead are those of candidates that did not answer last time.
+func (r *Runtimes) Dead() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dead
+}
+
+// Unseen says why there may be pods on this host that no runtime of the set lists,
+// and nothing if there are none: a runtime that does not answer, that was not looked
+// for yet, or that the configuration leaves out.
+func (r *Runtimes) Unseen() string {
+	if r.candidates == nil {
+		for _, c := range r.usual {
+			if info, err := os.Stat(c.Path); err == nil && info.Mode().Type() == fs.ModeSocket && r.at(c.Path) == nil {
+				return "the runtime at " + c.Path + " is not among those that are configured"
+			}
+		}
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !r.searched:
+		return "runtimes are being looked for"
+	case len(r.dead) > 0:
+		return "the runtime at " + r.dead[0] + " does not answer"
+	}
+	return ""
+}
+
+// Current returns every runtime's last answer in order of the set, and whether
+// all have been asked yet.
+func (r *Runtimes) Current() (states []status.Runtime, asked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.set.Members() {
+		if s, known := r.states[m.Name()]; known {
+			states = append(states, s)
+		}
+	}
+	return states, r.asked
+}
+
+// Named is as Current, but by the names that pods, containers and images carry, of
+// which no two runtimes have the same.
+func (r *Runtimes) Named() []status.Runtime {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []status.Runtime
+	for _, m := range r.set.Members() {
+		if s, known := r.states[m.Name()]; known {
+			s.Name = m.Name()
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Watch hands every runtime's events to receive until ctx ends, and tells blind
+// when a runtime's stream opens and ends. A stream that breaks is opened again; a
+// runtime without one is left to those who poll.
+func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind func(runtime string, blind bool)) error {
+	watched := map[string]bool{}
+	events := make(chan runtime.Event, 64)
+	ended := make(chan string)
+	tick := time.NewTicker(Interval)
+	defer tick.Stop()
+	var streams sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer streams.Wait()
+	defer cancel()
+	start := func() {
+		for _, m := range r.set.Members() {
+			if watched[m.Name()] {
+				continue
+			}
+			watched[m.Name()] = true
+			streams.Go(func() {
+				blind(m.Name(), false)
+				err := m.Watch(ctx, events)
+				blind(m.Name(), true)
+				r.log.Debug("event stream ended", "runtime", m.Name(), "error", err)
+				if errors.Is(err, runtime.ErrUnsupported) {
+					<-ctx.Done() // asking again would not help
+				}
+				select {
+				case ended <- m.Name():
+				case <-ctx.Done():
+				}
+			})
+		}
+	}
+	for start(); ; {
+		select {
+		case e := <-events:
+			receive(e)
+		case name := <-ended:
+			delete(watched, name) // opened again at the next tick
+		case <-r.found:
+			start()
+		case <-tick.C:
+			start()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

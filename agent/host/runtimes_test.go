@@ -1,0 +1,169 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri"
+)
+
+// Two containerds on one host are a containerd and a k3s, or two configured ones.
+func TestTwoRuntimesOfOneKindAreToldApart(t *testing.T) {
+	first, second := newContainerd(t), newContainerd(t)
+	r := opened(t, first.socket, second.socket)
+	if err := r.Look(t.Context()); err != nil {
+		t.Fatalf("Look() = %v", err)
+	}
+	images, err := r.set.Images(t.Context())
+	if err != nil || len(images) != 2 {
+		t.Fatalf("Images() = %v, %v, want one of each runtime", images, err)
+	}
+	named := r.Named()
+	if len(named) != 2 || named[0].Name != images[0].Runtime || named[1].Name != images[1].Runtime || named[0].Name == named[1].Name {
+		t.Errorf("Named() = %+v, want the names that images carry: %s, %s", named, images[0].Runtime, images[1].Runtime)
+	}
+}
+
+func TestOneSocketIsOneRuntime(t *testing.T) {
+	s := newContainerd(t)
+	link := filepath.Join(folder(t), "k3s.sock")
+	if err := os.Symlink(s.socket, link); err != nil {
+		t.Fatal(err)
+	}
+	candidates := []cri.Candidate{{Name: "containerd", Path: s.socket}, {Name: "k3s", Path: link}}
+	r := opened(t)
+	r.candidates = candidates
+	for range 2 {
+		if err := r.Look(t.Context()); err != nil {
+			t.Fatalf("Look() = %v", err)
+		}
+		if found := r.Named(); len(found) != 1 || found[0].Name != "containerd" {
+			t.Errorf("Named() = %+v, want containerd alone", found)
+		}
+	}
+	twice := RuntimesOptions{Endpoints: []string{s.socket, link}, Log: slog.New(slog.DiscardHandler)}
+	if _, err := NewRuntimes(twice); err == nil || !strings.Contains(err.Error(), link) {
+		t.Errorf("NewRuntimes() of two paths to one socket = %v, want an error that names the second", err)
+	}
+}
+
+// Whoever takes what no runtime lists for gone has to know that all were asked.
+func TestPodsMayBeUnseen(t *testing.T) {
+	configured, other := newContainerd(t), newContainerd(t)
+	dead := filepath.Join(folder(t), "crio.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := opened(t, configured.socket)
+	r.usual = []cri.Candidate{{Name: "containerd", Path: configured.socket}, {Name: "cri-o", Path: filepath.Join(folder(t), "none.sock")}}
+	if why := r.Unseen(); why != "" {
+		t.Errorf("Unseen() = %q, want nothing where the configured runtime is the only one", why)
+	}
+	r.usual = append(r.usual, cri.Candidate{Name: "k3s", Path: other.socket})
+	if why := r.Unseen(); !strings.Contains(why, other.socket) {
+		t.Errorf("Unseen() = %q, want the runtime that the configuration leaves out", why)
+	}
+
+	r = opened(t)
+	r.candidates = []cri.Candidate{{Name: "containerd", Path: configured.socket}}
+	if why := r.Unseen(); why == "" {
+		t.Errorf("Unseen() = nothing before runtimes were looked for")
+	}
+	r.discover(t.Context())
+	if why := r.Unseen(); why != "" {
+		t.Errorf("Unseen() = %q, want nothing where every runtime answers", why)
+	}
+	r.candidates = append(r.candidates, cri.Candidate{Name: "cri-o", Path: dead})
+	r.discover(t.Context())
+	if why := r.Unseen(); !strings.Contains(why, dead) {
+		t.Errorf("Unseen() = %q, want the runtime that does not answer", why)
+	}
+}
+
+// A guard that is asked to drain in the first moments of a boot must not believe
+// that nothing runs: containerd says that it is up before it knows its pods.
+func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
+	s := newContainerd(t)
+	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}
+	r := opened(t)
+	dir := folder(t)
+	left := filepath.Join(dir, "left.sock")
+	listener, err := net.Listen("unix", left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	listener.Close()
+	r.candidates = []cri.Candidate{{Name: "containerd", Path: s.socket}, {Name: "cri-o", Path: left}}
+
+	s.starts.Store(true)
+	for _, when := range []string{"before anybody has looked", "after that"} {
+		if pods, err := r.Guarded().Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), s.socket) || strings.Contains(err.Error(), left) {
+			t.Errorf("Pods() %s = %v, %v, want an error that names %s alone", when, pods, err, s.socket)
+		}
+	}
+	s.starts.Store(false)
+	if pods, err := r.Guarded().Pods(t.Context()); err != nil || len(pods) != 1 || pods[0].Name != "web" {
+		t.Errorf("Pods() of a runtime that has started = %v, %v, want web", pods, err)
+	}
+}
+
+// A drain gives a list a second. One that waited for a search at a socket that
+// never answers would come too late, with the pods of those that do.
+func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
+	s := newContainerd(t)
+	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}
+	r := opened(t)
+	hung := filepath.Join(folder(t), "hung.sock")
+	r.candidates = []cri.Candidate{{Name: "containerd", Path: s.socket}}
+	if err := r.Look(t.Context()); err != nil {
+		t.Fatalf("Look() = %v", err)
+	}
+	listener, err := net.Listen("unix", hung)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	r.candidates = append(r.candidates, cri.Candidate{Name: "cri-o", Path: hung})
+	r.silent = []string{hung}
+
+	searching, stop := context.WithCancel(t.Context())
+	searched := make(chan struct{})
+	go func() {
+		defer close(searched)
+		r.discover(searching)
+	}()
+	defer func() { stop(); <-searched }()
+	conn, err := listener.Accept() // the search is under way
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	pods, err := r.Guarded().Pods(ctx)
+	select {
+	case <-searched:
+		t.Error("Pods() waited for the search to end, want no longer than its context allows")
+	default:
+	}
+	if !errors.Is(err, runtime.ErrUnavailable) || len(pods) != 1 || pods[0].Name != "web" {
+		t.Errorf("Pods() = %v, %v, want web, and an error that tells of the other socket", pods, err)
+	}
+}

@@ -1,0 +1,212 @@
+// Package loop keeps the agent's loops running: it starts one again that ended,
+// and knows how it is. It owns back-off, health and patience, and refuses to know
+// what a loop does.
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// Loop is one of the agent's controllers: a run function that is started again
+// whenever it ends, and what is known of its health. It may be run only once;
+// all other methods are safe for concurrent use.
+type Loop struct {
+	name string
+	run  func(ctx context.Context) error
+
+	mu          sync.Mutex    // guards what follows
+	patience    time.Duration // see New
+	lastBeat    time.Time     // by the monotonic clock
+	lastSuccess time.Time
+	lastError   string
+	failing     bool
+	resting     bool // another owner does its job
+	restarts    int
+}
+
+// New returns a loop that is not started. Patience is how long it may go without a
+// Beat before it counts as stuck; zero for one that rightly waits for events alone.
+func New(name string, patience time.Duration, run func(ctx context.Context) error) *Loop {
+	return &Loop{name: name, patience: patience, run: run}
+}
+
+// Name is what `hostler status` calls the loop.
+func (l *Loop) Name() string { return l.name }
+
+// Beat records that the loop did one round of its work, and how it ended. It
+// does not log: each room says itself when trouble begins and ends. A person may
+// ask for a round while the loop rests; no other follows from that.
+func (l *Loop) Beat(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !l.resting {
+		l.lastBeat = now
+	}
+	l.failing = err != nil
+	if err != nil {
+		l.lastError = err.Error()
+	} else {
+		l.lastSuccess, l.lastError = now, ""
+	}
+}
+
+// Rest notes that the loop waits in good order while another owner does its job.
+func (l *Loop) Rest() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastBeat, l.resting, l.failing, l.lastError = time.Time{}, true, false, ""
+}
+
+// Wake counts the loop's patience from now.
+func (l *Loop) Wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastBeat, l.resting = time.Now(), false
+}
+
+// pause notes that the loop is about to be started again after err. What is
+// known to have failed is not stuck.
+func (l *Loop) pause(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastBeat, l.failing, l.lastError = time.Time{}, true, err.Error()
+	l.restarts++
+}
+
+// Allow changes the loop's patience, which is counted from now.
+func (l *Loop) Allow(patience time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.patience = patience
+	if !l.lastBeat.IsZero() {
+		l.lastBeat = time.Now()
+	}
+}
+
+// Stuck tells whether the loop has made no progress for longer than its patience.
+func (l *Loop) Stuck(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.patience > 0 && !l.lastBeat.IsZero() && now.Sub(l.lastBeat) > l.patience
+}
+
+// Health is how a loop is, as `hostler status` shows it.
+type Health struct {
+	Name        string     `json:"name"`
+	Healthy     bool       `json:"healthy"`
+	LastSuccess *time.Time `json:"lastSuccess"` // null before the first one
+	LastError   string     `json:"lastError"`
+	Restarts    int        `json:"restarts"`
+}
+
+// Health is how the loop is.
+func (l *Loop) Health(now time.Time) Health {
+	stuck := l.Stuck(now)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Health{Name: l.name, Healthy: !l.failing && !stuck, LastError: l.lastError, Restarts: l.restarts}
+	if !l.lastSuccess.IsZero() {
+		t := l.lastSuccess.UTC()
+		s.LastSuccess = &t
+	}
+	if stuck && s.LastError == "" {
+		s.LastError = fmt.Sprintf("no progress since %s", l.lastBeat.UTC().Format(time.RFC3339))
+	}
+	return s
+}
+
+// steady is how long a loop has to run before its next end is a new trouble.
+const steady = time.Minute
+
+// Supervise runs the loop until ctx ends. A run that returns or panics is
+// started again after a pause that grows from one second to one minute. Why is
+// logged once, and again when the loop runs steadily.
+func (l *Loop) Supervise(ctx context.Context, log *slog.Logger) {
+	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute, Jitter: 0.1}
+	pause := fresh
+	trouble := "" // what was logged and is not over
+	for {
+		l.Wake()
+		before := trouble
+		recovered := time.AfterFunc(steady, func() {
+			if before != "" {
+				log.Info("loop runs steadily again", "loop", l.name)
+			}
+		})
+		stack, err := l.protected(ctx)
+		if !recovered.Stop() {
+			pause, trouble = fresh, ""
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("ended by itself")
+		}
+		l.pause(err)
+		if text := err.Error(); text != trouble {
+			trouble = text
+			log.Error("loop ended and is started again", "loop", l.name, "error", err, "stack", stack)
+		}
+		select {
+		case <-time.After(pause.Step()):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// protected turns a panic of the loop into an error, so that one loop's fault
+// does not end the others, and says where it came from.
+func (l *Loop) protected(ctx context.Context) (stack string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			stack, err = string(debug.Stack()), fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return "", l.run(ctx)
+}
+
+// Set is all loops of an agent, in the order in which `hostler status` shows them.
+type Set []*Loop
+
+// Named finds a loop by its name. An unknown name is a fault of the caller, and
+// gives a loop that nobody sees.
+func (s Set) Named(name string) *Loop {
+	for _, l := range s {
+		if l.name == name {
+			return l
+		}
+	}
+	return &Loop{name: name}
+}
+
+// Stuck names the loops that make no progress.
+func (s Set) Stuck() []string {
+	now := time.Now()
+	var stuck []string
+	for _, l := range s {
+		if l.Stuck(now) {
+			stuck = append(stuck, l.name)
+		}
+	}
+	return stuck
+}
+
+// Healthy is an error that names the loops that make no progress; nil if all do.
+func (s Set) Healthy() error {
+	if stuck := s.Stuck(); len(stuck) > 0 {
+		return errors.New("no progress: " + strings.Join(stuck, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/report"
+)
+
+// diskTimeout bounds how long a person waits for a disk.
+const diskTimeout = 2 * time.Second
+
+// Cordon closes the Node to new pods, or opens it, for a person.
+func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {
+	telling, cancel := context.WithTimeout(ctx, report.WriteTimeout)
+	defer cancel()
+	want := api.Cordon{Unschedulable: unschedulable, By: api.Caller(ctx), At: time.Now().UTC()}
+	changed, err := d.o.Reporter.Cordon(telling, report.Decision{Unschedulable: want.Unschedulable, By: want.By, At: want.At})
+	answer := api.CordonReport{Node: d.o.Node, Cordon: want, Changed: changed}
+	if before := d.o.Reporter.Decided(); before != nil && !changed {
+		answer.Cordon = api.Cordon{Unschedulable: before.Unschedulable, By: before.By, At: before.At}
+	}
+	verb := "cordon"
+	if !unschedulable {
+		verb = "uncordon"
+	}
+	switch {
+	case errors.Is(err, report.ErrNotOurs):
+		_, other, _ := d.o.Owners.Mine(owner.Node)
+		e := &api.Error{Message: fmt.Sprintf("%s node %s: it is not hostler's: %s", verb, d.o.Node, other.Evidence), Hint: "a host with node.enabled: false has no Node to " + verb}
+		if other.Name == owner.Kubelet {
+			e.Hint = fmt.Sprintf("the Node is the kubelet's: `kubectl %s %s`", verb, d.o.Node)
+		}
+		return answer, e
+	case errors.Is(err, report.ErrNoCordoner):
+		return answer, &api.Error{
+			Message: fmt.Sprintf("%s node %s: control plane %s: %v", verb, d.o.Node, d.o.ControlPlane, err),
+			Hint:    "set spec.unschedulable of the Node with the control plane's own tools",
+		}
+	case err != nil:
+		answer.Pending = true
+		answer.Message = fmt.Sprintf("kept on this host, and told to the control plane as soon as it answers: %v", err)
+	}
+	// A control plane that took all the time, or a caller that has gone, is no
+	// reason not to have it on disk.
+	writing, written := context.WithTimeout(context.WithoutCancel(ctx), diskTimeout)
+	defer written()
+	if err := d.onDisk(writing); err != nil {
+		answer.Message = strings.TrimPrefix(answer.Message+"; it may not survive a power cut: "+err.Error(), "; ")
+	}
+	if changed {
+		reason, did := "NodeNotSchedulable", "cordoned"
+		if !unschedulable {
+			reason, did = "NodeSchedulable", "uncordoned"
+		}
+		d.o.Log.Info("node "+did, "by", want.By)
+		d.o.Recorder.Record(controlplane.NodeReference(d.o.Node), corev1.EventTypeNormal, reason, fmt.Sprintf("%s by %s with `hostler %s`", did, want.By, verb))
+	}
+	return answer, nil
+}
+
+// onDisk returns when what was learned is where a power cut does not reach it, or
+// ctx ends.
+func (d *Drainer) onDisk(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- d.o.Flush() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("write the state file: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,196 @@
+package maintenance_test
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
+)
+
+const nodeName = "node-a"
+
+// desk is where a person drains a node that is reported to a control plane in
+// memory. It lives in a bubble.
+type desk struct {
+	maintenance.Options
+	client *controlplanetest.Fake
+	store  *state.Bucket
+}
+
+func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		kept := state.NewMemory()
+		d := &desk{client: controlplanetest.NewFake(nil), store: kept.Bucket("agent")}
+		log := slog.New(slog.DiscardHandler)
+		d.Options = maintenance.Options{
+			Node:     nodeName,
+			Owners:   ownedBy(owner.Auto, nil),
+			Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, log),
+			Flush:    kept.Flush,
+			Log:      log,
+		}
+		d.over(d.client)
+		test(t, d)
+	})
+}
+
+// ownedBy are owners of whom one is seen to have the Node, if he is not nil; it is
+// switched as said.
+func ownedBy(node owner.Switch, seen *owner.Owner) *owner.Owners {
+	o := owner.New(map[owner.Job]owner.Switch{owner.Node: node}, func(context.Context) map[owner.Job]owner.Owner {
+		found := map[owner.Job]owner.Owner{}
+		if seen != nil && seen.Name != "" {
+			found[owner.Node] = *seen
+		}
+		return found
+	}, slog.New(slog.DiscardHandler))
+	o.Refresh(context.Background())
+	return o
+}
+
+// over has the node reported to another control plane.
+func (d *desk) over(client controlplane.Client) {
+	options := status.DefaultOptions()
+	options.Name, options.Version = nodeName, "1.2.3"
+	d.ControlPlane = client.Type()
+	d.Reporter = report.New(report.Options{
+		Client:   client,
+		Recorder: d.Recorder,
+		Facts:    facts{},
+		Node:     func() status.Options { return options },
+		Update:   10 * time.Second,
+		Rewrite:  5 * time.Minute,
+		Mine:     func() bool { mine, _, _ := d.Owners.Mine(owner.Node); return mine },
+		Boot:     "one",
+		Store:    d.store,
+		Named:    func(types.UID) {},
+		Log:      d.Log,
+		Observe:  func(error) {},
+		Count:    func(corev1.NodeCondition) {},
+	})
+}
+
+// facts are those of a host of which little is known.
+type facts struct{}
+
+func (facts) Now(context.Context, *shutdown.Status) status.Facts {
+	return status.Facts{Machine: facts{}.Machine()}
+}
+
+func (facts) Machine() probe.Machine { return probe.Machine{MachineID: "m", BootID: "one"} }
+
+// register has the Node reported once.
+func (d *desk) register(t *testing.T) {
+	t.Helper()
+	if err := d.Reporter.ReportShutdown(t.Context(), shutdown.Status{State: shutdown.Armed}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// guarded is a drainer over a guard that runs, and over these pods.
+func (d *desk) guarded(t *testing.T, pods ...runtimetest.ContainerSpec) (*maintenance.Drainer, *runtimetest.Fake) {
+	t.Helper()
+	fake := runtimetest.NewFake(runtimetest.Options{CallTimeout: time.Hour})
+	fake.AddImage(runtimetest.ImageSpec{ID: "image"})
+	for _, c := range pods {
+		c.ID, c.Image = c.Name+"-c", "image"
+		fake.RunPod(runtimetest.PodSpec{ID: c.Name, Name: c.Name, Namespace: "ns", Labels: c.Labels, Containers: []runtimetest.ContainerSpec{c}})
+	}
+	var err error
+	d.Guard, err = shutdown.New(shutdown.Options{
+		Phases: plan.Defaults(), Runtime: fake, Log: d.Log,
+		Journal: journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", d.Log),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- d.Guard.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return maintenance.New(d.Options), fake
+}
+
+// publishing runs the recorder until the test ends.
+func (d *desk) publishing(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- d.Recorder.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// stored is the Node on the control plane, nil if there is none.
+func (d *desk) stored(t *testing.T) *corev1.Node {
+	t.Helper()
+	nodes, err := d.client.Nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range nodes {
+		if nodes[i].Name == nodeName {
+			return &nodes[i]
+		}
+	}
+	return nil
+}
+
+func (d *desk) wantCordoned(t *testing.T, when string, want bool) {
+	t.Helper()
+	if n := d.stored(t); n == nil || n.Spec.Unschedulable != want {
+		t.Errorf("%s the stored Node is %+v, want unschedulable: %v", when, n, want)
+	}
+}
+
+// reasons are those of the published Events of one prefix, with their messages.
+func (d *desk) reasons(t *testing.T, prefix string) []string {
+	t.Helper()
+	events, err := d.client.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range events {
+		if strings.HasPrefix(e.Reason, prefix) {
+			list = append(list, e.Type+" "+e.Reason+": "+e.Message)
+		}
+	}
+	return list
+}
+
+// hanging is a control plane whose first calls to cordon end with their context.
+type hanging struct {
+	*controlplanetest.Fake
+	calls int
+}
+
+func (h *hanging) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
+	if h.calls > 0 {
+		h.calls--
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return h.Fake.Cordon(ctx, name, unschedulable)
+}
+
+// plain is a control plane that cannot cordon.
+type plain struct{ controlplane.Client }

@@ -1,0 +1,164 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// DrainPlan says what a person's drain would do now.
+func (d *Drainer) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainPlan, error) {
+	p, spared, err := d.o.Guard.PlanByHand(ctx, req.All)
+	if err != nil { // what is known of a runtime that does not answer is tried
+		p.Message = err.Error()
+	}
+	answer := api.DrainPlan{Plan: p, Node: d.o.Node, Spared: spared}
+	if err := d.mayDrain(ctx); err != nil {
+		answer.Refusal = err.Error()
+	}
+	return answer, nil
+}
+
+// mayDrain refuses a drain where it would be undone, or done twice.
+func (d *Drainer) mayDrain(ctx context.Context) error {
+	d.o.Owners.Refresh(ctx) // a kubelet may have been started since somebody looked
+	if mine, other, _ := d.o.Owners.Mine(owner.Node); !mine && other.Name == owner.Kubelet {
+		return &api.Error{
+			Message: "drain: the pods of this host are the kubelet's, which would start them again: " + other.Evidence,
+			Hint:    fmt.Sprintf("use `kubectl drain %s --ignore-daemonsets`", d.o.Node),
+		}
+	}
+	return refused(d.o.Guard.Refusal(ctx))
+}
+
+// refused gives the guard's refusals the hint that a person needs.
+func refused(err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, shutdown.ErrDelegated):
+		hint = "stop the pods with the tools of who guards the shutdown, such as `kubectl drain`"
+	case errors.Is(err, shutdown.ErrShuttingDown):
+		hint = "`hostler status` shows how far it is"
+	case errors.Is(err, shutdown.ErrDraining):
+		hint = "`hostler status` shows how far it is; Ctrl-C where it was started ends it"
+	default:
+		return err
+	}
+	return &api.Error{Message: err.Error(), Hint: hint}
+}
+
+// Drain stops pods because a person asked for it: it cordons the Node first, as
+// `kubectl drain` does, and leaves it so.
+func (d *Drainer) Drain(ctx context.Context, req api.DrainRequest, progress func(api.DrainStep)) (api.DrainReport, error) {
+	report := api.DrainReport{Node: d.o.Node}
+	if err := d.mayDrain(ctx); err != nil {
+		return report, err
+	}
+	if mine, other, _ := d.o.Owners.Mine(owner.Node); !mine {
+		report.Message = "not cordoned, there is no Node of hostler's: " + other.Evidence
+	} else {
+		cordoned, err := d.Cordon(ctx, true)
+		if err != nil {
+			return report, fmt.Errorf("drain: no pod was stopped: %w", err)
+		}
+		report.Unschedulable, report.Message = true, cordoned.Message
+	}
+
+	who, node := api.Caller(ctx), controlplane.NodeReference(d.o.Node)
+	what := "all pods but critical ones"
+	if req.All {
+		what = "all pods"
+	}
+	begin := sync.OnceFunc(func() { // it may still be refused: another one may have come first
+		d.o.Log.Info("drain", "by", who, "all", req.All)
+		d.o.Recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", fmt.Sprintf("%s asked to stop %s", who, what))
+	})
+	teller := newTeller(progress)
+	record, err := d.o.Guard.DrainByHand(ctx, req.All, func(r *journal.Record) {
+		begin()
+		teller.take(r)
+	})
+	teller.finish(record)
+	report.Record = record
+	switch {
+	case err != nil && record.StartedAt.IsZero():
+		return report, refused(err)
+	case err != nil:
+		d.o.Log.Warn("drain ended early", "by", who, "error", err)
+		d.o.Recorder.Record(node, corev1.EventTypeWarning, "DrainEndedEarly", record.Tally())
+		if errors.Is(err, shutdown.ErrCancelled) && ctx.Err() == nil {
+			err = &api.Error{Message: "drain: a shutdown of the host, or the end of the agent, has cut it short", Hint: "`hostler status` shows how far a shutdown is"}
+		}
+		return report, err
+	}
+	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", len(record.Pods))
+	kind, reason := corev1.EventTypeNormal, "DrainFinished"
+	if !record.Graceful {
+		kind, reason = corev1.EventTypeWarning, "DrainIncomplete"
+	}
+	d.o.Recorder.Record(node, kind, reason, fmt.Sprintf("%s in %s", record.Tally(), record.FinishedAt.Sub(record.StartedAt).Round(time.Millisecond)))
+	return report, nil
+}
+
+// teller makes a step of each pod that a drain is done with. Nobody waits for who
+// listens to it: the drain least of all.
+type teller struct {
+	progress func(api.DrainStep)
+	latest   chan *journal.Record // holds the newest state of the drain
+	done     chan struct{}
+	told     map[string]bool // by runtime and ID
+}
+
+func newTeller(progress func(api.DrainStep)) *teller {
+	t := &teller{progress: progress, latest: make(chan *journal.Record, 1), done: make(chan struct{}), told: map[string]bool{}}
+	go func() {
+		defer close(t.done)
+		for r := range t.latest {
+			t.tell(r)
+		}
+	}()
+	return t
+}
+
+// take is given the drain's record at every step, by one goroutine, and does not
+// block: a state that nobody has looked at gives way to the next.
+func (t *teller) take(r *journal.Record) {
+	select {
+	case <-t.latest:
+	default:
+	}
+	t.latest <- r // has room: nobody else sends
+}
+
+// finish tells the rest, and returns when all is told.
+func (t *teller) finish(r journal.Record) {
+	t.take(&r)
+	close(t.latest)
+	<-t.done
+}
+
+func (t *teller) tell(r *journal.Record) {
+	total, done := len(r.Pods), len(t.told)
+	for _, p := range r.Pods {
+		id := p.Runtime + "/" + p.ID
+		if p.Outcome == "" || t.told[id] {
+			continue
+		}
+		if p.Outcome == journal.Skipped && !r.CancelledAt.IsZero() {
+			continue // it was called off before that one's turn
+		}
+		t.told[id] = true
+		done++
+		t.progress(api.DrainStep{PodRecord: p, Done: done, Total: total})
+	}
+}

@@ -1,0 +1,221 @@
+package maintenance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+var criticalLabel = map[string]string{runtime.LabelCritical: "true"}
+
+func TestADrainCordonsFirstAndTellsOfEachPod(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.publishing(t)
+		d.register(t)
+		drainer, fake := d.guarded(t,
+			runtimetest.ContainerSpec{Name: "web", EndsAfter: 2 * time.Second},
+			runtimetest.ContainerSpec{Name: "api", EndsAfter: time.Second},
+			runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel},
+		)
+		var steps []string
+		report, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(s api.DrainStep) {
+			if !d.stored(t).Spec.Unschedulable {
+				t.Error("a pod was stopped before the node was cordoned")
+			}
+			steps = append(steps, fmt.Sprintf("%s %s %d/%d @%v", s.Outcome, s.Name, s.Done, s.Total, time.Since(report0(s))))
+		})
+		if err != nil || !report.Graceful || !report.Unschedulable || report.Node != nodeName || report.Message != "" || len(report.Pods) != 3 {
+			t.Errorf("Drain() = %+v, %v, want it graceful and cordoned", report, err)
+		}
+		if want := []string{"stopped api 1/3 @1s", "stopped web 2/3 @2s", "skipped dns 3/3 @0s"}; !slices.Equal(steps, want) {
+			t.Errorf("steps = %q, want %q", steps, want)
+		}
+		if n := len(fake.Signals()); n != 2 {
+			t.Errorf("%d signals, want those of two pods", n)
+		}
+		d.wantCordoned(t, "after the drain", true)
+		time.Sleep(time.Minute)
+		want := []string{"Normal DrainStarted: nobody known asked to stop all pods but critical ones", "Normal DrainFinished: 3 pods: 2 stopped, 1 not touched in 2s"}
+		if got := d.reasons(t, "Drain"); !slices.Equal(got, want) {
+			t.Errorf("Events = %q, want %q", got, want)
+		}
+	})
+}
+
+// report0 is when a step's pod was asked to stop; now if it was not.
+func report0(s api.DrainStep) time.Time {
+	if s.StartedAt.IsZero() {
+		return time.Now()
+	}
+	return s.StartedAt
+}
+
+func TestADrainByACallerThatReadsNothingIsNotHeldUp(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
+		began := time.Now()
+		told := 0
+		if _, err := drainer.Drain(t.Context(), api.DrainRequest{All: true}, func(api.DrainStep) {
+			told++
+			time.Sleep(time.Minute)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range fake.Signals() {
+			if s.At.Sub(began) > time.Second {
+				t.Errorf("%s of %s came after %v, want nobody waited for", s.Name, s.ContainerID, s.At.Sub(began))
+			}
+		}
+		if told != 3 {
+			t.Errorf("%d pods were told of, want all 3, however late", told)
+		}
+	})
+}
+
+func TestADrainEndsWithItsCallerAndLeavesTheNodeCordoned(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.publishing(t)
+		d.register(t)
+		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", IgnoresTERM: true}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		began := time.Now()
+		report, err := drainer.Drain(ctx, api.DrainRequest{All: true}, func(api.DrainStep) {})
+		if !errors.Is(err, shutdown.ErrCancelled) || report.CancelledAt.IsZero() || time.Since(began) > 6*time.Second {
+			t.Errorf("Drain() = %+v, %v after %v, want it cancelled soon", report, err, time.Since(began))
+		}
+		time.Sleep(time.Minute)
+		if got := fake.Signals(); len(got) != 1 || got[0].Name != "TERM" {
+			t.Errorf("signals = %v, want the one from before", got)
+		}
+		d.wantCordoned(t, "after the interruption", true)
+		if got := d.reasons(t, "DrainEnded"); len(got) != 1 || !strings.HasPrefix(got[0], "Warning DrainEndedEarly") {
+			t.Errorf("Events = %q, want that it ended early", got)
+		}
+	})
+}
+
+func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.publishing(t)
+		d.over(&hanging{d.client, 1}) // holds both back after they were let in
+		d.register(t)
+		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: 15 * time.Second})
+		errs := make(chan error)
+		for range 2 {
+			go func() {
+				_, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+				errs <- err
+			}()
+		}
+		if first, second := <-errs, <-errs; first == nil || !strings.Contains(first.Error(), "another drain is running") || second != nil {
+			t.Errorf("Drain() = %v, %v, want one refused and one done", first, second)
+		}
+		if n := len(fake.Signals()); n != 1 {
+			t.Errorf("%d signals, want one", n)
+		}
+		time.Sleep(time.Minute)
+		want := []string{"Normal DrainStarted: nobody known asked to stop all pods but critical ones", "Normal DrainFinished: 1 pod stopped in 15s"}
+		if got := d.reasons(t, "Drain"); !slices.Equal(got, want) {
+			t.Errorf("Events = %q, want %q", got, want)
+		}
+	})
+}
+
+func TestADrainThatAShutdownCutsShortTellsOfWhatItDid(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		drainer, _ := d.guarded(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: 10 * time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
+		time.AfterFunc(time.Second, func() { _, _ = d.Guard.Drain(t.Context(), journal.TriggerServiceStop) })
+		var steps []string
+		_, err := drainer.Drain(t.Context(), api.DrainRequest{All: true}, func(s api.DrainStep) { steps = append(steps, string(s.Outcome)+" "+s.Name) })
+		if err == nil || !strings.Contains(err.Error(), "cut it short\nhint: ") {
+			t.Errorf("Drain() = %v, want that it was cut short", err)
+		}
+		if want := []string{"stopped web", "left api"}; !slices.Equal(steps, want) {
+			t.Errorf("steps = %q, want %q: dns was neither stopped nor spared", steps, want)
+		}
+	})
+}
+
+func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*testing.T, *desk)
+		begin   func(*testing.T, *desk) // with the guard
+		want    []string
+	}{
+		"beside a kubelet": {prepare: func(_ *testing.T, d *desk) {
+			seen := &owner.Owner{}
+			d.Owners = ownedBy(owner.Auto, seen)
+			*seen = owner.Owner{Name: owner.Kubelet, Evidence: "process kubelet, pid 7"} // started since somebody looked
+		}, want: []string{"process kubelet, pid 7", "kubectl drain node-a --ignore-daemonsets"}},
+		"in a shutdown": {begin: func(t *testing.T, d *desk) {
+			if _, err := d.Guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
+				t.Fatal(err)
+			}
+		}, want: []string{"drain: the host is being shut down already", "hostler status"}},
+		"in another drain": {begin: func(t *testing.T, d *desk) {
+			go func() { _, _ = d.Guard.DrainByHand(t.Context(), false, func(*journal.Record) {}) }()
+			synctest.Wait()
+		}, want: []string{"drain: another drain is running", "Ctrl-C"}},
+		"where nodes cannot be cordoned": {prepare: func(_ *testing.T, d *desk) {
+			d.over(plain{d.client})
+		}, want: []string{"cannot cordon nodes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				if c.prepare != nil {
+					c.prepare(t, d)
+				}
+				drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: 10 * time.Second})
+				if c.begin != nil {
+					c.begin(t, d)
+				}
+				before := len(fake.Signals())
+				_, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+				var told *api.Error
+				if !errors.As(err, &told) || told.Hint == "" {
+					t.Fatalf("Drain() = %v, want an error with a hint", err)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(told.Error(), want) {
+						t.Errorf("Drain() = %v, want %q in it", told, want)
+					}
+				}
+				if n := len(fake.Signals()); n != before {
+					t.Errorf("%d containers were stopped, want none", n-before)
+				}
+				if name != "where nodes cannot be cordoned" {
+					if p, err := drainer.DrainPlan(t.Context(), api.DrainRequest{}); err != nil || !strings.Contains(p.Refusal, c.want[0]) {
+						t.Errorf("DrainPlan() = %+v, %v, want it to say the same", p, err)
+					}
+				}
+				if d.Reporter.Decided() != nil {
+					t.Errorf("Decided() = %+v, want the node as it was", d.Reporter.Decided())
+				}
+			})
+		})
+	}
+}
+
+func TestADrainWithoutANodeIsADrain(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.Owners = ownedBy(owner.Off, nil)
+		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web"})
+		report, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+		if err != nil || !report.Graceful || report.Unschedulable || !strings.Contains(report.Message, "switched off") || len(fake.Signals()) != 1 {
+			t.Errorf("Drain() = %+v, %v, want the pod stopped, and why nothing is cordoned", report, err)
+		}
+	})
+}

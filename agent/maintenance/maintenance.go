@@ -1,0 +1,34 @@
+// Package maintenance is what a person does to a node without a shutdown: cordon,
+// uncordon and drain. It owns who may do so when, what is told of it, and the hints
+// that a refusal comes with. It refuses to stop pods itself: that is the guard's.
+package maintenance
+
+import (
+	"log/slog"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/shutdown"
+)
+
+// Options say which node it is, and who does what to it.
+type Options struct {
+	Node         string // its name
+	ControlPlane string // the control plane's type
+	Owners       *owner.Owners
+	Reporter     *report.Reporter
+	Recorder     *controlplane.Recorder
+	Guard        *shutdown.Guard
+	Flush        func() error // writes to the disk what was learned
+	Log          *slog.Logger
+}
+
+// Drainer cordons, uncordons and drains for a person. It is safe for concurrent use.
+type Drainer struct{ o Options }
+
+var _ api.Drainer = (*Drainer)(nil)
+
+// New returns a drainer of a node.
+func New(o Options) *Drainer { return &Drainer{o} }

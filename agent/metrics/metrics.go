@@ -1,0 +1,259 @@
+// Package metrics counts what happens in the agent, and serves the counts with how
+// things stand as Prometheus reads them. It owns names, labels and the endpoint,
+// and refuses to be asked by the agent: nothing is decided by a metric.
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	goruntime "runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/shutdown"
+)
+
+// Metrics counts what happens and reads off, when asked, how things stand. It is
+// safe for concurrent use.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	renewals     *prometheus.CounterVec
+	writes       *prometheus.CounterVec
+	transitions  *prometheus.CounterVec
+	runs         *prometheus.CounterVec
+	runDuration  *prometheus.HistogramVec
+	requested    prometheus.Counter
+	estimated    prometheus.Counter
+	freed        prometheus.Counter
+	reqInodes    prometheus.Counter
+	freedInodes  prometheus.Counter
+	images       *prometheus.CounterVec
+	containers   *prometheus.CounterVec
+	pods         *prometheus.CounterVec
+	logs         *prometheus.CounterVec
+	removalError *prometheus.CounterVec
+	calls        *prometheus.HistogramVec
+	callErrors   *prometheus.CounterVec
+}
+
+// Standing is how things stand at one time.
+type Standing struct {
+	Version       string
+	LeaseRenewed  time.Time // zero if it never was
+	Loops         []loop.Health
+	Shutdown      shutdown.Status
+	Protected     bool            // whether a shutdown would wait for the pods
+	Runtimes      map[string]bool // whether each is ready
+	EventsDropped uint64
+	Images        *collect.Report // of the last collection of images; nil before the first
+}
+
+// New returns metrics that ask how things stand whenever they are read.
+func New(ask func() Standing) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		m.registry.MustRegister(c)
+		return c
+	}
+	histograms := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+		m.registry.MustRegister(h)
+		return h
+	}
+	m.renewals = counters("hostler_lease_renewals_total", "Attempts to renew the lease, by result.", "result")
+	m.writes = counters("hostler_status_writes_total", "Attempts to write the node's status, by result.", "result")
+	m.transitions = counters("hostler_condition_transitions_total", "Changes of a condition's status, by the status that it changed to.", "condition", "status")
+	m.runs = counters("hostler_gc_runs_total", "Collections, by kind and result.", "kind", "result")
+	m.runDuration = histograms("hostler_gc_run_duration_seconds", "How long collections took, by kind.", prometheus.ExponentialBuckets(0.01, 4, 8), "kind")
+	m.requested = counters("hostler_gc_requested_bytes_total", "Bytes that image collections were asked to free.").WithLabelValues()
+	m.estimated = counters("hostler_gc_estimated_bytes_total", "Bytes that the images removed were said to hold by their runtime; compare with those freed.").WithLabelValues()
+	m.reqInodes = counters("hostler_gc_requested_inodes_total", "Inodes that image collections were asked to free.").WithLabelValues()
+	m.freedInodes = counters("hostler_gc_freed_inodes_total", "Inodes that collections of images and containers freed, as measured on the filesystem.").WithLabelValues()
+	m.freed = counters("hostler_gc_freed_bytes_total", "Bytes that collections of images and containers freed, as measured on the filesystem.").WithLabelValues()
+	m.images = counters("hostler_gc_images_removed_total", "Images removed, by reason.", "reason")
+	m.containers = counters("hostler_gc_containers_removed_total", "Dead containers removed, by reason.", "reason")
+	m.pods = counters("hostler_gc_pods_removed_total", "Sandboxes of dead pods removed, by reason.", "reason")
+	m.logs = counters("hostler_gc_logs_removed_total", "Log folders of pods that are gone and links to logs that are not there removed, by reason.", "reason")
+	m.removalError = counters("hostler_gc_errors_total", "Errors in collections, by kind.", "kind")
+	m.calls = histograms("hostler_runtime_call_duration_seconds", "How long calls to container runtimes took.", prometheus.ExponentialBuckets(0.001, 4, 8), "runtime", "method")
+	m.callErrors = counters("hostler_runtime_call_errors_total", "Calls to container runtimes that failed.", "runtime", "method")
+
+	m.registry.MustRegister(
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewGoCollector(),
+		standing{ask},
+	)
+	return m
+}
+
+func result(err error) string {
+	if err != nil {
+		return "failure"
+	}
+	return "success"
+}
+
+// Renewal counts an attempt to renew the lease.
+func (m *Metrics) Renewal(err error) { m.renewals.WithLabelValues(result(err)).Inc() }
+
+// StatusWrite counts an attempt to write the Node's status.
+func (m *Metrics) StatusWrite(err error) { m.writes.WithLabelValues(result(err)).Inc() }
+
+// Transition counts the change of a condition to what it is now.
+func (m *Metrics) Transition(c corev1.NodeCondition) {
+	m.transitions.WithLabelValues(string(c.Type), string(c.Status)).Inc()
+}
+
+// RuntimeCall counts a call to a container runtime.
+func (m *Metrics) RuntimeCall(runtime, method string, took time.Duration, err error) {
+	m.calls.WithLabelValues(runtime, method).Observe(took.Seconds())
+	if err != nil {
+		m.callErrors.WithLabelValues(runtime, method).Inc()
+	}
+}
+
+// Collection counts one run of a collector, named as its loop.
+func (m *Metrics) Collection(kind string, r collect.Report) {
+	outcome := "success"
+	if len(r.Errors) > 0 {
+		outcome = "failure"
+	}
+	m.runs.WithLabelValues(kind, outcome).Inc()
+	m.runDuration.WithLabelValues(kind).Observe(r.Duration.Seconds())
+	m.removalError.WithLabelValues(kind).Add(float64(len(r.Errors)))
+	m.requested.Add(float64(r.RequestedBytes))
+	m.estimated.Add(float64(r.EstimatedBytes))
+	m.freed.Add(float64(r.FreedBytes))
+	m.reqInodes.Add(float64(r.RequestedInodes))
+	m.freedInodes.Add(float64(r.FreedInodes))
+	removed := map[string]*prometheus.CounterVec{
+		collect.KindImage: m.images, collect.KindContainer: m.containers, collect.KindPod: m.pods, collect.KindLog: m.logs,
+	}
+	for _, one := range r.Removed {
+		if counter := removed[one.Kind]; counter != nil {
+			counter.WithLabelValues(string(one.Reason)).Inc()
+		}
+	}
+}
+
+// Handler serves the metrics, uncompressed: a compressor takes 1.4 MB to save
+// some kilobytes on the loopback interface.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Timeout: 5 * time.Second, DisableCompression: true})
+}
+
+// standing collects what is read off when asked.
+type standing struct{ ask func() Standing }
+
+var (
+	descBuildInfo     = prometheus.NewDesc("hostler_build_info", "Always 1; the labels tell the build.", []string{"version", "goversion"}, nil)
+	descLeaseAge      = prometheus.NewDesc("hostler_lease_age_seconds", "Time since the lease was last renewed.", nil, nil)
+	descLoopHealthy   = prometheus.NewDesc("hostler_loop_healthy", "Whether a loop's last round succeeded and it makes progress.", []string{"loop"}, nil)
+	descLoopRestarts  = prometheus.NewDesc("hostler_loop_restarts_total", "How often a loop had to be started again.", []string{"loop"}, nil)
+	descShutdownState = prometheus.NewDesc("hostler_shutdown_state", "1 for the state that the shutdown guard is in.", []string{"state"}, nil)
+	descProtected     = prometheus.NewDesc("hostler_shutdown_protected", "Whether a shutdown would wait until the pods have stopped, for as long as they are to have; as condition hostler.io/ShutdownProtected.", nil, nil)
+	descGranted       = prometheus.NewDesc("hostler_shutdown_delay_granted_seconds", "The longest delay that logind grants to a shutdown; none where it is not known.", nil, nil)
+	descNeeded        = prometheus.NewDesc("hostler_shutdown_delay_needed_seconds", "The delay that the shutdown's phases take in full; 0 where they are switched off.", nil, nil)
+	descShutdownTime  = prometheus.NewDesc("hostler_shutdown_last_duration_seconds", "How long the last shutdown's drain took.", nil, nil)
+	descShutdownGood  = prometheus.NewDesc("hostler_shutdown_last_graceful", "Whether the last shutdown was graceful.", nil, nil)
+	descRuntimeReady  = prometheus.NewDesc("hostler_runtime_ready", "Whether a container runtime is ready.", []string{"runtime"}, nil)
+	descCandidates    = prometheus.NewDesc("hostler_gc_candidates", "Images that nothing protected when the last collection of images began.", nil, nil)
+	descOldest        = prometheus.NewDesc("hostler_gc_oldest_candidate_age_seconds", "For how long the first of them in the queue is unused; none where there is none.", nil, nil)
+	descKept          = prometheus.NewDesc("hostler_gc_images_kept", "Images that the last collection of images left, by reason.", []string{"reason"}, nil)
+	descEventsDropped = prometheus.NewDesc("hostler_events_dropped_total", "Events given up because too many waited.", nil, nil)
+)
+
+// Describe lists what Collect collects.
+func (s standing) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descBuildInfo, descLeaseAge, descLoopHealthy, descLoopRestarts, descShutdownState,
+		descProtected, descGranted, descNeeded,
+		descShutdownTime, descShutdownGood, descRuntimeReady, descEventsDropped,
+		descCandidates, descOldest, descKept,
+	} {
+		out <- d
+	}
+}
+
+// Collect reads how things stand.
+func (s standing) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	now := s.ask()
+	gauge(descBuildInfo, 1, now.Version, goruntime.Version())
+	if !now.LeaseRenewed.IsZero() {
+		gauge(descLeaseAge, time.Since(now.LeaseRenewed).Seconds())
+	}
+	for _, l := range now.Loops {
+		gauge(descLoopHealthy, truth(l.Healthy), l.Name)
+		counter(descLoopRestarts, float64(l.Restarts), l.Name)
+	}
+	for state := shutdown.Disarmed; state <= shutdown.Delegated; state++ {
+		gauge(descShutdownState, truth(state == now.Shutdown.State), state.String())
+	}
+	gauge(descProtected, truth(now.Protected))
+	if now.Shutdown.InhibitDelayMax.Duration > 0 {
+		gauge(descGranted, now.Shutdown.InhibitDelayMax.Seconds())
+	}
+	gauge(descNeeded, now.Shutdown.InhibitDelayNeeded.Seconds())
+	if last := now.Shutdown.Last; last != nil {
+		gauge(descShutdownGood, truth(last.Graceful))
+		if !last.FinishedAt.IsZero() {
+			gauge(descShutdownTime, last.FinishedAt.Sub(last.StartedAt).Seconds())
+		}
+	}
+	for name, ready := range now.Runtimes {
+		gauge(descRuntimeReady, truth(ready), name)
+	}
+	counter(descEventsDropped, float64(now.EventsDropped))
+	if last := now.Images; last != nil {
+		gauge(descCandidates, float64(last.Candidates))
+		if !last.OldestCandidate.IsZero() {
+			gauge(descOldest, max(0, time.Since(last.OldestCandidate).Seconds()))
+		}
+		for reason, n := range last.Kept {
+			gauge(descKept, float64(n), string(reason))
+		}
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Serve serves them at an address until ctx ends; up is called once it listens. A
+// port that is taken is an error, after which it may be called again.
+func (m *Metrics) Serve(ctx context.Context, address string, up func()) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("serve metrics: %w; set metrics.listen to another port, or to \"\"", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", m.Handler())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	up()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return ctx.Err()
+}

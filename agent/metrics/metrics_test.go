@@ -1,0 +1,75 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/metrics"
+)
+
+// bound is how long an event may take that normally takes milliseconds.
+const bound = 20 * time.Second
+
+func TestTwoRuntimesAreTwoFigures(t *testing.T) {
+	m := metrics.New(func() metrics.Standing {
+		return metrics.Standing{Runtimes: map[string]bool{"containerd": true, "/run/k3s/containerd.sock": false}}
+	})
+	response := httptest.NewRecorder()
+	m.Handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	body := response.Body.String()
+	for _, want := range []string{`hostler_runtime_ready{runtime="containerd"} 1`, `hostler_runtime_ready{runtime="/run/k3s/containerd.sock"} 0`} {
+		if response.Code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("GET /metrics = %d, want %s in %.300s", response.Code, want, body)
+		}
+	}
+}
+
+// A port that is taken costs the metrics, and nothing else.
+func TestMetricsOnATakenPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	err = metrics.New(func() metrics.Standing { return metrics.Standing{} }).Serve(t.Context(), l.Addr().String(), func() {})
+	if err == nil || !strings.Contains(err.Error(), "address already in use; set metrics.listen to another port") {
+		t.Errorf("Serve() = %v, want the port named as taken, with a hint", err)
+	}
+}
+
+func TestMetricsAreServedUntilTheEnd(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	m := metrics.New(func() metrics.Standing { return metrics.Standing{} })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	up, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- m.Serve(ctx, address, func() { close(up) }) }()
+	<-up
+	resp, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+		t.Errorf("GET /metrics = %s, want 200", resp.Status)
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Serve() = %v, want that it was cancelled", err)
+		}
+	case <-time.After(bound):
+		t.Error("Serve() goes on after its context has ended")
+	}
+}

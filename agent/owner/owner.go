@@ -1,0 +1,222 @@
+// Package owner knows who does which job on this host: each has exactly one owner,
+// hostler or another such as a kubelet. It owns the jobs, how a kubelet is found,
+// and the waiting while somebody else has one. It refuses to do any of them.
+package owner
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+)
+
+// Job is one of the things that must have exactly one owner on a host.
+type Job string
+
+// The jobs, as `hostler status` names them.
+const (
+	Node        Job = "node"
+	Lease       Job = "lease"
+	Shutdown    Job = "shutdown"
+	ImageGC     Job = "imageGC"
+	ContainerGC Job = "containerGC"
+)
+
+// Jobs are all of them.
+func Jobs() []Job { return []Job{Node, Lease, Shutdown, ImageGC, ContainerGC} }
+
+// Owner is who does a job on this host.
+type Owner struct {
+	Name     string `json:"name"` // Hostler, Kubelet or None
+	Evidence string `json:"evidence"`
+}
+
+// Names of owners.
+const (
+	Hostler = "hostler"
+	Kubelet = "kubelet"
+	None    = "none"
+)
+
+// Switch says whether hostler is to do a job.
+type Switch string
+
+// The values of a Switch.
+const (
+	Auto Switch = "auto" // unless somebody else on this host does it
+	On   Switch = "true"
+	Off  Switch = "false"
+)
+
+// Look tells who else is seen on this host, by job.
+type Look func(ctx context.Context) map[Job]Owner
+
+// Owners knows who does which job on this host. A job that is switched to Auto
+// is hostler's unless somebody else is seen doing it. It is safe for concurrent
+// use.
+type Owners struct {
+	switches map[Job]Switch
+	look     Look
+	log      *slog.Logger
+
+	mu      sync.Mutex
+	current map[Job]Owner
+	others  map[Job]sighting // who else was seen last
+	changed chan struct{}    // closed and replaced when current changes
+}
+
+// sighting is when another owner was last seen, by the monotonic clock.
+type sighting struct {
+	owner Owner
+	at    time.Time
+}
+
+// ownerGone is how long another owner must not have been seen before its jobs
+// count as free: a kubelet is restarted and upgraded, and nobody wants a second
+// collector for that minute. Its lock is another matter: where it is gone, the
+// shutdown is not guarded.
+const ownerGone = time.Minute
+
+// New returns owners of whom nobody is known before the first Refresh: no job is
+// hostler's until then. A job without a switch counts as Auto.
+func New(switches map[Job]Switch, look Look, log *slog.Logger) *Owners {
+	return &Owners{switches: switches, look: look, log: log, others: map[Job]sighting{}, changed: make(chan struct{})}
+}
+
+// Refresh looks again, and tells whether anything changed.
+func (o *Owners) Refresh(ctx context.Context) bool {
+	seen := o.look(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	for j, owner := range seen {
+		o.others[j] = sighting{owner, now}
+	}
+	for j, last := range o.others {
+		if _, there := seen[j]; !there && j != Shutdown && now.Sub(last.at) < ownerGone {
+			seen[j] = last.owner
+		}
+	}
+	next := decide(o.switches, seen)
+	if maps.Equal(o.current, next) {
+		return false
+	}
+	o.current = next
+	close(o.changed)
+	o.changed = make(chan struct{})
+	return true
+}
+
+// Seen tells whether somebody else was lately seen who would do the job, whoever
+// is to do it.
+func (o *Owners) Seen(j Job) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last, found := o.others[j]
+	return found && time.Since(last.at) < 2*ownerGone
+}
+
+// Mine tells whether the job is hostler's, who has it otherwise, and gives a
+// channel that is closed when that may have changed.
+func (o *Owners) Mine(j Job) (bool, Owner, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	owner := o.current[j]
+	return owner.Name == Hostler, owner, o.changed
+}
+
+// All returns every job's owner.
+func (o *Owners) All() map[string]Owner {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	m := make(map[string]Owner, len(o.current))
+	for j, owner := range o.current {
+		m[string(j)] = owner
+	}
+	return m
+}
+
+// decide gives each job its owner from what is configured and who is seen.
+func decide(switches map[Job]Switch, seen map[Job]Owner) map[Job]Owner {
+	result := make(map[Job]Owner, len(Jobs()))
+	for _, j := range Jobs() {
+		other, found := seen[j]
+		switch {
+		case switches[j] == Off:
+			result[j] = Owner{Name: None, Evidence: "switched off in the configuration"}
+			if found {
+				result[j] = other
+			}
+		case switches[j] == On && found:
+			result[j] = Owner{Name: Hostler, Evidence: "switched on in the configuration, although there is a " + other.Name + ": " + other.Evidence}
+		case switches[j] == On:
+			result[j] = Owner{Name: Hostler, Evidence: "switched on in the configuration"}
+		case found:
+			result[j] = other
+		default:
+			result[j] = Owner{Name: Hostler, Evidence: "no other owner found"}
+		}
+	}
+	return result
+}
+
+// Loop is told whether what runs in it rests.
+type Loop interface {
+	Rest()
+	Wake()
+}
+
+// While runs what does a job as long as that is hostler's, and lets its loop rest
+// while somebody else has it. It returns when ctx ends, or the run does by itself.
+func (o *Owners) While(ctx context.Context, j Job, l Loop, run func(context.Context) error) error {
+	for {
+		mine, owner, changed := o.Mine(j)
+		if mine {
+			l.Wake()
+			if err := o.untilLost(ctx, j, run); err != nil {
+				return err
+			}
+			continue
+		}
+		o.log.Info("job is left to its owner", "job", j, "owner", owner.Name, "evidence", owner.Evidence)
+		l.Rest()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if mine, owner, _ := o.Mine(j); mine {
+			o.log.Info("job is hostler's again", "job", j, "evidence", owner.Evidence)
+		}
+	}
+}
+
+// untilLost runs until the job is somebody else's, and then returns nil.
+func (o *Owners) untilLost(ctx context.Context, j Job, run func(context.Context) error) error {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	lost := make(chan struct{})
+	go func() {
+		defer close(lost)
+		for {
+			mine, _, changed := o.Mine(j)
+			if !mine {
+				stop()
+				return
+			}
+			select {
+			case <-changed:
+			case <-running.Done():
+				return
+			}
+		}
+	}()
+	err := run(running)
+	stop()
+	<-lost
+	if mine, _, _ := o.Mine(j); !mine && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}

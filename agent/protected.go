@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"cmp"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/gc"
+)
+
+// protectedPods are those that a shutdown ended, of which everything stays for a
+// day, so that a person may look what they did; and the same by their UIDs, by which
+// their logs go. One that runs on is not among them: what dies in it later is its
+// own affair.
+func (a *Agent) protectedPods() (pods map[gc.PodKey]string, uids map[string]string) {
+	pods, uids = map[gc.PodKey]string{}, map[string]string{}
+	for _, r := range a.journal.Kept(time.Now(), uptime()) {
+		detail := "kept for a day; see `hostler ps --last-shutdown`"
+		if !r.CancelledAt.IsZero() {
+			detail = "kept for a day; a shutdown that was cancelled stopped it"
+		}
+		for _, p := range r.Pods {
+			if r.PodStatus(p).Phase != corev1.PodRunning {
+				pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = detail
+				uids[cmp.Or(p.UID, p.ID)] = detail
+			}
+		}
+	}
+	return pods, uids
+}
+
+// uptime is how long the kernel has run, whatever became of the wall clock.
+func uptime() time.Duration {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return 0 // as good as just booted: what is kept too long does no harm
+	}
+	return time.Duration(now.Nano())
+}

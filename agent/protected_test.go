@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// left writes a journal as a boot left it, and returns its path.
+func left(t *testing.T, content map[string]any) string {
+	t.Helper()
+	content["version"] = 1
+	data, err := json.Marshal(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "shutdown.json")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
+	now := time.Now()
+	a := &Agent{journal: journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
+		BootID: "one", StartedAt: now, FinishedAt: now, Graceful: true,
+		Pods: []journal.PodRecord{{Runtime: "containerd", ID: "a", UID: "u", Outcome: journal.Stopped}, {Runtime: "podman", ID: "b", Outcome: journal.Left}},
+	}}), "two", silent())}
+	got, uids := a.protectedPods()
+	if len(uids) != 2 || uids["u"] == "" || uids["b"] == "" {
+		t.Errorf("protectedPods() = UIDs %v, want that of the orchestrator, and the ID where there is none", uids)
+	}
+	if len(got) != 2 || got[gc.PodKey{Runtime: "containerd", ID: "a"}] == "" || got[gc.PodKey{Runtime: "podman", ID: "b"}] == "" {
+		t.Errorf("protectedPods() = %v, want both pods", got)
+	}
+	long := now.Add(-25 * time.Hour)
+	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
+		BootID: "one", StartedAt: long, FinishedAt: long, Pods: []journal.PodRecord{{Runtime: "containerd", ID: "a"}},
+	}}), "one", silent())
+	if got, _ := a.protectedPods(); len(got) != 0 {
+		t.Errorf("protectedPods() a day later = %v, want none", got)
+	}
+	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
+		BootID: "one", StartedAt: now, CancelledAt: now,
+		Pods: []journal.PodRecord{{ID: "a", Outcome: journal.Stopped}, {ID: "b", Outcome: journal.Skipped}, {ID: "c", Outcome: journal.Left}},
+	}}), "one", silent())
+	if got, _ := a.protectedPods(); len(got) != 1 || !strings.Contains(got[gc.PodKey{ID: "a"}], "cancelled") {
+		t.Errorf("protectedPods() after a shutdown that was cancelled = %v, want what it stopped, and not what runs on", got)
+	}
+	if up := uptime(); up <= 0 {
+		t.Errorf("uptime() = %v, want what has passed since the boot", up)
+	}
+}

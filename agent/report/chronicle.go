@@ -1,0 +1,171 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// Keys in the agent's own store.
+const (
+	keyEvents = "events" // that the control plane did not take
+	keyTold   = "told"   // the boot whose end was told of
+)
+
+// maxKeptEvents is how many of them outlive the agent: the latest, which tell of
+// its end.
+const maxKeptEvents = 200
+
+// Chronicle makes Events of how shutdowns and boots go, and keeps on disk what the
+// control plane has not taken, for the next start to tell. Its methods but
+// ShutdownChanged are safe for concurrent use; that one is the guard's, which calls
+// it one at a time.
+type Chronicle struct {
+	node     string
+	recorder *controlplane.Recorder
+	journal  *journal.Journal
+	store    Store
+	log      *slog.Logger
+
+	released time.Time // end of the drain last told of; of the goroutine that the guard notifies by
+
+	keeping sync.Mutex // held while Events are kept; guards telling
+	telling string     // the boot whose end an Event tells of that was recorded here
+}
+
+// NewChronicle returns the chronicle of a Node's shutdowns. It queues the Events
+// that an earlier run could not publish.
+func NewChronicle(node string, recorder *controlplane.Recorder, j *journal.Journal, store Store, log *slog.Logger) *Chronicle {
+	c := &Chronicle{node: node, recorder: recorder, journal: j, store: store, log: log}
+	c.restore()
+	return c
+}
+
+// tellInterval is how often the agent looks whether the journal of before can be
+// read by now, and whether the control plane has heard.
+const tellInterval = time.Minute
+
+// TellOfLastBoot makes an Event of how the boot before this one ended, once. It
+// returns when the control plane has heard of it, or ctx ends.
+func (c *Chronicle) TellOfLastBoot(ctx context.Context) {
+	tick := time.NewTicker(tellInterval)
+	defer tick.Stop()
+	recorded := false
+	for {
+		if last := c.journal.LastBoot(); last != nil {
+			if !recorded && c.toldOf(last) {
+				return
+			}
+			if !recorded {
+				kind, reason, message := verdict(*last)
+				c.keeping.Lock()
+				c.recorder.Record(controlplane.NodeReference(c.node), kind, reason, message)
+				c.telling = last.BootID
+				c.keeping.Unlock()
+				recorded = true
+			}
+			flushing, cancel := context.WithTimeout(ctx, tellInterval)
+			err := c.recorder.Flush(flushing)
+			cancel()
+			if err == nil {
+				// Lost, it is told once more.
+				_ = c.store.Write(map[string][]byte{keyTold: []byte(last.BootID)}, nil)
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// toldOf tells whether an earlier process of this boot has told of the record.
+func (c *Chronicle) toldOf(last *journal.Record) bool {
+	values, err := c.store.Load()
+	return err == nil && string(values[keyTold]) == last.BootID
+}
+
+// verdict is an Event of how a boot ended.
+func verdict(r journal.Record) (kind, reason, message string) {
+	what := "the last shutdown"
+	if r.Kind != "" {
+		what += " (" + r.Kind + ")"
+	}
+	if r.Graceful {
+		return corev1.EventTypeNormal, "LastShutdownGraceful", what + " was graceful: " + r.Tally()
+	}
+	message = what + " was not graceful: "
+	if r.Error != "" {
+		message += r.Error + ": "
+	}
+	return corev1.EventTypeWarning, "LastShutdownNotGraceful", message + r.Tally()
+}
+
+// Keep keeps what the control plane has not taken, for the next start.
+func (c *Chronicle) Keep() {
+	c.keeping.Lock() // what is written last is what was queued last
+	defer c.keeping.Unlock()
+	events := c.recorder.Queued()
+	events = events[max(0, len(events)-maxKeptEvents):]
+	if len(events) == 0 {
+		_ = c.store.Write(nil, []string{keyEvents}) // one that is published anew gives way to itself
+		return
+	}
+	value, err := json.Marshal(events)
+	if err == nil {
+		put := map[string][]byte{keyEvents: value}
+		if c.telling != "" { // the next start need not make that Event again
+			put[keyTold] = []byte(c.telling)
+		}
+		err = c.store.Write(put, nil)
+	}
+	if err != nil {
+		c.log.Warn("events that were not published are lost", "events", len(events), "error", err)
+	}
+}
+
+// restore queues what an earlier run could not publish.
+func (c *Chronicle) restore() {
+	values, err := c.store.Load()
+	var events []corev1.Event
+	if value, found := values[keyEvents]; err == nil && found {
+		err = json.Unmarshal(value, &events)
+	}
+	if err != nil {
+		c.log.Warn("events of an earlier run are lost", "error", err)
+		return
+	}
+	c.recorder.Restore(events)
+}
+
+// ShutdownChanged makes an Event of a change of the guard's state, where it is
+// news: a shutdown is told of once, however often the service stops in it.
+func (c *Chronicle) ShutdownChanged(change shutdown.Change) {
+	again := change.Trigger == journal.TriggerServiceStop
+	node := controlplane.NodeReference(c.node)
+	switch r := change.Status.Current; {
+	case change.From == shutdown.Released && change.To == shutdown.Draining && again:
+		// The service stops at the end of a shutdown that was told of.
+	case change.To == shutdown.Draining:
+		c.recorder.Record(node, corev1.EventTypeNormal, "Shutdown", "pods are being stopped: "+change.Status.Reason)
+	case change.From == shutdown.Draining && change.To == shutdown.Released && r != nil:
+		if again && r.FinishedAt.Equal(c.released) {
+			return // nothing ran any more
+		}
+		c.released = r.FinishedAt
+		c.recorder.Record(node, corev1.EventTypeNormal, "ShutdownReleased", fmt.Sprintf("%s in %s", r.Tally(), r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond)))
+	case change.From == shutdown.Draining:
+		c.recorder.Record(node, corev1.EventTypeNormal, "ShutdownCancelled", change.Status.Reason)
+	}
+}

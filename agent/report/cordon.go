@@ -1,0 +1,218 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// keyCordon is where the store keeps what a person decided.
+const keyCordon = "cordon"
+
+// Decision is what a person on this host said last of whether the Node takes new
+// pods. It outlives the agent, the boot and the Node.
+type Decision struct {
+	Unschedulable bool      `json:"unschedulable"`
+	By            string    `json:"by"`
+	At            time.Time `json:"at"`
+	// Delivered tells that the control plane has taken it. From then on the
+	// control plane is right: whoever changes it there has the later word.
+	Delivered bool `json:"delivered"`
+}
+
+// cordons keeps the latest decision. It is safe for concurrent use.
+type cordons struct {
+	store Store
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	latest *Decision // nil if nobody has decided
+}
+
+// newCordons reads what was decided before this start.
+func newCordons(store Store, log *slog.Logger) *cordons {
+	c := &cordons{store: store, log: log.With("component", "cordon")}
+	values, err := store.Load()
+	if value, found := values[keyCordon]; err == nil && found {
+		var d Decision
+		if err = json.Unmarshal(value, &d); err == nil {
+			c.latest = &d
+		}
+	}
+	if err != nil {
+		c.log.Warn("whether a person has cordoned the node is not known; what the control plane says stands", "error", err)
+	}
+	return c
+}
+
+// decided is the latest decision; nil if there is none.
+func (c *cordons) decided() *Decision {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.latest == nil {
+		return nil
+	}
+	d := *c.latest
+	return &d
+}
+
+// wanted is whether the Node is to be created closed to new pods: as a person
+// decided, else as configured.
+func (c *cordons) wanted(configured bool) bool {
+	if d := c.decided(); d != nil {
+		return d.Unschedulable
+	}
+	return configured
+}
+
+// pending tells whether the control plane has yet to be told.
+func (c *cordons) pending() bool {
+	d := c.decided()
+	return d != nil && !d.Delivered
+}
+
+// set makes d the latest decision. It is on disk within seconds.
+func (c *cordons) set(d *Decision) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.put(d)
+}
+
+// follow puts d, nil for none, in the place of what was decided before, unless a
+// person has decided anew since.
+func (c *cordons) follow(before, d *Decision) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.latest != nil && *c.latest == *before {
+		c.put(d)
+	}
+}
+
+// put is set for a caller that holds mu.
+func (c *cordons) put(d *Decision) {
+	c.latest = d
+	put, remove := map[string][]byte{}, []string{keyCordon}
+	if d != nil {
+		value, err := json.Marshal(d)
+		if err != nil {
+			panic(err) // a struct of plain fields
+		}
+		put, remove = map[string][]byte{keyCordon: value}, nil
+	}
+	if err := c.store.Write(put, remove); err != nil {
+		c.log.Warn("what was decided of the node's cordon may not survive the agent", "error", err)
+	}
+}
+
+// Errors of Cordon that mean that nothing was done.
+var (
+	ErrNotOurs    = errors.New("the node is not hostler's")
+	ErrNoCordoner = errors.New("this control plane cannot cordon nodes")
+)
+
+// errNoNode is an error of Cordon that passes.
+var errNoNode = errors.New("the node is not registered there yet")
+
+// Decided is what a person said last; nil if nobody did, or somebody changed it
+// since on the control plane.
+func (r *Reporter) Decided() *Decision { return r.cordons.decided() }
+
+// Cordon has the Node closed to new pods, or opened, because a person said so. It
+// tells whether that changes anything. ErrNotOurs and ErrNoCordoner mean that
+// nothing was done; any other error, that the control plane is told as soon as it
+// answers.
+func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err error) {
+	if !r.o.Mine() {
+		return false, ErrNotOurs
+	}
+	cordoner, able := r.o.Client.(controlplane.Cordoner)
+	if !able {
+		return false, ErrNoCordoner
+	}
+	changed = r.unschedulable() != want.Unschedulable
+	decided := want
+	decided.Delivered = false
+	if before := r.cordons.decided(); before != nil && before.Unschedulable == want.Unschedulable && !changed {
+		decided = *before // who said it first, and when, stands
+	}
+	r.cordons.set(&decided)
+	// A round that read the Node before would take the change for somebody else's.
+	if err := r.take(ctx, false); err != nil {
+		r.Changed()
+		return changed, err
+	}
+	defer func() { r.turn <- struct{}{} }()
+	if !r.registered {
+		r.Changed()
+		return changed, errNoNode // registering tells it
+	}
+	ctx, end := r.round(ctx)
+	defer end()
+	stored, err := cordoner.Cordon(ctx, r.options().Name, want.Unschedulable)
+	if err != nil {
+		r.Changed()
+		if errors.Is(context.Cause(ctx), errOvertaken) {
+			err = errOvertaken
+		}
+		return changed, err
+	}
+	delivered := decided
+	delivered.Delivered = true
+	r.cordons.follow(&decided, &delivered)
+	r.adopt(stored)
+	return changed, nil
+}
+
+// unschedulable is whether the Node takes no new pods, as far as is known here: a
+// person's word that is not delivered counts.
+func (r *Reporter) unschedulable() bool {
+	if d := r.cordons.decided(); d != nil && !d.Delivered {
+		return d.Unschedulable
+	}
+	r.mu.Lock()
+	known := r.node != nil
+	unschedulable := known && r.node.Spec.Unschedulable
+	r.mu.Unlock()
+	if !known {
+		return r.options().Unschedulable
+	}
+	return unschedulable
+}
+
+// settle brings a person's decision and the stored Node together: what was not
+// delivered is, and what somebody changed on the control plane since is right.
+// The caller has the turn.
+func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Node, error) {
+	d := r.cordons.decided()
+	switch {
+	case d == nil || d.Delivered && d.Unschedulable == stored.Spec.Unschedulable:
+		return stored, nil
+	case d.Delivered:
+		r.o.Log.Info("the node's cordon was changed on the control plane", "unschedulable", stored.Spec.Unschedulable)
+		r.cordons.follow(d, nil)
+		return stored, nil
+	}
+	if d.Unschedulable != stored.Spec.Unschedulable {
+		cordoner, able := r.o.Client.(controlplane.Cordoner)
+		if !able { // it was decided under another control plane
+			r.cordons.follow(d, nil)
+			return stored, nil
+		}
+		told, err := cordoner.Cordon(ctx, stored.Name, d.Unschedulable)
+		if err != nil {
+			return stored, err
+		}
+		stored = told
+	}
+	delivered := *d
+	delivered.Delivered = true
+	r.cordons.follow(d, &delivered)
+	return stored, nil
+}

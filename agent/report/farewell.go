@@ -1,0 +1,31 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"hostler.io/hostler/shutdown"
+)
+
+// Farewell has the Node say that the host is going down. It is a shutdown.Reporter.
+type Farewell struct {
+	Reporter  *Reporter
+	Chronicle *Chronicle
+	Flush     func() error // writes to the disk what was kept
+}
+
+// ReportShutdown writes the Node's status and the Events so far, and returns when
+// they are stored where a power cut does not reach them. What the control plane
+// does not take in three quarters of the time is kept for the next boot to tell:
+// the disk gets the rest.
+func (f Farewell) ReportShutdown(ctx context.Context, s shutdown.Status) error {
+	telling, cancel := ctx, context.CancelFunc(func() {})
+	if deadline, bounded := ctx.Deadline(); bounded {
+		telling, cancel = context.WithTimeout(ctx, time.Until(deadline)*3/4)
+	}
+	defer cancel()
+	err := errors.Join(f.Reporter.ReportShutdown(telling, s), f.Chronicle.recorder.Flush(telling))
+	f.Chronicle.Keep()
+	return errors.Join(err, f.Flush())
+}

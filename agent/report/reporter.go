@@ -1,0 +1,363 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
+)
+
+// WriteTimeout bounds one write to the control plane.
+const WriteTimeout = 10 * time.Second
+
+// Options say what is reported, and to whom.
+type Options struct {
+	Client   controlplane.Client
+	Recorder *controlplane.Recorder
+	Facts    Facts
+	Node     func() status.Options // those in force, as configured
+	Update   time.Duration         // from one look to the next
+	Rewrite  time.Duration         // from one write to the next where nothing changed
+	Takeover bool
+	Mine     func() bool     // whether the Node is hostler's to write
+	Boot     string          // the present one
+	Store    Store           // keeps a last word that was not delivered, and a person's cordon
+	Named    func(types.UID) // is told the UID that the control plane gave the Node
+	Log      *slog.Logger
+	Observe  func(err error)            // after each write
+	Count    func(corev1.NodeCondition) // after each transition, with what the condition is now
+}
+
+// Facts are what a Node is made from: a *host.Facts.
+type Facts interface {
+	// Now looks at the host. The shutdown guard's status is taken from guarded if
+	// that is not nil: it is then newer than what the guard says itself.
+	Now(ctx context.Context, guarded *shutdown.Status) status.Facts
+	// Machine is the hardware and its kernel.
+	Machine() probe.Machine
+}
+
+// Store keeps values by key: a *state.Bucket.
+type Store interface {
+	Load() (map[string][]byte, error)
+	Write(put map[string][]byte, remove []string) error
+}
+
+// Reporter keeps the Node up to date on the control plane: it looks at the host,
+// registers the Node, writes its status on change and every now and then, and
+// makes an Event of each condition's transition. It is safe for concurrent use.
+type Reporter struct {
+	o       Options
+	cordons *cordons
+
+	poke chan struct{} // holds one token when something changed
+
+	turn  chan struct{} // holds one token; who takes it may look and write, and owns what follows
+	begun bool          // the first look was taken
+	// registered is whether the Node was registered since it was last found missing.
+	registered bool
+	written    *corev1.NodeStatus
+	writtenAt  time.Time
+	kept       bool               // the store holds a last word
+	lastWord   *corev1.NodeStatus // of an earlier boot, to be delivered first
+	memory     status.Memory
+	conditions []corev1.NodeCondition // of the last look
+
+	mu        sync.Mutex   // guards what follows
+	node      *corev1.Node // as last seen from the host, with the control plane's metadata
+	lastFacts status.Facts
+	connected bool
+	lastError error
+	interrupt context.CancelCauseFunc // ends the round under way; nil if none can be ended
+	urgent    int                     // shutdowns' reports that wait for the turn
+}
+
+// New returns a reporter that has told nothing yet, but knows what a person
+// decided before.
+func New(o Options) *Reporter {
+	cordons := newCordons(o.Store, o.Log)
+	o.Log = o.Log.With("component", "status")
+	r := &Reporter{o: o, cordons: cordons, poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	r.turn <- struct{}{}
+	return r
+}
+
+// options are those in force, for a Node that is open or closed as a person
+// decided, else as configured.
+func (r *Reporter) options() status.Options {
+	o := r.o.Node()
+	o.Unschedulable = r.cordons.wanted(o.Unschedulable)
+	return o
+}
+
+// remember takes up what an earlier run of the agent reported in this boot, so
+// that conditions keep their times and Ready does not flip.
+func (r *Reporter) remember(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	node, err := r.o.Client.Node(ctx, r.options().Name)
+	if err != nil || node.Status.NodeInfo.BootID != r.o.Facts.Machine().BootID {
+		return // nothing known of this boot
+	}
+	r.memory, r.conditions = status.Remember(node.Status.Conditions), node.Status.Conditions
+}
+
+// Changed asks for a look at the host now.
+func (r *Reporter) Changed() {
+	select {
+	case r.poke <- struct{}{}:
+	default: // one is asked for already
+	}
+}
+
+// Run looks and writes until ctx ends. beat is told how each round ended.
+func (r *Reporter) Run(ctx context.Context, beat func(error)) error {
+	tick := time.NewTicker(r.o.Update)
+	defer tick.Stop()
+	failing := false
+	for {
+		err := r.once(ctx, nil)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, errOvertaken) {
+			err = nil // the one that did so tells how it went
+		}
+		beat(err)
+		switch {
+		case err != nil && !failing:
+			r.o.Log.Warn("the node's status cannot be written, will try again", "error", err)
+		case err == nil && failing:
+			r.o.Log.Info("the node's status is written again")
+		}
+		failing = err != nil
+		select {
+		case <-tick.C:
+		case <-r.poke:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// ReportShutdown writes what the shutdown guard says of itself at once, from the
+// facts at hand, and returns when it is stored. A round under way, and those that
+// wait before it, are given up for it. What the control plane does not take is
+// kept for the next boot. It implements shutdown.Reporter.
+func (r *Reporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
+	return r.once(ctx, &s)
+}
+
+// errOvertaken ends a round that a shutdown's report does not wait for.
+var errOvertaken = errors.New("a shutdown is reported first")
+
+// take waits for the turn, which the caller puts back.
+func (r *Reporter) take(ctx context.Context, urgent bool) error {
+	if urgent {
+		r.hurry(1)
+		defer r.hurry(-1)
+	}
+	select {
+	case <-r.turn:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the report under way: %w", ctx.Err())
+	}
+}
+
+// hurry counts who may not wait, and ends the round under way for them.
+func (r *Reporter) hurry(more int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.urgent += more
+	if r.urgent > 0 && r.interrupt != nil {
+		r.interrupt(errOvertaken)
+	}
+}
+
+// round is the context of what has the turn and gives way to a shutdown's report.
+func (r *Reporter) round(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	r.interrupt = cancel
+	if r.urgent > 0 { // it queued behind this one
+		cancel(errOvertaken)
+	}
+	r.mu.Unlock()
+	return ctx, func() {
+		cancel(nil)
+		r.mu.Lock()
+		r.interrupt = nil
+		r.mu.Unlock()
+	}
+}
+
+// once looks at the host and writes what is worth a write.
+func (r *Reporter) once(ctx context.Context, guarded *shutdown.Status) (err error) {
+	if err := r.take(ctx, guarded != nil); err != nil {
+		return fmt.Errorf("report the node's status: %w", err)
+	}
+	defer func() { r.turn <- struct{}{} }()
+	if guarded == nil {
+		round, end := r.round(ctx)
+		ctx = round
+		defer end()
+		defer func() {
+			if errors.Is(context.Cause(round), errOvertaken) {
+				err = errOvertaken
+			}
+		}()
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("report the node's status: %w", err)
+		}
+	}
+	if !r.begun {
+		r.recall()
+		if r.o.Mine() {
+			r.remember(ctx)
+		}
+	}
+	r.begun = true
+
+	options := r.options()
+	facts := r.o.Facts.Now(ctx, guarded)
+	if err := ctx.Err(); err != nil { // what was not measured for that says nothing of the host
+		return fmt.Errorf("report the node's status: %w", err)
+	}
+	node, memory := status.Node(facts, options, r.memory, time.Now())
+	r.tell(options.Name, status.Transitions(r.conditions, node.Status.Conditions))
+	r.memory, r.conditions = memory, node.Status.Conditions
+	r.see(node, facts)
+	if !r.o.Mine() {
+		r.registered, r.written = false, nil // whoever has it meanwhile changes it
+		return nil
+	}
+
+	if facts.Draining.Active {
+		r.keep(node.Status)
+	}
+	writing, cancel := context.WithTimeout(ctx, WriteTimeout)
+	defer cancel()
+	wrote, err := r.write(writing, node)
+	if (wrote || err != nil) && !errors.Is(context.Cause(ctx), errOvertaken) {
+		r.o.Observe(err)
+		r.mu.Lock()
+		r.connected, r.lastError = err == nil, err
+		r.mu.Unlock()
+	}
+	if err == nil {
+		r.forget()
+	}
+	return err
+}
+
+// write registers the Node where that is due, and writes its status where that
+// is worth it. It tells whether anything was written.
+func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
+	if !r.registered {
+		stored, err := r.o.Client.Register(ctx, node, controlplane.RegisterOptions{Takeover: r.o.Takeover})
+		if err != nil {
+			return false, err
+		}
+		r.registered, r.written = true, nil
+		r.o.Named(stored.UID)
+		r.adopt(stored)
+		r.o.Log.Info("node registered", "node", stored.Name, "uid", stored.UID, "controlPlane", r.o.Client.Type())
+		r.o.Recorder.Record(controlplane.NodeReference(node.Name), corev1.EventTypeNormal, "Registered", "Node registered by hostler")
+	}
+	if r.lastWord == nil && !r.cordons.pending() &&
+		r.written != nil && time.Since(r.writtenAt) < r.o.Rewrite && !status.Changed(r.written, &node.Status) {
+		return false, nil
+	}
+	stored, err := r.send(ctx, node)
+	if errors.Is(err, controlplane.ErrNotFound) {
+		if r.written != nil {
+			r.Changed() // registered again at once, unless it was gone at once
+		}
+		r.registered = false
+		r.o.Log.Warn("the node is gone from the control plane and will be registered again", "node", node.Name)
+		return false, err
+	}
+	if err != nil {
+		return false, err
+	}
+	r.written, r.writtenAt = node.Status.DeepCopy(), time.Now()
+	stored, err = r.settle(ctx, stored)
+	r.adopt(stored)
+	return true, err
+}
+
+// send writes the status, after the last word of an earlier boot if there is
+// one that was not delivered.
+func (r *Reporter) send(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	if r.lastWord != nil {
+		before := node.DeepCopy()
+		before.Status = *r.lastWord
+		_, err := r.o.Client.UpdateStatus(ctx, before)
+		switch {
+		case errors.Is(err, controlplane.ErrForbidden), errors.Is(err, controlplane.ErrInvalid):
+			r.o.Log.Warn("what the last shutdown left to tell is refused", "node", node.Name, "error", err)
+		case err != nil:
+			return nil, err
+		default:
+			r.o.Log.Info("what the last shutdown left to tell is delivered", "node", node.Name)
+		}
+		r.lastWord = nil
+	}
+	return r.o.Client.UpdateStatus(ctx, node)
+}
+
+// see keeps what the host looks like, for `hostler status`.
+func (r *Reporter) see(node *corev1.Node, facts status.Facts) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := node.DeepCopy()
+	if r.node != nil {
+		seen.ObjectMeta, seen.Spec = r.node.ObjectMeta, r.node.Spec
+	}
+	r.node, r.lastFacts = seen, facts
+}
+
+// adopt takes over the control plane's metadata and spec.
+func (r *Reporter) adopt(stored *corev1.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.node.ObjectMeta, r.node.Spec = stored.ObjectMeta, stored.Spec
+	r.node.ManagedFields = nil
+}
+
+// Current returns the Node as last seen, nil before the first look.
+func (r *Reporter) Current() (node *corev1.Node, facts status.Facts, connected bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.node.DeepCopy(), r.lastFacts, r.connected, r.lastError
+}
+
+// tell makes an Event, a count and a log line of each transition. The shutdown guard logs
+// its own, and that the agent starts is no news.
+func (r *Reporter) tell(node string, transitions []status.Transition) {
+	for _, t := range transitions {
+		if t.New.Reason == status.ReasonStarting {
+			continue // true of every start, and over in a moment
+		}
+		r.o.Count(t.New)
+		r.o.Recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
+		switch {
+		case t.New.Type == status.ShutdownProtected:
+		case !t.Good():
+			r.o.Log.Warn("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
+		case t.Old != nil: // that all is well at the start goes without saying
+			r.o.Log.Info("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
+		}
+	}
+}

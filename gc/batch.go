@@ -1,0 +1,100 @@
+package gc
+
+// Yield is what the removals of a run brought so far, by which the next are
+// estimated. The zero value stands for the first removal.
+type Yield struct {
+	Removed       int
+	Bytes, Inodes uint64 // freed by them, as measured
+	// The most that any of the batches brought for each byte and inode estimated.
+	BytesRatio, InodesRatio float64
+}
+
+// Add notes a batch: how many images, what they were estimated to bring and what
+// they brought, which is 0 where nothing was won.
+func (y *Yield) Add(images int, estimatedBytes, freedBytes, estimatedInodes, freedInodes uint64) {
+	y.Removed += images
+	y.Bytes += freedBytes
+	y.Inodes += freedInodes
+	y.BytesRatio = max(y.BytesRatio, float64(freedBytes)/float64(max(1, estimatedBytes)))
+	y.InodesRatio = max(y.InodesRatio, float64(freedInodes)/float64(max(1, estimatedInodes)))
+}
+
+// bytes and inodes estimate what one more removal brings at most: as much as its
+// size says, by the worst ratio seen, and no less than removals bring on average.
+func (y Yield) bytes(estimate uint64) float64 {
+	return max(float64(estimate)*max(1, y.BytesRatio), y.mean(y.Bytes))
+}
+
+func (y Yield) inodes(estimate uint64) float64 {
+	return max(float64(estimate)*max(1, y.InodesRatio), y.mean(y.Inodes))
+}
+
+func (y Yield) mean(freed uint64) float64 { return float64(freed) / float64(max(1, y.Removed)) }
+
+// EstimatedInodes is how many inodes an image of that size takes: as many as the
+// filesystem has for so many bytes on average, one at least, for no runtime
+// tells; 0 where the filesystem has no fixed number.
+func (u Usage) EstimatedInodes(sizeBytes uint64) uint64 {
+	if u.Inodes == 0 || u.Problem() != "" {
+		return 0
+	}
+	return estimatedInodes(u.inodesPerByte(), sizeBytes)
+}
+
+// estimatedInodes is one at least, and at most what a filesystem can count: a
+// runtime may answer any size.
+func estimatedInodes(perByte float64, sizeBytes uint64) uint64 {
+	return 1 + uint64(min(float64(sizeBytes)*perByte, 1<<62))
+}
+
+// inodesPerByte is how many inodes go with a byte that is used, on average.
+func (u Usage) inodesPerByte() float64 {
+	if u.CapacityBytes <= u.AvailableBytes || u.Inodes < u.InodesFree {
+		return 0
+	}
+	return float64(u.Inodes-u.InodesFree) / float64(u.CapacityBytes-u.AvailableBytes)
+}
+
+// Batch says how many of the next images may go at once, before anything is
+// measured again: as many as are estimated to bring no more than half of what a
+// filesystem still lacks, in bytes or in inodes. The last stretch is so taken in
+// ever smaller batches, down to one image, which is never too many while something
+// lacks. All images are of one runtime, whose filesystems are given.
+func Batch(next []*ImageDecision, usages []Usage, p ImagePolicy, o Options, y Yield) int {
+	budgets := budgetsOf(usages, p, o)
+	for n, d := range next {
+		room := false
+		for i := range budgets {
+			b := &budgets[i]
+			b.bytes -= y.bytes(d.SizeBytes)
+			b.inodes -= y.inodes(estimatedInodes(b.perByte, d.SizeBytes))
+			room = room || b.bytes >= 0 || b.inodes >= 0
+		}
+		if !room {
+			return max(1, n)
+		}
+	}
+	return len(next)
+}
+
+// budget is what a batch may bring on one filesystem; below 0 where that is
+// nothing.
+type budget struct{ bytes, inodes, perByte float64 }
+
+func budgetsOf(usages []Usage, p ImagePolicy, o Options) []budget {
+	var budgets []budget
+	l := newLedger(usages, p, o)
+	for _, a := range l.accounts {
+		b := budget{bytes: -1, inodes: -1, perByte: a.perByte}
+		if a.bytes > 0 {
+			b.bytes = float64(a.bytes) / 2
+		}
+		if a.inodes > 0 {
+			b.inodes = float64(a.inodes) / 2
+		}
+		if a.short() {
+			budgets = append(budgets, b)
+		}
+	}
+	return budgets
+}

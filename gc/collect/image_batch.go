@@ -1,0 +1,216 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/runtime"
+)
+
+// maxBatch is how many images go at once at most. containerd answers a removal
+// once it has collected its own garbage, which takes the longer the more it holds
+// and is done once for all that wait for it.
+const maxBatch = 16
+
+// attempt is the removal of one image in a batch. Its own goroutine writes what
+// came of it, until done is closed.
+type attempt struct {
+	*gc.ImageDecision
+	refs []string
+	done chan struct{}
+
+	reason  gc.Reason // why it stays, if it does
+	detail  string
+	err     error
+	unknown bool // nobody could say whether it is in use
+	window  time.Duration
+}
+
+// batch says how many of the queue, whose first one goes, go at once: images of
+// one runtime, one only at first, and more as removals bring something.
+func (r *imageRun) batch(queue []*gc.ImageDecision) int {
+	first := queue[0]
+	n := 1
+	for n < len(queue) && n < r.pace[first.Runtime] && queue[n].Runtime == first.Runtime &&
+		(queue[n].Reason == gc.LRU) == (first.Reason == gc.LRU) {
+		n++
+	}
+	if first.Reason != gc.LRU {
+		return n // they go whatever they bring
+	}
+	var usages []gc.Usage
+	for _, u := range r.facts.Filesystems {
+		if u.Runtime == first.Runtime {
+			usages = append(usages, u)
+		}
+	}
+	return gc.Batch(queue[:n], usages, r.policy, r.options, r.yield[first.Runtime])
+}
+
+// remove takes a batch of images at once, without those that something has come
+// to use since the plan, and measures what that brought.
+func (r *imageRun) remove(ctx context.Context, batch []*gc.ImageDecision, total int) {
+	name := batch[0].Runtime
+	rt := r.runtimes[name]
+	asked := time.Now()
+	now, err := askInUse(ctx, rt)
+	attempts := make([]*attempt, len(batch))
+	for i, d := range batch {
+		a := &attempt{ImageDecision: d, refs: gc.References(nil, d.Image), done: make(chan struct{}), err: err, unknown: err != nil}
+		attempts[i] = a
+		if err == nil { // without an answer nothing is removed
+			a.reason, a.detail = r.protection(a, now)
+		}
+		if err != nil || a.reason != "" {
+			close(a.done)
+			continue
+		}
+		go func() {
+			defer close(a.done)
+			a.remove(ctx, rt)
+			a.window = time.Since(asked)
+		}()
+	}
+	var taken []*attempt
+	for _, a := range attempts {
+		<-a.done
+		if r.conclude(ctx, rt, a, total) {
+			taken = append(taken, a)
+		}
+	}
+	if len(taken) > 0 {
+		r.assess(ctx, taken)
+	}
+}
+
+// remove calls the runtime.
+func (a *attempt) remove(ctx context.Context, rt Runtime) {
+	_, a.err = within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, rt.RemoveImage(ctx, *a.Image)
+	})
+	if errors.Is(a.err, runtime.ErrInUse) {
+		a.reason, a.detail, a.err = gc.InUse, a.err.Error(), nil
+	}
+}
+
+// inUse is what a runtime answered to the question what is in use.
+type inUse struct {
+	containers gc.Users
+	others     users
+}
+
+// askInUse asks again, in the call just before removals, what is in use: the
+// containers, and who else may use images, because not every runtime refuses by
+// itself to remove what they use.
+func askInUse(ctx context.Context, rt Runtime) (inUse, error) {
+	if rt == nil {
+		return inUse{}, fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
+	}
+	pods, err := within(ctx, lookTimeout, rt.Pods)
+	if err != nil {
+		return inUse{}, fmt.Errorf("ask what is in use: %w", err)
+	}
+	others, err := otherUsers(ctx, rt)
+	if err != nil {
+		return inUse{}, fmt.Errorf("ask what is in use: %w", err)
+	}
+	return inUse{gc.UsersOf(pods), others}, nil
+}
+
+// protection says what has come to keep an image since the plan, if anything has.
+func (r *imageRun) protection(a *attempt, now inUse) (gc.Reason, string) {
+	if c := now.containers.First(a.Runtime, a.refs); c != nil {
+		return gc.InUse, "container " + c.Name
+	}
+	if by := now.others.of(a.refs); len(by) > 0 {
+		return gc.InUse, by[0]
+	}
+	if r.survey.Uses.NewsOf(a.Image, a.refs, lastused.Use{FirstSeen: a.FirstSeen, LastUsed: a.LastUsed}) {
+		return gc.TooYoung, "pulled, tagged or used since the plan"
+	}
+	return "", ""
+}
+
+// conclude books what came of an attempt, and tells whether the image is gone.
+func (r *imageRun) conclude(ctx context.Context, rt Runtime, a *attempt, total int) (gone bool) {
+	r.done++
+	step := Progress{Removal: imageRemoval(a.ImageDecision), Action: gc.Keep, Done: r.done, Total: total}
+	ref := imageRef{a.Runtime, a.ID}
+	r.report.LongestWindow.Duration = max(r.report.LongestWindow.Duration, a.window)
+	switch {
+	case a.reason != "":
+		r.skip[ref] = true
+		r.report.Kept[a.reason]++
+		step.Reason = a.reason
+		r.log.Debug("image kept", "image", a.Names[0], "id", a.ID, "runtime", a.Runtime, "reason", a.reason, "detail", a.detail)
+	case a.err == nil:
+		gone = true
+		step.Action = gc.Remove
+		r.removed[ref] = taken{name: a.Names[0], refs: a.refs}
+		r.booked(a, step.Removal)
+	case ctx.Err() != nil:
+		step.Err = a.err
+	case r.down[a.Runtime] || a.unknown || isDown(ctx, rt, a.err):
+		r.lose(a.Runtime, &RuntimeError{Runtime: a.Runtime, Err: a.err})
+		step.Err = a.err
+	default:
+		r.skip[ref] = true
+		r.report.fail("image "+a.ID, fmt.Errorf("remove image %s: %w", a.Names[0], a.err))
+		step.Err = a.err
+	}
+	r.progress(step)
+	return gone
+}
+
+// booked notes a removal.
+func (r *imageRun) booked(a *attempt, removal Removal) {
+	r.report.Removed = append(r.report.Removed, removal)
+	r.report.EstimatedBytes += a.SizeBytes
+	r.report.EstimatedInodes += r.estimatedInodes(a.ImageDecision)
+	r.survey.Uses.Forget(a.Runtime, a.ID)
+	r.log.Info("image removed", "image", a.Names[0], "id", a.ID, "runtime", a.Runtime, "filesystem", a.Filesystem,
+		"reason", a.Reason, "sizeBytes", a.SizeBytes)
+	r.stale[a.Runtime] = true
+}
+
+// assess measures what a batch brought, if room is what it was for, and sets the
+// pace by it: double after a gain, one by one after none.
+func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
+	first := taken[0]
+	faster := min(2*max(1, r.pace[first.Runtime]), maxBatch)
+	if first.Reason != gc.LRU {
+		r.pace[first.Runtime] = faster
+		return // it goes whatever it brings; measured once, later
+	}
+	var bytes, inodes uint64
+	for _, a := range taken {
+		bytes, inodes = bytes+a.SizeBytes, inodes+r.estimatedInodes(a.ImageDecision)
+	}
+	wonBytes, wonInodes := r.measure(ctx, first.Runtime)
+	if ctx.Err() != nil {
+		return
+	}
+	yield := r.yield[first.Runtime]
+	yield.Add(len(taken), bytes, wonBytes, inodes, wonInodes)
+	r.yield[first.Runtime] = yield
+	if wonBytes > 0 || wonInodes > 0 {
+		r.idle[first.Filesystem], r.pace[first.Runtime] = 0, faster
+	} else {
+		r.idle[first.Filesystem] += len(taken)
+		r.pace[first.Runtime] = 1
+	}
+}
+
+// estimatedInodes is how many inodes an image may take where it lies.
+func (r *imageRun) estimatedInodes(d *gc.ImageDecision) uint64 {
+	for _, u := range r.facts.Filesystems {
+		if u.Runtime == d.Runtime && u.Name() == d.Filesystem {
+			return u.EstimatedInodes(d.SizeBytes)
+		}
+	}
+	return 0
+}

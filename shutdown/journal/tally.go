@@ -1,0 +1,41 @@
+package journal
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Tally counts for a person what became of the record's pods.
+func (r Record) Tally() string {
+	counts := map[Outcome]int{}
+	for _, p := range r.Pods {
+		counts[p.Outcome]++
+	}
+	var parts []string
+	for _, c := range []struct {
+		outcome Outcome
+		text    string
+	}{
+		{Stopped, "stopped"},
+		{Killed, "killed at the end of their grace"},
+		{Left, "cut off"},
+		{Skipped, "not touched"},
+		{"", "not yet stopped"},
+	} {
+		if n := counts[c.outcome]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, c.text))
+		}
+	}
+	switch len(parts) {
+	case 0:
+		return "no pods seen"
+	case 1:
+		noun := "pods"
+		if len(r.Pods) == 1 {
+			noun = "pod"
+		}
+		n, text, _ := strings.Cut(parts[0], " ")
+		return n + " " + noun + " " + text
+	}
+	return fmt.Sprintf("%d pods: %s", len(r.Pods), strings.Join(parts, ", "))
+}

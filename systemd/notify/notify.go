@@ -1,0 +1,175 @@
+// Package notify is this service's talk with the service manager that runs it:
+// the notifications of sd_notify(3), and the descriptors that the manager keeps
+// for it. It owns the messages, and refuses to decide when one is due.
+package notify
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// notifyTimeout bounds a message to a service manager that does not read.
+const notifyTimeout = 500 * time.Millisecond
+
+// Notifier tells the service manager how this service is doing, over the socket
+// of sd_notify(3), and has it keep descriptors. Without a service manager, as
+// the zero value is, it does nothing. Safe for concurrent use.
+type Notifier struct {
+	socket   string
+	watchdog time.Duration
+}
+
+// New reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID through
+// getenv, and removes them by unsetenv, so that no child process speaks in our
+// name. Given os.Getenv and os.Unsetenv, call it before starting goroutines
+// that read the environment.
+func New(getenv func(string) string, unsetenv func(string) error) *Notifier {
+	n := &Notifier{socket: getenv("NOTIFY_SOCKET")}
+	pid := getenv("WATCHDOG_PID")
+	if usec, err := strconv.ParseUint(getenv("WATCHDOG_USEC"), 10, 64); err == nil && (pid == "" || pid == strconv.Itoa(os.Getpid())) {
+		n.watchdog = time.Duration(min(usec, math.MaxInt64/uint64(time.Microsecond))) * time.Microsecond
+	}
+	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
+		_ = unsetenv(name) // fails for malformed names alone
+	}
+	return n
+}
+
+// WatchdogInterval is how long the service manager waits for Watchdog before it
+// takes this service for hung, 0 if for ever. Call Watchdog at half of it.
+func (n *Notifier) WatchdogInterval() time.Duration { return n.watchdog }
+
+// Ready tells that the service is up, or that its reload is done.
+func (n *Notifier) Ready() error { return n.send("READY=1", nil) }
+
+// Reloading tells that the configuration is read again; Ready ends it. It
+// carries the time that Type=notify-reload asks for.
+func (n *Notifier) Reloading() error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("notify the service manager: read the monotonic clock: %w", err)
+	}
+	return n.send(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/int64(time.Microsecond)), nil)
+}
+
+// Stopping tells that the service is on its way down.
+func (n *Notifier) Stopping() error { return n.send("STOPPING=1", nil) }
+
+// Status sets the line that systemctl status shows.
+func (n *Notifier) Status(line string) error {
+	return n.send("STATUS="+strings.ReplaceAll(line, "\n", " "), nil)
+}
+
+// ExtendTimeout asks for d more from now on, before the service manager takes
+// the start or stop under way for hung.
+func (n *Notifier) ExtendTimeout(d time.Duration) error {
+	return n.send(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds()), nil)
+}
+
+// Watchdog tells that the service is alive.
+func (n *Notifier) Watchdog() error { return n.send("WATCHDOG=1", nil) }
+
+// StoreFile has the service manager keep a duplicate of file under name and
+// pass it to the next process of this service (see PassedFiles). FDPOLL=0,
+// because the manager would drop a lock in the moment that logind restarts.
+func (n *Notifier) StoreFile(name string, file *os.File) error {
+	return n.send("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", file)
+}
+
+// RemoveFiles has the service manager close all that it keeps under name.
+func (n *Notifier) RemoveFiles(name string) error {
+	return n.send("FDSTOREREMOVE=1\nFDNAME="+name, nil)
+}
+
+// send makes one datagram of it. The socket is not kept: messages are rare.
+func (n *Notifier) send(state string, file *os.File) error {
+	if n.socket == "" {
+		return nil
+	}
+	what, _, _ := strings.Cut(state, "\n")
+	if err := n.write(state, file); err != nil {
+		return fmt.Errorf("notify the service manager of %s: %w", what, err)
+	}
+	return nil
+}
+
+func (n *Notifier) write(state string, file *os.File) error {
+	// net takes a leading @ for the abstract namespace, as sd_notify does.
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetWriteDeadline(time.Now().Add(notifyTimeout)); err != nil {
+		return err
+	}
+	if file == nil {
+		_, err = conn.Write([]byte(state))
+		return err
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = raw.Control(func(fd uintptr) { sent = sendRights(conn, state, int(fd)) })
+	return cmp.Or(err, sent)
+}
+
+// sendRights is WriteMsgUnix, which net refuses to connected datagram sockets.
+func sendRights(conn *net.UnixConn, state string, fd int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = raw.Write(func(socket uintptr) (done bool) {
+		sent = unix.Sendmsg(int(socket), []byte(state), unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL)
+		return sent != unix.EAGAIN
+	})
+	return cmp.Or(err, sent)
+}
+
+// PassedFiles returns the descriptors that the service manager passed to this
+// process (sd_listen_fds(3)): those of the store, each as a file with the name
+// that it was stored under. It takes the variables away like New, so a
+// second call returns none.
+func PassedFiles(getenv func(string) string, unsetenv func(string) error) ([]*os.File, error) {
+	const first = 3 // SD_LISTEN_FDS_START
+	pid, count := getenv("LISTEN_PID"), getenv("LISTEN_FDS")
+	names := strings.Split(getenv("LISTEN_FDNAMES"), ":")
+	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"} {
+		_ = unsetenv(name) // fails for malformed names alone
+	}
+	if count == "" || pid != strconv.Itoa(os.Getpid()) {
+		return nil, nil
+	}
+	n, err := strconv.ParseUint(count, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("read LISTEN_FDS: %w", err)
+	}
+	var files []*os.File
+	var errs []error
+	for i := range int(n) {
+		fd := first + i
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
+			errs = append(errs, fmt.Errorf("take over passed descriptor %d: %w", fd, err))
+			continue
+		}
+		name := ""
+		if i < len(names) {
+			name = names[i]
+		}
+		files = append(files, os.NewFile(uintptr(fd), name))
+	}
+	return files, errors.Join(errs...)
+}

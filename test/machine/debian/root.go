@@ -1,0 +1,221 @@
+package debian
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"hostler.io/hostler/test/lab"
+)
+
+// Root is a release ready to boot, in the cache: nothing of it is written to. Its
+// fields are paths.
+type Root struct {
+	Image   string // ext4, with a journal, since scenarios cut the power
+	Kernel  string
+	Initrd  string
+	Busybox string
+}
+
+// DiskBytes is the size of a machine's disk, which is sparse.
+const DiskBytes = 4 << 30
+
+// kernelHook unpacks Debian's cloud kernel without installing it: its package
+// would bring tools that make an initramfs, and ours is made here.
+const kernelHook = `set -eu
+export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
+kernel=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -n 1)
+mkdir "$1/kernel"
+cd "$1/kernel"
+apt-get download -q -o APT::Sandbox::User=root "$kernel"
+dpkg-deb -x *.deb .
+mv boot/vmlinuz-* "$1/boot/vmlinuz"
+mkdir -p "$1/usr/lib/modules"
+for modules in lib/modules usr/lib/modules; do # the latter from Debian 13 on
+	if [ -d "$modules" ]; then mv "$modules"/* "$1/usr/lib/modules/"; fi
+done
+cd /
+rm -r "$1/kernel"
+`
+
+// rootScript is run inside a new root.
+const rootScript = `set -eu
+groupadd --system hostler
+passwd -d root >/dev/null
+cd /usr/lib/modules/*/kernel
+rm -rf drivers/gpu drivers/infiniband drivers/net/ethernet drivers/nvme drivers/scsi drivers/target drivers/media drivers/hv drivers/hid drivers/usb \
+	fs/ocfs2 fs/nfs fs/nfsd fs/cifs fs/smb fs/ceph fs/gfs2 fs/dlm fs/xfs fs/btrfs
+depmod "$(basename /usr/lib/modules/*)"
+for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer \
+	getty@tty1.service console-getty.service serial-getty@ttyS0.service systemd-networkd.service systemd-firstboot.service kexec.service kexec-load.service \
+	modprobe@drm.service modprobe@efi_pstore.service modprobe@fuse.service modprobe@configfs.service modprobe@dm_mod.service modprobe@loop.service \
+	systemd-random-seed.service systemd-pstore.service systemd-ask-password-console.path systemd-ask-password-wall.path systemd-udev-load-credentials.service \
+	kmod-static-nodes.service dev-hugepages.mount dev-mqueue.mount sys-kernel-config.mount sys-kernel-debug.mount sys-kernel-tracing.mount \
+	systemd-sysext.socket systemd-creds.socket systemd-initctl.socket systemd-tmpfiles-clean.timer proc-sys-fs-binfmt_misc.automount; do # slow, and of no use
+	ln -sf /dev/null "/etc/systemd/system/$unit"
+done
+# By default its package turns each reboot into a kexec.
+printf 'LOAD_KEXEC=false\n' >/etc/default/kexec
+systemctl --quiet enable machine-guest.service machine-network.service
+# Nobody logs in, which would start logind.
+mkdir -p /etc/systemd/system/multi-user.target.wants
+ln -sf /usr/lib/systemd/system/systemd-logind.service /etc/systemd/system/multi-user.target.wants/
+mkdir -p /var/log/journal
+rm -f /var/lib/dbus/machine-id
+# Nothing is to be brought up to date at the first boot.
+touch -r /usr /etc/.updated /var/.updated
+`
+
+// rootFiles are files of every root, by path.
+func rootFiles() map[string]string {
+	return map[string]string{
+		"etc/hostname":                    "machine\n",
+		"etc/hosts":                       "127.0.0.1 localhost machine\n",
+		"etc/fstab":                       "",
+		"etc/machine-id":                  "",
+		"etc/resolv.conf":                 "nameserver 127.0.0.1\n",
+		"etc/modules-load.d/machine.conf": "overlay\nbutton\nevdev\ndummy\nvirtio_rng\n",
+
+		// Of a machine's hundreds of devices these are all that anybody looks for.
+		"etc/systemd/system/systemd-udev-trigger.service.d/machine.conf": "[Service]\nExecStart=\nExecStart=udevadm trigger --action=add --subsystem-match=block --subsystem-match=input --subsystem-match=net\n",
+		"etc/systemd/journald.conf.d/machine.conf":                       "[Journal]\nStorage=persistent\n",
+		// CRI reports NetworkReady with it. Its plugin is never called: pods use
+		// the machine's network.
+		"etc/cni/net.d/10-machine.conflist": `{"cniVersion": "0.4.0", "name": "machine", "plugins": [{"type": "loopback"}]}` + "\n",
+		// It answers until the very end, so that a test sees the shutdown go on,
+		// and no job ever stops it.
+		"etc/systemd/system/machine-guest.service": `[Unit]
+Description=what the test has inside this machine
+DefaultDependencies=no
+IgnoreOnIsolate=yes
+StartLimitIntervalSec=0
+[Service]
+ExecStart=/usr/local/bin/guest serve
+Restart=always
+RestartSec=100ms
+KillMode=process
+OOMScoreAdjust=-900
+[Install]
+WantedBy=sysinit.target
+`,
+		// An address and a default route, which lead nowhere.
+		"etc/systemd/system/machine-network.service": `[Unit]
+Description=an address for this machine
+DefaultDependencies=no
+After=systemd-modules-load.service
+Before=network.target
+Wants=network.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'ip link set lo up; ip link add net0 type dummy || ip link add net0 type veth peer name net0-peer || ip link add net0 type ifb; ip address add 192.0.2.10/24 dev net0; ip link set net0 up; ip link set net0-peer up 2>/dev/null; ip route add default via 192.0.2.1'
+[Install]
+WantedBy=sysinit.target
+`,
+	}
+}
+
+// Prepare makes a release's root, unless the cache has it. It needs the network
+// only then. It is safe for concurrent use, also by several processes.
+func Prepare(ctx context.Context, release Release, log *slog.Logger) (Root, error) {
+	r, err := recipeFor(release)
+	if err != nil {
+		return Root{}, err
+	}
+	cache, err := lab.CacheDir()
+	if err != nil {
+		return Root{}, err
+	}
+	dir := filepath.Join(cache, "machine", r.key())
+	err = lab.MakeOnce(dir, func(temporary string) error {
+		log.Info("building a root", "release", string(release), "cache", dir)
+		return r.build(ctx, temporary, log)
+	})
+	if err != nil {
+		return Root{}, fmt.Errorf("build root of Debian %s: %w", release, err)
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+	return Root{Image: file("root.ext4"), Kernel: file("vmlinuz"), Initrd: file("initrd"), Busybox: file("busybox")}, nil
+}
+
+// build fills a folder with a root's files.
+func (r recipe) build(ctx context.Context, dir string, log *slog.Logger) error {
+	tools, err := lab.Fetch(ctx, lab.FetchOptions{Kits: []lab.Kit{lab.KitBootstrap, lab.KitContainers}}, log)
+	if err != nil {
+		return err
+	}
+	tree, hook := filepath.Join(dir, "tree"), filepath.Join(dir, "kernel-hook")
+	defer os.RemoveAll(tree)
+	if err := os.WriteFile(hook, []byte("#!/bin/sh\n"+kernelHook), 0o755); err != nil {
+		return err
+	}
+	codename, err := r.release.codename()
+	if err != nil {
+		return err
+	}
+	args := []string{
+		"--mode=root", "--variant=minbase", "--include=" + strings.Join(packages(), ","), `--aptopt=APT::Install-Recommends "false"`,
+		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+		"--dpkgopt=force-unsafe-io", "--customize-hook=" + hook, codename, tree,
+	}
+	for _, name := range sortedKeys(r.sources) {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(r.sources[name]), 0o644); err != nil {
+			return err
+		}
+		args = append(args, file)
+	}
+	if err := command(ctx, tools.Bootstrap, args...); err != nil {
+		return err
+	}
+	for path, text := range rootFiles() {
+		if err := writeFile(filepath.Join(tree, path), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	initrd, err := makeInitrd(ctx, tree)
+	if err != nil {
+		return fmt.Errorf("make initramfs: %w", err)
+	}
+	// Also inside, for kexec.
+	if err := os.WriteFile(filepath.Join(tree, "boot/initrd"), initrd, 0o644); err != nil {
+		return err
+	}
+	if err := command(ctx, lab.Tool{Path: "chroot"}, tree, "sh", "-c", rootScript); err != nil {
+		return err
+	}
+	image := filepath.Join(dir, "root.ext4")
+	file, err := os.Create(image)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		file.Truncate(DiskBytes), file.Close(),
+		command(ctx, tools.Mkfs, "-q", "-F", "-d", tree, "-L", "root", "-E", "lazy_itable_init=0,nodiscard", "-i", "32768", image),
+		command(ctx, lab.Tool{Path: "install"}, "-m", "755", filepath.Join(tree, "boot/vmlinuz"), filepath.Join(tree, "usr/bin/busybox"), dir),
+		os.WriteFile(filepath.Join(dir, "initrd"), initrd, 0o644))
+}
+
+// Disk makes a machine's own disk at path with qemu-img: the root's, with what the
+// machine writes beside it.
+func (r Root) Disk(ctx context.Context, qemuImg lab.Tool, path string) error {
+	return command(ctx, qemuImg, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", r.Image, path)
+}
+
+// command runs a program in a mount namespace of its own, so that nothing that it
+// mounts outlives it.
+func command(ctx context.Context, tool lab.Tool, args ...string) error {
+	cmd := exec.CommandContext(ctx, tool.Path, args...)
+	cmd.Env = append(append(os.Environ(), tool.Environ()...), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "TZ=UTC")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w:\n%s", filepath.Base(tool.Path), err, lab.LastLines(string(out), 20))
+	}
+	return nil
+}

@@ -1,4 +1,0 @@
-package machine
-
-// SourcesFor is sourcesFor.
-func SourcesFor(codename, apt string) (map[string]string, error) { return sourcesFor(codename, apt) }
