@@ -202,6 +202,26 @@ func TestFindKubelet(t *testing.T) {
 	}
 }
 
+func TestAKubeletIsSeenWhoeverHasItsJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		others := map[Job]Owner{ContainerGC: {Name: Kubelet, Evidence: "process kubelet"}}
+		o := New(map[Job]Switch{ContainerGC: On}, func(context.Context) map[Job]Owner { return maps.Clone(others) }, silent())
+		if o.Seen(ContainerGC) {
+			t.Errorf("Seen() = true before anybody looked")
+		}
+		o.Refresh(t.Context())
+		if mine, _, _ := o.Mine(ContainerGC); !mine || !o.Seen(ContainerGC) || o.Seen(Lease) {
+			t.Errorf("Mine() = %v, Seen() = %v, want the job hostler's and the kubelet seen, for that job alone", mine, o.Seen(ContainerGC))
+		}
+		delete(others, ContainerGC)
+		time.Sleep(3 * ownerGone)
+		o.Refresh(t.Context())
+		if o.Seen(ContainerGC) {
+			t.Errorf("Seen() = true long after the kubelet went")
+		}
+	})
+}
+
 func TestEvidenceIsForPeople(t *testing.T) {
 	for _, owner := range decide(nil, nil) {
 		if strings.TrimSpace(owner.Evidence) == "" {
@@ -238,26 +258,6 @@ func TestJobsAreTakenOverWhenTheirOwnerIsGoneForAWhile(t *testing.T) {
 			if node != step.node || shutdown != step.shutdown {
 				t.Errorf("%s: Mine(node) = %v, Mine(shutdown) = %v, want %v and %v", step.what, node, shutdown, step.node, step.shutdown)
 			}
-		}
-	})
-}
-
-func TestAKubeletIsSeenWhoeverHasItsJob(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		others := map[Job]Owner{ContainerGC: {Name: Kubelet, Evidence: "process kubelet"}}
-		o := New(map[Job]Switch{ContainerGC: On}, func(context.Context) map[Job]Owner { return maps.Clone(others) }, silent())
-		if o.Seen(ContainerGC) {
-			t.Error("Seen() = true before anybody looked, want false")
-		}
-		o.Refresh(t.Context())
-		if mine, _, _ := o.Mine(ContainerGC); !mine || !o.Seen(ContainerGC) || o.Seen(Lease) {
-			t.Errorf("Mine() = %v, Seen() = %v, want the job hostler's and the kubelet seen, for that job alone", mine, o.Seen(ContainerGC))
-		}
-		delete(others, ContainerGC)
-		time.Sleep(3 * ownerGone)
-		o.Refresh(t.Context())
-		if o.Seen(ContainerGC) {
-			t.Error("Seen() = true long after the kubelet went, want false")
 		}
 	})
 }
