@@ -21,7 +21,7 @@ func TestPlanContainers(t *testing.T) {
 		return []runtime.Pod{p}
 	}
 	policy := func(perName, total int) gc.ContainerPolicy {
-		return gc.ContainerPolicy{MaxPerPodContainer: perName, MaxContainers: total}
+		return gc.ContainerPolicy{AbandonedAge: time.Hour, MaxPerPodContainer: perName, MaxContainers: total}
 	}
 	tests := []struct {
 		name    string
@@ -72,6 +72,10 @@ func TestPlanContainers(t *testing.T) {
 		{
 			name: "all unused takes everything of a pod that ended", pods: pod(func(p *runtime.Pod) { p.Ready = false }), policy: policy(-1, -1), options: gc.Options{AllUnused: true},
 			want: []string{"web1 all-unused", "log1 all-unused", "web2 all-unused", "log2 all-unused", "web3 all-unused"},
+		},
+		{
+			name: "one that was not started yet takes no place", policy: policy(1, 2), pods: []runtime.Pod{podWith("p", exited("web1", "web", time.Hour), exited("log1", "log", time.Hour),
+				runtime.Container{ID: "web2", Name: "web", State: runtime.Created, CreatedAt: now})},
 		},
 		{name: "a runtime that is left alone", pods: pod(), policy: policy(0, 0), options: gc.Options{LeaveAlone: []string{"containerd"}}},
 		{

@@ -22,6 +22,12 @@ func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecisi
 			pods[c.Labels[labelPodUID]] = true
 		}
 	}
+	unsure := f.LogsUnsure
+	for i := range f.Pods {
+		if pod := &f.Pods[i]; pod.Sandbox && unsure == "" && slices.Contains(o.LeaveAlone, pod.Runtime) {
+			unsure = "it may be of " + pod.Runtime + ", of which things are removed on request only"
+		}
+	}
 	patience := p.patience()
 	if o.AllUnused {
 		patience = p.settling()
@@ -41,8 +47,8 @@ func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecisi
 			d.Reason, d.Detail = NotManaged, log.Foreign
 		case f.ProtectedLogs[log.UID] != "":
 			d.Reason, d.Detail = LastShutdown, f.ProtectedLogs[log.UID]
-		case f.LogsUnsure != "":
-			d.Reason, d.Detail = NotManaged, f.LogsUnsure
+		case unsure != "":
+			d.Reason, d.Detail = NotManaged, unsure
 		case age(now, log.ModifiedAt) < patience:
 			d.Reason = TooYoung
 		case log.Link:

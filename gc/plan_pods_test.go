@@ -119,6 +119,9 @@ func TestPlanLogs(t *testing.T) {
 		{name: "a link into a folder that the last shutdown left", log: link, want: gc.LastShutdown, change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) { f.ProtectedLogs = map[string]string{"u1": "a day"} }},
 		{name: "where a runtime does not answer all stay", log: folder, want: gc.NotManaged, detail: "crio", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) { f.LogsUnsure = "crio does not answer" }},
 		{name: "where a runtime does not answer links stay as well", log: link, want: gc.NotManaged, detail: "crio", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) { f.LogsUnsure = "crio does not answer" }},
+		{name: "where a runtime of pods is left alone", log: folder, want: gc.NotManaged, detail: "containerd", change: func(f *gc.Facts, _ *gc.Policy, o *gc.Options) {
+			f.Pods, o.LeaveAlone = []runtime.Pod{deadPod(time.Hour)}, []string{"containerd"}
+		}},
 		{name: "of a pod that is there nothing is said", log: folder, change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) {
 			f.Pods = []runtime.Pod{{Runtime: "containerd", ID: "p", UID: "u1"}}
 		}},

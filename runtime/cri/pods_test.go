@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -275,5 +276,62 @@ func TestAContextThatEndsWhileAsking(t *testing.T) {
 	})
 	if _, err := r.Pods(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Pods() = %v, want %v", err, context.Canceled)
+	}
+}
+
+func TestAPodIsRemovedOnlyWhenAllAgree(t *testing.T) {
+	tests := []struct {
+		name   string
+		answer func(method string) error // before the server's own
+		ready  bool
+		want   error // nil: any at all
+		text   string
+	}{
+		{name: "its status is not told", text: "status lost", answer: func(method string) error {
+			if method == "PodSandboxStatus" {
+				return status.Error(codes.Internal, "status lost")
+			}
+			return nil
+		}},
+		{name: "its containers are not told", text: "list lost", answer: func(method string) error {
+			if method == "ListContainers" {
+				return status.Error(codes.Internal, "list lost")
+			}
+			return nil
+		}},
+		{name: "its network is not given back", text: "cni", answer: func(method string) error {
+			if method == "StopPodSandbox" {
+				return status.Error(codes.Unknown, "cni")
+			}
+			return nil
+		}},
+		{name: "it is ready", ready: true, want: runtime.ErrInUse, text: "stop it first"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newServer(t, containerd16)
+			r := s.client(t, nil)
+			p := s.fake.RunPod(runtimetest.PodSpec{Name: "horse", Namespace: "barn"})
+			if !tt.ready {
+				if err := s.fake.StopPod(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.set(func() {
+				s.before = func(_ context.Context, method, _ string) error {
+					if tt.answer == nil {
+						return nil
+					}
+					return tt.answer(method)
+				}
+			})
+			err := r.RemovePod(t.Context(), p)
+			if err == nil || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("RemovePod() = %v, want %v that says %q", err, tt.want, tt.text)
+			}
+			if got := s.count()["RemovePodSandbox"]; got != 0 {
+				t.Errorf("RemovePod() asked for the removal %d times, want 0", got)
+			}
+		})
 	}
 }
