@@ -23,9 +23,14 @@ func TestCancellations(t *testing.T) {
 			}
 		}
 		g := gracesOf(o.Bed)
-		g.all += 5 * time.Second // for outOfTime: what logind waits for if nobody asks for more
+		waits := 5 * time.Second // as logind does by itself
+		if o.Bed == machine.VM {
+			waits = 20 * time.Second // longer than to mask a target there takes
+			o.Files = map[string]string{"usr/lib/systemd/logind.conf.d/00-slow.conf": "[Login]\nInhibitDelayMaxSec=20\n"}
+		}
+		g.all += waits
 		o.Config = g.config()
-		c := &cancelled{T: t, m: machine.Boot(t, o), graces: g}
+		c := &cancelled{T: t, m: machine.Boot(t, o), graces: g, waits: waits}
 		c.before = len(descriptors(c.m))
 		ways := []func(){c.whileScheduled, c.atOnce, c.inThePhase, c.betweenPhases, c.inTheLastPhase, c.afterTheRelease}
 		for round := range rounds {
@@ -51,7 +56,8 @@ type cancelled struct {
 	m *machine.Machine
 	graces
 
-	before  int // descriptors of the agent
+	waits   time.Duration // what logind waits for if hostler does not ask for more
+	before  int           // descriptors of the agent
 	web, db string
 	pods    int
 }
@@ -156,12 +162,12 @@ func (c *cancelled) afterTheRelease() {
 func (c *cancelled) outOfTime() {
 	c.m.Deploy(machine.Pod{Name: "stubborn", Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
 	c.refill()
-	c.m.Run(`agent=$(systemctl show -P MainPID hostler)
+	c.m.Run(fmt.Sprintf(`agent=$(systemctl show -P MainPID hostler)
 		kill -STOP $agent
 		rm /run/systemd/logind.conf.d/zz-hostler.conf && systemctl kill -s HUP systemd-logind
-		until busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec | grep -qx 't 5000000'; do sleep 0.1; done
+		until busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec | grep -qx 't %d'; do sleep 0.1; done
 		systemctl reboot && systemctl mask --runtime --quiet reboot.target
-		kill -CONT $agent`)
+		kill -CONT $agent`, c.waits.Microseconds()))
 	c.await("is asked to end", "stubborn", machine.Life.Term)
 	s := awaitState(c.T, c.m, shutdown.Armed)
 	c.m.Run("systemctl unmask --runtime --quiet reboot.target")
