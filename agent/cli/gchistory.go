@@ -48,7 +48,7 @@ func printHistory(t *table, out *output, runs []history.Run) {
 			ended += ", " + count(len(r.Errors), "error")
 		}
 		row := []string{
-			out.ago(r.StartedAt), r.Kind, r.Trigger, fmt.Sprint(r.Removed),
+			out.ago(r.StartedAt), r.Kind, r.Trigger, removedInAll(r.Summary),
 			size(r.RequestedBytes), size(r.EstimatedBytes), size(r.FreedBytes), r.Duration.Round(time.Millisecond).String(), ended,
 		}
 		if out.wide() {

@@ -88,8 +88,8 @@ func house() *backend {
 		},
 		history: api.CollectHistory{Runs: []history.Run{
 			{
-				Kind: history.Images, Trigger: "DiskPressure", Candidates: 61, EstimatedBytes: 9 << 30, Kept: map[gc.Reason]int{gc.InUse: 82}, RemovedBy: map[gc.Reason]int{gc.LRU: 9, gc.MaxAge: 1},
-				Summary:         collect.Summary{StartedAt: ago(4 * time.Minute), Duration: seconds(2), RequestedBytes: 5 << 30, FreedBytes: 6 << 30, Removed: 10, Errors: []string{"remove image registry.example.net/shop/api:0.9: device busy"}},
+				Kind: history.Images, Trigger: "DiskPressure", Candidates: 61, EstimatedBytes: 9 << 30, Kept: map[gc.Reason]int{gc.InUse: 82}, RemovedBy: map[gc.Reason]int{gc.LRU: 9, gc.MaxAge: 1, gc.OverLimit: 2},
+				Summary:         collect.Summary{StartedAt: ago(4 * time.Minute), Duration: seconds(2), RequestedBytes: 5 << 30, FreedBytes: 6 << 30, Removed: 12, RemovedKinds: map[string]int{collect.KindImage: 10, collect.KindContainer: 2}, Errors: []string{"remove image registry.example.net/shop/api:0.9: device busy"}},
 				RequestedInodes: 1000, EstimatedInodes: 900, FreedInodes: 1200, Ended: "low threshold reached",
 			},
 			{

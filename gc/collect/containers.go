@@ -47,13 +47,14 @@ func (c *Containers) first(ctx context.Context, report *Report, progress func(Pr
 	before := len(report.Removed)
 	o := c.automatic()
 	r := c.newRun(report, progress, nil)
+	r.kept = make(map[gc.Reason]int) // the report's are images
 	r.containers(ctx, r.look(ctx, c.Policy(), o, newReport("")).Containers)
 	return len(report.Removed) > before
 }
 
 func (c *Containers) newRun(report *Report, progress func(Progress), gauge *gauge) *containerRun {
 	return &containerRun{
-		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge,
+		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge, kept: report.Kept,
 		runtimes: byName(c.options.Survey.Runtimes()), pacers: make(map[string]*pacer),
 		down: make(map[string]bool), staying: make(map[gc.PodKey]bool),
 	}

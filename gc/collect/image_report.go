@@ -117,7 +117,7 @@ func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) strin
 		"removed %d images, freed %d of %d bytes asked, %d of %d inodes: %s",
 		fs.Filesystem, fs.Device, fs.UsedPercent, fs.InodesUsedPercent, low, r.policy.InodesLowPercent,
 		r.policy.HighPercent, r.policy.InodesHighPercent,
-		len(r.report.Removed), r.report.FreedBytes, r.report.RequestedBytes, r.report.FreedInodes, r.report.RequestedInodes, r.report.Ended)
+		r.report.Count(KindImage), r.report.FreedBytes, r.report.RequestedBytes, r.report.FreedInodes, r.report.RequestedInodes, r.report.Ended)
 	if speed := r.writing[fs.Filesystem]; speed > 0 {
 		fmt.Fprintf(&text, "; something else writes to it, %.0f bytes a second when last seen", speed)
 	}

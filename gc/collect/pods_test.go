@@ -241,7 +241,7 @@ func TestARunOfImagesThatIsShortCollectsContainersFirst(t *testing.T) {
 		trigger bool // automatic; else a person asks
 		want    []string
 	}{
-		{name: "the image of a container that goes anyway", full: 95, mine: true, trigger: true, want: []string{"old", "sha256:a"}},
+		{name: "the image of a container that goes anyway", full: 99, mine: true, trigger: true, want: []string{"old", "sha256:a"}},
 		{name: "where there is room nothing happens", full: 50, mine: true, trigger: true, want: []string{}},
 		{name: "where containers are somebody else's they stay", full: 95, trigger: true, want: []string{}},
 		{name: "a person who asks for images gets images", full: 95, mine: true, want: []string{}},
@@ -276,6 +276,12 @@ func TestARunOfImagesThatIsShortCollectsContainersFirst(t *testing.T) {
 				}
 				if got := removedContainers(r); !slices.Equal(got, tt.want) {
 					t.Errorf("run removed %v, want %v", got, tt.want)
+				}
+				if kinds := r.Summary().RemovedKinds; kinds[collect.KindImage] != len(tt.want)/2 || kinds[collect.KindContainer] != len(tt.want)/2 {
+					t.Errorf("run removed %v, want images and containers told apart", kinds)
+				}
+				if told := strings.Join(r.Warnings, ""); len(tt.want) > 0 && !strings.Contains(told, "removed 1 images,") {
+					t.Errorf("run warns %q, want one image told of", told)
 				}
 			})
 		})

@@ -100,7 +100,10 @@ type Summary struct {
 	RequestedBytes uint64          `json:"requestedBytes"`
 	FreedBytes     uint64          `json:"freedBytes"`
 	Removed        int             `json:"removed"`
-	Errors         []string        `json:"errors"`
+	// RemovedKinds counts them by kind: a run of images may have removed containers
+	// that held some.
+	RemovedKinds map[string]int `json:"removedKinds,omitempty"`
+	Errors       []string       `json:"errors"`
 }
 
 func newReport(trigger string) *Report {
@@ -115,7 +118,7 @@ func (r Report) Summary() Summary {
 	return Summary{
 		StartedAt: r.StartedAt, Duration: r.Duration,
 		RequestedBytes: r.RequestedBytes, FreedBytes: r.FreedBytes,
-		Removed: len(r.Removed), Errors: r.Errors,
+		Removed: len(r.Removed), RemovedKinds: r.removedKinds(), Errors: r.Errors,
 	}
 }
 
@@ -136,14 +139,14 @@ func (r Report) RemovedBy() map[gc.Reason]int {
 }
 
 // Count is how many objects of a kind were removed.
-func (r Report) Count(kind string) int {
-	n := 0
+func (r Report) Count(kind string) int { return r.removedKinds()[kind] }
+
+func (r Report) removedKinds() map[string]int {
+	counts := make(map[string]int)
 	for _, removal := range r.Removed {
-		if removal.Kind == kind {
-			n++
-		}
+		counts[removal.Kind]++
 	}
-	return n
+	return counts
 }
 
 // Then joins the report of a run that followed this one, as containers and then
