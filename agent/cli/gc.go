@@ -134,12 +134,21 @@ func (a *app) progress(out *output) (show func(api.Step), done func()) {
 		return func(s api.Step) { fmt.Fprintln(a.Stdout, describeStep(s)) }, done
 	}
 	const clearLine = "\r\x1b[K"
-	show = func(s api.Step) { fmt.Fprintf(a.Stdout, clearLine+"%d of %d  %.60s", s.Done, s.Total, describeStep(s)) }
+	show = func(s api.Step) {
+		if s.Waiting {
+			fmt.Fprint(a.Stdout, clearLine+describeStep(s))
+			return
+		}
+		fmt.Fprintf(a.Stdout, clearLine+"%d of %d  %.60s", s.Done, s.Total, describeStep(s))
+	}
 	return show, func() { fmt.Fprint(a.Stdout, clearLine) }
 }
 
 // describeStep is what became of one object, in one line.
 func describeStep(s api.Step) string {
+	if s.Waiting {
+		return "waiting for the end of the collection that is going on"
+	}
 	name := imageName(s.Names, false)
 	if s.Kind == collect.KindContainer {
 		name = s.Pod + "/" + name

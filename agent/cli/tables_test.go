@@ -72,6 +72,7 @@ func house() *backend {
 			},
 		}},
 		steps: []collect.Progress{
+			{Waiting: true},
 			{Removal: dead, Action: gc.Remove, Done: 1, Total: 4},
 			{Removal: old, Action: gc.Remove, Done: 2, Total: 4},
 			{Removal: stuck, Action: gc.Keep, Err: errors.New("remove image: device busy"), Done: 3, Total: 4},

@@ -86,6 +86,9 @@ type Removal struct {
 
 // Progress is one step of a run, as it happens.
 type Progress struct {
+	// Waiting tells that the run waits for one that is going on, and nothing else.
+	Waiting bool
+
 	Removal
 	Action gc.Action // gc.Keep if it turned out to be in use, or if Err is set
 	Err    error
