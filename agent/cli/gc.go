@@ -172,7 +172,11 @@ func printReport(t *table, r collect.Report) {
 	}
 	t.line("removed %s in %s", removedWhat(r), r.Duration.Round(time.Millisecond))
 	if images > 0 || r.RequestedBytes > 0 || r.RequestedInodes > 0 {
-		t.line("freed %s, as measured; asked for %s; the images' own sizes add up to %s", size(r.FreedBytes), size(r.RequestedBytes), size(r.EstimatedBytes))
+		on := ""
+		if len(r.Filesystems) > 0 {
+			on = " on " + strings.Join(r.Filesystems, " and ")
+		}
+		t.line("freed %s%s, as measured; asked for %s; the images' own sizes add up to %s", size(r.FreedBytes), on, size(r.RequestedBytes), size(r.EstimatedBytes))
 	}
 	if r.RequestedInodes > 0 {
 		t.line("freed %d inodes, as measured; asked for %d; estimated %d", r.FreedInodes, r.RequestedInodes, r.EstimatedInodes)

@@ -82,7 +82,7 @@ func house() *backend {
 		},
 		report: collect.Report{
 			StartedAt: ago(2 * time.Second), Duration: seconds(2), Trigger: "person",
-			RequestedBytes: 5 << 30, EstimatedBytes: 2 << 30, FreedBytes: 1 << 30,
+			RequestedBytes: 5 << 30, EstimatedBytes: 2 << 30, FreedBytes: 1 << 30, Filesystems: []string{"/var/lib/containerd (/dev/sdb1)"},
 			Removed: []collect.Removal{dead, over, logs, old}, Kept: map[gc.Reason]int{gc.InUse: 1},
 			Errors: []string{`remove image "registry.example.net/shop/api:0.9": device busy`}, Warnings: []string{"/var/lib/containerd is still above the low threshold"},
 			Ended: "nothing left to remove",
@@ -91,7 +91,7 @@ func house() *backend {
 			{
 				Kind: history.Images, Trigger: "DiskPressure", Candidates: 61, EstimatedBytes: 9 << 30, Kept: map[gc.Reason]int{gc.InUse: 82}, RemovedBy: map[gc.Reason]int{gc.LRU: 9, gc.MaxAge: 1, gc.OverLimit: 2},
 				Summary:         collect.Summary{StartedAt: ago(4 * time.Minute), Duration: seconds(2), RequestedBytes: 5 << 30, FreedBytes: 6 << 30, Removed: 12, RemovedKinds: map[string]int{collect.KindImage: 10, collect.KindContainer: 2}, Errors: []string{"remove image registry.example.net/shop/api:0.9: device busy"}},
-				RequestedInodes: 1000, EstimatedInodes: 900, FreedInodes: 1200, Ended: "low threshold reached",
+				RequestedInodes: 1000, EstimatedInodes: 900, FreedInodes: 1200, Filesystems: []string{"/var/lib/containerd (/dev/sdb1)"}, Ended: "low threshold reached",
 			},
 			{
 				Kind: history.Containers, Trigger: "interval", RemovedBy: map[gc.Reason]int{gc.OverLimit: 3}, Kept: map[gc.Reason]int{gc.Newest: 2},

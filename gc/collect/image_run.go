@@ -87,6 +87,9 @@ func (r *imageRun) begin() {
 		r.before[fs.Filesystem] = r.usage(fs.Filesystem)
 		r.report.RequestedBytes += fs.BytesToFree
 		r.report.RequestedInodes += fs.InodesToFree
+		if fs.Short() {
+			r.report.on(fs.Filesystem, fs.Device)
+		}
 		if fs.BytesToFree > 0 {
 			r.options.BegunSpace = append(slices.Clip(r.options.BegunSpace), fs.Filesystem)
 		}

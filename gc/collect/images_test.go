@@ -88,6 +88,9 @@ func TestCollectMeasuresWhatItFreed(t *testing.T) {
 			t.Errorf("Collect() asked, estimated, freed = %d, %d, %d MiB, %d inodes, want 50, 300, 140, 25",
 				r.RequestedBytes/mib, r.EstimatedBytes/mib, r.FreedBytes/mib, r.FreedInodes)
 		}
+		if want := []string{"/var/lib/fake (/dev/fake)"}; !slices.Equal(r.Filesystems, want) || !strings.Contains(h.log.String(), "filesystems=\"[/var/lib/fake (/dev/fake)]\"") {
+			t.Errorf("Collect() names the filesystems %q, log %q, want %q in both", r.Filesystems, h.log.String(), want)
+		}
 		if h.meter.syncs < 3 {
 			t.Errorf("Collect() synced %d times, want once after each removal", h.meter.syncs)
 		}

@@ -227,7 +227,7 @@ func (l *loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 func (l *loop) log(r *Report) {
 	log := l.options.Log
 	if len(r.Removed) > 0 {
-		log.Info("collected", "trigger", r.Trigger, "removed", len(r.Removed), "requestedBytes", r.RequestedBytes,
+		log.Info("collected", "trigger", r.Trigger, "filesystems", r.Filesystems, "removed", len(r.Removed), "requestedBytes", r.RequestedBytes,
 			"estimatedBytes", r.EstimatedBytes, "freedBytes", r.FreedBytes, "duration", r.Duration.Duration, "ended", r.Ended)
 	}
 	for kind, text := range r.trouble {

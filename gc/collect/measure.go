@@ -129,6 +129,9 @@ func (r *Report) book(before, after gc.Usage) {
 	if before.Problem() != "" || after.Problem() != "" {
 		return
 	}
+	if gained(before, after) {
+		r.on(before.Name(), before.Device)
+	}
 	r.FreedBytes += after.AvailableBytes - min(after.AvailableBytes, before.AvailableBytes)
 	r.FreedInodes += after.InodesFree - min(after.InodesFree, before.InodesFree)
 }

@@ -27,6 +27,10 @@ type Report struct {
 	EstimatedInodes uint64 `json:"estimatedInodes"` // by the filesystem's average for so many bytes
 	FreedInodes     uint64 `json:"freedInodes"`
 
+	// Filesystems are those that these figures are of, each as a mount point with
+	// its device in parentheses.
+	Filesystems []string `json:"filesystems,omitempty"`
+
 	// Candidates is how many images nothing protected when the run began, and
 	// OldestCandidate since when the one of them that was unused longest is; zero
 	// if there was none.
@@ -163,6 +167,7 @@ func (r Report) Then(next Report) Report {
 	joined.RequestedInodes += next.RequestedInodes
 	joined.EstimatedInodes += next.EstimatedInodes
 	joined.FreedInodes += next.FreedInodes
+	joined.Filesystems = union(r.Filesystems, next.Filesystems...)
 	joined.Candidates += next.Candidates
 	if joined.OldestCandidate.IsZero() || !next.OldestCandidate.IsZero() && next.OldestCandidate.Before(joined.OldestCandidate) {
 		joined.OldestCandidate = next.OldestCandidate
@@ -181,6 +186,21 @@ func (r Report) Then(next Report) Report {
 	}
 	joined.LongestWindow.Duration = max(r.LongestWindow.Duration, next.LongestWindow.Duration)
 	return joined
+}
+
+// on names a filesystem that figures of the report are of.
+func (r *Report) on(filesystem, device string) {
+	r.Filesystems = union(r.Filesystems, filesystem+" ("+device+")")
+}
+
+// union is a list with what it lacks of others.
+func union(list []string, others ...string) []string {
+	for _, other := range others {
+		if !slices.Contains(list, other) {
+			list = append(slices.Clip(list), other)
+		}
+	}
+	return list
 }
 
 // queue notes what may go, of the plan that a run begins with.
