@@ -125,6 +125,24 @@ func TestADeadPodGoesWithAllItHas(t *testing.T) {
 	})
 }
 
+// The runtime may find out between the plan and the removal.
+func TestAContainerThatTurnsOutToRunIsNotStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, containers := deadPods(t)
+		r, err := containers.Collect(t.Context(), gc.Options{}, func(p collect.Progress) {
+			if p.Done == 1 {
+				h.fake.SetState("lost", runtime.Running)
+			}
+		})
+		if got := removedContainers(r); err != nil || slices.Contains(got, "lost") || slices.Contains(got, "dead") || len(r.Errors) > 0 {
+			t.Errorf("Collect() removed %v, %v, errors %q, want the container that runs kept with its pod", got, err, r.Errors)
+		}
+		if stops := h.fake.Calls(runtimetest.StopContainer); len(stops) > 0 || r.Kept[gc.Running] != 2 {
+			t.Errorf("Collect() stopped %+v, kept %v, want both that run left alone", stops, r.Kept)
+		}
+	})
+}
+
 func TestCollectPods(t *testing.T) {
 	tests := []struct {
 		name   string
