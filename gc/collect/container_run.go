@@ -235,7 +235,14 @@ func (r *containerRun) logs(ctx context.Context, p gc.ContainerPolicy, o gc.Opti
 	for _, d := range planned {
 		agreed[d.Path] = d.Action == gc.Remove
 	}
-	for _, d := range r.look(ctx, p, o, newReport("")).Logs {
+	again := newReport("")
+	now := r.look(ctx, p, o, again).Logs
+	for kind, text := range again.trouble {
+		if _, told := r.report.trouble[kind]; !told {
+			r.report.fail(kind, errors.New(text))
+		}
+	}
+	for _, d := range now {
 		if d.Action == gc.Keep || !agreed[d.Path] {
 			continue
 		}

@@ -143,6 +143,20 @@ func TestAContainerThatTurnsOutToRunIsNotStopped(t *testing.T) {
 	})
 }
 
+func TestARuntimeThatIsLostBeforeLogsGoIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, containers := deadPods(t)
+		r, err := containers.Collect(t.Context(), gc.Options{}, func(p collect.Progress) {
+			if p.Kind == collect.KindPod {
+				h.fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable})
+			}
+		})
+		if err != nil || r.Count(collect.KindLog) != 0 || len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "runtime fake: ") {
+			t.Errorf("Collect() removed %v, %v, errors %q, want no log removed and the runtime named", removedContainers(r), err, r.Errors)
+		}
+	})
+}
+
 func TestCollectPods(t *testing.T) {
 	tests := []struct {
 		name   string
