@@ -51,7 +51,7 @@ func showPlan(ctx context.Context, c *api.Client, out *output, req api.CollectRe
 
 func printPlan(t *table, out *output, plan api.CollectPlan) {
 	warn(t, plan.Message)
-	if len(plan.Filesystems)+len(plan.Images)+len(plan.Containers) == 0 {
+	if len(plan.Filesystems)+len(plan.Images)+len(plan.Containers)+len(plan.Pods)+len(plan.Logs) == 0 {
 		t.line("no runtime here has images or containers; `hostler status` shows the runtimes")
 	}
 	for _, fs := range plan.Filesystems {
@@ -96,7 +96,11 @@ func toFree(fs gc.FilesystemDecision) string {
 
 // filesystem describes a filesystem in one line.
 func filesystem(fs gc.FilesystemStatus) string {
-	s := fmt.Sprintf("%s (%s, %s): ", fs.Mountpoint, fs.Device, strings.Join(fs.Runtimes, ", "))
+	where := fs.Runtimes
+	if fs.Device != "" {
+		where = append([]string{fs.Device}, where...)
+	}
+	s := fmt.Sprintf("%s (%s): ", fs.Filesystem, strings.Join(where, ", "))
 	if fs.Message != "" {
 		return s + fs.Message
 	}

@@ -281,10 +281,10 @@ func images(out *output, s api.Status) string {
 	}
 	for _, fs := range g.Filesystems {
 		if fs.Message != "" {
-			line += fmt.Sprintf("; %s: %s", fs.Mountpoint, fs.Message)
+			line += fmt.Sprintf("; %s: %s", fs.Filesystem, fs.Message)
 			continue
 		}
-		line += fmt.Sprintf("; %s is %d%% full", fs.Mountpoint, fs.UsedPercent)
+		line += fmt.Sprintf("; %s is %d%% full", fs.Filesystem, fs.UsedPercent)
 	}
 	if mine(s, "imageGC") && g.HighThresholdPercent < 100 {
 		line += fmt.Sprintf(", collected at %d%%", g.HighThresholdPercent)

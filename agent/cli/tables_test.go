@@ -116,6 +116,15 @@ func shortOfRoom() *backend {
 	}}
 }
 
+// rubbish is a host with a filesystem whose mount is not known, and logs of pods
+// that are gone.
+func rubbish() *backend {
+	return &backend{plan: api.CollectPlan{Decisions: gc.Decisions{
+		Filesystems: []gc.FilesystemDecision{{FilesystemStatus: gc.FilesystemStatus{Filesystem: "/data/images", Runtimes: []string{"cri-o"}, Message: "capacity is 0"}}},
+		Logs:        house().plan.Logs,
+	}}}
+}
+
 // drained is a drain that left nothing behind but what it should.
 func drained() api.DrainReport {
 	pod := func(name, phase string, grace int, took time.Duration, outcome journal.Outcome) journal.PodRecord {
@@ -212,6 +221,7 @@ func TestTables(t *testing.T) {
 		"gc-plan-wide":                {house(), "gc plan -o wide", 0},
 		"gc-plan-json":                {house(), "gc plan -o json", 0},
 		"gc-plan-containers":          {house(), "gc plan --containers", 0},
+		"gc-plan-rubbish":             {rubbish(), "gc plan", 0},
 		"gc-run":                      {house(), "gc run", 1},
 		"gc-run-json":                 {house(), "gc run -o json", 1},
 		"gc-run-nothing-to-do":        {quiet, "gc run", 0},

@@ -28,7 +28,7 @@ type Report struct {
 	FreedInodes     uint64 `json:"freedInodes"`
 
 	// Filesystems are those that these figures are of, each as a mount point with
-	// its device in parentheses.
+	// its device in parentheses if that is known.
 	Filesystems []string `json:"filesystems,omitempty"`
 
 	// Candidates is how many images nothing protected when the run began, and
@@ -190,7 +190,10 @@ func (r Report) Then(next Report) Report {
 
 // on names a filesystem that figures of the report are of.
 func (r *Report) on(filesystem, device string) {
-	r.Filesystems = union(r.Filesystems, filesystem+" ("+device+")")
+	if device != "" {
+		filesystem += " (" + device + ")"
+	}
+	r.Filesystems = union(r.Filesystems, filesystem)
 }
 
 // union is a list with what it lacks of others.
