@@ -33,6 +33,8 @@ func (a *app) collector(use, short string, run func(context.Context, *api.Client
 		switch targeted := cmd.Flags().Changed("target-percent"); {
 		case targeted && req.AllUnused:
 			return usageError("--all-unused and --target-percent exclude each other\nhint: the first goes on however much room there is, the second stops at a target")
+		case targeted && req.Containers && !req.Images:
+			return usageError("--target-percent is of images, which --containers leaves out\nhint: leave out --containers, or add --images")
 		case targeted && (req.TargetPercent < 1 || req.TargetPercent > 100):
 			return usageError(fmt.Sprintf("--target-percent %d is not from 1 to 100\nhint: 70 collects until 70 percent are used", req.TargetPercent))
 		}
