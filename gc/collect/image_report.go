@@ -22,7 +22,7 @@ func (r *imageRun) finish(ctx context.Context) {
 	}
 	r.count()
 	filesystems := r.filesystems()
-	if len(r.report.Removed) > 0 {
+	if len(r.report.Removed)+len(r.removed) > 0 {
 		for _, fs := range filesystems {
 			if before, known := r.before[fs.Filesystem]; known {
 				r.report.book(before, r.usage(fs.Filesystem))

@@ -322,3 +322,27 @@ func TestCollectGoesOnPastAnImageThatStays(t *testing.T) {
 		})
 	}
 }
+
+// A removal whose answer was lost may have been one all the same.
+func TestCollectMeasuresAfterAnAnswerThatWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		for _, name := range []string{"a", "b"} { // which hold twice what the runtime says
+			h.fake.AddImage(runtimetest.ImageSpec{
+				ID: "sha256:" + name, Tags: []string{"quay.io/org/" + name + ":1"}, Digests: []string{"q.io/" + name + "@sha256:" + name}, ReportedBytes: 50 * mib,
+				Layers: []runtimetest.Layer{{ID: name, Bytes: 100 * mib}},
+			})
+			h.observe()
+			time.Sleep(time.Hour)
+		}
+		h.fill(90)
+		h.fake.Inject(runtimetest.RemoveImage, runtimetest.Fault{Err: runtime.ErrUnavailable, LosesReply: true, Times: 1})
+		r := h.collect(h.images(), gc.Options{})
+		if got := removed(r); len(got) > 0 || r.Ended != "low threshold reached" || r.FreedBytes != 100*mib {
+			t.Errorf("Collect() removed %v, ended %q, %d MiB freed, want no image after the one that is gone, and its 100 MiB", got, r.Ended, r.FreedBytes/mib)
+		}
+		if told := strings.Join(r.Errors, "; "); !strings.Contains(told, "quay.io/org/a:1") {
+			t.Errorf("Collect() errors = %q, want the removal whose answer was lost", told)
+		}
+	})
+}
