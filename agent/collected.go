@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -22,13 +23,17 @@ func (a *Agent) collected(loop, kind string, r collect.Report) {
 	}
 	a.loops.Named(loop).Beat(err)
 	node := controlplane.NodeReference(a.node)
+	on := ""
+	if len(r.Filesystems) > 0 {
+		on = " on " + strings.Join(r.Filesystems, " and ")
+	}
 	if images := r.Count(collect.KindImage); images > 0 {
 		a.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf(
-			"removed %d images (%s), freed %d bytes and %d inodes of %d and %d asked for, their own sizes being %d bytes",
-			images, r.Trigger, r.FreedBytes, r.FreedInodes, r.RequestedBytes, r.RequestedInodes, r.EstimatedBytes))
+			"removed %d images (%s), freed %d bytes and %d inodes%s of %d and %d asked for, their own sizes being %d bytes",
+			images, r.Trigger, r.FreedBytes, r.FreedInodes, on, r.RequestedBytes, r.RequestedInodes, r.EstimatedBytes))
 	}
 	if len(r.Warnings) > 0 { // whose figures differ each time, which would make each an Event of its own
-		a.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", loop+" did not reach its goal; `hostler gc history` tells what keeps it")
+		a.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", loop+" did not reach its goal"+on+"; `hostler gc history -o wide` tells what keeps it")
 	}
 }
 

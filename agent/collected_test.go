@@ -2,11 +2,13 @@ package agent
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/agent/controlplane/embedded"
 	"hostler.io/hostler/gc/collect"
 )
 
@@ -69,4 +71,29 @@ func TestPastCollectionsAreToldAfterARestart(t *testing.T) {
 	if err != nil || len(past.Runs) != 1 || past.Runs[0].Removed != 1 || past.Runs[0].FreedBytes != 7 {
 		t.Errorf("CollectHistory() after a restart = %+v, %v, want the one run", past, err)
 	}
+}
+
+func TestEventsOfCollectionsNameTheFilesystem(t *testing.T) {
+	a := newRig(t).build(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.recorder.Run(ctx) }()
+	a.collected("image-gc", "images", collect.Report{
+		StartedAt: time.Now(), Trigger: "interval", FreedBytes: 7, RequestedBytes: 9, Warnings: []string{"too little"}, Filesystems: []string{"/srv (/dev/sdb1)"},
+		Removed: []collect.Removal{{Kind: collect.KindImage, ID: "i", Names: []string{"i"}}},
+	})
+	var events []corev1.Event
+	for end := time.Now().Add(bound); len(events) < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		events, _ = a.client.(*embedded.Client).Events(ctx)
+	}
+	for _, e := range events {
+		if !strings.Contains(e.Message, " on /srv (/dev/sdb1)") {
+			t.Errorf("Event %s says %q, want the filesystem named", e.Reason, e.Message)
+		}
+	}
+	if len(events) != 2 {
+		t.Errorf("Events() = %+v, want two", events)
+	}
+	cancel()
+	<-ended
 }

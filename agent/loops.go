@@ -78,9 +78,10 @@ func (a *Agent) buildLoops() {
 	}
 }
 
-// collectorPatience lets a collector wait for its turn and then take its time.
+// collectorPatience lets a collector wait for its turn, which the other one and both
+// runs of a person may have before, and then take its time.
 func collectorPatience(interval config.Duration) time.Duration {
-	return time.Duration(interval) + 2*collect.DefaultRunLimit + time.Minute
+	return time.Duration(interval) + 4*collect.DefaultRunLimit + 2*time.Minute
 }
 
 // whileMine runs what does a job as long as that is hostler's.

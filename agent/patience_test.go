@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/gc/collect"
 )
 
 // The watchdog must not take a loop for stuck that only runs more rarely now.
@@ -23,6 +24,18 @@ func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
 	for _, name := range []string{"image-gc", "container-gc"} {
 		if l := a.loops.Named(name); l.Stuck(time.Now().Add(2*time.Hour)) || !l.Stuck(time.Now().Add(3*time.Hour)) {
 			t.Errorf("%s is stuck after 2h: %v, after 3h: %v, want only the latter", name, l.Stuck(time.Now().Add(2*time.Hour)), l.Stuck(time.Now().Add(3*time.Hour)))
+		}
+	}
+}
+
+// A collector may have to wait for the other one and for both runs of a person.
+func TestACollectorIsGivenTimeToWaitForItsTurn(t *testing.T) {
+	a := newRig(t).build(t)
+	cfg := a.config()
+	for name, interval := range map[string]config.Duration{"image-gc": cfg.ImageGC.Interval, "container-gc": cfg.ContainerGC.Interval} {
+		a.loops.Named(name).Beat(nil)
+		if patience := time.Duration(interval) + 4*collect.DefaultRunLimit; a.loops.Named(name).Stuck(time.Now().Add(patience)) {
+			t.Errorf("%s is stuck after %s, want it waited for", name, patience)
 		}
 	}
 }

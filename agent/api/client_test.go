@@ -81,12 +81,14 @@ func TestClientPassesTheAgentsErrorOn(t *testing.T) {
 func TestCollectTellsOfEachStep(t *testing.T) {
 	removal := collect.Removal{Kind: collect.KindImage, ID: "i", Names: []string{"a"}, Runtime: "containerd", Reason: gc.LRU, SizeBytes: 7}
 	socket, _ := serve(t, routes(&backend{steps: []collect.Progress{
+		{Waiting: true},
 		{Removal: removal, Action: gc.Remove, Done: 1, Total: 2},
 		{Removal: removal, Action: gc.Keep, Err: errors.New("busy"), Done: 2, Total: 2},
 	}}))
 	var got []api.Step
 	report, err := api.NewClient(socket).Collect(context.Background(), api.CollectRequest{}, func(s api.Step) { got = append(got, s) })
 	want := []api.Step{
+		{Waiting: true},
 		{Removal: removal, Action: gc.Remove, Done: 1, Total: 2},
 		{Removal: removal, Action: gc.Keep, Error: "busy", Done: 2, Total: 2},
 	}

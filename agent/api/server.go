@@ -22,7 +22,7 @@ type Backend interface {
 	Pods(ctx context.Context) (PodList, error)
 	Images(ctx context.Context) (ImageList, error)
 	CollectPlan(ctx context.Context, req CollectRequest) (CollectPlan, error)
-	// Collect tells progress of each object as it deals with it.
+	// Collect tells progress if it has to wait, and of each object as it deals with it.
 	Collect(ctx context.Context, req CollectRequest, progress func(collect.Progress)) (collect.Report, error)
 	// CollectHistory tells of collections that were, also before a restart.
 	CollectHistory(ctx context.Context) (CollectHistory, error)
@@ -158,7 +158,7 @@ func run(b Backend) http.HandlerFunc {
 }
 
 func step(p collect.Progress) *Step {
-	s := &Step{Removal: p.Removal, Action: p.Action, Done: p.Done, Total: p.Total}
+	s := &Step{Waiting: p.Waiting, Removal: p.Removal, Action: p.Action, Done: p.Done, Total: p.Total}
 	if p.Err != nil {
 		s.Error = p.Err.Error()
 	}

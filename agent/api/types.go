@@ -169,6 +169,9 @@ type CollectLine struct {
 
 // Step is one object that a collection has dealt with.
 type Step struct {
+	// Waiting tells that the collection waits for one that is going on, and nothing else.
+	Waiting bool `json:"waiting,omitempty"`
+
 	collect.Removal
 	Action gc.Action `json:"action"`
 	Error  string    `json:"error,omitempty"`

@@ -33,6 +33,8 @@ func (a *app) collector(use, short string, run func(context.Context, *api.Client
 		switch targeted := cmd.Flags().Changed("target-percent"); {
 		case targeted && req.AllUnused:
 			return usageError("--all-unused and --target-percent exclude each other\nhint: the first goes on however much room there is, the second stops at a target")
+		case targeted && req.Containers && !req.Images:
+			return usageError("--target-percent is of images, which --containers leaves out\nhint: leave out --containers, or add --images")
 		case targeted && (req.TargetPercent < 1 || req.TargetPercent > 100):
 			return usageError(fmt.Sprintf("--target-percent %d is not from 1 to 100\nhint: 70 collects until 70 percent are used", req.TargetPercent))
 		}
@@ -51,7 +53,7 @@ func showPlan(ctx context.Context, c *api.Client, out *output, req api.CollectRe
 
 func printPlan(t *table, out *output, plan api.CollectPlan) {
 	warn(t, plan.Message)
-	if len(plan.Filesystems)+len(plan.Images)+len(plan.Containers) == 0 {
+	if len(plan.Filesystems)+len(plan.Images)+len(plan.Containers)+len(plan.Pods)+len(plan.Logs) == 0 {
 		t.line("no runtime here has images or containers; `hostler status` shows the runtimes")
 	}
 	for _, fs := range plan.Filesystems {
@@ -96,7 +98,11 @@ func toFree(fs gc.FilesystemDecision) string {
 
 // filesystem describes a filesystem in one line.
 func filesystem(fs gc.FilesystemStatus) string {
-	s := fmt.Sprintf("%s (%s, %s): ", fs.Mountpoint, fs.Device, strings.Join(fs.Runtimes, ", "))
+	where := fs.Runtimes
+	if fs.Device != "" {
+		where = append([]string{fs.Device}, where...)
+	}
+	s := fmt.Sprintf("%s (%s): ", fs.Filesystem, strings.Join(where, ", "))
 	if fs.Message != "" {
 		return s + fs.Message
 	}
@@ -134,12 +140,21 @@ func (a *app) progress(out *output) (show func(api.Step), done func()) {
 		return func(s api.Step) { fmt.Fprintln(a.Stdout, describeStep(s)) }, done
 	}
 	const clearLine = "\r\x1b[K"
-	show = func(s api.Step) { fmt.Fprintf(a.Stdout, clearLine+"%d of %d  %.60s", s.Done, s.Total, describeStep(s)) }
+	show = func(s api.Step) {
+		if s.Waiting {
+			fmt.Fprint(a.Stdout, clearLine+describeStep(s))
+			return
+		}
+		fmt.Fprintf(a.Stdout, clearLine+"%d of %d  %.60s", s.Done, s.Total, describeStep(s))
+	}
 	return show, func() { fmt.Fprint(a.Stdout, clearLine) }
 }
 
 // describeStep is what became of one object, in one line.
 func describeStep(s api.Step) string {
+	if s.Waiting {
+		return "waiting for the end of the collection that is going on"
+	}
 	name := imageName(s.Names, false)
 	if s.Kind == collect.KindContainer {
 		name = s.Pod + "/" + name
@@ -163,7 +178,11 @@ func printReport(t *table, r collect.Report) {
 	}
 	t.line("removed %s in %s", removedWhat(r), r.Duration.Round(time.Millisecond))
 	if images > 0 || r.RequestedBytes > 0 || r.RequestedInodes > 0 {
-		t.line("freed %s, as measured; asked for %s; the images' own sizes add up to %s", size(r.FreedBytes), size(r.RequestedBytes), size(r.EstimatedBytes))
+		on := ""
+		if len(r.Filesystems) > 0 {
+			on = " on " + strings.Join(r.Filesystems, " and ")
+		}
+		t.line("freed %s%s, as measured; asked for %s; the images' own sizes add up to %s", size(r.FreedBytes), on, size(r.RequestedBytes), size(r.EstimatedBytes))
 	}
 	if r.RequestedInodes > 0 {
 		t.line("freed %d inodes, as measured; asked for %d; estimated %d", r.FreedInodes, r.RequestedInodes, r.EstimatedInodes)

@@ -55,6 +55,21 @@ func (o *output) columns(t *table, header ...string) func(runtime string, cells 
 	}
 }
 
+// removedInAll counts by kind what a run removed, as one of images may have removed
+// containers as well.
+func removedInAll(s collect.Summary) string {
+	var parts []string
+	for _, kind := range []string{collect.KindImage, collect.KindContainer, collect.KindPod, collect.KindLog} {
+		if n := s.RemovedKinds[kind]; n > 0 {
+			parts = append(parts, count(n, kind))
+		}
+	}
+	if len(parts) == 0 {
+		return fmt.Sprint(s.Removed)
+	}
+	return strings.Join(parts, ", ")
+}
+
 // removedWhat counts what a run removed: images and containers always, as those are
 // what people ask for, the rest if there is any.
 func removedWhat(r collect.Report) string {

@@ -39,7 +39,7 @@ func printHistory(t *table, out *output, runs []history.Run) {
 	}
 	header := []string{"STARTED", "OF", "TRIGGER", "REMOVED", "ASKED", "ESTIMATED", "FREED", "TOOK", "ENDED"}
 	if out.wide() {
-		header = append(header, "INODES ASKED", "INODES FREED", "BY REASON", "TROUBLE")
+		header = append(header, "INODES ASKED", "INODES FREED", "BY REASON", "FILESYSTEMS", "TROUBLE")
 	}
 	t.row(header...)
 	for _, r := range runs {
@@ -48,11 +48,11 @@ func printHistory(t *table, out *output, runs []history.Run) {
 			ended += ", " + count(len(r.Errors), "error")
 		}
 		row := []string{
-			out.ago(r.StartedAt), r.Kind, r.Trigger, fmt.Sprint(r.Removed),
+			out.ago(r.StartedAt), r.Kind, r.Trigger, removedInAll(r.Summary),
 			size(r.RequestedBytes), size(r.EstimatedBytes), size(r.FreedBytes), r.Duration.Round(time.Millisecond).String(), ended,
 		}
 		if out.wide() {
-			row = append(row, fmt.Sprint(r.RequestedInodes), fmt.Sprint(r.FreedInodes), byReason(r.RemovedBy),
+			row = append(row, fmt.Sprint(r.RequestedInodes), fmt.Sprint(r.FreedInodes), byReason(r.RemovedBy), strings.Join(r.Filesystems, ", "),
 				strings.Join(append(slices.Clone(r.Errors), r.Warnings...), "; "))
 		}
 		t.row(row...)

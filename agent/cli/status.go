@@ -281,16 +281,16 @@ func images(out *output, s api.Status) string {
 	}
 	for _, fs := range g.Filesystems {
 		if fs.Message != "" {
-			line += fmt.Sprintf("; %s: %s", fs.Mountpoint, fs.Message)
+			line += fmt.Sprintf("; %s: %s", fs.Filesystem, fs.Message)
 			continue
 		}
-		line += fmt.Sprintf("; %s is %d%% full", fs.Mountpoint, fs.UsedPercent)
+		line += fmt.Sprintf("; %s is %d%% full", fs.Filesystem, fs.UsedPercent)
 	}
 	if mine(s, "imageGC") && g.HighThresholdPercent < 100 {
 		line += fmt.Sprintf(", collected at %d%%", g.HighThresholdPercent)
 	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {
-		line += fmt.Sprintf("; last run %s: %d removed, %s freed", out.ago(r.StartedAt), r.Removed, size(r.FreedBytes))
+		line += fmt.Sprintf("; last run %s: %s removed, %s freed", out.ago(r.StartedAt), removedInAll(*r), size(r.FreedBytes))
 	}
 	return line
 }
@@ -305,7 +305,7 @@ func containers(out *output, s api.Status) string {
 		line = "not all known"
 	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {
-		line += fmt.Sprintf("; last run %s: %d removed", out.ago(r.StartedAt), r.Removed)
+		line += fmt.Sprintf("; last run %s: %s removed", out.ago(r.StartedAt), removedInAll(*r))
 	}
 	return line
 }

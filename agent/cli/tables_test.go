@@ -72,6 +72,7 @@ func house() *backend {
 			},
 		}},
 		steps: []collect.Progress{
+			{Waiting: true},
 			{Removal: dead, Action: gc.Remove, Done: 1, Total: 4},
 			{Removal: old, Action: gc.Remove, Done: 2, Total: 4},
 			{Removal: stuck, Action: gc.Keep, Err: errors.New("remove image: device busy"), Done: 3, Total: 4},
@@ -81,16 +82,16 @@ func house() *backend {
 		},
 		report: collect.Report{
 			StartedAt: ago(2 * time.Second), Duration: seconds(2), Trigger: "person",
-			RequestedBytes: 5 << 30, EstimatedBytes: 2 << 30, FreedBytes: 1 << 30,
+			RequestedBytes: 5 << 30, EstimatedBytes: 2 << 30, FreedBytes: 1 << 30, Filesystems: []string{"/var/lib/containerd (/dev/sdb1)"},
 			Removed: []collect.Removal{dead, over, logs, old}, Kept: map[gc.Reason]int{gc.InUse: 1},
 			Errors: []string{`remove image "registry.example.net/shop/api:0.9": device busy`}, Warnings: []string{"/var/lib/containerd is still above the low threshold"},
 			Ended: "nothing left to remove",
 		},
 		history: api.CollectHistory{Runs: []history.Run{
 			{
-				Kind: history.Images, Trigger: "DiskPressure", Candidates: 61, EstimatedBytes: 9 << 30, Kept: map[gc.Reason]int{gc.InUse: 82}, RemovedBy: map[gc.Reason]int{gc.LRU: 9, gc.MaxAge: 1},
-				Summary:         collect.Summary{StartedAt: ago(4 * time.Minute), Duration: seconds(2), RequestedBytes: 5 << 30, FreedBytes: 6 << 30, Removed: 10, Errors: []string{"remove image registry.example.net/shop/api:0.9: device busy"}},
-				RequestedInodes: 1000, EstimatedInodes: 900, FreedInodes: 1200, Ended: "low threshold reached",
+				Kind: history.Images, Trigger: "DiskPressure", Candidates: 61, EstimatedBytes: 9 << 30, Kept: map[gc.Reason]int{gc.InUse: 82}, RemovedBy: map[gc.Reason]int{gc.LRU: 9, gc.MaxAge: 1, gc.OverLimit: 2},
+				Summary:         collect.Summary{StartedAt: ago(4 * time.Minute), Duration: seconds(2), RequestedBytes: 5 << 30, FreedBytes: 6 << 30, Removed: 12, RemovedKinds: map[string]int{collect.KindImage: 10, collect.KindContainer: 2}, Errors: []string{"remove image registry.example.net/shop/api:0.9: device busy"}},
+				RequestedInodes: 1000, EstimatedInodes: 900, FreedInodes: 1200, Filesystems: []string{"/var/lib/containerd (/dev/sdb1)"}, Ended: "low threshold reached",
 			},
 			{
 				Kind: history.Containers, Trigger: "interval", RemovedBy: map[gc.Reason]int{gc.OverLimit: 3}, Kept: map[gc.Reason]int{gc.Newest: 2},
@@ -113,6 +114,15 @@ func shortOfRoom() *backend {
 		},
 		Folders: []gc.Folder{{Filesystem: "/var/lib/containerd", Path: "/var/lib/containerd/leftover", SizeBytes: 40 << 30, Inodes: 12}},
 	}}
+}
+
+// rubbish is a host with a filesystem whose mount is not known, and logs of pods
+// that are gone.
+func rubbish() *backend {
+	return &backend{plan: api.CollectPlan{Decisions: gc.Decisions{
+		Filesystems: []gc.FilesystemDecision{{FilesystemStatus: gc.FilesystemStatus{Filesystem: "/data/images", Runtimes: []string{"cri-o"}, Message: "capacity is 0"}}},
+		Logs:        house().plan.Logs,
+	}}}
 }
 
 // drained is a drain that left nothing behind but what it should.
@@ -211,6 +221,7 @@ func TestTables(t *testing.T) {
 		"gc-plan-wide":                {house(), "gc plan -o wide", 0},
 		"gc-plan-json":                {house(), "gc plan -o json", 0},
 		"gc-plan-containers":          {house(), "gc plan --containers", 0},
+		"gc-plan-rubbish":             {rubbish(), "gc plan", 0},
 		"gc-run":                      {house(), "gc run", 1},
 		"gc-run-json":                 {house(), "gc run -o json", 1},
 		"gc-run-nothing-to-do":        {quiet, "gc run", 0},

@@ -71,7 +71,7 @@ func TestColourIsForTerminalsWithoutNOCOLOR(t *testing.T) {
 func TestGCRunShowsProgressInPlaceOnATerminal(t *testing.T) {
 	socket := serve(t, house())
 	got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "gc", "run")
-	if !strings.Contains(got, "\r\x1b[K2 of 4  removed image") || !strings.Contains(got, "\r\x1b[Kerror: remove image") {
+	if !strings.Contains(got, "\r\x1b[Kwaiting for the end of the collection that is going on\r\x1b[K1 of 4") || !strings.Contains(got, "\r\x1b[K2 of 4  removed image") || !strings.Contains(got, "\r\x1b[Kerror: remove image") {
 		t.Errorf("gc run on a terminal = %q, want its progress in place, gone before the report", got)
 	}
 }
@@ -87,7 +87,7 @@ func TestGCRunThatEndsEarlyLeavesNoProgressBehind(t *testing.T) {
 		"by an error": {errors.New("the runtime is asleep"), "\r\x1b[Khostler: the runtime is asleep"},
 	} {
 		b := house()
-		b.steps, b.err = b.steps[:2], c.err
+		b.steps, b.err = b.steps[:3], c.err
 		got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": serve(t, b)}, "gc", "run")
 		if !strings.Contains(got, "2 of 4") || !strings.Contains(got, c.want) {
 			t.Errorf("gc run that ends early, %s, on a terminal = %q, want its progress gone before the rest", name, got)

@@ -252,7 +252,7 @@ func (r *Runtimes) Dead() []string {
 
 // Unseen says why there may be pods on this host that no runtime of the set lists,
 // and nothing if there are none: a runtime that does not answer, that was not looked
-// for yet, or that the configuration leaves out.
+// for yet, that was stopped, or that the configuration leaves out.
 func (r *Runtimes) Unseen() string {
 	if r.candidates == nil {
 		for _, c := range r.usual {
@@ -260,7 +260,7 @@ func (r *Runtimes) Unseen() string {
 				return "the runtime at " + c.Path + " is not among those that are configured"
 			}
 		}
-		return ""
+		return r.deserted()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -269,6 +269,18 @@ func (r *Runtimes) Unseen() string {
 		return "runtimes are being looked for"
 	case len(r.dead) > 0:
 		return "the runtime at " + r.dead[0] + " does not answer"
+	}
+	return r.deserted()
+}
+
+// deserted names a runtime that was stopped before it was found, while its pods run
+// on: containerd leaves no socket then, but beside it a folder for each container.
+func (r *Runtimes) deserted() string {
+	for _, c := range r.usual {
+		left, _ := filepath.Glob(filepath.Join(filepath.Dir(c.Path), "io.containerd.runtime.v2.task", "k8s.io", "*"))
+		if len(left) > 0 && r.at(c.Path) == nil {
+			return "the runtime at " + c.Path + " is not there, but containers of it are"
+		}
 	}
 	return ""
 }

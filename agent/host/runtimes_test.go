@@ -93,6 +93,22 @@ func TestPodsMayBeUnseen(t *testing.T) {
 	if why := r.Unseen(); !strings.Contains(why, dead) {
 		t.Errorf("Unseen() = %q, want the runtime that does not answer", why)
 	}
+
+	// One that was stopped before the agent came has no socket, but its pods run on.
+	r = opened(t)
+	r.candidates = []cri.Candidate{{Name: "containerd", Path: configured.socket}}
+	r.discover(t.Context())
+	stopped := filepath.Join(folder(t), "stopped.sock")
+	r.usual = []cri.Candidate{{Name: "containerd", Path: configured.socket}, {Name: "k3s", Path: stopped}}
+	if why := r.Unseen(); why != "" {
+		t.Errorf("Unseen() = %q, want nothing where nothing is left of a runtime", why)
+	}
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(stopped), "io.containerd.runtime.v2.task", "k8s.io", "c0ffee"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if why := r.Unseen(); !strings.Contains(why, stopped) {
+		t.Errorf("Unseen() = %q, want the runtime whose containers run without it", why)
+	}
 }
 
 // A guard that is asked to drain in the first moments of a boot must not believe

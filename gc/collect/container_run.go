@@ -18,7 +18,8 @@ type containerRun struct {
 	log      *slog.Logger
 	report   *Report
 	progress func(Progress)
-	gauge    *gauge // nil where the caller measures
+	gauge    *gauge            // nil where the caller measures
+	kept     map[gc.Reason]int // how many stayed, by reason
 
 	runtimes map[string]Runtime
 	pacers   map[string]*pacer
@@ -61,7 +62,7 @@ func (r *containerRun) keepAccount(d gc.Decisions) {
 			r.total++
 			return
 		}
-		r.report.Kept[reason]++
+		r.kept[reason]++
 	}
 	for _, c := range d.Containers {
 		count(c.Action, c.Reason)
@@ -95,7 +96,7 @@ func (r *containerRun) pods(ctx context.Context, decisions []gc.PodDecision) {
 		switch {
 		case d.Action == gc.Keep:
 		case r.staying[key]:
-			r.report.Kept[gc.InUse]++
+			r.kept[gc.InUse]++
 		default:
 			list = append(list, removal{
 				Removal: Removal{Kind: KindPod, ID: d.ID, Names: []string{d.Title()}, Runtime: d.Runtime, Reason: d.Reason},
@@ -175,7 +176,7 @@ func (r *containerRun) settle(ctx context.Context, rt Runtime, out outcome) {
 		step.Action = gc.Remove
 		r.booked(out.Removal)
 	case errors.Is(out.err, runtime.ErrInUse):
-		r.report.Kept[out.inUse]++
+		r.kept[out.inUse]++
 	case ctx.Err() != nil:
 		step.Err = out.err
 	case isDown(ctx, rt, out.err):
@@ -234,7 +235,14 @@ func (r *containerRun) logs(ctx context.Context, p gc.ContainerPolicy, o gc.Opti
 	for _, d := range planned {
 		agreed[d.Path] = d.Action == gc.Remove
 	}
-	for _, d := range r.look(ctx, p, o, newReport("")).Logs {
+	again := newReport("")
+	now := r.look(ctx, p, o, again).Logs
+	for kind, text := range again.trouble {
+		if _, told := r.report.trouble[kind]; !told {
+			r.report.fail(kind, errors.New(text))
+		}
+	}
+	for _, d := range now {
 		if d.Action == gc.Keep || !agreed[d.Path] {
 			continue
 		}
@@ -252,7 +260,7 @@ func (r *containerRun) logs(ctx context.Context, p gc.ContainerPolicy, o gc.Opti
 			step.Action = gc.Remove
 			r.booked(step.Removal)
 		case errors.Is(err, podlogs.ErrChanged):
-			r.report.Kept[gc.TooYoung]++
+			r.kept[gc.TooYoung]++
 		case ctx.Err() != nil:
 			step.Err = err
 		default:

@@ -3,6 +3,7 @@ package collect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"hostler.io/hostler/gc"
@@ -47,13 +48,14 @@ func (c *Containers) first(ctx context.Context, report *Report, progress func(Pr
 	before := len(report.Removed)
 	o := c.automatic()
 	r := c.newRun(report, progress, nil)
+	r.kept = make(map[gc.Reason]int) // the report's are images
 	r.containers(ctx, r.look(ctx, c.Policy(), o, newReport("")).Containers)
 	return len(report.Removed) > before
 }
 
 func (c *Containers) newRun(report *Report, progress func(Progress), gauge *gauge) *containerRun {
 	return &containerRun{
-		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge,
+		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge, kept: report.Kept,
 		runtimes: byName(c.options.Survey.Runtimes()), pacers: make(map[string]*pacer),
 		down: make(map[string]bool), staying: make(map[gc.PodKey]bool),
 	}
@@ -75,15 +77,32 @@ const stopGrace = 30 * time.Second
 // stopped before.
 func removeContainer(ctx context.Context, rt Runtime, c runtime.Container) error {
 	if c.State == runtime.Unknown {
-		_, err := within(ctx, stopGrace+removeTimeout, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, rt.StopContainer(ctx, c, stopGrace)
-		})
-		if err != nil {
+		if err := stopUnknown(ctx, rt, c); err != nil {
 			return err
 		}
 	}
 	_, err := within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, rt.RemoveContainer(ctx, c)
+	})
+	return err
+}
+
+// stopUnknown stops a container unless the runtime has found out meanwhile that it
+// runs, as after a restart of its own: runtime.ErrInUse then.
+func stopUnknown(ctx context.Context, rt Runtime, c runtime.Container) error {
+	pods, err := within(ctx, lookTimeout, rt.Pods)
+	if err != nil {
+		return fmt.Errorf("ask whether it runs: %w", err)
+	}
+	for _, pod := range pods {
+		for _, now := range pod.Containers {
+			if now.ID == c.ID && now.State == runtime.Running {
+				return fmt.Errorf("%w: it runs", runtime.ErrInUse)
+			}
+		}
+	}
+	_, err = within(ctx, stopGrace+removeTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, rt.StopContainer(ctx, c, stopGrace)
 	})
 	return err
 }

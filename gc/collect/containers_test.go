@@ -1,6 +1,7 @@
 package collect_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -162,6 +163,34 @@ func TestReportShapes(t *testing.T) {
 			if !strings.Contains(string(full), key) {
 				t.Errorf("report as JSON = %s, want %s in it", full, key)
 			}
+		}
+	})
+}
+
+// A filesystem that two runtimes have mounted in two places is measured once.
+func TestCollectContainersOfTwoRuntimesOnOneFilesystem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, containers := deadHost(t)
+		other := runtimetest.NewFake(runtimetest.Options{Name: "other", Path: "/data/images", Mountpoint: "/data/images", Device: "/dev/fake"})
+		other.AddImage(runtimetest.ImageSpec{ID: "sha256:b"})
+		other.RunPod(runtimetest.PodSpec{Name: "q", Containers: []runtimetest.ContainerSpec{{ID: "old", Name: "job", Image: "sha256:b", State: runtime.Created, CreatedAt: time.Now().Add(-100 * time.Hour)}}})
+		time.Sleep(2 * time.Hour)
+		h.survey.Runtimes = func() []collect.Runtime { return []collect.Runtime{placed{h.fake, "8:1"}, placed{other, "8:1"}} }
+		r, err := containers.Collect(t.Context(), gc.Options{}, nil)
+		if err != nil || len(r.Removed) != 3 || r.FreedBytes != 20*mib {
+			t.Errorf("Collect() removed %v, %v, freed %d MiB, want three and 20 MiB", removedContainers(r), err, r.FreedBytes/mib)
+		}
+	})
+}
+
+func TestCollectContainersCutShortTellsWhatItFreed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, containers := deadHost(t)
+		h.fake.Inject(runtimetest.RemoveContainer, runtimetest.Fault{Delay: time.Second})
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := containers.Collect(ctx, gc.Options{}, func(collect.Progress) { cancel() })
+		if err != nil || len(r.Removed) != 1 || r.Ended != "cancelled" || r.FreedBytes != 10*mib {
+			t.Errorf("Collect() = %v, ended %q, %d MiB freed, %v, want one removed, cancelled, 10 MiB", removedContainers(r), r.Ended, r.FreedBytes/mib, err)
 		}
 	})
 }

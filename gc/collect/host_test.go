@@ -51,6 +51,9 @@ func (m *meter) Usage(ctx context.Context, fs runtime.Filesystem) (gc.Usage, err
 		<-ctx.Done()
 		return gc.Usage{}, ctx.Err()
 	}
+	if err := ctx.Err(); err != nil {
+		return gc.Usage{}, err
+	}
 	u := m.fake.Usage()
 	usage := gc.Usage{Filesystem: fs, CapacityBytes: u.CapacityBytes, AvailableBytes: u.AvailableBytes, Inodes: u.Inodes, InodesFree: u.InodesFree}
 	if change != nil {

@@ -178,6 +178,11 @@ func (r *imageRun) conclude(ctx context.Context, rt Runtime, a *attempt, total i
 		r.lose(a.Runtime, &RuntimeError{Runtime: a.Runtime, Err: a.err})
 		step.Err = a.err
 	default:
+		if errors.Is(a.err, runtime.ErrUnavailable) || errors.Is(a.err, context.DeadlineExceeded) {
+			// The answer was lost: it may be gone, which is measured and looked after.
+			r.removed[ref] = taken{name: a.Names[0], refs: a.refs}
+			r.stale[a.Runtime] = true
+		}
 		r.skip[ref] = true
 		r.report.fail("image "+a.ID, fmt.Errorf("remove image %s: %w", a.Names[0], a.err))
 		step.Err = a.err

@@ -14,18 +14,15 @@ import (
 
 // finish measures what is left to measure and says what the run came to.
 func (r *imageRun) finish(ctx context.Context) {
-	if ctx.Err() != nil {
-		// What was removed is to be reported, also where the run was cut short.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
-		defer cancel()
-	}
+	running := ctx
+	ctx, done := finally(running)
+	defer done()
 	for _, name := range slices.Collect(maps.Keys(r.stale)) {
 		r.measure(ctx, name)
 	}
 	r.count()
 	filesystems := r.filesystems()
-	if len(r.report.Removed) > 0 {
+	if len(r.report.Removed)+len(r.removed) > 0 {
 		for _, fs := range filesystems {
 			if before, known := r.before[fs.Filesystem]; known {
 				r.report.book(before, r.usage(fs.Filesystem))
@@ -42,6 +39,8 @@ func (r *imageRun) finish(ctx context.Context) {
 		}
 	}
 	r.warnNameless()
+	ctx, looked := finally(running) // measuring may have used up the time
+	defer looked()
 	r.findBroken(ctx)
 }
 
@@ -75,35 +74,55 @@ func (r *imageRun) count() {
 // findBroken looks for containers that came to use an image while it was being
 // removed: nothing prevents that in a runtime which does not refuse.
 func (r *imageRun) findBroken(ctx context.Context) {
-	pods := make(map[string]gc.Users)
-	for ref, image := range r.removed {
-		rt := r.runtimes[ref.runtime]
-		if rt == nil || r.down[ref.runtime] {
+	byRuntime := make(map[string][]imageRef)
+	for ref := range r.removed {
+		byRuntime[ref.runtime] = append(byRuntime[ref.runtime], ref)
+	}
+	for name, removed := range byRuntime {
+		users, there, err := r.usersNow(ctx, name)
+		if err != nil && r.down[name] {
+			continue // it is told that it does not answer
+		}
+		if err != nil { // later runs do not know what this one removed
+			r.report.fail("use of images removed from "+name, fmt.Errorf(
+				"runtime %s: look whether containers came to use one of the %d images removed: %w; see `hostler gc plan`", name, len(removed), err))
 			continue
 		}
-		if pods[ref.runtime] == nil {
-			list, err := within(ctx, lookTimeout, rt.Pods)
-			if err != nil {
-				return // the next run reports what is wrong with the runtime
+		for _, ref := range removed {
+			image := r.removed[ref]
+			c := users.First(name, image.refs)
+			if c == nil || slices.ContainsFunc(image.refs, func(ref string) bool { return there[ref] }) { // pulled again
+				continue
 			}
-			pods[ref.runtime] = gc.UsersOf(list)
+			r.report.fail("image "+ref.id, fmt.Errorf(
+				"image %s was removed while container %s came to use it (longest window of this run: %s); pull it again",
+				image.name, c.Name, r.report.LongestWindow.Duration))
 		}
-		c := pods[ref.runtime].First(ref.runtime, image.refs)
-		if c == nil || r.isBack(ctx, rt, image) {
-			continue
-		}
-		r.report.fail("image "+ref.id, fmt.Errorf(
-			"image %s was removed while container %s came to use it (longest window of this run: %s); pull it again",
-			image.name, c.Name, r.report.LongestWindow.Duration))
 	}
 }
 
-// isBack tells whether a removed image has been pulled again meanwhile.
-func (r *imageRun) isBack(ctx context.Context, rt Runtime, image taken) bool {
+// usersNow asks a runtime for the containers and for the images that there are, by
+// all their names.
+func (r *imageRun) usersNow(ctx context.Context, name string) (gc.Users, map[string]bool, error) {
+	rt := r.runtimes[name]
+	if rt == nil {
+		return nil, nil, fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
+	}
+	pods, err := within(ctx, lookTimeout, rt.Pods)
+	if err != nil {
+		return nil, nil, err
+	}
 	images, err := within(ctx, lookTimeout, rt.Images)
-	return err == nil && slices.ContainsFunc(images, func(img runtime.Image) bool {
-		return slices.ContainsFunc(gc.References(nil, &img), func(ref string) bool { return slices.Contains(image.refs, ref) })
-	})
+	if err != nil {
+		return nil, nil, err
+	}
+	there := make(map[string]bool)
+	for i := range images {
+		for _, ref := range gc.References(nil, &images[i]) {
+			there[ref] = true
+		}
+	}
+	return gc.UsersOf(pods), there, nil
 }
 
 // shortage explains why there still is too little room.
@@ -117,7 +136,7 @@ func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) strin
 		"removed %d images, freed %d of %d bytes asked, %d of %d inodes: %s",
 		fs.Filesystem, fs.Device, fs.UsedPercent, fs.InodesUsedPercent, low, r.policy.InodesLowPercent,
 		r.policy.HighPercent, r.policy.InodesHighPercent,
-		len(r.report.Removed), r.report.FreedBytes, r.report.RequestedBytes, r.report.FreedInodes, r.report.RequestedInodes, r.report.Ended)
+		r.report.Count(KindImage), r.report.FreedBytes, r.report.RequestedBytes, r.report.FreedInodes, r.report.RequestedInodes, r.report.Ended)
 	if speed := r.writing[fs.Filesystem]; speed > 0 {
 		fmt.Fprintf(&text, "; something else writes to it, %.0f bytes a second when last seen", speed)
 	}

@@ -31,12 +31,12 @@ type imageRun struct {
 	stale    map[string]bool      // runtimes with removals since the last measurement
 	down     map[string]bool      // runtimes that stopped answering
 	skip     map[imageRef]bool    // images not to try again in this run
-	removed  map[imageRef]taken
-	stayed   []gc.ImageDecision  // images that were to go, with what came to keep them
-	idle     map[string]int      // removals in a row that brought nothing, by filesystem
-	pace     map[string]int      // how many removals may be made at once, by runtime
-	yield    map[string]gc.Yield // what removals for room brought, by runtime
-	weighed  map[string]weighing // by filesystem, also of earlier runs
+	removed  map[imageRef]taken   // also those whose removal's answer was lost
+	stayed   []gc.ImageDecision   // images that were to go, with what came to keep them
+	idle     map[string]int       // removals in a row that brought nothing, by filesystem
+	pace     map[string]int       // how many removals may be made at once, by runtime
+	yield    map[string]gc.Yield  // what removals for room brought, by runtime
+	weighed  map[string]weighing  // by filesystem, also of earlier runs
 	done     int
 }
 
@@ -87,6 +87,9 @@ func (r *imageRun) begin() {
 		r.before[fs.Filesystem] = r.usage(fs.Filesystem)
 		r.report.RequestedBytes += fs.BytesToFree
 		r.report.RequestedInodes += fs.InodesToFree
+		if fs.Short() {
+			r.report.on(fs.Filesystem, fs.Device)
+		}
 		if fs.BytesToFree > 0 {
 			r.options.BegunSpace = append(slices.Clip(r.options.BegunSpace), fs.Filesystem)
 		}

@@ -148,7 +148,8 @@ func (l *loop) Trigger(why string) {
 
 // Collect runs for a person and returns the report. It waits for a run that is
 // going on. The error is only of a run that did not take place: bad options, or
-// ctx ended first. Progress, if not nil, is called for each object in turn.
+// ctx ended first. Progress, if not nil, is called if it has to wait, and for each
+// object in turn.
 func (l *loop) Collect(ctx context.Context, o gc.Options, progress func(Progress)) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, fmt.Errorf("collect: %w", err)
@@ -187,18 +188,23 @@ func (l *loop) SetInterval(d time.Duration) error {
 }
 
 func (l *loop) once(ctx context.Context, o gc.Options, trigger string, progress func(Progress)) (Report, error) {
+	if progress == nil {
+		progress = func(Progress) {}
+	}
 	turn := l.options.Survey.turn()
 	select {
 	case turn <- struct{}{}:
-	case <-ctx.Done():
-		return Report{}, fmt.Errorf("collect: wait for the run that is going on: %w", ctx.Err())
+	default:
+		progress(Progress{Waiting: true})
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return Report{}, fmt.Errorf("collect: wait for the run that is going on: %w", ctx.Err())
+		}
 	}
 	defer func() { <-turn }()
 	if err := ctx.Err(); err != nil {
 		return Report{}, err
-	}
-	if progress == nil {
-		progress = func(Progress) {}
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, l.options.RunLimit, errRunLimit)
 	defer cancel()
@@ -221,7 +227,7 @@ func (l *loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 func (l *loop) log(r *Report) {
 	log := l.options.Log
 	if len(r.Removed) > 0 {
-		log.Info("collected", "trigger", r.Trigger, "removed", len(r.Removed), "requestedBytes", r.RequestedBytes,
+		log.Info("collected", "trigger", r.Trigger, "filesystems", r.Filesystems, "removed", len(r.Removed), "requestedBytes", r.RequestedBytes,
 			"estimatedBytes", r.EstimatedBytes, "freedBytes", r.FreedBytes, "duration", r.Duration.Duration, "ended", r.Ended)
 	}
 	for kind, text := range r.trouble {

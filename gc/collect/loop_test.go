@@ -121,9 +121,13 @@ func TestRunsNeverOverlap(t *testing.T) {
 		if _, err := images.Collect(impatient, gc.Options{}, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Collect() of someone impatient = %v, want %v", err, context.DeadlineExceeded)
 		}
-		r := h.collect(images, gc.Options{AllUnused: true})
-		if got, want := removed(r), []string{"b all-unused", "c all-unused"}; !slices.Equal(got, want) {
-			t.Errorf("Collect() after the loop's run removed %v, want %v", got, want)
+		var steps []collect.Progress
+		r, err := images.Collect(t.Context(), gc.Options{AllUnused: true}, func(p collect.Progress) { steps = append(steps, p) })
+		if got, want := removed(r), []string{"b all-unused", "c all-unused"}; err != nil || !slices.Equal(got, want) {
+			t.Errorf("Collect() after the loop's run removed %v, %v, want %v", got, err, want)
+		}
+		if len(steps) != 3 || !steps[0].Waiting || steps[1].Waiting || steps[2].Waiting {
+			t.Errorf("Collect() told %+v, want that it waits before what it removes", steps)
 		}
 		if first := h.seen()[0]; r.StartedAt.Before(first.StartedAt.Add(first.Duration.Duration)) {
 			t.Errorf("Collect() began at %s, during a run from %s for %s", r.StartedAt, first.StartedAt, first.Duration.Duration)

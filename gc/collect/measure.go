@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -114,10 +115,22 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// finally is the time for what is to be done also where a run was cut short: to
+// measure what it freed, and to look for harm. It is settleLimit there.
+func finally(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+}
+
 // book adds what became free between two measurements to the report.
 func (r *Report) book(before, after gc.Usage) {
 	if before.Problem() != "" || after.Problem() != "" {
 		return
+	}
+	if gained(before, after) {
+		r.on(before.Name(), before.Device)
 	}
 	r.FreedBytes += after.AvailableBytes - min(after.AvailableBytes, before.AvailableBytes)
 	r.FreedInodes += after.InodesFree - min(after.InodesFree, before.InodesFree)
@@ -126,8 +139,8 @@ func (r *Report) book(before, after gc.Usage) {
 // gauge measures filesystems before the first and after the last removal.
 type gauge struct {
 	survey  *Survey
-	started map[string]bool // by runtime
-	before  map[string]gc.Usage
+	started map[string]bool     // by runtime
+	before  map[string]gc.Usage // once for each filesystem, wherever it is mounted
 }
 
 func newGauge(s *Survey) *gauge {
@@ -146,8 +159,9 @@ func (g *gauge) start(ctx context.Context, rt Runtime) {
 		return
 	}
 	for _, u := range usages {
-		if _, known := g.before[u.Name()]; !known {
-			g.before[u.Name()] = u
+		id := cmp.Or(u.ID, u.Name())
+		if _, known := g.before[id]; !known {
+			g.before[id] = u
 		}
 	}
 }
@@ -156,6 +170,8 @@ func (g *gauge) finish(ctx context.Context, r *Report) {
 	if len(r.Removed) == 0 {
 		return
 	}
+	ctx, done := finally(ctx)
+	defer done()
 	for _, before := range g.before {
 		after, _ := g.survey.settle(ctx, before)
 		r.book(before, after)

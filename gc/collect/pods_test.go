@@ -125,6 +125,38 @@ func TestADeadPodGoesWithAllItHas(t *testing.T) {
 	})
 }
 
+// The runtime may find out between the plan and the removal.
+func TestAContainerThatTurnsOutToRunIsNotStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, containers := deadPods(t)
+		r, err := containers.Collect(t.Context(), gc.Options{}, func(p collect.Progress) {
+			if p.Done == 1 {
+				h.fake.SetState("lost", runtime.Running)
+			}
+		})
+		if got := removedContainers(r); err != nil || slices.Contains(got, "lost") || slices.Contains(got, "dead") || len(r.Errors) > 0 {
+			t.Errorf("Collect() removed %v, %v, errors %q, want the container that runs kept with its pod", got, err, r.Errors)
+		}
+		if stops := h.fake.Calls(runtimetest.StopContainer); len(stops) > 0 || r.Kept[gc.Running] != 2 {
+			t.Errorf("Collect() stopped %+v, kept %v, want both that run left alone", stops, r.Kept)
+		}
+	})
+}
+
+func TestARuntimeThatIsLostBeforeLogsGoIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, containers := deadPods(t)
+		r, err := containers.Collect(t.Context(), gc.Options{}, func(p collect.Progress) {
+			if p.Kind == collect.KindPod {
+				h.fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable})
+			}
+		})
+		if err != nil || r.Count(collect.KindLog) != 0 || len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "runtime fake: ") {
+			t.Errorf("Collect() removed %v, %v, errors %q, want no log removed and the runtime named", removedContainers(r), err, r.Errors)
+		}
+	})
+}
+
 func TestCollectPods(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -241,7 +273,7 @@ func TestARunOfImagesThatIsShortCollectsContainersFirst(t *testing.T) {
 		trigger bool // automatic; else a person asks
 		want    []string
 	}{
-		{name: "the image of a container that goes anyway", full: 95, mine: true, trigger: true, want: []string{"old", "sha256:a"}},
+		{name: "the image of a container that goes anyway", full: 99, mine: true, trigger: true, want: []string{"old", "sha256:a"}},
 		{name: "where there is room nothing happens", full: 50, mine: true, trigger: true, want: []string{}},
 		{name: "where containers are somebody else's they stay", full: 95, trigger: true, want: []string{}},
 		{name: "a person who asks for images gets images", full: 95, mine: true, want: []string{}},
@@ -276,6 +308,12 @@ func TestARunOfImagesThatIsShortCollectsContainersFirst(t *testing.T) {
 				}
 				if got := removedContainers(r); !slices.Equal(got, tt.want) {
 					t.Errorf("run removed %v, want %v", got, tt.want)
+				}
+				if kinds := r.Summary().RemovedKinds; kinds[collect.KindImage] != len(tt.want)/2 || kinds[collect.KindContainer] != len(tt.want)/2 {
+					t.Errorf("run removed %v, want images and containers told apart", kinds)
+				}
+				if told := strings.Join(r.Warnings, ""); len(tt.want) > 0 && !strings.Contains(told, "removed 1 images,") {
+					t.Errorf("run warns %q, want one image told of", told)
 				}
 			})
 		})

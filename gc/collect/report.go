@@ -27,6 +27,10 @@ type Report struct {
 	EstimatedInodes uint64 `json:"estimatedInodes"` // by the filesystem's average for so many bytes
 	FreedInodes     uint64 `json:"freedInodes"`
 
+	// Filesystems are those that these figures are of, each as a mount point with
+	// its device in parentheses if that is known.
+	Filesystems []string `json:"filesystems,omitempty"`
+
 	// Candidates is how many images nothing protected when the run began, and
 	// OldestCandidate since when the one of them that was unused longest is; zero
 	// if there was none.
@@ -86,6 +90,9 @@ type Removal struct {
 
 // Progress is one step of a run, as it happens.
 type Progress struct {
+	// Waiting tells that the run waits for one that is going on, and nothing else.
+	Waiting bool
+
 	Removal
 	Action gc.Action // gc.Keep if it turned out to be in use, or if Err is set
 	Err    error
@@ -100,7 +107,10 @@ type Summary struct {
 	RequestedBytes uint64          `json:"requestedBytes"`
 	FreedBytes     uint64          `json:"freedBytes"`
 	Removed        int             `json:"removed"`
-	Errors         []string        `json:"errors"`
+	// RemovedKinds counts them by kind: a run of images may have removed containers
+	// that held some.
+	RemovedKinds map[string]int `json:"removedKinds,omitempty"`
+	Errors       []string       `json:"errors"`
 }
 
 func newReport(trigger string) *Report {
@@ -115,7 +125,7 @@ func (r Report) Summary() Summary {
 	return Summary{
 		StartedAt: r.StartedAt, Duration: r.Duration,
 		RequestedBytes: r.RequestedBytes, FreedBytes: r.FreedBytes,
-		Removed: len(r.Removed), Errors: r.Errors,
+		Removed: len(r.Removed), RemovedKinds: r.removedKinds(), Errors: r.Errors,
 	}
 }
 
@@ -136,14 +146,14 @@ func (r Report) RemovedBy() map[gc.Reason]int {
 }
 
 // Count is how many objects of a kind were removed.
-func (r Report) Count(kind string) int {
-	n := 0
+func (r Report) Count(kind string) int { return r.removedKinds()[kind] }
+
+func (r Report) removedKinds() map[string]int {
+	counts := make(map[string]int)
 	for _, removal := range r.Removed {
-		if removal.Kind == kind {
-			n++
-		}
+		counts[removal.Kind]++
 	}
-	return n
+	return counts
 }
 
 // Then joins the report of a run that followed this one, as containers and then
@@ -157,6 +167,7 @@ func (r Report) Then(next Report) Report {
 	joined.RequestedInodes += next.RequestedInodes
 	joined.EstimatedInodes += next.EstimatedInodes
 	joined.FreedInodes += next.FreedInodes
+	joined.Filesystems = union(r.Filesystems, next.Filesystems...)
 	joined.Candidates += next.Candidates
 	if joined.OldestCandidate.IsZero() || !next.OldestCandidate.IsZero() && next.OldestCandidate.Before(joined.OldestCandidate) {
 		joined.OldestCandidate = next.OldestCandidate
@@ -175,6 +186,24 @@ func (r Report) Then(next Report) Report {
 	}
 	joined.LongestWindow.Duration = max(r.LongestWindow.Duration, next.LongestWindow.Duration)
 	return joined
+}
+
+// on names a filesystem that figures of the report are of.
+func (r *Report) on(filesystem, device string) {
+	if device != "" {
+		filesystem += " (" + device + ")"
+	}
+	r.Filesystems = union(r.Filesystems, filesystem)
+}
+
+// union is a list with what it lacks of others.
+func union(list []string, others ...string) []string {
+	for _, other := range others {
+		if !slices.Contains(list, other) {
+			list = append(slices.Clip(list), other)
+		}
+	}
+	return list
 }
 
 // queue notes what may go, of the plan that a run begins with.

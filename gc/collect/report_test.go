@@ -8,10 +8,10 @@ import (
 )
 
 func TestTwoRunsInOneReport(t *testing.T) {
-	containers := collect.Report{Removed: []collect.Removal{{ID: "c"}}, Errors: []string{"one"}, Kept: map[gc.Reason]int{gc.Newest: 2}, Ended: "nothing left"}
-	images := collect.Report{Removed: []collect.Removal{{ID: "i"}}, FreedBytes: 7, Kept: map[gc.Reason]int{gc.Newest: 1, gc.InUse: 3}, Ended: "low threshold reached"}
+	containers := collect.Report{Removed: []collect.Removal{{ID: "c"}}, Filesystems: []string{"/a (a)"}, Errors: []string{"one"}, Kept: map[gc.Reason]int{gc.Newest: 2}, Ended: "nothing left"}
+	images := collect.Report{Removed: []collect.Removal{{ID: "i"}}, Filesystems: []string{"/a (a)", "/b (b)"}, FreedBytes: 7, Kept: map[gc.Reason]int{gc.Newest: 1, gc.InUse: 3}, Ended: "low threshold reached"}
 	got := containers.Then(images)
-	if len(got.Removed) != 2 || got.FreedBytes != 7 || len(got.Errors) != 1 || got.Kept[gc.Newest] != 3 || got.Kept[gc.InUse] != 3 {
+	if len(got.Removed) != 2 || len(got.Filesystems) != 2 || got.FreedBytes != 7 || len(got.Errors) != 1 || got.Kept[gc.Newest] != 3 || got.Kept[gc.InUse] != 3 {
 		t.Errorf("Then() = %+v, want the sum of both", got)
 	}
 	if got.Ended != "nothing left; low threshold reached" {

@@ -41,6 +41,7 @@ type Run struct {
 	RequestedInodes uint64            `json:"requestedInodes"`
 	EstimatedInodes uint64            `json:"estimatedInodes"`
 	FreedInodes     uint64            `json:"freedInodes"`
+	Filesystems     []string          `json:"filesystems,omitempty"`
 	Candidates      int               `json:"candidates"`
 	RemovedBy       map[gc.Reason]int `json:"removedBy"`
 	Kept            map[gc.Reason]int `json:"kept"`
@@ -99,7 +100,7 @@ func (h *History) Add(kind string, r collect.Report) {
 	}
 	run := Run{
 		Kind: kind, Summary: r.Summary(), Trigger: r.Trigger, EstimatedBytes: r.EstimatedBytes,
-		RequestedInodes: r.RequestedInodes, EstimatedInodes: r.EstimatedInodes, FreedInodes: r.FreedInodes,
+		RequestedInodes: r.RequestedInodes, EstimatedInodes: r.EstimatedInodes, FreedInodes: r.FreedInodes, Filesystems: r.Filesystems,
 		Candidates: r.Candidates, RemovedBy: r.RemovedBy(), Kept: maps.Clone(r.Kept), Warnings: shorten(r.Warnings), Ended: r.Ended,
 	}
 	run.Errors = shorten(run.Errors)

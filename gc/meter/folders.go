@@ -3,8 +3,7 @@ package meter
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,7 +28,7 @@ const (
 // low.
 func (s *Statfs) Folders(ctx context.Context, filesystem runtime.Filesystem, byInodes bool) ([]gc.Folder, error) {
 	root := folder(filesystem)
-	answer, err := s.bounded(ctx, "walk", root, func() (any, error) { return weigh(root, time.Now().Add(walkLimit)) })
+	answer, err := s.bounded(ctx, "walk", root, func() (any, error) { return weigh(root, walkEntries, time.Now().Add(walkLimit)) })
 	if err != nil {
 		return nil, err
 	}
@@ -47,11 +46,9 @@ type weights struct {
 	folders map[string]*gc.Folder // the root itself under its own path
 }
 
-var errEnough = errors.New("enough seen")
-
 // weigh adds up what lies where. It follows no link and leaves the filesystem
-// nowhere; a file of several names counts under the first.
-func weigh(path string, until time.Time) (weights, error) {
+// nowhere; a file of several names counts under one of them.
+func weigh(path string, most int, until time.Time) (weights, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return weights{}, err
@@ -63,33 +60,61 @@ func weigh(path string, until time.Time) (weights, error) {
 	}
 	seen := make(map[uint64]bool) // inodes of several names
 	entries := 0
-	err := filepath.WalkDir(w.root, func(path string, d fs.DirEntry, err error) error {
-		if entries++; entries > walkEntries || entries%1000 == 0 && time.Now().After(until) {
-			return errEnough
+	walk(w.root, func(path string) (isFolder, goOn bool) {
+		if entries++; entries > most || entries%1000 == 0 && time.Now().After(until) {
+			return false, false
 		}
 		var st unix.Stat_t
-		if err != nil || unix.Lstat(path, &st) != nil {
-			return nil // gone meanwhile, or not to be read: what is left is told
+		if unix.Lstat(path, &st) != nil || st.Dev != device {
+			return false, true // gone meanwhile, or not to be read: what is left is told
 		}
-		if st.Dev != device {
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if st.Nlink > 1 && !d.IsDir() {
+		isFolder = st.Mode&unix.S_IFMT == unix.S_IFDIR
+		if st.Nlink > 1 && !isFolder {
 			if seen[st.Ino] {
-				return nil
+				return false, true
 			}
 			seen[st.Ino] = true
 		}
-		w.add(path, d.IsDir(), uint64(st.Blocks)*512)
-		return nil
+		w.add(path, isFolder, uint64(st.Blocks)*512)
+		return isFolder, true
 	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return weights{}, err
-	}
 	return w, nil
+}
+
+// readAtOnce is how many entries of a folder are read together: one may hold
+// millions.
+const readAtOnce = 256
+
+// walk calls look for root and for all that is below it, as long as that says to go
+// on. What cannot be read is passed over.
+func walk(root string, look func(path string) (isFolder, goOn bool)) {
+	isFolder, goOn := look(root)
+	if !isFolder || !goOn {
+		return
+	}
+	for folders := []string{root}; len(folders) > 0; {
+		folder := folders[len(folders)-1]
+		folders = folders[:len(folders)-1]
+		f, err := os.OpenFile(folder, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue
+		}
+		for err == nil {
+			var names []string
+			names, err = f.Readdirnames(readAtOnce)
+			for _, name := range names {
+				path := filepath.Join(folder, name)
+				if isFolder, goOn = look(path); !goOn {
+					_ = f.Close() // nothing was written
+					return
+				}
+				if isFolder {
+					folders = append(folders, path)
+				}
+			}
+		}
+		_ = f.Close() // nothing was written
+	}
 }
 
 // add counts a file or a folder to all folders that it is in or is.

@@ -67,3 +67,25 @@ func TestStatfsNamesTheLargestFolders(t *testing.T) {
 		t.Error("Folders(missing folder) = nil, want an error")
 	}
 }
+
+// A folder of millions of files is what fills a filesystem's inodes: it must not
+// fill the memory as well.
+func TestFoldersReadsAHugeFolderInParts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "root", "images")
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20_000 {
+		if err := os.WriteFile(filepath.Join(path, fmt.Sprint(i)), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allocations := testing.AllocsPerRun(1, func() {
+		if err := meter.Weigh(path, 100); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocations > 10_000 {
+		t.Errorf("a look at 100 of 20,000 entries made %.0f allocations, want no more than for those", allocations)
+	}
+}

@@ -21,6 +21,9 @@ const (
 	labelPrefix = "hostler.io/"
 	// fewImages is up to how many images containerd is asked for by name.
 	fewImages = 32
+	// labelAttempts is how many lists may not get to read the labels of an image
+	// before it counts as having none: a fault may pass, a damaged image stays so.
+	labelAttempts = 10
 )
 
 var _ runtime.ImageDetailer = (*Runtime)(nil)
@@ -33,6 +36,7 @@ type imageFact struct {
 	timed  bool              // came is the runtime's answer
 	read   bool              // labels are the runtime's answer
 	seen   bool              // in the list that is being completed
+	failed uint8             // lists in a row for which the labels could not be read
 }
 
 // imageFacts keeps them for the images of the last list.
@@ -109,7 +113,8 @@ func (f *imageFacts) fill(list []runtime.Image) {
 }
 
 // askLabels reads the configuration of images that are new. It gives up as soon
-// as the runtime stops answering; a single image that cannot be read has no labels.
+// as the runtime stops answering; a single image that cannot be read, list after
+// list, has no labels.
 func (f *imageFacts) askLabels(ctx context.Context, r *Runtime, list []runtime.Image) {
 	limit := r.timeouts.Query
 	if end, bounded := ctx.Deadline(); bounded {
@@ -135,8 +140,9 @@ func (f *imageFacts) askLabels(ctx context.Context, r *Runtime, list []runtime.I
 			}
 			if err != nil {
 				r.log.Debug("labels of image cannot be read", "image", list[i].Names()[0], "id", list[i].ID, "error", err)
+				fact.failed++
 			}
-			fact.labels, fact.read = labels, true
+			fact.labels, fact.read = labels, err == nil || fact.failed >= labelAttempts
 			answers[i] = &fact
 			return nil
 		})

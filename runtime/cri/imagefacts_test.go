@@ -140,8 +140,9 @@ func TestLabelsThatTakeTooLongAreUnknownYet(t *testing.T) {
 	}
 }
 
-// An image whose configuration is gone or damaged must not stay for ever.
-func TestAnImageThatCannotBeReadHasNoLabels(t *testing.T) {
+// An image whose configuration is gone or damaged must not stay for ever, and one
+// that the runtime once could not read must not lose its label for ever.
+func TestAnImageThatCannotBeReadHasNoLabelsInTheEnd(t *testing.T) {
 	s := newServer(t, flavour{name: "cri-o", version: "1.30.0", images: idAndDigest, criEvents: true})
 	s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/a:1"}})
 	s.set(func() {
@@ -152,7 +153,13 @@ func TestAnImageThatCannotBeReadHasNoLabels(t *testing.T) {
 			return nil
 		}
 	})
-	if img := detailed(t, s.client(t, nil))["docker.io/library/a:1"]; img.LabelsUnknown || img.Labels != nil || !img.CreatedAt.IsZero() {
-		t.Errorf("DetailedImages() = %+v, want it without labels", img)
+	r := s.client(t, nil)
+	for i := range 9 {
+		if img := detailed(t, r)["docker.io/library/a:1"]; !img.LabelsUnknown {
+			t.Fatalf("DetailedImages() the %dth time = %+v, want its labels unknown", i+1, img)
+		}
+	}
+	if img := detailed(t, r)["docker.io/library/a:1"]; img.LabelsUnknown || img.Labels != nil || !img.CreatedAt.IsZero() {
+		t.Errorf("DetailedImages() the tenth time = %+v, want it without labels", img)
 	}
 }
