@@ -54,9 +54,9 @@ rm -rf drivers/gpu drivers/infiniband drivers/net/ethernet drivers/nvme drivers/
 depmod "$(basename /usr/lib/modules/*)"
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer \
 	getty@tty1.service console-getty.service serial-getty@ttyS0.service systemd-networkd.service systemd-firstboot.service kexec.service kexec-load.service \
-	modprobe@drm.service modprobe@efi_pstore.service modprobe@fuse.service modprobe@configfs.service modprobe@dm_mod.service modprobe@loop.service \
+	modprobe@drm.service modprobe@efi_pstore.service modprobe@fuse.service modprobe@configfs.service modprobe@dm_mod.service \
 	systemd-random-seed.service systemd-pstore.service systemd-ask-password-console.path systemd-ask-password-wall.path systemd-udev-load-credentials.service \
-	kmod-static-nodes.service dev-hugepages.mount dev-mqueue.mount sys-kernel-config.mount sys-kernel-debug.mount sys-kernel-tracing.mount \
+	dev-hugepages.mount dev-mqueue.mount sys-kernel-config.mount sys-kernel-debug.mount sys-kernel-tracing.mount \
 	systemd-sysext.socket systemd-creds.socket systemd-initctl.socket systemd-tmpfiles-clean.timer proc-sys-fs-binfmt_misc.automount; do # slow, and of no use
 	ln -sf /dev/null "/etc/systemd/system/$unit"
 done
