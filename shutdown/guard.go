@@ -33,9 +33,8 @@ const (
 	// askInterval is how often it asks, while it drains, whether the shutdown is
 	// still to take place.
 	askInterval = time.Second
-	// verifyInterval is how often an armed guard looks whether that is still true:
-	// a login manager that hangs says nothing of it.
-	verifyInterval = time.Minute
+	// verifyInterval is how often an armed guard looks whether that is still true.
+	verifyInterval = 5 * time.Minute
 	// listBound is how long a list of pods may take where nothing waits for it.
 	listBound = 5 * time.Second
 	// flushBound is how long the end of Run waits for the journal.
