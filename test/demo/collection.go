@@ -82,8 +82,10 @@ func (h *host) showCollection(ctx context.Context) error {
 	}
 	h.out.say("Now the agent collects, by itself.")
 	s, err := h.awaitStatus(ctx, 2*interval, "the agent collecting images and dead containers", func(s api.Status) (bool, string) {
-		return removed(s.ImageGC.LastRun) > 0 && removed(s.ContainerGC.LastRun) > 0,
-			fmt.Sprintf("it removed %d images and %d containers", removed(s.ImageGC.LastRun), removed(s.ContainerGC.LastRun))
+		// A run of images that is short of room takes dead containers first.
+		images := removed(s.ImageGC.LastRun, collect.KindImage)
+		containers := removed(s.ImageGC.LastRun, collect.KindContainer) + removed(s.ContainerGC.LastRun, collect.KindContainer)
+		return images > 0 && containers > 0, fmt.Sprintf("it removed %d images and %d containers", images, containers)
 	})
 	if err != nil {
 		return err
@@ -98,11 +100,12 @@ func (h *host) showCollection(ctx context.Context) error {
 	return h.checkCollected(ctx, plan, s, before, after, older, newer)
 }
 
-func removed(s *collect.Summary) int {
+// removed is how many objects of a kind the run removed, if there was one.
+func removed(s *collect.Summary, kind string) int {
 	if s == nil {
 		return 0
 	}
-	return s.Removed
+	return s.RemovedKinds[kind]
 }
 
 // fill pulls images until one more will be too many, and returns when they are
@@ -215,7 +218,7 @@ func (h *host) checkCollected(ctx context.Context, plan api.CollectPlan, s api.S
 			}
 		}
 	}
-	out.check(len(strays) == 0 && gone == run.Removed, fmt.Sprintf("containerd has lost %d images, all of which the plan named", gone), "it lost %d, the agent says %d, and not planned were: %v", gone, run.Removed, strays)
+	out.check(len(strays) == 0 && gone == removed(run, collect.KindImage), fmt.Sprintf("containerd has lost %d images, all of which the plan named", gone), "it lost %d, the agent says %d, and not planned were: %v", gone, removed(run, collect.KindImage), strays)
 	for _, name := range []string{imageWeb, imageKept, imageLocal, imageMigrate, h.containerd.SandboxImage} {
 		out.check(there[decisionOn(plan.Images, name).ID], name+" is still there", "it is gone")
 	}
