@@ -117,7 +117,7 @@ func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	if !reflect.DeepEqual(a.config(), r.cfg) || a.gcPolicy().Images.HighPercent != 85 {
 		t.Errorf("config() = %+v, want the old one", a.config())
 	}
-	if r.log.count("reload refused: the old configuration stays") != 1 || r.log.count("hostler.yaml:3") != 1 {
+	if r.log.Count("reload refused: the old configuration stays") != 1 || r.log.Count("hostler.yaml:3") != 1 {
 		t.Errorf("log = %s, want the fault, once", &r.log)
 	}
 }
@@ -140,7 +140,7 @@ func TestReloadWithoutAChange(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	a.reload()
-	if r.log.count("reloaded: nothing changed") != 1 || r.log.count("level=ERROR") != 0 {
+	if r.log.Count("reloaded: nothing changed") != 1 || r.log.Count("level=ERROR") != 0 {
 		t.Errorf("log = %s, want nothing to have changed", &r.log)
 	}
 }

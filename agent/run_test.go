@@ -21,6 +21,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/logtest"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/systemd/notify"
@@ -104,7 +105,7 @@ type rig struct {
 	next    config.Config // what a reload reads
 	nextErr error
 	manager *manager
-	log     logbook
+	log     logtest.Book
 	level   *slog.LevelVar
 }
 
@@ -262,11 +263,11 @@ func TestAnAgentThatCannotBeBuiltLeavesNothingBehind(t *testing.T) {
 func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 	m := newManager(t)
 	environment := map[string]string{"NOTIFY_SOCKET": m.socket, "WATCHDOG_USEC": "10000000"}
-	var log logbook
+	var log logtest.Book
 	synctest.Test(t, func(t *testing.T) {
 		l := loop.New("lease", 12*time.Second, nil)
 		a := &Agent{
-			log: log.logger(), loops: loop.Set{l},
+			log: log.Logger(), loops: loop.Set{l},
 			notifier: notify.New(func(name string) string { return environment[name] }, func(string) error { return nil }),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -286,7 +287,7 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 	if fed < 4 || fed > 5 {
 		t.Errorf("the watchdog was fed %d times, want 3 times before the loop got stuck and once or twice after", fed)
 	}
-	if log.count("watchdog is not fed") != 1 || log.count("no progress: lease") != 1 || log.count("watchdog is fed again") != 1 {
+	if log.Count("watchdog is not fed") != 1 || log.Count("no progress: lease") != 1 || log.Count("watchdog is fed again") != 1 {
 		t.Errorf("log = %s, want one line that names the loop, and one that it is over", &log)
 	}
 }

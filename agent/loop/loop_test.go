@@ -1,7 +1,6 @@
 package loop_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -12,30 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"hostler.io/hostler/agent/logtest"
 	"hostler.io/hostler/agent/loop"
 )
-
-// logbook is a log that a test reads.
-type logbook struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-func (l *logbook) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logbook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *logbook) count(text string) int { return strings.Count(l.String(), text) }
-
-func (l *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
@@ -102,7 +80,7 @@ func TestALoopThatWorkedForAWhileIsStartedAgainSoon(t *testing.T) {
 // A port that is taken stays so for weeks.
 func TestWhyALoopEndsIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log logbook
+		var log logtest.Book
 		var cause atomic.Value
 		cause.Store("port is taken")
 		l := loop.New("metrics", 0, func(ctx context.Context) error {
@@ -112,12 +90,12 @@ func TestWhyALoopEndsIsLoggedOnce(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		supervised(t, l, log.logger())
+		supervised(t, l, log.Logger())
 		check := func(what string, ended, recovered int) {
 			t.Helper()
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			if log.count("started again") != ended || log.count("runs steadily again") != recovered {
+			if log.Count("started again") != ended || log.Count("runs steadily again") != recovered {
 				t.Errorf("%s: log = %s, want %d ends and %d recoveries", what, &log, ended, recovered)
 			}
 		}
@@ -132,9 +110,9 @@ func TestWhyALoopEndsIsLoggedOnce(t *testing.T) {
 // The person sees one line of a panic; where it came from is for the log.
 func TestAPanicIsOneLineAndItsStackIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log logbook
+		var log logtest.Book
 		l := loop.New("image-gc", 0, func(context.Context) error { panic("index out of range") })
-		supervised(t, l, log.logger())
+		supervised(t, l, log.Logger())
 		synctest.Wait()
 		if got := l.Health(time.Now()).LastError; got != "panic: index out of range" {
 			t.Errorf("LastError = %q, want the panic alone", got)

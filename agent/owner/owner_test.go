@@ -1,7 +1,6 @@
 package owner
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,30 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"hostler.io/hostler/agent/logtest"
 	"hostler.io/hostler/agent/loop"
 )
-
-// logbook is a log that a test reads.
-type logbook struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-func (l *logbook) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logbook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *logbook) count(text string) int { return strings.Count(l.String(), text) }
-
-func (l *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
@@ -266,8 +244,8 @@ func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kubelet := Owner{Name: Kubelet, Evidence: "process kubelet, pid 7"}
 		seen := map[Job]Owner{}
-		var log logbook
-		owners := New(nil, func(context.Context) map[Job]Owner { return seen }, log.logger())
+		var log logtest.Book
+		owners := New(nil, func(context.Context) map[Job]Owner { return seen }, log.Logger())
 		owners.Refresh(t.Context())
 		running := false
 		l := leaseLoop(owners, 40*time.Second, func(ctx context.Context, l *loop.Loop) error {
@@ -297,13 +275,13 @@ func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
 		seen[Lease] = kubelet
 		owners.Refresh(t.Context())
 		check("a kubelet came", false)
-		if log.count("job is left to its owner") != 1 || log.count("process kubelet, pid 7") != 1 {
+		if log.Count("job is left to its owner") != 1 || log.Count("process kubelet, pid 7") != 1 {
 			t.Errorf("log = %s, want one line that names owner and evidence", &log)
 		}
 		delete(seen, Lease)
 		owners.Refresh(t.Context())
 		check("it went", true)
-		if log.count("job is hostler's again") != 1 {
+		if log.Count("job is hostler's again") != 1 {
 			t.Errorf("log = %s, want one line that the job is back", &log)
 		}
 	})

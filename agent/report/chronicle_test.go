@@ -35,7 +35,7 @@ func left(t *testing.T, content map[string]any) string {
 
 // chronicle is one as an agent makes that is started.
 func (d *desk) chronicle(j *journal.Journal) *Chronicle {
-	return NewChronicle(nodeName, d.o.Recorder, j, d.kept, d.log.logger())
+	return NewChronicle(nodeName, d.o.Recorder, j, d.kept, d.log.Logger())
 }
 
 // reasons are those of the Events that a desk's control plane has, told of one

@@ -15,6 +15,7 @@ import (
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
 	"hostler.io/hostler/agent/host"
+	"hostler.io/hostler/agent/logtest"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
@@ -31,7 +32,7 @@ type desk struct {
 	runtime  *runtimetest.Fake
 	runtimes *host.Runtimes
 	machine  probe.Machine
-	log      *logbook
+	log      *logtest.Book
 	kept     *shelf // what outlives the agent
 	named    []types.UID
 	counted  []string // transitions
@@ -90,7 +91,7 @@ func unasked(t *testing.T) *desk {
 	d := &desk{
 		client:  controlplanetest.NewFake(nil),
 		runtime: runtimetest.NewFake(runtimetest.Options{Name: "containerd"}),
-		log:     &logbook{},
+		log:     &logtest.Book{},
 		kept:    &shelf{},
 		machine: machine,
 		mine:    true,
@@ -124,7 +125,7 @@ func unasked(t *testing.T) *desk {
 		Boot:    "one",
 		Store:   d.kept,
 		Named:   func(uid types.UID) { d.named = append(d.named, uid) },
-		Log:     d.log.logger(),
+		Log:     d.log.Logger(),
 		Observe: func(error) {},
 		Count:   func(c corev1.NodeCondition) { d.counted = append(d.counted, string(c.Type)+"="+string(c.Status)) },
 	})

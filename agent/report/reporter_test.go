@@ -62,7 +62,7 @@ func TestANodeThatWasDeletedIsRegisteredAgain(t *testing.T) {
 		if node == nil || node.UID == first || !slices.Equal(d.named, []types.UID{first, node.UID}) {
 			t.Errorf("the Node = %v, and the lease's owners = %v, want a new one that the lease knows", node, d.named)
 		}
-		if d.log.count("registered again") != 1 || d.log.count("node registered") != 2 {
+		if d.log.Count("registered again") != 1 || d.log.Count("node registered") != 2 {
 			t.Errorf("log = %s, want the loss and both registrations", d.log)
 		}
 	})
@@ -76,7 +76,7 @@ func TestAnUnavailableControlPlaneIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 		if _, _, connected, err := d.Current(); connected || !errors.Is(err, controlplane.ErrUnavailable) {
 			t.Errorf("Current() = %v, %v, want that it is not connected, and why", connected, err)
 		}
-		if d.log.count("cannot be written") != 1 {
+		if d.log.Count("cannot be written") != 1 {
 			t.Errorf("log = %s, want one line of the failure", d.log)
 		}
 		if n, _, _, _ := d.Current(); n == nil || ready(n).Status != corev1.ConditionTrue {
@@ -88,7 +88,7 @@ func TestAnUnavailableControlPlaneIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 		if _, _, connected, err := d.Current(); !connected || err != nil || d.stored(t) == nil {
 			t.Errorf("Current() = %v, %v, want it connected again", connected, err)
 		}
-		if d.log.count("cannot be written") != 1 || d.log.count("is written again") != 1 {
+		if d.log.Count("cannot be written") != 1 || d.log.Count("is written again") != 1 {
 			t.Errorf("log = %s, want one line of each", d.log)
 		}
 		d.mu.Lock()
@@ -303,7 +303,7 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 		if got, want := slices.DeleteFunc(d.counted, func(c string) bool { return !strings.HasPrefix(c, "Ready=") }), []string{"Ready=True", "Ready=False", "Ready=True"}; !slices.Equal(got, want) {
 			t.Errorf("counted %v, want %v", got, want)
 		}
-		if d.log.count("level=WARN msg=condition component=status type=Ready status=False") != 1 || d.log.count("level=INFO msg=condition component=status type=Ready status=True") != 1 {
+		if d.log.Count("level=WARN msg=condition component=status type=Ready status=False") != 1 || d.log.Count("level=INFO msg=condition component=status type=Ready status=True") != 1 {
 			t.Errorf("log = %s, want a line when Ready goes and one when it comes back", d.log)
 		}
 	})

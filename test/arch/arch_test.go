@@ -41,6 +41,7 @@ var ours = map[string][]string{
 	"systemd/notify":      {},
 	"systemd/systemdtest": {"systemd", "systemd/logindconf", "systemd/notify", "shutdown"},
 
+	"agent/logtest":                       {},
 	"agent/loop":                          {},
 	"agent/owner":                         {},
 	"agent/host":                          {"runtime", "runtime/cri", "shutdown", "status", "status/probe"},
