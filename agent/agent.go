@@ -30,7 +30,6 @@ import (
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/report"
 	"hostler.io/hostler/agent/state"
-	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/lastused"
@@ -318,14 +317,13 @@ func (a *Agent) buildCollectors() (err error) {
 		return err
 	}
 	a.survey = &collect.Survey{
-		Runtimes:      func() []collect.Runtime { return members[collect.Runtime](a.runtimes.Set()) },
-		Meter:         &meter.Statfs{},
-		Uses:          a.tracker,
-		ProtectedPods: func() map[gc.PodKey]string { pods, _ := a.protectedPods(); return pods },
-		ProtectedLogs: func() map[string]string { _, uids := a.protectedPods(); return uids },
-		Logs:          podlogs.New("/"),
-		Unseen:        a.runtimes.Unseen,
-		Kubelet:       func() bool { return a.owners.Seen(owner.ContainerGC) },
+		Runtimes:  func() []collect.Runtime { return members[collect.Runtime](a.runtimes.Set()) },
+		Meter:     &meter.Statfs{},
+		Uses:      a.tracker,
+		Protected: a.protectedPods,
+		Logs:      podlogs.New("/"),
+		Unseen:    a.runtimes.Unseen,
+		Kubelet:   func() bool { return a.owners.Seen(owner.ContainerGC) },
 	}
 	a.history = history.New(a.state.Bucket("gc-history"), a.log.With("component", "gc"))
 	a.images, err = collect.NewImages(a.policies.gc.Images, collect.Options{

@@ -58,14 +58,13 @@ type Survey struct {
 	Runtimes func() []Runtime // those of this host, as of now
 	Meter    Meter
 	Uses     *lastused.Tracker
-	// ProtectedPods returns the pods that a shutdown ended, whose dead containers
-	// stay, with what a person is told about it. Nil if there never are any.
-	ProtectedPods func() map[gc.PodKey]string
+	// Protected returns the pods that a shutdown ended, of which everything stays,
+	// with what a person is told about it: by their IDs, and by their UIDs, by which
+	// their logs are known. Nil if there never are any.
+	Protected func() (pods map[gc.PodKey]string, logs map[string]string)
 
-	// Logs are those of the host's pods; nil to leave them alone. ProtectedLogs
-	// are UIDs as ProtectedPods has IDs; nil if there never are any.
-	Logs          Logs
-	ProtectedLogs func() map[string]string
+	// Logs are those of the host's pods; nil to leave them alone.
+	Logs Logs
 	// Unseen says why there may be pods on this host that no runtime of Runtimes
 	// lists, and nothing if there are none; nil if there never are any.
 	Unseen func() string
@@ -126,8 +125,8 @@ func (s *Survey) look(ctx context.Context, o gc.Options) (gc.Facts, []*RuntimeEr
 		f.SandboxImages[runtimes[i].Name()] = g.sandbox
 	}
 	oneName(f.Filesystems)
-	if s.ProtectedPods != nil {
-		f.ProtectedPods = s.ProtectedPods()
+	if s.Protected != nil {
+		f.ProtectedPods, f.ProtectedLogs = s.Protected()
 	}
 	f.Kubelet = s.Kubelet != nil && s.Kubelet()
 	if o.WantContainers() && s.Logs != nil {
@@ -139,9 +138,6 @@ func (s *Survey) look(ctx context.Context, o gc.Options) (gc.Facts, []*RuntimeEr
 // lookAtLogs adds the logs of pods that no runtime knows, and says whether that
 // can be told. Logs that cannot be read stay where they are: a later run may.
 func (s *Survey) lookAtLogs(ctx context.Context, f *gc.Facts, failed []*RuntimeError) {
-	if s.ProtectedLogs != nil {
-		f.ProtectedLogs = s.ProtectedLogs()
-	}
 	switch {
 	case len(failed) > 0:
 		f.LogsUnsure = "runtime " + failed[0].Runtime + " does not tell its pods"
