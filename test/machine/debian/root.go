@@ -48,6 +48,8 @@ rm -r "$1/kernel"
 const rootScript = `set -eu
 groupadd --system hostler
 passwd -d root >/dev/null
+# dpkg could leave them out, but mmdebstrap needs Python then.
+rm -rf /usr/share/doc /usr/share/man /usr/share/locale
 cd /usr/lib/modules/*/kernel
 rm -rf drivers/gpu drivers/infiniband drivers/net/ethernet drivers/nvme drivers/scsi drivers/target drivers/media drivers/hv drivers/hid drivers/usb \
 	fs/ocfs2 fs/nfs fs/nfsd fs/cifs fs/smb fs/ceph fs/gfs2 fs/dlm fs/xfs fs/btrfs
@@ -161,7 +163,6 @@ func (r recipe) build(ctx context.Context, dir string, log *slog.Logger) error {
 	}
 	args := []string{
 		"--mode=root", "--variant=minbase", "--include=" + strings.Join(packages(), ","), `--aptopt=APT::Install-Recommends "false"`,
-		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		"--dpkgopt=force-unsafe-io", "--customize-hook=" + hook, codename, tree,
 	}
 	for _, name := range sortedKeys(r.sources) {
