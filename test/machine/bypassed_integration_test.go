@@ -38,17 +38,6 @@ func TestShutdownsThatBypassLogind(t *testing.T) {
 	})
 }
 
-// TestAShutdownThatBypassesLogindWithoutScopes is the same where the runtime
-// makes the containers' cgroups itself, and systemd knows nothing of them.
-func TestAShutdownThatBypassesLogindWithoutScopes(t *testing.T) {
-	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
-		o.Config = houseConfig()
-		m := machine.Boot(t, o)
-		m.Deploy(house()...)
-		bypass(t, m, wayDown{name: "systemctl start reboot.target", down: by("systemctl start reboot.target")})
-	})
-}
-
 // spread runs pods in the slices where runtimes put their scopes, in turn.
 func spread(m *machine.Machine, pods ...machine.Pod) {
 	slices := []string{"kubepods.slice", "system.slice", "machine.slice"}

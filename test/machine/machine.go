@@ -61,8 +61,9 @@ type Options struct {
 // VM, on a loaded host.
 const Patience = 10 * time.Minute
 
-// pollInterval is how often the machine is asked what a test waits for.
-const pollInterval = 100 * time.Millisecond
+// pollInterval is how often the machine is asked what a test waits for. In a VM an
+// answer takes a processor a third of a second, which another one could use.
+const pollInterval = 300 * time.Millisecond
 
 // Machine is a Debian that runs, or that is off. Run, Try and what is made from
 // them are safe for concurrent use; what boots it or takes it down is not.

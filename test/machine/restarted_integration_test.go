@@ -11,7 +11,8 @@ import (
 
 // TestAnAgentThatEndsTouchesNoContainer ends the agent in every way that is no
 // shutdown. The runtime makes the containers' cgroups itself here: systemd knows
-// nothing of them, and any signal would be hostler's.
+// nothing of them, and any signal would be hostler's. So it is in the end, when a
+// shutdown bypasses logind.
 func TestAnAgentThatEndsTouchesNoContainer(t *testing.T) {
 	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
 		o.Config = houseConfig()
@@ -40,6 +41,9 @@ func TestAnAgentThatEndsTouchesNoContainer(t *testing.T) {
 				}
 			})
 		}
+		t.Run("systemctl start reboot.target", func(t *testing.T) {
+			bypass(t, m, wayDown{name: "systemctl start reboot.target, without scopes", down: by("systemctl start reboot.target")})
+		})
 	})
 }
 
