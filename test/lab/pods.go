@@ -192,9 +192,11 @@ func (c *Containerd) StopPod(ctx context.Context, p *Pod) error {
 	return nil
 }
 
-// RemovePod stops a pod and removes it with its containers.
+// RemovePod stops a pod and removes it with its containers. A sandbox that ends
+// by itself meanwhile, its shim with it, is asked again: containerd takes the
+// shim's closed connection for a failure (containerd#12387).
 func (c *Containerd) RemovePod(ctx context.Context, p *Pod) error {
-	if err := c.StopPod(ctx, p); err != nil {
+	if err := c.await(ctx, func(ctx context.Context) error { return c.StopPod(ctx, p) }); err != nil {
 		return err
 	}
 	if _, err := c.Runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: p.ID}); err != nil {
