@@ -171,6 +171,8 @@ func (c *container) cut() error {
 	}
 }
 
+func (c *container) stuck() bool { return false }
+
 func (c *container) dial(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.path("port"), filepath.Base(wire.Socket)))
 }

@@ -72,16 +72,43 @@ func (m *Machine) awaitUp(ctx context.Context) (off bool) {
 
 // nextBoot waits until another boot than the last one answers, or the machine is off.
 func (m *Machine) nextBoot(ctx context.Context) (hello wire.Hello, off bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	for {
+		hello, off, err = m.awaitHello(ctx)
+		if !errors.Is(err, errStuck) {
+			return hello, off, err
+		}
+		m.t.Logf("%s: %v: its power is cut\n%s", m, err, m.console(5))
+		if err := errors.Join(m.bed.cut(), m.bed.start()); err != nil {
+			return hello, off, err
+		}
+	}
+}
+
+// errStuck says that the bed hangs, and nothing in the machine.
+var errStuck = errors.New("nothing came of the reset")
+
+// awaitHello is nextBoot for a bed that gets on.
+func (m *Machine) awaitHello(ctx context.Context) (hello wire.Hello, off bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	went := make(chan struct{})
 	end := m.bed.off()
 	go func() {
-		select {
-		case <-end:
-			close(went)
-			cancel()
-		case <-ctx.Done():
+		look := time.NewTicker(time.Second)
+		defer look.Stop()
+		for {
+			select {
+			case <-end:
+				close(went)
+				cancel(nil)
+			case <-look.C:
+				if !m.bed.stuck() {
+					continue
+				}
+				cancel(errStuck)
+			case <-ctx.Done():
+			}
+			return
 		}
 	}()
 	hello, err = m.link.Await(ctx, func(h wire.Hello) bool {

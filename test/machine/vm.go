@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"hostler.io/hostler/test/lab"
 	"hostler.io/hostler/test/machine/debian"
@@ -23,6 +25,7 @@ type bed interface {
 	start() error // powers the machine on
 	cut() error   // takes the power away, and returns when it is off
 	off() <-chan struct{}
+	stuck() bool // the bed itself does not get on with a boot, and wants its power cut
 	dial(ctx context.Context) (net.Conn, error)
 	press(keys button) error
 	close() error
@@ -133,6 +136,26 @@ func (v *vm) cut() error {
 	return nil
 }
 
+// silence is how long a kernel may take, on a loaded host, to its first word.
+const silence = 2 * time.Minute
+
+// stuck tells that the machine was reset, and that nothing came of it: QEMU, or
+// the kernel in its first moments, hangs now and then on a loaded host. Nothing of
+// the boot before runs any more, nor has it anything left to write.
+func (v *vm) stuck() bool {
+	console, err := os.ReadFile(v.path("console.log"))
+	if err != nil {
+		return false
+	}
+	info, err := os.Stat(v.path("console.log"))
+	if err != nil || time.Since(info.ModTime()) < silence {
+		return false
+	}
+	last := bytes.TrimSpace(console)
+	last = last[bytes.LastIndexByte(last, '\n')+1:]
+	return len(last) == 0 || bytes.Contains(last, []byte("reboot: ")) || bytes.Contains(last, []byte("Starting new kernel"))
+}
+
 func (v *vm) dial(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", v.path("guest.sock"))
 }
@@ -151,6 +174,9 @@ func (v *vm) tell(order string) error {
 		return err
 	}
 	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return err
+	}
 	answers := json.NewDecoder(conn)
 	for _, line := range []string{`{"execute": "qmp_capabilities"}`, order} {
 		if _, err := conn.Write([]byte(line + "\n")); err != nil {
