@@ -60,9 +60,10 @@ type vm struct {
 	dir    string
 	memory int // MiB
 
-	mu  sync.Mutex
-	cmd *exec.Cmd
-	end chan struct{} // closed when cmd has ended
+	mu        sync.Mutex // guards what follows
+	cmd       *exec.Cmd
+	end       chan struct{} // closed when cmd has ended
+	startedAt time.Time
 }
 
 func newVM(ctx context.Context, p prepared, o Options, dir string, files debian.Files) (*vm, error) {
@@ -109,7 +110,7 @@ func (v *vm) start() error {
 	}
 	end := make(chan struct{})
 	v.mu.Lock()
-	v.cmd, v.end = cmd, end
+	v.cmd, v.end, v.startedAt = cmd, end, time.Now()
 	v.mu.Unlock()
 	go func() {
 		_ = cmd.Wait() // a machine that is cut off ends by a signal
@@ -143,12 +144,15 @@ const silence = 2 * time.Minute
 // the kernel in its first moments, hangs now and then on a loaded host. Nothing of
 // the boot before runs any more, nor has it anything left to write.
 func (v *vm) stuck() bool {
+	v.mu.Lock()
+	startedAt := v.startedAt
+	v.mu.Unlock()
 	console, err := os.ReadFile(v.path("console.log"))
 	if err != nil {
 		return false
 	}
 	info, err := os.Stat(v.path("console.log"))
-	if err != nil || time.Since(info.ModTime()) < silence {
+	if err != nil || time.Since(info.ModTime()) < silence || time.Since(startedAt) < silence {
 		return false
 	}
 	last := bytes.TrimSpace(console)
