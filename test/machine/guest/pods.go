@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +66,7 @@ func runPods(from io.Reader) error {
 		return fmt.Errorf("load image: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(8)
+	group.SetLimit(goruntime.NumCPU())
 	for _, pod := range order.Pods {
 		group.Go(func() error {
 			if err := m.run(ctx, pod); err != nil {
@@ -110,7 +112,30 @@ func (m *maker) loadImage(ctx context.Context) error {
 	}
 }
 
+// attempts are what a pod is worth: on a loaded host containerd gives up a shim
+// that an emulated processor starts too slowly for it.
+const attempts = 3
+
 func (m *maker) run(ctx context.Context, pod job.Pod) error {
+	for attempt := 1; ; attempt++ {
+		sandbox, err := m.try(ctx, pod)
+		if err == nil || attempt == attempts || ctx.Err() != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "guest: run pod %s/%s, attempt %d: %v\n", pod.Namespace, pod.Name, attempt, err)
+		if sandbox == "" {
+			continue
+		}
+		_, stopErr := m.runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: sandbox})
+		_, removeErr := m.runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: sandbox})
+		if removeErr != nil { // it would be a pod too many
+			return errors.Join(err, stopErr, removeErr)
+		}
+	}
+}
+
+// try runs a pod, and returns its sandbox also if not all of it runs.
+func (m *maker) try(ctx context.Context, pod job.Pod) (id string, err error) {
 	uid := strings.ToLower(rand.Text())
 	labels := map[string]string{
 		"io.kubernetes.pod.name": pod.Name, "io.kubernetes.pod.namespace": pod.Namespace, "io.kubernetes.pod.uid": uid,
@@ -132,7 +157,7 @@ func (m *maker) run(ctx context.Context, pod job.Pod) error {
 	}
 	sandbox, err := m.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, container := range pod.Containers {
 		name := strings.Join([]string{pod.Namespace, pod.Name, container.Name}, "/")
@@ -146,7 +171,7 @@ func (m *maker) run(ctx context.Context, pod job.Pod) error {
 		}
 		maps.Copy(annotations, container.Annotations)
 		if err := os.MkdirAll(filepath.Join(config.LogDirectory, container.Name), 0o755); err != nil {
-			return err
+			return sandbox.PodSandboxId, err
 		}
 		created, err := m.runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
 			PodSandboxId:  sandbox.PodSandboxId,
@@ -172,16 +197,16 @@ func (m *maker) run(ctx context.Context, pod job.Pod) error {
 			},
 		})
 		if err != nil {
-			return fmt.Errorf("create container %s: %w", container.Name, err)
+			return sandbox.PodSandboxId, fmt.Errorf("create container %s: %w", container.Name, err)
 		}
 		if _, err := m.runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: created.ContainerId}); err != nil {
-			return fmt.Errorf("start container %s: %w", container.Name, err)
+			return sandbox.PodSandboxId, fmt.Errorf("start container %s: %w", container.Name, err)
 		}
 		if err := m.awaitStarted(ctx, name, config.LogDirectory); err != nil {
-			return err
+			return sandbox.PodSandboxId, err
 		}
 	}
-	return nil
+	return sandbox.PodSandboxId, nil
 }
 
 // awaitStarted waits until a workload has written down that it runs: from then
