@@ -37,13 +37,21 @@ type attempt struct {
 	window  time.Duration
 }
 
+// stride is what a batch may learn its size from: images that make room, or those that
+// go whatever they bring.
+type stride struct {
+	runtime string
+	forRoom bool
+}
+
+func strideOf(d *gc.ImageDecision) stride { return stride{d.Runtime, d.Reason == gc.LRU} }
+
 // batch says how many of the queue, whose first one goes, go at once: images of
 // one runtime, one only at first, and more as removals bring something.
 func (r *imageRun) batch(queue []*gc.ImageDecision) int {
 	first := queue[0]
 	n := 1
-	for n < len(queue) && n < r.pace[first.Runtime] && queue[n].Runtime == first.Runtime &&
-		(queue[n].Reason == gc.LRU) == (first.Reason == gc.LRU) {
+	for n < len(queue) && n < r.pace[strideOf(first)] && strideOf(queue[n]) == strideOf(first) {
 		n++
 	}
 	if first.Reason != gc.LRU {
@@ -206,9 +214,10 @@ func (r *imageRun) booked(a *attempt, removal Removal) {
 // pace by it: double after a gain, one by one after none.
 func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 	first := taken[0]
-	faster := min(2*max(1, r.pace[first.Runtime]), maxBatch)
+	pace := strideOf(first.ImageDecision)
+	faster := min(2*max(1, r.pace[pace]), maxBatch)
 	if first.Reason != gc.LRU {
-		r.pace[first.Runtime] = faster
+		r.pace[pace] = faster
 		return // it goes whatever it brings; measured once, later
 	}
 	var bytes, inodes uint64
@@ -223,10 +232,10 @@ func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 	yield.Add(len(taken), bytes, wonBytes, inodes, wonInodes)
 	r.yield[first.Runtime] = yield
 	if wonBytes > 0 || wonInodes > 0 {
-		r.idle[first.Filesystem], r.pace[first.Runtime] = 0, faster
+		r.idle[first.Filesystem], r.pace[pace] = 0, faster
 	} else {
 		r.idle[first.Filesystem] += len(taken)
-		r.pace[first.Runtime] = 1
+		r.pace[pace] = 1
 	}
 }
 

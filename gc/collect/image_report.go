@@ -17,9 +17,7 @@ func (r *imageRun) finish(ctx context.Context) {
 	running := ctx
 	ctx, done := finally(running)
 	defer done()
-	for _, name := range slices.Collect(maps.Keys(r.stale)) {
-		r.measure(ctx, name)
-	}
+	r.settle(ctx)
 	r.count()
 	filesystems := r.filesystems()
 	if len(r.report.Removed)+len(r.removed) > 0 {

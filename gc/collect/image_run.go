@@ -3,6 +3,7 @@ package collect
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -34,7 +35,7 @@ type imageRun struct {
 	removed  map[imageRef]taken   // also those whose removal's answer was lost
 	stayed   []gc.ImageDecision   // images that were to go, with what came to keep them
 	idle     map[string]int       // removals in a row that brought nothing, by filesystem
-	pace     map[string]int       // how many removals may be made at once, by runtime
+	pace     map[stride]int       // how many removals may be made at once
 	yield    map[string]gc.Yield  // what removals for room brought, by runtime
 	weighed  map[string]weighing  // by filesystem, also of earlier runs
 	done     int
@@ -45,7 +46,7 @@ func newImageRun(c *Images, o gc.Options, report *Report, progress func(Progress
 		survey: c.options.Survey, log: c.options.Log, policy: c.Policy(), options: o, report: report, progress: progress,
 		before: make(map[string]gc.Usage), measured: make(map[string]time.Time), writing: make(map[string]float64),
 		down: make(map[string]bool), skip: make(map[imageRef]bool), removed: make(map[imageRef]taken),
-		idle: make(map[string]int), pace: make(map[string]int), yield: make(map[string]gc.Yield),
+		idle: make(map[string]int), pace: make(map[stride]int), yield: make(map[string]gc.Yield),
 		weighed: c.weighed,
 	}
 }
@@ -152,6 +153,9 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 		r.remove(ctx, queue[:n], total)
 		queue = queue[n:]
 	}
+	if r.asked() {
+		r.settle(ctx) // or the next look would miss what shows late, and ask for more
+	}
 	if r.report.Ended = r.outcome(); ctx.Err() != nil {
 		r.report.Ended = whyDone(ctx)
 	}
@@ -193,6 +197,13 @@ func (r *imageRun) needs(ctx context.Context, d *gc.ImageDecision) bool {
 		r.measure(ctx, d.Runtime)
 	}
 	return r.shortFor(d.Runtime) && r.idle[d.Filesystem] < idleLimit
+}
+
+// settle measures wherever something was removed since the last measurement.
+func (r *imageRun) settle(ctx context.Context) {
+	for _, name := range slices.Sorted(maps.Keys(r.stale)) {
+		r.measure(ctx, name)
+	}
 }
 
 // measure updates the figures of the runtime's filesystems and tells what was won
