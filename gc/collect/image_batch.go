@@ -181,15 +181,16 @@ func (r *imageRun) conclude(ctx context.Context, rt Runtime, a *attempt, total i
 		r.removed[ref] = taken{name: a.Names[0], refs: a.refs}
 		r.booked(a, step.Removal)
 	case ctx.Err() != nil:
+		if !a.unknown {
+			r.unanswered(a)
+		}
 		step.Err = a.err
 	case r.down[a.Runtime] || a.unknown || isDown(ctx, rt, a.err):
 		r.lose(a.Runtime, &RuntimeError{Runtime: a.Runtime, Err: a.err})
 		step.Err = a.err
 	default:
 		if errors.Is(a.err, runtime.ErrUnavailable) || errors.Is(a.err, context.DeadlineExceeded) {
-			// The answer was lost: it may be gone, which is measured and looked after.
-			r.removed[ref] = taken{name: a.Names[0], refs: a.refs}
-			r.stale[a.Runtime] = true
+			r.unanswered(a)
 		}
 		r.skip[ref] = true
 		r.report.fail("image "+a.ID, fmt.Errorf("remove image %s: %w", a.Names[0], a.err))
@@ -197,6 +198,13 @@ func (r *imageRun) conclude(ctx context.Context, rt Runtime, a *attempt, total i
 	}
 	r.progress(step)
 	return gone
+}
+
+// unanswered notes a removal whose answer was lost: the image may be gone, which is
+// measured and looked after.
+func (r *imageRun) unanswered(a *attempt) {
+	r.removed[imageRef{a.Runtime, a.ID}] = taken{name: a.Names[0], refs: a.refs}
+	r.stale[a.Runtime] = true
 }
 
 // booked notes a removal.
