@@ -22,7 +22,6 @@ type containerRun struct {
 	kept     map[gc.Reason]int // how many stayed, by reason
 
 	runtimes map[string]Runtime
-	pacers   map[string]*pacer
 	down     map[string]bool    // runtimes that stopped answering
 	staying  map[gc.PodKey]bool // pods with a container that was to go and did not
 	done     int
@@ -128,14 +127,12 @@ func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 		if r.gauge != nil {
 			r.gauge.start(ctx, rt)
 		}
-		if r.pacers[name] == nil {
-			r.pacers[name] = newPacer()
-		}
-		r.pace(ctx, rt, r.pacers[name], byRuntime[name])
+		r.pace(ctx, rt, byRuntime[name])
 	}
 }
 
-func (r *containerRun) pace(ctx context.Context, rt Runtime, p *pacer, list []removal) {
+func (r *containerRun) pace(ctx context.Context, rt Runtime, list []removal) {
+	p := newPacer() // sandboxes do not go at the pace of containers
 	outcomes := make(chan outcome)
 	flying := 0
 	for flying > 0 || len(list) > 0 {
@@ -162,7 +159,9 @@ func (r *containerRun) pace(ctx context.Context, rt Runtime, p *pacer, list []re
 		}
 		out := <-outcomes
 		flying--
-		p.observe(out.took)
+		if !errors.Is(out.err, runtime.ErrInUse) { // a refusal is no removal
+			p.observe(out.took)
+		}
 		r.settle(ctx, rt, out)
 	}
 }

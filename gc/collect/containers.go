@@ -56,8 +56,7 @@ func (c *Containers) first(ctx context.Context, report *Report, progress func(Pr
 func (c *Containers) newRun(report *Report, progress func(Progress), gauge *gauge) *containerRun {
 	return &containerRun{
 		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge, kept: report.Kept,
-		runtimes: byName(c.options.Survey.Runtimes()), pacers: make(map[string]*pacer),
-		down: make(map[string]bool), staying: make(map[gc.PodKey]bool),
+		runtimes: byName(c.options.Survey.Runtimes()), down: make(map[string]bool), staying: make(map[gc.PodKey]bool),
 	}
 }
 
