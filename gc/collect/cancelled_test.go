@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -31,7 +31,7 @@ func TestACancelledRemovalIsLookedAfter(t *testing.T) {
 				h.pull("a")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				h.survey.Runtimes = func() []collect.Runtime { return []collect.Runtime{hasty{h.fake, tt.user, cancel}} }
+				h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{hasty{h.fake, tt.user, cancel}} }
 				r, err := h.images().Collect(ctx, gc.Options{AllUnused: true}, nil)
 				if err != nil || r.Ended != "cancelled" || len(r.Removed) != 0 || r.FreedBytes != tt.freed {
 					t.Errorf("Collect() = %v, removed %v, ended %q, freed %d MiB, want none told as removed, cancelled, %d MiB", err, removed(r), r.Ended, r.FreedBytes/mib, tt.freed/mib)

@@ -9,6 +9,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
 
@@ -83,7 +84,7 @@ func (r *imageRun) remove(ctx context.Context, batch []*gc.ImageDecision, total 
 
 // removeAtOnce asks what is in use and then removes all images that are not, each
 // in a call of its own, and returns those that are gone.
-func (r *imageRun) removeAtOnce(ctx context.Context, rt Runtime, images []*gc.ImageDecision, total int) (taken []*attempt) {
+func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images []*gc.ImageDecision, total int) (taken []*attempt) {
 	asked := time.Now()
 	now, err := askInUse(ctx, rt)
 	attempts := make([]*attempt, len(images))
@@ -113,8 +114,8 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt Runtime, images []*gc.Im
 }
 
 // remove calls the runtime.
-func (a *attempt) remove(ctx context.Context, rt Runtime) {
-	_, a.err = within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
+func (a *attempt) remove(ctx context.Context, rt survey.Runtime) {
+	_, a.err = runtime.Within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, rt.RemoveImage(ctx, *a.Image)
 	})
 	if errors.Is(a.err, runtime.ErrInUse) {
@@ -122,37 +123,21 @@ func (a *attempt) remove(ctx context.Context, rt Runtime) {
 	}
 }
 
-// inUse is what a runtime answered to the question what is in use.
-type inUse struct {
-	containers gc.Users
-	others     users
+// askInUse asks a runtime, which may be gone.
+func askInUse(ctx context.Context, rt survey.Runtime) (survey.InUse, error) {
+	if rt == nil {
+		return survey.InUse{}, errGone
+	}
+	return survey.AskInUse(ctx, rt)
 }
 
-// askInUse asks again, in the call just before removals, what is in use: the
-// containers, and who else may use images, because not every runtime refuses by
-// itself to remove what they use.
-func askInUse(ctx context.Context, rt Runtime) (inUse, error) {
-	if rt == nil {
-		return inUse{}, fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
-	}
-	pods, err := within(ctx, lookTimeout, rt.Pods)
-	if err != nil {
-		return inUse{}, fmt.Errorf("ask what is in use: %w", err)
-	}
-	others, err := otherUsers(ctx, rt)
-	if err != nil {
-		return inUse{}, fmt.Errorf("ask what is in use: %w", err)
-	}
-	return inUse{gc.UsersOf(pods), others}, nil
-}
+// errGone is of a runtime that is no longer there to be asked.
+var errGone = fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
 
 // protection says what has come to keep an image since the plan, if anything has.
-func (r *imageRun) protection(a *attempt, now inUse) (gc.Reason, string) {
-	if c := now.containers.First(a.Runtime, a.refs); c != nil {
-		return gc.InUse, "container " + c.Name
-	}
-	if by := now.others.of(a.refs); len(by) > 0 {
-		return gc.InUse, by[0]
+func (r *imageRun) protection(a *attempt, now survey.InUse) (gc.Reason, string) {
+	if by := now.By(a.Runtime, a.refs); by != "" {
+		return gc.InUse, by
 	}
 	if r.survey.Uses.NewsOf(a.Image, a.refs, lastused.Use{FirstSeen: a.FirstSeen, LastUsed: a.LastUsed}) {
 		return gc.TooYoung, "pulled, tagged or used since the plan"
@@ -161,7 +146,7 @@ func (r *imageRun) protection(a *attempt, now inUse) (gc.Reason, string) {
 }
 
 // conclude books what came of an attempt, and tells whether the image is gone.
-func (r *imageRun) conclude(ctx context.Context, rt Runtime, a *attempt, total int) (gone bool) {
+func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, total int) (gone bool) {
 	r.done++
 	step := Progress{Removal: imageRemoval(a.ImageDecision), Action: gc.Keep, Done: r.done, Total: total}
 	ref := imageRef{a.Runtime, a.ID}
@@ -186,7 +171,7 @@ func (r *imageRun) conclude(ctx context.Context, rt Runtime, a *attempt, total i
 		}
 		step.Err = a.err
 	case r.down[a.Runtime] || a.unknown || isDown(ctx, rt, a.err):
-		r.lose(a.Runtime, &RuntimeError{Runtime: a.Runtime, Err: a.err})
+		r.lose(a.Runtime, &survey.RuntimeError{Runtime: a.Runtime, Err: a.err})
 		step.Err = a.err
 	default:
 		if errors.Is(a.err, runtime.ErrUnavailable) || errors.Is(a.err, context.DeadlineExceeded) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/survey"
 )
 
 // idleLimit is how many removals in a row may bring nothing before the run ends.
@@ -15,7 +16,7 @@ const idleLimit = 2
 
 // imageRun is one run of Images. One goroutine owns it.
 type imageRun struct {
-	survey   *Survey
+	survey   *survey.Survey
 	log      *slog.Logger
 	policy   gc.ImagePolicy
 	options  gc.Options
@@ -23,7 +24,7 @@ type imageRun struct {
 	progress func(Progress)
 
 	facts     gc.Facts // Filesystems in it are the latest measurement
-	runtimes  map[string]Runtime
+	runtimes  map[string]survey.Runtime
 	decisions gc.Decisions
 
 	before   map[string]gc.Usage  // filesystems at the start
@@ -62,7 +63,7 @@ type taken struct {
 
 // look gathers the facts anew, without what this run has given up.
 func (r *imageRun) look(ctx context.Context) {
-	facts, failed := r.survey.look(ctx, r.options)
+	facts, failed := r.survey.Look(ctx, r.options)
 	for _, err := range failed {
 		r.lose(err.Runtime, err)
 		for _, u := range r.facts.Filesystems {
@@ -216,14 +217,14 @@ func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inod
 			continue
 		}
 		done[fs.Name()] = true
-		after, others := r.survey.settle(ctx, fs)
+		after, others := r.survey.Settle(ctx, fs)
 		if after.Err != nil && ctx.Err() != nil {
 			r.stale[runtimeName] = true
 			continue
 		}
-		wonBytes, wonInodes := others.won(fs, after, r.measured[fs.Name()])
+		wonBytes, wonInodes := others.Won(fs, after, r.measured[fs.Name()])
 		bytes, inodes = bytes+wonBytes, inodes+wonInodes
-		r.writing[fs.Name()], r.measured[fs.Name()] = others.bytes, time.Now()
+		r.writing[fs.Name()], r.measured[fs.Name()] = others.Bytes, time.Now()
 		for i := range r.facts.Filesystems {
 			if u := &r.facts.Filesystems[i]; u.Name() == fs.Name() {
 				own := u.Filesystem

@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -247,7 +248,7 @@ func TestOnlyRemovalsOfAKindSetThePace(t *testing.T) {
 				}
 				time.Sleep(2 * time.Hour)
 				tt.runtime.Fake = h.fake
-				h.survey.Runtimes = func() []collect.Runtime { return []collect.Runtime{tt.runtime} }
+				h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{tt.runtime} }
 				r, err := h.containers().Collect(t.Context(), gc.Options{}, nil)
 				if got := r.Count(collect.KindContainer); err != nil || got != n-tt.refused || r.Count(collect.KindPod) != got || len(r.Errors) > 0 {
 					t.Fatalf("Collect() removed %d containers, %v, errors %.3q, want %d and their pods", got, err, r.Errors, n-tt.refused)

@@ -29,7 +29,9 @@ var ours = map[string][]string{
 	"gc/lastused": {"runtime", "gc"},
 	"gc/meter":    {"runtime", "gc"},
 	"gc/podlogs":  {"gc"},
-	"gc/collect":  {"runtime", "gc", "gc/lastused", "gc/podlogs"},
+	"gc/survey":   {"runtime", "gc", "gc/lastused"},
+	"gc/pace":     {"runtime"},
+	"gc/collect":  {"runtime", "gc", "gc/lastused", "gc/pace", "gc/podlogs", "gc/survey"},
 	"gc/history":  {"gc", "gc/collect"},
 
 	"status":       {"runtime", "status/probe"},
@@ -62,7 +64,7 @@ var ours = map[string][]string{
 	"agent": {
 		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/report",
-		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "runtime", "runtime/cri",
+		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/survey", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
 	},
 }
