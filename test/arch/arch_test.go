@@ -15,10 +15,11 @@ const module = "hostler.io/hostler"
 // ours says which of our rooms a room may import, beside its own children. A room that
 // is not listed may import none; `test` and what lies below it may import all.
 var ours = map[string][]string{
-	"main":                {"agent/cli"},
-	"runtime":             {},
-	"runtime/cri":         {"runtime"},
-	"runtime/runtimetest": {"runtime"},
+	"main":                   {"agent/cli"},
+	"runtime":                {},
+	"runtime/cri":            {"runtime", "runtime/cri/containerd"},
+	"runtime/cri/containerd": {"runtime"},
+	"runtime/runtimetest":    {"runtime"},
 
 	"shutdown":         {"runtime", "shutdown/plan", "shutdown/journal", "shutdown/drain"},
 	"shutdown/plan":    {"runtime"},
@@ -81,8 +82,8 @@ var theirs = []struct {
 	{"github.com/google/cadvisor", []string{"status/probe"}, "cadvisor hard-codes paths and is kept in one place"},
 	{"github.com/vishvananda/netlink", []string{"status/probe"}, "only the probe reads the network"},
 	{"k8s.io/cri-api", []string{"runtime/cri"}, "only the adapter knows CRI"},
-	{"github.com/containerd", []string{"runtime/cri"}, "only the adapter knows containerd"},
-	{"google.golang.org/grpc", []string{"runtime/cri"}, "only adapters speak gRPC"},
+	{"github.com/containerd", []string{"runtime/cri", "runtime/cri/containerd"}, "only the adapter knows containerd"},
+	{"google.golang.org/grpc", []string{"runtime/cri", "runtime/cri/containerd"}, "only adapters speak gRPC"},
 	{"go.etcd.io/bbolt", []string{"agent/state"}, "only the state knows its file"},
 	{"github.com/spf13", []string{"agent/cli"}, "only the command line parses flags"},
 	{"github.com/prometheus/client_golang", []string{"agent/metrics"}, "rooms report by values, agent/metrics counts them"},
