@@ -35,6 +35,7 @@ import (
 	"hostler.io/hostler/gc/lastused"
 	"hostler.io/hostler/gc/meter"
 	"hostler.io/hostler/gc/podlogs"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -74,7 +75,7 @@ type Agent struct {
 	journal   *journal.Journal
 	boot      string        // names the present one
 	kept      *state.Bucket // of what is to be told later
-	survey    *collect.Survey
+	survey    *survey.Survey
 	tracker   *lastused.Tracker
 	images    *collect.Images
 	dead      *collect.Containers
@@ -316,8 +317,8 @@ func (a *Agent) buildCollectors() (err error) {
 	if err != nil {
 		return err
 	}
-	a.survey = &collect.Survey{
-		Runtimes:  func() []collect.Runtime { return members[collect.Runtime](a.runtimes.Set()) },
+	a.survey = &survey.Survey{
+		Runtimes:  func() []survey.Runtime { return members[survey.Runtime](a.runtimes.Set()) },
 		Meter:     &meter.Statfs{},
 		Uses:      a.tracker,
 		Protected: a.protectedPods,

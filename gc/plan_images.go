@@ -14,13 +14,14 @@ type queued struct {
 	img    *ImageFact
 	unused time.Duration // since its last use, or since it was first seen
 	known  time.Duration // since it was first seen
+	aged   bool          // unprotected and past the maximum age
 	reason Reason        // why it is protected; empty if it is not
 	detail string
 }
 
 // planImages decides on every image. Those that something protects stay
-// whatever the room; of the others those past the maximum age go, then the
-// ones unused longest until the ledger is even.
+// whatever the room; of the others those past the maximum age go, which makes room,
+// then the ones unused longest until the ledger is even.
 func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, leaving map[*runtime.Container]bool) []ImageDecision {
 	j := newJudge(f, p, now, o, leaving)
 	queue := make([]queued, len(f.Images))
@@ -35,7 +36,7 @@ func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, le
 	for i, q := range order {
 		action, reason := Keep, q.reason
 		if reason == "" {
-			action, reason = release(q, p, o, l)
+			action, reason = release(q, o, l)
 		}
 		if action == Remove {
 			l.take(q.img.Runtime, q.img.SizeBytes)
@@ -51,15 +52,13 @@ func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, le
 }
 
 // release decides on an image that nothing protects.
-func release(q *queued, p ImagePolicy, o Options, l *ledger) (Action, Reason) {
+func release(q *queued, o Options, l *ledger) (Action, Reason) {
 	switch {
 	case o.AllUnused:
 		return Remove, AllUnused
 	case !l.known(q.img.Runtime):
 		return Keep, UnknownUsage
-	// Pulled again, it is wanted again; and a use from before the clock was set
-	// right may look like one of decades ago.
-	case p.MaximumAge > 0 && min(q.unused, q.known) > p.MaximumAge:
+	case q.aged:
 		return Remove, MaxAge
 	case l.short(q.img.Runtime):
 		return Remove, LRU
@@ -67,13 +66,17 @@ func release(q *queued, p ImagePolicy, o Options, l *ledger) (Action, Reason) {
 	return Keep, BelowThreshold
 }
 
-// compareQueued puts what may go first, and of that what was unused longest.
+// compareQueued puts what may go first, of that what is past the maximum age, and
+// then what was unused longest.
 func compareQueued(a, b *queued) int {
-	if free := a.reason == ""; free != (b.reason == "") {
-		if free {
+	for _, first := range [...][2]bool{{a.reason == "", b.reason == ""}, {a.aged, b.aged}} {
+		switch {
+		case first[0] == first[1]:
+		case first[0]:
 			return -1
+		default:
+			return 1
 		}
-		return 1
 	}
 	if c := cmp.Compare(b.unused, a.unused); c != 0 {
 		return c
@@ -91,6 +94,7 @@ type judge struct {
 	policy     ImagePolicy
 	now        time.Time
 	leaveAlone []string
+	allUnused  bool
 	users      Users
 	sandbox    map[imageRef]bool
 	pods       map[*runtime.Container]int // index into facts.Pods
@@ -100,7 +104,7 @@ type judge struct {
 
 func newJudge(f *Facts, p ImagePolicy, now time.Time, o Options, leaving map[*runtime.Container]bool) *judge {
 	j := &judge{
-		policy: p, now: now, leaveAlone: o.LeaveAlone, facts: f,
+		policy: p, now: now, leaveAlone: o.LeaveAlone, allUnused: o.AllUnused, facts: f,
 		users: make(Users), sandbox: make(map[imageRef]bool), pods: make(map[*runtime.Container]int),
 	}
 	for i := range f.Pods {
@@ -128,6 +132,9 @@ func (j *judge) judge(img *ImageFact, q *queued) {
 	}
 	q.img = img
 	q.reason, q.detail = j.protection(img, q)
+	// Pulled again, it is wanted again; and a use from before the clock was set
+	// right may look like one of decades ago.
+	q.aged = q.reason == "" && !j.allUnused && j.policy.MaximumAge > 0 && min(q.unused, q.known) > j.policy.MaximumAge
 }
 
 // protection says what keeps the image, and nothing if nothing does.

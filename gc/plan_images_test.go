@@ -58,6 +58,11 @@ func TestPlanImages(t *testing.T) {
 			usage:  disk(100, 0), policy: func(p *gc.ImagePolicy) { p.MaximumAge = 2 * time.Hour },
 		},
 		{
+			name:   "what goes by its age goes first, and makes room that nothing else then has to make",
+			images: []gc.ImageFact{fact("pulled-again", 5*time.Hour, func(f *gc.ImageFact) { f.FirstSeen = ago(time.Hour) }), fact("old", 4*time.Hour)},
+			usage:  disk(850, 0), policy: func(p *gc.ImagePolicy) { p.MaximumAge = 2 * time.Hour }, want: []string{"old max-age"},
+		},
+		{
 			name: "equal use: first seen longer ago goes first, then the larger, then by ID",
 			images: []gc.ImageFact{
 				fact("d", time.Hour), fact("c", time.Hour), fact("b", time.Hour, func(f *gc.ImageFact) { f.SizeBytes = 200 * mib }),

@@ -145,7 +145,7 @@ func checkImages(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decis
 		}
 		return now.Sub(img.LastUsed)
 	}
-	longest := time.Duration(1<<63 - 1)
+	longest := make(map[gc.Reason]time.Duration)
 	for _, img := range d.Images {
 		if img.Reason == gc.BelowThreshold {
 			open[img.Runtime] = true
@@ -153,10 +153,13 @@ func checkImages(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decis
 		if img.Action == gc.Keep {
 			continue
 		}
-		if unused(img) > longest {
+		if last, known := longest[img.Reason]; known && unused(img) > last {
 			t.Errorf("Plan() removes %s after one that was unused for less", img.ID)
 		}
-		longest = unused(img)
+		longest[img.Reason] = unused(img)
+		if _, forRoom := longest[gc.LRU]; forRoom && img.Reason == gc.MaxAge {
+			t.Errorf("Plan() removes %s, which goes by its age, after one that makes room", img.ID)
+		}
 		if img.Reason == gc.LRU && open[img.Runtime] {
 			t.Errorf("Plan() removes %s for room although an older image stays", img.ID)
 		}

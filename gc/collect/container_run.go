@@ -8,21 +8,22 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/pace"
 	"hostler.io/hostler/gc/podlogs"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
 
 // containerRun is one run of Containers. One goroutine owns it.
 type containerRun struct {
-	survey   *Survey
+	survey   *survey.Survey
 	log      *slog.Logger
 	report   *Report
 	progress func(Progress)
 	gauge    *gauge            // nil where the caller measures
 	kept     map[gc.Reason]int // how many stayed, by reason
 
-	runtimes map[string]Runtime
-	pacers   map[string]*pacer
+	runtimes map[string]survey.Runtime
 	down     map[string]bool    // runtimes that stopped answering
 	staying  map[gc.PodKey]bool // pods with a container that was to go and did not
 	done     int
@@ -34,18 +35,11 @@ type removal struct {
 	Removal
 	pod    gc.PodKey
 	inUse  gc.Reason // why it stays where the runtime refuses
-	remove func(ctx context.Context, rt Runtime) error
-}
-
-// outcome is what became of one.
-type outcome struct {
-	removal
-	err  error
-	took time.Duration
+	remove func(ctx context.Context, rt survey.Runtime) error
 }
 
 func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Options, report *Report) gc.Decisions {
-	facts, failed := r.survey.look(ctx, o)
+	facts, failed := r.survey.Look(ctx, o)
 	for _, err := range failed {
 		report.fail("runtime "+err.Runtime, err)
 	}
@@ -82,7 +76,7 @@ func (r *containerRun) containers(ctx context.Context, decisions []gc.ContainerD
 			list = append(list, removal{
 				Removal: Removal{Kind: KindContainer, ID: d.ID, Names: []string{d.Name}, Pod: d.Pod, Runtime: d.Runtime, Reason: d.Reason},
 				pod:     gc.PodKey{Runtime: d.Runtime, ID: d.Container.PodID}, inUse: gc.Running, // started again since the plan
-				remove: func(ctx context.Context, rt Runtime) error { return removeContainer(ctx, rt, *d.Container) },
+				remove: func(ctx context.Context, rt survey.Runtime) error { return removeContainer(ctx, rt, *d.Container) },
 			})
 		}
 	}
@@ -101,7 +95,7 @@ func (r *containerRun) pods(ctx context.Context, decisions []gc.PodDecision) {
 			list = append(list, removal{
 				Removal: Removal{Kind: KindPod, ID: d.ID, Names: []string{d.Title()}, Runtime: d.Runtime, Reason: d.Reason},
 				pod:     key, inUse: gc.InUse,
-				remove: func(ctx context.Context, rt Runtime) error { return removePod(ctx, rt, *d.Pod) },
+				remove: func(ctx context.Context, rt survey.Runtime) error { return removePod(ctx, rt, *d.Pod) },
 			})
 		}
 	}
@@ -128,70 +122,45 @@ func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 		if r.gauge != nil {
 			r.gauge.start(ctx, rt)
 		}
-		if r.pacers[name] == nil {
-			r.pacers[name] = newPacer()
-		}
-		r.pace(ctx, rt, r.pacers[name], byRuntime[name])
-	}
-}
-
-func (r *containerRun) pace(ctx context.Context, rt Runtime, p *pacer, list []removal) {
-	outcomes := make(chan outcome)
-	flying := 0
-	for flying > 0 || len(list) > 0 {
-		if stop := ctx.Err() != nil || r.down[rt.Name()]; stop && len(list) > 0 {
-			list = nil
+		left := pace.Each(ctx, byRuntime[name],
+			func(one removal) error { return one.remove(ctx, rt) },
+			func(one removal, err error) (goOn bool) {
+				r.settle(ctx, rt, one, err)
+				return !r.down[name]
+			})
+		if left > 0 {
 			if r.report.Ended = endDown; ctx.Err() != nil {
 				r.report.Ended = whyDone(ctx)
 			}
-			continue
 		}
-		if len(list) > 0 && flying < p.atOnce() {
-			if flying == 0 && p.rest() > 0 && !sleep(ctx, p.rest()) {
-				continue
-			}
-			one := list[0]
-			list = list[1:]
-			flying++
-			go func() {
-				begun := time.Now()
-				err := one.remove(ctx, rt)
-				outcomes <- outcome{one, err, time.Since(begun)}
-			}()
-			continue
-		}
-		out := <-outcomes
-		flying--
-		p.observe(out.took)
-		r.settle(ctx, rt, out)
 	}
 }
 
-// settle books the outcome of one removal.
-func (r *containerRun) settle(ctx context.Context, rt Runtime, out outcome) {
+// settle books what came of one removal.
+func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one removal, err error) {
 	r.done++
-	step := Progress{Removal: out.Removal, Action: gc.Keep, Done: r.done, Total: max(r.total, r.done)}
+	step := Progress{Removal: one.Removal, Action: gc.Keep, Done: r.done, Total: max(r.total, r.done)}
 	switch {
-	case out.err == nil:
+	case err == nil:
 		step.Action = gc.Remove
-		r.booked(out.Removal)
-	case errors.Is(out.err, runtime.ErrInUse):
-		r.kept[out.inUse]++
+		r.booked(one.Removal)
+	case errors.Is(err, runtime.ErrInUse):
+		r.kept[one.inUse]++
 	case ctx.Err() != nil:
-		step.Err = out.err
-	case isDown(ctx, rt, out.err):
+		step.Err = err
+	case isDown(ctx, rt, err):
 		if !r.down[rt.Name()] {
 			r.down[rt.Name()] = true
 			r.report.Ended = endDown
-			r.report.fail("runtime "+rt.Name(), &RuntimeError{Runtime: rt.Name(), Err: out.err})
+			r.report.fail("runtime "+rt.Name(), &survey.RuntimeError{Runtime: rt.Name(), Err: err})
 		}
-		step.Err = out.err
+		step.Err = err
 	default:
-		r.report.fail(out.Kind+" "+out.ID, fmt.Errorf("remove %s: %w", describe(out.Removal), out.err))
-		step.Err = out.err
+		r.report.fail(one.Kind+" "+one.ID, fmt.Errorf("remove %s: %w", describe(one.Removal), err))
+		step.Err = err
 	}
 	if step.Action == gc.Keep {
-		r.staying[out.pod] = true
+		r.staying[one.pod] = true
 	}
 	r.progress(step)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
 
@@ -29,8 +30,7 @@ func NewContainers(policy gc.ContainerPolicy, options Options) (*Containers, err
 }
 
 func (c *Containers) collect(ctx context.Context, o gc.Options, report *Report, progress func(Progress)) {
-	survey := c.options.Survey
-	gauge := newGauge(survey)
+	gauge := newGauge(c.options.Survey)
 	r := c.newRun(report, progress, gauge)
 	report.Ended = endNothingLeft
 	d := r.look(ctx, c.Policy(), o, report)
@@ -56,18 +56,20 @@ func (c *Containers) first(ctx context.Context, report *Report, progress func(Pr
 func (c *Containers) newRun(report *Report, progress func(Progress), gauge *gauge) *containerRun {
 	return &containerRun{
 		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge, kept: report.Kept,
-		runtimes: byName(c.options.Survey.Runtimes()), pacers: make(map[string]*pacer),
-		down: make(map[string]bool), staying: make(map[gc.PodKey]bool),
+		runtimes: byName(c.options.Survey.Runtimes()), down: make(map[string]bool), staying: make(map[gc.PodKey]bool),
 	}
 }
 
-func byName(runtimes []Runtime) map[string]Runtime {
-	m := make(map[string]Runtime, len(runtimes))
+func byName(runtimes []survey.Runtime) map[string]survey.Runtime {
+	m := make(map[string]survey.Runtime, len(runtimes))
 	for _, rt := range runtimes {
 		m[rt.Name()] = rt
 	}
 	return m
 }
+
+// removeTimeout bounds one removal: a large image on a slow disk takes long.
+const removeTimeout = 2 * time.Minute
 
 // stopGrace is what a container in an unknown state is given to end by itself,
 // where it says nothing else: what Kubernetes gives.
@@ -75,13 +77,13 @@ const stopGrace = 30 * time.Second
 
 // removeContainer takes a container away; one whose state is unknown may run, and is
 // stopped before.
-func removeContainer(ctx context.Context, rt Runtime, c runtime.Container) error {
+func removeContainer(ctx context.Context, rt survey.Runtime, c runtime.Container) error {
 	if c.State == runtime.Unknown {
 		if err := stopUnknown(ctx, rt, c); err != nil {
 			return err
 		}
 	}
-	_, err := within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := runtime.Within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, rt.RemoveContainer(ctx, c)
 	})
 	return err
@@ -89,8 +91,8 @@ func removeContainer(ctx context.Context, rt Runtime, c runtime.Container) error
 
 // stopUnknown stops a container unless the runtime has found out meanwhile that it
 // runs, as after a restart of its own: runtime.ErrInUse then.
-func stopUnknown(ctx context.Context, rt Runtime, c runtime.Container) error {
-	pods, err := within(ctx, lookTimeout, rt.Pods)
+func stopUnknown(ctx context.Context, rt survey.Runtime, c runtime.Container) error {
+	pods, err := runtime.Within(ctx, survey.Timeout, rt.Pods)
 	if err != nil {
 		return fmt.Errorf("ask whether it runs: %w", err)
 	}
@@ -101,14 +103,14 @@ func stopUnknown(ctx context.Context, rt Runtime, c runtime.Container) error {
 			}
 		}
 	}
-	_, err = within(ctx, stopGrace+removeTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err = runtime.Within(ctx, stopGrace+removeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, rt.StopContainer(ctx, c, stopGrace)
 	})
 	return err
 }
 
-func removePod(ctx context.Context, rt Runtime, p runtime.Pod) error {
-	_, err := within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
+func removePod(ctx context.Context, rt survey.Runtime, p runtime.Pod) error {
+	_, err := runtime.Within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, rt.RemovePod(ctx, p)
 	})
 	return err

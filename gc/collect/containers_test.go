@@ -12,6 +12,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -175,7 +176,7 @@ func TestCollectContainersOfTwoRuntimesOnOneFilesystem(t *testing.T) {
 		other.AddImage(runtimetest.ImageSpec{ID: "sha256:b"})
 		other.RunPod(runtimetest.PodSpec{Name: "q", Containers: []runtimetest.ContainerSpec{{ID: "old", Name: "job", Image: "sha256:b", State: runtime.Created, CreatedAt: time.Now().Add(-100 * time.Hour)}}})
 		time.Sleep(2 * time.Hour)
-		h.survey.Runtimes = func() []collect.Runtime { return []collect.Runtime{placed{h.fake, "8:1"}, placed{other, "8:1"}} }
+		h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{placed{h.fake, "8:1"}, placed{other, "8:1"}} }
 		r, err := containers.Collect(t.Context(), gc.Options{}, nil)
 		if err != nil || len(r.Removed) != 3 || r.FreedBytes != 20*mib {
 			t.Errorf("Collect() removed %v, %v, freed %d MiB, want three and 20 MiB", removedContainers(r), err, r.FreedBytes/mib)
@@ -193,4 +194,18 @@ func TestCollectContainersCutShortTellsWhatItFreed(t *testing.T) {
 			t.Errorf("Collect() = %v, ended %q, %d MiB freed, %v, want one removed, cancelled, 10 MiB", removedContainers(r), r.Ended, r.FreedBytes/mib, err)
 		}
 	})
+}
+
+// placed is a runtime whose images lie on a filesystem that has an ID.
+type placed struct {
+	*runtimetest.Fake
+	id string
+}
+
+func (p placed) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error) {
+	list, err := p.Fake.ImageFilesystems(ctx)
+	for i := range list {
+		list[i].ID = p.id
+	}
+	return list, err
 }

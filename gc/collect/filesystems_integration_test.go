@@ -18,6 +18,7 @@ import (
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/lastused"
 	disk "hostler.io/hostler/gc/meter"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime/cri"
 	"hostler.io/hostler/test/lab"
 )
@@ -59,8 +60,8 @@ func newRealStore(t *testing.T, o lab.ContainerdOptions) *realStore {
 		t.Fatal(err)
 	}
 	s.images, err = collect.NewImages(policy, collect.Options{
-		Survey: &collect.Survey{
-			Runtimes: func() []collect.Runtime { return []collect.Runtime{s.runtime} }, Meter: &disk.Statfs{}, Uses: s.tracker,
+		Survey: &survey.Survey{
+			Runtimes: func() []survey.Runtime { return []survey.Runtime{s.runtime} }, Meter: &disk.Statfs{}, Uses: s.tracker,
 		},
 		Interval: time.Hour, Log: log,
 	})

@@ -14,6 +14,7 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -25,7 +26,7 @@ type host struct {
 	t       *testing.T
 	fake    *runtimetest.Fake
 	tracker *lastused.Tracker
-	survey  *collect.Survey
+	survey  *survey.Survey
 	meter   *meter
 	log     *logBuffer
 	arrived []time.Time // of the images that stock added
@@ -108,7 +109,7 @@ func newHost(t *testing.T, options runtimetest.Options) *host {
 		t.Fatal(err)
 	}
 	h.tracker = tracker
-	h.survey = &collect.Survey{Runtimes: func() []collect.Runtime { return []collect.Runtime{h.fake} }, Meter: h.meter, Uses: tracker}
+	h.survey = &survey.Survey{Runtimes: func() []survey.Runtime { return []survey.Runtime{h.fake} }, Meter: h.meter, Uses: tracker}
 	return h
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
 
@@ -37,13 +38,21 @@ type attempt struct {
 	window  time.Duration
 }
 
+// stride is what a batch may learn its size from: images that make room, or those that
+// go whatever they bring.
+type stride struct {
+	runtime string
+	forRoom bool
+}
+
+func strideOf(d *gc.ImageDecision) stride { return stride{d.Runtime, d.Reason == gc.LRU} }
+
 // batch says how many of the queue, whose first one goes, go at once: images of
 // one runtime, one only at first, and more as removals bring something.
 func (r *imageRun) batch(queue []*gc.ImageDecision) int {
 	first := queue[0]
 	n := 1
-	for n < len(queue) && n < r.pace[first.Runtime] && queue[n].Runtime == first.Runtime &&
-		(queue[n].Reason == gc.LRU) == (first.Reason == gc.LRU) {
+	for n < len(queue) && n < r.pace[strideOf(first)] && strideOf(queue[n]) == strideOf(first) {
 		n++
 	}
 	if first.Reason != gc.LRU {
@@ -75,7 +84,7 @@ func (r *imageRun) remove(ctx context.Context, batch []*gc.ImageDecision, total 
 
 // removeAtOnce asks what is in use and then removes all images that are not, each
 // in a call of its own, and returns those that are gone.
-func (r *imageRun) removeAtOnce(ctx context.Context, rt Runtime, images []*gc.ImageDecision, total int) (taken []*attempt) {
+func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images []*gc.ImageDecision, total int) (taken []*attempt) {
 	asked := time.Now()
 	now, err := askInUse(ctx, rt)
 	attempts := make([]*attempt, len(images))
@@ -105,8 +114,8 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt Runtime, images []*gc.Im
 }
 
 // remove calls the runtime.
-func (a *attempt) remove(ctx context.Context, rt Runtime) {
-	_, a.err = within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
+func (a *attempt) remove(ctx context.Context, rt survey.Runtime) {
+	_, a.err = runtime.Within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, rt.RemoveImage(ctx, *a.Image)
 	})
 	if errors.Is(a.err, runtime.ErrInUse) {
@@ -114,37 +123,21 @@ func (a *attempt) remove(ctx context.Context, rt Runtime) {
 	}
 }
 
-// inUse is what a runtime answered to the question what is in use.
-type inUse struct {
-	containers gc.Users
-	others     users
+// askInUse asks a runtime, which may be gone.
+func askInUse(ctx context.Context, rt survey.Runtime) (survey.InUse, error) {
+	if rt == nil {
+		return survey.InUse{}, errGone
+	}
+	return survey.AskInUse(ctx, rt)
 }
 
-// askInUse asks again, in the call just before removals, what is in use: the
-// containers, and who else may use images, because not every runtime refuses by
-// itself to remove what they use.
-func askInUse(ctx context.Context, rt Runtime) (inUse, error) {
-	if rt == nil {
-		return inUse{}, fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
-	}
-	pods, err := within(ctx, lookTimeout, rt.Pods)
-	if err != nil {
-		return inUse{}, fmt.Errorf("ask what is in use: %w", err)
-	}
-	others, err := otherUsers(ctx, rt)
-	if err != nil {
-		return inUse{}, fmt.Errorf("ask what is in use: %w", err)
-	}
-	return inUse{gc.UsersOf(pods), others}, nil
-}
+// errGone is of a runtime that is no longer there to be asked.
+var errGone = fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
 
 // protection says what has come to keep an image since the plan, if anything has.
-func (r *imageRun) protection(a *attempt, now inUse) (gc.Reason, string) {
-	if c := now.containers.First(a.Runtime, a.refs); c != nil {
-		return gc.InUse, "container " + c.Name
-	}
-	if by := now.others.of(a.refs); len(by) > 0 {
-		return gc.InUse, by[0]
+func (r *imageRun) protection(a *attempt, now survey.InUse) (gc.Reason, string) {
+	if by := now.By(a.Runtime, a.refs); by != "" {
+		return gc.InUse, by
 	}
 	if r.survey.Uses.NewsOf(a.Image, a.refs, lastused.Use{FirstSeen: a.FirstSeen, LastUsed: a.LastUsed}) {
 		return gc.TooYoung, "pulled, tagged or used since the plan"
@@ -153,7 +146,7 @@ func (r *imageRun) protection(a *attempt, now inUse) (gc.Reason, string) {
 }
 
 // conclude books what came of an attempt, and tells whether the image is gone.
-func (r *imageRun) conclude(ctx context.Context, rt Runtime, a *attempt, total int) (gone bool) {
+func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, total int) (gone bool) {
 	r.done++
 	step := Progress{Removal: imageRemoval(a.ImageDecision), Action: gc.Keep, Done: r.done, Total: total}
 	ref := imageRef{a.Runtime, a.ID}
@@ -173,15 +166,16 @@ func (r *imageRun) conclude(ctx context.Context, rt Runtime, a *attempt, total i
 		r.removed[ref] = taken{name: a.Names[0], refs: a.refs}
 		r.booked(a, step.Removal)
 	case ctx.Err() != nil:
+		if !a.unknown {
+			r.unanswered(a)
+		}
 		step.Err = a.err
 	case r.down[a.Runtime] || a.unknown || isDown(ctx, rt, a.err):
-		r.lose(a.Runtime, &RuntimeError{Runtime: a.Runtime, Err: a.err})
+		r.lose(a.Runtime, &survey.RuntimeError{Runtime: a.Runtime, Err: a.err})
 		step.Err = a.err
 	default:
 		if errors.Is(a.err, runtime.ErrUnavailable) || errors.Is(a.err, context.DeadlineExceeded) {
-			// The answer was lost: it may be gone, which is measured and looked after.
-			r.removed[ref] = taken{name: a.Names[0], refs: a.refs}
-			r.stale[a.Runtime] = true
+			r.unanswered(a)
 		}
 		r.skip[ref] = true
 		r.report.fail("image "+a.ID, fmt.Errorf("remove image %s: %w", a.Names[0], a.err))
@@ -189,6 +183,13 @@ func (r *imageRun) conclude(ctx context.Context, rt Runtime, a *attempt, total i
 	}
 	r.progress(step)
 	return gone
+}
+
+// unanswered notes a removal whose answer was lost: the image may be gone, which is
+// measured and looked after.
+func (r *imageRun) unanswered(a *attempt) {
+	r.removed[imageRef{a.Runtime, a.ID}] = taken{name: a.Names[0], refs: a.refs}
+	r.stale[a.Runtime] = true
 }
 
 // booked notes a removal.
@@ -206,9 +207,10 @@ func (r *imageRun) booked(a *attempt, removal Removal) {
 // pace by it: double after a gain, one by one after none.
 func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 	first := taken[0]
-	faster := min(2*max(1, r.pace[first.Runtime]), maxBatch)
+	pace := strideOf(first.ImageDecision)
+	faster := min(2*max(1, r.pace[pace]), maxBatch)
 	if first.Reason != gc.LRU {
-		r.pace[first.Runtime] = faster
+		r.pace[pace] = faster
 		return // it goes whatever it brings; measured once, later
 	}
 	var bytes, inodes uint64
@@ -223,10 +225,10 @@ func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 	yield.Add(len(taken), bytes, wonBytes, inodes, wonInodes)
 	r.yield[first.Runtime] = yield
 	if wonBytes > 0 || wonInodes > 0 {
-		r.idle[first.Filesystem], r.pace[first.Runtime] = 0, faster
+		r.idle[first.Filesystem], r.pace[pace] = 0, faster
 	} else {
 		r.idle[first.Filesystem] += len(taken)
-		r.pace[first.Runtime] = 1
+		r.pace[pace] = 1
 	}
 }
 

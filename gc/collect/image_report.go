@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
 
@@ -17,9 +18,7 @@ func (r *imageRun) finish(ctx context.Context) {
 	running := ctx
 	ctx, done := finally(running)
 	defer done()
-	for _, name := range slices.Collect(maps.Keys(r.stale)) {
-		r.measure(ctx, name)
-	}
+	r.settle(ctx)
 	r.count()
 	filesystems := r.filesystems()
 	if len(r.report.Removed)+len(r.removed) > 0 {
@@ -106,13 +105,13 @@ func (r *imageRun) findBroken(ctx context.Context) {
 func (r *imageRun) usersNow(ctx context.Context, name string) (gc.Users, map[string]bool, error) {
 	rt := r.runtimes[name]
 	if rt == nil {
-		return nil, nil, fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
+		return nil, nil, errGone
 	}
-	pods, err := within(ctx, lookTimeout, rt.Pods)
+	pods, err := runtime.Within(ctx, survey.Timeout, rt.Pods)
 	if err != nil {
 		return nil, nil, err
 	}
-	images, err := within(ctx, lookTimeout, rt.Images)
+	images, err := runtime.Within(ctx, survey.Timeout, rt.Images)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -215,14 +214,14 @@ const weighAgain = time.Hour
 // folders names the largest folders where a runtime of the filesystem keeps its
 // own, as far as anybody can tell.
 func (r *imageRun) folders(ctx context.Context, fs gc.FilesystemDecision) []gc.Folder {
-	weigher, able := r.survey.Meter.(Weigher)
+	weigher, able := r.survey.Meter.(survey.Weigher)
 	if !able {
 		return nil
 	}
 	last := r.weighed[fs.Filesystem]
 	if last.at.IsZero() || time.Since(last.at) >= weighAgain || r.report.Asked() {
 		byInodes := fs.InodesToFree > 0 && fs.BytesToFree == 0
-		folders, err := within(ctx, weighTimeout, func(ctx context.Context) ([]gc.Folder, error) {
+		folders, err := runtime.Within(ctx, weighTimeout, func(ctx context.Context) ([]gc.Folder, error) {
 			return weigher.Folders(ctx, r.usage(fs.Filesystem).Filesystem, byInodes)
 		})
 		if err != nil {

@@ -3,10 +3,12 @@ package collect
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/survey"
 )
 
 // idleLimit is how many removals in a row may bring nothing before the run ends.
@@ -14,7 +16,7 @@ const idleLimit = 2
 
 // imageRun is one run of Images. One goroutine owns it.
 type imageRun struct {
-	survey   *Survey
+	survey   *survey.Survey
 	log      *slog.Logger
 	policy   gc.ImagePolicy
 	options  gc.Options
@@ -22,7 +24,7 @@ type imageRun struct {
 	progress func(Progress)
 
 	facts     gc.Facts // Filesystems in it are the latest measurement
-	runtimes  map[string]Runtime
+	runtimes  map[string]survey.Runtime
 	decisions gc.Decisions
 
 	before   map[string]gc.Usage  // filesystems at the start
@@ -34,7 +36,7 @@ type imageRun struct {
 	removed  map[imageRef]taken   // also those whose removal's answer was lost
 	stayed   []gc.ImageDecision   // images that were to go, with what came to keep them
 	idle     map[string]int       // removals in a row that brought nothing, by filesystem
-	pace     map[string]int       // how many removals may be made at once, by runtime
+	pace     map[stride]int       // how many removals may be made at once
 	yield    map[string]gc.Yield  // what removals for room brought, by runtime
 	weighed  map[string]weighing  // by filesystem, also of earlier runs
 	done     int
@@ -45,7 +47,7 @@ func newImageRun(c *Images, o gc.Options, report *Report, progress func(Progress
 		survey: c.options.Survey, log: c.options.Log, policy: c.Policy(), options: o, report: report, progress: progress,
 		before: make(map[string]gc.Usage), measured: make(map[string]time.Time), writing: make(map[string]float64),
 		down: make(map[string]bool), skip: make(map[imageRef]bool), removed: make(map[imageRef]taken),
-		idle: make(map[string]int), pace: make(map[string]int), yield: make(map[string]gc.Yield),
+		idle: make(map[string]int), pace: make(map[stride]int), yield: make(map[string]gc.Yield),
 		weighed: c.weighed,
 	}
 }
@@ -61,7 +63,7 @@ type taken struct {
 
 // look gathers the facts anew, without what this run has given up.
 func (r *imageRun) look(ctx context.Context) {
-	facts, failed := r.survey.look(ctx, r.options)
+	facts, failed := r.survey.Look(ctx, r.options)
 	for _, err := range failed {
 		r.lose(err.Runtime, err)
 		for _, u := range r.facts.Filesystems {
@@ -152,6 +154,9 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 		r.remove(ctx, queue[:n], total)
 		queue = queue[n:]
 	}
+	if r.asked() {
+		r.settle(ctx) // or the next look would miss what shows late, and ask for more
+	}
 	if r.report.Ended = r.outcome(); ctx.Err() != nil {
 		r.report.Ended = whyDone(ctx)
 	}
@@ -195,6 +200,13 @@ func (r *imageRun) needs(ctx context.Context, d *gc.ImageDecision) bool {
 	return r.shortFor(d.Runtime) && r.idle[d.Filesystem] < idleLimit
 }
 
+// settle measures wherever something was removed since the last measurement.
+func (r *imageRun) settle(ctx context.Context) {
+	for _, name := range slices.Sorted(maps.Keys(r.stale)) {
+		r.measure(ctx, name)
+	}
+}
+
 // measure updates the figures of the runtime's filesystems and tells what was won
 // since they were last taken, as if nobody else had written meanwhile.
 func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inodes uint64) {
@@ -205,14 +217,14 @@ func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inod
 			continue
 		}
 		done[fs.Name()] = true
-		after, others := r.survey.settle(ctx, fs)
+		after, others := r.survey.Settle(ctx, fs)
 		if after.Err != nil && ctx.Err() != nil {
 			r.stale[runtimeName] = true
 			continue
 		}
-		wonBytes, wonInodes := others.won(fs, after, r.measured[fs.Name()])
+		wonBytes, wonInodes := others.Won(fs, after, r.measured[fs.Name()])
 		bytes, inodes = bytes+wonBytes, inodes+wonInodes
-		r.writing[fs.Name()], r.measured[fs.Name()] = others.bytes, time.Now()
+		r.writing[fs.Name()], r.measured[fs.Name()] = others.Bytes, time.Now()
 		for i := range r.facts.Filesystems {
 			if u := &r.facts.Filesystems[i]; u.Name() == fs.Name() {
 				own := u.Filesystem

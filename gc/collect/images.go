@@ -32,6 +32,10 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *Report, prog
 	r.look(ctx)
 	r.begin()
 	if c.before != nil && r.short() && c.before(ctx, report, progress) {
+		for _, removal := range report.Removed {
+			r.stale[removal.Runtime] = true
+		}
+		r.settle(ctx)
 		r.look(ctx)
 	}
 	for {

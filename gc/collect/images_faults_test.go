@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -172,7 +173,7 @@ func TestCollectWithoutAFilesystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		h.pull("a")
-		h.survey.Runtimes = func() []collect.Runtime { return []collect.Runtime{nameless{h.fake}} }
+		h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{nameless{h.fake}} }
 		images := h.images(func(p *gc.ImagePolicy) { p.MaximumAge = time.Minute * 3 })
 		r := h.collect(images, gc.Options{})
 		if len(r.Removed) != 0 || r.Kept[gc.UnknownUsage] != 1 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "runtime fake names no image filesystem") {
@@ -191,7 +192,7 @@ func TestCollectGoesOnWithTheRuntimeThatAnswers(t *testing.T) {
 		h.pull("a")
 		other.tracker = h.tracker
 		other.pull("b")
-		h.survey.Runtimes = func() []collect.Runtime { return []collect.Runtime{h.fake, other.fake} }
+		h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{h.fake, other.fake} }
 		h.fake.Inject(runtimetest.Images, runtimetest.Fault{Hang: true})
 		r := h.collect(h.images(), gc.Options{AllUnused: true})
 		if got, want := removed(r), []string{"b all-unused"}; !slices.Equal(got, want) || len(r.Errors) != 1 {

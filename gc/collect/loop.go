@@ -2,10 +2,9 @@
 // containers, asks again right before removals what is in use, and measures on the
 // filesystem what they brought.
 //
-// It owns the facts' gathering ([Survey]), the two collectors ([Images],
-// [Containers]) with their loops, and the [Report] of a run. It refuses to decide
-// what goes, which is gc's, to believe sizes, and to remove anything of a runtime
-// that does not answer.
+// It owns the two collectors ([Images], [Containers]) with their loops, and the
+// [Report] of a run. It refuses to decide what goes, which is gc's, to believe sizes,
+// and to remove anything of a runtime that does not answer.
 package collect
 
 import (
@@ -19,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
 
@@ -34,7 +34,7 @@ const TriggerRequest = "request"
 
 // Options is what both collectors need.
 type Options struct {
-	Survey   *Survey
+	Survey   *survey.Survey
 	Interval time.Duration // between automatic runs; above 0
 	RunLimit time.Duration // one run takes no longer; 0 means DefaultRunLimit
 	// LeaveAlone names runtimes of which automatic runs remove nothing; nil if
@@ -191,7 +191,7 @@ func (l *loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 	if progress == nil {
 		progress = func(Progress) {}
 	}
-	turn := l.options.Survey.turn()
+	turn := l.options.Survey.Turn()
 	select {
 	case turn <- struct{}{}:
 	default:
@@ -256,10 +256,10 @@ func whyDone(ctx context.Context) string {
 // isDown tells whether a removal failed because the runtime does not answer, and
 // not because it cannot cope with this one object: the oldest would then keep all
 // others from going, in every run.
-func isDown(ctx context.Context, rt Runtime, err error) bool {
+func isDown(ctx context.Context, rt survey.Runtime, err error) bool {
 	if !errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	_, err = within(ctx, lookTimeout, rt.Info)
+	_, err = runtime.Within(ctx, survey.Timeout, rt.Info)
 	return err != nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -141,7 +142,7 @@ func TestNewCollectorsRefuseNonsense(t *testing.T) {
 	good := h.options()
 	for name, change := range map[string]func(*collect.Options){
 		"no survey":            func(o *collect.Options) { o.Survey = nil },
-		"an incomplete survey": func(o *collect.Options) { o.Survey = &collect.Survey{} },
+		"an incomplete survey": func(o *collect.Options) { o.Survey = &survey.Survey{} },
 		"no interval":          func(o *collect.Options) { o.Interval = 0 },
 		"a negative limit":     func(o *collect.Options) { o.RunLimit = -1 },
 		"no logger":            func(o *collect.Options) { o.Log = nil },

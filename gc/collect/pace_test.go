@@ -2,6 +2,7 @@ package collect_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -179,4 +181,82 @@ func TestManyRemovalsEndWithTheRun(t *testing.T) {
 			t.Errorf("Collect() removed %d in %v, %v, ended %q, want some 200 in a minute", len(r.Removed), r.Duration, err, r.Ended)
 		}
 	})
+}
+
+// paced is a runtime that takes its time, by what it is asked for.
+type paced struct {
+	*runtimetest.Fake
+	container func(runtime.Container) (time.Duration, error)
+	pod       time.Duration
+}
+
+func (p paced) RemoveContainer(ctx context.Context, c runtime.Container) error {
+	took, err := p.container(c)
+	if time.Sleep(took); err != nil {
+		return err
+	}
+	return p.Fake.RemoveContainer(ctx, c)
+}
+
+func (p paced) RemovePod(ctx context.Context, pod runtime.Pod) error {
+	time.Sleep(p.pod)
+	return p.Fake.RemovePod(ctx, pod)
+}
+
+// A removal is slow if it takes longer than others of its kind: not than that of
+// something else, or than a refusal.
+func TestOnlyRemovalsOfAKindSetThePace(t *testing.T) {
+	const (
+		n    = 400
+		each = 60 * time.Millisecond
+	)
+	tests := []struct {
+		name    string
+		runtime paced
+		refused int
+		within  time.Duration
+	}{
+		{
+			name: "sandboxes, which take longer than containers", within: n * (each + each/6) / 2,
+			runtime: paced{pod: each, container: func(runtime.Container) (time.Duration, error) { return each / 6, nil }},
+		},
+		{
+			name: "containers after some that the runtime refuses", refused: 8, within: n * each / 2,
+			runtime: paced{container: func(c runtime.Container) (time.Duration, error) {
+				if c.Name == "refused" {
+					return time.Millisecond, runtime.ErrInUse
+				}
+				return each, nil
+			}},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, runtimetest.Options{})
+				h.fake.AddImage(runtimetest.ImageSpec{ID: "sha256:a"})
+				for i := range n {
+					c := runtimetest.ContainerSpec{Name: "job", Image: "sha256:a", State: runtime.Exited}
+					if i < tt.refused {
+						c.Name = "refused"
+					}
+					pod := h.fake.RunPod(runtimetest.PodSpec{Containers: []runtimetest.ContainerSpec{c}})
+					if err := h.fake.StopPod(t.Context(), pod); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second) // longest dead first
+				}
+				time.Sleep(2 * time.Hour)
+				tt.runtime.Fake = h.fake
+				h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{tt.runtime} }
+				r, err := h.containers().Collect(t.Context(), gc.Options{}, nil)
+				if got := r.Count(collect.KindContainer); err != nil || got != n-tt.refused || r.Count(collect.KindPod) != got || len(r.Errors) > 0 {
+					t.Fatalf("Collect() removed %d containers, %v, errors %.3q, want %d and their pods", got, err, r.Errors, n-tt.refused)
+				}
+				if r.Duration.Duration > tt.within {
+					t.Errorf("Collect() took %v, want at most %v", r.Duration.Duration, tt.within)
+				}
+			})
+		})
+	}
 }

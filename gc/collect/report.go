@@ -213,11 +213,12 @@ func (r *Report) queue(d gc.Decisions) {
 		if img.Action != gc.Remove && img.Reason != gc.BelowThreshold {
 			continue
 		}
-		if r.Candidates++; r.Candidates == 1 { // the plan's order: unused longest
-			since := img.FirstSeen
-			if !img.LastUsed.IsZero() {
-				since = img.LastUsed
-			}
+		r.Candidates++
+		since := img.FirstSeen
+		if !img.LastUsed.IsZero() {
+			since = img.LastUsed
+		}
+		if r.OldestCandidate.IsZero() || !since.IsZero() && since.Before(r.OldestCandidate) {
 			r.OldestCandidate = since
 		}
 	}

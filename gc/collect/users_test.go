@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -53,7 +53,7 @@ func TestCollectHeedsWhomNoListOfPodsShows(t *testing.T) {
 				h.fill(90)
 				asked := 0
 				rt := shared{h.fake, func() ([]runtime.ImageUser, error) { asked++; return tt.users(asked) }}
-				h.survey.Runtimes = func() []collect.Runtime { return []collect.Runtime{rt} }
+				h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{rt} }
 				r := h.collect(h.images(), gc.Options{})
 				if got := removed(r); !slices.Equal(got, tt.want) || len(r.Errors) != tt.errors {
 					t.Errorf("Collect() removed %v with errors %q, want %v and %d errors", got, r.Errors, tt.want, tt.errors)

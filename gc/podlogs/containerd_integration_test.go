@@ -23,6 +23,7 @@ import (
 	"hostler.io/hostler/gc/lastused"
 	"hostler.io/hostler/gc/meter"
 	"hostler.io/hostler/gc/podlogs"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
 	"hostler.io/hostler/test/lab"
@@ -79,8 +80,8 @@ func newStable(t *testing.T) *stable {
 	policy.AbandonedAge = 0
 	s.collector, err = collect.NewContainers(policy, collect.Options{
 		Interval: time.Minute, Log: log,
-		Survey: &collect.Survey{
-			Runtimes: func() []collect.Runtime { return []collect.Runtime{s.counted} },
+		Survey: &survey.Survey{
+			Runtimes: func() []survey.Runtime { return []survey.Runtime{s.counted} },
 			Meter:    &meter.Statfs{}, Uses: tracker, Logs: podlogs.New("/"),
 		},
 	})

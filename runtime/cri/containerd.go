@@ -3,44 +3,48 @@ package cri
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/containerd/containerd/api/services/images/v1"
-	"google.golang.org/grpc/metadata"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri/containerd"
 )
 
-// inNamespace sends calls to one of containerd's namespaces.
-func inNamespace(ctx context.Context, namespace string) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
+// containerd is its own services, which are on CRI's socket.
+func (r *Runtime) containerd() *containerd.Services {
+	return &containerd.Services{
+		Conn: r.conn, Images: r.Images,
+		Call: func(ctx context.Context, method, what string, rpc func(context.Context) error) error {
+			return r.call(ctx, method, what, r.timeouts.Query, rpc)
+		},
+	}
 }
 
-// mayBeContainerd tells whether containerd's own services are worth asking: they
-// are on CRI's socket, and nobody else has them.
+// mayBeContainerd tells whether containerd's own services are worth asking: nobody
+// else has them.
 func (r *Runtime) mayBeContainerd() bool {
 	a, known := r.fresh()
 	return !known || a.name == "containerd"
 }
 
-// records lists containerd's own records of images, one for each name, that one
-// of the filters matches. It is runtime.ErrUnsupported where the socket is not
-// containerd's.
-func (r *Runtime) records(ctx context.Context, namespace string, filters ...string) ([]*images.Image, error) {
-	const what = "list image records"
+// records lists containerd's own records of images. It is runtime.ErrUnsupported
+// where the socket is not containerd's.
+func (r *Runtime) records(ctx context.Context, filters ...string) ([]*images.Image, error) {
 	if !r.mayBeContainerd() {
-		return nil, fmt.Errorf("%s: %w: the runtime is not containerd", what, runtime.ErrUnsupported)
+		return nil, fmt.Errorf("list image records: %w: the runtime is not containerd", runtime.ErrUnsupported)
 	}
-	var resp *images.ListImagesResponse
-	err := r.call(ctx, "containerd.Images.List", what, r.timeouts.Query, func(ctx context.Context) (err error) {
-		resp, err = images.NewImagesClient(r.conn).List(inNamespace(ctx, namespace), &images.ListImagesRequest{Filters: filters})
-		return err
-	})
-	return resp.GetImages(), err
+	return r.containerd().Records(ctx, filters...)
 }
 
-// equals is a filter of containerd's that matches one value of a field.
-func equals(field, value string) string { return field + "==" + strconv.Quote(value) }
+var _ runtime.ImageUsers = (*Runtime)(nil)
 
-// present is a filter of containerd's that matches whatever has the label.
-func present(label string) string { return fmt.Sprintf("labels.%q", label) }
+// OtherImageUsers lists who uses images that containerd's CRI holds and is not in
+// its lists. It is runtime.ErrUnsupported where the socket is not containerd's.
+func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
+	if !r.mayBeContainerd() {
+		return nil, fmt.Errorf("list users of images: %w: the runtime is not containerd", runtime.ErrUnsupported)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
+	defer cancel()
+	return r.containerd().ImageUsers(ctx)
+}

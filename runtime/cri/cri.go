@@ -8,8 +8,8 @@
 // It calls little. A list of pods is two calls, plus one for each container that
 // has died since the last list; a list of images and a status are one each; what
 // cannot change while the runtime's process lives is asked once a connection.
-// Where the socket is containerd's own, its services are asked for what CRI does
-// not tell: who else uses images, what is being pulled, when images came.
+// Where the socket is containerd's own, package containerd asks its services for what
+// CRI does not tell.
 package cri
 
 import (

@@ -85,6 +85,9 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*criapi.Container, kn
 	group.SetLimit(factsAtOnce)
 	for i, c := range ask {
 		answers[i] = known[c.GetId()]
+		if ctx.Err() != nil {
+			continue // calls that would not be made are not to be counted as failed
+		}
 		group.Go(func() error {
 			err := answers[i].ask(ctx, r, c)
 			switch {

@@ -14,6 +14,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri/containerd"
 )
 
 const (
@@ -209,7 +210,7 @@ func (f *imageFacts) askTimes(ctx context.Context, r *Runtime, list []runtime.Im
 		for _, name := range append([]string{fact.id}, img.Tags...) {
 			names[name] = fact.id
 			if unknown <= fewImages {
-				filters = append(filters, equals("name", name))
+				filters = append(filters, containerd.Equals("name", name))
 			}
 		}
 	}
@@ -220,7 +221,7 @@ func (f *imageFacts) askTimes(ctx context.Context, r *Runtime, list []runtime.Im
 		// Tags and IDs; the records by digest are as many again, and tell no more.
 		filters = []string{`name~="/[^@/]*$"`, `name~="^sha256:"`}
 	}
-	records, err := r.records(ctx, criNamespace, filters...)
+	records, err := r.records(ctx, filters...)
 	if err != nil && !errors.Is(err, runtime.ErrUnsupported) && !errors.Is(err, runtime.ErrTooLarge) {
 		return err
 	}
@@ -246,7 +247,7 @@ func (f *imageFacts) askTimes(ctx context.Context, r *Runtime, list []runtime.Im
 // `ctr --namespace k8s.io images label NAME hostler.io/keep=true`. They may change
 // at any time, and are few.
 func (r *Runtime) recordLabels(ctx context.Context, list []runtime.Image) error {
-	records, err := r.records(ctx, criNamespace, fmt.Sprintf("labels.%q==true", runtime.LabelKeep))
+	records, err := r.records(ctx, fmt.Sprintf("labels.%q==true", runtime.LabelKeep))
 	if err != nil && !errors.Is(err, runtime.ErrUnsupported) {
 		return err
 	}

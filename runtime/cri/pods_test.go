@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,7 +113,15 @@ func TestOneBrokenContainerDoesNotFailTheList(t *testing.T) {
 
 func TestAHangWhileAskingCostsOneDeadline(t *testing.T) {
 	s := newServer(t, containerd16)
-	r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = 500 * time.Millisecond })
+	var observed atomic.Int32
+	r := s.client(t, func(o *cri.Options) {
+		o.Timeouts.Query = 500 * time.Millisecond
+		o.Observe = func(method string, _ time.Duration, _ error) {
+			if method == "ContainerStatus" {
+				observed.Add(1)
+			}
+		}
+	})
 	dead(s, 100, time.Now())
 	s.set(func() {
 		s.before = func(ctx context.Context, method, _ string) error {
@@ -130,6 +139,9 @@ func TestAHangWhileAskingCostsOneDeadline(t *testing.T) {
 	}
 	if got := s.count()["ContainerStatus"]; got > 8 {
 		t.Errorf("Pods() asked %d containers of a runtime that hangs, want a few", got)
+	}
+	if got := observed.Load(); got > 8 {
+		t.Errorf("Pods() told of %d calls to a runtime that hangs, want those that were made", got)
 	}
 	s.set(func() { s.before = nil })
 	if c := pods(t, r, 1)[0].Containers[0]; c.FinishedAt.IsZero() {

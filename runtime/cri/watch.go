@@ -9,25 +9,12 @@ import (
 	"strings"
 	"time"
 
-	apievents "github.com/containerd/containerd/api/events"
-	"github.com/containerd/containerd/api/services/events/v1"
-	"github.com/containerd/containerd/api/types"
-	"github.com/containerd/typeurl/v2"
 	"google.golang.org/grpc"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri/containerd"
 )
-
-// criNamespace is where containerd's CRI keeps everything; other namespaces are
-// other people's.
-const criNamespace = "k8s.io"
-
-// topics are the events of containerd that change what a list says.
-var topics = [...]string{
-	"/containers/create", "/tasks/start", "/tasks/exit", "/containers/delete",
-	"/images/create", "/images/update", "/images/delete",
-}
 
 // Watch delivers events of the runtime until ctx ends or the stream does.
 //
@@ -47,15 +34,7 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 }
 
 func (r *Runtime) watchContainerd(ctx context.Context, out chan<- runtime.Event) error {
-	filters := make([]string, len(topics))
-	for i, topic := range topics {
-		filters[i] = fmt.Sprintf("topic==%q,namespace==%q", topic, criNamespace)
-	}
-	client := events.NewEventsClient(r.conn)
-	return watch(ctx, r, "watch events of containerd", out,
-		func(ctx context.Context) (grpc.ServerStreamingClient[types.Envelope], error) {
-			return client.Subscribe(ctx, &events.SubscribeRequest{Filters: filters})
-		}, containerdEvent)
+	return watch(ctx, r, "watch events of containerd", out, r.containerd().Subscribe, containerd.Event)
 }
 
 func (r *Runtime) watchCRI(ctx context.Context, out chan<- runtime.Event) error {
@@ -145,44 +124,6 @@ func watch[T any](ctx context.Context, r *Runtime, what string, out chan<- runti
 		return fmt.Errorf("%s: %w: the runtime ended the stream (%w)", what, runtime.ErrUnavailable, io.EOF)
 	}
 	return fmt.Errorf("%s: %w", what, r.classify(streamCtx, err, start))
-}
-
-// containerdEvent translates one event of containerd; false if it is none of ours.
-func containerdEvent(e *types.Envelope) (runtime.Event, bool) {
-	event := runtime.Event{Type: runtime.Changed}
-	if e.GetTimestamp() != nil {
-		event.Time = e.GetTimestamp().AsTime()
-	}
-	if e.GetNamespace() != criNamespace || e.GetEvent() == nil {
-		return event, false
-	}
-	// An event that cannot be read is still a change.
-	body, err := typeurl.UnmarshalAny(e.GetEvent())
-	if err != nil {
-		return event, true
-	}
-	switch body := body.(type) {
-	case *apievents.ContainerCreate:
-		event.Type, event.ContainerID, event.Image = runtime.ContainerCreated, body.GetID(), body.GetImage()
-	case *apievents.TaskStart:
-		event.Type, event.ContainerID = runtime.ContainerStarted, body.GetContainerID()
-	case *apievents.TaskExit:
-		// The end of a process that was exec'd into the container, such as a
-		// probe, comes on the same topic.
-		if body.GetID() != "" && body.GetID() != body.GetContainerID() {
-			return event, false
-		}
-		event.Type, event.ContainerID = runtime.ContainerExited, body.GetContainerID()
-	case *apievents.ContainerDelete:
-		event.Type, event.ContainerID = runtime.ContainerRemoved, body.GetID()
-	case *apievents.ImageCreate:
-		event.Type, event.Image = runtime.ImageAdded, body.GetName()
-	case *apievents.ImageUpdate:
-		event.Image = body.GetName() // a name that moved, or new labels
-	case *apievents.ImageDelete:
-		event.Type, event.Image = runtime.ImageRemoved, body.GetName()
-	}
-	return event, true
 }
 
 // criEvent translates one event of CRI, which has none for images.

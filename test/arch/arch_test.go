@@ -15,10 +15,11 @@ const module = "hostler.io/hostler"
 // ours says which of our rooms a room may import, beside its own children. A room that
 // is not listed may import none; `test` and what lies below it may import all.
 var ours = map[string][]string{
-	"main":                {"agent/cli"},
-	"runtime":             {},
-	"runtime/cri":         {"runtime"},
-	"runtime/runtimetest": {"runtime"},
+	"main":                   {"agent/cli"},
+	"runtime":                {},
+	"runtime/cri":            {"runtime", "runtime/cri/containerd"},
+	"runtime/cri/containerd": {"runtime"},
+	"runtime/runtimetest":    {"runtime"},
 
 	"shutdown":         {"runtime", "shutdown/plan", "shutdown/journal", "shutdown/drain"},
 	"shutdown/plan":    {"runtime"},
@@ -29,7 +30,9 @@ var ours = map[string][]string{
 	"gc/lastused": {"runtime", "gc"},
 	"gc/meter":    {"runtime", "gc"},
 	"gc/podlogs":  {"gc"},
-	"gc/collect":  {"runtime", "gc", "gc/lastused", "gc/podlogs"},
+	"gc/survey":   {"runtime", "gc", "gc/lastused"},
+	"gc/pace":     {"runtime"},
+	"gc/collect":  {"runtime", "gc", "gc/lastused", "gc/pace", "gc/podlogs", "gc/survey"},
 	"gc/history":  {"gc", "gc/collect"},
 
 	"status":       {"runtime", "status/probe"},
@@ -62,7 +65,7 @@ var ours = map[string][]string{
 	"agent": {
 		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/report",
-		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "runtime", "runtime/cri",
+		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/survey", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
 	},
 }
@@ -79,8 +82,8 @@ var theirs = []struct {
 	{"github.com/google/cadvisor", []string{"status/probe"}, "cadvisor hard-codes paths and is kept in one place"},
 	{"github.com/vishvananda/netlink", []string{"status/probe"}, "only the probe reads the network"},
 	{"k8s.io/cri-api", []string{"runtime/cri"}, "only the adapter knows CRI"},
-	{"github.com/containerd", []string{"runtime/cri"}, "only the adapter knows containerd"},
-	{"google.golang.org/grpc", []string{"runtime/cri"}, "only adapters speak gRPC"},
+	{"github.com/containerd", []string{"runtime/cri", "runtime/cri/containerd"}, "only the adapter knows containerd"},
+	{"google.golang.org/grpc", []string{"runtime/cri", "runtime/cri/containerd"}, "only adapters speak gRPC"},
 	{"go.etcd.io/bbolt", []string{"agent/state"}, "only the state knows its file"},
 	{"github.com/spf13", []string{"agent/cli"}, "only the command line parses flags"},
 	{"github.com/prometheus/client_golang", []string{"agent/metrics"}, "rooms report by values, agent/metrics counts them"},

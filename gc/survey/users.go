@@ -1,14 +1,48 @@
-package collect
+package survey
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime"
 )
+
+// InUse is what a runtime answered to the question what is in use.
+type InUse struct {
+	containers gc.Users
+	others     users
+}
+
+// AskInUse asks again, in the call just before removals, what is in use: the
+// containers, and who else may use images, because not every runtime refuses by
+// itself to remove what they use.
+func AskInUse(ctx context.Context, rt Runtime) (InUse, error) {
+	pods, err := runtime.Within(ctx, Timeout, rt.Pods)
+	if err != nil {
+		return InUse{}, fmt.Errorf("ask what is in use: %w", err)
+	}
+	others, err := otherUsers(ctx, rt)
+	if err != nil {
+		return InUse{}, fmt.Errorf("ask what is in use: %w", err)
+	}
+	return InUse{gc.UsersOf(pods), others}, nil
+}
+
+// By names somebody who uses the image of a runtime that refs lead to; empty if
+// nobody does.
+func (u InUse) By(runtimeName string, refs []string) string {
+	if c := u.containers.First(runtimeName, refs); c != nil {
+		return "container " + c.Name
+	}
+	if by := u.others.of(refs); len(by) > 0 {
+		return by[0]
+	}
+	return ""
+}
 
 // users are those whom no list of pods shows, by the image they use, in normal
 // form: a name, an ID, or a digest without the name that it goes with.
@@ -20,7 +54,7 @@ func otherUsers(ctx context.Context, rt Runtime) (users, error) {
 	if !able {
 		return nil, nil
 	}
-	list, err := within(ctx, lookTimeout, teller.OtherImageUsers)
+	list, err := runtime.Within(ctx, Timeout, teller.OtherImageUsers)
 	if errors.Is(err, runtime.ErrUnsupported) {
 		return nil, nil
 	}

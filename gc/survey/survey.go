@@ -1,4 +1,10 @@
-package collect
+// Package survey gathers the facts that plans of garbage collection are made from:
+// what the runtimes have, what uses it, and how full their filesystems are, also
+// after removals, once the figures have settled.
+//
+// It owns what is asked, in which order and for how long. It refuses to judge the
+// answers, and a runtime that does not give all of them has no facts.
+package survey
 
 import (
 	"context"
@@ -12,14 +18,10 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-const (
-	// lookTimeout bounds one question to a runtime or a filesystem.
-	lookTimeout = 30 * time.Second
-	// removeTimeout bounds one removal: a large image on a slow disk takes long.
-	removeTimeout = 2 * time.Minute
-)
+// Timeout bounds one question to a runtime or a filesystem.
+const Timeout = 30 * time.Second
 
-// Runtime is what the collectors want of a container runtime.
+// Runtime is what surveys and collectors want of a container runtime.
 type Runtime interface {
 	// Name is the runtime's name as it stands in what it lists.
 	Name() string
@@ -52,7 +54,7 @@ func (e *RuntimeError) Error() string { return fmt.Sprintf("runtime %s: %v", e.R
 // Unwrap gives the runtime's own error.
 func (e *RuntimeError) Unwrap() error { return e.Err }
 
-// Survey gathers the facts that plans are made from. It is safe for concurrent
+// Survey gathers facts. It is safe for concurrent
 // use as long as its fields stay as they are.
 type Survey struct {
 	Runtimes func() []Runtime // those of this host, as of now
@@ -75,9 +77,9 @@ type Survey struct {
 	turns chan struct{}
 }
 
-// turn is full while a collector runs. Those that share a Survey take turns: they
+// Turn is full while a collector runs. Those that share a Survey take turns: they
 // measure the same filesystems, and each would count what the other freed.
-func (s *Survey) turn() chan struct{} {
+func (s *Survey) Turn() chan struct{} {
 	s.once.Do(func() { s.turns = make(chan struct{}, 1) })
 	return s.turns
 }
@@ -86,7 +88,7 @@ func (s *Survey) turn() chan struct{} {
 // *RuntimeError for each runtime that failed; the facts are then those of the
 // others, and complete as far as they go.
 func (s *Survey) Facts(ctx context.Context, o gc.Options) (gc.Facts, error) {
-	f, failed := s.look(ctx, o)
+	f, failed := s.Look(ctx, o)
 	errs := make([]error, len(failed))
 	for i, e := range failed {
 		errs[i] = e
@@ -103,7 +105,8 @@ type glimpse struct {
 	err         error
 }
 
-func (s *Survey) look(ctx context.Context, o gc.Options) (gc.Facts, []*RuntimeError) {
+// Look is Facts with the runtimes that failed in a list.
+func (s *Survey) Look(ctx context.Context, o gc.Options) (gc.Facts, []*RuntimeError) {
 	runtimes := s.Runtimes()
 	glimpses := make([]glimpse, len(runtimes))
 	var wg sync.WaitGroup
@@ -160,18 +163,18 @@ func (s *Survey) lookAtLogs(ctx context.Context, f *gc.Facts, failed []*RuntimeE
 func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g glimpse) {
 	var images []runtime.Image
 	if o.WantImages() {
-		info, err := within(ctx, lookTimeout, rt.Info)
+		info, err := runtime.Within(ctx, Timeout, rt.Info)
 		if err != nil {
 			return glimpse{err: err}
 		}
 		g.sandbox = info.SandboxImage
-		images, err = within(ctx, lookTimeout, func(ctx context.Context) ([]runtime.Image, error) { return runtime.DetailedImages(ctx, rt) })
+		images, err = runtime.Within(ctx, Timeout, func(ctx context.Context) ([]runtime.Image, error) { return runtime.DetailedImages(ctx, rt) })
 		if err != nil {
 			return glimpse{err: err}
 		}
 	}
 	var err error
-	if g.pods, err = within(ctx, lookTimeout, rt.Pods); err != nil {
+	if g.pods, err = runtime.Within(ctx, Timeout, rt.Pods); err != nil {
 		return glimpse{err: err}
 	}
 	if !o.WantImages() {
@@ -181,7 +184,7 @@ func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g glimpse) 
 	if err != nil {
 		return glimpse{err: err}
 	}
-	if g.filesystems, err = s.usages(ctx, rt); err != nil {
+	if g.filesystems, err = s.Usages(ctx, rt); err != nil {
 		return glimpse{err: err}
 	}
 	s.Uses.Observe(rt.Name(), g.pods, images)
@@ -196,10 +199,10 @@ func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g glimpse) 
 	return g
 }
 
-// usages measures where the runtime keeps images. A filesystem that cannot be
+// Usages measures where the runtime keeps images. A filesystem that cannot be
 // measured is a fact, a runtime that does not name it an error.
-func (s *Survey) usages(ctx context.Context, rt Runtime) ([]gc.Usage, error) {
-	filesystems, err := within(ctx, lookTimeout, rt.ImageFilesystems)
+func (s *Survey) Usages(ctx context.Context, rt Runtime) ([]gc.Usage, error) {
+	filesystems, err := runtime.Within(ctx, Timeout, rt.ImageFilesystems)
 	if err != nil {
 		return nil, err
 	}
@@ -229,19 +232,7 @@ func oneName(usages []gc.Usage) {
 }
 
 func (s *Survey) measure(ctx context.Context, fs runtime.Filesystem) gc.Usage {
-	u, err := within(ctx, lookTimeout, func(ctx context.Context) (gc.Usage, error) { return s.Meter.Usage(ctx, fs) })
+	u, err := runtime.Within(ctx, Timeout, func(ctx context.Context) (gc.Usage, error) { return s.Meter.Usage(ctx, fs) })
 	u.Filesystem, u.Err = fs, err
 	return u
-}
-
-// within bounds a call. A call that used up its own time, while the caller had
-// more, means that the other side does not answer.
-func within[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	answer, err := call(bounded)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return answer, fmt.Errorf("%w: no answer within %s: %w", runtime.ErrUnavailable, limit, err)
-	}
-	return answer, err
 }

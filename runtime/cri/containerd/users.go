@@ -1,4 +1,4 @@
-package cri
+package containerd
 
 import (
 	"context"
@@ -15,23 +15,15 @@ import (
 // labelKind is what containerd's CRI puts on all that it makes.
 const labelKind = "io.cri-containerd.kind"
 
-var _ runtime.ImageUsers = (*Runtime)(nil)
-
-// OtherImageUsers lists who uses images that containerd's CRI holds and is not in
-// its lists: containers that share its namespace, such as those of
+// ImageUsers lists who uses images that containerd's CRI holds and is not in its
+// lists: containers that share its namespace, such as those of
 // `nerdctl --namespace k8s.io`; containers of other namespaces on the same image;
 // pulls, imports and builds that are under way; containers that are being made,
-// which CRI lists only once they are. It is runtime.ErrUnsupported
-// where the socket is not containerd's.
-func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
-	if !r.mayBeContainerd() {
-		return nil, fmt.Errorf("list users of images: %w: the runtime is not containerd", runtime.ErrUnsupported)
-	}
-	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
-	defer cancel()
+// which CRI lists only once they are.
+func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	var users [3][]runtime.ImageUser
 	group, ctx := errgroup.WithContext(ctx)
-	for i, ask := range [...]func(context.Context) ([]runtime.ImageUser, error){r.neighbours, r.foreigners, r.arrivals} {
+	for i, ask := range [...]func(context.Context) ([]runtime.ImageUser, error){s.neighbours, s.foreigners, s.arrivals} {
 		group.Go(func() (err error) {
 			users[i], err = ask(ctx)
 			return err
@@ -44,9 +36,9 @@ func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, err
 }
 
 // neighbours are containers in CRI's namespace that CRI did not make.
-func (r *Runtime) neighbours(ctx context.Context) ([]runtime.ImageUser, error) {
+func (s *Services) neighbours(ctx context.Context) ([]runtime.ImageUser, error) {
 	// Records hold whole specs: those of CRI's own would be too much to ask for.
-	list, err := r.containersIn(ctx, criNamespace, fmt.Sprintf("image,labels.%q!=container,labels.%q!=sandbox", labelKind, labelKind))
+	list, err := s.containersIn(ctx, criNamespace, fmt.Sprintf("image,labels.%q!=container,labels.%q!=sandbox", labelKind, labelKind))
 	if err != nil {
 		return nil, err
 	}
@@ -62,10 +54,10 @@ func (r *Runtime) neighbours(ctx context.Context) ([]runtime.ImageUser, error) {
 
 // foreigners are containers in other namespaces whose image CRI holds as well, be
 // it by another name.
-func (r *Runtime) foreigners(ctx context.Context) ([]runtime.ImageUser, error) {
+func (s *Services) foreigners(ctx context.Context) ([]runtime.ImageUser, error) {
 	var resp *namespaces.ListNamespacesResponse
-	err := r.call(ctx, "containerd.Namespaces.List", "list containerd's namespaces", r.timeouts.Query, func(ctx context.Context) (err error) {
-		resp, err = namespaces.NewNamespacesClient(r.conn).List(ctx, &namespaces.ListNamespacesRequest{})
+	err := s.Call(ctx, "containerd.Namespaces.List", "list containerd's namespaces", func(ctx context.Context) (err error) {
+		resp, err = namespaces.NewNamespacesClient(s.Conn).List(ctx, &namespaces.ListNamespacesRequest{})
 		return err
 	})
 	if err != nil {
@@ -76,7 +68,7 @@ func (r *Runtime) foreigners(ctx context.Context) ([]runtime.ImageUser, error) {
 		if ns.GetName() == criNamespace {
 			continue
 		}
-		if err := r.foreignersIn(ctx, ns.GetName(), by); err != nil {
+		if err := s.foreignersIn(ctx, ns.GetName(), by); err != nil {
 			return nil, err
 		}
 	}
@@ -85,9 +77,9 @@ func (r *Runtime) foreigners(ctx context.Context) ([]runtime.ImageUser, error) {
 	}
 	filters := make([]string, 0, len(by))
 	for digest := range by {
-		filters = append(filters, equals("target.digest", digest))
+		filters = append(filters, Equals("target.digest", digest))
 	}
-	records, err := r.records(ctx, criNamespace, filters...)
+	records, err := s.Records(ctx, filters...)
 	if err != nil {
 		return nil, err
 	}
@@ -101,9 +93,9 @@ func (r *Runtime) foreigners(ctx context.Context) ([]runtime.ImageUser, error) {
 }
 
 // foreignersIn adds the containers of one namespace by the digest of their image.
-func (r *Runtime) foreignersIn(ctx context.Context, namespace string, by map[string]string) error {
+func (s *Services) foreignersIn(ctx context.Context, namespace string, by map[string]string) error {
 	// Docker's containers name no image here, unless its images are containerd's.
-	list, err := r.containersIn(ctx, namespace, "image")
+	list, err := s.containersIn(ctx, namespace, "image")
 	if err != nil || len(list) == 0 {
 		return err
 	}
@@ -112,13 +104,13 @@ func (r *Runtime) foreignersIn(ctx context.Context, namespace string, by map[str
 	for _, c := range list {
 		if name := c.GetImage(); name != "" && users[name] == "" {
 			users[name] = c.GetID()
-			filters = append(filters, equals("name", name))
+			filters = append(filters, Equals("name", name))
 		}
 	}
 	if len(filters) == 0 {
 		return nil
 	}
-	records, err := r.records(ctx, namespace, filters...)
+	records, err := s.records(ctx, namespace, filters...)
 	if err != nil {
 		return err
 	}
@@ -130,10 +122,10 @@ func (r *Runtime) foreignersIn(ctx context.Context, namespace string, by map[str
 	return nil
 }
 
-func (r *Runtime) containersIn(ctx context.Context, namespace, filter string) ([]*containers.Container, error) {
+func (s *Services) containersIn(ctx context.Context, namespace, filter string) ([]*containers.Container, error) {
 	var resp *containers.ListContainersResponse
-	err := r.call(ctx, "containerd.Containers.List", "list containers past CRI", r.timeouts.Query, func(ctx context.Context) (err error) {
-		resp, err = containers.NewContainersClient(r.conn).List(inNamespace(ctx, namespace), &containers.ListContainersRequest{Filters: []string{filter}})
+	err := s.Call(ctx, "containerd.Containers.List", "list containers past CRI", func(ctx context.Context) (err error) {
+		resp, err = containers.NewContainersClient(s.Conn).List(inNamespace(ctx, namespace), &containers.ListContainersRequest{Filters: []string{filter}})
 		return err
 	})
 	return resp.GetContainers(), err

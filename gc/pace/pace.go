@@ -1,6 +1,16 @@
-package collect
+// Package pace makes many removals, as many at once as a runtime takes with ease.
+//
+// It owns how many that are, which it learns from how long each takes, and when to
+// rest. It refuses to know what is removed.
+package pace
 
-import "time"
+import (
+	"context"
+	"errors"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
 
 const (
 	// mostAtOnce is how many removals a runtime is asked for at the same time at
@@ -20,9 +30,9 @@ const (
 // it works, and slowly comes to take that for the runtime's own pace, for a disk may
 // have become slower for good.
 type pacer struct {
-	limit int
+	limit int           // removals at once
 	best  time.Duration // of a removal, on average, in the best round; 0 before the first
-	pause time.Duration
+	pause time.Duration // before the next removal when none is under way
 
 	tooMuch int // removals at once that were too much; 0 if none were
 	wait    int // rounds until they are tried again
@@ -32,16 +42,58 @@ type pacer struct {
 	n   int
 }
 
+// Each tries all of a list in order, several at once, and calls done with what came of
+// each, one at a time. It stops when ctx ends or done says that it is no use, waits for
+// those under way, and returns how many it did not try. A try that ends with
+// runtime.ErrInUse was refused, which says nothing of the pace.
+func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, error) (goOn bool)) (left int) {
+	type outcome struct {
+		one  T
+		err  error
+		took time.Duration
+	}
+	p := &pacer{limit: 1}
+	outcomes := make(chan outcome)
+	flying, goOn := 0, true
+	for {
+		more := goOn && ctx.Err() == nil && len(list) > 0
+		switch {
+		case !more && flying == 0:
+			return len(list)
+		case more && flying == 0 && p.pause > 0 && !rest(ctx, p.pause):
+			continue
+		case more && flying < p.limit:
+			one := list[0]
+			list = list[1:]
+			flying++
+			go func() {
+				begun := time.Now()
+				err := try(one)
+				outcomes <- outcome{one, err, time.Since(begun)}
+			}()
+			continue
+		}
+		out := <-outcomes
+		flying--
+		if !errors.Is(out.err, runtime.ErrInUse) {
+			p.observe(out.took)
+		}
+		goOn = done(out.one, out.err) && goOn
+	}
+}
+
+// rest waits and tells whether it was not interrupted.
+func rest(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // longestWait bounds, in rounds, how long too much is not tried again.
 const longestWait = 256
-
-func newPacer() *pacer { return &pacer{limit: 1} }
-
-// atOnce is how many removals may be under way now.
-func (p *pacer) atOnce() int { return p.limit }
-
-// rest is how long to wait before the next removal when none is under way.
-func (p *pacer) rest() time.Duration { return p.pause }
 
 // observe takes in how long a removal took.
 func (p *pacer) observe(took time.Duration) {

@@ -1,4 +1,4 @@
-package cri
+package containerd
 
 import (
 	"context"
@@ -23,10 +23,10 @@ const labelExpires = "containerd.io/gc.expire"
 // Whoever does that holds a lease with an end, to which containerd adds all that
 // it touches, what was there before included. Leases without an end, such as those
 // of sandboxes and of build caches, are no sign of work.
-func (r *Runtime) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
+func (s *Services) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
 	var resp *leases.ListResponse
-	err := r.call(ctx, "containerd.Leases.List", "list leases", r.timeouts.Query, func(ctx context.Context) (err error) {
-		resp, err = leases.NewLeasesClient(r.conn).List(inNamespace(ctx, criNamespace), &leases.ListRequest{Filters: []string{present(labelExpires)}})
+	err := s.Call(ctx, "containerd.Leases.List", "list leases", func(ctx context.Context) (err error) {
+		resp, err = leases.NewLeasesClient(s.Conn).List(inNamespace(ctx, criNamespace), &leases.ListRequest{Filters: []string{present(labelExpires)}})
 		return err
 	})
 	if err != nil {
@@ -38,7 +38,7 @@ func (r *Runtime) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
 		if err != nil || time.Now().After(ends) {
 			continue
 		}
-		held, err := r.heldBy(ctx, lease)
+		held, err := s.heldBy(ctx, lease)
 		if err != nil {
 			return nil, err
 		}
@@ -48,15 +48,12 @@ func (r *Runtime) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
 }
 
 // heldBy lists the images that a lease is about.
-func (r *Runtime) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.ImageUser, error) {
+func (s *Services) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.ImageUser, error) {
 	var resp *leases.ListResourcesResponse
-	err := r.call(ctx, "containerd.Leases.ListResources", named("list resources of lease", lease.GetID(), ""), r.timeouts.Query, func(ctx context.Context) (err error) {
-		resp, err = leases.NewLeasesClient(r.conn).ListResources(inNamespace(ctx, criNamespace), &leases.ListResourcesRequest{ID: lease.GetID()})
-		return err
+	err := s.Call(ctx, "containerd.Leases.ListResources", fmt.Sprintf("list resources of lease %q", lease.GetID()), func(ctx context.Context) (err error) {
+		resp, err = leases.NewLeasesClient(s.Conn).ListResources(inNamespace(ctx, criNamespace), &leases.ListResourcesRequest{ID: lease.GetID()})
+		return unlessGone(err) // it is done
 	})
-	if errors.Is(err, errNotFound) {
-		return nil, nil // it is done
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +76,7 @@ func (r *Runtime) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.Im
 		case isSnapshot && strings.HasPrefix(id, "extract-"):
 			unpacksTo = snapshotter
 		case isSnapshot && !strings.HasPrefix(id, "sha256:"): // which would be a layer
-			images, err := r.below(ctx, snapshotter, id)
+			images, err := s.below(ctx, snapshotter, id)
 			if err != nil {
 				return nil, err
 			}
@@ -91,7 +88,7 @@ func (r *Runtime) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.Im
 	}
 	// `ctr images import` unpacks under a lease of its own, which names layers
 	// alone. It may be any image that is not unpacked yet.
-	ids, err := r.notUnpacked(ctx, unpacksTo)
+	ids, err := s.notUnpacked(ctx, unpacksTo)
 	use("an unpack", ids...)
 	return users, err
 }
@@ -99,21 +96,19 @@ func (r *Runtime) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.Im
 // below lists the IDs of the images that a snapshot for writing is made on. One
 // under a lease belongs to a container, or a step of a build, that is being made
 // and that no list shows yet.
-func (r *Runtime) below(ctx context.Context, snapshotter, key string) ([]string, error) {
+func (s *Services) below(ctx context.Context, snapshotter, key string) ([]string, error) {
 	var resp *snapshots.StatSnapshotResponse
-	err := r.call(ctx, "containerd.Snapshots.Stat", named("look at snapshot", key, ""), r.timeouts.Query, func(ctx context.Context) (err error) {
-		resp, err = snapshots.NewSnapshotsClient(r.conn).Stat(inNamespace(ctx, criNamespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: key})
-		return err
+	err := s.Call(ctx, "containerd.Snapshots.Stat", fmt.Sprintf("look at snapshot %q", key), func(ctx context.Context) (err error) {
+		resp, err = snapshots.NewSnapshotsClient(s.Conn).Stat(inNamespace(ctx, criNamespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: key})
+		return unlessGone(err)
 	})
-	if errors.Is(err, errNotFound) || err == nil && resp.GetInfo().GetParent() == "" {
-		return nil, nil
-	}
-	if err != nil {
+	parent := resp.GetInfo().GetParent()
+	if err != nil || parent == "" {
 		return nil, err
 	}
-	label, parent := unpackedTo(snapshotter), resp.GetInfo().GetParent()
+	label := unpackedTo(snapshotter)
 	var ids []string
-	err = r.eachContent(ctx, fmt.Sprintf("%s==%q", present(label), parent), func(info *content.Info) {
+	err = s.eachContent(ctx, fmt.Sprintf("%s==%q", present(label), parent), func(info *content.Info) {
 		if info.GetLabels()[label] == parent {
 			ids = append(ids, info.GetDigest())
 		}
@@ -126,13 +121,13 @@ func (r *Runtime) below(ctx context.Context, snapshotter, key string) ([]string,
 func unpackedTo(snapshotter string) string { return "containerd.io/gc.ref.snapshot." + snapshotter }
 
 // notUnpacked lists the IDs of images that have no snapshot.
-func (r *Runtime) notUnpacked(ctx context.Context, snapshotter string) ([]string, error) {
-	list, err := r.Images(ctx)
+func (s *Services) notUnpacked(ctx context.Context, snapshotter string) ([]string, error) {
+	list, err := s.Images(ctx)
 	if err != nil {
 		return nil, err
 	}
 	unpacked, label := map[string]bool{}, unpackedTo(snapshotter)
-	err = r.eachContent(ctx, present(label), func(info *content.Info) {
+	err = s.eachContent(ctx, present(label), func(info *content.Info) {
 		unpacked[info.GetDigest()] = info.GetLabels()[label] != ""
 	})
 	if err != nil {
@@ -148,9 +143,9 @@ func (r *Runtime) notUnpacked(ctx context.Context, snapshotter string) ([]string
 }
 
 // eachContent lists content that a filter of containerd's matches.
-func (r *Runtime) eachContent(ctx context.Context, filter string, each func(*content.Info)) error {
-	return r.call(ctx, "containerd.Content.List", "list content", r.timeouts.Query, func(ctx context.Context) error {
-		stream, err := content.NewContentClient(r.conn).List(inNamespace(ctx, criNamespace), &content.ListContentRequest{Filters: []string{filter}})
+func (s *Services) eachContent(ctx context.Context, filter string, each func(*content.Info)) error {
+	return s.Call(ctx, "containerd.Content.List", "list content", func(ctx context.Context) error {
+		stream, err := content.NewContentClient(s.Conn).List(inNamespace(ctx, criNamespace), &content.ListContentRequest{Filters: []string{filter}})
 		for err == nil {
 			var resp *content.ListContentResponse
 			if resp, err = stream.Recv(); err == nil {

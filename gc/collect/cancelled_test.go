@@ -1,0 +1,62 @@
+package collect_test
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/survey"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+)
+
+// A removal that a cancelled run did not wait for may have been made.
+func TestACancelledRemovalIsLookedAfter(t *testing.T) {
+	tests := []struct {
+		name  string
+		user  string // a container that comes to use the image meanwhile
+		freed uint64
+	}{
+		{"what it freed is measured", "", 100 * mib},
+		{"a container that came to use the image is named", "unlucky", 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, runtimetest.Options{FreesAfter: 500 * time.Millisecond})
+				h.pull("a")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{hasty{h.fake, tt.user, cancel}} }
+				r, err := h.images().Collect(ctx, gc.Options{AllUnused: true}, nil)
+				if err != nil || r.Ended != "cancelled" || len(r.Removed) != 0 || r.FreedBytes != tt.freed {
+					t.Errorf("Collect() = %v, removed %v, ended %q, freed %d MiB, want none told as removed, cancelled, %d MiB", err, removed(r), r.Ended, r.FreedBytes/mib, tt.freed/mib)
+				}
+				if told := strings.Join(r.Errors, "; "); (told == "") != (tt.user == "") || !strings.Contains(told, tt.user) {
+					t.Errorf("Collect() errors = %q, want the container named if there is one", told)
+				}
+			})
+		})
+	}
+}
+
+// hasty is a runtime that removes an image although the caller has gone meanwhile, and
+// a container may have come to use it.
+type hasty struct {
+	*runtimetest.Fake
+	user  string
+	leave func()
+}
+
+func (h hasty) RemoveImage(ctx context.Context, img runtime.Image) error {
+	if h.user != "" {
+		h.RunPod(runtimetest.PodSpec{Name: "late", Containers: []runtimetest.ContainerSpec{{Name: h.user, Image: img.ID}}})
+	}
+	err := h.Fake.RemoveImage(context.WithoutCancel(ctx), img)
+	h.leave()
+	return cmp.Or(err, ctx.Err())
+}

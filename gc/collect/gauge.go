@@ -1,0 +1,72 @@
+package collect
+
+import (
+	"cmp"
+	"context"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/survey"
+)
+
+// finally is the time for what is to be done also where a run was cut short: to
+// measure what it freed, and to look for harm. It is survey.SettleLimit there.
+func finally(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), survey.SettleLimit)
+}
+
+// book adds what became free between two measurements to the report.
+func (r *Report) book(before, after gc.Usage) {
+	if before.Problem() != "" || after.Problem() != "" {
+		return
+	}
+	if survey.Gained(before, after) {
+		r.on(before.Name(), before.Device)
+	}
+	r.FreedBytes += after.AvailableBytes - min(after.AvailableBytes, before.AvailableBytes)
+	r.FreedInodes += after.InodesFree - min(after.InodesFree, before.InodesFree)
+}
+
+// gauge measures filesystems before the first and after the last removal.
+type gauge struct {
+	survey  *survey.Survey
+	started map[string]bool     // by runtime
+	before  map[string]gc.Usage // once for each filesystem, wherever it is mounted
+}
+
+func newGauge(s *survey.Survey) *gauge {
+	return &gauge{survey: s, started: make(map[string]bool), before: make(map[string]gc.Usage)}
+}
+
+// start measures where the runtime keeps things, once. What cannot be measured
+// is not: removals do not depend on it.
+func (g *gauge) start(ctx context.Context, rt survey.Runtime) {
+	if g.started[rt.Name()] {
+		return
+	}
+	g.started[rt.Name()] = true
+	usages, err := g.survey.Usages(ctx, rt)
+	if err != nil {
+		return
+	}
+	for _, u := range usages {
+		id := cmp.Or(u.ID, u.Name())
+		if _, known := g.before[id]; !known {
+			g.before[id] = u
+		}
+	}
+}
+
+func (g *gauge) finish(ctx context.Context, r *Report) {
+	if len(r.Removed) == 0 {
+		return
+	}
+	ctx, done := finally(ctx)
+	defer done()
+	for _, before := range g.before {
+		after, _ := g.survey.Settle(ctx, before)
+		r.book(before, after)
+	}
+}

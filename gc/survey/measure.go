@@ -1,0 +1,115 @@
+package survey
+
+import (
+	"context"
+	"time"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/runtime"
+)
+
+const (
+	// settleFirst is the first pause between two measurements; each pause
+	// doubles the one before.
+	settleFirst = 25 * time.Millisecond
+	// SettleLimit bounds the wait for space that btrfs and xfs free late.
+	SettleLimit = 2 * time.Second
+)
+
+// Meter measures filesystems. Both methods return when ctx ends, at the latest.
+type Meter interface {
+	// Usage is how full the filesystem is now.
+	Usage(ctx context.Context, fs runtime.Filesystem) (gc.Usage, error)
+	// Sync makes the filesystem do what it put off, freeing included.
+	Sync(ctx context.Context, fs runtime.Filesystem) error
+}
+
+// Weigher is what a Meter may be as well: able to tell what fills a filesystem.
+type Weigher interface {
+	// Folders names the largest folders of a runtime's root, largest first, in
+	// bytes or in inodes. It returns when ctx ends, at the latest.
+	Folders(ctx context.Context, fs runtime.Filesystem, byInodes bool) ([]gc.Folder, error)
+}
+
+// Settle measures a filesystem after removals: it syncs, waits until something
+// has become free and then until nothing more does, or until SettleLimit. Less
+// becoming free than before is others' writing, which is not waited for and is
+// told.
+func (s *Survey) Settle(ctx context.Context, before gc.Usage) (gc.Usage, Writing) {
+	// A failed sync only makes the figures late, and the wait is for that.
+	_, _ = runtime.Within(ctx, Timeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.Meter.Sync(ctx, before.Filesystem)
+	})
+	last := s.measure(ctx, before.Filesystem)
+	peak, peakAt := last, time.Now()
+	pause, waited := settleFirst, time.Duration(0)
+	for waited < SettleLimit && last.Err == nil && sleep(ctx, pause) {
+		waited += pause
+		pause = min(2*pause, SettleLimit-waited)
+		next := s.measure(ctx, before.Filesystem)
+		still := !Gained(last, next)
+		last = next
+		if !still {
+			peak, peakAt = next, time.Now()
+		}
+		if still && Gained(before, next) {
+			break
+		}
+	}
+	return last, writingSince(peak, peakAt, last)
+}
+
+// Writing is how fast something else takes room on a filesystem, as seen while
+// nothing was being removed, per second; zero where nothing was seen.
+type Writing struct {
+	Bytes, Inodes float64
+	peak          gc.Usage // before that
+	peakAt        time.Time
+}
+
+func writingSince(peak gc.Usage, at time.Time, last gc.Usage) Writing {
+	w := Writing{peak: peak, peakAt: at}
+	if seconds := time.Since(at).Seconds(); seconds > 0 && peak.Problem() == "" && last.Problem() == "" {
+		w.Bytes = float64(peak.AvailableBytes-min(peak.AvailableBytes, last.AvailableBytes)) / seconds
+		w.Inodes = float64(peak.InodesFree-min(peak.InodesFree, last.InodesFree)) / seconds
+	}
+	return w
+}
+
+// Won is what removals brought between two measurements, the first of them taken
+// at a time. Where others write as fast as removals free, the figure alone would
+// say that they bring nothing: what others wrote at the speed seen afterwards is
+// added, and counts if it is clearly not all there is to it.
+func (w Writing) Won(before, after gc.Usage, since time.Time) (bytes, inodes uint64) {
+	if before.Problem() != "" || after.Problem() != "" {
+		return 0, 0
+	}
+	seconds := max(0, w.peakAt.Sub(since).Seconds())
+	won := func(before, peak, after uint64, speed float64) uint64 {
+		written := speed * seconds
+		hidden := float64(peak) + written - float64(before)
+		if written > 0 && hidden > written/4 {
+			return uint64(hidden)
+		}
+		return after - min(after, before)
+	}
+	return won(before.AvailableBytes, w.peak.AvailableBytes, after.AvailableBytes, w.Bytes),
+		won(before.InodesFree, w.peak.InodesFree, after.InodesFree, w.Inodes)
+}
+
+// Gained tells whether room was won.
+func Gained(before, after gc.Usage) bool {
+	return after.AvailableBytes > before.AvailableBytes || after.InodesFree > before.InodesFree
+}
+
+// sleep waits and tells whether it was not interrupted.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,69 @@
+// Package containerd asks containerd's own services, which it serves on CRI's socket,
+// for what CRI does not tell: who else uses images, what is being pulled, when images
+// came, and what happens.
+//
+// It owns containerd's namespaces, records, leases and events. It refuses to change
+// anything, and to know how a call is bounded and what its errors mean.
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/containerd/containerd/api/services/images/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"hostler.io/hostler/runtime"
+)
+
+// criNamespace is where containerd's CRI keeps everything; other namespaces are
+// other people's.
+const criNamespace = "k8s.io"
+
+// Services are those of one containerd. They are safe for concurrent use if what
+// they are made from is.
+type Services struct {
+	Conn grpc.ClientConnInterface
+	// Call makes one call, bounded, whose error says what was attempted.
+	Call func(ctx context.Context, method, what string, rpc func(context.Context) error) error
+	// Images lists CRI's images.
+	Images func(context.Context) ([]runtime.Image, error)
+}
+
+// inNamespace sends calls to one of containerd's namespaces.
+func inNamespace(ctx context.Context, namespace string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
+}
+
+// unlessGone drops the error that an object is not there any more.
+func unlessGone(err error) error {
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
+}
+
+// Records lists containerd's own records of CRI's images, one for each name, that
+// one of the filters matches.
+func (s *Services) Records(ctx context.Context, filters ...string) ([]*images.Image, error) {
+	return s.records(ctx, criNamespace, filters...)
+}
+
+func (s *Services) records(ctx context.Context, namespace string, filters ...string) ([]*images.Image, error) {
+	var resp *images.ListImagesResponse
+	err := s.Call(ctx, "containerd.Images.List", "list image records", func(ctx context.Context) (err error) {
+		resp, err = images.NewImagesClient(s.Conn).List(inNamespace(ctx, namespace), &images.ListImagesRequest{Filters: filters})
+		return err
+	})
+	return resp.GetImages(), err
+}
+
+// Equals is a filter that matches one value of a field.
+func Equals(field, value string) string { return field + "==" + strconv.Quote(value) }
+
+// present is a filter that matches whatever has the label.
+func present(label string) string { return fmt.Sprintf("labels.%q", label) }

@@ -1,0 +1,19 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Within bounds a call. A call that used up its own time, while the caller had
+// more, means that the other side does not answer: ErrUnavailable.
+func Within[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	answer, err := call(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return answer, fmt.Errorf("%w: no answer within %s: %w", ErrUnavailable, limit, err)
+	}
+	return answer, err
+}
