@@ -89,6 +89,7 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"a list that is not closed":               {"imageGC:\n  keep: [a,\n    b\nnode: {}\n", "f.yaml:2: not valid YAML: a list that begins with [ must end with ]"},
 		"a fault behind what takes several lines": {"imageGC:\n  keep: [a,\n    b]\n   x: y\n", "f.yaml:4: not valid YAML: this line does not fit"},
 		"a keep pattern that is no reference":     {"imageGC:\n  keep:\n  - a\n  - docker://b\n", `f.yaml:4: imageGC.keep[1]: keep pattern "docker://b": is not an image reference`},
+		"a keep pattern that matches nothing":     {"imageGC:\n  keep:\n  - Nginx:1.*\n", `f.yaml:3: imageGC.keep[0]: keep pattern "Nginx:1.*": has capitals in a repository, which are never there; write "nginx:1.*"`},
 		"a total below the default of its part":   {"shutdown:\n  gracePeriod: 5s\n", "f.yaml:1: shutdown.gracePeriodCriticalPods: 10s, its default, is a part of gracePeriod (5s)"},
 		"a maximum age below the minimum":         {"imageGC: {maximumAge: 1m}\n", "f.yaml:1: imageGC.maximumAge: 1m is not above imageGC.minimumAge (2m, its default)"},
 		"a limit below no limit":                  {"containerGC: {maxContainers: -2}\n", "f.yaml:1: containerGC.maxContainers: -2 is neither -1 nor 0 nor above"},
