@@ -130,6 +130,10 @@ func TestDropInsMergeMapsAndReplaceLists(t *testing.T) {
 	write(t, filepath.Join(dropIns, "10-a.yaml"), "node: {labels: {b: '2', c: '2'}}\nimageGC: {keep: [z]}\n")
 	write(t, filepath.Join(dropIns, "30-c.yml.bak"), "not: read\n")
 	write(t, filepath.Join(dropIns, ".hidden.yaml"), "not: read\n")
+	write(t, filepath.Join(dropIns, ".hidden.yml"), "not: read\n")
+	write(t, filepath.Join(dropIns, "40-d.yml"), "not: read\n")
+	write(t, filepath.Join(dropIns, "50-e.YAML"), "not: read\n")
+	write(t, filepath.Join(dir, "hostler.yml"), "not: read\n")
 
 	got, err := config.Load(file, dropIns)
 	if err != nil {
@@ -140,6 +144,9 @@ func TestDropInsMergeMapsAndReplaceLists(t *testing.T) {
 	}
 	if want := []string{"z"}; !reflect.DeepEqual(got.ImageGC.Keep, want) || got.ImageGC.HighThresholdPercent != 90 {
 		t.Errorf("imageGC = %+v, want keep %v and a high threshold of 90", got.ImageGC, want)
+	}
+	if want := []string{filepath.Join(dir, "hostler.yml"), filepath.Join(dropIns, "40-d.yml"), filepath.Join(dropIns, "50-e.YAML")}; !reflect.DeepEqual(got.Ignored, want) {
+		t.Errorf("Ignored = %v, want %v", got.Ignored, want)
 	}
 	if want := 3; len(got.Files) != want {
 		t.Errorf("Files = %v, want %d of them", got.Files, want)
