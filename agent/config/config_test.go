@@ -85,6 +85,7 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"a key without a colon":                   {"node:\n  maxPods: 5\n  name a\nlease: {}\n", "f.yaml:3: not valid YAML: a key has no colon behind it"},
 		"a colon within a value":                  {"node:\n  name: a: b\n", `f.yaml:2: not valid YAML: a value with ": " in it must stand in quotes`},
 		"a star that is not in quotes":            {"imageGC:\n  keep:\n  - nginx\n  - */pause\n", "f.yaml:4: not valid YAML: a value that begins with * must stand in quotes"},
+		"no blank behind a dash":                  {"imageGC:\n  keep:\n  -nginx\n", "f.yaml:3: not valid YAML: an entry of a list needs a blank behind its dash"},
 		"a quote that is not closed":              {"node:\n  name: \"a\n  maxPods: 5\n", "f.yaml:2: not valid YAML: a quote is not closed"},
 		"a list that is not closed":               {"imageGC:\n  keep: [a,\n    b\nnode: {}\n", "f.yaml:2: not valid YAML: a list that begins with [ must end with ]"},
 		"a fault behind what takes several lines": {"imageGC:\n  keep: [a,\n    b]\n   x: y\n", "f.yaml:4: not valid YAML: this line does not fit"},

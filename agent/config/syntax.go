@@ -88,6 +88,8 @@ func plainly(said, line string) string {
 		return "a list that begins with [ must end with ], with commas between"
 	case strings.HasPrefix(value, "{"):
 		return "what begins with { must end with }, with commas between"
+	case strings.HasPrefix(content, "-") && !strings.HasPrefix(content, "- ") && strings.Contains(said, "could not find expected ':'"):
+		return "an entry of a list needs a blank behind its dash"
 	case strings.Contains(said, "could not find expected ':'"):
 		return "a key has no colon behind it; write key: value"
 	case strings.Contains(said, "mapping values are not allowed") && strings.Count(content, ": ") > 1:
