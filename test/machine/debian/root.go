@@ -213,6 +213,9 @@ func (r Root) Disk(ctx context.Context, qemuImg lab.Tool, path string) error {
 func command(ctx context.Context, tool lab.Tool, args ...string) error {
 	cmd := exec.CommandContext(ctx, tool.Path, args...)
 	cmd.Env = append(append(os.Environ(), tool.Environ()...), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "TZ=UTC")
+	if filepath.IsAbs(tool.Path) { // mmdebstrap calls mmtarfilter, which lies beside it
+		cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+":"+filepath.Dir(tool.Path))
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w:\n%s", filepath.Base(tool.Path), err, lab.LastLines(string(out), 20))
