@@ -24,45 +24,32 @@ type Pattern struct {
 
 // ParsePattern compiles a pattern; the error says what is wrong with it.
 func ParsePattern(text string) (Pattern, error) {
-	p := Pattern{text: text}
 	if err := checkPattern(text); err != nil {
 		return Pattern{}, fmt.Errorf("keep pattern %q: %w", text, err)
 	}
+	return compile(text), nil
+}
+
+func compile(text string) Pattern {
+	p := Pattern{text: text}
 	if strings.HasPrefix(text, "sha256:") {
 		p.glob, p.digest = newGlob(strings.TrimPrefix(text, "sha256:")), true
-		return p, nil
+		return p
 	}
 	repository, suffix := splitReference(text)
 	p.bare = suffix == ""
-	first, _, slash := strings.Cut(repository, "/")
-	asWritten := strings.HasPrefix(text, "*") || (slash && strings.Contains(first, "*"))
-	if !asWritten {
-		repository = fullRepository(repository)
-	}
-	p.glob = newGlob(repository + suffix)
-	return p, nil
+	p.glob = newGlob(complete(repository) + suffix)
+	return p
 }
 
-func checkPattern(text string) error {
-	switch {
-	case text == "":
-		return errors.New("is empty")
-	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-		return errors.New("holds blanks or control characters")
-	case strings.ContainsAny(text, "[]{}\\!"):
-		return errors.New("only * and ? are wildcards")
-	case strings.HasSuffix(text, "/"):
-		return fmt.Errorf("ends in a slash; write %q for everything below", text+"*")
-	case strings.HasPrefix(text, "/"), strings.Contains(text, "//"), strings.Contains(text, "://"):
-		return errors.New("is not an image reference; leave out scheme and leading slash")
-	case strings.HasSuffix(text, ":"), strings.HasSuffix(text, "@"):
-		return errors.New("has an empty tag or digest")
+// complete writes the repository of a pattern the long way, unless its registry
+// is left to a star.
+func complete(repository string) string {
+	first, _, slash := strings.Cut(repository, "/")
+	if strings.HasPrefix(repository, "*") || slash && strings.Contains(first, "*") {
+		return repository
 	}
-	repository, _ := splitReference(text)
-	if !strings.Contains(repository, "/") && strings.Contains(repository, ".") && !strings.ContainsAny(repository, "*?") {
-		return fmt.Errorf("names a registry alone; write %q for all of its images", text+"/*")
-	}
-	return nil
+	return fullRepository(repository)
 }
 
 // ParsePatterns compiles patterns and says of every faulty one what is wrong.

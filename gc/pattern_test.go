@@ -1,6 +1,8 @@
 package gc_test
 
 import (
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,9 +93,57 @@ func TestParsePatternRefuses(t *testing.T) {
 		"tab\tbed":               "control",
 		"a{b,c}":                 "only * and ?",
 		"!negated/is-not-a-rule": "only * and ?",
+		"Nginx:1.*":              `write "nginx:1.*"`,
+		"quay.io/Org/Tool:RC1":   `write "quay.io/org/tool:RC1"`,
+		"*/Pause":                `write "*/pause"`,
+		"nginx::1":               "two colons",
+		"a/b:c:d":                "followed by more",
+		"quay.io/org:1/tool":     "followed by more",
+		"localhost:port/app":     "port that is no number",
+		"nginx:1.2+3":            `has '+'`,
+		"nginx,redis":            `has ','`,
+		"nginx:-alpine":          "begins with '-'",
+		"-nginx":                 "begins with '-'",
+		"quay.io/_x":             "begins with '_'",
+		"a@b@c":                  "more than one @",
+		"a@b":                    "in place of a digest",
+		"nginx@sha256:0123":      `write "sha256:0123*"`,
+		"sha256:xyz":             `has "x" in a digest`,
+		"sha256:ABC*":            `has "A" in a digest`,
+		"sha256:0123":            `write "sha256:0123*"`,
+		someDigest + "0":         "65 digits",
+		strings.TrimPrefix(someDigest, "sha256:"): `write "` + someDigest + `"`,
 	} {
 		_, err := gc.ParsePattern(text)
 		checkError(t, "ParsePattern("+text+")", err, want)
+	}
+}
+
+// What is refused does not match: no wildcards that are put into a name make a
+// pattern that would keep the image, and is refused.
+func TestNoPatternIsRefusedThatMatches(t *testing.T) {
+	names := []string{
+		"nginx", "nginx:1.27", "nginx:_x.Y-z", "team/app", "a__b/c---d/e.f_g:RC1", "localhost/app:1", "localhost:5000/app", "localhost:5000/a/b:V1",
+		"registry.k8s.io/pause:3.10", "Registry.Example-1.COM:443/app/x:Latest", "10.0.0.1:5000/x:1", "quay.io/org/tool@" + someDigest,
+		"quay.io/org/tool:1.2@" + someDigest, someDigest, "r.example/x@sha512:" + strings.Repeat("0f", 64),
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 50_000 {
+		name := names[random.IntN(len(names))]
+		text := []byte(name)
+		for range random.IntN(4) {
+			from := random.IntN(len(text))
+			if random.IntN(2) == 0 {
+				text[from] = '?'
+				continue
+			}
+			to := from + random.IntN(len(text)-from+1)
+			text = slices.Concat(text[:from], []byte("*"), text[to:])
+		}
+		img := runtime.Image{ID: "x", Tags: []string{name}}
+		if _, err := gc.ParsePattern(string(text)); err != nil && gc.MatchUnchecked(string(text), img) {
+			t.Fatalf("ParsePattern(%q) = %v, want it accepted: it matches %s", text, err, name)
+		}
 	}
 }
 

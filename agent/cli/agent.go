@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"log/slog"
 	"os"
 	"runtime/debug"
 
@@ -30,9 +31,15 @@ func (a *app) agentCommand() *cobra.Command {
 				debug.SetGCPercent(gcPercent)
 			}
 			log, level := agent.NewLog(a.Stderr, loaded.Log, a.Getenv("JOURNAL_STREAM") != "")
+			warnIgnored(log, loaded)
+			reload := func() (config.Config, error) {
+				next, err := a.load(file)
+				warnIgnored(log, next)
+				return next.Config, err
+			}
 			daemon, err := agent.New(agent.Options{
 				Config:   loaded.Config,
-				Reload:   func() (config.Config, error) { l, err := a.load(file); return l.Config, err },
+				Reload:   reload,
 				Version:  a.Version,
 				Getenv:   a.Getenv,
 				Unsetenv: os.Unsetenv,
@@ -47,4 +54,10 @@ func (a *app) agentCommand() *cobra.Command {
 	}
 	configFlag(cmd, &file)
 	return cmd
+}
+
+func warnIgnored(log *slog.Logger, c config.Loaded) {
+	for _, file := range c.Ignored {
+		log.Warn("configuration file is "+notRead, "file", file)
+	}
 }

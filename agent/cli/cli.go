@@ -54,7 +54,7 @@ func Run(p Process) int {
 	switch {
 	case errors.As(err, &silent):
 		return exitFailed
-	case !a.entered: // cobra refused the command line
+	case !a.entered && !errors.As(err, new(usageError)): // cobra refused the command line
 		fmt.Fprintf(p.Stderr, "hostler: %v\nhint: see `%s --help`\n", err, cmd.CommandPath())
 		return exitUsage
 	}
@@ -68,7 +68,7 @@ func Run(p Process) int {
 	return exitFailed
 }
 
-// usageError is wrong use that only the command itself can see.
+// usageError is wrong use, with a hint of its own.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }
@@ -97,11 +97,12 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 3 the agent cannot be reached.
 Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          onlyCommands,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetUsageFunc(usage)
+	root.SetFlagErrorFunc(wrongFlag)
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.entered = true }
 	root.AddCommand(
 		a.agentCommand(),
@@ -126,13 +127,8 @@ func group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:  onlyCommands,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(children...)
 	return cmd

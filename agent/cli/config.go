@@ -41,6 +41,18 @@ func (a *app) checked(file string) (config.Loaded, error) {
 	return loaded, err
 }
 
+// shown is checked for a person, who is told as well what does not count.
+func (a *app) shown(file string) (config.Loaded, error) {
+	loaded, err := a.checked(file)
+	for _, f := range loaded.Ignored {
+		fmt.Fprintf(a.Stderr, "warning: %s: %s\n", f, notRead)
+	}
+	return loaded, err
+}
+
+// notRead is why a file does not count.
+const notRead = "not read, as its name does not end in .yaml"
+
 func (a *app) configCommand() *cobra.Command {
 	var file string
 	check := &cobra.Command{
@@ -48,7 +60,7 @@ func (a *app) configCommand() *cobra.Command {
 		Short: "Check the configuration without starting anything",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			loaded, err := a.checked(file)
+			loaded, err := a.shown(file)
 			if err != nil {
 				return err
 			}
@@ -66,7 +78,7 @@ func (a *app) configCommand() *cobra.Command {
 		Short: "Print the configuration in force, defaults filled in",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			loaded, err := a.checked(file)
+			loaded, err := a.shown(file)
 			if err != nil {
 				return err
 			}

@@ -26,9 +26,9 @@ func (a *app) collector(use, short string, run func(context.Context, *api.Client
 	var req api.CollectRequest
 	cmd := a.reader(use, short, func(ctx context.Context, c *api.Client, out *output) error { return run(ctx, c, out, req) })
 	cmd.Flags().BoolVar(&req.Images, "images", false, "only images")
-	cmd.Flags().BoolVar(&req.Containers, "containers", false, "only dead containers")
-	cmd.Flags().BoolVar(&req.AllUnused, "all-unused", false, "everything that nothing uses or protects, however much room there is")
-	cmd.Flags().IntVar(&req.TargetPercent, "target-percent", 0, "collect images until no more than `N` percent of their filesystem are used")
+	cmd.Flags().BoolVar(&req.Containers, "containers", false, "only dead containers, dead pods and logs of pods that are gone")
+	cmd.Flags().BoolVar(&req.AllUnused, "all-unused", false, "everything that nothing uses or protects, however much room there is; excludes --target-percent")
+	cmd.Flags().IntVar(&req.TargetPercent, "target-percent", 0, "collect images until no more than `N` percent of their filesystem, from 1 to 100, are used; excludes --all-unused, and --containers without --images")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		switch targeted := cmd.Flags().Changed("target-percent"); {
 		case targeted && req.AllUnused:

@@ -125,7 +125,7 @@ type ImageGC struct {
 	LowThresholdPercent        int      `yaml:"lowThresholdPercent" doc:"Collection stops when no more than this is used."`
 	InodesHighThresholdPercent int      `yaml:"inodesHighThresholdPercent" doc:"The same for inodes."`
 	InodesLowThresholdPercent  int      `yaml:"inodesLowThresholdPercent" doc:"The same for inodes."`
-	MinimumAge                 Duration `yaml:"minimumAge" doc:"An image first seen less than this ago is kept."`
+	MinimumAge                 Duration `yaml:"minimumAge" doc:"An image that came, got a name or was used less than this ago is kept."`
 	MaximumAge                 Duration `yaml:"maximumAge" doc:"An image unused for longer than this goes, space or not; 0s is no limit."`
 	Keep                       []string `yaml:"keep" doc:"Patterns of references to keep, such as registry.example/base/*."`
 	IncludeLocal               bool     `yaml:"includeLocal" doc:"Collect images built on this host too."`
@@ -135,7 +135,7 @@ type ImageGC struct {
 type ContainerGC struct {
 	Enabled            Switch   `yaml:"enabled" doc:"auto stands back where a kubelet collects containers."`
 	Interval           Duration `yaml:"interval" doc:"How often dead containers, dead pods and logs are looked at."`
-	MinimumAge         Duration `yaml:"minimumAge" doc:"What ended less than this ago is kept. Dead pods, logs and what never started are kept for an hour in any case."`
+	MinimumAge         Duration `yaml:"minimumAge" doc:"What ended less than this ago is kept. Whatever it is, what never started and the logs of no pod are kept for an hour, and a dead pod without containers for a minute."`
 	MaximumAge         Duration `yaml:"maximumAge" doc:"A container that ended longer ago than this goes; 0s is no limit."`
 	MaxPerPodContainer int      `yaml:"maxPerPodContainer" doc:"Dead ones to keep for each container of a pod; -1 is no limit."`
 	MaxContainers      int      `yaml:"maxContainers" doc:"Dead ones to keep in all; -1 is no limit."`

@@ -31,13 +31,13 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"a negative duration":                     {"shutdown: {gracePeriod: -1s}\n", "f.yaml:1: shutdown.gracePeriod: -1s is negative"},
 		"a number where a word is wanted":         {"imageGC: {enabled: 1}\n", `f.yaml:1: imageGC.enabled: "1" is none of auto, true, false`},
 		"a word where a number is wanted":         {"node: {maxPods: many}\n", `f.yaml:1: node.maxPods: "many" is not a whole number`},
-		"a quoted number":                         {"node: {maxPods: \"5\"}\n", `f.yaml:1: node.maxPods: "5" is not a whole number`},
+		"a quoted number":                         {"node: {maxPods: \"5\"}\n", `f.yaml:1: node.maxPods: "5" stands in quotes, which make it a text; write 5 without them`},
 		"a word where true or false is wanted":    {"node: {takeover: 1}\n", `f.yaml:1: node.takeover: "1" is neither true nor false`},
 		"a list where a map is wanted":            {"node:\n  - a\n", "f.yaml:2: node: must be a map of fields"},
 		"a map where a list is wanted":            {"imageGC: {keep: {a: b}}\n", "f.yaml:1: imageGC.keep: must be a list"},
 		"a key set twice":                         {"node:\n  name: a\n  name: b\n", "f.yaml:3: node.name: set twice in this file"},
-		"broken YAML":                             {"node: {\n", "f.yaml:1: not valid YAML"},
-		"two documents":                           {"node: {}\n---\nnode: {}\n", "f.yaml:1: not valid YAML: more than one YAML document in a file"},
+		"broken YAML":                             {"node: {\n", "f.yaml:1: not valid YAML: what begins with { must end with }"},
+		"two documents":                           {"node: {}\n---\nnode: {}\n", "f.yaml:2: not valid YAML: more than one YAML document in a file"},
 		"an alias that holds itself":              {"node: &a\n  labels: *a\n", "f.yaml:2: node.labels: YAML aliases are not supported; write the value out"},
 		"a node name that is no DNS subdomain":    {"node: {name: Host_1}\n", `f.yaml:1: node.name: "Host_1" is not a DNS subdomain`},
 		"a label that is none":                    {"node: {labels: {a b: c}}\n", "f.yaml:1: node.labels.a b: not a label"},
@@ -48,7 +48,7 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"a quantity that is none":                 {"node: {reserved: {memory: lots}}\n", `f.yaml:1: node.reserved.memory: "lots" is not a quantity; write it as 500m, 2 or 1Gi`},
 		"a threshold above all there is":          {"pressure: {nodefsAvailable: 101%}\n", `f.yaml:1: pressure.nodefsAvailable: "101%" is not a percentage from 0% to 100%`},
 		"a threshold that is no number":           {"pressure: {nodefsAvailable: NaN%}\n", `f.yaml:1: pressure.nodefsAvailable: "NaN%" is not a percentage from 0% to 100%`},
-		"a renewal too rare for its lease":        {"lease:\n  renewInterval: 20s\n", "f.yaml:2: lease.renewInterval: 20s is not above 0 and below half of lease.duration (40s)"},
+		"a renewal too rare for its lease":        {"lease:\n  renewInterval: 20s\n", "f.yaml:2: lease.renewInterval: 20s is not above 0 and below half of lease.duration (40s, its default): one"},
 		"a lease of half seconds":                 {"lease: {duration: 40500ms}\n", "f.yaml:1: lease.duration: 40.5s is not a number of whole seconds"},
 		"an unknown control plane":                {"controlPlane: {type: etch}\n", `f.yaml:1: controlPlane.type: "etch" is not a control plane that this version has; use embedded`},
 		"an unknown runtime type":                 {"runtimes: [{type: lxc, endpoint: /a}]\n", `f.yaml:1: runtimes[0].type: "lxc" is not a runtime type that this version has; use cri`},
@@ -58,10 +58,41 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"priorities beside periods":               {"shutdown:\n  gracePeriod: 30s\n  byPriority: [{priority: 1, gracePeriod: 2s}]\n", "f.yaml:3: shutdown.byPriority: excludes gracePeriod and gracePeriodCriticalPods"},
 		"a priority listed twice":                 {"shutdown: {byPriority: [{priority: 1, gracePeriod: 2s}, {priority: 1, gracePeriod: 2s}]}\n", "f.yaml:1: shutdown.byPriority[1].priority: 1 stands in byPriority[0] already"},
 		"a critical rule that matches everything": {"shutdown: {critical: [{}]}\n", "f.yaml:1: shutdown.critical[0]: an empty rule would match every pod"},
-		"thresholds the wrong way round":          {"imageGC:\n  highThresholdPercent: 60\n", "f.yaml:2: imageGC.lowThresholdPercent: 80 is not below imageGC.highThresholdPercent (60)"},
+		"thresholds the wrong way round":          {"imageGC:\n  highThresholdPercent: 60\n", "f.yaml:2: imageGC.highThresholdPercent: 60 is not above imageGC.lowThresholdPercent (80, its default)"},
+		"a low threshold above the default":       {"imageGC:\n  lowThresholdPercent: 90\n", "f.yaml:2: imageGC.lowThresholdPercent: 90 is not below imageGC.highThresholdPercent (85, its default)"},
+		"a high threshold of nothing":             {"imageGC:\n  highThresholdPercent: 0\n", "f.yaml:2: imageGC.highThresholdPercent: 0 is not a percentage from 1 to 100"},
+		"a section of another case":               {"lease: {}\nimagegc:\n  interval: 5m\n", "f.yaml:2: imagegc: unknown field; did you mean imageGC?"},
+		"a field whose value begins a line lower": {"shutdown:\n  gracePeriod: 30s\n  byPriority:\n  - {priority: 1, gracePeriod: 2s}\n", "f.yaml:3: shutdown.byPriority: excludes gracePeriod"},
+		"a phase without anything":                {"shutdown:\n  byPriority:\n  - {}\n", "f.yaml:3: shutdown.byPriority[0]: has no gracePeriod; write {priority: 0, gracePeriod: 30s}"},
+		"days in a duration":                      {"lease: {duration: 2d}\n", `f.yaml:1: lease.duration: "2d" is not a duration: its units are h, m, s and ms; did you mean 48h?`},
+		"minutes by another name":                 {"lease: {duration: 5min}\n", `f.yaml:1: lease.duration: "5min" is not a duration: its units are h, m, s and ms; did you mean 5m?`},
+		"a blank in a duration":                   {"lease: {duration: 1h 30 m}\n", `f.yaml:1: lease.duration: "1h 30 m" is not a duration: its units are h, m, s and ms; did you mean 1h30m?`},
+		"a unit that is none":                     {"lease: {duration: 5x}\n", `f.yaml:1: lease.duration: "5x" is not a duration: there is no unit x; its units are h, m, s and ms`},
+		"a duration that is too long to count":    {"lease: {duration: 9999999h}\n", "f.yaml:1: lease.duration: 9999999h is too long to count; the longest is 2562047h"},
+		"an empty duration":                       {"lease: {duration: ''}\n", "f.yaml:1: lease.duration: is empty; write a duration with its unit"},
+		"a list where a duration is wanted":       {"lease: {duration: [5s]}\n", "f.yaml:1: lease.duration: must be a single value"},
+		"a number that is too large":              {"node: {maxPods: 99999999999999999999}\n", "f.yaml:1: node.maxPods: 99999999999999999999 is too large a number"},
+		"a number with a percent sign":            {"imageGC: {highThresholdPercent: 85%}\n", `f.yaml:1: imageGC.highThresholdPercent: "85%" is not a whole number; write 85, without the percent sign`},
+		"a number that is not decimal":            {"node: {maxPods: 0x55}\n", `f.yaml:1: node.maxPods: "0x55" is not written as a number is here; write 85`},
+		"true in quotes":                          {"node: {takeover: 'true'}\n", `f.yaml:1: node.takeover: "true" stands in quotes, which make it a text; write true without them`},
+		"bytes in a quantity":                     {"node: {reserved: {memory: 1GB}}\n", `f.yaml:1: node.reserved.memory: "1GB" is not a quantity; did you mean 1G?`},
+		"a blank in a quantity":                   {"node: {reserved: {memory: 1 Gi}}\n", `f.yaml:1: node.reserved.memory: "1 Gi" is not a quantity; did you mean 1Gi?`},
+		"a quantity in capitals":                  {"node: {reserved: {memory: 10KIB}}\n", `f.yaml:1: node.reserved.memory: "10KIB" is not a quantity; did you mean 10Ki?`},
+		"no blank behind a colon":                 {"imageGC:\n  interval:5m\n", `f.yaml:2: imageGC: must be a map of fields; write "interval: 5m", with a blank behind the colon`},
+		"a tab":                                   {"node:\n\tname: a\n", "f.yaml:2: not valid YAML: the line begins with a tab; indent with blanks"},
+		"a line that is indented too far":         {"node:\n  name: a\n   maxPods: 5\n", "f.yaml:3: not valid YAML: this line does not fit to those above it"},
+		"a line that is not indented enough":      {"node:\n  name: a\n maxPods: 5\n", "f.yaml:3: not valid YAML: this line does not fit to those above it"},
+		"a key without a colon":                   {"node:\n  maxPods: 5\n  name a\nlease: {}\n", "f.yaml:3: not valid YAML: a key has no colon behind it"},
+		"a colon within a value":                  {"node:\n  name: a: b\n", `f.yaml:2: not valid YAML: a value with ": " in it must stand in quotes`},
+		"a star that is not in quotes":            {"imageGC:\n  keep:\n  - nginx\n  - */pause\n", "f.yaml:4: not valid YAML: a value that begins with * must stand in quotes"},
+		"no blank behind a dash":                  {"imageGC:\n  keep:\n  -nginx\n", "f.yaml:3: not valid YAML: an entry of a list needs a blank behind its dash"},
+		"a quote that is not closed":              {"node:\n  name: \"a\n  maxPods: 5\n", "f.yaml:2: not valid YAML: a quote is not closed"},
+		"a list that is not closed":               {"imageGC:\n  keep: [a,\n    b\nnode: {}\n", "f.yaml:2: not valid YAML: a list that begins with [ must end with ]"},
+		"a fault behind what takes several lines": {"imageGC:\n  keep: [a,\n    b]\n   x: y\n", "f.yaml:4: not valid YAML: this line does not fit"},
 		"a keep pattern that is no reference":     {"imageGC:\n  keep:\n  - a\n  - docker://b\n", `f.yaml:4: imageGC.keep[1]: keep pattern "docker://b": is not an image reference`},
-		"a total below the default of its part":   {"shutdown:\n  gracePeriod: 5s\n", "f.yaml:2: shutdown.gracePeriodCriticalPods: 10s, its default, is a part of gracePeriod (5s)"},
-		"a maximum age below the minimum":         {"imageGC: {maximumAge: 1m}\n", "f.yaml:1: imageGC.maximumAge: 1m is not above imageGC.minimumAge (2m)"},
+		"a keep pattern that matches nothing":     {"imageGC:\n  keep:\n  - Nginx:1.*\n", `f.yaml:3: imageGC.keep[0]: keep pattern "Nginx:1.*": has capitals in a repository, which are never there; write "nginx:1.*"`},
+		"a total below the default of its part":   {"shutdown:\n  gracePeriod: 5s\n", "f.yaml:1: shutdown.gracePeriodCriticalPods: 10s, its default, is a part of gracePeriod (5s)"},
+		"a maximum age below the minimum":         {"imageGC: {maximumAge: 1m}\n", "f.yaml:1: imageGC.maximumAge: 1m is not above imageGC.minimumAge (2m, its default)"},
 		"a limit below no limit":                  {"containerGC: {maxContainers: -2}\n", "f.yaml:1: containerGC.maxContainers: -2 is neither -1 nor 0 nor above"},
 		"a relative state folder":                 {"state: {directory: here}\n", `f.yaml:1: state.directory: "here" is not an absolute path`},
 		"metrics beyond loopback":                 {"metrics: {listen: \"0.0.0.0:9754\"}\n", `f.yaml:1: metrics.listen: "0.0.0.0:9754" is not a loopback address with a port`},
@@ -100,6 +131,10 @@ func TestDropInsMergeMapsAndReplaceLists(t *testing.T) {
 	write(t, filepath.Join(dropIns, "10-a.yaml"), "node: {labels: {b: '2', c: '2'}}\nimageGC: {keep: [z]}\n")
 	write(t, filepath.Join(dropIns, "30-c.yml.bak"), "not: read\n")
 	write(t, filepath.Join(dropIns, ".hidden.yaml"), "not: read\n")
+	write(t, filepath.Join(dropIns, ".hidden.yml"), "not: read\n")
+	write(t, filepath.Join(dropIns, "40-d.yml"), "not: read\n")
+	write(t, filepath.Join(dropIns, "50-e.YAML"), "not: read\n")
+	write(t, filepath.Join(dir, "hostler.yml"), "not: read\n")
 
 	got, err := config.Load(file, dropIns)
 	if err != nil {
@@ -110,6 +145,9 @@ func TestDropInsMergeMapsAndReplaceLists(t *testing.T) {
 	}
 	if want := []string{"z"}; !reflect.DeepEqual(got.ImageGC.Keep, want) || got.ImageGC.HighThresholdPercent != 90 {
 		t.Errorf("imageGC = %+v, want keep %v and a high threshold of 90", got.ImageGC, want)
+	}
+	if want := []string{filepath.Join(dir, "hostler.yml"), filepath.Join(dropIns, "40-d.yml"), filepath.Join(dropIns, "50-e.YAML")}; !reflect.DeepEqual(got.Ignored, want) {
+		t.Errorf("Ignored = %v, want %v", got.Ignored, want)
 	}
 	if want := 3; len(got.Files) != want {
 		t.Errorf("Files = %v, want %d of them", got.Files, want)

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,23 +26,17 @@ type decoder struct {
 	name   string // the file being read
 }
 
-// yamlLine picks the line out of an error of the yaml package.
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
 func (d *decoder) file(name string, data []byte) {
 	d.name = name
 	root, err := documents(data)
 	if err != nil {
-		line := 1
-		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil && m[1] != "" {
-			line, _ = strconv.Atoi(m[1])
-		}
-		d.faults = append(d.faults, Fault{File: name, Line: line, Problem: "not valid YAML: " + yamlLine.ReplaceAllString(err.Error(), "")})
+		d.faults = append(d.faults, syntaxFault(name, data, err))
 		return
 	}
 	if root == nil || root.Tag == "!!null" {
 		return
 	}
+	d.origin[""] = position{name, root.Line}
 	d.value(root, reflect.ValueOf(&d.config).Elem(), "")
 }
 
@@ -68,7 +61,6 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		d.fault(n, path, "YAML aliases are not supported; write the value out")
 		return
 	}
-	d.origin[path] = position{d.name, n.Line}
 	if n.Tag == "!!null" {
 		return // a key without a value leaves the default
 	}
@@ -93,10 +85,10 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		for _, k := range v.MapKeys() {
 			merged.SetMapIndex(k, v.MapIndex(k))
 		}
-		d.pairs(n, path, func(key string, val *yaml.Node) {
+		d.pairs(n, path, func(key, val *yaml.Node) {
 			elem := reflect.New(v.Type().Elem()).Elem()
-			d.value(val, elem, path+"."+key)
-			merged.SetMapIndex(reflect.ValueOf(key), elem)
+			d.value(val, elem, path+"."+key.Value)
+			merged.SetMapIndex(reflect.ValueOf(key.Value), elem)
 		})
 		v.Set(merged)
 	case reflect.Slice:
@@ -108,7 +100,9 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		}
 		list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
 		for i, item := range n.Content {
-			d.value(item, list.Index(i), fmt.Sprintf("%s[%d]", path, i))
+			field := fmt.Sprintf("%s[%d]", path, i)
+			d.origin[field] = position{d.name, item.Line}
+			d.value(item, list.Index(i), field)
 		}
 		v.Set(list)
 	default:
@@ -120,33 +114,40 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
 	if !d.kind(n, yaml.MappingNode, path, "a map of fields") {
 		return
 	}
-	d.pairs(n, path, func(key string, val *yaml.Node) {
-		i := slices.Index(fieldNames(v.Type()), key)
+	d.pairs(n, path, func(key, val *yaml.Node) {
+		i := slices.Index(fieldNames(v.Type()), key.Value)
 		if i < 0 {
-			d.fault(val, join(path, key), "unknown field%s", suggest(key, fieldNames(v.Type())))
+			d.fault(key, join(path, key.Value), "unknown field%s", suggest(key.Value, fieldNames(v.Type())))
 			return
 		}
-		d.value(val, v.Field(i), join(path, key))
+		d.value(val, v.Field(i), join(path, key.Value))
 	})
 }
 
-// pairs calls f for each key of a mapping, and refuses a key that stands twice.
-func (d *decoder) pairs(n *yaml.Node, path string, f func(key string, val *yaml.Node)) {
+// pairs calls f for each key of a mapping, and refuses a key that stands twice. A
+// field counts as set where its key stands: its value may begin a line lower.
+func (d *decoder) pairs(n *yaml.Node, path string, f func(key, val *yaml.Node)) {
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i].Value
-		if seen[key] {
-			d.fault(n.Content[i], join(path, key), "set twice in this file")
+		key := n.Content[i]
+		field := join(path, key.Value)
+		if seen[key.Value] {
+			d.fault(key, field, "set twice in this file")
 			continue
 		}
-		seen[key] = true
+		seen[key.Value] = true
+		d.origin[field] = position{d.name, key.Line}
 		f(key, n.Content[i+1])
 	}
 }
 
 func (d *decoder) kind(n *yaml.Node, want yaml.Kind, path, what string) bool {
 	if n.Kind != want {
-		d.fault(n, path, "must be %s", what)
+		hint := ""
+		if key, value, found := strings.Cut(n.Value, ":"); found && want == yaml.MappingNode && n.Kind == yaml.ScalarNode {
+			hint = fmt.Sprintf("; write %q, with a blank behind the colon", key+": "+value)
+		}
+		d.fault(n, path, "must be %s%s", what, hint)
 		return false
 	}
 	return true
@@ -162,14 +163,14 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 	case reflect.Bool:
 		b, err := strconv.ParseBool(n.Value)
 		if err != nil || n.Tag != "!!bool" {
-			d.fault(n, path, "%q is neither true nor false", n.Value)
+			d.fault(n, path, "%s", noBool(n))
 			return
 		}
 		v.SetBool(b)
 	case reflect.Int, reflect.Int32:
 		i, err := strconv.ParseInt(n.Value, 10, v.Type().Bits())
 		if err != nil || n.Tag != "!!int" {
-			d.fault(n, path, "%q is not a whole number", n.Value)
+			d.fault(n, path, "%s", noInteger(n, v.Type().Bits()))
 			return
 		}
 		v.SetInt(i)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -50,17 +51,25 @@ func (f Faults) Error() string {
 type Loaded struct {
 	Config
 	Files []string // the files read, in the order in which they were applied
+	// Ignored are files that somebody may believe to be read: their names end in
+	// .yml, or in capitals.
+	Ignored []string
 }
 
 // Load reads file and then the drop-ins of folder in lexical order: maps merge,
 // lists replace. An empty name is left out, and so is a file or folder that is
-// missing at its default place; a file that somebody named must be there. The
+// missing at its default place; a file that somebody named must be there. Ignored
+// is told beside faults, too. The
 // error is of type Faults where the content is at fault.
 func Load(file, folder string) (Loaded, error) {
-	var files []string
+	var files, ignored []string
 	if file != "" {
 		if _, err := os.Stat(file); err == nil || file != DefaultFile || !errors.Is(err, fs.ErrNotExist) {
 			files = append(files, file)
+		}
+		sibling := strings.TrimSuffix(file, filepath.Ext(file)) + ".yml"
+		if _, err := os.Stat(sibling); err == nil && sibling != file {
+			ignored = append(ignored, sibling)
 		}
 	}
 	if folder != "" {
@@ -69,8 +78,12 @@ func Load(file, folder string) (Loaded, error) {
 			return Loaded{}, fmt.Errorf("read drop-ins: %w", err)
 		}
 		for _, e := range entries { // ReadDir sorts by name
-			if name := e.Name(); filepath.Ext(name) == ".yaml" && !strings.HasPrefix(name, ".") {
+			switch name := e.Name(); {
+			case strings.HasPrefix(name, "."):
+			case filepath.Ext(name) == ".yaml":
 				files = append(files, filepath.Join(folder, name))
+			case slices.Contains([]string{".yaml", ".yml"}, strings.ToLower(filepath.Ext(name))):
+				ignored = append(ignored, filepath.Join(folder, name))
 			}
 		}
 	}
@@ -89,9 +102,9 @@ func Load(file, folder string) (Loaded, error) {
 			a, b := d.faults[i], d.faults[j]
 			return a.File == b.File && a.Line < b.Line
 		})
-		return Loaded{}, d.faults
+		return Loaded{Ignored: ignored}, d.faults
 	}
-	return Loaded{Config: d.config, Files: files}, nil
+	return Loaded{Config: d.config, Files: files, Ignored: ignored}, nil
 }
 
 // Parse reads one document as if it were the only file; name stands in faults.

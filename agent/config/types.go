@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,7 +19,7 @@ type Duration time.Duration
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	v, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
-		return fmt.Errorf("%q is not a duration; write it with its unit, such as 90s or 5m", n.Value)
+		return errors.New(noDuration(n))
 	}
 	if v < 0 {
 		return fmt.Errorf("%s is negative", n.Value)
@@ -82,7 +83,7 @@ func (q *Quantity) UnmarshalYAML(n *yaml.Node) error {
 	}
 	v, err := resource.ParseQuantity(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
-		return fmt.Errorf("%q is not a quantity; write it as 500m, 2 or 1Gi", n.Value)
+		return errors.New(noQuantity(n))
 	}
 	if v.Sign() < 0 {
 		return fmt.Errorf("%s is negative", n.Value)

@@ -141,10 +141,12 @@ func (k *checker) loops(c Config) {
 	k.require(duration >= time.Second && duration%time.Second == 0 && duration <= math.MaxInt32*time.Second,
 		"lease.duration", "%s is not a number of whole seconds that a Lease can hold", c.Lease.Duration)
 	k.require(c.Lease.RenewInterval > 0 && 2*time.Duration(c.Lease.RenewInterval) < duration, "lease.renewInterval",
-		"%s is not above 0 and below half of lease.duration (%s): one lost renewal would end the lease", c.Lease.RenewInterval, c.Lease.Duration)
+		"%s is not above 0 and below half of %s: one lost renewal would end the lease",
+		k.own("lease.renewInterval", c.Lease.RenewInterval), k.other("lease.duration", c.Lease.Duration))
 
 	k.atLeast(c.Status.UpdateInterval, time.Second, "status.updateInterval")
-	k.require(c.Status.ReportInterval >= c.Status.UpdateInterval, "status.reportInterval", "%s is shorter than status.updateInterval (%s)", c.Status.ReportInterval, c.Status.UpdateInterval)
+	k.require(c.Status.ReportInterval >= c.Status.UpdateInterval, "status.reportInterval", "%s is shorter than %s",
+		k.own("status.reportInterval", c.Status.ReportInterval), k.other("status.updateInterval", c.Status.UpdateInterval))
 	k.require(c.Status.MaxImages >= -1, "status.maxImages", "%d is neither -1 nor 0 nor above", c.Status.MaxImages)
 	k.atLeast(c.ImageGC.Interval, time.Second, "imageGC.interval")
 	k.atLeast(c.ContainerGC.Interval, time.Second, "containerGC.interval")
@@ -155,6 +157,10 @@ func (k *checker) atLeast(d Duration, least time.Duration, field string) {
 }
 
 func (k *checker) shutdown(s Shutdown) {
+	for i := range s.ByPriority {
+		field := fmt.Sprintf("shutdown.byPriority[%d]", i)
+		k.require(k.given(field+".gracePeriod"), field, "has no gracePeriod; write {priority: 0, gracePeriod: 30s}, or 0s for no time at all")
+	}
 	_, err := s.periods(k.given).Phases()
 	k.accept(err, "shutdown")
 	_, err = s.Rules()
@@ -165,6 +171,19 @@ func (k *checker) shutdown(s Shutdown) {
 func (k *checker) given(field string) bool {
 	_, set := k.origin[field]
 	return set
+}
+
+// own says a field's value, and that nobody wrote it where nobody did.
+func (k *checker) own(field string, value any) string {
+	if k.given(field) {
+		return fmt.Sprint(value)
+	}
+	return fmt.Sprintf("%v, its default,", value)
+}
+
+// other says likewise another field's, with its name.
+func (k *checker) other(field string, value any) string {
+	return fmt.Sprintf("%s (%s)", field, strings.TrimSuffix(k.own(field, value), ","))
 }
 
 // accept records what a room refuses, at the field that its error names or else
@@ -181,21 +200,33 @@ func (k *checker) accept(err error, section string) {
 
 func (k *checker) imageGC(g ImageGC) {
 	pair := func(low, high int, lowField, highField string) {
-		k.require(high >= 0 && high <= 100, highField, "%d is not a percentage from 0 to 100", high)
-		k.require(low >= 0 && low <= 100, lowField, "%d is not a percentage from 0 to 100", low)
-		k.require(low < high, lowField, "%d is not below %s (%d)", low, highField, high)
+		highFits, lowFits := high > 0 && high <= 100, low >= 0 && low < 100
+		k.require(highFits, highField, "%d is not a percentage from 1 to 100, of which 100 never starts a collection", high)
+		k.require(lowFits, lowField, "%d is not a percentage from 0 to 99", low)
+		if !highFits || !lowFits || low < high {
+			return
+		}
+		if !k.given(lowField) { // nobody wrote it: nobody finds it
+			k.require(false, highField, "%s is not above %s", k.own(highField, high), k.other(lowField, low))
+			return
+		}
+		k.require(false, lowField, "%d is not below %s", low, k.other(highField, high))
 	}
 	pair(g.LowThresholdPercent, g.HighThresholdPercent, "imageGC.lowThresholdPercent", "imageGC.highThresholdPercent")
 	pair(g.InodesLowThresholdPercent, g.InodesHighThresholdPercent, "imageGC.inodesLowThresholdPercent", "imageGC.inodesHighThresholdPercent")
-	k.require(g.MaximumAge == 0 || g.MaximumAge > g.MinimumAge, "imageGC.maximumAge", "%s is not above imageGC.minimumAge (%s)", g.MaximumAge, g.MinimumAge)
+	k.ages(g.MaximumAge, g.MinimumAge, "imageGC")
 	for i, text := range g.Keep {
 		_, err := gc.ParsePattern(text)
 		k.accept(err, fmt.Sprintf("imageGC.keep[%d]", i))
 	}
 }
 
+func (k *checker) ages(maximum, minimum Duration, section string) {
+	k.require(maximum == 0 || maximum > minimum, section+".maximumAge", "%s is not above %s", maximum, k.other(section+".minimumAge", minimum))
+}
+
 func (k *checker) containerGC(g ContainerGC) {
-	k.require(g.MaximumAge == 0 || g.MaximumAge > g.MinimumAge, "containerGC.maximumAge", "%s is not above containerGC.minimumAge (%s)", g.MaximumAge, g.MinimumAge)
+	k.ages(g.MaximumAge, g.MinimumAge, "containerGC")
 	k.require(g.MaxPerPodContainer >= -1, "containerGC.maxPerPodContainer", "%d is neither -1 nor 0 nor above", g.MaxPerPodContainer)
 	k.require(g.MaxContainers >= -1, "containerGC.maxContainers", "%d is neither -1 nor 0 nor above", g.MaxContainers)
 }

@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	restartLogind = "systemctl restart systemd-logind" // locks outlive it
 	mendBelow     = "as told by the checks below"
 	logindService = "systemd-logind.service"
 )
@@ -29,7 +28,7 @@ func protection(f Facts) Check {
 	case p.Protected:
 		return ok("%s", p.Message)
 	case len(f.Phases) == 0:
-		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler; then systemctl restart hostler",
+		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler; then "+f.mends().restart,
 			"a shutdown does not wait for the pods, as the configuration wants it")
 	case f.hangs():
 		return fail(start(f), "a shutdown would not wait until the pods have stopped: hostler does not answer")
@@ -40,7 +39,7 @@ func protection(f Facts) Check {
 	case p.Reason == status.ReasonNoBus, p.Reason == status.ReasonNoLogind, p.Reason == status.ReasonPodsOutOfReach:
 		return fail(mendBelow, "a shutdown would not wait until the pods have stopped (%s)", p.Reason)
 	default:
-		return fail("hostler status, journalctl -u hostler", "%s", p.Message)
+		return fail("hostler status; "+f.mends().journal, "%s", p.Message)
 	}
 }
 
@@ -72,9 +71,8 @@ func dbus(f Facts) Check {
 	if f.Logind.Bus == nil {
 		return ok("the system bus answers")
 	}
-	// logind ends with the bus, or runs on and does not come back to it.
-	hint := "systemctl start dbus.socket dbus.service && " + restartLogind
-	if errors.Is(f.Logind.Bus, fs.ErrNotExist) {
+	hint := f.mends().startBus
+	if !f.Systemd.Missing && errors.Is(f.Logind.Bus, fs.ErrNotExist) {
 		hint += "; where they are not installed: apt-get install dbus, or dnf install dbus"
 	}
 	return whereWanted(f, fail(hint, "%v", f.Logind.Bus))
@@ -85,9 +83,9 @@ func logind(f Facts) Check {
 	case f.Logind.Bus != nil:
 		return Check{}
 	case f.Logind.Login != nil && f.Systemd.Login.LoadState == masked:
-		return whereWanted(f, fail(unmask(f.Systemd.Login, logindService)+" && "+restartLogind, "%s is masked", logindService))
+		return whereWanted(f, fail(unmask(f.Systemd.Login, logindService)+" && "+f.mends().restartLogind, "%s is masked", logindService))
 	case f.Logind.Login != nil:
-		return whereWanted(f, fail(restartLogind+"; where that fails: journalctl -u systemd-logind (its package is systemd, beside dbus)", "%v", f.Logind.Login))
+		return whereWanted(f, fail(f.mends().startLogind, "%v", f.Logind.Login))
 	}
 	return ok("systemd-logind is on the bus")
 }
@@ -116,24 +114,24 @@ func lock(f Facts) Check {
 		return fail(start(f), "logind lists no lock of hostler's")
 	case len(f.Phases) == 0 || f.delegated():
 		if n > 0 {
-			return warn(restartAgent, "logind lists a lock of hostler's, taken by pid %d, that nobody needs: a shutdown would wait for it in vain", f.Logind.Own[0].PID)
+			return warn(f.mends().restartAgent(), "logind lists a lock of hostler's, taken by pid %d, that nobody needs: a shutdown would wait for it in vain", f.Logind.Own[0].PID)
 		}
 		return Check{}
 	}
 	switch f.Guard.State {
 	case shutdown.Armed:
 	case shutdown.Disarmed:
-		return fail(restartAgent, "hostler is not armed: %s", f.Guard.Reason)
+		return fail(f.mends().restartAgent(), "hostler is not armed: %s", f.Guard.Reason)
 	default:
 		return Check{} // the shutdown that runs says more
 	}
 	switch own := f.Logind.Own; {
 	case n == 0:
-		return fail(restartAgent, "hostler believes that it holds the shutdown lock, but logind lists none of its")
+		return fail(f.mends().restartAgent(), "hostler believes that it holds the shutdown lock, but logind lists none of its")
 	case !f.Logind.Held:
-		return fail(restartAgent, "logind lists a lock in hostler's name, taken by pid %d, but it is not in hostler's hands", own[0].PID)
+		return fail(f.mends().restartAgent(), "logind lists a lock in hostler's name, taken by pid %d, but it is not in hostler's hands", own[0].PID)
 	case n > 1:
-		return warn(restartAgent, "logind lists %d locks of hostler's, and a shutdown would wait for the last of them", n)
+		return warn(f.mends().restartAgent(), "logind lists %d locks of hostler's, and a shutdown would wait for the last of them", n)
 	case int(own[0].PID) != f.Agent.PID:
 		return ok("hostler holds the shutdown lock, which its process %d took and the service manager kept", own[0].PID)
 	}
@@ -163,7 +161,7 @@ func otherLocks(f Facts) Check {
 	}
 	switch {
 	case len(blocks) > 0:
-		return warn("end what holds it, or let `systemctl reboot -i` go past it",
+		return warn("end what holds it, or let `"+f.mends().reboot+" -i` go past it",
 			"%s", strings.TrimSuffix("shutdowns are blocked by "+strings.Join(blocks, ", ")+"; "+late, "; "))
 	case late != "":
 		return ok("%s", late)
@@ -197,7 +195,7 @@ func delay(f Facts) Check {
 	fitted := plan.Fit(f.Phases, f.Logind.Granted)
 	hint := obstacle(files, f)
 	if hint == "" { // the files are fine: logind has not read them, or hostler not written its own
-		hint = restartLogind + "; where that does not help: journalctl -u hostler"
+		hint = f.mends().restartLogind + "; where that does not help: " + f.mends().journal
 	}
 	return fail(hint, "logind grants %s, of the %v that the phases take: they are shortened to %s", grant(f.Logind), needed, describe(fitted))
 }
@@ -206,12 +204,12 @@ func delay(f Facts) Check {
 func obstacle(files logindconf.Delay, f Facts) string {
 	switch after := files.After; {
 	case files.Broken != "" && files.Unreadable != nil, files.Broken != "" && after.Source == "" && files.Effective.Source != systemd.DropInPath:
-		return fmt.Sprintf("mend or remove %s, where logind stops reading; then %s", files.Broken, restartLogind)
+		return fmt.Sprintf("mend or remove %s, where logind stops reading; then %s", files.Broken, f.mends().restartLogind)
 	case files.MaskedBy != "":
 		return fmt.Sprintf("rm %s: it masks %s", files.MaskedBy, systemd.DropInPath)
 	case after.Source != "" && after.Max < f.needed():
 		return fmt.Sprintf("%s sets InhibitDelayMaxSec= to %v and is read after %s: raise it there to %.0f or more, or remove the line; then %s",
-			after.Source, after.Max, systemd.DropInPath, math.Ceil(f.needed().Seconds()), restartLogind)
+			after.Source, after.Max, systemd.DropInPath, math.Ceil(f.needed().Seconds()), f.mends().restartLogind)
 	}
 	return ""
 }
@@ -221,15 +219,15 @@ func grant(l Logind) string {
 	if l.Granted != l.Files.Effective.Max {
 		return l.Granted.String()
 	}
-	return fmt.Sprintf("%v, set by %s", l.Granted, source(l.Files.Effective))
+	return source(l.Files.Effective)
 }
 
-// source names what sets a delay.
+// source is a delay and what sets it.
 func source(s logindconf.Setting) string {
 	if s.Source == "" {
-		return "nobody, by default"
+		return fmt.Sprintf("%v, its default", s.Max)
 	}
-	return s.Source
+	return fmt.Sprintf("%v, set by %s", s.Max, s.Source)
 }
 
 // delayFiles looks at what logind would grant after it has read its files anew.
@@ -249,21 +247,24 @@ func delayFiles(f Facts) Check {
 	switch {
 	case f.hangs():
 	case files.DropIn && !f.Agent.Answers && f.Kubelet.Lock == nil:
-		found.add(warn(start(f)+", or rm "+systemd.DropInPath+" and "+restartLogind,
+		found.add(warn(start(f)+", or rm "+systemd.DropInPath+" and "+f.mends().restartLogind,
 			"%s was left by an agent that did not end well", systemd.DropInPath))
 	case files.DropIn && len(f.Phases) == 0:
-		found.add(warn("systemctl restart hostler", "%s is of no use: protection is switched off", systemd.DropInPath))
+		found.add(warn(f.mends().restart, "%s is of no use: protection is switched off", systemd.DropInPath))
 	case f.Agent.Answers && wanted && f.Logind.reached() && f.Logind.Granted >= f.needed() && files.Effective.Max < f.needed():
 		hint := obstacle(files, f)
 		if hint == "" {
-			hint = "systemctl restart hostler, which writes " + systemd.DropInPath + " again"
+			hint = f.mends().restart + ", which writes " + systemd.DropInPath + " again"
 		}
-		found.add(warn(hint, "logind grants %v now, but would grant only %v after it has read its files again, because of %s",
-			f.Logind.Granted, files.Effective.Max, source(files.Effective)))
+		found.add(warn(hint, "logind grants %v now, but would grant only %s, after it has read its files again",
+			f.Logind.Granted, source(files.Effective)))
 	case files.MaskedBy != "" && f.Logind.Granted >= f.needed() && wanted:
 		found.add(warn("rm "+files.MaskedBy, "%s masks %s, which is not needed now", files.MaskedBy, systemd.DropInPath))
 	}
-	return found.or(ok("logind's files set %v, by %s", files.Effective.Max, source(files.Effective)))
+	if f.Systemd.Missing && len(found) == 0 {
+		return Check{} // another logind reads other files
+	}
+	return found.or(ok("by its files logind is to grant %s", source(files.Effective)))
 }
 
 // oneLine is an error that may be several.
@@ -275,7 +276,7 @@ func kubelet(f Facts) Check {
 	if k.Evidence == "" && k.Lock == nil {
 		return Check{}
 	}
-	const restart = "systemctl restart kubelet; where that does not help: journalctl -u kubelet | grep -i shutdown"
+	restart := f.mends().kubelet
 	var found faults
 	if k.Fault != "" {
 		found.add(warn("see the file", "what the kubelet is to do at a shutdown is not known: %s", k.Fault))
@@ -285,14 +286,14 @@ func kubelet(f Facts) Check {
 	case k.Lock == nil && k.Grace > 0:
 		found.add(warn(restart, "%s is to guard the shutdown (%s: %v), but holds no lock", k.Evidence, k.Config, k.Grace))
 	case k.Lock != nil && k.Grace > granted && f.Logind.Files.Effective.Source == systemd.DropInPath:
-		found.add(fail("rm "+systemd.DropInPath+" && "+restartLogind+" && systemctl restart kubelet",
+		found.add(fail("rm "+systemd.DropInPath+" && "+f.mends().restartLogind+" && "+f.mends().kubelet,
 			"the kubelet asks for %v at a shutdown (%s), but hostler's %s has logind grant %v", k.Grace, k.Config, systemd.DropInPath, granted))
 	case k.Lock != nil && k.Grace > granted:
 		effective := f.Logind.Files.Effective
-		hint := fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", effective.Source, math.Ceil(k.Grace.Seconds()), restartLogind)
+		hint := fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", effective.Source, math.Ceil(k.Grace.Seconds()), f.mends().restartLogind)
 		switch {
 		case effective.Max >= k.Grace: // logind has not read that
-			hint = restartLogind
+			hint = f.mends().restartLogind
 		case effective.Source == "": // a kubelet that starts writes a file
 			hint = restart
 		}

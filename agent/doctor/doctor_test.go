@@ -109,11 +109,11 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			"fail delay|grants 8s, set by " + zzz + ", of the 36s|shortened to|" + zzz + " sets InhibitDelayMaxSec= to 8s and is read after|raise it there to 36 or more",
 		}},
 		{"another file sets too little, and logind has not read it", overridden, []string{
-			"warn delay-files|grants 36s now, but would grant only 8s|because of " + zzz + "|raise it there",
+			"warn delay-files|grants 36s now, but would grant only 8s, set by " + zzz + ", after|raise it there",
 		}},
 		{"the drop-in is gone, and logind has not noticed", func(f *doctor.Facts) {
 			f.Logind.Files.Effective, f.Logind.Files.DropIn = f.Logind.Files.Others, false
-		}, []string{"warn delay-files|would grant only 5s|because of nobody, by default|systemctl restart hostler"}},
+		}, []string{"warn delay-files|would grant only 5s, its default, after|systemctl restart hostler"}},
 		{"the drop-in is masked", func(f *doctor.Facts) {
 			f.Logind.Granted, f.Logind.Files.Effective = 5*time.Second, f.Logind.Files.Others
 			f.Logind.Files.MaskedBy = "/etc/systemd/logind.conf.d/zz-hostler.conf"
@@ -213,7 +213,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"beside a kubelet whose file is gone", func(f *doctor.Facts) {
 			beside(f, time.Minute)
 			f.Logind.Granted, f.Logind.Files = 5*time.Second, logindconf.Delay{Effective: logindconf.Setting{Max: 5 * time.Second}}
-		}, []string{"fail kubelet|logind grants 5s, set by nobody, by default | systemctl restart kubelet"}},
+		}, []string{"fail kubelet|logind grants 5s, its default | systemctl restart kubelet"}},
 		{"beside a kubelet whose file logind has not read", func(f *doctor.Facts) {
 			beside(f, time.Minute)
 			f.Logind.Granted = 5 * time.Second
@@ -226,6 +226,14 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Kubelet = doctor.Kubelet{Evidence: "process kubelet, pid 900", Fault: "read it: bad"}
 		}, []string{"warn kubelet|read it: bad"}},
 		{"no systemd", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Missing: true} }, []string{"warn unit|no systemd here"}},
+		{"neither systemd nor bus, and no agent", func(f *doctor.Facts) {
+			away(f)
+			f.Systemd, f.Logind.Bus = doctor.Systemd{Missing: true}, fmt.Errorf("no bus: %w", fs.ErrNotExist)
+			f.Runtimes.List[0].Ready = false
+		}, []string{
+			"fail protection|hostler does not run | start `hostler agent`, at each boot too", "fail agent|start `hostler agent`; where that fails: see what it logs",
+			"fail dbus|start the system bus, and a logind such as elogind", "fail runtimes|start containerd; where it runs, see what it logs", "warn unit|no systemd here",
+		}},
 		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|root alone"}},
 		{"no unit", func(f *doctor.Facts) { f.Systemd.Service = systemd.Unit{LoadState: "not-found"} }, []string{"warn unit|is not there (not-found)"}},
 		{"a masked unit", func(f *doctor.Facts) { f.Systemd.Service.LoadState = "masked" }, []string{"fail unit|systemctl unmask hostler.service &&"}},
@@ -323,6 +331,9 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			for _, check := range r.Checks {
 				if check.Status != doctor.OK {
 					got = append(got, fmt.Sprintf("%s %s: %s | %s", check.Status, check.Name, check.Message, check.Hint))
+					if f.Systemd.Missing && regexp.MustCompile("systemctl|journalctl|systemd-logind|nobody, by default").MatchString(check.Message+check.Hint) {
+						t.Errorf("check %+v, want a mend for a host without systemd", check)
+					}
 					if check.Message == "" || check.Hint == "" {
 						t.Errorf("check %+v, want a message and a mend", check)
 					}

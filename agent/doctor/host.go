@@ -16,11 +16,8 @@ func agent(f Facts) Check {
 	if f.Agent.Answers {
 		return ok("the agent answers, as pid %d", f.Agent.PID)
 	}
-	return fail(orJournal(start(f)), "%s", f.Agent.Problem)
+	return fail(f.orJournal(start(f)), "%s", f.Agent.Problem)
 }
-
-// restartAgent is what starts it anew.
-const restartAgent = "systemctl restart hostler, which stops no container"
 
 // start is what has the service run.
 func start(f Facts) string {
@@ -28,22 +25,23 @@ func start(f Facts) string {
 		return enable(f)
 	}
 	if f.hangs() {
-		return restartAgent
+		return f.mends().restartAgent()
 	}
-	return "systemctl start hostler"
+	return f.mends().start
 }
 
 // enable is what starts it now and at each boot.
 func enable(f Facts) string {
-	const enable = "systemctl enable --now hostler"
 	if u := f.Systemd.Service; u.LoadState == masked {
-		return unmask(u, Service) + " && " + enable
+		return unmask(u, Service) + " && " + f.mends().enable
 	}
-	return enable
+	return f.mends().enable
 }
 
 // orJournal adds where a person sees why a start fails.
-func orJournal(start string) string { return start + "; where that fails: journalctl -u hostler" }
+func (f Facts) orJournal(start string) string {
+	return start + "; where that fails: " + f.mends().journal
+}
 
 // masked is the state of a unit that nobody can start.
 const masked = "masked" // LoadState
@@ -62,7 +60,7 @@ func unit(f Facts) Check {
 	u := f.Systemd.Service
 	switch {
 	case f.Systemd.Missing:
-		return warn("start `hostler agent` from this host's own service manager", "there is no systemd here: nobody starts the agent again, and nobody keeps its lock meanwhile")
+		return warn("have `hostler agent` started at each boot, and again when it ends, by this host's own service manager", "there is no systemd here: nobody starts the agent again, and nobody keeps its lock meanwhile")
 	case f.Systemd.Problem != "":
 		return warn("see `systemctl is-system-running`; systemd lets in root alone at /run/systemd/private", "systemd did not answer: %s", f.Systemd.Problem)
 	case u.LoadState == masked:
@@ -79,7 +77,7 @@ func unit(f Facts) Check {
 	case f.Agent.Answers:
 		found.add(warn("end it, and systemctl start hostler", "the agent that answers, pid %d, is not that of %s, which is %s", f.Agent.PID, Service, u.ActiveState))
 	default:
-		found.add(fail(orJournal(start(f)), "%s is %s", Service, u.ActiveState))
+		found.add(fail(f.orJournal(start(f)), "%s is %s", Service, u.ActiveState))
 	}
 	if !slices.Contains([]string{"enabled", "enabled-runtime", "static", "linked", "alias", "generated", "indirect"}, u.UnitFileState) {
 		found.add(warn("systemctl enable hostler", "%s is %s: it will not be started at the next boot", Service, u.UnitFileState))
@@ -246,7 +244,7 @@ func runtimes(f Facts) Check {
 		if service == "" {
 			service = r.Name
 		}
-		found.add(fail(fmt.Sprintf("systemctl start %s; where it runs: journalctl -u %s", service, service), "runtime %s at %s is not ready, and its pods cannot be stopped in order: %s", r.Name, r.Endpoint, r.Message))
+		found.add(fail(f.mends().startRuntime(service), "runtime %s at %s is not ready, and its pods cannot be stopped in order: %s", r.Name, r.Endpoint, r.Message))
 	}
 	switch {
 	case !f.Runtimes.Asked:

@@ -139,7 +139,7 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 	if !r.Protected {
 		t.Errorf("hostler doctor = %+v, want it protected until logind reads %s", r, late)
 	}
-	found(t, r, "delay-files", doctor.Warn, "would grant only 8s", "because of "+late)
+	found(t, r, "delay-files", doctor.Warn, "would grant only 8s", "set by "+late)
 
 	reread()
 	s := a.awaitProtection(status.ReasonDelayTooShort)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +32,8 @@ func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
 	high := func() int { return a.status().ImageGC.HighThresholdPercent }
 
 	reload("imageGC: {highThresholdPercent: 90}", "nothing changed")
+	check(t, os.WriteFile(strings.TrimSuffix(a.config, ".yaml")+".yml", nil, 0o644))
+	reload("imageGC: {highThresholdPercent: 90}", "not read, as its name does not end in .yaml")
 	reload("imageGC: {highThresholdPercent: 95}", "imageGC.highThresholdPercent")
 	if got := high(); got != 95 {
 		t.Errorf("high threshold = %d, want 95", got)

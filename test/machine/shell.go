@@ -15,6 +15,14 @@ import (
 	"hostler.io/hostler/test/machine/wire"
 )
 
+const welcome = `hostler is Armed. Ctrl-D ends the shell and the machine. Give it work, and see how it ends:
+  guest pod web; guest pod -critical -ends-slowly 3s db   (guest pod -h tells more)
+  hostler shutdown plan
+  systemctl reboot                                        (the shell comes back)
+  hostler ps --last-shutdown
+  cat /var/lib/hostler-work/*.events                      (what the pods saw of it)
+`
+
 // Shell boots a machine and gives a person a shell in it, on the terminal that
 // the program runs on, until that ends. Over reboots of the machine it comes
 // back. It does what Main does for tests, and may be called once.
@@ -40,7 +48,7 @@ func Shell(ctx context.Context, o Options) (err error) {
 	}
 	fmt.Fprintf(os.Stderr, "booting Debian %s in a %s\n", o.Release, o.Bed)
 	m.Start()
-	fmt.Fprintln(os.Stderr, "hostler is Armed. Ctrl-D ends the shell and the machine.")
+	fmt.Fprint(os.Stderr, welcome)
 	typed := make(chan []byte)
 	go readAll(os.Stdin, typed)
 	for {

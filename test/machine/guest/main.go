@@ -22,10 +22,12 @@ func main() {
 		fail(serve())
 	case "pods":
 		fail(runPods(os.Stdin))
+	case "pod":
+		fail(runPod(os.Args[2:]))
 	case "work":
 		os.Exit(work(os.Args[2:]))
 	default:
-		fail(fmt.Errorf("usage: guest serve | pods <pods.json | work -name NAME [-ignore-term] ...; not %q", os.Args[1:]))
+		fail(fmt.Errorf("usage: guest serve | pods <pods.json | pod NAME | work -name NAME [-ignore-term] ...; not %q", os.Args[1:]))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -45,6 +46,29 @@ func runPods(from io.Reader) error {
 	if err := json.NewDecoder(from).Decode(&order); err != nil {
 		return fmt.Errorf("read pods: %w", err)
 	}
+	return carryOut(order)
+}
+
+// runPod runs the one pod that a person asks for.
+func runPod(args []string) error {
+	container := job.Container{Name: "main"}
+	pod := job.Pod{Namespace: "default"}
+	flags := flag.NewFlagSet("guest pod", flag.ExitOnError)
+	flags.BoolVar(&pod.Critical, "critical", false, "stop it in the last phase")
+	flags.DurationVar(&pod.Grace, "grace", 0, "its termination grace period, such as 20s")
+	flags.DurationVar(&container.EndsSlowly, "ends-slowly", 0, "how long it takes to end after SIGTERM")
+	flags.DurationVar(&container.EndsAfter, "ends-after", 0, "when it ends by itself")
+	flags.BoolVar(&container.IgnoresTERM, "ignore-term", false, "only SIGKILL ends it")
+	parent := flags.String("cgroup-parent", "/kubepods", "of the pod; kubepods.slice where systemd makes cgroups")
+	_ = flags.Parse(args) // which exits
+	if flags.NArg() != 1 {
+		return errors.New("guest pod wants the name of a pod, behind all flags")
+	}
+	pod.Name, pod.Containers = flags.Arg(0), []job.Container{container}
+	return carryOut(job.Order{Pods: []job.Pod{pod}, CgroupParent: *parent})
+}
+
+func carryOut(order job.Order) error {
 	conn, err := grpc.NewClient("unix:///run/containerd/containerd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err

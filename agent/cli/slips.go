@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// onlyCommands refuses what is no command of a group, and names those that were
+// most likely meant.
+func onlyCommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	// In a word of two letters two slips leave nothing of what was meant.
+	cmd.SuggestionsMinimumDistance = min(2, max(1, len(args[0])/2))
+	var meant []string
+	for _, name := range cmd.SuggestionsFor(args[0]) {
+		meant = append(meant, fmt.Sprintf("`%s %s`", cmd.CommandPath(), name))
+	}
+	wrong := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	if len(meant) == 0 {
+		return errors.New(wrong)
+	}
+	return usageError(wrong + "\nhint: did you mean " + strings.Join(meant, " or ") + "?")
+}
+
+// wrongFlag says what is wrong with a flag, without the words of those who parse it.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	value, name := new(pflag.InvalidValueError), new(pflag.NotExistError)
+	switch {
+	case errors.As(err, &value):
+		flag := value.GetFlag()
+		kind := map[string]string{"int": "a whole number", "bool": "true or false"}[flag.Value.Type()]
+		return fmt.Errorf("--%s %q is not %s", flag.Name, value.GetValue(), cmp.Or(kind, "a "+flag.Value.Type()))
+	case errors.As(err, &name) && name.GetSpecifiedName() == "dry-run" && cmd.CommandPath() == "hostler gc run":
+		return usageError(fmt.Sprintf("%v\nhint: `hostler gc plan`, with the same flags, shows what a run would remove", err))
+	}
+	return err
+}

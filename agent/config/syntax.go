@@ -1,0 +1,101 @@
+package config
+
+import (
+	"bytes"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// yamlLine picks the line out of an error of the yaml package.
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// syntaxFault is the fault of a file that is no YAML, in words that a person need
+// not know YAML's grammar for.
+func syntaxFault(name string, data []byte, err error) Fault {
+	said := yamlLine.ReplaceAllString(err.Error(), "")
+	line := faultyLine(data)
+	if m := yamlLine.FindStringSubmatch(err.Error()); line == 0 && m != nil {
+		line, _ = strconv.Atoi(m[1]) // of no number is 0
+	}
+	f := Fault{File: name, Line: max(1, line), Problem: "not valid YAML: " + said}
+	if why := plainly(said, text(data, f.Line)); why != "" {
+		f.Problem = "not valid YAML: " + why
+	}
+	return f
+}
+
+// longestFile is how many lines of a file are searched for a fault: each is read
+// again with all that stand before it.
+const longestFile = 1000
+
+// faultyLine is the line that makes data unreadable, or 0 where that takes too
+// long to find out: the one after the longest beginning that can be read. The yaml
+// package tells where the section around it begins, or the line before, or none.
+func faultyLine(data []byte) int {
+	ends := lineEnds(data)
+	if len(ends) > longestFile {
+		return 0
+	}
+	for n := len(ends) - 1; n > 0; n-- {
+		if _, err := documents(data[:ends[n-1]]); err == nil {
+			return n + 1
+		}
+	}
+	return 1
+}
+
+// lineEnds are the offsets at which lines end.
+func lineEnds(data []byte) []int {
+	var ends []int
+	for line := range bytes.Lines(data) {
+		last := 0
+		if n := len(ends); n > 0 {
+			last = ends[n-1]
+		}
+		ends = append(ends, last+len(line))
+	}
+	return ends
+}
+
+// text is a line of data, from 1 on.
+func text(data []byte, line int) string {
+	lines := strings.Split(string(data), "\n")
+	return lines[min(line, len(lines))-1]
+}
+
+// plainly says what is wrong with a line in which the yaml package found that, and
+// nothing where it says it best itself.
+func plainly(said, line string) string {
+	content := strings.TrimLeft(line, " \t")
+	indent := line[:len(line)-len(content)]
+	value := content
+	if _, after, found := strings.Cut(content, ": "); found {
+		value = strings.TrimLeft(after, " ")
+	}
+	value = strings.TrimLeft(strings.TrimPrefix(value, "- "), " ")
+	const place = "this line does not fit to those above it: indent it as far as the keys beside it"
+	switch {
+	case strings.Contains(indent, "\t"):
+		return "the line begins with a tab; indent with blanks"
+	case value != "" && strings.ContainsRune("*&@%`!", rune(value[0])):
+		return "a value that begins with " + value[:1] + ` must stand in quotes, such as "*/pause"`
+	case strings.HasPrefix(value, `"`) && strings.Contains(said, "unknown escape character"):
+		return `in double quotes a \ has a meaning; use single quotes`
+	case strings.HasPrefix(value, `"`), strings.HasPrefix(value, `'`):
+		return "a quote is not closed, or something stands behind it"
+	case strings.HasPrefix(value, "["):
+		return "a list that begins with [ must end with ], with commas between"
+	case strings.HasPrefix(value, "{"):
+		return "what begins with { must end with }, with commas between"
+	case strings.HasPrefix(content, "-") && !strings.HasPrefix(content, "- ") && strings.Contains(said, "could not find expected ':'"):
+		return "an entry of a list needs a blank behind its dash"
+	case strings.Contains(said, "could not find expected ':'"):
+		return "a key has no colon behind it; write key: value"
+	case strings.Contains(said, "mapping values are not allowed") && strings.Count(content, ": ") > 1:
+		return `a value with ": " in it must stand in quotes`
+	case strings.Contains(said, "mapping values are not allowed"), strings.Contains(said, "did not find expected key"), strings.Contains(said, "did not find expected '-' indicator"):
+		return place
+	}
+	return ""
+}

@@ -1,0 +1,6 @@
+package gc
+
+import "hostler.io/hostler/runtime"
+
+// MatchUnchecked matches a pattern that ParsePattern may refuse.
+func MatchUnchecked(text string, img runtime.Image) bool { return compile(text).Match(img) }
