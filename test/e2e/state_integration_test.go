@@ -70,9 +70,10 @@ func TestNodeAndLeaseOutliveTheAgent(t *testing.T) {
 func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(data []byte) []byte{
-		"zeroed":      func(data []byte) []byte { return make([]byte, len(data)) },
-		"truncated":   func(data []byte) []byte { return data[:5000] },
-		"half":        func(data []byte) []byte { return data[:len(data)/2] },
+		"zeroed":    func(data []byte) []byte { return make([]byte, len(data)) },
+		"truncated": func(data []byte) []byte { return data[:5000] },
+		// No more can be cut for sure: the file grows ahead of what it holds.
+		"cut short":   func(data []byte) []byte { return data[:4*os.Getpagesize()] },
 		"no database": func([]byte) []byte { return []byte(strings.Repeat("this was a state file once\n", 1000)) },
 		"torn": func(data []byte) []byte {
 			// All but the two pages that say where the others are.
