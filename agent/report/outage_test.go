@@ -75,7 +75,7 @@ func TestAnHourWithoutAControlPlane(t *testing.T) {
 				if n := d.o.Recorder.Stats(); n.Queued > maxQueued || n.Queued < maxQueued-1 {
 					t.Errorf("Stats() = %+v, want as many Events queued as may be, and no more", n)
 				}
-				if s := keeper.Stats(); s.Healthy(leaseDuration) || s.ConsecutiveFailures < 200 {
+				if s := keeper.Stats(); s.Overdue(leaseDuration) == nil || s.ConsecutiveFailures < 200 {
 					t.Errorf("Stats() = %+v, want the lease tried all the time", s)
 				}
 
@@ -84,7 +84,7 @@ func TestAnHourWithoutAControlPlane(t *testing.T) {
 				d.set(func() { d.guard.Reason = "news of the outage" })
 				time.Sleep(c.resume)
 				synctest.Wait()
-				if s := keeper.Stats(); !s.Healthy(leaseDuration) || s.LastRenewed.Before(ended) {
+				if s := keeper.Stats(); s.Overdue(leaseDuration) != nil || s.LastRenewed.Before(ended) {
 					t.Errorf("the lease was renewed %v after the end of the outage, want it renewed", s.LastRenewed.Sub(ended))
 				}
 				if own := d.stored(t).Status.Conditions; !slices.ContainsFunc(own, func(c corev1.NodeCondition) bool {
