@@ -70,6 +70,8 @@ type Agent struct {
 	client    controlplane.Client
 	recorder  *controlplane.Recorder
 	keeper    *controlplane.LeaseKeeper
+	existence *loop.Gate // shut while there is no Node, and hostler is not to create it
+	member    *loop.Gate // shut once a person took the Node off the control plane
 	reporter  *report.Reporter
 	chronicle *report.Chronicle
 	journal   *journal.Journal
@@ -197,6 +199,10 @@ func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity
 	a.defers("control plane", a.client.Close)
 	a.recorder = controlplane.NewRecorder(a.client, a.node, time.Now, a.log)
 	a.kept = a.state.Bucket("agent")
+	a.existence, a.member = loop.NewGate(""), loop.NewGate("")
+	if !a.cfg.Node.Register {
+		a.existence.Set("whether there is a Node is not known yet")
+	}
 	return a.buildKeeper(holder)
 }
 
@@ -224,6 +230,7 @@ func (a *Agent) buildMaintenance() {
 		Reporter:     a.reporter,
 		Recorder:     a.recorder,
 		Guard:        a.guard,
+		Member:       a.member,
 		Flush:        a.state.Flush,
 		Log:          a.log,
 	})
@@ -290,13 +297,18 @@ func (a *Agent) reports() report.Options {
 		Update:   time.Duration(a.cfg.Status.UpdateInterval),
 		Rewrite:  time.Duration(a.cfg.Status.ReportInterval),
 		Takeover: a.cfg.Node.Takeover,
-		Mine:     func() bool { mine, _, _ := a.owners.Mine(owner.Node); return mine },
-		Boot:     a.boot,
-		Store:    a.kept,
-		Named:    a.keeper.SetOwner,
-		Log:      a.log,
-		Observe:  a.metrics.StatusWrite,
-		Count:    a.transitioned,
+
+		AdoptOnly: !a.cfg.Node.Register,
+		Mine:      func() bool { mine, _, _ := a.owners.Mine(owner.Node); return mine },
+		Beside:    a.besideKubelet,
+		Boot:      a.boot,
+		Store:     a.kept,
+		Named:     a.keeper.SetOwner,
+		Waits:     a.existence.Set,
+		Flush:     a.state.Flush,
+		Log:       a.log,
+		Observe:   a.metrics.StatusWrite,
+		Count:     a.transitioned,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
@@ -47,16 +48,29 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 	for _, r := range a.runtimes.Named() {
 		s.Runtimes = append(s.Runtimes, api.Runtime{Name: r.Name, Version: r.Version, Endpoint: r.Endpoint, Ready: r.Ready, Message: r.Message})
 	}
+	_, adds := a.client.(controlplane.ConditionWriter)
 	for _, last := range []struct {
 		job owner.Job
 		err error
-	}{{owner.Node, err}, {owner.Lease, lease.LastError}} {
-		if mine, _, _ := a.owners.Mine(last.job); !mine { // nothing is tried any more
+		add bool // also where the job is a kubelet's
+	}{{owner.Node, err, adds && a.besideKubelet()}, {owner.Lease, lease.LastError, false}} {
+		if mine, _, _ := a.owners.Mine(last.job); !mine && !last.add || a.member.Reason() != "" { // nothing is tried any more
 			continue
 		}
 		if last.err != nil && !strings.Contains(s.ControlPlane.LastError, last.err.Error()) {
 			s.ControlPlane.LastError = strings.TrimPrefix(s.ControlPlane.LastError+"; "+last.err.Error(), "; ")
 		}
+	}
+	if a.member.Reason() != "" {
+		s.Lease = nil // it has left with the Node
+	}
+	standing := a.reporter.Standing()
+	s.ControlPlane.Resting = standing.Waits
+	for _, d := range standing.Drift {
+		s.Drift = append(s.Drift, api.Drift(d))
+	}
+	if err := lease.Overdue(time.Duration(cfg.Lease.Duration)); err != nil {
+		s.ControlPlane.Overdue = err.Error()
 	}
 	if health := a.state.Health(); health.Message != "" || health.SetAside != "" {
 		s.State.Message = health.Message

@@ -60,7 +60,8 @@ func (a *Agent) buildLoops() {
 	update := time.Duration(a.cfg.Status.UpdateInterval)
 	a.guarding = loop.New("shutdown-guard", time.Minute, a.guard.Run)
 	a.loops = loop.Set{
-		loop.New("lease", time.Duration(a.cfg.Lease.Duration), a.whileMine("lease", owner.Lease, a.keeper.Run)),
+		loop.New("lease", time.Duration(a.cfg.Lease.Duration), a.whileMine("lease", owner.Lease,
+			a.whileOpen("lease", a.member, a.whileOpen("lease", a.existence, a.keeper.Run)))),
 		loop.New("status", 3*update+host.LookTimeout+report.WriteTimeout, func(ctx context.Context) error {
 			return a.reporter.Run(ctx, a.loops.Named("status").Beat)
 		}),
@@ -76,6 +77,11 @@ func (a *Agent) buildLoops() {
 		loop.New("owners", 3*time.Minute, a.lookForOwners),
 		loop.New("metrics", 0, a.serveMetrics),
 	}
+	if watcher, able := a.client.(controlplane.NodeWatcher); able { // it has other writers
+		a.loops = append(a.loops, loop.New("node-watch", 0, a.whileMine("node-watch", owner.Node, a.whileOpen("node-watch", a.member, func(ctx context.Context) error {
+			return a.reporter.Watch(ctx, watcher, a.loops.Named("node-watch").Beat)
+		}))))
+	}
 }
 
 // collectorPatience lets a collector wait for its turn, which the other one and both
@@ -87,6 +93,11 @@ func collectorPatience(interval config.Duration) time.Duration {
 // whileMine runs what does a job as long as that is hostler's.
 func (a *Agent) whileMine(name string, j owner.Job, run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error { return a.owners.While(ctx, j, a.loops.Named(name), run) }
+}
+
+// whileOpen runs as long as the gate is open.
+func (a *Agent) whileOpen(name string, g *loop.Gate, run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error { return g.While(ctx, a.loops.Named(name), run) }
 }
 
 // lookAtRuntimes asks the runtimes how they are, and tells the guard of the pods.

@@ -54,6 +54,12 @@ func (a *Agent) otherOwners(ctx context.Context) map[owner.Job]owner.Owner {
 	return seen
 }
 
+// besideKubelet tells whether the Node is a kubelet's on this host.
+func (a *Agent) besideKubelet() bool {
+	_, other, _ := a.owners.Mine(owner.Node)
+	return other.Name == owner.Kubelet
+}
+
 // delegated tells the guard whether somebody else guards the shutdown.
 func (a *Agent) delegated(ctx context.Context) (string, bool) {
 	a.owners.Refresh(ctx)

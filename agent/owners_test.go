@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/report"
@@ -17,7 +18,7 @@ func TestTroubleWithALostJobIsForgotten(t *testing.T) {
 	a := newRig(t).build(t)
 	full := controlplanetest.NewFake(nil)
 	full.Inject(controlplanetest.Any, controlplanetest.Fault{Err: errors.New("disk full")})
-	a.client = full
+	a.client = struct{ controlplane.Client }{full} // to which nobody adds conditions
 	a.reporter = report.New(a.reports())
 	seen := map[owner.Job]owner.Owner{}
 	a.owners = owner.New(nil, func(context.Context) map[owner.Job]owner.Owner { return seen }, silent())

@@ -122,7 +122,10 @@ func (a *Agent) within(what string, limit time.Duration, do func() error) error 
 }
 
 // feedWatchdog tells the service manager that the agent is alive, as long as
-// every loop makes progress.
+// every loop makes progress. A lease that the control plane does not take is none
+// of its business: a restart mends nothing there, and a fleet of them would be a
+// storm when the control plane comes back. An attempt that does not even end by its
+// deadline is: it is a beat that lacks.
 func (a *Agent) feedWatchdog(ctx context.Context) {
 	interval := a.notifier.WatchdogInterval()
 	if interval == 0 {
@@ -132,7 +135,7 @@ func (a *Agent) feedWatchdog(ctx context.Context) {
 	defer tick.Stop()
 	hungry := false
 	for {
-		err := a.Healthy()
+		err := a.loops.Healthy()
 		if err == nil {
 			a.notify(a.notifier.Watchdog())
 		}
@@ -151,8 +154,11 @@ func (a *Agent) feedWatchdog(ctx context.Context) {
 	}
 }
 
-// Healthy names the loops that make no progress.
-func (a *Agent) Healthy() error { return a.loops.Healthy() }
+// Healthy names the loops that make no progress, and tells if the fleet takes this
+// host for dead.
+func (a *Agent) Healthy() error {
+	return errors.Join(a.loops.Healthy(), a.keeper.Stats().Overdue(time.Duration(a.config().Lease.Duration)))
+}
 
 // notify logs that the service manager could not be told something.
 func (a *Agent) notify(err error) {

@@ -150,7 +150,7 @@ func TestAServiceManagerThatDoesNotTellDoesNotCutADrainOff(t *testing.T) {
 		_, err := a.guard.Drain(ctx, journal.TriggerServiceStop)
 		drained <- err
 	}()
-	for a.guard.Status().State != shutdown.Draining {
+	for state := a.guard.Status().State; state != shutdown.Draining && state != shutdown.Released; state = a.guard.Status().State {
 		goruntime.Gosched()
 	}
 	a.stop(ctx, "terminated", nil)

@@ -127,14 +127,11 @@ func hold(found finding, last *corev1.NodeCondition, pressed map[corev1.NodeCond
 // OwnConditions returns those of the conditions that are hostler's alone: all
 // that it may write on a host whose Node belongs to a kubelet.
 func OwnConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
-	var own []corev1.NodeCondition
-	for _, c := range conditions {
-		if strings.HasPrefix(string(c.Type), "hostler.io/") {
-			own = append(own, c)
-		}
-	}
-	return own
+	return slices.DeleteFunc(slices.Clone(conditions), func(c corev1.NodeCondition) bool { return !IsOwn(c.Type) })
 }
+
+// IsOwn tells whether a condition is hostler's alone.
+func IsOwn(kind corev1.NodeConditionType) bool { return strings.HasPrefix(string(kind), "hostler.io/") }
 
 // stamp writes a time into a message, the same for as long as the time is.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

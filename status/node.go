@@ -21,6 +21,9 @@ import (
 func Node(facts Facts, options Options, memory Memory, now time.Time) (*corev1.Node, Memory) {
 	// What an address lacks is said by the condition NetworkUnavailable.
 	addresses, _ := Addresses(facts.Network, options.Addresses, options.Name)
+	if options.ExternalCloud && len(options.Addresses.Internal) == 0 {
+		addresses = slices.DeleteFunc(addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
+	}
 	capacity := Capacity(facts, options.MaxPods)
 	conditions, memory := Conditions(facts, options, memory, now)
 	node := &corev1.Node{
@@ -28,12 +31,12 @@ func Node(facts Facts, options Options, memory Memory, now time.Time) (*corev1.N
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        options.Name,
 			Labels:      labels(facts.Machine, options),
-			Annotations: maps.Clone(options.Annotations),
+			Annotations: annotations(facts, options),
 		},
 		Spec: corev1.NodeSpec{
 			ProviderID:    options.ProviderID,
 			Unschedulable: options.Unschedulable,
-			Taints:        slices.Clone(options.Taints),
+			Taints:        taints(options),
 		},
 		Status: corev1.NodeStatus{
 			Capacity:    capacity,
@@ -57,6 +60,44 @@ func labels(machine probe.Machine, options Options) map[string]string {
 	result[corev1.LabelHostname] = options.Name
 	result[corev1.LabelOSStable] = "linux"
 	result[corev1.LabelArchStable] = machine.Architecture
+	return result
+}
+
+// What a kubelet and a cloud controller manager tell each other by, as in
+// k8s.io/cloud-provider/api.
+const (
+	taintUninitialized   = "node.cloudprovider.kubernetes.io/uninitialized"
+	annotationProvidedIP = "alpha.kubernetes.io/provided-node-ip"
+)
+
+// annotations adds to the configured ones the addresses that a person gave, by
+// which a cloud controller manager chooses among those that it knows.
+func annotations(facts Facts, options Options) map[string]string {
+	result := maps.Clone(options.Annotations)
+	if !options.ExternalCloud || len(options.Addresses.Internal) == 0 {
+		return result
+	}
+	var given []string
+	internal, _ := internalAddresses(facts.Network, options.Addresses.Internal) // see Node
+	for _, a := range internal {
+		given = append(given, a.IP.String())
+	}
+	if len(given) > 0 {
+		if result == nil {
+			result = map[string]string{}
+		}
+		result[annotationProvidedIP] = strings.Join(given, ",")
+	}
+	return result
+}
+
+// taints are those that the Node is created with. A cloud controller manager takes
+// its own away once it has initialized the Node.
+func taints(options Options) []corev1.Taint {
+	result := slices.Clone(options.Taints)
+	if options.ExternalCloud {
+		result = append(result, corev1.Taint{Key: taintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
+	}
 	return result
 }
 

@@ -65,6 +65,43 @@ func TestNode(t *testing.T) {
 	}
 }
 
+func TestANodeThatACloudInitializes(t *testing.T) {
+	uninitialized := corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+	for name, c := range map[string]struct {
+		internal, external []string
+		provided           string
+		addresses          string
+	}{
+		"nothing given":        {nil, nil, "", "Hostname=h1"},
+		"an address given":     {[]string{"10.1.0.0/16"}, nil, "10.1.2.3", "InternalIP=10.1.2.3 Hostname=h1"},
+		"both families given":  {[]string{"fd00::/8", "10.1.2.3"}, nil, "10.1.2.3,fd00::3", "InternalIP=10.1.2.3 InternalIP=fd00::3 Hostname=h1"},
+		"an external given":    {nil, []string{"192.0.2.7"}, "", "ExternalIP=192.0.2.7 Hostname=h1"},
+		"one that is not here": {[]string{"172.16.0.0/12"}, nil, "", "Hostname=h1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			facts, o := healthy(), policyOptions()
+			facts.Network = network(address("10.1.2.3", 16, "eth0"), address("fd00::3", 64, "eth0"))
+			o.ExternalCloud = true
+			o.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
+			o.Addresses = status.AddressOptions{Internal: c.internal, External: c.external}
+			node, _ := status.Node(facts, o, status.Memory{}, noon)
+			if !reflect.DeepEqual(node.Spec.Taints, append(o.Taints, uninitialized)) || len(o.Taints) != 1 {
+				t.Errorf("Node() has taints %v, want those configured and the cloud's", node.Spec.Taints)
+			}
+			if got := node.Annotations["alpha.kubernetes.io/provided-node-ip"]; got != c.provided {
+				t.Errorf("Node() provides IP %q, want %q", got, c.provided)
+			}
+			var addresses []string
+			for _, a := range node.Status.Addresses {
+				addresses = append(addresses, string(a.Type)+"="+a.Address)
+			}
+			if got := strings.Join(addresses, " "); got != c.addresses {
+				t.Errorf("Node() has addresses %s, want %s", got, c.addresses)
+			}
+		})
+	}
+}
+
 func TestKubeletVersion(t *testing.T) {
 	for version, want := range map[string]string{
 		"v0.1.0":              "v0.1.0+hostler",

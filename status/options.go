@@ -25,6 +25,9 @@ type Options struct {
 	Taints        []corev1.Taint
 	Unschedulable bool
 	ProviderID    string
+	// ExternalCloud tells that a cloud controller manager initializes the Node and
+	// knows its addresses.
+	ExternalCloud bool
 
 	Addresses AddressOptions
 	Reserved  Reserved

@@ -89,6 +89,10 @@ func (b *backend) Drain(ctx context.Context, req api.DrainRequest, progress func
 	return b.drained, b.err
 }
 
+func (b *backend) Leave(ctx context.Context) (api.LeaveReport, error) {
+	return api.LeaveReport{Node: "host", ControlPlane: "fake", By: api.Caller(ctx)}, b.err
+}
+
 func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -28,6 +28,9 @@ type Drainer interface {
 	DrainPlan(ctx context.Context, req DrainRequest) (DrainPlan, error)
 	// Cordon closes the Node to new pods, or opens it.
 	Cordon(ctx context.Context, unschedulable bool) (CordonReport, error)
+	// Leave takes the Node and its Lease off the control plane, until the agent
+	// starts again.
+	Leave(ctx context.Context) (LeaveReport, error)
 }
 
 // DrainRequest asks for a drain, or for its plan.
@@ -78,6 +81,13 @@ type CordonReport struct {
 	Message string `json:"message,omitempty"` // why the control plane does not know yet
 }
 
+// LeaveReport is the answer of `hostler leave -o json`.
+type LeaveReport struct {
+	Node         string `json:"node"`
+	ControlPlane string `json:"controlPlane"` // its type
+	By           string `json:"by"`
+}
+
 // DrainLine is one line of the stream that answers a drain: a step, or at the end
 // the report, the error, or both.
 type DrainLine struct {
@@ -96,6 +106,7 @@ func drainRoutes(b Drainer) []route {
 		{"POST /v1/drain/plan", read, drainPlan(b)},
 		{"POST /v1/cordon", act, cordon(true)},
 		{"POST /v1/uncordon", act, cordon(false)},
+		{"POST /v1/leave", act, answer(func(r *http.Request) (any, error) { return b.Leave(r.Context()) })},
 	}
 }
 
@@ -188,6 +199,11 @@ func (c *Client) Cordon(ctx context.Context, unschedulable bool) (CordonReport, 
 		path = "/v1/cordon"
 	}
 	return ask[CordonReport](ctx, c, http.MethodPost, path, nil)
+}
+
+// Leave takes the Node and its Lease off the control plane.
+func (c *Client) Leave(ctx context.Context) (LeaveReport, error) {
+	return ask[LeaveReport](ctx, c, http.MethodPost, "/v1/leave", nil)
 }
 
 // Caller names the person behind a request that came over the socket: who logged

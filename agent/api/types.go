@@ -33,6 +33,8 @@ type Status struct {
 	ContainerGC  ContainerGC            `json:"containerGC"`
 	Loops        []loop.Health          `json:"loops"`
 	State        State                  `json:"state"`
+	// Drift is what of the Node is not as configured, and not hostler's to mend.
+	Drift []Drift `json:"drift,omitempty"`
 	// Cordon is what a person on this host decided with `hostler cordon` or
 	// `uncordon`; absent if nobody did, or somebody changed it since on the
 	// control plane.
@@ -45,6 +47,18 @@ type ControlPlane struct {
 	Endpoint  string `json:"endpoint"`
 	Connected bool   `json:"connected"`
 	LastError string `json:"lastError"`
+	// Resting is why nothing is written there although nothing failed: the Node is
+	// waited for, or a person took it away.
+	Resting string `json:"resting,omitempty"`
+	// Overdue tells that the lease was not renewed for as long as it is good for,
+	// so that the fleet takes this host for dead, and why.
+	Overdue string `json:"overdue,omitempty"`
+}
+
+// Drift is one thing that a person has to mend on the control plane, and how.
+type Drift struct {
+	Message string `json:"message"`
+	Mend    string `json:"mend"` // a command
 }
 
 // Runtime is one container runtime as last seen.

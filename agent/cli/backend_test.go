@@ -102,6 +102,10 @@ func (b *backend) Drain(ctx context.Context, _ api.DrainRequest, progress func(a
 	return b.drained, b.answer(ctx)
 }
 
+func (b *backend) Leave(ctx context.Context) (api.LeaveReport, error) {
+	return api.LeaveReport{Node: "rack3-node07.example.net", ControlPlane: "kubernetes", By: "alice"}, b.answer(ctx)
+}
+
 func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {
 	return api.CordonReport{Node: "rack3-node07.example.net", Changed: unschedulable, Cordon: api.Cordon{Unschedulable: unschedulable, By: "alice", At: night}}, b.answer(ctx)
 }

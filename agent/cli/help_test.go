@@ -11,7 +11,7 @@ import (
 // commands are all that there are; a group is shown with what it holds.
 var commands = []string{
 	"agent", "status", "ps", "images", "gc", "gc plan", "gc run", "gc history", "shutdown", "shutdown plan",
-	"drain", "cordon", "uncordon", "doctor",
+	"drain", "cordon", "uncordon", "leave", "doctor",
 	"config", "config check", "config show", "config default", "completion", "version",
 }
 

@@ -37,6 +37,9 @@ func scenes() map[string]api.Status {
 		"much-is-wrong":    muchIsWrong(),
 		"switched-off":     switchedOff(),
 		"overridden":       overriddenDelay(),
+		"adrift":           adrift(),
+		"waiting":          waiting(),
+		"overdue":          overdue(),
 	}
 }
 
@@ -252,5 +255,42 @@ func switchedOff() api.Status {
 	s.Shutdown = shutdown.Status{State: shutdown.Disarmed, Reason: "switched off in the configuration"}
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 72*time.Hour, status.ReasonSwitchedOff, "a shutdown will not wait for the pods to stop: switched off in the configuration")
 	s.ContainerGC.LastRun = nil
+	return s
+}
+
+// adrift is a host on a control plane that others write too.
+func adrift() api.Status {
+	s := healthy()
+	s.ControlPlane.Type, s.ControlPlane.Endpoint = "kubernetes", "https://192.0.2.2:6443"
+	s.Node.Spec.Unschedulable = true
+	s.Drift = []api.Drift{{
+		Message: "the Node lacks the configured taints gpu=a:NoSchedule, and a node may not change its own",
+		Mend:    "kubectl taint nodes rack3-node07.example.net gpu=a:NoSchedule",
+	}}
+	return s
+}
+
+// waiting is a host whose Node somebody else has to create.
+func waiting() api.Status {
+	s := adrift()
+	s.Node.Spec.Unschedulable, s.Lease, s.Drift = false, nil, nil
+	s.ControlPlane.Resting = "no Node rack3-node07.example.net there yet: node.register is false, so that somebody else has to create it"
+	return s
+}
+
+// overdue is a host whose control plane is away.
+func overdue() api.Status {
+	s := adrift()
+	s.Node.Spec.Unschedulable, s.Drift = false, nil
+	renewed := metav1.NewMicroTime(ago(80 * time.Second))
+	s.Lease.Spec.RenewTime = &renewed
+	failure := "renew lease \"rack3-node07.example.net\": control plane unavailable: connection refused"
+	s.ControlPlane.Connected, s.ControlPlane.LastError = false, failure
+	s.ControlPlane.Overdue = "lease not renewed for 1m20s, and good for 40s only: " + failure
+	for i := range s.Loops {
+		if s.Loops[i].Name == "lease" {
+			s.Loops[i].Healthy, s.Loops[i].LastError = false, failure
+		}
+	}
 	return s
 }

@@ -148,12 +148,18 @@ func lease(out *output, s api.Status) string {
 	if !mine(s, "lease") {
 		return "" // one of before tells nothing
 	}
+	if s.ControlPlane.Resting != "" {
+		return "rests, see above"
+	}
 	if s.Lease == nil || s.Lease.Spec.RenewTime == nil {
 		return "none yet"
 	}
 	line := "renewed " + out.ago(s.Lease.Spec.RenewTime.Time)
 	if d := s.Lease.Spec.LeaseDurationSeconds; d != nil {
 		line += fmt.Sprintf(", good for %ds", *d)
+	}
+	if s.ControlPlane.Overdue != "" {
+		line += ", " + out.red("OVERDUE")
 	}
 	return line
 }
@@ -164,8 +170,12 @@ func controlPlane(s api.Status) string {
 		line += " at " + s.ControlPlane.Endpoint
 	}
 	switch {
-	case !mine(s, "node"):
+	case !mine(s, "node") && s.ControlPlane.Type == "embedded":
 		line += ", for events only"
+	case !mine(s, "node"):
+		line += ", for events and hostler's own conditions"
+	case s.ControlPlane.Resting != "":
+		line += ", at rest, see above"
 	case s.Node == nil: // nothing was written yet
 	case !s.ControlPlane.Connected:
 		line += ", NOT CONNECTED"

@@ -252,6 +252,8 @@ func TestTables(t *testing.T) {
 		"drain-dry-run-json":          {withCritical, "drain --dry-run -o json", 0},
 		"cordon":                      {house(), "cordon", 0},
 		"cordon-json":                 {house(), "cordon -o json", 0},
+		"leave":                       {house(), "leave", 0},
+		"leave-json":                  {house(), "leave -o json", 0},
 		"uncordon-already":            {house(), "uncordon", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

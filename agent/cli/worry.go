@@ -75,7 +75,16 @@ func worries(s api.Status) []worry {
 	if s.Node != nil {
 		list = conditionWorries(s.Node.Status.Conditions)
 	}
-	if s.ControlPlane.LastError != "" {
+	if s.ControlPlane.Overdue != "" { // the fleet feels it first
+		list = append([]worry{{what: "heartbeat", text: s.ControlPlane.Overdue}}, list...)
+	}
+	if s.ControlPlane.Resting != "" {
+		list = append(list, worry{what: "control plane", text: s.ControlPlane.Resting, milder: true})
+	}
+	for _, d := range s.Drift {
+		list = append(list, worry{what: "drift", text: d.Message + ": `" + d.Mend + "` mends it", milder: true})
+	}
+	if s.ControlPlane.LastError != "" && !said(list, s.ControlPlane.LastError) {
 		list = append(list, worry{what: "control plane", text: s.ControlPlane.LastError})
 	}
 	for _, l := range s.Loops {

@@ -30,11 +30,14 @@ type Node struct {
 	Labels        map[string]string `yaml:"labels" doc:"Labels to keep on the Node."`
 	Annotations   map[string]string `yaml:"annotations" doc:"Annotations to keep on the Node."`
 	Taints        []Taint           `yaml:"taints" doc:"Taints to give the Node when it is created: a list of {key, value, effect}."`
+	Register      bool              `yaml:"register" doc:"false waits until someone else has created the Node, and then fills in its status."`
 	Unschedulable bool              `yaml:"unschedulable" doc:"Create the Node cordoned. From then on hostler cordon and uncordon decide, also for a Node that is created again."`
 	Address       Address           `yaml:"address" doc:"The addresses to publish."`
 	MaxPods       int               `yaml:"maxPods" doc:"The most pods this host is meant to run."`
 	Reserved      Reserved          `yaml:"reserved" doc:"What the system keeps for itself, as quantities: allocatable is capacity less this."`
 	Takeover      bool              `yaml:"takeover" doc:"Take the Node over although another machine holds its name."`
+	CloudProvider string            `yaml:"cloudProvider" doc:"external leaves addresses to a cloud controller manager, for which a new Node waits with a taint; or none."`
+	ProviderID    string            `yaml:"providerID" doc:"What the cloud calls this host; filled in where the Node has none."`
 }
 
 // Address picks the addresses to publish.

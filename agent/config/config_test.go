@@ -102,6 +102,10 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"a runtime listed twice in two ways":      {"runtimes:\n- {type: cri, endpoint: /run/x.sock}\n- {type: cri, endpoint: unix:///run/y/../x.sock}\n", "f.yaml:3: runtimes[1].endpoint: /run/x.sock is listed twice"},
 		"a threshold that is too large":           {"node: {name: a}\npressure:\n  memoryAvailable: 9e30\n", `f.yaml:3: pressure.memoryAvailable: threshold "9e30" is too large`},
 		"a label that is hostler's":               {"node:\n  name: a\n  labels: {kubernetes.io/os: bsd}\n", "f.yaml:3: node.labels: kubernetes.io/os is set by hostler itself"},
+		"a cloud provider that is none":           {"node: {cloudProvider: aws}\n", `f.yaml:1: node.cloudProvider: "aws" is neither none nor external`},
+		"a cloud that has no way in":              {"node: {cloudProvider: external}\n", "f.yaml:1: node.cloudProvider: external waits for ever"},
+		"a Node that nobody else can create":      {"node:\n  register: false\n", "f.yaml:2: node.register: false waits for ever"},
+		"a provider ID of two words":              {"node: {providerID: a b}\n", `f.yaml:1: node.providerID: "a b" holds a blank`},
 		"an unknown log level":                    {"log: {level: loud}\n", `f.yaml:1: log.level: "loud" is none of debug, info, warn, error`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,6 +115,36 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 				t.Errorf("Parse(%q) = %v, want a fault that begins %q", c.in, err, c.want)
 			}
 		})
+	}
+}
+
+// The labels that Kubernetes' admission plug-in NodeRestriction refuses.
+func TestLabelsThatANodeMayNotSetAreNamed(t *testing.T) {
+	for key, refused := range map[string]bool{
+		"rack":                                     false,
+		"example.com/rack":                         false,
+		"notkubernetes.io/rack":                    false,
+		"topology.kubernetes.io/zone":              false,
+		"topology.kubernetes.io/rack":              true,
+		"failure-domain.beta.kubernetes.io/region": false,
+		"beta.kubernetes.io/instance-type":         false,
+		"node.kubernetes.io/instance-type":         false,
+		"gpu.node.kubernetes.io/model":             false,
+		"kubelet.kubernetes.io/any":                false,
+		"node-role.kubernetes.io/worker":           true,
+		"kubernetes.io/role":                       true,
+		"k8s.io/role":                              true,
+		"sigs.k8s.io/x":                            true,
+		"node-restriction.kubernetes.io/x":         true,
+		"a.node-restriction.kubernetes.io/x":       true,
+	} {
+		for _, plane := range []string{"kubernetes", "embedded"} {
+			_, err := config.Parse("f.yaml", []byte("controlPlane: {type: "+plane+"}\nnode:\n  labels:\n    "+key+": x\n"))
+			named := err != nil && strings.Contains(err.Error(), "f.yaml:4: node.labels."+key+": a node may not give itself this label")
+			if want := refused && plane == "kubernetes"; named != want {
+				t.Errorf("on %s, Parse() of label %s = %v, want it refused: %t", plane, key, err, want)
+			}
+		}
 	}
 }
 

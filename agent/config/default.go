@@ -5,7 +5,7 @@ import "time"
 // Default returns the configuration of a host that has none.
 func Default() Config {
 	return Config{
-		Node:         Node{Enabled: Auto, MaxPods: 110},
+		Node:         Node{Enabled: Auto, Register: true, MaxPods: 110, CloudProvider: "none"},
 		ControlPlane: ControlPlane{Type: "embedded"},
 		Runtimes:     Runtimes{Auto: true},
 		Lease:        Lease{Enabled: Auto, Duration: Duration(40 * time.Second), RenewInterval: Duration(10 * time.Second)},

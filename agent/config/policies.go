@@ -37,6 +37,8 @@ func (c Config) NodeOptions(hostName, version string) (status.Options, error) {
 		Labels:        c.Node.Labels,
 		Annotations:   c.Node.Annotations,
 		Unschedulable: c.Node.Unschedulable,
+		ProviderID:    c.Node.ProviderID,
+		ExternalCloud: c.Node.CloudProvider == "external",
 		Addresses:     status.AddressOptions{Internal: c.Node.Address.Internal, External: c.Node.Address.External},
 		Reserved: status.Reserved{
 			CPU:              c.Node.Reserved.CPU.Value(),

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -30,6 +32,7 @@ type checker struct {
 // was left out.
 func (k *checker) check(c Config) Faults {
 	k.node(c.Node)
+	k.registration(c.Node, c.ControlPlane.Type)
 	k.runtimes(c.Runtimes)
 	k.loops(c)
 	k.shutdown(c.Shutdown)
@@ -88,6 +91,48 @@ func (k *checker) node(n Node) {
 	k.require(n.MaxPods > 0, "node.maxPods", "%d is not above 0", n.MaxPods)
 	k.internal(n.Address.Internal)
 	k.families(n.Address.External, "node.address.external", true)
+}
+
+// registration checks what depends on who else writes the Node.
+func (k *checker) registration(n Node, controlPlane string) {
+	external := n.CloudProvider == "external"
+	k.require(external || n.CloudProvider == "none", "node.cloudProvider", "%q is neither none nor external", n.CloudProvider)
+	k.require(!strings.ContainsFunc(n.ProviderID, unicode.IsSpace), "node.providerID", "%q holds a blank; write it as the cloud does, such as aws:///zone/instance", n.ProviderID)
+	if controlPlane == "embedded" {
+		k.require(n.Register, "node.register", "false waits for ever: nobody but hostler can create a Node on control plane embedded")
+		k.require(!external, "node.cloudProvider", "external waits for ever: control plane embedded has no cloud controller manager")
+	}
+	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
+		k.require(!labelRefused(controlPlane, key), "node.labels."+key, "%s", refusedLabel)
+	}
+}
+
+// refusedLabel says what labelRefused found, and what to do.
+const refusedLabel = "a node may not give itself this label: of kubernetes.io and k8s.io it may only set those of its host and topology, " +
+	"and what lies in node.kubernetes.io or kubelet.kubernetes.io; use a domain of your own, or have someone else set it"
+
+// labelRefused tells whether the control plane refuses a Node that sets the label
+// itself, as Kubernetes' admission plug-in NodeRestriction does.
+func labelRefused(controlPlane, key string) bool {
+	if controlPlane != "kubernetes" {
+		return false
+	}
+	domain, _, qualified := strings.Cut(key, "/")
+	within := func(parents ...string) bool {
+		return slices.ContainsFunc(parents, func(p string) bool { return domain == p || strings.HasSuffix(domain, "."+p) })
+	}
+	switch {
+	case !qualified || !within("kubernetes.io", "k8s.io"):
+		return false
+	case within(corev1.LabelNamespaceNodeRestriction):
+		return true
+	}
+	return !within("kubelet.kubernetes.io", "node.kubernetes.io") && !slices.Contains([]string{
+		corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable,
+		corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
+		corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+		corev1.LabelInstanceType, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	}, key)
 }
 
 // internal checks the selectors of InternalIPs: IPs, CIDRs or interface names.

@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // NewNode returns the Node as a client creates it: desired with its status and
@@ -72,12 +73,7 @@ type owned struct {
 // reconcile brings the labels and annotations of desired into node, of which
 // hostler set before earlier, and notes them and the machine.
 func reconcile(node, desired *corev1.Node, before owned) error {
-	now := owned{Labels: slices.Sorted(maps.Keys(desired.Labels))}
-	for _, key := range slices.Sorted(maps.Keys(desired.Annotations)) {
-		if !internal(key) {
-			now.Annotations = append(now.Annotations, key)
-		}
-	}
+	now := ownedBy(desired)
 	node.Labels = replace(node.Labels, desired.Labels, before.Labels, now.Labels)
 	node.Annotations = replace(node.Annotations, desired.Annotations, before.Annotations, now.Annotations)
 	IdentityOf(desired).mark(&node.ObjectMeta)
@@ -90,6 +86,57 @@ func reconcile(node, desired *corev1.Node, before owned) error {
 	}
 	node.Annotations[AnnotationOwned] = string(list)
 	return nil
+}
+
+// ownedBy are the keys that hostler sets on a Node that it wants to be desired.
+func ownedBy(desired *corev1.Node) owned {
+	now := owned{Labels: slices.Sorted(maps.Keys(desired.Labels))}
+	for _, key := range slices.Sorted(maps.Keys(desired.Annotations)) {
+		if !internal(key) {
+			now.Annotations = append(now.Annotations, key)
+		}
+	}
+	return now
+}
+
+// Drift names the labels and annotations, such as "label example.com/rack", that
+// this machine, which wants the Node to be desired, has set and that are not so on
+// the stored one. To register again mends them. Whose the Node is, where that
+// is told, is no drift: see CheckOwner.
+func Drift(stored, desired *corev1.Node) []string {
+	var drifted []string
+	keys := ownedBy(desired)
+	for _, key := range keys.Labels {
+		if value, found := stored.Labels[key]; !found || value != desired.Labels[key] {
+			drifted = append(drifted, "label "+key)
+		}
+	}
+	for _, key := range keys.Annotations {
+		if value, found := stored.Annotations[key]; !found || value != desired.Annotations[key] {
+			drifted = append(drifted, "annotation "+key)
+		}
+	}
+	marked := &metav1.ObjectMeta{}
+	IdentityOf(desired).mark(marked)
+	for _, key := range append(slices.Sorted(maps.Keys(marked.Annotations)), AnnotationOwned) {
+		if _, found := stored.Annotations[key]; !found {
+			drifted = append(drifted, "annotation "+key)
+		}
+	}
+	return drifted
+}
+
+// MissingTaints are those of the wanted taints that the stored Node lacks. A node
+// may not give itself any after its creation.
+func MissingTaints(stored *corev1.Node, wanted []corev1.Taint) []corev1.Taint {
+	var missing []corev1.Taint
+	for _, w := range wanted {
+		same := func(t corev1.Taint) bool { return t.MatchTaint(&w) && t.Value == w.Value }
+		if !slices.ContainsFunc(stored.Spec.Taints, same) {
+			missing = append(missing, w)
+		}
+	}
+	return missing
 }
 
 // internal tells whether the annotation is kept by this package itself.

@@ -40,7 +40,9 @@ type Client interface {
 
 	// UpdateStatus stores node.Status, and nothing else of node, and returns what
 	// is stored then. Its resourceVersion does not matter. Where the control
-	// plane has other writers, conditions and addresses of theirs stay.
+	// plane has other writers, conditions of theirs stay. A status without
+	// addresses leaves those that are stored: a cloud controller manager may know
+	// them better. It needs no read before it.
 	// ErrNotFound where the Node is gone, or another one, with another UID, has
 	// its name: Register again. *IdentityError where another machine has taken
 	// the Node over.
@@ -92,6 +94,28 @@ type Cordoner interface {
 	// Cordon sets spec.unschedulable and returns what is stored then;
 	// ErrNotFound.
 	Cordon(ctx context.Context, nodeName string, unschedulable bool) (*corev1.Node, error)
+}
+
+// NodeWatcher is a Client of a control plane where others write Nodes as well, and
+// that tells of it as it happens.
+type NodeWatcher interface {
+	// WatchNode sends the Node of that name as it is stored, nil where there is
+	// none, at first and after each change, whoever made it, until ctx ends or the
+	// control plane is lost, and says which. Of changes that come faster than they
+	// are received some may be left out, but not the last one. It goes by no
+	// deadline but ctx's, and begins anew by itself where the control plane ends a
+	// watch for no other reason than that it has lasted long.
+	WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error
+}
+
+// ConditionWriter is a Client that can add to a Node that is another's, such as a
+// kubelet's on the same host.
+type ConditionWriter interface {
+	// UpdateConditions stores each of node.Status.Conditions on the Node of that
+	// name, in place of one of its type, and nothing else, and returns what is
+	// stored then. ErrNotFound where there is no such Node; *IdentityError where
+	// it is known to be another machine's.
+	UpdateConditions(ctx context.Context, node *corev1.Node) (*corev1.Node, error)
 }
 
 // Error classes that callers branch on. Clients wrap them with operation and

@@ -46,6 +46,7 @@ type LeasePolicy struct {
 type LeaseStats struct {
 	Lease               *coordinationv1.Lease // as last stored; nil before the first renewal
 	LastRenewed         time.Time             // when the last renewal was answered; zero before
+	Running             time.Time             // since when Run runs; zero while it does not
 	Renewals            uint64
 	ConsecutiveFailures int
 	LastError           error // of the last attempt; nil if that succeeded
@@ -124,6 +125,8 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 // from the beginning of the attempt, each of which has a deadline well under the
 // Lease's duration.
 func (k *LeaseKeeper) Run(ctx context.Context) error {
+	k.runs(time.Now())
+	defer k.runs(time.Time{})
 	backoff := Retry()
 	for {
 		started := time.Now()
@@ -148,6 +151,12 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 	}
 }
 
+func (k *LeaseKeeper) runs(since time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stats.Running = since
+}
+
 // SetOwner makes the Node of that UID the Lease's owner from the next renewal
 // on.
 func (k *LeaseKeeper) SetOwner(uid types.UID) {
@@ -165,9 +174,21 @@ func (k *LeaseKeeper) Stats() LeaseStats {
 	return stats
 }
 
-// Healthy tells whether the Lease has been renewed within its duration.
-func (s LeaseStats) Healthy(duration time.Duration) bool {
-	return !s.LastRenewed.IsZero() && time.Since(s.LastRenewed) < duration
+// Overdue is nil unless the keeper runs and has not renewed the Lease within its
+// duration: whoever watches it takes the host for dead.
+func (s LeaseStats) Overdue(duration time.Duration) error {
+	since := s.Running
+	if s.LastRenewed.After(since) {
+		since = s.LastRenewed
+	}
+	if s.Running.IsZero() || time.Since(since) < duration {
+		return nil
+	}
+	err := fmt.Errorf("lease not renewed for %v, and good for %v only", time.Since(since).Round(time.Second), duration)
+	if s.LastError != nil {
+		err = fmt.Errorf("%w: %w", err, s.LastError)
+	}
+	return err
 }
 
 // attempt renews the Lease once, from what is stored if it turns out that

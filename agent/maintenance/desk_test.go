@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/report"
@@ -46,6 +47,7 @@ func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
 			Node:     nodeName,
 			Owners:   ownedBy(owner.Auto, nil),
 			Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, log),
+			Member:   loop.NewGate(""),
 			Flush:    kept.Flush,
 			Log:      log,
 		}

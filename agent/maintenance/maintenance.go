@@ -1,5 +1,5 @@
 // Package maintenance is what a person does to a node without a shutdown: cordon,
-// uncordon and drain. It owns who may do so when, what is told of it, and the hints
+// uncordon, drain and leave. It owns who may do so when, what is told of it, and the hints
 // that a refusal comes with. It refuses to stop pods itself: that is the guard's.
 package maintenance
 
@@ -8,6 +8,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/report"
 	"hostler.io/hostler/shutdown"
@@ -21,6 +22,7 @@ type Options struct {
 	Reporter     *report.Reporter
 	Recorder     *controlplane.Recorder
 	Guard        *shutdown.Guard
+	Member       *loop.Gate   // shut while the Node is off the control plane
 	Flush        func() error // writes to the disk what was learned
 	Log          *slog.Logger
 }

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"context"
 	"encoding/json"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -27,6 +29,30 @@ func (r *Reporter) keep(status corev1.NodeStatus) {
 		return
 	}
 	r.kept = true
+}
+
+// secure returns when what is kept is on the disk, before the control plane is
+// asked, which may take all the time that there is. A disk that hangs does not take
+// it either: Farewell tries it once more at the end.
+func (r *Reporter) secure(ctx context.Context) {
+	if r.o.Flush == nil {
+		return
+	}
+	if deadline, bounded := ctx.Deadline(); bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/3)
+		defer cancel()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = r.o.Flush() // told by the state's health
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		r.o.Log.Warn("the disk does not take what is kept of this shutdown; the control plane is told first")
+	}
 }
 
 // forget takes the last word away, which a later one has followed.

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,13 +32,21 @@ type Options struct {
 	Update   time.Duration         // from one look to the next
 	Rewrite  time.Duration         // from one write to the next where nothing changed
 	Takeover bool
-	Mine     func() bool     // whether the Node is hostler's to write
-	Boot     string          // the present one
-	Store    Store           // keeps a last word that was not delivered, and a person's cordon
-	Named    func(types.UID) // is told the UID that the control plane gave the Node
-	Log      *slog.Logger
-	Observe  func(err error)            // after each write
-	Count    func(corev1.NodeCondition) // after each transition, with what the condition is now
+	// AdoptOnly never creates the Node, but waits until somebody else has.
+	AdoptOnly bool
+	Mine      func() bool     // whether the Node is hostler's to write
+	Beside    func() bool     // whether it is a kubelet's on this host; never if nil
+	Boot      string          // the present one
+	Store     Store           // keeps a last word that was not delivered, and a person's cordon
+	Named     func(types.UID) // is told the UID that the control plane gave the Node
+	// Waits is told why the Node is waited for, as is its Lease then; nothing once
+	// it is there. It may be nil.
+	Waits   func(why string)
+	Flush   func() error     // writes to the disk what the Store was given; may be nil
+	Now     func() time.Time // the wall clock; time.Now if nil
+	Log     *slog.Logger
+	Observe func(err error)            // after each write
+	Count   func(corev1.NodeCondition) // after each transition, with what the condition is now
 }
 
 // Facts are what a Node is made from: a *host.Facts.
@@ -64,8 +75,12 @@ type Reporter struct {
 
 	turn  chan struct{} // holds one token; who takes it may look and write, and owns what follows
 	begun bool          // the first look was taken
-	// registered is whether the Node was registered since it was last found missing.
-	registered bool
+	// remembered is whether it is known what was reported before this start;
+	// forgotten is why not.
+	remembered bool
+	forgotten  error
+	enrolment
+	added      added
 	written    *corev1.NodeStatus
 	writtenAt  time.Time
 	kept       bool               // the store holds a last word
@@ -73,8 +88,13 @@ type Reporter struct {
 	memory     status.Memory
 	conditions []corev1.NodeCondition // of the last look
 
+	hint atomic.Bool // somebody else has changed the stored Node
+
 	mu        sync.Mutex   // guards what follows
 	node      *corev1.Node // as last seen from the host, with the control plane's metadata
+	known     *corev1.Node // as last stored, no status; nil if it is not registered
+	wanted    *corev1.Node // as last seen from the host, no status
+	standing  Standing
 	lastFacts status.Facts
 	connected bool
 	lastError error
@@ -87,6 +107,12 @@ type Reporter struct {
 func New(o Options) *Reporter {
 	cordons := newCordons(o.Store, o.Log)
 	o.Log = o.Log.With("component", "status")
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Beside == nil {
+		o.Beside = func() bool { return false }
+	}
 	r := &Reporter{o: o, cordons: cordons, poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	r.turn <- struct{}{}
 	return r
@@ -101,15 +127,30 @@ func (r *Reporter) options() status.Options {
 }
 
 // remember takes up what an earlier run of the agent reported in this boot, so
-// that conditions keep their times and Ready does not flip.
-func (r *Reporter) remember(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+// that conditions keep their times and Ready does not flip. What a control plane
+// does not tell in time is asked for again in the next round, as long as nothing
+// was written, and then waited for longer: the host has been looked at by then.
+func (r *Reporter) remember(ctx context.Context, beside bool) {
+	limit := time.Second
+	if r.forgotten != nil {
+		limit = WriteTimeout / 2
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	node, err := r.o.Client.Node(ctx, r.options().Name)
+	if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+		r.forgotten = err
+		return
+	}
+	r.remembered = true
 	if err != nil || node.Status.NodeInfo.BootID != r.o.Facts.Machine().BootID {
 		return // nothing known of this boot
 	}
-	r.memory, r.conditions = status.Remember(node.Status.Conditions), node.Status.Conditions
+	conditions := node.Status.Conditions
+	if beside { // the others are the kubelet's word
+		conditions = status.OwnConditions(conditions)
+	}
+	r.memory, r.conditions = status.Remember(conditions), conditions
 }
 
 // Changed asks for a look at the host now.
@@ -139,6 +180,12 @@ func (r *Reporter) Run(ctx context.Context, beat func(error)) error {
 			r.o.Log.Warn("the node's status cannot be written, will try again", "error", err)
 		case err == nil && failing:
 			r.o.Log.Info("the node's status is written again")
+		}
+		switch {
+		case err != nil: // a fleet must not come back all at once
+			tick.Reset(r.o.Update/2 + rand.N(r.o.Update/2))
+		case failing:
+			tick.Reset(r.o.Update)
 		}
 		failing = err != nil
 		select {
@@ -223,117 +270,63 @@ func (r *Reporter) once(ctx context.Context, guarded *shutdown.Status) (err erro
 	}
 	if !r.begun {
 		r.recall()
-		if r.o.Mine() {
-			r.remember(ctx)
-		}
 	}
 	r.begun = true
+	mine, beside := r.o.Mine() && !r.left, r.besideKubelet()
+	if (mine || beside) && !r.remembered {
+		r.remember(ctx, beside)
+	}
 
 	options := r.options()
 	facts := r.o.Facts.Now(ctx, guarded)
 	if err := ctx.Err(); err != nil { // what was not measured for that says nothing of the host
 		return fmt.Errorf("report the node's status: %w", err)
 	}
-	node, memory := status.Node(facts, options, r.memory, time.Now())
-	r.tell(options.Name, status.Transitions(r.conditions, node.Status.Conditions))
+	node, memory := status.Node(facts, options, r.memory, r.o.Now())
+	transitions := status.Transitions(r.conditions, node.Status.Conditions)
 	r.memory, r.conditions = memory, node.Status.Conditions
-	r.see(node, facts)
-	if !r.o.Mine() {
-		r.registered, r.written = false, nil // whoever has it meanwhile changes it
-		return nil
+	if beside { // whose Node says the rest
+		transitions = slices.DeleteFunc(transitions, func(t status.Transition) bool { return !status.IsOwn(t.New.Type) })
 	}
-
-	if facts.Draining.Active {
+	r.tell(options.Name, transitions)
+	r.see(node, facts, options)
+	if !mine {
+		r.leaveToOwner()
+	}
+	if !beside {
+		r.added = added{}
+	}
+	if mine && facts.Draining.Active {
 		r.keep(node.Status)
+	}
+	if guarded != nil {
+		r.secure(ctx)
+	}
+	write := r.write
+	switch {
+	case beside:
+		write = r.add
+	case !mine:
+		return nil
 	}
 	writing, cancel := context.WithTimeout(ctx, WriteTimeout)
 	defer cancel()
-	wrote, err := r.write(writing, node)
+	wrote, err := write(writing, node)
 	if (wrote || err != nil) && !errors.Is(context.Cause(ctx), errOvertaken) {
 		r.o.Observe(err)
-		r.mu.Lock()
-		r.connected, r.lastError = err == nil, err
-		r.mu.Unlock()
+		r.contact(err)
 	}
-	if err == nil {
+	if err == nil && mine && r.standing.Waits == "" {
 		r.forget()
 	}
 	return err
 }
 
-// write registers the Node where that is due, and writes its status where that
-// is worth it. It tells whether anything was written.
-func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
-	if !r.registered {
-		stored, err := r.o.Client.Register(ctx, node, controlplane.RegisterOptions{Takeover: r.o.Takeover})
-		if err != nil {
-			return false, err
-		}
-		r.registered, r.written = true, nil
-		r.o.Named(stored.UID)
-		r.adopt(stored)
-		r.o.Log.Info("node registered", "node", stored.Name, "uid", stored.UID, "controlPlane", r.o.Client.Type())
-		r.o.Recorder.Record(controlplane.NodeReference(node.Name), corev1.EventTypeNormal, "Registered", "Node registered by hostler")
-	}
-	if r.lastWord == nil && !r.cordons.pending() &&
-		r.written != nil && time.Since(r.writtenAt) < r.o.Rewrite && !status.Changed(r.written, &node.Status) {
-		return false, nil
-	}
-	stored, err := r.send(ctx, node)
-	if errors.Is(err, controlplane.ErrNotFound) {
-		if r.written != nil {
-			r.Changed() // registered again at once, unless it was gone at once
-		}
-		r.registered = false
-		r.o.Log.Warn("the node is gone from the control plane and will be registered again", "node", node.Name)
-		return false, err
-	}
-	if err != nil {
-		return false, err
-	}
-	r.written, r.writtenAt = node.Status.DeepCopy(), time.Now()
-	stored, err = r.settle(ctx, stored)
-	r.adopt(stored)
-	return true, err
-}
-
-// send writes the status, after the last word of an earlier boot if there is
-// one that was not delivered.
-func (r *Reporter) send(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
-	if r.lastWord != nil {
-		before := node.DeepCopy()
-		before.Status = *r.lastWord
-		_, err := r.o.Client.UpdateStatus(ctx, before)
-		switch {
-		case errors.Is(err, controlplane.ErrForbidden), errors.Is(err, controlplane.ErrInvalid):
-			r.o.Log.Warn("what the last shutdown left to tell is refused", "node", node.Name, "error", err)
-		case err != nil:
-			return nil, err
-		default:
-			r.o.Log.Info("what the last shutdown left to tell is delivered", "node", node.Name)
-		}
-		r.lastWord = nil
-	}
-	return r.o.Client.UpdateStatus(ctx, node)
-}
-
-// see keeps what the host looks like, for `hostler status`.
-func (r *Reporter) see(node *corev1.Node, facts status.Facts) {
+// contact notes how the control plane answered.
+func (r *Reporter) contact(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	seen := node.DeepCopy()
-	if r.node != nil {
-		seen.ObjectMeta, seen.Spec = r.node.ObjectMeta, r.node.Spec
-	}
-	r.node, r.lastFacts = seen, facts
-}
-
-// adopt takes over the control plane's metadata and spec.
-func (r *Reporter) adopt(stored *corev1.Node) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.node.ObjectMeta, r.node.Spec = stored.ObjectMeta, stored.Spec
-	r.node.ManagedFields = nil
+	r.connected, r.lastError = err == nil, err
 }
 
 // Current returns the Node as last seen, nil before the first look.

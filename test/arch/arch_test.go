@@ -58,7 +58,7 @@ var ours = map[string][]string{
 
 	"agent/doctor": {"shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
-	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
+	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/loop", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
 
 	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
 	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status"},

@@ -23,7 +23,7 @@ type Backend struct {
 	Client controlplane.Client
 
 	// Edit changes the stored Node of that name as a person or another
-	// controller would.
+	// controller would: metadata, spec and status.
 	Edit func(ctx context.Context, name string, change func(*corev1.Node)) error
 
 	// Delete deletes Node and Lease as someone else would; Client.Leave if nil.
@@ -63,6 +63,10 @@ func Checks() []Check {
 		{"a node of a machine that is dead is replaced", checkDeadReplaced},
 		{"a machine with a live lease gets its own node back", checkOwnNode},
 		{"a status is stored and touches nothing else", checkStatus},
+		{"a status without addresses leaves those that are there", checkAddressesKept},
+		{"conditions of others stay", checkConditionsKept},
+		{"conditions on another's node touch nothing else", checkConditionsAdded},
+		{"a watch tells of each change and of the node's end", checkWatch},
 		{"a node deleted while the agent runs is registered again", checkDeleted},
 		{"a lease is created, renewed and read", checkLease},
 		{"a lease that someone else has written is not overwritten", checkLeaseConflict},

@@ -39,6 +39,8 @@ type Fake struct {
 	events  []*corev1.Event
 	faults  map[Method]*Fault
 	calls   map[Method]int
+	own     map[string]map[corev1.NodeConditionType]bool // conditions that UpdateStatus has written, by Node
+	changed chan struct{}                                // closed and replaced with each change of a Node or fault
 }
 
 // history is an object with the one that it replaced.
@@ -49,6 +51,9 @@ var (
 	_ controlplane.NodeLister  = (*Fake)(nil)
 	_ controlplane.EventLister = (*Fake)(nil)
 	_ controlplane.Cordoner    = (*Fake)(nil)
+
+	_ controlplane.NodeWatcher     = (*Fake)(nil)
+	_ controlplane.ConditionWriter = (*Fake)(nil)
 )
 
 // NewFake returns an empty control plane without faults, whose wall clock is
@@ -63,7 +68,22 @@ func NewFake(now func() time.Time) *Fake {
 		leases: map[string]*history[*coordinationv1.Lease]{},
 		faults: map[Method]*Fault{},
 		calls:  map[Method]int{},
+
+		own:     map[string]map[corev1.NodeConditionType]bool{},
+		changed: make(chan struct{}),
 	}
+}
+
+// Create stores a Node as someone else would, a person or a kubelet, in place of
+// one that is there.
+func (f *Fake) Create(node *corev1.Node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.nodes, node.Name)
+	delete(f.own, node.Name)
+	next := node.DeepCopy()
+	next.UID, next.ResourceVersion = "", ""
+	f.putNode(next)
 }
 
 // Edit changes a stored Node as someone else would.
@@ -110,6 +130,7 @@ func (f *Fake) Register(ctx context.Context, node *corev1.Node, opts controlplan
 		err = controlplane.ErrNotFound
 	default:
 		next, err = controlplane.NewNode(node)
+		delete(f.own, node.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("register node %q: %w", node.Name, err)
@@ -128,6 +149,7 @@ func (f *Fake) putNode(node *corev1.Node) *history[*corev1.Node] {
 	}
 	f.stamp(&node.ObjectMeta)
 	f.nodes[node.Name] = h
+	f.wakeWatchers()
 	return h
 }
 
@@ -173,6 +195,19 @@ func (f *Fake) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Nod
 	}
 	next := stored.latest.DeepCopy()
 	node.Status.DeepCopyInto(&next.Status)
+	if len(next.Status.Addresses) == 0 {
+		next.Status.Addresses = stored.latest.Status.Addresses
+	}
+	own := map[corev1.NodeConditionType]bool{}
+	for _, c := range next.Status.Conditions {
+		own[c.Type] = true
+	}
+	for _, c := range stored.latest.Status.Conditions {
+		if !own[c.Type] && !f.own[node.Name][c.Type] { // somebody else's
+			next.Status.Conditions = append(next.Status.Conditions, c)
+		}
+	}
+	f.own[node.Name] = own
 	return answer(fault, f.putNode(next))
 }
 
@@ -253,6 +288,8 @@ func (f *Fake) Leave(ctx context.Context, name string) error {
 	defer f.mu.Unlock()
 	delete(f.nodes, name)
 	delete(f.leases, name)
+	delete(f.own, name)
+	f.wakeWatchers()
 	return nil
 }
 

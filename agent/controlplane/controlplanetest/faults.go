@@ -24,6 +24,9 @@ const (
 	RenewLease   Method = "RenewLease"
 	PublishEvent Method = "PublishEvent"
 	Leave        Method = "Leave"
+
+	WatchNode        Method = "WatchNode"
+	UpdateConditions Method = "UpdateConditions"
 )
 
 // fakeTimeout bounds a call whose context has no deadline.
@@ -41,11 +44,13 @@ type Fault struct {
 }
 
 // Inject makes a fault befall calls of that method from now on, in place of an
-// earlier one; Any means those without one of their own.
+// earlier one; Any means those without one of their own. A watch under way ends
+// with Err, or falls silent for good with Hang.
 func (f *Fake) Inject(m Method, fault Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults[m] = &fault
+	f.wakeWatchers()
 }
 
 // Heal ends all faults. Calls that hang go on hanging, as on a dead connection.

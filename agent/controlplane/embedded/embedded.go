@@ -193,7 +193,8 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	return []corev1.Node{*c.node.DeepCopy()}, nil
 }
 
-// UpdateStatus replaces the Node's status: there are no other writers.
+// UpdateStatus replaces the Node's status, but for addresses where there are none
+// in it: there are no other writers.
 func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if err := check(ctx, "update status of node", node.Name); err != nil {
 		return nil, err
@@ -208,6 +209,9 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	}
 	updated := c.node.DeepCopy()
 	node.Status.DeepCopyInto(&updated.Status)
+	if len(updated.Status.Addresses) == 0 {
+		updated.Status.Addresses = c.node.Status.Addresses
+	}
 	return c.putNode(updated)
 }
 

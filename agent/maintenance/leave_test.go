@@ -1,0 +1,96 @@
+package maintenance_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/owner"
+)
+
+// keeps renews the lease as the agent does: it rests with the gate, but what is
+// under way ends a second later.
+func (d *desk) keeps(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		done <- d.Member.While(ctx, loop.New("lease", 0, nil), func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			lease, err := controlplane.NewLease(nodeName, controlplane.Identity{}, 40*time.Second)
+			if err != nil {
+				return err
+			}
+			_, err = d.client.RenewLease(context.Background(), controlplane.Renew(lease, time.Now()))
+			return err
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	time.Sleep(time.Second)
+}
+
+func TestTheLeaseRestsBeforeTheNodeLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.register(t)
+		d.keeps(t)
+		got, err := maintenance.New(d.Options).Leave(t.Context())
+		if err != nil || got != (api.LeaveReport{Node: nodeName, ControlPlane: "fake", By: "nobody known"}) {
+			t.Errorf("Leave() = %+v, %v, want it done", got, err)
+		}
+		time.Sleep(time.Hour)
+		_, nodeErr := d.client.Node(t.Context(), nodeName)
+		_, leaseErr := d.client.Lease(t.Context(), nodeName)
+		if !errors.Is(nodeErr, controlplane.ErrNotFound) || !errors.Is(leaseErr, controlplane.ErrNotFound) {
+			t.Errorf("an hour later: Node() = %v, Lease() = %v, want both gone", nodeErr, leaseErr)
+		}
+		if d.Member.Reason() == "" {
+			t.Error("the lease is kept again")
+		}
+	})
+}
+
+func TestALeaveThatFailsSaysWhatToDo(t *testing.T) {
+	kubelet := ownedBy(owner.Auto, &owner.Owner{Name: owner.Kubelet, Evidence: "process kubelet, pid 7"})
+	for name, c := range map[string]struct {
+		prepare func(*desk)
+		rests   bool
+		want    []string
+	}{
+		"a node may not":          {func(d *desk) { d.fails(controlplane.ErrForbidden) }, true, []string{"forbidden", "`kubectl delete node node-a`"}},
+		"there is no answer":      {func(d *desk) { d.fails(controlplane.ErrUnavailable) }, false, []string{"unavailable", "nothing has changed"}},
+		"the Node is a kubelet's": {func(d *desk) { d.Owners = kubelet; d.over(d.client) }, false, []string{"pid 7", "kubectl delete node node-a"}},
+		"there is no Node":        {func(d *desk) { d.Owners = ownedBy(owner.Off, nil); d.over(d.client) }, false, []string{"switched off", "node.enabled: false"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				d.register(t)
+				c.prepare(d)
+				_, err := maintenance.New(d.Options).Leave(t.Context())
+				var told *api.Error
+				if !errors.As(err, &told) {
+					t.Fatalf("Leave() = %v, want an error with a hint", err)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(told.Error(), want) {
+						t.Errorf("Leave() = %v, want %q in it", told, want)
+					}
+				}
+				if got := d.Member.Reason() != ""; got != c.rests {
+					t.Errorf("the lease rests: %v, want %v", got, c.rests)
+				}
+			})
+		})
+	}
+}
+
+// fails has the control plane refuse that the Node leaves.
+func (d *desk) fails(err error) {
+	d.client.Inject(controlplanetest.Leave, controlplanetest.Fault{Err: err})
+}

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/agent/report"
+)
+
+// over builds an agent over another control plane than its own.
+func (r *rig) over(t *testing.T, client controlplane.Client) *Agent {
+	t.Helper()
+	a := r.build(t)
+	a.client = client
+	a.recorder = controlplane.NewRecorder(client, a.node, time.Now, a.log)
+	if err := a.buildKeeper(controlplane.Identity{MachineID: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	a.reporter = report.New(a.reports())
+	a.buildMaintenance()
+	a.buildLoops()
+	return a
+}
+
+// eventually asks the agent how it is until that is as wanted.
+func (r *rig) eventually(t *testing.T, what string, is func(api.Status) bool) {
+	t.Helper()
+	client := api.NewClient(r.cfg.API.Socket)
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		s, err := client.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is(s) {
+			return
+		}
+		if time.Since(begin) > bound {
+			t.Fatalf("status = %+v, want %s by now", s, what)
+		}
+	}
+}
+
+func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
+	r := newRig(t)
+	r.cfg.Node.Register = false
+	r.cfg.Status.UpdateInterval = config.Duration(time.Second)
+	fake := controlplanetest.NewFake(nil)
+	a, signals, ended := r.over(t, fake), make(chan os.Signal, 1), make(chan error, 1)
+	go func() { ended <- a.Run(signals) }()
+	r.manager.hears(t, "READY=1")
+	r.eventually(t, "a Node that is waited for", func(s api.Status) bool {
+		return strings.Contains(s.ControlPlane.Resting, "no Node node-a there yet") && s.ControlPlane.Connected
+	})
+	if n := fake.Calls(controlplanetest.RenewLease); n != 0 {
+		t.Errorf("the lease was renewed %d times before there was a Node, want never", n)
+	}
+	fake.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}})
+	r.eventually(t, "a Node and a lease that is its own", func(s api.Status) bool {
+		return s.ControlPlane.Resting == "" && s.Node.UID != "" && s.Lease != nil && len(s.Lease.OwnerReferences) == 1
+	})
+
+	if err := fake.Edit(t.Context(), nodeName, func(n *corev1.Node) { n.Spec.Unschedulable = true }); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(t, "the cordon", func(s api.Status) bool { return s.Node.Spec.Unschedulable })
+
+	if _, err := api.NewClient(r.cfg.API.Socket).Leave(t.Context()); err != nil {
+		t.Errorf("Leave() = %v, want no error", err)
+	}
+	renewed := fake.Calls(controlplanetest.RenewLease)
+	r.eventually(t, "that it has left", func(s api.Status) bool { return strings.Contains(s.ControlPlane.Resting, "hostler leave") })
+	looked := func() time.Time {
+		n, _, _, _ := a.reporter.Current()
+		return n.Status.Conditions[0].LastHeartbeatTime.Time
+	}
+	before := looked()
+	r.eventually(t, "two more rounds", func(api.Status) bool { return looked().After(before.Add(time.Second)) })
+	if _, err := fake.Node(t.Context(), nodeName); !errors.Is(err, controlplane.ErrNotFound) || fake.Calls(controlplanetest.RenewLease) != renewed {
+		t.Errorf("after it has left: Node() = %v, %d renewals, want nothing written", err, fake.Calls(controlplanetest.RenewLease)-renewed)
+	}
+	if err := a.Healthy(); err != nil {
+		t.Errorf("Healthy() = %v, want nothing amiss", err)
+	}
+	signals <- syscall.SIGTERM
+	within(t, "after SIGTERM", ended)
+}
+
+// deaf is a client whose renewals do not end with their context.
+type deaf struct {
+	controlplane.Client
+	release chan struct{}
+}
+
+func (d deaf) RenewLease(context.Context, *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	<-d.release
+	return nil, controlplane.ErrUnavailable
+}
+
+// A watchdog that bites would restart a fleet for nothing while its control plane
+// is away.
+func TestTheWatchdogBitesForAttemptsThatDoNotEndNotForThoseThatFail(t *testing.T) {
+	for name, c := range map[string]struct {
+		client func(*controlplanetest.Fake) controlplane.Client
+		fault  controlplanetest.Fault
+		bites  bool
+	}{
+		"attempts fail":                        {nil, controlplanetest.Fault{Err: controlplane.ErrUnavailable}, false},
+		"attempts end at their deadline":       {nil, controlplanetest.Fault{Hang: true}, false},
+		"attempts do not end at all":           {func(f *controlplanetest.Fake) controlplane.Client { return deaf{f, make(chan struct{})} }, controlplanetest.Fault{}, true},
+		"somebody else writes it all the time": {nil, controlplanetest.Fault{Conflict: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fake := controlplanetest.NewFake(nil)
+				a := &Agent{
+					log: silent(), client: fake, node: nodeName, cfg: config.Default(),
+					metrics: metrics.New(func() metrics.Standing { return metrics.Standing{} }),
+				}
+				if c.client != nil {
+					a.client = c.client(fake)
+				}
+				if err := a.buildKeeper(controlplane.Identity{MachineID: "m"}); err != nil {
+					t.Fatal(err)
+				}
+				lease := loop.New("lease", time.Duration(a.cfg.Lease.Duration), a.keeper.Run)
+				a.loops = loop.Set{lease}
+				ctx, cancel := context.WithCancel(t.Context())
+				var done sync.WaitGroup
+				done.Go(func() { lease.Supervise(ctx, a.log) })
+				if c.client == nil {
+					time.Sleep(time.Minute)
+					if err := a.Healthy(); err != nil {
+						t.Errorf("Healthy() before = %v, want nil", err)
+					}
+					fake.Inject(controlplanetest.Any, c.fault)
+				}
+				for range 60 {
+					time.Sleep(time.Minute)
+					if err := a.loops.Healthy(); (err != nil) != c.bites {
+						t.Fatalf("the watchdog is not fed for %v, want that: %v", err, c.bites)
+					}
+					if err := a.Healthy(); err == nil || !strings.Contains(err.Error(), "lease not renewed for") {
+						t.Fatalf("Healthy() = %v, want it red in any case", err)
+					}
+				}
+				cancel()
+				if d, stuck := a.client.(deaf); stuck {
+					close(d.release)
+				}
+				done.Wait()
+			})
+		})
+	}
+}

@@ -1,0 +1,139 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// Watch follows the stored Node, so that what somebody else changes is taken in as
+// it happens, until ctx ends. What it hears is a reason to read the Node, and no
+// more: it may be older than what was written since. beat is told how it goes.
+func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, beat func(error)) error {
+	backoff, failing := controlplane.Retry(), false
+	for {
+		started := time.Now()
+		err := r.watchOnce(ctx, watcher, func() {
+			if failing {
+				r.o.Log.Info("changes to the node by others are seen as they happen again")
+			}
+			failing = false
+			beat(nil)
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		beat(err)
+		if !failing {
+			r.o.Log.Warn("changes to the node by others are seen with the next write only, until it can be watched again", "error", err)
+		}
+		failing = true
+		if time.Since(started) > controlplane.Retry().Cap {
+			backoff = controlplane.Retry()
+		}
+		// A control plane that restarts ends every host's watch at once.
+		select {
+		case <-time.After(max(backoff.Step(), rand.N(r.o.Update))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// watchOnce follows the Node until the watch ends, and says why. It calls heard
+// for each word.
+func (r *Reporter) watchOnce(ctx context.Context, watcher controlplane.NodeWatcher, heard func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	seen, ended := make(chan *corev1.Node), make(chan error, 1)
+	go func() { ended <- watcher.WatchNode(ctx, r.options().Name, seen) }()
+	for {
+		select {
+		case node := <-seen:
+			heard()
+			r.notice(node)
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+// notice has the Node read if what is seen of it is news.
+func (r *Reporter) notice(seen *corev1.Node) {
+	r.mu.Lock()
+	known, wanted, waits := r.known, r.wanted, r.standing.Waits != ""
+	r.mu.Unlock()
+	switch {
+	case known == nil && (seen == nil || !waits): // registering finds out
+	case known == nil: // somebody has created it
+		r.Changed()
+	case news(known, seen, wanted):
+		r.hint.Store(true)
+		r.Changed()
+	}
+}
+
+// news tells whether what is seen differs from what is known in anything that
+// hostler goes by.
+func news(known, seen, wanted *corev1.Node) bool {
+	return seen == nil || seen.UID != known.UID ||
+		seen.Spec.Unschedulable != known.Spec.Unschedulable ||
+		!equality.Semantic.DeepEqual(seen.Spec.Taints, known.Spec.Taints) ||
+		!slices.Equal(controlplane.Drift(seen, wanted), controlplane.Drift(known, wanted))
+}
+
+// newsAgain is how long a label must have been left alone to make it news that
+// somebody changed it.
+const newsAgain = time.Hour
+
+// mendDue tells whether a label or an annotation that somebody else has changed is
+// to be set again: at once for the first time, and then once in a report interval,
+// for whoever changes it may do so again at once.
+func (r *Reporter) mendDue() bool {
+	return slices.ContainsFunc(r.drifted, func(key string) bool {
+		last, before := r.mended[key]
+		return !before || time.Since(last) >= r.o.Rewrite
+	})
+}
+
+// tellMended notes that what had drifted was set again.
+func (r *Reporter) tellMended() {
+	var told []string
+	for _, key := range r.drifted {
+		if last, before := r.mended[key]; !before || time.Since(last) > newsAgain {
+			told = append(told, key)
+		}
+		if r.mended == nil {
+			r.mended = map[string]time.Time{}
+		}
+		r.mended[key] = time.Now()
+	}
+	if len(told) == 0 {
+		return
+	}
+	keys := strings.Join(told, ", ")
+	r.o.Log.Warn("set again what somebody else changed on the node", "keys", keys)
+	r.event(corev1.EventTypeNormal, "NodeRestored", "set again what somebody else changed: "+keys)
+}
+
+// reread takes in what somebody else has made of the Node.
+func (r *Reporter) reread(ctx context.Context, node *corev1.Node) error {
+	stored, err := r.o.Client.Node(ctx, node.Name)
+	if errors.Is(err, controlplane.ErrNotFound) || err == nil && stored.UID != r.known.UID {
+		r.gone(node.Name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.contact(nil)
+	return r.learn(ctx, stored, node)
+}

@@ -1,0 +1,260 @@
+package report
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/status"
+)
+
+// watch has the reporter follow the stored Node until the bubble ends.
+func (d *desk) watch(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { _ = d.Watch(ctx, d.client, func(error) {}) })
+	t.Cleanup(func() { cancel(); done.Wait() })
+	synctest.Wait()
+}
+
+func TestWhatOthersChangeIsSetAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.configure(func(o *status.Options) {
+			o.Labels = map[string]string{"rack": "r1", "row": "1"}
+			o.Annotations = map[string]string{"note": "ours"}
+		})
+		d.start(t)
+		d.watch(t)
+		for _, change := range []func(*corev1.Node){
+			func(n *corev1.Node) { n.Labels["rack"] = "theirs" },
+			func(n *corev1.Node) { delete(n.Labels, "row") },
+			func(n *corev1.Node) { n.Annotations["note"] = "theirs" },
+			func(n *corev1.Node) { delete(n.Annotations, controlplane.AnnotationOwned) },
+		} {
+			d.edit(t, change)
+			synctest.Wait()
+			n := d.stored(t)
+			if n.Labels["rack"] != "r1" || n.Labels["row"] != "1" || n.Annotations["note"] != "ours" || n.Annotations[controlplane.AnnotationOwned] == "" {
+				t.Errorf("the Node has labels %v and annotations %v, want hostler's set again at once", n.Labels, n.Annotations)
+			}
+			time.Sleep(time.Second)
+		}
+		want := []string{
+			"NodeRestored: set again what somebody else changed: label rack",
+			"NodeRestored: set again what somebody else changed: label row",
+			"NodeRestored: set again what somebody else changed: annotation note",
+			"NodeRestored: set again what somebody else changed: annotation hostler.io/owned",
+		}
+		if got := d.told("NodeRestored"); !slices.Equal(got, want) {
+			t.Errorf("Events = %q, want %q", got, want)
+		}
+		if d.log.Count("node registered") != 1 || len(d.named) != 1 {
+			t.Errorf("log = %s, want one registration", d.log)
+		}
+		d.edit(t, func(n *corev1.Node) { n.Labels["theirs"], n.Annotations["theirs"] = "x", "x" })
+		time.Sleep(time.Hour)
+		if n := d.stored(t); n.Labels["theirs"] != "x" || n.Annotations["theirs"] != "x" {
+			t.Errorf("the Node has labels %v and annotations %v, want those of others kept", n.Labels, n.Annotations)
+		}
+	})
+}
+
+// opponent sets a label anew whenever it is not as he wants it.
+func (d *desk) opponent(t *testing.T, key, value string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	seen := make(chan *corev1.Node)
+	done.Go(func() { _ = d.client.WatchNode(ctx, nodeName, seen) })
+	done.Go(func() {
+		for {
+			select {
+			case n := <-seen:
+				if n != nil && n.Labels[key] != value {
+					_ = d.client.Edit(ctx, nodeName, func(n *corev1.Node) { n.Labels[key] = value })
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); done.Wait() })
+}
+
+func TestNobodyIsFoughtInATightLoop(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
+		d.start(t)
+		d.watch(t)
+		d.opponent(t, "rack", "theirs")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		registered, reads := d.client.Calls(controlplanetest.Register), d.client.Calls(controlplanetest.Node)
+		if least, most := 10, 14; registered < least || registered > most {
+			t.Errorf("registered %d times within an hour, want between %d and %d: once, and then once in a report interval", registered, least, most)
+		}
+		if reads > 2*registered+1 {
+			t.Errorf("read the Node %d times, want one for each time that it was changed", reads)
+		}
+		if told := d.told("NodeRestored"); len(told) != 1 || d.log.Count("set again") != 1 {
+			t.Errorf("Events = %q, log %s, want it told once", told, d.log)
+		}
+	})
+}
+
+func TestACordonOnTheControlPlaneIsHonouredAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.watch(t)
+		if _, err := d.decide(t, true); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []bool{false, true} {
+			d.edit(t, func(n *corev1.Node) { n.Spec.Unschedulable = want })
+			synctest.Wait()
+			d.wantCordoned(t, "changed by somebody else,", want)
+			if n, _, _, _ := d.Current(); n.Spec.Unschedulable != want {
+				t.Errorf("status shows unschedulable %v, want %v", n.Spec.Unschedulable, want)
+			}
+			if d.Decided() != nil {
+				t.Errorf("Decided() = %+v, want that alice's word has given way", d.Decided())
+			}
+		}
+		want := []string{"NodeSchedulable: uncordoned on the control plane", "NodeNotSchedulable: cordoned on the control plane"}
+		if got := d.told("NodeSchedulable", "NodeNotSchedulable"); !slices.Equal(got, want) {
+			t.Errorf("Events = %q, want %q", got, want)
+		}
+	})
+}
+
+// The watch may tell of what was before a person's word only after it.
+func TestAPersonsWordIsNotTakenBackByOldNews(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		old := d.stored(t)
+		if _, err := d.decide(t, true); err != nil {
+			t.Fatal(err)
+		}
+		d.notice(old)
+		synctest.Wait()
+		d.wantCordoned(t, "after old news,", true)
+		if by := d.Decided(); by == nil || by.By != "alice" {
+			t.Errorf("Decided() = %+v, want alice's word", by)
+		}
+		if told := d.told("NodeSchedulable"); len(told) > 0 {
+			t.Errorf("Events = %q, want none", told)
+		}
+	})
+}
+
+func TestADeletedNodeIsRegisteredAgainWithinAnInterval(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.watch(t)
+		first := d.stored(t).UID
+		if err := d.client.Leave(t.Context(), nodeName); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		node := d.stored(t)
+		if node == nil || node.UID == first || ready(node).Status != corev1.ConditionTrue || len(d.named) != 2 {
+			t.Fatalf("the Node = %v, and the lease's owners = %v, want it there again at once", node, d.named)
+		}
+		d.client.Create(bare()) // in place of it
+		synctest.Wait()
+		if n := d.stored(t); n.Labels[corev1.LabelHostname] != nodeName || ready(n).Status != corev1.ConditionTrue || len(d.named) != 3 {
+			t.Errorf("a Node that somebody else created in its place = %+v, want it adopted", n)
+		}
+		if told := d.told("NodeGone"); len(told) == 0 {
+			t.Error("no Event of the loss")
+		}
+	})
+}
+
+func TestAReadThatFailedOnceIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.watch(t)
+		d.client.Inject(controlplanetest.Node, controlplanetest.Fault{Err: controlplane.ErrUnavailable, Times: 1})
+		d.edit(t, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+		synctest.Wait()
+		if _, _, connected, err := d.Current(); connected || err == nil {
+			t.Errorf("Current() = %v, %v, want the failure told", connected, err)
+		}
+		time.Sleep(d.o.Update)
+		synctest.Wait()
+		if n, _, connected, err := d.Current(); !connected || err != nil || !n.Spec.Unschedulable {
+			t.Errorf("Current() = %v, %v, unschedulable %v, want it read in the next round", connected, err, n.Spec.Unschedulable)
+		}
+	})
+}
+
+func TestNothingIsReadAsLongAsNothingChanges(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.watch(t)
+		reads := d.client.Calls(controlplanetest.Node)
+		d.edit(t, func(n *corev1.Node) {
+			n.Annotations["theirs"] = "x"
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Theirs", Status: corev1.ConditionTrue})
+		})
+		d.after(t, time.Hour, "an hour without a change", 1, 13)
+		if got := d.client.Calls(controlplanetest.Node); got != reads {
+			t.Errorf("the Node was read %d times, want never", got-reads)
+		}
+		if n := d.client.Calls(controlplanetest.WatchNode); n != 1 {
+			t.Errorf("%d watches, want one", n)
+		}
+	})
+}
+
+func TestAWatchThatIsLostBeginsAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.watch(t)
+		d.client.Inject(controlplanetest.WatchNode, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+		time.Sleep(time.Hour)
+		if n := d.client.Calls(controlplanetest.WatchNode); n < 350 || n > 550 {
+			t.Errorf("%d watches within an hour, want one in about 8 s", n)
+		}
+		d.edit(t, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+		d.client.Heal()
+		time.Sleep(d.o.Update)
+		synctest.Wait()
+		if n, _, _, _ := d.Current(); !n.Spec.Unschedulable {
+			t.Error("what changed meanwhile is not seen")
+		}
+		if d.log.Count("with the next write only") != 1 || d.log.Count("as they happen again") != 1 {
+			t.Errorf("log = %s, want the loss and its end told once", d.log)
+		}
+	})
+}
+
+// The person's own Event was made when he said it.
+func TestAPersonsWordThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.watch(t)
+		d.client.Inject(controlplanetest.Node, controlplanetest.Fault{Err: controlplane.ErrUnavailable}) // by which the fake answers a cordon
+		if _, err := d.decide(t, true); err == nil {
+			t.Error("Cordon() = nil, want that the answer was lost")
+		}
+		d.client.Heal()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		d.wantCordoned(t, "a minute later,", true)
+		if by := d.Decided(); by == nil || !by.Delivered {
+			t.Errorf("Decided() = %+v, want alice's word delivered", by)
+		}
+		if told := d.told("NodeNotSchedulable"); len(told) > 0 {
+			t.Errorf("Events = %q, want none of the control plane", told)
+		}
+	})
+}
