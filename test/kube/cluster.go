@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -231,8 +232,13 @@ func (c *Cluster) get(ctx context.Context, path string) error {
 		return err
 	}
 	defer answer.Body.Close()
+	// Read to its end, as a connection must be to serve again.
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err
+	}
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("get %s: %s", path, answer.Status)
+		return fmt.Errorf("get %s: %s: %s", path, answer.Status, text)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package kube_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -13,6 +14,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -29,6 +31,7 @@ const long = 2 * time.Minute
 
 // TestAControlPlane shows what a fleet's control plane does to nodes.
 func TestAControlPlane(t *testing.T) {
+	t.Parallel()
 	byToken := kube.Node("machine-9")
 	byToken.Token = "secret"
 	c := kube.For(t, kube.Options{
@@ -97,6 +100,7 @@ func TestAControlPlane(t *testing.T) {
 
 // TestAControlPlaneInTrouble shows what tests can do to one.
 func TestAControlPlaneInTrouble(t *testing.T) {
+	t.Parallel()
 	c := kube.For(t, kube.Options{Apart: true})
 	kubectl(t, c, "create", "-f", manifest(t, node("machine-1")))
 
@@ -119,8 +123,16 @@ func TestAControlPlaneInTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	conn, err := net.Dial("tcp", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
 	if err := c.Cut(); err != nil {
 		t.Fatal(err)
+	}
+	if err := exchange(conn, time.Second); !isTimeout(err) {
+		t.Errorf("ask on a connection that is cut = %v, want a timeout", err)
 	}
 	if err := dial(t, server); !isTimeout(err) {
 		t.Errorf("dial across the cut network = %v, want a timeout", err)
@@ -131,6 +143,17 @@ func TestAControlPlaneInTrouble(t *testing.T) {
 	if err := errors.Join(c.Mend(), dial(t, server)); err != nil {
 		t.Errorf("dial across the mended network = %v, want it to succeed", err)
 	}
+	if err := exchange(conn, long); err != nil {
+		t.Errorf("ask on a connection that was cut = %v, want it to live", err)
+	}
+}
+
+// exchange asks without TLS, which the server answers with a complaint.
+func exchange(conn net.Conn, within time.Duration) error {
+	err := conn.SetDeadline(time.Now().Add(within))
+	_, writeErr := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n")
+	_, readErr := io.ReadFull(conn, make([]byte, 12))
+	return cmp.Or(err, writeErr, readErr)
 }
 
 func dial(t *testing.T, address string) error {

@@ -145,8 +145,6 @@ func (c *Cluster) connect() error {
 	}
 	c.client = &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
-		// A connection that was cut would be asked again.
-		DisableKeepAlives: true,
 	}}
 	return nil
 }
