@@ -9,10 +9,11 @@
 //
 // Two lines lead to the server, each with connections of its own: one for the
 // Lease, one for everything else, so that a large Node or a slow write never
-// delays a renewal. An attempt that got no answer closes the connections of its
-// line: a peer that vanished without a word would otherwise swallow every further
+// delays a renewal. An attempt that got no answer is the last on its connection:
+// a peer that vanished without a word would otherwise swallow every further
 // request until the kernel or HTTP/2's pings give it up, which takes longer than a
-// Lease lives (kubernetes/kubernetes#48638, #121793).
+// Lease lives (kubernetes/kubernetes#48638, #121793). The next one also reads the
+// kubeconfig and its files anew.
 //
 // Nothing here waits beside the calls: no queue, no limit of requests per second,
 // no retry but those that resolve a conflict. A server that asks to come back

@@ -41,8 +41,8 @@ func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 func (c *Client) createEvent(ctx context.Context, event *corev1.Event) error {
 	event = event.DeepCopy()
 	event.ResourceVersion, event.UID = "", ""
-	return c.ask(ctx, fmt.Sprintf("publish event %q", event.Name), core, func(l *line) *rest.Request {
-		return l.Post().Namespace(event.Namespace).Resource("events").Body(event)
+	return c.ask(ctx, fmt.Sprintf("publish event %q", event.Name), c.core, func(r rest.Interface) *rest.Request {
+		return r.Post().Namespace(event.Namespace).Resource("events").Body(event)
 	}, nil)
 }
 
@@ -58,7 +58,7 @@ func (c *Client) repeatEvent(ctx context.Context, event *corev1.Event) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", operation, controlplane.ErrInvalid, err)
 	}
-	return c.ask(ctx, operation, core, func(l *line) *rest.Request {
-		return l.Patch(types.StrategicMergePatchType).Namespace(event.Namespace).Resource("events").Name(event.Name).Body(patch)
+	return c.ask(ctx, operation, c.core, func(r rest.Interface) *rest.Request {
+		return r.Patch(types.StrategicMergePatchType).Namespace(event.Namespace).Resource("events").Name(event.Name).Body(patch)
 	}, nil)
 }

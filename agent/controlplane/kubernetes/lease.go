@@ -18,8 +18,8 @@ func (c *Client) Lease(ctx context.Context, name string) (*coordinationv1.Lease,
 	}
 	ctx, cancel := bound(ctx, leaseTimeout)
 	defer cancel()
-	return c.lease(ctx, fmt.Sprintf("get lease %q", name), func(l *line) *rest.Request {
-		return l.Get().Namespace(controlplane.LeaseNamespace).Resource("leases").Name(name)
+	return c.lease(ctx, fmt.Sprintf("get lease %q", name), func(r rest.Interface) *rest.Request {
+		return r.Get().Namespace(controlplane.LeaseNamespace).Resource("leases").Name(name)
 	})
 }
 
@@ -37,23 +37,23 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	next.UID = ""
 	if next.ResourceVersion != "" {
 		// The server creates a Lease that is put and not there.
-		stored, err := c.lease(ctx, operation, func(l *line) *rest.Request {
-			return l.Put().Namespace(next.Namespace).Resource("leases").Name(next.Name).Body(next)
+		stored, err := c.lease(ctx, operation, func(r rest.Interface) *rest.Request {
+			return r.Put().Namespace(next.Namespace).Resource("leases").Name(next.Name).Body(next)
 		})
 		if !errors.Is(err, controlplane.ErrNotFound) {
 			return stored, err
 		}
 		next.ResourceVersion = ""
 	}
-	return c.lease(ctx, operation, func(l *line) *rest.Request {
-		return l.Post().Namespace(next.Namespace).Resource("leases").Body(next)
+	return c.lease(ctx, operation, func(r rest.Interface) *rest.Request {
+		return r.Post().Namespace(next.Namespace).Resource("leases").Body(next)
 	})
 }
 
 // lease runs a request that a Lease answers.
-func (c *Client) lease(ctx context.Context, operation string, request func(*line) *rest.Request) (*coordinationv1.Lease, error) {
+func (c *Client) lease(ctx context.Context, operation string, request func(rest.Interface) *rest.Request) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
-	if err := c.ask(ctx, operation, leases, request, lease); err != nil {
+	if err := c.ask(ctx, operation, c.leases, request, lease); err != nil {
 		return nil, err
 	}
 	lease.Kind, lease.APIVersion = "Lease", coordinationv1.SchemeGroupVersion.String()

@@ -20,8 +20,8 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	}
 	ctx, cancel := bound(ctx, callTimeout)
 	defer cancel()
-	return c.node(ctx, fmt.Sprintf("get node %q", name), func(l *line) *rest.Request {
-		return l.Get().Resource("nodes").Name(name)
+	return c.node(ctx, fmt.Sprintf("get node %q", name), func(r rest.Interface) *rest.Request {
+		return r.Get().Resource("nodes").Name(name)
 	})
 }
 
@@ -93,8 +93,8 @@ func (c *Client) create(ctx context.Context, node *corev1.Node) (*corev1.Node, e
 	if err != nil {
 		return nil, err
 	}
-	return c.node(ctx, "create", func(l *line) *rest.Request {
-		return l.Post().Resource("nodes").Body(wanted)
+	return c.node(ctx, "create", func(r rest.Interface) *rest.Request {
+		return r.Post().Resource("nodes").Body(wanted)
 	})
 }
 
@@ -115,15 +115,15 @@ func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*
 
 // patch applies a strategic merge patch to the Node, or to subresources of it.
 func (c *Client) patch(ctx context.Context, operation, name string, patch []byte, subresources ...string) (*corev1.Node, error) {
-	return c.node(ctx, fmt.Sprintf("%s %q", operation, name), func(l *line) *rest.Request {
-		return l.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource(subresources...).Body(patch)
+	return c.node(ctx, fmt.Sprintf("%s %q", operation, name), func(r rest.Interface) *rest.Request {
+		return r.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource(subresources...).Body(patch)
 	})
 }
 
 // node runs a request that a Node answers.
-func (c *Client) node(ctx context.Context, operation string, request func(*line) *rest.Request) (*corev1.Node, error) {
+func (c *Client) node(ctx context.Context, operation string, request func(rest.Interface) *rest.Request) (*corev1.Node, error) {
 	node := &corev1.Node{}
-	if err := c.ask(ctx, operation, core, request, node); err != nil {
+	if err := c.ask(ctx, operation, c.core, request, node); err != nil {
 		return nil, err
 	}
 	node.Kind, node.APIVersion = "Node", "v1"
@@ -138,8 +138,8 @@ func (c *Client) Leave(ctx context.Context, name string) error {
 	}
 	ctx, cancel := bound(ctx, callTimeout)
 	defer cancel()
-	err := c.ask(ctx, fmt.Sprintf("leave: delete node %q", name), core, func(l *line) *rest.Request {
-		return l.Delete().Resource("nodes").Name(name)
+	err := c.ask(ctx, fmt.Sprintf("leave: delete node %q", name), c.core, func(r rest.Interface) *rest.Request {
+		return r.Delete().Resource("nodes").Name(name)
 	}, nil)
 	if errors.Is(err, controlplane.ErrForbidden) {
 		return fmt.Errorf("%w: run `kubectl delete node %s` as somebody who may", err, name)
@@ -148,8 +148,8 @@ func (c *Client) Leave(ctx context.Context, name string) error {
 		return err
 	}
 	c.forget()
-	err = c.ask(ctx, fmt.Sprintf("leave: delete lease %q", name), leases, func(l *line) *rest.Request {
-		return l.Delete().Namespace(controlplane.LeaseNamespace).Resource("leases").Name(name)
+	err = c.ask(ctx, fmt.Sprintf("leave: delete lease %q", name), c.leases, func(r rest.Interface) *rest.Request {
+		return r.Delete().Namespace(controlplane.LeaseNamespace).Resource("leases").Name(name)
 	}, nil)
 	if errors.Is(err, controlplane.ErrNotFound) {
 		return nil
