@@ -54,6 +54,7 @@ var ours = map[string][]string{
 	"agent/config":                        {"gc", "shutdown/plan", "status"},
 	"agent/controlplane":                  {},
 	"agent/controlplane/embedded":         {"agent/controlplane", "agent/state"},
+	"agent/controlplane/kubernetes":       {"agent/controlplane"},
 	"agent/controlplane/controlplanetest": {"agent/controlplane"},
 
 	"agent/doctor": {"shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
@@ -83,6 +84,7 @@ var theirs = []struct {
 	{"github.com/vishvananda/netlink", []string{"status/probe"}, "only the probe reads the network"},
 	{"k8s.io/cri-api", []string{"runtime/cri"}, "only the adapter knows CRI"},
 	{"github.com/containerd", []string{"runtime/cri", "runtime/cri/containerd"}, "only the adapter knows containerd"},
+	{"k8s.io/client-go", []string{"agent/controlplane/kubernetes"}, "only the client of Kubernetes speaks to an API server"},
 	{"google.golang.org/grpc", []string{"runtime/cri", "runtime/cri/containerd"}, "only adapters speak gRPC"},
 	{"go.etcd.io/bbolt", []string{"agent/state"}, "only the state knows its file"},
 	{"github.com/spf13", []string{"agent/cli"}, "only the command line parses flags"},

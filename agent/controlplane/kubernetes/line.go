@@ -1,0 +1,236 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"k8s.io/client-go/util/connrotation"
+)
+
+const (
+	protobuf = "application/vnd.kubernetes.protobuf"
+
+	dialTimeout = 5 * time.Second
+	keepAlive   = 15 * time.Second
+
+	// maxUnderWay bounds the requests on one line that wait for an exec plugin.
+	maxUnderWay = 16
+)
+
+// line leads to one API group of the server.
+type line struct {
+	o     Options
+	group schema.GroupVersion
+	turns chan struct{} // of requests that an exec plugin may hold up
+
+	mu     sync.Mutex   // guards all below
+	config *rest.Config // as it was read last and made sense; nil before
+	way    *way         // nil where the next request has to find one
+}
+
+func newLine(o Options, group schema.GroupVersion) *line {
+	return &line{o: o, group: group, turns: make(chan struct{}, maxUnderWay)}
+}
+
+// way is one way to the server, with connections and credentials of its own.
+type way struct {
+	*rest.RESTClient
+	dialer   *connrotation.Dialer
+	underWay atomic.Int32
+}
+
+// do runs one request over the line. One that gets no answer, or none but that
+// the credentials are not known, is the last on its way: the next one finds
+// another, with a connection that is new and credentials as they are then.
+func (l *line) do(ctx context.Context, request func(rest.Interface) *rest.Request) (rest.Result, error) {
+	w, err := l.find()
+	if err != nil {
+		return rest.Result{}, err
+	}
+	w.underWay.Add(1)
+	// Retry-After is the caller's to heed, who has other things to do meanwhile.
+	result := request(w).MaxRetries(0).Do(ctx)
+	others := w.underWay.Add(-1)
+	switch err := result.Error(); {
+	case err == nil || answered(err) && !apierrors.IsUnauthorized(err):
+	case errors.Is(ctx.Err(), context.Canceled) && others > 0:
+		// It may have been as good as answered: no reason to break off what others
+		// wait for.
+	default:
+		l.leave(w)
+	}
+	return result, result.Error()
+}
+
+// find returns the present way, or makes one of what the kubeconfig says now.
+func (l *line) find() (*way, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.way != nil {
+		return l.way, nil
+	}
+	config, err := Load(l.o.Kubeconfig)
+	switch {
+	case err == nil:
+		l.config = config
+	case l.config == nil:
+		return nil, err
+	default: // it is being replaced, or was for the beginning only
+		l.o.Log.Debug("kubeconfig cannot be used any more, going on by what it said", "error", err)
+	}
+	l.way, err = newWay(l.config, l.o, l.group, l.turns)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w: %s", l.o.Kubeconfig, err, hintForFile(err))
+	}
+	return l.way, nil
+}
+
+// leave closes the connections of a way, and has the next request find another.
+// To close them alone would not do: a request that comes at once could be put on
+// one before HTTP/2 has noticed.
+func (l *line) leave(w *way) {
+	l.mu.Lock()
+	if l.way == w {
+		l.way = nil
+	}
+	l.mu.Unlock()
+	w.dialer.CloseAll()
+	utilnet.CloseIdleConnectionsFor(w.Client.Transport)
+}
+
+// hangUp leaves the present way.
+func (l *line) hangUp() {
+	l.mu.Lock()
+	w := l.way
+	l.mu.Unlock()
+	if w != nil {
+		l.leave(w)
+	}
+}
+
+// server is the URL of the server; "" as long as it is not known.
+func (l *line) server() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.config == nil {
+		return ""
+	}
+	return l.config.Host
+}
+
+// newWay returns a way that has no connection yet.
+func newWay(config *rest.Config, o Options, group schema.GroupVersion, turns chan struct{}) (*way, error) {
+	codecs, err := codecs()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	if o.Certificate != nil {
+		config = rest.AnonymousClientConfig(config)
+	}
+	config.UserAgent = userAgent(o.Version)
+	config.QPS = -1 // a limit here could hold up a Lease
+	config.WarningHandler = warnings{o.Log}
+	config.GroupVersion, config.APIPath = &group, "/apis"
+	if group.Group == "" {
+		config.APIPath = "/api"
+	}
+	config.NegotiatedSerializer = codecs
+	config.ContentType = protobuf
+	config.AcceptContentTypes = protobuf + ",application/json"
+	w := &way{dialer: connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)}
+	// client-go shares the connections of equal configurations; a dialer of its
+	// own sets this one apart.
+	config.Dial = w.dialer.DialContext
+	transport, err := roundTripper(config, o, turns)
+	if err != nil {
+		return nil, err
+	}
+	w.RESTClient, err = rest.RESTClientForConfigAndClient(config, &http.Client{Transport: transport})
+	return w, err
+}
+
+// codecs translate the objects of the three API groups that hostler speaks of.
+func codecs() (runtime.NegotiatedSerializer, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("register API types: %w", err)
+		}
+	}
+	return serializer.NewCodecFactory(scheme).WithoutConversion(), nil
+}
+
+// roundTripper is what carries requests to the server with its credentials.
+func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.RoundTripper, error) {
+	t, err := config.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	if o.Certificate != nil {
+		t.TLS.GetCertHolder = &transport.GetCertHolder{GetCert: o.Certificate}
+	}
+	carrier, err := transport.New(t)
+	if err != nil || config.ExecProvider == nil {
+		return carrier, err
+	}
+	return &punctual{carrier: carrier, turns: turns}, nil
+}
+
+// punctual ends a request with its context. client-go runs exec plugins without
+// one, so that a plugin that hangs would hold up its caller for good.
+type punctual struct {
+	carrier http.RoundTripper
+	turns   chan struct{}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *punctual) RoundTrip(request *http.Request) (*http.Response, error) {
+	ctx := request.Context()
+	select {
+	case p.turns <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	type answer struct {
+		response *http.Response
+		err      error
+	}
+	answers := make(chan answer)
+	go func() {
+		defer func() { <-p.turns }()
+		response, err := p.carrier.RoundTrip(request)
+		select {
+		case answers <- answer{response, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = response.Body.Close() // nobody reads it any more
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		return a.response, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// WrappedRoundTripper lets client-go find the connections below.
+func (p *punctual) WrappedRoundTripper() http.RoundTripper { return p.carrier }
