@@ -42,9 +42,6 @@ type Options struct {
 	// Certificate gives the client certificate for each new connection, in place
 	// of all credentials in the kubeconfig; nil to use those.
 	Certificate func() (*tls.Certificate, error)
-	// CloudProviderExternal leaves the addresses of a Node that is there as they
-	// are found: a cloud controller manager writes them.
-	CloudProviderExternal bool
 	// Version is hostler's own, for the user agent.
 	Version string
 	// Now is the wall clock that judges Leases; time.Now if nil.
@@ -53,7 +50,7 @@ type Options struct {
 }
 
 // Client is the node's side of a Kubernetes API server. It implements
-// controlplane.Client and Cordoner.
+// controlplane.Client and its roles Cordoner, NodeWatcher and ConditionWriter.
 type Client struct {
 	o            Options
 	core, leases *line
@@ -65,6 +62,9 @@ type Client struct {
 var (
 	_ controlplane.Client   = (*Client)(nil)
 	_ controlplane.Cordoner = (*Client)(nil)
+
+	_ controlplane.NodeWatcher     = (*Client)(nil)
+	_ controlplane.ConditionWriter = (*Client)(nil)
 )
 
 // New returns a client that has not connected yet.

@@ -100,6 +100,14 @@ func (f *fleet) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.No
 	return f.of(node.Name).UpdateStatus(ctx, node)
 }
 
+func (f *fleet) WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error {
+	return f.of(name).WatchNode(ctx, name, seen)
+}
+
+func (f *fleet) UpdateConditions(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	return f.of(node.Name).UpdateConditions(ctx, node)
+}
+
 func (f *fleet) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
 	return f.of(name).Cordon(ctx, name, unschedulable)
 }
@@ -135,7 +143,10 @@ func edit(ctx context.Context, cluster *kube.Cluster, t *testing.T, name string,
 	if err := os.WriteFile(file, changed, 0o600); err != nil {
 		return err
 	}
-	_, err = cluster.Kubectl(ctx, "replace", "-f", file)
+	if _, err = cluster.Kubectl(ctx, "replace", "-f", file); err != nil {
+		return err
+	}
+	_, err = cluster.Kubectl(ctx, "replace", "--subresource=status", "-f", file)
 	return err
 }
 

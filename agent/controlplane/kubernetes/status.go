@@ -73,7 +73,7 @@ func owned(stored, node *corev1.Node, uid types.UID) error {
 // writeStatus patches the Node that base is about, if it has not changed since.
 func (c *Client) writeStatus(ctx context.Context, base *known, node *corev1.Node) (*corev1.Node, error) {
 	status := base.stored.merge(base.node.Status, node.Status)
-	if c.o.CloudProviderExternal {
+	if len(status.Addresses) == 0 { // somebody else knows them
 		status.Addresses = base.node.Status.Addresses
 	}
 	patch, err := statusPatch(base.node, status)
