@@ -100,6 +100,7 @@ type Drain struct {
 	cancel, abandon func()
 	cancelled       chan struct{} // closed: no further stops
 	abandoned       chan struct{} // closed: nor any wait for those in flight
+	last            chan struct{} // closed when the last phase is over
 	over            chan struct{} // closed when Run returns
 	idle            chan struct{} // closed when the last call has ended
 	calls           sync.WaitGroup
@@ -138,7 +139,7 @@ func New(options Options) *Drain {
 	}
 	d := &Drain{
 		options: options, log: options.Log, phases: plan.Fit(options.Phases, options.Granted), slack: reserve / 6,
-		cancelled: make(chan struct{}), abandoned: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{}),
+		cancelled: make(chan struct{}), abandoned: make(chan struct{}), last: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{}),
 		results: make(chan result), lists: make(chan listing), early: make(chan struct{}, 1),
 		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{}, spent: map[key]time.Time{},
 		gone: map[key]chan struct{}{}, waiting: map[key]int{}, tearing: map[key]int{},
@@ -233,6 +234,7 @@ func (d *Drain) Run(ctx context.Context) {
 			break
 		}
 	}
+	close(d.last)
 	d.awaitStuck(ctx)
 	if d.ended(ctx) {
 		d.windDown(ctx, giveUp)

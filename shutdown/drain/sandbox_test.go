@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 )
 
 func TestSandboxesGoOneAtATimeWhileContainersAreBeingStopped(t *testing.T) {
@@ -49,6 +51,20 @@ func TestASandboxThatHangsHoldsNoOtherBackBeyondThePhase(t *testing.T) {
 		}
 		if n := len(w.fake.Calls(runtimetest.StopPod)); n != 3 {
 			t.Errorf("%d sandboxes were begun, want 3", n)
+		}
+	})
+}
+
+func TestASlowKillIsNotBrokenOffWhileOthersStop(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("stubborn", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("60s")})
+		w.pod("critical", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 8 * time.Second})
+		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "stubborn0"})
+		w.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Delay: 5 * time.Second, Subject: "stubborn"})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"stubborn": journal.Killed, "critical": journal.Stopped})
+		if took > 30*time.Second {
+			t.Errorf("Run() took %v, want no more than the 30s of all phases", took)
 		}
 	})
 }

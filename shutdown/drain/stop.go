@@ -44,10 +44,7 @@ func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containe
 	if d.isCancelled() {
 		return // what is half stopped is left to its owner
 	}
-	bound := sandboxBound
-	if failed {
-		bound = d.slack // a last resort: it kills
-	} else {
+	if !failed {
 		select {
 		case d.early <- struct{}{}:
 			defer func() { <-d.early }()
@@ -55,7 +52,7 @@ func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containe
 		case <-ctx.Done():
 		}
 	}
-	teardown, cancel := context.WithTimeout(ctx, bound)
+	teardown, cancel := d.teardown(ctx, failed, end)
 	defer cancel()
 	if err := Bounded(teardown, func() error { return d.options.Roster.StopPod(teardown, pod) }); err != nil {
 		d.log.Warn("the sandbox of a pod stays behind", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
@@ -65,6 +62,31 @@ func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containe
 	}
 	r.sandbox = true
 	d.tell(r)
+}
+
+// teardown bounds the end of a sandbox. Where containers failed to stop it is the
+// last resort, by which the runtime kills them: that may take a moment, and once
+// its phase is over as long as others run. A host so slow that kills take seconds
+// has no use for one that is broken off.
+func (d *Drain) teardown(ctx context.Context, failed bool, end time.Time) (context.Context, context.CancelFunc) {
+	switch {
+	case !failed:
+		return context.WithTimeout(ctx, sandboxBound)
+	case time.Now().Before(end): // the phase waits for it
+		return context.WithTimeout(ctx, d.slack)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(d.slack, func() {
+		select {
+		case <-d.last:
+			cancel(context.DeadlineExceeded)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		late.Stop()
+		cancel(nil)
+	}
 }
 
 func (d *Drain) tell(r result) {
