@@ -57,6 +57,8 @@ var ours = map[string][]string{
 	"agent/controlplane/kubernetes":       {"agent/controlplane"},
 	"agent/controlplane/controlplanetest": {"agent/controlplane"},
 
+	"agent/controlplane/kubernetes/certificate": {"agent/controlplane"},
+
 	"agent/doctor": {"shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
 	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/loop", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},

@@ -98,11 +98,11 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Reconnect closes all connections, so that the next calls present the
-// certificate that there is now. Calls under way fail.
+// Reconnect has the next calls make new connections, so that they present the
+// certificate that there is then. Calls under way end on theirs.
 func (c *Client) Reconnect() {
-	c.core.hangUp()
-	c.leases.hangUp()
+	c.core.renew()
+	c.leases.renew()
 }
 
 // ask runs one request over one of the lines, and decodes the answer.

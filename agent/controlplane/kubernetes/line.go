@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -63,65 +62,85 @@ func (l *line) do(ctx context.Context, request func(rest.Interface) *rest.Reques
 	if err != nil {
 		return rest.Result{}, err
 	}
-	w.underWay.Add(1)
 	// Retry-After is the caller's to heed, who has other things to do meanwhile.
 	result := request(w).MaxRetries(0).Do(ctx)
-	others := w.underWay.Add(-1)
-	switch err := result.Error(); {
-	case err == nil || answered(err) && !apierrors.IsUnauthorized(err):
-	case errors.Is(ctx.Err(), context.Canceled) && others > 0:
-		// It may have been as good as answered: no reason to break off what others
-		// wait for.
-	default:
+	err = result.Error()
+	if err != nil && (!answered(err) || apierrors.IsUnauthorized(err)) {
 		l.leave(w)
 	}
-	return result, result.Error()
+	// What others wait for there may yet come.
+	if w.underWay.Add(-1) == 0 && l.left(w) {
+		w.close()
+	}
+	return result, err
 }
 
-// find returns the present way, or makes one of what the kubeconfig says now.
+// find returns the present way, or makes one of what the kubeconfig says now, for
+// a request that is under way from then on.
 func (l *line) find() (*way, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.way != nil {
-		return l.way, nil
+	if l.way == nil {
+		if err := l.open(); err != nil {
+			return nil, err
+		}
 	}
+	l.way.underWay.Add(1)
+	return l.way, nil
+}
+
+// open makes a way. The caller holds mu.
+func (l *line) open() error {
 	config, err := Load(l.o.Kubeconfig)
 	switch {
 	case err == nil:
 		l.config = config
 	case l.config == nil:
-		return nil, err
+		return err
 	default: // it is being replaced, or was for the beginning only
 		l.o.Log.Debug("kubeconfig cannot be used any more, going on by what it said", "error", err)
 	}
 	l.way, err = newWay(l.config, l.o, l.group, l.turns)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w: %s", l.o.Kubeconfig, err, hintForFile(err))
+		l.way = nil
+		return fmt.Errorf("kubeconfig %s: %w: %s", l.o.Kubeconfig, err, hintForFile(err))
 	}
-	return l.way, nil
+	return nil
 }
 
-// leave closes the connections of a way, and has the next request find another.
-// To close them alone would not do: a request that comes at once could be put on
-// one before HTTP/2 has noticed.
+// leave has the next request find another way. To close the connections of this
+// one alone would not do: a request that comes at once could be put on one before
+// HTTP/2 has noticed.
 func (l *line) leave(w *way) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.way == w {
 		l.way = nil
 	}
-	l.mu.Unlock()
-	w.dialer.CloseAll()
-	utilnet.CloseIdleConnectionsFor(w.Client.Transport)
 }
 
-// hangUp leaves the present way.
-func (l *line) hangUp() {
+// left tells whether the way is not the present one any more.
+func (l *line) left(w *way) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.way != w
+}
+
+// renew leaves the present way. Requests under way on it end as they would.
+func (l *line) renew() {
 	l.mu.Lock()
 	w := l.way
+	l.way = nil
 	l.mu.Unlock()
-	if w != nil {
-		l.leave(w)
+	if w != nil && w.underWay.Load() == 0 {
+		w.close()
 	}
+}
+
+// close closes all connections.
+func (w *way) close() {
+	w.dialer.CloseAll()
+	utilnet.CloseIdleConnectionsFor(w.Client.Transport)
 }
 
 // server is the URL of the server; "" as long as it is not known.

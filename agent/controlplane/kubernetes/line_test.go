@@ -277,3 +277,33 @@ func TestATokenFileIsReadAgain(t *testing.T) {
 		t.Errorf("Lease() after that = %v, want the new token to be used", err)
 	}
 }
+
+func TestCallsUnderWayOutliveANewCertificate(t *testing.T) {
+	begun, block := make(chan struct{}), make(chan struct{})
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/nodes/slow" {
+			close(begun)
+			<-block
+		}
+		say(w, nodeText)
+	})
+	wire := newWire(t, server.Listener.Addr().String())
+	client := over(t, wire, server)
+	slow := make(chan error, 1)
+	go func() {
+		_, err := client.Node(t.Context(), "slow")
+		slow <- err
+	}()
+	<-begun
+	client.Reconnect()
+	if _, err := client.Node(t.Context(), "n"); err != nil {
+		t.Errorf("Node() after Reconnect() = %v, want no error", err)
+	}
+	if n := wire.accepted.Load(); n != 2 {
+		t.Errorf("connections = %d, want a new one after Reconnect()", n)
+	}
+	close(block)
+	if err := <-slow; err != nil {
+		t.Errorf("Node() that was under way = %v, want no error", err)
+	}
+}
