@@ -66,7 +66,7 @@ var ours = map[string][]string{
 	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
 	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
-		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/state",
+		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/doctor", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/report",
 		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/survey", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",

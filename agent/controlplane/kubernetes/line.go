@@ -68,11 +68,16 @@ func (l *line) do(ctx context.Context, request func(rest.Interface) *rest.Reques
 	if err != nil && (!answered(err) || apierrors.IsUnauthorized(err)) {
 		l.leave(w)
 	}
-	// What others wait for there may yet come.
+	l.done(w)
+	return result, err
+}
+
+// done notes that a request has ended. What others wait for on a way that was left
+// may yet come: the last one closes it.
+func (l *line) done(w *way) {
 	if w.underWay.Add(-1) == 0 && l.left(w) {
 		w.close()
 	}
-	return result, err
 }
 
 // find returns the present way, or makes one of what the kubeconfig says now, for

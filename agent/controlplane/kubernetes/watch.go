@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -136,19 +137,21 @@ func (l *line) watch(ctx context.Context, request func(rest.Interface) *rest.Req
 		if !answered(err) || apierrors.IsUnauthorized(err) {
 			l.leave(w)
 		}
+		l.done(w)
 		return nil, err
 	}
-	return &bounded{changes, cancel}, nil
+	return &bounded{changes, sync.OnceFunc(func() {
+		changes.Stop()
+		cancel(nil)
+		l.done(w)
+	})}, nil
 }
 
-// bounded is a watch whose end ends its context.
+// bounded is a watch that gives back what it holds.
 type bounded struct {
 	watch.Interface
-	cancel context.CancelCauseFunc
+	stop func()
 }
 
 // Stop implements watch.Interface.
-func (b *bounded) Stop() {
-	b.Interface.Stop()
-	b.cancel(nil)
-}
+func (b *bounded) Stop() { b.stop() }
