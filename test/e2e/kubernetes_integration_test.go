@@ -125,7 +125,9 @@ func TestANodeThatSomebodyElseCreates(t *testing.T) {
 		t.Errorf("there is a lease before there is a node:\n%s", out)
 	}
 	check(t, c.Apply(t.Context(), "{apiVersion: v1, kind: Node, metadata: {name: given}}"))
-	eventually(t, "the node is Ready", func() bool { return condition(api.Status{Node: c.node("given")}, corev1.NodeReady).Status == corev1.ConditionTrue })
+	eventually(t, "the node is Ready", func() bool {
+		return condition(api.Status{Node: c.node("given")}, corev1.NodeReady).Status == corev1.ConditionTrue
+	})
 	eventually(t, "there is a lease", func() bool {
 		_, err := c.Kubectl(t.Context(), "get", "lease", "given", "-n", "kube-node-lease")
 		return err == nil

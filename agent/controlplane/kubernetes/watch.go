@@ -82,11 +82,14 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 	for change := range changes.ResultChan() {
 		heard = true
 		if change.Type == watch.Error {
-			err := apierrors.FromObject(change.Object)
-			if outdated(err) {
+			switch err := apierrors.FromObject(change.Object); {
+			case ctx.Err() != nil: // which client-go makes such an error of
+				return "", fmt.Errorf("%s: %w", operation, context.Cause(ctx))
+			case outdated(err):
 				return "", nil
+			default:
+				return "", c.fault(ctx, operation, err)
 			}
-			return "", c.fault(ctx, operation, err)
 		}
 		node, ok := change.Object.(*corev1.Node)
 		if !ok {
