@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/embedded"
+	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/maintenance"
@@ -60,36 +60,37 @@ type Options struct {
 type Agent struct {
 	*maintenance.Drainer // what a person does to the node
 
-	options   Options
-	log       *slog.Logger
-	node      string // the Node's name
-	metrics   *metrics.Metrics
-	owners    *owner.Owners
-	runtimes  *host.Runtimes
-	facts     *host.Facts
-	client    controlplane.Client
-	recorder  *controlplane.Recorder
-	keeper    *controlplane.LeaseKeeper
-	existence *loop.Gate // shut while there is no Node, and hostler is not to create it
-	member    *loop.Gate // shut once a person took the Node off the control plane
-	reporter  *report.Reporter
-	chronicle *report.Chronicle
-	journal   *journal.Journal
-	boot      string        // names the present one
-	kept      *state.Bucket // of what is to be told later
-	survey    *survey.Survey
-	tracker   *lastused.Tracker
-	images    *collect.Images
-	dead      *collect.Containers
-	history   *history.History
-	guard     *shutdown.Guard
-	logind    *systemd.Logind
-	manager   *systemd.Manager
-	notifier  *notify.Notifier
-	state     *state.DB
-	listener  net.Listener
-	loops     loop.Set
-	guarding  *loop.Loop // the shutdown guard, which outlives the other loops
+	options     Options
+	log         *slog.Logger
+	node        string // the Node's name
+	metrics     *metrics.Metrics
+	owners      *owner.Owners
+	runtimes    *host.Runtimes
+	facts       *host.Facts
+	client      controlplane.Client
+	recorder    *controlplane.Recorder
+	keeper      *controlplane.LeaseKeeper
+	certificate *certificate.Keeper // nil where the kubeconfig has credentials
+	existence   *loop.Gate          // shut while there is no Node, and hostler is not to create it
+	member      *loop.Gate          // shut once a person took the Node off the control plane
+	reporter    *report.Reporter
+	chronicle   *report.Chronicle
+	journal     *journal.Journal
+	boot        string        // names the present one
+	kept        *state.Bucket // of what is to be told later
+	survey      *survey.Survey
+	tracker     *lastused.Tracker
+	images      *collect.Images
+	dead        *collect.Containers
+	history     *history.History
+	guard       *shutdown.Guard
+	logind      *systemd.Logind
+	manager     *systemd.Manager
+	notifier    *notify.Notifier
+	state       *state.DB
+	listener    net.Listener
+	loops       loop.Set
+	guarding    *loop.Loop // the shutdown guard, which outlives the other loops
 
 	podsChanged atomic.Bool // since pods were listed last, as a runtime tells
 
@@ -192,8 +193,7 @@ func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took 
 }
 
 func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity) (err error) {
-	a.client, err = embedded.New(a.state.Bucket(embedded.BucketName), stateFile, time.Now, a.log)
-	if err != nil {
+	if a.client, err = a.openControlPlane(stateFile); err != nil {
 		return err
 	}
 	a.defers("control plane", a.client.Close)

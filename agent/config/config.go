@@ -63,7 +63,15 @@ type Reserved struct {
 
 // ControlPlane picks the client.
 type ControlPlane struct {
-	Type string `yaml:"type" doc:"embedded keeps everything on this host."`
+	Type       string     `yaml:"type" doc:"embedded keeps everything on this host; kubernetes tells a cluster."`
+	Kubernetes Kubernetes `yaml:"kubernetes" doc:"How the cluster is reached; with type kubernetes."`
+}
+
+// Kubernetes says which cluster, and as whom.
+type Kubernetes struct {
+	Kubeconfig           string `yaml:"kubeconfig" doc:"A kubeconfig with the credentials of system:node:NAME: a client certificate, a token or an exec plugin."`
+	BootstrapKubeconfig  string `yaml:"bootstrapKubeconfig" doc:"A kubeconfig by which this host asks the cluster for a certificate of its own (TLS bootstrap), which then stands in for the credentials in kubeconfig."`
+	CertificateDirectory string `yaml:"certificateDirectory" doc:"Where that certificate is kept with its key, and renewed in time."`
 }
 
 // Runtime is one configured runtime.

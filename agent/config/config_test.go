@@ -50,7 +50,7 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"a threshold that is no number":           {"pressure: {nodefsAvailable: NaN%}\n", `f.yaml:1: pressure.nodefsAvailable: "NaN%" is not a percentage from 0% to 100%`},
 		"a renewal too rare for its lease":        {"lease:\n  renewInterval: 20s\n", "f.yaml:2: lease.renewInterval: 20s is not above 0 and below half of lease.duration (40s, its default): one"},
 		"a lease of half seconds":                 {"lease: {duration: 40500ms}\n", "f.yaml:1: lease.duration: 40.5s is not a number of whole seconds"},
-		"an unknown control plane":                {"controlPlane: {type: etch}\n", `f.yaml:1: controlPlane.type: "etch" is not a control plane that this version has; use embedded`},
+		"an unknown control plane":                {"controlPlane: {type: etch}\n", `f.yaml:1: controlPlane.type: "etch" is not a control plane that this version has; use one of embedded, kubernetes`},
 		"an unknown runtime type":                 {"runtimes: [{type: lxc, endpoint: /a}]\n", `f.yaml:1: runtimes[0].type: "lxc" is not a runtime type that this version has; use cri`},
 		"a runtime over the network":              {"runtimes: [{type: cri, endpoint: \"tcp://1.2.3.4:5\"}]\n", `f.yaml:1: runtimes[0].endpoint: "tcp://1.2.3.4:5" is not the path of a unix socket`},
 		"runtimes that are neither":               {"runtimes: all\n", "f.yaml:1: runtimes: must be auto or a list of {type, endpoint}"},

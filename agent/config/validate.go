@@ -32,6 +32,7 @@ type checker struct {
 // was left out.
 func (k *checker) check(c Config) Faults {
 	k.node(c.Node)
+	k.controlPlane(c.ControlPlane)
 	k.registration(c.Node, c.ControlPlane.Type)
 	k.runtimes(c.Runtimes)
 	k.loops(c)
@@ -107,6 +108,22 @@ func (k *checker) registration(n Node, controlPlane string) {
 	}
 }
 
+// controlPlane checks that the chosen client can reach what it is for.
+func (k *checker) controlPlane(c ControlPlane) {
+	controlPlanes := []string{"embedded", "kubernetes"}
+	k.require(slices.Contains(controlPlanes, c.Type), "controlPlane.type", "%q is not a control plane that this version has; use one of %s", c.Type, strings.Join(controlPlanes, ", "))
+	const field = "controlPlane.kubernetes"
+	kubernetes := c.Type == "kubernetes"
+	for name, path := range map[string]string{"kubeconfig": c.Kubernetes.Kubeconfig, "bootstrapKubeconfig": c.Kubernetes.BootstrapKubeconfig} {
+		k.require(path == "" || filepath.IsAbs(path), field+"."+name, "%q is not an absolute path", path)
+		k.require(path == "" || kubernetes, field+"."+name, "is of no use with control plane %s; set controlPlane.type: kubernetes", c.Type)
+	}
+	if kubernetes {
+		k.require(c.Kubernetes.Kubeconfig != "" || c.Kubernetes.BootstrapKubeconfig != "", "controlPlane.type", "kubernetes needs to know the cluster: name a file as %s.kubeconfig, or as %[1]s.bootstrapKubeconfig", field)
+	}
+	k.require(filepath.IsAbs(c.Kubernetes.CertificateDirectory), field+".certificateDirectory", "%q is not an absolute path", c.Kubernetes.CertificateDirectory)
+}
+
 // refusedLabel says what labelRefused found, and what to do.
 const refusedLabel = "a node may not give itself this label: of kubernetes.io and k8s.io it may only set those of its host and topology, " +
 	"and what lies in node.kubernetes.io or kubelet.kubernetes.io; use a domain of your own, or have someone else set it"
@@ -180,8 +197,6 @@ func (k *checker) runtimes(r Runtimes) {
 }
 
 func (k *checker) loops(c Config) {
-	k.require(c.ControlPlane.Type == "embedded", "controlPlane.type", "%q is not a control plane that this version has; use embedded", c.ControlPlane.Type)
-
 	duration := time.Duration(c.Lease.Duration)
 	k.require(duration >= time.Second && duration%time.Second == 0 && duration <= math.MaxInt32*time.Second,
 		"lease.duration", "%s is not a number of whole seconds that a Lease can hold", c.Lease.Duration)

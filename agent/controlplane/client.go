@@ -11,6 +11,8 @@ package controlplane
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -131,7 +133,21 @@ var (
 	// ErrInvalid: the control plane refuses the object as it is, so that trying
 	// again is in vain.
 	ErrInvalid = errors.New("invalid")
-	// ErrUnavailable: the control plane does not answer, or not in time, or asks
-	// to come back later.
+	// ErrUnavailable: the control plane does not answer, or not in time, or not
+	// these credentials, or asks to come back later.
 	ErrUnavailable = errors.New("control plane unavailable")
 )
+
+// BusyError is an ErrUnavailable whose control plane asks to come back later.
+type BusyError struct {
+	After time.Duration // counted from the answer
+	Err   error
+}
+
+// Error says both.
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("%v: it asks to come back in %v", e.Err, e.After)
+}
+
+// Unwrap returns what went wrong.
+func (e *BusyError) Unwrap() error { return e.Err }

@@ -143,7 +143,7 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 		case errors.As(err, &identity):
 			// Nothing is broken: look again at the usual pace.
 		default:
-			next = min(next, backoff.Step())
+			next = min(next, pause(&backoff, err))
 		}
 		if err := sleep(ctx, max(next-time.Since(started), Retry().Duration)); err != nil {
 			return err

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -14,6 +15,17 @@ import (
 // copy starts anew.
 func Retry() wait.Backoff {
 	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: math.MaxInt32, Cap: 7 * time.Second}
+}
+
+// pause is how long to wait after err: the next step of the back-off, or what the
+// control plane asks for if that is longer, up to the back-off's cap and its
+// jitter.
+func pause(backoff *wait.Backoff, err error) time.Duration {
+	next := backoff.Step()
+	if busy, ok := errors.AsType[*BusyError](err); ok {
+		next = max(next, wait.Jitter(min(busy.After, Retry().Cap), Retry().Jitter))
+	}
+	return next
 }
 
 // sleep waits until d has passed, or returns why ctx ended before.

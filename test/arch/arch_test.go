@@ -54,7 +54,10 @@ var ours = map[string][]string{
 	"agent/config":                        {"gc", "shutdown/plan", "status"},
 	"agent/controlplane":                  {},
 	"agent/controlplane/embedded":         {"agent/controlplane", "agent/state"},
+	"agent/controlplane/kubernetes":       {"agent/controlplane"},
 	"agent/controlplane/controlplanetest": {"agent/controlplane"},
+
+	"agent/controlplane/kubernetes/certificate": {"agent/controlplane"},
 
 	"agent/doctor": {"shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
@@ -63,7 +66,7 @@ var ours = map[string][]string{
 	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
 	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
-		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/doctor", "agent/state",
+		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/doctor", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/report",
 		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/survey", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
@@ -83,6 +86,7 @@ var theirs = []struct {
 	{"github.com/vishvananda/netlink", []string{"status/probe"}, "only the probe reads the network"},
 	{"k8s.io/cri-api", []string{"runtime/cri"}, "only the adapter knows CRI"},
 	{"github.com/containerd", []string{"runtime/cri", "runtime/cri/containerd"}, "only the adapter knows containerd"},
+	{"k8s.io/client-go", []string{"agent/controlplane/kubernetes"}, "only the client of Kubernetes speaks to an API server"},
 	{"google.golang.org/grpc", []string{"runtime/cri", "runtime/cri/containerd"}, "only adapters speak gRPC"},
 	{"go.etcd.io/bbolt", []string{"agent/state"}, "only the state knows its file"},
 	{"github.com/spf13", []string{"agent/cli"}, "only the command line parses flags"},

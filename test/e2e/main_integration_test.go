@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/lab"
 )
 
@@ -42,7 +43,9 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (int, error) {
 	ctx := context.Background()
 	if os.Getenv(builtVariable) == "" {
-		if err := build(); err != nil {
+		log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+		err := kube.Prepare(ctx, log, kube.Etcd, kube.APIServer, kube.ControllerManager, kube.Kubectl)
+		if err := errors.Join(err, build()); err != nil {
 			return 0, err
 		}
 	}

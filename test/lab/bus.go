@@ -58,7 +58,7 @@ func (l *Lab) newBus(dir string) (*Daemon, error) {
 	if err := os.WriteFile(config, fmt.Appendf(nil, busConfig, l.Tools.LoginPolicy), 0o644); err != nil {
 		return nil, err
 	}
-	return newDaemon("dbus-daemon", l.Tools.DBusDaemon, dir, nil,
+	return NewDaemon("dbus-daemon", l.Tools.DBusDaemon, dir, nil,
 		"--config-file="+config, "--nofork", "--nopidfile", "--nosyslog"), nil
 }
 

@@ -165,7 +165,7 @@ func (c *Containerd) start(ctx context.Context, o ContainerdOptions) error {
 	c.Runtime, c.Images = cri.NewRuntimeServiceClient(c.conn), cri.NewImageServiceClient(c.conn)
 	tools := c.lab.Tools
 	path := strings.Join([]string{filepath.Dir(tools.Shim.Path), filepath.Dir(tools.Runc.Path), os.Getenv("PATH")}, ":")
-	c.Daemon = newDaemon("containerd", tools.Containerd, c.dir, []string{"PATH=" + path}, "--config", c.dir+"/config.toml")
+	c.Daemon = NewDaemon("containerd", tools.Containerd, c.dir, []string{"PATH=" + path}, "--config", c.dir+"/config.toml")
 	if err := c.Start(); err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (c *Containerd) configure(o ContainerdOptions) error {
 
 // Ready waits until CRI answers that the runtime is ready.
 func (c *Containerd) Ready(ctx context.Context) error {
-	return c.await(ctx, func(ctx context.Context) error {
+	return c.Await(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		// After a while without a server grpc retries only every few seconds.

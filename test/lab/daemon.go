@@ -14,7 +14,7 @@ import (
 
 // patience bounds the lab's own waits where the caller's context does not: far
 // longer than anything takes on a loaded machine.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Daemon is a program of the lab that can be killed, hung and started again.
 // Its methods are safe for concurrent use.
@@ -30,7 +30,9 @@ type Daemon struct {
 	done chan struct{} // closed when the current life ended
 }
 
-func newDaemon(name string, tool Tool, dir string, env []string, args ...string) *Daemon {
+// NewDaemon makes a daemon of a program, with more in its environment and its
+// arguments. What it prints goes to NAME.log in dir.
+func NewDaemon(name string, tool Tool, dir string, env []string, args ...string) *Daemon {
 	return &Daemon{name: name, tool: tool, args: args, env: env, log: filepath.Join(dir, name+".log")}
 }
 
@@ -142,9 +144,9 @@ func (d *Daemon) Log(n int) string {
 	return LastLines(string(data), n)
 }
 
-// await calls ready until it succeeds. It gives up when the daemon ends, when
+// Await calls ready until it succeeds. It gives up when the daemon ends, when
 // ctx does, or after a bound of the lab's own, and shows the daemon's log.
-func (d *Daemon) await(ctx context.Context, ready func(context.Context) error) error {
+func (d *Daemon) Await(ctx context.Context, ready func(context.Context) error) error {
 	d.mu.Lock()
 	done := d.done
 	d.mu.Unlock()

@@ -269,7 +269,7 @@ func (c *Containerd) Import(ctx context.Context, spec ImageSpec) (id string, err
 		return "", fmt.Errorf("import image %s: %w", spec.Names[0], err)
 	}
 	// CRI learns of it by an event.
-	err = c.await(ctx, func(ctx context.Context) error {
+	err = c.Await(ctx, func(ctx context.Context) error {
 		for _, ref := range spec.Names {
 			status, err := c.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: ref}})
 			if err != nil {

@@ -67,7 +67,7 @@ func (l *Lab) StartLogin(ctx context.Context, o LoginOptions) (*Login, error) {
 	if err != nil {
 		return nil, err
 	}
-	logind := newDaemon("systemd-logind", l.Tools.Logind, dir,
+	logind := NewDaemon("systemd-logind", l.Tools.Logind, dir,
 		[]string{"SYSTEMD_LOG_TARGET=console", "SYSTEMD_LOG_LEVEL=" + level, "SYSTEMD_LOG_COLOR=0"})
 	version, err := logindVersion(ctx, l.Tools.Logind)
 	if err != nil {
@@ -116,7 +116,7 @@ func (g *Login) StartBus(ctx context.Context) error {
 	if err := g.Bus.Start(); err != nil {
 		return err
 	}
-	return g.Bus.await(ctx, func(ctx context.Context) error { return g.Manager.join(context.WithoutCancel(ctx)) })
+	return g.Bus.Await(ctx, func(ctx context.Context) error { return g.Manager.join(context.WithoutCancel(ctx)) })
 }
 
 // StartLogind starts logind, if it does not run, and waits until it answers.
@@ -124,7 +124,7 @@ func (g *Login) StartLogind(ctx context.Context) error {
 	if err := g.Logind.Start(); err != nil {
 		return err
 	}
-	return g.Logind.await(ctx, func(ctx context.Context) error {
+	return g.Logind.Await(ctx, func(ctx context.Context) error {
 		_, err := g.Preparing(ctx)
 		return err
 	})

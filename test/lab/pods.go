@@ -175,7 +175,7 @@ func (c *Containerd) runContainer(ctx context.Context, p *Pod, spec ContainerSpe
 	if spec.Ready == "" {
 		return id, nil
 	}
-	return id, c.await(ctx, func(context.Context) error {
+	return id, c.Await(ctx, func(context.Context) error {
 		text, err := os.ReadFile(filepath.Join(p.config.LogDirectory, log))
 		if err == nil && !strings.Contains(string(text), spec.Ready) {
 			err = fmt.Errorf("container %s has not printed %q, but %q", spec.Name, spec.Ready, text)
@@ -196,7 +196,7 @@ func (c *Containerd) StopPod(ctx context.Context, p *Pod) error {
 // by itself meanwhile, its shim with it, is asked again: containerd takes the
 // shim's closed connection for a failure (containerd#12387).
 func (c *Containerd) RemovePod(ctx context.Context, p *Pod) error {
-	if err := c.await(ctx, func(ctx context.Context) error { return c.StopPod(ctx, p) }); err != nil {
+	if err := c.Await(ctx, func(ctx context.Context) error { return c.StopPod(ctx, p) }); err != nil {
 		return err
 	}
 	if _, err := c.Runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: p.ID}); err != nil {
@@ -217,7 +217,7 @@ func (c *Containerd) Container(ctx context.Context, id string) (*cri.ContainerSt
 // AwaitExit waits until a container has ended and returns what CRI says of it.
 func (c *Containerd) AwaitExit(ctx context.Context, id string) (*cri.ContainerStatus, error) {
 	var status *cri.ContainerStatus
-	err := c.await(ctx, func(ctx context.Context) (err error) {
+	err := c.Await(ctx, func(ctx context.Context) (err error) {
 		status, err = c.Container(ctx, id)
 		if err == nil && status.State != cri.ContainerState_CONTAINER_EXITED {
 			err = fmt.Errorf("container %s is in state %v", id, status.State)

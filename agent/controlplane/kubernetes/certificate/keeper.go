@@ -1,0 +1,223 @@
+package certificate
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+const (
+	// A certificate is renewed at a random point between these parts of its life,
+	// as kubelet does, so that a fleet that was made in a day does not come back
+	// in one hour.
+	renewFrom, renewTo = 0.7, 0.9
+
+	attemptTimeout = 30 * time.Second // for one attempt
+	deniedPause    = 5 * time.Minute  // after a request was denied
+	lookAgain      = time.Hour        // a wall clock may be set, and a host may sleep
+)
+
+// retry is how long to wait between attempts: an approval may take a person.
+func retry() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.2, Steps: math.MaxInt32, Cap: 30 * time.Second}
+}
+
+// Options say whose certificate is kept, and where.
+type Options struct {
+	Node      string
+	Directory string
+	// Bootstrap makes requests for a node that has no certificate; nil if there
+	// is no way to.
+	Bootstrap Requests
+	// Renewal makes requests with the certificate in use.
+	Renewal Requests
+	// Try tells whether the server accepts a certificate: no error, if it does.
+	Try func(context.Context, *tls.Certificate) error
+	// Renewed is called after another certificate has come into use.
+	Renewed func()
+	Log     *slog.Logger
+}
+
+// Keeper keeps this node's certificate. It is safe for concurrent use.
+type Keeper struct {
+	o     Options
+	store store
+
+	mu      sync.Mutex // guards all below
+	current *tls.Certificate
+	renewAt time.Time // of current
+	state   error     // of the last attempt; nil if nothing is to be done
+}
+
+// New returns a keeper of what is in the directory. A file that is damaged is
+// set aside with a warning.
+func New(o Options) (*Keeper, error) {
+	if o.Directory == "" {
+		return nil, errors.New("no directory for certificates is given: name one in controlPlane.kubernetes.certificateDirectory")
+	}
+	o.Log = o.Log.With("component", "certificate")
+	k := &Keeper{o: o, store: store{o.Directory}}
+	current, err := k.store.current(commonName(o.Node))
+	if err != nil {
+		o.Log.Warn("stored certificate cannot be used", "error", err)
+	}
+	if current != nil {
+		k.use(current, current.Leaf.NotBefore)
+	}
+	return k, nil
+}
+
+// Certificate returns the certificate in use, or why there is none. It does not
+// wait.
+func (k *Keeper) Certificate() (*tls.Certificate, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.current != nil:
+		return k.current, nil
+	case k.state != nil:
+		return nil, fmt.Errorf("this node has no certificate yet: %w", k.state)
+	default:
+		return nil, errors.New("this node has no certificate yet")
+	}
+}
+
+// Status returns when the certificate in use ends, zero if there is none, and
+// what keeps the next one from coming, nil if none is due.
+func (k *Keeper) Status() (ends time.Time, waiting error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current != nil {
+		ends = k.current.Leaf.NotAfter
+	}
+	return ends, k.state
+}
+
+// Run gets a certificate where there is none, and renews it in time, until ctx
+// ends, and returns why. It tries again for as long as it takes.
+func (k *Keeper) Run(ctx context.Context) error {
+	backoff := retry()
+	for {
+		pause := k.due()
+		if pause <= 0 {
+			err := k.attempt(ctx)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			k.note(err)
+			switch {
+			case err == nil:
+				backoff = retry()
+				pause = max(k.due(), backoff.Step()) // if its life is as good as over, no faster than that
+			case errors.Is(err, ErrDenied):
+				pause = wait.Jitter(deniedPause, backoff.Jitter)
+			default:
+				pause = backoff.Step()
+			}
+		}
+		timer := time.NewTimer(min(pause, lookAgain))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+	}
+}
+
+// due is how long the next attempt may wait.
+func (k *Keeper) due() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current == nil {
+		return 0
+	}
+	return time.Until(k.renewAt)
+}
+
+// attempt makes a request, or looks at the one that is under way.
+func (k *Keeper) attempt(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	requests, err := k.requests()
+	if err != nil {
+		return err
+	}
+	key, err := k.store.pending()
+	if err != nil {
+		return fmt.Errorf("key for a certificate: %w", err)
+	}
+	wanted, err := newRequest(k.o.Node, key)
+	if err != nil {
+		return fmt.Errorf("certificate signing request: %w", err)
+	}
+	request, err := requests.Submit(ctx, wanted)
+	if err != nil {
+		return err
+	}
+	text, next, err := issued(request, k.o.Node, key)
+	if errors.Is(err, ErrDenied) {
+		// The name of a denied request is spent, and with it its key.
+		return errors.Join(err, k.store.forget())
+	}
+	if err != nil {
+		return err
+	}
+	if err := k.o.Try(ctx, next); err != nil {
+		return fmt.Errorf("certificate of request %s is not accepted, going on with the former: %w", request.Name, err)
+	}
+	if err := k.store.replace(text, key); err != nil {
+		return fmt.Errorf("keep certificate: %w", err)
+	}
+	// Signers date certificates back, by 5 minutes as a rule, which may be more than
+	// they are good for.
+	k.use(next, time.Now())
+	k.o.Log.Info("certificate is in use", "node", k.o.Node, "request", request.Name, "until", next.Leaf.NotAfter)
+	k.o.Renewed()
+	return nil
+}
+
+// requests is the way for requests that the server will take: as the node, as
+// long as its certificate is good.
+func (k *Keeper) requests() (Requests, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current != nil && time.Now().Before(k.current.Leaf.NotAfter) {
+		return k.o.Renewal, nil
+	}
+	if k.o.Bootstrap == nil {
+		return nil, fmt.Errorf("%w: no certificate in %s, and no way to ask for one: name a controlPlane.kubernetes.bootstrapKubeconfig", controlplane.ErrUnavailable, k.o.Directory)
+	}
+	return k.o.Bootstrap, nil
+}
+
+// use takes a certificate into use that began its life then.
+func (k *Keeper) use(certificate *tls.Certificate, began time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	life := certificate.Leaf.NotAfter.Sub(began)
+	k.current = certificate
+	k.renewAt = began.Add(time.Duration(float64(life) * (renewFrom + rand.Float64()*(renewTo-renewFrom))))
+}
+
+// note records the outcome of an attempt, and logs when failures begin, change
+// their kind and end.
+func (k *Keeper) note(err error) {
+	k.mu.Lock()
+	before := k.state
+	k.state = err
+	k.mu.Unlock()
+	if err != nil && (before == nil || errors.Is(err, ErrWaiting) != errors.Is(before, ErrWaiting)) {
+		k.o.Log.Warn("no new certificate yet, trying again", "node", k.o.Node, "error", err)
+	}
+}

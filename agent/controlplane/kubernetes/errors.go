@@ -1,0 +1,107 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// errSilent is the cause of a call's end where its caller set no deadline.
+var errSilent = fmt.Errorf("%w: %w", controlplane.ErrUnavailable, context.DeadlineExceeded)
+
+// bound gives a call a deadline if its caller did not.
+func bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, d, errSilent)
+}
+
+// check refuses a call whose context has ended, or whose object has a name that
+// no API server would take, or would take for a path.
+func check(ctx context.Context, operation, name string) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s %q: %w", operation, name, context.Cause(ctx))
+	}
+	if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
+		return fmt.Errorf("%s %q: %w: %s", operation, name, controlplane.ErrInvalid, faults[0])
+	}
+	return nil
+}
+
+// answered tells whether a server has said no, rather than nobody at all.
+func answered(err error) bool {
+	_, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok
+}
+
+// fault says what a failed request means: a class of controlplane's, with the
+// operation, such as `get node "n"`, before it.
+func (c *Client) fault(ctx context.Context, operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		return fmt.Errorf("%s: %w", operation, c.refusal(status.Status(), err))
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: no answer from %s: %w", operation, c.Endpoint(), context.Cause(ctx))
+	}
+	if outer, ok := errors.AsType[*url.Error](err); ok {
+		err = outer.Err // without the address, which the operation tells better
+	}
+	hint := ""
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		hint = fmt.Sprintf(": check certificate-authority and server in %s, and this host's clock", c.o.Kubeconfig)
+	}
+	return fmt.Errorf("%s: %w: %v%s", operation, controlplane.ErrUnavailable, err, hint)
+}
+
+// classes are what codes of HTTP mean. Any other is a server that cannot serve
+// now, for there is no knowing that it never will.
+var classes = map[int32]error{
+	http.StatusBadRequest:            controlplane.ErrInvalid,
+	http.StatusForbidden:             controlplane.ErrForbidden,
+	http.StatusNotFound:              controlplane.ErrNotFound,
+	http.StatusConflict:              controlplane.ErrConflict,
+	http.StatusRequestEntityTooLarge: controlplane.ErrInvalid,
+	http.StatusUnprocessableEntity:   controlplane.ErrInvalid,
+}
+
+// refusal says what an answer other than success means.
+func (c *Client) refusal(status metav1.Status, err error) error {
+	class, known := classes[status.Code]
+	switch {
+	case status.Code == http.StatusUnauthorized:
+		// Not ErrForbidden: new credentials mend it, and what waits is then wanted.
+		return fmt.Errorf("%w: the server does not accept the credentials of %s: check whether they have expired, and which cluster they are of", controlplane.ErrUnavailable, c.o.Kubeconfig)
+	case !known || foreign(status):
+		err = fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
+	default:
+		err = fmt.Errorf("%w: %v", class, err)
+	}
+	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
+		return &controlplane.BusyError{After: time.Duration(status.Details.RetryAfterSeconds) * time.Second, Err: err}
+	}
+	return err
+}
+
+// foreign tells whether the answer is not an API server's: that something on the
+// way, or an API server that has just started, finds nothing there does not mean
+// that a Node is gone.
+func foreign(status metav1.Status) bool {
+	return status.Details != nil && slices.ContainsFunc(status.Details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Type == metav1.CauseTypeUnexpectedServerResponse
+	})
+}

@@ -1,0 +1,82 @@
+package kubernetes
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Load reads the kubeconfig at path as the client will use it: its current
+// context, with files named in it taken relative to it. It is an error if a file
+// is missing or makes no sense, or if the server could not be verified.
+func Load(path string) (*rest.Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w: %s", err, hintForFile(err))
+	}
+	return parse(path, text)
+}
+
+// parse is Load of a file that has been read.
+func parse(path string, text []byte) (*rest.Config, error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, fmt.Errorf("kubeconfig %s is empty: copy a node's kubeconfig there", path)
+	}
+	file, err := clientcmd.Load(text)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s cannot be read: %w: see it with `kubectl config view --kubeconfig %s`", path, err, path)
+	}
+	for _, cluster := range file.Clusters {
+		cluster.LocationOfOrigin = path
+	}
+	for _, user := range file.AuthInfos {
+		user.LocationOfOrigin = path
+		if user.Exec != nil && user.Exec.InteractiveMode != clientcmdapi.AlwaysExecInteractiveMode {
+			user.Exec.InteractiveMode = clientcmdapi.NeverExecInteractiveMode // a daemon has nobody to ask
+		}
+	}
+	if err := clientcmd.ResolveLocalPaths(file); err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	config, err := clientcmd.NewNonInteractiveClientConfig(*file, "", &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w: %s", path, err, hintForFile(err))
+	}
+	if err := verified(config); err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return config, nil
+}
+
+// hintForFile says what to do about a credential that cannot be had.
+func hintForFile(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "put the file there, or correct its name; hostler takes it up by itself"
+	case errors.Is(err, fs.ErrPermission):
+		return "let root read it"
+	default:
+		return "correct the file; hostler takes it up by itself"
+	}
+}
+
+// verified refuses a server whose certificate would not be verified: whoever
+// answered in its place could learn this node's credentials and tell it what it
+// likes.
+func verified(config *rest.Config) error {
+	server, err := url.Parse(config.Host)
+	switch {
+	case err != nil || server.Scheme != "https" || server.Host == "":
+		return fmt.Errorf("server %q is not reached by TLS: write it as https://HOST:PORT", config.Host)
+	case config.Insecure:
+		return errors.New("insecure-skip-tls-verify is refused: give the cluster's certificate-authority instead (of kubeadm: /etc/kubernetes/pki/ca.crt)")
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// Node reads a Node.
+func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	if err := check(ctx, "get node", name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := bound(ctx, callTimeout)
+	defer cancel()
+	return c.node(ctx, fmt.Sprintf("get node %q", name), func(r rest.Interface) *rest.Request {
+		return r.Get().Resource("nodes").Name(name)
+	})
+}
+
+// Register creates the Node, or adopts the one that is there.
+func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	if err := check(ctx, "register node", node.Name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := bound(ctx, callTimeout)
+	defer cancel()
+	var err error
+	for range attempts {
+		var stored *corev1.Node
+		stored, err = c.register(ctx, node, opts)
+		if err == nil {
+			c.learn(stored)
+			return stored, nil
+		}
+		if !errors.Is(err, controlplane.ErrConflict) {
+			break
+		}
+	}
+	if _, ok := errors.AsType[*controlplane.IdentityError](err); ok {
+		return nil, fmt.Errorf("register: %w", err)
+	}
+	return nil, fmt.Errorf("register node %q: %w", node.Name, err)
+}
+
+// register makes one attempt, which ends in ErrConflict if the Node comes, goes
+// or changes meanwhile.
+func (c *Client) register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	var refused error
+	if !opts.AdoptOnly {
+		created, err := c.create(ctx, node)
+		// A node whose name is taken may be forbidden to create it, depending on
+		// what the server looks at first.
+		if !errors.Is(err, controlplane.ErrConflict) && !errors.Is(err, controlplane.ErrForbidden) {
+			return created, err
+		}
+		refused = err
+	}
+	stored, err := c.Node(ctx, node.Name)
+	if errors.Is(err, controlplane.ErrNotFound) && refused != nil {
+		return nil, refused
+	}
+	if err != nil {
+		return nil, err
+	}
+	var lease *coordinationv1.Lease
+	if controlplane.IdentityOf(stored).Differs(controlplane.IdentityOf(node)) {
+		if lease, err = c.Lease(ctx, node.Name); err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+			return nil, err
+		}
+	}
+	adopted, err := controlplane.Adopt(stored, node, lease, opts.Takeover, c.o.Now())
+	if err != nil {
+		return nil, err
+	}
+	patch, err := nodePatch(stored, adopted)
+	if err != nil || patch == nil {
+		return stored, err
+	}
+	return c.patch(ctx, "adopt node", node.Name, patch)
+}
+
+// create creates the Node with its status.
+func (c *Client) create(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	wanted, err := controlplane.NewNode(node)
+	if err != nil {
+		return nil, err
+	}
+	return c.node(ctx, "create", func(r rest.Interface) *rest.Request {
+		return r.Post().Resource("nodes").Body(wanted)
+	})
+}
+
+// Cordon sets spec.unschedulable, which a node may do with its own Node.
+func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
+	if err := check(ctx, "cordon node", name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := bound(ctx, callTimeout)
+	defer cancel()
+	stored, err := c.patch(ctx, "cordon node", name, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable))
+	if err != nil {
+		return nil, err
+	}
+	c.update(stored)
+	return stored, nil
+}
+
+// patch applies a strategic merge patch to the Node, or to subresources of it.
+func (c *Client) patch(ctx context.Context, operation, name string, patch []byte, subresources ...string) (*corev1.Node, error) {
+	return c.node(ctx, fmt.Sprintf("%s %q", operation, name), func(r rest.Interface) *rest.Request {
+		return r.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource(subresources...).Body(patch)
+	})
+}
+
+// node runs a request that a Node answers.
+func (c *Client) node(ctx context.Context, operation string, request func(rest.Interface) *rest.Request) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	if err := c.ask(ctx, operation, c.core, request, node); err != nil {
+		return nil, err
+	}
+	node.Kind, node.APIVersion = "Node", "v1"
+	return node, nil
+}
+
+// Leave deletes the Node and then its Lease, in this order so that nothing is
+// done where the first is forbidden, as it is to a node's own credentials.
+func (c *Client) Leave(ctx context.Context, name string) error {
+	if err := check(ctx, "leave: delete node", name); err != nil {
+		return err
+	}
+	ctx, cancel := bound(ctx, callTimeout)
+	defer cancel()
+	err := c.ask(ctx, fmt.Sprintf("leave: delete node %q", name), c.core, func(r rest.Interface) *rest.Request {
+		return r.Delete().Resource("nodes").Name(name)
+	}, nil)
+	if errors.Is(err, controlplane.ErrForbidden) {
+		return fmt.Errorf("%w: run `kubectl delete node %s` as somebody who may", err, name)
+	}
+	if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+		return err
+	}
+	c.forget()
+	err = c.ask(ctx, fmt.Sprintf("leave: delete lease %q", name), c.leases, func(r rest.Interface) *rest.Request {
+		return r.Delete().Namespace(controlplane.LeaseNamespace).Resource("leases").Name(name)
+	}, nil)
+	if errors.Is(err, controlplane.ErrNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,160 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// shortWatch is how long a watch lasts at least that a server ends for its age. One
+// that ends sooner, and told of nothing, would be begun again and again.
+const shortWatch = time.Second
+
+// WatchNode follows the Node. It reads it once, and then again only where the
+// server no longer knows what it said last.
+func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error {
+	if err := check(ctx, "watch node", name); err != nil {
+		return err
+	}
+	for version := ""; ; {
+		if version == "" {
+			node, err := c.Node(ctx, name)
+			if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+				return err
+			}
+			if err := tell(ctx, name, seen, node); err != nil {
+				return err
+			}
+			if node != nil {
+				version = node.ResourceVersion
+			}
+		}
+		var err error
+		if version, err = c.follow(ctx, name, version, seen); err != nil {
+			return err
+		}
+	}
+}
+
+// tell delivers what is seen of the Node.
+func tell(ctx context.Context, name string, seen chan<- *corev1.Node, node *corev1.Node) error {
+	select {
+	case seen <- node:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("watch node %q: %w", name, context.Cause(ctx))
+	}
+}
+
+// follow delivers changes since a version, or where that is empty the Node as it
+// comes, until the server ends the watch for its age. It returns the version that
+// was seen last; empty if the Node has to be read anew.
+func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *corev1.Node) (string, error) {
+	operation := fmt.Sprintf("watch node %q", name)
+	began := time.Now()
+	changes, err := c.core.watch(ctx, func(r rest.Interface) *rest.Request {
+		request := r.Get().Resource("nodes").Param("watch", "true").Param("allowWatchBookmarks", "true").
+			// By which the Node authorizer knows that it is the node's own.
+			Param("fieldSelector", fields.OneTermEqualSelector("metadata.name", name).String())
+		if version != "" {
+			request.Param("resourceVersion", version)
+		}
+		return request
+	})
+	if outdated(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", c.fault(ctx, operation, err)
+	}
+	defer changes.Stop()
+	heard := false
+	for change := range changes.ResultChan() {
+		heard = true
+		if change.Type == watch.Error {
+			switch err := apierrors.FromObject(change.Object); {
+			case ctx.Err() != nil: // which client-go makes such an error of
+				return "", fmt.Errorf("%s: %w", operation, context.Cause(ctx))
+			case outdated(err):
+				return "", nil
+			default:
+				return "", c.fault(ctx, operation, err)
+			}
+		}
+		node, ok := change.Object.(*corev1.Node)
+		if !ok {
+			return "", fmt.Errorf("%s: %w: the server sent a %T", operation, controlplane.ErrUnavailable, change.Object)
+		}
+		version = node.ResourceVersion
+		switch change.Type {
+		case watch.Bookmark: // no more than a version
+			continue
+		case watch.Deleted:
+			node = nil
+		default:
+			node.Kind, node.APIVersion = "Node", "v1"
+		}
+		if err := tell(ctx, name, seen, node); err != nil {
+			return "", err
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("%s: %w", operation, context.Cause(ctx))
+	case !heard && time.Since(began) < shortWatch:
+		return "", fmt.Errorf("%s: %w: the server ends it at once", operation, controlplane.ErrUnavailable)
+	}
+	return version, nil
+}
+
+// outdated tells whether the server no longer has what came after a version.
+func outdated(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
+
+// watch begins a watch over the line, on the present way: it ends with that. Until
+// the server has taken it on it is bounded as any other request.
+func (l *line) watch(ctx context.Context, request func(rest.Interface) *rest.Request) (watch.Interface, error) {
+	w, err := l.find()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(callTimeout, func() { cancel(errSilent) })
+	changes, err := request(w).MaxRetries(0).Watch(ctx)
+	if err == nil && !late.Stop() {
+		changes.Stop()
+		err = errSilent
+	}
+	if err != nil {
+		late.Stop()
+		cancel(nil)
+		if !answered(err) || apierrors.IsUnauthorized(err) {
+			l.leave(w)
+		}
+		l.done(w)
+		return nil, err
+	}
+	return &bounded{changes, sync.OnceFunc(func() {
+		changes.Stop()
+		cancel(nil)
+		l.done(w)
+	})}, nil
+}
+
+// bounded is a watch that gives back what it holds.
+type bounded struct {
+	watch.Interface
+	stop func()
+}
+
+// Stop implements watch.Interface.
+func (b *bounded) Stop() { b.stop() }

@@ -1,0 +1,292 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/test/lab"
+)
+
+// Options say what a control plane is to be like. The zero value is etcd and
+// kube-apiserver on loopback.
+type Options struct {
+	// ControllerManager runs kube-controller-manager with all its default
+	// controllers: those of nodes, and those that approve and sign certificates.
+	ControllerManager bool
+	// These follow the flags that the bed gives, and win, such as
+	// --node-monitor-grace-period=3s or --cluster-signing-duration=1m.
+	APIServerFlags, ControllerManagerFlags []string
+	// Users are those who come with a static token.
+	Users []User
+	// Apart puts the servers into a network namespace of their own, so that
+	// Cut can let packets vanish.
+	Apart bool
+}
+
+// Cluster is a control plane. Each daemon can be killed, hung and started again,
+// with its data and at its address; Ready waits until it serves again.
+type Cluster struct {
+	Server string // such as "https://127.18.0.1:6443"
+	CAFile string // the authority of all certificates, of server and clients alike
+
+	Etcd, APIServer   *lab.Daemon
+	ControllerManager *lab.Daemon // nil where Options do not ask for it
+
+	dir      string
+	number   int
+	ca       *authority
+	admin    string // kubeconfig
+	client   *http.Client
+	kubectl  string
+	wall     *wall // nil unless Apart
+	wrapping []string
+}
+
+// port is the API server's.
+const port = 6443
+
+// auditPolicy has a line for each request to a resource, and none for its content.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  nonResourceURLs: ["*"]
+- level: Metadata
+`
+
+// Start starts a control plane in the lab that the caller is in, and returns once
+// it serves, with the namespaces that nodes need, and the controllers work.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	if _, err := lab.Current(); err != nil {
+		return nil, fmt.Errorf("start control plane: %w", err)
+	}
+	c, err := newCluster()
+	if err != nil {
+		return nil, fmt.Errorf("start control plane: %w", err)
+	}
+	if err := c.start(ctx, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("start control plane: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+// newCluster claims a folder, whose number is that of an address which no other
+// cluster in the lab has: a free port could be gone when the server is started
+// again.
+func newCluster() (*Cluster, error) {
+	for n := 1; n < 255; n++ {
+		dir := filepath.Join(lab.Dir, fmt.Sprintf("kube-%d", n))
+		err := os.Mkdir(dir, 0o755)
+		if err == nil {
+			return &Cluster{dir: dir, number: n}, nil
+		}
+		if !errors.Is(err, os.ErrExist) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("254 control planes are in %s already", lab.Dir)
+}
+
+func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }
+
+func (c *Cluster) start(ctx context.Context, o Options) error {
+	programs, err := newBuilder(ctx, nil)
+	if err != nil {
+		return err
+	}
+	address := fmt.Sprintf("127.18.0.%d", c.number)
+	if o.Apart {
+		if c.wall, err = buildWall(c.file("netns"), c.number); err != nil {
+			return err
+		}
+		address, c.wrapping = c.wall.address, []string{"nsenter", "--net=" + c.wall.file, "--"}
+	}
+	c.Server = fmt.Sprintf("https://%s:%d", address, port)
+	if err := c.writeFiles(address, o.Users); err != nil {
+		return err
+	}
+	if c.kubectl, err = programs.path(ctx, Kubectl); err != nil {
+		return err
+	}
+	if c.Etcd, err = c.daemon(ctx, programs, Etcd, c.etcdFlags()); err != nil {
+		return err
+	}
+	if c.APIServer, err = c.daemon(ctx, programs, APIServer, append(c.apiServerFlags(address), o.APIServerFlags...)); err != nil {
+		return err
+	}
+	if err := errors.Join(c.Etcd.Start(), c.APIServer.Start(), c.Ready(ctx)); err != nil {
+		return fmt.Errorf("%w\nlog of etcd:\n%s", err, c.Etcd.Log(10))
+	}
+	if !o.ControllerManager {
+		return nil
+	}
+	flags, err := c.controllerManagerFlags()
+	if err != nil {
+		return err
+	}
+	c.ControllerManager, err = c.daemon(ctx, programs, ControllerManager, append(flags, o.ControllerManagerFlags...))
+	if err != nil {
+		return err
+	}
+	if err := c.ControllerManager.Start(); err != nil {
+		return err
+	}
+	// That a controller has done something says that they work.
+	return c.ControllerManager.Await(ctx, func(ctx context.Context) error {
+		return c.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
+	})
+}
+
+// daemon is one of the control plane's, in the control plane's network.
+func (c *Cluster) daemon(ctx context.Context, programs builder, p Program, flags []string) (*lab.Daemon, error) {
+	path, err := programs.path(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	line := append(append(append([]string{}, c.wrapping...), path), flags...)
+	return lab.NewDaemon(string(p), lab.Tool{Path: line[0]}, c.dir, nil, line[1:]...), nil
+}
+
+func (c *Cluster) etcdFlags() []string {
+	return []string{
+		"--data-dir=" + c.file("etcd"),
+		"--listen-client-urls=unix://" + c.file("etcd.sock"),
+		// Sockets cannot be advertised, and nobody asks: an address that is none.
+		"--advertise-client-urls=http://127.0.0.111:0",
+		"--listen-peer-urls=http://127.0.0.1:0",
+		"--log-level=warn",
+	}
+}
+
+func (c *Cluster) apiServerFlags(address string) []string {
+	return []string{
+		"--etcd-servers=unix://" + c.file("etcd.sock"),
+		"--bind-address=" + address,
+		"--advertise-address=" + address,
+		fmt.Sprintf("--secure-port=%d", port),
+		// Nobody reaches the server through a Service, and loopback is refused as its end.
+		"--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--tls-cert-file=" + c.file("server.crt"),
+		"--tls-private-key-file=" + c.file("server.key"),
+		"--client-ca-file=" + c.CAFile,
+		"--token-auth-file=" + c.file("tokens.csv"),
+		"--enable-bootstrap-token-auth",
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.file("accounts.key"),
+		"--service-account-signing-key-file=" + c.file("accounts.key"),
+		"--audit-policy-file=" + c.file("audit-policy.yaml"),
+		"--audit-log-path=" + c.file("audit.log"),
+	}
+}
+
+func (c *Cluster) controllerManagerFlags() ([]string, error) {
+	kubeconfig, err := c.Kubeconfig(User{Name: "system:kube-controller-manager"})
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--use-service-account-credentials",
+		"--service-account-private-key-file=" + c.file("accounts.key"),
+		"--root-ca-file=" + c.CAFile,
+		"--cluster-signing-cert-file=" + c.CAFile,
+		"--cluster-signing-key-file=" + c.file("ca.key"),
+	}, err
+}
+
+// Ready waits until the API server serves, with the namespaces that nodes write to.
+func (c *Cluster) Ready(ctx context.Context) error {
+	return c.APIServer.Await(ctx, func(ctx context.Context) error {
+		for _, path := range []string{"/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system", "/api/v1/namespaces/kube-node-lease"} {
+			if err := c.get(ctx, path); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// get asks for a path as the administrator.
+func (c *Cluster) get(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Server+path, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := c.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	// Read to its end, as a connection must be to serve again.
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("get %s: %s: %s", path, answer.Status, text)
+	}
+	return nil
+}
+
+// Kubectl runs kubectl as the administrator, whatever network the servers are in,
+// or as who a --kubeconfig among the arguments says, and returns what it prints.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.runKubectl(ctx, "", args)
+}
+
+// Apply gives the server objects as `kubectl apply` does.
+func (c *Cluster) Apply(ctx context.Context, manifests string) error {
+	_, err := c.runKubectl(ctx, manifests, []string{"apply", "--server-side", "-f", "-"})
+	return err
+}
+
+func (c *Cluster) runKubectl(ctx context.Context, stdin string, args []string) (string, error) {
+	line := append(append(append([]string{}, c.wrapping...), c.kubectl), args...)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	// What kubectl learns of the server it keeps below the home folder.
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.admin, "HOME="+c.dir, "KUBECACHEDIR="+c.file("kubectl"))
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return out.String(), nil
+}
+
+// daemons are those that there are.
+func (c *Cluster) daemons() map[Program]*lab.Daemon {
+	all := map[Program]*lab.Daemon{Etcd: c.Etcd, APIServer: c.APIServer, ControllerManager: c.ControllerManager}
+	maps.DeleteFunc(all, func(_ Program, d *lab.Daemon) bool { return d == nil })
+	return all
+}
+
+// Close ends the control plane and removes its files.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, d := range c.daemons() {
+		errs = append(errs, d.Kill())
+	}
+	if c.client != nil {
+		c.client.CloseIdleConnections()
+	}
+	if c.wall != nil {
+		errs = append(errs, c.wall.remove())
+	}
+	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
+}

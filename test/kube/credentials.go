@@ -1,0 +1,159 @@
+package kube
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// authority signs certificates.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+// pair is a certificate and its key, as PEM.
+type pair struct{ certificate, key []byte }
+
+func newAuthority() (*authority, pair, error) {
+	template := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: "kube"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		IsCA:     true, BasicConstraintsValid: true,
+	}
+	a := &authority{}
+	p, err := a.sign(template)
+	return a, p, err
+}
+
+// sign completes a template with a serial number, a key and a signature. An
+// authority without a certificate signs its own.
+func (a *authority) sign(template *x509.Certificate) (pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return pair{}, err
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
+		return pair{}, err
+	}
+	if a.certificate == nil {
+		a.certificate, a.key = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &key.PublicKey, a.key)
+	if err != nil {
+		return pair{}, err
+	}
+	packed, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return pair{}, err
+	}
+	return pair{
+		certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		key:         pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: packed}),
+	}, nil
+}
+
+// server makes the certificate of who serves at an address.
+func (a *authority) server(address string) (pair, error) {
+	return a.sign(&x509.Certificate{
+		Subject:   pkix.Name{CommonName: "kube-apiserver"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.ParseIP(address)}, DNSNames: []string{"localhost", "kubernetes.default.svc"},
+	})
+}
+
+// user makes the certificate of a client. It begins now, since clients renew by
+// the part of its life that is over.
+func (a *authority) user(u User) (pair, error) {
+	lifetime := u.Lifetime
+	if lifetime == 0 {
+		lifetime = 24 * time.Hour
+	}
+	end := time.Now().Add(lifetime)
+	begin := time.Now()
+	if lifetime < 0 {
+		begin = end.Add(-24 * time.Hour)
+	}
+	return a.sign(&x509.Certificate{
+		Subject:   pkix.Name{CommonName: u.Name, Organization: u.Groups},
+		NotBefore: begin, NotAfter: end,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
+// writeFiles makes all that the daemons read, and the administrator's credentials.
+func (c *Cluster) writeFiles(address string, users []User) error {
+	ca, own, err := newAuthority()
+	if err != nil {
+		return err
+	}
+	c.ca, c.CAFile = ca, c.file("ca.crt")
+	server, err := ca.server(address)
+	if err != nil {
+		return err
+	}
+	accounts, err := ca.user(User{Name: "accounts"}) // its key signs service accounts' tokens
+	if err != nil {
+		return err
+	}
+	for name, data := range map[string][]byte{
+		"ca.crt": own.certificate, "ca.key": own.key,
+		"server.crt": server.certificate, "server.key": server.key,
+		"accounts.key": accounts.key, "audit-policy.yaml": []byte(auditPolicy), "tokens.csv": []byte(tokenFile(users)),
+	} {
+		if err := os.WriteFile(c.file(name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	if c.admin, err = c.Kubeconfig(Admin()); err != nil {
+		return err
+	}
+	return c.connect()
+}
+
+// connect makes the client that readiness is asked with.
+func (c *Cluster) connect() error {
+	p, err := c.ca.user(Admin())
+	if err != nil {
+		return err
+	}
+	certificate, err := tls.X509KeyPair(p.certificate, p.key)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(data) {
+		return errors.New("read the authority's certificate: no certificate in it")
+	}
+	c.client = &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+	}}
+	return nil
+}
+
+// tokenFile is what --token-auth-file reads: token, user, user's ID, groups.
+func tokenFile(users []User) string {
+	var lines strings.Builder
+	for _, u := range users {
+		fmt.Fprintf(&lines, "%s,%s,%s,%q\n", u.Token, u.Name, u.Name, strings.Join(u.Groups, ","))
+	}
+	return lines.String()
+}

@@ -1,0 +1,11 @@
+//go:build integration
+
+package kube_test
+
+import (
+	"testing"
+
+	"hostler.io/hostler/test/kube"
+)
+
+func TestMain(m *testing.M) { kube.Main(m, kube.ControllerManager) }

@@ -1,0 +1,148 @@
+package kube
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/test/lab"
+)
+
+// Program is one that is built here.
+type Program string
+
+// The programs. Every cluster needs the first three.
+const (
+	Etcd              Program = "etcd"
+	APIServer         Program = "kube-apiserver"
+	Kubectl           Program = "kubectl"
+	ControllerManager Program = "kube-controller-manager"
+	Kubelet           Program = "kubelet"
+)
+
+func (p Program) pkg() string {
+	if p == Etcd {
+		return "go.etcd.io/etcd/server/v3"
+	}
+	return "k8s.io/kubernetes/cmd/" + string(p)
+}
+
+// Prepare builds those programs that are not in the cache yet: minutes the first
+// time, no time later. It belongs outside the lab, where modules can be reached,
+// and is safe to run in several processes at once.
+func Prepare(ctx context.Context, log *slog.Logger, programs ...Program) error {
+	b, err := newBuilder(ctx, log)
+	if err != nil {
+		return err
+	}
+	for _, p := range programs {
+		if _, err := b.path(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Path is where a program is, which it builds if need be.
+func (p Program) Path(ctx context.Context) (string, error) {
+	b, err := newBuilder(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	return b.path(ctx, p)
+}
+
+// builder builds programs of one version.
+type builder struct {
+	module string // folder of the module that names the versions
+	cache  string // folder for what that module, this compiler and these flags make
+	flags  []string
+	log    *slog.Logger
+}
+
+func newBuilder(ctx context.Context, log *slog.Logger) (builder, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	cache, err := lab.CacheDir()
+	if err != nil {
+		return builder{}, err
+	}
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD", "GOVERSION", "GOARCH").Output()
+	if err != nil {
+		return builder{}, fmt.Errorf("find the module: %w", err)
+	}
+	gomod, compiler, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	b := builder{module: filepath.Join(filepath.Dir(gomod), "test", "kube", "build"), log: log}
+	versions, err := os.ReadFile(filepath.Join(b.module, "go.mod"))
+	sums, sumsErr := os.ReadFile(filepath.Join(b.module, "go.sum"))
+	if err := errors.Join(err, sumsErr); err != nil {
+		return builder{}, err
+	}
+	match := regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes v(\d+)\.(\d+)(\.\S+)`).FindSubmatch(versions)
+	if match == nil {
+		return builder{}, fmt.Errorf("read %s/go.mod: it requires no k8s.io/kubernetes", b.module)
+	}
+	major, minor, rest := string(match[1]), string(match[2]), string(match[3])
+	const version = "k8s.io/component-base/version."
+	b.flags = []string{
+		"-trimpath", "-buildvcs=false", "-p", "2", "-ldflags",
+		fmt.Sprintf("-s -w -X %[1]sgitVersion=v%[2]s.%[3]s%[4]s -X %[1]sgitMajor=%[2]s -X %[1]sgitMinor=%[3]s -X %[1]sgitTreeState=clean", version, major, minor, rest),
+	}
+	hash := sha256.New()
+	for _, part := range []string{string(versions), string(sums), compiler, strings.Join(b.flags, " ")} {
+		// A hash takes whatever is written to it.
+		_, _ = io.WriteString(hash, part+"\x00")
+	}
+	b.cache = filepath.Join(cache, "kube", hex.EncodeToString(hash.Sum(nil))[:16])
+	return b, nil
+}
+
+// path is where the program is in the cache, after it was built if need be.
+func (b builder) path(ctx context.Context, p Program) (string, error) {
+	dir := filepath.Join(b.cache, string(p))
+	err := lab.MakeOnce(dir, func(temporary string) error {
+		unlock, err := b.lock()
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		b.log.Info("building, which takes minutes the first time", "program", string(p), "cache", dir)
+		begin := time.Now()
+		args := append(append([]string{"build"}, b.flags...), "-o", filepath.Join(temporary, string(p)), p.pkg())
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Dir = b.module
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s\ninside a lab nothing can be downloaded: call kube.Prepare before it is entered", p, err, lab.LastLines(string(out), 20))
+		}
+		b.log.Info("built", "program", string(p), "took", time.Since(begin).Round(time.Second))
+		return nil
+	})
+	return filepath.Join(dir, string(p)), err
+}
+
+// lock has programs built one after another: they are mostly made of the same
+// packages, which two at once would compile twice.
+func (b builder) lock() (unlock func(), err error) {
+	file, err := os.OpenFile(filepath.Join(b.cache, "build.lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", file.Name(), err), file.Close())
+	}
+	return func() { _ = file.Close() }, nil
+}

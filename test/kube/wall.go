@@ -1,0 +1,154 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	goruntime "runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// wall is a network namespace that is joined to the lab's by a pair of
+// interfaces. Where nothing answers to an address, the kernel says so after a
+// while; so the lab's side knows by heart where the other is, and packets vanish.
+type wall struct {
+	file    string // holds the namespace
+	link    string // name of both interfaces, each in its namespace
+	address string // of the servers' side
+}
+
+// buildWall makes a namespace for the servers, at an address that follows from
+// the cluster's number.
+func buildWall(file string, number int) (*wall, error) {
+	w := &wall{file: file, link: fmt.Sprintf("kube%d", number), address: fmt.Sprintf("198.18.%d.2", number)}
+	err := w.build(fmt.Sprintf("198.18.%d.1", number))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a network namespace: %w", err), w.remove())
+	}
+	return w, nil
+}
+
+func (w *wall) build(lab string) error {
+	if err := os.WriteFile(w.file, nil, 0o600); err != nil {
+		return err
+	}
+	outside, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer outside.Close()
+	err = onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		if err := unix.Mount("/proc/thread-self/ns/net", w.file, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+		attributes := netlink.NewLinkAttrs()
+		attributes.Name = w.link
+		pair := &netlink.Veth{LinkAttrs: attributes, PeerName: w.link, PeerNamespace: netlink.NsFd(int(outside.Fd()))}
+		return errors.Join(netlink.LinkAdd(pair), raise("lo", ""), raise(w.link, w.address))
+	})
+	if err != nil {
+		return err
+	}
+	if err := raise(w.link, lab); err != nil {
+		return err
+	}
+	return w.learn()
+}
+
+// raise sets an interface up, with an address if it is to have one.
+func raise(name, address string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	if address != "" {
+		own := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(address).To4(), Mask: net.CIDRMask(24, 32)}}
+		if err := netlink.AddrAdd(link, own); err != nil {
+			return fmt.Errorf("add address %s: %w", address, err)
+		}
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// learn teaches the lab's side for good where the servers are.
+func (w *wall) learn() error {
+	var hardware net.HardwareAddr
+	err := w.inside(func(link netlink.Link) error {
+		hardware = link.Attrs().HardwareAddr
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(w.link)
+	if err != nil {
+		return err
+	}
+	return netlink.NeighSet(&netlink.Neigh{
+		LinkIndex: link.Attrs().Index, Family: netlink.FAMILY_V4, State: netlink.NUD_PERMANENT,
+		IP: net.ParseIP(w.address), HardwareAddr: hardware,
+	})
+}
+
+// inside calls a function in the namespace, with the interface there.
+func (w *wall) inside(do func(netlink.Link) error) error {
+	file, err := os.Open(w.file)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return onThread(func() error {
+		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName(w.link)
+		if err != nil {
+			return err
+		}
+		return do(link)
+	})
+}
+
+// onThread calls a function on a thread that nothing else runs on, then or later.
+func onThread(do func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		// Not unlocked, the thread ends with the goroutine.
+		goruntime.LockOSThread()
+		result <- do()
+	}()
+	return <-result
+}
+
+// remove takes the namespace's name away; it ends with its last process, and
+// the interfaces with it.
+func (w *wall) remove() error {
+	err := unix.Unmount(w.file, unix.MNT_DETACH)
+	if errors.Is(err, unix.EINVAL) { // not mounted
+		return nil
+	}
+	return err
+}
+
+// Cut lets all packets between the lab and the servers vanish, as a broken
+// network does: no connection is reset. It needs Options.Apart.
+func (c *Cluster) Cut() error { return c.wall.set("cut", netlink.LinkSetDown) }
+
+// Mend ends a Cut.
+func (c *Cluster) Mend() error { return c.wall.set("mend", netlink.LinkSetUp) }
+
+func (w *wall) set(what string, do func(netlink.Link) error) error {
+	if w == nil {
+		return fmt.Errorf("%s the network: the control plane is on loopback: set Options.Apart", what)
+	}
+	if err := w.inside(do); err != nil {
+		return fmt.Errorf("%s the network: %w", what, err)
+	}
+	return nil
+}
