@@ -30,6 +30,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 		State:    doctor.LookAtState(a.cfg.State.Directory),
 	}
 	a.mu.Unlock()
+	f.Configuration = a.configuration()
 	if health := a.state.Health(); health.Message != "" {
 		f.State.Problem = health.Message
 	}

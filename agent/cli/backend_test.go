@@ -38,6 +38,7 @@ type backend struct {
 	phases  api.ShutdownPlan
 	drained api.DrainReport
 	doctor  doctor.Report
+	config  api.Config
 	err     error            // of everything
 	hang    bool             // every answer, until the caller has gone
 	entered chan<- os.Signal // is sent a signal with the first question
@@ -112,6 +113,14 @@ func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonRep
 
 func (b *backend) Doctor(ctx context.Context) (doctor.Report, error) {
 	return b.doctor, b.answer(ctx)
+}
+
+func (b *backend) Config(ctx context.Context) (api.Config, error) {
+	return b.config, b.answer(ctx)
+}
+
+func (b *backend) Reload(ctx context.Context) (api.ReloadReport, error) {
+	return api.ReloadReport{Changed: b.config.Differs}, b.answer(ctx)
 }
 func (b *backend) Healthy() error { return b.err }
 
