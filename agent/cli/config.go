@@ -46,6 +46,16 @@ func (a *app) checked(file string) (config.Loaded, error) {
 	return loaded, err
 }
 
+// orDefaults is the configuration for who has to look at a host without an agent,
+// which faulty files may be the cause of: the defaults, with the fault.
+func (a *app) orDefaults() (config.Config, error) {
+	loaded, err := a.load("")
+	if err != nil {
+		return config.Default(), err
+	}
+	return loaded.Config, nil
+}
+
 // shown is checked for a person, who is told as well what does not count.
 func (a *app) shown(file string) (config.Loaded, error) {
 	loaded, err := a.checked(file)

@@ -105,3 +105,35 @@ func TestStatusSaysThatTheFilesAreNotInForce(t *testing.T) {
 		t.Errorf("hostler status = %s, want %s", got.stdout, want)
 	}
 }
+
+// Who looks at a host at night must not be sent away for the fault that keeps the
+// agent from starting.
+func TestDoctorAndPSWorkBesideFaultyFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hostler.yaml")
+	if err := os.WriteFile(file, []byte("shutdown: {gracePeriode: 30s}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	environment := map[string]string{"HOSTLER_SOCKET": "/nowhere", "HOSTLER_CONFIG": file}
+	got := run(nil, environment, "doctor", "-o", "json")
+	if os.Geteuid() != 0 {
+		if got.code != 3 {
+			t.Errorf("hostler doctor = %+v, want 3 for who is not root", got)
+		}
+		return
+	}
+	var report doctor.Report
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != 1 {
+		t.Fatalf("hostler doctor = %+v, want a report and 1", got)
+	}
+	found := false
+	for _, c := range report.Checks {
+		found = found || c.Name == "configuration" && c.Status == doctor.Fail && strings.Contains(c.Message, file+":1: shutdown.gracePeriode: unknown field")
+	}
+	if !found {
+		t.Errorf("hostler doctor = %+v, want the fault as a failed check", report.Checks)
+	}
+	got = run(nil, environment, "ps", "--last-shutdown")
+	if got.code != 1 || !strings.Contains(got.stderr, file+":1: shutdown.gracePeriode: unknown field") || !strings.Contains(got.stderr, "left in /var/lib/hostler") || got.stdout == "" {
+		t.Errorf("hostler ps --last-shutdown = %+v, want the fault, an answer and 1", got)
+	}
+}
