@@ -216,7 +216,7 @@ func (a *app) completionCommand() *cobra.Command {
 		Short:                 "Print a completion script for a shell",
 		Example:               "  source <(hostler completion bash)",
 		ValidArgs:             []string{"bash", "zsh", "fish"},
-		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:                  oneShell,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch root := cmd.Root(); args[0] {

@@ -22,6 +22,7 @@ func (a *app) drainCommand() *cobra.Command {
 		}
 		return a.drain(ctx, c, out, req)
 	})
+	cmd.Args = onThisHost
 	cmd.Long = `Cordon the Node and stop its pods in the phases of a shutdown, without one.
 Critical pods stay unless --all is given. The Node stays cordoned: hostler
 uncordon opens it to new pods. Ctrl-C ends the drain; what was not asked to stop
@@ -40,7 +41,7 @@ func (a *app) uncordonCommand() *cobra.Command {
 }
 
 func (a *app) cordoner(verb, short string, unschedulable bool) *cobra.Command {
-	return a.reader(verb, short, func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader(verb, short, func(ctx context.Context, c *api.Client, out *output) error {
 		r, err := c.Cordon(ctx, unschedulable)
 		if err != nil {
 			return err
@@ -56,6 +57,8 @@ func (a *app) cordoner(verb, short string, unschedulable bool) *cobra.Command {
 			}
 		})
 	})
+	cmd.Args = onThisHost
+	return cmd
 }
 
 // drain stops the pods, tells of each, and fails unless all have stopped.
@@ -137,7 +140,13 @@ func showDrain(ctx context.Context, c *api.Client, out *output, req api.DrainReq
 	if err != nil {
 		return err
 	}
-	return out.print(p, func(t *table) { printDrainPlan(t, out, p) })
+	if err := out.print(p, func(t *table) { printDrainPlan(t, out, p) }); err != nil {
+		return err
+	}
+	if len(p.Spared) > 0 {
+		return nil
+	}
+	return nothingKnown(p.Plan)
 }
 
 func printDrainPlan(t *table, out *output, p api.DrainPlan) {

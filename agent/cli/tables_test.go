@@ -296,6 +296,28 @@ func TestGCRunJSONIsOneReport(t *testing.T) {
 	}
 }
 
+// As `hostler ps` does: a plan without pods would pass for an empty host.
+func TestAPlanFailsWhereNoPodIsKnown(t *testing.T) {
+	one := api.ShutdownPlan{Plan: plan.Plan{Message: "list pods: runtime containerd: not ready", Phases: []plan.PlannedPhase{{Name: "regular", Pods: []plan.PlannedPod{{Name: "web"}}}}}}
+	none := one
+	none.Phases = []plan.PlannedPhase{{Name: "regular"}}
+	empty := none
+	empty.Message = ""
+	off := none
+	off.Phases = nil
+	for name, c := range map[string]struct {
+		plan api.ShutdownPlan
+		code int
+	}{"no pod is known": {none, 1}, "some are": {one, 0}, "there is none": {empty, 0}, "nothing would wait anyway": {off, 0}} {
+		socket := serve(t, &backend{phases: c.plan})
+		for _, command := range [][]string{{"shutdown", "plan"}, {"drain", "--dry-run"}} {
+			if got := hostler(socket, command...); got.code != c.code || !strings.Contains(got.stdout, c.plan.Message) {
+				t.Errorf("%s: hostler %v = %+v, want %d and the plan", name, command, got, c.code)
+			}
+		}
+	}
+}
+
 func TestPSLastShutdownWithoutAnAgent(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "hostler.yaml")
