@@ -282,6 +282,32 @@ func TestADrainThatIsCutShortIsAnErrorAndToAProgramAReport(t *testing.T) {
 	}
 }
 
+func TestAnInterruptedDrainNamesWhatItLeavesAndWhetherTheNodeIsCordoned(t *testing.T) {
+	cordoned := healthy()
+	cordoned.Node.Spec.Unschedulable = true
+	for name, c := range map[string]struct {
+		backend *backend
+		want    []string
+	}{
+		"cordoned":      {&backend{status: cordoned, phases: phases()}, []string{"not stopped, and running on: shop/web-6f7d\n", "node rack3-node07.example.net stays cordoned; `hostler uncordon` opens it\n"}},
+		"not cordoned":  {&backend{status: healthy(), phases: phases()}, []string{"node rack3-node07.example.net is not cordoned\n"}},
+		"nothing left":  {&backend{status: cordoned}, []string{"no pod is left that it would stop\n"}},
+		"no more agent": {&backend{err: errors.New("gone")}, []string{"what it has left is not known: gone\n", "hint: `hostler ps`"}},
+	} {
+		signals := make(chan os.Signal, 1)
+		c.backend.drains = signals
+		got := hostlerUntil(signals, serve(t, c.backend), "drain")
+		if got.code != 1 || !strings.HasPrefix(got.stderr, "the drain ends\n") || !strings.HasSuffix(got.stderr, "hostler: interrupted\n") {
+			t.Errorf("%s: hostler drain, interrupted = %+v, want 1 and that it was", name, got)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got.stderr, want) {
+				t.Errorf("%s: hostler drain, interrupted = %s, want %q", name, got.stderr, want)
+			}
+		}
+	}
+}
+
 // What a program reads has no progress in it, and one value.
 func TestGCRunJSONIsOneReport(t *testing.T) {
 	b := house()
