@@ -47,8 +47,8 @@ import (
 
 // Options is what the agent gets from the process it runs in.
 type Options struct {
-	Config   config.Config
-	Reload   func() (config.Config, error) // reads the configuration again
+	Config   config.Loaded
+	Reload   func() (config.Loaded, error) // reads the configuration again, and tells nobody
 	Version  string
 	Getenv   func(string) string
 	Unsetenv func(string) error
@@ -93,12 +93,17 @@ type Agent struct {
 	guarding    *loop.Loop // the shutdown guard, which outlives the other loops
 
 	podsChanged atomic.Bool // since pods were listed last, as a runtime tells
+	ending      atomic.Bool // a signal has come that ends the agent
 
 	cleanups []cleanup
+
+	reloading sync.Mutex // held by the reload that is under way
 
 	mu       sync.Mutex // guards what follows
 	cfg      config.Config
 	policies policies
+	refused  error         // why the last reload was refused; nil if it was not
+	refusal  config.Config // what it would have taken up
 }
 
 // cleanup undoes one step of New.
@@ -110,7 +115,8 @@ type cleanup struct {
 // New builds the agent up to its open API socket, and starts nothing. An error
 // leaves nothing behind.
 func New(o Options) (*Agent, error) {
-	a := &Agent{options: o, cfg: o.Config, log: o.Log}
+	a := &Agent{options: o, cfg: o.Config.Config, log: o.Log}
+	warnIgnored(a.log, o.Config.Ignored)
 	if err := a.build(); err != nil {
 		if closing := a.close(); closing != nil {
 			a.log.Warn("what was built is not closed cleanly", "error", closing)

@@ -44,6 +44,8 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		},
 		Loops: a.health(),
 		State: api.State{Path: cfg.State.Directory},
+
+		Configuration: a.configuration(),
 	}
 	for _, r := range a.runtimes.Named() {
 		s.Runtimes = append(s.Runtimes, api.Runtime{Name: r.Name, Version: r.Version, Endpoint: r.Endpoint, Ready: r.Ready, Message: r.Message})

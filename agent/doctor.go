@@ -30,6 +30,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 		State:    doctor.LookAtState(a.cfg.State.Directory),
 	}
 	a.mu.Unlock()
+	f.Configuration = a.configuration()
 	if health := a.state.Health(); health.Message != "" {
 		f.State.Problem = health.Message
 	}
@@ -39,9 +40,9 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	return doctor.Examine(f), nil
 }
 
-// Doctor does so on a host whose agent does not answer, for the reason given. It
-// needs root.
-func Doctor(ctx context.Context, cfg config.Config, unanswered error) (doctor.Report, error) {
+// Doctor does so on a host whose agent does not answer, for the reason given. Where
+// the files have a fault, cfg is what to go by instead. It needs root.
+func Doctor(ctx context.Context, cfg config.Config, fault, unanswered error) (doctor.Report, error) {
 	log := slog.New(slog.DiscardHandler)
 	phases, err := cfg.Shutdown.Phases()
 	if err != nil {
@@ -53,6 +54,9 @@ func Doctor(ctx context.Context, cfg config.Config, unanswered error) (doctor.Re
 		Phases: phases,
 		Last:   last,
 		State:  doctor.LookAtState(cfg.State.Directory),
+	}
+	if fault != nil {
+		f.Configuration.Fault = fault.Error()
 	}
 	if lastErr != nil {
 		f.State.Problem = lastErr.Error()

@@ -24,6 +24,9 @@ func (a *Agent) standing() metrics.Standing {
 	if last, ran := a.images.Last(); ran {
 		s.Images = &last
 	}
+	a.mu.Lock()
+	s.ReloadRefused = a.refused != nil
+	a.mu.Unlock()
 	for _, r := range a.runtimes.Named() {
 		s.Runtimes[r.Name] = r.Ready
 	}

@@ -14,11 +14,11 @@ func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
 	next := a.config()
 	next.ImageGC.Interval = config.Duration(2 * time.Hour)
 	next.ContainerGC.Interval = config.Duration(2 * time.Hour)
-	a.options.Reload = func() (config.Config, error) { return next, nil }
+	a.options.Reload = func() (config.Loaded, error) { return config.Loaded{Config: next}, nil }
 	for _, name := range []string{"image-gc", "container-gc"} {
 		a.loops.Named(name).Beat(nil)
 	}
-	if changed, err := a.takeUp(); err != nil || len(changed) != 2 {
+	if _, changed, err := a.takeUp(); err != nil || len(changed) != 2 {
 		t.Fatalf("takeUp() = %v, %v, want both intervals", changed, err)
 	}
 	for _, name := range []string{"image-gc", "container-gc"} {

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"log/slog"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/doctor"
 )
 
 func seconds(n int) config.Duration { return config.Duration(time.Duration(n) * time.Second) }
@@ -31,7 +33,7 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	r.next.Pressure.MemoryAvailable = "1Gi"
 	r.next.Node.MaxPods, r.next.Status.MaxImages = 11, 3
 	r.next.Log.Level = "debug"
-	a.reload()
+	_, _ = a.Reload(t.Context())
 	r.manager.hears(t, "RELOADING=1")
 	r.manager.hears(t, "READY=1")
 	if !reflect.DeepEqual(a.config(), r.next) {
@@ -95,7 +97,7 @@ func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
 			a := r.build(t)
 			r.next.ImageGC.HighThresholdPercent = 99 // which alone could change
 			change(&r.next)
-			changed, err := a.takeUp()
+			_, changed, err := a.takeUp()
 			if err == nil || !strings.HasPrefix(err.Error(), key+" cannot change while the agent runs; restart it with `systemctl restart hostler`") {
 				t.Errorf("takeUp() = %v, %v, want %s refused with a hint", changed, err, key)
 			}
@@ -111,7 +113,7 @@ func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	a := r.build(t)
 	r.next.ImageGC.HighThresholdPercent = 99
 	r.nextErr = errors.New("hostler.yaml:3: imageGC.highThresholdPercent: much is not a whole number")
-	a.reload()
+	_, _ = a.Reload(t.Context())
 	r.manager.hears(t, "RELOADING=1")
 	r.manager.hears(t, "READY=1") // else systemd waits for it
 	if !reflect.DeepEqual(a.config(), r.cfg) || a.gcPolicy().Images.HighPercent != 85 {
@@ -128,7 +130,7 @@ func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 	a := r.build(t)
 	r.next.Node.Reserved.CPU = "1000000"
 	r.next.Node.MaxPods = 11
-	if changed, err := a.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+	if _, changed, err := a.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
 		t.Errorf("takeUp() = %v, %v, want node.reserved.cpu refused", changed, err)
 	}
 	if a.config().Node.MaxPods != 110 || a.nodeOptions().MaxPods != 110 {
@@ -136,10 +138,78 @@ func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 	}
 }
 
+// A refusal must not be found out when the host goes down.
+func TestFilesThatAreNotInForceAreTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*rig)
+		reload bool
+		want   doctor.Configuration
+		metric string
+	}{
+		"nothing has changed":                   {change: func(*rig) {}, reload: true, metric: "1"},
+		"a change that nobody had taken up":     {func(r *rig) { r.next.Log.Level = "debug" }, false, doctor.Configuration{Differs: []string{"log.level"}}, "1"},
+		"a change that was taken up":            {change: func(r *rig) { r.next.Log.Level = "debug" }, reload: true, metric: "1"},
+		"a change that only a restart takes up": {func(r *rig) { r.next.Log.Level, r.next.Node.Name = "debug", "b" }, true, doctor.Configuration{Differs: []string{"node.name", "log.level"}, Restart: true}, "0"},
+		"what the host cannot give":             {func(r *rig) { r.next.Node.Reserved.CPU = "1M" }, true, doctor.Configuration{Differs: []string{"node.reserved.cpu"}, Refused: "node.reserved.cpu"}, "0"},
+		"a fault":                               {func(r *rig) { r.nextErr = errors.New("a.yaml:3: no") }, true, doctor.Configuration{Fault: "a.yaml:3: no"}, "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			a := r.build(t)
+			c.change(r)
+			if c.reload {
+				if _, err := a.Reload(t.Context()); (err != nil) != (c.metric == "0") {
+					t.Errorf("Reload() = %v, want it refused: %v", err, c.metric == "0")
+				}
+			}
+			s, err := a.Status(t.Context())
+			got := s.Configuration
+			if strings.Contains(got.Refused, "node.reserved.cpu") {
+				got.Refused = "node.reserved.cpu"
+			}
+			if err != nil || !reflect.DeepEqual(got, c.want) && (got.Trouble() != "" || c.want.Trouble() != "") {
+				t.Errorf("Status() = %+v, %v, want %+v", got, err, c.want)
+			}
+			shown, err := a.Config(t.Context())
+			if inForce, _ := a.config().YAML(); err != nil || shown.YAML != string(inForce) || shown.Trouble() != s.Configuration.Trouble() {
+				t.Errorf("Config() = %+v, %v, want what is in force", shown, err)
+			}
+			w := httptest.NewRecorder()
+			a.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+			if want := "hostler_config_last_reload_successful " + c.metric; !strings.Contains(w.Body.String(), want) {
+				t.Errorf("GET /metrics has no %s", want)
+			}
+		})
+	}
+}
+
+// What was refused is history as soon as the files say something else.
+func TestARefusalIsForgottenWithTheFilesThatCausedIt(t *testing.T) {
+	r := newRig(t)
+	a := r.build(t)
+	r.next.Node.Reserved.CPU = "1M"
+	if _, err := a.Reload(t.Context()); err == nil {
+		t.Error("Reload() = nil, want it refused")
+	}
+	r.next.Node.Reserved.CPU = ""
+	r.next.Node.MaxPods = 11
+	if c := a.configuration(); c.Refused != "" || !slices.Equal(c.Differs, []string{"node.maxPods"}) {
+		t.Errorf("configuration() = %+v, want node.maxPods alone", c)
+	}
+}
+
+func TestAnAgentThatEndsReloadsNoMore(t *testing.T) {
+	a := newRig(t).build(t)
+	a.ending.Store(true)
+	if _, err := a.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "about to end") {
+		t.Errorf("Reload() = %v, want it refused", err)
+	}
+}
+
 func TestReloadWithoutAChange(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
-	a.reload()
+	_, _ = a.Reload(t.Context())
 	if r.log.Count("reloaded: nothing changed") != 1 || r.log.Count("level=ERROR") != 0 {
 		t.Errorf("log = %s, want nothing to have changed", &r.log)
 	}

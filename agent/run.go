@@ -100,9 +100,10 @@ func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-ch
 			return a.stop(ctx, "the API cannot be served", signals), err
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
-				a.reload()
+				_, _ = a.Reload(ctx) // the log tells
 				continue
 			}
+			a.ending.Store(true)
 			return a.stop(ctx, sig.String(), signals), nil
 		}
 	}

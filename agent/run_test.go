@@ -124,8 +124,8 @@ func newRig(t *testing.T) *rig {
 func (r *rig) options() Options {
 	environment := map[string]string{"NOTIFY_SOCKET": r.manager.socket}
 	return Options{
-		Config:   r.cfg,
-		Reload:   func() (config.Config, error) { return r.next, r.nextErr },
+		Config:   config.Loaded{Config: r.cfg},
+		Reload:   func() (config.Loaded, error) { return config.Loaded{Config: r.next}, r.nextErr },
 		Version:  "1.2.3",
 		Getenv:   func(name string) string { return environment[name] },
 		Unsetenv: func(name string) error { delete(environment, name); return nil },

@@ -104,6 +104,14 @@ func (b *backend) Doctor(context.Context) (doctor.Report, error) {
 	return doctor.Report{Checks: []doctor.Check{{Name: "dbus", Status: doctor.OK}}}, b.err
 }
 
+func (b *backend) Config(context.Context) (api.Config, error) {
+	return api.Config{YAML: "node: {}\n", Configuration: doctor.Configuration{Differs: []string{"node.name"}}}, b.err
+}
+
+func (b *backend) Reload(context.Context) (api.ReloadReport, error) {
+	return api.ReloadReport{Changed: []string{"log.level"}}, b.err
+}
+
 func (b *backend) Healthy() error { return b.healthy }
 
 func (b *backend) ask(req api.CollectRequest) {

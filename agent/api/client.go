@@ -88,6 +88,16 @@ func (c *Client) Doctor(ctx context.Context) (doctor.Report, error) {
 	return ask[doctor.Report](ctx, c, http.MethodGet, "/v1/doctor", nil)
 }
 
+// Config asks for the configuration in force.
+func (c *Client) Config(ctx context.Context) (Config, error) {
+	return ask[Config](ctx, c, http.MethodGet, "/v1/config", nil)
+}
+
+// Reload has the agent take up its files, and returns why it refuses them.
+func (c *Client) Reload(ctx context.Context) (ReloadReport, error) {
+	return ask[ReloadReport](ctx, c, http.MethodPost, "/v1/reload", nil)
+}
+
 // CollectPlan asks what a collection would remove now.
 func (c *Client) CollectPlan(ctx context.Context, req CollectRequest) (CollectPlan, error) {
 	return ask[CollectPlan](ctx, c, http.MethodPost, "/v1/gc/plan", req)

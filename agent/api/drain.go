@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -43,6 +44,8 @@ type DrainPlan struct {
 	plan.Plan
 	Node   string            `json:"node"`
 	Spared []plan.PlannedPod `json:"spared"` // critical ones, which stay
+	// Bound is how long the pods that are not spared take at the most to stop.
+	Bound metav1.Duration `json:"bound"`
 	// Refusal says why a drain would be refused now; empty if it would not.
 	Refusal string `json:"refusal,omitempty"`
 }

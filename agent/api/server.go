@@ -30,6 +30,11 @@ type Backend interface {
 	Drainer
 	// Doctor looks at what may be wrong with this host, and changes nothing.
 	Doctor(ctx context.Context) (doctor.Report, error)
+	// Config tells the configuration in force.
+	Config(ctx context.Context) (Config, error)
+	// Reload takes up the configuration as the files have it now, or refuses it as
+	// a whole.
+	Reload(ctx context.Context) (ReloadReport, error)
 	// Healthy returns why the agent is not well, or nil.
 	Healthy() error
 }
@@ -61,6 +66,8 @@ func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
 		{"GET /v1/gc/history", read, answer(func(r *http.Request) (any, error) { return b.CollectHistory(r.Context()) })},
 		{"GET /v1/shutdown/plan", read, answer(func(r *http.Request) (any, error) { return b.ShutdownPlan(r.Context()) })},
 		{"GET /v1/doctor", read, answer(func(r *http.Request) (any, error) { return b.Doctor(r.Context()) })},
+		{"GET /v1/config", read, answer(func(r *http.Request) (any, error) { return b.Config(r.Context()) })},
+		{"POST /v1/reload", act, answer(func(r *http.Request) (any, error) { return b.Reload(r.Context()) })},
 		{"GET /healthz", read, health(b)},
 		{"GET /metrics", read, metrics.ServeHTTP},
 	}, drainRoutes(b)...) {

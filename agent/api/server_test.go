@@ -40,6 +40,8 @@ func TestRoutes(t *testing.T) {
 		"POST /v1/drain/plan":   `"node":"planned"`,
 		"POST /v1/cordon":       `"unschedulable":true`,
 		"POST /v1/uncordon":     `"unschedulable":false`,
+		"GET /v1/config":        `"differs":["node.name"]`,
+		"POST /v1/reload":       `"changed":["log.level"]`,
 		"GET /healthz":          "ok\n",
 		"GET /metrics":          "hostler_up 1",
 	} {
@@ -79,6 +81,7 @@ func TestOnlyRootAndTheAgentsOwnUserMayAct(t *testing.T) {
 		"the agent's own user acts":  {me, "/v1/gc/run", http.StatusOK},
 		"anybody else does not":      {other, "/v1/gc/run", http.StatusForbidden},
 		"anybody else may see plans": {other, "/v1/gc/plan", http.StatusOK},
+		"anybody else has not":       {other, "/v1/reload", http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &backend{}

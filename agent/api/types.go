@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
@@ -33,6 +34,8 @@ type Status struct {
 	ContainerGC  ContainerGC            `json:"containerGC"`
 	Loops        []loop.Health          `json:"loops"`
 	State        State                  `json:"state"`
+	// Configuration says whether the agent runs what its files say.
+	Configuration doctor.Configuration `json:"configuration"`
 	// Drift is what of the Node is not as configured, and not hostler's to mend.
 	Drift []Drift `json:"drift,omitempty"`
 	// Cordon is what a person on this host decided with `hostler cordon` or
@@ -53,6 +56,17 @@ type ControlPlane struct {
 	// Overdue tells that the lease was not renewed for as long as it is good for,
 	// so that the fleet takes this host for dead, and why.
 	Overdue string `json:"overdue,omitempty"`
+}
+
+// Config is the configuration in force, and how the files differ from it.
+type Config struct {
+	YAML string `json:"yaml"` // defaults filled in
+	doctor.Configuration
+}
+
+// ReloadReport is the answer of `hostler reload -o json`.
+type ReloadReport struct {
+	Changed []string `json:"changed"` // keys
 }
 
 // Drift is one thing that a person has to mend on the control plane, and how.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"log/slog"
 	"os"
 	"runtime/debug"
 
@@ -31,15 +30,9 @@ func (a *app) agentCommand() *cobra.Command {
 				debug.SetGCPercent(gcPercent)
 			}
 			log, level := agent.NewLog(a.Stderr, loaded.Log, a.Getenv("JOURNAL_STREAM") != "")
-			warnIgnored(log, loaded)
-			reload := func() (config.Config, error) {
-				next, err := a.load(file)
-				warnIgnored(log, next)
-				return next.Config, err
-			}
 			daemon, err := agent.New(agent.Options{
-				Config:   loaded.Config,
-				Reload:   reload,
+				Config:   loaded,
+				Reload:   func() (config.Loaded, error) { return a.load(file) },
 				Version:  a.Version,
 				Getenv:   a.Getenv,
 				Unsetenv: os.Unsetenv,
@@ -54,10 +47,4 @@ func (a *app) agentCommand() *cobra.Command {
 	}
 	configFlag(cmd, &file)
 	return cmd
-}
-
-func warnIgnored(log *slog.Logger, c config.Loaded) {
-	for _, file := range c.Ignored {
-		log.Warn("configuration file is "+notRead, "file", file)
-	}
 }

@@ -38,6 +38,8 @@ type backend struct {
 	phases  api.ShutdownPlan
 	drained api.DrainReport
 	doctor  doctor.Report
+	config  api.Config
+	drains  chan<- os.Signal // is sent a signal with a drain, which then ends with its caller
 	err     error            // of everything
 	hang    bool             // every answer, until the caller has gone
 	entered chan<- os.Signal // is sent a signal with the first question
@@ -88,16 +90,22 @@ func (b *backend) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 }
 
 func (b *backend) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainPlan, error) {
-	p, spared := b.phases.Plan, []plan.PlannedPod{}
+	p, spared, bound := b.phases.Plan, []plan.PlannedPod{}, seconds(30)
 	if !req.All {
 		p, spared = plan.Spare(p)
+		bound = seconds(20)
 	}
-	return api.DrainPlan{Plan: p, Node: "rack3-node07.example.net", Spared: spared}, b.answer(ctx)
+	return api.DrainPlan{Plan: p, Node: "rack3-node07.example.net", Spared: spared, Bound: bound}, b.answer(ctx)
 }
 
 func (b *backend) Drain(ctx context.Context, _ api.DrainRequest, progress func(api.DrainStep)) (api.DrainReport, error) {
 	for i, p := range b.drained.Pods {
 		progress(api.DrainStep{PodRecord: p, Done: i + 1, Total: len(b.drained.Pods)})
+	}
+	if b.drains != nil {
+		b.drains <- os.Interrupt
+		<-ctx.Done()
+		return b.drained, ctx.Err()
 	}
 	return b.drained, b.answer(ctx)
 }
@@ -112,6 +120,14 @@ func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonRep
 
 func (b *backend) Doctor(ctx context.Context) (doctor.Report, error) {
 	return b.doctor, b.answer(ctx)
+}
+
+func (b *backend) Config(ctx context.Context) (api.Config, error) {
+	return b.config, b.answer(ctx)
+}
+
+func (b *backend) Reload(ctx context.Context) (api.ReloadReport, error) {
+	return api.ReloadReport{Changed: b.config.Differs}, b.answer(ctx)
 }
 func (b *backend) Healthy() error { return b.err }
 

@@ -116,6 +116,7 @@ Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 		a.uncordonCommand(),
 		a.leaveCommand(),
 		a.doctorCommand(),
+		a.reloadCommand(),
 		a.configCommand(),
 		a.completionCommand(),
 		a.versionCommand(),
@@ -215,7 +216,7 @@ func (a *app) completionCommand() *cobra.Command {
 		Short:                 "Print a completion script for a shell",
 		Example:               "  source <(hostler completion bash)",
 		ValidArgs:             []string{"bash", "zsh", "fish"},
-		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:                  oneShell,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch root := cmd.Root(); args[0] {

@@ -1,13 +1,18 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
+	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 )
 
@@ -41,17 +46,24 @@ func (a *app) checked(file string) (config.Loaded, error) {
 	return loaded, err
 }
 
+// orDefaults is the configuration for who has to look at a host without an agent,
+// which faulty files may be the cause of: the defaults, with the fault.
+func (a *app) orDefaults() (config.Config, error) {
+	loaded, err := a.load("")
+	if err != nil {
+		return config.Default(), err
+	}
+	return loaded.Config, nil
+}
+
 // shown is checked for a person, who is told as well what does not count.
 func (a *app) shown(file string) (config.Loaded, error) {
 	loaded, err := a.checked(file)
 	for _, f := range loaded.Ignored {
-		fmt.Fprintf(a.Stderr, "warning: %s: %s\n", f, notRead)
+		fmt.Fprintf(a.Stderr, "warning: %s: %s\n", f, config.NotRead)
 	}
 	return loaded, err
 }
-
-// notRead is why a file does not count.
-const notRead = "not read, as its name does not end in .yaml"
 
 func (a *app) configCommand() *cobra.Command {
 	var file string
@@ -73,23 +85,6 @@ func (a *app) configCommand() *cobra.Command {
 			return nil
 		},
 	}
-	show := &cobra.Command{
-		Use:   "show",
-		Short: "Print the configuration in force, defaults filled in",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			loaded, err := a.shown(file)
-			if err != nil {
-				return err
-			}
-			text, err := loaded.YAML()
-			if err != nil {
-				return err
-			}
-			_, err = a.Stdout.Write(text)
-			return err
-		},
-	}
 	defaults := &cobra.Command{
 		Use:   "default",
 		Short: "Print every key with its default and its meaning",
@@ -104,6 +99,70 @@ func (a *app) configCommand() *cobra.Command {
 		},
 	}
 	configFlag(check, &file)
-	configFlag(show, &file)
-	return group("config", "Check and print the configuration", check, show, defaults)
+	return group("config", "Check and print the configuration", check, a.configShowCommand(), defaults)
+}
+
+func (a *app) configShowCommand() *cobra.Command {
+	var file, format string
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print the configuration in force, defaults filled in",
+		Long: `Print the configuration that the agent runs with, defaults filled in, and warn
+where the files say otherwise. Where no agent answers, or with --config, print
+what the files say.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if format != "yaml" && format != "json" {
+				return usageError(fmt.Sprintf("unknown output format %q\nhint: use -o yaml or json", format))
+			}
+			return a.interruptible(func(ctx context.Context) error {
+				text, err := a.inForce(ctx, file)
+				if err == nil && format == "json" {
+					text, err = indentedJSON(text)
+				}
+				if err != nil {
+					return err
+				}
+				_, err = a.Stdout.Write(text)
+				return err
+			})
+		},
+	}
+	a.socketFlag(cmd)
+	configFlag(cmd, &file)
+	cmd.Flags().StringVarP(&format, "output", "o", "yaml", "output `FORMAT`: yaml or json")
+	// The only error is an unknown flag, and it was made one line above.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// inForce is the configuration of the agent as YAML; where none answers, or a file
+// is named, that of the files. What stands out goes beside it.
+func (a *app) inForce(ctx context.Context, file string) ([]byte, error) {
+	if file == "" {
+		c, err := a.client().Config(ctx)
+		unreachable := new(api.UnreachableError)
+		if !errors.As(err, &unreachable) {
+			if trouble := c.Trouble(); trouble != "" {
+				fmt.Fprintf(a.Stderr, "warning: %s\nhint: %s\n", trouble, c.Mend())
+			}
+			return []byte(c.YAML), err
+		}
+		fmt.Fprintf(a.Stderr, "no agent answers at %s (%v): this is what the files say\n", unreachable.Socket, unreachable.Cause)
+	}
+	loaded, err := a.shown(file)
+	if err != nil {
+		return nil, err
+	}
+	return loaded.YAML()
+}
+
+func indentedJSON(text []byte) ([]byte, error) {
+	compact, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		return nil, fmt.Errorf("write JSON: %w", err)
+	}
+	var b bytes.Buffer
+	err = json.Indent(&b, compact, "", "  ")
+	return append(b.Bytes(), '\n'), err
 }

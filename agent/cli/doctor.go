@@ -45,11 +45,8 @@ func (a *app) examine(ctx context.Context, c *api.Client) (doctor.Report, error)
 	if !errors.As(err, &unreachable) || os.Geteuid() != 0 || a.socket != "" {
 		return r, err
 	}
-	loaded, loadErr := a.load("")
-	if loadErr != nil {
-		return r, errors.Join(err, loadErr)
-	}
-	return agent.Doctor(ctx, loaded.Config, fmt.Errorf("no agent answers at %s: %w", unreachable.Socket, unreachable.Cause))
+	cfg, fault := a.orDefaults()
+	return agent.Doctor(ctx, cfg, fault, fmt.Errorf("no agent answers at %s: %w", unreachable.Socket, unreachable.Cause))
 }
 
 // printDiagnosis puts the verdict first, then what is wrong, each with its

@@ -22,6 +22,7 @@ func (a *app) drainCommand() *cobra.Command {
 		}
 		return a.drain(ctx, c, out, req)
 	})
+	cmd.Args = onThisHost
 	cmd.Long = `Cordon the Node and stop its pods in the phases of a shutdown, without one.
 Critical pods stay unless --all is given. The Node stays cordoned: hostler
 uncordon opens it to new pods. Ctrl-C ends the drain; what was not asked to stop
@@ -40,7 +41,7 @@ func (a *app) uncordonCommand() *cobra.Command {
 }
 
 func (a *app) cordoner(verb, short string, unschedulable bool) *cobra.Command {
-	return a.reader(verb, short, func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader(verb, short, func(ctx context.Context, c *api.Client, out *output) error {
 		r, err := c.Cordon(ctx, unschedulable)
 		if err != nil {
 			return err
@@ -56,6 +57,8 @@ func (a *app) cordoner(verb, short string, unschedulable bool) *cobra.Command {
 			}
 		})
 	})
+	cmd.Args = onThisHost
+	return cmd
 }
 
 // drain stops the pods, tells of each, and fails unless all have stopped.
@@ -68,7 +71,7 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req api.Dra
 	})
 	if err != nil {
 		if ctx.Err() != nil {
-			fmt.Fprintln(a.Stderr, "the drain ends: what was not asked to stop yet runs on, and the node stays cordoned; `hostler uncordon` opens it")
+			a.tellWhatIsLeft(c, req)
 		}
 		if !human && !report.StartedAt.IsZero() { // a program, too, wants to know how far it came
 			return errors.Join(out.print(report, nil), err)
@@ -82,6 +85,51 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req api.Dra
 		return silentError{}
 	}
 	return nil
+}
+
+// windingDown bounds how long a person who interrupts a drain waits to hear what it
+// has left behind. The agent takes two seconds at the most to end it.
+const windingDown = 5 * time.Second
+
+// tellWhatIsLeft says what an interrupted drain did not stop, and whether the Node
+// is closed, as the agent has it once the drain has ended.
+func (a *app) tellWhatIsLeft(c *api.Client, req api.DrainRequest) {
+	ctx, cancel := context.WithTimeout(context.Background(), windingDown)
+	defer cancel()
+	fmt.Fprintln(a.Stderr, "the drain ends")
+	s, err := c.Status(ctx)
+	for err == nil && s.Shutdown.ByHand != nil {
+		select {
+		case <-time.After(200 * time.Millisecond):
+			s, err = c.Status(ctx)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	var left api.DrainPlan
+	if err == nil {
+		left, err = c.DrainPlan(ctx, req)
+	}
+	if err != nil {
+		fmt.Fprintf(a.Stderr, "what it has left is not known: %s\nhint: `hostler ps` lists the pods that run on, `hostler status` tells whether the node is cordoned\n", firstLine(err.Error()))
+		return
+	}
+	var names []string
+	for _, phase := range left.Phases {
+		for _, pod := range phase.Pods {
+			names = append(names, strings.TrimPrefix(pod.Namespace+"/"+pod.Name, "/"))
+		}
+	}
+	if len(names) == 0 {
+		fmt.Fprintln(a.Stderr, "no pod is left that it would stop")
+	} else {
+		fmt.Fprintf(a.Stderr, "not stopped, and running on: %s\n", strings.Join(names, ", "))
+	}
+	if s.Node != nil && s.Node.Spec.Unschedulable || s.Cordon != nil && s.Cordon.Unschedulable {
+		fmt.Fprintf(a.Stderr, "node %s stays cordoned; `hostler uncordon` opens it\n", left.Node)
+	} else {
+		fmt.Fprintf(a.Stderr, "node %s is not cordoned\n", left.Node)
+	}
 }
 
 // describePod is what became of one pod, in one line.
@@ -137,7 +185,13 @@ func showDrain(ctx context.Context, c *api.Client, out *output, req api.DrainReq
 	if err != nil {
 		return err
 	}
-	return out.print(p, func(t *table) { printDrainPlan(t, out, p) })
+	if err := out.print(p, func(t *table) { printDrainPlan(t, out, p) }); err != nil {
+		return err
+	}
+	if len(p.Spared) > 0 {
+		return nil
+	}
+	return nothingKnown(p.Plan)
 }
 
 func printDrainPlan(t *table, out *output, p api.DrainPlan) {
@@ -149,7 +203,11 @@ func printDrainPlan(t *table, out *output, p api.DrainPlan) {
 	for _, phase := range p.Phases {
 		pods += len(phase.Pods)
 	}
-	t.line("a drain cordons node %s and stops %s in at most %s", p.Node, count(pods, "pod"), p.Total.Duration)
+	if pods == 0 {
+		t.line("a drain cordons node %s, and has no pod to stop", p.Node)
+	} else {
+		t.line("a drain cordons node %s and stops %s in at most %s", p.Node, count(pods, "pod"), p.Bound.Duration)
+	}
 	printPhases(t, p.Plan)
 	if len(p.Spared) > 0 {
 		t.line("")

@@ -12,7 +12,7 @@ import (
 var commands = []string{
 	"agent", "status", "ps", "images", "gc", "gc plan", "gc run", "gc history", "shutdown", "shutdown plan",
 	"drain", "cordon", "uncordon", "leave", "doctor",
-	"config", "config check", "config show", "config default", "completion", "version",
+	"reload", "config", "config check", "config show", "config default", "completion", "version",
 }
 
 func TestHelp(t *testing.T) {

@@ -19,6 +19,7 @@ func (a *app) leaveCommand() *cobra.Command {
 			t.line("containers run on, and this host still looks after them; `systemctl restart hostler` registers the node again")
 		})
 	})
+	cmd.Args = onThisHost
 	cmd.Long = `Take the Node and its Lease off the control plane, before this host goes for
 good or gets another name. No container is stopped: hostler drain does that.
 The agent goes on looking after the host, and writes nothing there until it is

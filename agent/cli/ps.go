@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/agent"
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -87,13 +88,14 @@ func podState(p api.Pod) string {
 func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) error {
 	s, err := c.Status(ctx)
 	last := s.Shutdown.Last
+	var fault error
 	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 && a.socket == "" {
-		loaded, loadErr := a.load("")
-		if loadErr != nil {
-			return errors.Join(err, loadErr)
+		var cfg config.Config
+		if cfg, fault = a.orDefaults(); fault != nil {
+			fmt.Fprintf(a.Stderr, "warning: the configuration is faulty, and the defaults are gone by:\n%v\n", fault)
 		}
-		fmt.Fprintln(a.Stderr, "no agent answers; this is what it left in", loaded.State.Directory)
-		last, err = agent.LastShutdown(loaded.Config, slog.New(slog.DiscardHandler))
+		fmt.Fprintln(a.Stderr, "no agent answers; this is what it left in", cfg.State.Directory)
+		last, err = agent.LastShutdown(cfg, slog.New(slog.DiscardHandler))
 	}
 	if err != nil {
 		return err
@@ -107,7 +109,13 @@ func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) erro
 			answer.Pods = append(answer.Pods, endedPod{p, last.PodStatus(p)})
 		}
 	}
-	return out.print(answer, func(t *table) { printRecord(t, last) })
+	if err := out.print(answer, func(t *table) { printRecord(t, last) }); err != nil {
+		return err
+	}
+	if fault != nil {
+		return silentError{} // the agent's folder may be another one
+	}
+	return nil
 }
 
 // endedPod is a pod of the last shutdown, with a v1.Pod's status.

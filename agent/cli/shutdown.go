@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -17,9 +18,21 @@ func (a *app) shutdownCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return out.print(p, func(t *table) { printShutdownPlan(t, out, p) })
+		if err := out.print(p, func(t *table) { printShutdownPlan(t, out, p) }); err != nil {
+			return err
+		}
+		return nothingKnown(p.Plan)
 	})
 	return group("shutdown", "See what a shutdown would do", show)
+}
+
+// nothingKnown fails where runtimes did not answer, and no pod of any is known: as
+// `hostler ps` does, for a plan without pods would pass for an empty host.
+func nothingKnown(p plan.Plan) error {
+	if p.Message == "" || len(p.Phases) == 0 || slices.ContainsFunc(p.Phases, func(phase plan.PlannedPhase) bool { return len(phase.Pods) > 0 }) {
+		return nil
+	}
+	return silentError{}
 }
 
 func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/owner"
@@ -192,7 +190,10 @@ func runtimes(s api.Status) string {
 		}
 		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s", r.Name, r.Version))+" "+state)
 	}
-	if len(parts) == 0 {
+	switch {
+	case len(parts) == 0 && s.Node == nil:
+		return "not looked for yet"
+	case len(parts) == 0:
 		return "none found"
 	}
 	return strings.Join(parts, ", ")
@@ -323,35 +324,6 @@ func containers(out *output, s api.Status) string {
 // someRuntimeReady tells whether numbers of images and containers are known.
 func someRuntimeReady(s api.Status) bool {
 	return slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool { return r.Ready })
-}
-
-// addresses writes each type once, with its addresses.
-func addresses(s api.Status) string {
-	if s.Node == nil {
-		return ""
-	}
-	var parts []string
-	for i, a := range s.Node.Status.Addresses {
-		if i > 0 && s.Node.Status.Addresses[i-1].Type == a.Type {
-			parts[len(parts)-1] += " " + a.Address
-			continue
-		}
-		parts = append(parts, fmt.Sprintf("%s %s", a.Type, a.Address))
-	}
-	return strings.Join(parts, ", ")
-}
-
-func capacityOf(n *corev1.Node) corev1.ResourceList    { return n.Status.Capacity }
-func allocatableOf(n *corev1.Node) corev1.ResourceList { return n.Status.Allocatable }
-
-func resources(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
-	if s.Node == nil {
-		return ""
-	}
-	list := of(s.Node)
-	bytes := func(q *resource.Quantity) string { return size(q.Value()) }
-	return fmt.Sprintf("%s CPUs, %s memory, %s disk, %s pods",
-		list.Cpu(), bytes(list.Memory()), bytes(list.StorageEphemeral()), list.Pods())
 }
 
 // jobs are the jobs with an owner, in the order in which they are listed.

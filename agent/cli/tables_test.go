@@ -282,6 +282,32 @@ func TestADrainThatIsCutShortIsAnErrorAndToAProgramAReport(t *testing.T) {
 	}
 }
 
+func TestAnInterruptedDrainNamesWhatItLeavesAndWhetherTheNodeIsCordoned(t *testing.T) {
+	cordoned := healthy()
+	cordoned.Node.Spec.Unschedulable = true
+	for name, c := range map[string]struct {
+		backend *backend
+		want    []string
+	}{
+		"cordoned":      {&backend{status: cordoned, phases: phases()}, []string{"not stopped, and running on: shop/web-6f7d\n", "node rack3-node07.example.net stays cordoned; `hostler uncordon` opens it\n"}},
+		"not cordoned":  {&backend{status: healthy(), phases: phases()}, []string{"node rack3-node07.example.net is not cordoned\n"}},
+		"nothing left":  {&backend{status: cordoned}, []string{"no pod is left that it would stop\n"}},
+		"no more agent": {&backend{err: errors.New("gone")}, []string{"what it has left is not known: gone\n", "hint: `hostler ps`"}},
+	} {
+		signals := make(chan os.Signal, 1)
+		c.backend.drains = signals
+		got := hostlerUntil(signals, serve(t, c.backend), "drain")
+		if got.code != 1 || !strings.HasPrefix(got.stderr, "the drain ends\n") || !strings.HasSuffix(got.stderr, "hostler: interrupted\n") {
+			t.Errorf("%s: hostler drain, interrupted = %+v, want 1 and that it was", name, got)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got.stderr, want) {
+				t.Errorf("%s: hostler drain, interrupted = %s, want %q", name, got.stderr, want)
+			}
+		}
+	}
+}
+
 // What a program reads has no progress in it, and one value.
 func TestGCRunJSONIsOneReport(t *testing.T) {
 	b := house()
@@ -293,6 +319,28 @@ func TestGCRunJSONIsOneReport(t *testing.T) {
 	}
 	if json.Unmarshal([]byte(text), &got) != nil || json.Unmarshal(data, &want) != nil {
 		t.Errorf("gc run -o json = %s, want one JSON value", text)
+	}
+}
+
+// As `hostler ps` does: a plan without pods would pass for an empty host.
+func TestAPlanFailsWhereNoPodIsKnown(t *testing.T) {
+	one := api.ShutdownPlan{Plan: plan.Plan{Message: "list pods: runtime containerd: not ready", Phases: []plan.PlannedPhase{{Name: "regular", Pods: []plan.PlannedPod{{Name: "web"}}}}}}
+	none := one
+	none.Phases = []plan.PlannedPhase{{Name: "regular"}}
+	empty := none
+	empty.Message = ""
+	off := none
+	off.Phases = nil
+	for name, c := range map[string]struct {
+		plan api.ShutdownPlan
+		code int
+	}{"no pod is known": {none, 1}, "some are": {one, 0}, "there is none": {empty, 0}, "nothing would wait anyway": {off, 0}} {
+		socket := serve(t, &backend{phases: c.plan})
+		for _, command := range [][]string{{"shutdown", "plan"}, {"drain", "--dry-run"}} {
+			if got := hostler(socket, command...); got.code != c.code || !strings.Contains(got.stdout, c.plan.Message) {
+				t.Errorf("%s: hostler %v = %+v, want %d and the plan", name, command, got, c.code)
+			}
+		}
 	}
 }
 

@@ -95,6 +95,9 @@ func worries(s api.Status) []worry {
 	if text := firstLine(s.ImageGC.Message); text != "" && !said(list, text) && !blamesARuntime(s, text) {
 		list = append(list, worry{what: "images and containers", text: text})
 	}
+	if text := s.Configuration.Trouble(); text != "" {
+		list = append(list, worry{what: "configuration", text: text + "; mend: " + s.Configuration.Mend(), milder: true})
+	}
 	if s.State.Message != "" {
 		list = append(list, worry{what: "state", text: s.State.Message, milder: true})
 	}

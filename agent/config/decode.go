@@ -178,7 +178,16 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 }
 
 func (d *decoder) runtimes(n *yaml.Node, r *Runtimes, path string) {
+	endpoint := func(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && strings.Contains(n.Value, "/") }
 	switch {
+	case endpoint(n):
+		d.fault(n, path, "must be auto or a list; write [{type: cri, endpoint: %q}]", n.Value)
+	case n.Kind == yaml.SequenceNode && slices.ContainsFunc(n.Content, endpoint):
+		for i, item := range n.Content {
+			if endpoint(item) {
+				d.fault(item, fmt.Sprintf("%s[%d]", path, i), "must be a map of fields; write {type: cri, endpoint: %q}", item.Value)
+			}
+		}
 	case n.Kind == yaml.ScalarNode && n.Value == "auto":
 		*r = Runtimes{Auto: true}
 	case n.Kind == yaml.SequenceNode:

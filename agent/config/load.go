@@ -56,6 +56,9 @@ type Loaded struct {
 	Ignored []string
 }
 
+// NotRead is why an ignored file does not count.
+const NotRead = "not read, as its name does not end in .yaml"
+
 // Load reads file and then the drop-ins of folder in lexical order: maps merge,
 // lists replace. An empty name is left out, and so is a file or folder that is
 // missing at its default place; a file that somebody named must be there. Ignored

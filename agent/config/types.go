@@ -83,7 +83,7 @@ func (q *Quantity) UnmarshalYAML(n *yaml.Node) error {
 	}
 	v, err := resource.ParseQuantity(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
-		return errors.New(noQuantity(n))
+		return errors.New(noQuantity(n, "not a quantity"))
 	}
 	if v.Sign() < 0 {
 		return fmt.Errorf("%s is negative", n.Value)
@@ -107,12 +107,15 @@ type Threshold string
 func (t *Threshold) UnmarshalYAML(n *yaml.Node) error {
 	number, percent := strings.CutSuffix(n.Value, "%")
 	if !percent {
-		var q Quantity
-		if n.Value == "" {
+		if n.Kind == yaml.ScalarNode && n.Value == "" {
 			return fmt.Errorf("is empty; write 0%% to switch it off")
 		}
-		if err := q.UnmarshalYAML(n); err != nil {
-			return fmt.Errorf("%w, or as a percentage such as 10%%", err)
+		q, err := resource.ParseQuantity(n.Value)
+		if n.Kind != yaml.ScalarNode || err != nil {
+			return errors.New(noQuantity(n, "neither a percentage, such as 10%, nor a quantity"))
+		}
+		if q.Sign() < 0 {
+			return fmt.Errorf("%s is negative", n.Value)
 		}
 		*t = Threshold(n.Value)
 		return nil

@@ -94,7 +94,8 @@ func noDuration(n *yaml.Node) string {
 // quantityPart is a number and its suffix, as a person may write them.
 var quantityPart = regexp.MustCompile(`^(\d+(?:\.\d+)?)\s*([a-zA-Z]*)$`)
 
-func noQuantity(n *yaml.Node) string {
+// noQuantity says why n is none; wrong is what it is instead of what it may be.
+func noQuantity(n *yaml.Node, wrong string) string {
 	if n.Kind != yaml.ScalarNode {
 		return oneValue + ", such as 500m, 2 or 1Gi"
 	}
@@ -106,9 +107,9 @@ func noQuantity(n *yaml.Node) string {
 		}
 		for _, meant := range []string{m[1] + m[2], m[1] + suffix} {
 			if _, err := resource.ParseQuantity(meant); err == nil {
-				return fmt.Sprintf("%q is not a quantity; did you mean %s?", n.Value, meant)
+				return fmt.Sprintf("%q is %s; did you mean %s?", n.Value, wrong, meant)
 			}
 		}
 	}
-	return fmt.Sprintf("%q is not a quantity; write it as 500m, 2 or 1Gi", n.Value)
+	return fmt.Sprintf("%q is %s; write it as 500m, 2 or 1Gi", n.Value, wrong)
 }

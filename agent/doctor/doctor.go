@@ -88,6 +88,7 @@ func checks() []struct {
 	}{
 		{"protection", protection},
 		{"agent", agent},
+		{"configuration", configuration},
 		{"phases", phases},
 		{"dbus", dbus},
 		{"logind", logind},

@@ -100,6 +100,22 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		spoil func(*doctor.Facts)
 		want  []string // "status name" and parts of message or hint, with "|" between
 	}{
+		{"files that only a restart puts into force", func(f *doctor.Facts) {
+			f.Configuration = doctor.Configuration{Differs: []string{"log.level", "shutdown.gracePeriod"}, Restart: true}
+		}, []string{"warn configuration|otherwise than what is in force: log.level, shutdown.gracePeriod|systemctl restart hostler"}},
+		{"files that nobody had taken up", func(f *doctor.Facts) {
+			f.Configuration.Differs = []string{"log.level"}
+		}, []string{"warn configuration|in force: log.level|hostler reload"}},
+		{"files that this host cannot give", func(f *doctor.Facts) {
+			f.Configuration = doctor.Configuration{Differs: []string{"node.reserved.cpu"}, Refused: "node.reserved.cpu: there are 2"}
+		}, []string{"warn configuration|refused: node.reserved.cpu: there are 2|correct the files"}},
+		{"files with faults, behind an agent of before", func(f *doctor.Facts) {
+			f.Configuration.Fault = "a.yaml:1: x: unknown\na.yaml:2: y: unknown"
+		}, []string{"warn configuration|a.yaml:1: x: unknown; a.yaml:2: y: unknown|hostler config check"}},
+		{"files with faults, and no agent", func(f *doctor.Facts) {
+			away(f)
+			f.Configuration.Fault = "a.yaml:1: x: unknown"
+		}, []string{"fail protection", "fail agent", "fail configuration|a.yaml:1: x: unknown|goes by the defaults|hostler config check|then systemctl", "fail lock"}},
 		{"another file sets too little", func(f *doctor.Facts) {
 			overridden(f)
 			f.Logind.Granted = 8 * time.Second

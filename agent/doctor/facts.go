@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"strings"
 	"time"
 
 	"hostler.io/hostler/shutdown"
@@ -15,16 +16,17 @@ const Service = "hostler.service"
 
 // Facts is what the checks judge. A part that could not be looked at says why.
 type Facts struct {
-	Agent      Agent
-	Protection Protection
-	Phases     []plan.PhaseSpec // none where shutdown protection is switched off
-	Guard      *shutdown.Status // nil without an agent
-	Logind     Logind
-	Kubelet    Kubelet
-	Systemd    Systemd
-	Runtimes   Runtimes
-	Last       *journal.Record // nil where no shutdown is on record
-	State      State
+	Agent         Agent
+	Configuration Configuration
+	Protection    Protection
+	Phases        []plan.PhaseSpec // none where shutdown protection is switched off
+	Guard         *shutdown.Status // nil without an agent
+	Logind        Logind
+	Kubelet       Kubelet
+	Systemd       Systemd
+	Runtimes      Runtimes
+	Last          *journal.Record // nil where no shutdown is on record
+	State         State
 }
 
 // Agent is the agent itself.
@@ -32,6 +34,44 @@ type Agent struct {
 	Answers bool
 	Problem string // why not
 	PID     int
+}
+
+// Configuration says whether the agent runs what its files say.
+type Configuration struct {
+	// Differs are the keys whose values in the files are not in force.
+	Differs []string `json:"differs,omitempty"`
+	Restart bool     `json:"restart,omitempty"` // a reload does not take them up
+	Refused string   `json:"refused,omitempty"` // why the last reload did not, where it could have
+	// Fault is what is wrong with the files: nothing would start with them.
+	Fault string `json:"fault,omitempty"`
+}
+
+// Trouble says in one sentence why the files are not in force; empty where they are.
+func (c Configuration) Trouble() string {
+	switch {
+	case c.Fault != "":
+		return "the files are faulty, and no agent starts with them: " + strings.ReplaceAll(strings.TrimSpace(c.Fault), "\n", "; ")
+	case c.Refused != "":
+		return "a reload was refused: " + c.Refused
+	case len(c.Differs) > 0:
+		return "the files say otherwise than what is in force: " + strings.Join(c.Differs, ", ")
+	}
+	return ""
+}
+
+// Mend is what a person types to have the files in force.
+func (c Configuration) Mend() string { return c.mend(Facts{}.mends()) }
+
+func (c Configuration) mend(m mends) string {
+	switch {
+	case c.Fault != "":
+		return "correct them until `hostler config check` finds no fault"
+	case c.Refused != "":
+		return "correct the files, then hostler reload"
+	case c.Restart:
+		return m.restartAgent()
+	}
+	return "hostler reload"
 }
 
 // Protection is the verdict of the condition hostler.io/ShutdownProtected, or

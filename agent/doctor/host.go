@@ -19,6 +19,21 @@ func agent(f Facts) Check {
 	return fail(f.orJournal(start(f)), "%s", f.Agent.Problem)
 }
 
+// configuration looks whether what the files say is what the agent does. Without
+// an agent faulty files are what keeps one from starting.
+func configuration(f Facts) Check {
+	trouble, mend := f.Configuration.Trouble(), f.Configuration.mend(f.mends())
+	switch {
+	case trouble == "" && f.Agent.Answers:
+		return ok("the agent does what its files say")
+	case trouble == "":
+		return ok("the files have no fault")
+	case !f.Agent.Answers:
+		return fail(mend+"; then "+start(f), "%s; what follows goes by the defaults", trouble)
+	}
+	return warn(mend, "%s", trouble)
+}
+
 // start is what has the service run.
 func start(f Facts) string {
 	if f.Systemd.Service.LoadState == masked {

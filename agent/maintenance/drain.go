@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
@@ -22,7 +23,7 @@ func (d *Drainer) DrainPlan(ctx context.Context, req api.DrainRequest) (api.Drai
 	if err != nil { // what is known of a runtime that does not answer is tried
 		p.Message = err.Error()
 	}
-	answer := api.DrainPlan{Plan: p, Node: d.o.Node, Spared: spared}
+	answer := api.DrainPlan{Plan: p, Node: d.o.Node, Spared: spared, Bound: metav1.Duration{Duration: p.Bound()}}
 	if err := d.mayDrain(ctx); err != nil {
 		answer.Refusal = err.Error()
 	}

@@ -55,6 +55,7 @@ type Standing struct {
 	Protected     bool            // whether a shutdown would wait for the pods
 	Runtimes      map[string]bool // whether each is ready
 	EventsDropped uint64
+	ReloadRefused bool            // the last reload was
 	Images        *collect.Report // of the last collection of images; nil before the first
 }
 
@@ -171,6 +172,7 @@ var (
 	descCandidates    = prometheus.NewDesc("hostler_gc_candidates", "Images that nothing protected when the last collection of images began.", nil, nil)
 	descOldest        = prometheus.NewDesc("hostler_gc_oldest_candidate_age_seconds", "For how long the first of them in the queue is unused; none where there is none.", nil, nil)
 	descKept          = prometheus.NewDesc("hostler_gc_images_kept", "Images that the last collection of images left, by reason.", []string{"reason"}, nil)
+	descReload        = prometheus.NewDesc("hostler_config_last_reload_successful", "0 where the last reload was refused, so that the files may say otherwise than what is in force.", nil, nil)
 	descEventsDropped = prometheus.NewDesc("hostler_events_dropped_total", "Events given up because too many waited.", nil, nil)
 )
 
@@ -180,7 +182,7 @@ func (s standing) Describe(out chan<- *prometheus.Desc) {
 		descBuildInfo, descLeaseAge, descLoopHealthy, descLoopRestarts, descShutdownState,
 		descProtected, descGranted, descNeeded,
 		descShutdownTime, descShutdownGood, descRuntimeReady, descEventsDropped,
-		descCandidates, descOldest, descKept,
+		descCandidates, descOldest, descKept, descReload,
 	} {
 		out <- d
 	}
@@ -220,6 +222,7 @@ func (s standing) Collect(out chan<- prometheus.Metric) {
 	for name, ready := range now.Runtimes {
 		gauge(descRuntimeReady, truth(ready), name)
 	}
+	gauge(descReload, truth(!now.ReloadRefused))
 	counter(descEventsDropped, float64(now.EventsDropped))
 	if last := now.Images; last != nil {
 		gauge(descCandidates, float64(last.Candidates))

@@ -1,10 +1,13 @@
 package drain_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -68,3 +71,24 @@ func TestASlowKillIsNotBrokenOffWhileOthersStop(t *testing.T) {
 		}
 	})
 }
+
+// A runtime says itself what it was asked: once is enough.
+func TestAStopThatFailsIsNamedOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.roster.Runtime = refuser{w.fake}
+		r, _ := w.run(t.Context())
+		if got, want := r.Pods[0].Error, `stop container "web0" (1f2e): denied`; got != want {
+			t.Errorf("Run() recorded %q, want %q", got, want)
+		}
+		w.fake.Exit("web0", 0)
+	})
+}
+
+// refuser stops nothing.
+type refuser struct{ *runtimetest.Fake }
+
+func (refuser) StopContainer(_ context.Context, c runtime.Container, _ time.Duration) error {
+	return fmt.Errorf("stop container %q (1f2e): denied", c.ID)
+}
+func (refuser) StopPod(context.Context, runtime.Pod) error { return errors.New("denied") }

@@ -123,14 +123,22 @@ func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (kil
 		case err == nil:
 			return time.Since(began) >= first, nil
 		case ctx.Err() != nil || errors.Is(err, runtime.ErrUnsupported):
-			return false, fmt.Errorf("stop container %q: %w", c.Name, err)
+			return false, stopError(ctx, c.Name, err)
 		}
 		Sleep(ctx, pause)
 		if ctx.Err() != nil || d.isCancelled() {
-			return false, fmt.Errorf("stop container %q: %w", c.Name, err)
+			return false, stopError(ctx, c.Name, err)
 		}
 		grace = d.within(own-time.Since(began), end)
 	}
+}
+
+// stopError says what was tried where the runtime did not get to say it.
+func stopError(ctx context.Context, name string, err error) error {
+	if err == context.Cause(ctx) {
+		return fmt.Errorf("stop container %q: %w", name, err)
+	}
+	return err
 }
 
 // within is the smaller of own and what is left until end. Runtimes that count

@@ -144,6 +144,24 @@ func Spare(p Plan) (Plan, []PlannedPod) {
 	return p, spared
 }
 
+// Bound is how long the plan takes at the most, but for kills: each phase ends
+// with the longest of the containers' own graces, and at the latest when the
+// graces of the phases up to it are over.
+func (p Plan) Bound() time.Duration {
+	var bound, latest time.Duration
+	for _, phase := range p.Phases {
+		latest += phase.Grace.Duration
+		var longest time.Duration
+		for _, pod := range phase.Pods {
+			for _, c := range pod.Containers {
+				longest = max(longest, c.Own)
+			}
+		}
+		bound = min(bound+longest, latest)
+	}
+	return bound
+}
+
 // Runs tells whether the pod has a container to stop.
 func Runs(p runtime.Pod) bool {
 	return slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.State == runtime.Running })

@@ -53,6 +53,30 @@ func TestNewSortsPodsIntoPhases(t *testing.T) {
 	}
 }
 
+// What a phase does not need is the next one's, and one without pods takes nothing.
+func TestTheBoundIsWhatThePodsOfAPlanTake(t *testing.T) {
+	phases := []plan.PhaseSpec{{Name: "regular", Grace: 20 * time.Second}, {Name: "critical", Priority: plan.CriticalPriority, Grace: 10 * time.Second}}
+	const critical = "2000000000"
+	for name, c := range map[string]struct {
+		pods []runtime.Pod
+		want time.Duration
+	}{
+		"nothing to stop":                          {nil, 0},
+		"a pod that ended":                         {[]runtime.Pod{pod("a", "", runtime.Container{State: runtime.Exited})}, 0},
+		"the first phase alone":                    {[]runtime.Pod{pod("a", "", running("c", "60s"))}, 20 * time.Second},
+		"less than the phase has":                  {[]runtime.Pod{pod("a", "", running("c", "3s"), running("d", "5s"))}, 5 * time.Second},
+		"both phases":                              {[]runtime.Pod{pod("a", "", running("c", "60s")), pod("b", critical, running("c", "60s"))}, 30 * time.Second},
+		"the second phase with the first one's":    {[]runtime.Pod{pod("b", critical, running("c", "60s"))}, 30 * time.Second},
+		"the second phase needs less than it has":  {[]runtime.Pod{pod("b", critical, running("c", "12s"))}, 12 * time.Second},
+		"what the first leaves is for the second":  {[]runtime.Pod{pod("a", "", running("c", "2s")), pod("b", critical, running("c", "15s"))}, 17 * time.Second},
+		"a first phase that takes all of its time": {[]runtime.Pod{pod("a", "", running("c", "30s")), pod("b", critical, running("c", "2s"))}, 22 * time.Second},
+	} {
+		if got := plan.New(phases, c.pods, plan.Rules{}, 0).Bound(); got != c.want {
+			t.Errorf("%s: Bound() = %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestNewGivesTheSmallerGrace(t *testing.T) {
 	got := plan.New(plan.Defaults(), []runtime.Pod{
 		pod("web", "", running("short", "5s"), running("long", "5m"), runtime.Container{Name: "dead", State: runtime.Exited}),

@@ -54,8 +54,8 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	a.awaitReady(corev1.ConditionTrue)
 
 	p := answers[api.DrainPlan](a, "drain", "--dry-run")
-	if len(p.Phases) != 2 || len(p.Phases[0].Pods) != 2 || len(p.Phases[1].Pods) != 0 || len(p.Spared) != 1 || p.Spared[0].Name != "database" || p.Refusal != "" {
-		t.Fatalf("drain --dry-run = %+v, want two pods to stop and the critical one spared", p)
+	if len(p.Phases) != 2 || len(p.Phases[0].Pods) != 2 || len(p.Phases[1].Pods) != 0 || len(p.Spared) != 1 || p.Spared[0].Name != "database" || p.Refusal != "" || p.Bound != p.Phases[0].Grace {
+		t.Fatalf("drain --dry-run = %+v, want two pods to stop within their phase, and the critical one spared", p)
 	}
 	mentions(t, "hostler drain --dry-run", a.prints("drain", "--dry-run"), "stops 2 pods", "polite", "stubborn", "left alone unless --all is given: 1 pod")
 	untouched(t, polite, politeBefore)
@@ -138,7 +138,7 @@ func TestCtrlCEndsADrain(t *testing.T) {
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("the drain that was interrupted ended with %v, want exit code 1", err)
 	}
-	mentions(t, "its stderr", errs.String(), "interrupted", "stays cordoned", "hostler uncordon")
+	mentions(t, "its stderr", errs.String(), "interrupted", "not stopped, and running on: ", "greedy", "database", "stays cordoned", "hostler uncordon")
 	a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.ByHand == nil })
 	untouched(t, database, before)
 	if !cordoned(t, a.status()) {

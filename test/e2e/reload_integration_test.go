@@ -44,6 +44,19 @@ func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
 	if got := high(); got != 95 {
 		t.Errorf("high threshold after a refused reload = %d, want 95 as before", got)
 	}
+	// A person who reads the screens learns of it, too.
+	if got := a.hostler("reload"); got.code != 1 {
+		t.Errorf("hostler reload = %+v, want 1", got)
+	} else {
+		mentions(t, "hostler reload", got.err, "reload refused", "node.name", "lease.duration", "systemctl restart hostler")
+	}
+	mentions(t, "hostler status", a.screen(), "configuration", "imageGC.highThresholdPercent", "node.name", "lease.duration", "systemctl restart hostler")
+	if got := a.hostler("config", "show"); !strings.Contains(got.out, "highThresholdPercent: 95\n") {
+		t.Errorf("hostler config show = %+v, want what is in force", got)
+	} else {
+		mentions(t, "its warning", got.err, "node.name", "lease.duration")
+	}
+	metric(t, a, "hostler_config_last_reload_successful", "0")
 	reload("imageGC: {highThresholdPercent: much}", "is not a")
 	if got := high(); got != 95 || !a.running() {
 		t.Errorf("high threshold after a bad configuration = %d, want 95 as before", got)
@@ -52,6 +65,11 @@ func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
 	if got := high(); got != 98 {
 		t.Errorf("high threshold = %d, want 98", got)
 	}
+	a.configure("imageGC: {highThresholdPercent: 96}")
+	if got := a.hostler("reload"); got.code != 0 || got.out != "in force now: imageGC.highThresholdPercent\n" || high() != 96 {
+		t.Errorf("hostler reload = %+v with a high threshold of %d, want 96", got, high())
+	}
+	metric(t, a, "hostler_config_last_reload_successful", "1")
 	a.stop()
 }
 

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"hostler.io/hostler/agent/api"
+)
+
+// What the Node offers, on the screen of `hostler status`.
+
+// addresses writes each type once, with its addresses.
+func addresses(s api.Status) string {
+	if s.Node == nil {
+		return ""
+	}
+	var parts []string
+	for i, a := range s.Node.Status.Addresses {
+		if i > 0 && s.Node.Status.Addresses[i-1].Type == a.Type {
+			parts[len(parts)-1] += " " + a.Address
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s %s", a.Type, a.Address))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func capacityOf(n *corev1.Node) corev1.ResourceList    { return n.Status.Capacity }
+func allocatableOf(n *corev1.Node) corev1.ResourceList { return n.Status.Allocatable }
+
+func resources(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
+	if s.Node == nil {
+		return ""
+	}
+	list := of(s.Node)
+	bytes := func(q *resource.Quantity) string { return size(q.Value()) }
+	return fmt.Sprintf("%s CPUs, %s memory, %s disk, %s pods",
+		list.Cpu(), bytes(list.Memory()), bytes(list.StorageEphemeral()), list.Pods())
+}
