@@ -121,6 +121,13 @@ func TestPlanProtectsImages(t *testing.T) {
 		})}, want: gc.InUse, detail: "Exited"},
 		{name: "used by a container that never started", facts: gc.Facts{Pods: use(func(c *runtime.Container) { c.ImageID, c.State = "sha256:x", runtime.Created })}, want: gc.InUse},
 		{name: "used by a container in an unknown state", facts: gc.Facts{Pods: use(func(c *runtime.Container) { c.ImageID, c.State = "sha256:x", runtime.Unknown })}, want: gc.InUse},
+		{name: "used by several, of which one runs", facts: gc.Facts{Pods: []runtime.Pod{podWith(
+			"shop",
+			runtime.Container{ID: "c1", Name: "old", ImageID: "sha256:x", State: runtime.Exited},
+			runtime.Container{ID: "c2", Name: "new", Image: "quay.io/org/x:1", State: runtime.Created},
+			runtime.Container{ID: "c3", Name: "web", ImageID: "sha256:x", Image: "quay.io/org/x:1", State: runtime.Running},
+			runtime.Container{ID: "c4", Name: "lost", ImageID: "sha256:x", Image: "quay.io/org/x:1", State: runtime.Unknown},
+		)}}, want: gc.InUse, detail: "default/shop/web (Running) and 3 more"},
 		{name: "used by what no pod list shows", image: func(f *gc.ImageFact) { f.UsedBy = []string{"namespace moby"} }, want: gc.InUse, detail: "moby"},
 		{name: "pinned", image: func(f *gc.ImageFact) { f.Pinned = true }, want: gc.Pinned},
 		{name: "the sandbox image by tag, without a pin", facts: gc.Facts{SandboxImages: map[string]string{"containerd": "quay.io/org/x:1"}}, want: gc.Protected, detail: "sandbox"},
