@@ -173,8 +173,8 @@ func (j *judge) protection(img *ImageFact, q *queued) (Reason, string) {
 }
 
 func (j *judge) kept(img *ImageFact) string {
-	if img.Labels[runtime.LabelKeep] == "true" {
-		return "label " + runtime.LabelKeep
+	if detail := keepLabel(img.Labels); detail != "" {
+		return detail
 	}
 	if img.LabelsUnknown {
 		return "the runtime has not told its labels yet"

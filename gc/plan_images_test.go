@@ -140,6 +140,8 @@ func TestPlanProtectsImages(t *testing.T) {
 		{name: "a keep pattern for something else", policy: keep("quay.io/other/*"), want: gc.AllUnused},
 		{name: "a keep label", image: func(f *gc.ImageFact) { f.Labels = map[string]string{runtime.LabelKeep: "true"} }, want: gc.Protected, detail: "label"},
 		{name: "a keep label that says no", image: func(f *gc.ImageFact) { f.Labels = map[string]string{runtime.LabelKeep: "false"} }, want: gc.AllUnused},
+		{name: "a keep label that says neither", image: func(f *gc.ImageFact) { f.Labels = map[string]string{runtime.LabelKeep: "yes"} }, want: gc.Protected, detail: `"yes", neither "true" nor "false"`},
+		{name: "an empty keep label", image: func(f *gc.ImageFact) { f.Labels = map[string]string{runtime.LabelKeep: ""} }, want: gc.Protected, detail: `"", neither`},
 		{name: "labels not told yet", image: func(f *gc.ImageFact) { f.LabelsUnknown = true }, want: gc.Protected, detail: "not told its labels"},
 		{name: "built here", image: func(f *gc.ImageFact) { f.Digests = nil }, want: gc.Local},
 		{name: "built here, and included", image: func(f *gc.ImageFact) { f.Digests = nil }, policy: func(p *gc.ImagePolicy) { p.IncludeLocal = true }, want: gc.AllUnused},
