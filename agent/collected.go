@@ -10,6 +10,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 )
 
@@ -29,8 +30,8 @@ func (a *Agent) collected(loop, kind string, r collect.Report) {
 	}
 	if images := r.Count(collect.KindImage); images > 0 {
 		a.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf(
-			"removed %d images (%s), freed %d bytes and %d inodes%s of %d and %d asked for, their own sizes being %d bytes",
-			images, r.Trigger, r.FreedBytes, r.FreedInodes, on, r.RequestedBytes, r.RequestedInodes, r.EstimatedBytes))
+			"removed %d images (%s), freed %s and %d inodes%s of %s and %d asked for, their own sizes being %s",
+			images, r.Trigger, gc.Size(r.FreedBytes), r.FreedInodes, on, gc.Size(r.RequestedBytes), r.RequestedInodes, gc.Size(r.EstimatedBytes)))
 	}
 	if len(r.Warnings) > 0 { // whose figures differ each time, which would make each an Event of its own
 		a.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", loop+" did not reach its goal"+on+"; `hostler gc history -o wide` tells what keeps it")

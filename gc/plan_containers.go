@@ -2,6 +2,7 @@ package gc
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -79,9 +80,10 @@ func newDead(decision ContainerDecision, f *Facts, pod *runtime.Pod, p Container
 		d.ended, d.untold = c.CreatedAt, !d.unstarted
 	}
 	reason, detail := protectedPod(f, pod, o)
+	label := keepLabel(c.Labels, c.Annotations)
 	switch {
-	case c.Labels[runtime.LabelKeep] == "true", c.Annotations[runtime.LabelKeep] == "true":
-		reason, detail = Protected, "label "+runtime.LabelKeep
+	case label != "":
+		reason, detail = Protected, label
 	case reason != "":
 	default:
 		reason, detail = d.young(p, now)
@@ -94,15 +96,32 @@ func newDead(decision ContainerDecision, f *Facts, pod *runtime.Pod, p Container
 // protectedPod says what keeps all of a pod, and nothing if nothing does.
 func protectedPod(f *Facts, pod *runtime.Pod, o Options) (Reason, string) {
 	shutdown := f.ProtectedPods[PodKey{pod.Runtime, pod.ID}]
+	label := keepLabel(pod.Labels, pod.Annotations)
 	switch {
-	case pod.Labels[runtime.LabelKeep] == "true", pod.Annotations[runtime.LabelKeep] == "true":
-		return Protected, "label " + runtime.LabelKeep
+	case label != "":
+		return Protected, label
 	case shutdown != "":
 		return LastShutdown, shutdown
 	case slices.Contains(o.LeaveAlone, pod.Runtime):
 		return NotManaged, "removed on request only"
 	}
 	return "", ""
+}
+
+// keepLabel says how a label keeps something, and nothing if none does. Whoever set
+// it to what is neither yes nor no meant something by it: removing cannot be undone.
+func keepLabel(labels ...map[string]string) string {
+	kept := ""
+	for _, set := range labels {
+		switch value, found := set[runtime.LabelKeep]; {
+		case !found || value == "false":
+		case value == "true":
+			return "label " + runtime.LabelKeep
+		default:
+			kept = fmt.Sprintf(`label %s is %q, neither "true" nor "false", and keeps to be safe`, runtime.LabelKeep, value)
+		}
+	}
+	return kept
 }
 
 // young says why it is too early to remove the container, and nothing if it is not.

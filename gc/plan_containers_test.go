@@ -98,6 +98,11 @@ func TestPlanContainers(t *testing.T) {
 }
 
 func TestPlanKeepsContainers(t *testing.T) {
+	labelled := func(value string) runtime.Container {
+		c := exited("c", "web", time.Hour)
+		c.Annotations = map[string]string{runtime.LabelKeep: value}
+		return c
+	}
 	untold := runtime.Container{ID: "c", Name: "web", State: runtime.Exited, CreatedAt: ago(time.Hour)}
 	tests := []struct {
 		name      string
@@ -115,6 +120,9 @@ func TestPlanKeepsContainers(t *testing.T) {
 		{name: "it exited in the future, after a step of the clock", container: exited("c", "web", -time.Hour), minimum: time.Minute, want: gc.TooYoung},
 		{name: "the last shutdown ended its pod", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]string{{Runtime: "containerd", ID: "pod-p"}: "a day for people to look"}, want: gc.LastShutdown, detail: "a day"},
 		{name: "the last shutdown ended a pod of that ID in another runtime", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]string{{Runtime: "docker", ID: "pod-p"}: "a day"}, want: gc.OverLimit},
+		{name: "a keep annotation", container: labelled("true"), want: gc.Protected, detail: "label hostler.io/keep"},
+		{name: "a keep annotation that says neither", container: labelled("True"), want: gc.Protected, detail: `"True", neither "true" nor "false"`},
+		{name: "a keep annotation that says no", container: labelled("false"), want: gc.OverLimit},
 		{name: "nothing keeps it", container: exited("c", "web", time.Hour), want: gc.OverLimit},
 	}
 	for _, tt := range tests {

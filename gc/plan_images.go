@@ -2,6 +2,7 @@ package gc
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -139,8 +140,12 @@ func (j *judge) judge(img *ImageFact, q *queued) {
 
 // protection says what keeps the image, and nothing if nothing does.
 func (j *judge) protection(img *ImageFact, q *queued) (Reason, string) {
-	if c := j.users.First(img.Runtime, j.refs); c != nil {
-		return InUse, "container " + j.title(c) + " (" + c.State.String() + ")"
+	if c, more := j.users.Foremost(img.Runtime, j.refs); c != nil {
+		detail := "container " + j.title(c) + " (" + c.State.String() + ")"
+		if more > 0 {
+			detail += fmt.Sprintf(" and %d more", more)
+		}
+		return InUse, detail
 	}
 	if len(img.UsedBy) > 0 {
 		return InUse, strings.Join(img.UsedBy, ", ")
@@ -168,8 +173,8 @@ func (j *judge) protection(img *ImageFact, q *queued) (Reason, string) {
 }
 
 func (j *judge) kept(img *ImageFact) string {
-	if img.Labels[runtime.LabelKeep] == "true" {
-		return "label " + runtime.LabelKeep
+	if detail := keepLabel(img.Labels); detail != "" {
+		return detail
 	}
 	if img.LabelsUnknown {
 		return "the runtime has not told its labels yet"

@@ -61,6 +61,11 @@ func TestPlanPods(t *testing.T) {
 			p.Labels = map[string]string{runtime.LabelKeep: "true"}
 			return p
 		}()},
+		{name: "a label that says neither keeps it", want: gc.Protected, detail: `"1", neither`, pod: func() runtime.Pod {
+			p := deadPod(2 * time.Hour)
+			p.Labels, p.Annotations = map[string]string{runtime.LabelKeep: "1"}, map[string]string{runtime.LabelKeep: "false"}
+			return p
+		}()},
 		{name: "one that is ready is not spoken of", pod: podWith("p", created, young), containers: []string{"new never-started"}},
 		{name: "a pod that can be started again is not spoken of", pod: func() runtime.Pod {
 			p := deadPod(9*time.Hour, exited("a", "web", 2*time.Hour))

@@ -112,17 +112,39 @@ func (u Users) Each(runtimeName string, refs []string, use func(*runtime.Contain
 	}
 }
 
-// First returns a container that uses the image that refs lead to, or nil.
-func (u Users) First(runtimeName string, refs []string) *runtime.Container {
-	if len(u) == 0 {
-		return nil
-	}
-	for _, ref := range refs {
-		if cs := u[imageRef{runtimeName, ref}]; len(cs) > 0 {
-			return cs[0]
+// Foremost returns, of the containers that use the image that refs lead to, the one
+// that would miss it most, which is one that runs if any does, and how many more
+// there are; nil if there is none.
+func (u Users) Foremost(runtimeName string, refs []string) (first *runtime.Container, more int) {
+	var seen map[*runtime.Container]bool
+	u.Each(runtimeName, refs, func(c *runtime.Container) {
+		switch {
+		case first == nil:
+			first, seen = c, map[*runtime.Container]bool{c: true}
+			return
+		case seen[c]:
+			return
 		}
+		seen[c] = true
+		more++
+		if need(c.State) > need(first.State) {
+			first = c
+		}
+	})
+	return first, more
+}
+
+// need orders containers by how much they would miss their image.
+func need(s runtime.ContainerState) int {
+	switch s {
+	case runtime.Running:
+		return 3
+	case runtime.Unknown:
+		return 2 // it may run
+	case runtime.Created:
+		return 1
 	}
-	return nil
+	return 0
 }
 
 // References appends the normal form of the image's ID and of all its names.

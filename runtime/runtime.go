@@ -190,7 +190,7 @@ type Event struct {
 const (
 	LabelCritical    = "hostler.io/critical"     // "true": stopped in the last phases
 	LabelPriority    = "hostler.io/priority"     // a 32-bit integer, as a Kubernetes priority
-	LabelKeep        = "hostler.io/keep"         // "true": never collected
+	LabelKeep        = "hostler.io/keep"         // "true": never collected; as is anything but "false"
 	LabelGracePeriod = "hostler.io/grace-period" // a duration, such as "90s"
 
 	// LabelTerminationGracePeriod is what a kubelet records, in seconds.

@@ -48,18 +48,20 @@ func showPlan(ctx context.Context, c *api.Client, out *output, req api.CollectRe
 	if err != nil {
 		return err
 	}
-	return out.print(plan, func(t *table) { printPlan(t, out, plan) })
+	return out.print(plan, func(t *table) { printPlan(t, out, plan, req.AllUnused) })
 }
 
-func printPlan(t *table, out *output, plan api.CollectPlan) {
+func printPlan(t *table, out *output, plan api.CollectPlan, allUnused bool) {
 	warn(t, plan.Message)
 	if len(plan.Filesystems)+len(plan.Images)+len(plan.Containers)+len(plan.Pods)+len(plan.Logs) == 0 {
 		t.line("no runtime here has images or containers; `hostler status` shows the runtimes")
+		return
 	}
 	for _, fs := range plan.Filesystems {
 		t.line("%s", filesystem(fs.FilesystemStatus))
-		t.line("  %s", toFree(fs))
+		t.line("  %s", toFree(fs, allUnused))
 	}
+	t.line("to remove: %s", toRemove(plan.Decisions))
 	if len(plan.Images) > 0 {
 		t.line("")
 		printPlannedImages(t, out, plan.Images)
@@ -79,7 +81,10 @@ func printPlan(t *table, out *output, plan api.CollectPlan) {
 }
 
 // toFree says how much has to go from a filesystem.
-func toFree(fs gc.FilesystemDecision) string {
+func toFree(fs gc.FilesystemDecision, allUnused bool) string {
+	if allUnused {
+		return "what is unused goes, however much room there is"
+	}
 	var parts []string
 	if fs.BytesToFree > 0 {
 		parts = append(parts, size(fs.BytesToFree))
@@ -94,6 +99,40 @@ func toFree(fs gc.FilesystemDecision) string {
 		return "nothing to free"
 	}
 	return "to free: " + strings.Join(parts, " and ")
+}
+
+// toRemove sums up what a plan removes.
+func toRemove(d gc.Decisions) string {
+	removed, bytes := make(map[string]int), uint64(0)
+	for i := range d.Images {
+		if d.Images[i].Action == gc.Remove {
+			removed[collect.KindImage]++
+			bytes += d.Images[i].SizeBytes
+		}
+	}
+	for i := range d.Containers {
+		if d.Containers[i].Action == gc.Remove {
+			removed[collect.KindContainer]++
+		}
+	}
+	for i := range d.Pods {
+		if d.Pods[i].Action == gc.Remove {
+			removed[collect.KindPod]++
+		}
+	}
+	for i := range d.Logs {
+		if d.Logs[i].Action == gc.Remove {
+			removed[collect.KindLog]++
+		}
+	}
+	parts := kinds(removed)
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	if removed[collect.KindImage] > 0 {
+		parts[0] += " (" + size(bytes) + " by what the runtime tells)"
+	}
+	return strings.Join(parts, ", ")
 }
 
 // filesystem describes a filesystem in one line.
@@ -120,7 +159,12 @@ func (a *app) collect(ctx context.Context, c *api.Client, out *output, req api.C
 	if err != nil {
 		return err
 	}
-	if err := out.print(report, func(t *table) { printReport(t, report) }); err != nil {
+	if err := out.print(report, func(t *table) {
+		if a.terminal() { // elsewhere each had its line
+			printRemoved(t, out, report.Removed)
+		}
+		printReport(t, report)
+	}); err != nil {
 		return err
 	}
 	if len(report.Errors) > 0 {
@@ -174,7 +218,7 @@ func printReport(t *table, r collect.Report) {
 		t.line("error: %s", e)
 	}
 	for _, w := range r.Warnings {
-		t.line("warning: %s", w)
+		t.line("warning: %s", strings.ReplaceAll(w, "; ", "\n  "))
 	}
 	t.line("removed %s in %s", removedWhat(r), r.Duration.Round(time.Millisecond))
 	if images > 0 || r.RequestedBytes > 0 || r.RequestedInodes > 0 {
@@ -187,25 +231,7 @@ func printReport(t *table, r collect.Report) {
 	if r.RequestedInodes > 0 {
 		t.line("freed %d inodes, as measured; asked for %d; estimated %d", r.FreedInodes, r.RequestedInodes, r.EstimatedInodes)
 	}
-	printHolders(t, r)
 	if r.Ended != "" {
 		t.line("ended: %s", r.Ended)
-	}
-}
-
-// printHolders says what holds the room where a run came to less than was asked.
-func printHolders(t *table, r collect.Report) {
-	for _, h := range r.Holders {
-		by := ""
-		if len(h.By) > 0 {
-			by = ": " + strings.Join(h.By, ", ")
-		}
-		t.line("kept on %s: %s, %s, %s%s", h.Filesystem, count(h.Images, "image"), size(h.SizeBytes), h.Reason, by)
-	}
-	if len(r.Folders) > 0 {
-		t.line("the largest folders there, of images or of anything else:")
-	}
-	for _, f := range r.Folders {
-		t.line("  %s: %s in %d files and folders", f.Path, size(f.SizeBytes), f.Inodes)
 	}
 }

@@ -55,19 +55,43 @@ func (o *output) columns(t *table, header ...string) func(runtime string, cells 
 	}
 }
 
+// printRemoved lists what a run removed.
+func printRemoved(t *table, out *output, removed []collect.Removal) {
+	if len(removed) == 0 {
+		return
+	}
+	rows := out.columns(t, "REMOVED", "NAME", "SIZE", "REASON")
+	for _, r := range removed {
+		name, bytes := imageName(r.Names, out.wide()), "-"
+		if r.Kind == collect.KindContainer {
+			name = r.Pod + "/" + name
+		}
+		if r.Kind == collect.KindImage || r.Kind == collect.KindLog {
+			bytes = size(r.SizeBytes)
+		}
+		rows(r.Runtime, r.Kind, name, bytes, string(r.Reason))
+	}
+	t.line("")
+}
+
 // removedInAll counts by kind what a run removed, as one of images may have removed
 // containers as well.
 func removedInAll(s collect.Summary) string {
+	if parts := kinds(s.RemovedKinds); len(parts) > 0 {
+		return strings.Join(parts, ", ")
+	}
+	return fmt.Sprint(s.Removed)
+}
+
+// kinds counts in words: 2 images, 1 log.
+func kinds(counts map[string]int) []string {
 	var parts []string
 	for _, kind := range []string{collect.KindImage, collect.KindContainer, collect.KindPod, collect.KindLog} {
-		if n := s.RemovedKinds[kind]; n > 0 {
+		if n := counts[kind]; n > 0 {
 			parts = append(parts, count(n, kind))
 		}
 	}
-	if len(parts) == 0 {
-		return fmt.Sprint(s.Removed)
-	}
-	return strings.Join(parts, ", ")
+	return parts
 }
 
 // removedWhat counts what a run removed: images and containers always, as those are

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
+
+	"hostler.io/hostler/gc"
 )
 
 // output prints an answer in the format that was asked for.
@@ -105,19 +107,8 @@ func (o *output) ago(t time.Time) string {
 
 func age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
-// size writes bytes for a person, in powers of 1024.
-func size[N int64 | uint64](n N) string {
-	f, unit := float64(n), 0
-	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-	for f >= 1023.95 && unit < len(units)-1 {
-		f /= 1024
-		unit++
-	}
-	if unit == 0 {
-		return fmt.Sprintf("%d B", int64(n))
-	}
-	return fmt.Sprintf("%.1f %s", f, units[unit])
-}
+// size writes bytes for a person.
+func size[N int64 | uint64](n N) string { return gc.Size(uint64(n)) }
 
 // short cuts an ID to what tells it from others.
 func short(id string) string {

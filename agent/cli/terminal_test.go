@@ -68,10 +68,21 @@ func TestColourIsForTerminalsWithoutNOCOLOR(t *testing.T) {
 	}
 }
 
+func TestGCRunListsWhatItRemovedOnATerminal(t *testing.T) {
+	socket := serve(t, house())
+	got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "gc", "run")
+	_, got, _ = strings.Cut(got, "REMOVED ")
+	for _, want := range []string{"container   shop/db-0/init ", "log         /var/log/pods/shop_job-6_u6         3.0 MiB   pod-gone\n", "image       registry.example.net/shop/web:1.4   1.0 GiB   lru\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("gc run on a terminal = %q, want the line %q", got, want)
+		}
+	}
+}
+
 func TestGCRunShowsProgressInPlaceOnATerminal(t *testing.T) {
 	socket := serve(t, house())
 	got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "gc", "run")
-	if !strings.Contains(got, "\r\x1b[Kwaiting for the end of the collection that is going on\r\x1b[K1 of 4") || !strings.Contains(got, "\r\x1b[K2 of 4  removed image") || !strings.Contains(got, "\r\x1b[Kerror: remove image") {
+	if !strings.Contains(got, "\r\x1b[Kwaiting for the end of the collection that is going on\r\x1b[K1 of 4") || !strings.Contains(got, "\r\x1b[K2 of 4  removed image") || !strings.Contains(got, "\r\x1b[KREMOVED ") {
 		t.Errorf("gc run on a terminal = %q, want its progress in place, gone before the report", got)
 	}
 }
@@ -83,7 +94,7 @@ func TestGCRunThatEndsEarlyLeavesNoProgressBehind(t *testing.T) {
 		err  error
 		want string
 	}{
-		"well":        {nil, "\r\x1b[Kerror: remove image"},
+		"well":        {nil, "\r\x1b[KREMOVED "},
 		"by an error": {errors.New("the runtime is asleep"), "\r\x1b[Khostler: the runtime is asleep"},
 	} {
 		b := house()

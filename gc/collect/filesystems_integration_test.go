@@ -272,7 +272,7 @@ func TestARealStoreThatNoImageFillsSaysWhatDoes(t *testing.T) {
 	if len(r.Warnings) != 1 || r.FreedBytes != 0 {
 		t.Fatalf("Collect() freed %d bytes with warnings %q, want none and one", r.FreedBytes, r.Warnings)
 	}
-	for _, part := range []string{s.Root + "/leftover (", "default/user-0/main (Running)", "default/user-1/main (Exited)", "2 protected (pattern docker.io/library/image-2:1", "2 in-use"} {
+	for _, part := range []string{s.Root + "/leftover (", "default/user-0/main (Running)", "default/user-1/main (Exited)", "2 protected, ", "(pattern docker.io/library/image-2:1", "2 in-use"} {
 		if !strings.Contains(r.Warnings[0], part) {
 			t.Errorf("Collect() warning = %q, want %q in it", r.Warnings[0], part)
 		}

@@ -54,7 +54,7 @@ func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
 		if kept.Reason != gc.Protected || kept.Images != 1 || len(kept.By) != 1 || kept.By[0] != "pattern */b:1" {
 			t.Errorf("Collect() holders = %+v, want the pattern named", kept)
 		}
-		if !strings.Contains(r.Warnings[0], "shop/web/main") || !strings.Contains(r.Warnings[0], "/var/lib/fake/leftover (7340032 bytes, 3 inodes)") {
+		if !strings.Contains(r.Warnings[0], "shop/web/main") || !strings.Contains(r.Warnings[0], "/var/lib/fake/leftover (7.0 MiB, 3 inodes)") {
 			t.Errorf("Collect() warning = %q, want container and folder in it", r.Warnings[0])
 		}
 

@@ -89,7 +89,7 @@ func (r *imageRun) findBroken(ctx context.Context) {
 		}
 		for _, ref := range removed {
 			image := r.removed[ref]
-			c := users.First(name, image.refs)
+			c, _ := users.Foremost(name, image.refs)
 			if c == nil || slices.ContainsFunc(image.refs, func(ref string) bool { return there[ref] }) { // pulled again
 				continue
 			}
@@ -131,13 +131,11 @@ func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) strin
 	if r.options.TargetPercent > 0 {
 		low = r.options.TargetPercent
 	}
-	fmt.Fprintf(&text, "image filesystem %s (%s) is %d%% full, inodes %d%%, and is to come down to %d%%, inodes %d%% (high thresholds %d%%, inodes %d%%): "+
-		"removed %d images, freed %d of %d bytes asked, %d of %d inodes: %s",
+	fmt.Fprintf(&text, "image filesystem %s (%s) is %d%% full, inodes %d%%, and is to come down to %d%%, inodes %d%% (high thresholds %d%%, inodes %d%%): %s",
 		fs.Filesystem, fs.Device, fs.UsedPercent, fs.InodesUsedPercent, low, r.policy.InodesLowPercent,
-		r.policy.HighPercent, r.policy.InodesHighPercent,
-		r.report.Count(KindImage), r.report.FreedBytes, r.report.RequestedBytes, r.report.FreedInodes, r.report.RequestedInodes, r.report.Ended)
+		r.policy.HighPercent, r.policy.InodesHighPercent, r.report.Ended)
 	if speed := r.writing[fs.Filesystem]; speed > 0 {
-		fmt.Fprintf(&text, "; something else writes to it, %.0f bytes a second when last seen", speed)
+		fmt.Fprintf(&text, "; something else writes to it, %s a second when last seen", gc.Size(uint64(speed)))
 	}
 	text.WriteString("; images kept: ")
 	holders := r.holders(fs)
@@ -145,7 +143,7 @@ func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) strin
 		if i > 0 {
 			text.WriteString(", ")
 		}
-		fmt.Fprintf(&text, "%d %s", h.Images, h.Reason)
+		fmt.Fprintf(&text, "%d %s, %s", h.Images, h.Reason, gc.Size(h.SizeBytes))
 		if len(h.By) > 0 {
 			fmt.Fprintf(&text, " (%s)", strings.Join(h.By[:min(len(h.By), 3)], ", "))
 		}
@@ -160,7 +158,7 @@ func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) strin
 			if i > 0 {
 				text.WriteString(",")
 			}
-			fmt.Fprintf(&text, " %s (%d bytes, %d inodes)", f.Path, f.SizeBytes, f.Inodes)
+			fmt.Fprintf(&text, " %s (%s, %d inodes)", f.Path, gc.Size(f.SizeBytes), f.Inodes)
 		}
 		r.report.Folders = append(r.report.Folders, folders...)
 	}

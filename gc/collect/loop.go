@@ -113,15 +113,14 @@ func (l *loop) automatic() gc.Options {
 	return o
 }
 
-// wait returns what starts the next run.
+// wait returns what starts the next run. A shorter interval counts from its setting,
+// so that no change of the configuration starts a run before somebody could look what
+// it would do.
 func (l *loop) wait(ctx context.Context, unanswered bool) (string, error) {
 	since := time.Now()
+	due := l.pause(unanswered)
 	for {
-		interval := l.Interval()
-		if unanswered {
-			interval = min(interval, retryAfter)
-		}
-		timer := time.NewTimer(interval - time.Since(since))
+		timer := time.NewTimer(due - time.Since(since))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -133,8 +132,18 @@ func (l *loop) wait(ctx context.Context, unanswered bool) (string, error) {
 			return "interval", nil
 		case <-l.retimed:
 			timer.Stop()
+			pause := l.pause(unanswered)
+			due = min(time.Since(since)+pause, max(due, pause))
 		}
 	}
+}
+
+// pause is the time to the next run.
+func (l *loop) pause(unanswered bool) time.Duration {
+	if unanswered {
+		return min(l.Interval(), retryAfter)
+	}
+	return l.Interval()
 }
 
 // Trigger asks for a run now, or right after the one that is going on, and says
@@ -172,7 +181,8 @@ func (l *loop) Interval() time.Duration {
 	return l.interval
 }
 
-// SetInterval changes the time between automatic runs, counted from the last one.
+// SetInterval changes the time between automatic runs, counted from the last one. A
+// shorter one brings the next run no nearer than an interval from now.
 func (l *loop) SetInterval(d time.Duration) error {
 	if d <= 0 {
 		return fmt.Errorf("collector: interval %s is not above 0", d)

@@ -66,6 +66,39 @@ func TestRunCollectsAtOnceThenOnItsInterval(t *testing.T) {
 	})
 }
 
+func TestANewIntervalStartsNoRunAtOnce(t *testing.T) {
+	tests := []struct {
+		name     string
+		at       time.Duration // after the first run, the next one being due after 5m
+		interval time.Duration
+		want     time.Duration
+	}{
+		{"a shorter one that has passed since the last run", 2 * time.Minute, time.Minute, 3 * time.Minute},
+		{"a shorter one that would end after the next run was due", 270 * time.Second, time.Minute, 5 * time.Minute},
+		{"a longer one", 2 * time.Minute, 10 * time.Minute, 10 * time.Minute},
+		{"the same", 2 * time.Minute, 5 * time.Minute, 5 * time.Minute},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, runtimetest.Options{})
+				images := h.images()
+				stop := run(t, images)
+				time.Sleep(tt.at)
+				if err := images.SetInterval(tt.interval); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(9 * time.Minute)
+				seen := h.seen()
+				if len(seen) < 2 || seen[1].StartedAt.Sub(seen[0].StartedAt) != tt.want {
+					t.Errorf("Run() ran %v, want a second run %s after the first", h.triggers(), tt.want)
+				}
+				stop()
+			})
+		})
+	}
+}
+
 func TestRunTriesAgainSoonerWhenNobodyAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

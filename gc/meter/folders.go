@@ -58,22 +58,27 @@ func weigh(path string, most int, until time.Time) (weights, error) {
 	if err := unix.Stat(filepath.Dir(path), &st); err == nil && st.Dev == device {
 		w.root = filepath.Dir(path)
 	}
-	seen := make(map[uint64]bool) // inodes of several names
+	seen := make(map[[2]uint64]bool) // devices and inodes of what has several names
 	entries := 0
 	walk(w.root, func(path string) (isFolder, goOn bool) {
 		if entries++; entries > most || entries%1000 == 0 && time.Now().After(until) {
 			return false, false
 		}
 		var st unix.Stat_t
-		if unix.Lstat(path, &st) != nil || st.Dev != device {
+		if unix.Lstat(path, &st) != nil {
 			return false, true // gone meanwhile, or not to be read: what is left is told
 		}
 		isFolder = st.Mode&unix.S_IFMT == unix.S_IFDIR
+		// A file on an overlay may tell the device of the layer that it lies in.
+		if isFolder && st.Dev != device {
+			return false, true
+		}
 		if st.Nlink > 1 && !isFolder {
-			if seen[st.Ino] {
+			inode := [2]uint64{st.Dev, st.Ino}
+			if seen[inode] {
 				return false, true
 			}
-			seen[st.Ino] = true
+			seen[inode] = true
 		}
 		w.add(path, isFolder, uint64(st.Blocks)*512)
 		return isFolder, true

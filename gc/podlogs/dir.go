@@ -12,8 +12,7 @@ import (
 // and follows no link: nobody who swaps a name for a link leads us elsewhere.
 type dir struct {
 	*os.File
-	mnt uint64 // the mount that it is in
-	dev [2]uint32
+	self unix.Statx_t
 }
 
 func newDir(f *os.File) (*dir, error) {
@@ -22,7 +21,7 @@ func newDir(f *os.File) (*dir, error) {
 	if err != nil {
 		return nil, closing(f, err)
 	}
-	d.mnt, d.dev = st.Mnt_id, [2]uint32{st.Dev_major, st.Dev_minor}
+	d.self = st
 	return d, nil
 }
 
@@ -54,10 +53,24 @@ func (d *dir) stat(name string) (unix.Statx_t, error) {
 	return st, nil
 }
 
-// mount tells whether an entry is in another mount than d, and so not d's own. A
-// kernel before 5.8 tells only that it is of another device.
-func (d *dir) mount(st unix.Statx_t) bool {
-	return st.Mnt_id != d.mnt || [2]uint32{st.Dev_major, st.Dev_minor} != d.dev
+// mount tells whether an entry is in another mount than d, and so not d's own.
+func (d *dir) mount(st unix.Statx_t) bool { return apart(d.self, st) }
+
+// apart tells whether an entry of a folder is not on the folder's own filesystem.
+// The kernel names the mount that each is in, from 5.8 on. The device says less: a
+// file on an overlay may tell that of the layer which it lies in, while folders tell
+// the overlay's (Documentation/filesystems/overlayfs.rst). For folders it counts
+// besides, as that of a btrfs subvolume differs; for files only where the kernel
+// names no mounts.
+func apart(folder, entry unix.Statx_t) bool {
+	named := folder.Mask&entry.Mask&unix.STATX_MNT_ID != 0
+	if named && folder.Mnt_id != entry.Mnt_id {
+		return true
+	}
+	if named && entry.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return false
+	}
+	return folder.Dev_major != entry.Dev_major || folder.Dev_minor != entry.Dev_minor
 }
 
 func (d *dir) unlink(name string, flags int) error {

@@ -161,15 +161,11 @@ func (h *Host) inspect(pods *dir, name string) (gc.LogFact, []container, error) 
 		return log, nil, err
 	}
 	defer folder.Close()
-	self, err := folder.stat("")
-	if err != nil {
-		return log, nil, err
-	}
-	if pods.mount(self) {
+	if pods.mount(folder.self) {
 		log.Foreign = "it is a mount point"
 		return log, nil, nil
 	}
-	touch(&log, self)
+	touch(&log, folder.self)
 	names, err := folder.names()
 	if err != nil {
 		return log, nil, err
@@ -180,8 +176,11 @@ func (h *Host) inspect(pods *dir, name string) (gc.LogFact, []container, error) 
 		switch {
 		case err != nil:
 			return log, nil, err
-		case st.Mode&unix.S_IFMT != unix.S_IFDIR || folder.mount(st):
+		case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 			log.Foreign = "it holds " + name + ", which is not the folder of a container's logs"
+			return log, nil, nil
+		case folder.mount(st):
+			log.Foreign = "it holds " + name + ", which is a mount point"
 			return log, nil, nil
 		}
 		touch(&log, st)
@@ -211,8 +210,12 @@ func inspectContainer(folder *dir, name string, log *gc.LogFact) ([]string, erro
 		}
 		// With cri-dockerd a log is a link to where Docker keeps it.
 		kind := st.Mode & unix.S_IFMT
-		if !logName.MatchString(file) || kind != unix.S_IFREG && kind != unix.S_IFLNK || logs.mount(st) {
+		switch {
+		case !logName.MatchString(file) || kind != unix.S_IFREG && kind != unix.S_IFLNK:
 			log.Foreign = "it holds " + name + "/" + file + ", which is no log"
+			return nil, nil
+		case logs.mount(st):
+			log.Foreign = "it holds " + name + "/" + file + ", which is a mount point"
 			return nil, nil
 		}
 		touch(log, st)

@@ -35,7 +35,7 @@ func AskInUse(ctx context.Context, rt Runtime) (InUse, error) {
 // By names somebody who uses the image of a runtime that refs lead to; empty if
 // nobody does.
 func (u InUse) By(runtimeName string, refs []string) string {
-	if c := u.containers.First(runtimeName, refs); c != nil {
+	if c, _ := u.containers.Foremost(runtimeName, refs); c != nil {
 		return "container " + c.Name
 	}
 	if by := u.others.of(refs); len(by) > 0 {

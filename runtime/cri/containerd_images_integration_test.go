@@ -55,6 +55,7 @@ func TestContainerdTellsWhenImagesCameAndTheirLabels(t *testing.T) {
 	for name, labels := range map[string]map[string]string{
 		"docker.io/library/built-to-stay:1": {runtime.LabelKeep: "true", "maintainer": "me"},
 		"docker.io/library/told-to-stay:1":  nil,
+		"docker.io/library/told-oddly:1":    nil,
 		"docker.io/library/plain:1":         nil,
 	} {
 		if _, err := d.Pull(t.Context(), lab.ImageSpec{Names: []string{name}, Labels: labels}); err != nil {
@@ -64,22 +65,24 @@ func TestContainerdTellsWhenImagesCameAndTheirLabels(t *testing.T) {
 	if _, err := d.Import(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/imported:1"}}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := images.NewImagesClient(services(t, d)).Update(in(t.Context(), "k8s.io"), &images.UpdateImageRequest{
-		Image:      &images.Image{Name: "docker.io/library/told-to-stay:1", Labels: map[string]string{runtime.LabelKeep: "true"}},
-		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"labels." + runtime.LabelKeep}},
-	})
-	if err != nil {
-		t.Fatal(err)
+	for name, value := range map[string]string{"docker.io/library/told-to-stay:1": "true", "docker.io/library/told-oddly:1": "yes"} {
+		_, err := images.NewImagesClient(services(t, d)).Update(in(t.Context(), "k8s.io"), &images.UpdateImageRequest{
+			Image:      &images.Image{Name: name, Labels: map[string]string{runtime.LabelKeep: value}},
+			UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"labels." + runtime.LabelKeep}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	end := time.Now()
 	first := detailed(t, r)
-	for name, keep := range map[string]bool{
-		"docker.io/library/built-to-stay:1": true, "docker.io/library/told-to-stay:1": true,
-		"docker.io/library/plain:1": false, "docker.io/library/imported:1": false,
+	for name, keep := range map[string]string{
+		"docker.io/library/built-to-stay:1": "true", "docker.io/library/told-to-stay:1": "true", "docker.io/library/told-oddly:1": "yes",
+		"docker.io/library/plain:1": "", "docker.io/library/imported:1": "",
 	} {
 		img := first[name]
-		if img.CreatedAt.Before(begin) || img.CreatedAt.After(end) || img.LabelsUnknown || (img.Labels[runtime.LabelKeep] == "true") != keep {
-			t.Errorf("DetailedImages() has %s as %+v, want it created from %s to %s, kept by label: %v", name, img, begin, end, keep)
+		if img.CreatedAt.Before(begin) || img.CreatedAt.After(end) || img.LabelsUnknown || img.Labels[runtime.LabelKeep] != keep {
+			t.Errorf("DetailedImages() has %s as %+v, want it created from %s to %s, with the label %q", name, img, begin, end, keep)
 		}
 	}
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -245,27 +244,34 @@ func (f *imageFacts) askTimes(ctx context.Context, r *Runtime, list []runtime.Im
 
 // recordLabels adds labels that somebody put on an image here, such as
 // `ctr --namespace k8s.io images label NAME hostler.io/keep=true`. They may change
-// at any time, and are few.
+// at any time, and are few. "false" takes nothing back that the image itself says.
 func (r *Runtime) recordLabels(ctx context.Context, list []runtime.Image) error {
-	records, err := r.records(ctx, fmt.Sprintf("labels.%q==true", runtime.LabelKeep))
+	records, err := r.records(ctx, fmt.Sprintf("labels.%q", runtime.LabelKeep))
 	if err != nil && !errors.Is(err, runtime.ErrUnsupported) {
 		return err
 	}
 	if len(records) == 0 {
 		return nil
 	}
-	kept := make(map[string]bool, len(records)) // by name
+	kept := make(map[string]string, len(records)) // by name
 	for _, record := range records {
-		kept[record.GetName()] = record.GetLabels()[runtime.LabelKeep] == "true"
+		if value, set := record.GetLabels()[runtime.LabelKeep]; set && value != "false" {
+			kept[record.GetName()] = value
+		}
 	}
 	for i := range list {
 		img := &list[i]
-		if kept[img.ID] || slices.ContainsFunc(img.Names(), func(name string) bool { return kept[name] }) {
+		for _, name := range append(img.Names(), img.ID) {
+			value, found := kept[name]
+			if !found {
+				continue
+			}
 			img.Labels = maps.Clone(img.Labels) // of the fact, which is not the record's
 			if img.Labels == nil {
 				img.Labels = make(map[string]string, 1)
 			}
-			img.Labels[runtime.LabelKeep] = "true"
+			img.Labels[runtime.LabelKeep] = value
+			break
 		}
 	}
 	return nil

@@ -101,6 +101,34 @@ func TestDetailedImages(t *testing.T) {
 	}
 }
 
+func TestALabelOnARecordAddsToTheImagesOwn(t *testing.T) {
+	tests := []struct{ name, image, record, want string }{
+		{"it is set", "", "true", "true"},
+		{"it is neither true nor false, which is not hostler's to judge here", "", "yes", "yes"},
+		{"it says no, and so does nobody else", "", "false", ""},
+		{"it says no, and the image itself yes", "true", "false", "true"},
+		{"it says yes, and the image itself no", "false", "true", "true"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			const name = "docker.io/library/a:1"
+			s := newServer(t, containerd16)
+			own := map[string]string{}
+			if tt.image != "" {
+				own[runtime.LabelKeep] = tt.image
+			}
+			s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{name}, Labels: own})
+			s.store.images = map[string][]*images.Image{"k8s.io": {record(name, "sha256:a", time.Now(), map[string]string{runtime.LabelKeep: tt.record})}}
+			if got := detailed(t, s.client(t, nil))[name].Labels[runtime.LabelKeep]; got != tt.want {
+				t.Errorf("DetailedImages() has %s with the label %q, want %q", name, got, tt.want)
+			}
+			if got, want := s.store.filters[len(s.store.filters)-1], []string{fmt.Sprintf("labels.%q", runtime.LabelKeep)}; !slices.Equal(got, want) {
+				t.Errorf("DetailedImages() asked for the records %q, want %q", got, want)
+			}
+		})
+	}
+}
+
 func TestDetailsOfManyImagesAreOneList(t *testing.T) {
 	s := newServer(t, containerd16)
 	for i := range 100 {

@@ -1,0 +1,29 @@
+package gc_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestTheDocsExplainEveryReason(t *testing.T) {
+	read := func(path string) string {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	docs := read("../docs/gc-keep.md") + read("../docs/gc-containers.md")
+	reasons := regexp.MustCompile(`Reason += "([^"]+)"`).FindAllStringSubmatch(read("decision.go"), -1)
+	if len(reasons) < 15 {
+		t.Fatalf("decision.go has %d reasons, want them all found", len(reasons))
+	}
+	for _, reason := range reasons {
+		if !strings.Contains(docs, "`"+reason[1]+"`") {
+			t.Errorf("docs/gc-keep.md and docs/gc-containers.md do not explain %q", reason[1])
+		}
+	}
+}
