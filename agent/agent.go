@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"hostler.io/hostler/agent/api"
@@ -83,6 +82,7 @@ type Agent struct {
 	dead      *collect.Containers
 	history   *history.History
 	guard     *shutdown.Guard
+	pods      *host.PodWatch // for the guard
 	logind    *systemd.Logind
 	manager   *systemd.Manager
 	notifier  *notify.Notifier
@@ -90,8 +90,6 @@ type Agent struct {
 	listener  net.Listener
 	loops     loop.Set
 	guarding  *loop.Loop // the shutdown guard, which outlives the other loops
-
-	podsChanged atomic.Bool // since pods were listed last, as a runtime tells
 
 	cleanups []cleanup
 
@@ -219,7 +217,11 @@ func (a *Agent) buildGuard() (err error) {
 		Notify:    a.shutdownChanged,
 		Beat:      func(err error) { a.guarding.Beat(err) },
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	a.pods = host.NewPodWatch(a.runtimes.Guarded().Pods, a.guard.Observe)
+	return nil
 }
 
 func (a *Agent) buildMaintenance() {

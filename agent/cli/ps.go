@@ -162,7 +162,14 @@ func podNote(p journal.PodRecord) string {
 // describeRecord is a shutdown in one line.
 func describeRecord(r journal.Record) string {
 	if r.Trigger == journal.TriggerUnknown && !r.Graceful {
-		return fmt.Sprintf("NOT graceful, %s cut off: %s, as in a power cut or a forced reboot", count(len(r.Pods), "pod"), r.Error)
+		pods, asOf := "no pod known to have run", ""
+		if len(r.Pods) > 0 {
+			pods = count(len(r.Pods), "pod") + " cut off"
+		}
+		if !r.AsOf.IsZero() {
+			asOf = "; pods as of " + r.AsOf.UTC().Format(time.RFC3339)
+		}
+		return fmt.Sprintf("NOT graceful, %s: %s, as in a power cut or a forced reboot%s", pods, r.Error, asOf)
 	}
 	s := occasion(r)
 	if !r.StartedAt.IsZero() {

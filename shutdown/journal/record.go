@@ -67,6 +67,9 @@ type Record struct {
 	// A pod that was killed had its grace.
 	Graceful bool        `json:"graceful"`
 	Pods     []PodRecord `json:"pods"`
+	// AsOf is when the pods of a boot that ended without a drain were last seen to
+	// come or go. What did so right before the end may be missing.
+	AsOf time.Time `json:"asOf,omitzero"`
 	// Error says why it was not graceful where no pod tells.
 	Error string `json:"error,omitempty"`
 }
