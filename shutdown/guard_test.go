@@ -275,6 +275,10 @@ func TestPhasesAreFittedIntoWhatIsGranted(t *testing.T) {
 		r.expectSignals("web", "TERM@0s KILL@5s")
 		r.expectSignals("dns", "TERM@5s KILL@15s")
 		r.expectReleased(15 * time.Second)
+		last := r.guard.Status().Last
+		if last == nil || last.Shortened == nil || last.Shortened.Granted.Duration != 20*time.Second || last.Shortened.Wanted.Duration != 30*time.Second || last.Shortened.Had.Duration != 15*time.Second {
+			t.Errorf("Status().Last = %+v, want 15s of 30s, for 20s were granted", last)
+		}
 	})
 }
 

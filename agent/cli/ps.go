@@ -145,7 +145,7 @@ func printRecord(t *table, r *journal.Record) {
 		}
 		grace := ""
 		if p.Phase != "" {
-			grace = p.Grace.Duration.String()
+			grace = p.Grace.Duration.Round(100 * time.Millisecond).String() // it is what was left at the moment
 		}
 		t.row(p.Namespace, p.Name, phase, p.Phase, grace, string(p.Outcome), after, took, note)
 	}
@@ -186,6 +186,9 @@ func describeRecord(r journal.Record) string {
 	s += ", " + count(len(r.Pods), "pod")
 	if !r.StartedAt.IsZero() && !r.FinishedAt.IsZero() {
 		s += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
+	}
+	if r.Shortened != nil {
+		s += "; " + r.Shortened.String()
 	}
 	if r.Error != "" {
 		s += ": " + r.Error

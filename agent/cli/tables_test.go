@@ -199,6 +199,11 @@ func TestTables(t *testing.T) {
 		{Runtime: "containerd", ID: "a", UID: "u", Namespace: "shop", Name: "web-6f7d", Outcome: journal.Left},
 		{Runtime: "containerd", ID: "b", Namespace: "shop", Name: "db-0", Outcome: journal.Left},
 	}}
+	shortened := house()
+	brief := shortened.status.Shutdown.Last.Clone()
+	brief.Shortened = &journal.Shortened{Granted: seconds(8), Wanted: seconds(30), Had: seconds(6)}
+	brief.Pods[0].Grace.Duration = 999876543 * time.Nanosecond
+	shortened.status.Shutdown.Last = brief
 	unseen := house()
 	unseen.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{}}
 	quiet := &backend{report: collect.Report{Removed: []collect.Removal{}, Errors: []string{}, Ended: "nothing left to remove"}}
@@ -215,6 +220,7 @@ func TestTables(t *testing.T) {
 		"ps-last-shutdown-json":       {house(), "ps --last-shutdown -o json", 0},
 		"ps-last-shutdown-cut-off":    {cutOff, "ps --last-shutdown", 0},
 		"ps-last-shutdown-unseen":     {unseen, "ps --last-shutdown", 0},
+		"ps-last-shutdown-shortened":  {shortened, "ps --last-shutdown", 0},
 		"ps-last-shutdown-none":       {&backend{}, "ps --last-shutdown", 0},
 		"images":                      {house(), "images", 0},
 		"images-wide":                 {house(), "images -o wide", 0},
