@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -104,8 +105,7 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 		err := a.runtimes.Look(ctx)
 		a.loops.Named("runtimes").Beat(err)
 		if after, _ := a.runtimes.Current(); !asked || worthAReport(before, after) {
-			a.facts.Renew()
-			a.reporter.Changed()
+			a.runtimesChanged(before, after)
 		}
 		pause := host.Interval
 		if err != nil || a.runtimes.Complete() != nil {
@@ -119,6 +119,25 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// runtimesChanged has those look again whom it concerns. A collection that failed
+// for a runtime's sake is made up for once that is ready: until then its loop is
+// shown as failing.
+func (a *Agent) runtimesChanged(before, after []status.Runtime) {
+	a.facts.Renew()
+	a.reporter.Changed()
+	if slices.ContainsFunc(after, func(r status.Runtime) bool { return r.Ready && !slices.ContainsFunc(before, same(r)) }) {
+		a.dead.Retry("RuntimeReady")
+		a.images.Retry("RuntimeReady")
+	}
+}
+
+// same tells which runtime is r, in r's state.
+func same(r status.Runtime) func(status.Runtime) bool {
+	return func(o status.Runtime) bool {
+		return o.Name == r.Name && o.Endpoint == r.Endpoint && o.Ready == r.Ready
 	}
 }
 
