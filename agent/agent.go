@@ -84,6 +84,7 @@ type Agent struct {
 	dead        *collect.Containers
 	history     *history.History
 	guard       *shutdown.Guard
+	pods        *host.PodWatch // for the guard
 	logind      *systemd.Logind
 	manager     *systemd.Manager
 	notifier    *notify.Notifier
@@ -92,8 +93,7 @@ type Agent struct {
 	loops       loop.Set
 	guarding    *loop.Loop // the shutdown guard, which outlives the other loops
 
-	podsChanged atomic.Bool // since pods were listed last, as a runtime tells
-	ending      atomic.Bool // a signal has come that ends the agent
+	ending atomic.Bool // a signal has come that ends the agent
 
 	cleanups []cleanup
 
@@ -225,7 +225,11 @@ func (a *Agent) buildGuard() (err error) {
 		Notify:    a.shutdownChanged,
 		Beat:      func(err error) { a.guarding.Beat(err) },
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	a.pods = host.NewPodWatch(a.runtimes.Guarded().Pods, a.guard.Observe)
+	return nil
 }
 
 func (a *Agent) buildMaintenance() {

@@ -10,6 +10,7 @@ import (
 
 	"hostler.io/hostler/agent/controlplane/embedded"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/status"
 )
 
 // ranFor waits until a collector's last run was for that reason.
@@ -54,6 +55,23 @@ func TestADiskUnderPressureIsHelpedAtOnce(t *testing.T) {
 	}
 	cancel()
 	<-ended
+	<-ended
+}
+
+func TestACollectionIsMadeUpForOnceTheRuntimeIsReady(t *testing.T) {
+	a := newRig(t).build(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.images.Run(ctx) }()
+	if last := ranFor(t, a.images, "start"); len(last.Errors) == 0 {
+		t.Fatalf("first run = %+v, want the runtime missed", last)
+	}
+	down, up := status.Runtime{}, status.Runtime{}
+	up.Ready = true
+	a.runtimesChanged([]status.Runtime{up}, []status.Runtime{down})
+	a.runtimesChanged([]status.Runtime{down}, []status.Runtime{up})
+	ranFor(t, a.images, "RuntimeReady")
+	cancel()
 	<-ended
 }
 

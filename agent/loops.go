@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -16,11 +17,6 @@ import (
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/status"
 )
-
-// podsInterval is how often the shutdown guard learns which pods there are where
-// no runtime tells of a change, for the case that a runtime hangs in the hour of
-// need, or that the power goes.
-const podsInterval = time.Minute
 
 // runtimesRetry is how soon runtimes are asked again that did not answer: they may
 // just be starting.
@@ -70,7 +66,8 @@ func (a *Agent) buildLoops() {
 		loop.New("last-used", 15*time.Minute, a.tracker.Run),
 		a.guarding,
 		loop.New("runtimes", 2*time.Minute, a.lookAtRuntimes),
-		loop.New("runtime-events", 0, func(ctx context.Context) error { return a.runtimes.Watch(ctx, a.notice, a.tracker.SetBlind) }),
+		loop.New("runtime-events", 0, func(ctx context.Context) error { return a.runtimes.Watch(ctx, a.notice, a.setBlind) }),
+		loop.New("pods", 0, a.pods.Run),
 		loop.New("network", 0, func(ctx context.Context) error { return a.facts.WatchNetwork(ctx, a.reporter.Changed) }),
 		loop.New("events", 0, a.recorder.Run),
 		loop.New("state", 0, a.state.Run),
@@ -103,24 +100,15 @@ func (a *Agent) whileOpen(name string, g *loop.Gate, run func(context.Context) e
 	return func(ctx context.Context) error { return g.While(ctx, a.loops.Named(name), run) }
 }
 
-// lookAtRuntimes asks the runtimes how they are, and tells the guard of the pods.
+// lookAtRuntimes asks the runtimes how they are.
 func (a *Agent) lookAtRuntimes(ctx context.Context) error {
-	var listed time.Time
 	var retry time.Duration
 	for {
 		before, asked := a.runtimes.Current()
 		err := a.runtimes.Look(ctx)
 		a.loops.Named("runtimes").Beat(err)
 		if after, _ := a.runtimes.Current(); !asked || worthAReport(before, after) {
-			a.facts.Renew()
-			a.reporter.Changed()
-		}
-		if err == nil && (a.podsChanged.Swap(false) || time.Since(listed) >= podsInterval) {
-			listed = time.Time{}
-			if pods, err := a.runtimes.Guarded().Pods(ctx); err == nil {
-				a.guard.Observe(pods)
-				listed = time.Now()
-			}
+			a.runtimesChanged(before, after)
 		}
 		pause := host.Interval
 		if err != nil || a.runtimes.Complete() != nil {
@@ -134,6 +122,25 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// runtimesChanged has those look again whom it concerns. A collection that failed
+// for a runtime's sake is made up for once that is ready: until then its loop is
+// shown as failing.
+func (a *Agent) runtimesChanged(before, after []status.Runtime) {
+	a.facts.Renew()
+	a.reporter.Changed()
+	if slices.ContainsFunc(after, func(r status.Runtime) bool { return r.Ready && !slices.ContainsFunc(before, same(r)) }) {
+		a.dead.Retry("RuntimeReady")
+		a.images.Retry("RuntimeReady")
+	}
+}
+
+// same tells which runtime is r, in r's state.
+func same(r status.Runtime) func(status.Runtime) bool {
+	return func(o status.Runtime) bool {
+		return o.Name == r.Name && o.Endpoint == r.Endpoint && o.Ready == r.Ready
 	}
 }
 
@@ -154,9 +161,13 @@ func worthAReport(before, after []status.Runtime) bool {
 func (a *Agent) notice(e runtime.Event) {
 	a.tracker.Notify(e)
 	a.facts.Notice(e)
-	if e.Type != runtime.ImageAdded && e.Type != runtime.ImageRemoved {
-		a.podsChanged.Store(true)
-	}
+	a.pods.Notice(e)
+}
+
+// setBlind tells those who go by events that a runtime sends none, or does again.
+func (a *Agent) setBlind(name string, blind bool) {
+	a.tracker.SetBlind(name, blind)
+	a.pods.SetBlind(name, blind)
 }
 
 // nodeOptions are those in force.

@@ -136,7 +136,7 @@ func (g *Guard) onAttempt(a attempt) {
 		g.delegate(a.evidence, a.unyielding)
 	case a.err != nil:
 		g.lose(a.err)
-		g.retry.Reset(g.retries.next())
+		g.retry.Reset(g.retries.next(LongestPause))
 	case a.refused && draining, a.preparing && draining:
 		g.retries.reset()
 		g.askAgain()
@@ -308,6 +308,7 @@ func (g *Guard) on(e Event) {
 	switch e.Type {
 	case Subscribed, Returned:
 		g.subscribed = true
+		g.retries.reset() // it may not be ready at once, but soon
 		g.arm()
 	case Lost:
 		g.subscribed = false

@@ -2,11 +2,12 @@ package shutdown
 
 import "time"
 
-// backoff is the pause between attempts: from 200 ms doubling to 30 s.
+// backoff is the pause between attempts: from 200 ms, doubling.
 type backoff struct{ last time.Duration }
 
-func (b *backoff) next() time.Duration {
-	b.last = min(max(2*b.last, 200*time.Millisecond), 30*time.Second)
+// next is the pause that follows, no longer than longest.
+func (b *backoff) next(longest time.Duration) time.Duration {
+	b.last = min(max(2*b.last, 200*time.Millisecond), longest)
 	return b.last
 }
 

@@ -35,6 +35,12 @@ const (
 	askInterval = time.Second
 	// verifyInterval is how often an armed guard looks whether that is still true.
 	verifyInterval = 5 * time.Minute
+	// LongestPause is how long the guard waits at most before it tries again to be
+	// armed: as long as it is not, nothing holds a shutdown back, and a call to a
+	// bus that is away costs next to nothing.
+	LongestPause = 3 * time.Second
+	// surveyPause is the same for the first list of pods.
+	surveyPause = 30 * time.Second
 	// listBound is how long a list of pods may take where nothing waits for it.
 	listBound = 5 * time.Second
 	// flushBound is how long the end of Run waits for the journal.
@@ -239,7 +245,7 @@ func (g *Guard) watch(ctx context.Context, events chan<- Event, lost chan<- erro
 		if time.Since(began) > time.Minute {
 			pauses.reset()
 		}
-		drain.Sleep(ctx, pauses.next())
+		drain.Sleep(ctx, pauses.next(LongestPause))
 	}
 }
 
@@ -258,7 +264,7 @@ func (g *Guard) survey(ctx context.Context) {
 			g.Observe(pods)
 			return
 		}
-		drain.Sleep(ctx, pauses.next())
+		drain.Sleep(ctx, pauses.next(surveyPause))
 	}
 }
 

@@ -33,7 +33,8 @@ const (
 // files anew: where these do not say so it writes the drop-in DropInPath, unless
 // another file sets as much, has logind read them, and waits until it says so.
 // Where another file overrides the drop-in, the error names it, and what logind
-// does grant is returned with it. Idempotent. It never lowers.
+// does grant is returned with it. Idempotent. It lowers nothing but what a file
+// of somebody else's granted that is gone.
 func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
@@ -48,22 +49,23 @@ func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (granted ti
 	l.seen.Store(int64(granted))
 	defer func() { l.seen.Store(int64(granted)) }()
 	operation := fmt.Sprintf("raise logind's longest delay to %v", d)
-	changed, err := l.arrangeDropIn(d, granted)
+	changed, err := l.arrangeDropIn(d)
 	if err != nil && granted < d {
 		return granted, fmt.Errorf("%s: granted %v: %w; see to it that %s can be written",
 			operation, granted, err, filepath.Dir(DropInPath))
 	}
 	files := l.Files()
 	expected := files.Effective.Max
-	// Where logind would read less than it grants now, it is not asked to.
-	if expected > granted || changed && expected == granted {
+	// Where logind would read less than it grants now, it is not asked to, unless
+	// that is enough: who wanted more has taken the file away.
+	if lowers := expected < granted; expected > granted || changed && expected >= min(d, granted) {
 		if err := l.reload(ctx); err != nil {
 			return granted, short(granted, d, fmt.Errorf("%s: granted %v: %w; try `systemctl restart %s`", operation, granted, err, logindUnit))
 		}
-		granted, err = l.settle(ctx, func(now time.Duration) bool { return now >= min(d, expected) })
+		granted, err = l.settle(ctx, func(now time.Duration) bool { return now >= min(d, expected) && !(lowers && now > expected) })
 		if err != nil {
-			return granted, fmt.Errorf("%s: granted %v, and logind did not take up %s: %w; try `systemctl restart %s`",
-				operation, granted, DropInPath, errors.Join(err, files.Unreadable), logindUnit)
+			return granted, short(granted, d, fmt.Errorf("%s: granted %v, and logind did not take up %s: %w; try `systemctl restart %s`",
+				operation, granted, DropInPath, errors.Join(err, files.Unreadable), logindUnit))
 		}
 	}
 	if granted < d {
@@ -81,10 +83,10 @@ func short(granted, d time.Duration, err error) error {
 }
 
 // arrangeDropIn writes the drop-in where the files set less than d, and removes
-// it where others set as much as it does, or more, which it would cut down. What
-// is granted already, by files of before, is not lowered. It tells whether that
-// took a change: one that is overridden stays as it is.
-func (l *Logind) arrangeDropIn(d, granted time.Duration) (changed bool, err error) {
+// it where others set as much as it does, or more, which it would cut down. More
+// than d, which a file of before had set, is nobody's wish any longer. It tells
+// whether that took a change: one that is overridden stays as it is.
+func (l *Logind) arrangeDropIn(d time.Duration) (changed bool, err error) {
 	path := filepath.Join(l.options.Root, DropInPath)
 	files := l.Files()
 	switch {
@@ -93,7 +95,7 @@ func (l *Logind) arrangeDropIn(d, granted time.Duration) (changed bool, err erro
 	case files.Effective.Max >= d:
 		return false, nil
 	}
-	text := dropIn(max(d, granted))
+	text := dropIn(d)
 	if old, err := os.ReadFile(path); err == nil && string(old) == text {
 		return false, nil
 	}

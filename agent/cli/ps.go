@@ -153,7 +153,7 @@ func printRecord(t *table, r *journal.Record) {
 		}
 		grace := ""
 		if p.Phase != "" {
-			grace = p.Grace.Duration.String()
+			grace = p.Grace.Duration.Round(100 * time.Millisecond).String() // it is what was left at the moment
 		}
 		t.row(p.Namespace, p.Name, phase, p.Phase, grace, string(p.Outcome), after, took, note)
 	}
@@ -170,7 +170,14 @@ func podNote(p journal.PodRecord) string {
 // describeRecord is a shutdown in one line.
 func describeRecord(r journal.Record) string {
 	if r.Trigger == journal.TriggerUnknown && !r.Graceful {
-		return fmt.Sprintf("NOT graceful, %s cut off: %s, as in a power cut or a forced reboot", count(len(r.Pods), "pod"), r.Error)
+		pods, asOf := "no pod known to have run", ""
+		if len(r.Pods) > 0 {
+			pods = count(len(r.Pods), "pod") + " cut off"
+		}
+		if !r.AsOf.IsZero() {
+			asOf = "; pods as of " + r.AsOf.UTC().Format(time.RFC3339)
+		}
+		return fmt.Sprintf("NOT graceful, %s: %s, as in a power cut or a forced reboot%s", pods, r.Error, asOf)
 	}
 	s := occasion(r)
 	if !r.StartedAt.IsZero() {
@@ -187,6 +194,9 @@ func describeRecord(r journal.Record) string {
 	s += ", " + count(len(r.Pods), "pod")
 	if !r.StartedAt.IsZero() && !r.FinishedAt.IsZero() {
 		s += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
+	}
+	if r.Shortened != nil {
+		s += "; " + r.Shortened.String()
 	}
 	if r.Error != "" {
 		s += ": " + r.Error

@@ -64,9 +64,13 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 
 // printPhases lists who stops when.
 func printPhases(t *table, p plan.Plan) {
-	for _, phase := range p.Phases {
+	for i, phase := range p.Phases {
+		who := fmt.Sprintf("priority %d and above", phase.Priority)
+		if i == 0 && phase.Priority > 0 {
+			who += ", and all below" // pods that nobody gave a priority are among them
+		}
 		t.line("")
-		t.line("%s: priority %d and above, %s, %s", phase.Name, phase.Priority, phase.Grace.Duration, count(len(phase.Pods), "pod"))
+		t.line("%s: %s, %s, %s", phase.Name, who, phase.Grace.Duration, count(len(phase.Pods), "pod"))
 		if len(phase.Pods) == 0 {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -197,11 +198,21 @@ func TestTables(t *testing.T) {
 	incomplete.drained.Pods[1].Outcome, incomplete.drained.Pods[1].Stuck, incomplete.drained.Pods[1].Error = journal.Left, []string{"api"}, "stop container \"api\": runtime unavailable"
 	withCritical := house()
 	withCritical.phases.Phases[1].Pods = []plan.PlannedPod{{Runtime: "containerd", Namespace: "kube-system", Name: "dns", Priority: plan.CriticalPriority, Grace: seconds(10), Containers: []plan.PlannedContainer{{Name: "dns", Grace: seconds(10)}}}}
+	byPriority := house()
+	byPriority.phases.Phases = slices.Clone(byPriority.phases.Phases)
+	byPriority.phases.Phases[0].Name, byPriority.phases.Phases[0].Priority = "priority-50", 50
 	cutOff := house()
-	cutOff.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, Error: "the host went down without a drain", Pods: []journal.PodRecord{
+	cutOff.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{
 		{Runtime: "containerd", ID: "a", UID: "u", Namespace: "shop", Name: "web-6f7d", Outcome: journal.Left},
 		{Runtime: "containerd", ID: "b", Namespace: "shop", Name: "db-0", Outcome: journal.Left},
 	}}
+	shortened := house()
+	brief := shortened.status.Shutdown.Last.Clone()
+	brief.Shortened = &journal.Shortened{Granted: seconds(8), Wanted: seconds(30), Had: seconds(6)}
+	brief.Pods[0].Grace.Duration = 999876543 * time.Nanosecond
+	shortened.status.Shutdown.Last = brief
+	unseen := house()
+	unseen.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{}}
 	quiet := &backend{report: collect.Report{Removed: []collect.Removal{}, Errors: []string{}, Ended: "nothing left to remove"}}
 	for name, c := range map[string]struct {
 		backend *backend
@@ -215,6 +226,9 @@ func TestTables(t *testing.T) {
 		"ps-last-shutdown":            {house(), "ps --last-shutdown", 0},
 		"ps-last-shutdown-json":       {house(), "ps --last-shutdown -o json", 0},
 		"ps-last-shutdown-cut-off":    {cutOff, "ps --last-shutdown", 0},
+		"ps-last-shutdown-unseen":     {unseen, "ps --last-shutdown", 0},
+		"ps-last-shutdown-shortened":  {shortened, "ps --last-shutdown", 0},
+		"shutdown-plan-by-priority":   {byPriority, "shutdown plan", 0},
 		"ps-last-shutdown-none":       {&backend{}, "ps --last-shutdown", 0},
 		"images":                      {house(), "images", 0},
 		"images-wide":                 {house(), "images -o wide", 0},

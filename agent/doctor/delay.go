@@ -121,6 +121,11 @@ func lock(f Facts) Check {
 	switch f.Guard.State {
 	case shutdown.Armed:
 	case shutdown.Disarmed:
+		if r := f.Protection.Reason; r == status.ReasonNoBus || r == status.ReasonNoLogind {
+			// What it lacked is there again, as the checks above saw.
+			return fail("wait some seconds; where it stays so: "+f.mends().restartAgent(),
+				"hostler is not armed yet: it tries again within %v, for it found last: %s", shutdown.LongestPause, f.Guard.Reason)
+		}
 		return fail(f.mends().restartAgent(), "hostler is not armed: %s", f.Guard.Reason)
 	default:
 		return Check{} // the shutdown that runs says more

@@ -158,6 +158,9 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			disarm(f, status.ReasonNoLogind, "gone")
 			f.Logind.Login = systemd.ErrNoLogind
 		}, []string{"fail protection|NoLogind", "fail logind|systemctl restart systemd-logind"}},
+		{"logind is there again", func(f *doctor.Facts) { disarm(f, status.ReasonNoLogind, "gone") }, []string{
+			"fail protection|NoLogind", "fail lock|tries again within 3s|found last: gone|wait some seconds",
+		}},
 		{"armed, but logind lists no lock", func(f *doctor.Facts) { f.Logind.Own, f.Logind.Locks = nil, nil }, []string{
 			"fail protection|would not wait|as told by the checks below", "fail lock|logind lists none|systemctl restart hostler",
 		}},

@@ -274,6 +274,8 @@ func lastShutdown(f Facts) Check {
 	switch r := f.Last; {
 	case r == nil:
 		return ok("none is on record")
+	case r.Graceful && r.Shortened != nil:
+		return ok("it was graceful, with %d pods; %s", len(r.Pods), r.Shortened)
 	case r.Graceful:
 		return ok("it was graceful, with %d pods", len(r.Pods))
 	case !r.CancelledAt.IsZero():

@@ -102,14 +102,18 @@ func verdict(r journal.Record) (kind, reason, message string) {
 	if r.Kind != "" {
 		what += " (" + r.Kind + ")"
 	}
+	tally := r.Tally()
+	if r.Shortened != nil {
+		tally += "; " + r.Shortened.String()
+	}
 	if r.Graceful {
-		return corev1.EventTypeNormal, "LastShutdownGraceful", what + " was graceful: " + r.Tally()
+		return corev1.EventTypeNormal, "LastShutdownGraceful", what + " was graceful: " + tally
 	}
 	message = what + " was not graceful: "
 	if r.Error != "" {
 		message += r.Error + ": "
 	}
-	return corev1.EventTypeWarning, "LastShutdownNotGraceful", message + r.Tally()
+	return corev1.EventTypeWarning, "LastShutdownNotGraceful", message + tally
 }
 
 // Keep keeps what the control plane has not taken, for the next start.

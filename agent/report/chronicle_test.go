@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -83,6 +85,12 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 		"a reboot that went well": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Stopped, journal.Killed, journal.Stopped)}},
 			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 3 pods: 2 stopped, 1 killed at the end of their grace",
+		},
+		"a reboot in less time than it was to have": {
+			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Killed), Shortened: &journal.Shortened{
+				Granted: metav1.Duration{Duration: 8 * time.Second}, Wanted: metav1.Duration{Duration: 30 * time.Second}, Had: metav1.Duration{Duration: 6 * time.Second},
+			}}},
+			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 1 pod killed at the end of their grace; phases were shortened to 6s of 30s, for logind granted 8s",
 		},
 		"a forced reboot": {
 			map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a", Name: "a"}}}},

@@ -155,6 +155,16 @@ func (l *loop) Trigger(why string) {
 	}
 }
 
+// Retry is Trigger where the last run could not ask a runtime, else nothing.
+func (l *loop) Retry(why string) {
+	l.mu.Lock()
+	failed := l.last.unanswered
+	l.mu.Unlock()
+	if failed {
+		l.Trigger(why)
+	}
+}
+
 // Collect runs for a person and returns the report. It waits for a run that is
 // going on. The error is only of a run that did not take place: bad options, or
 // ctx ended first. Progress, if not nil, is called if it has to wait, and for each

@@ -99,6 +99,29 @@ func TestANewIntervalStartsNoRunAtOnce(t *testing.T) {
 	}
 }
 
+func TestARetryFollowsARunThatNobodyAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		fault := h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		images := h.images()
+		images.Retry("RuntimeReady") // no run was yet
+		stop := run(t, images)
+		synctest.Wait()
+		fault.Release()
+		for range 2 { // the second has nothing to mend
+			images.Retry("RuntimeReady")
+			synctest.Wait()
+		}
+		if got, want := h.triggers(), []string{"start", "RuntimeReady"}; !slices.Equal(got, want) {
+			t.Errorf("Run() ran for %v, want %v", got, want)
+		}
+		if last, _ := images.Last(); len(last.Errors) != 0 {
+			t.Errorf("Last().Errors = %v, want none", last.Errors)
+		}
+		stop()
+	})
+}
+
 func TestRunTriesAgainSoonerWhenNobodyAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

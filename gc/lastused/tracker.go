@@ -315,16 +315,19 @@ func (t *Tracker) hear(name imageKey, n news) {
 }
 
 // SetBlind says whether a runtime sends no events now, so that it has to be
-// looked at more often.
+// looked at more often. One that begins to is looked at soon: it may be back.
 func (t *Tracker) SetBlind(runtimeName string, blind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !blind {
-		delete(t.blind, runtimeName)
-	} else if !t.blind[runtimeName] {
-		t.blind[runtimeName] = true
-		t.stir()
+	if t.blind[runtimeName] == blind {
+		return
 	}
+	if blind {
+		t.blind[runtimeName] = true
+	} else {
+		delete(t.blind, runtimeName)
+	}
+	t.stir()
 }
 
 // stir makes Run look soon.

@@ -170,6 +170,14 @@ func TestTrackerSeesUseThatItsEventsMissed(t *testing.T) {
 		if use := tracker.Use("fake", "sha256:a"); !use.LastUsed.Equal(time.Now()) {
 			t.Errorf("Use() without events = %+v, want now, %s", use, time.Now())
 		}
+		addImage(fake, "b")
+		time.Sleep(20 * time.Second)
+		runContainer(fake, "e", "b")
+		tracker.SetBlind("fake", false) // what was before, nobody told
+		time.Sleep(20 * time.Second)
+		if use := tracker.Use("fake", "sha256:b"); !use.LastUsed.Equal(time.Now()) {
+			t.Errorf("Use() soon after events came = %+v, want now, %s", use, time.Now())
+		}
 	})
 }
 

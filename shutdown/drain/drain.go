@@ -93,8 +93,9 @@ type Options struct {
 type Drain struct {
 	options  Options
 	log      *slog.Logger
-	phases   []plan.PhaseSpec // fitted
-	slack    time.Duration    // by how much a call may overrun its phase
+	phases   []plan.PhaseSpec   // fitted
+	short    *journal.Shortened // nil where they need not be
+	slack    time.Duration      // by how much a call may overrun its phase
 	deadline time.Time
 
 	cancel, abandon func()
@@ -144,6 +145,7 @@ func New(options Options) *Drain {
 		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{}, spent: map[key]time.Time{},
 		gone: map[key]chan struct{}{}, waiting: map[key]int{}, tearing: map[key]int{},
 	}
+	d.short = shortened(options, d.phases)
 	d.deadline = options.Start.Add(plan.Total(d.phases) + d.slack)
 	if soon := time.Now().Add(time.Duration(len(d.phases)) * d.settle()); soon.After(d.deadline) {
 		d.deadline = soon
@@ -370,6 +372,9 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 		}
 	}
 	if changed {
+		if d.short != nil { // else an earlier process may have had less
+			d.record.Shortened = d.short
+		}
 		d.record.FinishedAt, d.record.Graceful, d.record.Error = time.Time{}, false, ""
 		d.options.Publish(d.record.Clone())
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -167,4 +169,17 @@ func (d *Drain) stuck() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// shortened tells by how much the phases were fitted; nil if not at all.
+func shortened(o Options, fitted []plan.PhaseSpec) *journal.Shortened {
+	wanted, had := plan.Total(o.Phases), plan.Total(fitted)
+	if had >= wanted {
+		return nil
+	}
+	return &journal.Shortened{
+		Granted: metav1.Duration{Duration: o.Granted},
+		Wanted:  metav1.Duration{Duration: wanted},
+		Had:     metav1.Duration{Duration: had},
+	}
 }

@@ -33,7 +33,8 @@ type content struct {
 
 // watch says that a guard was on and which pods ran then.
 type watch struct {
-	Pods []Ref `json:"pods"`
+	At   time.Time `json:"at,omitzero"` // when they were seen to be others than before
+	Pods []Ref     `json:"pods"`
 }
 
 // Ref names a pod.
@@ -135,7 +136,7 @@ func (f content) verdict() *Record {
 		return nil
 	}
 	// Also where no pod was known to run: the latest may be unknown.
-	r := &Record{BootID: f.BootID, Trigger: TriggerUnknown, Error: "the host went down without a drain", Pods: []PodRecord{}}
+	r := &Record{BootID: f.BootID, Trigger: TriggerUnknown, AsOf: f.Watch.At, Error: "the host went down without a drain", Pods: []PodRecord{}}
 	for _, p := range f.Watch.Pods {
 		r.Pods = append(r.Pods, PodRecord{Runtime: p.Runtime, ID: p.ID, UID: p.UID, Namespace: p.Namespace, Name: p.Name, Outcome: Left})
 	}

@@ -40,7 +40,7 @@ type Journal struct {
 
 const (
 	// markInterval is how often at most the list of running pods is written.
-	markInterval = 10 * time.Second
+	markInterval = 2 * time.Second
 	// retry is the pause after a failed write.
 	retry = 5 * time.Second
 )
@@ -234,7 +234,7 @@ func (j *Journal) Mark(pods []Ref) {
 		if f.Watch != nil && slices.Equal(f.Watch.Pods, pods) {
 			return false
 		}
-		f.Watch = &watch{Pods: pods}
+		f.Watch = &watch{At: time.Now().UTC(), Pods: pods}
 		return true
 	})
 }

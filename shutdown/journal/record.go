@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,8 +68,29 @@ type Record struct {
 	// A pod that was killed had its grace.
 	Graceful bool        `json:"graceful"`
 	Pods     []PodRecord `json:"pods"`
+	// AsOf is when the pods of a boot that ended without a drain were last seen to
+	// come or go. What did so right before the end may be missing.
+	AsOf time.Time `json:"asOf,omitzero"`
+	// Shortened tells that the phases had less time than they were to have; nil
+	// where they had it all.
+	Shortened *Shortened `json:"shortened,omitempty"`
 	// Error says why it was not graceful where no pod tells.
 	Error string `json:"error,omitempty"`
+}
+
+// Shortened is by how much phases were cut down to what the init system granted.
+type Shortened struct {
+	Granted metav1.Duration `json:"granted"` // by the init system, for all of the shutdown
+	Wanted  metav1.Duration `json:"wanted"`  // by the phases together
+	Had     metav1.Duration `json:"had"`     // of that
+}
+
+// String says it to a person; nil says nothing.
+func (s *Shortened) String() string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("phases were shortened to %v of %v, for logind granted %v", s.Had.Duration, s.Wanted.Duration, s.Granted.Duration)
 }
 
 // Clone copies the record so that its pods can be changed.

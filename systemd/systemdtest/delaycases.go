@@ -32,6 +32,35 @@ func putBack(t *testing.T, r *rig) {
 	}
 }
 
+// goesWithIt: nobody asks for more any longer, so that what hostler needs is left;
+// whether logind has read that the file is gone, or not yet.
+func goesWithIt(t *testing.T, r *rig) {
+	const path = "/etc/systemd/logind.conf.d/99-kubelet.conf"
+	for _, reread := range []bool{false, true} {
+		r.write(path, "[Login]\nInhibitDelayMaxSec=600\n")
+		r.rereadConfig()
+		r.expectDelay(10 * time.Minute)
+		if got, err := r.logind.RaiseMaxDelay(t.Context(), 5*time.Minute); err != nil || got != 10*time.Minute {
+			t.Errorf("RaiseMaxDelay(5m) = %v, %v, want the 10m that another file sets", got, err)
+		}
+		if err := os.Remove(filepath.Join(r.Root(), path)); err != nil {
+			t.Fatal(err)
+		}
+		if reread {
+			r.rereadConfig()
+			r.expectDelay(logindconf.DefaultDelay)
+		}
+		r.raise()
+		r.expectDelay(5 * time.Minute)
+		if files := r.logind.Files(); files.Effective != (logindconf.Setting{Max: 5 * time.Minute, Source: systemd.DropInPath}) {
+			t.Errorf("Files().Effective = %+v, want 5m by hostler's own", files.Effective)
+		}
+		if err := r.logind.RestoreMaxDelay(t.Context()); err != nil {
+			t.Fatalf("RestoreMaxDelay() = %v, want nil", err)
+		}
+	}
+}
+
 func torn(t *testing.T, r *rig) {
 	const path = "/etc/systemd/logind.conf.d/10-torn.conf"
 	r.write(path, "[Login]\nInhibitDelayMaxSec=7\n[Logi")

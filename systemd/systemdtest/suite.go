@@ -28,6 +28,7 @@ func Run(t *testing.T, start func(t *testing.T) Bed) {
 		{"the longest delay is raised, not lowered, and restored", raises},
 		{"a drop-in that sorts before ours does no harm", outsorts},
 		{"what another drop-in grants is not cut down", leavesMore},
+		{"what another drop-in granted goes with it", goesWithIt},
 		{"a drop-in that sorts after ours is named", overridden},
 		{"a drop-in that masks ours is named", masked},
 		{"a torn file that keeps logind from reading ours is named", torn},
