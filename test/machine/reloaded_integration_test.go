@@ -29,9 +29,9 @@ func TestAReloadThatIsRefused(t *testing.T) {
 			if refused := step.says != ""; err != nil || refused != (r.Code != 0) {
 				t.Errorf("systemctl reload with %s = %+v, %v, want it to fail = %t", step.what, r, err, refused)
 			}
-			if log := m.Journal(0, "-u hostler"); !strings.Contains(log, step.says) {
-				t.Errorf("the journal does not say %q after a reload with %s:\n%s", step.says, step.what, log)
-			}
+			m.Eventually("the journal says "+step.says+" after a reload with "+step.what, func() bool {
+				return strings.Contains(m.Journal(0, "-u hostler"), step.says)
+			})
 			if status := m.Hostler("status"); step.says != "" && !strings.Contains(status, "configuration") {
 				t.Errorf("hostler status says nothing of %s:\n%s", step.what, status)
 			}
