@@ -1,0 +1,158 @@
+package drain
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// runPhase stops the pods of phase i, and those of earlier phases that came
+// late, and returns when they are stopped or the phase is over.
+func (d *Drain) runPhase(ctx, calls context.Context, i int) {
+	phase, began, end := d.phases[i], time.Now(), d.end(i)
+	d.phase, d.inPhase = i, 0
+	d.calm = make(chan struct{})
+	defer d.calmDown()
+	n := d.launch(calls, i, end)
+	if n > 0 {
+		d.log.Info("shutdown phase begins", "phase", phase.Name, "pods", n, "grace", time.Until(end))
+	} else if d.settled {
+		return
+	}
+	over := time.NewTimer(time.Until(end.Add(d.settle())))
+	defer over.Stop()
+	poll := time.NewTicker(resumePoll)
+	defer poll.Stop()
+	for d.inPhase > 0 || !d.settled {
+		if d.inPhase == 0 {
+			d.relist(ctx)
+		}
+		select {
+		case r := <-d.results:
+			d.note(r)
+		case l := <-d.lists:
+			d.take(l)
+			late := d.launch(calls, i, end)
+			n += late
+			d.settled = late == 0 && d.settles(l)
+		case <-poll.C:
+			if len(d.gone) > 0 {
+				d.relist(ctx)
+			}
+		case <-over.C:
+			d.settled = false
+			if d.inPhase > 0 { // else no list came
+				d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", d.stuck())
+				d.overran = true
+			}
+			return // their calls go on, and so do the others' phases
+		case <-d.cancelled:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+	if n > 0 {
+		d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))
+	}
+	if i < len(d.phases)-1 && len(d.tearing) > 0 {
+		d.awaitSandboxes(ctx, min(time.Until(end), sandboxWait))
+		d.settled = false
+	}
+}
+
+// calmDown lets sandboxes go that waited for the containers of the phase.
+func (d *Drain) calmDown() {
+	select {
+	case <-d.calm:
+	default:
+		close(d.calm)
+	}
+}
+
+// launch begins to stop what runs in phase i and before, and was not asked to
+// stop yet. It returns how many pods that were. Pods are not queued for a free
+// slot: that would eat their grace.
+func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
+	launched, changed := 0, false
+	if d.ended(calls) {
+		return 0
+	}
+	for n, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
+		for _, pod := range phase.Pods {
+			k := key{pod.Runtime, pod.ID}
+			at, known := d.index[k]
+			if !known {
+				at, changed = len(d.record.Pods), true
+				d.index[k] = at
+				d.record.Pods = append(d.record.Pods, journal.PodRecord{
+					Runtime: pod.Runtime, ID: pod.ID, UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Phase: phase.Name, Grace: pod.Grace,
+				})
+			}
+			if n > i {
+				continue
+			}
+			record := &d.record.Pods[at]
+			if d.options.SpareCritical && pod.Priority >= plan.CriticalPriority {
+				record.Outcome = journal.Skipped
+				continue
+			}
+			containers := d.unasked(k, pod.Containers, end)
+			if len(containers) == 0 {
+				continue
+			}
+			if record.StartedAt.IsZero() {
+				record.StartedAt = time.Now()
+			}
+			record.Outcome, record.FinishedAt = "", time.Time{}
+			if _, spent := d.spent[k]; !spent {
+				record.Grace = metav1.Duration{Duration: d.within(pod.Grace.Duration, end)}
+			}
+			launched, changed = launched+1, true
+			d.begun++
+			d.inPhase++
+			d.waiting[k]++
+			d.tearing[k]++
+			d.settled = false
+			calm := d.calm
+			d.calls.Go(func() { d.stopPod(calls, result{phase: i, pod: k}, pod.Pod, containers, end, calm) })
+		}
+	}
+	if changed {
+		if d.short != nil { // else an earlier process may have had less
+			d.record.Shortened = d.short
+		}
+		d.record.FinishedAt, d.record.Graceful, d.record.Error = time.Time{}, false, ""
+		d.options.Publish(d.record.Clone())
+	}
+	return launched
+}
+
+// unasked returns the containers that were not asked to end yet, and notes that
+// they are now.
+func (d *Drain) unasked(pod key, containers []plan.PlannedContainer, end time.Time) []target {
+	var targets []target
+	for _, c := range containers {
+		k := key{c.Runtime, c.ID}
+		if _, ok := d.ends[k]; ok {
+			continue
+		}
+		d.ends[k] = &containerEnd{key: k, pod: pod, name: c.Name, kill: time.Now().Add(d.within(c.Own, end))}
+		t := target{PlannedContainer: c}
+		// An earlier process asked it to end and did not see it end. Asking
+		// again is to some programs an order to drop everything.
+		if asked, ok := d.resumed[pod]; ok && !c.Container.CreatedAt.After(asked) {
+			t.asked, t.gone = asked, make(chan struct{})
+			d.gone[k] = t.gone
+		}
+		if asked, ok := d.spent[pod]; ok {
+			t.spent = !c.Container.CreatedAt.After(asked)
+		}
+		targets = append(targets, t)
+	}
+	return targets
+}
