@@ -68,28 +68,34 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 	return fmt.Errorf("%s: %w: %v%s", operation, controlplane.ErrUnavailable, err, hint)
 }
 
-// classes are what codes of HTTP mean. Any other is a server that cannot serve
-// now, for there is no knowing that it never will.
-var classes = map[int32]error{
-	http.StatusBadRequest:            controlplane.ErrInvalid,
-	http.StatusForbidden:             controlplane.ErrForbidden,
-	http.StatusNotFound:              controlplane.ErrNotFound,
-	http.StatusConflict:              controlplane.ErrConflict,
-	http.StatusRequestEntityTooLarge: controlplane.ErrInvalid,
-	http.StatusUnprocessableEntity:   controlplane.ErrInvalid,
+// class is what a code of HTTP means; nil for any other than these, from a server
+// that cannot serve now, for there is no knowing that it never will.
+func class(code int32) error {
+	switch code {
+	case http.StatusForbidden:
+		return controlplane.ErrForbidden
+	case http.StatusNotFound:
+		return controlplane.ErrNotFound
+	case http.StatusConflict:
+		return controlplane.ErrConflict
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return controlplane.ErrInvalid
+	default:
+		return nil
+	}
 }
 
 // refusal says what an answer other than success means.
 func (c *Client) refusal(status metav1.Status, err error) error {
-	class, known := classes[status.Code]
+	meaning := class(status.Code)
 	switch {
 	case status.Code == http.StatusUnauthorized:
 		// Not ErrForbidden: new credentials mend it, and what waits is then wanted.
 		return fmt.Errorf("%w: the server does not accept the credentials of %s: check whether they have expired, and which cluster they are of", controlplane.ErrUnavailable, c.o.Kubeconfig)
-	case !known || foreign(status):
+	case meaning == nil || foreign(status):
 		err = fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
 	default:
-		err = fmt.Errorf("%w: %v", class, err)
+		err = fmt.Errorf("%w: %v", meaning, err)
 	}
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		return &controlplane.BusyError{After: time.Duration(status.Details.RetryAfterSeconds) * time.Second, Err: err}
