@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -97,6 +97,9 @@ func (v *vm) start() error {
 		"-device", "virtio-rng-pci",
 		"-qmp", "unix:" + v.path("qmp.sock") + ",server=on,wait=off",
 	}
+	if err := appendTo(v.path("console.log"), "\n"+powerOn+"\n"); err != nil {
+		return err
+	}
 	log, err := os.OpenFile(v.path("qemu.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -117,6 +120,18 @@ func (v *vm) start() error {
 		close(end)
 	}()
 	return nil
+}
+
+// powerOn is a line on the console where a boot begins that no reset does.
+const powerOn = "-- power on --"
+
+func appendTo(path, text string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	return errors.Join(err, file.Close())
 }
 
 func (v *vm) off() <-chan struct{} {
@@ -140,9 +155,7 @@ func (v *vm) cut() error {
 // silence is how long a kernel may take, on a loaded host, to its first word.
 const silence = 2 * time.Minute
 
-// stuck tells that the machine was reset, and that nothing came of it: QEMU, or
-// the kernel in its first moments, hangs now and then on a loaded host. Nothing of
-// the boot before runs any more, nor has it anything left to write.
+// stuck tells that the machine was reset, and that nothing came of it.
 func (v *vm) stuck() bool {
 	v.mu.Lock()
 	startedAt := v.startedAt
@@ -152,12 +165,32 @@ func (v *vm) stuck() bool {
 		return false
 	}
 	info, err := os.Stat(v.path("console.log"))
-	if err != nil || time.Since(info.ModTime()) < silence || time.Since(startedAt) < silence {
+	if err != nil {
 		return false
 	}
-	last := bytes.TrimSpace(console)
-	last = last[bytes.LastIndexByte(last, '\n')+1:]
-	return len(last) == 0 || bytes.Contains(last, []byte("reboot: ")) || bytes.Contains(last, []byte("Starting new kernel"))
+	silent := time.Since(info.ModTime()) >= silence && time.Since(startedAt) >= silence
+	return hangs(string(console), silent)
+}
+
+// hangs tells whether the last boot on a console does not get on: QEMU, or the
+// kernel in its first moments, hangs now and then on a loaded host, or a
+// processor loses its timer's interrupts, of which the kernel complains every 21
+// seconds. Nothing of the boot before runs any more, nor has this one anything to
+// write yet.
+func hangs(console string, silent bool) bool {
+	lines := strings.FieldsFunc(console, func(r rune) bool { return r == '\n' || r == '\r' })
+	stalls := 0
+	for _, line := range slices.Backward(lines) {
+		switch {
+		case line == powerOn || strings.Contains(line, "reboot: ") || strings.Contains(line, "Starting new kernel"):
+			return silent || stalls >= 3
+		case strings.Contains(line, "rcu: INFO:"):
+			stalls++
+		case !strings.Contains(line, "rcu: ") && strings.TrimSpace(line) != "":
+			return false // it has begun
+		}
+	}
+	return silent
 }
 
 func (v *vm) dial(ctx context.Context) (net.Conn, error) {
