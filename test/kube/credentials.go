@@ -30,7 +30,7 @@ type pair struct{ certificate, key []byte }
 func newAuthority() (*authority, pair, error) {
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: "kube"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		NotBefore: time.Now().AddDate(0, 0, -1), NotAfter: time.Now().AddDate(1, 0, 0),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		IsCA:     true, BasicConstraintsValid: true,
 	}
@@ -66,11 +66,12 @@ func (a *authority) sign(template *x509.Certificate) (pair, error) {
 	}, nil
 }
 
-// server makes the certificate of who serves at an address.
+// server makes the certificate of who serves at an address. It is a day old, as
+// clients with another clock want it.
 func (a *authority) server(address string) (pair, error) {
 	return a.sign(&x509.Certificate{
 		Subject:   pkix.Name{CommonName: "kube-apiserver"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		NotBefore: time.Now().AddDate(0, 0, -1), NotAfter: time.Now().AddDate(1, 0, 0),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.ParseIP(address)}, DNSNames: []string{"localhost", "kubernetes.default.svc"},
 	})

@@ -49,6 +49,22 @@ func eachMachine(t *testing.T, inVM machine.Release, story func(t *testing.T, o 
 	}
 }
 
+// inVM tells a story that a container cannot, for it shares with its host what
+// the story changes: in a VM of one release, or of each where the environment
+// names that bed.
+func inVM(t *testing.T, usual machine.Release, story func(t *testing.T, o machine.Options)) {
+	t.Helper()
+	t.Parallel()
+	for _, release := range machine.Releases() {
+		if release == usual || forcedBed() == machine.VM {
+			t.Run("debian"+string(release)+"-vm", func(t *testing.T) {
+				t.Parallel() // a machine that waits leaves the other one the host
+				story(t, machine.Options{Release: release, Bed: machine.VM})
+			})
+		}
+	}
+}
+
 // inBrief tells whether a story is to be shorter than it could be: in a VM, where
 // all takes many times as long, as long as nobody asks for it.
 func inBrief(o machine.Options) bool { return o.Bed == machine.VM && forcedBed() == "" }

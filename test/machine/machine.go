@@ -54,6 +54,7 @@ type Options struct {
 	Containerd    string            // lines for the top of containerd's configuration
 	Files         map[string]string // further files, by path below /, such as "etc/systemd/logind.conf.d/zzz.conf"
 	Unguarded     bool              // do not wait until hostler is Armed
+	Uplink        bool              // a VM's way to addresses 198.18.0.0/16 of the lab, where control planes are that stand apart
 	MemoryMiB     int               // of a VM; 1024 if zero
 }
 
@@ -156,6 +157,9 @@ func newMachine(t test, o Options) (*Machine, error) {
 	case VM:
 		m.bed, err = newVM(t.Context(), p, o, dir, files)
 	case Container:
+		if o.Uplink {
+			return nil, errors.New("a container has no uplink")
+		}
 		m.bed, err = newContainer(p, l, o, name, dir, files)
 	default:
 		err = fmt.Errorf("unknown bed %q: it is %s or %s", o.Bed, VM, Container)

@@ -3,13 +3,26 @@
 package machine_test
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
 	"strings"
 	"testing"
 
+	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/machine"
 )
 
-func TestMain(m *testing.M) { machine.Main(m) }
+func TestMain(m *testing.M) {
+	// For who watches machines from outside.
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if err := kube.Prepare(context.Background(), log, kube.Etcd, kube.APIServer, kube.Kubectl, kube.ControllerManager); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	machine.Main(m)
+}
 
 // TestAReboot is the story that every scenario begins with.
 func TestAReboot(t *testing.T) {

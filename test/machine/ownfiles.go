@@ -30,6 +30,18 @@ const containerdConfig = `version = 2
       SystemdCgroup = %t
 `
 
+// uplinkUnit sets up what QEMU's network for users is on its other side.
+const uplinkUnit = `[Unit]
+Description=a way to the lab for this machine
+DefaultDependencies=no
+After=machine-network.service
+Before=network.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'modprobe virtio_net && ip address add 10.0.2.15/24 dev eth0 && ip link set eth0 up && ip route add 198.18.0.0/16 via 10.0.2.2'
+`
+
 // ownFiles are a machine's files over its root: hostler as its package installs
 // it, the guest program, and what the test asks for.
 func ownFiles(o Options) (debian.Files, error) {
@@ -44,6 +56,11 @@ func ownFiles(o Options) (debian.Files, error) {
 	}
 	if o.Config != "" {
 		files = append(files, debian.File{Path: "etc/hostler/hostler.yaml", Mode: 0o644, Data: []byte(o.Config)})
+	}
+	if o.Uplink {
+		files = append(files,
+			debian.File{Path: "etc/systemd/system/machine-uplink.service", Mode: 0o644, Data: []byte(uplinkUnit)},
+			debian.File{Path: "etc/systemd/system/sysinit.target.wants/machine-uplink.service", Link: "/etc/systemd/system/machine-uplink.service"})
 	}
 	if o.Bed == Container {
 		// It comes before the real one in everybody's PATH.

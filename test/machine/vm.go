@@ -59,6 +59,7 @@ type vm struct {
 	root   debian.Root
 	dir    string
 	memory int // MiB
+	uplink bool
 
 	mu        sync.Mutex // guards what follows
 	cmd       *exec.Cmd
@@ -67,7 +68,7 @@ type vm struct {
 }
 
 func newVM(ctx context.Context, p prepared, o Options, dir string, files debian.Files) (*vm, error) {
-	v := &vm{tools: p.Tools, root: p.Roots[o.Release], dir: dir, memory: o.MemoryMiB, end: make(chan struct{})}
+	v := &vm{tools: p.Tools, root: p.Roots[o.Release], dir: dir, memory: o.MemoryMiB, uplink: o.Uplink, end: make(chan struct{})}
 	close(v.end)
 	own, err := os.Create(v.path("own-files.tar"))
 	if err != nil {
@@ -96,6 +97,9 @@ func (v *vm) start() error {
 		"-device", "virtserialport,chardev=guest,name=" + wire.Port,
 		"-device", "virtio-rng-pci",
 		"-qmp", "unix:" + v.path("qmp.sock") + ",server=on,wait=off",
+	}
+	if v.uplink {
+		args = append(args, "-netdev", "user,id=uplink", "-device", "virtio-net-pci,netdev=uplink,romfile=")
 	}
 	if err := appendTo(v.path("console.log"), "\n"+powerOn+"\n"); err != nil {
 		return err

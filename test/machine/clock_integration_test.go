@@ -1,0 +1,179 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/machine"
+)
+
+// clockConfig is of a machine that renews its lease often, to be lost soon by a
+// cluster that thinks it does not.
+const clockConfig = `controlPlane: {type: kubernetes, kubernetes: {kubeconfig: /etc/hostler/kubeconfig}}
+node: {name: machine}
+lease: {duration: 12s, renewInterval: 3s}
+`
+
+// A cluster takes a node for lost that renews no lease for that long; renewals
+// enough to last longer.
+const (
+	clockGrace    = 15 * time.Second
+	clockRenewals = 7
+)
+
+// TestTheClockIsStepped sets a machine's clock forth and back by an hour, as
+// somebody does who corrects it, while a cluster with a right clock watches: it
+// sees the node Ready throughout, and no lease go back in time.
+func TestTheClockIsStepped(t *testing.T) {
+	inVM(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+		cluster := kube.For(t, kube.Options{
+			Apart: true, ControllerManager: true,
+			ControllerManagerFlags: []string{"--node-monitor-period=500ms", fmt.Sprintf("--node-monitor-grace-period=%v", clockGrace)},
+		})
+		o.Uplink, o.Config, o.Files = true, clockConfig, credentials(t, cluster)
+		s := &stepped{T: t, cluster: cluster, m: machine.Boot(t, o)}
+		s.m.Eventually("the cluster sees the node Ready", func() bool {
+			out, err := s.kubectl(t.Context(), "get", "node", "machine", "-o", readyPath)
+			return err == nil && out == string(corev1.ConditionTrue)+"\n"
+		})
+		ready := s.record("get", "node", "machine", "--watch", "-o", readyPath)
+		renewals := s.record("get", "lease", "machine", "-n", corev1.NamespaceNodeLease, "--watch", "-o", `jsonpath={.spec.renewTime}{"\n"}`)
+
+		s.step("+1 hour")
+		s.step("-1 hour") // it is right again
+		s.step("-1 hour")
+		s.m.Run("systemctl restart hostler")
+		s.m.AwaitArmed()
+		s.lives("after a restart an hour behind")
+		s.step("+1 hour")
+
+		if states := slices.Compact(ready()); !slices.Equal(states, []string{string(corev1.ConditionTrue)}) {
+			t.Errorf("the cluster saw Ready = %v, want it True throughout; the longest time without a renewal was %v of %v", states, s.longestGap(), clockGrace)
+		}
+		times := renewals()
+		for i := range times[1:] {
+			if times[i] > times[i+1] { // RFC 3339 in UTC sorts
+				t.Errorf("the lease was renewed at %s after %s, want no time to go back", times[i+1], times[i])
+			}
+		}
+		t.Logf("seen: %d renewals from %s to %s, at most %v apart by the cluster's clock", len(times), times[0], times[len(times)-1], s.longestGap().Round(10*time.Millisecond))
+	})
+}
+
+const readyPath = `jsonpath={.status.conditions[?(@.type=="Ready")].status}{"\n"}`
+
+// credentials are the files of the machine's node.
+func credentials(t *testing.T, c *kube.Cluster) map[string]string {
+	t.Helper()
+	file, err := c.NodeKubeconfig("machine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{
+		"etc/hostler/ca.crt":     string(ca),
+		"etc/hostler/kubeconfig": strings.ReplaceAll(string(kubeconfig), c.CAFile, "/etc/hostler/ca.crt"),
+	}
+}
+
+// stepped is a machine whose clock is set, and who watches it.
+type stepped struct {
+	*testing.T
+	cluster *kube.Cluster
+	m       *machine.Machine
+}
+
+// step sets the clock, and looks that the machine goes on.
+func (s *stepped) step(by string) {
+	s.Helper()
+	before := s.m.Run("date +%s")
+	s.m.Run(fmt.Sprintf("date --set %q", by))
+	s.Logf("clock set by %s, at %s", by, strings.TrimSpace(before))
+	s.lives("after a step of " + by)
+}
+
+// lives waits until the lease was renewed for longer than the cluster waits, and
+// until it has heard of something new.
+func (s *stepped) lives(when string) {
+	s.Helper()
+	before := len(s.renewed())
+	s.m.Eventually("the lease is renewed "+when, func() bool { return len(s.renewed()) >= before+clockRenewals })
+	s.m.Hostler("status") // fails while the lease is overdue
+	for _, want := range []struct{ command, unschedulable string }{{"cordon", "true"}, {"uncordon", ""}} {
+		s.m.Hostler(want.command)
+		s.m.Eventually("the cluster hears of a "+want.command+" "+when, func() bool {
+			out, err := s.kubectl(s.Context(), "get", "node", "machine", "-o", "jsonpath={.spec.unschedulable}")
+			return err == nil && out == want.unschedulable
+		})
+	}
+}
+
+// renewed are the times at which the cluster was asked to renew the lease, and did.
+func (s *stepped) renewed() []time.Time {
+	s.Helper()
+	requests, err := s.cluster.Requests()
+	if err != nil {
+		s.Fatal(err)
+	}
+	var times []time.Time
+	for _, r := range requests {
+		if r.Resource == "leases" && r.Verb == "update" && r.Name == "machine" && r.Code < 300 {
+			times = append(times, r.Time)
+		}
+	}
+	return times
+}
+
+// longestGap is how long the lease was not renewed.
+func (s *stepped) longestGap() time.Duration {
+	s.Helper()
+	var longest time.Duration
+	times := s.renewed()
+	for i := range times[1:] {
+		longest = max(longest, times[i+1].Sub(times[i]))
+	}
+	return longest
+}
+
+func (s *stepped) kubectl(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, machine.Patience)
+	defer cancel()
+	return s.cluster.Kubectl(ctx, args...)
+}
+
+// record has kubectl watch until the function that it returns is called, which
+// returns each line.
+func (s *stepped) record(args ...string) func() []string {
+	ctx, cancel := context.WithCancel(s.Context())
+	lines := make(chan []string, 1)
+	go func() {
+		out, _ := s.cluster.Kubectl(ctx, args...) // it is killed
+		lines <- strings.Fields(out)
+	}()
+	return func() []string {
+		s.Helper()
+		cancel()
+		seen := <-lines
+		if len(seen) == 0 {
+			s.Fatalf("kubectl %s saw nothing", strings.Join(args, " "))
+		}
+		return seen
+	}
+}
