@@ -240,6 +240,21 @@ func (s snapshots) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, err
 }
 
+func TestNoListTakesMoreTimeThanIsGranted(t *testing.T) {
+	for _, fault := range []runtimetest.Fault{{Hang: true}, {Delay: 1300 * time.Millisecond}, {Err: runtime.ErrUnavailable}} {
+		for _, granted := range []time.Duration{time.Second, 3 * time.Second, 5 * time.Second} {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.options.Granted = granted
+				w.pod("web", 0)
+				w.fake.Inject(runtimetest.Pods, fault)
+				if _, took := w.run(t.Context()); took > granted*9/10 {
+					t.Errorf("Run() took %v where pods are listed with %+v, want to leave some of the %v granted", took, fault, granted)
+				}
+			})
+		}
+	}
+}
+
 func TestNoPodsKnownAtAll(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)

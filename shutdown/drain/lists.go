@@ -135,9 +135,13 @@ func (d *Drain) firstList(ctx context.Context) {
 	case !d.record.FinishedAt.IsZero():
 		wait = listBound // what was known may be from before it
 	}
+	over := time.NewTimer(time.Until(d.deadline.Add(-2 * d.slack))) // of little time granted less than that is left
+	defer over.Stop()
 	for {
 		d.relist(ctx)
 		select {
+		case <-over.C:
+			return
 		case l := <-d.lists:
 			d.take(l)
 			d.settled = true
