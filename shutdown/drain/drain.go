@@ -37,6 +37,9 @@ const (
 	// resumePoll is how often a drain that goes on after a restart of the agent
 	// looks whether containers have ended that were asked to before.
 	resumePoll = 500 * time.Millisecond
+	// newsPoll is how often a drain looks for pods that came while those of its
+	// phase are being stopped: one of them may take all the time there is.
+	newsPoll = 2 * time.Second
 	// retryPause is how long a stop that failed waits at first.
 	retryPause = 100 * time.Millisecond
 )
