@@ -197,7 +197,8 @@ func (d *Drain) settle() time.Duration { return d.slack / 4 }
 
 // end is when phase i's graces end if it begins now: what earlier phases left
 // over is its own; what one overran is not taken from it beyond the slack. A
-// phase whose time was over before it began still asks, and kills.
+// phase whose time was over before it began kills who was asked to end before, and
+// hands the others on.
 func (d *Drain) end(i int) time.Time {
 	now := time.Now()
 	end := d.options.Start.Add(plan.Total(d.phases[:i+1]))

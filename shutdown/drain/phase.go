@@ -95,12 +95,15 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 	if d.ended(calls) {
 		return 0
 	}
+	// As where very little is granted, or no agent was there to begin it: who was to
+	// have some time is asked in the next phase instead of killed here.
+	none := i < len(d.phases)-1 && d.options.Phases[i].Grace > 0 && !end.After(time.Now())
 	for n, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
 			k := key{pod.Runtime, pod.ID}
 			record, came := d.entry(phase.Name, pod)
 			changed = changed || came
-			if n > i {
+			if n > i || none && record.StartedAt.IsZero() {
 				continue
 			}
 			if d.spares(pod) {
@@ -139,9 +142,9 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 }
 
 // launchLate is launch for pods that came since: those that come at the end of a
-// phase have more time in the next.
+// phase have more time in the next, and after the last when the service stops.
 func (d *Drain) launchLate(calls context.Context, i int, end time.Time) int {
-	if i < len(d.phases)-1 && time.Until(end) < min(newsPoll, d.phases[i].Grace/2) {
+	if time.Until(end) < min(newsPoll, d.phases[i].Grace/2) {
 		return 0
 	}
 	return d.launch(calls, i, end)
