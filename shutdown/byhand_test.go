@@ -26,7 +26,7 @@ func TestAPersonsDrainStopsWhatAppearsMeanwhile(t *testing.T) {
 		if err != nil || !record.Graceful || outcomes(record) != "dns=skipped late=stopped web=stopped" {
 			t.Errorf("Drain() = %s, %v, want the late one stopped, too", outcomes(record), err)
 		}
-		r.expectSignals("late", "TERM@3s")
+		r.expectSignals("late", "TERM@2s")
 		r.expectSignals("dns", "")
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 )
 
 func TestAServiceStopThatIsAShutdown(t *testing.T) {
@@ -119,6 +120,28 @@ func TestAServiceStopLeavesAFinishedRecordAlone(t *testing.T) {
 		if got := <-stopped; !got.Graceful || len(got.Pods) != 3 || !got.FinishedAt.After(want.FinishedAt) {
 			t.Errorf("Drain() = %+v, want it finished anew, with the third pod", got)
 		}
+	})
+}
+
+func TestAPodThatCameTooLateForTheDrainIsStoppedWithTheService(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("dstate", plan.CriticalPriority, runtimetest.ContainerSpec{Unkillable: true})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.AfterFunc(31500*time.Millisecond, func() {
+			r.pod("late", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		})
+		time.Sleep(35 * time.Second)
+		r.expect(shutdown.Released, 0)
+		if last := r.guard.Status().Last; last == nil || last.Graceful || outcomes(*last) != "dstate=left late=left" {
+			t.Errorf("Last = %+v, want both left", last)
+		}
+		record, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop)
+		if err != nil || outcomes(record) != "dstate=left late=stopped" {
+			t.Errorf("Drain() = %s, %v, want the late one stopped", outcomes(record), err)
+		}
+		r.expectSignals("late", "TERM@35s")
+		r.fake.Exit("dstate-c", 0)
 	})
 }
 

@@ -37,6 +37,9 @@ const (
 	// resumePoll is how often a drain that goes on after a restart of the agent
 	// looks whether containers have ended that were asked to before.
 	resumePoll = 500 * time.Millisecond
+	// newsPoll is how often a drain looks for pods that came while those of its
+	// phase are being stopped: one of them may take all the time there is.
+	newsPoll = 2 * time.Second
 	// retryPause is how long a stop that failed waits at first.
 	retryPause = 100 * time.Millisecond
 )
@@ -194,7 +197,8 @@ func (d *Drain) settle() time.Duration { return d.slack / 4 }
 
 // end is when phase i's graces end if it begins now: what earlier phases left
 // over is its own; what one overran is not taken from it beyond the slack. A
-// phase whose time was over before it began still asks, and kills.
+// phase whose time was over before it began kills who was asked to end before, and
+// hands the others on.
 func (d *Drain) end(i int) time.Time {
 	now := time.Now()
 	end := d.options.Start.Add(plan.Total(d.phases[:i+1]))

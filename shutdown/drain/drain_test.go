@@ -70,6 +70,37 @@ func TestTimeThatOnePhaseDoesNotNeedGoesToTheNext(t *testing.T) {
 	})
 }
 
+func TestPodsOfAPhaseWithoutTimeAreAskedInTheNext(t *testing.T) {
+	for name, shape := range map[string]func(w *world){
+		"little is granted": func(w *world) { w.options.Granted = time.Second },
+		"no agent was there to begin it": func(w *world) {
+			w.options.Start = time.Now().Add(-21 * time.Second)
+			w.options.Record.StartedAt = w.options.Start
+			w.pod("asked", 0, runtimetest.ContainerSpec{IgnoresTERM: true, CreatedAt: w.options.Start.Add(-time.Hour)})
+			w.options.Record.Pods = []journal.PodRecord{{Runtime: "fake", ID: "asked", Name: "asked", StartedAt: w.options.Start}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 500 * time.Millisecond})
+				w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 500 * time.Millisecond})
+				shape(w)
+				want := map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped}
+				if len(w.options.Record.Pods) > 0 {
+					want["asked"] = journal.Killed // its time is over
+				}
+				r, _ := w.run(t.Context())
+				w.expect(r, true, want)
+				w.expectSignals("web0", "TERM@0s")
+				w.expectSignals("dns0", "TERM@0s")
+				if len(r.Pods) == 3 {
+					w.expectSignals("asked0", "KILL@0s")
+				}
+			})
+		})
+	}
+}
+
 func TestFivePriorityGroups(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Phases = nil
@@ -240,6 +271,21 @@ func (s snapshots) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, err
 }
 
+func TestNoListTakesMoreTimeThanIsGranted(t *testing.T) {
+	for _, fault := range []runtimetest.Fault{{Hang: true}, {Delay: 1300 * time.Millisecond}, {Err: runtime.ErrUnavailable}} {
+		for _, granted := range []time.Duration{time.Second, 3 * time.Second, 5 * time.Second} {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.options.Granted = granted
+				w.pod("web", 0)
+				w.fake.Inject(runtimetest.Pods, fault)
+				if _, took := w.run(t.Context()); took > granted*9/10 {
+					t.Errorf("Run() took %v where pods are listed with %+v, want to leave some of the %v granted", took, fault, granted)
+				}
+			})
+		}
+	}
+}
+
 func TestNoPodsKnownAtAll(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
@@ -300,14 +346,83 @@ func TestPodsThatAppearWhileDraining(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
-		time.AfterFunc(2*time.Second, func() { w.pod("during", 0) })
-		time.AfterFunc(7*time.Second, func() { w.pod("late", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) })
+		time.AfterFunc(1500*time.Millisecond, func() { w.pod("during", 0) })
+		time.AfterFunc(6500*time.Millisecond, func() { w.pod("late", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) })
+		time.AfterFunc(9500*time.Millisecond, func() { w.pod("last", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) })
 		r, took := w.run(t.Context())
-		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped, "during": journal.Stopped, "late": journal.Stopped})
-		w.expectSignals("during0", "TERM@5s")
+		w.expect(r, true, map[string]journal.Outcome{
+			"web": journal.Stopped, "dns": journal.Stopped, "during": journal.Stopped, "late": journal.Stopped, "last": journal.Stopped,
+		})
+		w.expectSignals("during0", "TERM@2s")
 		w.expectSignals("dns0", "TERM@5s")
-		w.expectSignals("late0", "TERM@10s")
+		w.expectSignals("late0", "TERM@7s")
+		w.expectSignals("last0", "TERM@10s")
 		w.expectTook(took, 11*time.Second)
+	})
+}
+
+// A container that takes all the time of its phase is no reason to look for nobody
+// else as long. Who comes when no time is left runs on, and is on record: nobody is to
+// read that all went well.
+func TestPodsThatAppearBesideOneThatWillNotEnd(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("deaf", 0)
+		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "deaf0"})
+		w.pod("dstate", plan.CriticalPriority, runtimetest.ContainerSpec{Unkillable: true})
+		time.AfterFunc(time.Second, func() { w.pod("regular", 0) })
+		time.AfterFunc(23*time.Second, func() { w.pod("critical", plan.CriticalPriority) })
+		time.AfterFunc(19*time.Second, func() { w.pod("between", 0, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second}) })
+		time.AfterFunc(20100*time.Millisecond, func() { w.pod("edge", 0) })
+		time.AfterFunc(29*time.Second, func() { w.pod("end", plan.CriticalPriority) })
+		time.AfterFunc(31500*time.Millisecond, func() { w.pod("latest", 0) })
+		r, _ := w.run(t.Context())
+		w.expect(r, false, map[string]journal.Outcome{
+			"deaf": journal.Killed, "dstate": journal.Left, "end": journal.Left, "latest": journal.Left,
+			"regular": journal.Stopped, "between": journal.Stopped, "edge": journal.Stopped, "critical": journal.Stopped,
+		})
+		w.expectSignals("regular0", "TERM@2s")
+		w.expectSignals("between0", "TERM@20.25s") // with the time that the second phase has
+		w.expectSignals("edge0", "TERM@20.25s")
+		w.expectSignals("end0", "") // rather than a kill without any time
+		w.expectSignals("latest0", "")
+		if latest := r.Pods[slices.IndexFunc(r.Pods, func(p journal.PodRecord) bool { return p.Name == "latest" })]; latest.Phase != "regular" || !latest.StartedAt.IsZero() || latest.Error == "" {
+			t.Errorf("Run() recorded %+v, want it in its phase, never begun, and why", latest)
+		}
+		w.fake.Exit("dstate0", 0)
+	})
+}
+
+// Where the runtime tells of pods that come and go they are listed anyway, and a
+// runtime that is busy stopping them is not to be asked twice.
+func TestWhatSomebodyElseListedIsNotAskedForAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 9500 * time.Millisecond})
+		time.AfterFunc(time.Second, func() {
+			w.pod("new", 0)
+			pods, _ := w.fake.Pods(t.Context())
+			for after := range 9 {
+				time.AfterFunc(time.Duration(after)*time.Second, func() { w.roster.Set(pods) })
+			}
+		})
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "new": journal.Stopped})
+		w.expectSignals("new0", "TERM@2s")
+		if n := len(w.fake.Calls(runtimetest.Pods)); n > 4 {
+			t.Errorf("pods were listed %d times, want once by somebody else, once before the first stop and once after each phase", n)
+		}
+	})
+}
+
+func TestAPodThatAppearsIsSeenThoughListsTakeTheirTime(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 15 * time.Second})
+		time.AfterFunc(time.Second, func() {
+			w.pod("new", 0)
+			w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Delay: 3 * time.Second})
+		})
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "new": journal.Stopped})
+		w.expectSignals("new0", "TERM@5s")
 	})
 }
 

@@ -24,6 +24,7 @@ type Roster struct {
 	mu   sync.Mutex
 	pods []runtime.Pod // guarded by mu
 	ok   bool          // guarded by mu: pods was listed at least once
+	told time.Time     // guarded by mu: when somebody else listed them
 }
 
 // List asks the runtimes until ctx ends. Where one does not answer, its pods
@@ -51,7 +52,9 @@ func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
 		got.err = ctx.Err()
 	}
 	if got.err == nil {
-		r.Set(got.pods)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.pods, r.ok = got.pods, true
 		return got.pods, nil
 	}
 	silent := silence(got.pods, got.err)
@@ -84,7 +87,14 @@ func silence(pods []runtime.Pod, err error) func(name string) bool {
 func (r *Roster) Set(pods []runtime.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pods, r.ok = pods, true
+	r.pods, r.ok, r.told = pods, true, time.Now()
+}
+
+// lately returns what somebody else has listed since, if anybody did.
+func (r *Roster) lately(since time.Time) ([]runtime.Pod, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pods, r.told.After(since)
 }
 
 // Last is what was listed last, and whether anything ever was.
@@ -135,9 +145,13 @@ func (d *Drain) firstList(ctx context.Context) {
 	case !d.record.FinishedAt.IsZero():
 		wait = listBound // what was known may be from before it
 	}
+	over := time.NewTimer(time.Until(d.deadline.Add(-2 * d.slack))) // of little time granted less than that is left
+	defer over.Stop()
 	for {
 		d.relist(ctx)
 		select {
+		case <-over.C:
+			return
 		case l := <-d.lists:
 			d.take(l)
 			d.settled = true
@@ -168,8 +182,9 @@ func (d *Drain) relist(ctx context.Context) {
 	d.polling = true
 	quiet, after := d.inPhase == 0, d.begun
 	bound, first := min(listBound, d.slack), !d.heard
-	if first {
-		// A host that goes down is busy, and what is known may be old.
+	if first || d.inPhase > 0 {
+		// A host that goes down is busy, and what is known may be old. Nobody waits
+		// for the list as long as containers are being stopped.
 		bound = max(bound, min(firstListBound, time.Until(d.end(d.phase))/2))
 	}
 	go func() {

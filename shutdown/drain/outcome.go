@@ -45,6 +45,7 @@ func countDown(m map[key]int, k key) {
 // conclude gives every pod its outcome and says how the drain went.
 func (d *Drain) conclude() {
 	d.verify()
+	d.noteLatecomers()
 	if !d.record.FinishedAt.IsZero() && !d.isCancelled() {
 		return // it was before, and nothing ran since
 	}
@@ -83,6 +84,27 @@ func (d *Drain) conclude() {
 		r.CancelledAt = now
 	} else {
 		r.FinishedAt = now
+	}
+}
+
+// noteLatecomers puts on record what came when there was no time left to stop it, a
+// pod or a container of one that was stopped: nobody is to read that all went well.
+func (d *Drain) noteLatecomers() {
+	if !d.fresh || d.isCancelled() {
+		return
+	}
+	for _, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
+		for _, pod := range phase.Pods {
+			record, came := d.entry(phase.Name, pod)
+			unasked := func(c plan.PlannedContainer) bool { return d.ends[key{c.Runtime, c.ID}] == nil }
+			switch {
+			case came && d.spares(pod):
+				record.Outcome = journal.Skipped
+			case !d.spares(pod) && slices.ContainsFunc(pod.Containers, unasked):
+				record.Outcome, record.Error = journal.Left, "came when no time was left to stop it"
+				d.record.FinishedAt = time.Time{}
+			}
+		}
 	}
 }
 

@@ -18,6 +18,9 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 	d.calm = make(chan struct{})
 	defer d.calmDown()
 	n := d.launch(calls, i, end)
+	if d.overran { // nobody has looked since
+		d.relist(ctx)
+	}
 	if n > 0 {
 		d.log.Info("shutdown phase begins", "phase", phase.Name, "pods", n, "grace", time.Until(end))
 	} else if d.settled {
@@ -27,6 +30,8 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 	defer over.Stop()
 	poll := time.NewTicker(resumePoll)
 	defer poll.Stop()
+	news := time.NewTicker(newsPoll)
+	defer news.Stop()
 	for d.inPhase > 0 || !d.settled {
 		if d.inPhase == 0 {
 			d.relist(ctx)
@@ -36,11 +41,19 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 			d.note(r)
 		case l := <-d.lists:
 			d.take(l)
-			late := d.launch(calls, i, end)
+			late := d.launchLate(calls, i, end)
 			n += late
 			d.settled = late == 0 && d.settles(l)
 		case <-poll.C:
 			if len(d.gone) > 0 {
+				d.relist(ctx)
+			}
+		case <-news.C:
+			// Where the runtime tells of what comes and goes somebody lists them anyway.
+			if pods, told := d.options.Roster.lately(time.Now().Add(-newsPoll)); told {
+				d.current = pods
+				n += d.launchLate(calls, i, end)
+			} else {
 				d.relist(ctx)
 			}
 		case <-over.C:
@@ -82,22 +95,18 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 	if d.ended(calls) {
 		return 0
 	}
+	// As where very little is granted, or no agent was there to begin it: who was to
+	// have some time is asked in the next phase instead of killed here.
+	none := i < len(d.phases)-1 && d.options.Phases[i].Grace > 0 && !end.After(time.Now())
 	for n, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
 			k := key{pod.Runtime, pod.ID}
-			at, known := d.index[k]
-			if !known {
-				at, changed = len(d.record.Pods), true
-				d.index[k] = at
-				d.record.Pods = append(d.record.Pods, journal.PodRecord{
-					Runtime: pod.Runtime, ID: pod.ID, UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Phase: phase.Name, Grace: pod.Grace,
-				})
-			}
-			if n > i {
+			record, came := d.entry(phase.Name, pod)
+			changed = changed || came
+			if n > i || none && record.StartedAt.IsZero() {
 				continue
 			}
-			record := &d.record.Pods[at]
-			if d.options.SpareCritical && pod.Priority >= plan.CriticalPriority {
+			if d.spares(pod) {
 				record.Outcome = journal.Skipped
 				continue
 			}
@@ -130,6 +139,34 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 		d.options.Publish(d.record.Clone())
 	}
 	return launched
+}
+
+// launchLate is launch for pods that came since: those that come at the end of a
+// phase have more time in the next, and after the last when the service stops.
+func (d *Drain) launchLate(calls context.Context, i int, end time.Time) int {
+	if time.Until(end) < min(newsPoll, d.phases[i].Grace/2) {
+		return 0
+	}
+	return d.launch(calls, i, end)
+}
+
+// entry is a pod's place in the record, and whether it was made just now.
+func (d *Drain) entry(phase string, pod plan.PlannedPod) (record *journal.PodRecord, came bool) {
+	k := key{pod.Runtime, pod.ID}
+	at, known := d.index[k]
+	if !known {
+		at = len(d.record.Pods)
+		d.index[k] = at
+		d.record.Pods = append(d.record.Pods, journal.PodRecord{
+			Runtime: pod.Runtime, ID: pod.ID, UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Phase: phase, Grace: pod.Grace,
+		})
+	}
+	return &d.record.Pods[at], !known
+}
+
+// spares tells whether the pod is to be left alone.
+func (d *Drain) spares(pod plan.PlannedPod) bool {
+	return d.options.SpareCritical && pod.Priority >= plan.CriticalPriority
 }
 
 // unasked returns the containers that were not asked to end yet, and notes that

@@ -72,6 +72,18 @@ func TestASlowKillIsNotBrokenOffWhileOthersStop(t *testing.T) {
 	})
 }
 
+// Where the runtime answers no list at the end, what it did is believed.
+func TestASandboxThatIsGoneTookItsContainersAlong(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("hung", 0)
+		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "hung0"})
+		time.AfterFunc(10*time.Second, func() { w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Hang: true}) })
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"hung": journal.Killed})
+		w.expectSignals("hung0", "KILL@21s")
+	})
+}
+
 // A runtime says itself what it was asked: once is enough.
 func TestAStopThatFailsIsNamedOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -54,8 +54,14 @@ func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containe
 	}
 	teardown, cancel := d.teardown(ctx, failed, end)
 	defer cancel()
-	if err := Bounded(teardown, func() error { return d.options.Roster.StopPod(teardown, pod) }); err != nil {
+	err := Bounded(teardown, func() error { return d.options.Roster.StopPod(teardown, pod) })
+	if err != nil {
 		d.log.Warn("the sandbox of a pod stays behind", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+	}
+	for i := range ends { // a sandbox that is gone took along what still ran in it
+		if err == nil && ends[i].err != nil {
+			ends[i].killed, ends[i].err = true, nil
+		}
 	}
 	if failed {
 		d.tell(r)
