@@ -29,7 +29,7 @@ func written(t testing.TB, n *corev1.Node) []string {
 			continue
 		}
 		var all map[string]map[string]json.RawMessage
-		check(t, json.Unmarshal(m.FieldsV1.Raw, &all))
+		check(t, json.Unmarshal(m.FieldsV1.GetRawBytes(), &all))
 		for part, below := range all {
 			for field, content := range below {
 				if part != "f:status" || field != "f:conditions" {

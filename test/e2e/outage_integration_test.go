@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -218,27 +216,15 @@ func number(t testing.TB, text string) int64 {
 func (a *agent) wantPulse(code, exit int, screen string) {
 	a.t.Helper()
 	eventually(a.t, fmt.Sprintf("/healthz answers %d", code), func() bool {
-		got, _ := a.get("/healthz")
-		return got == code
+		resp, err := a.onSocket().Get("http://hostler/healthz")
+		check(a.t, err)
+		check(a.t, resp.Body.Close())
+		return resp.StatusCode == code
 	})
 	r := a.hostler("status")
 	if r.code != exit || !strings.Contains(r.out, screen) {
 		a.t.Errorf("hostler status = code %d, want %d and %q:\n%s", r.code, exit, screen, r.out)
 	}
-}
-
-// get asks for a path on the agent's socket.
-func (a *agent) get(path string) (code int, body string) {
-	a.t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Dial: func(string, string) (net.Conn, error) {
-		return net.Dial("unix", a.socket)
-	}}}
-	resp, err := client.Get("http://hostler" + path)
-	check(a.t, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	check(a.t, err)
-	return resp.StatusCode, string(text)
 }
 
 // usage is what an agent holds.
@@ -254,12 +240,7 @@ func (u usage) String() string {
 // use looks at what the agent holds.
 func (a *agent) use(c cluster) (u usage) {
 	a.t.Helper()
-	_, metrics := a.get("/metrics")
-	for line := range strings.Lines(metrics) {
-		if value, found := strings.CutPrefix(line, "go_goroutines "); found {
-			u.goroutines = int(number(a.t, strings.TrimSpace(value)))
-		}
-	}
+	u.goroutines = int(number(a.t, metricNames(a.t, a.onSocket(), "http://hostler/metrics")["go_goroutines"]))
 	proc := fmt.Sprintf("/proc/%d", a.cmd.Process.Pid)
 	text, err := os.ReadFile(proc + "/status")
 	check(a.t, err)
