@@ -93,7 +93,8 @@ type Agent struct {
 	loops       loop.Set
 	guarding    *loop.Loop // the shutdown guard, which outlives the other loops
 
-	ending atomic.Bool // a signal has come that ends the agent
+	ending       atomic.Bool // a signal has come that ends the agent
+	kubeletsNode atomic.Bool // a kubelet of this host has the Node in the cluster, or had it last
 
 	cleanups []cleanup
 
@@ -205,6 +206,7 @@ func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity
 	a.defers("control plane", a.client.Close)
 	a.recorder = controlplane.NewRecorder(a.client, a.node, time.Now, a.log)
 	a.kept = a.state.Bucket("agent")
+	a.recallKubelet()
 	a.existence, a.member = loop.NewGate(""), loop.NewGate("")
 	if !a.cfg.Node.Register {
 		a.existence.Set("whether there is a Node is not known yet")

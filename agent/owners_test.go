@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
 	"hostler.io/hostler/agent/owner"
@@ -38,5 +39,37 @@ func TestTroubleWithALostJobIsForgotten(t *testing.T) {
 		if err != nil || !strings.HasSuffix(s.ControlPlane.LastError, step.want) || step.want == "" && s.ControlPlane.LastError != "" {
 			t.Errorf("%s: Status() has control plane error %q, %v, want %q", step.what, s.ControlPlane.LastError, err, step.want)
 		}
+	}
+}
+
+// Else the cluster would take a host for one that starts pods, while the kubelet is
+// being upgraded, or before it runs after a boot.
+func TestANodeInAClusterStaysTheKubeletsThatDoesNotRun(t *testing.T) {
+	a := newRig(t).build(t)
+	a.cfg.Node.Enabled = config.Auto
+	if got := a.reserved(); len(got) != 0 {
+		t.Errorf("reserved() before there was a kubelet = %v, want nothing", got)
+	}
+	a.noteKubelet(true)
+	a.noteKubelet(false)
+	kept := func() map[owner.Job]owner.Owner {
+		a.kubeletsNode.Store(false) // as after a restart
+		a.recallKubelet()
+		return a.reserved()
+	}
+	got := kept()
+	if len(got) != 2 || got[owner.Node].Name != owner.Kubelet || got[owner.Lease].Name != owner.Kubelet || !strings.Contains(got[owner.Node].Evidence, "node.enabled: true") {
+		t.Errorf("reserved() after there was a kubelet = %v, want node and lease the kubelet's, and how to change that", got)
+	}
+	a.node = "other"
+	if got := kept(); len(got) != 0 {
+		t.Errorf("reserved() of another Node = %v, want nothing", got)
+	}
+	a.node = nodeName
+	a.kubeletsNode.Store(true)
+	a.cfg.Node.Enabled = config.On
+	a.noteKubelet(false)
+	if got := kept(); len(got) != 0 {
+		t.Errorf("reserved() once a person has switched the job on = %v, want nothing", got)
 	}
 }

@@ -133,5 +133,37 @@ func OwnConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
 // IsOwn tells whether a condition is hostler's alone.
 func IsOwn(kind corev1.NodeConditionType) bool { return strings.HasPrefix(string(kind), "hostler.io/") }
 
+// Leftovers names those of the stored conditions of a Node that is a kubelet's by
+// now which an earlier hostler, as the Node's owner, has left there, and which nobody
+// renews: own are those that this one keeps. The others that hostler writes as the
+// owner a kubelet writes too. It returns none as long as the kubelet has not written
+// the Node, for until then all of it is hostler's word.
+func Leftovers(stored corev1.NodeStatus, own []corev1.NodeCondition) []corev1.NodeConditionType {
+	if strings.Contains(stored.NodeInfo.KubeletVersion, versionMark) {
+		return nil
+	}
+	var left []corev1.NodeConditionType
+	for _, c := range stored.Conditions {
+		switch {
+		case IsOwn(c.Type) && find(own, c.Type) == nil:
+		case c.Type == corev1.NodeNetworkUnavailable && networkReason(c.Reason): // network plugins have reasons of their own
+		default:
+			continue
+		}
+		left = append(left, c.Type)
+	}
+	return left
+}
+
+// networkReason tells whether hostler gives that reason in NetworkUnavailable.
+func networkReason(reason string) bool {
+	switch reason {
+	case ReasonNetworkAvailable, ReasonNoAddress, ReasonAddressMissing, ReasonNoCarrier, ReasonNotMeasured:
+		return true
+	default:
+		return false
+	}
+}
+
 // stamp writes a time into a message, the same for as long as the time is.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

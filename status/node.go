@@ -133,6 +133,9 @@ func runtimeVersion(runtimes []Runtime) string {
 	return runtimes[0].Name + "://" + version
 }
 
+// versionMark tells a hostler's nodeInfo.kubeletVersion from a kubelet's.
+const versionMark = "+hostler"
+
 // KubeletVersion turns hostler's version into what nodeInfo.kubeletVersion
 // holds: "v0.1.0+hostler", in the way of distributions that build kubelet
 // themselves ("v1.34.1+k3s1"), so that whoever parses the field as a semantic
@@ -149,7 +152,7 @@ func KubeletVersion(version string) string {
 		}
 		return -1
 	}, build), ".-")
-	result := "v" + number + "+hostler"
+	result := "v" + number + versionMark
 	if build != "" {
 		result += "." + build
 	}

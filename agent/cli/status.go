@@ -21,8 +21,11 @@ const watchInterval = 2 * time.Second
 func (a *app) statusCommand() *cobra.Command {
 	var watch bool
 	cmd := a.reader("status", "Show on one screen how the host is", func(ctx context.Context, c *api.Client, out *output) error {
-		err := a.showStatus(ctx, c, out)
+		overdue, err := a.showStatus(ctx, c, out)
 		if !watch {
+			if err == nil && overdue {
+				return silentError{}
+			}
 			return err
 		}
 		tick := time.NewTicker(watchInterval)
@@ -41,23 +44,29 @@ func (a *app) statusCommand() *cobra.Command {
 			case out.format != "json": // whose values need nothing between them
 				fmt.Fprintln(a.Stdout)
 			}
-			err = a.showStatus(ctx, c, out)
+			_, err = a.showStatus(ctx, c, out)
 		}
 		if ctx.Err() != nil {
 			return nil // that is how a watch ends
 		}
 		return err
 	})
+	cmd.Long = `Show on one screen how the host is.
+
+A host that is not ready is an answer like any other. Exit code 1 says that its
+lease is overdue, so that the fleet takes it for dead.`
 	cmd.Flags().BoolVar(&watch, "watch", false, "draw anew every two seconds until interrupted")
 	return cmd
 }
 
-func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) error {
+// showStatus prints the status. Whether the fleet takes the host for dead is what
+// the exit code tells a script; a watch goes on.
+func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (overdue bool, err error) {
 	s, err := c.Status(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return out.print(s, func(t *table) { printStatus(t, out, s) })
+	return s.ControlPlane.Overdue != "", out.print(s, func(t *table) { printStatus(t, out, s) })
 }
 
 // printStatus puts the verdict first, then what is wrong, then the rest. What has

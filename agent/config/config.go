@@ -25,7 +25,7 @@ type Config struct {
 
 // Node configures what the Node says.
 type Node struct {
-	Enabled       Switch            `yaml:"enabled" doc:"auto stands back where a kubelet registers this host."`
+	Enabled       Switch            `yaml:"enabled" doc:"auto stands back where a kubelet registers this host, or did in a cluster."`
 	Name          string            `yaml:"name" doc:"A DNS subdomain; empty takes the host name, trimmed and lower-cased."`
 	Labels        map[string]string `yaml:"labels" doc:"Labels to keep on the Node."`
 	Annotations   map[string]string `yaml:"annotations" doc:"Annotations to keep on the Node."`

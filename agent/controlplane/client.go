@@ -114,10 +114,12 @@ type NodeWatcher interface {
 // kubelet's on the same host.
 type ConditionWriter interface {
 	// UpdateConditions stores each of node.Status.Conditions on the Node of that
-	// name, in place of one of its type, and nothing else, and returns what is
-	// stored then. ErrNotFound where there is no such Node; *IdentityError where
-	// it is known to be another machine's.
-	UpdateConditions(ctx context.Context, node *corev1.Node) (*corev1.Node, error)
+	// name, in place of one of its type, takes those of the types in gone away, and
+	// nothing else, and returns what is stored then. ErrNotFound where there is no
+	// such Node; *IdentityError where it is known to be another machine's;
+	// ErrConflict where something is to go and the Node has changed since this
+	// client last saw it: it may be somebody else's by now.
+	UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error)
 }
 
 // Error classes that callers branch on. Clients wrap them with operation and

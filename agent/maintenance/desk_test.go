@@ -62,7 +62,7 @@ func ownedBy(node owner.Switch, seen *owner.Owner) *owner.Owners {
 	o := owner.New(map[owner.Job]owner.Switch{owner.Node: node}, func(context.Context) map[owner.Job]owner.Owner {
 		found := map[owner.Job]owner.Owner{}
 		if seen != nil && seen.Name != "" {
-			found[owner.Node] = *seen
+			found[owner.Node], found[owner.ContainerGC] = *seen, *seen
 		}
 		return found
 	}, slog.New(slog.DiscardHandler))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -145,6 +146,20 @@ func TestADrainThatAShutdownCutsShortTellsOfWhatItDid(t *testing.T) {
 		}
 		if want := []string{"stopped web", "left api"}; !slices.Equal(steps, want) {
 			t.Errorf("steps = %q, want %q: dns was neither stopped nor spared", steps, want)
+		}
+	})
+}
+
+// It starts nothing that is stopped, and `kubectl drain` would wait for it for ever.
+func TestADrainDoesNotWaitForAKubeletThatHasGone(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.Owners = owner.New(nil, func(context.Context) map[owner.Job]owner.Owner {
+			return map[owner.Job]owner.Owner{owner.Node: {Name: owner.Kubelet, Evidence: "which does not run"}}
+		}, slog.New(slog.DiscardHandler))
+		drainer, _ := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: time.Second})
+		report, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+		if err != nil || report.Unschedulable || len(report.Pods) != 1 || !strings.Contains(report.Message, "which does not run") {
+			t.Errorf("Drain() = %+v, %v, want the pod stopped and the Node left alone", report, err)
 		}
 	})
 }

@@ -32,10 +32,15 @@ func (r *Reporter) add(ctx context.Context, node *corev1.Node) (bool, error) {
 	if r.added.own != nil && time.Since(r.added.since) < r.o.Rewrite && !status.Changed(r.added.own, own) {
 		return false, nil
 	}
-	_, err := r.o.Client.(controlplane.ConditionWriter).UpdateConditions(ctx, &corev1.Node{
+	mine := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name},
 		Status:     corev1.NodeStatus{NodeInfo: node.Status.NodeInfo, Conditions: own.Conditions},
-	})
+	}
+	writer := r.o.Client.(controlplane.ConditionWriter)
+	stored, err := writer.UpdateConditions(ctx, mine, nil)
+	if err == nil {
+		err = r.clear(ctx, writer, mine, stored)
+	}
 	if errors.Is(err, controlplane.ErrNotFound) {
 		r.contact(nil)
 		r.rest("no Node " + node.Name + " of the kubelet's there yet; if the kubelet calls it by another name, set node.name to that")
@@ -47,4 +52,18 @@ func (r *Reporter) add(ctx context.Context, node *corev1.Node) (bool, error) {
 	r.rest("")
 	r.added, r.remembered = added{own.DeepCopy(), time.Now()}, true
 	return true, nil
+}
+
+// clear takes what an earlier hostler has left on the Node that is a kubelet's now:
+// nobody renews it, and a network that is unavailable keeps pods away for ever.
+func (r *Reporter) clear(ctx context.Context, writer controlplane.ConditionWriter, mine, stored *corev1.Node) error {
+	gone := status.Leftovers(stored.Status, mine.Status.Conditions)
+	if len(gone) == 0 {
+		return nil
+	}
+	if _, err := writer.UpdateConditions(ctx, mine, gone); err != nil {
+		return err
+	}
+	r.o.Log.Info("conditions of before the kubelet are taken off the node", "node", mine.Name, "conditions", gone)
+	return nil
 }

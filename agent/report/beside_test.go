@@ -141,3 +141,43 @@ func TestAKubeletThatComesAndGoesTakesAndLeavesTheNode(t *testing.T) {
 		d.after(t, 0, "without it", 2, 2)
 	})
 }
+
+func TestWhatHostlerLeftOnAKubeletsNodeGoes(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.beside()
+		theirs := d.kubelets()
+		theirs.Status.NodeInfo.KubeletVersion = status.KubeletVersion("1.2.3") // as the kubelet has not written it yet
+		theirs.Status.Conditions = append(theirs.Status.Conditions,
+			corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: status.ReasonNoAddress},
+			corev1.NodeCondition{Type: "hostler.io/Former", Status: corev1.ConditionTrue, Reason: "Former"},
+		)
+		d.client.Create(theirs)
+		d.start(t)
+		d.besides(t, 0, "before the kubelet has written", 1)
+		if n := d.stored(t); len(n.Status.Conditions) != 5 {
+			t.Errorf("conditions are %v, want none gone: they are hostler's word as yet", n.Status.Conditions)
+		}
+		kubelet := func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.36.3" }
+		if err := d.client.Edit(t.Context(), nodeName, kubelet); err != nil {
+			t.Fatal(err)
+		}
+		d.besides(t, d.o.Rewrite+d.o.Update, "after the report interval", 3)
+		var types []corev1.NodeConditionType
+		for _, c := range d.stored(t).Status.Conditions {
+			types = append(types, c.Type)
+		}
+		if want := []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeReady, status.ShutdownProtected}; !slices.Equal(types, want) {
+			t.Errorf("conditions are %v, want %v", types, want)
+		}
+		plugin := func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "CalicoIsUp"})
+		}
+		if err := d.client.Edit(t.Context(), nodeName, plugin); err != nil {
+			t.Fatal(err)
+		}
+		d.besides(t, d.o.Rewrite+d.o.Update, "after a network plugin has written it", 4)
+		if n := d.stored(t); len(n.Status.Conditions) != 4 {
+			t.Errorf("conditions are %v, want the network plugin's among them", n.Status.Conditions)
+		}
+	})
+}

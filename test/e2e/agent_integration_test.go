@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -217,6 +219,13 @@ func (a *agent) status() api.Status {
 	s, err := a.api.Status(a.t.Context())
 	check(a.t, err)
 	return s
+}
+
+// onSocket asks whatever is asked over the agent's socket.
+func (a *agent) onSocket() *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", a.socket)
+	}}}
 }
 
 // await asks until the status is as awaited, and returns it.

@@ -3,11 +3,8 @@
 package e2e_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -202,10 +199,7 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 // metric checks a value that the agent serves at its socket.
 func metric(t testing.TB, a *agent, name, want string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", a.socket)
-	}}}
-	if got := metricNames(t, client, "http://hostler/metrics")[name]; got != want {
+	if got := metricNames(t, a.onSocket(), "http://hostler/metrics")[name]; got != want {
 		t.Errorf("%s = %q, want %s", name, got, want)
 	}
 }

@@ -6,14 +6,20 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/lab"
 )
 
 // cluster is a control plane of a fleet.
@@ -150,4 +156,137 @@ func TestANodeThatJoinsByBootstrap(t *testing.T) {
 		return n != nil && condition(api.Status{Node: n}, corev1.NodeReady).Status == corev1.ConditionTrue
 	})
 	a.stop()
+}
+
+// sighting is a Node as the cluster had it.
+type sighting struct {
+	at   time.Time // when it was seen
+	node *corev1.Node
+}
+
+// ready is what the sighting says of Ready: "True HostReady".
+func (s sighting) ready() string {
+	c := condition(api.Status{Node: s.node}, corev1.NodeReady)
+	return string(c.Status) + " " + c.Reason
+}
+
+// witness sees all that becomes of a Node.
+type witness struct {
+	t    *testing.T
+	mu   sync.Mutex
+	seen []sighting // guarded by mu
+}
+
+// watch follows a Node that is there until the test ends.
+func (c cluster) watch(name string) *witness {
+	c.t.Helper()
+	w := &witness{t: c.t}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := c.KubectlCommand(ctx, "get", "node", name, "--watch", "-o", "json")
+	out, err := cmd.StdoutPipe()
+	check(c.t, err)
+	check(c.t, cmd.Start())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for objects := json.NewDecoder(out); ; {
+			node := &corev1.Node{}
+			if objects.Decode(node) != nil {
+				return
+			}
+			w.mu.Lock()
+			w.seen = append(w.seen, sighting{time.Now(), node})
+			w.mu.Unlock()
+		}
+	}()
+	c.t.Cleanup(func() {
+		cancel()
+		<-done
+		_ = cmd.Wait() // it was killed
+	})
+	eventually(c.t, "the node is watched", func() bool { return len(w.sightings()) > 0 })
+	return w
+}
+
+func (w *witness) sightings() []sighting {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.seen)
+}
+
+// await waits for a sighting that was not among the first ones.
+func (w *witness) await(what string, first int, is func(sighting) bool) sighting {
+	w.t.Helper()
+	var found sighting
+	eventually(w.t, what, func() bool {
+		seen := w.sightings()[first:]
+		i := slices.IndexFunc(seen, is)
+		if i >= 0 {
+			found = seen[i]
+		}
+		return i >= 0
+	})
+	return found
+}
+
+// readies are what a Node has said of Ready, one after the other.
+func readies(seen []sighting) []string {
+	var all []string
+	for _, s := range seen {
+		all = append(all, s.ready())
+	}
+	return slices.Compact(all)
+}
+
+// TestTheClusterSeesAShutdownBeforeTheHostIsGone, and that it is back.
+func TestTheClusterSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
+	login := logind(t)
+	pod(t, "web", nil, 0, lab.ServeFor(0))
+	c := newCluster(t, kube.Options{})
+	const name = "comes-and-goes"
+	a := startAgent(t, c.asNode(name, "")+phases)
+	eventually(t, "the cluster knows the node", func() bool { return c.node(name) != nil })
+	w := c.watch(name)
+	isReady := func(s sighting) bool { return s.ready() == "True "+status.ReasonHostReady }
+	var returns []time.Duration
+	for range 5 {
+		a.awaitGuard(shutdown.Armed)
+		w.await("the cluster sees the node Ready", len(w.sightings())-1, isReady)
+
+		before, began := len(w.sightings()), time.Now()
+		check(t, login.Reboot(t.Context()))
+		down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+		check(t, err)
+		w.await("the cluster sees that the node drains", before, func(s sighting) bool { return s.ready() == "False "+status.ReasonDraining })
+		requests, err := c.Requests()
+		check(t, err)
+		told := 0 // changes of the Node before the host went down
+		for _, r := range requests {
+			if r.Verb == "patch" && r.Resource == "nodes" && r.Code == http.StatusOK && r.Time.After(began) && r.Answered.Before(down.Time) {
+				told++
+			}
+		}
+		seen := w.sightings()[before:]
+		if told = min(told, len(seen)); !slices.Contains(readies(seen[:told]), "False "+status.ReasonDraining) {
+			t.Errorf("before the host went down the cluster saw %q, want the node not ready, and why", readies(seen[:told]))
+		}
+		mentions(t, "message of Ready", condition(api.Status{Node: seen[len(seen)-1].node}, corev1.NodeReady).Message, "node is shutting down")
+		a.awaitGuard(shutdown.Released)
+		a.stop()
+
+		boot(t, login)
+		back := time.Now()
+		a.start()
+		s := w.await("the cluster sees the node Ready again", before+told, isReady)
+		returns = append(returns, s.at.Sub(back))
+		if got, want := readies(w.sightings()[before-1:]), []string{"True " + status.ReasonHostReady, "False " + status.ReasonDraining, "True " + status.ReasonHostReady}; !slices.Equal(got, want) {
+			t.Errorf("the cluster saw %q, want %q", got, want)
+		}
+	}
+	slices.Sort(returns)
+	t.Logf("from the start of the agent until the cluster sees the node Ready: %v, median %v", returns, returns[len(returns)/2])
+	a.stop()
+	for _, reason := range []string{"Shutdown", "ShutdownReleased", "LastShutdownGraceful"} {
+		mentions(t, "kubectl get events", c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), reason)
+	}
 }

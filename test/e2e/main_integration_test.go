@@ -44,7 +44,7 @@ func run(m *testing.M) (int, error) {
 	ctx := context.Background()
 	if os.Getenv(builtVariable) == "" {
 		log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-		err := kube.Prepare(ctx, log, kube.Etcd, kube.APIServer, kube.ControllerManager, kube.Kubectl)
+		err := kube.Prepare(ctx, log, kube.Etcd, kube.APIServer, kube.ControllerManager, kube.Kubectl, kube.Kubelet)
 		if err := errors.Join(err, build()); err != nil {
 			return 0, err
 		}

@@ -4,9 +4,7 @@ package e2e_test
 
 import (
 	"bufio"
-	"context"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -101,11 +99,8 @@ func TestMetricsAreOnTheSocketAndOnLoopback(t *testing.T) {
 	a.await("all loops have done a round", func(s api.Status) bool {
 		return s.Lease != nil && s.ImageGC.LastRun != nil && s.ContainerGC.LastRun != nil && loopOf(t, s, "metrics").LastSuccess != nil
 	})
-	socket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", a.socket)
-	}}}
 	for where, names := range map[string]map[string]string{
-		"on the socket": metricNames(t, socket, "http://hostler/metrics"),
+		"on the socket": metricNames(t, a.onSocket(), "http://hostler/metrics"),
 		"on loopback":   metricNames(t, http.DefaultClient, "http://127.0.0.1:9754/metrics"),
 	} {
 		for _, name := range []string{

@@ -11,7 +11,9 @@ import (
 // Request is one that the API server answered, or, of a watch, began to.
 type Request struct {
 	Time      time.Time // when it came
-	User      string    // such as "system:node:machine-1"
+	Answered  time.Time
+	User      string   // such as "system:node:machine-1"
+	Groups    []string // that the user is in
 	UserAgent string
 	// Verb is the authorizer's: get, list, watch, create, update, patch, delete.
 	Verb string
@@ -35,12 +37,16 @@ func (r Request) String() string {
 
 // auditEvent is a line of the audit log, as far as it is needed.
 type auditEvent struct {
-	AuditID                  string
-	Verb, UserAgent          string
-	User                     struct{ Username string }
+	AuditID         string
+	Verb, UserAgent string
+	User            struct {
+		Username string
+		Groups   []string
+	}
 	ObjectRef                struct{ Resource, Subresource, Namespace, Name string }
 	ResponseStatus           struct{ Code int }
 	RequestReceivedTimestamp time.Time
+	StageTimestamp           time.Time
 }
 
 // Requests returns what everybody, the control plane itself included, has asked
@@ -66,7 +72,7 @@ func (c *Cluster) Requests() ([]Request, error) {
 		}
 		seen[e.AuditID] = true
 		requests = append(requests, Request{
-			Time: e.RequestReceivedTimestamp, User: e.User.Username, UserAgent: e.UserAgent, Verb: e.Verb,
+			Time: e.RequestReceivedTimestamp, Answered: e.StageTimestamp, User: e.User.Username, Groups: e.User.Groups, UserAgent: e.UserAgent, Verb: e.Verb,
 			Resource: e.ObjectRef.Resource, Subresource: e.ObjectRef.Subresource,
 			Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name, Code: e.ResponseStatus.Code,
 		})

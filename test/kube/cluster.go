@@ -255,11 +255,18 @@ func (c *Cluster) Apply(ctx context.Context, manifests string) error {
 	return err
 }
 
-func (c *Cluster) runKubectl(ctx context.Context, stdin string, args []string) (string, error) {
+// KubectlCommand is what Kubectl runs, for those that want to read what it prints
+// while it runs, as of `get --watch`.
+func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 	line := append(append(append([]string{}, c.wrapping...), c.kubectl), args...)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	// What kubectl learns of the server it keeps below the home folder.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.admin, "HOME="+c.dir, "KUBECACHEDIR="+c.file("kubectl"))
+	return cmd
+}
+
+func (c *Cluster) runKubectl(ctx context.Context, stdin string, args []string) (string, error) {
+	cmd := c.KubectlCommand(ctx, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint

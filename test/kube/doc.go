@@ -1,7 +1,8 @@
 // Package kube runs a real Kubernetes control plane for tests: etcd,
 // kube-apiserver and, where asked for, kube-controller-manager, as processes of
 // a lab, with the authorization of a real fleet's and an own certificate
-// authority. No container and no kubelet takes part.
+// authority. No container takes part; a kubelet does where a test asks for one, on a
+// containerd of the lab.
 //
 // It owns the programs, which it builds from their modules with the versions in
 // build/go.mod, since nobody packages them, and keeps in the cache; the flags they

@@ -35,7 +35,9 @@ func (w *wall) build(lab string) error {
 	if err := os.WriteFile(w.file, nil, 0o600); err != nil {
 		return err
 	}
-	outside, err := os.Open("/proc/self/ns/net")
+	// Not /proc/self, which is the first thread: that one may be where another
+	// wall was built, and has stayed there.
+	outside, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func checkConditionsAdded(ctx context.Context, b *Backend) error {
 	}
 	ours := newNode("kubelets", here)
 	ours.Status.Conditions = []corev1.NodeCondition{{Type: "hostler.io/Own", Status: corev1.ConditionTrue, Reason: "Ours"}}
-	_, err := writer.UpdateConditions(ctx, ours)
+	_, err := writer.UpdateConditions(ctx, ours, nil)
 	if err := wantError("UpdateConditions() where there is no node", err, controlplane.ErrNotFound); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func checkConditionsAdded(ctx context.Context, b *Backend) error {
 	}
 	for _, reason := range []string{"First", "Second"} {
 		ours.Status.Conditions[0].Reason = reason
-		stored, err := writer.UpdateConditions(ctx, ours)
+		stored, err := writer.UpdateConditions(ctx, ours, nil)
 		if err != nil {
 			return fmt.Errorf("UpdateConditions() = %w, want no error", err)
 		}
@@ -146,8 +146,15 @@ func checkConditionsAdded(ctx context.Context, b *Backend) error {
 			}
 		}
 	}
+	stored, err := writer.UpdateConditions(ctx, ours, []corev1.NodeConditionType{corev1.NodeReady, "hostler.io/Never"})
+	if err != nil {
+		return fmt.Errorf("UpdateConditions() with some to go = %w, want no error", err)
+	}
+	if got := reasons(stored); len(got) != 2 || got["hostler.io/Own"] != "Second" || got[theirs] != "Theirs" {
+		return fmt.Errorf("conditions = %v, want Ready gone, and no other", got)
+	}
 	ours.Status.NodeInfo.MachineID, ours.Status.NodeInfo.SystemUUID = there.MachineID, there.SystemUUID
-	_, err = writer.UpdateConditions(ctx, ours)
+	_, err = writer.UpdateConditions(ctx, ours, nil)
 	return wantOwner("UpdateConditions() on another machine's node", err, here, there)
 }
 

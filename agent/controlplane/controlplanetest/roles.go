@@ -61,7 +61,7 @@ func (f *Fake) look() <-chan struct{} {
 }
 
 // UpdateConditions implements controlplane.ConditionWriter.
-func (f *Fake) UpdateConditions(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+func (f *Fake) UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error) {
 	fault, err := f.call(ctx, UpdateConditions, node.Name)
 	if err != nil {
 		return nil, err
@@ -84,5 +84,6 @@ func (f *Fake) UpdateConditions(ctx context.Context, node *corev1.Node) (*corev1
 		}
 		next.Status.Conditions[i] = c
 	}
+	next.Status.Conditions = slices.DeleteFunc(next.Status.Conditions, func(c corev1.NodeCondition) bool { return slices.Contains(gone, c.Type) })
 	return answer(fault, f.putNode(next))
 }

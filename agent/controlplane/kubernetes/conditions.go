@@ -7,14 +7,14 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/agent/controlplane"
 )
 
 // UpdateConditions patches the conditions alone, whatever else the Node's owner
 // writes meanwhile: conditions merge by their type. Whose the Node is is read once.
-func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+// Where some are to go the Node must be as it was seen last.
+func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error) {
 	if err := check(ctx, "update conditions of node", node.Name); err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node) (*core
 			return nil, fmt.Errorf("%s: %w", operation, &controlplane.IdentityError{Name: node.Name, Theirs: theirs, Ours: ours})
 		}
 		var patch []byte
-		if patch, err = conditionsPatch(base.node.UID, node.Status.Conditions); err != nil {
+		if patch, err = conditionsPatch(base.node, node.Status.Conditions, gone); err != nil {
 			break
 		}
 		var stored *corev1.Node
@@ -44,7 +44,7 @@ func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node) (*core
 		}
 		c.forget()
 		base = nil // another may have its name
-		if !errors.Is(err, controlplane.ErrConflict) {
+		if !errors.Is(err, controlplane.ErrConflict) || len(gone) > 0 {
 			break
 		}
 	}
@@ -52,13 +52,18 @@ func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node) (*core
 }
 
 // conditionsPatch is the strategic merge patch that puts conditions on the Node of
-// that UID.
-func conditionsPatch(uid types.UID, conditions []corev1.NodeCondition) ([]byte, error) {
-	patch := map[string]any{
-		"metadata": map[string]any{"uid": uid},
-		"status":   map[string]any{"conditions": conditions},
+// that UID, and takes others away if the Node is still at that version.
+func conditionsPatch(stored *corev1.Node, conditions []corev1.NodeCondition, gone []corev1.NodeConditionType) ([]byte, error) {
+	metadata := map[string]any{"uid": stored.UID}
+	list := make([]any, 0, len(conditions)+len(gone))
+	for _, condition := range conditions {
+		list = append(list, condition)
 	}
-	text, err := json.Marshal(patch)
+	for _, kind := range gone {
+		list = append(list, map[string]any{"$patch": "delete", "type": kind})
+		metadata["resourceVersion"] = stored.ResourceVersion
+	}
+	text, err := json.Marshal(map[string]any{"metadata": metadata, "status": map[string]any{"conditions": list}})
 	if err != nil {
 		return nil, fmt.Errorf("make patch: %w: %w", controlplane.ErrInvalid, err)
 	}

@@ -105,8 +105,8 @@ func (f *fleet) WatchNode(ctx context.Context, name string, seen chan<- *corev1.
 	return f.of(name).WatchNode(ctx, name, seen)
 }
 
-func (f *fleet) UpdateConditions(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
-	return f.of(node.Name).UpdateConditions(ctx, node)
+func (f *fleet) UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error) {
+	return f.of(node.Name).UpdateConditions(ctx, node, gone)
 }
 
 func (f *fleet) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {

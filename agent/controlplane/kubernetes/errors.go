@@ -55,6 +55,9 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		return fmt.Errorf("%s: %w", operation, c.refusal(status.Status(), err))
 	}
+	if plugin, ok := errors.AsType[*pluginError](err); ok {
+		return fmt.Errorf("%s: %w", operation, plugin)
+	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: no answer from %s: %w", operation, c.Endpoint(), context.Cause(ctx))
 	}

@@ -203,6 +203,9 @@ func codecs() (runtime.NegotiatedSerializer, error) {
 
 // roundTripper is what carries requests to the server with its credentials.
 func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.RoundTripper, error) {
+	if config.ExecProvider != nil {
+		config.Wrap(func(carrier http.RoundTripper) http.RoundTripper { return departure{carrier} })
+	}
 	t, err := config.TransportConfig()
 	if err != nil {
 		return nil, err
@@ -214,47 +217,5 @@ func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.Rou
 	if err != nil || config.ExecProvider == nil {
 		return carrier, err
 	}
-	return &punctual{carrier: carrier, turns: turns}, nil
+	return &punctual{carrier: carrier, turns: turns, plugin: config.ExecProvider.Command}, nil
 }
-
-// punctual ends a request with its context. client-go runs exec plugins without
-// one, so that a plugin that hangs would hold up its caller for good.
-type punctual struct {
-	carrier http.RoundTripper
-	turns   chan struct{}
-}
-
-// RoundTrip implements http.RoundTripper.
-func (p *punctual) RoundTrip(request *http.Request) (*http.Response, error) {
-	ctx := request.Context()
-	select {
-	case p.turns <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	type answer struct {
-		response *http.Response
-		err      error
-	}
-	answers := make(chan answer)
-	go func() {
-		defer func() { <-p.turns }()
-		response, err := p.carrier.RoundTrip(request)
-		select {
-		case answers <- answer{response, err}:
-		case <-ctx.Done():
-			if err == nil {
-				_ = response.Body.Close() // nobody reads it any more
-			}
-		}
-	}()
-	select {
-	case a := <-answers:
-		return a.response, a.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-// WrappedRoundTripper lets client-go find the connections below.
-func (p *punctual) WrappedRoundTripper() http.RoundTripper { return p.carrier }

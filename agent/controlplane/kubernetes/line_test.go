@@ -237,8 +237,8 @@ func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		_, err := client.Lease(ctx, "n")
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("Lease() with a plugin that hangs = %v, want it to end with its context", err)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "exec plugin "+gate) {
+			t.Fatalf("Lease() with a plugin that hangs = %v, want it to end with its context, and to name the plugin", err)
 		}
 	}
 	if err := os.WriteFile(fifo, nil, 0o600); err != nil {
@@ -248,6 +248,27 @@ func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
 	defer cancel()
 	if _, err := client.Lease(ctx, "n"); err != nil {
 		t.Errorf("Lease() once the plugin answers = %v, want no error", err)
+	}
+}
+
+// A server that does not answer is no fault of the plugin's.
+func TestAPluginIsNotBlamedForTheServer(t *testing.T) {
+	plugin := write(t, "plugin", "#!/bin/sh\n"+
+		`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'`+"\n")
+	if err := os.Chmod(plugin, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 1)
+	server := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	})
+	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
+		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: IfAvailable}")))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	if _, err := client.Lease(ctx, "n"); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "plugin "+plugin) {
+		t.Errorf("Lease() of a server that does not answer = %v, want the plugin not blamed", err)
 	}
 }
 

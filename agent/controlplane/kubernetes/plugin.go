@@ -1,0 +1,98 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+)
+
+// pluginError tells that an exec plugin gave no credentials as long as a request
+// could wait for them.
+type pluginError struct {
+	command string
+	cause   error // of the request's end
+}
+
+// Error names the plugin, which client-go goes on waiting for.
+func (e *pluginError) Error() string {
+	return fmt.Sprintf("the exec plugin %s gives no credentials: %v: see what it waits for, or end it: it is run again", e.command, e.cause)
+}
+
+// Unwrap returns why the request ended.
+func (e *pluginError) Unwrap() error { return e.cause }
+
+// punctual ends a request with its context. client-go runs exec plugins without
+// one, so that a plugin that hangs would hold up its caller for good.
+type punctual struct {
+	carrier http.RoundTripper
+	turns   chan struct{}
+	plugin  string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *punctual) RoundTrip(request *http.Request) (*http.Response, error) {
+	ctx := request.Context()
+	under := &atomic.Bool{}
+	late := func() error {
+		if under.Load() {
+			return context.Cause(ctx)
+		}
+		return &pluginError{p.plugin, context.Cause(ctx)}
+	}
+	select {
+	case p.turns <- struct{}{}:
+	case <-ctx.Done():
+		return nil, late()
+	}
+	request = request.WithContext(context.WithValue(ctx, underWay{}, under))
+	type answer struct {
+		response *http.Response
+		err      error
+	}
+	answers := make(chan answer)
+	go func() {
+		defer func() { <-p.turns }()
+		response, err := p.carrier.RoundTrip(request)
+		select {
+		case answers <- answer{response, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = response.Body.Close() // nobody reads it any more
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		return a.response, a.err
+	case <-ctx.Done():
+		return nil, late()
+	}
+}
+
+// WrappedRoundTripper lets client-go find the connections below.
+func (p *punctual) WrappedRoundTripper() http.RoundTripper { return p.carrier }
+
+// underWay is the key of what a request's context tells whether it is on its way to
+// the server, rather than waiting for a plugin.
+type underWay struct{}
+
+// departure is below what client-go asks a plugin in.
+type departure struct{ carrier http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (d departure) RoundTrip(request *http.Request) (*http.Response, error) {
+	under, ok := request.Context().Value(underWay{}).(*atomic.Bool)
+	if !ok {
+		return d.carrier.RoundTrip(request)
+	}
+	under.Store(true)
+	response, err := d.carrier.RoundTrip(request)
+	if err == nil && response.StatusCode == http.StatusUnauthorized { // the plugin is asked anew before that is told
+		under.Store(false)
+	}
+	return response, err
+}
+
+// WrappedRoundTripper lets client-go find the connections below.
+func (d departure) WrappedRoundTripper() http.RoundTripper { return d.carrier }

@@ -1,0 +1,136 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/test/lab"
+)
+
+// KubeletOptions say what a kubelet is to be like.
+type KubeletOptions struct {
+	Node     string // its name
+	Endpoint string // of CRI, such as "unix:///run/lab/containerd-1/containerd.sock"
+	// Config are further lines of its configuration file, such as
+	// "nodeStatusUpdateFrequency: 1s".
+	Config string
+}
+
+// KubeletDaemon is a real kubelet, with credentials of its own. Like the control plane's
+// daemons it can be stopped, killed, hung and started again.
+type KubeletDaemon struct {
+	*lab.Daemon
+	dir     string
+	covered []string // files below /proc/sys
+}
+
+// kubeletConfig keeps kubelet off the host's cgroups: its pods have none of their
+// own. For all else it has its defaults, but for what hosts differ in.
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: %s
+podLogsDir: %s
+cgroupsPerQOS: false
+enforceNodeAllocatable: []
+cgroupDriver: cgroupfs
+failCgroupV1: false
+failSwapOn: false
+oomScoreAdj: 0
+makeIPTablesUtilChains: false
+%s
+`
+
+// tunables are settings of the whole host's kernel that kubelet makes.
+var tunables = map[string]string{
+	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
+	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
+}
+
+// NewKubelet prepares a kubelet, which has never run, for a Node of the cluster.
+func (c *Cluster) NewKubelet(ctx context.Context, o KubeletOptions) (*KubeletDaemon, error) {
+	k, err := c.newKubelet(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("prepare kubelet of node %q: %w", o.Node, err)
+	}
+	return k, nil
+}
+
+func (c *Cluster) newKubelet(ctx context.Context, o KubeletOptions) (*KubeletDaemon, error) {
+	program, err := Kubelet.Path(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := c.NodeKubeconfig(o.Node)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(c.dir, "kubelet-")
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(dir, "config.yaml")
+	text := fmt.Appendf(nil, kubeletConfig, o.Endpoint, filepath.Join(dir, "logs"), o.Config)
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		return nil, err
+	}
+	k := &KubeletDaemon{dir: dir, Daemon: lab.NewDaemon("kubelet", lab.Tool{Path: program}, dir, nil,
+		"--config="+config, "--kubeconfig="+kubeconfig, "--hostname-override="+o.Node,
+		"--root-dir="+filepath.Join(dir, "root"), "--cert-dir="+filepath.Join(dir, "pki"))}
+	for name, value := range tunables {
+		if err := k.cover(name, value); err != nil {
+			return nil, errors.Join(err, k.Close())
+		}
+	}
+	return k, nil
+}
+
+// cover shows the lab a setting as kubelet wants it, in a file of its own, so that
+// kubelet leaves the host's alone.
+func (k *KubeletDaemon) cover(name, value string) error {
+	target, file := filepath.Join("/proc/sys", name), filepath.Join(k.dir, filepath.Base(name))
+	if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
+		return err
+	}
+	if err := unix.Mount(file, target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("cover %s: %w", target, err)
+	}
+	k.covered = append(k.covered, target)
+	return nil
+}
+
+// Close ends the kubelet and removes its files.
+func (k *KubeletDaemon) Close() error {
+	err := k.Kill()
+	for _, target := range k.covered {
+		err = errors.Join(err, unix.Unmount(target, unix.MNT_DETACH))
+	}
+	// Its root folder it has made a mount of its own.
+	return errors.Join(err, lab.Unmount(k.dir), os.RemoveAll(k.dir))
+}
+
+// KubeletFor is NewKubelet for the time of a test, which shows its log if it fails.
+func KubeletFor(tb testing.TB, c *Cluster, o KubeletOptions) *KubeletDaemon {
+	tb.Helper()
+	k, err := c.NewKubelet(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("log of kubelet:\n%s", k.Log(50))
+		}
+		if err := k.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return k
+}
