@@ -26,6 +26,7 @@ type containerRun struct {
 	runtimes map[string]survey.Runtime
 	down     map[string]bool    // runtimes that stopped answering
 	staying  map[gc.PodKey]bool // pods with a container that was to go and did not
+	waits    patiences
 	done     int
 	total    int
 }
@@ -35,7 +36,7 @@ type removal struct {
 	Removal
 	pod    gc.PodKey
 	inUse  gc.Reason // why it stays where the runtime refuses
-	remove func(ctx context.Context, rt survey.Runtime) error
+	remove func(ctx context.Context, rt survey.Runtime, wait *patience) error
 }
 
 func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Options, report *Report) gc.Decisions {
@@ -76,7 +77,9 @@ func (r *containerRun) containers(ctx context.Context, decisions []gc.ContainerD
 			list = append(list, removal{
 				Removal: Removal{Kind: KindContainer, ID: d.ID, Names: []string{d.Name}, Pod: d.Pod, Runtime: d.Runtime, Reason: d.Reason},
 				pod:     gc.PodKey{Runtime: d.Runtime, ID: d.Container.PodID}, inUse: gc.Running, // started again since the plan
-				remove: func(ctx context.Context, rt survey.Runtime) error { return removeContainer(ctx, rt, *d.Container) },
+				remove: func(ctx context.Context, rt survey.Runtime, wait *patience) error {
+					return removeContainer(ctx, rt, *d.Container, wait)
+				},
 			})
 		}
 	}
@@ -95,7 +98,9 @@ func (r *containerRun) pods(ctx context.Context, decisions []gc.PodDecision) {
 			list = append(list, removal{
 				Removal: Removal{Kind: KindPod, ID: d.ID, Names: []string{d.Title()}, Runtime: d.Runtime, Reason: d.Reason},
 				pod:     key, inUse: gc.InUse,
-				remove: func(ctx context.Context, rt survey.Runtime) error { return removePod(ctx, rt, *d.Pod) },
+				remove: func(ctx context.Context, rt survey.Runtime, wait *patience) error {
+					return wait.within(ctx, 0, func(ctx context.Context) error { return rt.RemovePod(ctx, *d.Pod) })
+				},
 			})
 		}
 	}
@@ -122,8 +127,9 @@ func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 		if r.gauge != nil {
 			r.gauge.start(ctx, rt)
 		}
+		wait := r.waits.of(name)
 		left := pace.Each(ctx, byRuntime[name],
-			func(one removal) error { return one.remove(ctx, rt) },
+			func(one removal) error { return one.remove(ctx, rt, wait) },
 			func(one removal, err error) (goOn bool) {
 				r.settle(ctx, rt, one, err)
 				return !r.down[name]

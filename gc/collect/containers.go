@@ -56,7 +56,7 @@ func (c *Containers) first(ctx context.Context, report *Report, progress func(Pr
 func (c *Containers) newRun(report *Report, progress func(Progress), gauge *gauge) *containerRun {
 	return &containerRun{
 		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge, kept: report.Kept,
-		runtimes: byName(c.options.Survey.Runtimes()), down: make(map[string]bool), staying: make(map[gc.PodKey]bool),
+		runtimes: byName(c.options.Survey.Runtimes()), down: make(map[string]bool), staying: make(map[gc.PodKey]bool), waits: make(patiences),
 	}
 }
 
@@ -68,30 +68,24 @@ func byName(runtimes []survey.Runtime) map[string]survey.Runtime {
 	return m
 }
 
-// removeTimeout bounds one removal: a large image on a slow disk takes long.
-const removeTimeout = 2 * time.Minute
-
 // stopGrace is what a container in an unknown state is given to end by itself,
 // where it says nothing else: what Kubernetes gives.
 const stopGrace = 30 * time.Second
 
 // removeContainer takes a container away; one whose state is unknown may run, and is
 // stopped before.
-func removeContainer(ctx context.Context, rt survey.Runtime, c runtime.Container) error {
+func removeContainer(ctx context.Context, rt survey.Runtime, c runtime.Container, wait *patience) error {
 	if c.State == runtime.Unknown {
-		if err := stopUnknown(ctx, rt, c); err != nil {
+		if err := stopUnknown(ctx, rt, c, wait); err != nil {
 			return err
 		}
 	}
-	_, err := runtime.Within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, rt.RemoveContainer(ctx, c)
-	})
-	return err
+	return wait.within(ctx, 0, func(ctx context.Context) error { return rt.RemoveContainer(ctx, c) })
 }
 
 // stopUnknown stops a container unless the runtime has found out meanwhile that it
 // runs, as after a restart of its own: runtime.ErrInUse then.
-func stopUnknown(ctx context.Context, rt survey.Runtime, c runtime.Container) error {
+func stopUnknown(ctx context.Context, rt survey.Runtime, c runtime.Container, wait *patience) error {
 	pods, err := runtime.Within(ctx, survey.Timeout, rt.Pods)
 	if err != nil {
 		return fmt.Errorf("ask whether it runs: %w", err)
@@ -103,15 +97,5 @@ func stopUnknown(ctx context.Context, rt survey.Runtime, c runtime.Container) er
 			}
 		}
 	}
-	_, err = runtime.Within(ctx, stopGrace+removeTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, rt.StopContainer(ctx, c, stopGrace)
-	})
-	return err
-}
-
-func removePod(ctx context.Context, rt survey.Runtime, p runtime.Pod) error {
-	_, err := runtime.Within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, rt.RemovePod(ctx, p)
-	})
-	return err
+	return wait.within(ctx, stopGrace, func(ctx context.Context) error { return rt.StopContainer(ctx, c, stopGrace) })
 }

@@ -88,6 +88,7 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images [
 	asked := time.Now()
 	now, err := askInUse(ctx, rt)
 	attempts := make([]*attempt, len(images))
+	wait := r.waits.of(images[0].Runtime)
 	for i, d := range images {
 		a := &attempt{ImageDecision: d, refs: gc.References(nil, d.Image), done: make(chan struct{}), err: err, unknown: err != nil}
 		attempts[i] = a
@@ -100,7 +101,7 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images [
 		}
 		go func() {
 			defer close(a.done)
-			a.remove(ctx, rt)
+			a.remove(ctx, rt, wait)
 			a.window = time.Since(asked)
 		}()
 	}
@@ -114,10 +115,8 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images [
 }
 
 // remove calls the runtime.
-func (a *attempt) remove(ctx context.Context, rt survey.Runtime) {
-	_, a.err = runtime.Within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, rt.RemoveImage(ctx, *a.Image)
-	})
+func (a *attempt) remove(ctx context.Context, rt survey.Runtime, wait *patience) {
+	a.err = wait.within(ctx, 0, func(ctx context.Context) error { return rt.RemoveImage(ctx, *a.Image) })
 	if errors.Is(a.err, runtime.ErrInUse) {
 		a.reason, a.detail, a.err = gc.InUse, a.err.Error(), nil
 	}
