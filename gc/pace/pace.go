@@ -6,10 +6,7 @@ package pace
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"hostler.io/hostler/runtime"
 )
 
 const (
@@ -44,8 +41,8 @@ type pacer struct {
 
 // Each tries all of a list in order, several at once, and calls done with what came of
 // each, one at a time. It stops when ctx ends or done says that it is no use, waits for
-// those under way, and returns how many it did not try. A try that ends with
-// runtime.ErrInUse was refused, which says nothing of the pace.
+// those under way, and returns how many it did not try. A try that failed says nothing
+// of the pace: it may have been refused at once, or have hung.
 func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, error) (goOn bool)) (left int) {
 	type outcome struct {
 		one  T
@@ -75,7 +72,7 @@ func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, 
 		}
 		out := <-outcomes
 		flying--
-		if !errors.Is(out.err, runtime.ErrInUse) {
+		if out.err == nil {
 			p.observe(out.took)
 		}
 		goOn = done(out.one, out.err) && goOn
