@@ -193,11 +193,10 @@ func (r *imageRun) outcome() string {
 }
 
 // needs tells whether an image that is to make room still has to go: the
-// removals before may have brought more than estimated, or nothing at all.
+// removals before, also those of other runtimes on its filesystem, may have brought
+// more than estimated, or nothing at all.
 func (r *imageRun) needs(ctx context.Context, d *gc.ImageDecision) bool {
-	if r.stale[d.Runtime] {
-		r.measure(ctx, d.Runtime)
-	}
+	r.settle(ctx)
 	return r.shortFor(d.Runtime) && r.idle[d.Filesystem] < idleLimit
 }
 
