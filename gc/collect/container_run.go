@@ -34,6 +34,7 @@ type containerRun struct {
 // removal is one thing to remove from a runtime.
 type removal struct {
 	Removal
+	title  string // of the pod, as a person reads it
 	pod    gc.PodKey
 	inUse  gc.Reason // why it stays where the runtime refuses
 	remove func(ctx context.Context, rt survey.Runtime, wait *patience) error
@@ -76,6 +77,7 @@ func (r *containerRun) containers(ctx context.Context, decisions []gc.ContainerD
 		if d.Action == gc.Remove {
 			list = append(list, removal{
 				Removal: Removal{Kind: KindContainer, ID: d.ID, Names: []string{d.Name}, Pod: d.Pod, Runtime: d.Runtime, Reason: d.Reason},
+				title:   d.Pod,
 				pod:     gc.PodKey{Runtime: d.Runtime, ID: d.Container.PodID}, inUse: gc.Running, // started again since the plan
 				remove: func(ctx context.Context, rt survey.Runtime, wait *patience) error {
 					return removeContainer(ctx, rt, *d.Container, wait)
@@ -97,6 +99,7 @@ func (r *containerRun) pods(ctx context.Context, decisions []gc.PodDecision) {
 		default:
 			list = append(list, removal{
 				Removal: Removal{Kind: KindPod, ID: d.ID, Names: []string{d.Title()}, Runtime: d.Runtime, Reason: d.Reason},
+				title:   d.Title(),
 				pod:     key, inUse: gc.InUse,
 				remove: func(ctx context.Context, rt survey.Runtime, wait *patience) error {
 					return wait.within(ctx, 0, func(ctx context.Context) error { return rt.RemovePod(ctx, *d.Pod) })
@@ -162,7 +165,8 @@ func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one remova
 		}
 		step.Err = err
 	default:
-		r.report.fail(one.Kind+" "+one.ID, fmt.Errorf("remove %s: %w", describe(one.Removal), err))
+		// The runtime's own error names the operation and the object.
+		r.report.fail(one.Kind+" "+one.ID, fmt.Errorf("pod %s: %w", one.title, err))
 		step.Err = err
 	}
 	if step.Action == gc.Keep {
@@ -190,14 +194,6 @@ func (r *containerRun) booked(removed Removal) {
 	}
 	attrs = append(attrs, slog.String("reason", string(removed.Reason)))
 	r.log.LogAttrs(context.Background(), level, removed.Kind+" removed", attrs...)
-}
-
-// describe names what was to be removed, for a person.
-func describe(r Removal) string {
-	if r.Pod != "" && r.Kind == KindContainer {
-		return fmt.Sprintf("%s %s of pod %s", r.Kind, r.Names[0], r.Pod)
-	}
-	return r.Kind + " " + r.Names[0]
 }
 
 // logs removes the logs of pods that are gone. The runtimes are asked once more

@@ -177,7 +177,7 @@ func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, 
 			r.unanswered(a)
 		}
 		r.skip[ref] = true
-		r.report.fail("image "+a.ID, fmt.Errorf("remove image %s: %w", a.Names[0], a.err))
+		r.report.fail("image "+a.ID, a.err) // which names operation and image
 		step.Err = a.err
 	}
 	r.progress(step)
