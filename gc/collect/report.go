@@ -215,7 +215,7 @@ func (r *Report) queue(d gc.Decisions) {
 		}
 		r.Candidates++
 		since := img.FirstSeen
-		if !img.LastUsed.IsZero() {
+		if img.LastUsed.After(since) {
 			since = img.LastUsed
 		}
 		if r.OldestCandidate.IsZero() || !since.IsZero() && since.Before(r.OldestCandidate) {
