@@ -26,7 +26,7 @@ type containerRun struct {
 	runtimes map[string]survey.Runtime
 	down     map[string]bool    // runtimes that stopped answering
 	staying  map[gc.PodKey]bool // pods with a container that was to go and did not
-	waits    patiences
+	waits    patience
 	done     int
 	total    int
 }
@@ -37,7 +37,7 @@ type removal struct {
 	title  string // of the pod, as a person reads it
 	pod    gc.PodKey
 	inUse  gc.Reason // why it stays where the runtime refuses
-	remove func(ctx context.Context, rt survey.Runtime, wait *patience) error
+	remove func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error
 }
 
 func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Options, report *Report) gc.Decisions {
@@ -79,7 +79,7 @@ func (r *containerRun) containers(ctx context.Context, decisions []gc.ContainerD
 				Removal: Removal{Kind: KindContainer, ID: d.ID, Names: []string{d.Name}, Pod: d.Pod, Runtime: d.Runtime, Reason: d.Reason},
 				title:   d.Pod,
 				pod:     gc.PodKey{Runtime: d.Runtime, ID: d.Container.PodID}, inUse: gc.Running, // started again since the plan
-				remove: func(ctx context.Context, rt survey.Runtime, wait *patience) error {
+				remove: func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error {
 					return removeContainer(ctx, rt, *d.Container, wait)
 				},
 			})
@@ -101,8 +101,8 @@ func (r *containerRun) pods(ctx context.Context, decisions []gc.PodDecision) {
 				Removal: Removal{Kind: KindPod, ID: d.ID, Names: []string{d.Title()}, Runtime: d.Runtime, Reason: d.Reason},
 				title:   d.Title(),
 				pod:     key, inUse: gc.InUse,
-				remove: func(ctx context.Context, rt survey.Runtime, wait *patience) error {
-					return wait.within(ctx, 0, func(ctx context.Context) error { return rt.RemovePod(ctx, *d.Pod) })
+				remove: func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error {
+					return wait.Within(ctx, 0, func(ctx context.Context) error { return rt.RemovePod(ctx, *d.Pod) })
 				},
 			})
 		}
@@ -130,7 +130,7 @@ func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 		if r.gauge != nil {
 			r.gauge.start(ctx, rt)
 		}
-		wait := r.waits.of(name)
+		wait := r.waits.with(name)
 		left := pace.Each(ctx, byRuntime[name],
 			func(one removal) error { return one.remove(ctx, rt, wait) },
 			func(one removal, err error) (goOn bool) {

@@ -37,7 +37,7 @@ type imageRun struct {
 	stayed   []gc.ImageDecision   // images that were to go, with what came to keep them
 	idle     map[string]int       // removals in a row that brought nothing, by filesystem
 	pace     map[stride]int       // how many removals may be made at once
-	waits    patiences
+	waits    patience
 	yield    map[string]gc.Yield // what removals for room brought, by runtime
 	weighed  map[string]weighing // by filesystem, also of earlier runs
 	done     int
@@ -49,7 +49,7 @@ func newImageRun(c *Images, o gc.Options, report *Report, progress func(Progress
 		before: make(map[string]gc.Usage), measured: make(map[string]time.Time), writing: make(map[string]float64),
 		down: make(map[string]bool), skip: make(map[imageRef]bool), removed: make(map[imageRef]taken),
 		idle: make(map[string]int), pace: make(map[stride]int), yield: make(map[string]gc.Yield),
-		weighed: c.weighed, waits: make(patiences),
+		weighed: c.weighed, waits: make(patience),
 	}
 }
 

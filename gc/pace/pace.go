@@ -1,7 +1,8 @@
-// Package pace makes many removals, as many at once as a runtime takes with ease.
+// Package pace makes many removals, as many at once as a runtime takes with ease, and
+// waits for none too long.
 //
-// It owns how many that are, which it learns from how long each takes, and when to
-// rest. It refuses to know what is removed.
+// It owns how many that are, which it learns from how long each takes, when to rest,
+// and how long one is waited for. It refuses to know what is removed.
 package pace
 
 import (

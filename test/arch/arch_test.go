@@ -31,7 +31,7 @@ var ours = map[string][]string{
 	"gc/meter":    {"runtime", "gc"},
 	"gc/podlogs":  {"gc"},
 	"gc/survey":   {"runtime", "gc", "gc/lastused"},
-	"gc/pace":     {},
+	"gc/pace":     {"runtime"},
 	"gc/collect":  {"runtime", "gc", "gc/lastused", "gc/pace", "gc/podlogs", "gc/survey"},
 	"gc/history":  {"gc", "gc/collect"},
 
