@@ -55,6 +55,7 @@ type Report struct {
 	LongestWindow metav1.Duration `json:"longestWindow"`
 
 	trouble    map[string]string // kind of trouble to its text, for the log
+	asked      []string          // the runtimes that there were when the run began
 	unanswered bool              // a runtime could not be asked
 }
 
