@@ -127,7 +127,8 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 
 // runtimesChanged has those look again whom it concerns. A collection that failed
 // for a runtime's sake is made up for once that is ready: until then its loop is
-// shown as failing.
+// shown as failing. So is one that was made before a runtime was found, as that at the
+// start is.
 func (a *Agent) runtimesChanged(before, after []status.Runtime) {
 	a.facts.Renew()
 	a.reporter.Changed()

@@ -13,16 +13,16 @@ import (
 // queued is an image with what it is ordered by, and what protects it.
 type queued struct {
 	img    *ImageFact
-	unused time.Duration // since its last use, or since it was first seen
-	known  time.Duration // since it was first seen
-	aged   bool          // unprotected and past the maximum age
+	unused time.Duration // since it was last used or came, whichever is later
+	known  time.Duration // since it came
 	reason Reason        // why it is protected; empty if it is not
 	detail string
 }
 
 // planImages decides on every image. Those that something protects stay
-// whatever the room; of the others those past the maximum age go, which makes room,
-// then the ones unused longest until the ledger is even.
+// whatever the room; of the others, the ones unused longest first, those past the
+// maximum age go, which makes room, and then as many as it takes until the ledger is
+// even.
 func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, leaving map[*runtime.Container]bool) []ImageDecision {
 	j := newJudge(f, p, now, o, leaving)
 	queue := make([]queued, len(f.Images))
@@ -37,7 +37,7 @@ func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, le
 	for i, q := range order {
 		action, reason := Keep, q.reason
 		if reason == "" {
-			action, reason = release(q, o, l)
+			action, reason = release(q, p, o, l)
 		}
 		if action == Remove {
 			l.take(q.img.Runtime, q.img.SizeBytes)
@@ -53,13 +53,13 @@ func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, le
 }
 
 // release decides on an image that nothing protects.
-func release(q *queued, o Options, l *ledger) (Action, Reason) {
+func release(q *queued, p ImagePolicy, o Options, l *ledger) (Action, Reason) {
 	switch {
 	case o.AllUnused:
 		return Remove, AllUnused
 	case !l.known(q.img.Runtime):
 		return Keep, UnknownUsage
-	case q.aged:
+	case p.MaximumAge > 0 && q.unused > p.MaximumAge:
 		return Remove, MaxAge
 	case l.short(q.img.Runtime):
 		return Remove, LRU
@@ -67,17 +67,13 @@ func release(q *queued, o Options, l *ledger) (Action, Reason) {
 	return Keep, BelowThreshold
 }
 
-// compareQueued puts what may go first, of that what is past the maximum age, and
-// then what was unused longest.
+// compareQueued puts what may go first, and of that what was unused longest.
 func compareQueued(a, b *queued) int {
-	for _, first := range [...][2]bool{{a.reason == "", b.reason == ""}, {a.aged, b.aged}} {
-		switch {
-		case first[0] == first[1]:
-		case first[0]:
+	if free := a.reason == ""; free != (b.reason == "") {
+		if free {
 			return -1
-		default:
-			return 1
 		}
+		return 1
 	}
 	if c := cmp.Compare(b.unused, a.unused); c != 0 {
 		return c
@@ -95,7 +91,6 @@ type judge struct {
 	policy     ImagePolicy
 	now        time.Time
 	leaveAlone []string
-	allUnused  bool
 	users      Users
 	sandbox    map[imageRef]bool
 	pods       map[*runtime.Container]int // index into facts.Pods
@@ -105,7 +100,7 @@ type judge struct {
 
 func newJudge(f *Facts, p ImagePolicy, now time.Time, o Options, leaving map[*runtime.Container]bool) *judge {
 	j := &judge{
-		policy: p, now: now, leaveAlone: o.LeaveAlone, allUnused: o.AllUnused, facts: f,
+		policy: p, now: now, leaveAlone: o.LeaveAlone, facts: f,
 		users: make(Users), sandbox: make(map[imageRef]bool), pods: make(map[*runtime.Container]int),
 	}
 	for i := range f.Pods {
@@ -127,15 +122,14 @@ func newJudge(f *Facts, p ImagePolicy, now time.Time, o Options, leaving map[*ru
 func (j *judge) judge(img *ImageFact, q *queued) {
 	j.refs = References(j.refs[:0], &img.Image)
 	q.known = age(j.now, img.FirstSeen)
+	// Pulled again, it is wanted again; and a use from before the clock was set
+	// right may look like one of decades ago.
 	q.unused = q.known
 	if !img.LastUsed.IsZero() {
-		q.unused = age(j.now, img.LastUsed)
+		q.unused = min(q.known, age(j.now, img.LastUsed))
 	}
 	q.img = img
 	q.reason, q.detail = j.protection(img, q)
-	// Pulled again, it is wanted again; and a use from before the clock was set
-	// right may look like one of decades ago.
-	q.aged = q.reason == "" && !j.allUnused && j.policy.MaximumAge > 0 && min(q.unused, q.known) > j.policy.MaximumAge
 }
 
 // protection says what keeps the image, and nothing if nothing does.
@@ -162,7 +156,7 @@ func (j *judge) protection(img *ImageFact, q *queued) (Reason, string) {
 	if len(img.Digests) == 0 && !j.policy.IncludeLocal {
 		return Local, ""
 	}
-	young := min(q.known, q.unused)
+	young := q.unused
 	if !img.CreatedAt.IsZero() {
 		young = min(young, age(j.now, img.CreatedAt))
 	}

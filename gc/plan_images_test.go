@@ -78,6 +78,11 @@ func TestPlanImages(t *testing.T) {
 			want: []string{"stale all-unused", "used all-unused", "fresh all-unused"},
 		},
 		{
+			name:   "an image that was pulled again goes by that, as somebody wants it",
+			images: []gc.ImageFact{fact("pulled-again", 1000*time.Hour, func(f *gc.ImageFact) { f.FirstSeen = ago(time.Hour) }), fact("used", 2*time.Hour)},
+			usage:  disk(850, 0), want: []string{"used lru"},
+		},
+		{
 			name:   "a runtime that is left alone",
 			images: abc(), usage: disk(990, 0), options: gc.Options{LeaveAlone: []string{"containerd"}},
 		},

@@ -140,10 +140,11 @@ func checkImages(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decis
 	lastRemoved := make(map[string]uint64)
 	open := make(map[string]bool) // runtimes with a candidate that stays
 	unused := func(img gc.ImageDecision) time.Duration {
+		came := now.Sub(img.FirstSeen)
 		if img.LastUsed.IsZero() {
-			return now.Sub(img.FirstSeen)
+			return came
 		}
-		return now.Sub(img.LastUsed)
+		return min(came, now.Sub(img.LastUsed))
 	}
 	longest := make(map[gc.Reason]time.Duration)
 	for _, img := range d.Images {

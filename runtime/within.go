@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -12,7 +13,7 @@ func Within[T any](ctx context.Context, limit time.Duration, call func(context.C
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	answer, err := call(bounded)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil && !errors.Is(err, ErrUnavailable) {
 		return answer, fmt.Errorf("%w: no answer within %s: %w", ErrUnavailable, limit, err)
 	}
 	return answer, err

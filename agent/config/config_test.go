@@ -81,6 +81,7 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"an endpoint alone":                       {"runtimes: unix:///run/x.sock\n", `f.yaml:1: runtimes: must be auto or a list; write [{type: cri, endpoint: "unix:///run/x.sock"}]`},
 		"a list of endpoints":                     {"runtimes:\n- {type: cri, endpoint: /run/y.sock}\n- unix:///run/x.sock\n", `f.yaml:3: runtimes[1]: must be a map of fields; write {type: cri, endpoint: "unix:///run/x.sock"}`},
 		"bytes in a threshold":                    {"pressure: {memoryAvailable: 100MB}\n", `f.yaml:1: pressure.memoryAvailable: "100MB" is neither a percentage, such as 10%, nor a quantity; did you mean 100M?`},
+		"more memory than can be counted":         {"node: {reserved: {memory: 99999999999Gi}}\n", "f.yaml:1: node.reserved.memory: 99999999999Gi is too large to count; it is to be less than 8Ei"},
 		"a threshold below nothing":               {"pressure: {memoryAvailable: -1Mi}\n", "f.yaml:1: pressure.memoryAvailable: -1Mi is negative"},
 		"no blank behind a colon":                 {"imageGC:\n  interval:5m\n", `f.yaml:2: imageGC: must be a map of fields; write "interval: 5m", with a blank behind the colon`},
 		"a tab":                                   {"node:\n\tname: a\n", "f.yaml:2: not valid YAML: the line begins with a tab; indent with blanks"},

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -75,7 +76,7 @@ func (s Switch) MarshalYAML() (any, error) {
 // none.
 type Quantity string
 
-// UnmarshalYAML reads a quantity that is not negative.
+// UnmarshalYAML reads a quantity that is neither negative nor too large to count.
 func (q *Quantity) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode && n.Value == "" {
 		*q = ""
@@ -85,8 +86,12 @@ func (q *Quantity) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.ScalarNode || err != nil {
 		return errors.New(noQuantity(n, "not a quantity"))
 	}
-	if v.Sign() < 0 {
+	switch {
+	case v.Sign() < 0:
 		return fmt.Errorf("%s is negative", n.Value)
+	case v.Cmp(*resource.NewQuantity(math.MaxInt64, resource.DecimalSI)) >= 0:
+		// What it cannot hold ParseQuantity silently takes for the most that it can.
+		return fmt.Errorf("%s is too large to count; it is to be less than 8Ei", n.Value)
 	}
 	*q = Quantity(n.Value)
 	return nil

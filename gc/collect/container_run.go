@@ -26,6 +26,7 @@ type containerRun struct {
 	runtimes map[string]survey.Runtime
 	down     map[string]bool    // runtimes that stopped answering
 	staying  map[gc.PodKey]bool // pods with a container that was to go and did not
+	waits    patience
 	done     int
 	total    int
 }
@@ -33,9 +34,10 @@ type containerRun struct {
 // removal is one thing to remove from a runtime.
 type removal struct {
 	Removal
+	title  string // of the pod, as a person reads it
 	pod    gc.PodKey
 	inUse  gc.Reason // why it stays where the runtime refuses
-	remove func(ctx context.Context, rt survey.Runtime) error
+	remove func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error
 }
 
 func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Options, report *Report) gc.Decisions {
@@ -75,8 +77,11 @@ func (r *containerRun) containers(ctx context.Context, decisions []gc.ContainerD
 		if d.Action == gc.Remove {
 			list = append(list, removal{
 				Removal: Removal{Kind: KindContainer, ID: d.ID, Names: []string{d.Name}, Pod: d.Pod, Runtime: d.Runtime, Reason: d.Reason},
+				title:   d.Pod,
 				pod:     gc.PodKey{Runtime: d.Runtime, ID: d.Container.PodID}, inUse: gc.Running, // started again since the plan
-				remove: func(ctx context.Context, rt survey.Runtime) error { return removeContainer(ctx, rt, *d.Container) },
+				remove: func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error {
+					return removeContainer(ctx, rt, *d.Container, wait)
+				},
 			})
 		}
 	}
@@ -94,8 +99,11 @@ func (r *containerRun) pods(ctx context.Context, decisions []gc.PodDecision) {
 		default:
 			list = append(list, removal{
 				Removal: Removal{Kind: KindPod, ID: d.ID, Names: []string{d.Title()}, Runtime: d.Runtime, Reason: d.Reason},
+				title:   d.Title(),
 				pod:     key, inUse: gc.InUse,
-				remove: func(ctx context.Context, rt survey.Runtime) error { return removePod(ctx, rt, *d.Pod) },
+				remove: func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error {
+					return wait.Within(ctx, 0, func(ctx context.Context) error { return rt.RemovePod(ctx, *d.Pod) })
+				},
 			})
 		}
 	}
@@ -122,8 +130,9 @@ func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 		if r.gauge != nil {
 			r.gauge.start(ctx, rt)
 		}
+		wait := r.waits.with(name)
 		left := pace.Each(ctx, byRuntime[name],
-			func(one removal) error { return one.remove(ctx, rt) },
+			func(one removal) error { return one.remove(ctx, rt, wait) },
 			func(one removal, err error) (goOn bool) {
 				r.settle(ctx, rt, one, err)
 				return !r.down[name]
@@ -156,7 +165,8 @@ func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one remova
 		}
 		step.Err = err
 	default:
-		r.report.fail(one.Kind+" "+one.ID, fmt.Errorf("remove %s: %w", describe(one.Removal), err))
+		// The runtime's own error names the operation and the object.
+		r.report.fail(one.Kind+" "+one.ID, fmt.Errorf("pod %s: %w", one.title, err))
 		step.Err = err
 	}
 	if step.Action == gc.Keep {
@@ -184,14 +194,6 @@ func (r *containerRun) booked(removed Removal) {
 	}
 	attrs = append(attrs, slog.String("reason", string(removed.Reason)))
 	r.log.LogAttrs(context.Background(), level, removed.Kind+" removed", attrs...)
-}
-
-// describe names what was to be removed, for a person.
-func describe(r Removal) string {
-	if r.Pod != "" && r.Kind == KindContainer {
-		return fmt.Sprintf("%s %s of pod %s", r.Kind, r.Names[0], r.Pod)
-	}
-	return r.Kind + " " + r.Names[0]
 }
 
 // logs removes the logs of pods that are gone. The runtimes are asked once more

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/pace"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
@@ -56,7 +57,7 @@ func (c *Containers) first(ctx context.Context, report *Report, progress func(Pr
 func (c *Containers) newRun(report *Report, progress func(Progress), gauge *gauge) *containerRun {
 	return &containerRun{
 		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge, kept: report.Kept,
-		runtimes: byName(c.options.Survey.Runtimes()), down: make(map[string]bool), staying: make(map[gc.PodKey]bool),
+		runtimes: byName(c.options.Survey.Runtimes()), down: make(map[string]bool), staying: make(map[gc.PodKey]bool), waits: make(patience),
 	}
 }
 
@@ -68,8 +69,15 @@ func byName(runtimes []survey.Runtime) map[string]survey.Runtime {
 	return m
 }
 
-// removeTimeout bounds one removal: a large image on a slow disk takes long.
-const removeTimeout = 2 * time.Minute
+// patience is with removals of each runtime, by its name.
+type patience map[string]*pace.Patience
+
+func (p patience) with(runtimeName string) *pace.Patience {
+	if p[runtimeName] == nil {
+		p[runtimeName] = &pace.Patience{}
+	}
+	return p[runtimeName]
+}
 
 // stopGrace is what a container in an unknown state is given to end by itself,
 // where it says nothing else: what Kubernetes gives.
@@ -77,41 +85,28 @@ const stopGrace = 30 * time.Second
 
 // removeContainer takes a container away; one whose state is unknown may run, and is
 // stopped before.
-func removeContainer(ctx context.Context, rt survey.Runtime, c runtime.Container) error {
+func removeContainer(ctx context.Context, rt survey.Runtime, c runtime.Container, wait *pace.Patience) error {
 	if c.State == runtime.Unknown {
-		if err := stopUnknown(ctx, rt, c); err != nil {
+		if err := stopUnknown(ctx, rt, c, wait); err != nil {
 			return err
 		}
 	}
-	_, err := runtime.Within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, rt.RemoveContainer(ctx, c)
-	})
-	return err
+	return wait.Within(ctx, 0, func(ctx context.Context) error { return rt.RemoveContainer(ctx, c) })
 }
 
 // stopUnknown stops a container unless the runtime has found out meanwhile that it
 // runs, as after a restart of its own: runtime.ErrInUse then.
-func stopUnknown(ctx context.Context, rt survey.Runtime, c runtime.Container) error {
+func stopUnknown(ctx context.Context, rt survey.Runtime, c runtime.Container, wait *pace.Patience) error {
 	pods, err := runtime.Within(ctx, survey.Timeout, rt.Pods)
 	if err != nil {
-		return fmt.Errorf("ask whether it runs: %w", err)
+		return fmt.Errorf("ask whether container %q runs: %w", c.Name, err)
 	}
 	for _, pod := range pods {
 		for _, now := range pod.Containers {
 			if now.ID == c.ID && now.State == runtime.Running {
-				return fmt.Errorf("%w: it runs", runtime.ErrInUse)
+				return fmt.Errorf("stop container %q: %w: it runs", c.Name, runtime.ErrInUse)
 			}
 		}
 	}
-	_, err = runtime.Within(ctx, stopGrace+removeTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, rt.StopContainer(ctx, c, stopGrace)
-	})
-	return err
-}
-
-func removePod(ctx context.Context, rt survey.Runtime, p runtime.Pod) error {
-	_, err := runtime.Within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, rt.RemovePod(ctx, p)
-	})
-	return err
+	return wait.Within(ctx, stopGrace, func(ctx context.Context) error { return rt.StopContainer(ctx, c, stopGrace) })
 }

@@ -56,7 +56,7 @@ func TestCollectContainers(t *testing.T) {
 		{name: "the newest dead one and what runs stay", want: []string{"c1", "c2"}},
 		{name: "all unused keeps the same in a pod that lives", options: gc.Options{AllUnused: true}, want: []string{"c1", "c2"}},
 		{
-			name: "a failing removal is skipped", want: []string{"c2"}, errors: []string{"container job of pod default/p", "busy"},
+			name: "a failing removal is skipped", want: []string{"c2"}, errors: []string{"pod default/p: RemoveContainer c1: busy"},
 			setup: func(h *host) {
 				h.fake.Inject(runtimetest.RemoveContainer, runtimetest.Fault{Err: errors.New("busy"), Subject: "c1"})
 			},
@@ -75,7 +75,7 @@ func TestCollectContainers(t *testing.T) {
 			},
 		},
 		{
-			name: "one whose removal hangs in a runtime that works is skipped", want: []string{"c2"}, errors: []string{"container job of pod default/p", "c1"}, ended: "nothing more to remove",
+			name: "one whose removal hangs in a runtime that works is skipped", want: []string{"c2"}, errors: []string{"pod default/p: RemoveContainer c1: "}, ended: "nothing more to remove",
 			setup: func(h *host) {
 				h.fake.Inject(runtimetest.RemoveContainer, runtimetest.Fault{Hang: true, Subject: "c1"})
 			},

@@ -9,6 +9,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/gc/pace"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
@@ -88,6 +89,7 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images [
 	asked := time.Now()
 	now, err := askInUse(ctx, rt)
 	attempts := make([]*attempt, len(images))
+	wait := r.waits.with(images[0].Runtime)
 	for i, d := range images {
 		a := &attempt{ImageDecision: d, refs: gc.References(nil, d.Image), done: make(chan struct{}), err: err, unknown: err != nil}
 		attempts[i] = a
@@ -100,7 +102,7 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images [
 		}
 		go func() {
 			defer close(a.done)
-			a.remove(ctx, rt)
+			a.remove(ctx, rt, wait)
 			a.window = time.Since(asked)
 		}()
 	}
@@ -114,10 +116,8 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images [
 }
 
 // remove calls the runtime.
-func (a *attempt) remove(ctx context.Context, rt survey.Runtime) {
-	_, a.err = runtime.Within(ctx, removeTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, rt.RemoveImage(ctx, *a.Image)
-	})
+func (a *attempt) remove(ctx context.Context, rt survey.Runtime, wait *pace.Patience) {
+	a.err = wait.Within(ctx, 0, func(ctx context.Context) error { return rt.RemoveImage(ctx, *a.Image) })
 	if errors.Is(a.err, runtime.ErrInUse) {
 		a.reason, a.detail, a.err = gc.InUse, a.err.Error(), nil
 	}
@@ -178,7 +178,7 @@ func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, 
 			r.unanswered(a)
 		}
 		r.skip[ref] = true
-		r.report.fail("image "+a.ID, fmt.Errorf("remove image %s: %w", a.Names[0], a.err))
+		r.report.fail("image "+a.ID, a.err) // which names operation and image
 		step.Err = a.err
 	}
 	r.progress(step)

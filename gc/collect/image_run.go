@@ -37,8 +37,9 @@ type imageRun struct {
 	stayed   []gc.ImageDecision   // images that were to go, with what came to keep them
 	idle     map[string]int       // removals in a row that brought nothing, by filesystem
 	pace     map[stride]int       // how many removals may be made at once
-	yield    map[string]gc.Yield  // what removals for room brought, by runtime
-	weighed  map[string]weighing  // by filesystem, also of earlier runs
+	waits    patience
+	yield    map[string]gc.Yield // what removals for room brought, by runtime
+	weighed  map[string]weighing // by filesystem, also of earlier runs
 	done     int
 }
 
@@ -48,7 +49,7 @@ func newImageRun(c *Images, o gc.Options, report *Report, progress func(Progress
 		before: make(map[string]gc.Usage), measured: make(map[string]time.Time), writing: make(map[string]float64),
 		down: make(map[string]bool), skip: make(map[imageRef]bool), removed: make(map[imageRef]taken),
 		idle: make(map[string]int), pace: make(map[stride]int), yield: make(map[string]gc.Yield),
-		weighed: c.weighed,
+		weighed: c.weighed, waits: make(patience),
 	}
 }
 
@@ -192,11 +193,10 @@ func (r *imageRun) outcome() string {
 }
 
 // needs tells whether an image that is to make room still has to go: the
-// removals before may have brought more than estimated, or nothing at all.
+// removals before, also those of other runtimes on its filesystem, may have brought
+// more than estimated, or nothing at all.
 func (r *imageRun) needs(ctx context.Context, d *gc.ImageDecision) bool {
-	if r.stale[d.Runtime] {
-		r.measure(ctx, d.Runtime)
-	}
+	r.settle(ctx)
 	return r.shortFor(d.Runtime) && r.idle[d.Filesystem] < idleLimit
 }
 

@@ -342,7 +342,7 @@ func TestCollectMeasuresAfterAnAnswerThatWasLost(t *testing.T) {
 		if got := removed(r); len(got) > 0 || r.Ended != "low threshold reached" || r.FreedBytes != 100*mib {
 			t.Errorf("Collect() removed %v, ended %q, %d MiB freed, want no image after the one that is gone, and its 100 MiB", got, r.Ended, r.FreedBytes/mib)
 		}
-		if told := strings.Join(r.Errors, "; "); !strings.Contains(told, "quay.io/org/a:1") {
+		if told := strings.Join(r.Errors, "; "); !strings.Contains(told, "RemoveImage sha256:a") {
 			t.Errorf("Collect() errors = %q, want the removal whose answer was lost", told)
 		}
 	})

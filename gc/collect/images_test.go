@@ -264,7 +264,7 @@ func TestCollectSkipsAFailingRemoval(t *testing.T) {
 		if got, want := removed(r), []string{"b lru", "c lru"}; !slices.Equal(got, want) {
 			t.Errorf("Collect() removed %v, want %v", got, want)
 		}
-		if len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "snapshot is busy") || !strings.Contains(r.Errors[0], "quay.io/org/a:1") {
+		if len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "snapshot is busy") || !strings.Contains(r.Errors[0], "RemoveImage sha256:a") {
 			t.Errorf("Collect() errors = %q, want one with image and cause", r.Errors)
 		}
 		fault.Release()

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -155,14 +156,25 @@ func (l *loop) Trigger(why string) {
 	}
 }
 
-// Retry is Trigger where the last run could not ask a runtime, else nothing.
+// Retry is Trigger where the last run could not ask a runtime, or one has come since,
+// else nothing.
 func (l *loop) Retry(why string) {
 	l.mu.Lock()
-	failed := l.last.unanswered
+	last, ran := l.last, l.ran
 	l.mu.Unlock()
-	if failed {
+	fresh := func(name string) bool { return !slices.Contains(last.asked, name) }
+	if ran && (last.unanswered || slices.ContainsFunc(l.runtimes(), fresh)) {
 		l.Trigger(why)
 	}
+}
+
+// runtimes names those of this host, as of now.
+func (l *loop) runtimes() []string {
+	var names []string
+	for _, rt := range l.options.Survey.Runtimes() {
+		names = append(names, rt.Name())
+	}
+	return names
 }
 
 // Collect runs for a person and returns the report. It waits for a run that is
@@ -229,6 +241,7 @@ func (l *loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 	bounded, cancel := context.WithTimeoutCause(ctx, l.options.RunLimit, errRunLimit)
 	defer cancel()
 	report := newReport(trigger)
+	report.asked = l.runtimes()
 	l.work(bounded, o, report, progress)
 	report.Duration = metav1.Duration{Duration: time.Since(report.StartedAt)}
 

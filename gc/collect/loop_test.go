@@ -122,6 +122,27 @@ func TestARetryFollowsARunThatNobodyAnswered(t *testing.T) {
 	})
 }
 
+// Where runtimes are looked for, the first is found a moment after the run at the start.
+func TestARetryFollowsARuntimeThatHasCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		var found []survey.Runtime
+		h.survey.Runtimes = func() []survey.Runtime { return found }
+		images := h.images()
+		stop := run(t, images)
+		synctest.Wait()
+		found = []survey.Runtime{h.fake}
+		for range 2 { // the second finds none that is new
+			images.Retry("RuntimeReady")
+			synctest.Wait()
+		}
+		if got, want := h.triggers(), []string{"start", "RuntimeReady"}; !slices.Equal(got, want) {
+			t.Errorf("Run() ran for %v, want %v", got, want)
+		}
+		stop()
+	})
+}
+
 func TestRunTriesAgainSoonerWhenNobodyAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

@@ -3,6 +3,7 @@ package collect_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -204,7 +205,7 @@ func (p paced) RemovePod(ctx context.Context, pod runtime.Pod) error {
 }
 
 // A removal is slow if it takes longer than others of its kind: not than that of
-// something else, or than a refusal.
+// something else, or than a refusal or a failure.
 func TestOnlyRemovalsOfAKindSetThePace(t *testing.T) {
 	const (
 		n    = 400
@@ -214,11 +215,21 @@ func TestOnlyRemovalsOfAKindSetThePace(t *testing.T) {
 		name    string
 		runtime paced
 		refused int
+		failed  int // of these with an error
 		within  time.Duration
 	}{
 		{
 			name: "sandboxes, which take longer than containers", within: n * (each + each/6) / 2,
 			runtime: paced{pod: each, container: func(runtime.Container) (time.Duration, error) { return each / 6, nil }},
+		},
+		{
+			name: "containers after some that the runtime fails to remove at once", refused: 8, failed: 8, within: n * each / 2,
+			runtime: paced{container: func(c runtime.Container) (time.Duration, error) {
+				if c.Name == "refused" {
+					return time.Millisecond, errors.New("operation not permitted")
+				}
+				return each, nil
+			}},
 		},
 		{
 			name: "containers after some that the runtime refuses", refused: 8, within: n * each / 2,
@@ -250,7 +261,7 @@ func TestOnlyRemovalsOfAKindSetThePace(t *testing.T) {
 				tt.runtime.Fake = h.fake
 				h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{tt.runtime} }
 				r, err := h.containers().Collect(t.Context(), gc.Options{}, nil)
-				if got := r.Count(collect.KindContainer); err != nil || got != n-tt.refused || r.Count(collect.KindPod) != got || len(r.Errors) > 0 {
+				if got := r.Count(collect.KindContainer); err != nil || got != n-tt.refused || r.Count(collect.KindPod) != got || len(r.Errors) != tt.failed {
 					t.Fatalf("Collect() removed %d containers, %v, errors %.3q, want %d and their pods", got, err, r.Errors, n-tt.refused)
 				}
 				if r.Duration.Duration > tt.within {

@@ -183,7 +183,7 @@ func TestCollectPods(t *testing.T) {
 			},
 		},
 		{
-			name: "a pod whose network cannot be given back is told of", stays: []string{"dead"}, errors: "remove pod barn/dead: ",
+			name: "a pod whose network cannot be given back is told of", stays: []string{"dead"}, errors: "pod barn/dead: RemovePod dead: ",
 			setup: func(h *host) {
 				h.fake.Inject(runtimetest.RemovePod, runtimetest.Fault{Err: errors.New("cni")})
 			},

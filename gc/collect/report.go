@@ -55,6 +55,7 @@ type Report struct {
 	LongestWindow metav1.Duration `json:"longestWindow"`
 
 	trouble    map[string]string // kind of trouble to its text, for the log
+	asked      []string          // the runtimes that there were when the run began
 	unanswered bool              // a runtime could not be asked
 }
 
@@ -215,7 +216,7 @@ func (r *Report) queue(d gc.Decisions) {
 		}
 		r.Candidates++
 		since := img.FirstSeen
-		if !img.LastUsed.IsZero() {
+		if img.LastUsed.After(since) {
 			since = img.LastUsed
 		}
 		if r.OldestCandidate.IsZero() || !since.IsZero() && since.Before(r.OldestCandidate) {

@@ -1,15 +1,13 @@
-// Package pace makes many removals, as many at once as a runtime takes with ease.
+// Package pace makes many removals, as many at once as a runtime takes with ease, and
+// waits for none too long.
 //
-// It owns how many that are, which it learns from how long each takes, and when to
-// rest. It refuses to know what is removed.
+// It owns how many that are, which it learns from how long each takes, when to rest,
+// and how long one is waited for. It refuses to know what is removed.
 package pace
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"hostler.io/hostler/runtime"
 )
 
 const (
@@ -44,8 +42,8 @@ type pacer struct {
 
 // Each tries all of a list in order, several at once, and calls done with what came of
 // each, one at a time. It stops when ctx ends or done says that it is no use, waits for
-// those under way, and returns how many it did not try. A try that ends with
-// runtime.ErrInUse was refused, which says nothing of the pace.
+// those under way, and returns how many it did not try. A try that failed says nothing
+// of the pace: it may have been refused at once, or have hung.
 func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, error) (goOn bool)) (left int) {
 	type outcome struct {
 		one  T
@@ -75,7 +73,7 @@ func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, 
 		}
 		out := <-outcomes
 		flying--
-		if !errors.Is(out.err, runtime.ErrInUse) {
+		if out.err == nil {
 			p.observe(out.took)
 		}
 		goOn = done(out.one, out.err) && goOn

@@ -88,7 +88,7 @@ func (h *Host) Remove(ctx context.Context, log gc.LogFact) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("remove log %s: %w", log.Path, err)
+		return fmt.Errorf("log %s: %w", log.Path, err)
 	}
 	return nil
 }

@@ -306,7 +306,7 @@ func TestDoctorBesideAKubelet(t *testing.T) {
 func TestDoctorWithoutAnAgent(t *testing.T) {
 	cleanDefaults(t)
 	login := logind(t)
-	installContainerd(t)
+	installContainerd(t, containerd)
 	a := newBareAgent(t)
 	got := a.hostler("doctor", "--socket", a.folder+"/none")
 	if got.code != 3 {

@@ -120,6 +120,18 @@ func usedPercent(a *agent) int {
 	return percent
 }
 
+// Where runtimes are looked for, the first is found a moment after the agent has begun.
+func TestTheStartCollectsFromARuntimeThatHasToBeFound(t *testing.T) {
+	p := newPantry(t)
+	const old = "docker.io/library/old:1"
+	_, err := p.Pull(t.Context(), lab.ImageSpec{Names: []string{old}})
+	check(t, err)
+	installContainerd(t, p.Containerd)
+	a := startAgent(t, quick+"runtimes: auto\nimageGC: {minimumAge: 0s, highThresholdPercent: 1, lowThresholdPercent: 0, interval: 1h}\n")
+	eventually(t, "an image goes", func() bool { return !images(t, p.Containerd)[old] })
+	a.stop()
+}
+
 func TestImagesGoByThemselvesUntilTheLowThresholdAndNoFurther(t *testing.T) {
 	t.Parallel()
 	p := newPantry(t)

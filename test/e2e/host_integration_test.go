@@ -26,11 +26,11 @@ import (
 // knownSocket is where a containerd is looked for.
 const knownSocket = "/run/containerd/containerd.sock"
 
-// installContainerd lets the shared containerd be found, until the test ends.
-func installContainerd(t testing.TB) {
+// installContainerd lets a containerd be found, until the test ends.
+func installContainerd(t testing.TB, c *lab.Containerd) {
 	t.Helper()
 	check(t, os.MkdirAll(filepath.Dir(knownSocket), 0o755))
-	check(t, os.Symlink(containerd.Endpoint[len("unix://"):], knownSocket))
+	check(t, os.Symlink(c.Endpoint[len("unix://"):], knownSocket))
 	t.Cleanup(func() { check(t, os.Remove(knownSocket)) })
 }
 
@@ -74,7 +74,7 @@ func TestWithNothingInstalledTheAgentGoesOnAndSaysWhatIsMissing(t *testing.T) {
 		}
 	}
 
-	installContainerd(t)
+	installContainerd(t, containerd)
 	lab.LoginFor(t, lab.LoginOptions{})
 	s = a.awaitReady(corev1.ConditionTrue)
 	if len(s.Runtimes) != 1 || s.Runtimes[0].Name != "containerd" || !s.Runtimes[0].Ready {

@@ -52,13 +52,21 @@ func runPods(from io.Reader) error {
 // runPod runs the one pod that a person asks for.
 func runPod(args []string) error {
 	container := job.Container{Name: "main"}
-	pod := job.Pod{Namespace: "default"}
+	pod := job.Pod{Namespace: "default", Labels: map[string]string{}}
 	flags := flag.NewFlagSet("guest pod", flag.ExitOnError)
 	flags.BoolVar(&pod.Critical, "critical", false, "stop it in the last phase")
 	flags.DurationVar(&pod.Grace, "grace", 0, "its termination grace period, such as 20s")
 	flags.DurationVar(&container.EndsSlowly, "ends-slowly", 0, "how long it takes to end after SIGTERM")
 	flags.DurationVar(&container.EndsAfter, "ends-after", 0, "when it ends by itself")
 	flags.BoolVar(&container.IgnoresTERM, "ignore-term", false, "only SIGKILL ends it")
+	flags.Func("label", "one of the pod, as `KEY=VALUE`; may be given again", func(text string) error {
+		key, value, found := strings.Cut(text, "=")
+		if !found || key == "" {
+			return errors.New("write it like hostler.io/keep=true")
+		}
+		pod.Labels[key] = value
+		return nil
+	})
 	parent := flags.String("cgroup-parent", "/kubepods", "of the pod; kubepods.slice where systemd makes cgroups")
 	_ = flags.Parse(args) // which exits
 	if flags.NArg() != 1 {
