@@ -105,17 +105,15 @@ func cgroup(b *testing.B) string {
 	return name
 }
 
-// tunables are settings of the whole host's kernel that kubelet would change.
-var tunables = map[string]string{
-	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
-	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
-}
-
-// sealKernel shows the lab these settings as kubelet wants them, in files of its
-// own, so that it leaves those of the host alone.
+// sealKernel shows the lab settings of the whole host's kernel as kubelet wants
+// them, in files of its own: kubelet would set them, and leaves those of the host
+// alone then.
 func sealKernel(b *testing.B) {
 	b.Helper()
-	for name, value := range tunables {
+	for name, value := range map[string]string{
+		"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
+		"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
+	} {
 		target, file := filepath.Join("/proc/sys", name), filepath.Join(b.TempDir(), "value")
 		if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
 			continue
