@@ -60,7 +60,7 @@ fuzz: ## each fuzz target for FUZZTIME
 		echo "$$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$(dirname "$$file")"; done
 
 bench: build ## the figures of docs/performance.md; as root
-	$(GO) test -tags integration -run '^$$' -bench . -benchtime 1x -timeout 30m -v ./test/bench
+	$(GO) test -tags integration -run '^$$' -bench . -benchtime 1x -timeout 90m -v ./test/bench
 
 fmt: ## format the code
 	$(GO) tool gofumpt -w $$(git ls-files '*.go')

@@ -34,7 +34,7 @@ const (
 // agent is one `hostler agent`, with the default configuration but for the
 // folder of its state.
 type agent struct {
-	b       *testing.B
+	process
 	cmd     *exec.Cmd
 	began   time.Time // just before it was started
 	ended   chan struct{}
@@ -61,12 +61,13 @@ func startAgentWith(b *testing.B, fresh bool, settings string) *agent {
 	check(b, os.WriteFile(file, fmt.Appendf(nil, "state: {directory: %s}\n%s", folder, settings), 0o644))
 	service, err := lab.StartNotify(4)
 	check(b, err)
-	a := &agent{b: b, ended: make(chan struct{}), log: &bytes.Buffer{}, api: api.NewClient(config.DefaultSocket), service: service}
+	a := &agent{process: process{b: b}, ended: make(chan struct{}), log: &bytes.Buffer{}, api: api.NewClient(config.DefaultSocket), service: service}
 	a.cmd = exec.Command(binary, "agent", "--config", file)
 	a.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
 	a.began = time.Now()
 	check(b, service.Start(a.cmd))
+	a.pid = a.cmd.Process.Pid
 	go func() {
 		_ = a.cmd.Wait() // how it ended is read off the state
 		close(a.ended)
@@ -118,35 +119,6 @@ func (a *agent) end(s syscall.Signal) {
 		a.b.Fatal("the agent does not end")
 	}
 	check(a.b, a.service.Close())
-}
-
-// processorSeconds is the time that the agent's threads have run, so far.
-func (a *agent) processorSeconds() float64 {
-	a.b.Helper()
-	text := a.proc("stat")
-	// Fields are counted from behind the name, which may hold anything.
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	const utime, stime, ticksPerSecond = 14 - 3, 15 - 3, 100 // proc_pid_stat(5); USER_HZ
-	return (parse(a.b, fields[utime]) + parse(a.b, fields[stime])) / ticksPerSecond
-}
-
-// memory returns fields of smaps_rollup by name, in bytes.
-func (a *agent) memory() map[string]float64 {
-	a.b.Helper()
-	fields := map[string]float64{}
-	for line := range strings.Lines(a.proc("smaps_rollup")) {
-		if words := strings.Fields(line); len(words) == 3 && words[2] == "kB" {
-			fields[strings.TrimSuffix(words[0], ":")] = parse(a.b, words[1]) * 1024
-		}
-	}
-	return fields
-}
-
-func (a *agent) proc(name string) string {
-	a.b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", a.cmd.Process.Pid, name))
-	check(a.b, err)
-	return string(text)
 }
 
 // calls is how many calls to runtimes the agent says it has made, by method.

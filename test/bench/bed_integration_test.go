@@ -40,14 +40,19 @@ func newBed(b *testing.B) *bed {
 	check(b, err)
 	t.proxy = p
 	b.Cleanup(func() { check(b, p.listener.Close()) })
-	// The sandbox image is one of them.
-	for i := range imageCount - 1 {
-		if _, err := t.containerd.Pull(b.Context(), lab.ImageSpec{Names: []string{imageName(i)}}); err != nil {
-			b.Fatal(err)
-		}
-	}
+	fillImages(b, t.containerd)
 	t.runPods(podCount, critical)
 	return t
+}
+
+// fillImages has a containerd pull images, until with that of the sandboxes there
+// are as many as there are to be.
+func fillImages(b *testing.B, c *lab.Containerd) {
+	b.Helper()
+	for i := range imageCount - 1 {
+		_, err := c.Pull(b.Context(), lab.ImageSpec{Names: []string{imageName(i)}})
+		check(b, err)
+	}
 }
 
 func imageName(i int) string {

@@ -31,7 +31,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the binary to measure is missing: run `make bench`:", err)
 		os.Exit(1)
 	}
-	if _, err := lab.Enter(context.Background(), lab.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}); err != nil {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if err := prepareCluster(log); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if _, err := lab.Enter(context.Background(), lab.Options{Log: log}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

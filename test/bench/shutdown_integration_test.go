@@ -80,7 +80,7 @@ func (t *bed) shutDown() (s times) {
 	a := startAgent(t.b, true)
 	defer a.end(syscall.SIGKILL)
 	node := a.await("the guard is armed", func(s api.Status) bool {
-		return s.Shutdown.State == shutdown.Armed && s.Node != nil && ready(s.Node) == status.ReasonHostReady
+		return s.Shutdown.State == shutdown.Armed && s.Node != nil && ready(s.Node).Reason == status.ReasonHostReady
 	}).Node.Name
 	exits := t.watchExits()
 	announced := watchLogind(t.b)
@@ -198,16 +198,16 @@ func stored(b *testing.B, name string, pods int, rebooted time.Time) bool {
 	check(b, err)
 	check(b, json.Unmarshal(text, &kept))
 	record := kept.Record
-	return ready(node) == status.ReasonDraining && record != nil && record.Graceful && len(record.Pods) == pods &&
+	return ready(node).Reason == status.ReasonDraining && record != nil && record.Graceful && len(record.Pods) == pods &&
 		!record.FinishedAt.IsZero() && record.FinishedAt.Before(rebooted)
 }
 
-// ready is the reason of a Node's condition Ready.
-func ready(node *corev1.Node) string {
+// ready is a Node's condition of that name.
+func ready(node *corev1.Node) corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return c.Reason
+			return c
 		}
 	}
-	return ""
+	return corev1.NodeCondition{}
 }

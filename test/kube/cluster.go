@@ -223,24 +223,34 @@ func (c *Cluster) Ready(ctx context.Context) error {
 func (c *Cluster) get(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Server+path, nil)
+	answer, err := c.Open(ctx, path)
 	if err != nil {
 		return err
+	}
+	defer answer.Close()
+	// Read to its end, as a connection must be to serve again.
+	_, err = io.Copy(io.Discard, answer)
+	return err
+}
+
+// Open asks the API server for a path as the administrator, and returns the answer
+// as it comes: that of a watch until ctx ends. The caller closes it. It needs the
+// servers to be in the lab's network.
+func (c *Cluster) Open(ctx context.Context, path string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Server+path, nil)
+	if err != nil {
+		return nil, err
 	}
 	answer, err := c.client.Do(request)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer.Body, nil
 	}
 	defer answer.Body.Close()
-	// Read to its end, as a connection must be to serve again.
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return err
-	}
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("get %s: %s: %s", path, answer.Status, text)
-	}
-	return nil
+	return nil, errors.Join(fmt.Errorf("get %s: %s: %s", path, answer.Status, text), err)
 }
 
 // Kubectl runs kubectl as the administrator, whatever network the servers are in,

@@ -20,9 +20,14 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	}
 	ctx, cancel := bound(ctx, callTimeout)
 	defer cancel()
-	return c.node(ctx, fmt.Sprintf("get node %q", name), func(r rest.Interface) *rest.Request {
+	stored, err := c.node(ctx, fmt.Sprintf("get node %q", name), func(r rest.Interface) *rest.Request {
 		return r.Get().Resource("nodes").Name(name)
 	})
+	if err != nil {
+		return nil, err
+	}
+	c.update(stored)
+	return stored, nil
 }
 
 // Register creates the Node, or adopts the one that is there.

@@ -94,6 +94,55 @@ func TestNothingIsReadWhileNobodyElseWrites(t *testing.T) {
 	}
 }
 
+func TestWhatOthersWroteIsReadOnceAtMost(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	client := asNode(t, cluster, "n")
+	mustRegister(t, client, newNode("n"), controlplane.RegisterOptions{})
+	annotate := func(value string) {
+		t.Helper()
+		if _, err := cluster.Kubectl(t.Context(), "annotate", "--overwrite", "node", "n", "example.com/seen="+value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heartbeats := int64(0)
+	writes := func(after string, want ...string) {
+		t.Helper()
+		before := len(asked(t, cluster, "n"))
+		node := newNode("n")
+		heartbeats++
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Unix(heartbeats, 0)}}
+		if _, err := client.UpdateStatus(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+		if got := asked(t, cluster, "n")[before:]; !slices.Equal(got, want) {
+			t.Errorf("requests of UpdateStatus() %s = %q, want %q", after, got, want)
+		}
+	}
+	annotate("by nobody")
+	writes("after somebody else's write", "patch nodes/status n 409", "get nodes n 200", "patch nodes/status n 200")
+
+	annotate("by a read")
+	if _, err := client.Node(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	writes("after a read of it", "patch nodes/status n 200")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	seen, ended := make(chan *corev1.Node), make(chan error, 1)
+	go func() { ended <- client.WatchNode(ctx, "n", seen) }()
+	<-seen // as it is
+	annotate("by a watch")
+	for node := range seen {
+		if node.Annotations["example.com/seen"] == "by a watch" {
+			break
+		}
+	}
+	cancel()
+	<-ended
+	writes("after a watch has told of it", "patch nodes/status n 200")
+}
+
 // asked is what the node has asked of the server.
 func asked(t *testing.T, cluster *kube.Cluster, name string) []string {
 	t.Helper()

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"hostler.io/hostler/agent/controlplane"
 )
@@ -21,7 +22,8 @@ type known struct {
 }
 
 // UpdateStatus patches what differs in the status. It reads the Node only where
-// that is not known from an earlier answer, or someone else has changed it.
+// that is not known from an earlier answer or a watch, or someone else has just
+// changed it.
 func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if err := check(ctx, "update status of node", node.Name); err != nil {
 		return nil, err
@@ -86,7 +88,11 @@ func (c *Client) writeStatus(ctx context.Context, base *known, node *corev1.Node
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known = &known{node: essence(stored), stored: base.stored.with(node.Status)}
+	next := &known{node: essence(stored), stored: base.stored.with(node.Status)}
+	if c.known != nil && later(c.known.node, stored) { // seen before this answer came
+		next.node = c.known.node
+	}
+	c.known = next
 	return stored, nil
 }
 
@@ -124,11 +130,21 @@ func (c *Client) learn(node *corev1.Node) {
 	c.known = next
 }
 
-// update notes a later state of the registered Node.
+// update notes a later state of the registered Node, whoever made it, so that the
+// next status is written by one patch: it names the state that it is made from.
 func (c *Client) update(node *corev1.Node) {
-	if base := c.knownOf(node.Name); base != nil && base.node.UID == node.UID {
-		c.learn(node)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known != nil && later(node, c.known.node) {
+		c.known = &known{node: essence(node), stored: c.known.stored}
 	}
+}
+
+// later tells whether a state of a Node is later than another of the same one.
+// Where that cannot be told it is not: a patch of an outdated state is refused.
+func later(node, than *corev1.Node) bool {
+	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, than.ResourceVersion)
+	return err == nil && order > 0 && node.UID == than.UID
 }
 
 // forget has the next status read the Node first.

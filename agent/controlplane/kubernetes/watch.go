@@ -103,6 +103,7 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 			node = nil
 		default:
 			node.Kind, node.APIVersion = "Node", "v1"
+			c.update(node)
 		}
 		if err := tell(ctx, name, seen, node); err != nil {
 			return "", err
