@@ -60,7 +60,6 @@ type fleet struct {
 
 func newFleet(b *testing.B) *fleet {
 	b.Helper()
-	sealKernel(b)
 	f := &fleet{b: b, cluster: kube.For(b, kube.Options{ControllerManager: true}), ours: lab.ContainerdFor(b, lab.ContainerdOptions{})}
 	f.theirs = lab.ContainerdFor(b, lab.ContainerdOptions{Registry: f.ours.Registry})
 	_, err := lab.In(b).StartLogin(b.Context(), lab.LoginOptions{}) // ends with the lab

@@ -17,6 +17,9 @@ import (
 type KubeletOptions struct {
 	Node     string // its name
 	Endpoint string // of CRI, such as "unix:///run/lab/containerd-1/containerd.sock"
+	// CgroupRoot is the cgroup that those of its pods lie below; they have none if
+	// it is empty.
+	CgroupRoot string
 	// Config are further lines of its configuration file, such as
 	// "nodeStatusUpdateFrequency: 1s".
 	Config string
@@ -30,14 +33,13 @@ type KubeletDaemon struct {
 	covered []string // files below /proc/sys
 }
 
-// kubeletConfig keeps kubelet off the host's cgroups: its pods have none of their
-// own. For all else it has its defaults, but for what hosts differ in.
+// kubeletConfig has kubelet's defaults, but for what keeps it off the host, and for
+// what hosts differ in: version and driver of cgroups, swap.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: %s
 podLogsDir: %s
-cgroupsPerQOS: false
-enforceNodeAllocatable: []
+%s
 cgroupDriver: cgroupfs
 failCgroupV1: false
 failSwapOn: false
@@ -74,8 +76,12 @@ func (c *Cluster) newKubelet(ctx context.Context, o KubeletOptions) (*KubeletDae
 	if err != nil {
 		return nil, err
 	}
+	cgroups := "cgroupsPerQOS: false\nenforceNodeAllocatable: []"
+	if o.CgroupRoot != "" {
+		cgroups = "cgroupRoot: " + o.CgroupRoot
+	}
 	config := filepath.Join(dir, "config.yaml")
-	text := fmt.Appendf(nil, kubeletConfig, o.Endpoint, filepath.Join(dir, "logs"), o.Config)
+	text := fmt.Appendf(nil, kubeletConfig, o.Endpoint, filepath.Join(dir, "logs"), cgroups, o.Config)
 	if err := os.WriteFile(config, text, 0o600); err != nil {
 		return nil, err
 	}
