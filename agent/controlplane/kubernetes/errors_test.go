@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/kubernetes"
 )
@@ -69,6 +71,21 @@ func TestAServerThatAsksToComeBackLaterIsNotWaitedFor(t *testing.T) {
 	busy, ok := errors.AsType[*controlplane.BusyError](err)
 	if !ok || busy.After != time.Hour || !errors.Is(err, controlplane.ErrUnavailable) || requests != 1 {
 		t.Errorf("Node() = %v after %d requests, want a BusyError of 1h after 1", err, requests)
+	}
+}
+
+func TestAServerThatAsksToComeBackLaterWithAWatchIsNotWaitedForEither(t *testing.T) {
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if !r.URL.Query().Has("watch") {
+			say(w, nodeText)
+			return
+		}
+		w.Header().Set("Retry-After", "3600")
+		http.Error(w, "too many requests", http.StatusTooManyRequests)
+	}))
+	err := client.WatchNode(t.Context(), "n", make(chan *corev1.Node, 1))
+	if busy, ok := errors.AsType[*controlplane.BusyError](err); !ok || busy.After != time.Hour || !errors.Is(err, controlplane.ErrUnavailable) {
+		t.Errorf("WatchNode() = %v, want a BusyError of 1h", err)
 	}
 }
 
