@@ -39,6 +39,7 @@ func scenes() map[string]api.Status {
 		"overridden":       overriddenDelay(),
 		"adrift":           adrift(),
 		"waiting":          waiting(),
+		"left":             left(),
 		"overdue":          overdue(),
 	}
 }
@@ -275,6 +276,13 @@ func waiting() api.Status {
 	s := adrift()
 	s.Node.Spec.Unschedulable, s.Lease, s.Drift = false, nil, nil
 	s.ControlPlane.Resting = "no Node rack3-node07.example.net there yet: node.register is false, so that somebody else has to create it"
+	return s
+}
+
+// left is a host that a person took off the control plane.
+func left() api.Status {
+	s := waiting()
+	s.ControlPlane.Resting = "alice took the Node off the control plane on 2026-11-20 03:10 UTC with `hostler leave`, which holds across restarts; `hostler leave --undo` registers it again"
 	return s
 }
 
