@@ -50,6 +50,8 @@ type Options struct {
 	// Now is the wall clock that judges Leases; time.Now if nil.
 	Now func() time.Time
 	Log *slog.Logger
+
+	heard func(date time.Time) // is told the server's time with each answer; may be nil
 }
 
 // Client is the node's side of a Kubernetes API server. It implements
