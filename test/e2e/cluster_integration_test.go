@@ -209,3 +209,67 @@ func TestANodeWhoseCertificateIsNotAcceptedAnyMore(t *testing.T) {
 	found(t, a.diagnose(), "cluster-credentials", doctor.OK, "and renewed before")
 	a.stop()
 }
+
+// TestTheDocumentedWayToJoin follows docs/kubernetes.md to the letter.
+func TestTheDocumentedWayToJoin(t *testing.T) {
+	t.Parallel()
+	c, folder := newCluster(t, kube.Options{ControllerManager: true}), t.TempDir()
+	file := filepath.Join(folder, "bootstrap.kubeconfig")
+	var before, after [][]string // commands of the cluster's person, as far as the config and from there on
+	settings := ""
+	for i, block := range strings.Split(document(t), "```") {
+		switch {
+		case i%2 == 0: // between blocks
+		case strings.Contains(block, "bootstrapKubeconfig:"):
+			settings = strings.ReplaceAll(block, "/etc/hostler/bootstrap.kubeconfig", file)
+		default:
+			for line := range strings.Lines(block) {
+				arguments, found := strings.CutPrefix(strings.TrimSpace(line), "kubectl ")
+				if !found {
+					continue
+				}
+				arguments = strings.NewReplacer("bootstrap.kubeconfig", file, "https://SERVER:6443", c.Server, "=ca.crt", "="+c.CAFile, "NAME", "newcomer").Replace(arguments)
+				if settings == "" {
+					before = append(before, strings.Fields(arguments))
+				} else {
+					after = append(after, strings.Fields(arguments))
+				}
+			}
+		}
+	}
+	if len(before) != 8 || len(after) != 4 || settings == "" {
+		t.Fatalf("docs/kubernetes.md has the commands %q and %q around %q, want 8 to join and 4 afterwards", before, after, settings)
+	}
+	for _, command := range before {
+		c.kubectl(command...)
+	}
+	check(t, os.Chmod(file, 0o600))
+	certificates := filepath.Join(folder, "pki")
+	a := startAgent(t, settings+"    certificateDirectory: "+certificates+"\nnode: {name: newcomer}\n")
+	eventually(t, "the node is Ready", c.ready("newcomer"))
+	eventually(t, "there is a lease", func() bool {
+		_, err := c.Kubectl(t.Context(), "get", "lease", "newcomer", "-n", "kube-node-lease")
+		return err == nil
+	})
+	for _, command := range after {
+		mentions(t, "kubectl "+strings.Join(command, " "), c.kubectl(command...), "newcomer")
+	}
+	for _, name := range []string{"cluster", "cluster-credentials", "cluster-clock", "cluster-node"} {
+		found(t, a.diagnose(), name, doctor.OK)
+	}
+	eventually(t, "the right to leave is known", func() bool {
+		return slices.ContainsFunc(a.diagnose().Checks, func(c doctor.Check) bool {
+			return c.Name == "cluster-rights" && strings.Contains(c.Message, "and `hostler leave` to delete the Node")
+		})
+	})
+	mentions(t, "hostler leave", a.prints("leave"), "Node and Lease are deleted")
+	a.stop()
+}
+
+// document is docs/kubernetes.md.
+func document(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/kubernetes.md")
+	check(t, err)
+	return string(text)
+}

@@ -289,13 +289,13 @@ func TestACertificateThatIsOverBeginsAnew(t *testing.T) {
 	})
 }
 
-// refusal is a server that does not know this node's certificate.
-var refusal = fmt.Errorf("%w: %w", controlplane.ErrUnavailable, controlplane.ErrUnauthorized)
+// errUnknown is a server that does not know this node's certificate.
+var errUnknown = fmt.Errorf("%w: %w", controlplane.ErrUnavailable, controlplane.ErrUnauthorized)
 
 func TestACertificateThatTheServerDoesNotAcceptAnyMoreIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, renewal := newCluster(t, 1000*time.Hour), newCluster(t, 1000*time.Hour)
-		renewal.away = refusal
+		renewal.away = errUnknown
 		k, stop := keep(t, t.TempDir(), c, renewal, c)
 		defer stop()
 		after(time.Second)
@@ -354,7 +354,7 @@ func TestADoubtThatPassesChangesNothing(t *testing.T) {
 func TestARenewalThatIsNotAcceptedBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, renewal := newCluster(t, 100*time.Hour), newCluster(t, 100*time.Hour)
-		renewal.away = refusal
+		renewal.away = errUnknown
 		k, stop := keep(t, t.TempDir(), c, renewal, c)
 		defer stop()
 		after(time.Second)
