@@ -71,6 +71,11 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 	for _, d := range standing.Drift {
 		s.Drift = append(s.Drift, api.Drift(d))
 	}
+	if a.certificate != nil {
+		if _, waiting := a.certificate.Status(); waiting != nil {
+			s.ControlPlane.Credentials = waiting.Error()
+		}
+	}
 	if err := lease.Overdue(time.Duration(cfg.Lease.Duration)); err != nil {
 		s.ControlPlane.Overdue = err.Error()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"hostler.io/hostler/agent/config"
@@ -36,7 +37,10 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	}
 	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = status.Protected(a.protectionFacts(guard))
 	evidence, _ := owner.FindKubelet("/proc")
+	var looking sync.WaitGroup
+	looking.Go(func() { f.Cluster = a.cluster(ctx) })
 	doctor.Sources{Logind: a.logind, Manager: a.manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
+	looking.Wait()
 	return doctor.Examine(f), nil
 }
 
@@ -66,6 +70,9 @@ func Doctor(ctx context.Context, cfg config.Config, fault, unanswered error) (do
 	}
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
 	evidence, _ := owner.FindKubelet("/proc")
+	if f.Cluster, err = clusterAlone(ctx, cfg, evidence == "", log); err != nil {
+		return doctor.Report{}, err
+	}
 	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Kubelet: evidence}.Gather(ctx, &f)
 	if f.Kubelet.Lock != nil {
 		f.Protection = doctor.Protection{Protected: true, Reason: status.ReasonDelegated, Message: "the kubelet on this host delays a shutdown for the pods"}

@@ -40,6 +40,7 @@ func (a *Agent) openKubernetes() (*kubernetes.Client, error) {
 	}
 	own := plain
 	own.Certificate = func() (*tls.Certificate, error) { return a.certificate.Certificate() }
+	own.Refused = func() { a.certificate.Doubt() }
 	later, err := kubernetes.NewRequests(own)
 	if err != nil {
 		return nil, err

@@ -100,6 +100,25 @@ func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
 	}
 	signals <- syscall.SIGTERM
 	within(t, "after SIGTERM", ended)
+
+	r.manager, r.cfg.Node.Register = newManager(t), true
+	a = r.over(t, fake)
+	go func() { ended <- a.Run(signals) }()
+	r.manager.hears(t, "READY=1")
+	r.eventually(t, "that it has left after the next start, too", func(s api.Status) bool {
+		return strings.Contains(s.ControlPlane.Resting, "hostler leave --undo") && s.Node != nil && s.Lease == nil
+	})
+	if _, err := fake.Node(t.Context(), nodeName); !errors.Is(err, controlplane.ErrNotFound) || fake.Calls(controlplanetest.RenewLease) != renewed {
+		t.Errorf("after the next start: Node() = %v, %d renewals, want nothing written", err, fake.Calls(controlplanetest.RenewLease)-renewed)
+	}
+	if _, err := api.NewClient(r.cfg.API.Socket).Return(t.Context()); err != nil {
+		t.Errorf("Return() = %v, want no error", err)
+	}
+	r.eventually(t, "a Node and a lease again", func(s api.Status) bool {
+		return s.ControlPlane.Resting == "" && s.ControlPlane.Connected && s.Node.UID != "" && s.Lease != nil
+	})
+	signals <- syscall.SIGTERM
+	within(t, "after SIGTERM", ended)
 }
 
 // deaf is a client whose renewals do not end with their context.

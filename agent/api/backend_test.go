@@ -90,8 +90,10 @@ func (b *backend) Drain(ctx context.Context, req api.DrainRequest, progress func
 }
 
 func (b *backend) Leave(ctx context.Context) (api.LeaveReport, error) {
-	return api.LeaveReport{Node: "host", ControlPlane: "fake", By: api.Caller(ctx)}, b.err
+	return api.LeaveReport{Node: "host", ControlPlane: "fake", By: api.Caller(ctx), Changed: true}, b.err
 }
+
+func (b *backend) Return(ctx context.Context) (api.LeaveReport, error) { return b.Leave(ctx) }
 
 func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {
 	b.mu.Lock()

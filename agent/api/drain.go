@@ -29,9 +29,10 @@ type Drainer interface {
 	DrainPlan(ctx context.Context, req DrainRequest) (DrainPlan, error)
 	// Cordon closes the Node to new pods, or opens it.
 	Cordon(ctx context.Context, unschedulable bool) (CordonReport, error)
-	// Leave takes the Node and its Lease off the control plane, until the agent
-	// starts again.
+	// Leave takes the Node and its Lease off the control plane, until Return.
 	Leave(ctx context.Context) (LeaveReport, error)
+	// Return has the Node registered again that was taken off the control plane.
+	Return(ctx context.Context) (LeaveReport, error)
 }
 
 // DrainRequest asks for a drain, or for its plan.
@@ -84,11 +85,13 @@ type CordonReport struct {
 	Message string `json:"message,omitempty"` // why the control plane does not know yet
 }
 
-// LeaveReport is the answer of `hostler leave -o json`.
+// LeaveReport is the answer of `hostler leave -o json`, with and without --undo.
 type LeaveReport struct {
 	Node         string `json:"node"`
 	ControlPlane string `json:"controlPlane"` // its type
 	By           string `json:"by"`
+	Changed      bool   `json:"changed"`           // false if there was nothing to undo
+	Message      string `json:"message,omitempty"` // why it may not last
 }
 
 // DrainLine is one line of the stream that answers a drain: a step, or at the end
@@ -110,6 +113,7 @@ func drainRoutes(b Drainer) []route {
 		{"POST /v1/cordon", act, cordon(true)},
 		{"POST /v1/uncordon", act, cordon(false)},
 		{"POST /v1/leave", act, answer(func(r *http.Request) (any, error) { return b.Leave(r.Context()) })},
+		{"POST /v1/leave/undo", act, answer(func(r *http.Request) (any, error) { return b.Return(r.Context()) })},
 	}
 }
 
@@ -207,6 +211,11 @@ func (c *Client) Cordon(ctx context.Context, unschedulable bool) (CordonReport, 
 // Leave takes the Node and its Lease off the control plane.
 func (c *Client) Leave(ctx context.Context) (LeaveReport, error) {
 	return ask[LeaveReport](ctx, c, http.MethodPost, "/v1/leave", nil)
+}
+
+// Return has the Node registered again that was taken off the control plane.
+func (c *Client) Return(ctx context.Context) (LeaveReport, error) {
+	return ask[LeaveReport](ctx, c, http.MethodPost, "/v1/leave/undo", nil)
 }
 
 // Caller names the person behind a request that came over the socket: who logged

@@ -29,7 +29,7 @@ func drainedPods() *backend {
 
 func TestOnlyRootDrainsAndCordons(t *testing.T) {
 	other := uint32(os.Geteuid() + 4711)
-	for _, path := range []string{"/v1/drain", "/v1/cordon", "/v1/uncordon", "/v1/leave"} {
+	for _, path := range []string{"/v1/drain", "/v1/cordon", "/v1/uncordon", "/v1/leave", "/v1/leave/undo"} {
 		b := drainedPods()
 		w := ask(routes(b), other, "POST", path, "{}")
 		if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "sudo") || len(b.drains)+len(b.cordons) > 0 {

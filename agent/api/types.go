@@ -53,6 +53,9 @@ type ControlPlane struct {
 	// Resting is why nothing is written there although nothing failed: the Node is
 	// waited for, or a person took it away.
 	Resting string `json:"resting,omitempty"`
+	// Credentials says what keeps a client certificate that is due from coming, or
+	// that the server does not accept the one in use; empty where nothing is amiss.
+	Credentials string `json:"credentials,omitempty"`
 	// Overdue tells that the lease was not renewed for as long as it is good for,
 	// so that the fleet takes this host for dead, and why.
 	Overdue string `json:"overdue,omitempty"`

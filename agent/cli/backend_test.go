@@ -40,6 +40,7 @@ type backend struct {
 	doctor  doctor.Report
 	config  api.Config
 	drains  chan<- os.Signal // is sent a signal with a drain, which then ends with its caller
+	member  bool             // the Node has not left the control plane
 	err     error            // of everything
 	hang    bool             // every answer, until the caller has gone
 	entered chan<- os.Signal // is sent a signal with the first question
@@ -111,7 +112,13 @@ func (b *backend) Drain(ctx context.Context, _ api.DrainRequest, progress func(a
 }
 
 func (b *backend) Leave(ctx context.Context) (api.LeaveReport, error) {
-	return api.LeaveReport{Node: "rack3-node07.example.net", ControlPlane: "kubernetes", By: "alice"}, b.answer(ctx)
+	return api.LeaveReport{Node: "rack3-node07.example.net", ControlPlane: "kubernetes", By: "alice", Changed: true}, b.answer(ctx)
+}
+
+func (b *backend) Return(ctx context.Context) (api.LeaveReport, error) {
+	r, err := b.Leave(ctx)
+	r.Changed = !b.member
+	return r, err
 }
 
 func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {

@@ -39,6 +39,8 @@ func scenes() map[string]api.Status {
 		"overridden":       overriddenDelay(),
 		"adrift":           adrift(),
 		"waiting":          waiting(),
+		"left":             left(),
+		"not-accepted":     notAccepted(),
 		"overdue":          overdue(),
 	}
 }
@@ -275,6 +277,24 @@ func waiting() api.Status {
 	s := adrift()
 	s.Node.Spec.Unschedulable, s.Lease, s.Drift = false, nil, nil
 	s.ControlPlane.Resting = "no Node rack3-node07.example.net there yet: node.register is false, so that somebody else has to create it"
+	return s
+}
+
+// left is a host that a person took off the control plane.
+func left() api.Status {
+	s := waiting()
+	s.ControlPlane.Resting = "alice took the Node off the control plane on 2026-11-20 03:10 UTC with `hostler leave`, which holds across restarts; `hostler leave --undo` registers it again"
+	return s
+}
+
+// notAccepted is a host whose certificate the cluster does not know any more.
+func notAccepted() api.Status {
+	s := overdue()
+	refused := "control plane unavailable: the server does not accept this node's certificate: Unauthorized: see `hostler doctor`"
+	s.ControlPlane.LastError = "renew lease \"rack3-node07.example.net\": " + refused
+	s.ControlPlane.Overdue = "lease not renewed for 1m20s, and good for 40s only: " + s.ControlPlane.LastError
+	fail(&s, "lease", s.ControlPlane.LastError)
+	s.ControlPlane.Credentials = "the server does not accept this node's certificate, though it is good until 2027-05-01T09:00:00Z; another one is asked for with the bootstrap kubeconfig: certificate signing request node-csr-1f: not approved yet: see it with `kubectl get csr node-csr-1f`, approve it with `kubectl certificate approve node-csr-1f`"
 	return s
 }
 

@@ -272,6 +272,8 @@ func TestTables(t *testing.T) {
 		"cordon-json":                 {house(), "cordon -o json", 0},
 		"leave":                       {house(), "leave", 0},
 		"leave-json":                  {house(), "leave -o json", 0},
+		"leave-undo":                  {house(), "leave --undo", 0},
+		"leave-undo-nothing":          {&backend{member: true}, "leave --undo", 0},
 		"uncordon-already":            {house(), "uncordon", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

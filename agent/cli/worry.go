@@ -84,6 +84,9 @@ func worries(s api.Status) []worry {
 	for _, d := range s.Drift {
 		list = append(list, worry{what: "drift", text: d.Message + ": `" + d.Mend + "` mends it", milder: true})
 	}
+	if s.ControlPlane.Credentials != "" && !said(list, s.ControlPlane.Credentials) {
+		list = append(list, worry{what: "credentials", text: s.ControlPlane.Credentials})
+	}
 	if s.ControlPlane.LastError != "" && !said(list, s.ControlPlane.LastError) {
 		list = append(list, worry{what: "control plane", text: s.ControlPlane.LastError})
 	}

@@ -138,6 +138,13 @@ var (
 	// ErrUnavailable: the control plane does not answer, or not in time, or not
 	// these credentials, or asks to come back later.
 	ErrUnavailable = errors.New("control plane unavailable")
+
+	// ErrUnauthorized, always beside ErrUnavailable: the control plane answers, and
+	// does not accept who this host says that it is.
+	ErrUnauthorized = errors.New("the server does not accept")
+	// ErrUntrusted, always beside ErrUnavailable: whoever answers does not prove to
+	// be the control plane.
+	ErrUntrusted = errors.New("the server is not the one that it should be")
 )
 
 // BusyError is an ErrUnavailable whose control plane asks to come back later.

@@ -102,6 +102,11 @@ func checks() []struct {
 		{"scopes", scopes},
 		{"job-timeouts", jobTimeouts},
 		{"runtimes", runtimes},
+		{"cluster", clusterServer},
+		{"cluster-credentials", clusterCredentials},
+		{"cluster-clock", clusterClock},
+		{"cluster-node", clusterNode},
+		{"cluster-rights", clusterRights},
 		{"last-shutdown", lastShutdown},
 		{"state", state},
 	}

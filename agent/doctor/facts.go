@@ -25,6 +25,7 @@ type Facts struct {
 	Kubelet       Kubelet
 	Systemd       Systemd
 	Runtimes      Runtimes
+	Cluster       *Cluster        // nil where this host is no node of one
 	Last          *journal.Record // nil where no shutdown is on record
 	State         State
 }

@@ -11,13 +11,16 @@ import (
 	"hostler.io/hostler/agent/report"
 )
 
+// hasLeft is why loops rest that write to the control plane.
+const hasLeft = "the node has left the control plane"
+
 // Leave takes the Node and its Lease off the control plane, for a person. The Lease
 // comes to rest before, so that no renewal creates it again. Where the node itself
 // may not delete them it rests all the same, for somebody else to do so.
 func (d *Drainer) Leave(ctx context.Context) (api.LeaveReport, error) {
 	answer := api.LeaveReport{Node: d.o.Node, ControlPlane: d.o.ControlPlane, By: api.Caller(ctx)}
 	before := d.o.Member.Reason()
-	d.o.Member.Set("the node leaves the control plane")
+	d.o.Member.Set(hasLeft)
 	resting, rested := context.WithTimeout(ctx, report.WriteTimeout)
 	defer rested()
 	err := d.o.Member.Idle(resting)
@@ -28,12 +31,18 @@ func (d *Drainer) Leave(ctx context.Context) (api.LeaveReport, error) {
 	}
 	switch {
 	case err == nil:
+		answer.Changed = true
+		answer.Message = d.rememberLeave(ctx)
 		return answer, nil
 	case errors.Is(err, controlplane.ErrForbidden):
-		return answer, &api.Error{
-			Message: fmt.Sprintf("leave: %v: this host no longer renews its lease nor writes its Node, but may not delete them", err),
-			Hint:    fmt.Sprintf("whoever has the right types `kubectl delete node %s`, with which the lease goes; `systemctl restart hostler` takes it back", d.o.Node),
+		e := &api.Error{
+			Message: fmt.Sprintf("leave: %v: this host no longer renews its lease nor writes its Node, also after a restart, but may not delete them", err),
+			Hint:    fmt.Sprintf("whoever has the right types `kubectl delete node %s`, with which the lease goes; `hostler leave --undo` takes it back", d.o.Node),
 		}
+		if lost := d.rememberLeave(ctx); lost != "" {
+			e.Message += "; " + lost
+		}
+		return answer, e
 	}
 	d.o.Member.Set(before) // all goes on
 	if errors.Is(err, report.ErrNotOurs) {
@@ -48,4 +57,35 @@ func (d *Drainer) Leave(ctx context.Context) (api.LeaveReport, error) {
 		Message: fmt.Sprintf("leave: node %s: %v", d.o.Node, err),
 		Hint:    "nothing has changed: the Node and its lease are kept up as before; see `hostler status`, and try again",
 	}
+}
+
+// Return takes back that the Node left, for a person. The Lease is renewed at once,
+// and the Node registered as soon as the control plane answers.
+func (d *Drainer) Return(ctx context.Context) (api.LeaveReport, error) {
+	answer := api.LeaveReport{Node: d.o.Node, ControlPlane: d.o.ControlPlane, By: api.Caller(ctx)}
+	waiting, cancel := context.WithTimeout(ctx, report.WriteTimeout)
+	defer cancel()
+	changed, err := d.o.Reporter.Return(waiting, answer.By)
+	if err != nil {
+		return answer, &api.Error{
+			Message: fmt.Sprintf("return: node %s: %v", d.o.Node, err),
+			Hint:    "nothing has changed: the Node stays off the control plane; see `hostler status`, and try again",
+		}
+	}
+	if answer.Changed = changed; changed {
+		d.o.Member.Set("")
+		answer.Message = d.rememberLeave(ctx)
+	}
+	return answer, nil
+}
+
+// rememberLeave has the latest word on disk, and says why it may not be; a caller
+// that has gone meanwhile is no reason.
+func (d *Drainer) rememberLeave(ctx context.Context) string {
+	writing, written := context.WithTimeout(context.WithoutCancel(ctx), diskTimeout)
+	defer written()
+	if err := d.onDisk(writing); err != nil {
+		return "it may not survive a power cut: " + err.Error()
+	}
+	return ""
 }

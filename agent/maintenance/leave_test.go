@@ -41,7 +41,7 @@ func TestTheLeaseRestsBeforeTheNodeLeaves(t *testing.T) {
 		d.register(t)
 		d.keeps(t)
 		got, err := maintenance.New(d.Options).Leave(t.Context())
-		if err != nil || got != (api.LeaveReport{Node: nodeName, ControlPlane: "fake", By: "nobody known"}) {
+		if err != nil || got != (api.LeaveReport{Node: nodeName, ControlPlane: "fake", By: "nobody known", Changed: true}) {
 			t.Errorf("Leave() = %+v, %v, want it done", got, err)
 		}
 		time.Sleep(time.Hour)
@@ -52,6 +52,26 @@ func TestTheLeaseRestsBeforeTheNodeLeaves(t *testing.T) {
 		}
 		if d.Member.Reason() == "" {
 			t.Error("the lease is kept again")
+		}
+	})
+}
+
+func TestTheLeaseRestsFromTheStartAndUntilTheNodeReturns(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.register(t)
+		if got, err := maintenance.New(d.Options).Return(t.Context()); got.Changed || err != nil {
+			t.Errorf("Return() of a Node that is there = %+v, %v, want nothing done", got, err)
+		}
+		if _, err := maintenance.New(d.Options).Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d.Member = loop.NewGate("") // as an agent makes it that starts
+		next := maintenance.New(d.Options)
+		if d.Member.Reason() == "" {
+			t.Error("the lease is kept again after a start")
+		}
+		if got, err := next.Return(t.Context()); !got.Changed || err != nil || d.Member.Reason() != "" {
+			t.Errorf("Return() = %+v, %v, the lease rests for %q, want it kept again", got, err, d.Member.Reason())
 		}
 	})
 }

@@ -32,5 +32,11 @@ type Drainer struct{ o Options }
 
 var _ api.Drainer = (*Drainer)(nil)
 
-// New returns a drainer of a node.
-func New(o Options) *Drainer { return &Drainer{o} }
+// New returns a drainer of a node. One that a person had leave the control plane
+// before this start stays off it.
+func New(o Options) *Drainer {
+	if o.Reporter.Left() != nil {
+		o.Member.Set(hasLeft)
+	}
+	return &Drainer{o}
+}

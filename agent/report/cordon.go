@@ -2,10 +2,8 @@ package report
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,40 +26,20 @@ type Decision struct {
 }
 
 // cordons keeps the latest decision. It is safe for concurrent use.
-type cordons struct {
-	store Store
-	log   *slog.Logger
-
-	mu     sync.Mutex
-	latest *Decision // nil if nobody has decided
-}
+type cordons struct{ *word[Decision] }
 
 // newCordons reads what was decided before this start.
 func newCordons(store Store, log *slog.Logger) *cordons {
-	c := &cordons{store: store, log: log.With("component", "cordon")}
-	values, err := store.Load()
-	if value, found := values[keyCordon]; err == nil && found {
-		var d Decision
-		if err = json.Unmarshal(value, &d); err == nil {
-			c.latest = &d
-		}
-	}
+	log = log.With("component", "cordon")
+	decision, err := recall[Decision](store, keyCordon, log)
 	if err != nil {
-		c.log.Warn("whether a person has cordoned the node is not known; what the control plane says stands", "error", err)
+		log.Warn("whether a person has cordoned the node is not known; what the control plane says stands", "error", err)
 	}
-	return c
+	return &cordons{decision}
 }
 
 // decided is the latest decision; nil if there is none.
-func (c *cordons) decided() *Decision {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.latest == nil {
-		return nil
-	}
-	d := *c.latest
-	return &d
-}
+func (c *cordons) decided() *Decision { return c.get() }
 
 // wanted is whether the Node is to be created closed to new pods: as a person
 // decided, else as configured.
@@ -76,39 +54,6 @@ func (c *cordons) wanted(configured bool) bool {
 func (c *cordons) pending() bool {
 	d := c.decided()
 	return d != nil && !d.Delivered
-}
-
-// set makes d the latest decision. It is on disk within seconds.
-func (c *cordons) set(d *Decision) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.put(d)
-}
-
-// follow puts d, nil for none, in the place of what was decided before, unless a
-// person has decided anew since.
-func (c *cordons) follow(before, d *Decision) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.latest != nil && *c.latest == *before {
-		c.put(d)
-	}
-}
-
-// put is set for a caller that holds mu.
-func (c *cordons) put(d *Decision) {
-	c.latest = d
-	put, remove := map[string][]byte{}, []string{keyCordon}
-	if d != nil {
-		value, err := json.Marshal(d)
-		if err != nil {
-			panic(err) // a struct of plain fields
-		}
-		put, remove = map[string][]byte{keyCordon: value}, nil
-	}
-	if err := c.store.Write(put, remove); err != nil {
-		c.log.Warn("what was decided of the node's cordon may not survive the agent", "error", err)
-	}
 }
 
 // Errors of Cordon that mean that nothing was done.

@@ -19,10 +19,11 @@ import (
 func (d *desk) again(t *testing.T, boot string) *desk {
 	t.Helper()
 	next := newDesk(t)
-	next.client, next.o.Client = d.client, d.client
-	next.o.Recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, silent())
-	next.kept, next.o.Store, next.o.Boot = d.kept, d.kept, boot
-	next.cordons, next.o.Node = newCordons(d.kept, silent()), d.o.Node
+	o := next.o
+	next.client, o.Client = d.client, d.client
+	o.Recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, silent())
+	next.kept, o.Store, o.Boot, o.Node = d.kept, d.kept, boot, d.o.Node
+	next.Reporter = New(o)
 	return next
 }
 

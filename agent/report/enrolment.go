@@ -21,7 +21,6 @@ import (
 type enrolment struct {
 	// registered is whether the Node was registered since it was last found missing.
 	registered bool
-	left       bool         // a person took the Node away: nothing is written any more
 	asked      *corev1.Node // with the labels and annotations that were registered last
 	addressed  bool         // the stored Node has addresses
 	drifted    []string     // labels and annotations that somebody else has changed
@@ -295,7 +294,7 @@ func (r *Reporter) noteTaints(stored *corev1.Node) {
 // taintCommand is what a person types to give the Node the taints that it lacks.
 func (r *Reporter) taintCommand(stored *corev1.Node, missing []corev1.Taint) string {
 	if _, shared := r.o.Client.(controlplane.NodeWatcher); !shared { // nobody else can write it
-		return "hostler leave && systemctl restart hostler"
+		return "hostler leave && hostler leave --undo"
 	}
 	command := "kubectl taint nodes " + stored.Name
 	overwrite := ""

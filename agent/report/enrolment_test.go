@@ -150,7 +150,7 @@ func TestTaintsOfAControlPlaneThatNobodyElseWritesAreMendedHere(t *testing.T) {
 		d.o.Client = alone{d.client}
 		d.configure(func(o *status.Options) { o.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}} })
 		d.start(t)
-		if s := d.Standing(); len(s.Drift) != 1 || s.Drift[0].Mend != "hostler leave && systemctl restart hostler" {
+		if s := d.Standing(); len(s.Drift) != 1 || s.Drift[0].Mend != "hostler leave && hostler leave --undo" {
 			t.Errorf("Standing() = %+v, want it mended by a Node that is created anew", s)
 		}
 	})

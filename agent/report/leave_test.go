@@ -4,10 +4,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/shutdown"
 )
 
 func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
@@ -50,13 +54,90 @@ func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 				if n, _, _, err := d.Current(); n == nil || err != nil {
 					t.Errorf("Current() = %v, %v, want the host known all the same", n, err)
 				}
-				next := d.again(t, "one")
-				if err := next.once(t.Context(), nil); err != nil || d.stored(t) == nil {
-					t.Errorf("a round of the next start = %v, want the Node registered", err)
+				for _, boot := range []string{"one", "two"} {
+					next := d.again(t, boot)
+					if err := next.once(t.Context(), nil); err != nil || (d.stored(t) == nil) != c.rest || (next.Left() != nil) != c.rest {
+						t.Errorf("a round of the next start in boot %s = %v, Node there: %v, want it to stay away: %v", boot, err, d.stored(t) != nil, c.rest)
+					}
+					if s := next.Standing(); !strings.Contains(s.Waits, c.says) || (s.Waits == "") == c.rest {
+						t.Errorf("Standing() after a start in boot %s = %+v, want that it says %q", boot, s, c.says)
+					}
 				}
 			})
 		})
 	}
+}
+
+func TestANodeThatReturnsIsRegisteredAtOnce(t *testing.T) {
+	for name, returns := range map[string]func(*testing.T, *desk) *desk{
+		"in the same run of the agent": func(_ *testing.T, d *desk) *desk { return d },
+		"in a later one":               func(t *testing.T, d *desk) *desk { return d.again(t, "two") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				if err := d.once(t.Context(), nil); err != nil {
+					t.Fatal(err)
+				}
+				if err := d.Leave(t.Context(), "alice"); err != nil {
+					t.Fatal(err)
+				}
+				d = returns(t, d)
+				d.start(t)
+				if d.stored(t) != nil {
+					t.Fatal("the Node is there before it returns")
+				}
+				if changed, err := d.Return(t.Context(), "bob"); !changed || err != nil {
+					t.Errorf("Return() = %v, %v, want it done", changed, err)
+				}
+				synctest.Wait()
+				if n := d.stored(t); n == nil || ready(n).Status != corev1.ConditionTrue || d.Left() != nil || d.Standing().Waits != "" {
+					t.Errorf("the Node = %v, Left() = %v, Standing() = %+v, want it Ready, and nothing said of leaving", n, d.Left(), d.Standing())
+				}
+				if changed, err := d.Return(t.Context(), "bob"); changed || err != nil {
+					t.Errorf("Return() of a Node that is there = %v, %v, want nothing done", changed, err)
+				}
+				next := d.again(t, "three")
+				if next.Left() != nil {
+					t.Errorf("Left() after the next start = %v, want it forgotten", next.Left())
+				}
+			})
+		})
+	}
+}
+
+func TestADepartureIsOfOneNodeAndOneControlPlane(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		if err := errors.Join(d.once(t.Context(), nil), d.Leave(t.Context(), "alice")); err != nil {
+			t.Fatal(err)
+		}
+		left := *d.departures.get()
+		for name, elsewhere := range map[string]Departure{
+			"another name":          {Node: "node-b", ControlPlane: left.ControlPlane},
+			"another control plane": {Node: left.Node, ControlPlane: "another"},
+		} {
+			d.departures.set(&elsewhere)
+			if next := d.again(t, "two"); next.Left() != nil || next.Standing().Waits != "" {
+				t.Errorf("Left() of a departure under %s = %v, want none", name, next.Left())
+			}
+		}
+	})
+}
+
+func TestOfANodeThatHasLeftTheFleetHearsNoMore(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		if err := d.Leave(t.Context(), "alice"); err != nil {
+			t.Fatal(err)
+		}
+		d.set(func() { d.guard = shutdown.Status{State: shutdown.Draining, Reason: "reboot"} })
+		d.Changed()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		counted := len(d.counted)
+		if told := d.told("NodeNotReady"); counted == 0 || len(told) > 0 {
+			t.Errorf("%d transitions counted, Events = %q, want some and none", counted, told)
+		}
+	})
 }
 
 func TestAKubeletsNodeIsNotTakenAway(t *testing.T) {

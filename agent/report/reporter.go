@@ -37,7 +37,7 @@ type Options struct {
 	Mine      func() bool     // whether the Node is hostler's to write
 	Beside    func() bool     // whether it is a kubelet's on this host; never if nil
 	Boot      string          // the present one
-	Store     Store           // keeps a last word that was not delivered, and a person's cordon
+	Store     Store           // keeps a last word that was not delivered, and a person's cordon and departure
 	Named     func(types.UID) // is told the UID that the control plane gave the Node
 	// Waits is told why the Node is waited for, as is its Lease then; nothing once
 	// it is there. It may be nil.
@@ -68,8 +68,9 @@ type Store interface {
 // registers the Node, writes its status on change and every now and then, and
 // makes an Event of each condition's transition. It is safe for concurrent use.
 type Reporter struct {
-	o       Options
-	cordons *cordons
+	o          Options
+	cordons    *cordons
+	departures *word[Departure]
 
 	poke chan struct{} // holds one token when something changed
 
@@ -113,8 +114,11 @@ func New(o Options) *Reporter {
 	if o.Beside == nil {
 		o.Beside = func() bool { return false }
 	}
-	r := &Reporter{o: o, cordons: cordons, poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	r := &Reporter{o: o, cordons: cordons, departures: newDepartures(o.Store, o.Log), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	r.turn <- struct{}{}
+	if d := r.Left(); d != nil {
+		r.standing.Waits = d.String()
+	}
 	return r
 }
 
@@ -272,7 +276,7 @@ func (r *Reporter) once(ctx context.Context, guarded *shutdown.Status) (err erro
 		r.recall()
 	}
 	r.begun = true
-	mine, beside := r.o.Mine() && !r.left, r.besideKubelet()
+	mine, beside := r.o.Mine() && r.Left() == nil, r.besideKubelet()
 	if (mine || beside) && !r.remembered {
 		r.remember(ctx, beside)
 	}
@@ -344,7 +348,9 @@ func (r *Reporter) tell(node string, transitions []status.Transition) {
 			continue // true of every start, and over in a moment
 		}
 		r.o.Count(t.New)
-		r.o.Recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
+		if r.Left() == nil { // of a Node that is to be gone the fleet hears no more
+			r.o.Recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
+		}
 		switch {
 		case t.New.Type == status.ShutdownProtected:
 		case !t.Good():

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"hostler.io/hostler/agent/controlplane"
 )
@@ -40,8 +41,13 @@ func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, 
 			backoff = controlplane.Retry()
 		}
 		// A control plane that restarts ends every host's watch at once.
+		pause := max(backoff.Step(), rand.N(r.o.Update))
+		if busy, ok := errors.AsType[*controlplane.BusyError](err); ok {
+			// Nobody waits for the watch, so that it can wait as long as it is asked to.
+			pause = max(pause, wait.Jitter(min(busy.After, r.o.Rewrite), controlplane.Retry().Jitter))
+		}
 		select {
-		case <-time.After(max(backoff.Step(), rand.N(r.o.Update))):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -237,6 +237,32 @@ func TestAWatchThatIsLostBeginsAgain(t *testing.T) {
 	})
 }
 
+func TestAWatchComesBackWhenItIsAskedTo(t *testing.T) {
+	for name, c := range map[string]struct{ asked, least, most time.Duration }{
+		"later than it would by itself": {time.Minute, time.Minute, 72 * time.Second},
+		"at once":                       {time.Nanosecond, 200 * time.Millisecond, 10 * time.Second},
+		"in a day, which is too long":   {24 * time.Hour, 5 * time.Minute, 6 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				d.start(t)
+				d.client.Inject(controlplanetest.WatchNode, controlplanetest.Fault{Err: &controlplane.BusyError{After: c.asked, Err: controlplane.ErrUnavailable}, Times: 1})
+				d.watch(t)
+				time.Sleep(c.least - time.Nanosecond)
+				synctest.Wait()
+				if n := d.client.Calls(controlplanetest.WatchNode); n != 1 {
+					t.Errorf("%d watches before %v, want 1", n, c.least)
+				}
+				time.Sleep(c.most - c.least + time.Millisecond)
+				synctest.Wait()
+				if n := d.client.Calls(controlplanetest.WatchNode); n != 2 {
+					t.Errorf("%d watches by %v, want 2", n, c.most)
+				}
+			})
+		})
+	}
+}
+
 // The person's own Event was made when he said it.
 func TestAPersonsWordThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {

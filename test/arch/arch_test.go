@@ -59,7 +59,7 @@ var ours = map[string][]string{
 
 	"agent/controlplane/kubernetes/certificate": {"agent/controlplane"},
 
-	"agent/doctor": {"shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
+	"agent/doctor": {"agent/controlplane", "shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
 	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/loop", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
 

@@ -42,11 +42,16 @@ type Options struct {
 	// Certificate gives the client certificate for each new connection, in place
 	// of all credentials in the kubeconfig; nil to use those.
 	Certificate func() (*tls.Certificate, error)
+	// Refused is called after a request whose credentials the server does not
+	// accept, from any goroutine; it must not block. It may be nil.
+	Refused func()
 	// Version is hostler's own, for the user agent.
 	Version string
 	// Now is the wall clock that judges Leases; time.Now if nil.
 	Now func() time.Time
 	Log *slog.Logger
+
+	heard func(date time.Time) // is told the server's time with each answer; may be nil
 }
 
 // Client is the node's side of a Kubernetes API server. It implements

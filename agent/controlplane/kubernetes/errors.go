@@ -64,11 +64,24 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err // without the address, which the operation tells better
 	}
-	hint := ""
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		hint = fmt.Sprintf(": check certificate-authority and server in %s, and this host's clock", c.o.Kubeconfig)
+	if unproven, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("%s: %w: %w: %v: check certificate-authority and server in %s, and this host's clock", operation, controlplane.ErrUnavailable, controlplane.ErrUntrusted, unproven.Err, c.o.Kubeconfig)
 	}
-	return fmt.Errorf("%s: %w: %v%s", operation, controlplane.ErrUnavailable, err, hint)
+	return fmt.Errorf("%s: %w: %v", operation, controlplane.ErrUnavailable, err)
+}
+
+// unauthorized is the error of a server that does not accept this host's
+// credentials. It is not ErrForbidden: new ones mend it, and what waits is then
+// wanted.
+func (c *Client) unauthorized(err error) error {
+	if c.o.Refused != nil {
+		c.o.Refused()
+	}
+	whose, check := "the credentials of "+c.o.Kubeconfig, "check whether they have expired, and which cluster they are of"
+	if c.o.Certificate != nil {
+		whose, check = "this node's certificate", "see `hostler doctor`"
+	}
+	return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, whose, err, check)
 }
 
 // class is what a code of HTTP means; nil for any other than these, from a server
@@ -92,9 +105,8 @@ func class(code int32) error {
 func (c *Client) refusal(status metav1.Status, err error) error {
 	meaning := class(status.Code)
 	switch {
-	case status.Code == http.StatusUnauthorized:
-		// Not ErrForbidden: new credentials mend it, and what waits is then wanted.
-		return fmt.Errorf("%w: the server does not accept the credentials of %s: check whether they have expired, and which cluster they are of", controlplane.ErrUnavailable, c.o.Kubeconfig)
+	case status.Code == http.StatusUnauthorized && !foreign(status):
+		return c.unauthorized(err)
 	case meaning == nil || foreign(status):
 		err = fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
 	default:

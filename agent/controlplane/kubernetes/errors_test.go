@@ -2,12 +2,20 @@ package kubernetes_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"math/big"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/kubernetes"
@@ -32,7 +40,8 @@ func TestWhatAnswersMean(t *testing.T) {
 		"an object that breaks the rules":               {proper(422, "Invalid"), controlplane.ErrInvalid, "told so"},
 		"a request that makes no sense":                 {proper(400, "BadRequest"), controlplane.ErrInvalid, "told so"},
 		"an object too large":                           {proper(413, "RequestEntityTooLarge"), controlplane.ErrInvalid, "told so"},
-		"credentials that are not accepted":             {proper(401, "Unauthorized"), controlplane.ErrUnavailable, "kubeconfig"},
+		"credentials that are not accepted":             {proper(401, "Unauthorized"), controlplane.ErrUnavailable, "does not accept the credentials of"},
+		"credentials that a proxy does not accept":      {plain(401, "<html>log in</html>"), controlplane.ErrUnavailable, ""},
 		"etcd is away":                                  {proper(500, "InternalError"), controlplane.ErrUnavailable, "told so"},
 		"the server is going down":                      {proper(503, "ServiceUnavailable"), controlplane.ErrUnavailable, "told so"},
 		"too many requests":                             {plain(429, "Too many requests"), controlplane.ErrUnavailable, "too many"},
@@ -48,6 +57,9 @@ func TestWhatAnswersMean(t *testing.T) {
 			_, err := client.Node(t.Context(), "n")
 			if !errors.Is(err, check.class) || !strings.HasPrefix(err.Error(), `get node "n": `) || !strings.Contains(err.Error(), check.says) {
 				t.Errorf("Node() = %v, want an error that is %q, begins with the operation and says %q", err, check.class, check.says)
+			}
+			if got, want := errors.Is(err, controlplane.ErrUnauthorized), name == "credentials that are not accepted"; got != want {
+				t.Errorf("Node() = %v, is about credentials: %v, want %v", err, got, want)
 			}
 			for _, class := range []error{controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrForbidden, controlplane.ErrInvalid, controlplane.ErrUnavailable} {
 				if class != check.class && errors.Is(err, class) {
@@ -70,6 +82,71 @@ func TestAServerThatAsksToComeBackLaterIsNotWaitedFor(t *testing.T) {
 	if !ok || busy.After != time.Hour || !errors.Is(err, controlplane.ErrUnavailable) || requests != 1 {
 		t.Errorf("Node() = %v after %d requests, want a BusyError of 1h after 1", err, requests)
 	}
+}
+
+func TestAServerThatAsksToComeBackLaterWithAWatchIsNotWaitedForEither(t *testing.T) {
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if !r.URL.Query().Has("watch") {
+			say(w, nodeText)
+			return
+		}
+		w.Header().Set("Retry-After", "3600")
+		http.Error(w, "too many requests", http.StatusTooManyRequests)
+	}))
+	err := client.WatchNode(t.Context(), "n", make(chan *corev1.Node, 1))
+	if busy, ok := errors.AsType[*controlplane.BusyError](err); !ok || busy.After != time.Hour || !errors.Is(err, controlplane.ErrUnavailable) {
+		t.Errorf("WatchNode() = %v, want a BusyError of 1h", err)
+	}
+}
+
+func TestWhyThereIsNoConnectionIsToldApart(t *testing.T) {
+	answers := func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) }
+	for name, c := range map[string]struct {
+		client func(*testing.T) *kubernetes.Client
+		class  error // beside ErrUnavailable; nil for none
+	}{
+		"nobody is there": {func(t *testing.T) *kubernetes.Client {
+			server := serve(t, answers)
+			client := dial(t, server)
+			server.Close()
+			return client
+		}, nil},
+		"another authority has signed who answers": {func(t *testing.T) *kubernetes.Client {
+			return open(t, write(t, "kubeconfig", config(serve(t, answers).URL, "certificate-authority: "+write(t, "ca.crt", stranger(t)), "token: secret")))
+		}, controlplane.ErrUntrusted},
+		"it does not know who asks": {func(t *testing.T) *kubernetes.Client {
+			return dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				refuse(w, http.StatusUnauthorized, "Unauthorized", "told so")
+			}))
+		}, controlplane.ErrUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.client(t).Node(t.Context(), "n")
+			if !errors.Is(err, controlplane.ErrUnavailable) {
+				t.Errorf("Node() = %v, want that it is unavailable", err)
+			}
+			for _, class := range []error{controlplane.ErrUntrusted, controlplane.ErrUnauthorized} {
+				if got := errors.Is(err, class); got != (class == c.class) {
+					t.Errorf("Node() = %v, is %q: %v, want %v", err, class, got, !got)
+				}
+			}
+		})
+	}
+}
+
+// stranger makes a certificate that nobody knows, as PEM.
+func stranger(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
 func TestCallsEndWithTheirContext(t *testing.T) {

@@ -214,6 +214,9 @@ func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.Rou
 		t.TLS.GetCertHolder = &transport.GetCertHolder{GetCert: o.Certificate}
 	}
 	carrier, err := transport.New(t)
+	if err == nil && o.heard != nil {
+		carrier = listening{carrier, o.heard}
+	}
 	if err != nil || config.ExecProvider == nil {
 		return carrier, err
 	}

@@ -61,6 +61,7 @@ func (r *Requests) Reconnect() { r.line.renew() }
 // certificate, by reading the node's own Node. That there is none is as good an
 // answer as any, and so is that the node may not.
 func Try(ctx context.Context, o Options, node string, certificate *tls.Certificate) error {
+	o.Refused = nil // the caller is told
 	o.Certificate = func() (*tls.Certificate, error) { return certificate, nil }
 	client, err := New(o)
 	if err != nil {

@@ -7,7 +7,8 @@
 // is started again while nobody has approved it yet finds its own request.
 //
 // The certificate in use is replaced only by one that the server has accepted.
-// Until then, however long it takes and whatever goes wrong, the old one stays.
+// Until then, however long it takes and whatever goes wrong, the old one stays, also
+// where the server does not accept it any more: Doubt has that looked into.
 //
 // It refuses to know how requests reach the server: see Requests.
 package certificate

@@ -53,6 +53,8 @@ type Keeper struct {
 	o     Options
 	store store
 
+	doubts chan struct{} // holds one token when the server may not accept current
+
 	mu      sync.Mutex // guards all below
 	current *tls.Certificate
 	renewAt time.Time // of current
@@ -66,7 +68,7 @@ func New(o Options) (*Keeper, error) {
 		return nil, errors.New("no directory for certificates is given: name one in controlPlane.kubernetes.certificateDirectory")
 	}
 	o.Log = o.Log.With("component", "certificate")
-	k := &Keeper{o: o, store: store{o.Directory}}
+	k := &Keeper{o: o, store: store{o.Directory}, doubts: make(chan struct{}, 1)}
 	current, err := k.store.current(commonName(o.Node))
 	if err != nil {
 		o.Log.Warn("stored certificate cannot be used", "error", err)
@@ -103,26 +105,41 @@ func (k *Keeper) Status() (ends time.Time, waiting error) {
 	return ends, k.state
 }
 
-// Run gets a certificate where there is none, and renews it in time, until ctx
-// ends, and returns why. It tries again for as long as it takes.
+// Doubt tells that the server seems not to accept the certificate in use, though it
+// is good by its dates. Run asks the server, and if that is so gets another one as a
+// node does that has none. It does not wait.
+func (k *Keeper) Doubt() {
+	select {
+	case k.doubts <- struct{}{}:
+	default: // it is known
+	}
+}
+
+// Run gets a certificate where there is none or the server does not accept it, and
+// renews it in time, until ctx ends, and returns why. It tries again for as long as
+// it takes.
 func (k *Keeper) Run(ctx context.Context) error {
 	backoff := retry()
-	for {
-		pause := k.due()
-		if pause <= 0 {
-			err := k.attempt(ctx)
+	for doubted := false; ; {
+		pause, doubts := k.due(), k.doubts
+		if doubted || pause <= 0 {
+			err := k.attempt(ctx, doubted)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			k.note(err)
 			switch {
 			case err == nil:
-				backoff = retry()
+				doubted, backoff = false, retry()
 				pause = max(k.due(), backoff.Step()) // if its life is as good as over, no faster than that
 			case errors.Is(err, ErrDenied):
 				pause = wait.Jitter(deniedPause, backoff.Jitter)
 			default:
 				pause = backoff.Step()
+			}
+			doubted = doubted || errors.Is(err, controlplane.ErrUnauthorized)
+			if err != nil {
+				doubts = nil // nobody hurries it: there may be one with each request
 			}
 		}
 		timer := time.NewTimer(min(pause, lookAgain))
@@ -130,8 +147,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return context.Cause(ctx)
+		case <-doubts:
+			doubted = true
 		case <-timer.C:
 		}
+		timer.Stop()
 	}
 }
 
@@ -145,14 +165,57 @@ func (k *Keeper) due() time.Duration {
 	return time.Until(k.renewAt)
 }
 
-// attempt makes a request, or looks at the one that is under way.
-func (k *Keeper) attempt(ctx context.Context) error {
+// attempt sees to it that there is a certificate in time, and where the one in use
+// is doubted, that it is one that the server accepts.
+func (k *Keeper) attempt(ctx context.Context, doubted bool) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	requests, err := k.requests()
-	if err != nil {
-		return err
+	k.mu.Lock()
+	current := k.current
+	k.mu.Unlock()
+	if current == nil || !time.Now().Before(current.Leaf.NotAfter) {
+		if k.o.Bootstrap == nil {
+			return fmt.Errorf("%w: no certificate in %s, and no way to ask for one: name a controlPlane.kubernetes.bootstrapKubeconfig", controlplane.ErrUnavailable, k.o.Directory)
+		}
+		return k.request(ctx, k.o.Bootstrap)
 	}
+	if !doubted {
+		return k.request(ctx, k.o.Renewal)
+	}
+	err := k.o.Try(ctx, current)
+	switch {
+	case err == nil && k.due() > 0: // whatever was not accepted is no more
+		return nil
+	case err == nil:
+		return k.request(ctx, k.o.Renewal)
+	case !errors.Is(err, controlplane.ErrUnauthorized):
+		return fmt.Errorf("ask whether the certificate in use is accepted: %w", err)
+	case k.o.Bootstrap == nil:
+		return &RefusedError{Until: current.Leaf.NotAfter, Err: err}
+	}
+	if err := k.request(ctx, k.o.Bootstrap); err != nil {
+		return &RefusedError{Until: current.Leaf.NotAfter, Err: err}
+	}
+	return nil
+}
+
+// RefusedError tells that the server does not accept the certificate in use, which
+// is good by its dates, and what keeps another one from coming.
+type RefusedError struct {
+	Until time.Time
+	Err   error
+}
+
+// Error says both.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the server does not accept this node's certificate, though it is good until %s; another one is asked for with the bootstrap kubeconfig: %v", e.Until.UTC().Format(time.RFC3339), e.Err)
+}
+
+// Unwrap returns what keeps another one from coming.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// request makes a request, or looks at the one that is under way.
+func (k *Keeper) request(ctx context.Context, requests Requests) error {
 	key, err := k.store.pending()
 	if err != nil {
 		return fmt.Errorf("key for a certificate: %w", err)
@@ -187,20 +250,6 @@ func (k *Keeper) attempt(ctx context.Context) error {
 	return nil
 }
 
-// requests is the way for requests that the server will take: as the node, as
-// long as its certificate is good.
-func (k *Keeper) requests() (Requests, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.current != nil && time.Now().Before(k.current.Leaf.NotAfter) {
-		return k.o.Renewal, nil
-	}
-	if k.o.Bootstrap == nil {
-		return nil, fmt.Errorf("%w: no certificate in %s, and no way to ask for one: name a controlPlane.kubernetes.bootstrapKubeconfig", controlplane.ErrUnavailable, k.o.Directory)
-	}
-	return k.o.Bootstrap, nil
-}
-
 // use takes a certificate into use that began its life then.
 func (k *Keeper) use(certificate *tls.Certificate, began time.Time) {
 	k.mu.Lock()
@@ -217,7 +266,9 @@ func (k *Keeper) note(err error) {
 	before := k.state
 	k.state = err
 	k.mu.Unlock()
-	if err != nil && (before == nil || errors.Is(err, ErrWaiting) != errors.Is(before, ErrWaiting)) {
+	_, refused := errors.AsType[*RefusedError](err)
+	_, refusedBefore := errors.AsType[*RefusedError](before)
+	if err != nil && (before == nil || errors.Is(err, ErrWaiting) != errors.Is(before, ErrWaiting) || refused != refusedBefore) {
 		k.o.Log.Warn("no new certificate yet, trying again", "node", k.o.Node, "error", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"os"
@@ -25,6 +26,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
 )
 
@@ -38,7 +40,10 @@ type cluster struct {
 	mu        sync.Mutex
 	approves  bool
 	denies    bool
-	rejects   bool // certificates that it signed itself
+	rejects   bool  // certificates that it signed itself
+	exchanged int64 // serial number up to which certificates are not accepted
+	tryErr    error
+	tried     int
 	away      error
 	requests  map[string]*certificatesv1.CertificateSigningRequest
 	submitted []time.Time
@@ -105,11 +110,15 @@ func (c *cluster) sign(request []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-func (c *cluster) try(context.Context, *tls.Certificate) error {
+func (c *cluster) try(_ context.Context, certificate *tls.Certificate) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rejects {
-		return errors.New("unauthorized")
+	c.tried++
+	switch {
+	case c.tryErr != nil:
+		return c.tryErr
+	case c.rejects, certificate.Leaf.SerialNumber.Int64() <= c.exchanged:
+		return fmt.Errorf("%w: %w", controlplane.ErrUnavailable, controlplane.ErrUnauthorized)
 	}
 	return nil
 }
@@ -276,6 +285,85 @@ func TestACertificateThatIsOverBeginsAnew(t *testing.T) {
 		after(5 * time.Minute)
 		if serial(t, k) == first {
 			t.Error("certificate is the one that is over, want one by the bootstrap's credentials")
+		}
+	})
+}
+
+// errUnknown is a server that does not know this node's certificate.
+var errUnknown = fmt.Errorf("%w: %w", controlplane.ErrUnavailable, controlplane.ErrUnauthorized)
+
+func TestACertificateThatTheServerDoesNotAcceptAnyMoreIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, renewal := newCluster(t, 1000*time.Hour), newCluster(t, 1000*time.Hour)
+		renewal.away = errUnknown
+		k, stop := keep(t, t.TempDir(), c, renewal, c)
+		defer stop()
+		after(time.Second)
+		first := serial(t, k)
+		c.set(func(c *cluster) { c.exchanged, c.approves = first, false })
+		for range 1000 { // one with each request
+			k.Doubt()
+			after(time.Second)
+		}
+		var told *certificate.RefusedError
+		if ends, err := k.Status(); !errors.As(err, &told) || !errors.Is(err, certificate.ErrWaiting) || told.Until != ends || ends.IsZero() {
+			t.Errorf("Status() = %v, %v, want that it is refused and what the next one waits for", ends, err)
+		}
+		if got := serial(t, k); got != first {
+			t.Errorf("the certificate in use = %d, want %d until there is another", got, first)
+		}
+		if n, asked := len(c.times()), c.tried; n != 2 || asked > 60 {
+			t.Errorf("%d requests for a certificate, asked %d times whether one is accepted, want 2, and less and less often", n, asked)
+		}
+		c.set(func(c *cluster) { c.approves = true })
+		after(time.Minute)
+		if got := serial(t, k); got == first {
+			t.Error("the certificate is the one that is not accepted")
+		}
+		if _, err := k.Status(); err != nil {
+			t.Errorf("Status() = %v, want nothing amiss", err)
+		}
+	})
+}
+
+func TestADoubtThatPassesChangesNothing(t *testing.T) {
+	for name, passes := range map[string]func(*cluster){
+		"it was another's answer":              func(*cluster) {},
+		"the server does not answer meanwhile": func(c *cluster) { c.tryErr = controlplane.ErrUnavailable },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 1000*time.Hour)
+				k, stop := keep(t, t.TempDir(), c, c, c)
+				defer stop()
+				after(time.Second)
+				first := serial(t, k)
+				c.set(passes)
+				k.Doubt()
+				after(time.Hour)
+				c.set(func(c *cluster) { c.tryErr = nil })
+				after(time.Minute)
+				if _, err := k.Status(); err != nil || serial(t, k) != first || len(c.times()) != 1 {
+					t.Errorf("Status() = %v, certificate %d after %d requests, want the first one still", err, serial(t, k), len(c.times()))
+				}
+			})
+		})
+	}
+}
+
+func TestARenewalThatIsNotAcceptedBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, renewal := newCluster(t, 100*time.Hour), newCluster(t, 100*time.Hour)
+		renewal.away = errUnknown
+		k, stop := keep(t, t.TempDir(), c, renewal, c)
+		defer stop()
+		after(time.Second)
+		first := serial(t, k)
+		c.set(func(c *cluster) { c.exchanged = first })
+		after(95 * time.Hour)
+		if serial(t, k) == first {
+			_, err := k.Status()
+			t.Errorf("certificate is the one that is not accepted, want another: %v", err)
 		}
 	})
 }

@@ -32,7 +32,34 @@ func (s store) path(file string) string { return filepath.Join(s.directory, file
 // current reads the certificate of that subject; nil if there is none. One that
 // makes no sense is set aside, and told of by the error.
 func (s store) current(commonName string) (*tls.Certificate, error) {
-	text, err := os.ReadFile(s.path(FileCurrent))
+	certificate, err := read(s.path(FileCurrent), commonName)
+	if damaged, ok := errors.AsType[*damage](err); ok {
+		return nil, s.setAside(FileCurrent, damaged.err)
+	}
+	return certificate, err
+}
+
+// Stored reads the certificate of that node in the directory, for a host whose agent
+// does not run; nil if there is none. Nothing is set aside.
+func Stored(directory, node string) (*tls.Certificate, error) {
+	path := filepath.Join(directory, FileCurrent)
+	certificate, err := read(path, commonName(node))
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", path, err)
+	}
+	return certificate, nil
+}
+
+// damage is what makes a file of no use.
+type damage struct{ err error }
+
+// Error says it.
+func (d *damage) Error() string { return d.err.Error() }
+
+// read is the certificate in a file; nil if there is none, *damage if it makes no
+// sense.
+func read(path, commonName string) (*tls.Certificate, error) {
+	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -41,7 +68,7 @@ func (s store) current(commonName string) (*tls.Certificate, error) {
 	}
 	certificate, err := Parse(text, commonName)
 	if err != nil {
-		return nil, s.setAside(FileCurrent, err)
+		return nil, &damage{err}
 	}
 	return certificate, nil
 }

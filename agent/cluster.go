@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/kubernetes"
+	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/status/probe"
+)
+
+// clusterTimeout bounds how long a person waits for what a cluster says.
+const clusterTimeout = 5 * time.Second
+
+// cluster looks at the cluster that this host is a node of; nil if there is none.
+func (a *Agent) cluster(ctx context.Context) *doctor.Cluster {
+	cfg := a.config()
+	if cfg.ControlPlane.Type != kubernetes.Type {
+		return nil
+	}
+	var current *tls.Certificate
+	var waits error
+	if a.certificate != nil {
+		_, waits = a.certificate.Status()
+		current, _ = a.certificate.Certificate() // waits tells why not
+	}
+	c := lookAtCluster(ctx, cfg, a.node, a.options.Version, current, waits, a.log)
+	c.Mine, _, _ = a.owners.Mine(owner.Node)
+	if c.Mine && a.member.Reason() == "" {
+		_, _, _, c.Writing = a.reporter.Current()
+	}
+	standing := a.reporter.Standing()
+	c.Stands = standing.Waits
+	for _, d := range standing.Drift {
+		c.Drift = append(c.Drift, doctor.Mend{Message: d.Message, Command: d.Mend})
+	}
+	c.Overdue = "" // of a lease that rests nothing is
+	if err := a.keeper.Stats().Overdue(time.Duration(cfg.Lease.Duration)); err != nil {
+		c.Overdue = err.Error()
+	}
+	return c
+}
+
+// clusterAlone does so on a host whose agent does not answer.
+func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.Logger) (*doctor.Cluster, error) {
+	if cfg.ControlPlane.Type != kubernetes.Type {
+		return nil, nil
+	}
+	reader, err := probe.New("/")
+	if err != nil {
+		return nil, err
+	}
+	machine, _ := reader.Machine() // its name is all that counts here
+	policies, err := newPolicies(cfg, machine.HostName, "")
+	if err != nil {
+		return nil, err
+	}
+	name := policies.node.Name
+	var current *tls.Certificate
+	var waits error
+	if k := cfg.ControlPlane.Kubernetes; k.BootstrapKubeconfig != "" {
+		if current, waits = certificate.Stored(k.CertificateDirectory, name); current == nil && waits == nil {
+			waits = fmt.Errorf("%w: none is in %s, and an agent has to ask for one", controlplane.ErrUnavailable, k.CertificateDirectory)
+		}
+	}
+	c := lookAtCluster(ctx, cfg, name, "doctor", current, waits, log)
+	if c.Mine = mine; !mine || cfg.Lease.Enabled == config.Off {
+		c.Overdue = ""
+	}
+	return c, nil
+}
+
+// lookAtCluster asks the cluster as the node of that name: with its certificate
+// where it joined by bootstrap, else as the kubeconfig says.
+func lookAtCluster(ctx context.Context, cfg config.Config, node, version string, current *tls.Certificate, waits error, log *slog.Logger) *doctor.Cluster {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	k := cfg.ControlPlane.Kubernetes
+	file := cmp.Or(k.Kubeconfig, k.BootstrapKubeconfig)
+	c := &doctor.Cluster{Node: node, Kubeconfig: file, Waits: waits}
+	held, err := kubernetes.Credentials(file)
+	secrets := held.Secrets
+	o := kubernetes.Options{Kubeconfig: file, Version: version, Log: log}
+	switch {
+	case k.BootstrapKubeconfig == "":
+		if !held.Ends.IsZero() {
+			c.Certificate = &doctor.Certificate{Path: held.Certificate, Begins: held.Begins, Ends: held.Ends}
+		}
+	case current == nil:
+		c.Exposed = exposed(secrets)
+		c.Err = cmp.Or(err, waits)
+		return c
+	default:
+		path := filepath.Join(k.CertificateDirectory, certificate.FileCurrent)
+		secrets = append(slices.Clone(secrets), path)
+		_, refused := errors.AsType[*certificate.RefusedError](waits)
+		c.Certificate = &doctor.Certificate{Path: path, Begins: current.Leaf.NotBefore, Ends: current.Leaf.NotAfter, Renewed: true, Refused: refused}
+		o.Certificate = func() (*tls.Certificate, error) { return current, nil }
+	}
+	c.Exposed = exposed(secrets)
+	rights := kubernetes.Needed(node)
+	s := kubernetes.Look(ctx, o, node, append(slices.Clone(rights), kubernetes.ToLeave(node)))
+	c.Server, c.Err, c.Now, c.Skew, c.Found = s.Server, s.Err, s.Now, s.Skew, s.Node != nil
+	if s.Node != nil {
+		for name, last := range kubernetes.Writers(s.Node) {
+			c.Others = append(c.Others, doctor.Writer{Name: name, Last: last})
+		}
+	}
+	if l := s.Lease; l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil && !controlplane.LeaseAlive(l, time.Now()) { // whose clock it was stamped by
+		c.Overdue = fmt.Sprintf("its lease was renewed last on %s, and is good for %ds only", l.Spec.RenewTime.UTC().Format(time.RFC3339), *l.Spec.LeaseDurationSeconds)
+	}
+	c.Rights = doctor.Rights{Asked: s.Rights != nil || s.RightsErr != nil, Err: s.RightsErr}
+	for i, allowed := range s.Rights {
+		switch {
+		case i == len(rights):
+			c.Rights.Delete = allowed
+		case !allowed:
+			c.Rights.Lacks = append(c.Rights.Lacks, rights[i].String())
+		}
+	}
+	return c
+}
+
+// exposed are the files that others than root can read.
+func exposed(files []string) []string {
+	var open []string
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			continue // the look tells
+		}
+		mode := info.Mode().Perm()
+		if owner, known := info.Sys().(*syscall.Stat_t); known && owner.Gid == 0 {
+			mode &^= 0o070
+		}
+		if mode&0o077 != 0 {
+			open = append(open, file)
+		}
+	}
+	return open
+}

@@ -1,0 +1,293 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// Cluster is a Kubernetes cluster that this host is a node of, as it answers now.
+type Cluster struct {
+	Node       string   // its name
+	Kubeconfig string   // that leads there
+	Server     string   // its URL; empty where that is not known
+	Exposed    []string // files with secrets that others on this host can read
+	// Certificate is the client certificate in use; nil where the credentials are
+	// of another kind, or there is none yet.
+	Certificate *Certificate
+	// Waits is why there is no certificate, or no newer one although it is due.
+	Waits error
+	// Err is why the Node was not read; nil also where there is none.
+	Err error
+	// Writing is why the agent's last write failed; nil without an agent, too.
+	Writing error
+	Stands  string // why nothing is written although nothing failed; empty if it is
+	// Skew is how far this host's clock is before the server's, which is known to a
+	// second; zero where it did not answer.
+	Skew    time.Duration
+	Now     time.Time // by the server's clock; zero where it did not answer
+	Found   bool      // the Node is there
+	Mine    bool      // the Node is hostler's to write
+	Overdue string    // why the fleet takes this host for dead; empty if it does not
+	Drift   []Mend
+	Others  []Writer // of the Node's status, beside hostler
+	Rights  Rights
+}
+
+// Mend is a fault that a command mends.
+type Mend struct{ Message, Command string }
+
+// Certificate is a client certificate.
+type Certificate struct {
+	Path         string
+	Begins, Ends time.Time
+	Renewed      bool // by hostler, once 70 to 90 % of its life are over
+	Refused      bool // by the server, although it is good by its dates
+}
+
+// Writer is who else writes the Node's status.
+type Writer struct {
+	Name string // such as "kubelet"
+	Last time.Time
+}
+
+// Rights are what the credentials allow of what hostler does.
+type Rights struct {
+	Asked  bool
+	Err    error    // why the server did not tell
+	Lacks  []string // of what it does by itself, such as "patch nodes/status"
+	Delete bool     // its own Node, which no node may by itself
+}
+
+const (
+	// clockTolerance is how far apart clocks may be: a certificate that has just been
+	// made, and a Lease that is judged by another clock, bear as much.
+	clockTolerance = 10 * time.Second
+	// freshWrite is how lately somebody must have written to be writing still: a
+	// kubelet does so every 5 minutes at the least.
+	freshWrite = 11 * time.Minute
+)
+
+// clusterServer looks whether the API server answers, and as whom.
+func clusterServer(f Facts) Check {
+	c := f.Cluster
+	if c == nil {
+		return Check{}
+	}
+	who := c.Server
+	if who == "" {
+		who = "the API server named in " + c.Kubeconfig
+	}
+	switch err := c.Err; {
+	case err == nil && c.Writing != nil:
+		return fail(c.writingMend(f), "%s answers, but the agent's last write failed: %v", who, c.Writing)
+	case err == nil && c.Found:
+		return ok("%s answers, and knows node %s", who, c.Node)
+	case err == nil && c.Stands != "":
+		return warn("nothing, if that is as it should be", "%s answers, and there is no node %s: %s", who, c.Node, c.Stands)
+	case err == nil && f.Agent.Answers:
+		return warn("hostler status", "%s answers, and there is no node %s yet", who, c.Node)
+	case err == nil:
+		return ok("%s answers, and there is no node %s, which the agent creates", who, c.Node)
+	case c.Certificate == nil && c.Waits != nil:
+		return Check{} // not asked without credentials: see below
+	case c.Server == "": // the file does not tell
+		return fail("correct the file; hostler takes it up by itself", "%v", err)
+	case errors.Is(err, controlplane.ErrUntrusted):
+		return fail(fmt.Sprintf("write the cluster's certificate-authority into %s (of kubeadm: /etc/kubernetes/pki/ca.crt of a control-plane host) and its right address; see that `date` is right", c.Kubeconfig),
+			"whoever answers at %s does not prove to be the cluster, and is told nothing: %v", who, err)
+	case errors.Is(err, controlplane.ErrUnauthorized):
+		return fail(c.credentialsMend(), "%s does not accept this host's credentials: %v", who, err)
+	case errors.Is(err, controlplane.ErrForbidden):
+		return fail(fmt.Sprintf("use credentials of user system:node:%s in group system:nodes: the name has to be node.name; on the control plane: --authorization-mode=Node,RBAC", c.Node),
+			"%s accepts the credentials, but does not let them read node %s: %v", who, c.Node, err)
+	default:
+		return fail("see that the server runs, and that this host reaches it: `curl -k "+c.Server+"/livez`", "%s does not answer: %v", who, err)
+	}
+}
+
+// writingMend is what to do about a server that answers and refuses to be written to.
+func (c *Cluster) writingMend(f Facts) string {
+	err := c.Writing
+	_, taken := errors.AsType[*controlplane.IdentityError](err)
+	switch {
+	case taken:
+		return "give one of the two hosts another node.name; node.takeover: true takes the Node over"
+	case errors.Is(err, controlplane.ErrForbidden) && strings.Contains(err.Error(), "label"):
+		return "take the labels that it names out of node.labels, or have somebody with the right set them: `kubectl label node " + c.Node + " KEY=VALUE`"
+	case errors.Is(err, controlplane.ErrForbidden):
+		return "see check cluster-rights"
+	}
+	return "hostler status; " + f.mends().journal
+}
+
+// credentialsMend is what gives this host credentials that the server accepts.
+func (c *Cluster) credentialsMend() string {
+	if c.Certificate != nil && c.Certificate.Renewed {
+		return "hostler asks for another certificate by itself, with the bootstrap kubeconfig: see check cluster-credentials"
+	}
+	return fmt.Sprintf("put a node's credentials of this cluster into %s; hostler takes them up by itself", c.Kubeconfig)
+}
+
+// clusterCredentials looks at the client certificate's life, and at who can read the
+// secrets.
+func clusterCredentials(f Facts) Check {
+	c := f.Cluster
+	if c == nil {
+		return Check{}
+	}
+	var found faults
+	for _, path := range c.Exposed {
+		found.add(warn("chmod 600 "+path, "%s holds secrets of this node, and others on this host can read it", path))
+	}
+	crt := c.Certificate
+	if c.Waits != nil {
+		found.add(c.waiting(f))
+	}
+	if crt != nil {
+		found = append(found, c.life(f, c.now())...)
+	}
+	switch {
+	case crt == nil:
+		return found.or(ok("they are not a certificate whose end could be told"))
+	case crt.Renewed:
+		return found.or(ok("the certificate is good until %s, and renewed before", date(crt.Ends)))
+	}
+	return found.or(ok("the certificate is good until %s", date(crt.Ends)))
+}
+
+// now is the time by which the server judges.
+func (c *Cluster) now() time.Time {
+	if c.Now.IsZero() {
+		return time.Now()
+	}
+	return c.Now
+}
+
+// waiting tells what keeps a certificate from coming.
+func (c *Cluster) waiting(f Facts) Check {
+	crt := c.Certificate
+	judge, message := warn, "no newer certificate comes"
+	switch {
+	case crt == nil:
+		judge, message = fail, "this node has no certificate yet"
+	case crt.Refused:
+		judge, message = fail, "the certificate is not accepted, and no other one comes"
+	}
+	if name := c.requestToApprove(); name != "" {
+		return judge(fmt.Sprintf("as somebody who may: `kubectl certificate approve %s`", name), "%s: request %s waits for its approval", message, name)
+	}
+	if !f.Agent.Answers {
+		return judge(start(f), "%s: %v", message, c.Waits)
+	}
+	hint := fmt.Sprintf("see that the token in %s has not expired (kubeadm token create makes one), and that its group may ask (docs/kubernetes.md)", c.Kubeconfig)
+	return judge(hint, "%s: %v", message, c.Waits)
+}
+
+// requestToApprove is the name of the signing request that waits for a person; empty
+// if none does.
+func (c *Cluster) requestToApprove() string {
+	if c.Waits == nil {
+		return ""
+	}
+	_, rest, found := strings.Cut(c.Waits.Error(), "kubectl certificate approve ")
+	if !found {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "`")
+	return name
+}
+
+// life judges how much of the certificate's life is left.
+func (c *Cluster) life(f Facts, now time.Time) faults {
+	crt := c.Certificate
+	var found faults
+	left, all := crt.Ends.Sub(now), crt.Ends.Sub(crt.Begins)
+	mend := "put a new certificate into " + crt.Path + "; hostler takes it up by itself"
+	switch {
+	case c.Waits != nil:
+		mend = "" // said with what it waits for
+	case crt.Renewed && !f.Agent.Answers:
+		mend = start(f)
+	case crt.Renewed:
+		mend = "see `hostler status` for what keeps a new one from coming"
+	}
+	switch {
+	case left <= 0:
+		found.add(fail(mend, "the certificate in %s ended on %s", crt.Path, date(crt.Ends)))
+	case crt.Begins.After(now):
+		found.add(fail("see that `date` is right here and on the control plane", "the certificate in %s is not good before %s", crt.Path, date(crt.Begins)))
+	case left < all/10 && crt.Renewed && c.Waits == nil:
+		found.add(warn(mend, "the certificate in %s should have been renewed: it ends in %v, on %s", crt.Path, left.Round(time.Second), date(crt.Ends)))
+	case left < all/10 && !crt.Renewed:
+		found.add(warn(mend, "the certificate in %s ends in %v, on %s, and hostler does not renew what a kubeconfig holds", crt.Path, left.Round(time.Second), date(crt.Ends)))
+	}
+	return found
+}
+
+func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
+
+// clusterClock compares this host's clock with the server's.
+func clusterClock(f Facts) Check {
+	c := f.Cluster
+	if c == nil || c.Now.IsZero() {
+		return Check{}
+	}
+	apart, side := c.Skew, "ahead of"
+	if apart < 0 {
+		apart, side = -apart, "behind"
+	}
+	if apart > clockTolerance {
+		return warn("see which of the two is right, and have it set: `timedatectl`, `chronyc tracking`",
+			"this host's clock is %v %s the API server's: certificates and leases are judged by both", apart.Round(time.Second), side)
+	}
+	return ok("this host's clock is within %v of the API server's", clockTolerance)
+}
+
+// clusterNode looks at what others see of the Node.
+func clusterNode(f Facts) Check {
+	c := f.Cluster
+	if c == nil || !c.Found && c.Overdue == "" {
+		return Check{}
+	}
+	var found faults
+	if c.Overdue != "" {
+		mend := "see the checks of the cluster"
+		if !f.Agent.Answers {
+			mend = start(f)
+		}
+		found.add(fail(mend, "the cluster takes this host for dead: %s", c.Overdue))
+	}
+	for _, d := range c.Drift {
+		found.add(warn("`"+d.Command+"`", "%s", d.Message))
+	}
+	for _, w := range c.Others {
+		if c.Mine && w.Name == "kubelet" && c.now().Sub(w.Last) < freshWrite {
+			found.add(fail("stop the kubelet that calls itself "+c.Node+", or give this host another node.name",
+				"a kubelet writes this Node, too, last at %s, and none runs on this host", date(w.Last)))
+		}
+	}
+	return found.or(ok("its lease is renewed, it is as configured, and nobody else writes its status"))
+}
+
+// clusterRights compares what the credentials allow with what hostler does.
+func clusterRights(f Facts) Check {
+	c := f.Cluster
+	if c == nil || !c.Rights.Asked {
+		return Check{}
+	}
+	r := c.Rights
+	switch {
+	case r.Err != nil:
+		return warn("nothing, if the other checks are ok", "the server does not tell what this node may do: %v", r.Err)
+	case len(r.Lacks) > 0:
+		return fail(fmt.Sprintf("use credentials of user system:node:%s in group system:nodes, on a control plane with --authorization-mode=Node,RBAC", c.Node),
+			"the credentials do not allow: %s", strings.Join(r.Lacks, ", "))
+	case r.Delete:
+		return ok("the credentials allow all that hostler does, and `hostler leave` to delete the Node")
+	}
+	return ok("the credentials allow all that hostler does by itself; `hostler leave` needs somebody else to delete the Node, or the right to (docs/kubernetes.md)")
+}

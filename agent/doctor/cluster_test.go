@@ -1,0 +1,193 @@
+package doctor_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/doctor"
+)
+
+const (
+	own       = "/var/lib/hostler/pki/hostler-client.pem"
+	bootstrap = "/etc/hostler/bootstrap.kubeconfig"
+)
+
+// member is a healthy host that joined a cluster by bootstrap.
+func member() doctor.Facts {
+	now := time.Now()
+	f := healthy()
+	f.Cluster = &doctor.Cluster{
+		Node: "n", Kubeconfig: bootstrap, Server: "https://192.0.2.2:6443", Now: now, Found: true, Mine: true,
+		Certificate: &doctor.Certificate{Path: own, Begins: now.Add(-24 * time.Hour), Ends: now.Add(300 * 24 * time.Hour), Renewed: true},
+		Others:      []doctor.Writer{{Name: "kube-controller-manager", Last: now}},
+		Rights:      doctor.Rights{Asked: true},
+	}
+	return f
+}
+
+// by is how a client tells of a failure.
+func by(classes ...error) error {
+	err := errors.New("told so")
+	for _, class := range slices.Backward(classes) {
+		err = fmt.Errorf("%w: %w", class, err)
+	}
+	return fmt.Errorf("get node %q: %w", "n", err)
+}
+
+func TestAHealthyNodeOfAClusterHasNothingToMend(t *testing.T) {
+	for name, change := range map[string]func(*doctor.Facts){
+		"joined by bootstrap":    func(*doctor.Facts) {},
+		"with a kubeconfig":      func(f *doctor.Facts) { f.Cluster.Certificate.Renewed = false },
+		"with a token":           func(f *doctor.Facts) { f.Cluster.Certificate = nil },
+		"that may delete itself": func(f *doctor.Facts) { f.Cluster.Rights.Delete = true },
+		"beside a kubelet":       func(f *doctor.Facts) { f.Cluster.Mine, f.Cluster.Others[0].Name = false, "kubelet" },
+		"that a kubelet had": func(f *doctor.Facts) {
+			f.Cluster.Others[0] = doctor.Writer{Name: "kubelet", Last: f.Cluster.Now.Add(-time.Hour)}
+		},
+		"whose clock is nearly right": func(f *doctor.Facts) { f.Cluster.Skew = -5 * time.Second },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := member()
+			change(&f)
+			r := doctor.Examine(f)
+			if r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) != len(doctor.Examine(healthy()).Checks)+5 {
+				t.Errorf("Examine() = %+v, want all ok, with 5 checks of the cluster", r)
+			}
+		})
+	}
+}
+
+func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
+	unread := func(f *doctor.Facts, err error) {
+		f.Cluster.Err, f.Cluster.Found, f.Cluster.Rights = err, false, doctor.Rights{}
+	}
+	for _, c := range []struct {
+		name  string
+		spoil func(*doctor.Facts)
+		want  []string // "status name" and parts of message or hint, with "|" between
+	}{
+		{"it does not answer", func(f *doctor.Facts) {
+			unread(f, by(controlplane.ErrUnavailable))
+			f.Cluster.Now, f.Cluster.Overdue = time.Time{}, "lease not renewed for 50s"
+		}, []string{
+			"fail cluster|https://192.0.2.2:6443 does not answer|told so|curl -k https://192.0.2.2:6443/livez",
+			"fail cluster-node|takes this host for dead: lease not renewed for 50s|the checks of the cluster",
+		}},
+		{
+			"somebody else answers", func(f *doctor.Facts) { unread(f, by(controlplane.ErrUnavailable, controlplane.ErrUntrusted)) },
+			[]string{"fail cluster|does not prove to be the cluster|certificate-authority into " + bootstrap + "|`date`"},
+		},
+		{"the credentials are not accepted", func(f *doctor.Facts) {
+			unread(f, by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized))
+			f.Cluster.Certificate = nil
+		}, []string{"fail cluster|does not accept this host's credentials|credentials of this cluster into " + bootstrap}},
+		{"the certificate is not accepted, and the token has expired", func(f *doctor.Facts) {
+			unread(f, by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized))
+			f.Cluster.Certificate.Refused, f.Cluster.Waits = true, by(controlplane.ErrUnauthorized)
+		}, []string{
+			"fail cluster|does not accept|asks for another certificate by itself|cluster-credentials",
+			"fail cluster-credentials|the certificate is not accepted, and no other one comes|kubeadm token create",
+		}},
+		{
+			"the credentials are another's", func(f *doctor.Facts) { unread(f, by(controlplane.ErrForbidden)) },
+			[]string{"fail cluster|does not let them read node n|system:node:n"},
+		},
+		{"the kubeconfig is torn", func(f *doctor.Facts) {
+			unread(f, by(controlplane.ErrUnavailable))
+			f.Cluster.Server, f.Cluster.Now = "", time.Time{}
+		}, []string{"fail cluster|told so|correct the file"}},
+		{"a write is refused for its labels", func(f *doctor.Facts) {
+			f.Cluster.Writing = fmt.Errorf("%w: is not allowed to modify labels: node-role.kubernetes.io/x", controlplane.ErrForbidden)
+		}, []string{"fail cluster|the agent's last write failed|node-role.kubernetes.io/x|out of node.labels|kubectl label node n"}},
+		{
+			"another machine has the name", func(f *doctor.Facts) { f.Cluster.Writing = &controlplane.IdentityError{Name: "n"} },
+			[]string{"fail cluster|another node.name|node.takeover"},
+		},
+		{
+			"the Node is waited for", func(f *doctor.Facts) { f.Cluster.Found, f.Cluster.Stands = false, "node.register is false" },
+			[]string{"warn cluster|there is no node n: node.register is false"},
+		},
+		{"nobody has approved the first request", func(f *doctor.Facts) {
+			unread(f, errors.New("no certificate"))
+			f.Cluster.Certificate, f.Cluster.Now = nil, time.Time{}
+			f.Cluster.Waits = errors.New("request x: approve it with `kubectl certificate approve node-csr-1`")
+		}, []string{"fail cluster-credentials|no certificate yet: request node-csr-1 waits | as somebody who may: `kubectl certificate approve node-csr-1`"}},
+		{"nobody has approved the renewal", func(f *doctor.Facts) {
+			f.Cluster.Waits = errors.New("request x: approve it with `kubectl certificate approve node-csr-1`")
+			f.Cluster.Certificate.Ends = f.Cluster.Now.Add(time.Hour)
+		}, []string{"warn cluster-credentials|no newer certificate comes|kubectl certificate approve node-csr-1"}},
+		{
+			"it should have been renewed", func(f *doctor.Facts) { f.Cluster.Certificate.Ends = f.Cluster.Now.Add(time.Hour) },
+			[]string{"warn cluster-credentials|should have been renewed: it ends in 1h0m0s|hostler status"},
+		},
+		{"nobody renews it, and its end is near", func(f *doctor.Facts) {
+			f.Cluster.Certificate.Ends, f.Cluster.Certificate.Renewed = f.Cluster.Now.Add(time.Hour), false
+		}, []string{"warn cluster-credentials|ends in 1h0m0s|does not renew what a kubeconfig holds|put a new certificate into " + own}},
+		{
+			"it is over", func(f *doctor.Facts) { f.Cluster.Certificate.Ends = f.Cluster.Now.Add(-time.Hour) },
+			[]string{"fail cluster-credentials|ended on "},
+		},
+		{"it is over, and no agent asks for another", func(f *doctor.Facts) {
+			away(f)
+			f.Systemd.Service.ActiveState = "inactive"
+			f.Cluster.Certificate.Ends = f.Cluster.Now.Add(-time.Hour)
+		}, []string{"fail agent", "fail cluster-credentials|ended on | systemctl start hostler", "*"}},
+		{
+			"it is not good yet", func(f *doctor.Facts) { f.Cluster.Certificate.Begins = f.Cluster.Now.Add(time.Hour) },
+			[]string{"fail cluster-credentials|not good before|`date`"},
+		},
+		{
+			"others can read it", func(f *doctor.Facts) { f.Cluster.Exposed = []string{bootstrap} },
+			[]string{"warn cluster-credentials|others on this host can read it | chmod 600 " + bootstrap},
+		},
+		{"the clock is behind", func(f *doctor.Facts) { f.Cluster.Skew = -time.Hour }, []string{"warn cluster-clock|is 1h0m0s behind|timedatectl"}},
+		{"the clock is ahead", func(f *doctor.Facts) { f.Cluster.Skew = time.Hour }, []string{"warn cluster-clock|is 1h0m0s ahead of"}},
+		{"a taint lacks", func(f *doctor.Facts) {
+			f.Cluster.Drift = []doctor.Mend{{Message: "the Node lacks the configured taints x:NoSchedule", Command: "kubectl taint nodes n x:NoSchedule"}}
+		}, []string{"warn cluster-node|lacks the configured taints x:NoSchedule | `kubectl taint nodes n x:NoSchedule`"}},
+		{
+			"a kubelet elsewhere has the name", func(f *doctor.Facts) { f.Cluster.Others[0].Name = "kubelet" },
+			[]string{"fail cluster-node|a kubelet writes this Node, too|none runs on this host|stop the kubelet that calls itself n"},
+		},
+		{
+			"rights lack", func(f *doctor.Facts) {
+				f.Cluster.Rights.Lacks = []string{"patch nodes/status", "create events in default"}
+			},
+			[]string{"fail cluster-rights|do not allow: patch nodes/status, create events in default|system:node:n"},
+		},
+		{
+			"the server does not tell of rights", func(f *doctor.Facts) { f.Cluster.Rights.Err = by(controlplane.ErrForbidden) },
+			[]string{"warn cluster-rights|does not tell"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := member()
+			c.spoil(&f)
+			var got []string
+			for _, check := range doctor.Examine(f).Checks {
+				if check.Status != doctor.OK {
+					got = append(got, fmt.Sprintf("%s %s: %s | %s", check.Status, check.Name, check.Message, check.Hint))
+					if check.Message == "" || check.Hint == "" {
+						t.Errorf("check %+v, want a message and a mend", check)
+					}
+				}
+			}
+			if len(got) != len(c.want) && c.want[len(c.want)-1] != "*" {
+				t.Fatalf("Examine() finds\n%s\nwant %d findings: %q", strings.Join(got, "\n"), len(c.want), c.want)
+			}
+			for _, want := range c.want {
+				parts := strings.Split(want, "|")
+				if want != "*" && !slices.ContainsFunc(got, func(found string) bool {
+					return strings.HasPrefix(found, parts[0]+": ") && !slices.ContainsFunc(parts[1:], func(p string) bool { return !strings.Contains(found, p) })
+				}) {
+					t.Errorf("Examine() finds\n%s\nwant %q", strings.Join(got, "\n"), want)
+				}
+			}
+		})
+	}
+}
