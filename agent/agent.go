@@ -35,6 +35,7 @@ import (
 	"hostler.io/hostler/gc/lastused"
 	"hostler.io/hostler/gc/meter"
 	"hostler.io/hostler/gc/podlogs"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
@@ -351,19 +352,19 @@ func (a *Agent) buildCollectors() (err error) {
 		Kubelet:   func() bool { return a.owners.Seen(owner.ContainerGC) },
 	}
 	a.history = history.New(a.state.Bucket("gc-history"), a.log.With("component", "gc"))
-	a.images, err = collect.NewImages(a.policies.gc.Images, collect.Options{
+	a.images, err = collect.NewImages(a.policies.gc.Images, runs.Options{
 		Survey:   a.survey,
 		Interval: time.Duration(a.cfg.ImageGC.Interval),
-		Observe:  func(r collect.Report) { a.collected("image-gc", history.Images, r) },
+		Observe:  func(r runs.Report) { a.collected("image-gc", history.Images, r) },
 		Log:      a.log.With("component", "image-gc"),
 	})
 	if err != nil {
 		return err
 	}
-	a.dead, err = collect.NewContainers(a.policies.gc.Containers, collect.Options{
+	a.dead, err = collect.NewContainers(a.policies.gc.Containers, runs.Options{
 		Survey:   a.survey,
 		Interval: time.Duration(a.cfg.ContainerGC.Interval),
-		Observe:  func(r collect.Report) { a.collected("container-gc", history.Containers, r) },
+		Observe:  func(r runs.Report) { a.collected("container-gc", history.Containers, r) },
 		Log:      a.log.With("component", "container-gc"),
 	})
 	if err != nil {

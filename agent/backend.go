@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -222,9 +222,9 @@ func (a *Agent) CollectPlan(ctx context.Context, req api.CollectRequest) (api.Co
 }
 
 // Collect collects for a person: dead containers first, since they hold images.
-func (a *Agent) Collect(ctx context.Context, req api.CollectRequest, progress func(collect.Progress)) (collect.Report, error) {
+func (a *Agent) Collect(ctx context.Context, req api.CollectRequest, progress func(runs.Progress)) (runs.Report, error) {
 	o := collectOptions(req)
-	var report collect.Report
+	var report runs.Report
 	both := req.Images == req.Containers
 	if req.Containers || both {
 		r, err := a.dead.Collect(ctx, o, progress)

@@ -11,11 +11,11 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 )
 
 // collected takes in the report of a run of a loop.
-func (a *Agent) collected(loop, kind string, r collect.Report) {
+func (a *Agent) collected(loop, kind string, r runs.Report) {
 	a.metrics.Collection(loop, r)
 	a.history.Add(kind, r)
 	var err error
@@ -28,7 +28,7 @@ func (a *Agent) collected(loop, kind string, r collect.Report) {
 	if len(r.Filesystems) > 0 {
 		on = " on " + strings.Join(r.Filesystems, " and ")
 	}
-	if images := r.Count(collect.KindImage); images > 0 {
+	if images := r.Count(runs.KindImage); images > 0 {
 		a.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf(
 			"removed %d images (%s), freed %s and %d inodes%s of %s and %d asked for, their own sizes being %s",
 			images, r.Trigger, gc.Size(r.FreedBytes), r.FreedInodes, on, gc.Size(r.RequestedBytes), r.RequestedInodes, gc.Size(r.EstimatedBytes)))

@@ -9,14 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/controlplane/embedded"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/status"
 )
 
 // ranFor waits until a collector's last run was for that reason.
-func ranFor(t *testing.T, c interface{ Last() (collect.Report, bool) }, why string) collect.Report {
+func ranFor(t *testing.T, c interface{ Last() (runs.Report, bool) }, why string) runs.Report {
 	t.Helper()
-	var last collect.Report
+	var last runs.Report
 	for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var ran bool
 		if last, ran = c.Last(); ran && last.Trigger == why {
@@ -78,9 +78,9 @@ func TestACollectionIsMadeUpForOnceTheRuntimeIsReady(t *testing.T) {
 func TestPastCollectionsAreToldAfterARestart(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
-	a.collected("image-gc", "images", collect.Report{
+	a.collected("image-gc", "images", runs.Report{
 		StartedAt: time.Now(), Trigger: "interval", FreedBytes: 7,
-		Removed: []collect.Removal{{Kind: collect.KindImage, ID: "i", Names: []string{"i"}}},
+		Removed: []runs.Removal{{Kind: runs.KindImage, ID: "i", Names: []string{"i"}}},
 	})
 	if err := a.close(); err != nil {
 		t.Fatal(err)
@@ -96,9 +96,9 @@ func TestEventsOfCollectionsNameTheFilesystem(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- a.recorder.Run(ctx) }()
-	a.collected("image-gc", "images", collect.Report{
+	a.collected("image-gc", "images", runs.Report{
 		StartedAt: time.Now(), Trigger: "interval", FreedBytes: 7, RequestedBytes: 9, Warnings: []string{"too little"}, Filesystems: []string{"/srv (/dev/sdb1)"},
-		Removed: []collect.Removal{{Kind: collect.KindImage, ID: "i", Names: []string{"i"}}},
+		Removed: []runs.Removal{{Kind: runs.KindImage, ID: "i", Names: []string{"i"}}},
 	})
 	var events []corev1.Event
 	for end := time.Now().Add(bound); len(events) < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {

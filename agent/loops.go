@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/report"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/status"
 )
@@ -87,7 +87,7 @@ func (a *Agent) buildLoops() {
 // collectorPatience lets a collector wait for its turn, which the other one and both
 // runs of a person may have before, and then take its time.
 func collectorPatience(interval config.Duration) time.Duration {
-	return time.Duration(interval) + 4*collect.DefaultRunLimit + 2*time.Minute
+	return time.Duration(interval) + 4*runs.DefaultRunLimit + 2*time.Minute
 }
 
 // whileMine runs what does a job as long as that is hostler's.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 )
 
 // The watchdog must not take a loop for stuck that only runs more rarely now.
@@ -34,7 +34,7 @@ func TestACollectorIsGivenTimeToWaitForItsTurn(t *testing.T) {
 	cfg := a.config()
 	for name, interval := range map[string]config.Duration{"image-gc": cfg.ImageGC.Interval, "container-gc": cfg.ContainerGC.Interval} {
 		a.loops.Named(name).Beat(nil)
-		if patience := time.Duration(interval) + 4*collect.DefaultRunLimit; a.loops.Named(name).Stuck(time.Now().Add(patience)) {
+		if patience := time.Duration(interval) + 4*runs.DefaultRunLimit; a.loops.Named(name).Stuck(time.Now().Add(patience)) {
 			t.Errorf("%s is stuck after %s, want it waited for", name, patience)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/history"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -25,7 +25,7 @@ import (
 type backend struct {
 	err     error
 	healthy error
-	steps   []collect.Progress
+	steps   []runs.Progress
 	during  func(ctx context.Context) // in Collect and Drain, after the steps
 	pods    []journal.PodRecord       // that a drain is done with
 	drained api.DrainReport
@@ -53,7 +53,7 @@ func (b *backend) CollectPlan(_ context.Context, req api.CollectRequest) (api.Co
 	return api.CollectPlan{Message: "planned"}, b.err
 }
 
-func (b *backend) Collect(ctx context.Context, req api.CollectRequest, progress func(collect.Progress)) (collect.Report, error) {
+func (b *backend) Collect(ctx context.Context, req api.CollectRequest, progress func(runs.Progress)) (runs.Report, error) {
 	b.ask(req)
 	for _, s := range b.steps {
 		progress(s)
@@ -61,7 +61,7 @@ func (b *backend) Collect(ctx context.Context, req api.CollectRequest, progress 
 	if b.during != nil {
 		b.during(ctx)
 	}
-	return collect.Report{Ended: "all done"}, b.err
+	return runs.Report{Ended: "all done"}, b.err
 }
 
 func (b *backend) CollectHistory(context.Context) (api.CollectHistory, error) {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 )
 
 // UnreachableError tells that no agent answers at the socket.
@@ -109,21 +109,21 @@ func (c *Client) CollectHistory(ctx context.Context) (CollectHistory, error) {
 }
 
 // Collect collects now, calls progress for each object, and returns the report at the end.
-func (c *Client) Collect(ctx context.Context, req CollectRequest, progress func(Step)) (collect.Report, error) {
+func (c *Client) Collect(ctx context.Context, req CollectRequest, progress func(Step)) (runs.Report, error) {
 	resp, err := c.do(ctx, http.MethodPost, "/v1/gc/run", req)
 	if err != nil {
-		return collect.Report{}, err
+		return runs.Report{}, err
 	}
 	defer resp.Body.Close()
 	dec := json.NewDecoder(resp.Body)
 	for {
 		var line CollectLine
 		if err := dec.Decode(&line); err != nil {
-			return collect.Report{}, &UnreachableError{c.socket, fmt.Errorf("the collection's answer broke off: %w", err)}
+			return runs.Report{}, &UnreachableError{c.socket, fmt.Errorf("the collection's answer broke off: %w", err)}
 		}
 		switch {
 		case line.Error != nil:
-			return collect.Report{}, line.Error
+			return runs.Report{}, line.Error
 		case line.Report != nil:
 			return *line.Report, nil
 		case line.Step != nil:

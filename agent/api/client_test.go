@@ -14,7 +14,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 )
 
 func ignore(api.Step) {}
@@ -79,8 +79,8 @@ func TestClientPassesTheAgentsErrorOn(t *testing.T) {
 }
 
 func TestCollectTellsOfEachStep(t *testing.T) {
-	removal := collect.Removal{Kind: collect.KindImage, ID: "i", Names: []string{"a"}, Runtime: "containerd", Reason: gc.LRU, SizeBytes: 7}
-	socket, _ := serve(t, routes(&backend{steps: []collect.Progress{
+	removal := runs.Removal{Kind: runs.KindImage, ID: "i", Names: []string{"a"}, Runtime: "containerd", Reason: gc.LRU, SizeBytes: 7}
+	socket, _ := serve(t, routes(&backend{steps: []runs.Progress{
 		{Waiting: true},
 		{Removal: removal, Action: gc.Remove, Done: 1, Total: 2},
 		{Removal: removal, Action: gc.Keep, Err: errors.New("busy"), Done: 2, Total: 2},
@@ -101,7 +101,7 @@ func TestCollectTellsOfEachStep(t *testing.T) {
 func TestCollectStreams(t *testing.T) {
 	seen := make(chan struct{})
 	socket, _ := serve(t, routes(&backend{
-		steps:  []collect.Progress{{Done: 1, Total: 2}},
+		steps:  []runs.Progress{{Done: 1, Total: 2}},
 		during: func(ctx context.Context) { wait(ctx, seen) },
 	}))
 	report, err := api.NewClient(socket).Collect(t.Context(), api.CollectRequest{}, func(api.Step) { close(seen) })
@@ -118,7 +118,7 @@ func wait(ctx context.Context, done <-chan struct{}) {
 }
 
 func TestACollectionThatBreaksOffIsAnError(t *testing.T) {
-	b := &backend{steps: []collect.Progress{{Done: 1, Total: 2}}}
+	b := &backend{steps: []runs.Progress{{Done: 1, Total: 2}}}
 	b.during = func(ctx context.Context) { <-ctx.Done() }
 	socket, server := serve(t, routes(b))
 	_, err := api.NewClient(socket).Collect(t.Context(), api.CollectRequest{}, func(api.Step) { _ = server.Close() })
@@ -131,7 +131,7 @@ func TestACollectionThatBreaksOffIsAnError(t *testing.T) {
 func TestTheCollectionLearnsThatItsCallerLeft(t *testing.T) {
 	left := make(chan struct{})
 	socket, _ := serve(t, routes(&backend{
-		steps:  []collect.Progress{{Done: 1, Total: 2}},
+		steps:  []runs.Progress{{Done: 1, Total: 2}},
 		during: func(ctx context.Context) { <-ctx.Done(); close(left) },
 	}))
 	ctx, leave := context.WithCancel(t.Context())

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 )
 
 // Backend answers the API. All methods are safe for concurrent use.
@@ -23,7 +23,7 @@ type Backend interface {
 	Images(ctx context.Context) (ImageList, error)
 	CollectPlan(ctx context.Context, req CollectRequest) (CollectPlan, error)
 	// Collect tells progress if it has to wait, and of each object as it deals with it.
-	Collect(ctx context.Context, req CollectRequest, progress func(collect.Progress)) (collect.Report, error)
+	Collect(ctx context.Context, req CollectRequest, progress func(runs.Progress)) (runs.Report, error)
 	// CollectHistory tells of collections that were, also before a restart.
 	CollectHistory(ctx context.Context) (CollectHistory, error)
 	ShutdownPlan(ctx context.Context) (ShutdownPlan, error)
@@ -155,7 +155,7 @@ func run(b Backend) http.HandlerFunc {
 			_ = enc.Encode(line) // a caller that left is seen by the request's context
 			_ = stream.Flush()
 		}
-		report, err := b.Collect(r.Context(), req, func(p collect.Progress) { send(CollectLine{Step: step(p)}) })
+		report, err := b.Collect(r.Context(), req, func(p runs.Progress) { send(CollectLine{Step: step(p)}) })
 		if err != nil {
 			send(CollectLine{Error: asError(err)})
 			return
@@ -164,7 +164,7 @@ func run(b Backend) http.HandlerFunc {
 	}
 }
 
-func step(p collect.Progress) *Step {
+func step(p runs.Progress) *Step {
 	s := &Step{Waiting: p.Waiting, Removal: p.Removal, Action: p.Action, Done: p.Done, Total: p.Total}
 	if p.Err != nil {
 		s.Error = p.Err.Error()

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 )
 
 // ask sends a request to the handler as if it came over a socket from uid.
@@ -192,7 +192,7 @@ func (pipe) Addr() net.Addr { return &net.UnixAddr{} }
 // A pager that nobody scrolls stops the command, and that its reading.
 func TestACallerThatStopsReadingHoldsNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		steps := slices.Repeat([]collect.Progress{{Removal: collect.Removal{ID: strings.Repeat("i", 1<<10)}}}, 100)
+		steps := slices.Repeat([]runs.Progress{{Removal: runs.Removal{ID: strings.Repeat("i", 1<<10)}}}, 100)
 		collected := false
 		routes := routes(&backend{steps: steps, during: func(context.Context) { collected = true }})
 		server := api.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

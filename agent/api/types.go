@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/history"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -94,16 +94,16 @@ type ImageGC struct {
 	LowThresholdPercent  int                   `json:"lowThresholdPercent"`
 	Images               int                   `json:"images"`
 	Unused               int                   `json:"unused"`
-	LastRun              *collect.Summary      `json:"lastRun"`           // null before the first run
+	LastRun              *runs.Summary         `json:"lastRun"`           // null before the first run
 	Message              string                `json:"message,omitempty"` // which runtime could not be asked, and is not counted
 }
 
 // ContainerGC is how the collection of dead containers stands.
 type ContainerGC struct {
-	Containers int              `json:"containers"`
-	Dead       int              `json:"dead"`
-	LastRun    *collect.Summary `json:"lastRun"`           // null before the first run
-	Message    string           `json:"message,omitempty"` // which runtime could not be asked, and is not counted
+	Containers int           `json:"containers"`
+	Dead       int           `json:"dead"`
+	LastRun    *runs.Summary `json:"lastRun"`           // null before the first run
+	Message    string        `json:"message,omitempty"` // which runtime could not be asked, and is not counted
 }
 
 // State says whether what is learned will survive a restart.
@@ -193,9 +193,9 @@ type ShutdownPlan struct {
 // CollectLine is one line of the stream that answers a collection: a step, or at
 // the end the report or the error.
 type CollectLine struct {
-	Step   *Step           `json:"step,omitempty"`
-	Report *collect.Report `json:"report,omitempty"`
-	Error  *Error          `json:"error,omitempty"`
+	Step   *Step        `json:"step,omitempty"`
+	Report *runs.Report `json:"report,omitempty"`
+	Error  *Error       `json:"error,omitempty"`
 }
 
 // Step is one object that a collection has dealt with.
@@ -203,7 +203,7 @@ type Step struct {
 	// Waiting tells that the collection waits for one that is going on, and nothing else.
 	Waiting bool `json:"waiting,omitempty"`
 
-	collect.Removal
+	runs.Removal
 	Action gc.Action `json:"action"`
 	Error  string    `json:"error,omitempty"`
 	Done   int       `json:"done"` // of Total

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/cli"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/shutdown/plan"
 )
 
@@ -32,8 +32,8 @@ type backend struct {
 	pods    api.PodList
 	images  api.ImageList
 	plan    api.CollectPlan
-	steps   []collect.Progress
-	report  collect.Report
+	steps   []runs.Progress
+	report  runs.Report
 	history api.CollectHistory
 	phases  api.ShutdownPlan
 	drained api.DrainReport
@@ -75,7 +75,7 @@ func (b *backend) CollectPlan(ctx context.Context, req api.CollectRequest) (api.
 	return p, b.answer(ctx)
 }
 
-func (b *backend) Collect(ctx context.Context, _ api.CollectRequest, progress func(collect.Progress)) (collect.Report, error) {
+func (b *backend) Collect(ctx context.Context, _ api.CollectRequest, progress func(runs.Progress)) (runs.Report, error) {
 	for _, s := range b.steps {
 		progress(s)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 )
 
 func (a *app) gcCommand() *cobra.Command {
@@ -106,30 +106,30 @@ func toRemove(d gc.Decisions) string {
 	removed, bytes := make(map[string]int), uint64(0)
 	for i := range d.Images {
 		if d.Images[i].Action == gc.Remove {
-			removed[collect.KindImage]++
+			removed[runs.KindImage]++
 			bytes += d.Images[i].SizeBytes
 		}
 	}
 	for i := range d.Containers {
 		if d.Containers[i].Action == gc.Remove {
-			removed[collect.KindContainer]++
+			removed[runs.KindContainer]++
 		}
 	}
 	for i := range d.Pods {
 		if d.Pods[i].Action == gc.Remove {
-			removed[collect.KindPod]++
+			removed[runs.KindPod]++
 		}
 	}
 	for i := range d.Logs {
 		if d.Logs[i].Action == gc.Remove {
-			removed[collect.KindLog]++
+			removed[runs.KindLog]++
 		}
 	}
 	parts := kinds(removed)
 	if len(parts) == 0 {
 		return "nothing"
 	}
-	if removed[collect.KindImage] > 0 {
+	if removed[runs.KindImage] > 0 {
 		parts[0] += " (" + size(bytes) + " by what the runtime tells)"
 	}
 	return strings.Join(parts, ", ")
@@ -200,7 +200,7 @@ func describeStep(s api.Step) string {
 		return "waiting for the end of the collection that is going on"
 	}
 	name := imageName(s.Names, false)
-	if s.Kind == collect.KindContainer {
+	if s.Kind == runs.KindContainer {
 		name = s.Pod + "/" + name
 	}
 	switch {
@@ -212,8 +212,8 @@ func describeStep(s api.Step) string {
 	return fmt.Sprintf("removed %s %s: %s", s.Kind, name, s.Reason)
 }
 
-func printReport(t *table, r collect.Report) {
-	images := r.Count(collect.KindImage)
+func printReport(t *table, r runs.Report) {
+	images := r.Count(runs.KindImage)
 	for _, e := range r.Errors {
 		t.line("error: %s", e)
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 )
 
 // why is a reason with what explains it.
@@ -56,17 +56,17 @@ func (o *output) columns(t *table, header ...string) func(runtime string, cells 
 }
 
 // printRemoved lists what a run removed.
-func printRemoved(t *table, out *output, removed []collect.Removal) {
+func printRemoved(t *table, out *output, removed []runs.Removal) {
 	if len(removed) == 0 {
 		return
 	}
 	rows := out.columns(t, "REMOVED", "NAME", "SIZE", "REASON")
 	for _, r := range removed {
 		name, bytes := imageName(r.Names, out.wide()), "-"
-		if r.Kind == collect.KindContainer {
+		if r.Kind == runs.KindContainer {
 			name = r.Pod + "/" + name
 		}
-		if r.Kind == collect.KindImage || r.Kind == collect.KindLog {
+		if r.Kind == runs.KindImage || r.Kind == runs.KindLog {
 			bytes = size(r.SizeBytes)
 		}
 		rows(r.Runtime, r.Kind, name, bytes, string(r.Reason))
@@ -76,7 +76,7 @@ func printRemoved(t *table, out *output, removed []collect.Removal) {
 
 // removedInAll counts by kind what a run removed, as one of images may have removed
 // containers as well.
-func removedInAll(s collect.Summary) string {
+func removedInAll(s runs.Summary) string {
 	if parts := kinds(s.RemovedKinds); len(parts) > 0 {
 		return strings.Join(parts, ", ")
 	}
@@ -86,7 +86,7 @@ func removedInAll(s collect.Summary) string {
 // kinds counts in words: 2 images, 1 log.
 func kinds(counts map[string]int) []string {
 	var parts []string
-	for _, kind := range []string{collect.KindImage, collect.KindContainer, collect.KindPod, collect.KindLog} {
+	for _, kind := range []string{runs.KindImage, runs.KindContainer, runs.KindPod, runs.KindLog} {
 		if n := counts[kind]; n > 0 {
 			parts = append(parts, count(n, kind))
 		}
@@ -96,9 +96,9 @@ func kinds(counts map[string]int) []string {
 
 // removedWhat counts what a run removed: images and containers always, as those are
 // what people ask for, the rest if there is any.
-func removedWhat(r collect.Report) string {
-	parts := []string{count(r.Count(collect.KindImage), "image"), count(r.Count(collect.KindContainer), "container")}
-	for _, kind := range []string{collect.KindPod, collect.KindLog} {
+func removedWhat(r runs.Report) string {
+	parts := []string{count(r.Count(runs.KindImage), "image"), count(r.Count(runs.KindContainer), "container")}
+	for _, kind := range []string{runs.KindPod, runs.KindLog} {
 		if n := r.Count(kind); n > 0 {
 			parts = append(parts, count(n, kind))
 		}

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
@@ -103,9 +103,9 @@ func healthy() api.Status {
 				CapacityBytes: 960 << 30, AvailableBytes: 278 << 30, UsedPercent: 72, InodesUsedPercent: 4,
 			}},
 			HighThresholdPercent: 85, LowThresholdPercent: 80, Images: 143, Unused: 61,
-			LastRun: &collect.Summary{StartedAt: ago(4 * time.Minute), Duration: seconds(2), RequestedBytes: 5 << 30, FreedBytes: 6 << 30, Removed: 9, Errors: []string{}},
+			LastRun: &runs.Summary{StartedAt: ago(4 * time.Minute), Duration: seconds(2), RequestedBytes: 5 << 30, FreedBytes: 6 << 30, Removed: 9, Errors: []string{}},
 		},
-		ContainerGC: api.ContainerGC{Containers: 57, Dead: 3, LastRun: &collect.Summary{StartedAt: ago(30 * time.Second), Errors: []string{}}},
+		ContainerGC: api.ContainerGC{Containers: 57, Dead: 3, LastRun: &runs.Summary{StartedAt: ago(30 * time.Second), Errors: []string{}}},
 		Loops:       loops("lease", "status", "image-gc", "container-gc", "last-used", "shutdown-guard"),
 		State:       api.State{Path: "/var/lib/hostler"},
 	}

@@ -12,8 +12,8 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/history"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -23,15 +23,15 @@ func sha(c string) string { return "sha256:" + strings.Repeat(c, 64) }
 
 // house is a host with something of everything.
 func house() *backend {
-	removal := func(kind, id, name, pod string, reason gc.Reason) collect.Removal {
-		return collect.Removal{Kind: kind, ID: id, Names: []string{name}, Pod: pod, Runtime: "containerd", Reason: reason, SizeBytes: 1 << 30}
+	removal := func(kind, id, name, pod string, reason gc.Reason) runs.Removal {
+		return runs.Removal{Kind: kind, ID: id, Names: []string{name}, Pod: pod, Runtime: "containerd", Reason: reason, SizeBytes: 1 << 30}
 	}
-	dead := removal(collect.KindContainer, "c0ffee0123456789", "init", "shop/db-0", gc.OverLimit)
-	over := collect.Removal{Kind: collect.KindPod, ID: strings.Repeat("4", 64), Names: []string{"shop/job-7"}, Runtime: "containerd", Reason: gc.PodDead}
-	logs := collect.Removal{Kind: collect.KindLog, ID: "/var/log/pods/shop_job-6_u6", Names: []string{"/var/log/pods/shop_job-6_u6"}, Pod: "shop/job-6", Reason: gc.PodGone, SizeBytes: 3 << 20}
-	old := removal(collect.KindImage, sha("a"), "registry.example.net/shop/web:1.4", "", gc.LRU)
-	stuck := removal(collect.KindImage, sha("b"), "registry.example.net/shop/api:0.9", "", gc.LRU)
-	used := removal(collect.KindImage, sha("c"), "registry.example.net/shop/db:16", "", gc.InUse)
+	dead := removal(runs.KindContainer, "c0ffee0123456789", "init", "shop/db-0", gc.OverLimit)
+	over := runs.Removal{Kind: runs.KindPod, ID: strings.Repeat("4", 64), Names: []string{"shop/job-7"}, Runtime: "containerd", Reason: gc.PodDead}
+	logs := runs.Removal{Kind: runs.KindLog, ID: "/var/log/pods/shop_job-6_u6", Names: []string{"/var/log/pods/shop_job-6_u6"}, Pod: "shop/job-6", Reason: gc.PodGone, SizeBytes: 3 << 20}
+	old := removal(runs.KindImage, sha("a"), "registry.example.net/shop/web:1.4", "", gc.LRU)
+	stuck := removal(runs.KindImage, sha("b"), "registry.example.net/shop/api:0.9", "", gc.LRU)
+	used := removal(runs.KindImage, sha("c"), "registry.example.net/shop/db:16", "", gc.InUse)
 	return &backend{
 		status: healthy(),
 		pods: api.PodList{Pods: []api.Pod{
@@ -72,7 +72,7 @@ func house() *backend {
 				{Path: "/var/log/containers/job-6_shop_job-cafe.log", Pod: "shop/job-6", UID: "u6", ModifiedAt: ago(72 * time.Hour), Action: gc.Remove, Reason: gc.Dangling},
 			},
 		}},
-		steps: []collect.Progress{
+		steps: []runs.Progress{
 			{Waiting: true},
 			{Removal: dead, Action: gc.Remove, Done: 1, Total: 4},
 			{Removal: old, Action: gc.Remove, Done: 2, Total: 4},
@@ -81,22 +81,22 @@ func house() *backend {
 			{Removal: over, Action: gc.Remove, Done: 5, Total: 6},
 			{Removal: logs, Action: gc.Remove, Done: 6, Total: 6},
 		},
-		report: collect.Report{
+		report: runs.Report{
 			StartedAt: ago(2 * time.Second), Duration: seconds(2), Trigger: "person",
 			RequestedBytes: 5 << 30, EstimatedBytes: 2 << 30, FreedBytes: 1 << 30, Filesystems: []string{"/var/lib/containerd (/dev/sdb1)"},
-			Removed: []collect.Removal{dead, over, logs, old}, Kept: map[gc.Reason]int{gc.InUse: 1},
+			Removed: []runs.Removal{dead, over, logs, old}, Kept: map[gc.Reason]int{gc.InUse: 1},
 			Errors: []string{`remove image "registry.example.net/shop/api:0.9": device busy`}, Warnings: []string{"/var/lib/containerd is still above the low threshold"},
 			Ended: "nothing left to remove",
 		},
 		history: api.CollectHistory{Runs: []history.Run{
 			{
 				Kind: history.Images, Trigger: "DiskPressure", Candidates: 61, EstimatedBytes: 9 << 30, Kept: map[gc.Reason]int{gc.InUse: 82}, RemovedBy: map[gc.Reason]int{gc.LRU: 9, gc.MaxAge: 1, gc.OverLimit: 2},
-				Summary:         collect.Summary{StartedAt: ago(4 * time.Minute), Duration: seconds(2), RequestedBytes: 5 << 30, FreedBytes: 6 << 30, Removed: 12, RemovedKinds: map[string]int{collect.KindImage: 10, collect.KindContainer: 2}, Errors: []string{"remove image registry.example.net/shop/api:0.9: device busy"}},
+				Summary:         runs.Summary{StartedAt: ago(4 * time.Minute), Duration: seconds(2), RequestedBytes: 5 << 30, FreedBytes: 6 << 30, Removed: 12, RemovedKinds: map[string]int{runs.KindImage: 10, runs.KindContainer: 2}, Errors: []string{"remove image registry.example.net/shop/api:0.9: device busy"}},
 				RequestedInodes: 1000, EstimatedInodes: 900, FreedInodes: 1200, Filesystems: []string{"/var/lib/containerd (/dev/sdb1)"}, Ended: "low threshold reached",
 			},
 			{
 				Kind: history.Containers, Trigger: "interval", RemovedBy: map[gc.Reason]int{gc.OverLimit: 3}, Kept: map[gc.Reason]int{gc.Newest: 2},
-				Summary: collect.Summary{StartedAt: ago(26 * time.Hour), Duration: seconds(1), FreedBytes: 1 << 20, Removed: 3, Errors: []string{}}, Ended: "nothing more to remove",
+				Summary: runs.Summary{StartedAt: ago(26 * time.Hour), Duration: seconds(1), FreedBytes: 1 << 20, Removed: 3, Errors: []string{}}, Ended: "nothing more to remove",
 			},
 		}},
 		phases:  phases(),
@@ -106,13 +106,13 @@ func house() *backend {
 
 // shortOfRoom is a host on which a collection came to nothing.
 func shortOfRoom() *backend {
-	return &backend{report: collect.Report{
+	return &backend{report: runs.Report{
 		StartedAt: ago(2 * time.Second), Duration: seconds(2), RequestedBytes: 5 << 30, RequestedInodes: 4000,
-		Removed: []collect.Removal{}, Kept: map[gc.Reason]int{gc.InUse: 3, gc.Protected: 1}, Errors: []string{}, Ended: "nothing more to remove",
+		Removed: []runs.Removal{}, Kept: map[gc.Reason]int{gc.InUse: 3, gc.Protected: 1}, Errors: []string{}, Ended: "nothing more to remove",
 		Warnings: []string{"image filesystem /var/lib/containerd (/dev/sdb1) is 92% full, inodes 12%, and is to come down to 80%, inodes 85% (high thresholds 85%, inodes 90%): nothing more to remove; " +
 			"images kept: 3 in-use, 3.0 GiB (container shop/web-6f7d/web (Running), container shop/db-0/postgres (Exited)), 1 protected, 1.0 MiB (sandbox image); " +
 			"largest folders there: /var/lib/containerd/leftover (40.0 GiB, 12 inodes); see what else fills it: du -xh --max-depth=2 /var/lib/containerd | sort -h"},
-		Holders: []collect.Holder{
+		Holders: []runs.Holder{
 			{Filesystem: "/var/lib/containerd", Reason: gc.InUse, Images: 3, SizeBytes: 3 << 30, By: []string{"container shop/web-6f7d/web (Running)", "container shop/db-0/postgres (Exited)"}},
 			{Filesystem: "/var/lib/containerd", Reason: gc.Protected, Images: 1, SizeBytes: 1 << 20, By: []string{"sandbox image"}},
 		},
@@ -213,7 +213,7 @@ func TestTables(t *testing.T) {
 	shortened.status.Shutdown.Last = brief
 	unseen := house()
 	unseen.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{}}
-	quiet := &backend{report: collect.Report{Removed: []collect.Removal{}, Errors: []string{}, Ended: "nothing left to remove"}}
+	quiet := &backend{report: runs.Report{Removed: []runs.Removal{}, Errors: []string{}, Ended: "nothing left to remove"}}
 	for name, c := range map[string]struct {
 		backend *backend
 		args    string

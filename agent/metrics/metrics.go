@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/loop"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/shutdown"
 )
 
@@ -55,8 +55,8 @@ type Standing struct {
 	Protected     bool            // whether a shutdown would wait for the pods
 	Runtimes      map[string]bool // whether each is ready
 	EventsDropped uint64
-	ReloadRefused bool            // the last reload was
-	Images        *collect.Report // of the last collection of images; nil before the first
+	ReloadRefused bool         // the last reload was
+	Images        *runs.Report // of the last collection of images; nil before the first
 }
 
 // New returns metrics that ask how things stand whenever they are read.
@@ -125,7 +125,7 @@ func (m *Metrics) RuntimeCall(runtime, method string, took time.Duration, err er
 }
 
 // Collection counts one run of a collector, named as its loop.
-func (m *Metrics) Collection(kind string, r collect.Report) {
+func (m *Metrics) Collection(kind string, r runs.Report) {
 	outcome := "success"
 	if len(r.Errors) > 0 {
 		outcome = "failure"
@@ -139,7 +139,7 @@ func (m *Metrics) Collection(kind string, r collect.Report) {
 	m.reqInodes.Add(float64(r.RequestedInodes))
 	m.freedInodes.Add(float64(r.FreedInodes))
 	removed := map[string]*prometheus.CounterVec{
-		collect.KindImage: m.images, collect.KindContainer: m.containers, collect.KindPod: m.pods, collect.KindLog: m.logs,
+		runs.KindImage: m.images, runs.KindContainer: m.containers, runs.KindPod: m.pods, runs.KindLog: m.logs,
 	}
 	for _, one := range r.Removed {
 		if counter := removed[one.Kind]; counter != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -212,7 +212,7 @@ func (h *host) wouldHold(specs []runtimetest.ImageSpec, ids []string) (bytes, in
 // What goes in parallel takes the time of the slowest, not of the sum.
 func TestCollectRemovesInParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		took := func(images int, o gc.Options, fill uint64) (time.Duration, collect.Report) {
+		took := func(images int, o gc.Options, fill uint64) (time.Duration, runs.Report) {
 			h := newHost(t, runtimetest.Options{CapacityBytes: 100_000 * mib})
 			for i := range images {
 				h.pull(fmt.Sprintf("i%d", i))

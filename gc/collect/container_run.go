@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/pace"
 	"hostler.io/hostler/gc/podlogs"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
@@ -18,8 +19,8 @@ import (
 type containerRun struct {
 	survey   *survey.Survey
 	log      *slog.Logger
-	report   *Report
-	progress func(Progress)
+	report   *runs.Report
+	progress func(runs.Progress)
 	gauge    *gauge            // nil where the caller measures
 	kept     map[gc.Reason]int // how many stayed, by reason
 
@@ -33,20 +34,20 @@ type containerRun struct {
 
 // removal is one thing to remove from a runtime.
 type removal struct {
-	Removal
+	runs.Removal
 	title  string // of the pod, as a person reads it
 	pod    gc.PodKey
 	inUse  gc.Reason // why it stays where the runtime refuses
 	remove func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error
 }
 
-func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Options, report *Report) gc.Decisions {
+func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Options, report *runs.Report) gc.Decisions {
 	facts, failed := r.survey.Look(ctx, o)
 	for _, err := range failed {
-		report.fail("runtime "+err.Runtime, err)
+		report.FailRuntime(err.Runtime, err)
 	}
 	if facts.LogsErr != nil {
-		report.fail("logs", fmt.Errorf("look for logs: %w", facts.LogsErr))
+		report.Fail("logs", fmt.Errorf("look for logs: %w", facts.LogsErr))
 	}
 	return gc.Plan(facts, gc.Policy{Containers: p}, time.Now(), o)
 }
@@ -76,7 +77,7 @@ func (r *containerRun) containers(ctx context.Context, decisions []gc.ContainerD
 	for _, d := range decisions {
 		if d.Action == gc.Remove {
 			list = append(list, removal{
-				Removal: Removal{Kind: KindContainer, ID: d.ID, Names: []string{d.Name}, Pod: d.Pod, Runtime: d.Runtime, Reason: d.Reason},
+				Removal: runs.Removal{Kind: runs.KindContainer, ID: d.ID, Names: []string{d.Name}, Pod: d.Pod, Runtime: d.Runtime, Reason: d.Reason},
 				title:   d.Pod,
 				pod:     gc.PodKey{Runtime: d.Runtime, ID: d.Container.PodID}, inUse: gc.Running, // started again since the plan
 				remove: func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error {
@@ -98,7 +99,7 @@ func (r *containerRun) pods(ctx context.Context, decisions []gc.PodDecision) {
 			r.kept[gc.InUse]++
 		default:
 			list = append(list, removal{
-				Removal: Removal{Kind: KindPod, ID: d.ID, Names: []string{d.Title()}, Runtime: d.Runtime, Reason: d.Reason},
+				Removal: runs.Removal{Kind: runs.KindPod, ID: d.ID, Names: []string{d.Title()}, Runtime: d.Runtime, Reason: d.Reason},
 				title:   d.Title(),
 				pod:     key, inUse: gc.InUse,
 				remove: func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error {
@@ -139,7 +140,7 @@ func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 			})
 		if left > 0 {
 			if r.report.Ended = endDown; ctx.Err() != nil {
-				r.report.Ended = whyDone(ctx)
+				r.report.Ended = runs.WhyDone(ctx)
 			}
 		}
 	}
@@ -148,7 +149,7 @@ func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 // settle books what came of one removal.
 func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one removal, err error) {
 	r.done++
-	step := Progress{Removal: one.Removal, Action: gc.Keep, Done: r.done, Total: max(r.total, r.done)}
+	step := runs.Progress{Removal: one.Removal, Action: gc.Keep, Done: r.done, Total: max(r.total, r.done)}
 	switch {
 	case err == nil:
 		step.Action = gc.Remove
@@ -161,12 +162,12 @@ func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one remova
 		if !r.down[rt.Name()] {
 			r.down[rt.Name()] = true
 			r.report.Ended = endDown
-			r.report.fail("runtime "+rt.Name(), &survey.RuntimeError{Runtime: rt.Name(), Err: err})
+			r.report.FailRuntime(rt.Name(), &survey.RuntimeError{Runtime: rt.Name(), Err: err})
 		}
 		step.Err = err
 	default:
 		// The runtime's own error names the operation and the object.
-		r.report.fail(one.Kind+" "+one.ID, fmt.Errorf("pod %s: %w", one.title, err))
+		r.report.Fail(one.Kind+" "+one.ID, fmt.Errorf("pod %s: %w", one.title, err))
 		step.Err = err
 	}
 	if step.Action == gc.Keep {
@@ -179,7 +180,7 @@ func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one remova
 // after months has the sum, and each at Debug.
 const toldEach = 100
 
-func (r *containerRun) booked(removed Removal) {
+func (r *containerRun) booked(removed runs.Removal) {
 	r.report.Removed = append(r.report.Removed, removed)
 	level := slog.LevelInfo
 	if len(r.report.Removed) > toldEach {
@@ -189,7 +190,7 @@ func (r *containerRun) booked(removed Removal) {
 	if removed.Pod != "" {
 		attrs = append(attrs, slog.String("pod", removed.Pod))
 	}
-	if removed.Kind != KindLog {
+	if removed.Kind != runs.KindLog {
 		attrs = append(attrs, slog.String("id", removed.ID), slog.String("runtime", removed.Runtime))
 	}
 	attrs = append(attrs, slog.String("reason", string(removed.Reason)))
@@ -206,24 +207,20 @@ func (r *containerRun) logs(ctx context.Context, p gc.ContainerPolicy, o gc.Opti
 	for _, d := range planned {
 		agreed[d.Path] = d.Action == gc.Remove
 	}
-	again := newReport("")
+	again := runs.NewReport("")
 	now := r.look(ctx, p, o, again).Logs
-	for kind, text := range again.trouble {
-		if _, told := r.report.trouble[kind]; !told {
-			r.report.fail(kind, errors.New(text))
-		}
-	}
+	r.report.TakeTroubles(again)
 	for _, d := range now {
 		if d.Action == gc.Keep || !agreed[d.Path] {
 			continue
 		}
 		if ctx.Err() != nil {
-			r.report.Ended = whyDone(ctx)
+			r.report.Ended = runs.WhyDone(ctx)
 			return
 		}
 		r.done++
-		step := Progress{
-			Removal: Removal{Kind: KindLog, ID: d.Path, Names: []string{d.Path}, Pod: d.Pod, Reason: d.Reason, SizeBytes: d.SizeBytes},
+		step := runs.Progress{
+			Removal: runs.Removal{Kind: runs.KindLog, ID: d.Path, Names: []string{d.Path}, Pod: d.Pod, Reason: d.Reason, SizeBytes: d.SizeBytes},
 			Action:  gc.Keep, Done: r.done, Total: max(r.total, r.done),
 		}
 		switch err := r.survey.Logs.Remove(ctx, *d.Log); {
@@ -235,7 +232,7 @@ func (r *containerRun) logs(ctx context.Context, p gc.ContainerPolicy, o gc.Opti
 		case ctx.Err() != nil:
 			step.Err = err
 		default:
-			r.report.fail("log "+d.Path, err)
+			r.report.Fail("log "+d.Path, err)
 			step.Err = err
 		}
 		r.progress(step)

@@ -8,6 +8,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/pace"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
@@ -15,22 +16,23 @@ import (
 // Containers removes dead containers, then the sandboxes of dead pods, then the
 // logs of pods that are gone.
 type Containers struct {
-	*loop
+	*runs.Loop
+	options runs.Options
 	inForce[gc.ContainerPolicy]
 }
 
 // NewContainers checks the policy and the options.
-func NewContainers(policy gc.ContainerPolicy, options Options) (*Containers, error) {
-	c := &Containers{}
-	if err := errors.Join(c.SetPolicy(policy), options.complete()); err != nil {
+func NewContainers(policy gc.ContainerPolicy, options runs.Options) (*Containers, error) {
+	c := &Containers{options: options}
+	loop, err := runs.NewLoop(options, gc.Options{Containers: true}, c.collect)
+	if err := errors.Join(c.SetPolicy(policy), err); err != nil {
 		return nil, err
 	}
-	c.loop = newLoop(options, gc.Options{Containers: true})
-	c.work = c.collect
+	c.Loop = loop
 	return c, nil
 }
 
-func (c *Containers) collect(ctx context.Context, o gc.Options, report *Report, progress func(Progress)) {
+func (c *Containers) collect(ctx context.Context, o gc.Options, report *runs.Report, progress func(runs.Progress)) {
 	gauge := newGauge(c.options.Survey)
 	r := c.newRun(report, progress, gauge)
 	report.Ended = endNothingLeft
@@ -45,16 +47,16 @@ func (c *Containers) collect(ctx context.Context, o gc.Options, report *Report, 
 // first collects for a run of images that is short of room: containers hold images,
 // also dead ones. It tells whether any went. It works within the turn of that run,
 // into its report, and by the same rules as every run of containers.
-func (c *Containers) first(ctx context.Context, report *Report, progress func(Progress)) bool {
+func (c *Containers) first(ctx context.Context, report *runs.Report, progress func(runs.Progress)) bool {
 	before := len(report.Removed)
-	o := c.automatic()
+	o := c.Automatic()
 	r := c.newRun(report, progress, nil)
 	r.kept = make(map[gc.Reason]int) // the report's are images
-	r.containers(ctx, r.look(ctx, c.Policy(), o, newReport("")).Containers)
+	r.containers(ctx, r.look(ctx, c.Policy(), o, runs.NewReport("")).Containers)
 	return len(report.Removed) > before
 }
 
-func (c *Containers) newRun(report *Report, progress func(Progress), gauge *gauge) *containerRun {
+func (c *Containers) newRun(report *runs.Report, progress func(runs.Progress), gauge *gauge) *containerRun {
 	return &containerRun{
 		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge, kept: report.Kept,
 		runtimes: byName(c.options.Survey.Runtimes()), down: make(map[string]bool), staying: make(map[gc.PodKey]bool), waits: make(patience),

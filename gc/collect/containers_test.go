@@ -12,6 +12,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
@@ -36,7 +37,7 @@ func deadHost(t *testing.T) (*host, *collect.Containers) {
 	return h, containers
 }
 
-func removedContainers(r collect.Report) []string {
+func removedContainers(r runs.Report) []string {
 	ids := []string{}
 	for _, removal := range r.Removed {
 		ids = append(ids, removal.ID)
@@ -189,7 +190,7 @@ func TestCollectContainersCutShortTellsWhatItFreed(t *testing.T) {
 		h, containers := deadHost(t)
 		h.fake.Inject(runtimetest.RemoveContainer, runtimetest.Fault{Delay: time.Second})
 		ctx, cancel := context.WithCancel(t.Context())
-		r, err := containers.Collect(ctx, gc.Options{}, func(collect.Progress) { cancel() })
+		r, err := containers.Collect(ctx, gc.Options{}, func(runs.Progress) { cancel() })
 		if err != nil || len(r.Removed) != 1 || r.Ended != "cancelled" || r.FreedBytes != 10*mib {
 			t.Errorf("Collect() = %v, ended %q, %d MiB freed, %v, want one removed, cancelled, 10 MiB", removedContainers(r), r.Ended, r.FreedBytes/mib, err)
 		}

@@ -18,6 +18,7 @@ import (
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/lastused"
 	disk "hostler.io/hostler/gc/meter"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime/cri"
 	"hostler.io/hostler/test/lab"
@@ -59,7 +60,7 @@ func newRealStore(t *testing.T, o lab.ContainerdOptions) *realStore {
 	if policy.Keep, err = gc.ParsePatterns([]string{"docker.io/library/image-2:1"}); err != nil {
 		t.Fatal(err)
 	}
-	s.images, err = collect.NewImages(policy, collect.Options{
+	s.images, err = collect.NewImages(policy, runs.Options{
 		Survey: &survey.Survey{
 			Runtimes: func() []survey.Runtime { return []survey.Runtime{s.runtime} }, Meter: &disk.Statfs{}, Uses: s.tracker,
 		},

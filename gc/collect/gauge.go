@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 )
 
@@ -15,18 +16,6 @@ func finally(ctx context.Context) (context.Context, context.CancelFunc) {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), survey.SettleLimit)
-}
-
-// book adds what became free between two measurements to the report.
-func (r *Report) book(before, after gc.Usage) {
-	if before.Problem() != "" || after.Problem() != "" {
-		return
-	}
-	if survey.Gained(before, after) {
-		r.on(before.Name(), before.Device)
-	}
-	r.FreedBytes += after.AvailableBytes - min(after.AvailableBytes, before.AvailableBytes)
-	r.FreedInodes += after.InodesFree - min(after.InodesFree, before.InodesFree)
 }
 
 // gauge measures filesystems before the first and after the last removal.
@@ -59,7 +48,7 @@ func (g *gauge) start(ctx context.Context, rt survey.Runtime) {
 	}
 }
 
-func (g *gauge) finish(ctx context.Context, r *Report) {
+func (g *gauge) finish(ctx context.Context, r *runs.Report) {
 	if len(r.Removed) == 0 {
 		return
 	}
@@ -67,6 +56,6 @@ func (g *gauge) finish(ctx context.Context, r *Report) {
 	defer done()
 	for _, before := range g.before {
 		after, _ := g.survey.Settle(ctx, before)
-		r.book(before, after)
+		r.Book(before, after)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -38,7 +38,7 @@ func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
 		h.fill(99)
 		images := h.images(func(p *gc.ImagePolicy) { p.Keep, _ = gc.ParsePatterns([]string{"*/b:1"}) })
 		late := false
-		r, err := images.Collect(t.Context(), gc.Options{}, func(collect.Progress) {
+		r, err := images.Collect(t.Context(), gc.Options{}, func(runs.Progress) {
 			if !late { // c is gone, d is next
 				late = true
 				h.fake.RunPod(runtimetest.PodSpec{Name: "late", Containers: []runtimetest.ContainerSpec{{Name: "x", Image: "sha256:d"}}})

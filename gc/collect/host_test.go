@@ -14,6 +14,7 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
@@ -32,7 +33,7 @@ type host struct {
 	arrived []time.Time // of the images that stock added
 
 	mu      sync.Mutex
-	reports []collect.Report
+	reports []runs.Report
 }
 
 // meter measures the Fake's filesystem.
@@ -117,10 +118,10 @@ func (h *host) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
-func (h *host) options() collect.Options {
-	return collect.Options{
+func (h *host) options() runs.Options {
+	return runs.Options{
 		Survey: h.survey, Interval: 5 * time.Minute, Log: h.logger(),
-		Observe: func(r collect.Report) {
+		Observe: func(r runs.Report) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.reports = append(h.reports, r)
@@ -129,7 +130,7 @@ func (h *host) options() collect.Options {
 }
 
 // seen returns the reports of the finished runs.
-func (h *host) seen() []collect.Report {
+func (h *host) seen() []runs.Report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.reports)
@@ -181,7 +182,7 @@ func (h *host) fill(percent uint64) {
 	h.fake.SetOtherBytes(u.CapacityBytes*percent/100 - (u.CapacityBytes - u.AvailableBytes))
 }
 
-func (h *host) collect(images *collect.Images, o gc.Options) collect.Report {
+func (h *host) collect(images *collect.Images, o gc.Options) runs.Report {
 	h.t.Helper()
 	report, err := images.Collect(h.t.Context(), o, nil)
 	if err != nil {
@@ -190,7 +191,7 @@ func (h *host) collect(images *collect.Images, o gc.Options) collect.Report {
 	return report
 }
 
-func removed(r collect.Report) []string {
+func removed(r runs.Report) []string {
 	names := []string{}
 	for _, removal := range r.Removed {
 		names = append(names, fmt.Sprintf("%s %s", removal.ID[len("sha256:"):], removal.Reason))

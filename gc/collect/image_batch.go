@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/lastused"
 	"hostler.io/hostler/gc/pace"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
@@ -148,7 +149,7 @@ func (r *imageRun) protection(a *attempt, now survey.InUse) (gc.Reason, string) 
 // conclude books what came of an attempt, and tells whether the image is gone.
 func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, total int) (gone bool) {
 	r.done++
-	step := Progress{Removal: imageRemoval(a.ImageDecision), Action: gc.Keep, Done: r.done, Total: total}
+	step := runs.Progress{Removal: imageRemoval(a.ImageDecision), Action: gc.Keep, Done: r.done, Total: total}
 	ref := imageRef{a.Runtime, a.ID}
 	r.report.LongestWindow.Duration = max(r.report.LongestWindow.Duration, a.window)
 	switch {
@@ -178,7 +179,7 @@ func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, 
 			r.unanswered(a)
 		}
 		r.skip[ref] = true
-		r.report.fail("image "+a.ID, a.err) // which names operation and image
+		r.report.Fail("image "+a.ID, a.err) // which names operation and image
 		step.Err = a.err
 	}
 	r.progress(step)
@@ -193,7 +194,7 @@ func (r *imageRun) unanswered(a *attempt) {
 }
 
 // booked notes a removal.
-func (r *imageRun) booked(a *attempt, removal Removal) {
+func (r *imageRun) booked(a *attempt, removal runs.Removal) {
 	r.report.Removed = append(r.report.Removed, removal)
 	r.report.EstimatedBytes += a.SizeBytes
 	r.report.EstimatedInodes += r.estimatedInodes(a.ImageDecision)

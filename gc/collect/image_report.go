@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
@@ -24,17 +25,17 @@ func (r *imageRun) finish(ctx context.Context) {
 	if len(r.report.Removed)+len(r.removed) > 0 {
 		for _, fs := range filesystems {
 			if before, known := r.before[fs.Filesystem]; known {
-				r.report.book(before, r.usage(fs.Filesystem))
+				r.report.Book(before, r.usage(fs.Filesystem))
 			}
 		}
 	}
 	for _, fs := range filesystems {
 		if fs.Message != "" {
-			r.report.warn("filesystem "+fs.Filesystem, fmt.Sprintf(
+			r.report.Warn("filesystem "+fs.Filesystem, fmt.Sprintf(
 				"image filesystem %s (%s): %s: no images are collected to make room on it until it tells usable figures",
 				fs.Filesystem, fs.Device, fs.Message))
 		} else if fs.Short() {
-			r.report.warn("room on "+fs.Filesystem, r.shortage(ctx, fs))
+			r.report.Warn("room on "+fs.Filesystem, r.shortage(ctx, fs))
 		}
 	}
 	r.warnNameless()
@@ -51,7 +52,7 @@ func (r *imageRun) warnNameless() {
 	}
 	for name := range r.runtimes {
 		if !named[name] && !r.down[name] {
-			r.report.warn("filesystem of "+name, "runtime "+name+" names no image filesystem: its images are collected on request only")
+			r.report.Warn("filesystem of "+name, "runtime "+name+" names no image filesystem: its images are collected on request only")
 		}
 	}
 }
@@ -83,7 +84,7 @@ func (r *imageRun) findBroken(ctx context.Context) {
 			continue // it is told that it does not answer
 		}
 		if err != nil { // later runs do not know what this one removed
-			r.report.fail("use of images removed from "+name, fmt.Errorf(
+			r.report.Fail("use of images removed from "+name, fmt.Errorf(
 				"runtime %s: look whether containers came to use one of the %d images removed: %w; see `hostler gc plan`", name, len(removed), err))
 			continue
 		}
@@ -93,7 +94,7 @@ func (r *imageRun) findBroken(ctx context.Context) {
 			if c == nil || slices.ContainsFunc(image.refs, func(ref string) bool { return there[ref] }) { // pulled again
 				continue
 			}
-			r.report.fail("image "+ref.id, fmt.Errorf(
+			r.report.Fail("image "+ref.id, fmt.Errorf(
 				"image %s was removed while container %s came to use it (longest window of this run: %s); pull it again",
 				image.name, c.Name, r.report.LongestWindow.Duration))
 		}
@@ -170,8 +171,8 @@ func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) strin
 const maxBy = 10
 
 // holders says which images stay on a filesystem, by reason.
-func (r *imageRun) holders(fs gc.FilesystemDecision) []Holder {
-	byReason := make(map[gc.Reason]*Holder)
+func (r *imageRun) holders(fs gc.FilesystemDecision) []runs.Holder {
+	byReason := make(map[gc.Reason]*runs.Holder)
 	all := slices.Concat(r.decisions.Images, r.stayed)
 	for i := range all {
 		d := &all[i]
@@ -180,7 +181,7 @@ func (r *imageRun) holders(fs gc.FilesystemDecision) []Holder {
 		}
 		h := byReason[d.Reason]
 		if h == nil {
-			h = &Holder{Filesystem: fs.Filesystem, Reason: d.Reason}
+			h = &runs.Holder{Filesystem: fs.Filesystem, Reason: d.Reason}
 			byReason[d.Reason] = h
 		}
 		h.Images++
@@ -189,7 +190,7 @@ func (r *imageRun) holders(fs gc.FilesystemDecision) []Holder {
 			h.By = append(h.By, d.Detail)
 		}
 	}
-	holders := make([]Holder, 0, len(byReason))
+	holders := make([]runs.Holder, 0, len(byReason))
 	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
 		holders = append(holders, *byReason[reason])
 	}

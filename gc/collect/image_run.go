@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 )
 
@@ -20,8 +21,8 @@ type imageRun struct {
 	log      *slog.Logger
 	policy   gc.ImagePolicy
 	options  gc.Options
-	report   *Report
-	progress func(Progress)
+	report   *runs.Report
+	progress func(runs.Progress)
 
 	facts     gc.Facts // Filesystems in it are the latest measurement
 	runtimes  map[string]survey.Runtime
@@ -43,7 +44,7 @@ type imageRun struct {
 	done     int
 }
 
-func newImageRun(c *Images, o gc.Options, report *Report, progress func(Progress)) *imageRun {
+func newImageRun(c *Images, o gc.Options, report *runs.Report, progress func(runs.Progress)) *imageRun {
 	return &imageRun{
 		survey: c.options.Survey, log: c.options.Log, policy: c.Policy(), options: o, report: report, progress: progress,
 		before: make(map[string]gc.Usage), measured: make(map[string]time.Time), writing: make(map[string]float64),
@@ -91,7 +92,7 @@ func (r *imageRun) begin() {
 		r.report.RequestedBytes += fs.BytesToFree
 		r.report.RequestedInodes += fs.InodesToFree
 		if fs.Short() {
-			r.report.on(fs.Filesystem, fs.Device)
+			r.report.On(fs.Filesystem, fs.Device)
 		}
 		if fs.BytesToFree > 0 {
 			r.options.BegunSpace = append(slices.Clip(r.options.BegunSpace), fs.Filesystem)
@@ -159,7 +160,7 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 		r.settle(ctx) // or the next look would miss what shows late, and ask for more
 	}
 	if r.report.Ended = r.outcome(); ctx.Err() != nil {
-		r.report.Ended = whyDone(ctx)
+		r.report.Ended = runs.WhyDone(ctx)
 	}
 	return r.report.Ended == endNothingLeft
 }
@@ -240,10 +241,10 @@ func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inod
 func (r *imageRun) lose(name string, err error) {
 	if !r.down[name] {
 		r.down[name] = true
-		r.report.fail("runtime "+name, err)
+		r.report.FailRuntime(name, err)
 	}
 }
 
-func imageRemoval(d *gc.ImageDecision) Removal {
-	return Removal{Kind: KindImage, ID: d.ID, Names: d.Names, Runtime: d.Runtime, Reason: d.Reason, SizeBytes: d.SizeBytes}
+func imageRemoval(d *gc.ImageDecision) runs.Removal {
+	return runs.Removal{Kind: runs.KindImage, ID: d.ID, Names: d.Names, Runtime: d.Runtime, Reason: d.Reason, SizeBytes: d.SizeBytes}
 }

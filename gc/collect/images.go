@@ -6,28 +6,30 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/runs"
 )
 
 // Images removes images until their filesystem has room again.
 type Images struct {
-	*loop
+	*runs.Loop
+	options runs.Options
 	inForce[gc.ImagePolicy]
-	weighed map[string]weighing                                 // by filesystem; guarded by the survey's turn
-	before  func(context.Context, *Report, func(Progress)) bool // see ContainersFirst
+	weighed map[string]weighing                                           // by filesystem; guarded by the survey's turn
+	before  func(context.Context, *runs.Report, func(runs.Progress)) bool // see ContainersFirst
 }
 
 // NewImages checks the policy and the options.
-func NewImages(policy gc.ImagePolicy, options Options) (*Images, error) {
-	c := &Images{weighed: make(map[string]weighing)}
-	if err := errors.Join(c.SetPolicy(policy), options.complete()); err != nil {
+func NewImages(policy gc.ImagePolicy, options runs.Options) (*Images, error) {
+	c := &Images{options: options, weighed: make(map[string]weighing)}
+	loop, err := runs.NewLoop(options, gc.Options{Images: true}, c.collect)
+	if err := errors.Join(c.SetPolicy(policy), err); err != nil {
 		return nil, err
 	}
-	c.loop = newLoop(options, gc.Options{Images: true})
-	c.work = c.collect
+	c.Loop = loop
 	return c, nil
 }
 
-func (c *Images) collect(ctx context.Context, o gc.Options, report *Report, progress func(Progress)) {
+func (c *Images) collect(ctx context.Context, o gc.Options, report *runs.Report, progress func(runs.Progress)) {
 	r := newImageRun(c, o, report, progress)
 	r.look(ctx)
 	r.begin()
@@ -42,7 +44,7 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *Report, prog
 		d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
 		tried := r.done
 		if tried == 0 {
-			report.queue(d)
+			report.Queue(d)
 		}
 		goOn := r.carryOut(ctx, d)
 		// Estimates are wrong both ways, and images turn out to be in use or do

@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
@@ -127,7 +128,7 @@ func TestCollectRemovesNothingUnasked(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		h.pull("a")
 		h.pull("b")
-		r, err := h.images().Collect(t.Context(), gc.Options{AllUnused: true}, func(collect.Progress) {
+		r, err := h.images().Collect(t.Context(), gc.Options{AllUnused: true}, func(runs.Progress) {
 			h.fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrTooLarge})
 		})
 		if got, want := removed(r), []string{"a all-unused"}; err != nil || !slices.Equal(got, want) || len(r.Errors) != 1 {
@@ -208,7 +209,7 @@ func TestCollectCancelled(t *testing.T) {
 			h.pull(name)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		r, err := h.images().Collect(ctx, gc.Options{AllUnused: true}, func(collect.Progress) { cancel() })
+		r, err := h.images().Collect(ctx, gc.Options{AllUnused: true}, func(runs.Progress) { cancel() })
 		if got, want := removed(r), []string{"a all-unused"}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("Collect() removed %v, %v, want %v", got, err, want)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -120,8 +120,8 @@ func TestCollectAsked(t *testing.T) {
 				if tt.policy != nil {
 					images = h.images(tt.policy)
 				}
-				var steps []collect.Progress
-				r, err := images.Collect(t.Context(), tt.options, func(p collect.Progress) { steps = append(steps, p) })
+				var steps []runs.Progress
+				r, err := images.Collect(t.Context(), tt.options, func(p runs.Progress) { steps = append(steps, p) })
 				if got := removed(r); err != nil || !slices.Equal(got, tt.want) {
 					t.Errorf("Collect() removed %v, %v, want %v", got, err, tt.want)
 				}
@@ -157,7 +157,7 @@ func TestCollectAsksAgainBeforeEachRemoval(t *testing.T) {
 		}
 		h.fill(50)
 		used := false
-		r, err := h.images().Collect(t.Context(), gc.Options{AllUnused: true}, func(p collect.Progress) {
+		r, err := h.images().Collect(t.Context(), gc.Options{AllUnused: true}, func(p runs.Progress) {
 			if !used { // after the first removal, before the second
 				used = true
 				h.fake.RunPod(runtimetest.PodSpec{Name: "late", Containers: []runtimetest.ContainerSpec{{Name: "x", Image: "quay.io/org/b:1"}}})
@@ -188,7 +188,7 @@ func TestCollectKeepsWhatArrivesMeanwhile(t *testing.T) {
 					h.pull(name)
 				}
 				tt.event.Runtime = h.fake.Name()
-				r, err := h.images().Collect(t.Context(), gc.Options{AllUnused: true}, func(collect.Progress) { h.tracker.Notify(tt.event) })
+				r, err := h.images().Collect(t.Context(), gc.Options{AllUnused: true}, func(runs.Progress) { h.tracker.Notify(tt.event) })
 				if got, want := removed(r), []string{"a all-unused"}; err != nil || !slices.Equal(got, want) || r.Kept[gc.TooYoung] != 1 {
 					t.Errorf("Collect() removed %v, kept %v, %v, want %v and one too young", got, r.Kept, err, want)
 				}

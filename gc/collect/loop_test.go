@@ -10,6 +10,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
@@ -199,8 +200,8 @@ func TestRunsNeverOverlap(t *testing.T) {
 		if _, err := images.Collect(impatient, gc.Options{}, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Collect() of someone impatient = %v, want %v", err, context.DeadlineExceeded)
 		}
-		var steps []collect.Progress
-		r, err := images.Collect(t.Context(), gc.Options{AllUnused: true}, func(p collect.Progress) { steps = append(steps, p) })
+		var steps []runs.Progress
+		r, err := images.Collect(t.Context(), gc.Options{AllUnused: true}, func(p runs.Progress) { steps = append(steps, p) })
 		if got, want := removed(r), []string{"b all-unused", "c all-unused"}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("Collect() after the loop's run removed %v, %v, want %v", got, err, want)
 		}
@@ -217,12 +218,12 @@ func TestRunsNeverOverlap(t *testing.T) {
 func TestNewCollectorsRefuseNonsense(t *testing.T) {
 	h := newHost(t, runtimetest.Options{})
 	good := h.options()
-	for name, change := range map[string]func(*collect.Options){
-		"no survey":            func(o *collect.Options) { o.Survey = nil },
-		"an incomplete survey": func(o *collect.Options) { o.Survey = &survey.Survey{} },
-		"no interval":          func(o *collect.Options) { o.Interval = 0 },
-		"a negative limit":     func(o *collect.Options) { o.RunLimit = -1 },
-		"no logger":            func(o *collect.Options) { o.Log = nil },
+	for name, change := range map[string]func(*runs.Options){
+		"no survey":            func(o *runs.Options) { o.Survey = nil },
+		"an incomplete survey": func(o *runs.Options) { o.Survey = &survey.Survey{} },
+		"no interval":          func(o *runs.Options) { o.Interval = 0 },
+		"a negative limit":     func(o *runs.Options) { o.RunLimit = -1 },
+		"no logger":            func(o *runs.Options) { o.Log = nil },
 	} {
 		o := good
 		change(&o)

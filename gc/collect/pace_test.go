@@ -12,6 +12,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
@@ -261,7 +262,7 @@ func TestOnlyRemovalsOfAKindSetThePace(t *testing.T) {
 				tt.runtime.Fake = h.fake
 				h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{tt.runtime} }
 				r, err := h.containers().Collect(t.Context(), gc.Options{}, nil)
-				if got := r.Count(collect.KindContainer); err != nil || got != n-tt.refused || r.Count(collect.KindPod) != got || len(r.Errors) != tt.failed {
+				if got := r.Count(runs.KindContainer); err != nil || got != n-tt.refused || r.Count(runs.KindPod) != got || len(r.Errors) != tt.failed {
 					t.Fatalf("Collect() removed %d containers, %v, errors %.3q, want %d and their pods", got, err, r.Errors, n-tt.refused)
 				}
 				if r.Duration.Duration > tt.within {

@@ -14,6 +14,7 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/podlogs"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -102,7 +103,7 @@ func TestADeadPodGoesWithAllItHas(t *testing.T) {
 		if err != nil || !slices.Equal(got, want) || len(r.Errors) > 0 {
 			t.Errorf("Collect() removed %v, %v, errors %q, want %v", got, err, r.Errors, want)
 		}
-		if r.Count(collect.KindContainer) != 4 || r.Count(collect.KindPod) != 1 || r.Count(collect.KindLog) != 1 {
+		if r.Count(runs.KindContainer) != 4 || r.Count(runs.KindPod) != 1 || r.Count(runs.KindLog) != 1 {
 			t.Errorf("Collect() = %+v, want 4 containers, a pod and a log", r.Removed)
 		}
 		stops := h.fake.Calls(runtimetest.StopContainer)
@@ -129,7 +130,7 @@ func TestADeadPodGoesWithAllItHas(t *testing.T) {
 func TestAContainerThatTurnsOutToRunIsNotStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, containers := deadPods(t)
-		r, err := containers.Collect(t.Context(), gc.Options{}, func(p collect.Progress) {
+		r, err := containers.Collect(t.Context(), gc.Options{}, func(p runs.Progress) {
 			if p.Done == 1 {
 				h.fake.SetState("lost", runtime.Running)
 			}
@@ -146,12 +147,12 @@ func TestAContainerThatTurnsOutToRunIsNotStopped(t *testing.T) {
 func TestARuntimeThatIsLostBeforeLogsGoIsToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, containers := deadPods(t)
-		r, err := containers.Collect(t.Context(), gc.Options{}, func(p collect.Progress) {
-			if p.Kind == collect.KindPod {
+		r, err := containers.Collect(t.Context(), gc.Options{}, func(p runs.Progress) {
+			if p.Kind == runs.KindPod {
 				h.fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable})
 			}
 		})
-		if err != nil || r.Count(collect.KindLog) != 0 || len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "runtime fake: ") {
+		if err != nil || r.Count(runs.KindLog) != 0 || len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "runtime fake: ") {
 			t.Errorf("Collect() removed %v, %v, errors %q, want no log removed and the runtime named", removedContainers(r), err, r.Errors)
 		}
 	})
@@ -263,7 +264,7 @@ func TestLogsOfAPodThatCameSinceThePlanStay(t *testing.T) {
 			pause.Release()
 		}()
 		r, err := containers.Collect(t.Context(), gc.Options{}, nil)
-		if err != nil || r.Count(collect.KindLog) != 0 || r.Count(collect.KindPod) != 1 {
+		if err != nil || r.Count(runs.KindLog) != 0 || r.Count(runs.KindPod) != 1 {
 			t.Errorf("Collect() = %+v, %v, want the pod removed and no log", r.Removed, err)
 		}
 	})
@@ -298,7 +299,7 @@ func TestARunOfImagesThatIsShortCollectsContainersFirst(t *testing.T) {
 				h.fill(tt.full)
 				images := h.images()
 				images.ContainersFirst(h.containers(), func() bool { return tt.mine })
-				var r collect.Report
+				var r runs.Report
 				if tt.trigger {
 					ctx, cancel := context.WithCancel(t.Context())
 					done := make(chan error)
@@ -313,7 +314,7 @@ func TestARunOfImagesThatIsShortCollectsContainersFirst(t *testing.T) {
 				if got := removedContainers(r); !slices.Equal(got, tt.want) {
 					t.Errorf("run removed %v, want %v", got, tt.want)
 				}
-				if kinds := r.Summary().RemovedKinds; kinds[collect.KindImage] != len(tt.want)/2 || kinds[collect.KindContainer] != len(tt.want)/2 {
+				if kinds := r.Summary().RemovedKinds; kinds[runs.KindImage] != len(tt.want)/2 || kinds[runs.KindContainer] != len(tt.want)/2 {
 					t.Errorf("run removed %v, want images and containers told apart", kinds)
 				}
 			})

@@ -15,7 +15,7 @@ import (
 	"sync"
 
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 )
 
 // What is remembered at most: runs, and of one run errors and warnings, with so
@@ -35,7 +35,7 @@ const (
 // Run is one collection, without the list of what it removed.
 type Run struct {
 	Kind string `json:"kind"`
-	collect.Summary
+	runs.Summary
 	Trigger         string            `json:"trigger"`
 	EstimatedBytes  uint64            `json:"estimatedBytes"`
 	RequestedInodes uint64            `json:"requestedInodes"`
@@ -89,7 +89,7 @@ func New(store Store, log *slog.Logger) *History {
 
 // Add remembers a run that a person asked for, that removed something, or that was
 // hindered by what did not hinder the one of its kind before it already.
-func (h *History) Add(kind string, r collect.Report) {
+func (h *History) Add(kind string, r runs.Report) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	troubles := strings.Join(r.Troubles(), "\n")

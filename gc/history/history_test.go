@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/history"
+	"hostler.io/hostler/gc/runs"
 )
 
 // store keeps values in memory, unless it fails.
@@ -40,10 +40,10 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // report is of a run that removed so many images, so long after noon.
-func report(after time.Duration, trigger string, removed int) collect.Report {
-	r := collect.Report{StartedAt: noon.Add(after), Trigger: trigger, RequestedBytes: 7, EstimatedBytes: 6, FreedBytes: 5, Ended: "low threshold reached"}
+func report(after time.Duration, trigger string, removed int) runs.Report {
+	r := runs.Report{StartedAt: noon.Add(after), Trigger: trigger, RequestedBytes: 7, EstimatedBytes: 6, FreedBytes: 5, Ended: "low threshold reached"}
 	for i := range removed {
-		r.Removed = append(r.Removed, collect.Removal{Kind: collect.KindImage, ID: fmt.Sprint(i), Reason: gc.LRU})
+		r.Removed = append(r.Removed, runs.Removal{Kind: runs.KindImage, ID: fmt.Sprint(i), Reason: gc.LRU})
 	}
 	return r
 }
@@ -56,12 +56,12 @@ func TestHistorySurvivesARestart(t *testing.T) {
 	}
 	h.Add(history.Images, report(0, "interval", 2))
 	h.Add(history.Containers, report(time.Minute, "interval", 1))
-	h.Add(history.Images, report(2*time.Minute, collect.TriggerRequest, 0))
-	runs := history.New(s, quiet()).Runs()
-	if len(runs) != 3 || runs[0].Trigger != collect.TriggerRequest || runs[1].Kind != history.Containers || !runs[2].StartedAt.Equal(noon) {
-		t.Fatalf("Runs() after a restart = %+v, want three, the latest first", runs)
+	h.Add(history.Images, report(2*time.Minute, runs.TriggerRequest, 0))
+	kept := history.New(s, quiet()).Runs()
+	if len(kept) != 3 || kept[0].Trigger != runs.TriggerRequest || kept[1].Kind != history.Containers || !kept[2].StartedAt.Equal(noon) {
+		t.Fatalf("Runs() after a restart = %+v, want three, the latest first", kept)
 	}
-	if got := runs[2]; got.Removed != 2 || got.RemovedBy[gc.LRU] != 2 || got.RequestedBytes != 7 || got.EstimatedBytes != 6 || got.FreedBytes != 5 || got.Ended != "low threshold reached" {
+	if got := kept[2]; got.Removed != 2 || got.RemovedBy[gc.LRU] != 2 || got.RequestedBytes != 7 || got.EstimatedBytes != 6 || got.FreedBytes != 5 || got.Ended != "low threshold reached" {
 		t.Errorf("Runs() = %+v, want what the report said", got)
 	}
 }

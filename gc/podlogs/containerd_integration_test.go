@@ -23,6 +23,7 @@ import (
 	"hostler.io/hostler/gc/lastused"
 	"hostler.io/hostler/gc/meter"
 	"hostler.io/hostler/gc/podlogs"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
@@ -78,7 +79,7 @@ func newStable(t *testing.T) *stable {
 	}
 	policy := gc.DefaultPolicy().Containers
 	policy.AbandonedAge = 0
-	s.collector, err = collect.NewContainers(policy, collect.Options{
+	s.collector, err = collect.NewContainers(policy, runs.Options{
 		Interval: time.Minute, Log: log,
 		Survey: &survey.Survey{
 			Runtimes: func() []survey.Runtime { return []survey.Runtime{s.counted} },
@@ -111,7 +112,7 @@ func (s *stable) run(name string, containers ...lab.ContainerSpec) *lab.Pod {
 }
 
 // collect runs a collection that must not fail.
-func (s *stable) collect() collect.Report {
+func (s *stable) collect() runs.Report {
 	s.Helper()
 	r, err := s.collector.Collect(s.Context(), gc.Options{}, nil)
 	if err != nil || len(r.Errors) > 0 {
@@ -135,7 +136,7 @@ func logFolder(p *lab.Pod) string {
 	return filepath.Join("/var/log/pods", p.Namespace+"_"+p.Name+"_"+p.UID)
 }
 
-func removed(r collect.Report, kind string) []string {
+func removed(r runs.Report, kind string) []string {
 	ids := []string{}
 	for _, one := range r.Removed {
 		if one.Kind == kind {
@@ -161,10 +162,10 @@ func TestADeadPodOfContainerdGoesWithItsContainersAndLogs(t *testing.T) {
 
 	r := s.collect()
 	want := slices.Sorted(slices.Values([]string{dead.Containers["web"], dead.Containers["job"], dead.Containers["new"], live.Containers["new"]}))
-	if got := removed(r, collect.KindContainer); !slices.Equal(got, want) {
+	if got := removed(r, runs.KindContainer); !slices.Equal(got, want) {
 		t.Errorf("Collect() removed containers %v, want %v", got, want)
 	}
-	if got := removed(r, collect.KindPod); !slices.Equal(got, []string{dead.ID}) {
+	if got := removed(r, runs.KindPod); !slices.Equal(got, []string{dead.ID}) {
 		t.Errorf("Collect() removed pods %v, want %s", got, dead.ID)
 	}
 	if !exists(logFolder(dead)) {
@@ -176,11 +177,11 @@ func TestADeadPodOfContainerdGoesWithItsContainersAndLogs(t *testing.T) {
 		paths = append(paths, fmt.Sprintf("/var/log/containers/dead_barn_%s-%s.log", name, dead.Containers[name]))
 	}
 	// The links dangle once the folder is gone.
-	if got := removed(r, collect.KindLog); !slices.Equal(got, []string{logFolder(dead)}) {
+	if got := removed(r, runs.KindLog); !slices.Equal(got, []string{logFolder(dead)}) {
 		t.Errorf("Collect() removed logs %v, want %s", got, logFolder(dead))
 	}
 	slices.Sort(paths)
-	if got := removed(s.collect(), collect.KindLog); !slices.Equal(got, paths) {
+	if got := removed(s.collect(), runs.KindLog); !slices.Equal(got, paths) {
 		t.Errorf("Collect() removed logs %v, want %v", got, paths)
 	}
 	pods := s.pods()
@@ -224,7 +225,7 @@ func TestAContainerThatContainerdLostTrackOfIsStoppedBeforeItGoes(t *testing.T) 
 	s.check(err)
 	_, err = s.Containerd.Runtime.StopContainer(t.Context(), &criapi.StopContainerRequest{ContainerId: newer})
 	s.check(err)
-	if got := removed(s.collect(), collect.KindContainer); !slices.Equal(got, []string{id}) {
+	if got := removed(s.collect(), runs.KindContainer); !slices.Equal(got, []string{id}) {
 		t.Errorf("Collect() removed %v, want %s, which a newer one of its name has followed", got, id)
 	}
 	if left := processesOf(t, id); len(left) > 0 {

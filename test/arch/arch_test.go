@@ -32,8 +32,9 @@ var ours = map[string][]string{
 	"gc/podlogs":  {"gc"},
 	"gc/survey":   {"runtime", "gc", "gc/lastused"},
 	"gc/pace":     {"runtime"},
-	"gc/collect":  {"runtime", "gc", "gc/lastused", "gc/pace", "gc/podlogs", "gc/survey"},
-	"gc/history":  {"gc", "gc/collect"},
+	"gc/runs":     {"gc", "gc/survey"},
+	"gc/collect":  {"runtime", "gc", "gc/lastused", "gc/pace", "gc/podlogs", "gc/runs", "gc/survey"},
+	"gc/history":  {"gc", "gc/runs"},
 
 	"status":       {"runtime", "status/probe"},
 	"status/probe": {},
@@ -49,7 +50,7 @@ var ours = map[string][]string{
 	"agent/owner":                         {},
 	"agent/host":                          {"runtime", "runtime/cri", "shutdown", "status", "status/probe"},
 	"agent/report":                        {"agent/controlplane", "shutdown", "shutdown/journal", "status", "status/probe"},
-	"agent/metrics":                       {"agent/loop", "gc/collect", "shutdown"},
+	"agent/metrics":                       {"agent/loop", "gc/runs", "shutdown"},
 	"agent/state":                         {},
 	"agent/config":                        {"gc", "shutdown/plan", "status"},
 	"agent/controlplane":                  {},
@@ -63,12 +64,12 @@ var ours = map[string][]string{
 
 	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/loop", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
 
-	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "gc", "gc/collect", "gc/history", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
+	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
 		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/doctor", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/report",
-		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/survey", "runtime", "runtime/cri",
+		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
 	},
 }

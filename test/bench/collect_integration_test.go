@@ -15,7 +15,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/test/lab"
 )
 
@@ -106,7 +106,7 @@ func (l *larder) oneByOne() time.Duration {
 }
 
 // collected has the agent remove them.
-func (l *larder) collected(a *agent, req api.CollectRequest) collect.Report {
+func (l *larder) collected(a *agent, req api.CollectRequest) runs.Report {
 	l.b.Helper()
 	report, err := a.api.Collect(l.b.Context(), req, func(api.Step) {})
 	check(l.b, err)

@@ -13,7 +13,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 )
 
 const (
@@ -83,8 +83,8 @@ func (h *host) showCollection(ctx context.Context) error {
 	h.out.say("Now the agent collects, by itself.")
 	s, err := h.awaitStatus(ctx, 2*interval, "the agent collecting images and dead containers", func(s api.Status) (bool, string) {
 		// A run of images that is short of room takes dead containers first.
-		images := removed(s.ImageGC.LastRun, collect.KindImage)
-		containers := removed(s.ImageGC.LastRun, collect.KindContainer) + removed(s.ContainerGC.LastRun, collect.KindContainer)
+		images := removed(s.ImageGC.LastRun, runs.KindImage)
+		containers := removed(s.ImageGC.LastRun, runs.KindContainer) + removed(s.ContainerGC.LastRun, runs.KindContainer)
 		return images > 0 && containers > 0, fmt.Sprintf("it removed %d images and %d containers", images, containers)
 	})
 	if err != nil {
@@ -101,7 +101,7 @@ func (h *host) showCollection(ctx context.Context) error {
 }
 
 // removed is how many objects of a kind the run removed, if there was one.
-func removed(s *collect.Summary, kind string) int {
+func removed(s *runs.Summary, kind string) int {
 	if s == nil {
 		return 0
 	}
@@ -190,15 +190,15 @@ func decisionOnContainer(containers []gc.ContainerDecision, id string) gc.Contai
 // checkCollected compares what went with what was planned, and what it brought
 // with what the kernel says.
 func (h *host) checkCollected(ctx context.Context, plan api.CollectPlan, s api.Status, before, after usage, older, newer string) error {
-	out, run := h.out, s.ImageGC.LastRun
+	out, last := h.out, s.ImageGC.LastRun
 	freed := int64(after.available) - int64(before.available)
 	out.lines(fmt.Sprintf("before  %2d%% used, %s available", before.percent(), mib(before.available)),
 		fmt.Sprintf("after   %2d%% used, %s available", after.percent(), mib(after.available)),
-		fmt.Sprintf("freed   %s by statfs; the agent asked for %s and measured %s", mib(uint64(max(freed, 0))), mib(run.RequestedBytes), mib(run.FreedBytes)))
+		fmt.Sprintf("freed   %s by statfs; the agent asked for %s and measured %s", mib(uint64(max(freed, 0))), mib(last.RequestedBytes), mib(last.FreedBytes)))
 	out.checks()
 	out.check(after.percent() <= lowPercent, "the file system is under the low threshold", "it is at %d%%", after.percent())
-	out.check(freed-int64(run.FreedBytes) < 3*mebibyte && int64(run.FreedBytes)-freed < 3*mebibyte, "what the agent measured is what was freed", "it measured %d of %d bytes", run.FreedBytes, freed)
-	out.check(len(run.Errors) == 0, "no error", "there are: %s", strings.Join(run.Errors, "; "))
+	out.check(freed-int64(last.FreedBytes) < 3*mebibyte && int64(last.FreedBytes)-freed < 3*mebibyte, "what the agent measured is what was freed", "it measured %d of %d bytes", last.FreedBytes, freed)
+	out.check(len(last.Errors) == 0, "no error", "there are: %s", strings.Join(last.Errors, "; "))
 
 	reply, err := h.containerd.Images.ListImages(ctx, &cri.ListImagesRequest{})
 	if err != nil {
@@ -218,7 +218,7 @@ func (h *host) checkCollected(ctx context.Context, plan api.CollectPlan, s api.S
 			}
 		}
 	}
-	out.check(len(strays) == 0 && gone == removed(run, collect.KindImage), fmt.Sprintf("containerd has lost %d images, all of which the plan named", gone), "it lost %d, the agent says %d, and not planned were: %v", gone, removed(run, collect.KindImage), strays)
+	out.check(len(strays) == 0 && gone == removed(last, runs.KindImage), fmt.Sprintf("containerd has lost %d images, all of which the plan named", gone), "it lost %d, the agent says %d, and not planned were: %v", gone, removed(last, runs.KindImage), strays)
 	for _, name := range []string{imageWeb, imageKept, imageLocal, imageMigrate, h.containerd.SandboxImage} {
 		out.check(there[decisionOn(plan.Images, name).ID], name+" is still there", "it is gone")
 	}

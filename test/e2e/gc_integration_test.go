@@ -17,7 +17,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/test/lab"
 )
 
@@ -224,10 +224,10 @@ func TestAPersonCollectsWhatThePlanSays(t *testing.T) {
 			planned = append(planned, img.ID)
 		}
 	}
-	report := answers[collect.Report](a, "gc", "run", "--all-unused")
+	report := answers[runs.Report](a, "gc", "run", "--all-unused")
 	var done []string
 	for _, removal := range report.Removed {
-		if removal.Kind == collect.KindImage {
+		if removal.Kind == runs.KindImage {
 			done = append(done, removal.ID)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/test/lab"
 )
 
@@ -66,8 +66,8 @@ func TestADeadPodGoesAfterItsContainers(t *testing.T) {
 	if p := reasons[kept.ID]; p.Reason != gc.Protected {
 		t.Errorf("gc plan = %+v, want the pod with the label kept", p)
 	}
-	report := answers[collect.Report](a, "gc", "run", "--containers", "--all-unused")
-	if report.Count(collect.KindContainer) != 1 || report.Removed[0].ID != over.Containers["main"] || len(report.Errors) != 0 {
+	report := answers[runs.Report](a, "gc", "run", "--containers", "--all-unused")
+	if report.Count(runs.KindContainer) != 1 || report.Removed[0].ID != over.Containers["main"] || len(report.Errors) != 0 {
 		t.Errorf("gc run --all-unused removed %+v, errors %q, want the container of the dead pod", report.Removed, report.Errors)
 	}
 	eventually(t, "the dead pod is gone, a minute after its end", func() bool { return !sandboxes()[over.ID] })
@@ -79,7 +79,7 @@ func TestADeadPodGoesAfterItsContainers(t *testing.T) {
 	if status.State != cri.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("container of the pod that lives is %v, want it running", status.State)
 	}
-	answers[collect.Report](a, "gc", "run", "--containers") // which waits for the run that took it
+	answers[runs.Report](a, "gc", "run", "--containers") // which waits for the run that took it
 	metric(t, a, `hostler_gc_pods_removed_total{reason="pod-dead"}`, "1")
 	a.stop()
 }

@@ -1,14 +1,15 @@
-package collect
+package runs
 
 import (
+	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/survey"
 )
 
 // Report is what a run did: what `hostler gc run` prints.
@@ -114,7 +115,8 @@ type Summary struct {
 	Errors       []string       `json:"errors"`
 }
 
-func newReport(trigger string) *Report {
+// NewReport begins the report of a run that something started.
+func NewReport(trigger string) *Report {
 	return &Report{
 		StartedAt: time.Now(), Trigger: trigger,
 		Removed: []Removal{}, Errors: []string{}, Kept: make(map[gc.Reason]int), trouble: make(map[string]string),
@@ -189,12 +191,24 @@ func (r Report) Then(next Report) Report {
 	return joined
 }
 
-// on names a filesystem that figures of the report are of.
-func (r *Report) on(filesystem, device string) {
+// On names a filesystem that figures of the report are of.
+func (r *Report) On(filesystem, device string) {
 	if device != "" {
 		filesystem += " (" + device + ")"
 	}
 	r.Filesystems = union(r.Filesystems, filesystem)
+}
+
+// Book adds what became free between two measurements.
+func (r *Report) Book(before, after gc.Usage) {
+	if before.Problem() != "" || after.Problem() != "" {
+		return
+	}
+	if survey.Gained(before, after) {
+		r.On(before.Name(), before.Device)
+	}
+	r.FreedBytes += after.AvailableBytes - min(after.AvailableBytes, before.AvailableBytes)
+	r.FreedInodes += after.InodesFree - min(after.InodesFree, before.InodesFree)
 }
 
 // union is a list with what it lacks of others.
@@ -207,8 +221,8 @@ func union(list []string, others ...string) []string {
 	return list
 }
 
-// queue notes what may go, of the plan that a run begins with.
-func (r *Report) queue(d gc.Decisions) {
+// Queue notes what may go, of the plan that a run begins with.
+func (r *Report) Queue(d gc.Decisions) {
 	for i := range d.Images {
 		img := &d.Images[i]
 		if img.Action != gc.Remove && img.Reason != gc.BelowThreshold {
@@ -225,15 +239,32 @@ func (r *Report) queue(d gc.Decisions) {
 	}
 }
 
-// fail notes an error. Errors of one kind count as one and the same trouble,
+// Fail notes an error. Errors of one kind count as one and the same trouble,
 // whatever their wording, so that the log does not repeat it with every run.
-func (r *Report) fail(kind string, err error) {
+func (r *Report) Fail(kind string, err error) {
 	r.Errors = append(r.Errors, err.Error())
 	r.trouble[kind] = err.Error()
-	r.unanswered = r.unanswered || strings.HasPrefix(kind, "runtime ")
 }
 
-func (r *Report) warn(kind, text string) {
+// FailRuntime notes that a runtime could not be asked: the run is tried again soon.
+func (r *Report) FailRuntime(name string, err error) {
+	r.Fail("runtime "+name, err)
+	r.unanswered = true
+}
+
+// Warn notes what a person may want to know. Kinds are those of Fail.
+func (r *Report) Warn(kind, text string) {
 	r.Warnings = append(r.Warnings, text)
 	r.trouble[kind] = text
+}
+
+// TakeTroubles notes what failed in a second look of the same run, unless it is noted
+// already.
+func (r *Report) TakeTroubles(second *Report) {
+	for kind, text := range second.trouble {
+		if _, told := r.trouble[kind]; !told {
+			r.Fail(kind, errors.New(text))
+		}
+	}
+	r.unanswered = r.unanswered || second.unanswered
 }

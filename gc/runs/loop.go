@@ -1,11 +1,9 @@
-// Package collect carries plans of package gc out: it removes images and dead
-// containers, asks again right before removals what is in use, and measures on the
-// filesystem what they brought.
+// Package runs lets collections take place one at a time: on their interval, early when
+// something asks for it, and for a person. It tells what each did.
 //
-// It owns the two collectors ([Images], [Containers]) with their loops, and the
-// [Report] of a run. It refuses to decide what goes, which is gc's, to believe sizes,
-// and to remove anything of a runtime that does not answer.
-package collect
+// It owns when a run begins, how long it may take, and its [Report]. It refuses to know
+// what is collected, and how.
+package runs
 
 import (
 	"context"
@@ -20,7 +18,6 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/survey"
-	"hostler.io/hostler/runtime"
 )
 
 // DefaultRunLimit bounds one run unless Options say otherwise.
@@ -33,7 +30,7 @@ const retryAfter = time.Minute
 // TriggerRequest is the Trigger of a run that a person asked for.
 const TriggerRequest = "request"
 
-// Options is what both collectors need.
+// Options is what every collector needs.
 type Options struct {
 	Survey   *survey.Survey
 	Interval time.Duration // between automatic runs; above 0
@@ -64,12 +61,15 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// loop runs collections one at a time: on its interval, early when triggered,
+// Work is one run of a collector: it notes in the report what it does.
+type Work func(ctx context.Context, o gc.Options, report *Report, progress func(Progress))
+
+// Loop runs collections one at a time: on its interval, early when triggered,
 // and for a person.
-type loop struct {
+type Loop struct {
 	options Options
 	only    gc.Options // what this collector collects
-	work    func(ctx context.Context, o gc.Options, report *Report, progress func(Progress))
+	work    Work
 
 	early   chan string
 	retimed chan struct{}
@@ -82,20 +82,25 @@ type loop struct {
 	ran      bool
 }
 
-func newLoop(options Options, only gc.Options) *loop {
-	return &loop{
-		options: options, only: only, interval: options.Interval,
-		early: make(chan string, 1), retimed: make(chan struct{}, 1),
+// NewLoop checks the options. What is asked for is narrowed to what the collector
+// collects: images, or containers.
+func NewLoop(options Options, only gc.Options, work Work) (*Loop, error) {
+	if err := options.complete(); err != nil {
+		return nil, err
 	}
+	return &Loop{
+		options: options, only: only, work: work, interval: options.Interval,
+		early: make(chan string, 1), retimed: make(chan struct{}, 1),
+	}, nil
 }
 
 // Run collects at once, then with every interval and after each Trigger, until
 // ctx ends, and returns ctx's error. A run that fails is reported to Observe and
 // does not end the loop.
-func (l *loop) Run(ctx context.Context) error {
+func (l *Loop) Run(ctx context.Context) error {
 	trigger := "start"
 	for {
-		report, err := l.once(ctx, l.automatic(), trigger, nil)
+		report, err := l.once(ctx, l.Automatic(), trigger, nil)
 		if err != nil {
 			return err
 		}
@@ -105,8 +110,8 @@ func (l *loop) Run(ctx context.Context) error {
 	}
 }
 
-// automatic is what a run is asked for that no person asks for.
-func (l *loop) automatic() gc.Options {
+// Automatic is what a run is asked for that no person asks for.
+func (l *Loop) Automatic() gc.Options {
 	o := l.only
 	if l.options.LeaveAlone != nil {
 		o.LeaveAlone = l.options.LeaveAlone()
@@ -117,7 +122,7 @@ func (l *loop) automatic() gc.Options {
 // wait returns what starts the next run. A shorter interval counts from its setting,
 // so that no change of the configuration starts a run before somebody could look what
 // it would do.
-func (l *loop) wait(ctx context.Context, unanswered bool) (string, error) {
+func (l *Loop) wait(ctx context.Context, unanswered bool) (string, error) {
 	since := time.Now()
 	due := l.pause(unanswered)
 	for {
@@ -140,7 +145,7 @@ func (l *loop) wait(ctx context.Context, unanswered bool) (string, error) {
 }
 
 // pause is the time to the next run.
-func (l *loop) pause(unanswered bool) time.Duration {
+func (l *Loop) pause(unanswered bool) time.Duration {
 	if unanswered {
 		return min(l.Interval(), retryAfter)
 	}
@@ -149,7 +154,7 @@ func (l *loop) pause(unanswered bool) time.Duration {
 
 // Trigger asks for a run now, or right after the one that is going on, and says
 // why, in a word. It does not wait.
-func (l *loop) Trigger(why string) {
+func (l *Loop) Trigger(why string) {
 	select {
 	case l.early <- why:
 	default: // one is asked for already
@@ -158,7 +163,7 @@ func (l *loop) Trigger(why string) {
 
 // Retry is Trigger where the last run could not ask a runtime, or one has come since,
 // else nothing.
-func (l *loop) Retry(why string) {
+func (l *Loop) Retry(why string) {
 	l.mu.Lock()
 	last, ran := l.last, l.ran
 	l.mu.Unlock()
@@ -169,7 +174,7 @@ func (l *loop) Retry(why string) {
 }
 
 // runtimes names those of this host, as of now.
-func (l *loop) runtimes() []string {
+func (l *Loop) runtimes() []string {
 	var names []string
 	for _, rt := range l.options.Survey.Runtimes() {
 		names = append(names, rt.Name())
@@ -181,7 +186,7 @@ func (l *loop) runtimes() []string {
 // going on. The error is only of a run that did not take place: bad options, or
 // ctx ended first. Progress, if not nil, is called if it has to wait, and for each
 // object in turn.
-func (l *loop) Collect(ctx context.Context, o gc.Options, progress func(Progress)) (Report, error) {
+func (l *Loop) Collect(ctx context.Context, o gc.Options, progress func(Progress)) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, fmt.Errorf("collect: %w", err)
 	}
@@ -190,14 +195,14 @@ func (l *loop) Collect(ctx context.Context, o gc.Options, progress func(Progress
 }
 
 // Last returns the report of the last finished run, and false before the first.
-func (l *loop) Last() (Report, bool) {
+func (l *Loop) Last() (Report, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last, l.ran
 }
 
 // Interval is the time between automatic runs.
-func (l *loop) Interval() time.Duration {
+func (l *Loop) Interval() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.interval
@@ -205,7 +210,7 @@ func (l *loop) Interval() time.Duration {
 
 // SetInterval changes the time between automatic runs, counted from the last one. A
 // shorter one brings the next run no nearer than an interval from now.
-func (l *loop) SetInterval(d time.Duration) error {
+func (l *Loop) SetInterval(d time.Duration) error {
 	if d <= 0 {
 		return fmt.Errorf("collector: interval %s is not above 0", d)
 	}
@@ -219,7 +224,7 @@ func (l *loop) SetInterval(d time.Duration) error {
 	return nil
 }
 
-func (l *loop) once(ctx context.Context, o gc.Options, trigger string, progress func(Progress)) (Report, error) {
+func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress func(Progress)) (Report, error) {
 	if progress == nil {
 		progress = func(Progress) {}
 	}
@@ -240,7 +245,7 @@ func (l *loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, l.options.RunLimit, errRunLimit)
 	defer cancel()
-	report := newReport(trigger)
+	report := NewReport(trigger)
 	report.asked = l.runtimes()
 	l.work(bounded, o, report, progress)
 	report.Duration = metav1.Duration{Duration: time.Since(report.StartedAt)}
@@ -257,7 +262,7 @@ func (l *loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 
 // log says what a run did, if it did anything, and each trouble when it begins
 // and when it is over.
-func (l *loop) log(r *Report) {
+func (l *Loop) log(r *Report) {
 	log := l.options.Log
 	if len(r.Removed) > 0 {
 		log.Info("collected", "trigger", r.Trigger, "filesystems", r.Filesystems, "removed", len(r.Removed), "requestedBytes", r.RequestedBytes,
@@ -278,21 +283,10 @@ func (l *loop) log(r *Report) {
 
 var errRunLimit = errors.New("the run took too long")
 
-// whyDone says in a person's words why a run's context ended.
-func whyDone(ctx context.Context) string {
+// WhyDone says in a person's words why a run's context ended.
+func WhyDone(ctx context.Context) string {
 	if errors.Is(context.Cause(ctx), errRunLimit) {
 		return "time limit reached"
 	}
 	return "cancelled"
-}
-
-// isDown tells whether a removal failed because the runtime does not answer, and
-// not because it cannot cope with this one object: the oldest would then keep all
-// others from going, in every run.
-func isDown(ctx context.Context, rt survey.Runtime, err error) bool {
-	if !errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
-		return false
-	}
-	_, err = runtime.Within(ctx, survey.Timeout, rt.Info)
-	return err != nil
 }
