@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -98,8 +99,39 @@ func (d *Daemon) Signal(s syscall.Signal) error {
 	return d.cmd.Process.Signal(s)
 }
 
-// Pause makes the daemon hang: its sockets stay, nothing answers.
-func (d *Daemon) Pause() error { return d.Signal(syscall.SIGSTOP) }
+// Pause makes the daemon hang: its sockets stay, nothing answers. It returns when
+// none of its threads runs any more, which is a moment after the signal.
+func (d *Daemon) Pause() error {
+	pid := d.PID()
+	if err := d.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(patience); !stopped(pid); time.Sleep(time.Millisecond) {
+		if d.PID() != pid || time.Now().After(deadline) {
+			return fmt.Errorf("pause %s: it has not stopped", d.name)
+		}
+	}
+	return nil
+}
+
+// stopped tells whether all threads of a process are stopped.
+func stopped(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		return false
+	}
+	for _, file := range threads {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		// The name, in parentheses, may hold anything; the state follows it.
+		if state := stat[bytes.LastIndexByte(stat, ')')+1:]; !bytes.HasPrefix(state, []byte(" T")) {
+			return false
+		}
+	}
+	return true
+}
 
 // Continue ends a Pause.
 func (d *Daemon) Continue() error { return d.Signal(syscall.SIGCONT) }
