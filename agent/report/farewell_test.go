@@ -100,3 +100,17 @@ func TestADiskThatHangsDoesNotTakeTheControlPlanesTime(t *testing.T) {
 		}
 	})
 }
+
+func TestAWordThatALaterOneFollowsBlamesNoDisk(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		stuck := make(chan struct{})
+		defer close(stuck)
+		d.o.Flush = func() error { <-stuck; return nil }
+		ctx, hush := context.WithTimeout(t.Context(), time.Minute)
+		time.AfterFunc(time.Second, hush)
+		_ = d.ReportShutdown(ctx, drainingStatus())
+		if d.log.Count("the disk does not take") != 0 {
+			t.Errorf("log = %s, want nothing of the disk, which had no time to speak of", d.log)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,6 +52,9 @@ func (r *Reporter) secure(ctx context.Context) {
 	select {
 	case <-done:
 	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return // by a later word
+		}
 		r.o.Log.Warn("the disk does not take what is kept of this shutdown; the control plane is told first")
 	}
 }
