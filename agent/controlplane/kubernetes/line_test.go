@@ -57,6 +57,34 @@ func TestAConnectionThatWentDeadIsUsedOnce(t *testing.T) {
 	}
 }
 
+// A load balancer would else keep the host with the one server of several that is ill.
+func TestAServerThatCannotServeIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		code        int
+		connections int32
+	}{
+		"etcd is away":             {http.StatusInternalServerError, 4},
+		"it goes down":             {http.StatusServiceUnavailable, 4},
+		"there is no such lease":   {http.StatusNotFound, 1},
+		"it has too much to do":    {http.StatusTooManyRequests, 1},
+		"somebody else was faster": {http.StatusConflict, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, func(w http.ResponseWriter, _ *http.Request) { refuse(w, c.code, "Reason", "told so") })
+			wire := newWire(t, server.Listener.Addr().String())
+			client := over(t, wire, server)
+			for range 4 {
+				if _, err := client.Lease(t.Context(), "n"); err == nil {
+					t.Error("Lease() = no error, want what the server says")
+				}
+			}
+			if n := wire.accepted.Load(); n != c.connections {
+				t.Errorf("connections for four requests = %d, want %d", n, c.connections)
+			}
+		})
+	}
+}
+
 func TestACallThatIsGivenUpLeavesNoDeadConnection(t *testing.T) {
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) })
 	wire := newWire(t, server.Listener.Addr().String())

@@ -139,7 +139,7 @@ func (l *line) watch(ctx context.Context, request func(rest.Interface) *rest.Req
 	if err != nil {
 		late.Stop()
 		cancel(nil)
-		if !answered(err) || apierrors.IsUnauthorized(err) {
+		if spent(err) {
 			l.leave(w)
 		}
 		l.done(w)
