@@ -90,8 +90,14 @@ func (l *line) done(w *way) {
 }
 
 // find returns the present way, or makes one of what the kubeconfig says now, for
-// a request that is under way from then on.
+// a request that is under way from then on. Nobody is called as long as there is no
+// certificate to show.
 func (l *line) find() (*way, error) {
+	if l.o.Certificate != nil {
+		if _, err := l.o.Certificate(); err != nil {
+			return nil, err
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.way == nil {

@@ -2,6 +2,7 @@ package kubernetes_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -82,6 +83,23 @@ func TestAServerThatCannotServeIsLeft(t *testing.T) {
 				t.Errorf("connections for four requests = %d, want %d", n, c.connections)
 			}
 		})
+	}
+}
+
+func TestNobodyIsCalledWithoutACertificate(t *testing.T) {
+	server := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the server is asked") })
+	wire := newWire(t, server.Listener.Addr().String())
+	none := errors.New("this node has no certificate yet")
+	client, err := kubernetes.New(kubernetes.Options{
+		Kubeconfig: write(t, "kubeconfig", config("https://"+wire.listener.Addr().String(), "certificate-authority: "+authority(t, server), "token: secret")),
+		Version:    "1.2.3", Log: quiet(), Certificate: func() (*tls.Certificate, error) { return nil, none },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.RenewLease(t.Context(), newLease(t, "n"))
+	if n := wire.accepted.Load(); n != 0 || !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), none.Error()) {
+		t.Errorf("RenewLease() without a certificate = %v over %d connections, want none, and why", err, n)
 	}
 }
 
