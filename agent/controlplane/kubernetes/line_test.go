@@ -280,7 +280,7 @@ func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
 	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
 		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+gate+", interactiveMode: IfAvailable}")))
 	for range 20 { // more than may wait at a time
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 		_, err := client.Lease(ctx, "n")
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "exec plugin "+gate) {
