@@ -13,11 +13,17 @@ import (
 // ownersInterval is how often the agent looks for other owners of its jobs.
 const ownersInterval = 30 * time.Second
 
-// switches says which jobs a configuration wants done here.
+// switches says which jobs a configuration wants done here. Without a Node there is no
+// Lease, unless that is wanted: it would have a fleet believe for good what was last
+// written of the Node.
 func switches(cfg config.Config) map[owner.Job]owner.Switch {
+	lease := owner.Switch(cfg.Lease.Enabled)
+	if cfg.Node.Enabled == config.Off && lease == owner.Auto {
+		lease = owner.Off
+	}
 	return map[owner.Job]owner.Switch{
 		owner.Node:        owner.Switch(cfg.Node.Enabled),
-		owner.Lease:       owner.Switch(cfg.Lease.Enabled),
+		owner.Lease:       lease,
 		owner.Shutdown:    owner.Switch(cfg.Shutdown.Enabled),
 		owner.ImageGC:     owner.Switch(cfg.ImageGC.Enabled),
 		owner.ContainerGC: owner.Switch(cfg.ContainerGC.Enabled),

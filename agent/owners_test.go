@@ -73,3 +73,20 @@ func TestANodeInAClusterStaysTheKubeletsThatDoesNotRun(t *testing.T) {
 		t.Errorf("reserved() once a person has switched the job on = %v, want nothing", got)
 	}
 }
+
+// A Lease that is renewed would keep a Node Ready of which nobody tells any more.
+func TestTheLeaseIsSwitchedOffWithTheNode(t *testing.T) {
+	for _, c := range []struct{ node, lease, want config.Switch }{
+		{config.Off, config.Auto, config.Off},
+		{config.Off, config.On, config.On},
+		{config.Auto, config.Auto, config.Auto},
+		{config.Auto, config.Off, config.Off},
+		{config.On, config.Auto, config.Auto},
+	} {
+		cfg := config.Default()
+		cfg.Node.Enabled, cfg.Lease.Enabled = c.node, c.lease
+		if got := switches(cfg); got[owner.Lease] != owner.Switch(c.want) || got[owner.Node] != owner.Switch(c.node) {
+			t.Errorf("node.enabled: %s, lease.enabled: %s: the lease is switched %s, want %s", c.node, c.lease, got[owner.Lease], c.want)
+		}
+	}
+}

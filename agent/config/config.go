@@ -82,7 +82,7 @@ type Runtime struct {
 
 // Lease configures the heartbeat.
 type Lease struct {
-	Enabled       Switch   `yaml:"enabled" doc:"auto stands back where a kubelet renews this host's Lease."`
+	Enabled       Switch   `yaml:"enabled" doc:"auto stands back where a kubelet renews this host's Lease, and where node.enabled is false."`
 	Duration      Duration `yaml:"duration" doc:"How long a renewal counts; whole seconds."`
 	RenewInterval Duration `yaml:"renewInterval" doc:"How often it is renewed; shorter than half the duration."`
 }

@@ -270,6 +270,12 @@ func clusterNode(f Facts) Check {
 				"a kubelet writes this Node, too, last at %s, and none runs on this host", date(w.Last)))
 		}
 	}
+	switch {
+	case c.Stands != "":
+		return found.or(ok("nothing is written of it from here: %s", c.Stands))
+	case !c.Mine:
+		return found.or(ok("it is not hostler's: neither its lease nor its status is judged"))
+	}
 	return found.or(ok("its lease is renewed, it is as configured, and nobody else writes its status"))
 }
 

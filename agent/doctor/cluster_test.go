@@ -62,6 +62,30 @@ func TestAHealthyNodeOfAClusterHasNothingToMend(t *testing.T) {
 	}
 }
 
+func TestWhatIsWellOfANodeIsNotMoreThanWasLookedAt(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*doctor.Cluster)
+		want   string
+	}{
+		"hostler's":   {func(*doctor.Cluster) {}, "its lease is renewed, it is as configured, and nobody else writes its status"},
+		"a kubelet's": {func(c *doctor.Cluster) { c.Mine, c.Others[0].Name = false, "kubelet" }, "it is not hostler's: neither its lease nor its status is judged"},
+		"that is to leave": {
+			func(c *doctor.Cluster) { c.Stands = "alice asked to take the Node off the control plane" },
+			"nothing is written of it from here: alice asked to take the Node off the control plane",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := member()
+			c.change(f.Cluster)
+			checks := doctor.Examine(f).Checks
+			i := slices.IndexFunc(checks, func(c doctor.Check) bool { return c.Name == "cluster-node" })
+			if i < 0 || checks[i].Status != doctor.OK || checks[i].Message != c.want {
+				t.Errorf("Examine() = %+v, want cluster-node ok: %s", checks, c.want)
+			}
+		})
+	}
+}
+
 func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 	unread := func(f *doctor.Facts, err error) {
 		f.Cluster.Err, f.Cluster.Found, f.Cluster.Rights = err, false, doctor.Rights{}

@@ -24,6 +24,7 @@ type enrolment struct {
 	asked      *corev1.Node // with the labels and annotations that were registered last
 	addressed  bool         // the stored Node has addresses
 	drifted    []string     // labels and annotations that somebody else has changed
+	lost       bool         // the control plane has set conditions Unknown since they were written
 	mended     map[string]time.Time
 }
 
@@ -63,8 +64,7 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		}
 		return false, err
 	}
-	if r.lastWord == nil && !r.cordons.pending() &&
-		r.written != nil && time.Since(r.writtenAt) < r.o.Rewrite && !status.Changed(r.written, &node.Status) {
+	if !r.due(node) {
 		return false, nil
 	}
 	stored, err := r.send(ctx, node)
@@ -82,7 +82,18 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	if outage { // nor may a fleet that comes back go on in step
 		r.writtenAt = r.writtenAt.Add(-rand.N(r.o.Rewrite / 2))
 	}
+	r.mu.Lock()
+	r.said = r.written.Conditions
+	r.mu.Unlock()
 	return true, r.learn(ctx, stored, node)
+}
+
+// due tells whether the status is worth a write.
+func (r *Reporter) due(node *corev1.Node) bool {
+	since := time.Since(r.writtenAt)
+	return r.lastWord != nil || r.cordons.pending() || r.written == nil || since >= r.o.Rewrite ||
+		r.lost && since >= r.o.Update || // no faster, for whoever did it may do it again
+		status.Changed(r.written, &node.Status)
 }
 
 // failed tells whether the control plane was out of reach before.
@@ -195,10 +206,10 @@ func (r *Reporter) leaveToOwner() {
 
 // drop forgets what was known of the stored Node.
 func (r *Reporter) drop() {
-	r.registered, r.written, r.drifted = false, nil, nil
+	r.registered, r.written, r.drifted, r.lost = false, nil, nil, false
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.known, r.standing = nil, Standing{}
+	r.known, r.said, r.standing = nil, nil, Standing{}
 }
 
 // send writes the status, after the last word of an earlier boot if there is
@@ -244,6 +255,7 @@ func (r *Reporter) learn(ctx context.Context, stored, node *corev1.Node) error {
 func (r *Reporter) takeIn(stored, node *corev1.Node) {
 	r.drifted = controlplane.Drift(stored, node)
 	r.addressed = len(stored.Status.Addresses) > 0
+	r.noteLoss(stored)
 	r.adopt(stored)
 	r.noteTaints(stored)
 }

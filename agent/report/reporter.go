@@ -91,10 +91,11 @@ type Reporter struct {
 
 	hint atomic.Bool // somebody else has changed the stored Node
 
-	mu        sync.Mutex   // guards what follows
-	node      *corev1.Node // as last seen from the host, with the control plane's metadata
-	known     *corev1.Node // as last stored, no status; nil if it is not registered
-	wanted    *corev1.Node // as last seen from the host, no status
+	mu        sync.Mutex             // guards what follows
+	node      *corev1.Node           // as last seen from the host, with the control plane's metadata
+	known     *corev1.Node           // as last stored, no status; nil if it is not registered
+	wanted    *corev1.Node           // as last seen from the host, no status
+	said      []corev1.NodeCondition // as last written; none if the Node is not registered
 	standing  Standing
 	lastFacts status.Facts
 	connected bool

@@ -75,13 +75,13 @@ func (r *Reporter) watchOnce(ctx context.Context, watcher controlplane.NodeWatch
 // notice has the Node read if what is seen of it is news.
 func (r *Reporter) notice(seen *corev1.Node) {
 	r.mu.Lock()
-	known, wanted, waits := r.known, r.wanted, r.standing.Waits != ""
+	known, wanted, said, waits := r.known, r.wanted, r.said, r.standing.Waits != ""
 	r.mu.Unlock()
 	switch {
 	case known == nil && (seen == nil || !waits): // registering finds out
 	case known == nil: // somebody has created it
 		r.Changed()
-	case news(known, seen, wanted):
+	case news(known, seen, wanted) || lost(seen.Status.Conditions, said):
 		r.hint.Store(true)
 		r.Changed()
 	}
@@ -94,6 +94,27 @@ func news(known, seen, wanted *corev1.Node) bool {
 		seen.Spec.Unschedulable != known.Spec.Unschedulable ||
 		!equality.Semantic.DeepEqual(seen.Spec.Taints, known.Spec.Taints) ||
 		!slices.Equal(controlplane.Drift(seen, wanted), controlplane.Drift(known, wanted))
+}
+
+// lost tells whether the control plane has set Unknown one of the conditions that it
+// was told: its node lifecycle controller does so with a Node that it has not heard of,
+// and leaves it to the Node to say otherwise. A Lease that is renewed again does not.
+func lost(stored, told []corev1.NodeCondition) bool {
+	return slices.ContainsFunc(told, func(t corev1.NodeCondition) bool {
+		return slices.ContainsFunc(stored, func(s corev1.NodeCondition) bool {
+			return s.Type == t.Type && s.Status == corev1.ConditionUnknown && (s.Status != t.Status || s.Reason != t.Reason)
+		})
+	})
+}
+
+// noteLoss notes whether the control plane has taken the host for lost since it was
+// told how it is.
+func (r *Reporter) noteLoss(stored *corev1.Node) {
+	before := r.lost
+	r.lost = r.written != nil && lost(stored.Status.Conditions, r.written.Conditions)
+	if r.lost && !before {
+		r.o.Log.Info("the control plane took the host for lost: its status is written again", "node", stored.Name)
+	}
 }
 
 // newsAgain is how long a label must have been left alone to make it news that

@@ -67,8 +67,8 @@ func TestWhatOthersChangeIsSetAgain(t *testing.T) {
 	})
 }
 
-// opponent sets a label anew whenever it is not as he wants it.
-func (d *desk) opponent(t *testing.T, key, value string) {
+// opponent changes the Node whenever it is not as he wants it.
+func (d *desk) opponent(t *testing.T, content func(*corev1.Node) bool, change func(*corev1.Node)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	seen := make(chan *corev1.Node)
@@ -77,8 +77,8 @@ func (d *desk) opponent(t *testing.T, key, value string) {
 		for {
 			select {
 			case n := <-seen:
-				if n != nil && n.Labels[key] != value {
-					_ = d.client.Edit(ctx, nodeName, func(n *corev1.Node) { n.Labels[key] = value })
+				if n != nil && !content(n) {
+					_ = d.client.Edit(ctx, nodeName, change)
 				}
 			case <-ctx.Done():
 				return
@@ -93,7 +93,7 @@ func TestNobodyIsFoughtInATightLoop(t *testing.T) {
 		d.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
 		d.start(t)
 		d.watch(t)
-		d.opponent(t, "rack", "theirs")
+		d.opponent(t, func(n *corev1.Node) bool { return n.Labels["rack"] == "theirs" }, func(n *corev1.Node) { n.Labels["rack"] = "theirs" })
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		registered, reads := d.client.Calls(controlplanetest.Register), d.client.Calls(controlplanetest.Node)
@@ -174,6 +174,53 @@ func TestADeletedNodeIsRegisteredAgainWithinAnInterval(t *testing.T) {
 		}
 		if told := d.told("NodeGone"); len(told) == 0 {
 			t.Error("no Event of the loss")
+		}
+	})
+}
+
+// lose does what the node lifecycle controller does with a Node that it has not heard of.
+func lose(n *corev1.Node) {
+	for i := range n.Status.Conditions {
+		switch c := &n.Status.Conditions[i]; c.Type {
+		case corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
+			c.Status, c.Reason, c.Message = corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status."
+		}
+	}
+}
+
+// It leaves it to the Node to take that back, also where nothing has changed on the
+// host, and the Lease is renewed again by then.
+func TestAHostThatWasTakenForLostSaysThatItIsThere(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.watch(t)
+		time.Sleep(time.Minute)
+		for _, wait := range []time.Duration{0, d.o.Update} { // the second one follows at once
+			d.edit(t, lose)
+			time.Sleep(wait)
+			synctest.Wait()
+			for _, c := range d.stored(t).Status.Conditions {
+				if c.Reason == "NodeStatusUnknown" {
+					t.Errorf("within %v of being taken for lost the stored %s is %+v, want what the host is like", wait, c.Type, c)
+				}
+			}
+		}
+		d.after(t, time.Minute, "a minute later", 1, 3)
+		if d.log.Count("took the host for lost") != 2 {
+			t.Errorf("log = %s, want each time told", d.log)
+		}
+	})
+}
+
+func TestWhoeverTakesAHostForLostAgainAndAgainIsNotFoughtInATightLoop(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.watch(t)
+		d.opponent(t, func(n *corev1.Node) bool { return ready(n).Status == corev1.ConditionUnknown }, lose)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := d.client.Calls(controlplanetest.UpdateStatus); n < 50 || n > 62 {
+			t.Errorf("written %d times within 10 minutes, want once in an update interval", n)
 		}
 	})
 }

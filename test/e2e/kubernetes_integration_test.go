@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -113,6 +114,12 @@ func TestANodeOfACluster(t *testing.T) {
 			return slices.ContainsFunc(c.node("rack1-node1").Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnreachable })
 		})
 		a.start()
+		eventually(t, "the cluster sees the node Ready again", ready(corev1.ConditionTrue))
+	})
+	t.Run("an agent that is held up and has nothing to tell", func(t *testing.T) {
+		check(t, a.cmd.Process.Signal(syscall.SIGSTOP))
+		eventually(t, "the cluster takes the node for lost", ready(corev1.ConditionUnknown))
+		check(t, a.cmd.Process.Signal(syscall.SIGCONT))
 		eventually(t, "the cluster sees the node Ready again", ready(corev1.ConditionTrue))
 	})
 	t.Run("a node may not delete itself", func(t *testing.T) {

@@ -37,7 +37,8 @@ const (
 type Options struct {
 	// Kubeconfig is a file's path. It is read when it is first needed, so that it
 	// may come later than the agent, and with all files that it names again after
-	// a request without an answer or with credentials that are not accepted.
+	// a request without an answer, with credentials that are not accepted, or that
+	// the server could not serve.
 	Kubeconfig string
 	// Certificate gives the client certificate for each new connection, in place
 	// of all credentials in the kubeconfig; nil to use those.

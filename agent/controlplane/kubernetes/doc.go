@@ -12,8 +12,9 @@
 // delays a renewal. An attempt that got no answer is the last on its connection:
 // a peer that vanished without a word would otherwise swallow every further
 // request until the kernel or HTTP/2's pings give it up, which takes longer than a
-// Lease lives (kubernetes/kubernetes#48638, #121793). The next one also reads the
-// kubeconfig and its files anew.
+// Lease lives (kubernetes/kubernetes#48638, #121793). So is one that the server could
+// not serve, for behind the same address there may be another that can. The next one
+// also reads the kubeconfig and its files anew.
 //
 // Nothing here waits beside the calls: no queue, no limit of requests per second,
 // no retry but those that resolve a conflict. A server that asks to come back

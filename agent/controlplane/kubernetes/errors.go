@@ -40,12 +40,6 @@ func check(ctx context.Context, operation, name string) error {
 	return nil
 }
 
-// answered tells whether a server has said no, rather than nobody at all.
-func answered(err error) bool {
-	_, ok := errors.AsType[*apierrors.StatusError](err)
-	return ok
-}
-
 // fault says what a failed request means: a class of controlplane's, with the
 // operation, such as `get node "n"`, before it.
 func (c *Client) fault(ctx context.Context, operation string, err error) error {

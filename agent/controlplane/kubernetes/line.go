@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -54,9 +55,9 @@ type way struct {
 	underWay atomic.Int32
 }
 
-// do runs one request over the line. One that gets no answer, or none but that
-// the credentials are not known, is the last on its way: the next one finds
-// another, with a connection that is new and credentials as they are then.
+// do runs one request over the line. One that ends as spent tells is the last on its
+// way: the next one finds another, with a connection that is new and credentials as
+// they are then.
 func (l *line) do(ctx context.Context, request func(rest.Interface) *rest.Request) (rest.Result, error) {
 	w, err := l.find()
 	if err != nil {
@@ -65,11 +66,19 @@ func (l *line) do(ctx context.Context, request func(rest.Interface) *rest.Reques
 	// Retry-After is the caller's to heed, who has other things to do meanwhile.
 	result := request(w).MaxRetries(0).Do(ctx)
 	err = result.Error()
-	if err != nil && (!answered(err) || apierrors.IsUnauthorized(err)) {
+	if err != nil && spent(err) {
 		l.leave(w)
 	}
 	l.done(w)
 	return result, err
+}
+
+// spent tells whether a way is of no more use after that error: it brought no answer,
+// or none but that the credentials are not known, or that this server cannot serve. A
+// load balancer keeps a connection where it is, also while another server is well.
+func spent(err error) bool {
+	status, answered := errors.AsType[*apierrors.StatusError](err)
+	return !answered || status.ErrStatus.Code == http.StatusUnauthorized || status.ErrStatus.Code >= http.StatusInternalServerError
 }
 
 // done notes that a request has ended. What others wait for on a way that was left
@@ -81,8 +90,14 @@ func (l *line) done(w *way) {
 }
 
 // find returns the present way, or makes one of what the kubeconfig says now, for
-// a request that is under way from then on.
+// a request that is under way from then on. Nobody is called as long as there is no
+// certificate to show.
 func (l *line) find() (*way, error) {
+	if l.o.Certificate != nil {
+		if _, err := l.o.Certificate(); err != nil {
+			return nil, err
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.way == nil {

@@ -2,6 +2,7 @@ package kubernetes_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +55,51 @@ func TestAConnectionThatWentDeadIsUsedOnce(t *testing.T) {
 	}
 	if n := wire.accepted.Load(); n != 2 {
 		t.Errorf("connections = %d, want the second renewal on a second one", n)
+	}
+}
+
+// A load balancer would else keep the host with the one server of several that is ill.
+func TestAServerThatCannotServeIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		code        int
+		connections int32
+	}{
+		"etcd is away":             {http.StatusInternalServerError, 4},
+		"it goes down":             {http.StatusServiceUnavailable, 4},
+		"there is no such lease":   {http.StatusNotFound, 1},
+		"it has too much to do":    {http.StatusTooManyRequests, 1},
+		"somebody else was faster": {http.StatusConflict, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, func(w http.ResponseWriter, _ *http.Request) { refuse(w, c.code, "Reason", "told so") })
+			wire := newWire(t, server.Listener.Addr().String())
+			client := over(t, wire, server)
+			for range 4 {
+				if _, err := client.Lease(t.Context(), "n"); err == nil {
+					t.Error("Lease() = no error, want what the server says")
+				}
+			}
+			if n := wire.accepted.Load(); n != c.connections {
+				t.Errorf("connections for four requests = %d, want %d", n, c.connections)
+			}
+		})
+	}
+}
+
+func TestNobodyIsCalledWithoutACertificate(t *testing.T) {
+	server := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the server is asked") })
+	wire := newWire(t, server.Listener.Addr().String())
+	none := errors.New("this node has no certificate yet")
+	client, err := kubernetes.New(kubernetes.Options{
+		Kubeconfig: write(t, "kubeconfig", config("https://"+wire.listener.Addr().String(), "certificate-authority: "+authority(t, server), "token: secret")),
+		Version:    "1.2.3", Log: quiet(), Certificate: func() (*tls.Certificate, error) { return nil, none },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.RenewLease(t.Context(), newLease(t, "n"))
+	if n := wire.accepted.Load(); n != 0 || !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), none.Error()) {
+		t.Errorf("RenewLease() without a certificate = %v over %d connections, want none, and why", err, n)
 	}
 }
 
@@ -234,7 +280,7 @@ func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
 	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
 		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+gate+", interactiveMode: IfAvailable}")))
 	for range 20 { // more than may wait at a time
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 		_, err := client.Lease(ctx, "n")
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "exec plugin "+gate) {

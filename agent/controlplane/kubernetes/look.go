@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -79,10 +80,21 @@ func ToLeave(node string) Right { return Right{Verb: "delete", Resource: "nodes"
 
 // Look asks the server of those Options once for all that a Sight tells, over
 // connections of its own.
-func Look(ctx context.Context, o Options, node string, rights []Right) Sight {
-	var s Sight
-	o.Refused = nil // the caller is told
-	o.heard = func(date time.Time) { s.Now, s.Skew = date, time.Since(date.Add(time.Second/2)) }
+func Look(ctx context.Context, o Options, node string, rights []Right) (s Sight) {
+	o.Refused = nil   // the caller is told
+	var mu sync.Mutex // guards now and skew: a request that was given up may yet be answered
+	var now time.Time
+	var skew time.Duration
+	o.heard = func(date time.Time) {
+		mu.Lock()
+		defer mu.Unlock()
+		now, skew = date, time.Since(date.Add(time.Second/2))
+	}
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		s.Now, s.Skew = now, skew
+	}()
 	client, err := New(o)
 	if err != nil {
 		s.Err = err

@@ -315,6 +315,46 @@ func TestAControlPlaneThatComesAndGoes(t *testing.T) {
 	}
 }
 
+// What such a server does not know is not asked for again and again.
+func TestANodeThatIsOlderThanTheServerIsReadOnce(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{Apart: true})
+	client := asNode(t, cluster, "n")
+	mustRegister(t, client, newNode("n"), controlplane.RegisterOptions{})
+	if _, err := cluster.Kubectl(t.Context(), "create", "namespace", "later"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(cluster.APIServer.Kill(), cluster.APIServer.Start(), cluster.Ready(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	before := len(asked(t, cluster, "n"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seen, ended := make(chan *corev1.Node), make(chan error, 1)
+	go func() { ended <- client.WatchNode(ctx, "n", seen) }()
+	<-seen // as it is
+	if _, err := cluster.Kubectl(t.Context(), "annotate", "node", "n", "example.com/seen=yes"); err != nil {
+		t.Fatal(err)
+	}
+	for told := false; !told; {
+		select {
+		case node := <-seen:
+			told = node != nil && node.Annotations["example.com/seen"] == "yes"
+		case err := <-ended:
+			t.Fatalf("WatchNode() = %v, want it to tell of the change", err)
+		}
+	}
+	reads := 0
+	for _, request := range asked(t, cluster, "n")[before:] {
+		if strings.HasPrefix(request, "get nodes n ") {
+			reads++
+		}
+	}
+	if reads != 1 {
+		t.Errorf("the node was read %d times, want once", reads)
+	}
+}
+
 func TestACertificateThatIsReplaced(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})

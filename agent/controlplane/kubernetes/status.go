@@ -103,8 +103,11 @@ func (c *Client) read(ctx context.Context, name string) (*known, error) {
 		return nil, err
 	}
 	base := &known{node: essence(node)}
-	if before := c.knownOf(name); before != nil && before.node.UID == node.UID {
-		base.stored = before.stored
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known != nil && c.known.node.UID == node.UID {
+		base.stored = c.known.stored
+		c.known = base // also where versions went back, as after a restore of the server's store
 	}
 	return base, nil
 }

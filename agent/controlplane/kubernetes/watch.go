@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 )
 
 // shortWatch is how long a watch lasts at least that a server ends for its age. One
-// that ends sooner, and told of nothing, would be begun again and again.
+// that ends sooner is begun again once: else that would go on and on.
 const shortWatch = time.Second
 
 // WatchNode follows the Node. It reads it once, and then again only where the
@@ -26,22 +27,14 @@ func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1
 	if err := check(ctx, "watch node", name); err != nil {
 		return err
 	}
-	for version := ""; ; {
-		if version == "" {
-			node, err := c.Node(ctx, name)
-			if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
-				return err
-			}
-			if err := tell(ctx, name, seen, node); err != nil {
-				return err
-			}
-			if node != nil {
-				version = node.ResourceVersion
-			}
-		}
+	for version, short := "", false; ; {
+		began, again := time.Now(), short
 		var err error
 		if version, err = c.follow(ctx, name, version, seen); err != nil {
 			return err
+		}
+		if short = time.Since(began) < shortWatch; short && again {
+			return fmt.Errorf("watch node %q: %w: the server ends it at once", name, controlplane.ErrUnavailable)
 		}
 	}
 }
@@ -56,20 +49,21 @@ func tell(ctx context.Context, name string, seen chan<- *corev1.Node, node *core
 	}
 }
 
-// follow delivers changes since a version, or where that is empty the Node as it
-// comes, until the server ends the watch for its age. It returns the version that
-// was seen last; empty if the Node has to be read anew.
+// anyVersion begins a watch wherever the server stands. It may not be begun at the
+// version of a Node that was read: a server that was started since takes that for too
+// old, for as long as nobody changes the Node.
+const anyVersion = "0"
+
+// follow delivers changes since a version, or where that is empty the Node as it is
+// and changes from then on, until the server ends the watch for its age. It returns the
+// version that was seen last; empty if the Node has to be read anew.
 func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *corev1.Node) (string, error) {
 	operation := fmt.Sprintf("watch node %q", name)
-	began := time.Now()
 	changes, err := c.core.watch(ctx, func(r rest.Interface) *rest.Request {
-		request := r.Get().Resource("nodes").Param("watch", "true").Param("allowWatchBookmarks", "true").
+		return r.Get().Resource("nodes").Param("watch", "true").Param("allowWatchBookmarks", "true").
 			// By which the Node authorizer knows that it is the node's own.
-			Param("fieldSelector", fields.OneTermEqualSelector("metadata.name", name).String())
-		if version != "" {
-			request.Param("resourceVersion", version)
-		}
-		return request
+			Param("fieldSelector", fields.OneTermEqualSelector("metadata.name", name).String()).
+			Param("resourceVersion", cmp.Or(version, anyVersion))
 	})
 	if outdated(err) {
 		return "", nil
@@ -78,9 +72,16 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 		return "", c.fault(ctx, operation, err)
 	}
 	defer changes.Stop()
-	heard := false
+	var read *corev1.Node
+	if version == "" { // not before the watch, which tells what becomes of it meanwhile
+		if read, err = c.Node(ctx, name); err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+			return "", err
+		}
+		if err := tell(ctx, name, seen, read); err != nil {
+			return "", err
+		}
+	}
 	for change := range changes.ResultChan() {
-		heard = true
 		if change.Type == watch.Error {
 			switch err := apierrors.FromObject(change.Object); {
 			case ctx.Err() != nil: // which client-go makes such an error of
@@ -102,6 +103,9 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 		case watch.Deleted:
 			node = nil
 		default:
+			if read != nil && (later(read, node) || node.ResourceVersion == read.ResourceVersion) {
+				continue // it was told
+			}
 			node.Kind, node.APIVersion = "Node", "v1"
 			c.update(node)
 		}
@@ -109,11 +113,8 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 			return "", err
 		}
 	}
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return "", fmt.Errorf("%s: %w", operation, context.Cause(ctx))
-	case !heard && time.Since(began) < shortWatch:
-		return "", fmt.Errorf("%s: %w: the server ends it at once", operation, controlplane.ErrUnavailable)
 	}
 	return version, nil
 }
@@ -138,7 +139,7 @@ func (l *line) watch(ctx context.Context, request func(rest.Interface) *rest.Req
 	if err != nil {
 		late.Stop()
 		cancel(nil)
-		if !answered(err) || apierrors.IsUnauthorized(err) {
+		if spent(err) {
 			l.leave(w)
 		}
 		l.done(w)

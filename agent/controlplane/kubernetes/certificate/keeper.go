@@ -256,7 +256,9 @@ func (k *Keeper) use(certificate *tls.Certificate, began time.Time) {
 	defer k.mu.Unlock()
 	life := certificate.Leaf.NotAfter.Sub(began)
 	k.current = certificate
-	k.renewAt = began.Add(time.Duration(float64(life) * (renewFrom + rand.Float64()*(renewTo-renewFrom))))
+	// By the wall clock, as its end is: the monotonic one stands still while a host
+	// sleeps, and knows nothing of a clock that is set right after the start.
+	k.renewAt = began.Round(0).Add(time.Duration(float64(life) * (renewFrom + rand.Float64()*(renewTo-renewFrom))))
 }
 
 // note records the outcome of an attempt, and logs when failures begin, change

@@ -226,6 +226,27 @@ func TestACertificateIsRenewedInTime(t *testing.T) {
 	})
 }
 
+// The monotonic clock stands still while a host sleeps, and the certificate's end does
+// not wait for it.
+func TestARenewalIsDueByTheWallClock(t *testing.T) {
+	c, renewed := newCluster(t, time.Hour), make(chan struct{})
+	k, err := certificate.New(certificate.Options{
+		Node: "n", Directory: t.TempDir(), Bootstrap: c, Renewal: c, Try: c.try, Renewed: func() { close(renewed) }, Log: quiet(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	<-renewed
+	cancel()
+	<-done
+	if at := k.RenewAt(); at != at.Round(0) {
+		t.Errorf("the renewal is due at %v, want it without a reading of the monotonic clock", at)
+	}
+}
+
 func TestTheOldCertificateIsUsedUntilTheNewOneWorks(t *testing.T) {
 	for name, trouble := range map[string]func(*cluster){
 		"nobody answers":              func(c *cluster) { c.approves = false },
