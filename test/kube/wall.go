@@ -128,14 +128,21 @@ func onThread(do func() error) error {
 	return <-result
 }
 
-// remove takes the namespace's name away; it ends with its last process, and
-// the interfaces with it.
+// remove takes away the interfaces, whose name the next cluster of that number wants,
+// and the namespace's name; it ends with its last process, and a while later.
 func (w *wall) remove() error {
-	err := unix.Unmount(w.file, unix.MNT_DETACH)
-	if errors.Is(err, unix.EINVAL) { // not mounted
-		return nil
+	var errs []error
+	link, err := netlink.LinkByName(w.link)
+	if err == nil {
+		err = netlink.LinkDel(link) // and the other one with it
 	}
-	return err
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); !gone {
+		errs = append(errs, err)
+	}
+	if err := unix.Unmount(w.file, unix.MNT_DETACH); !errors.Is(err, unix.EINVAL) { // which says that it is not mounted
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // Cut lets all packets between the lab and the servers vanish, as a broken
