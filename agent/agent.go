@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -262,25 +261,6 @@ func boot(bootID string, manager *systemd.Manager, log *slog.Logger) string {
 		return bootID
 	}
 	return fmt.Sprintf("%s@%d", bootID, started.Unix())
-}
-
-// LastShutdown reads how the last shutdown went from the state folder, for a
-// host whose agent does not run; nil if nothing is known of one.
-func LastShutdown(cfg config.Config, log *slog.Logger) (*journal.Record, error) {
-	reader, err := probe.New("/")
-	if err != nil {
-		return nil, err
-	}
-	machine, _ := reader.Machine() // the boot ID is all that counts here
-	record, err := journal.Peek(journalFile(cfg), boot(machine.BootID, systemd.NewManager(""), log))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return record, err
-}
-
-func journalFile(cfg config.Config) string {
-	return filepath.Join(cfg.State.Directory, "shutdown.json")
 }
 
 func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {

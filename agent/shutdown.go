@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
+	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status/probe"
 	"hostler.io/hostler/systemd"
 )
 
@@ -119,4 +124,23 @@ func (a *Agent) dropLock() {
 	if err := a.logind.ReleaseAll(); err != nil {
 		a.log.Warn("a lock of an earlier process may delay the next shutdown", "error", err)
 	}
+}
+
+// LastShutdown reads how the last shutdown went from the state folder, for a
+// host whose agent does not run; nil if nothing is known of one.
+func LastShutdown(cfg config.Config, log *slog.Logger) (*journal.Record, error) {
+	reader, err := probe.New("/")
+	if err != nil {
+		return nil, err
+	}
+	machine, _ := reader.Machine() // the boot ID is all that counts here
+	record, err := journal.Peek(journalFile(cfg), boot(machine.BootID, systemd.NewManager(""), log))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return record, err
+}
+
+func journalFile(cfg config.Config) string {
+	return filepath.Join(cfg.State.Directory, "shutdown.json")
 }

@@ -49,9 +49,11 @@ makeIPTablesUtilChains: false
 `
 
 // tunables are settings of the whole host's kernel that kubelet makes.
-var tunables = map[string]string{
-	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
-	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
+func tunables() map[string]string {
+	return map[string]string{
+		"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
+		"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
+	}
 }
 
 // NewKubelet prepares a kubelet, which has never run, for a Node of the cluster.
@@ -88,7 +90,7 @@ func (c *Cluster) newKubelet(ctx context.Context, o KubeletOptions) (*KubeletDae
 	k := &KubeletDaemon{dir: dir, Daemon: lab.NewDaemon("kubelet", lab.Tool{Path: program}, dir, nil,
 		"--config="+config, "--kubeconfig="+kubeconfig, "--hostname-override="+o.Node,
 		"--root-dir="+filepath.Join(dir, "root"), "--cert-dir="+filepath.Join(dir, "pki"))}
-	for name, value := range tunables {
+	for name, value := range tunables() {
 		if err := k.cover(name, value); err != nil {
 			return nil, errors.Join(err, k.Close())
 		}

@@ -1,0 +1,251 @@
+package drain_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+func TestARuntimeThatDoesNotListDoesNotDelayTheFirstStop(t *testing.T) {
+	for name, fault := range map[string]runtimetest.Fault{
+		"hangs":   {Hang: true},
+		"fails":   {Err: runtime.ErrUnavailable},
+		"dawdles": {Delay: 700 * time.Millisecond},
+	} {
+		t.Run("it "+name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+				if _, err := w.roster.List(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				w.pod("new", 0)
+				w.fake.Inject(runtimetest.Pods, fault)
+				r, took := w.run(t.Context())
+				want := map[string]journal.Outcome{"web": journal.Stopped}
+				if fault.Delay > 0 {
+					want["new"] = journal.Stopped
+				}
+				// What is not known may run on.
+				w.expect(r, fault.Delay > 0, want)
+				call := w.fake.Calls(runtimetest.StopContainer)[0]
+				if first := call.Start.Sub(w.began); first > 20*time.Millisecond {
+					t.Errorf("the first stop came after %v, want at most 20ms", first)
+				}
+				if call.Grace != 20*time.Second {
+					t.Errorf("the first stop had a grace of %v, want the phase's, in whole seconds", call.Grace)
+				}
+				if took > 5*time.Second {
+					t.Errorf("Run() took %v, want it bounded", took)
+				}
+			})
+		})
+	}
+}
+
+// Seen on a host under load: pods had just been started, their list took longer
+// than a second, and what was known were none.
+func TestAListThatTakesItsTimeIsWaitedFor(t *testing.T) {
+	for name, inject := range map[string]func(w *world){
+		"slow": func(w *world) { w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Delay: 3 * time.Second}) },
+		"failing, first": func(w *world) {
+			time.AfterFunc(2*time.Second, w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable}).Release)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.roster.Set(nil)
+				w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+				inject(w)
+				r, _ := w.run(t.Context())
+				w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+				if calls := w.fake.Calls(runtimetest.Pods); len(calls) > 40 {
+					t.Errorf("pods were listed %d times, want a pause between", len(calls))
+				}
+			})
+		})
+	}
+}
+
+func TestAListFromBeforeTheStopsProvesNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		if _, err := w.roster.List(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.roster.Runtime = snapshots{w.fake}
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+	})
+}
+
+// snapshots is a runtime that looks at once and answers later.
+type snapshots struct{ *runtimetest.Fake }
+
+func (s snapshots) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	pods, err := s.Fake.Pods(ctx)
+	time.Sleep(50 * time.Millisecond)
+	return pods, err
+}
+
+func TestNoListTakesMoreTimeThanIsGranted(t *testing.T) {
+	for _, fault := range []runtimetest.Fault{{Hang: true}, {Delay: 1300 * time.Millisecond}, {Err: runtime.ErrUnavailable}} {
+		for _, granted := range []time.Duration{time.Second, 3 * time.Second, 5 * time.Second} {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.options.Granted = granted
+				w.pod("web", 0)
+				w.fake.Inject(runtimetest.Pods, fault)
+				if _, took := w.run(t.Context()); took > granted*9/10 {
+					t.Errorf("Run() took %v where pods are listed with %+v, want to leave some of the %v granted", took, fault, granted)
+				}
+			})
+		}
+	}
+}
+
+func TestNoPodsKnownAtAll(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		r, took := w.run(t.Context())
+		if r.Graceful || !strings.Contains(r.Error, "list pods") || took > 7*time.Second {
+			t.Errorf("Run() = %+v after %v, want it not graceful, saying why, within seconds", r, took)
+		}
+	})
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable, Times: 3})
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+	})
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.roster.Runtime = partial{w.fake}
+		r, _ := w.run(t.Context())
+		w.expect(r, false, map[string]journal.Outcome{"web": journal.Stopped})
+		if !strings.Contains(r.Error, "does not answer") {
+			t.Errorf("Run() = %+v where one of two runtimes was never listed, want it to say so", r)
+		}
+	})
+	inWorld(t, func(t *testing.T, w *world) {
+		r, took := w.run(t.Context())
+		w.expect(r, true, nil)
+		w.expectTook(took, 0)
+	})
+}
+
+// partial is two runtimes of which one never answers.
+type partial struct{ *runtimetest.Fake }
+
+func (p partial) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	pods, err := p.Fake.Pods(ctx)
+	return pods, errors.Join(err, errors.New("the other one does not answer"))
+}
+
+func TestARuntimeThatAnswersWithNoPodsHasAnswered(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		empty, down := runtimetest.NewFake(runtimetest.Options{Name: "empty"}), runtimetest.NewFake(runtimetest.Options{Name: "down"})
+		down.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		both, err := runtime.NewSet(empty, down)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.roster.Runtime = both
+		w.roster.Set([]runtime.Pod{{Runtime: "empty", ID: "gone"}, {Runtime: "down", ID: "unknown"}})
+		pods, err := w.roster.List(t.Context())
+		if len(pods) != 1 || pods[0].ID != "unknown" || !errors.Is(err, runtime.ErrUnavailable) {
+			t.Errorf("List() = %+v, %v, want the pod of the runtime that does not answer alone", pods, err)
+		}
+	})
+}
+
+func TestPodsThatAppearWhileDraining(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
+		time.AfterFunc(1500*time.Millisecond, func() { w.pod("during", 0) })
+		time.AfterFunc(6500*time.Millisecond, func() { w.pod("late", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) })
+		time.AfterFunc(9500*time.Millisecond, func() { w.pod("last", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) })
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{
+			"web": journal.Stopped, "dns": journal.Stopped, "during": journal.Stopped, "late": journal.Stopped, "last": journal.Stopped,
+		})
+		w.expectSignals("during0", "TERM@2s")
+		w.expectSignals("dns0", "TERM@5s")
+		w.expectSignals("late0", "TERM@7s")
+		w.expectSignals("last0", "TERM@10s")
+		w.expectTook(took, 11*time.Second)
+	})
+}
+
+// A container that takes all the time of its phase is no reason to look for nobody
+// else as long. Who comes when no time is left runs on, and is on record: nobody is to
+// read that all went well.
+func TestPodsThatAppearBesideOneThatWillNotEnd(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("deaf", 0)
+		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "deaf0"})
+		w.pod("dstate", plan.CriticalPriority, runtimetest.ContainerSpec{Unkillable: true})
+		time.AfterFunc(time.Second, func() { w.pod("regular", 0) })
+		time.AfterFunc(23*time.Second, func() { w.pod("critical", plan.CriticalPriority) })
+		time.AfterFunc(19*time.Second, func() { w.pod("between", 0, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second}) })
+		time.AfterFunc(20100*time.Millisecond, func() { w.pod("edge", 0) })
+		time.AfterFunc(29*time.Second, func() { w.pod("end", plan.CriticalPriority) })
+		time.AfterFunc(31500*time.Millisecond, func() { w.pod("latest", 0) })
+		r, _ := w.run(t.Context())
+		w.expect(r, false, map[string]journal.Outcome{
+			"deaf": journal.Killed, "dstate": journal.Left, "end": journal.Left, "latest": journal.Left,
+			"regular": journal.Stopped, "between": journal.Stopped, "edge": journal.Stopped, "critical": journal.Stopped,
+		})
+		w.expectSignals("regular0", "TERM@2s")
+		w.expectSignals("between0", "TERM@20.25s") // with the time that the second phase has
+		w.expectSignals("edge0", "TERM@20.25s")
+		w.expectSignals("end0", "") // rather than a kill without any time
+		w.expectSignals("latest0", "")
+		if latest := r.Pods[slices.IndexFunc(r.Pods, func(p journal.PodRecord) bool { return p.Name == "latest" })]; latest.Phase != "regular" || !latest.StartedAt.IsZero() || latest.Error == "" {
+			t.Errorf("Run() recorded %+v, want it in its phase, never begun, and why", latest)
+		}
+		w.fake.Exit("dstate0", 0)
+	})
+}
+
+// Where the runtime tells of pods that come and go they are listed anyway, and a
+// runtime that is busy stopping them is not to be asked twice.
+func TestWhatSomebodyElseListedIsNotAskedForAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 9500 * time.Millisecond})
+		time.AfterFunc(time.Second, func() {
+			w.pod("new", 0)
+			pods, _ := w.fake.Pods(t.Context())
+			for after := range 9 {
+				time.AfterFunc(time.Duration(after)*time.Second, func() { w.roster.Set(pods) })
+			}
+		})
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "new": journal.Stopped})
+		w.expectSignals("new0", "TERM@2s")
+		if n := len(w.fake.Calls(runtimetest.Pods)); n > 4 {
+			t.Errorf("pods were listed %d times, want once by somebody else, once before the first stop and once after each phase", n)
+		}
+	})
+}
+
+func TestAPodThatAppearsIsSeenThoughListsTakeTheirTime(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 15 * time.Second})
+		time.AfterFunc(time.Second, func() {
+			w.pod("new", 0)
+			w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Delay: 3 * time.Second})
+		})
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "new": journal.Stopped})
+		w.expectSignals("new0", "TERM@5s")
+	})
+}
