@@ -9,6 +9,9 @@ LDFLAGS      := -s -w -X main.version=$(VERSION)
 # them the linker keeps every method of every type: 5 MB.
 TAGS         := grpcnotrace
 FUZZTIME     ?= 10s
+# How many machines tests boot at a time: each waits for itself now and then, so
+# that one more than there are processors keeps these at work.
+MACHINES     ?= $(shell echo $$(($$(nproc) + 1)))
 # The version comes from git describe; go's own stamp fails in a clone that
 # another user owns.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -48,11 +51,11 @@ check: ## unit tests: fast, no root
 test: prerequisites build ## every test, race detector on; as root
 	$(GO) test -race -tags integration -count=1 -timeout 60m $$($(GO) list -tags integration ./... | grep -v '/test/machine$$')
 	@# emulated machines want all processors
-	$(GO) test -race -tags integration -count=1 -timeout 60m ./test/machine
+	$(GO) test -race -tags integration -count=1 -timeout 60m -parallel $(MACHINES) ./test/machine
 
 # Each way down takes a VM half a minute to two; a container takes ten seconds.
 test-machine: prerequisites ## every scenario on booted machines with kernels of their own; as root
-	HOSTLER_TEST_BED=vm $(GO) test -tags integration -count=1 -timeout 3h -v ./test/machine
+	HOSTLER_TEST_BED=vm $(GO) test -tags integration -count=1 -timeout 3h -parallel $(MACHINES) -v ./test/machine
 
 fuzz: ## each fuzz target for FUZZTIME
 	@$(GO) list -f '{{$$p := .}}{{range .TestGoFiles}}{{$$p.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$p.Dir}}/{{.}}{{"\n"}}{{end}}' ./... \

@@ -5,7 +5,9 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
@@ -150,18 +153,43 @@ func TestANodeThatSomebodyElseCreates(t *testing.T) {
 	a.stop()
 }
 
-// TestANodeThatJoinsByBootstrap has nothing but a token at first.
+// TestANodeThatJoinsByBootstrap has nothing but a token at first, and not even an
+// address: that comes when the node is a member for long.
 func TestANodeThatJoinsByBootstrap(t *testing.T) {
 	t.Parallel()
+	const address = "192.0.2.77"
 	c := newCluster(t, kube.Options{ControllerManager: true})
 	bootstrap, err := c.BootstrapKubeconfig(t.Context())
 	check(t, err)
-	a := startAgent(t, fmt.Sprintf("controlPlane: {type: kubernetes, kubernetes: {bootstrapKubeconfig: %s, certificateDirectory: %s}}\nnode: {name: joins}\n", bootstrap, t.TempDir()))
-	eventually(t, "the node is Ready", func() bool {
+	a := startAgent(t, fmt.Sprintf("controlPlane: {type: kubernetes, kubernetes: {bootstrapKubeconfig: %s, certificateDirectory: %s}}\nnode: {name: joins, address: {internal: [%s]}}\n", bootstrap, t.TempDir(), address))
+	eventually(t, "the node is Ready, without an address", func() bool {
 		n := c.node("joins")
-		return n != nil && condition(api.Status{Node: n}, corev1.NodeReady).Status == corev1.ConditionTrue
+		return n != nil && condition(api.Status{Node: n}, corev1.NodeReady).Status == corev1.ConditionTrue &&
+			condition(api.Status{Node: n}, corev1.NodeNetworkUnavailable).Reason == status.ReasonAddressMissing && internalIPs(n) == nil
+	})
+
+	// Nobody else takes an address of a container's interface.
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "docker-late"}, PeerName: "docker-far"}
+	check(t, netlink.LinkAdd(link))
+	t.Cleanup(func() { check(t, netlink.LinkDel(link)) })
+	far, err := netlink.LinkByName(link.PeerName)
+	check(t, err)
+	check(t, errors.Join(netlink.LinkSetUp(link), netlink.LinkSetUp(far)))
+	check(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: netlink.NewIPNet(net.ParseIP(address))}))
+	eventually(t, "the node has its address", func() bool {
+		n := c.node("joins")
+		return slices.Equal(internalIPs(n), []string{address}) && condition(api.Status{Node: n}, corev1.NodeNetworkUnavailable).Status == corev1.ConditionFalse
 	})
 	a.stop()
+}
+
+func internalIPs(n *corev1.Node) (ips []string) {
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			ips = append(ips, a.Address)
+		}
+	}
+	return ips
 }
 
 // sighting is a Node as the cluster had it.

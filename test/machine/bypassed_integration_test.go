@@ -21,8 +21,8 @@ func TestShutdownsThatBypassLogind(t *testing.T) {
 	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
 		o.Config, o.SystemdCgroup = houseConfig(), true
 		m := machine.Boot(t, o)
+		t.Run("systemctl start reboot.target", func(t *testing.T) { longGrace(t, m) })
 		for _, way := range []wayDown{
-			{name: "systemctl start reboot.target", down: by("systemctl start reboot.target")},
 			{name: "systemctl isolate reboot.target", down: by("systemctl isolate reboot.target")},
 			{name: "Ctrl-Alt-Del", down: (*machine.Machine).CtrlAltDel},
 		} {
@@ -31,7 +31,6 @@ func TestShutdownsThatBypassLogind(t *testing.T) {
 				bypass(t, m, way)
 			})
 		}
-		t.Run("with a grace beyond the unit's own time to stop", func(t *testing.T) { longGrace(t, m) })
 		t.Run("systemctl reboot -ff", func(t *testing.T) { uncaught(t, m) })
 		// The last one: it breaks the machine's protection.
 		t.Run("without the scopes' drop-in", func(t *testing.T) { unordered(t, m) })

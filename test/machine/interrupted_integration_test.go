@@ -29,12 +29,12 @@ func TestInterruptions(t *testing.T) {
 
 		in.beforeAShutdown()
 		in.agentDuringADrain("killed", killAgent)
-		in.agentAfterTheRelease("restartedlate", restartAgent)
 		in.logindDuringADrain()
 		if inBrief(o) {
 			return
 		}
 		in.agentDuringADrain("restarted", restartAgent)
+		in.agentAfterTheRelease("restartedlate", restartAgent)
 		in.agentAfterTheRelease("killedlate", killAgent)
 		in.busDuringADrain()
 	})
