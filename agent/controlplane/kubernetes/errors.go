@@ -52,6 +52,9 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 	if plugin, ok := errors.AsType[*pluginError](err); ok {
 		return fmt.Errorf("%s: %w", operation, plugin)
 	}
+	if file, ok := errors.AsType[*fileError](err); ok {
+		return fmt.Errorf("%s: %w", operation, file)
+	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: no answer from %s: %w", operation, c.Endpoint(), context.Cause(ctx))
 	}

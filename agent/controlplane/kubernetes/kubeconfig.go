@@ -55,6 +55,21 @@ func parse(path string, text []byte) (*rest.Config, error) {
 	return config, nil
 }
 
+// fileError tells that a kubeconfig, or a file that it names, could not be read as
+// long as a request could wait for it.
+type fileError struct {
+	path  string
+	cause error // of the request's end
+}
+
+// Error names the file.
+func (e *fileError) Error() string {
+	return fmt.Sprintf("kubeconfig %s cannot be read: %v: its filesystem does not answer; if it is a network mount, see whether its server can be reached", e.path, e.cause)
+}
+
+// Unwrap returns why the request ended.
+func (e *fileError) Unwrap() error { return e.cause }
+
 // hintForFile says what to do about a credential that cannot be had.
 func hintForFile(err error) string {
 	switch {

@@ -39,9 +39,18 @@ type line struct {
 	group schema.GroupVersion
 	turns chan struct{} // of requests that an exec plugin may hold up
 
-	mu     sync.Mutex   // guards all below
-	config *rest.Config // as it was read last and made sense; nil before
-	way    *way         // nil where the next request has to find one
+	mu      sync.Mutex   // guards all below
+	config  *rest.Config // as it was read last and made sense; nil before
+	way     *way         // nil where the next request has to find one
+	opening *opening     // of a way; nil if none is under way
+}
+
+// opening is the making of a way. It reads files, and a filesystem that does not
+// answer holds it for as long as that lasts: requests need not wait for that long.
+type opening struct {
+	done  chan struct{} // closed when it has ended
+	err   error         // why there is no way; of who has seen done closed
+	stale bool          // it began before the way was to be a new one; guarded by the line's mu
 }
 
 func newLine(o Options, group schema.GroupVersion) *line {
@@ -59,7 +68,7 @@ type way struct {
 // way: the next one finds another, with a connection that is new and credentials as
 // they are then.
 func (l *line) do(ctx context.Context, request func(rest.Interface) *rest.Request) (rest.Result, error) {
-	w, err := l.find()
+	w, err := l.find(ctx)
 	if err != nil {
 		return rest.Result{}, err
 	}
@@ -89,43 +98,81 @@ func (l *line) done(w *way) {
 	}
 }
 
-// find returns the present way, or makes one of what the kubeconfig says now, for
+// find returns the present way, or one made of what the kubeconfig says now, for
 // a request that is under way from then on. Nobody is called as long as there is no
 // certificate to show.
-func (l *line) find() (*way, error) {
+func (l *line) find(ctx context.Context) (*way, error) {
 	if l.o.Certificate != nil {
 		if _, err := l.o.Certificate(); err != nil {
 			return nil, err
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.way == nil {
-		if err := l.open(); err != nil {
-			return nil, err
+	for {
+		w, o := l.present()
+		if w != nil {
+			return w, nil
+		}
+		select {
+		case <-o.done:
+			if o.err != nil {
+				return nil, o.err
+			}
+		case <-ctx.Done():
+			return nil, &fileError{l.o.Kubeconfig, context.Cause(ctx)}
 		}
 	}
-	l.way.underWay.Add(1)
-	return l.way, nil
 }
 
-// open makes a way. The caller holds mu.
-func (l *line) open() error {
-	config, err := Load(l.o.Kubeconfig)
+// present is the way that there is, for one more request, or else the making of one.
+func (l *line) present() (*way, *opening) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.way != nil {
+		l.way.underWay.Add(1)
+		return l.way, nil
+	}
+	if l.opening == nil {
+		l.opening = &opening{done: make(chan struct{})}
+		go l.open(l.opening)
+	}
+	return nil, l.opening
+}
+
+// open makes a way.
+func (l *line) open(o *opening) {
+	for {
+		config, err := Load(l.o.Kubeconfig)
+		if l.opened(o, config, err) {
+			close(o.done)
+			return
+		}
+	}
+}
+
+// opened takes up what was read. It returns false if that has to be read again.
+func (l *line) opened(o *opening, config *rest.Config, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if o.stale {
+		o.stale = false
+		return false
+	}
+	l.opening = nil
 	switch {
 	case err == nil:
 		l.config = config
 	case l.config == nil:
-		return err
+		o.err = err
+		return true
 	default: // it is being replaced, or was for the beginning only
 		l.o.Log.Debug("kubeconfig cannot be used any more, going on by what it said", "error", err)
 	}
 	l.way, err = newWay(l.config, l.o, l.group, l.turns)
 	if err != nil {
 		l.way = nil
-		return fmt.Errorf("kubeconfig %s: %w: %s", l.o.Kubeconfig, err, hintForFile(err))
+		o.err = fmt.Errorf("kubeconfig %s: %w: %s", l.o.Kubeconfig, err, hintForFile(err))
 	}
-	return nil
+	return true
 }
 
 // leave has the next request find another way. To close the connections of this
@@ -151,6 +198,9 @@ func (l *line) renew() {
 	l.mu.Lock()
 	w := l.way
 	l.way = nil
+	if l.opening != nil {
+		l.opening.stale = true
+	}
 	l.mu.Unlock()
 	if w != nil && w.underWay.Load() == 0 {
 		w.close()

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/kubernetes"
 )
@@ -372,5 +374,45 @@ func TestCallsUnderWayOutliveANewCertificate(t *testing.T) {
 	close(block)
 	if err := <-slow; err != nil {
 		t.Errorf("Node() that was under way = %v, want no error", err)
+	}
+}
+
+// A FIFO that nobody writes is read like a file on a mount whose server is gone.
+func TestAKubeconfigThatHangsHoldsUpNobody(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) })
+	text := config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client := open(t, path)
+	if _, err := client.Node(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	pipe := path + ".pipe"
+	if err := errors.Join(os.Remove(path), unix.Mkfifo(pipe, 0o600), os.Link(pipe, path)); err != nil {
+		t.Fatal(err)
+	}
+	client.Reconnect()
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := client.Node(ctx, "n"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), path) {
+			t.Errorf("Node() with a kubeconfig that hangs = %v, want its name in time", err)
+		}
+	}
+	if got := client.Endpoint(); got != server.URL {
+		t.Errorf("Endpoint() = %s, want %s as it was read last", got, server.URL)
+	}
+
+	// What hung was read before the file was another one: that counts.
+	client.Reconnect()
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(text), 0o600), os.WriteFile(pipe, []byte("torn"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := client.Node(ctx, "n"); err != nil {
+		t.Errorf("Node() with a kubeconfig that can be read again = %v, want no error", err)
 	}
 }

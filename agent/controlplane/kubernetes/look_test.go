@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 )
 
 func TestALookTellsTheClockAndTheRights(t *testing.T) {
+	rights := append(kubernetes.Needed("n"), kubernetes.ToLeave("n"))
+	var asked sync.WaitGroup // all rights: over a slow network each answer takes its time
+	asked.Add(len(rights))
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
 		switch {
@@ -27,6 +31,8 @@ func TestALookTellsTheClockAndTheRights(t *testing.T) {
 			if err := json.NewDecoder(r.Body).Decode(&question); err != nil {
 				t.Errorf("read the question: %v", err)
 			}
+			asked.Done()
+			asked.Wait()
 			if question.Spec.ResourceAttributes.Verb == "delete" {
 				say(w, `{"status":{"allowed":false}}`)
 				return
@@ -39,7 +45,6 @@ func TestALookTellsTheClockAndTheRights(t *testing.T) {
 		}
 	})
 	o := kubernetes.Options{Kubeconfig: write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")), Version: "1.2.3", Log: quiet()}
-	rights := append(kubernetes.Needed("n"), kubernetes.ToLeave("n"))
 	s := kubernetes.Look(t.Context(), o, "n", rights)
 	if s.Err != nil || s.Node == nil || s.Lease == nil || s.Server != server.URL {
 		t.Errorf("Look() = %+v, want Node and Lease", s)

@@ -125,7 +125,9 @@ func outdated(err error) bool { return apierrors.IsResourceExpired(err) || apier
 // watch begins a watch over the line, on the present way: it ends with that. Until
 // the server has taken it on it is bounded as any other request.
 func (l *line) watch(ctx context.Context, request func(rest.Interface) *rest.Request) (watch.Interface, error) {
-	w, err := l.find()
+	finding, found := bound(ctx, callTimeout)
+	defer found()
+	w, err := l.find(finding)
 	if err != nil {
 		return nil, err
 	}
