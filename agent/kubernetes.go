@@ -69,6 +69,9 @@ func (a *Agent) networkOptions() host.NetworkOptions {
 		c := a.cfg.ControlPlane.Kubernetes
 		o.ControlPlane = func() (string, error) { return kubernetes.Server(cmp.Or(c.Kubeconfig, c.BootstrapKubeconfig)) }
 		o.Endpoint = a.client.Endpoint
+		if c, able := a.client.(interface{ Reconnect() }); able {
+			o.Lost = c.Reconnect
+		}
 	}
 	return o
 }

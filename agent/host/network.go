@@ -42,7 +42,11 @@ type NetworkOptions struct {
 	// Endpoint changes with what ControlPlane returns, now or later; it must not
 	// block.
 	Endpoint func() string
-	Log      *slog.Logger
+	// Lost is called when the address is gone that connections to the control plane
+	// came from; they are of no more use, and none of their ends hears of it. It must
+	// not block, and may be nil.
+	Lost func()
+	Log  *slog.Logger
 
 	// What follows is for tests; by default it is this host's network and DNS.
 	Look   func(controlPlane ...netip.AddrPort) probe.Network
@@ -150,9 +154,14 @@ func (n *Network) Run(ctx context.Context, changed func()) error {
 		case err := <-ended:
 			return err
 		}
-		if look && n.look(resolving) {
-			changed()
+		before := n.now // which Run alone changes
+		if !look || !n.look(resolving) {
+			continue
 		}
+		if n.o.Lost != nil && lost(before, n.now) {
+			n.o.Lost()
+		}
+		changed()
 	}
 }
 
@@ -312,6 +321,18 @@ func (n *Network) look(resolving bool) bool {
 	}
 	n.now = network
 	return true
+}
+
+// lost tells whether the host has no more an address that it sent from to the
+// control plane.
+func lost(before, now probe.Network) bool {
+	for _, way := range before.ControlPlane {
+		held := func(a probe.Address) bool { return a.IP == way.Source }
+		if slices.ContainsFunc(before.Addresses, held) && !slices.ContainsFunc(now.Addresses, held) {
+			return true
+		}
+	}
+	return false
 }
 
 func splitServer(server string) (host string, port uint16, ok bool) {

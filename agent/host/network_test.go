@@ -27,6 +27,8 @@ type wire struct {
 	asked    int      // DNS was
 	changes  chan<- struct{}
 	told     int // of changes
+	lost     int // addresses that connections came from
+	source   string
 	wants    func() []netip.Addr
 }
 
@@ -61,6 +63,7 @@ func (w *wire) open() {
 			}
 			return w.server, nil
 		},
+		Lost:     func() { w.set(func() { w.lost++ }) },
 		Endpoint: func() string { w.mu.Lock(); defer w.mu.Unlock(); return w.endpoint },
 		Look: func(to ...netip.AddrPort) (n probe.Network) {
 			w.mu.Lock()
@@ -69,7 +72,11 @@ func (w *wire) open() {
 				n.Addresses = append(n.Addresses, probe.Address{IP: netip.MustParseAddr(a)})
 			}
 			for _, t := range to {
-				n.ControlPlane = append(n.ControlPlane, probe.Way{To: t})
+				way := probe.Way{To: t}
+				if w.source != "" {
+					way.Source = netip.MustParseAddr(w.source)
+				}
+				n.ControlPlane = append(n.ControlPlane, way)
 			}
 			return n
 		},
@@ -290,6 +297,33 @@ func TestAnotherServerIsTakenUp(t *testing.T) {
 	if w.asked != 2 { // nothing runs any more
 		t.Errorf("DNS was asked %d times, want once for each name", w.asked)
 	}
+}
+
+func TestConnectionsFromAnAddressThatIsGoneAreGivenUp(t *testing.T) {
+	wired(t, &wire{server: "10.1.2.3:6443", addrs: []string{"10.0.0.5", "10.9.0.5"}, source: "10.0.0.5"}, func(w *wire) {
+		for _, step := range []struct {
+			what   string
+			addrs  []string
+			source string
+			lost   int // so far
+		}{
+			{"another address goes", []string{"10.0.0.5"}, "10.0.0.5", 0},
+			{"another one comes", []string{"10.0.0.5", "10.0.0.6"}, "10.0.0.5", 0},
+			{"the route moves to that", []string{"10.0.0.5", "10.0.0.6"}, "10.0.0.6", 0},
+			{"the one of before goes", []string{"10.0.0.6"}, "10.0.0.6", 0},
+			{"it is replaced", []string{"10.0.0.7"}, "10.0.0.7", 1},
+			{"it goes", nil, "", 2},
+			{"it is back", []string{"10.0.0.7"}, "10.0.0.7", 2},
+		} {
+			w.set(func() { w.addrs, w.source = step.addrs, step.source })
+			w.changed()
+			w.set(func() {
+				if w.lost != step.lost {
+					t.Errorf("%s: connections are given up %d times, want %d", step.what, w.lost, step.lost)
+				}
+			})
+		}
+	})
 }
 
 func TestAControlPlaneOnThisHostHasNoWays(t *testing.T) {

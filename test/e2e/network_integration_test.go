@@ -254,11 +254,15 @@ func TestTheAddressIsThatOfTheRouteToTheControlPlane(t *testing.T) {
 	follows("the route to the control plane has moved to another card", "10.78.0.5", "source of the route to 10.77.0.1 via eth2")
 	i.do(leads(netlink.RouteDel, "10.77.0.1/32", "10.78.0.1", "eth2", "10.78.0.5"))
 	follows("the route is back", "10.77.0.5", "source of the route to 10.77.0.1 via eth1")
+	// Connections from an address that goes are of no more use.
+	i.do(holds(netlink.AddrDel, "eth1", "10.77.0.5/24"))
+	i.do(holds(netlink.AddrAdd, "eth1", "10.77.0.6/24"))
+	follows("the address is replaced", "10.77.0.6", "source of the route to 10.77.0.1 via eth1")
 	// Only what is looked for in DNS is gone with it; the last answer stands.
 	resolves(t, "")
 	i.do(holds(netlink.AddrAdd, "eth0", "198.51.100.6/24"))
 	a.prints("reload")
-	follows("the name is not known any more", "10.77.0.5", "source of the route to 10.77.0.1 via eth1")
+	follows("the name is not known any more", "10.77.0.6", "source of the route to 10.77.0.1 via eth1")
 	points("10.78.0.1", relay(t, "10.78.0.1", strings.TrimPrefix(c.Server, "https://")))
 	a.prints("reload")
 	follows("the kubeconfig names a server elsewhere", "10.78.0.5", "source of the route to 10.78.0.1 via eth2")
