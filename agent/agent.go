@@ -66,6 +66,7 @@ type Agent struct {
 	metrics     *metrics.Metrics
 	owners      *owner.Owners
 	runtimes    *host.Runtimes
+	network     *host.Network
 	facts       *host.Facts
 	client      controlplane.Client
 	recorder    *controlplane.Recorder
@@ -264,12 +265,13 @@ func boot(bootID string, manager *systemd.Manager, log *slog.Logger) string {
 }
 
 func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
+	a.network = host.NewNetwork(a.networkOptions())
 	a.facts = host.NewFacts(host.FactsOptions{
 		Reader:     reader,
 		Folder:     a.cfg.State.Directory,
 		Runtimes:   a.runtimes,
 		Machine:    machine,
-		Network:    probe.Addresses(),
+		Network:    a.network.Current,
 		Guard:      func() shutdown.Status { return a.guard.Status() },
 		GuardFacts: a.guardFacts,
 		MaxImages:  func() int { return a.config().Status.MaxImages },

@@ -2,8 +2,11 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
@@ -47,6 +50,7 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 
 		Configuration: a.configuration(),
 	}
+	s.Addresses = a.choices(node, facts)
 	for _, r := range a.runtimes.Named() {
 		s.Runtimes = append(s.Runtimes, api.Runtime{Name: r.Name, Version: r.Version, Endpoint: r.Endpoint, Ready: r.Ready, Message: r.Message})
 	}
@@ -98,6 +102,22 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 	}
 	a.countRubbish(ctx, &s)
 	return s, nil
+}
+
+// choices say why the Node has the addresses that this host has chosen for it. A
+// cloud controller manager may have chosen others.
+func (a *Agent) choices(node *corev1.Node, facts status.Facts) []status.Choice {
+	list := []status.Choice{}
+	if node == nil {
+		return list
+	}
+	choices, _ := status.Choose(facts.Network, a.nodeOptions().Addresses, a.node) // NetworkUnavailable tells what lacks
+	for _, c := range choices {
+		if slices.Contains(node.Status.Addresses, corev1.NodeAddress{Type: c.Type, Address: c.Address}) {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // countRubbish fills in what lists of images and containers tell.

@@ -12,6 +12,7 @@ import (
 	"hostler.io/hostler/agent/controlplane/embedded"
 	"hostler.io/hostler/agent/controlplane/kubernetes"
 	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
+	"hostler.io/hostler/agent/host"
 )
 
 // openControlPlane opens the configured control plane, which it does not ask
@@ -59,4 +60,18 @@ func (a *Agent) openKubernetes() (*kubernetes.Client, error) {
 		},
 	})
 	return client, err
+}
+
+// networkOptions have the ways to the cluster followed, where there is one.
+func (a *Agent) networkOptions() host.NetworkOptions {
+	o := host.NetworkOptions{Log: a.log.With("component", "network")}
+	if a.client.Type() == kubernetes.Type {
+		c := a.cfg.ControlPlane.Kubernetes
+		o.ControlPlane = func() (string, error) { return kubernetes.Server(cmp.Or(c.Kubeconfig, c.BootstrapKubeconfig)) }
+		o.Endpoint = a.client.Endpoint
+		if c, able := a.client.(interface{ Reconnect() }); able {
+			o.Lost = c.Reconnect
+		}
+	}
+	return o
 }

@@ -112,7 +112,8 @@ func (a *Agent) takeUp() (next config.Config, changed []string, err error) {
 	)
 	a.loops.Named("image-gc").Allow(collectorPatience(next.ImageGC.Interval))
 	a.loops.Named("container-gc").Allow(collectorPatience(next.ContainerGC.Interval))
-	a.facts.Renew() // the Node may be to list more images
+	a.facts.Renew()   // the Node may be to list more images
+	a.network.Again() // a kubeconfig may name another server
 	a.reporter.Changed()
 	return next, changed, err
 }

@@ -12,130 +12,213 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// AddressOptions choose among the host's addresses. Each entry is an IP, a CIDR
-// or the name of an interface; the first address of each family that fits one is
-// taken.
-type AddressOptions struct {
-	// Internal defaults to the source addresses of the default routes.
-	Internal []string
-	// External may name an IP that no interface holds, as behind NAT. By default
-	// there is no ExternalIP.
-	External []string
+// Choice is one address of the Node, and why it is that one.
+type Choice struct {
+	Type      corev1.NodeAddressType `json:"type"`
+	Address   string                 `json:"address"`
+	Interface string                 `json:"interface,omitempty"` // that holds it; empty where none does
+	Reason    string                 `json:"reason"`
 }
 
-// Validate refuses entries that can never fit.
-func (o AddressOptions) Validate() error {
-	var errs []error
-	for _, list := range []struct {
-		field   string
-		entries []string
-	}{{"node.address.internal", o.Internal}, {"node.address.external", o.External}} {
-		for _, entry := range list.entries {
-			if err := checkEntry(entry); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", list.field, err))
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func checkEntry(entry string) error {
-	if ip, err := netip.ParseAddr(entry); err == nil {
-		if !unicast(ip.Unmap()) {
-			return fmt.Errorf("%s is loopback, link-local, multicast or unspecified; other hosts cannot reach it", entry)
-		}
-		return nil
-	}
-	if strings.Contains(entry, "/") {
-		if _, err := netip.ParsePrefix(entry); err != nil {
-			return fmt.Errorf("%q is no CIDR; write it like 10.0.0.0/8", entry)
-		}
-		return nil
-	}
-	// What the kernel allows as a name, dev_valid_name().
-	if entry == "" || len(entry) > 15 || strings.ContainsAny(entry, ": \t\n") {
-		return fmt.Errorf("%q is neither an IP, nor a CIDR, nor the name of an interface", entry)
-	}
-	return nil
-}
-
-// Addresses returns the Node's addresses: InternalIP and ExternalIP, IPv4 before
-// IPv6, then Hostname, which is the Node's name. An error says which configured
-// address the host does not have (yet), or that it has none to offer; the
-// addresses beside it are still right.
-func Addresses(network probe.Network, options AddressOptions, nodeName string) ([]corev1.NodeAddress, error) {
+// Choose picks the Node's addresses: InternalIP and ExternalIP, IPv4 before IPv6,
+// then Hostname, which is the Node's name. An error says which configured address
+// the host does not have (yet), or that it has none to offer; the addresses beside
+// it are still right.
+func Choose(network probe.Network, options AddressOptions, nodeName string) ([]Choice, error) {
 	internal, err := internalAddresses(network, options.Internal)
-	result := make([]corev1.NodeAddress, 0, 4)
-	for _, a := range internal {
-		result = append(result, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.IP.String()})
+	choices := make([]Choice, 0, 4)
+	for _, c := range internal {
+		choices = append(choices, Choice{Type: corev1.NodeInternalIP, Address: c.IP.String(), Interface: c.Interface, Reason: c.why})
 	}
-	for _, ip := range externalAddresses(network, options.External) {
-		result = append(result, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: ip.String()})
+	for _, ip := range externalAddresses(options.External) {
+		choices = append(choices, Choice{Type: corev1.NodeExternalIP, Address: ip.String(), Interface: holder(network, ip), Reason: "node.address.external"})
 	}
-	return append(result, corev1.NodeAddress{Type: corev1.NodeHostName, Address: nodeName}), err
+	return append(choices, Choice{Type: corev1.NodeHostName, Address: nodeName, Reason: "the name of the Node"}), err
+}
+
+// Addresses are those of Choose as a Node has them.
+func Addresses(network probe.Network, options AddressOptions, nodeName string) ([]corev1.NodeAddress, error) {
+	choices, err := Choose(network, options, nodeName)
+	result := make([]corev1.NodeAddress, 0, len(choices))
+	for _, c := range choices {
+		result = append(result, corev1.NodeAddress{Type: c.Type, Address: c.Address})
+	}
+	return result, err
+}
+
+// holder is the interface that holds an address; "" if none does.
+func holder(network probe.Network, ip netip.Addr) string {
+	for _, a := range network.Addresses {
+		if a.IP == ip {
+			return a.Interface
+		}
+	}
+	return ""
+}
+
+// chosen is one of the host's addresses, and why it is taken.
+type chosen struct {
+	probe.Address
+	why string
 }
 
 // internalAddresses chooses at most one address of each family, IPv4 first.
-func internalAddresses(network probe.Network, entries []string) ([]probe.Address, error) {
-	var chosen []probe.Address
-	if len(entries) == 0 {
+func internalAddresses(network probe.Network, selectors []string) ([]chosen, error) {
+	var result []chosen
+	if len(selectors) == 0 {
 		for _, is6 := range []bool{false, true} {
-			if a, found := defaultAddress(network, is6); found {
-				chosen = append(chosen, a)
+			if c, found := byRoute(network, is6); found {
+				result = append(result, c)
 			}
 		}
-		if len(chosen) == 0 {
+		if len(result) == 0 {
 			return nil, errors.New("no interface has an address that other hosts could reach; configure the network, or name the address in node.address.internal")
 		}
-		return chosen, nil
+		return result, nil
 	}
 	var missing []string
-	for _, entry := range entries {
-		fits := matching(network, entry)
+	for _, selector := range selectors {
+		fits := matching(network, selector)
 		if len(fits) == 0 {
-			missing = append(missing, entry)
+			missing = append(missing, selector)
 		}
 		for _, a := range fits {
-			if !slices.ContainsFunc(chosen, func(c probe.Address) bool { return c.IP.Is6() == a.IP.Is6() }) {
-				chosen = append(chosen, a)
+			if !slices.ContainsFunc(result, func(c chosen) bool { return c.IP.Is6() == a.IP.Is6() }) {
+				result = append(result, chosen{a, "node.address.internal: " + selector})
 			}
 		}
 	}
-	sortFamilies(chosen)
+	slices.SortStableFunc(result, func(a, b chosen) int { return a.IP.BitLen() - b.IP.BitLen() })
 	if len(missing) > 0 {
-		return chosen, fmt.Errorf("no interface has an address for node.address.internal: %s", strings.Join(missing, ", "))
+		return result, fmt.Errorf("no interface has an address for node.address.internal: %s", strings.Join(missing, ", "))
 	}
-	return chosen, nil
+	return result, nil
 }
 
-func externalAddresses(network probe.Network, entries []string) []netip.Addr {
-	var chosen []netip.Addr
-	add := func(ip netip.Addr) {
-		if !slices.ContainsFunc(chosen, func(c netip.Addr) bool { return c.Is6() == ip.Is6() }) {
-			chosen = append(chosen, ip)
+// externalAddresses are as configured: behind NAT no interface holds them.
+func externalAddresses(configured []string) []netip.Addr {
+	var result []netip.Addr
+	for _, text := range configured {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			result = append(result, ip)
 		}
 	}
-	for _, entry := range entries {
-		if ip, err := netip.ParseAddr(entry); err == nil {
-			add(ip.Unmap())
-			continue
-		}
-		for _, a := range matching(network, entry) {
-			add(a.IP)
-		}
-	}
-	slices.SortFunc(chosen, netip.Addr.Compare)
-	return chosen
+	slices.SortFunc(result, netip.Addr.Compare)
+	return result
 }
 
-// matching returns the usable addresses that fit one entry, the best first.
-func matching(network probe.Network, entry string) []probe.Address {
-	fits := func(a probe.Address) bool { return a.Interface == entry }
-	if ip, err := netip.ParseAddr(entry); err == nil {
-		fits = func(a probe.Address) bool { return a.IP == ip.Unmap() }
-	} else if cidr, err := netip.ParsePrefix(entry); err == nil {
+// matching returns the usable addresses that a selector means, the best first.
+func matching(network probe.Network, selector string) []probe.Address {
+	fits := func(a probe.Address) bool { return a.Interface == selector }
+	if ip, err := netip.ParseAddr(selector); err == nil {
+		fits = func(a probe.Address) bool { return a.IP == ip }
+	} else if cidr, err := netip.ParsePrefix(selector); err == nil {
 		fits = func(a probe.Address) bool { return cidr.Contains(a.IP) }
 	}
+	return usable(network, fits)
+}
+
+// byRoute chooses without configuration: what the kernel sends from to the control
+// plane, else on the default route, else the best address of an interface that is
+// not there for containers.
+func byRoute(network probe.Network, is6 bool) (chosen, bool) {
+	for _, way := range network.ControlPlane {
+		if c, found := towards(network, way, is6); found {
+			return c, true
+		}
+	}
+	for _, route := range network.Routes {
+		if route.IPv6 != is6 {
+			continue
+		}
+		if a, exact, found := lasting(network, route.Source, route.Interface, is6); found {
+			return explained(a, exact, "the default route via "+route.Interface), true
+		}
+	}
+	others := usable(network, func(a probe.Address) bool {
+		return a.IP.Is6() == is6 && a.Up && !forContainers(a)
+	})
+	if len(others) == 0 {
+		return chosen{}, false
+	}
+	return chosen{others[0], "no route tells; the likeliest to last on " + others[0].Interface}, true
+}
+
+// towards chooses by the way to one address of the control plane, where that tells
+// anything: one on this host's loopback, such as a load balancer's, does not, and
+// neither does one in a container on this host.
+func towards(network probe.Network, way probe.Way, is6 bool) (chosen, bool) {
+	to := way.To.Addr()
+	if way.Problem != "" || to.Is6() != is6 || to.IsLoopback() || containerName(way.Interface) {
+		return chosen{}, false
+	}
+	if !way.Own {
+		a, exact, found := lasting(network, way.Source, way.Interface, is6)
+		return explained(a, exact, fmt.Sprintf("the route to %s via %s", to, way.Interface)), found
+	}
+	// It may be an address that wanders from host to host with the control plane: all
+	// that it tells is the interface. An address of a single host tells not even that
+	// where there are no others, for such ones wander on lo or a dummy.
+	there := usable(network, func(a probe.Address) bool {
+		return a.IP.Is6() == is6 && a.Interface == way.Interface && a.Bits < a.IP.BitLen()
+	})
+	if len(there) == 0 {
+		return chosen{}, false
+	}
+	best := there[0]
+	for _, a := range there {
+		isSource := slices.ContainsFunc(network.Routes, func(r probe.DefaultRoute) bool { return r.Source == a.IP })
+		if byFitness(a, best) == 0 && isSource { // of equals the kernel's choice
+			best = a
+		}
+	}
+	return chosen{best, fmt.Sprintf("the control plane at %s is on this host, on %s", to, way.Interface)}, true
+}
+
+// explained says whether an address is a route's source, or stands in for that.
+func explained(a probe.Address, exact bool, route string) chosen {
+	if exact {
+		return chosen{a, "source of " + route}
+	}
+	return chosen{a, fmt.Sprintf("likeliest to last on %s, for %s", a.Interface, route)}
+}
+
+// lasting returns the source that the kernel names for packets which leave through an
+// interface, or, where that is of a kind that comes and goes, the best address beside
+// it; exact tells which.
+func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) (a probe.Address, exact, found bool) {
+	beside := func(name string) []probe.Address {
+		return usable(network, func(a probe.Address) bool { return a.IP.Is6() == is6 && a.Interface == name })
+	}
+	// A link may have no address of its own: the kernel then takes any interface's,
+	// on a routed host that of lo, as the route says.
+	all := usable(network, func(a probe.Address) bool { return a.IP == source && (a.Interface == leaves || !forContainers(a)) })
+	if len(all) > 0 {
+		a = all[0]
+		there := beside(a.Interface)
+		if lasts(a) || unfitness(there[0]) >= unfitness(a) {
+			return a, true, true
+		}
+		return there[0], false, true
+	}
+	if there := beside(leaves); len(there) > 0 {
+		return there[0], false, true
+	}
+	return a, false, false
+}
+
+// lasts tells whether a source is likely to stay this host's own. A second address of
+// its network that the kernel sends from is one that somebody has told it to.
+func lasts(a probe.Address) bool {
+	return !a.Deprecated && !a.Temporary && !alias(a) && a.Bits < a.IP.BitLen()
+}
+
+// alias tells of an IPv4 address with a label of its own, such as "eth0:vip".
+func alias(a probe.Address) bool { return a.Label != "" && a.Label != a.Interface }
+
+// usable returns the addresses that fit, of those that other hosts could reach, the
+// best first.
+func usable(network probe.Network, fits func(probe.Address) bool) []probe.Address {
 	var found []probe.Address
 	for _, a := range network.Addresses {
 		if unicast(a.IP) && !a.Tentative && fits(a) {
@@ -144,43 +227,6 @@ func matching(network probe.Network, entry string) []probe.Address {
 	}
 	slices.SortStableFunc(found, byFitness)
 	return found
-}
-
-// defaultAddress chooses without configuration: what the kernel sends from on
-// the preferred default route, else the best address of an interface that is not
-// there for containers.
-func defaultAddress(network probe.Network, is6 bool) (probe.Address, bool) {
-	for _, route := range network.Routes {
-		if route.IPv6 != is6 {
-			continue
-		}
-		var there []probe.Address
-		for _, a := range network.Addresses {
-			if a.Interface == route.Interface && a.IP.Is6() == is6 && unicast(a.IP) && !a.Tentative {
-				there = append(there, a)
-			}
-		}
-		slices.SortStableFunc(there, byFitness)
-		i := slices.IndexFunc(there, func(a probe.Address) bool { return a.IP == route.Source })
-		// A privacy address changes every day; a Node's should not.
-		if i >= 0 && !there[i].Temporary {
-			return there[i], true
-		}
-		if len(there) > 0 {
-			return there[0], true
-		}
-	}
-	var others []probe.Address
-	for _, a := range network.Addresses {
-		if a.IP.Is6() == is6 && unicast(a.IP) && !a.Tentative && a.Up && !containerInterface(a.Interface, a.Kind) {
-			others = append(others, a)
-		}
-	}
-	if len(others) == 0 {
-		return probe.Address{}, false
-	}
-	slices.SortStableFunc(others, byFitness)
-	return others[0], true
 }
 
 // byFitness puts first what is likeliest to stay the host's own: on a live link,
@@ -194,12 +240,12 @@ func unfitness(a probe.Address) int {
 		is     bool
 		weight int
 	}{
-		{!a.Up, 64},
-		{!a.Carrier, 32},
-		{a.Deprecated, 16},
-		{a.Temporary, 8},
+		{!a.Up, 128},
+		{!a.Carrier, 64},
+		{a.Deprecated, 32},
+		{a.Temporary, 16},
+		{alias(a), 8}, // more than the next two: one that came first makes the host's own a second
 		{a.Secondary, 4},
-		{a.Label != "" && a.Label != a.Interface, 4},
 		{a.Bits == a.IP.BitLen(), 2},
 		{a.Kind == "dummy", 1},
 	} {
@@ -210,29 +256,32 @@ func unfitness(a probe.Address) int {
 	return score
 }
 
-func sortFamilies(addresses []probe.Address) {
-	slices.SortStableFunc(addresses, func(a, b probe.Address) int { return a.IP.BitLen() - b.IP.BitLen() })
-}
-
 // unicast tells whether other hosts could reach the address at all.
 func unicast(ip netip.Addr) bool {
-	return ip.IsValid() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsUnspecified()
+	broadcast := ip == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	return ip.IsValid() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsUnspecified() && !broadcast
 }
 
-// containerInterface tells whether an interface is there for containers or
-// virtual machines, by the names that runtimes and network plug-ins give. A
-// bridge of another name is the host's own, such as br0 or br-lan.
-func containerInterface(name, kind string) bool {
-	switch kind {
+// forContainers tells whether an address is there for containers, virtual machines or
+// tunnels between their hosts.
+func forContainers(a probe.Address) bool {
+	switch a.Kind {
 	case "vxlan", "geneve", "ipip", "sit":
 		return true
 	}
+	return containerName(a.Interface)
+}
+
+// containerName tells so of an interface by the names that runtimes and network
+// plug-ins give, and keepalived to those that hold its addresses. A bridge of another
+// name is the host's own, such as br0 or br-lan.
+func containerName(name string) bool {
 	if id, found := strings.CutPrefix(name, "br-"); found && len(id) == 12 && strings.Trim(id, "0123456789abcdef") == "" {
 		return true // a Docker network
 	}
 	for _, prefix := range []string{
 		"docker", "podman", "cni", "cbr", "nerdctl", "veth", "lxc", "lxdbr", "incusbr", "virbr",
-		"flannel", "cali", "vxlan.calico", "tunl", "cilium", "weave", "kube-", "nodelocaldns", "ovn-", "antrea-", "azv",
+		"flannel", "cali", "vxlan.calico", "tunl", "cilium", "weave", "kube-", "nodelocaldns", "ovn-", "antrea-", "azv", "vrrp.",
 	} {
 		if strings.HasPrefix(name, prefix) {
 			return true

@@ -24,6 +24,9 @@ func Node(facts Facts, options Options, memory Memory, now time.Time) (*corev1.N
 	if options.ExternalCloud && len(options.Addresses.Internal) == 0 {
 		addresses = slices.DeleteFunc(addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
 	}
+	if facts.Network.Resolving && len(options.Addresses.Internal) == 0 {
+		addresses = nil // which leaves those that are stored: an address is not to change for a moment
+	}
 	capacity := Capacity(facts, options.MaxPods)
 	conditions, memory := Conditions(facts, options, memory, now)
 	node := &corev1.Node{

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -152,8 +153,20 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 	if len(network.Routes) == 0 {
 		notes = append(notes, "no default route")
 	}
+	if note := noWay(network.ControlPlane); note != "" {
+		notes = append(notes, note)
+	}
 	if err != nil {
 		notes = append(notes, err.Error())
 	}
 	return finding{corev1.ConditionFalse, ReasonNetworkAvailable, strings.Join(notes, "; ")}
+}
+
+// noWay says that the control plane cannot be sent to, "" as long as one of its
+// addresses can be.
+func noWay(ways []probe.Way) string {
+	if len(ways) == 0 || slices.ContainsFunc(ways, func(w probe.Way) bool { return w.Problem == "" }) {
+		return ""
+	}
+	return fmt.Sprintf("no route to the control plane at %s: %s", ways[0].To.Addr(), ways[0].Problem)
 }

@@ -105,6 +105,11 @@ func TestNetworkUnavailable(t *testing.T) {
 	unplugged := address("10.0.0.5", 24, "eth0")
 	unplugged.Carrier = false
 	v6 := address("2001:db8::5", 64, "eth1")
+	with := func(change func(*probe.Network)) probe.Network {
+		n := network(address("10.0.0.5", 24, "eth0"))
+		change(&n)
+		return n
+	}
 	for _, c := range []struct {
 		name     string
 		network  probe.Network
@@ -141,6 +146,18 @@ func TestNetworkUnavailable(t *testing.T) {
 		{"the cable pulled", network(unplugged), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which has no carrier; see to the cable, the switch or the bond"},
 		{"switched off", network(off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which is switched off; see to the cable, the switch or the bond"},
 		{"one family's link is down", network(unplugged, v6), nil, "False", "NetworkAvailable", "2001:db8::5 on eth1; 10.0.0.5 on eth0, which has no carrier"},
+		{
+			"no way to the control plane", with(func(n *probe.Network) {
+				n.ControlPlane = []probe.Way{noWay("10.1.2.3", "network is unreachable"), noWay("fd00::3", "network is unreachable")}
+			}),
+			nil, "False", "NetworkAvailable", "10.0.0.5 on eth0; no route to the control plane at 10.1.2.3: network is unreachable",
+		},
+		{
+			"a way to one of the control plane's addresses", with(func(n *probe.Network) {
+				n.ControlPlane = []probe.Way{noWay("fd00::3", "network is unreachable"), to("10.1.2.3", "10.0.0.5", "eth0")}
+			}),
+			nil, "False", "NetworkAvailable", "10.0.0.5 on eth0",
+		},
 		{"unreadable", probe.Network{Problem: "list network interfaces: no"}, nil, "Unknown", "NotMeasured", "list network interfaces: no"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -34,6 +34,8 @@ type Status struct {
 	ContainerGC  ContainerGC            `json:"containerGC"`
 	Loops        []loop.Health          `json:"loops"`
 	State        State                  `json:"state"`
+	// Addresses says of each address that this host chose why it is that one.
+	Addresses []status.Choice `json:"addresses"`
 	// Configuration says whether the agent runs what its files say.
 	Configuration doctor.Configuration `json:"configuration"`
 	// Drift is what of the Node is not as configured, and not hostler's to mend.

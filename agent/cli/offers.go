@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -26,6 +27,18 @@ func addresses(s api.Status) string {
 		parts = append(parts, fmt.Sprintf("%s %s", a.Type, a.Address))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// printAddresses says why each address is the one.
+func printAddresses(t *table, s api.Status) {
+	if len(s.Addresses) == 0 {
+		return
+	}
+	t.line("")
+	t.row("ADDRESS", "TYPE", "INTERFACE", "WHY")
+	for _, a := range s.Addresses {
+		t.row(a.Address, string(a.Type), cmp.Or(a.Interface, "-"), a.Reason)
+	}
 }
 
 func capacityOf(n *corev1.Node) corev1.ResourceList    { return n.Status.Capacity }

@@ -108,6 +108,11 @@ func healthy() api.Status {
 		ContainerGC: api.ContainerGC{Containers: 57, Dead: 3, LastRun: &runs.Summary{StartedAt: ago(30 * time.Second), Errors: []string{}}},
 		Loops:       loops("lease", "status", "image-gc", "container-gc", "last-used", "shutdown-guard"),
 		State:       api.State{Path: "/var/lib/hostler"},
+		Addresses: []status.Choice{
+			{Type: corev1.NodeInternalIP, Address: "192.0.2.17", Interface: "bond0", Reason: "source of the default route via bond0"},
+			{Type: corev1.NodeInternalIP, Address: "2001:db8:40:a::11", Interface: "bond0", Reason: "source of the default route via bond0"},
+			{Type: corev1.NodeHostName, Address: holder, Reason: "the name of the Node"},
+		},
 	}
 }
 
@@ -223,7 +228,7 @@ func besideKubelet() api.Status {
 
 func starting() api.Status {
 	s := healthy()
-	s.Node, s.Lease, s.Runtimes, s.Topology = nil, nil, nil, status.Topology{}
+	s.Node, s.Lease, s.Runtimes, s.Topology, s.Addresses = nil, nil, nil, status.Topology{}, nil
 	s.ControlPlane.Connected = false
 	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax, s.Shutdown.Last = shutdown.Disarmed, "looking for the login manager", seconds(0), nil
 	s.ImageGC.Filesystems, s.ImageGC.Images, s.ImageGC.Unused, s.ImageGC.LastRun = nil, 0, 0, nil

@@ -97,6 +97,7 @@ func printStatus(t *table, out *output, s api.Status) {
 	}
 	printConditions(t, out, s)
 	if out.wide() {
+		printAddresses(t, s)
 		printLoops(t, out, s)
 	}
 }

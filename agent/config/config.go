@@ -42,7 +42,7 @@ type Node struct {
 
 // Address picks the addresses to publish.
 type Address struct {
-	Internal []string `yaml:"internal" doc:"An IP, a CIDR or an interface for each family; empty takes the source of the default route."`
+	Internal []string `yaml:"internal" doc:"An IP, a CIDR or an interface for each family; empty takes the source of the route to the control plane, else of the default route."`
 	External []string `yaml:"external" doc:"An ExternalIP for each family, as given."`
 }
 

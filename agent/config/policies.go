@@ -39,7 +39,7 @@ func (c Config) NodeOptions(hostName, version string) (status.Options, error) {
 		Unschedulable: c.Node.Unschedulable,
 		ProviderID:    c.Node.ProviderID,
 		ExternalCloud: c.Node.CloudProvider == "external",
-		Addresses:     status.AddressOptions{Internal: c.Node.Address.Internal, External: c.Node.Address.External},
+		Addresses:     c.Node.Address.options(),
 		Reserved: status.Reserved{
 			CPU:              c.Node.Reserved.CPU.Value(),
 			Memory:           c.Node.Reserved.Memory.Value(),
@@ -52,6 +52,10 @@ func (c Config) NodeOptions(hostName, version string) (status.Options, error) {
 		o.Taints = append(o.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
 	}
 	return o, o.Validate()
+}
+
+func (a Address) options() status.AddressOptions {
+	return status.AddressOptions{Internal: a.Internal, External: a.External}
 }
 
 func pressurePolicy(c Pressure) (status.Policy, error) {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"net"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -90,8 +89,7 @@ func (k *checker) node(n Node) {
 		k.require(slices.Contains(effects, t.Effect), field+".effect", "%q is none of %s", t.Effect, strings.Join(effects, ", "))
 	}
 	k.require(n.MaxPods > 0, "node.maxPods", "%d is not above 0", n.MaxPods)
-	k.internal(n.Address.Internal)
-	k.families(n.Address.External, "node.address.external", true)
+	k.acceptAll(n.Address.options().Validate(), "node.address")
 }
 
 // registration checks what depends on who else writes the Node.
@@ -150,36 +148,6 @@ func labelRefused(controlPlane, key string) bool {
 		corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
 		corev1.LabelInstanceType, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 	}, key)
-}
-
-// internal checks the selectors of InternalIPs: IPs, CIDRs or interface names.
-func (k *checker) internal(selectors []string) {
-	k.require(len(selectors) <= 2, "node.address.internal", "%d values; at most one for each address family", len(selectors))
-	for i, s := range selectors {
-		_, ip := netip.ParseAddr(s)
-		_, cidr := netip.ParsePrefix(s)
-		isName := s != "" && len(s) < 16 && !strings.ContainsAny(s, "/ :")
-		k.require(ip == nil || cidr == nil || isName, fmt.Sprintf("node.address.internal[%d]", i), "%q is neither an IP nor a CIDR nor an interface", s)
-	}
-	k.families(selectors, "node.address.internal", false)
-}
-
-// families refuses two plain IPs of one family, and, if only IPs are allowed,
-// everything else.
-func (k *checker) families(addresses []string, field string, onlyIPs bool) {
-	var four, six int
-	for i, s := range addresses {
-		a, err := netip.ParseAddr(s)
-		switch {
-		case err != nil:
-			k.require(!onlyIPs, fmt.Sprintf("%s[%d]", field, i), "%q is not an IP address", s)
-		case a.Is4():
-			four++
-		default:
-			six++
-		}
-	}
-	k.require(four <= 1 && six <= 1, field, "two addresses of one family; at most one for each")
 }
 
 func (k *checker) runtimes(r Runtimes) {

@@ -39,8 +39,8 @@ type FactsOptions struct {
 	Reader   *probe.Reader
 	Folder   string // on the node filesystem; if it is not there, the nearest one above it that is
 	Runtimes *Runtimes
-	Machine  probe.Machine // as Reader has just read it
-	Network  probe.Network // until WatchNetwork knows better
+	Machine  probe.Machine        // as Reader has just read it
+	Network  func() probe.Network // as last looked at; none if nil
 	// Guard is what the shutdown guard says of itself, GuardFacts the same in the
 	// Node's words.
 	Guard      func() shutdown.Status
@@ -55,8 +55,7 @@ type Facts struct {
 
 	mu          sync.Mutex // guards what follows
 	machine     probe.Machine
-	machineAt   time.Time // when it was read
-	network     probe.Network
+	machineAt   time.Time       // when it was read
 	listedAt    time.Time       // by the monotonic clock
 	stale       bool            // images changed since
 	failedAt    time.Time       // when a list failed last; zero after one that did not
@@ -68,7 +67,7 @@ type Facts struct {
 // NewFacts returns facts of which none is gathered yet.
 func NewFacts(o FactsOptions) *Facts {
 	o.Folder = existing(o.Folder)
-	return &Facts{options: o, machine: o.Machine, machineAt: time.Now(), network: o.Network}
+	return &Facts{options: o, machine: o.Machine, machineAt: time.Now()}
 }
 
 // existing is the folder, or the nearest one above it that is there: the state
@@ -100,9 +99,9 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	result.DeadSockets = f.options.Runtimes.Dead()
 	result.Draining = draining
 	result.Shutdown = f.options.GuardFacts(g)
-	f.mu.Lock()
-	result.Network = f.network
-	f.mu.Unlock()
+	if f.options.Network != nil {
+		result.Network = f.options.Network()
+	}
 	return result
 }
 
@@ -219,25 +218,5 @@ func (f *Facts) Notice(e runtime.Event) {
 		f.mu.Lock()
 		f.stale = true
 		f.mu.Unlock()
-	}
-}
-
-// WatchNetwork reads the addresses again whenever they may have changed, and
-// calls changed.
-func (f *Facts) WatchNetwork(ctx context.Context, changed func()) error {
-	changes := make(chan struct{})
-	ended := make(chan error, 1)
-	go func() { ended <- probe.Watch(ctx, changes) }()
-	for {
-		select {
-		case <-changes:
-			network := probe.Addresses()
-			f.mu.Lock()
-			f.network = network
-			f.mu.Unlock()
-			changed()
-		case err := <-ended:
-			return err
-		}
 	}
 }

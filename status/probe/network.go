@@ -15,8 +15,14 @@ import (
 // Network is what the kernel knows of the host's addresses and ways out.
 type Network struct {
 	Addresses []Address      // by interface index, then as the kernel lists them
-	Routes    []DefaultRoute // default routes of the main table, the preferred one of each family first
-	Problem   string         // why it was not read; empty if it was
+	Routes    []DefaultRoute // the one of each family that is taken first
+	// ControlPlane are the ways to the control plane's addresses, the one that
+	// counts first; none where it is on this host only.
+	ControlPlane []Way
+	// Resolving tells that the control plane has a name whose addresses are not
+	// known yet.
+	Resolving bool
+	Problem   string // why it was not read; empty if it was
 }
 
 // Address is one address on one interface.
@@ -36,20 +42,10 @@ type Address struct {
 	Tentative  bool // not proven unique yet, or proven not to be
 }
 
-// DefaultRoute is one way to everywhere.
-type DefaultRoute struct {
-	IPv6      bool
-	Interface string
-	Gateway   netip.Addr // invalid on a link without one
-	Metric    int
-	// Source is the address that the kernel sends from on this route; invalid
-	// where it does not say.
-	Source netip.Addr
-}
-
-// Addresses reads interfaces, addresses and default routes of the network
-// namespace that the process runs in. It needs no privileges.
-func Addresses() Network {
+// Addresses reads interfaces, addresses, default routes and the ways to the
+// addresses of a control plane, in the network namespace that the process runs in.
+// It needs no privileges.
+func Addresses(controlPlane ...netip.AddrPort) Network {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return Network{Problem: fmt.Sprintf("list network interfaces: %v", err)}
@@ -67,7 +63,7 @@ func Addresses() Network {
 	for _, a := range addrs {
 		// An interface may have gone between the two lists.
 		if link := byIndex[a.LinkIndex]; link != nil {
-			n.Addresses = append(n.Addresses, address(a, link))
+			n.Addresses = append(n.Addresses, held(a, link))
 		}
 	}
 	var errs []error
@@ -79,15 +75,18 @@ func Addresses() Network {
 	if err := errors.Join(errs...); err != nil {
 		n.Problem = err.Error()
 	}
+	for _, to := range controlPlane {
+		n.ControlPlane = append(n.ControlPlane, way(to, n, byIndex))
+	}
 	return n
 }
 
-func address(a netlink.Addr, link netlink.Link) Address {
-	ip, _ := netip.AddrFromSlice(a.IP)
+// held is an address on the interface that has it.
+func held(a netlink.Addr, link netlink.Link) Address {
 	bits, _ := a.Mask.Size()
 	attrs := link.Attrs()
 	result := Address{
-		IP:         ip.Unmap(),
+		IP:         address(a.IP),
 		Bits:       bits,
 		Interface:  attrs.Name,
 		Kind:       link.Type(),
@@ -103,53 +102,4 @@ func address(a netlink.Addr, link netlink.Link) Address {
 		result.Temporary = result.IP.Is6()
 	}
 	return result
-}
-
-func defaultRoutes(family int, links map[int]netlink.Link) ([]DefaultRoute, error) {
-	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
-	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, nil // IPv6 switched off
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
-	}
-	var result []DefaultRoute
-	for _, r := range routes {
-		index, gateway := r.LinkIndex, r.Gw
-		if len(r.MultiPath) > 0 {
-			index, gateway = r.MultiPath[0].LinkIndex, r.MultiPath[0].Gw
-		}
-		link := links[index]
-		if link == nil || r.Type != unix.RTN_UNICAST {
-			continue // a default of type blackhole or unreachable is no way out
-		}
-		route := DefaultRoute{IPv6: family == netlink.FAMILY_V6, Interface: link.Attrs().Name, Metric: r.Priority}
-		if ip, ok := netip.AddrFromSlice(gateway); ok {
-			route.Gateway = ip.Unmap()
-		}
-		if ip, ok := netip.AddrFromSlice(r.Src); ok {
-			route.Source = ip.Unmap()
-		} else {
-			route.Source = source(family, index)
-		}
-		result = append(result, route)
-	}
-	slices.SortStableFunc(result, func(a, b DefaultRoute) int { return cmp.Compare(a.Metric, b.Metric) })
-	return result, nil
-}
-
-// source asks the kernel which address it would send from through an interface,
-// by looking up a destination that nothing but a default route covers: 0.0.0.1,
-// as in "ip route get 1", and the first address of 2000::/3. Nothing is sent.
-func source(family, linkIndex int) netip.Addr {
-	destination := net.IPv4(0, 0, 0, 1)
-	if family == netlink.FAMILY_V6 {
-		destination = net.ParseIP("2000::")
-	}
-	routes, err := netlink.RouteGetWithOptions(destination, &netlink.RouteGetOptions{OifIndex: linkIndex})
-	if err != nil || len(routes) == 0 {
-		return netip.Addr{}
-	}
-	ip, _ := netip.AddrFromSlice(routes[0].Src)
-	return ip.Unmap()
 }

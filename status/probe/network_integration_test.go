@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"os"
 	goruntime "runtime"
 	"slices"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/status/probe"
 )
@@ -117,20 +119,36 @@ func TestAddressesOfANetworkNamespace(t *testing.T) {
 		t.Errorf("Addresses() = %+v, want the second address of a prefix secondary", a)
 	}
 
+	// A link-local control plane is where its zone says, whatever route came first.
+	_, host, err := net.ParseCIDR("fe80::3/128")
+	must(t, err)
+	must(t, netlink.RouteAdd(&netlink.Route{Dst: host, LinkIndex: backup.Attrs().Index, Priority: 500}))
+	must(t, netlink.RouteAdd(&netlink.Route{Dst: host, LinkIndex: uplink.Attrs().Index, Priority: 600}))
+	ways := probe.Addresses(netip.MustParseAddrPort("[fe80::3%wan0]:6443"), netip.MustParseAddrPort("[fe80::3%lan0]:6443")).ControlPlane
+	if len(ways) != 2 || ways[0].Interface != "wan0" || ways[1].Interface != "lan0" {
+		t.Errorf("Addresses() has ways %+v to link-local addresses, want them by wan0 and lan0", ways)
+	}
+
 	must(t, netlink.LinkSetDown(uplinkPeer))
 	if a := find(t, probe.Addresses(), "198.18.0.5"); !a.Up || a.Carrier {
 		t.Errorf("Addresses() = %+v with the cable pulled, want it up without carrier", a)
 	}
 }
 
+// controlPlane is where none of the test's interfaces is.
+var controlPlane = netip.MustParseAddrPort("10.1.2.3:6443")
+
 func TestWatchNoticesWhatChanges(t *testing.T) {
 	inNetwork(t)
+	// What IPv6 does by itself would be noticed in place of the rest.
+	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0))
 	near, _ := pair(t, "lan0", "lan1")
 	here, err := netns.Get()
 	must(t, err)
 	defer here.Close()
 
 	address := netip.MustParseAddr("198.18.0.5")
+	network := func(cidr string) *net.IPNet { _, n, _ := net.ParseCIDR(cidr); return n }
 	has := func(n probe.Network) bool {
 		return slices.ContainsFunc(n.Addresses, func(a probe.Address) bool { return a.IP == address })
 	}
@@ -152,6 +170,22 @@ func TestWatchNoticesWhatChanges(t *testing.T) {
 				return netlink.RouteAdd(&netlink.Route{LinkIndex: near.Attrs().Index, Gw: netip.MustParseAddr("198.18.0.1").AsSlice()})
 			},
 			func(n probe.Network) bool { return len(n.Routes) == 1 },
+		},
+		{
+			"a route to the control plane comes",
+			func() error {
+				return netlink.RouteAdd(&netlink.Route{Dst: network("10.1.0.0/16"), LinkIndex: near.Attrs().Index, Gw: netip.MustParseAddr("198.18.0.2").AsSlice()})
+			},
+			func(n probe.Network) bool { return n.ControlPlane[0].Gateway == netip.MustParseAddr("198.18.0.2") },
+		},
+		{
+			"a rule comes",
+			func() error {
+				rule := netlink.NewRule()
+				rule.Family, rule.Dst, rule.Type = netlink.FAMILY_V4, network("10.0.0.0/8"), unix.FR_ACT_BLACKHOLE
+				return netlink.RuleAdd(rule)
+			},
+			func(n probe.Network) bool { return n.ControlPlane[0].Problem != "" },
 		},
 		{
 			"the link is switched off",
@@ -194,7 +228,7 @@ func TestWatchNoticesWhatChanges(t *testing.T) {
 		}
 		result <- ""
 	}()
-	if err := probe.Watch(ctx, changes); err == nil || ctx.Err() == nil {
+	if err := probe.Watch(ctx, func() []netip.Addr { return []netip.Addr{controlPlane.Addr()} }, changes); err == nil || ctx.Err() == nil {
 		t.Errorf("Watch() = %v, want it to end with its context only", err)
 	}
 	if problem := <-result; problem != "" {
@@ -207,7 +241,7 @@ func reported(ctx context.Context, changes <-chan struct{}, seen func(probe.Netw
 	for {
 		select {
 		case <-changes:
-			if seen(probe.Addresses()) {
+			if seen(probe.Addresses(controlPlane)) {
 				return true
 			}
 		case <-ctx.Done():

@@ -37,7 +37,7 @@ func TestWatchReportsOnceAtTheStartAndEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	changes := make(chan struct{})
 	ended := make(chan error, 1)
-	go func() { ended <- probe.Watch(ctx, changes) }()
+	go func() { ended <- probe.Watch(ctx, nowhere, changes) }()
 	select {
 	case <-changes:
 	case err := <-ended:
@@ -56,43 +56,92 @@ func TestWatchReportsOnceAtTheStartAndEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// message builds one netlink message of a type with its first payload bytes.
+// nowhere is where nobody wants to go.
+func nowhere() []netip.Addr { return nil }
+
+// message builds one netlink message of a type with its payload.
 func message(kind uint16, payload ...byte) []byte {
-	payload = append(payload, make([]byte, 12)...)[:12]
+	payload = append(payload, make([]byte, max(0, unix.SizeofRtMsg-len(payload)))...)
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(payload)))
 	m = binary.NativeEndian.AppendUint16(m, kind)
 	m = append(m, make([]byte, 10)...)
 	return append(m, payload...)
 }
 
+// route is a message of a route that changes, after as many attributes as the kernel
+// puts before the destination.
+func route(kind uint16, to string) []byte {
+	prefix := netip.MustParsePrefix(to)
+	family := byte(unix.AF_INET6)
+	if prefix.Addr().Is4() {
+		family = unix.AF_INET
+	}
+	payload := append([]byte{family, byte(prefix.Bits())}, make([]byte, unix.SizeofRtMsg-2)...)
+	attribute := func(kind uint16, value []byte) {
+		payload = binary.NativeEndian.AppendUint16(payload, uint16(unix.SizeofRtAttr+len(value)))
+		payload = append(binary.NativeEndian.AppendUint16(payload, kind), value...)
+		for len(payload)%4 != 0 {
+			payload = append(payload, 0)
+		}
+	}
+	attribute(unix.RTA_TABLE, []byte{254, 0, 0, 0})
+	attribute(unix.RTA_PREF, []byte{1}) // whose value is padded
+	if prefix.Bits() > 0 {
+		attribute(unix.RTA_DST, prefix.Addr().AsSlice())
+	}
+	return message(kind, payload...)
+}
+
 func TestWorthALook(t *testing.T) {
-	toOneNet := message(unix.RTM_NEWROUTE, unix.AF_INET, 24)
+	wanted := func() []netip.Addr {
+		return []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("2001:db8::3")}
+	}
+	elsewhere := route(unix.RTM_NEWROUTE, "192.0.2.0/24")
 	for _, c := range []struct {
 		name     string
 		datagram []byte
 		want     bool
 	}{
-		{"a route to one net", toOneNet, false},
-		{"a default route", message(unix.RTM_DELROUTE, unix.AF_INET6, 0), true},
+		{"a route to where nobody wants to go", elsewhere, false},
+		{"two of them", append(slices.Clone(elsewhere), route(unix.RTM_DELROUTE, "2001:db8:1::/48")...), false},
+		{"a route to a host next to the control plane", route(unix.RTM_NEWROUTE, "10.1.2.2/32"), false},
+		{"a route that covers the control plane", route(unix.RTM_NEWROUTE, "10.0.0.0/8"), true},
+		{"a route to the control plane alone", route(unix.RTM_DELROUTE, "2001:db8::3/128"), true},
+		{"one of those behind another", append(slices.Clone(elsewhere), route(unix.RTM_DELROUTE, "10.1.2.0/24")...), true},
+		{"a default route", route(unix.RTM_DELROUTE, "::/0"), true},
 		{"an address", message(unix.RTM_NEWADDR), true},
 		{"an interface", message(unix.RTM_DELLINK), true},
-		{"a route to one net, then an address", append(slices.Clone(toOneNet), message(unix.RTM_DELADDR)...), true},
-		{"a message cut short", toOneNet[:14], true},
+		{"a rule", message(unix.RTM_NEWRULE), true},
+		{"a route to elsewhere, then an address", append(slices.Clone(elsewhere), message(unix.RTM_DELADDR)...), true},
+		{"a message cut short", elsewhere[:14], true},
+		{"a route whose destination is cut short", elsewhere[:len(elsewhere)-2], true},
+		{"a route without a destination", message(unix.RTM_NEWROUTE, unix.AF_INET, 24), true},
 		{"nothing", nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := probe.WorthALook(c.datagram); got != c.want {
+			if got := probe.WorthALook(c.datagram, wanted); got != c.want {
 				t.Errorf("worthALook() = %t, want %t", got, c.want)
 			}
 		})
 	}
 }
 
+// A router with a full table changes it all day.
+func TestRoutesToElsewhereCostNoMemory(t *testing.T) {
+	datagram := route(unix.RTM_NEWROUTE, "192.0.2.0/24")
+	list := []netip.Addr{netip.MustParseAddr("10.1.2.3")}
+	wanted := func() []netip.Addr { return list }
+	if n := testing.AllocsPerRun(100, func() { probe.WorthALook(datagram, wanted) }); n != 0 {
+		t.Errorf("worthALook() of a route allocates %v times, want none", n)
+	}
+}
+
 func FuzzWorthALook(f *testing.F) {
-	f.Add(message(unix.RTM_NEWROUTE, unix.AF_INET, 24))
+	f.Add(route(unix.RTM_NEWROUTE, "192.0.2.0/24"))
+	f.Add(route(unix.RTM_DELROUTE, "::/0"))
 	f.Add([]byte{255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, datagram []byte) {
-		if !probe.WorthALook(datagram) && len(datagram) < unix.NLMSG_HDRLEN {
+		if !probe.WorthALook(datagram, nowhere) && len(datagram) < unix.NLMSG_HDRLEN {
 			t.Errorf("worthALook(%v) = false, want what cannot be told to count", datagram)
 		}
 	})

@@ -2,10 +2,11 @@ package probe
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,13 +16,14 @@ import (
 // container that starts makes a handful.
 const quietTime = 200 * time.Millisecond
 
-// Watch reports on changes whenever an address, an interface or a default route
-// of the process's network namespace may have changed: read Addresses again and
-// compare. It reports one change as soon as it is subscribed, so that nothing
-// between an earlier look and this one is missed; changes in quick succession
-// count as one. It blocks until ctx ends or the subscription is lost, and returns
-// why. It needs no privileges.
-func Watch(ctx context.Context, changes chan<- struct{}) error {
+// Watch reports on changes whenever an address, an interface, a routing rule, a
+// nexthop that routes share, a default route or one to the given destinations may have changed in the process's
+// network namespace: read Addresses again and compare. It reports one change as soon
+// as it is subscribed, so that nothing between an earlier look and this one is
+// missed; changes in quick succession count as one. It blocks until ctx ends or the
+// subscription is lost, and returns why. destinations is called for each route that
+// changes, and must not block. It needs no privileges.
+func Watch(ctx context.Context, destinations func() []netip.Addr, changes chan<- struct{}) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("watch addresses: open netlink socket: %w", err)
@@ -30,7 +32,8 @@ func Watch(ctx context.Context, changes chan<- struct{}) error {
 	socket := os.NewFile(uintptr(fd), "netlink")
 	defer socket.Close()
 	groups := group(unix.RTNLGRP_LINK) | group(unix.RTNLGRP_IPV4_IFADDR) | group(unix.RTNLGRP_IPV6_IFADDR) |
-		group(unix.RTNLGRP_IPV4_ROUTE) | group(unix.RTNLGRP_IPV6_ROUTE)
+		group(unix.RTNLGRP_IPV4_ROUTE) | group(unix.RTNLGRP_IPV6_ROUTE) |
+		group(unix.RTNLGRP_IPV4_RULE) | group(unix.RTNLGRP_IPV6_RULE) | group(unix.RTNLGRP_NEXTHOP)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		return fmt.Errorf("watch addresses: subscribe: %w", err)
 	}
@@ -46,7 +49,7 @@ func Watch(ctx context.Context, changes chan<- struct{}) error {
 				return ctx.Err()
 			}
 		}
-		relevant, err = receive(socket, buffer)
+		relevant, err = receive(socket, buffer, destinations)
 		if relevant {
 			err = settle(ctx, socket, buffer)
 		}
@@ -62,7 +65,7 @@ func Watch(ctx context.Context, changes chan<- struct{}) error {
 func group(number uint) uint32 { return 1 << (number - 1) }
 
 // receive waits for one datagram and tells whether it is worth a look.
-func receive(socket *os.File, buffer []byte) (relevant bool, err error) {
+func receive(socket *os.File, buffer []byte, destinations func() []netip.Addr) (relevant bool, err error) {
 	n, err := socket.Read(buffer)
 	if errors.Is(err, unix.ENOBUFS) {
 		return true, nil // the kernel dropped messages: anything may have changed
@@ -70,7 +73,7 @@ func receive(socket *os.File, buffer []byte) (relevant bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return worthALook(buffer[:n]), nil
+	return worthALook(buffer[:n], destinations), nil
 }
 
 // settle lets a burst of changes pass: it waits and then drops what came
@@ -106,20 +109,72 @@ func empty(ctx context.Context, socket *os.File, buffer []byte) error {
 	return errors.Join(err, readErr)
 }
 
-// worthALook tells whether a datagram of route messages holds anything but
-// routes to particular destinations, which a router changes by the thousand. A
-// message that cannot be told counts.
-func worthALook(datagram []byte) bool {
-	messages, err := syscall.ParseNetlinkMessage(datagram)
-	if err != nil || len(messages) == 0 {
+// worthALook tells whether a datagram of route messages holds anything but routes
+// to where nobody wants to go, which a router changes by the thousand. A message
+// that cannot be told counts.
+func worthALook(datagram []byte, destinations func() []netip.Addr) bool {
+	if len(datagram) == 0 {
 		return true
 	}
-	for _, m := range messages {
-		isRoute := m.Header.Type == unix.RTM_NEWROUTE || m.Header.Type == unix.RTM_DELROUTE
-		// struct rtmsg: family, length of the destination's prefix, ...
-		if !isRoute || len(m.Data) < 2 || m.Data[1] == 0 {
+	for len(datagram) > 0 {
+		// struct nlmsghdr: length, type, ...
+		if len(datagram) < unix.NLMSG_HDRLEN {
+			return true
+		}
+		length, kind := int(binary.NativeEndian.Uint32(datagram)), binary.NativeEndian.Uint16(datagram[4:])
+		if length < unix.NLMSG_HDRLEN || length > len(datagram) {
+			return true
+		}
+		if kind != unix.RTM_NEWROUTE && kind != unix.RTM_DELROUTE {
+			return true
+		}
+		to, told := destination(datagram[unix.NLMSG_HDRLEN:length])
+		if !told || to.Bits() == 0 || wanted(to, destinations()) {
+			return true
+		}
+		datagram = datagram[min(aligned(length), len(datagram)):]
+	}
+	return false
+}
+
+// wanted tells whether a route to that network may lead to a destination.
+func wanted(to netip.Prefix, destinations []netip.Addr) bool {
+	for _, d := range destinations {
+		if to.Contains(d) {
 			return true
 		}
 	}
 	return false
 }
+
+// destination reads where a route leads to, without allocating.
+func destination(route []byte) (to netip.Prefix, told bool) {
+	// struct rtmsg: family, length of the destination's prefix, ...
+	if len(route) < unix.SizeofRtMsg {
+		return to, false
+	}
+	none := netip.IPv4Unspecified()
+	if route[0] == unix.AF_INET6 {
+		none = netip.IPv6Unspecified()
+	}
+	bits := int(route[1])
+	if bits == 0 {
+		return netip.PrefixFrom(none, 0), true
+	}
+	for rest := route[unix.SizeofRtMsg:]; len(rest) >= unix.SizeofRtAttr; {
+		length, kind := int(binary.NativeEndian.Uint16(rest)), binary.NativeEndian.Uint16(rest[2:])
+		if length < unix.SizeofRtAttr || length > len(rest) {
+			break
+		}
+		if kind == unix.RTA_DST {
+			ip, ok := netip.AddrFromSlice(rest[unix.SizeofRtAttr:length])
+			to = netip.PrefixFrom(ip, bits)
+			return to, ok && to.IsValid()
+		}
+		rest = rest[min(aligned(length), len(rest)):]
+	}
+	return to, false
+}
+
+// aligned is the length with its padding; NLMSG_ALIGNTO and RTA_ALIGNTO are the same.
+func aligned(length int) int { return (length + 3) &^ 3 }

@@ -41,6 +41,7 @@ type agent struct {
 	state  string
 	log    string
 	notify *lab.Notify // nil: no service manager
+	island *island     // nil: it has the lab's network
 	env    []string
 
 	cmd  *exec.Cmd
@@ -136,7 +137,11 @@ func (a *agent) launch() {
 	if a.notify != nil {
 		start = func() error { return a.notify.Start(cmd) }
 	}
-	check(a.t, start())
+	if a.island != nil {
+		check(a.t, a.island.try(start)) // a process begins in the namespace of the thread that starts it
+	} else {
+		check(a.t, start())
+	}
 	done := make(chan struct{})
 	a.cmd, a.done = cmd, done
 	go func() {

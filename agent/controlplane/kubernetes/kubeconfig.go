@@ -2,9 +2,12 @@ package kubernetes
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/http"
 	"net/url"
 	"os"
 
@@ -22,6 +25,32 @@ func Load(path string) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig: %w: %s", err, hintForFile(err))
 	}
 	return parse(path, text)
+}
+
+// Server returns where connections to the server of the kubeconfig at path go, as
+// HOST:PORT: to itself, or to a proxy before it.
+func Server(path string) (string, error) {
+	config, err := Load(path)
+	if err != nil {
+		return "", err
+	}
+	to, err := url.Parse(config.Host)
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig %s: server %w", path, err)
+	}
+	proxy := config.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment
+	}
+	between, err := proxy(&http.Request{URL: to})
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig %s: proxy of %s: %w", path, to.Host, err)
+	}
+	if between != nil {
+		to = between
+	}
+	defaults := map[string]string{"https": "443", "http": "80", "socks5": "1080", "socks5h": "1080"}
+	return net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), defaults[to.Scheme])), nil
 }
 
 // parse is Load of a file that has been read.

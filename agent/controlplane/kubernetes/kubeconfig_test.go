@@ -69,3 +69,23 @@ func TestFilesInAKubeconfigAreRelativeToIt(t *testing.T) {
 		t.Errorf("Load() = %v, %v, want files in %s", config, err, dir)
 	}
 }
+
+func TestWhereConnectionsGo(t *testing.T) {
+	for _, c := range []struct{ name, server, cluster, want string }{
+		{"an address", "https://192.0.2.1:6443", "", "192.0.2.1:6443"},
+		{"an address of IPv6, and a path", "https://[2001:db8::1]:6443/k8s/clusters/c-1", "", "[2001:db8::1]:6443"},
+		{"a name without a port", "https://api.example", "", "api.example:443"},
+		{"over a proxy", "https://api.example:6443", "proxy-url: http://proxy.example:3128", "proxy.example:3128"},
+		{"over a proxy without a port", "https://api.example:6443", "proxy-url: socks5://192.0.2.9", "192.0.2.9:1080"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := kubernetes.Server(write(t, "kubeconfig", config(c.server, c.cluster, "token: t")))
+			if err != nil || got != c.want {
+				t.Errorf("Server() = %q, %v, want %q", got, err, c.want)
+			}
+		})
+	}
+	if _, err := kubernetes.Server(filepath.Join(t.TempDir(), "kubeconfig")); err == nil {
+		t.Error("Server() of a file that is not there = no error, want one")
+	}
+}
