@@ -132,7 +132,7 @@ func (n *Network) Run(ctx context.Context, changed func()) error {
 	changes, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- n.o.Watch(ctx, n.to, changes) }()
 	h := n.hunt()
-	defer h.end(cancel)
+	defer h.due.Stop()
 	h.begin(ctx)
 	resolving, settled := n.Current().Resolving, time.After(resolvingFor)
 	for {
@@ -218,15 +218,6 @@ func (h *hunt) took(f found) {
 	}
 	h.due.Reset(h.retry)
 	h.retry = min(2*h.retry, maxResolveRetry)
-}
-
-// end waits for a search that is under way.
-func (h *hunt) end(cancel func()) {
-	h.due.Stop()
-	cancel()
-	if h.under {
-		<-h.results
-	}
 }
 
 // found is what a search for the control plane's addresses came to.
