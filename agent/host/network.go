@@ -141,7 +141,7 @@ func (n *Network) Run(ctx context.Context, changed func()) error {
 		case <-changes:
 			h.stir(ctx)
 		case f := <-h.results:
-			h.took(f)
+			h.took(ctx, f)
 			resolving = resolving && f.err != nil
 		case <-settled:
 			resolving = false
@@ -171,6 +171,7 @@ type hunt struct {
 	*Network
 	results chan found
 	under   bool        // a search is
+	more    bool        // another one is wanted after it
 	due     *time.Timer // the next one, which the result of one under way sets
 	began   time.Time   // the last one
 	retry   time.Duration
@@ -180,12 +181,13 @@ func (n *Network) hunt() *hunt {
 	return &hunt{Network: n, results: make(chan found, 1), due: time.NewTimer(resolveInterval), retry: resolveRetry}
 }
 
-// begin searches, where there is anything to find and it is not done already.
+// begin searches where there is anything to find, after the search that is under way.
 func (h *hunt) begin(ctx context.Context) {
 	if h.o.ControlPlane == nil || h.under {
+		h.more = h.under
 		return
 	}
-	h.under, h.began = true, time.Now()
+	h.under, h.more, h.began = true, false, time.Now()
 	h.mu.Lock()
 	h.endpoint = h.o.Endpoint()
 	h.mu.Unlock()
@@ -195,29 +197,34 @@ func (h *hunt) begin(ctx context.Context) {
 // stir has a change of the network looked into: what failed may do now, and what was
 // found may be another's view.
 func (h *hunt) stir(ctx context.Context) {
-	switch pause := resolvePause - time.Since(h.began); {
+	pause := resolvePause
+	switch {
 	case h.failed:
-		h.retry = resolveRetry
-		h.begin(ctx)
+		pause, h.retry = resolveRetry, resolveRetry
 	case h.literal():
-	case pause <= 0:
-		h.begin(ctx)
-	default:
-		h.due.Reset(pause)
+		return
 	}
+	if wait := pause - time.Since(h.began); wait > 0 {
+		h.due.Reset(wait)
+		return
+	}
+	h.begin(ctx)
 }
 
 // took takes in how a search ended.
-func (h *hunt) took(f found) {
+func (h *hunt) took(ctx context.Context, f found) {
 	h.under = false
 	h.take(f)
 	if f.err == nil {
 		h.retry = resolveRetry
 		h.due.Reset(resolveInterval)
-		return
+	} else {
+		h.due.Reset(h.retry)
+		h.retry = min(2*h.retry, maxResolveRetry)
 	}
-	h.due.Reset(h.retry)
-	h.retry = min(2*h.retry, maxResolveRetry)
+	if h.more {
+		h.begin(ctx)
+	}
 }
 
 // found is what a search for the control plane's addresses came to.

@@ -299,6 +299,27 @@ func TestAnotherServerIsTakenUp(t *testing.T) {
 	}
 }
 
+func TestAReloadWhileANameIsResolvedIsNotForgotten(t *testing.T) {
+	wired(t, &wire{server: "api.example:6443", hangs: true}, func(w *wire) {
+		w.set(func() { w.server = "10.7.0.1:6443" })
+		w.Again()
+		time.Sleep(resolveTimeout)
+		w.want(t, "once it is given up", "10.7.0.1:6443", false)
+	})
+}
+
+func TestAFleetOfContainersDoesNotAskDNSWithoutEnd(t *testing.T) {
+	wired(t, &wire{server: "api.example:6443"}, func(w *wire) {
+		for range 600 { // changes within a minute, and DNS says no each time
+			time.Sleep(100 * time.Millisecond)
+			w.changed()
+		}
+		if _, asked := w.counts(); asked < 50 || asked > 62 {
+			t.Errorf("DNS was asked %d times in 600 changes within a minute, want once a second", asked)
+		}
+	})
+}
+
 func TestConnectionsFromAnAddressThatIsGoneAreGivenUp(t *testing.T) {
 	wired(t, &wire{server: "10.1.2.3:6443", addrs: []string{"10.0.0.5", "10.9.0.5"}, source: "10.0.0.5"}, func(w *wire) {
 		for _, step := range []struct {
