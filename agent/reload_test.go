@@ -31,6 +31,7 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	r.next.ImageGC.Keep = []string{"registry.example.net/*"}
 	r.next.ContainerGC.MaxContainers = 7
 	r.next.Pressure.MemoryAvailable = "1Gi"
+	r.next.Pressure.PSI.Memory = config.Stall{Kind: "full", Window: seconds(60), Threshold: "20%"}
 	r.next.Node.MaxPods, r.next.Status.MaxImages = 11, 3
 	r.next.Log.Level = "debug"
 	_, _ = a.Reload(t.Context())
@@ -44,8 +45,11 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 		t.Errorf("the collectors' policy = %+v, want the new one", p)
 	}
 	o := a.nodeOptions()
-	if o.Name != nodeName || o.MaxPods != 11 || o.MaxImages != 3 || o.Pressure.MemoryAvailable.String() != "1Gi" {
+	if o.Name != nodeName || o.MaxPods != 11 || o.MaxImages != 3 || o.Pressure.MemoryAvailable.String() != "1Gi" || !slices.Equal(o.Pressure.Stalls(), []string{"memory"}) {
 		t.Errorf("the node's options = %+v, want the new ones, and the name of before", o)
+	}
+	if stalls := a.facts.Measure(t.Context(), nil).Stalls; len(stalls) != 1 || stalls[0].Resource != "memory" {
+		t.Errorf("the facts have stalls %+v, want those of memory", stalls)
 	}
 	if r.level.Level() != slog.LevelDebug {
 		t.Errorf("the log's level = %v, want debug", r.level.Level())
@@ -55,7 +59,7 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	case <-time.After(bound):
 		t.Error("the reporter was not told")
 	}
-	for _, key := range []string{"imageGC.highThresholdPercent", "imageGC.keep", "log.level", "pressure.memoryAvailable"} {
+	for _, key := range []string{"imageGC.highThresholdPercent", "imageGC.keep", "log.level", "pressure.memoryAvailable", "pressure.psi.memory.threshold"} {
 		if !strings.Contains(r.log.String(), key) {
 			t.Errorf("log = %s, want %s named", &r.log, key)
 		}

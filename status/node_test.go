@@ -198,6 +198,11 @@ func TestOptionsValidate(t *testing.T) {
 		{"an effect", func(o *status.Options) { o.Taints = []corev1.Taint{{Key: "a", Effect: "Never"}} }, `node.taints: a:Never: effect "Never"`},
 		{"a negative reserve", func(o *status.Options) { o.Reserved.Memory = resource.MustParse("-1") }, "node.reserved.memory"},
 		{"an address", func(o *status.Options) { o.Addresses.External = []string{"::1"} }, "node.address.external"},
+		{"a stall of nothing", func(o *status.Options) { o.Pressure.PSI = []status.StallLimit{{Resource: "gpu"}} }, "pressure.psi.gpu: the kernel tells of no such resource"},
+		{"a stall with two limits", func(o *status.Options) {
+			l := status.StallLimit{Resource: "io", Kind: "some", Window: time.Minute, Threshold: threshold(t, "20%")}
+			o.Pressure.PSI = []status.StallLimit{l, l}
+		}, "pressure.psi.io: there are two limits"},
 		{"a period", func(o *status.Options) { o.Pressure.TransitionPeriod = -1 }, "pressure.transitionPeriod"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -45,6 +45,8 @@ type FactsOptions struct {
 	// Node's words.
 	Guard      func() shutdown.Status
 	GuardFacts func(shutdown.Status) status.Shutdown
+	// Stalls names the resources whose stalls are measured; none if it is nil.
+	Stalls func() []string
 	// MaxImages is how many images the Node lists, -1 for all.
 	MaxImages func() int
 }
@@ -114,6 +116,9 @@ func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesyst
 	}
 	usage := f.options.Reader.Usage(ctx, folders...)
 	result := status.Facts{Machine: f.Machine(), Memory: usage.Memory, PIDs: usage.PIDs}
+	if f.options.Stalls != nil {
+		result.Stalls = f.options.Reader.Stalls(f.options.Stalls())
+	}
 	for i, fs := range usage.Filesystems {
 		role := status.RoleImage
 		if i == 0 {
