@@ -30,7 +30,8 @@ const (
 	listPause = 10 * time.Second
 	// maxListPause is the same after lists that failed, in the end.
 	maxListPause = time.Minute
-	// machineAge is how long it takes at most to notice hot-plugged parts.
+	// machineAge is how old what was read of the machine may get where nothing tells
+	// that it has changed.
 	machineAge = 5 * time.Minute
 )
 
@@ -58,6 +59,8 @@ type Facts struct {
 	mu          sync.Mutex // guards what follows
 	machine     probe.Machine
 	machineAt   time.Time // when it was read
+	layout      probe.Layout
+	outdated    bool // the layout has changed since
 	network     probe.Network
 	listedAt    time.Time       // by the monotonic clock
 	stale       bool            // images changed since
@@ -115,6 +118,7 @@ func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesyst
 		folders = append(folders, fs.Path)
 	}
 	usage := f.options.Reader.Usage(ctx, folders...)
+	f.follow(usage.Layout)
 	result := status.Facts{Machine: f.Machine(), Memory: usage.Memory, PIDs: usage.PIDs}
 	if f.options.Stalls != nil {
 		result.Stalls = f.options.Reader.Stalls(f.options.Stalls())
@@ -129,14 +133,24 @@ func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesyst
 	return result
 }
 
-// Machine returns the machine, read anew if that was long ago. Where something
-// cannot be read, what was read before stands.
+// follow has the machine read anew where its parts are others than at the last look.
+func (f *Facts) follow(layout probe.Layout) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.layout != (probe.Layout{}) && f.layout != layout {
+		f.outdated = true
+	}
+	f.layout = layout
+}
+
+// Machine returns the machine, read anew if it has changed or that was long ago.
+// Where something cannot be read, what was read before stands.
 func (f *Facts) Machine() probe.Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if time.Since(f.machineAt) >= machineAge {
+	if f.outdated || time.Since(f.machineAt) >= machineAge {
 		if m, err := f.options.Reader.Machine(); err == nil {
-			f.machine = m
+			f.machine, f.outdated = m, false
 		}
 		f.machineAt = time.Now()
 	}

@@ -2,6 +2,7 @@ package probe_test
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -28,6 +29,40 @@ func TestMemory(t *testing.T) {
 				t.Errorf("Usage().Memory = %+v, want a problem with /proc/meminfo", m)
 			}
 		})
+	}
+}
+
+func TestLayoutTellsOfPartsThatCameOrWent(t *testing.T) {
+	const online, meminfo = "sys/devices/system/cpu/online", "proc/meminfo"
+	const old = "MemTotal: 1000 kB\nMemAvailable: 500 kB\nSwapTotal: 10 kB\nHugePages_Total: 2\nHugepagesize: 2048 kB\n"
+	before := map[string]string{online: "0-3\n", meminfo: old + "Hugetlb: 4096 kB\n"}
+	layout := func(files map[string]string) probe.Layout { return reader(t, tree(t, files)).Usage(t.Context()).Layout }
+	for _, c := range []struct {
+		name    string
+		file    string
+		content string
+		want    bool // that it is another
+	}{
+		{"the same again", online, "0-3\n", false},
+		{"less memory available", meminfo, strings.Replace(old, " 500 kB", " 400 kB", 1) + "Hugetlb: 4096 kB\n", false},
+		{"a CPU off", online, "0-2\n", true},
+		{"as many CPUs, but others", online, "0-2,4\n", true},
+		{"memory plugged in", meminfo, strings.Replace(old, "1000 kB", "2000 kB", 1) + "Hugetlb: 4096 kB\n", true},
+		{"swap off", meminfo, strings.Replace(old, "10 kB", "0 kB", 1) + "Hugetlb: 4096 kB\n", true},
+		{"huge pages of another size", meminfo, old + "Hugetlb: 1052672 kB\n", true},
+		{"a kernel that counts those of one size alone", meminfo, old, false},
+		{"more of those", meminfo, strings.Replace(old, "Total: 2", "Total: 3", 1), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			after := maps.Clone(before)
+			after[c.file] = c.content
+			if got := layout(after) != layout(before); got != c.want {
+				t.Errorf("Usage().Layout is another: %t, want %t", got, c.want)
+			}
+		})
+	}
+	if got := layout(map[string]string{online: "0-3\n", meminfo: "MemTotal: x\n"}); got != (probe.Layout{}) {
+		t.Errorf("Usage().Layout = %+v without a count of memory, want none", got)
 	}
 }
 
