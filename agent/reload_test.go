@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/config"
@@ -139,6 +140,34 @@ func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 	}
 	if a.config().Node.MaxPods != 110 || a.nodeOptions().MaxPods != 110 {
 		t.Errorf("config() = %+v, want the old one", a.config().Node)
+	}
+}
+
+// A host that has shrunk since its reservation was taken up goes on, says so, and
+// takes up what has nothing to do with that.
+func TestAHostThatHasShrunkIsToldAndGoesOn(t *testing.T) {
+	r := newRig(t)
+	a := r.build(t)
+	if err := a.reporter.ReportShutdown(t.Context(), a.guard.Status()); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := a.Status(t.Context()); err != nil || s.Shortage != "" {
+		t.Errorf("Status() = %q, %v, want nothing amiss", s.Shortage, err)
+	}
+	a.policies.node.Reserved.CPU = resource.MustParse("1000000") // as if there had been more
+	a.policies.node.Reserved.Memory = resource.MustParse("1Pi")
+	s, err := a.Status(t.Context())
+	if err != nil || !strings.Contains(s.Shortage, "node.reserved.cpu: 1M reserved, of") || !strings.Contains(s.Shortage, "; node.reserved.memory: 1Pi reserved, ") {
+		t.Errorf("Status() = %q, %v, want both told", s.Shortage, err)
+	}
+	a.cfg.Node.Reserved.CPU, r.next.Node.Reserved.CPU = "1M", "1M"
+	r.next.Log.Level = "debug"
+	if _, changed, err := a.takeUp(); err != nil || !slices.Equal(changed, []string{"log.level"}) {
+		t.Errorf("takeUp() = %v, %v, want log.level taken up", changed, err)
+	}
+	r.next.Pressure.MemoryAvailable = "200Mi"
+	if _, changed, err := a.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+		t.Errorf("takeUp() = %v, %v, want what is reserved judged again with its thresholds", changed, err)
 	}
 }
 
