@@ -23,7 +23,8 @@ const hosts = "../test/hosts"
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // captured is what a fixture's tree of files cannot hold: what statfs, netlink,
-// the runtimes and the shutdown guard said on that machine.
+// the runtimes and the shutdown guard said on that machine, and which stalls its
+// configuration has looked at.
 type captured struct {
 	Architecture string
 	Filesystems  []struct {
@@ -33,10 +34,14 @@ type captured struct {
 	Network  probe.Network
 	Runtimes []runtime.Info
 	Shutdown status.Shutdown
+	PSI      []struct {
+		Resource, Kind, Window string
+		Threshold              status.Threshold
+	}
 }
 
-// host gathers the facts of one fixture.
-func host(t testing.TB, name string) status.Facts {
+// host gathers the facts of one fixture, and what its configuration makes of them.
+func host(t testing.TB, name string) (status.Facts, status.Options) {
 	t.Helper()
 	root := filepath.Join(hosts, name)
 	reader, err := probe.New(root)
@@ -72,21 +77,24 @@ func host(t testing.TB, name string) status.Facts {
 	for _, info := range c.Runtimes {
 		facts.Runtimes = append(facts.Runtimes, status.Runtime{Info: info, Since: noon.Add(-time.Hour)})
 	}
-	return facts
-}
 
-func options(t testing.TB, facts status.Facts) status.Options {
-	t.Helper()
 	o := status.DefaultOptions()
 	o.Version = "v0.1.0"
-	var err error
+	for _, l := range c.PSI {
+		window, err := time.ParseDuration(l.Window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Pressure.PSI = append(o.Pressure.PSI, status.StallLimit{Resource: l.Resource, Kind: l.Kind, Window: window, Threshold: l.Threshold})
+	}
+	facts.Stalls = reader.Stalls(o.Pressure.Stalls())
 	if o.Name, err = status.NodeName("", facts.Machine.HostName); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	return o
+	return facts, o
 }
 
 func TestNodesOfCapturedHosts(t *testing.T) {
@@ -100,8 +108,8 @@ func TestNodesOfCapturedHosts(t *testing.T) {
 	}
 	for _, e := range entries {
 		t.Run(e.Name(), func(t *testing.T) {
-			facts := host(t, e.Name())
-			node, _ := status.Node(facts, options(t, facts), status.Memory{}, noon)
+			facts, o := host(t, e.Name())
+			node, _ := status.Node(facts, o, status.Memory{}, noon)
 			golden(t, filepath.Join(hosts, e.Name(), "node.json"), node)
 			golden(t, filepath.Join(hosts, e.Name(), "topology.json"), status.NewTopology(facts))
 		})
@@ -136,13 +144,12 @@ func BenchmarkCheck(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	facts := host(b, "numa-server")
+	facts, o := host(b, "numa-server")
 	for i := range 500 {
 		facts.Images = append(facts.Images, runtime.Image{
 			ID: fmt.Sprintf("sha256:%d", i), SizeBytes: uint64(i * 7919 % 1000), Tags: []string{fmt.Sprintf("docker.io/library/app:%d", i)},
 		})
 	}
-	o := options(b, facts)
 	node, memory := status.Node(facts, o, status.Memory{}, noon)
 	now := noon
 	b.ReportAllocs()
