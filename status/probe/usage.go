@@ -93,11 +93,14 @@ func (r *Reader) pids() PIDs {
 	if err != nil {
 		return PIDs{Problem: fmt.Sprintf("read /proc/loadavg: %v", err)}
 	}
+	cgroup := "/sys/fs/cgroup"
+	if r.cgroupVersion() != 2 { // on which a folder of that name would be some group's
+		cgroup += "/pids"
+	}
 	limits := []struct{ source, limit, used string }{
 		{source: "kernel.pid_max", limit: "/proc/sys/kernel/pid_max"},
 		{source: "kernel.threads-max", limit: "/proc/sys/kernel/threads-max"},
-		{source: "pids.max of the root cgroup", limit: "/sys/fs/cgroup/pids.max", used: "/sys/fs/cgroup/pids.current"},
-		{source: "pids.max of the root cgroup", limit: "/sys/fs/cgroup/pids/pids.max", used: "/sys/fs/cgroup/pids/pids.current"},
+		{source: "pids.max of the root cgroup", limit: cgroup + "/pids.max", used: cgroup + "/pids.current"},
 	}
 	var tightest PIDs
 	for _, l := range limits {

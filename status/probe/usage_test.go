@@ -79,8 +79,13 @@ func TestPIDs(t *testing.T) {
 		{"the kernel's threads are the fewest", map[string]string{"proc/sys/kernel/threads-max": "5000"}, probe.PIDs{Used: 700, Limit: 5000, Source: "kernel.threads-max"}},
 		{
 			"a container on cgroup v2",
-			map[string]string{"sys/fs/cgroup/pids.max": "300\n", "sys/fs/cgroup/pids.current": "20\n"},
+			map[string]string{"sys/fs/cgroup/cgroup.controllers": "pids\n", "sys/fs/cgroup/pids.max": "300\n", "sys/fs/cgroup/pids.current": "20\n"},
 			probe.PIDs{Used: 20, Limit: 300, Source: "pids.max of the root cgroup"},
+		},
+		{
+			"a cgroup of that name on cgroup v2",
+			map[string]string{"sys/fs/cgroup/cgroup.controllers": "pids\n", "sys/fs/cgroup/pids/pids.max": "3\n", "sys/fs/cgroup/pids/pids.current": "2\n"},
+			probe.PIDs{Used: 700, Limit: 32768, Source: "kernel.pid_max"},
 		},
 		{
 			"a container on cgroup v1",
@@ -89,7 +94,7 @@ func TestPIDs(t *testing.T) {
 		},
 		{
 			"no limit in the cgroup",
-			map[string]string{"sys/fs/cgroup/pids.max": "max\n", "sys/fs/cgroup/pids.current": "20\n"},
+			map[string]string{"sys/fs/cgroup/cgroup.controllers": "pids\n", "sys/fs/cgroup/pids.max": "max\n", "sys/fs/cgroup/pids.current": "20\n"},
 			probe.PIDs{Used: 700, Limit: 32768, Source: "kernel.pid_max"},
 		},
 		{"nonsense in loadavg", map[string]string{"proc/loadavg": "0.1 0.2"}, probe.PIDs{Problem: `read /proc/loadavg: "0.1 0.2" has no fourth field`}},
