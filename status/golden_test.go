@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,40 +133,5 @@ func golden(t *testing.T, file string, value any) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s = %s\nwant %s\n(-update writes what is)", file, got, want)
-	}
-}
-
-// BenchmarkCheck is one whole status check of this host with 500 images: reads,
-// Node, and whether it changed.
-func BenchmarkCheck(b *testing.B) {
-	reader, err := probe.New("/")
-	if err != nil {
-		b.Fatal(err)
-	}
-	facts, o := host(b, "numa-server")
-	for i := range 500 {
-		facts.Images = append(facts.Images, runtime.Image{
-			ID: fmt.Sprintf("sha256:%d", i), SizeBytes: uint64(i * 7919 % 1000), Tags: []string{fmt.Sprintf("docker.io/library/app:%d", i)},
-		})
-	}
-	node, memory := status.Node(facts, o, status.Memory{}, noon)
-	now := noon
-	b.ReportAllocs()
-	for b.Loop() {
-		usage := reader.Usage(b.Context(), "/", "/tmp")
-		facts.Memory, facts.PIDs = usage.Memory, usage.PIDs
-		next, m := status.Node(facts, o, memory, now)
-		status.Changed(&node.Status, &next.Status)
-		node, memory, now = next, m, now.Add(10*time.Second)
-	}
-}
-
-func TestCheckIsCheap(t *testing.T) {
-	result := testing.Benchmark(BenchmarkCheck)
-	if result.N == 0 {
-		t.Fatal("BenchmarkCheck failed")
-	}
-	if got := result.AllocedBytesPerOp(); got > 100_000 {
-		t.Errorf("a status check allocates %d bytes, want at most 100,000", got)
 	}
 }

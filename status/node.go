@@ -164,7 +164,14 @@ func KubeletVersion(version string) string {
 // condition of pressure or contention, whose figures move with every check: both
 // go out with the next regular report.
 func Changed(written, current *corev1.NodeStatus) bool {
-	return !equality.Semantic.DeepEqual(comparable(written), comparable(current))
+	before, after := comparable(written), comparable(current)
+	if !slices.EqualFunc(before.Images, after.Images, func(a, b corev1.ContainerImage) bool {
+		return a.SizeBytes == b.SizeBytes && slices.Equal(a.Names, b.Names)
+	}) {
+		return true
+	}
+	before.Images, after.Images = nil, nil // with which reflection has most of its work
+	return !equality.Semantic.DeepEqual(before, after)
 }
 
 // comparable returns a status without what Changed ignores, conditions by type.

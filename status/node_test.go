@@ -270,6 +270,23 @@ func TestChanged(t *testing.T) {
 	}
 }
 
+func TestChangedSeesAllOfAnImage(t *testing.T) {
+	for name, spoil := range map[string]func(*corev1.ContainerImage){
+		"nothing": func(*corev1.ContainerImage) {},
+		"a name":  func(i *corev1.ContainerImage) { i.Names[0] = "b:1" },
+		"a size":  func(i *corev1.ContainerImage) { i.SizeBytes++ },
+	} {
+		facts, o := healthy(), policyOptions()
+		facts.Images = []runtime.Image{{ID: "sha256:a", Tags: []string{"a:1"}, SizeBytes: 1}}
+		before, _ := status.Node(facts, o, status.Memory{}, noon)
+		after := before.DeepCopy()
+		spoil(&after.Status.Images[0])
+		if got, want := status.Changed(&before.Status, &after.Status), name != "nothing"; got != want {
+			t.Errorf("Changed() after a change of %s = %t, want %t", name, got, want)
+		}
+	}
+}
+
 func TestChangedIgnoresWhatAControlPlaneRounds(t *testing.T) {
 	facts, o := healthy(), policyOptions()
 	node, _ := status.Node(facts, o, status.Memory{}, noon.Add(123*time.Millisecond))
