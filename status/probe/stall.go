@@ -36,9 +36,14 @@ func (r *Reader) Stalls(resources []string) []Stall {
 }
 
 func (r *Reader) stall(resource string) Stall {
+	stats, err := r.proc.PSIStatsForResource(resource)
+	return newStall(resource, stats, err)
+}
+
+// newStall says what was read of a resource, or why nothing was.
+func newStall(resource string, stats procfs.PSIStats, err error) Stall {
 	s := Stall{Resource: resource}
 	file := "/proc/pressure/" + resource
-	stats, err := r.proc.PSIStatsForResource(resource)
 	switch {
 	// Where PSI is switched off some kernels have no folder, and others files that
 	// cannot be read (psi_show of Linux 4.20).

@@ -1,8 +1,14 @@
 package probe_test
 
 import (
+	"fmt"
+	"io/fs"
 	"reflect"
+	"syscall"
 	"testing"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/status/probe"
 )
@@ -37,5 +43,19 @@ func TestStalls(t *testing.T) {
 	want := []probe.Stall{{Resource: "io", Some: someAverages, Full: fullAverages}, {Resource: "cpu", Some: someAverages}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Stalls() = %+v, want %+v: before Linux 5.13 the CPUs have no full line", got, want)
+	}
+}
+
+// No file that a test can make is refused by read(2) as those of a kernel are that was
+// booted with psi=0, so that the error is made as procfs would wrap it.
+func TestAKernelThatWasToldToKeepNoPSIHasNone(t *testing.T) {
+	for errno, want := range map[syscall.Errno]probe.Stall{
+		unix.EOPNOTSUPP: {Resource: "io", Absent: true},
+		unix.EACCES:     {Resource: "io", Problem: "read /proc/pressure/io: permission denied"},
+	} {
+		err := fmt.Errorf("%w: psi_stats: unavailable for %q: %w", procfs.ErrFileRead, "io", &fs.PathError{Op: "read", Path: "/proc/pressure/io", Err: errno})
+		if got := probe.NewStall("io", procfs.PSIStats{}, err); got != want {
+			t.Errorf("a read that ends with %v gives %+v, want %+v", errno, got, want)
+		}
 	}
 }
