@@ -274,6 +274,7 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		Network:    a.network.Current,
 		Guard:      func() shutdown.Status { return a.guard.Status() },
 		GuardFacts: a.guardFacts,
+		Stalls:     func() []string { return a.nodeOptions().Pressure.Stalls() },
 		MaxImages:  func() int { return a.config().Status.MaxImages },
 	})
 	a.boot = boot(machine.BootID, a.manager, a.log)

@@ -67,6 +67,11 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 			s.ControlPlane.LastError = strings.TrimPrefix(s.ControlPlane.LastError+"; "+last.err.Error(), "; ")
 		}
 	}
+	if options := a.nodeOptions(); node != nil {
+		if err := status.CheckReserved(facts, options.Reserved, options.Pressure); err != nil {
+			s.Shortage = strings.ReplaceAll(err.Error(), "\n", "; ")
+		}
+	}
 	if a.member.Reason() != "" {
 		s.Lease = nil // it has left with the Node
 	}

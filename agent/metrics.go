@@ -19,6 +19,7 @@ func (a *Agent) standing() metrics.Standing {
 		Shutdown:      guard,
 		Runtimes:      map[string]bool{},
 		EventsDropped: a.recorder.Stats().Dropped,
+		CgroupVersion: a.facts.Machine().CgroupVersion,
 	}
 	s.Protected, _, _ = status.Protected(a.protectionFacts(guard))
 	if last, ran := a.images.Last(); ran {

@@ -98,8 +98,12 @@ func (a *Agent) takeUp() (next config.Config, changed []string, err error) {
 	if err != nil {
 		return next, nil, err
 	}
-	if err := a.checkReserved(p.node); err != nil {
-		return next, nil, err
+	if slices.ContainsFunc(changed, func(key string) bool {
+		return strings.HasPrefix(key, "node.reserved.") || strings.HasPrefix(key, "pressure.")
+	}) { // else it is the host that has changed, which status tells
+		if err := a.checkReserved(p.node); err != nil {
+			return next, nil, err
+		}
 	}
 	// The values are valid by now: what follows does not fail half-way.
 	a.mu.Lock()

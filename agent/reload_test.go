@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/config"
@@ -31,6 +32,7 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	r.next.ImageGC.Keep = []string{"registry.example.net/*"}
 	r.next.ContainerGC.MaxContainers = 7
 	r.next.Pressure.MemoryAvailable = "1Gi"
+	r.next.Pressure.PSI.Memory = config.Stall{Kind: "full", Window: seconds(60), Threshold: "20%"}
 	r.next.Node.MaxPods, r.next.Status.MaxImages = 11, 3
 	r.next.Log.Level = "debug"
 	_, _ = a.Reload(t.Context())
@@ -44,8 +46,11 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 		t.Errorf("the collectors' policy = %+v, want the new one", p)
 	}
 	o := a.nodeOptions()
-	if o.Name != nodeName || o.MaxPods != 11 || o.MaxImages != 3 || o.Pressure.MemoryAvailable.String() != "1Gi" {
+	if o.Name != nodeName || o.MaxPods != 11 || o.MaxImages != 3 || o.Pressure.MemoryAvailable.String() != "1Gi" || !slices.Equal(o.Pressure.Stalls(), []string{"memory"}) {
 		t.Errorf("the node's options = %+v, want the new ones, and the name of before", o)
+	}
+	if stalls := a.facts.Measure(t.Context(), nil).Stalls; len(stalls) != 1 || stalls[0].Resource != "memory" {
+		t.Errorf("the facts have stalls %+v, want those of memory", stalls)
 	}
 	if r.level.Level() != slog.LevelDebug {
 		t.Errorf("the log's level = %v, want debug", r.level.Level())
@@ -55,7 +60,7 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	case <-time.After(bound):
 		t.Error("the reporter was not told")
 	}
-	for _, key := range []string{"imageGC.highThresholdPercent", "imageGC.keep", "log.level", "pressure.memoryAvailable"} {
+	for _, key := range []string{"imageGC.highThresholdPercent", "imageGC.keep", "log.level", "pressure.memoryAvailable", "pressure.psi.memory.threshold"} {
 		if !strings.Contains(r.log.String(), key) {
 			t.Errorf("log = %s, want %s named", &r.log, key)
 		}
@@ -135,6 +140,34 @@ func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 	}
 	if a.config().Node.MaxPods != 110 || a.nodeOptions().MaxPods != 110 {
 		t.Errorf("config() = %+v, want the old one", a.config().Node)
+	}
+}
+
+// A host that has shrunk since its reservation was taken up goes on, says so, and
+// takes up what has nothing to do with that.
+func TestAHostThatHasShrunkIsToldAndGoesOn(t *testing.T) {
+	r := newRig(t)
+	a := r.build(t)
+	if err := a.reporter.ReportShutdown(t.Context(), a.guard.Status()); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := a.Status(t.Context()); err != nil || s.Shortage != "" {
+		t.Errorf("Status() = %q, %v, want nothing amiss", s.Shortage, err)
+	}
+	a.policies.node.Reserved.CPU = resource.MustParse("1000000") // as if there had been more
+	a.policies.node.Reserved.Memory = resource.MustParse("1Pi")
+	s, err := a.Status(t.Context())
+	if err != nil || !strings.Contains(s.Shortage, "node.reserved.cpu: 1M reserved, of") || !strings.Contains(s.Shortage, "; node.reserved.memory: 1Pi reserved, ") {
+		t.Errorf("Status() = %q, %v, want both told", s.Shortage, err)
+	}
+	a.cfg.Node.Reserved.CPU, r.next.Node.Reserved.CPU = "1M", "1M"
+	r.next.Log.Level = "debug"
+	if _, changed, err := a.takeUp(); err != nil || !slices.Equal(changed, []string{"log.level"}) {
+		t.Errorf("takeUp() = %v, %v, want log.level taken up", changed, err)
+	}
+	r.next.Pressure.MemoryAvailable = "200Mi"
+	if _, changed, err := a.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+		t.Errorf("takeUp() = %v, %v, want what is reserved judged again with its thresholds", changed, err)
 	}
 }
 

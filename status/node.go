@@ -164,10 +164,17 @@ func KubeletVersion(version string) string {
 
 // Changed tells whether a status differs from the one last written in anything
 // worth a write of its own. Heartbeats are not, and neither is the message of a
-// pressure condition, whose figures move with every check: both go out with the
-// next regular report.
+// condition of pressure or contention, whose figures move with every check: both
+// go out with the next regular report.
 func Changed(written, current *corev1.NodeStatus) bool {
-	return !equality.Semantic.DeepEqual(comparable(written), comparable(current))
+	before, after := comparable(written), comparable(current)
+	if !slices.EqualFunc(before.Images, after.Images, func(a, b corev1.ContainerImage) bool {
+		return a.SizeBytes == b.SizeBytes && slices.Equal(a.Names, b.Names)
+	}) {
+		return true
+	}
+	before.Images, after.Images = nil, nil // with which reflection has most of its work
+	return !equality.Semantic.DeepEqual(before, after)
 }
 
 // comparable returns a status without what Changed ignores, conditions by type.
@@ -183,7 +190,7 @@ func comparable(status *corev1.NodeStatus) *corev1.NodeStatus {
 		// A control plane keeps whole seconds.
 		c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Truncate(time.Second))
 		switch c.Type {
-		case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
+		case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, CPUContention, MemoryContention, IOContention:
 			c.Message = ""
 		}
 	}

@@ -198,6 +198,11 @@ func TestOptionsValidate(t *testing.T) {
 		{"an effect", func(o *status.Options) { o.Taints = []corev1.Taint{{Key: "a", Effect: "Never"}} }, `node.taints: a:Never: effect "Never"`},
 		{"a negative reserve", func(o *status.Options) { o.Reserved.Memory = resource.MustParse("-1") }, "node.reserved.memory"},
 		{"an address", func(o *status.Options) { o.Addresses.External = []string{"::1"} }, "node.address.external"},
+		{"a stall of nothing", func(o *status.Options) { o.Pressure.PSI = []status.StallLimit{{Resource: "gpu"}} }, "pressure.psi.gpu: the kernel tells of no such resource"},
+		{"a stall with two limits", func(o *status.Options) {
+			l := status.StallLimit{Resource: "io", Kind: "some", Window: time.Minute, Threshold: threshold(t, "20%")}
+			o.Pressure.PSI = []status.StallLimit{l, l}
+		}, "pressure.psi.io: there are two limits"},
 		{"a period", func(o *status.Options) { o.Pressure.TransitionPeriod = -1 }, "pressure.transitionPeriod"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -262,6 +267,23 @@ func TestChanged(t *testing.T) {
 				t.Errorf("Changed() = %t, want %t", got, c.want)
 			}
 		})
+	}
+}
+
+func TestChangedSeesAllOfAnImage(t *testing.T) {
+	for name, spoil := range map[string]func(*corev1.ContainerImage){
+		"nothing": func(*corev1.ContainerImage) {},
+		"a name":  func(i *corev1.ContainerImage) { i.Names[0] = "b:1" },
+		"a size":  func(i *corev1.ContainerImage) { i.SizeBytes++ },
+	} {
+		facts, o := healthy(), policyOptions()
+		facts.Images = []runtime.Image{{ID: "sha256:a", Tags: []string{"a:1"}, SizeBytes: 1}}
+		before, _ := status.Node(facts, o, status.Memory{}, noon)
+		after := before.DeepCopy()
+		spoil(&after.Status.Images[0])
+		if got, want := status.Changed(&before.Status, &after.Status), name != "nothing"; got != want {
+			t.Errorf("Changed() after a change of %s = %t, want %t", name, got, want)
+		}
 	}
 }
 

@@ -97,8 +97,10 @@ func (o Options) Validate() error {
 	if err := o.Addresses.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	if err := o.Pressure.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("pressure.%w", err))
+	if joined, ok := o.Pressure.Validate().(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			errs = append(errs, fmt.Errorf("pressure.%w", err))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -1,7 +1,10 @@
 package status
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -16,6 +19,10 @@ type Policy struct {
 	ImagefsInodesFree Threshold
 
 	PIDAvailable Threshold
+
+	// PSI has at most one limit for each resource. Of one that has none no condition
+	// tells.
+	PSI []StallLimit
 
 	// TransitionPeriod is how long a pressure condition stays True after the
 	// last time that pressure was seen.
@@ -36,10 +43,71 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// Validate checks what ParseThreshold does not see.
-func (p Policy) Validate() error {
-	if p.TransitionPeriod < 0 {
-		return fmt.Errorf("transitionPeriod %s is negative; 0s lowers a condition at once", p.TransitionPeriod)
+// StallLimit is for how much of the time tasks may stall for a resource, until that
+// counts as contention.
+type StallLimit struct {
+	Resource  string        // as in probe.Stall
+	Kind      string        // "some" or "full", as there
+	Window    time.Duration // one of those that the kernel averages over
+	Threshold Threshold     // a percentage of the time
+}
+
+// Stalls names the resources whose stalls are to be measured.
+func (p Policy) Stalls() []string {
+	var names []string
+	for _, l := range p.PSI {
+		names = append(names, l.Resource)
 	}
-	return nil
+	return names
+}
+
+// Validate checks what ParseThreshold does not see. Each fault begins with the field
+// that holds it.
+func (p Policy) Validate() error {
+	var errs []error
+	if p.TransitionPeriod < 0 {
+		errs = append(errs, fmt.Errorf("transitionPeriod: %s is negative; 0s lowers a condition at once", p.TransitionPeriod))
+	}
+	for i, l := range p.PSI {
+		if slices.Contains(p.Stalls()[:i], l.Resource) {
+			errs = append(errs, fmt.Errorf("psi.%s: there are two limits", l.Resource))
+		}
+		errs = append(errs, l.validate()...)
+	}
+	return errors.Join(errs...)
+}
+
+func (l StallLimit) validate() []error {
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("psi."+l.Resource+field+": "+format, args...))
+	}
+	if _, known := contentions()[l.Resource]; !known {
+		fault("", "the kernel tells of no such resource; it tells of cpu, memory and io")
+	}
+	const on = "; kind, window and threshold together switch the condition on"
+	switch {
+	case l.Kind == "":
+		fault(".kind", "is missing; write some or full"+on)
+	case l.Kind != "some" && l.Kind != "full":
+		fault(".kind", "%q is neither some nor full", l.Kind)
+	case l.Kind == "full" && l.Resource == "cpu":
+		fault(".kind", "full has no meaning for the CPUs of a host: the kernel always tells 0; write some")
+	}
+	switch l.Window {
+	case 10 * time.Second, time.Minute, 5 * time.Minute:
+	case 0:
+		fault(".window", "is missing; write 10s, 60s or 5m"+on)
+	default:
+		fault(".window", "%s is no time that the kernel averages over; write 10s, 60s or 5m", l.Window)
+	}
+	switch t := l.Threshold; {
+	case t.text == "":
+		fault(".threshold", "is missing; write a percentage, such as 20%%"+on)
+	case !t.isPercent():
+		fault(".threshold", "%s is not a percentage; write it like %s%%", t, strings.TrimRight(t.text, "%abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+	case t.percent <= 0 || t.percent >= 100:
+		fault(".threshold", "%s does not lie between 0%% and 100%%; to switch the condition off, leave the section out", t)
+	}
+	return errs
 }

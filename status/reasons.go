@@ -47,6 +47,15 @@ const (
 	// ReasonInsufficientPIDs: fewer can, or could within the transition period.
 	ReasonInsufficientPIDs = "InsufficientPIDs"
 
+	// ReasonStallsBelowThreshold: tasks stalled for no more of the time than the
+	// threshold.
+	ReasonStallsBelowThreshold = "StallsBelowThreshold"
+	// ReasonStallsAboveThreshold: they stalled for more, or did within the transition
+	// period.
+	ReasonStallsAboveThreshold = "StallsAboveThreshold"
+	// ReasonPSIUnavailable: the kernel keeps no pressure stall information.
+	ReasonPSIUnavailable = "PSIUnavailable"
+
 	// ReasonNetworkAvailable: the host has an address on a live link.
 	ReasonNetworkAvailable = "NetworkAvailable"
 	// ReasonNoAddress: no interface has an address that other hosts could reach.

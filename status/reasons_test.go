@@ -64,7 +64,8 @@ func TestEventsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conditions, _ := status.Conditions(healthy(), policyOptions(), status.Memory{}, noon)
+	facts, options := stalling(t)
+	conditions, _ := status.Conditions(facts, options, status.Memory{}, noon)
 	for _, c := range conditions {
 		for _, s := range []corev1.ConditionStatus{"True", "False", "Unknown"} {
 			c.Status = s

@@ -7,8 +7,12 @@ import "hostler.io/hostler/status/probe"
 type Topology struct {
 	CPUs        int               `json:"cpus"` // online logical CPUs
 	MemoryBytes uint64            `json:"memoryBytes"`
+	SwapBytes   uint64            `json:"swapBytes"` // 0 where swap is off
 	HugePages   []probe.HugePages `json:"hugepages,omitempty"`
 	NUMANodes   []probe.NUMANode  `json:"numaNodes"` // by ID; empty where the kernel knows no NUMA
+	// CgroupVersion is that of the hierarchy at /sys/fs/cgroup: 2, or 1 for the old and
+	// for the hybrid one, 0 where there is none.
+	CgroupVersion int `json:"cgroupVersion"`
 }
 
 // NewTopology takes the layout out of the facts.
@@ -20,7 +24,10 @@ func NewTopology(facts Facts) Topology {
 	return Topology{
 		CPUs:        facts.Machine.CPUs,
 		MemoryBytes: memoryTotal(facts),
+		SwapBytes:   facts.Machine.SwapBytes,
 		HugePages:   facts.Machine.HugePages,
 		NUMANodes:   nodes,
+
+		CgroupVersion: facts.Machine.CgroupVersion,
 	}
 }

@@ -60,6 +60,9 @@ func (t Transition) EventReason() string {
 		corev1.NodeDiskPressure:       {"NodeHasDiskPressure", "NodeHasNoDiskPressure"},
 		corev1.NodePIDPressure:        {"NodeHasInsufficientPID", "NodeHasSufficientPID"},
 		corev1.NodeNetworkUnavailable: {"NodeNetworkUnavailable", "NodeNetworkAvailable"},
+		CPUContention:                 {"NodeHasCPUContention", "NodeHasNoCPUContention"},
+		MemoryContention:              {"NodeHasMemoryContention", "NodeHasNoMemoryContention"},
+		IOContention:                  {"NodeHasIOContention", "NodeHasNoIOContention"},
 		ShutdownProtected:             {"NodeShutdownProtected", "NodeShutdownNotProtected"},
 	}
 	pair, found := names[t.New.Type]

@@ -38,6 +38,8 @@ type Status struct {
 	Addresses []status.Choice `json:"addresses"`
 	// Configuration says whether the agent runs what its files say.
 	Configuration doctor.Configuration `json:"configuration"`
+	// Shortage is what of node.reserved the host does not have; empty where it has all.
+	Shortage string `json:"shortage,omitempty"`
 	// Drift is what of the Node is not as configured, and not hostler's to mend.
 	Drift []Drift `json:"drift,omitempty"`
 	// Cordon is what a person on this host decided with `hostler cordon` or

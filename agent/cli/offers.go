@@ -53,3 +53,28 @@ func resources(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
 	return fmt.Sprintf("%s CPUs, %s memory, %s disk, %s pods",
 		list.Cpu(), bytes(list.Memory()), bytes(list.StorageEphemeral()), list.Pods())
 }
+
+// machine says, to who asks for more, what pods share beside the capacity.
+func machine(out *output, s api.Status) string {
+	if !out.wide() || s.Node == nil {
+		return ""
+	}
+	parts := []string{"no cgroups", "no swap"}
+	if v := s.Topology.CgroupVersion; v > 0 {
+		parts[0] = fmt.Sprintf("cgroup v%d", v)
+	}
+	if swap := s.Topology.SwapBytes; swap > 0 {
+		parts[1] = size(swap) + " swap"
+	}
+	var set uint64
+	for _, p := range s.Topology.HugePages {
+		set += p.Pages * p.PageSizeBytes
+	}
+	if set > 0 {
+		parts = append(parts, size(set)+" set aside in huge pages")
+	}
+	if n := len(s.Topology.NUMANodes); n > 0 {
+		parts = append(parts, count(n, "NUMA node"))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -16,6 +17,7 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
 )
 
 func seconds(n int) metav1.Duration { return metav1.Duration{Duration: time.Duration(n) * time.Second} }
@@ -42,6 +44,7 @@ func scenes() map[string]api.Status {
 		"left":             left(),
 		"not-accepted":     notAccepted(),
 		"overdue":          overdue(),
+		"contended":        contended(),
 	}
 }
 
@@ -84,7 +87,7 @@ func healthy() api.Status {
 		ControlPlane: api.ControlPlane{Type: "embedded", Endpoint: stateFile, Connected: true},
 		Runtimes:     []api.Runtime{{Name: "containerd", Version: "v2.1.4", Endpoint: "unix:///run/containerd/containerd.sock", Ready: true}},
 		Owners:       owners(owner.Owner{Name: owner.Hostler, Evidence: "no other owner found"}, "node", "lease", "shutdown", "imageGC", "containerGC"),
-		Topology:     status.Topology{CPUs: 64, MemoryBytes: 263836520 << 10},
+		Topology:     status.Topology{CPUs: 64, MemoryBytes: 263836520 << 10, SwapBytes: 8 << 30, CgroupVersion: 2},
 		Shutdown: shutdown.Status{
 			State: shutdown.Armed, Reason: "holds the shutdown lock", GracePeriod: seconds(30), GracePeriodCriticalPods: seconds(10),
 			InhibitDelayMax: seconds(35), InhibitDelaySource: "/run/systemd/logind.conf.d/zz-hostler.conf",
@@ -317,5 +320,24 @@ func overdue() api.Status {
 			s.Loops[i].Healthy, s.Loops[i].LastError = false, failure
 		}
 	}
+	return s
+}
+
+// contended is a host whose tasks wait for memory, on a kernel that was not told to
+// count it for disks, and with less memory than was once reserved of it.
+func contended() api.Status {
+	s := healthy()
+	add := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) {
+		s.Node.Status.Conditions = slices.Insert(s.Node.Status.Conditions, 3, corev1.NodeCondition{
+			Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(ago(3 * time.Minute)),
+		})
+	}
+	add(status.IOContention, corev1.ConditionUnknown, status.ReasonPSIUnavailable, "the kernel keeps no pressure stall information (/proc/pressure/io); boot it with psi=1 on its command line")
+	add(status.MemoryContention, corev1.ConditionTrue, status.ReasonStallsAboveThreshold, "memory stalled full 34% of the last minute, threshold 20%")
+	add(status.CPUContention, corev1.ConditionFalse, status.ReasonStallsBelowThreshold, "CPU stalled some 12.4% of the last 5 min")
+	s.Shortage = "node.reserved.memory: 300Gi reserved, 100Mi kept free (pressure.memoryAvailable), of 263836520Ki there is; reserve less, or lower the threshold"
+	s.Topology.SwapBytes, s.Topology.CgroupVersion = 0, 1
+	s.Topology.HugePages = []probe.HugePages{{PageSizeBytes: 2 << 20, Pages: 512}, {PageSizeBytes: 1 << 30, Pages: 7}}
+	s.Topology.NUMANodes = []probe.NUMANode{{ID: 0}, {ID: 1}}
 	return s
 }

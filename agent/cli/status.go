@@ -90,6 +90,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"addresses", addresses(s)},
 		{"capacity", resources(s, capacityOf)},
 		{"allocatable", resources(s, allocatableOf)},
+		{"machine", machine(out, s)},
 		{"left to others", others(s)},
 		{"agent", loops(s)},
 	} {

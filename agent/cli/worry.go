@@ -81,6 +81,9 @@ func worries(s api.Status) []worry {
 	if s.ControlPlane.Resting != "" {
 		list = append(list, worry{what: "control plane", text: s.ControlPlane.Resting, milder: true})
 	}
+	if s.Shortage != "" {
+		list = append(list, worry{what: "reserved", text: s.Shortage})
+	}
 	for _, d := range s.Drift {
 		list = append(list, worry{what: "drift", text: d.Message + ": `" + d.Mend + "` mends it", milder: true})
 	}

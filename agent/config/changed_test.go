@@ -22,6 +22,7 @@ func TestChangedNamesKeys(t *testing.T) {
 		"the order of a list":                  {"imageGC: {keep: [a, b]}\n", "imageGC: {keep: [b, a]}\n", []string{"imageGC.keep"}},
 		"two values that read like one":        {"node: {annotations: {a: x, b: y}}\n", "node: {annotations: {a: \"x b:y\"}}\n", []string{"node.annotations"}},
 		"a section below a section":            {"", "node: {reserved: {cpu: 500m}}\n", []string{"node.reserved.cpu"}},
+		"stalls over the same time":            {"pressure: {psi: {io: {kind: some, window: 60s, threshold: 5%}}}\n", "pressure: {psi: {io: {kind: full, window: 1m, threshold: 5%}}}\n", []string{"pressure.psi.io.kind"}},
 		"runtimes as a whole":                  {"", "runtimes: [{type: cri, endpoint: /run/a.sock}]\n", []string{"runtimes"}},
 		"an endpoint":                          {"runtimes: [{type: cri, endpoint: /run/a.sock}]\n", "runtimes: [{type: cri, endpoint: /run/b.sock}]\n", []string{"runtimes"}},
 		"several, in the order of the file":    {"", "log: {level: debug}\nnode: {maxPods: 5, name: a}\n", []string{"node.name", "node.maxPods", "log.level"}},

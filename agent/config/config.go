@@ -103,6 +103,21 @@ type Pressure struct {
 	ImagefsInodesFree Threshold `yaml:"imagefsInodesFree" doc:"DiskPressure below this many free inodes there."`
 	PIDAvailable      Threshold `yaml:"pidAvailable" doc:"PIDPressure below this many free process IDs."`
 	TransitionPeriod  Duration  `yaml:"transitionPeriod" doc:"How long pressure must be gone before its condition is lowered."`
+	PSI               PSI       `yaml:"psi" doc:"When stalls for want of something count as contention, as the kernel's pressure stall information has them. Each condition is there only where kind, window and threshold are set."`
+}
+
+// PSI configures the conditions of contention.
+type PSI struct {
+	CPU    Stall `yaml:"cpu" doc:"Condition hostler.io/CPUContention."`
+	Memory Stall `yaml:"memory" doc:"Condition hostler.io/MemoryContention."`
+	IO     Stall `yaml:"io" doc:"Condition hostler.io/IOContention."`
+}
+
+// Stall configures one of them.
+type Stall struct {
+	Kind      string   `yaml:"kind" doc:"some counts the time in which a task or more waited, full that in which all waited at once; of the CPUs there is only some."`
+	Window    Duration `yaml:"window" doc:"The time that is looked back over: 10s, 60s or 5m."`
+	Threshold string   `yaml:"threshold" doc:"The part of that time, such as 20%, above which the condition is raised."`
 }
 
 // Shutdown configures the guard.

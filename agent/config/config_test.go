@@ -109,6 +109,17 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"a runtime in a folder":                   {"runtimes: [{type: cri, endpoint: /run/x/}]\n", `f.yaml:1: runtimes[0].endpoint: "/run/x/" is not the path of a unix socket`},
 		"a runtime listed twice in two ways":      {"runtimes:\n- {type: cri, endpoint: /run/x.sock}\n- {type: cri, endpoint: unix:///run/y/../x.sock}\n", "f.yaml:3: runtimes[1].endpoint: /run/x.sock is listed twice"},
 		"a threshold that is too large":           {"node: {name: a}\npressure:\n  memoryAvailable: 9e30\n", `f.yaml:3: pressure.memoryAvailable: threshold "9e30" is too large`},
+		"stalls of a kind that is none":           {"pressure:\n  psi:\n    io:\n      kind: most\n      window: 10s\n      threshold: 20%\n", `f.yaml:4: pressure.psi.io.kind: "most" is neither some nor full`},
+		"stalls of the CPUs that are full":        {"pressure:\n  psi:\n    cpu: {kind: full, window: 10s, threshold: 20%}\n", "f.yaml:3: pressure.psi.cpu.kind: full has no meaning for the CPUs of a host"},
+		"stalls of no kind":                       {"pressure:\n  psi:\n    io: {window: 10s, threshold: 20%}\n", "f.yaml:3: pressure.psi.io.kind: is missing; write some or full"},
+		"stalls over a time that is none":         {"pressure:\n  psi:\n    io:\n      kind: some\n      threshold: 20%\n      window: 30s\n", "f.yaml:6: pressure.psi.io.window: 30s is no time that the kernel averages over; write 10s, 60s or 5m"},
+		"stalls without a time":                   {"pressure: {psi: {io: {kind: full, threshold: 20%}}}\n", "f.yaml:1: pressure.psi.io.window: is missing; write 10s, 60s or 5m"},
+		"stalls without a threshold":              {"pressure:\n  psi:\n    memory: {kind: full, window: 60s}\n", "f.yaml:3: pressure.psi.memory.threshold: is missing; write a percentage, such as 20%"},
+		"stalls of an amount":                     {"pressure:\n  psi:\n    memory: {kind: full, window: 60s, threshold: 20}\n", "f.yaml:3: pressure.psi.memory.threshold: 20 is not a percentage; write it like 20%"},
+		"stalls that are always there":            {"pressure:\n  psi:\n    memory:\n      kind: full\n      window: 60s\n      threshold: 0%\n", "f.yaml:6: pressure.psi.memory.threshold: 0% does not lie between 0% and 100%"},
+		"stalls that never are":                   {"pressure:\n  psi:\n    memory: {kind: full, window: 60s, threshold: 100%}\n", "f.yaml:3: pressure.psi.memory.threshold: 100% does not lie between 0% and 100%"},
+		"stalls of a part that is no number":      {"pressure:\n  psi:\n    memory: {kind: full, window: 60s, threshold: much%}\n", `f.yaml:3: pressure.psi.memory.threshold: threshold "much%" is not a percentage`},
+		"stalls for something else":               {"pressure: {psi: {disk: {}}}\n", "f.yaml:1: pressure.psi.disk: unknown field; known here: cpu, memory, io"},
 		"a label that is hostler's":               {"node:\n  name: a\n  labels: {kubernetes.io/os: bsd}\n", "f.yaml:3: node.labels: kubernetes.io/os is set by hostler itself"},
 		"a cloud provider that is none":           {"node: {cloudProvider: aws}\n", `f.yaml:1: node.cloudProvider: "aws" is neither none nor external`},
 		"a cloud that has no way in":              {"node: {cloudProvider: external}\n", "f.yaml:1: node.cloudProvider: external waits for ever"},
@@ -230,6 +241,7 @@ func TestWhatIsPrintedReadsBackTheSame(t *testing.T) {
 	changed.Runtimes = config.Runtimes{List: []config.Runtime{{Type: "cri", Endpoint: "/run/x.sock"}}}
 	changed.Lease.Duration = config.Duration(90 * time.Second)
 	changed.ImageGC.Enabled = config.Off
+	changed.Pressure.PSI.Memory = config.Stall{Kind: "full", Window: config.Duration(time.Minute), Threshold: "20%"}
 	byPriority := config.Default()
 	byPriority.Shutdown.GracePeriod, byPriority.Shutdown.GracePeriodCriticalPods = 0, 0
 	byPriority.Shutdown.ByPriority = []config.PriorityGrace{{Priority: 7, GracePeriod: config.Duration(time.Minute)}}

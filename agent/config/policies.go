@@ -78,7 +78,24 @@ func pressurePolicy(c Pressure) (status.Policy, error) {
 		}
 		*t.into = threshold
 	}
-	return p, p.Validate()
+	for _, l := range []struct {
+		resource string
+		stall    Stall
+	}{{"cpu", c.PSI.CPU}, {"memory", c.PSI.Memory}, {"io", c.PSI.IO}} {
+		if l.stall == (Stall{}) {
+			continue
+		}
+		limit := status.StallLimit{Resource: l.resource, Kind: l.stall.Kind, Window: time.Duration(l.stall.Window)}
+		if l.stall.Threshold != "" {
+			threshold, err := status.ParseThreshold(l.stall.Threshold)
+			if err != nil {
+				return p, fmt.Errorf("pressure.psi.%s.threshold: %w", l.resource, err)
+			}
+			limit.Threshold = threshold
+		}
+		p.PSI = append(p.PSI, limit)
+	}
+	return p, nil // Options.Validate judges the whole
 }
 
 // GCPolicy is what the collectors go by.

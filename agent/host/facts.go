@@ -30,7 +30,8 @@ const (
 	listPause = 10 * time.Second
 	// maxListPause is the same after lists that failed, in the end.
 	maxListPause = time.Minute
-	// machineAge is how long it takes at most to notice hot-plugged parts.
+	// machineAge is how old what was read of the machine may get where nothing tells
+	// that it has changed.
 	machineAge = 5 * time.Minute
 )
 
@@ -45,6 +46,8 @@ type FactsOptions struct {
 	// Node's words.
 	Guard      func() shutdown.Status
 	GuardFacts func(shutdown.Status) status.Shutdown
+	// Stalls names the resources whose stalls are measured; none if it is nil.
+	Stalls func() []string
 	// MaxImages is how many images the Node lists, -1 for all.
 	MaxImages func() int
 }
@@ -55,7 +58,9 @@ type Facts struct {
 
 	mu          sync.Mutex // guards what follows
 	machine     probe.Machine
-	machineAt   time.Time       // when it was read
+	machineAt   time.Time // when it was read
+	layout      probe.Layout
+	outdated    bool            // the layout has changed since
 	listedAt    time.Time       // by the monotonic clock
 	stale       bool            // images changed since
 	failedAt    time.Time       // when a list failed last; zero after one that did not
@@ -112,7 +117,11 @@ func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesyst
 		folders = append(folders, fs.Path)
 	}
 	usage := f.options.Reader.Usage(ctx, folders...)
+	f.follow(usage.Layout)
 	result := status.Facts{Machine: f.Machine(), Memory: usage.Memory, PIDs: usage.PIDs}
+	if f.options.Stalls != nil {
+		result.Stalls = f.options.Reader.Stalls(f.options.Stalls())
+	}
 	for i, fs := range usage.Filesystems {
 		role := status.RoleImage
 		if i == 0 {
@@ -123,14 +132,24 @@ func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesyst
 	return result
 }
 
-// Machine returns the machine, read anew if that was long ago. Where something
-// cannot be read, what was read before stands.
+// follow has the machine read anew where its parts are others than at the last look.
+func (f *Facts) follow(layout probe.Layout) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.layout != (probe.Layout{}) && f.layout != layout {
+		f.outdated = true
+	}
+	f.layout = layout
+}
+
+// Machine returns the machine, read anew if it has changed or that was long ago.
+// Where something cannot be read, what was read before stands.
 func (f *Facts) Machine() probe.Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if time.Since(f.machineAt) >= machineAge {
+	if f.outdated || time.Since(f.machineAt) >= machineAge {
 		if m, err := f.options.Reader.Machine(); err == nil {
-			f.machine = m
+			f.machine, f.outdated = m, false
 		}
 		f.machineAt = time.Now()
 	}

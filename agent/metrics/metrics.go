@@ -56,6 +56,7 @@ type Standing struct {
 	Runtimes      map[string]bool // whether each is ready
 	EventsDropped uint64
 	ReloadRefused bool         // the last reload was
+	CgroupVersion int          // 0 where there is none
 	Images        *runs.Report // of the last collection of images; nil before the first
 }
 
@@ -173,6 +174,7 @@ var (
 	descOldest        = prometheus.NewDesc("hostler_gc_oldest_candidate_age_seconds", "For how long the first of them in the queue is unused; none where there is none.", nil, nil)
 	descKept          = prometheus.NewDesc("hostler_gc_images_kept", "Images that the last collection of images left, by reason.", []string{"reason"}, nil)
 	descReload        = prometheus.NewDesc("hostler_config_last_reload_successful", "0 where the last reload was refused, so that the files may say otherwise than what is in force.", nil, nil)
+	descCgroup        = prometheus.NewDesc("hostler_cgroup_version", "The version of the cgroup hierarchy: 2, or 1 for the old and for the hybrid one; none where there is none.", nil, nil)
 	descEventsDropped = prometheus.NewDesc("hostler_events_dropped_total", "Events given up because too many waited.", nil, nil)
 )
 
@@ -182,7 +184,7 @@ func (s standing) Describe(out chan<- *prometheus.Desc) {
 		descBuildInfo, descLeaseAge, descLoopHealthy, descLoopRestarts, descShutdownState,
 		descProtected, descGranted, descNeeded,
 		descShutdownTime, descShutdownGood, descRuntimeReady, descEventsDropped,
-		descCandidates, descOldest, descKept, descReload,
+		descCandidates, descOldest, descKept, descReload, descCgroup,
 	} {
 		out <- d
 	}
@@ -223,6 +225,9 @@ func (s standing) Collect(out chan<- prometheus.Metric) {
 		gauge(descRuntimeReady, truth(ready), name)
 	}
 	gauge(descReload, truth(!now.ReloadRefused))
+	if now.CgroupVersion > 0 {
+		gauge(descCgroup, float64(now.CgroupVersion))
+	}
 	counter(descEventsDropped, float64(now.EventsDropped))
 	if last := now.Images; last != nil {
 		gauge(descCandidates, float64(last.Candidates))

@@ -30,6 +30,17 @@ func TestTwoRuntimesAreTwoFigures(t *testing.T) {
 	}
 }
 
+func TestTheCgroupVersionIsAFigureWhereThereIsOne(t *testing.T) {
+	for version, want := range map[int]string{2: "hostler_cgroup_version 2\n", 1: "hostler_cgroup_version 1\n", 0: ""} {
+		response := httptest.NewRecorder()
+		metrics.New(func() metrics.Standing { return metrics.Standing{CgroupVersion: version} }).Handler().
+			ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if body := response.Body.String(); !strings.Contains(body, want) || strings.Contains(body, "hostler_cgroup_version") != (want != "") {
+			t.Errorf("GET /metrics with cgroups of version %d = %.300s, want %q in it", version, body, want)
+		}
+	}
+}
+
 // A port that is taken costs the metrics, and nothing else.
 func TestMetricsOnATakenPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

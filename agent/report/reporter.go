@@ -80,6 +80,7 @@ type Reporter struct {
 	// forgotten is why not.
 	remembered bool
 	forgotten  error
+	short      bool // the host does not have what is reserved of it
 	enrolment
 	added      added
 	written    *corev1.NodeStatus
@@ -294,6 +295,7 @@ func (r *Reporter) once(ctx context.Context, guarded *shutdown.Status) (err erro
 		transitions = slices.DeleteFunc(transitions, func(t status.Transition) bool { return !status.IsOwn(t.New.Type) })
 	}
 	r.tell(options.Name, transitions)
+	r.noteReserved(facts, options)
 	r.see(node, facts, options)
 	if !mine {
 		r.leaveToOwner()

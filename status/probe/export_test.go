@@ -5,6 +5,7 @@ var (
 	ParseTasks   = parseTasks
 	PrettyName   = prettyName
 	WorthALook   = worthALook
+	NewStall     = newStall
 )
 
 // HangFilesystem makes the statfs of a folder hang until the returned function

@@ -10,9 +10,18 @@ import (
 // Usage is what a status check measures. It takes a handful of small files and
 // one statfs for each folder.
 type Usage struct {
+	Layout      Layout
 	Memory      Memory
 	PIDs        PIDs
 	Filesystems []Filesystem // one for each folder asked for, in that order
+}
+
+// Layout is by what a change of the Machine is told without reading all of it: equal
+// ones belong to the same CPUs, memory, huge pages and swap. The zero value is that
+// of a host that could not be read.
+type Layout struct {
+	cpus                    string // as the kernel lists those that are online
+	memory, hugePages, swap uint64 // bytes
 }
 
 // Memory is the host's memory as the kernel counts it.
@@ -47,27 +56,34 @@ func (p PIDs) Available() uint64 {
 // returns when ctx ends at the latest: a folder whose filesystem does not answer
 // then says so, and is not asked again until it has.
 func (r *Reader) Usage(ctx context.Context, folders ...string) Usage {
+	memory, layout := r.memory()
 	return Usage{
-		Memory:      r.memory(),
+		Layout:      layout,
+		Memory:      memory,
 		PIDs:        r.pids(),
 		Filesystems: r.filesystems(ctx, folders),
 	}
 }
 
-func (r *Reader) memory() Memory {
+func (r *Reader) memory() (Memory, Layout) {
 	info, err := r.proc.Meminfo()
 	if err != nil {
-		return Memory{Problem: fmt.Sprintf("read /proc/meminfo: %v", err)}
+		return Memory{Problem: fmt.Sprintf("read /proc/meminfo: %v", err)}, Layout{}
 	}
 	if info.MemTotalBytes == nil || info.MemAvailableBytes == nil {
-		return Memory{Problem: "/proc/meminfo has no MemTotal or no MemAvailable"}
+		return Memory{Problem: "/proc/meminfo has no MemTotal or no MemAvailable"}, Layout{}
 	}
-	return Memory{
+	m := Memory{
 		TotalBytes:     *info.MemTotalBytes,
 		AvailableBytes: *info.MemAvailableBytes,
 		SwapTotalBytes: value(info.SwapTotalBytes),
 		SwapFreeBytes:  value(info.SwapFreeBytes),
 	}
+	pages := value(info.HugetlbBytes)
+	if info.HugetlbBytes == nil { // before Linux 4.16, which counts those of the default size alone
+		pages = value(info.HugePagesTotal) * value(info.HugepagesizeBytes)
+	}
+	return m, Layout{cpus: r.text(onlineCPUs), memory: m.TotalBytes, hugePages: pages, swap: m.SwapTotalBytes}
 }
 
 // pids compares the kernel's two limits and that of the root cgroup, which only
@@ -77,11 +93,14 @@ func (r *Reader) pids() PIDs {
 	if err != nil {
 		return PIDs{Problem: fmt.Sprintf("read /proc/loadavg: %v", err)}
 	}
+	cgroup := "/sys/fs/cgroup"
+	if r.cgroupVersion() != 2 { // on which a folder of that name would be some group's
+		cgroup += "/pids"
+	}
 	limits := []struct{ source, limit, used string }{
 		{source: "kernel.pid_max", limit: "/proc/sys/kernel/pid_max"},
 		{source: "kernel.threads-max", limit: "/proc/sys/kernel/threads-max"},
-		{source: "pids.max of the root cgroup", limit: "/sys/fs/cgroup/pids.max", used: "/sys/fs/cgroup/pids.current"},
-		{source: "pids.max of the root cgroup", limit: "/sys/fs/cgroup/pids/pids.max", used: "/sys/fs/cgroup/pids/pids.current"},
+		{source: "pids.max of the root cgroup", limit: cgroup + "/pids.max", used: cgroup + "/pids.current"},
 	}
 	var tightest PIDs
 	for _, l := range limits {

@@ -2,6 +2,7 @@ package probe_test
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -31,6 +32,40 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+func TestLayoutTellsOfPartsThatCameOrWent(t *testing.T) {
+	const online, meminfo = "sys/devices/system/cpu/online", "proc/meminfo"
+	const old = "MemTotal: 1000 kB\nMemAvailable: 500 kB\nSwapTotal: 10 kB\nHugePages_Total: 2\nHugepagesize: 2048 kB\n"
+	before := map[string]string{online: "0-3\n", meminfo: old + "Hugetlb: 4096 kB\n"}
+	layout := func(files map[string]string) probe.Layout { return reader(t, tree(t, files)).Usage(t.Context()).Layout }
+	for _, c := range []struct {
+		name    string
+		file    string
+		content string
+		want    bool // that it is another
+	}{
+		{"the same again", online, "0-3\n", false},
+		{"less memory available", meminfo, strings.Replace(old, " 500 kB", " 400 kB", 1) + "Hugetlb: 4096 kB\n", false},
+		{"a CPU off", online, "0-2\n", true},
+		{"as many CPUs, but others", online, "0-2,4\n", true},
+		{"memory plugged in", meminfo, strings.Replace(old, "1000 kB", "2000 kB", 1) + "Hugetlb: 4096 kB\n", true},
+		{"swap off", meminfo, strings.Replace(old, "10 kB", "0 kB", 1) + "Hugetlb: 4096 kB\n", true},
+		{"huge pages of another size", meminfo, old + "Hugetlb: 1052672 kB\n", true},
+		{"a kernel that counts those of one size alone", meminfo, old, false},
+		{"more of those", meminfo, strings.Replace(old, "Total: 2", "Total: 3", 1), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			after := maps.Clone(before)
+			after[c.file] = c.content
+			if got := layout(after) != layout(before); got != c.want {
+				t.Errorf("Usage().Layout is another: %t, want %t", got, c.want)
+			}
+		})
+	}
+	if got := layout(map[string]string{online: "0-3\n", meminfo: "MemTotal: x\n"}); got != (probe.Layout{}) {
+		t.Errorf("Usage().Layout = %+v without a count of memory, want none", got)
+	}
+}
+
 func TestPIDs(t *testing.T) {
 	host := map[string]string{
 		"proc/loadavg": "0.1 0.2 0.3 2/700 4711\n", "proc/sys/kernel/pid_max": "32768\n", "proc/sys/kernel/threads-max": "99999\n",
@@ -44,8 +79,13 @@ func TestPIDs(t *testing.T) {
 		{"the kernel's threads are the fewest", map[string]string{"proc/sys/kernel/threads-max": "5000"}, probe.PIDs{Used: 700, Limit: 5000, Source: "kernel.threads-max"}},
 		{
 			"a container on cgroup v2",
-			map[string]string{"sys/fs/cgroup/pids.max": "300\n", "sys/fs/cgroup/pids.current": "20\n"},
+			map[string]string{"sys/fs/cgroup/cgroup.controllers": "pids\n", "sys/fs/cgroup/pids.max": "300\n", "sys/fs/cgroup/pids.current": "20\n"},
 			probe.PIDs{Used: 20, Limit: 300, Source: "pids.max of the root cgroup"},
+		},
+		{
+			"a cgroup of that name on cgroup v2",
+			map[string]string{"sys/fs/cgroup/cgroup.controllers": "pids\n", "sys/fs/cgroup/pids/pids.max": "3\n", "sys/fs/cgroup/pids/pids.current": "2\n"},
+			probe.PIDs{Used: 700, Limit: 32768, Source: "kernel.pid_max"},
 		},
 		{
 			"a container on cgroup v1",
@@ -54,7 +94,7 @@ func TestPIDs(t *testing.T) {
 		},
 		{
 			"no limit in the cgroup",
-			map[string]string{"sys/fs/cgroup/pids.max": "max\n", "sys/fs/cgroup/pids.current": "20\n"},
+			map[string]string{"sys/fs/cgroup/cgroup.controllers": "pids\n", "sys/fs/cgroup/pids.max": "max\n", "sys/fs/cgroup/pids.current": "20\n"},
 			probe.PIDs{Used: 700, Limit: 32768, Source: "kernel.pid_max"},
 		},
 		{"nonsense in loadavg", map[string]string{"proc/loadavg": "0.1 0.2"}, probe.PIDs{Problem: `read /proc/loadavg: "0.1 0.2" has no fourth field`}},
