@@ -19,6 +19,7 @@ func (a *Agent) standing() metrics.Standing {
 		Shutdown:      guard,
 		Runtimes:      map[string]bool{},
 		EventsDropped: a.recorder.Stats().Dropped,
+		Reboots:       a.reboots.Status(0).Counts,
 	}
 	s.Protected, _, _ = status.Protected(a.protectionFacts(guard))
 	if last, ran := a.images.Last(); ran {

@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
@@ -34,6 +35,9 @@ type Status struct {
 	ContainerGC  ContainerGC            `json:"containerGC"`
 	Loops        []loop.Health          `json:"loops"`
 	State        State                  `json:"state"`
+	// Reboots is when this boot began and how it came about, and how many boots
+	// before ended as nobody wanted.
+	Reboots reboots.Status `json:"reboots"`
 	// Configuration says whether the agent runs what its files say.
 	Configuration doctor.Configuration `json:"configuration"`
 	// Drift is what of the Node is not as configured, and not hostler's to mend.
