@@ -11,6 +11,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/shutdown"
@@ -21,6 +22,7 @@ import (
 func seconds(n int) metav1.Duration { return metav1.Duration{Duration: time.Duration(n) * time.Second} }
 
 const (
+	kernelID  = "9b0a4f6e-21d7-4c55-8f0e-5d6f1c3a7b42"
 	bootID    = "2f1c6c0e-6f0a-4b0e-9d53-3b0f5a2f0c11@1795140000"
 	stateFile = "/var/lib/hostler/state.db"
 )
@@ -42,6 +44,10 @@ func scenes() map[string]api.Status {
 		"left":             left(),
 		"not-accepted":     notAccepted(),
 		"overdue":          overdue(),
+		"disk-full":        diskFull(),
+		"no-runtime":       noRuntime(),
+		"rebooted":         rebooted(),
+		"long-words":       longWords(),
 	}
 }
 
@@ -108,6 +114,14 @@ func healthy() api.Status {
 		ContainerGC: api.ContainerGC{Containers: 57, Dead: 3, LastRun: &runs.Summary{StartedAt: ago(30 * time.Second), Errors: []string{}}},
 		Loops:       loops("lease", "status", "image-gc", "container-gc", "last-used", "shutdown-guard"),
 		State:       api.State{Path: "/var/lib/hostler"},
+		Reboots: reboots.Status{
+			BootID: kernelID, BootedAt: ago(72*time.Hour - time.Minute),
+			Counts: reboots.Counts{Since: ago(80 * 24 * time.Hour), Expected: 14},
+			Last: &reboots.Reboot{
+				BootID: kernelID, Verdict: reboots.Expected, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: new(true),
+				Drain: new(metav1.Duration{Duration: 12345 * time.Millisecond}), Gap: new(seconds(48)),
+			},
+		},
 	}
 }
 
