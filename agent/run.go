@@ -65,7 +65,6 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	closed()
 	_ = server.Close()
 	a.chronicle.Keep() // those of the last requests, too; written when the state is closed
-	a.reboots.Ends(goingDown)
 	err = errors.Join(err, a.within("loops", stopTimeout, func() error { loops.Wait(); return nil }))
 	stopGuarding()
 	err = errors.Join(err, a.within("shutdown guard", stopTimeout, func() error { guard.Wait(); return nil }))
