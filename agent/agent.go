@@ -27,6 +27,7 @@ import (
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/agent/report"
 	"hostler.io/hostler/agent/state"
 	"hostler.io/hostler/gc/collect"
@@ -77,6 +78,7 @@ type Agent struct {
 	reporter    *report.Reporter
 	chronicle   *report.Chronicle
 	journal     *journal.Journal
+	reboots     *reboots.Ledger
 	boot        string        // names the present one
 	kept        *state.Bucket // of what is to be told later
 	survey      *survey.Survey
@@ -279,8 +281,9 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 	})
 	a.boot = boot(machine.BootID, a.manager, a.log)
 	a.journal = journal.Open(journalFile(a.cfg), a.boot, a.log)
+	a.reboots = a.openReboots(reader, machine)
 	a.reporter = report.New(a.reports())
-	a.chronicle = report.NewChronicle(a.node, a.recorder, a.journal, a.kept, a.log)
+	a.chronicle = report.NewChronicle(a.node, a.recorder, a.journal, a.reboots, a.kept, a.log)
 }
 
 // reports says what the reporter tells, and to whom.

@@ -45,8 +45,9 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 			HighThresholdPercent: cfg.ImageGC.HighThresholdPercent,
 			LowThresholdPercent:  cfg.ImageGC.LowThresholdPercent,
 		},
-		Loops: a.health(),
-		State: api.State{Path: cfg.State.Directory},
+		Loops:   a.health(),
+		Reboots: a.reboots.Status(uptime()),
+		State:   api.State{Path: cfg.State.Directory},
 
 		Configuration: a.configuration(),
 	}

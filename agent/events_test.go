@@ -4,54 +4,104 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 )
 
-// TestEventsAreDocumented looks up the reasons of the agent's own Events in
-// docs/conditions.md.
+// TestEventsAreDocumented compares the reasons of hostler's Events with the tables of
+// docs/conditions.md, in both directions. A reason in the code is a word in CamelCase
+// beside an Event's type, in a call that makes an Event, or in a variable for one; those
+// of conditions are looked up by package status.
 func TestEventsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../docs/conditions.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sources []string
-	for _, room := range []string{".", "maintenance", "report"} {
-		files, err := filepath.Glob(filepath.Join(room, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		sources = append(sources, files...)
+	_, section, found := strings.Cut(string(doc), "\n## Events\n")
+	if !found {
+		t.Fatal("docs/conditions.md has no section of Events")
 	}
-	reason := regexp.MustCompile(`^(Registered|Node[A-Z]|(Last)?Shutdown[A-Z]|Shutdown$|Drain[A-Z]|Images[A-Z]|Collection[A-Z])[A-Za-z]*$`)
-	found := map[string]bool{}
-	for _, source := range sources {
-		if strings.HasSuffix(source, "_test.go") {
-			continue
+	section, _, _ = strings.Cut(section, "\n## ")
+	listed := map[string]bool{}
+	for line := range strings.Lines(section) {
+		if cells := strings.Split(line, "|"); len(cells) > 3 {
+			for _, m := range regexp.MustCompile("`([A-Z][A-Za-z]+)`").FindAllStringSubmatch(cells[1], -1) {
+				listed[m[1]] = true
+			}
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), source, nil, 0)
-		if err != nil {
-			t.Fatal(err)
+	}
+	made := map[string]bool{}
+	err = filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+			reasonsIn(t, path, made)
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-				if text, err := strconv.Unquote(literal.Value); err == nil && reason.MatchString(text) {
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(made) < 18 {
+		t.Errorf("found the reasons %v, want all of hostler's", slices.Sorted(maps.Keys(made)))
+	}
+	for reason := range made {
+		if !listed[reason] {
+			t.Errorf("docs/conditions.md does not list Event %s", reason)
+		}
+	}
+	for reason := range listed {
+		if !made[reason] {
+			t.Errorf("docs/conditions.md lists Event %s, which nobody makes", reason)
+		}
+	}
+}
+
+// reasonsIn adds those of one file.
+func reasonsIn(t *testing.T, path string, found map[string]bool) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	word := regexp.MustCompile(`^[A-Z][a-z]+[A-Za-z]*$`)
+	add := func(list []ast.Expr) {
+		for _, e := range list {
+			if literal, ok := e.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				if text, err := strconv.Unquote(literal.Value); err == nil && word.MatchString(text) {
 					found[text] = true
 				}
 			}
-			return true
-		})
-	}
-	if len(found) < 12 {
-		t.Errorf("found the reasons %v, want all of the agent's", found)
-	}
-	for text := range found {
-		if !strings.Contains(string(doc), "`"+text+"`") {
-			t.Errorf("docs/conditions.md does not list Event %s", text)
 		}
 	}
+	isType := func(e ast.Expr) bool {
+		s, ok := e.(*ast.SelectorExpr)
+		return ok && (s.Sel.Name == "EventTypeNormal" || s.Sel.Name == "EventTypeWarning")
+	}
+	reasonVariable := func(e ast.Expr) bool {
+		name, ok := e.(*ast.Ident)
+		return ok && name.Name == "reason"
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if f, ok := n.Fun.(*ast.SelectorExpr); ok && (f.Sel.Name == "Record" || f.Sel.Name == "event") || slices.ContainsFunc(n.Args, isType) {
+				add(n.Args)
+			}
+		case *ast.ReturnStmt:
+			if slices.ContainsFunc(n.Results, isType) {
+				add(n.Results)
+			}
+		case *ast.AssignStmt: // reason, ... := "Word", ...
+			if slices.ContainsFunc(n.Lhs, reasonVariable) && (filepath.Dir(path) == "report" || filepath.Dir(path) == "maintenance") {
+				add(n.Rhs)
+			}
+		}
+		return true
+	})
 }

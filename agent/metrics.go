@@ -20,6 +20,7 @@ func (a *Agent) standing() metrics.Standing {
 		Runtimes:      map[string]bool{},
 		EventsDropped: a.recorder.Stats().Dropped,
 		CgroupVersion: a.facts.Machine().CgroupVersion,
+		Reboots:       a.reboots.Status(0).Counts,
 	}
 	s.Protected, _, _ = status.Protected(a.protectionFacts(guard))
 	if last, ran := a.images.Last(); ran {

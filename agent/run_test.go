@@ -322,6 +322,7 @@ func TestMetricsTellHowThingsStand(t *testing.T) {
 		`hostler_runtime_call_errors_total{method="ListImages",runtime="podman"} 1`,
 		`hostler_gc_freed_bytes_total 0`,
 		`hostler_events_dropped_total 0`,
+		`hostler_reboots_total{expected="false"} 0`,
 	} {
 		if !strings.Contains(string(body), want) {
 			t.Errorf("GET /metrics has no %s", want)

@@ -43,6 +43,7 @@ func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) 
 		a.log.Warn("the service manager does not tell whether the system is going down", "error", err)
 	}
 	a.log.Info("stopping", "signal", why, "systemStopping", stopping)
+	a.reboots.Ends(stopping) // at once: what follows may not end in time
 	if stopping {
 		a.drain(ctx, signals) // which takes over from a person's
 	} else {

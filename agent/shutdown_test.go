@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/reboots"
+	"hostler.io/hostler/agent/state"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -42,8 +44,25 @@ func guarded(t *testing.T, endsAfter time.Duration) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
+	db, err := state.Open(filepath.Join(t.TempDir(), "state.db"), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	a.kept = db.Bucket("agent")
+	a.reboots = unguarded("one", a)
 	return a
 }
+
+// unguarded is the ledger of an agent in a boot before which nobody guarded the shutdown.
+func unguarded(boot string, a *Agent) *reboots.Ledger {
+	return reboots.Open(reboots.Options{Boot: boot, Journal: noJournal{}, Store: a.kept, Log: a.log})
+}
+
+type noJournal struct{}
+
+func (noJournal) LastBoot() *journal.Record   { return nil }
+func (noJournal) Found() (another, read bool) { return false, true }
 
 // drainWith tells how long a drain is waited for whose pod takes 5 s, if a signal
 // comes after the first of them.
@@ -156,6 +175,9 @@ func TestAServiceManagerThatDoesNotTellDoesNotCutADrainOff(t *testing.T) {
 	a.stop(ctx, "terminated", nil)
 	if state := a.guard.Status().State; state != shutdown.Released {
 		t.Errorf("stop() returned in state %v, want it to wait for the drain", state)
+	}
+	if r := unguarded("two", a).Untold(); r == nil || r.Verdict != reboots.Expected {
+		t.Errorf("the next boot came about by %v, want that it was expected", r)
 	}
 	cancel()
 	<-ended

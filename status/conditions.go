@@ -16,6 +16,9 @@ type Memory struct {
 	conditions []corev1.NodeCondition
 	// pressed is when each pressure was last seen; never changed in place.
 	pressed map[corev1.NodeConditionType]time.Time
+	// faults is since when what Ready tells is seen, by reason, where no fact dates it;
+	// never changed in place.
+	faults map[string]time.Time
 }
 
 // Remember takes the conditions that the agent reported before it was
@@ -29,6 +32,30 @@ func Remember(conditions []corev1.NodeCondition) Memory {
 		}
 	}
 	return m
+}
+
+// Follow returns the same memory of conditions that are reported with other times than
+// they were found with.
+func (m Memory) Follow(conditions []corev1.NodeCondition) Memory {
+	m.conditions = slices.Clone(conditions)
+	return m
+}
+
+// since is when a fault of Ready was first seen, which m notes for the next check:
+// with this one, if it was not seen with the one before.
+func (m *Memory) since(reason string, before Memory, now time.Time) time.Time {
+	seen, known := before.faults[reason]
+	if last := before.condition(corev1.NodeReady); !known && last != nil && last.Status == corev1.ConditionFalse && last.Reason == reason {
+		seen, known = last.LastTransitionTime.Time, true // before a restart of the agent
+	}
+	if !known || seen.After(now) {
+		seen = now
+	}
+	if m.faults == nil {
+		m.faults = map[string]time.Time{}
+	}
+	m.faults[reason] = seen
+	return seen
 }
 
 // condition returns the last condition of a type, or nil.
@@ -80,7 +107,8 @@ func Conditions(facts Facts, options Options, memory Memory, now time.Time) ([]c
 	}
 	next.add(corev1.NodeNetworkUnavailable, networkUnavailable(facts.Network, options.Addresses), memory, now)
 	next.add(ShutdownProtected, shutdownProtected(facts), memory, now)
-	next.add(corev1.NodeReady, ready(facts, memory.condition(corev1.NodeReady)), memory, now)
+	seen := func(reason string) time.Time { return next.since(reason, memory, now) }
+	next.add(corev1.NodeReady, ready(facts, memory.condition(corev1.NodeReady), seen), memory, now)
 	return slices.Clone(next.conditions), next
 }
 

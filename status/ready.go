@@ -12,8 +12,9 @@ import (
 )
 
 // ready judges whether pods can be expected to run. The worst thing gives the
-// reason; the message holds all of them.
-func ready(facts Facts, last *corev1.NodeCondition) finding {
+// reason; the message holds all of them, each with when it began: of what no fact
+// dates, seen tells since when it is seen.
+func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) time.Time) finding {
 	type fault struct{ reason, message string }
 	var faults []fault
 	add := func(reason, message string, since time.Time) {
@@ -39,7 +40,7 @@ func ready(facts Facts, last *corev1.NodeCondition) finding {
 		if len(facts.DeadSockets) > 0 {
 			message += ", though there is " + strings.Join(facts.DeadSockets, ", ") + ", where none answers; see to its service"
 		}
-		add(ReasonNoRuntime, message, time.Time{})
+		add(ReasonNoRuntime, message, seen(ReasonNoRuntime))
 	}
 	someReady := false
 	for _, r := range facts.Runtimes {
@@ -58,7 +59,7 @@ func ready(facts Facts, last *corev1.NodeCondition) finding {
 		add(ReasonRuntimeDown, message, r.Since)
 	}
 	if message := imageFilesystemProblem(facts); someReady && message != "" {
-		add(ReasonImageFilesystemUnknown, message, time.Time{})
+		add(ReasonImageFilesystemUnknown, message, seen(ReasonImageFilesystemUnknown))
 	}
 
 	if len(faults) == 0 {
@@ -72,9 +73,10 @@ func ready(facts Facts, last *corev1.NodeCondition) finding {
 }
 
 // starting keeps what was reported before a restart of the agent, for the pods
-// did not notice it; kubelet's Ready flips here.
+// did not notice it; kubelet's Ready flips here. That nobody knows is the word of a
+// cluster that has not heard of the host, and not this host's.
 func starting(last *corev1.NodeCondition) finding {
-	if last != nil {
+	if last != nil && last.Status != corev1.ConditionUnknown {
 		return finding{last.Status, last.Reason, last.Message}
 	}
 	return finding{corev1.ConditionUnknown, ReasonStarting, "hostler has just started and has asked no container runtime yet"}

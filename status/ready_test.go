@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -29,12 +30,12 @@ func TestReady(t *testing.T) {
 			"True", "HostReady", "containerd 2.1.4 is ready, but its pod network is not: cni plugin not initialized",
 		},
 		{"nothing asked yet", func(f *status.Facts) { f.RuntimesAsked, f.Runtimes = false, nil }, "Unknown", "Starting", "hostler has just started and has asked no container runtime yet"},
-		{"no runtime", func(f *status.Facts) { f.Runtimes = nil }, "False", "NoRuntime", "no container runtime found on this host"},
+		{"no runtime", func(f *status.Facts) { f.Runtimes = nil }, "False", "NoRuntime", "no container runtime found on this host, since 2026-11-20T12:00:00Z"},
 		{
 			"no runtime but a socket", func(f *status.Facts) {
 				f.Runtimes, f.DeadSockets = nil, []string{"/run/containerd/containerd.sock"}
 			},
-			"False", "NoRuntime", "no container runtime found on this host, though there is /run/containerd/containerd.sock, where none answers; see to its service",
+			"False", "NoRuntime", "no container runtime found on this host, though there is /run/containerd/containerd.sock, where none answers; see to its service, since 2026-11-20T12:00:00Z",
 		},
 		{
 			"the only runtime is down", func(f *status.Facts) { f.Runtimes = []status.Runtime{down} }, "False", "RuntimeDown",
@@ -64,11 +65,11 @@ func TestReady(t *testing.T) {
 		},
 		{
 			"no image filesystem named", func(f *status.Facts) { f.Filesystems = f.Filesystems[:1] },
-			"False", "ImageFilesystemUnknown", "image filesystem unknown: no runtime has named one",
+			"False", "ImageFilesystemUnknown", "image filesystem unknown: no runtime has named one, since 2026-11-20T12:00:00Z",
 		},
 		{
 			"an image filesystem that does not answer", func(f *status.Facts) { f.Filesystems[1].Problem = "statfs /images: no answer" },
-			"False", "ImageFilesystemUnknown", "image filesystem unknown: statfs /images: no answer",
+			"False", "ImageFilesystemUnknown", "image filesystem unknown: statfs /images: no answer, since 2026-11-20T12:00:00Z",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -80,6 +81,36 @@ func TestReady(t *testing.T) {
 				t.Errorf("Ready = %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, c.status, c.reason, c.message)
 			}
 		})
+	}
+}
+
+func TestReadySaysSinceWhenAFaultIsSeen(t *testing.T) {
+	bad, well := healthy(), healthy()
+	bad.Filesystems = bad.Filesystems[:1]
+	look := func(memory status.Memory, facts status.Facts, at time.Time, want string) ([]corev1.NodeCondition, status.Memory) {
+		t.Helper()
+		conditions, next := status.Conditions(facts, policyOptions(), memory, at)
+		message := condition(t, conditions, corev1.NodeReady).Message
+		if got := strings.Contains(message, ", since "); got != (want != "") || !strings.HasSuffix(message, want) {
+			t.Errorf("at %s Ready says %q, want %q at its end", at, message, want)
+		}
+		return conditions, next
+	}
+	_, memory := look(status.Memory{}, well, noon, "")
+	_, memory = look(memory, bad, noon.Add(time.Minute), ", since 2026-11-20T12:01:00Z")
+	before, memory := look(memory, bad, noon.Add(time.Hour), ", since 2026-11-20T12:01:00Z")
+	look(status.Remember(before), bad, noon.Add(2*time.Hour), ", since 2026-11-20T12:01:00Z")
+	_, memory = look(memory, well, noon.Add(3*time.Hour), "")
+	look(memory, bad, noon.Add(4*time.Hour), ", since 2026-11-20T16:00:00Z")
+}
+
+func TestAHostThatWasTakenForLostStartsAsNobodyKnows(t *testing.T) {
+	lost := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}}
+	facts := healthy()
+	facts.RuntimesAsked, facts.Runtimes = false, nil
+	conditions, _ := status.Conditions(facts, policyOptions(), status.Remember(lost), noon)
+	if got := condition(t, conditions, corev1.NodeReady); got.Status != corev1.ConditionUnknown || got.Reason != status.ReasonStarting {
+		t.Errorf("Ready = %+v, want that the agent has just started, and not what a cluster said of it", got)
 	}
 }
 

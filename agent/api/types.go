@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
@@ -36,6 +37,9 @@ type Status struct {
 	State        State                  `json:"state"`
 	// Addresses says of each address that this host chose why it is that one.
 	Addresses []status.Choice `json:"addresses"`
+	// Reboots is when this boot began and how it came about, and how many boots
+	// before ended as nobody wanted.
+	Reboots reboots.Status `json:"reboots"`
 	// Configuration says whether the agent runs what its files say.
 	Configuration doctor.Configuration `json:"configuration"`
 	// Shortage is what of node.reserved the host does not have; empty where it has all.

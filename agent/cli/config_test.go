@@ -101,7 +101,7 @@ func TestStatusSaysThatTheFilesAreNotInForce(t *testing.T) {
 	s.Configuration = refused().config.Configuration
 	got := hostler(serve(t, &backend{status: s}), "status")
 	flat := strings.Join(strings.Fields(got.stdout), " ")
-	if want := "configuration: the files say otherwise than what is in force: shutdown.gracePeriod; mend: systemctl restart hostler, which stops no container"; !strings.Contains(flat, want) {
+	if want := "configuration: the files say otherwise than what is in force: shutdown.gracePeriod next: systemctl restart hostler, which stops no container"; !strings.Contains(flat, want) {
 		t.Errorf("hostler status = %s, want %s", got.stdout, want)
 	}
 }

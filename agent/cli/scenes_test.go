@@ -12,6 +12,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/shutdown"
@@ -23,6 +24,7 @@ import (
 func seconds(n int) metav1.Duration { return metav1.Duration{Duration: time.Duration(n) * time.Second} }
 
 const (
+	kernelID  = "9b0a4f6e-21d7-4c55-8f0e-5d6f1c3a7b42"
 	bootID    = "2f1c6c0e-6f0a-4b0e-9d53-3b0f5a2f0c11@1795140000"
 	stateFile = "/var/lib/hostler/state.db"
 )
@@ -45,6 +47,10 @@ func scenes() map[string]api.Status {
 		"not-accepted":     notAccepted(),
 		"overdue":          overdue(),
 		"contended":        contended(),
+		"disk-full":        diskFull(),
+		"no-runtime":       noRuntime(),
+		"rebooted":         rebooted(),
+		"long-words":       longWords(),
 	}
 }
 
@@ -115,6 +121,14 @@ func healthy() api.Status {
 			{Type: corev1.NodeInternalIP, Address: "192.0.2.17", Interface: "bond0", Reason: "source of the default route via bond0"},
 			{Type: corev1.NodeInternalIP, Address: "2001:db8:40:a::11", Interface: "bond0", Reason: "source of the default route via bond0"},
 			{Type: corev1.NodeHostName, Address: holder, Reason: "the name of the Node"},
+		},
+		Reboots: reboots.Status{
+			BootID: kernelID, BootedAt: ago(72*time.Hour - time.Minute),
+			Counts: reboots.Counts{Since: ago(80 * 24 * time.Hour), Expected: 14},
+			Last: &reboots.Reboot{
+				BootID: kernelID, Verdict: reboots.Expected, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: new(true),
+				Drain: new(metav1.Duration{Duration: 12345 * time.Millisecond}), Gap: new(seconds(48)),
+			},
 		},
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -72,8 +73,9 @@ func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (overd
 // printStatus puts the verdict first, then what is wrong, then the rest. What has
 // been said above is not said again below.
 func printStatus(t *table, out *output, s api.Status) {
-	t.line("%s", verdict(out, s))
-	for _, w := range worries(s) {
+	out.indented(t, "", verdict(out, s))
+	wrong := worries(out, s)
+	for _, w := range wrong {
 		w.print(t, out)
 	}
 	t.line("")
@@ -82,8 +84,9 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"control plane", controlPlane(s)},
 		{"runtimes", runtimes(s)},
 		{"cordon", cordon(out, s)},
-		{"shutdown", guard(out, s)},
+		{"shutdown", guard(out, s, wrong)},
 		{"drain", byHand(s)},
+		{"last boot", lastBoot(out, s)},
 		{"last shutdown", lastRecord(s)},
 		{"images", images(out, s)},
 		{"containers", containers(out, s)},
@@ -119,25 +122,6 @@ func (o *output) field(t *table, label, value string) {
 	for _, line := range lines {
 		t.line("%-*s%s", labelWidth, label, line)
 		label = ""
-	}
-}
-
-func printConditions(t *table, out *output, s api.Status) {
-	if s.Node == nil {
-		return
-	}
-	t.line("")
-	header := []string{"CONDITION", "STATUS", "SINCE", "REASON"}
-	if out.wide() {
-		header = append(header, "MESSAGE")
-	}
-	t.row(header...)
-	for _, c := range s.Node.Status.Conditions {
-		row := []string{string(c.Type), string(c.Status), out.ago(c.LastTransitionTime.Time), c.Reason}
-		if out.wide() {
-			row = append(row, c.Message)
-		}
-		t.row(row...)
 	}
 }
 
@@ -210,7 +194,7 @@ func runtimes(s api.Status) string {
 	return strings.Join(parts, ", ")
 }
 
-func guard(out *output, s api.Status) string {
+func guard(out *output, s api.Status, wrong []worry) string {
 	g := s.Shutdown
 	switch g.State {
 	case shutdown.Armed:
@@ -240,7 +224,7 @@ func guard(out *output, s api.Status) string {
 	case shutdown.Delegated:
 		return g.State.String() + " to " + g.Reason
 	}
-	if slices.ContainsFunc(worries(s), func(w worry) bool { return strings.Contains(w.text, g.Reason) }) {
+	if slices.ContainsFunc(wrong, func(w worry) bool { return strings.Contains(w.text, g.Reason) }) {
 		return g.State.String() + ", see above"
 	}
 	return g.State.String() + ": " + g.Reason
@@ -283,6 +267,29 @@ func stopped(r journal.Record) int {
 		}
 	}
 	return n
+}
+
+// lastBoot says when this boot began and whether anybody wanted it, and what came of
+// those before.
+func lastBoot(out *output, s api.Status) string {
+	b := s.Reboots
+	if b.BootID == "" {
+		return ""
+	}
+	line := out.ago(b.BootedAt)
+	switch r := b.Last; {
+	case r == nil:
+	case r.Verdict == reboots.Unknown:
+		line += ", " + r.By()
+	case unexpected(out, s):
+		line += ", unexpected, see above"
+	default:
+		line += ", " + string(r.Verdict) + ", " + r.By()
+	}
+	if b.Unexpected > 0 {
+		line += fmt.Sprintf("; %s since %s", count(int(b.Unexpected), "unexpected reboot"), b.Since.UTC().Format(time.DateOnly))
+	}
+	return line
 }
 
 func lastRecord(s api.Status) string {

@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/status"
 )
 
 func TestStatusScreens(t *testing.T) {
@@ -29,7 +31,7 @@ func TestStatusScreens(t *testing.T) {
 			}
 			golden(t, "status/"+name, got.stdout)
 			for line := range strings.Lines(got.stdout) {
-				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+				if n := onScreen(strings.TrimSuffix(line, "\n")); n > 80 {
 					t.Errorf("a line has %d columns, want at most 80: %s", n, line)
 				}
 				if line != strings.TrimRight(line, " \n")+"\n" {
@@ -38,6 +40,50 @@ func TestStatusScreens(t *testing.T) {
 			}
 			golden(t, "status/"+name+"-wide", hostler(socket, "status", "-o", "wide").stdout)
 		})
+	}
+}
+
+// onScreen is how many columns a line takes, of the characters that scenes have.
+func onScreen(line string) int {
+	n := 0
+	for _, r := range line {
+		switch {
+		case r == '\u0301': // an accent
+		case r >= '\u3000' && r <= '\u9fff': // kana and kanji
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// What is wrong with a host has one step to mend it, or says it itself, and the worst
+// is told first.
+func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
+	worst := overdue()
+	turn(&worst, corev1.NodeReady, corev1.ConditionFalse, time.Minute, status.ReasonNoRuntime, "no container runtime found")
+	turn(&worst, corev1.NodeMemoryPressure, corev1.ConditionTrue, 90*time.Second, status.ReasonInsufficientMemory, "52Mi of 251.6Gi memory available")
+	turn(&worst, status.ShutdownProtected, corev1.ConditionFalse, time.Hour, status.ReasonNoBus, "no bus")
+	turn(&worst, corev1.NodeNetworkUnavailable, corev1.ConditionUnknown, time.Hour, status.ReasonNotMeasured, "too many open files")
+	fail(&worst, "last-used", "out of memory")
+	worst.State.Message = "not persisted: disk full"
+	screen := hostler(serve(t, &backend{status: worst}), "status").stdout
+	at := 0
+	for _, want := range []string{
+		"TAKEN FOR DEAD by the fleet", "NOT READY", "heartbeat: lease not renewed", "next: `hostler doctor`",
+		"no container runtime found", "next: `systemctl start containerd`",
+		"MemoryPressure, for 90s: 52Mi", "next: `systemd-cgtop -m`",
+		"shutdown, for 60m: no bus", "next: `systemctl start dbus.socket",
+		"NetworkUnavailable unknown, for 60m: too many", "next: see whether",
+		"loop last-used: out of memory", "next: `journalctl -u hostler",
+		"state: not persisted", "next: `df -h /var/lib/hostler`", "\n\n",
+	} {
+		next := strings.Index(screen[at:], want)
+		if next < 0 {
+			t.Fatalf("the screen has no %q where it should be:\n%s", want, screen)
+		}
+		at += next
 	}
 }
 

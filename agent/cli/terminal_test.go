@@ -53,7 +53,7 @@ func TestColourIsForTerminalsWithoutNOCOLOR(t *testing.T) {
 	socket := serve(t, &backend{status: muchIsWrong()})
 	plain := hostler(socket, "status").stdout
 	colourful, code := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "status")
-	if code != 0 || !strings.Contains(colourful, "\x1b[31;1mMemoryPressure\x1b[0m:") || !strings.Contains(colourful, "\x1b[32;1mReady\x1b[0m") {
+	if code != 0 || !strings.Contains(colourful, "\x1b[31;1mMemoryPressure\x1b[0m, for 90s: ") || !strings.Contains(colourful, "\x1b[32;1mReady\x1b[0m") {
 		t.Errorf("status on a terminal = %d, %q, want what is wrong in red and what is well in green", code, colourful)
 	}
 	bare := strings.NewReplacer("\x1b[31;1m", "", "\x1b[32;1m", "", "\x1b[33;1m", "", "\x1b[0m", "").Replace(colourful)

@@ -4,18 +4,16 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"unicode/utf8"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/status"
 )
 
-// screenWidth is what every terminal has.
-const screenWidth = 80
-
-// verdict is the first line: the node, and whether it is ready.
+// verdict is the first line: the node, and the worst that can be said of it.
 func verdict(out *output, s api.Status) string {
 	if s.Node == nil {
 		return out.yellow("starting") + ": the host has not been looked at yet"
@@ -35,99 +33,205 @@ func verdict(out *output, s api.Status) string {
 	if s.Node.Spec.Unschedulable {
 		word += out.yellow(",SchedulingDisabled") // as kubectl says it
 	}
+	if s.ControlPlane.Overdue != "" {
+		word = out.red("TAKEN FOR DEAD") + " by the fleet; what it sees itself is " + word
+	}
 	return s.Node.Name + " is " + word + ", for " + age(out.now().Sub(ready.LastTransitionTime.Time)) + " now"
 }
 
+// harm is how much something hurts, the worst first.
+type harm int
+
+const (
+	dead        harm = iota // the fleet takes the host for dead
+	noPods                  // the host is not Ready
+	pressed                 // the host lacks something
+	unprotected             // a shutdown cuts pods off
+	unheard                 // the fleet is not told
+	unseen                  // nobody knows how the host is
+	failing                 // a loop does not do its work
+	odd                     // nothing that pods or the fleet feel
+)
+
 // worry is one thing that is wrong.
 type worry struct {
-	what   string // empty where it explains the verdict
-	text   string
-	milder bool // nothing that pods or the fleet feel
+	what  string    // empty where it explains the verdict
+	since time.Time // zero where the text says it, or nothing does
+	text  string
+	next  string // what to do next; empty where the text says it
+	harm  harm
 }
 
-// print writes the worry, indented, on as many lines as it takes.
+// print writes the worry, indented, on as many lines as it takes, and below it what
+// to do next.
 func (w worry) print(t *table, out *output) {
-	what := w.what
-	if what != "" {
-		what += ": "
+	paint := out.red
+	if w.harm == odd {
+		paint = out.yellow
 	}
-	lines := []string{what + w.text}
-	if !out.wide() {
-		lines = wrap(what+w.text, screenWidth-4)
+	text := w.text
+	if w.what != "" {
+		head := paint(w.what)
+		if !w.since.IsZero() {
+			head += ", for " + age(out.now().Sub(w.since))
+		}
+		text = strings.TrimSuffix(head+": "+text, ": ")
+	}
+	out.indented(t, "  ", text)
+	if w.next != "" {
+		out.indented(t, "    ", "next: "+w.next)
+	}
+}
+
+// indented writes text on as many lines as it takes, those after the first one
+// indented deeper.
+func (o *output) indented(t *table, indent, text string) {
+	lines := []string{text}
+	if !o.wide() {
+		lines = wrap(text, screenWidth-len(indent)-2)
 	}
 	for i, line := range lines {
-		if rest, found := strings.CutPrefix(line, w.what); i == 0 && found && w.milder {
-			line = out.yellow(w.what) + rest
-		} else if i == 0 && found && w.what != "" {
-			line = out.red(w.what) + rest
-		}
-		indent := "  "
-		if i > 0 {
+		if i == 1 {
 			indent += "  "
 		}
 		t.line("%s", indent+line)
 	}
 }
 
-// worries lists what is wrong, the worst first, each once.
-func worries(s api.Status) []worry {
+// worries lists what is wrong, the worst first, each once, and the same step once.
+func worries(out *output, s api.Status) []worry {
 	var list []worry
 	if s.Node != nil {
-		list = conditionWorries(s.Node.Status.Conditions)
+		list = conditionWorries(s)
 	}
-	if s.ControlPlane.Overdue != "" { // the fleet feels it first
-		list = append([]worry{{what: "heartbeat", text: s.ControlPlane.Overdue}}, list...)
-	}
-	if s.ControlPlane.Resting != "" {
-		list = append(list, worry{what: "control plane", text: s.ControlPlane.Resting, milder: true})
-	}
-	if s.Shortage != "" {
-		list = append(list, worry{what: "reserved", text: s.Shortage})
-	}
-	for _, d := range s.Drift {
-		list = append(list, worry{what: "drift", text: d.Message + ": `" + d.Mend + "` mends it", milder: true})
-	}
-	if s.ControlPlane.Credentials != "" && !said(list, s.ControlPlane.Credentials) {
-		list = append(list, worry{what: "credentials", text: s.ControlPlane.Credentials})
-	}
-	if s.ControlPlane.LastError != "" && !said(list, s.ControlPlane.LastError) {
-		list = append(list, worry{what: "control plane", text: s.ControlPlane.LastError})
-	}
+	list = append(list, fleetWorries(s, list)...)
 	for _, l := range s.Loops {
 		if text := firstLine(l.LastError); !l.Healthy && !said(list, text) && !blamesARuntime(s, text) {
-			list = append(list, worry{what: "loop " + l.Name, text: text})
+			list = append(list, worry{what: "loop " + l.Name, text: text, next: "`" + logOfAgent + "`", harm: failing})
 		}
 	}
 	if text := firstLine(s.ImageGC.Message); text != "" && !said(list, text) && !blamesARuntime(s, text) {
-		list = append(list, worry{what: "images and containers", text: text})
+		list = append(list, worry{what: "images and containers", text: text, next: "`hostler doctor`", harm: failing})
 	}
-	if text := s.Configuration.Trouble(); text != "" {
-		list = append(list, worry{what: "configuration", text: text + "; mend: " + s.Configuration.Mend(), milder: true})
-	}
-	if s.State.Message != "" {
-		list = append(list, worry{what: "state", text: s.State.Message, milder: true})
+	list = append(list, oddities(out, s)...)
+	slices.SortStableFunc(list, func(a, b worry) int { return cmp.Compare(a.harm, b.harm) })
+	for i := range list {
+		if slices.ContainsFunc(list[:i], func(w worry) bool { return w.next == list[i].next }) {
+			list[i].next = ""
+		}
 	}
 	return list
 }
 
-// conditionWorries puts Ready first, for all others are about what it says.
-func conditionWorries(conditions []corev1.NodeCondition) []worry {
+const (
+	logOfAgent = "journalctl -u hostler -n 50"
+	// fresh is for how long an unexpected reboot is worth a look.
+	fresh = 24 * time.Hour
+)
+
+// fleetWorries tell what stands between the host and its fleet, beside what is said.
+func fleetWorries(s api.Status, list []worry) []worry {
+	next := "`" + logOfAgent + "`"
+	if s.ControlPlane.Type == "kubernetes" {
+		next = "`hostler doctor`"
+	}
+	c, known := s.ControlPlane, len(list)
+	if c.Overdue != "" {
+		list = append(list, worry{what: "heartbeat", text: c.Overdue, next: next, harm: dead})
+	}
+	if c.Resting != "" {
+		list = append(list, worry{what: "control plane", text: c.Resting, harm: odd})
+	}
+	for _, d := range s.Drift {
+		list = append(list, worry{what: "drift", text: d.Message, next: "`" + d.Mend + "`", harm: odd})
+	}
+	if c.Credentials != "" && !said(list, c.Credentials) {
+		list = append(list, worry{what: "credentials", text: c.Credentials, next: next, harm: unheard})
+	}
+	if c.LastError != "" && !said(list, c.LastError) {
+		list = append(list, worry{what: "control plane", text: c.LastError, next: next, harm: unheard})
+	}
+	for i := range list[known:] {
+		if w := &list[known+i]; strings.Contains(w.text, next) || strings.Contains(w.text, "`kubectl ") {
+			w.next = "" // it says so itself
+		}
+	}
+	return list[known:]
+}
+
+// oddities are what neither pods nor the fleet feel.
+func oddities(out *output, s api.Status) []worry {
 	var list []worry
-	for _, c := range slices.SortedStableFunc(slices.Values(conditions), readyFirst) {
-		w := worry{what: string(c.Type), text: c.Message}
+	if r := s.ImageGC.LastRun; r != nil && len(r.Warnings) > 0 {
+		list = append(list, worry{what: "images", text: "the last collection did not reach its goal: " + firstLine(r.Warnings[0]), next: "`hostler gc history -o wide` says what keeps it", harm: odd})
+	}
+	if s.Shortage != "" {
+		list = append(list, worry{what: "reserved", text: s.Shortage, harm: failing})
+	}
+	if text := s.Configuration.Trouble(); text != "" {
+		list = append(list, worry{what: "configuration", text: text, next: s.Configuration.Mend(), harm: odd})
+	}
+	if text := s.State.Message; text != "" {
+		next := "`df -h " + s.State.Path + "`, and `" + logOfAgent + "`"
+		if !strings.Contains(text, "not persisted") { // a file of before was set aside
+			next = "remove that file once nobody wants it"
+		}
+		list = append(list, worry{what: "state", text: text, next: next, harm: odd})
+	}
+	if unexpected(out, s) {
+		r := s.Reboots.Last
+		list = append(list, worry{what: "reboot", text: "unexpected, " + out.ago(s.Reboots.BootedAt) + ", " + r.By() + ": " + r.Error, next: "`journalctl -b -1 -e` shows the last words of the boot before", harm: odd})
+	}
+	return list
+}
+
+// unexpected tells whether this boot is young, and began as nobody wanted.
+func unexpected(out *output, s api.Status) bool {
+	r := s.Reboots.Last
+	return r != nil && r.Verdict == reboots.Unexpected && out.now().Sub(s.Reboots.BootedAt) < fresh
+}
+
+// conditionWorries tell what the conditions say that is not as it should be, Ready
+// first, for all others are about what it says.
+func conditionWorries(s api.Status) []worry {
+	var list []worry
+	for _, c := range slices.SortedStableFunc(slices.Values(s.Node.Status.Conditions), readyFirst) {
+		w := worry{what: string(c.Type), since: c.LastTransitionTime.Time, text: c.Message, next: status.NextStep(c, unitAway(s)), harm: pressed}
 		switch {
 		case (status.Transition{New: c}).Good():
 			continue
 		case c.Type == corev1.NodeReady:
-			w.what = ""
+			w.what, w.harm = "", noPods
 		case c.Type == status.ShutdownProtected:
-			w.what = "shutdown"
+			w.what, w.harm = "shutdown", unprotected
+			switch ready := condition(s.Node, corev1.NodeReady); {
+			case c.Reason == status.ReasonSwitchedOff: // as somebody wants it
+				w.harm = odd
+			case c.Reason == status.ReasonPodsOutOfReach && ready != nil && ready.Status == corev1.ConditionFalse:
+				w.next = "" // that of Ready
+			}
 		case c.Status == corev1.ConditionUnknown:
 			w.what += " unknown"
+			w.harm = unseen
 		}
 		list = append(list, w)
 	}
 	return list
+}
+
+// unitAway is the service of the first runtime that is not ready; empty if it is not
+// known.
+func unitAway(s api.Status) string {
+	for _, r := range s.Runtimes {
+		switch {
+		case r.Ready:
+		case r.Name == "cri-o":
+			return "crio"
+		case !strings.Contains(r.Name, "/"):
+			return r.Name
+		}
+	}
+	return ""
 }
 
 func readyFirst(a, b corev1.NodeCondition) int {
@@ -168,22 +272,4 @@ func condition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCon
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return line
-}
-
-// wrap breaks text into lines of at most width columns, at blanks where it can.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		switch {
-		case line == "":
-			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
-			lines = append(lines, line)
-			line = word
-		default:
-			line += " " + word
-		}
-	}
-	return append(lines, line)
 }

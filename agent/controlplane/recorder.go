@@ -53,6 +53,7 @@ type Recorder struct {
 	now    func() time.Time
 	log    *slog.Logger
 	wake   chan struct{} // holds one token when the queue has grown
+	silent func() bool
 
 	mu       sync.Mutex    // guards all below
 	queue    []*record     // the oldest first
@@ -75,8 +76,12 @@ func NewRecorder(client Publisher, host string, now func() time.Time, log *slog.
 	if now == nil {
 		now = time.Now
 	}
-	return &Recorder{client: client, host: host, now: now, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
+	return &Recorder{client: client, host: host, now: now, log: log.With("component", "events"), wake: make(chan struct{}, 1), silent: func() bool { return false }}
 }
+
+// SilentWhile has nothing recorded while gone holds, such as of a Node that has left.
+// It is to be called before anybody records.
+func (r *Recorder) SilentWhile(gone func() bool) { r.silent = gone }
 
 // NodeReference is the object of an Event about the Node of that name. Its UID
 // is the name, as in kubelet's Events: so `kubectl describe node` finds them also
@@ -89,6 +94,9 @@ func NodeReference(name string) corev1.ObjectReference {
 // corev1.EventTypeNormal or corev1.EventTypeWarning, the reason a word in
 // CamelCase. It returns at once.
 func (r *Recorder) Record(object corev1.ObjectReference, eventType, reason, message string) {
+	if r.silent() {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, message := r.now(), truncate(message)

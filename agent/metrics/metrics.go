@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/shutdown"
 )
@@ -55,8 +56,9 @@ type Standing struct {
 	Protected     bool            // whether a shutdown would wait for the pods
 	Runtimes      map[string]bool // whether each is ready
 	EventsDropped uint64
-	ReloadRefused bool         // the last reload was
-	CgroupVersion int          // 0 where there is none
+	ReloadRefused bool // the last reload was
+	CgroupVersion int  // 0 where there is none
+	Reboots       reboots.Counts
 	Images        *runs.Report // of the last collection of images; nil before the first
 }
 
@@ -175,6 +177,7 @@ var (
 	descKept          = prometheus.NewDesc("hostler_gc_images_kept", "Images that the last collection of images left, by reason.", []string{"reason"}, nil)
 	descReload        = prometheus.NewDesc("hostler_config_last_reload_successful", "0 where the last reload was refused, so that the files may say otherwise than what is in force.", nil, nil)
 	descCgroup        = prometheus.NewDesc("hostler_cgroup_version", "The version of the cgroup hierarchy: 2, or 1 for the old and for the hybrid one; none where there is none.", nil, nil)
+	descReboots       = prometheus.NewDesc("hostler_reboots_total", "Reboots that an agent saw, also before its last start, by whether they were expected: true, false or unknown.", []string{"expected"}, nil)
 	descEventsDropped = prometheus.NewDesc("hostler_events_dropped_total", "Events given up because too many waited.", nil, nil)
 )
 
@@ -184,7 +187,7 @@ func (s standing) Describe(out chan<- *prometheus.Desc) {
 		descBuildInfo, descLeaseAge, descLoopHealthy, descLoopRestarts, descShutdownState,
 		descProtected, descGranted, descNeeded,
 		descShutdownTime, descShutdownGood, descRuntimeReady, descEventsDropped,
-		descCandidates, descOldest, descKept, descReload, descCgroup,
+		descCandidates, descOldest, descKept, descReload, descCgroup, descReboots,
 	} {
 		out <- d
 	}
@@ -229,6 +232,9 @@ func (s standing) Collect(out chan<- prometheus.Metric) {
 		gauge(descCgroup, float64(now.CgroupVersion))
 	}
 	counter(descEventsDropped, float64(now.EventsDropped))
+	counter(descReboots, float64(now.Reboots.Expected), "true")
+	counter(descReboots, float64(now.Reboots.Unexpected), "false")
+	counter(descReboots, float64(now.Reboots.Unknown), "unknown")
 	if last := now.Images; last != nil {
 		gauge(descCandidates, float64(last.Candidates))
 		if !last.OldestCandidate.IsZero() {

@@ -11,10 +11,24 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/agent/reboots"
 )
 
 // bound is how long an event may take that normally takes milliseconds.
 const bound = 20 * time.Second
+
+func TestRebootsAreCountedByWhetherTheyWereExpected(t *testing.T) {
+	m := metrics.New(func() metrics.Standing {
+		return metrics.Standing{Reboots: reboots.Counts{Expected: 12, Unexpected: 2, Unknown: 1}}
+	})
+	response := httptest.NewRecorder()
+	m.Handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{`hostler_reboots_total{expected="true"} 12`, `hostler_reboots_total{expected="false"} 2`, `hostler_reboots_total{expected="unknown"} 1`} {
+		if body := response.Body.String(); !strings.Contains(body, want) {
+			t.Errorf("GET /metrics has no %s: %.300s", want, body)
+		}
+	}
+}
 
 func TestTwoRuntimesAreTwoFigures(t *testing.T) {
 	m := metrics.New(func() metrics.Standing {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -33,53 +34,61 @@ type Chronicle struct {
 	node     string
 	recorder *controlplane.Recorder
 	journal  *journal.Journal
+	reboots  *reboots.Ledger
 	store    Store
 	log      *slog.Logger
 
 	released time.Time // end of the drain last told of; of the goroutine that the guard notifies by
 
-	keeping sync.Mutex // held while Events are kept; guards telling
-	telling string     // the boot whose end an Event tells of that was recorded here
+	keeping  sync.Mutex // held while Events are kept; guards what follows
+	telling  string     // the boot whose end an Event tells of that was recorded here
+	rebooted bool       // an Event was recorded here that tells of the reboot
 }
 
 // NewChronicle returns the chronicle of a Node's shutdowns. It queues the Events
 // that an earlier run could not publish.
-func NewChronicle(node string, recorder *controlplane.Recorder, j *journal.Journal, store Store, log *slog.Logger) *Chronicle {
-	c := &Chronicle{node: node, recorder: recorder, journal: j, store: store, log: log}
+func NewChronicle(node string, recorder *controlplane.Recorder, j *journal.Journal, ledger *reboots.Ledger, store Store, log *slog.Logger) *Chronicle {
+	c := &Chronicle{node: node, recorder: recorder, journal: j, reboots: ledger, store: store, log: log}
 	c.restore()
 	return c
 }
 
-// tellInterval is how often the agent looks whether the journal of before can be
-// read by now, and whether the control plane has heard.
-const tellInterval = time.Minute
+const (
+	// tellInterval is how often the agent looks whether the journal of before can be
+	// read by now, and whether the control plane has heard.
+	tellInterval = time.Minute
+	// tellPatience is how often it looks before it judges the reboot without a journal.
+	tellPatience = 5
+)
 
-// TellOfLastBoot makes an Event of how the boot before this one ended, once. It
-// returns when the control plane has heard of it, or ctx ends.
+// TellOfLastBoot makes an Event of the reboot that began this boot, and one of how
+// the boot before ended its pods, each once. It returns when the control plane has
+// heard of both, or ctx ends.
 func (c *Chronicle) TellOfLastBoot(ctx context.Context) {
 	tick := time.NewTicker(tellInterval)
 	defer tick.Stop()
-	recorded := false
-	for {
-		if last := c.journal.LastBoot(); last != nil {
-			if !recorded && c.toldOf(last) {
-				return
-			}
-			if !recorded {
-				kind, reason, message := verdict(*last)
-				c.keeping.Lock()
-				c.recorder.Record(controlplane.NodeReference(c.node), kind, reason, message)
-				c.telling = last.BootID
-				c.keeping.Unlock()
-				recorded = true
-			}
-			flushing, cancel := context.WithTimeout(ctx, tellInterval)
-			err := c.recorder.Flush(flushing)
-			cancel()
-			if err == nil {
+	for look := 0; ; look++ {
+		settled := c.reboots.Settle(look >= tellPatience)
+		if settled {
+			c.recordReboot()
+		}
+		last, told := c.recordLastBoot()
+		if told && settled {
+			return // by an earlier process
+		}
+		flushing, cancel := context.WithTimeout(ctx, tellInterval)
+		err := c.recorder.Flush(flushing)
+		cancel()
+		if err == nil && settled {
+			c.reboots.Told()
+			_, read := c.journal.Found()
+			switch {
+			case last != "":
 				// Lost, it is told once more.
-				_ = c.store.Write(map[string][]byte{keyTold: []byte(last.BootID)}, nil)
+				_ = c.store.Write(map[string][]byte{keyTold: []byte(last)}, nil)
 				return
+			case read:
+				return // it knows nothing of a boot before
 			}
 		}
 		select {
@@ -90,10 +99,54 @@ func (c *Chronicle) TellOfLastBoot(ctx context.Context) {
 	}
 }
 
+// recordReboot makes an Event of the reboot that no control plane has heard of, in
+// kubelet's words.
+func (c *Chronicle) recordReboot() {
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
+	r := c.reboots.Untold()
+	if r == nil || c.rebooted {
+		return
+	}
+	kind := corev1.EventTypeWarning // as kubelet's always is
+	if r.Good() {
+		kind = corev1.EventTypeNormal
+	}
+	c.rebooted = true
+	c.event(kind, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s: %v", c.node, r.BootID, r))
+}
+
+// recordLastBoot makes an Event of how the boot before this one ended, if that is
+// known, and names that boot; told is whether an earlier process of this boot has
+// told of it.
+func (c *Chronicle) recordLastBoot() (boot string, told bool) {
+	last := c.journal.LastBoot()
+	if last == nil {
+		return "", false
+	}
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
+	switch {
+	case c.telling == last.BootID: // recorded before
+	case c.toldOf(last):
+		return last.BootID, c.reboots.Untold() == nil
+	case !c.reboots.Foreign():
+		kind, reason, message := verdict(*last)
+		c.event(kind, reason, message)
+		c.telling = last.BootID
+	}
+	return last.BootID, false
+}
+
 // toldOf tells whether an earlier process of this boot has told of the record.
 func (c *Chronicle) toldOf(last *journal.Record) bool {
 	values, err := c.store.Load()
 	return err == nil && string(values[keyTold]) == last.BootID
+}
+
+// event tells something of the Node.
+func (c *Chronicle) event(kind, reason, message string) {
+	c.recorder.Record(controlplane.NodeReference(c.node), kind, reason, message)
 }
 
 // verdict is an Event of how a boot ended.
@@ -120,6 +173,9 @@ func verdict(r journal.Record) (kind, reason, message string) {
 func (c *Chronicle) Keep() {
 	c.keeping.Lock() // what is written last is what was queued last
 	defer c.keeping.Unlock()
+	if c.rebooted { // the next start need not make that Event again
+		c.reboots.Told()
+	}
 	events := c.recorder.Queued()
 	events = events[max(0, len(events)-maxKeptEvents):]
 	if len(events) == 0 {
@@ -129,7 +185,7 @@ func (c *Chronicle) Keep() {
 	value, err := json.Marshal(events)
 	if err == nil {
 		put := map[string][]byte{keyEvents: value}
-		if c.telling != "" { // the next start need not make that Event again
+		if c.telling != "" { // nor that one
 			put[keyTold] = []byte(c.telling)
 		}
 		err = c.store.Write(put, nil)

@@ -14,6 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -37,7 +39,11 @@ func left(t *testing.T, content map[string]any) string {
 
 // chronicle is one as an agent makes that is started.
 func (d *desk) chronicle(j *journal.Journal) *Chronicle {
-	return NewChronicle(nodeName, d.o.Recorder, j, d.kept, d.log.Logger())
+	if j == nil {
+		j = journal.Open("/nonexistent/shutdown.json", "one", silent())
+	}
+	ledger := reboots.Open(reboots.Options{Boot: j.BootID(), Journal: j, Store: d.kept, Log: d.log.Logger()})
+	return NewChronicle(nodeName, d.o.Recorder, j, ledger, d.kept, d.log.Logger())
 }
 
 // reasons are those of the Events that a desk's control plane has, told of one
@@ -79,32 +85,38 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 		return list
 	}
 	for name, c := range map[string]struct {
-		content map[string]any
-		want    string
+		content  map[string]any
+		want     string
+		rebooted string
 	}{
 		"a reboot that went well": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Stopped, journal.Killed, journal.Stopped)}},
 			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 3 pods: 2 stopped, 1 killed at the end of their grace",
+			"Normal Rebooted: Node node-a has been rebooted, boot id: two: expected (reboot announced by logind), graceful, pods were stopped in 1s",
 		},
 		"a reboot in less time than it was to have": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Killed), Shortened: &journal.Shortened{
 				Granted: metav1.Duration{Duration: 8 * time.Second}, Wanted: metav1.Duration{Duration: 30 * time.Second}, Had: metav1.Duration{Duration: 6 * time.Second},
 			}}},
 			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 1 pod killed at the end of their grace; phases were shortened to 6s of 30s, for logind granted 8s",
+			"Normal Rebooted: Node node-a has been rebooted, boot id: two: expected (reboot announced by logind), graceful, pods were stopped in 1s",
 		},
 		"a forced reboot": {
 			map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a", Name: "a"}}}},
 			"Warning LastShutdownNotGraceful: the last shutdown was not graceful: the host went down without a drain: 1 pod cut off",
+			"Warning Rebooted: Node node-a has been rebooted, boot id: two: unexpected (as in a power cut, a kernel panic or a forced reboot), not graceful: the host went down without a drain",
 		},
 		"a drain that was cut off": {
-			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Kind: "poweroff", StartedAt: began, Pods: pods(journal.Stopped, "")}},
+			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "poweroff", StartedAt: began, Pods: pods(journal.Stopped, "")}},
 			"Warning LastShutdownNotGraceful: the last shutdown (poweroff) was not graceful: the host went down in the middle of the drain: 2 pods: 1 stopped, 1 cut off",
+			"Warning Rebooted: Node node-a has been rebooted, boot id: two: expected (poweroff announced by logind), not graceful: the host went down in the middle of the drain",
 		},
 		"a host without pods": {
 			map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{}}},
 			"Warning LastShutdownNotGraceful: the last shutdown was not graceful: the host went down without a drain: no pods seen",
+			"Warning Rebooted: Node node-a has been rebooted, boot id: two: unexpected (as in a power cut, a kernel panic or a forced reboot), not graceful: the host went down without a drain",
 		},
-		"the same boot": {map[string]any{"bootID": "two", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}}, ""},
+		"the same boot": {map[string]any{"bootID": "two", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := left(t, c.content)
@@ -117,6 +129,9 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 					cancel()
 					if got := strings.Join(d.reasons(t, "LastShutdown"), "|"); got != c.want {
 						t.Errorf("after start %d Events tell %q, want %q", start+1, got, c.want)
+					}
+					if got := strings.Join(d.reasons(t, "Rebooted"), "|"); got != c.rebooted {
+						t.Errorf("after start %d Events tell of the reboot %q, want %q", start+1, got, c.rebooted)
 					}
 				}
 			})
@@ -240,6 +255,54 @@ func TestAShutdownIsToldOnceHoweverOftenTheServiceStops(t *testing.T) {
 		time.Sleep(time.Minute)
 		if got := d.reasons(t, "ShutdownReleased"); len(got) != 2 || !strings.Contains(got[1], "2 pods stopped") {
 			t.Errorf("Events = %q, want the second pod told of", got)
+		}
+	})
+}
+
+// A boot that nobody guarded leaves no journal, and a disk may come from elsewhere.
+func TestRebootsAreToldOnceAndOnlyThoseOfThisMachine(t *testing.T) {
+	folder, elsewhere := t.TempDir(), left(t, map[string]any{"bootID": "zero", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
+	bubble(t, func(t *testing.T, d *desk) {
+		d.publishing(t)
+		start := func(boot, machine string, away bool) {
+			t.Helper()
+			file := filepath.Join(folder, "shutdown.json")
+			if boot == "three" { // the journal came with the disk, too
+				file = elsewhere
+			}
+			j := journal.Open(file, boot, silent())
+			ledger := reboots.Open(reboots.Options{Boot: boot, Machine: reboots.Machine{ID: machine}, Journal: j, Store: d.kept, Log: silent()})
+			recorder := d.o.Recorder
+			if away { // nobody hears of it, and the agent is killed
+				recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, silent())
+			}
+			chronicle := NewChronicle(nodeName, recorder, j, ledger, d.kept, silent())
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			chronicle.TellOfLastBoot(ctx)
+			if ctx.Err() != nil != away {
+				t.Errorf("boot %s: told after %v", boot, ctx.Err())
+			}
+			if queued := recorder.Queued(); away && (len(queued) != 1 || queued[0].Count != 1) {
+				t.Errorf("boot %s: queued %v, want one Event that happened once", boot, queued)
+			}
+		}
+		for _, s := range []struct {
+			boot, machine string
+			want          int
+		}{{"one", "m", 0}, {"one", "m", 0}, {"two", "m", 1}, {"two", "m", 1}, {"three", "other", 1}, {"four", "other", 2}} {
+			start(s.boot, s.machine, false)
+			if got := d.reasons(t, "Rebooted"); len(got) != s.want {
+				t.Errorf("in boot %s Events = %q, want %d", s.boot, got, s.want)
+			}
+		}
+		start("five", "other", true)
+		start("five", "other", false)
+		if got := d.reasons(t, "Rebooted"); len(got) != 3 || !strings.Contains(got[2], "boot id: five: unexpected") || strings.Contains(got[2], "times)") {
+			t.Errorf("after an outage Events = %q, want the third once", got)
+		}
+		if got := d.reasons(t, "LastShutdown"); len(got) != 0 {
+			t.Errorf("Events = %q, want none of another machine's", got)
 		}
 	})
 }

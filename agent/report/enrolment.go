@@ -25,7 +25,9 @@ type enrolment struct {
 	addressed  bool         // the stored Node has addresses
 	drifted    []string     // labels and annotations that somebody else has changed
 	lost       bool         // the control plane has set conditions Unknown since they were written
-	mended     map[string]time.Time
+	// overruled are these, as stored, until they are taken back.
+	overruled []corev1.NodeCondition
+	mended    map[string]time.Time
 }
 
 // Standing is how it stands with the Node on the control plane, beside what the
@@ -67,6 +69,7 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	if !r.due(node) {
 		return false, nil
 	}
+	r.takeBack(node)
 	stored, err := r.send(ctx, node)
 	if errors.Is(err, controlplane.ErrNotFound) {
 		if r.written != nil {
@@ -206,7 +209,7 @@ func (r *Reporter) leaveToOwner() {
 
 // drop forgets what was known of the stored Node.
 func (r *Reporter) drop() {
-	r.registered, r.written, r.drifted, r.lost = false, nil, nil, false
+	r.registered, r.written, r.drifted, r.lost, r.overruled = false, nil, nil, false, nil
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.known, r.said, r.standing = nil, nil, Standing{}

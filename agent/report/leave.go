@@ -80,12 +80,12 @@ func (r *Reporter) Leave(ctx context.Context, by string) error {
 		return err
 	}
 	d := Departure{Node: r.options().Name, ControlPlane: r.o.Client.Type(), By: by, At: r.o.Now(), Deleted: err == nil}
+	r.event(corev1.EventTypeNormal, "Left", by+" had the Node taken off the control plane with `hostler leave`") // the last one
 	r.departures.set(&d)
 	r.drop()
 	r.rest(d.String())
 	r.contact(nil)
 	r.o.Log.Info("the node leaves the control plane and is not written there until a person has it return", "node", d.Node, "by", by, "deleted", d.Deleted)
-	r.event(corev1.EventTypeNormal, "Left", by+" had the Node taken off the control plane with `hostler leave`")
 	return err
 }
 

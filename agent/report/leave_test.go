@@ -137,6 +137,17 @@ func TestOfANodeThatHasLeftTheFleetHearsNoMore(t *testing.T) {
 		if told := d.told("NodeNotReady"); counted == 0 || len(told) > 0 {
 			t.Errorf("%d transitions counted, Events = %q, want some and none", counted, told)
 		}
+		d.o.Recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "ImagesCollected", "removed 9 images")
+		if told := d.told("ImagesCollected", "Left"); len(told) != 1 || !strings.HasPrefix(told[0], "Left: ") {
+			t.Errorf("Events = %q, want that it has left and nothing after it", told)
+		}
+		if _, err := d.Return(t.Context(), "alice"); err != nil {
+			t.Fatal(err)
+		}
+		d.o.Recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "ImagesCollected", "removed 9 images")
+		if told := d.told("ImagesCollected"); len(told) != 1 {
+			t.Errorf("after its return Events = %q, want one", told)
+		}
 	})
 }
 

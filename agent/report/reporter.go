@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/shutdown"
@@ -87,6 +88,7 @@ type Reporter struct {
 	writtenAt  time.Time
 	kept       bool               // the store holds a last word
 	lastWord   *corev1.NodeStatus // of an earlier boot, to be delivered first
+	respite    respite            // that the control plane asked for
 	memory     status.Memory
 	conditions []corev1.NodeCondition // of the last look
 
@@ -118,6 +120,7 @@ func New(o Options) *Reporter {
 	}
 	r := &Reporter{o: o, cordons: cordons, departures: newDepartures(o.Store, o.Log), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	r.turn <- struct{}{}
+	o.Recorder.SilentWhile(func() bool { return r.Left() != nil }) // of a Node that is to be gone the fleet hears no more
 	if d := r.Left(); d != nil {
 		r.standing.Waits = d.String()
 	}
@@ -308,6 +311,8 @@ func (r *Reporter) once(ctx context.Context, guarded *shutdown.Status) (err erro
 	}
 	if guarded != nil {
 		r.secure(ctx)
+	} else if time.Now().Before(r.respite.until) {
+		return r.respite.err
 	}
 	write := r.write
 	switch {
@@ -322,11 +327,29 @@ func (r *Reporter) once(ctx context.Context, guarded *shutdown.Status) (err erro
 	if (wrote || err != nil) && !errors.Is(context.Cause(ctx), errOvertaken) {
 		r.o.Observe(err)
 		r.contact(err)
+		r.respite = r.respiteAfter(err)
 	}
 	if err == nil && mine && r.standing.Waits == "" {
 		r.forget()
 	}
 	return err
+}
+
+// respite is until when a control plane is left alone that asked for it, which a
+// shutdown's report does not wait for.
+type respite struct {
+	until time.Time
+	err   error
+}
+
+// respiteAfter is what it asks for with err, no longer than from one regular report to
+// the next.
+func (r *Reporter) respiteAfter(err error) respite {
+	busy, asks := errors.AsType[*controlplane.BusyError](err)
+	if !asks {
+		return respite{}
+	}
+	return respite{until: time.Now().Add(wait.Jitter(min(busy.After, r.o.Rewrite), controlplane.Retry().Jitter)), err: err}
 }
 
 // contact notes how the control plane answered.
@@ -344,18 +367,17 @@ func (r *Reporter) Current() (node *corev1.Node, facts status.Facts, connected b
 }
 
 // tell makes an Event, a count and a log line of each transition. The shutdown guard logs
-// its own, and that the agent starts is no news.
+// its own, and that the agent starts is no news. Not so its pods' being out of reach, of
+// which the guard does not hear.
 func (r *Reporter) tell(node string, transitions []status.Transition) {
 	for _, t := range transitions {
 		if t.New.Reason == status.ReasonStarting {
 			continue // true of every start, and over in a moment
 		}
 		r.o.Count(t.New)
-		if r.Left() == nil { // of a Node that is to be gone the fleet hears no more
-			r.o.Recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
-		}
+		r.o.Recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
 		switch {
-		case t.New.Type == status.ShutdownProtected:
+		case t.New.Type == status.ShutdownProtected && t.New.Reason != status.ReasonPodsOutOfReach && (t.Old == nil || t.Old.Reason != status.ReasonPodsOutOfReach):
 		case !t.Good():
 			r.o.Log.Warn("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
 		case t.Old != nil: // that all is well at the start goes without saying

@@ -306,6 +306,10 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 		if d.log.Count("level=WARN msg=condition component=status type=Ready status=False") != 1 || d.log.Count("level=INFO msg=condition component=status type=Ready status=True") != 1 {
 			t.Errorf("log = %s, want a line when Ready goes and one when it comes back", d.log)
 		}
+		const protected = "type=hostler.io/ShutdownProtected" // of which the guard, which lives, says nothing
+		if d.log.Count(protected+" status=False") != 1 || d.log.Count(protected+" status=True") != 1 {
+			t.Errorf("log = %s, want a line when pods are out of reach and one when they are not", d.log)
+		}
 	})
 }
 
@@ -319,6 +323,48 @@ func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
 		}
 		if _, _, connected, err := d.Current(); connected || !errors.Is(err, controlplane.ErrNotFound) {
 			t.Errorf("Current() = connected %v, %v, want the fault", connected, err)
+		}
+	})
+}
+
+// A status that nobody takes waits for as long as the server asks, but for a shutdown's;
+// the host is looked at meanwhile.
+func TestAServerThatAsksForTimeIsLeftAlone(t *testing.T) {
+	for name, c := range map[string]struct{ asked, least, most time.Duration }{
+		"for less than an interval":   {5 * time.Second, 5 * time.Second, 20 * time.Second},
+		"for a minute":                {time.Minute, time.Minute, 85 * time.Second},
+		"for longer than is honoured": {time.Hour, 5 * time.Minute, 6*time.Minute + 10*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				d.start(t)
+				d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Err: &controlplane.BusyError{After: c.asked, Err: controlplane.ErrUnavailable}, Times: 1})
+				d.set(func() { d.guard.State = shutdown.Disarmed })
+				d.Changed()
+				synctest.Wait()
+				began, writes := time.Now(), d.writes()[1]
+				for d.writes()[1] == writes && time.Since(began) < time.Hour {
+					time.Sleep(time.Second)
+					d.Changed() // which does not hurry it
+					synctest.Wait()
+				}
+				if took := time.Since(began); took < c.least || took > c.most {
+					t.Errorf("asked for %v, and written again after %v, want %v to %v", c.asked, took, c.least, c.most)
+				}
+				if d.log.Count("cannot be written") != 1 || d.log.Count("written again") != 1 {
+					t.Errorf("log = %s, want the failure told once, and its end", d.log)
+				}
+			})
+		})
+	}
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Err: &controlplane.BusyError{After: time.Minute, Err: controlplane.ErrUnavailable}, Times: 1})
+		d.set(func() { d.guard.State = shutdown.Disarmed })
+		d.Changed()
+		synctest.Wait()
+		if err := d.ReportShutdown(t.Context(), shutdown.Status{State: shutdown.Draining}); err != nil || ready(d.stored(t)).Reason != status.ReasonDraining {
+			t.Errorf("ReportShutdown() = %v, and Ready is %+v, want it written at once", err, ready(d.stored(t)))
 		}
 	})
 }

@@ -10,9 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/status"
 )
 
 // Watch follows the stored Node, so that what somebody else changes is taken in as
@@ -99,12 +101,19 @@ func news(known, seen, wanted *corev1.Node) bool {
 // lost tells whether the control plane has set Unknown one of the conditions that it
 // was told: its node lifecycle controller does so with a Node that it has not heard of,
 // and leaves it to the Node to say otherwise. A Lease that is renewed again does not.
-func lost(stored, told []corev1.NodeCondition) bool {
-	return slices.ContainsFunc(told, func(t corev1.NodeCondition) bool {
-		return slices.ContainsFunc(stored, func(s corev1.NodeCondition) bool {
-			return s.Type == t.Type && s.Status == corev1.ConditionUnknown && (s.Status != t.Status || s.Reason != t.Reason)
-		})
-	})
+func lost(stored, told []corev1.NodeCondition) bool { return len(overruled(stored, told)) > 0 }
+
+// overruled are the conditions that it has set so.
+func overruled(stored, told []corev1.NodeCondition) []corev1.NodeCondition {
+	var list []corev1.NodeCondition
+	for _, s := range stored {
+		if s.Status == corev1.ConditionUnknown && slices.ContainsFunc(told, func(t corev1.NodeCondition) bool {
+			return s.Type == t.Type && (s.Status != t.Status || s.Reason != t.Reason)
+		}) {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // noteLoss notes whether the control plane has taken the host for lost since it was
@@ -113,8 +122,33 @@ func (r *Reporter) noteLoss(stored *corev1.Node) {
 	before := r.lost
 	r.lost = r.written != nil && lost(stored.Status.Conditions, r.written.Conditions)
 	if r.lost && !before {
+		r.overruled = overruled(stored.Status.Conditions, r.written.Conditions)
 		r.o.Log.Info("the control plane took the host for lost: its status is written again", "node", stored.Name)
 	}
+}
+
+// takeBack has conditions that the control plane has set Unknown change anew with the
+// write that follows, though the host was so throughout: what is stored changes then,
+// as with kubelet, and whoever reads it counts from there.
+func (r *Reporter) takeBack(node *corev1.Node) {
+	now := metav1.NewTime(r.o.Now())
+	var transitions []status.Transition
+	for _, stored := range r.overruled {
+		i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == stored.Type && c.Status != stored.Status })
+		if i >= 0 {
+			node.Status.Conditions[i].LastTransitionTime = now
+			transitions = append(transitions, status.Transition{Old: &stored, New: node.Status.Conditions[i]})
+		}
+	}
+	r.overruled = nil
+	if len(transitions) == 0 {
+		return
+	}
+	r.conditions, r.memory = node.Status.Conditions, r.memory.Follow(node.Status.Conditions)
+	r.tell(node.Name, transitions)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.node.Status.Conditions = slices.Clone(node.Status.Conditions)
 }
 
 // newsAgain is how long a label must have been left alone to make it news that

@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -186,6 +187,48 @@ func lose(n *corev1.Node) {
 			c.Status, c.Reason, c.Message = corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status."
 		}
 	}
+}
+
+// Whoever reads the Node counts from when it was taken back, as with a kubelet.
+func TestWhatIsTakenBackHasChangedAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.watch(t)
+		time.Sleep(61 * time.Minute) // the last write was a minute ago
+		before := ready(d.stored(t)).LastTransitionTime
+		counted := len(d.counted)
+		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Err: controlplane.ErrUnavailable, Times: 1})
+		d.edit(t, lose)
+		synctest.Wait()
+		d.edit(t, func(n *corev1.Node) { delete(n.Labels, corev1.LabelHostname) }) // has it read again before it is taken back
+		time.Sleep(2 * d.o.Update)
+		synctest.Wait()
+		back := ready(d.stored(t)).LastTransitionTime
+		if age := back.Sub(before.Time); age < 59*time.Minute || ready(d.stored(t)).Status != corev1.ConditionTrue {
+			t.Errorf("the stored Ready is %+v, %v after it was first so, want it of now", ready(d.stored(t)), age)
+		}
+		if now, _, _, _ := d.Current(); ready(now).LastTransitionTime != back {
+			t.Errorf("the host says that it is Ready since %v, want %v as stored", ready(now).LastTransitionTime, back)
+		}
+		var kinds []string
+		for _, change := range d.counted[counted:] {
+			kind, _, _ := strings.Cut(change, "=")
+			kinds = append(kinds, kind)
+		}
+		if !slices.Equal(kinds, []string{"MemoryPressure", "DiskPressure", "PIDPressure", "Ready"}) {
+			t.Errorf("counted %q, want each of the four once", d.counted[counted:])
+		}
+		if got := d.told("NodeReady"); len(got) != 2 || !strings.Contains(got[1], "was Unknown") {
+			t.Errorf("Events = %q, want a second one that it is Ready", got)
+		}
+		if n := d.log.Count("type=Ready"); n != 1 {
+			t.Errorf("log = %s, want that the host is Ready once", d.log)
+		}
+		time.Sleep(time.Hour)
+		if now := ready(d.stored(t)).LastTransitionTime; now != back {
+			t.Errorf("an hour later the stored Ready has changed at %v, want %v", now, back)
+		}
+	})
 }
 
 // It leaves it to the Node to take that back, also where nothing has changed on the

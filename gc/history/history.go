@@ -103,7 +103,7 @@ func (h *History) Add(kind string, r runs.Report) {
 		RequestedInodes: r.RequestedInodes, EstimatedInodes: r.EstimatedInodes, FreedInodes: r.FreedInodes, Filesystems: r.Filesystems,
 		Candidates: r.Candidates, RemovedBy: r.RemovedBy(), Kept: maps.Clone(r.Kept), Warnings: shorten(r.Warnings), Ended: r.Ended,
 	}
-	run.Errors = shorten(run.Errors)
+	run.Errors, run.Summary.Warnings = shorten(run.Errors), nil // told above
 	value, err := json.Marshal(run)
 	if err != nil { // made of numbers and texts
 		h.note(err)

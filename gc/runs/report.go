@@ -113,6 +113,7 @@ type Summary struct {
 	// that held some.
 	RemovedKinds map[string]int `json:"removedKinds,omitempty"`
 	Errors       []string       `json:"errors"`
+	Warnings     []string       `json:"warnings,omitempty"` // what kept the run from its goal
 }
 
 // NewReport begins the report of a run that something started.
@@ -128,7 +129,7 @@ func (r Report) Summary() Summary {
 	return Summary{
 		StartedAt: r.StartedAt, Duration: r.Duration,
 		RequestedBytes: r.RequestedBytes, FreedBytes: r.FreedBytes,
-		Removed: len(r.Removed), RemovedKinds: r.removedKinds(), Errors: r.Errors,
+		Removed: len(r.Removed), RemovedKinds: r.removedKinds(), Errors: r.Errors, Warnings: r.Warnings,
 	}
 }
 

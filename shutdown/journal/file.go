@@ -49,7 +49,7 @@ type Ref struct {
 // takenUp is the file as a process of the boot bootID goes on with it.
 func (f content) takenUp(bootID string) content {
 	switch {
-	case !sameBoot(f.BootID, bootID):
+	case !SameBoot(f.BootID, bootID):
 		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict()}
 	case len(bootID) > len(f.BootID):
 		f.BootID = bootID
@@ -70,9 +70,9 @@ func (f *content) settle() (changed bool) {
 	return true
 }
 
-// sameBoot tells whether a and b may name one boot: a service manager that did
+// SameBoot tells whether a and b may name one boot: a service manager that did
 // not tell one of them its start proves nothing.
-func sameBoot(a, b string) bool {
+func SameBoot(a, b string) bool {
 	kernelA, startA, knownA := strings.Cut(a, "@")
 	kernelB, startB, knownB := strings.Cut(b, "@")
 	return kernelA == kernelB && (startA == startB || !knownA || !knownB)

@@ -35,6 +35,7 @@ type Journal struct {
 	clean  chan struct{} // guarded by mu: closed when the disk has caught up, or refused to
 
 	unread  bool // guarded by mu: the file may be whole, but could not be read yet
+	first   bool // guarded by mu: the file was another boot's when this process read it
 	settled bool // guarded by mu: Settle was called, so a drain in that file is over
 }
 
@@ -68,6 +69,7 @@ func Open(path, bootID string, log *slog.Logger) *Journal {
 	if err != nil {
 		file = content{BootID: bootID}
 	}
+	j.first = !SameBoot(file.BootID, bootID)
 	j.file = file.takenUp(bootID)
 	return j
 }
@@ -117,6 +119,7 @@ func (j *Journal) reread() error {
 		return nil
 	}
 	j.log.Info("the shutdown journal can be read after all", "path", j.path)
+	j.first = !SameBoot(file.BootID, j.file.BootID)
 	file = file.takenUp(j.file.BootID)
 	if j.settled {
 		file.settle()
@@ -140,7 +143,7 @@ func Peek(path, bootID string) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !sameBoot(file.BootID, bootID) {
+	if !SameBoot(file.BootID, bootID) {
 		return file.verdict(), nil
 	}
 	return (&Journal{file: file}).Last(), nil
@@ -161,10 +164,19 @@ func (j *Journal) Last() *Record {
 func (j *Journal) LastBoot() *Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if r := j.file.Last; r != nil && !sameBoot(r.BootID, j.file.BootID) {
+	if r := j.file.Last; r != nil && !SameBoot(r.BootID, j.file.BootID) {
 		return r
 	}
 	return nil
+}
+
+// Found tells what this process found: whether the file was that of another boot,
+// which no process of this boot has taken up before, and whether it could be read at
+// all, which it may be later.
+func (j *Journal) Found() (another, read bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.first, !j.unread
 }
 
 // keep is how long what ran in a shutdown is worth keeping: long enough for a
@@ -189,7 +201,7 @@ func (j *Journal) Kept(now time.Time, uptime time.Duration) []*Record {
 		}
 	}
 	if r := j.file.Last; r != nil {
-		later := !sameBoot(r.BootID, j.file.BootID)
+		later := !SameBoot(r.BootID, j.file.BootID)
 		if recent(r.FinishedAt) || later && (recent(j.file.Since) || uptime < keep) {
 			kept = append(kept, r)
 		}

@@ -49,8 +49,9 @@ var ours = map[string][]string{
 	"agent/loop":                          {},
 	"agent/owner":                         {},
 	"agent/host":                          {"runtime", "runtime/cri", "shutdown", "status", "status/probe"},
-	"agent/report":                        {"agent/controlplane", "shutdown", "shutdown/journal", "status", "status/probe"},
-	"agent/metrics":                       {"agent/loop", "gc/runs", "shutdown"},
+	"agent/reboots":                       {"shutdown/journal"},
+	"agent/report":                        {"agent/controlplane", "agent/reboots", "shutdown", "shutdown/journal", "status", "status/probe"},
+	"agent/metrics":                       {"agent/loop", "agent/reboots", "gc/runs", "shutdown"},
 	"agent/state":                         {},
 	"agent/config":                        {"gc", "shutdown/plan", "status"},
 	"agent/controlplane":                  {},
@@ -64,11 +65,11 @@ var ours = map[string][]string{
 
 	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/loop", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
 
-	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
+	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
 		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/doctor", "agent/state",
-		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/report",
+		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/reboots", "agent/report",
 		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
 	},

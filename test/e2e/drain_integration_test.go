@@ -17,6 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -330,7 +331,8 @@ func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
 		t.Errorf("sandboxes = %v, %v, want all three", sandboxes, err)
 	}
 	a.stop()
-	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 2 pods: 1 stopped, 1 killed at the end of their grace", "ShutdownReleased")
+	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 2 pods: 1 stopped, 1 killed at the end of their grace", "ShutdownReleased",
+		"Rebooted", "has been rebooted, boot id: ", "announced by logind), graceful, pods were stopped in ")
 }
 
 // wantEvents looks for texts of Events in the state file of an agent that has
@@ -364,6 +366,14 @@ func TestAForcedRebootIsToldInPlainWords(t *testing.T) {
 	if lines := a.logLines("msg=\"last shutdown\"", "level=WARN", "graceful=false"); len(lines) != 1 {
 		t.Errorf("log lines = %q, want one", lines)
 	}
+	for range 2 { // also of an agent that starts again
+		if r := answers[api.Status](a, "status").Reboots; r.Unexpected != 1 || r.Expected+r.Unknown != 0 || r.Last == nil || r.Last.Verdict != reboots.Unexpected {
+			t.Errorf("hostler status tells of reboots %+v, want one, and that nobody wanted it", r)
+		}
+		a.stop()
+		a.start()
+		a.awaitNode()
+	}
 	a.stop()
-	wantEvents(t, a, "LastShutdownNotGraceful", "the host went down without a drain: 1 pod cut off")
+	wantEvents(t, a, "LastShutdownNotGraceful", "the host went down without a drain: 1 pod cut off", "Rebooted", "unexpected (by force: the kernel ran on)")
 }

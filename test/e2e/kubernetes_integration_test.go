@@ -323,7 +323,7 @@ func TestTheClusterSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	slices.Sort(returns)
 	t.Logf("from the start of the agent until the cluster sees the node Ready: %v, median %v", returns, returns[len(returns)/2])
 	a.stop()
-	for _, reason := range []string{"Shutdown", "ShutdownReleased", "LastShutdownGraceful"} {
+	for _, reason := range []string{"Shutdown", "ShutdownReleased", "LastShutdownGraceful", "Rebooted"} {
 		mentions(t, "kubectl get events", c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), reason)
 	}
 }
