@@ -67,6 +67,7 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	if !r.due(node) {
 		return false, nil
 	}
+	r.foreign.note(node.Status.Conditions)
 	stored, err := r.send(ctx, node)
 	if errors.Is(err, controlplane.ErrNotFound) {
 		if r.written != nil {
@@ -85,6 +86,10 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	r.mu.Lock()
 	r.said = r.written.Conditions
 	r.mu.Unlock()
+	if err := r.retire(ctx, stored, node); err != nil {
+		r.written = nil // and all of it is tried again
+		return false, err
+	}
 	return true, r.learn(ctx, stored, node)
 }
 

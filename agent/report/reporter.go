@@ -71,6 +71,7 @@ type Reporter struct {
 	o          Options
 	cordons    *cordons
 	departures *word[Departure]
+	foreign    *foreign
 
 	poke chan struct{} // holds one token when something changed
 
@@ -115,7 +116,7 @@ func New(o Options) *Reporter {
 	if o.Beside == nil {
 		o.Beside = func() bool { return false }
 	}
-	r := &Reporter{o: o, cordons: cordons, departures: newDepartures(o.Store, o.Log), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	r := &Reporter{o: o, cordons: cordons, departures: newDepartures(o.Store, o.Log), foreign: newForeign(o.Store, o.Log), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	r.turn <- struct{}{}
 	if d := r.Left(); d != nil {
 		r.standing.Waits = d.String()
