@@ -95,6 +95,8 @@ const writeYAML = "write it as `key: value`, one on each line"
 
 // parse reads the keys.
 func (p *parser) parse(text []byte) {
+	// YAML has more ends of lines than those that editors count.
+	text = []byte(strings.NewReplacer("\r\n", "\n", "\r", " ", "\u0085", " ", "\u2028", " ", "\u2029", " ").Replace(string(text)))
 	var doc, more yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	err := decoder.Decode(&doc)
@@ -106,7 +108,7 @@ func (p *parser) parse(text []byte) {
 		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 			line, _ = strconv.Atoi(m[1]) // of no number is 0
 		}
-		lines := bytes.Count(text, []byte("\n")) + 1
+		lines := bytes.Count(bytes.TrimSuffix(text, []byte("\n")), []byte("\n")) + 1
 		p.fault(p.before+max(1, min(line, lines)), writeYAML, "not valid YAML: %s", yamlLine.ReplaceAllString(err.Error(), ""))
 		return
 	}

@@ -76,6 +76,9 @@ func TestTheHeaderBesideABinary(t *testing.T) {
 	if len(faults) != 1 || !strings.HasPrefix(faults[0].String(), "f.yaml:2: what: unknown key") {
 		t.Errorf("ParseFile() = faults %v, want one in line 2", faults)
 	}
+	if _, faults := conditions.ParseFile("f.yaml", []byte("user: root\n---\nuser: nobody\n")); len(faults) != 1 || faults[0].String() != "f.yaml:1: more than one YAML document" {
+		t.Errorf("ParseFile() = faults %v, want that there are two documents", faults)
+	}
 	if got, faults := conditions.ParseFile("f.yaml", nil); got != (conditions.Header{}) || len(faults) > 0 {
 		t.Errorf("ParseFile() of nothing = %+v, %v, want nothing", got, faults)
 	}
