@@ -45,7 +45,8 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		Loops: a.health(),
 		State: api.State{Path: cfg.State.Directory},
 
-		Configuration: a.configuration(),
+		Configuration:    a.configuration(),
+		CustomConditions: a.customConditions(),
 	}
 	for _, r := range a.runtimes.Named() {
 		s.Runtimes = append(s.Runtimes, api.Runtime{Name: r.Name, Version: r.Version, Endpoint: r.Endpoint, Ready: r.Ready, Message: r.Message})

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/conditions"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
@@ -42,6 +43,7 @@ func scenes() map[string]api.Status {
 		"left":             left(),
 		"not-accepted":     notAccepted(),
 		"overdue":          overdue(),
+		"own-conditions":   ownConditions(),
 	}
 }
 
@@ -108,6 +110,8 @@ func healthy() api.Status {
 		ContainerGC: api.ContainerGC{Containers: 57, Dead: 3, LastRun: &runs.Summary{StartedAt: ago(30 * time.Second), Errors: []string{}}},
 		Loops:       loops("lease", "status", "image-gc", "container-gc", "last-used", "shutdown-guard"),
 		State:       api.State{Path: "/var/lib/hostler"},
+
+		CustomConditions: api.CustomConditions{Directory: conditions.DefaultFolder, Checks: []conditions.Check{}, Faults: []conditions.Fault{}},
 	}
 }
 
@@ -257,6 +261,32 @@ func switchedOff() api.Status {
 	s.Shutdown = shutdown.Status{State: shutdown.Disarmed, Reason: "switched off in the configuration"}
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 72*time.Hour, status.ReasonSwitchedOff, "a shutdown will not wait for the pods to stop: switched off in the configuration")
 	s.ContainerGC.LastRun = nil
+	return s
+}
+
+// ownConditions is a host with checks of its administrator's.
+func ownConditions() api.Status {
+	s := besideKubelet()
+	add := func(kind corev1.NodeConditionType, is corev1.ConditionStatus, reason, message string) {
+		s.Node.Status.Conditions = append(s.Node.Status.Conditions, corev1.NodeCondition{Type: kind, Status: is, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(ago(time.Hour))})
+	}
+	add("hostler.io/DiskFailing", corev1.ConditionTrue, "DiskFailing", "/dev/sda says that it is failing")
+	add("hostler.io/Short", corev1.ConditionTrue, "Short", "it") // as other messages have it, too
+	add("hostler.io/RaidDegraded", corev1.ConditionUnknown, status.ReasonCheckNotRun, "/etc/hostler/conditions.d/raid: is not run, since /etc/hostler/conditions.d/raid may be written by others than root (-rwxrwxrwx); chmod go-w")
+	add("example.com/Cooling", corev1.ConditionFalse, status.ReasonCheckPassed, "20 °C")
+	s.CustomConditions = api.CustomConditions{
+		Directory: "/etc/hostler/conditions.d",
+		Checks: []conditions.Check{
+			{Path: "/etc/hostler/conditions.d/cooling", Type: "example.com/Cooling", Answer: status.Passed, Message: "20 °C", LocalOnly: true},
+			{Path: "/etc/hostler/conditions.d/disk-failing", Type: "hostler.io/DiskFailing", Answer: status.Problem, Message: "/dev/sda says that it is failing"},
+			{Path: "/etc/hostler/conditions.d/kernel-problem", Type: "hostler.io/KernelProblem", Temporary: true, Answer: status.Problem, Message: "EXT4-fs error (device sda1)"},
+			{Path: "/etc/hostler/conditions.d/net", Type: "hostler.io/Net", Temporary: true, Answer: status.TimedOut, Message: "the check did not end within 10s"},
+		},
+		Faults: []conditions.Fault{
+			{Path: "/etc/hostler/conditions.d/raid", Problem: "is not run, since /etc/hostler/conditions.d/raid may be written by others than root (-rwxrwxrwx)", Mend: "chmod go-w"},
+			{Path: "/etc/hostler/conditions.d/smart", Line: 4, Problem: "intervall: unknown key", Mend: "remove or correct it"},
+		},
+	}
 	return s
 }
 

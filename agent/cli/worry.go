@@ -43,6 +43,7 @@ type worry struct {
 	what   string // empty where it explains the verdict
 	text   string
 	milder bool // nothing that pods or the fleet feel
+	custom bool // a check of the administrator's own says so, in whatever words
 }
 
 // print writes the worry, indented, on as many lines as it takes.
@@ -98,6 +99,7 @@ func worries(s api.Status) []worry {
 	if text := firstLine(s.ImageGC.Message); text != "" && !said(list, text) && !blamesARuntime(s, text) {
 		list = append(list, worry{what: "images and containers", text: text})
 	}
+	list = append(list, checkWorries(s.CustomConditions, list)...)
 	if text := s.Configuration.Trouble(); text != "" {
 		list = append(list, worry{what: "configuration", text: text + "; mend: " + s.Configuration.Mend(), milder: true})
 	}
@@ -107,11 +109,34 @@ func worries(s api.Status) []worry {
 	return list
 }
 
+// checkWorries tells of the administrator's own checks what no condition tells.
+func checkWorries(c api.CustomConditions, before []worry) []worry {
+	var list []worry
+	for _, f := range c.Faults {
+		if text := f.String() + "; " + f.Mend; !said(before, text) {
+			list = append(list, worry{what: "conditions", text: text, milder: true})
+		}
+	}
+	for _, check := range c.Checks {
+		switch {
+		case check.LocalOnly:
+			list = append(list, worry{what: "conditions", text: string(check.Type) + " is shown here only: on a kubelet's Node hostler writes none but hostler.io/*", milder: true})
+		case !check.Temporary:
+		case check.Answer == status.Problem:
+			list = append(list, worry{what: string(check.Type), text: check.Message, milder: true, custom: true})
+		case check.Answer == status.NotRun && said(list, check.Message): // as a fault
+		case check.Answer == status.Undecided, check.Answer == status.TimedOut, check.Answer == status.NotRun:
+			list = append(list, worry{what: string(check.Type) + " unknown", text: check.Message, milder: true, custom: true})
+		}
+	}
+	return list
+}
+
 // conditionWorries puts Ready first, for all others are about what it says.
 func conditionWorries(conditions []corev1.NodeCondition) []worry {
 	var list []worry
 	for _, c := range slices.SortedStableFunc(slices.Values(conditions), readyFirst) {
-		w := worry{what: string(c.Type), text: c.Message}
+		w := worry{what: string(c.Type), text: c.Message, custom: status.IsCustom(c.Type)}
 		switch {
 		case (status.Transition{New: c}).Good():
 			continue
@@ -141,7 +166,7 @@ func readyFirst(a, b corev1.NodeCondition) int {
 // control plane and the loop behind it often tell the same, one in more words.
 func said(list []worry, text string) bool {
 	return slices.ContainsFunc(list, func(w worry) bool {
-		return strings.Contains(w.text, text) || w.text != "" && strings.Contains(text, w.text)
+		return strings.Contains(w.text, text) || w.text != "" && !w.custom && strings.Contains(text, w.text)
 	})
 }
 

@@ -14,6 +14,7 @@ type Config struct {
 	Lease        Lease        `yaml:"lease" doc:"The heartbeat."`
 	Status       Status       `yaml:"status" doc:"How the Node's status is kept up to date."`
 	Pressure     Pressure     `yaml:"pressure" doc:"When the host counts as short of something: a quantity (100Mi) or a percentage (10%) of what there is."`
+	Conditions   Conditions   `yaml:"conditions" doc:"Conditions of your own, from executables that say whether there is a problem (docs/conditions.md)."`
 	Shutdown     Shutdown     `yaml:"shutdown" doc:"How pods are stopped before the host goes down."`
 	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
 	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers, dead pods and their logs are removed."`
@@ -103,6 +104,13 @@ type Pressure struct {
 	ImagefsInodesFree Threshold `yaml:"imagefsInodesFree" doc:"DiskPressure below this many free inodes there."`
 	PIDAvailable      Threshold `yaml:"pidAvailable" doc:"PIDPressure below this many free process IDs."`
 	TransitionPeriod  Duration  `yaml:"transitionPeriod" doc:"How long pressure must be gone before its condition is lowered."`
+}
+
+// Conditions configures the checks of an administrator's own.
+type Conditions struct {
+	Directory string   `yaml:"directory" doc:"Absolute path of the folder that holds them; nobody but root may write it."`
+	Interval  Duration `yaml:"interval" doc:"How often each is run that does not say it itself."`
+	Timeout   Duration `yaml:"timeout" doc:"How long a run may take where the file does not say it; then it is killed with all that it started."`
 }
 
 // Shutdown configures the guard.

@@ -47,6 +47,8 @@ type FactsOptions struct {
 	GuardFacts func(shutdown.Status) status.Shutdown
 	// MaxImages is how many images the Node lists, -1 for all.
 	MaxImages func() int
+	// Custom is what checks of the administrator's own say; nil where there are none.
+	Custom func() []status.Custom
 }
 
 // Facts gathers what a Node is made from. It is safe for concurrent use.
@@ -100,6 +102,9 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	result.DeadSockets = f.options.Runtimes.Dead()
 	result.Draining = draining
 	result.Shutdown = f.options.GuardFacts(g)
+	if f.options.Custom != nil {
+		result.Custom = f.options.Custom()
+	}
 	f.mu.Lock()
 	result.Network = f.network
 	f.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/status"
 )
 
 // bound is how long an event may take that normally takes milliseconds.
@@ -26,6 +27,22 @@ func TestTwoRuntimesAreTwoFigures(t *testing.T) {
 	for _, want := range []string{`hostler_runtime_ready{runtime="containerd"} 1`, `hostler_runtime_ready{runtime="/run/k3s/containerd.sock"} 0`} {
 		if response.Code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("GET /metrics = %d, want %s in %.300s", response.Code, want, body)
+		}
+	}
+}
+
+func TestChecksAreCountedByWhatCameOfThem(t *testing.T) {
+	m := metrics.New(func() metrics.Standing { return metrics.Standing{} })
+	m.Check("hostler.io/A", status.Problem, time.Second)
+	m.Check("hostler.io/A", status.TimedOut, 10*time.Second)
+	response := httptest.NewRecorder()
+	m.Handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{
+		`hostler_condition_checks_total{condition="hostler.io/A",result="problem"} 1`, `hostler_condition_checks_total{condition="hostler.io/A",result="timeout"} 1`,
+		`hostler_condition_check_duration_seconds_sum{condition="hostler.io/A"} 11`,
+	} {
+		if !strings.Contains(response.Body.String(), want) {
+			t.Errorf("GET /metrics lacks %s", want)
 		}
 	}
 }
