@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/conditions"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
@@ -68,6 +69,7 @@ type Agent struct {
 	owners      *owner.Owners
 	runtimes    *host.Runtimes
 	network     *host.Network
+	conditions  *conditions.Runner
 	facts       *host.Facts
 	client      controlplane.Client
 	recorder    *controlplane.Recorder
@@ -178,6 +180,9 @@ func (a *Agent) build() (err error) {
 	if err := a.buildControlPlane(stateFile, controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID}); err != nil {
 		return err
 	}
+	if err := a.buildConditions(); err != nil {
+		return err
+	}
 	a.buildReporter(reader, machine)
 	if err := a.buildGuard(); err != nil {
 		return err
@@ -278,6 +283,7 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		GuardFacts: a.guardFacts,
 		Stalls:     func() []string { return a.nodeOptions().Pressure.Stalls() },
 		MaxImages:  func() int { return a.config().Status.MaxImages },
+		Custom:     a.conditions.Custom,
 	})
 	a.boot = boot(machine.BootID, a.manager, a.log)
 	a.journal = journal.Open(journalFile(a.cfg), a.boot, a.log)

@@ -49,7 +49,8 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		Reboots: a.reboots.Status(uptime()),
 		State:   api.State{Path: cfg.State.Directory},
 
-		Configuration: a.configuration(),
+		Configuration:    a.configuration(),
+		CustomConditions: a.customConditions(),
 	}
 	s.Addresses = a.choices(node, facts)
 	for _, r := range a.runtimes.Named() {

@@ -32,6 +32,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	}
 	a.mu.Unlock()
 	f.Configuration = a.configuration()
+	f.Conditions = conditionFacts(a.customConditions())
 	if health := a.state.Health(); health.Message != "" {
 		f.State.Problem = health.Message
 	}
@@ -58,6 +59,8 @@ func Doctor(ctx context.Context, cfg config.Config, fault, unanswered error) (do
 		Phases: phases,
 		Last:   last,
 		State:  doctor.LookAtState(cfg.State.Directory),
+
+		Conditions: conditionsAlone(cfg),
 	}
 	if fault != nil {
 		f.Configuration.Fault = fault.Error()

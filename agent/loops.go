@@ -69,6 +69,7 @@ func (a *Agent) buildLoops() {
 		loop.New("runtime-events", 0, func(ctx context.Context) error { return a.runtimes.Watch(ctx, a.notice, a.setBlind) }),
 		loop.New("pods", 0, a.pods.Run),
 		loop.New("network", 0, func(ctx context.Context) error { return a.network.Run(ctx, a.reporter.Changed) }),
+		loop.New("conditions", conditionsPatience, a.runConditions),
 		loop.New("events", 0, a.recorder.Run),
 		loop.New("state", 0, a.state.Run),
 		loop.New("owners", 3*time.Minute, a.lookForOwners),

@@ -22,7 +22,7 @@ var live = []string{
 	"imageGC.minimumAge", "imageGC.maximumAge", "imageGC.keep", "imageGC.includeLocal",
 	"containerGC.interval", "containerGC.minimumAge", "containerGC.maximumAge",
 	"containerGC.maxPerPodContainer", "containerGC.maxContainers",
-	"pressure.", "node.address.", "node.maxPods", "node.reserved.", "status.maxImages", "log.level",
+	"pressure.", "conditions.", "node.address.", "node.maxPods", "node.reserved.", "status.maxImages", "log.level",
 }
 
 // Reload takes up the configuration as it is now, or refuses it as a whole and
@@ -113,6 +113,7 @@ func (a *Agent) takeUp() (next config.Config, changed []string, err error) {
 	err = errors.Join(
 		a.images.SetPolicy(p.gc.Images), a.images.SetInterval(time.Duration(next.ImageGC.Interval)),
 		a.dead.SetPolicy(p.gc.Containers), a.dead.SetInterval(time.Duration(next.ContainerGC.Interval)),
+		a.conditions.SetPolicy(next.ConditionsPolicy()),
 	)
 	a.loops.Named("image-gc").Allow(collectorPatience(next.ImageGC.Interval))
 	a.loops.Named("container-gc").Allow(collectorPatience(next.ContainerGC.Interval))

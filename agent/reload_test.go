@@ -34,8 +34,12 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	r.next.Pressure.MemoryAvailable = "1Gi"
 	r.next.Pressure.PSI.Memory = config.Stall{Kind: "full", Window: seconds(60), Threshold: "20%"}
 	r.next.Node.MaxPods, r.next.Status.MaxImages = 11, 3
+	r.next.Conditions.Directory = t.TempDir()
 	r.next.Log.Level = "debug"
 	_, _ = a.Reload(t.Context())
+	if got := a.conditions.Folder(); got != r.next.Conditions.Directory {
+		t.Errorf("checks lie in %s, want the new folder", got)
+	}
 	r.manager.hears(t, "RELOADING=1")
 	r.manager.hears(t, "READY=1")
 	if !reflect.DeepEqual(a.config(), r.next) {

@@ -107,6 +107,11 @@ func Conditions(facts Facts, options Options, memory Memory, now time.Time) ([]c
 	}
 	next.add(corev1.NodeNetworkUnavailable, networkUnavailable(facts.Network, options.Addresses), memory, now)
 	next.add(ShutdownProtected, shutdownProtected(facts), memory, now)
+	for _, c := range facts.Custom {
+		if found, known := custom(c, memory.condition(c.Type)); known {
+			next.add(c.Type, found, memory, now)
+		}
+	}
 	seen := func(reason string) time.Time { return next.since(reason, memory, now) }
 	next.add(corev1.NodeReady, ready(facts, memory.condition(corev1.NodeReady), seen), memory, now)
 	return slices.Clone(next.conditions), next
@@ -164,17 +169,18 @@ func IsOwn(kind corev1.NodeConditionType) bool { return strings.HasPrefix(string
 
 // Leftovers names those of the stored conditions of a Node that is a kubelet's by
 // now which an earlier hostler, as the Node's owner, has left there, and which nobody
-// renews: own are those that this one keeps. The others that hostler writes as the
-// owner a kubelet writes too. It returns none as long as the kubelet has not written
-// the Node, for until then all of it is hostler's word.
-func Leftovers(stored corev1.NodeStatus, own []corev1.NodeCondition) []corev1.NodeConditionType {
+// renews: own are those that this one keeps, and published those of other domains that
+// it may have left. The others that hostler writes as the owner a kubelet writes too. It
+// returns none as long as the kubelet has not written the Node, for until then all of
+// it is hostler's word.
+func Leftovers(stored corev1.NodeStatus, own []corev1.NodeCondition, published []corev1.NodeConditionType) []corev1.NodeConditionType {
 	if strings.Contains(stored.NodeInfo.KubeletVersion, versionMark) {
 		return nil
 	}
 	var left []corev1.NodeConditionType
 	for _, c := range stored.Conditions {
 		switch {
-		case IsOwn(c.Type) && find(own, c.Type) == nil:
+		case (IsOwn(c.Type) || slices.Contains(published, c.Type)) && find(own, c.Type) == nil:
 		case c.Type == corev1.NodeNetworkUnavailable && networkReason(c.Reason): // network plugins have reasons of their own
 		default:
 			continue

@@ -27,6 +27,8 @@ type Facts struct {
 
 	Draining Draining
 	Shutdown Shutdown
+
+	Custom []Custom // by their types, each of which stands once
 }
 
 // Filesystem is a measured filesystem and what the host uses it for. One that

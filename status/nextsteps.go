@@ -34,6 +34,10 @@ func nextSteps() map[string]string {
 		ReasonAddressMissing: "compare `node.address.internal` with `ip address`",
 		ReasonNoCarrier:      "`ip link`, and look at the cable, the switch port or the bond",
 
+		ReasonCheckUnknown:  "run it by hand: `hostler doctor` has the line",
+		ReasonCheckTimedOut: "give it more time with `timeout`, or a limit of its own to what it asks",
+		ReasonCheckNotRun:   "`hostler doctor`",
+
 		ReasonDelayTooShort:  "`hostler doctor` prints what to type",
 		ReasonPodsOutOfReach: "`systemctl status UNIT`",
 		ReasonSwitchedOff:    "nothing, if that is wanted; else change it in `/etc/hostler/hostler.yaml` and restart hostler",

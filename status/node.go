@@ -164,8 +164,8 @@ func KubeletVersion(version string) string {
 
 // Changed tells whether a status differs from the one last written in anything
 // worth a write of its own. Heartbeats are not, and neither is the message of a
-// condition of pressure or contention, whose figures move with every check: both
-// go out with the next regular report.
+// condition of pressure or contention, or of a custom one, whose figures move with
+// every check: both go out with the next regular report.
 func Changed(written, current *corev1.NodeStatus) bool {
 	before, after := comparable(written), comparable(current)
 	if !slices.EqualFunc(before.Images, after.Images, func(a, b corev1.ContainerImage) bool {
@@ -190,7 +190,8 @@ func comparable(status *corev1.NodeStatus) *corev1.NodeStatus {
 		// A control plane keeps whole seconds.
 		c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Truncate(time.Second))
 		switch c.Type {
-		case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, CPUContention, MemoryContention, IOContention:
+		case corev1.NodeReady, corev1.NodeNetworkUnavailable, ShutdownProtected:
+		default:
 			c.Message = ""
 		}
 	}

@@ -91,4 +91,14 @@ const (
 	// ReasonDisarmed: a shutdown will not wait for the pods, yet: hostler has just
 	// started, or has just lost or regained the login manager.
 	ReasonDisarmed = "Disarmed"
+
+	// ReasonCheckPassed: a check of the administrator's own found nothing wrong. What
+	// it is where one found something its file says.
+	ReasonCheckPassed = "CheckPassed"
+	// ReasonCheckUnknown: it could not tell, or was ended by a signal.
+	ReasonCheckUnknown = "CheckUnknown"
+	// ReasonCheckTimedOut: it did not end in time.
+	ReasonCheckTimedOut = "CheckTimedOut"
+	// ReasonCheckNotRun: it could not be started, or is at fault and was not.
+	ReasonCheckNotRun = "CheckNotRun"
 )

@@ -51,7 +51,7 @@ func (t Transition) EventType() string {
 }
 
 // EventReason is the reason of the Event, the same as kubelet's where it has
-// one. An Unknown status counts as the bad one, except for a condition that
+// one, and the condition's own for a custom one that turns bad. An Unknown status counts as the bad one, except for a condition that
 // names a problem: its reason then says that it is not known.
 func (t Transition) EventReason() string {
 	names := map[corev1.NodeConditionType][2]string{ // True, False
@@ -67,7 +67,9 @@ func (t Transition) EventReason() string {
 	}
 	pair, found := names[t.New.Type]
 	switch {
-	case !found:
+	case !found && t.New.Status == corev1.ConditionTrue && t.New.Reason != "":
+		return t.New.Reason // which its file names
+	case !found && t.New.Status != corev1.ConditionUnknown:
 		return "NodeConditionChanged"
 	case t.New.Status == corev1.ConditionTrue:
 		return pair[0]

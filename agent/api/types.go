@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/agent/conditions"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
@@ -44,6 +45,8 @@ type Status struct {
 	Configuration doctor.Configuration `json:"configuration"`
 	// Shortage is what of node.reserved the host does not have; empty where it has all.
 	Shortage string `json:"shortage,omitempty"`
+	// CustomConditions are the checks of the administrator's own.
+	CustomConditions CustomConditions `json:"customConditions"`
 	// Drift is what of the Node is not as configured, and not hostler's to mend.
 	Drift []Drift `json:"drift,omitempty"`
 	// Cordon is what a person on this host decided with `hostler cordon` or
@@ -67,6 +70,14 @@ type ControlPlane struct {
 	// Overdue tells that the lease was not renewed for as long as it is good for,
 	// so that the fleet takes this host for dead, and why.
 	Overdue string `json:"overdue,omitempty"`
+}
+
+// CustomConditions are the checks in the folder of conditions, by their types, and what
+// is wrong with files there.
+type CustomConditions struct {
+	Directory string             `json:"directory"`
+	Checks    []conditions.Check `json:"checks"`
+	Faults    []conditions.Fault `json:"faults"`
 }
 
 // Config is the configuration in force, and how the files differ from it.

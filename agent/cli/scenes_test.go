@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/conditions"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/reboots"
@@ -51,6 +52,7 @@ func scenes() map[string]api.Status {
 		"no-runtime":       noRuntime(),
 		"rebooted":         rebooted(),
 		"long-words":       longWords(),
+		"own-conditions":   ownConditions(),
 	}
 }
 
@@ -130,6 +132,8 @@ func healthy() api.Status {
 				Drain: new(metav1.Duration{Duration: 12345 * time.Millisecond}), Gap: new(seconds(48)),
 			},
 		},
+
+		CustomConditions: api.CustomConditions{Directory: conditions.DefaultFolder, Checks: []conditions.Check{}, Faults: []conditions.Fault{}},
 	}
 }
 
@@ -279,6 +283,32 @@ func switchedOff() api.Status {
 	s.Shutdown = shutdown.Status{State: shutdown.Disarmed, Reason: "switched off in the configuration"}
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 72*time.Hour, status.ReasonSwitchedOff, "a shutdown will not wait for the pods to stop: switched off in the configuration")
 	s.ContainerGC.LastRun = nil
+	return s
+}
+
+// ownConditions is a host with checks of its administrator's.
+func ownConditions() api.Status {
+	s := besideKubelet()
+	add := func(kind corev1.NodeConditionType, is corev1.ConditionStatus, reason, message string) {
+		s.Node.Status.Conditions = append(s.Node.Status.Conditions, corev1.NodeCondition{Type: kind, Status: is, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(ago(time.Hour))})
+	}
+	add("hostler.io/DiskFailing", corev1.ConditionTrue, "DiskFailing", "/dev/sda says that it is failing")
+	add("hostler.io/Short", corev1.ConditionTrue, "Short", "it") // as other messages have it, too
+	add("hostler.io/RaidDegraded", corev1.ConditionUnknown, status.ReasonCheckNotRun, "/etc/hostler/conditions.d/raid: is not run, since /etc/hostler/conditions.d/raid may be written by others than root (-rwxrwxrwx); chmod go-w")
+	add("example.com/Cooling", corev1.ConditionFalse, status.ReasonCheckPassed, "20 °C")
+	s.CustomConditions = api.CustomConditions{
+		Directory: "/etc/hostler/conditions.d",
+		Checks: []conditions.Check{
+			{Path: "/etc/hostler/conditions.d/cooling", Type: "example.com/Cooling", Answer: status.Passed, Message: "20 °C", LocalOnly: true},
+			{Path: "/etc/hostler/conditions.d/disk-failing", Type: "hostler.io/DiskFailing", Answer: status.Problem, Message: "/dev/sda says that it is failing"},
+			{Path: "/etc/hostler/conditions.d/kernel-problem", Type: "hostler.io/KernelProblem", Temporary: true, Answer: status.Problem, Message: "EXT4-fs error (device sda1)"},
+			{Path: "/etc/hostler/conditions.d/net", Type: "hostler.io/Net", Temporary: true, Answer: status.TimedOut, Message: "the check did not end within 10s"},
+		},
+		Faults: []conditions.Fault{
+			{Path: "/etc/hostler/conditions.d/raid", Problem: "is not run, since /etc/hostler/conditions.d/raid may be written by others than root (-rwxrwxrwx)", Mend: "chmod go-w"},
+			{Path: "/etc/hostler/conditions.d/smart", Line: 4, Problem: "intervall: unknown key", Mend: "remove or correct it"},
+		},
+	}
 	return s
 }
 

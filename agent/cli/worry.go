@@ -60,6 +60,8 @@ type worry struct {
 	text  string
 	next  string // what to do next; empty where the text says it
 	harm  harm
+
+	custom bool // a check of the administrator's own says so, in whatever words
 }
 
 // print writes the worry, indented, on as many lines as it takes, and below it what
@@ -113,6 +115,7 @@ func worries(out *output, s api.Status) []worry {
 	if text := firstLine(s.ImageGC.Message); text != "" && !said(list, text) && !blamesARuntime(s, text) {
 		list = append(list, worry{what: "images and containers", text: text, next: "`hostler doctor`", harm: failing})
 	}
+	list = append(list, checkWorries(s.CustomConditions, list)...)
 	list = append(list, oddities(out, s)...)
 	slices.SortStableFunc(list, func(a, b worry) int { return cmp.Compare(a.harm, b.harm) })
 	for i := range list {
@@ -159,6 +162,30 @@ func fleetWorries(s api.Status, list []worry) []worry {
 	return list[known:]
 }
 
+// checkWorries tells of the administrator's own checks what no condition tells.
+func checkWorries(c api.CustomConditions, before []worry) []worry {
+	var list []worry
+	for _, f := range c.Faults {
+		if text := f.String(); !said(before, text) {
+			list = append(list, worry{what: "conditions", text: text, next: f.Mend, harm: odd})
+		}
+	}
+	for _, check := range c.Checks {
+		kind := string(check.Type)
+		switch {
+		case check.LocalOnly:
+			list = append(list, worry{what: "conditions", text: kind + " is shown here only: on a kubelet's Node hostler writes none but hostler.io/*", harm: odd})
+		case !check.Temporary:
+		case check.Answer == status.Problem:
+			list = append(list, worry{what: kind, text: check.Message, harm: odd, custom: true})
+		case check.Answer == status.NotRun && said(list, check.Message): // as a fault
+		case check.Answer == status.Undecided, check.Answer == status.TimedOut, check.Answer == status.NotRun:
+			list = append(list, worry{what: kind + " unknown", text: check.Message, next: "`hostler doctor`", harm: odd, custom: true})
+		}
+	}
+	return list
+}
+
 // oddities are what neither pods nor the fleet feel.
 func oddities(out *output, s api.Status) []worry {
 	var list []worry
@@ -196,7 +223,7 @@ func unexpected(out *output, s api.Status) bool {
 func conditionWorries(s api.Status) []worry {
 	var list []worry
 	for _, c := range slices.SortedStableFunc(slices.Values(s.Node.Status.Conditions), readyFirst) {
-		w := worry{what: string(c.Type), since: c.LastTransitionTime.Time, text: c.Message, next: status.NextStep(c, unitAway(s)), harm: pressed}
+		w := worry{what: string(c.Type), since: c.LastTransitionTime.Time, text: c.Message, next: status.NextStep(c, unitAway(s)), harm: pressed, custom: status.IsCustom(c.Type)}
 		switch {
 		case (status.Transition{New: c}).Good():
 			continue
@@ -248,7 +275,7 @@ func readyFirst(a, b corev1.NodeCondition) int {
 // control plane and the loop behind it often tell the same, one in more words.
 func said(list []worry, text string) bool {
 	return slices.ContainsFunc(list, func(w worry) bool {
-		return strings.Contains(w.text, text) || w.text != "" && strings.Contains(text, w.text)
+		return strings.Contains(w.text, text) || w.text != "" && !w.custom && strings.Contains(text, w.text)
 	})
 }
 

@@ -14,6 +14,7 @@ type Config struct {
 	Lease        Lease        `yaml:"lease" doc:"The heartbeat."`
 	Status       Status       `yaml:"status" doc:"How the Node's status is kept up to date."`
 	Pressure     Pressure     `yaml:"pressure" doc:"When the host counts as short of something: a quantity (100Mi) or a percentage (10%) of what there is."`
+	Conditions   Conditions   `yaml:"conditions" doc:"Conditions of your own, from executables that say whether there is a problem (docs/conditions.md)."`
 	Shutdown     Shutdown     `yaml:"shutdown" doc:"How pods are stopped before the host goes down."`
 	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
 	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers, dead pods and their logs are removed."`
@@ -118,6 +119,13 @@ type Stall struct {
 	Kind      string   `yaml:"kind" doc:"some counts the time in which a task or more waited, full that in which all waited at once; of the CPUs there is only some."`
 	Window    Duration `yaml:"window" doc:"The time that is looked back over: 10s, 60s or 5m."`
 	Threshold string   `yaml:"threshold" doc:"The part of that time, such as 20%, above which the condition is raised."`
+}
+
+// Conditions configures the checks of an administrator's own.
+type Conditions struct {
+	Directory string   `yaml:"directory" doc:"Absolute path of the folder that holds them; nobody but root may write it."`
+	Interval  Duration `yaml:"interval" doc:"How often each is run that does not say it itself."`
+	Timeout   Duration `yaml:"timeout" doc:"How long a run may take where the file does not say it; then it is killed with all that it started."`
 }
 
 // Shutdown configures the guard.

@@ -125,6 +125,8 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"a cloud that has no way in":              {"node: {cloudProvider: external}\n", "f.yaml:1: node.cloudProvider: external waits for ever"},
 		"a Node that nobody else can create":      {"node:\n  register: false\n", "f.yaml:2: node.register: false waits for ever"},
 		"a provider ID of two words":              {"node: {providerID: a b}\n", `f.yaml:1: node.providerID: "a b" holds a blank`},
+		"a relative folder of conditions":         {"conditions:\n  directory: here\n", `f.yaml:2: conditions.directory: "here" is not an absolute path`},
+		"conditions all the time":                 {"conditions: {interval: 0s}\n", "f.yaml:1: conditions.interval: 0s is shorter than 1s"},
 		"an unknown log level":                    {"log: {level: loud}\n", `f.yaml:1: log.level: "loud" is none of debug, info, warn, error`},
 	} {
 		t.Run(name, func(t *testing.T) {

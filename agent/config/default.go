@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"hostler.io/hostler/agent/conditions"
+)
 
 // Default returns the configuration of a host that has none.
 func Default() Config {
@@ -19,7 +23,8 @@ func Default() Config {
 			PIDAvailable:      "5%",
 			TransitionPeriod:  Duration(5 * time.Minute),
 		},
-		Shutdown: Shutdown{Enabled: Auto, GracePeriod: Duration(30 * time.Second), GracePeriodCriticalPods: Duration(10 * time.Second)},
+		Conditions: Conditions{Directory: conditions.DefaultFolder, Interval: Duration(30 * time.Second), Timeout: Duration(10 * time.Second)},
+		Shutdown:   Shutdown{Enabled: Auto, GracePeriod: Duration(30 * time.Second), GracePeriodCriticalPods: Duration(10 * time.Second)},
 		ImageGC: ImageGC{
 			Enabled:                    Auto,
 			Interval:                   Duration(5 * time.Minute),

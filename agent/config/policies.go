@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/agent/conditions"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
@@ -124,6 +125,15 @@ func (c Config) GCPolicy() (gc.Policy, error) {
 		},
 	}
 	return p, p.Validate()
+}
+
+// ConditionsPolicy is what checks of conditions run by.
+func (c Config) ConditionsPolicy() conditions.Policy {
+	return conditions.Policy{
+		Folder:   c.Conditions.Directory,
+		Interval: time.Duration(c.Conditions.Interval),
+		Timeout:  time.Duration(c.Conditions.Timeout),
+	}
 }
 
 // Phases are those of byPriority where it is set, else the two periods; none

@@ -265,6 +265,7 @@ func (k *checker) rooms(c Config) {
 	k.acceptAll(err, "node")
 	_, err = c.GCPolicy()
 	k.acceptAll(err, "imageGC")
+	k.acceptAll(c.ConditionsPolicy().Validate(), "conditions")
 }
 
 // acceptAll records every fault in an error that joins several. Most begin with

@@ -109,6 +109,7 @@ func checks() []struct {
 		{"cluster-rights", clusterRights},
 		{"last-shutdown", lastShutdown},
 		{"state", state},
+		{"conditions", conditions},
 	}
 }
 

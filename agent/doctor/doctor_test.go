@@ -337,6 +337,14 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"no shutdown on record", func(f *doctor.Facts) { f.Last = nil }, nil},
 		{"a lock of an earlier process", func(f *doctor.Facts) { f.Logind.Own[0].PID = 700 }, nil},
 		{"a drain", func(f *doctor.Facts) { f.Guard.State, f.Logind.Own = shutdown.Released, nil }, nil},
+		{"checks of one's own that are not run, or do not say", func(f *doctor.Facts) {
+			f.Conditions = doctor.Conditions{
+				Directory: "/etc/hostler/conditions.d", Number: 2,
+				Broken: []doctor.Mend{{Message: "/etc/hostler/conditions.d/a:4: what: unknown key", Command: "remove or correct it"}, {Message: "/etc/hostler/conditions.d/b is not executable", Command: "chmod 755 b"}},
+				Silent: []doctor.Mend{{Message: "/etc/hostler/conditions.d/c: timed out", Command: "run it by hand"}},
+			}
+		}, []string{"warn conditions|/a:4: what: unknown key; |/b is not executable; |/c: timed out|remove or correct it; chmod 755 b; run it by hand"}},
+		{"checks of one's own that all say something", func(f *doctor.Facts) { f.Conditions = doctor.Conditions{Number: 2, Local: []string{"example.com/A"}} }, nil},
 		{"a state folder that cannot be written", func(f *doctor.Facts) { f.State.Problem = "read-only" }, []string{"warn state|read-only"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -28,6 +28,7 @@ type Facts struct {
 	Cluster       *Cluster        // nil where this host is no node of one
 	Last          *journal.Record // nil where no shutdown is on record
 	State         State
+	Conditions    Conditions
 }
 
 // Agent is the agent itself.
@@ -118,6 +119,15 @@ type Systemd struct {
 	// Blank is likewise the file of that name that does not: a mask, or one that
 	// lacks the line.
 	Blank map[string]string
+}
+
+// Conditions are the checks of the administrator's own.
+type Conditions struct {
+	Directory string
+	Number    int
+	Broken    []Mend   // files that are not run as they are
+	Silent    []Mend   // those that say neither yes nor no
+	Local     []string // types that are not published, since the Node is a kubelet's
 }
 
 // Runtimes are the container runtimes as they answer now.

@@ -295,3 +295,19 @@ func state(f Facts) Check {
 	}
 	return ok("%s can be written", f.State.Path)
 }
+
+// conditions looks at the administrator's own checks.
+func conditions(f Facts) Check {
+	c := f.Conditions
+	var found faults
+	for _, b := range slices.Concat(c.Broken, c.Silent) {
+		found.add(warn(b.Command, "%s", b.Message))
+	}
+	switch {
+	case c.Number == 0:
+		return found.or(Check{})
+	case len(c.Local) > 0:
+		return found.or(ok("%d of your own; %s shown on this host only: on a kubelet's Node hostler writes none but hostler.io/*", c.Number, strings.Join(c.Local, ", ")))
+	}
+	return found.or(ok("%d of your own in %s", c.Number, c.Directory))
+}

@@ -50,6 +50,8 @@ type FactsOptions struct {
 	Stalls func() []string
 	// MaxImages is how many images the Node lists, -1 for all.
 	MaxImages func() int
+	// Custom is what checks of the administrator's own say; nil where there are none.
+	Custom func() []status.Custom
 }
 
 // Facts gathers what a Node is made from. It is safe for concurrent use.
@@ -106,6 +108,9 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	result.Shutdown = f.options.GuardFacts(g)
 	if f.options.Network != nil {
 		result.Network = f.options.Network()
+	}
+	if f.options.Custom != nil {
+		result.Custom = f.options.Custom()
 	}
 	return result
 }

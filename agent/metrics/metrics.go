@@ -21,6 +21,7 @@ import (
 	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
 )
 
 // Metrics counts what happens and reads off, when asked, how things stand. It is
@@ -31,6 +32,8 @@ type Metrics struct {
 	renewals     *prometheus.CounterVec
 	writes       *prometheus.CounterVec
 	transitions  *prometheus.CounterVec
+	checks       *prometheus.CounterVec
+	checkTime    *prometheus.HistogramVec
 	runs         *prometheus.CounterVec
 	runDuration  *prometheus.HistogramVec
 	requested    prometheus.Counter
@@ -78,6 +81,8 @@ func New(ask func() Standing) *Metrics {
 	m.renewals = counters("hostler_lease_renewals_total", "Attempts to renew the lease, by result.", "result")
 	m.writes = counters("hostler_status_writes_total", "Attempts to write the node's status, by result.", "result")
 	m.transitions = counters("hostler_condition_transitions_total", "Changes of a condition's status, by the status that it changed to.", "condition", "status")
+	m.checks = counters("hostler_condition_checks_total", "Runs of the administrator's own checks of conditions, by what came of them.", "condition", "result")
+	m.checkTime = histograms("hostler_condition_check_duration_seconds", "How long they took.", prometheus.ExponentialBuckets(0.001, 4, 8), "condition")
 	m.runs = counters("hostler_gc_runs_total", "Collections, by kind and result.", "kind", "result")
 	m.runDuration = histograms("hostler_gc_run_duration_seconds", "How long collections took, by kind.", prometheus.ExponentialBuckets(0.01, 4, 8), "kind")
 	m.requested = counters("hostler_gc_requested_bytes_total", "Bytes that image collections were asked to free.").WithLabelValues()
@@ -117,6 +122,12 @@ func (m *Metrics) StatusWrite(err error) { m.writes.WithLabelValues(result(err))
 // Transition counts the change of a condition to what it is now.
 func (m *Metrics) Transition(c corev1.NodeCondition) {
 	m.transitions.WithLabelValues(string(c.Type), string(c.Status)).Inc()
+}
+
+// Check counts a run of a check of the administrator's own.
+func (m *Metrics) Check(condition corev1.NodeConditionType, answer status.Answer, took time.Duration) {
+	m.checks.WithLabelValues(string(condition), answer.String()).Inc()
+	m.checkTime.WithLabelValues(string(condition)).Observe(took.Seconds())
 }
 
 // RuntimeCall counts a call to a container runtime.

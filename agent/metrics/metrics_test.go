@@ -12,6 +12,7 @@ import (
 
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/agent/reboots"
+	"hostler.io/hostler/status"
 )
 
 // bound is how long an event may take that normally takes milliseconds.
@@ -51,6 +52,22 @@ func TestTheCgroupVersionIsAFigureWhereThereIsOne(t *testing.T) {
 			ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if body := response.Body.String(); !strings.Contains(body, want) || strings.Contains(body, "hostler_cgroup_version") != (want != "") {
 			t.Errorf("GET /metrics with cgroups of version %d = %.300s, want %q in it", version, body, want)
+		}
+	}
+}
+
+func TestChecksAreCountedByWhatCameOfThem(t *testing.T) {
+	m := metrics.New(func() metrics.Standing { return metrics.Standing{} })
+	m.Check("hostler.io/A", status.Problem, time.Second)
+	m.Check("hostler.io/A", status.TimedOut, 10*time.Second)
+	response := httptest.NewRecorder()
+	m.Handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{
+		`hostler_condition_checks_total{condition="hostler.io/A",result="problem"} 1`, `hostler_condition_checks_total{condition="hostler.io/A",result="timeout"} 1`,
+		`hostler_condition_check_duration_seconds_sum{condition="hostler.io/A"} 11`,
+	} {
+		if !strings.Contains(response.Body.String(), want) {
+			t.Errorf("GET /metrics lacks %s", want)
 		}
 	}
 }

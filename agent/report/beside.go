@@ -57,13 +57,14 @@ func (r *Reporter) add(ctx context.Context, node *corev1.Node) (bool, error) {
 // clear takes what an earlier hostler has left on the Node that is a kubelet's now:
 // nobody renews it, and a network that is unavailable keeps pods away for ever.
 func (r *Reporter) clear(ctx context.Context, writer controlplane.ConditionWriter, mine, stored *corev1.Node) error {
-	gone := status.Leftovers(stored.Status, mine.Status.Conditions)
+	gone := status.Leftovers(stored.Status, mine.Status.Conditions, r.foreign.published())
 	if len(gone) == 0 {
 		return nil
 	}
 	if _, err := writer.UpdateConditions(ctx, mine, gone); err != nil {
 		return err
 	}
+	r.foreign.forget(gone)
 	r.o.Log.Info("conditions of before the kubelet are taken off the node", "node", mine.Name, "conditions", gone)
 	return nil
 }

@@ -70,6 +70,7 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		return false, nil
 	}
 	r.takeBack(node)
+	r.foreign.note(node.Status.Conditions)
 	stored, err := r.send(ctx, node)
 	if errors.Is(err, controlplane.ErrNotFound) {
 		if r.written != nil {
@@ -88,6 +89,10 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	r.mu.Lock()
 	r.said = r.written.Conditions
 	r.mu.Unlock()
+	if err := r.retire(ctx, stored, node); err != nil {
+		r.written = nil // and all of it is tried again
+		return false, err
+	}
 	return true, r.learn(ctx, stored, node)
 }
 

@@ -72,6 +72,7 @@ type Reporter struct {
 	o          Options
 	cordons    *cordons
 	departures *word[Departure]
+	foreign    *foreign
 
 	poke chan struct{} // holds one token when something changed
 
@@ -118,7 +119,7 @@ func New(o Options) *Reporter {
 	if o.Beside == nil {
 		o.Beside = func() bool { return false }
 	}
-	r := &Reporter{o: o, cordons: cordons, departures: newDepartures(o.Store, o.Log), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	r := &Reporter{o: o, cordons: cordons, departures: newDepartures(o.Store, o.Log), foreign: newForeign(o.Store, o.Log), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	r.turn <- struct{}{}
 	o.Recorder.SilentWhile(func() bool { return r.Left() != nil }) // of a Node that is to be gone the fleet hears no more
 	if d := r.Left(); d != nil {

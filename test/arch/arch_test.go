@@ -46,14 +46,15 @@ var ours = map[string][]string{
 	"systemd/systemdtest": {"systemd", "systemd/logindconf", "systemd/notify", "shutdown"},
 
 	"agent/logtest":                       {},
+	"agent/conditions":                    {"status"},
 	"agent/loop":                          {},
 	"agent/owner":                         {},
 	"agent/host":                          {"runtime", "runtime/cri", "shutdown", "status", "status/probe"},
 	"agent/reboots":                       {"shutdown/journal"},
 	"agent/report":                        {"agent/controlplane", "agent/reboots", "shutdown", "shutdown/journal", "status", "status/probe"},
-	"agent/metrics":                       {"agent/loop", "agent/reboots", "gc/runs", "shutdown"},
+	"agent/metrics":                       {"agent/loop", "agent/reboots", "gc/runs", "shutdown", "status"},
 	"agent/state":                         {},
-	"agent/config":                        {"gc", "shutdown/plan", "status"},
+	"agent/config":                        {"agent/conditions", "gc", "shutdown/plan", "status"},
 	"agent/controlplane":                  {},
 	"agent/controlplane/embedded":         {"agent/controlplane", "agent/state"},
 	"agent/controlplane/kubernetes":       {"agent/controlplane"},
@@ -65,8 +66,8 @@ var ours = map[string][]string{
 
 	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/loop", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
 
-	"agent/api": {"agent/doctor", "agent/loop", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent/api": {"agent/conditions", "agent/doctor", "agent/loop", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
+	"agent/cli": {"agent", "agent/api", "agent/conditions", "agent/config", "agent/doctor", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
 		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/doctor", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/reboots", "agent/report",
@@ -93,7 +94,7 @@ var theirs = []struct {
 	{"go.etcd.io/bbolt", []string{"agent/state"}, "only the state knows its file"},
 	{"github.com/spf13", []string{"agent/cli"}, "only the command line parses flags"},
 	{"github.com/prometheus/client_golang", []string{"agent/metrics"}, "rooms report by values, agent/metrics counts them"},
-	{"os/exec", nil, "the agent runs no commands: it asks the kernel, the runtime and systemd"},
+	{"os/exec", []string{"agent/conditions"}, "the agent runs no commands but a person's checks: it asks the kernel, the runtime and systemd"},
 	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "agent/controlplane/controlplanetest"}, "test code does not go into the binary"},
 }
 

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -203,7 +204,7 @@ func (f *Fake) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Nod
 		own[c.Type] = true
 	}
 	for _, c := range stored.latest.Status.Conditions {
-		if !own[c.Type] && !f.own[node.Name][c.Type] { // somebody else's
+		if !own[c.Type] && !f.own[node.Name][c.Type] && !strings.HasPrefix(string(c.Type), "hostler.io/") { // somebody else's
 			next.Status.Conditions = append(next.Status.Conditions, c)
 		}
 	}

@@ -60,6 +60,14 @@ func (f *Fake) Heal() {
 	clear(f.faults)
 }
 
+// Forget has it take the conditions that it was told so far for somebody else's, but for
+// those in hostler's domain, as a client does that starts anew.
+func (f *Fake) Forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.own)
+}
+
 // Calls counts the calls of that method so far, or of all for Any, whatever
 // became of them.
 func (f *Fake) Calls(m Method) int {

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/conditions"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/status"
+)
+
+// conditionsPatience is how long the loop of checks may go without a round.
+const conditionsPatience = 6*conditions.LookInterval + time.Minute
+
+// buildConditions reads which checks of conditions there are. What becomes of them is
+// told to a reporter that is there by the time that one is run.
+func (a *Agent) buildConditions() (err error) {
+	a.conditions, err = conditions.New(conditions.Options{
+		Policy:  a.cfg.ConditionsPolicy(),
+		Changed: func() { a.reporter.Changed() },
+		Appeared: func(p conditions.Program, message string) {
+			if a.reporter.Left() == nil { // of a Node that is to be gone the fleet hears no more
+				a.recorder.Record(controlplane.NodeReference(a.node), corev1.EventTypeWarning, p.Reason, string(p.Type)+": "+message)
+			}
+		},
+		Observe: func(p conditions.Program, r conditions.Result) { a.metrics.Check(p.Type, r.Answer, r.Took) },
+		Log:     a.log.With("component", "conditions"),
+	})
+	return err
+}
+
+// runConditions is the loop of the checks.
+func (a *Agent) runConditions(ctx context.Context) error {
+	return a.conditions.Run(ctx, func() { a.loops.Named("conditions").Beat(nil) })
+}
+
+// customConditions tells of the checks and their faults.
+func (a *Agent) customConditions() api.CustomConditions {
+	c := api.CustomConditions{Directory: a.conditions.Folder(), Checks: a.conditions.Checks(), Faults: a.conditions.Faults()}
+	if c.Faults == nil {
+		c.Faults = []conditions.Fault{}
+	}
+	beside := a.besideKubelet()
+	for i, check := range c.Checks {
+		c.Checks[i].LocalOnly = beside && !check.Temporary && !status.IsOwn(check.Type)
+	}
+	return c
+}
+
+// conditionFacts says it in the doctor's words.
+func conditionFacts(c api.CustomConditions) doctor.Conditions {
+	facts := doctor.Conditions{Directory: c.Directory, Number: len(c.Checks)}
+	for _, f := range c.Faults {
+		facts.Broken = append(facts.Broken, doctor.Mend{Message: f.String(), Command: f.Mend})
+	}
+	for _, check := range c.Checks {
+		switch {
+		case check.Answer == status.TimedOut || check.Answer == status.Undecided || check.Answer == status.NotRun && !faulty(c.Faults, check):
+			facts.Silent = append(facts.Silent, doctor.Mend{Message: check.Path + ": " + check.Message, Command: "run it by hand: " + runByHand(check)})
+		case check.LocalOnly:
+			facts.Local = append(facts.Local, string(check.Type))
+		}
+	}
+	return facts
+}
+
+// faulty tells whether a fault says already why a check is not run.
+func faulty(faults []conditions.Fault, check conditions.Check) bool {
+	for _, f := range faults {
+		if f.String()+"; "+f.Mend == check.Message {
+			return true
+		}
+	}
+	return false
+}
+
+// runByHand is what a person types to see what a check says.
+func runByHand(c conditions.Check) string {
+	if c.User == "root" {
+		return c.Path
+	}
+	return "setpriv --reuid=" + c.User + " --regid=$(id -g " + c.User + ") --init-groups --no-new-privs " + c.Path
+}
+
+// conditionsAlone looks at the files on a host whose agent does not answer.
+func conditionsAlone(cfg config.Config) doctor.Conditions {
+	programs, faults := conditions.Read(cfg.ConditionsPolicy())
+	c := api.CustomConditions{Directory: cfg.Conditions.Directory, Faults: faults}
+	facts := conditionFacts(c)
+	facts.Number = len(programs)
+	return facts
+}

@@ -1,0 +1,204 @@
+package conditions
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/status"
+)
+
+// maxPrograms is how many conditions of one's own a Node may have.
+const maxPrograms = 100
+
+// Read looks into the folder: which files are checks, and what is wrong with the
+// others. It runs nothing.
+func Read(p Policy) ([]Program, []Fault) {
+	_, info, err := trusted(p.Folder)
+	if errors.Is(err, fs.ErrNotExist) && p.Folder == DefaultFolder {
+		return nil, nil
+	}
+	var entries []fs.DirEntry
+	if err == nil && !info.IsDir() {
+		err = &fs.PathError{Op: "read", Path: p.Folder, Err: syscall.ENOTDIR}
+	}
+	if err == nil {
+		entries, err = os.ReadDir(p.Folder)
+	}
+	if err != nil {
+		return nil, []Fault{notRun(p.Folder, err, "make the folder, or set conditions.directory")}
+	}
+	r := reading{policy: p, beside: map[string]bool{}}
+	for _, e := range entries {
+		r.beside[e.Name()] = true
+	}
+	for _, e := range entries { // sorted by name
+		r.entry(e.Name())
+	}
+	r.refuseTwins()
+	return r.programs, r.faults
+}
+
+// reading is one look into the folder.
+type reading struct {
+	policy   Policy
+	beside   map[string]bool // the names of all that is there
+	programs []Program
+	faults   []Fault
+}
+
+// notRun is the fault of what cannot be read, or is not trusted.
+func notRun(path string, err error, mend string) Fault {
+	if untrusted, ok := errors.AsType[*untrustedError](err); ok {
+		return Fault{
+			Path: path, Problem: fmt.Sprintf("is not run, since %v", untrusted),
+			Mend: fmt.Sprintf("chown root %s && chmod go-w %[1]s, once you know who wrote what is there", untrusted.path),
+		}
+	}
+	if fault, ok := errors.AsType[*fs.PathError](err); ok && fault.Path == path {
+		err = fault.Err
+	}
+	return Fault{Path: path, Problem: fmt.Sprintf("cannot be read: %v", err), Mend: mend}
+}
+
+// passedOver tells whether a file is meant for somebody else: hidden, a copy that an
+// editor or a package manager has left, or something to read.
+func passedOver(name string) bool {
+	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "README") || strings.HasSuffix(name, "~") ||
+		slices.Contains([]string{".bak", ".orig", ".rej", ".swp", ".tmp", ".dpkg-old", ".dpkg-dist", ".dpkg-new", ".dpkg-tmp", ".rpmnew", ".rpmsave", ".rpmorig", ".ucf-old", ".ucf-dist"}, filepath.Ext(name))
+}
+
+func (r *reading) entry(name string) {
+	path := filepath.Join(r.policy.Folder, name)
+	if passedOver(name) {
+		return
+	}
+	switch base, isYAML := strings.CutSuffix(name, ".yaml"); {
+	case filepath.Ext(name) == ".yml":
+		r.faults = append(r.faults, Fault{Path: path, Problem: "is not read, as its name does not end in .yaml", Mend: "rename it"})
+		return
+	case isYAML && r.beside[base]:
+		return // read with that
+	case isYAML:
+		r.faults = append(r.faults, Fault{Path: path, Problem: "describes " + base + ", which is not there", Mend: "put the executable beside it, or remove it"})
+		return
+	}
+	_, info, err := trusted(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, there := os.Lstat(path); there != nil {
+			return // gone since the folder was read
+		}
+		err = errors.New("the link leads nowhere")
+	}
+	const remove = "mend or remove it"
+	switch {
+	case err != nil:
+		r.faults = append(r.faults, notRun(path, err, remove))
+	case info.IsDir():
+	case !info.Mode().IsRegular():
+		r.faults = append(r.faults, Fault{Path: path, Problem: "is not run, since it is not a regular file", Mend: remove})
+	case info.Mode().Perm()&0o111 == 0:
+		r.faults = append(r.faults, Fault{Path: path, Problem: "is not run, since it is not executable", Mend: "chmod 755 " + path + " to have it run, or remove it", off: true})
+	case len(r.programs) >= maxPrograms:
+		r.faults = append(r.faults, Fault{Path: path, Problem: fmt.Sprintf("is not run, since %d others are", maxPrograms), Mend: "have one check look at several things"})
+	default:
+		r.program(name, path, info)
+	}
+}
+
+// program reads what a file says of its check.
+func (r *reading) program(name, path string, info fs.FileInfo) {
+	text, err := beginning(path)
+	if err != nil {
+		r.faults = append(r.faults, notRun(path, err, "see that root can read it"))
+		return
+	}
+	var h header
+	var found bool
+	var faults []Fault
+	at := path // where it says it
+	if bytes.HasPrefix(text, []byte("#!")) {
+		h, found, faults = parseScript(path, text)
+	}
+	stamp := stampOf(info)
+	if r.beside[name+".yaml"] {
+		at = path + ".yaml"
+		_, info, err := trusted(at)
+		if err == nil && info.Mode().IsRegular() {
+			text, err = beginning(at)
+			stamp += " " + stampOf(info)
+		}
+		switch {
+		case err != nil:
+			faults = append(faults, notRun(at, err, "mend or remove it"))
+		case found:
+			faults = append(faults, Fault{Path: at, Problem: "is not read, since " + name + " has a header itself", Mend: "keep one of them"})
+		default:
+			h, faults = parseFile(at, text)
+		}
+	}
+	p := Program{Path: path, Reason: h.reason, Interval: cmp.Or(h.interval, r.policy.Interval), Timeout: cmp.Or(h.timeout, r.policy.Timeout), Temporary: h.temporary, stamp: stamp}
+	if p.as, err = identityOf(h.user); err != nil {
+		faults = append(faults, Fault{Path: at, Problem: fmt.Sprintf("user: %v", err), Mend: "name a user of /etc/passwd, or leave the key out for " + Nobody})
+	}
+	p.User = p.as.name
+	kind := cmp.Or(h.kind, typeOf(name))
+	if err := status.CheckCustomType(kind); err != nil && h.kind == "" {
+		faults = append(faults, Fault{Path: path, Problem: fmt.Sprintf("its name makes no type: %v", err), Mend: "say the type in its header"})
+	}
+	p.Type = corev1.NodeConditionType(kind)
+	if p.Reason == "" {
+		p.Reason = kind[strings.LastIndexByte(kind, '/')+1:]
+		if len(faults) == 0 && !reasons.MatchString(p.Reason) {
+			faults = append(faults, Fault{Path: at, Problem: fmt.Sprintf("%q is not a word of letters and digits, as a reason is", p.Reason), Mend: "say the reason in its header"})
+		}
+	}
+	if len(faults) > 0 {
+		r.faults = append(r.faults, faults...)
+		return
+	}
+	r.programs = append(r.programs, p)
+}
+
+// beginning is as much of a file as may hold a header.
+func beginning(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // of a fifo, no wait
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, headerBytes))
+}
+
+// stampOf differs between two states of a file.
+func stampOf(info fs.FileInfo) string {
+	s := info.Sys().(*syscall.Stat_t) // as trusted has seen
+	return fmt.Sprint(s.Dev, s.Ino, s.Size, s.Mode, s.Uid, s.Gid, s.Mtim, s.Ctim)
+}
+
+// refuseTwins takes programs out of which several say the same type.
+func (r *reading) refuseTwins() {
+	paths := map[corev1.NodeConditionType][]string{}
+	for _, p := range r.programs {
+		paths[p.Type] = append(paths[p.Type], p.Path)
+	}
+	r.programs = slices.DeleteFunc(r.programs, func(p Program) bool {
+		same := paths[p.Type]
+		if len(same) == 1 {
+			return false
+		}
+		r.faults = append(r.faults, Fault{Path: p.Path, Problem: fmt.Sprintf("is not run, since %s are all of type %s", strings.Join(same, " and "), p.Type), Mend: "give each its own type"})
+		return true
+	})
+	slices.SortFunc(r.programs, func(a, b Program) int { return strings.Compare(string(a.Type), string(b.Type)) })
+}

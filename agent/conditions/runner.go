@@ -1,0 +1,347 @@
+package conditions
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/status"
+)
+
+const (
+	// LookInterval is how soon files that come, change or go are noticed.
+	LookInterval = 10 * time.Second
+	// maxRunning is how many checks run at once.
+	maxRunning = 4
+	// stopGrace is how long the end of Run, which may be the host's, waits for checks that
+	// it has killed.
+	stopGrace = 2 * pipeGrace
+)
+
+// Options are what a Runner needs.
+type Options struct {
+	Policy Policy
+	// Changed is called when a condition came, went, or has another answer.
+	Changed func()
+	// Appeared is called for a temporary problem that was not there before, or that
+	// says something else.
+	Appeared func(p Program, message string)
+	// Observe is called after each run.
+	Observe func(p Program, r Result)
+	Log     *slog.Logger
+}
+
+// Runner looks into the folder, runs the checks that are due, and knows what each said
+// last. Its methods are safe for concurrent use.
+type Runner struct {
+	options Options
+	execute func(context.Context, Program) (Result, <-chan struct{})
+	poke    chan struct{} // holds one token when the policy has changed
+
+	checks  map[string]*check // by path; Run owns them, and what follows
+	busy    map[string]bool   // paths of checks that are not gone yet
+	running int               // of those that are waited for
+	ended   chan outcome
+
+	mu       sync.Mutex // guards what follows
+	policy   Policy
+	seen     []Check
+	faults   []Fault
+	findings []status.Custom
+}
+
+// check is one program and what is known of it.
+type check struct {
+	program Program
+	due     time.Time // by the monotonic clock
+	last    Result
+	broken  string // why it is not run any more; empty if it is
+}
+
+// outcome is what a run came to, or that it is gone at last.
+type outcome struct {
+	program Program
+	result  Result
+	gone    bool
+}
+
+// New reads the folder and runs nothing yet.
+func New(o Options) (*Runner, error) {
+	if err := o.Policy.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Changed == nil || o.Appeared == nil || o.Observe == nil || o.Log == nil {
+		return nil, errors.New("conditions: nobody is told of changes, problems or runs")
+	}
+	r := &Runner{
+		options: o, execute: execute, policy: o.Policy, poke: make(chan struct{}, 1),
+		checks: map[string]*check{}, busy: map[string]bool{}, ended: make(chan outcome),
+	}
+	r.look(time.Now())
+	return r, nil
+}
+
+// SetPolicy has checks run by another policy from now on.
+func (r *Runner) SetPolicy(p Policy) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.policy = p
+	r.mu.Unlock()
+	select {
+	case r.poke <- struct{}{}:
+	default: // one is there already
+	}
+	return nil
+}
+
+// Custom is what the checks say of conditions, by their types.
+func (r *Runner) Custom() []status.Custom {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.findings)
+}
+
+// Checks lists the checks by their types, and Faults what is wrong with files.
+func (r *Runner) Checks() []Check {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.seen)
+}
+
+// Faults lists what is wrong with files of the folder.
+func (r *Runner) Faults() []Fault {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.faults)
+}
+
+// Folder is where the checks lie.
+func (r *Runner) Folder() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.policy.Folder
+}
+
+// Run runs the checks until ctx ends, and kills then those that run. beat is called
+// with each round, at least once in a LookInterval.
+func (r *Runner) Run(ctx context.Context, beat func()) error {
+	var workers sync.WaitGroup
+	stop, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		r.await(&workers)
+	}()
+	var looked time.Time
+	for {
+		if time.Since(looked) >= LookInterval {
+			looked = time.Now()
+			if r.look(looked) {
+				r.options.Changed()
+			}
+		}
+		next := r.start(stop, &workers)
+		beat()
+		if later := looked.Add(LookInterval); later.Before(next) {
+			next = later
+		}
+		timer := time.NewTimer(time.Until(next))
+		select {
+		case <-timer.C:
+		case <-r.poke:
+			looked = time.Time{}
+		case o := <-r.ended:
+			r.take(o)
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+		timer.Stop()
+	}
+}
+
+// await waits for the workers, but not for a check that cannot be killed. Run may be
+// called again then.
+func (r *Runner) await(workers *sync.WaitGroup) {
+	done := make(chan struct{})
+	go func() { workers.Wait(); close(done) }()
+	limit := time.NewTimer(stopGrace)
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-limit.C:
+	}
+	r.running = 0
+	clear(r.busy)
+}
+
+// look takes in what is in the folder, and tells whether that changes conditions.
+func (r *Runner) look(now time.Time) (changed bool) {
+	r.mu.Lock()
+	policy, before := r.policy, r.faults
+	r.mu.Unlock()
+	programs, faults := Read(policy)
+	checks, types := map[string]*check{}, map[corev1.NodeConditionType]bool{}
+	for _, p := range programs {
+		types[p.Type] = true
+		c := r.checks[p.Path]
+		switch {
+		case c == nil || c.program.Type != p.Type || c.program.Temporary != p.Temporary:
+			r.options.Log.Info("check of a condition found", "path", p.Path, "type", p.Type, "user", p.User, "interval", p.Interval, "timeout", p.Timeout)
+			c = &check{due: now}
+			changed = true
+		case c.broken != "":
+			r.options.Log.Info("check of a condition is run again", "path", p.Path, "type", p.Type)
+			c.due, changed = now, true
+		case c.program != p:
+			c.due = now
+		}
+		c.program, c.broken = p, ""
+		checks[p.Path] = c
+	}
+	for path, c := range r.checks {
+		if checks[path] != nil {
+			continue
+		}
+		if f := brokenBy(faults, path, policy.Folder); f != nil && !types[c.program.Type] {
+			changed = changed || c.broken == ""
+			c.broken = f.String() + "; " + f.Mend
+			checks[path] = c
+			continue
+		}
+		changed = true
+		r.options.Log.Info("check of a condition is gone", "path", path, "type", c.program.Type)
+	}
+	r.checks = checks
+	for _, f := range faults {
+		if !slices.Contains(before, f) {
+			r.options.Log.Warn("check of a condition is at fault", "problem", f.String(), "mend", f.Mend)
+		}
+	}
+	r.mu.Lock()
+	r.faults = faults
+	r.mu.Unlock()
+	r.publish()
+	return changed
+}
+
+// brokenBy is the fault that keeps a check that was run from being run, where nobody
+// took it away.
+func brokenBy(faults []Fault, path, folder string) *Fault {
+	for i, f := range faults {
+		if (f.Path == path || f.Path == path+".yaml" || f.Path == folder) && !f.off {
+			return &faults[i]
+		}
+	}
+	return nil
+}
+
+// start starts what is due, the longest due first, and tells when to start more.
+func (r *Runner) start(ctx context.Context, workers *sync.WaitGroup) (next time.Time) {
+	now := time.Now()
+	next = now.Add(LookInterval)
+	for _, c := range slices.SortedFunc(maps.Values(r.checks), func(a, b *check) int { return a.due.Compare(b.due) }) {
+		p := c.program
+		switch {
+		case r.busy[p.Path] || c.broken != "":
+		case c.due.After(now):
+			if c.due.Before(next) {
+				next = c.due
+			}
+		case r.running < maxRunning: // else one that ends makes room
+			c.due = now.Add(p.Interval)
+			r.busy[p.Path] = true
+			r.running++
+			workers.Go(func() { r.work(ctx, p) })
+		}
+	}
+	return next
+}
+
+// work runs a check, and says what came of it, and when it is gone.
+func (r *Runner) work(ctx context.Context, p Program) {
+	result, gone := r.execute(ctx, p)
+	select {
+	case r.ended <- outcome{program: p, result: result}:
+	case <-ctx.Done(): // which has ended it, too
+		return
+	}
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case r.ended <- outcome{program: p, gone: true}:
+	case <-ctx.Done():
+	}
+}
+
+// take takes in what became of a run.
+func (r *Runner) take(o outcome) {
+	if o.gone {
+		delete(r.busy, o.program.Path)
+		return
+	}
+	r.running--
+	r.options.Observe(o.program, o.result)
+	if o.result.Answer == status.NotRun && r.look(time.Now()) { // it may be gone
+		r.options.Changed()
+	}
+	c := r.checks[o.program.Path]
+	if c == nil || c.program.Type != o.program.Type || c.broken != "" {
+		return // it is another's file by now
+	}
+	before := c.last
+	c.last = o.result
+	r.publish()
+	switch {
+	case !c.program.Temporary:
+		if before.Answer != o.result.Answer {
+			r.options.Changed()
+		}
+	case o.result.Answer != status.Problem:
+	case before.Answer != status.Problem || before.Message != o.result.Message:
+		r.options.Log.Warn("temporary problem", "type", c.program.Type, "reason", c.program.Reason, "message", o.result.Message)
+		r.options.Appeared(c.program, o.result.Message)
+	}
+}
+
+// publish tells those who ask what is known of the checks by now.
+func (r *Runner) publish() {
+	seen := []Check{}
+	var findings []status.Custom
+	for _, c := range slices.SortedFunc(maps.Values(r.checks), func(a, b *check) int {
+		return strings.Compare(string(a.program.Type), string(b.program.Type))
+	}) {
+		p, answer, message := c.program, c.last.Answer, c.last.Message
+		if c.broken != "" {
+			answer, message = status.NotRun, c.broken
+		}
+		one := Check{
+			Path: p.Path, Type: p.Type, Temporary: p.Temporary, User: p.User,
+			Interval: metav1.Duration{Duration: p.Interval}, Timeout: metav1.Duration{Duration: p.Timeout},
+			Answer: answer, Message: message, Duration: metav1.Duration{Duration: c.last.Took},
+		}
+		if !c.last.Started.IsZero() {
+			started := c.last.Started.UTC()
+			one.LastRun = &started
+		}
+		seen = append(seen, one)
+		if !p.Temporary {
+			findings = append(findings, status.Custom{Type: p.Type, Reason: p.Reason, Answer: answer, Message: message})
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen, r.findings = seen, findings
+}

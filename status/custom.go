@@ -1,0 +1,112 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Custom is what a check of the host's administrator says of a condition of theirs.
+type Custom struct {
+	Type    corev1.NodeConditionType
+	Reason  string // of the condition while there is a problem
+	Answer  Answer
+	Message string
+}
+
+// Answer is what came of a check.
+type Answer int
+
+// The answers of a check, and why there is none.
+const (
+	NotAsked  Answer = iota // not since the agent has started
+	Passed                  // it found nothing wrong
+	Problem                 // it found what it looks for
+	Undecided               // it could not tell
+	TimedOut                // it did not end in time
+	NotRun                  // it was not, or could not be started
+)
+
+// String is the answer as metrics and JSON have it.
+func (a Answer) String() string {
+	switch a {
+	case Passed:
+		return "passed"
+	case Problem:
+		return "problem"
+	case Undecided:
+		return "unknown"
+	case TimedOut:
+		return "timeout"
+	case NotRun:
+		return "not-run"
+	default:
+		return "not-asked"
+	}
+}
+
+// MarshalText writes the answer as String has it.
+func (a Answer) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (a *Answer) UnmarshalText(text []byte) error {
+	for known := NotAsked; known <= NotRun; known++ {
+		if known.String() == string(text) {
+			*a = known
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no answer of a check", text)
+}
+
+// custom judges one of them: True is a problem. Before the first answer what the last
+// start of the agent said stands; without that there is no condition yet.
+func custom(c Custom, last *corev1.NodeCondition) (f finding, known bool) {
+	switch c.Answer {
+	case NotAsked:
+		if last == nil {
+			return f, false
+		}
+		return finding{last.Status, last.Reason, last.Message}, true
+	case Passed:
+		return finding{corev1.ConditionFalse, ReasonCheckPassed, c.Message}, true
+	case Problem:
+		return finding{corev1.ConditionTrue, c.Reason, c.Message}, true
+	case TimedOut:
+		return finding{corev1.ConditionUnknown, ReasonCheckTimedOut, c.Message}, true
+	case NotRun:
+		return finding{corev1.ConditionUnknown, ReasonCheckNotRun, c.Message}, true
+	default:
+		return finding{corev1.ConditionUnknown, ReasonCheckUnknown, c.Message}, true
+	}
+}
+
+// IsCustom tells whether a condition is none that every hostler has.
+func IsCustom(kind corev1.NodeConditionType) bool {
+	switch kind {
+	case corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable, ShutdownProtected,
+		CPUContention, MemoryContention, IOContention:
+		return false
+	default:
+		return true
+	}
+}
+
+// CheckCustomType says why that is no type for a condition of somebody's own.
+func CheckCustomType(kind string) error {
+	if problems := validation.IsQualifiedName(kind); len(problems) > 0 {
+		return fmt.Errorf("%q is not a qualified name, such as hostler.io/DiskFailing: %s", kind, strings.Join(problems, "; "))
+	}
+	if !IsCustom(corev1.NodeConditionType(kind)) {
+		return fmt.Errorf("%s is a condition that hostler or a kubelet reports itself; choose another name", kind)
+	}
+	domain, _, qualified := strings.Cut(kind, "/")
+	for _, theirs := range []string{"kubernetes.io", "k8s.io"} {
+		if qualified && (domain == theirs || strings.HasSuffix(domain, "."+theirs)) {
+			return fmt.Errorf("%s lies in a domain of Kubernetes' own; choose hostler.io/ or a domain of yours", kind)
+		}
+	}
+	return nil
+}
