@@ -64,7 +64,8 @@ type Client interface {
 	PublishEvent(ctx context.Context, event *corev1.Event) error
 
 	// Leave deletes the Lease and the Node of that name. It succeeds where they
-	// are gone already. ErrForbidden where a node may not delete its own.
+	// are gone already. ErrForbidden where a node may not delete its own;
+	// ErrLeaseStays where the Node is gone then, and the Lease is not.
 	Leave(ctx context.Context, nodeName string) error
 
 	// Close gives back connections, after all other calls.
@@ -135,6 +136,8 @@ var (
 	// ErrInvalid: the control plane refuses the object as it is, so that trying
 	// again is in vain.
 	ErrInvalid = errors.New("invalid")
+	// ErrLeaseStays: the Node is deleted, and its Lease could not be.
+	ErrLeaseStays = errors.New("the node is deleted, its lease is not")
 	// ErrUnavailable: the control plane does not answer, or not in time, or not
 	// these credentials, or asks to come back later.
 	ErrUnavailable = errors.New("control plane unavailable")

@@ -186,8 +186,11 @@ func (r *Reporter) wait(why string) {
 func (r *Reporter) gone(name string) {
 	r.drop()
 	next := "it is registered again"
-	if r.o.AdoptOnly {
+	switch {
+	case r.o.AdoptOnly:
 		next = "it is waited for until somebody creates it again"
+	case r.o.Waits != nil: // a Lease without a Node keeps nobody alive, and a cluster deletes it at once
+		r.o.Waits("the Node is gone, and has to be registered again first")
 	}
 	r.o.Log.Warn("the node is gone from the control plane, and "+next, "node", name)
 	r.event(corev1.EventTypeWarning, "NodeGone", "the Node was taken off the control plane; "+next)

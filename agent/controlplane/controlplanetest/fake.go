@@ -281,14 +281,19 @@ func (f *Fake) PublishEvent(ctx context.Context, event *corev1.Event) error {
 
 // Leave implements controlplane.Client.
 func (f *Fake) Leave(ctx context.Context, name string) error {
-	if _, err := f.call(ctx, Leave, name); err != nil {
+	fault, err := f.call(ctx, Leave, name)
+	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.nodes, name)
-	delete(f.leases, name)
 	delete(f.own, name)
+	if fault.LeaseStays {
+		f.wakeWatchers()
+		return fmt.Errorf("leave: lease %q: %w: %w", name, controlplane.ErrLeaseStays, controlplane.ErrUnavailable)
+	}
+	delete(f.leases, name)
 	f.wakeWatchers()
 	return nil
 }

@@ -156,8 +156,8 @@ func (c *Client) Leave(ctx context.Context, name string) error {
 	err = c.ask(ctx, fmt.Sprintf("leave: delete lease %q", name), c.leases, func(r rest.Interface) *rest.Request {
 		return r.Delete().Namespace(controlplane.LeaseNamespace).Resource("leases").Name(name)
 	}, nil)
-	if errors.Is(err, controlplane.ErrNotFound) {
-		return nil
+	if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+		return fmt.Errorf("%w: %w", controlplane.ErrLeaseStays, err)
 	}
-	return err
+	return nil
 }
