@@ -70,9 +70,10 @@ type Agent struct {
 	client      controlplane.Client
 	recorder    *controlplane.Recorder
 	keeper      *controlplane.LeaseKeeper
-	certificate *certificate.Keeper // nil where the kubeconfig has credentials
-	existence   *loop.Gate          // shut while there is no Node, and hostler is not to create it
-	member      *loop.Gate          // shut once a person took the Node off the control plane
+	leases      *controlplane.LeaseWatch // judges whether another machine is alive
+	certificate *certificate.Keeper      // nil where the kubeconfig has credentials
+	existence   *loop.Gate               // shut while there is no Node, and hostler is not to create it
+	member      *loop.Gate               // shut once a person took the Node off the control plane
 	reporter    *report.Reporter
 	chronicle   *report.Chronicle
 	journal     *journal.Journal
@@ -172,7 +173,7 @@ func (a *Agent) build() (err error) {
 	a.manager = systemd.NewManager("")
 	a.owners = owner.New(switches(a.cfg), a.otherOwners, a.log)
 
-	if err := a.buildControlPlane(stateFile, controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID}); err != nil {
+	if err := a.buildControlPlane(stateFile, machine); err != nil {
 		return err
 	}
 	a.buildReporter(reader, machine)
@@ -199,7 +200,7 @@ func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took 
 	return host.NewRuntimes(o)
 }
 
-func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity) (err error) {
+func (a *Agent) buildControlPlane(stateFile string, machine probe.Machine) (err error) {
 	if a.client, err = a.openControlPlane(stateFile); err != nil {
 		return err
 	}
@@ -211,7 +212,7 @@ func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity
 	if !a.cfg.Node.Register {
 		a.existence.Set("whether there is a Node is not known yet")
 	}
-	return a.buildKeeper(holder)
+	return a.buildKeeper(machine)
 }
 
 func (a *Agent) buildGuard() (err error) {
@@ -292,6 +293,7 @@ func (a *Agent) reports() report.Options {
 		Takeover: a.cfg.Node.Takeover,
 
 		AdoptOnly: !a.cfg.Node.Register,
+		Watch:     a.leases,
 		Mine:      func() bool { mine, _, _ := a.owners.Mine(owner.Node); return mine },
 		Beside:    a.besideKubelet,
 		Boot:      a.boot,

@@ -16,6 +16,7 @@ import (
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
 )
 
 // runtimesRetry is how soon runtimes are asked again that did not answer: they may
@@ -24,13 +25,15 @@ const runtimesRetry = 200 * time.Millisecond
 
 // buildKeeper makes the lease keeper over a client that tells the loop and the
 // metrics of each renewal.
-func (a *Agent) buildKeeper(holder controlplane.Identity) (err error) {
+func (a *Agent) buildKeeper(machine probe.Machine) (err error) {
+	a.leases = controlplane.NewLeaseWatch(nil)
 	a.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{a.client, func(err error) {
 		a.loops.Named("lease").Beat(err)
 		a.metrics.Renewal(err)
 	}}, controlplane.LeasePolicy{
 		Node:     a.node,
-		Holder:   holder,
+		Holder:   controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
+		Watch:    a.leases,
 		Duration: time.Duration(a.cfg.Lease.Duration),
 		Interval: time.Duration(a.cfg.Lease.RenewInterval),
 		Takeover: a.cfg.Node.Takeover,

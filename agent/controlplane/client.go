@@ -31,7 +31,11 @@ type Client interface {
 
 	// Register creates the Node, or adopts a stored one of its name as Adopt
 	// describes, and returns what is stored then. It may be repeated at any time.
-	// The status is stored only if the Node is created: UpdateStatus follows.
+	// A Node of another machine that gives way, as Claim tells, is replaced by a new
+	// one, with another UID, as Replace describes; where hostler may not delete it,
+	// or is not to create one, it becomes what TakeOver says.
+	// The status is stored only if the Node was not this machine's: UpdateStatus
+	// follows.
 	// *IdentityError where the name is another machine's; ErrNotFound with
 	// RegisterOptions.AdoptOnly where there is no Node; ErrConflict where someone
 	// else kept changing it.
@@ -74,10 +78,23 @@ type Client interface {
 
 // RegisterOptions are how a Node may be registered.
 type RegisterOptions struct {
-	// Takeover adopts a Node although another machine with a live Lease has it.
+	// Takeover has another machine's Node give way although its Lease is alive.
 	Takeover bool
 	// AdoptOnly never creates a Node.
 	AdoptOnly bool
+	// Watch tells whether another machine is dead; without one none is that has
+	// renewed a Lease.
+	Watch *LeaseWatch
+	// Replaces is told of another machine's Node that gave way, as it was stored
+	// before. It may be nil.
+	Replaces func(before *corev1.Node)
+}
+
+// Replaced tells Replaces.
+func (o RegisterOptions) Replaced(before *corev1.Node) {
+	if o.Replaces != nil {
+		o.Replaces(before)
+	}
 }
 
 // NodeLister is a Client that can list the fleet.
@@ -117,7 +134,7 @@ type ConditionWriter interface {
 	// UpdateConditions stores each of node.Status.Conditions on the Node of that
 	// name, in place of one of its type, takes those of the types in gone away, and
 	// nothing else, and returns what is stored then. ErrNotFound where there is no
-	// such Node; *IdentityError where it is known to be another machine's;
+	// such Node; *IdentityError where its status is known to be another machine's;
 	// ErrConflict where something is to go and the Node has changed since this
 	// client last saw it: it may be somebody else's by now.
 	UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error)

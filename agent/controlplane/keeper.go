@@ -37,6 +37,8 @@ type LeasePolicy struct {
 	Interval time.Duration
 	// Takeover takes the Lease of another machine that is alive, once.
 	Takeover bool
+	// Watch tells whether another machine is alive; the keeper's own if nil.
+	Watch *LeaseWatch
 	// Now is the wall clock; time.Now if nil. Intervals are measured by the
 	// monotonic clock in any case.
 	Now func() time.Time
@@ -64,7 +66,6 @@ type LeaseKeeper struct {
 	lease    *coordinationv1.Lease // as last stored, or to be created; never older than what was renewed
 	clock    clock
 	takeover bool
-	stranger stranger
 
 	mu    sync.Mutex // guards stats and owner
 	stats LeaseStats
@@ -90,12 +91,6 @@ func (c *clock) now() time.Time {
 	return now
 }
 
-// stranger is a Lease of another machine, as long as it does not change.
-type stranger struct {
-	version string // its resourceVersion
-	since   time.Time
-}
-
 // NewLeaseKeeper returns a keeper that has not renewed anything yet. It is an
 // error if the durations do not fit each other.
 func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*LeaseKeeper, error) {
@@ -108,6 +103,9 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	}
 	if policy.Now == nil {
 		policy.Now = time.Now
+	}
+	if policy.Watch == nil {
+		policy.Watch = NewLeaseWatch(nil)
 	}
 	return &LeaseKeeper{
 		client:   client,
@@ -141,7 +139,10 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 		case err == nil:
 			backoff = Retry()
 		case errors.As(err, &identity):
-			// Nothing is broken: look again at the usual pace.
+			// Nothing is broken: look again at the usual pace, and when it is decided.
+			if left := time.Until(identity.Until); left > 0 {
+				next = min(next, time.Since(started)+left)
+			}
 		default:
 			next = min(next, pause(&backoff, err))
 		}
@@ -217,7 +218,7 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 		return err
 	}
 	k.lease = k.ours(stored)
-	k.takeover, k.stranger = false, stranger{}
+	k.takeover = false
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stats.Lease = k.lease
@@ -255,12 +256,10 @@ func (k *LeaseKeeper) ours(stored *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// check returns an *IdentityError if the stored Lease is kept by another
-// machine. Whether that one is alive is judged by the wall clock at first, and
-// then by whether the Lease changes while this machine watches, for the other's
-// clock may be wrong.
+// check returns an *IdentityError if the stored Lease is kept by another machine that
+// is not known to be dead.
 func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) error {
-	if k.takeover || !LeaseAlive(stored, k.policy.Now()) {
+	if k.takeover {
 		return nil
 	}
 	holder := identityIn(stored.Annotations)
@@ -272,18 +271,16 @@ func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) e
 		if err != nil {
 			return err
 		}
-		holder = IdentityOf(node)
+		holder = ReporterOf(node)
 	}
 	if !holder.Differs(k.policy.Holder) {
 		return nil
 	}
-	if k.stranger.version != stored.ResourceVersion {
-		k.stranger = stranger{version: stored.ResourceVersion, since: time.Now()}
-	}
-	if time.Since(k.stranger.since) >= time.Duration(*stored.Spec.LeaseDurationSeconds)*time.Second {
+	sight := k.policy.Watch.See(stored)
+	if sight.Dead {
 		return nil
 	}
-	return &IdentityError{Name: k.policy.Node, Theirs: holder, Ours: k.policy.Holder, LeaseRenewed: stored.Spec.RenewTime.Time}
+	return refusal(k.policy.Node, holder, k.policy.Holder, stored, sight)
 }
 
 // note records the outcome of an attempt, and logs when failures begin and end.

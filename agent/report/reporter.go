@@ -34,11 +34,12 @@ type Options struct {
 	Takeover bool
 	// AdoptOnly never creates the Node, but waits until somebody else has.
 	AdoptOnly bool
-	Mine      func() bool     // whether the Node is hostler's to write
-	Beside    func() bool     // whether it is a kubelet's on this host; never if nil
-	Boot      string          // the present one
-	Store     Store           // keeps a last word that was not delivered, and a person's cordon and departure
-	Named     func(types.UID) // is told the UID that the control plane gave the Node
+	Watch     *controlplane.LeaseWatch // tells whether another machine is dead that has the name
+	Mine      func() bool              // whether the Node is hostler's to write
+	Beside    func() bool              // whether it is a kubelet's on this host; never if nil
+	Boot      string                   // the present one
+	Store     Store                    // keeps a last word that was not delivered, and a person's cordon and departure
+	Named     func(types.UID)          // is told the UID that the control plane gave the Node
 	// Waits is told why the Node is waited for, as is its Lease then; nothing once
 	// it is there. It may be nil.
 	Waits   func(why string)
@@ -97,6 +98,8 @@ type Reporter struct {
 	wanted    *corev1.Node           // as last seen from the host, no status
 	said      []corev1.NodeCondition // as last written; none if the Node is not registered
 	standing  Standing
+	lacking   []Drift // configured taints
+	left      []Drift // by a machine that had the Node before
 	lastFacts status.Facts
 	connected bool
 	lastError error

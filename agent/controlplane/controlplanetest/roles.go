@@ -72,7 +72,7 @@ func (f *Fake) UpdateConditions(ctx context.Context, node *corev1.Node, gone []c
 	if !ok {
 		return nil, fmt.Errorf("update conditions of node %q: %w", node.Name, controlplane.ErrNotFound)
 	}
-	if theirs, ours := controlplane.IdentityOf(stored.latest), controlplane.IdentityOf(node); theirs.Differs(ours) {
+	if theirs, ours := controlplane.ReporterOf(stored.latest), controlplane.IdentityOf(node); theirs.Differs(ours) {
 		return nil, fmt.Errorf("update conditions: %w", &controlplane.IdentityError{Name: node.Name, Theirs: theirs, Ours: ours})
 	}
 	next := stored.latest.DeepCopy()

@@ -48,9 +48,7 @@ type Options struct {
 	Refused func()
 	// Version is hostler's own, for the user agent.
 	Version string
-	// Now is the wall clock that judges Leases; time.Now if nil.
-	Now func() time.Time
-	Log *slog.Logger
+	Log     *slog.Logger
 
 	heard func(date time.Time) // is told the server's time with each answer; may be nil
 }
@@ -77,9 +75,6 @@ var (
 func New(o Options) (*Client, error) {
 	if o.Kubeconfig == "" {
 		return nil, errors.New("no kubeconfig is given: name one in controlPlane.kubernetes.kubeconfig")
-	}
-	if o.Now == nil {
-		o.Now = time.Now
 	}
 	o.Log = o.Log.With("component", "controlplane")
 	return &Client{
