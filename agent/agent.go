@@ -71,6 +71,7 @@ type Agent struct {
 	recorder    *controlplane.Recorder
 	keeper      *controlplane.LeaseKeeper
 	leases      *controlplane.LeaseWatch // judges whether another machine is alive
+	census      *controlplane.Census     // nil where the control plane has no fleet to look through
 	certificate *certificate.Keeper      // nil where the kubeconfig has credentials
 	existence   *loop.Gate               // shut while there is no Node, and hostler is not to create it
 	member      *loop.Gate               // shut once a person took the Node off the control plane
@@ -212,6 +213,7 @@ func (a *Agent) buildControlPlane(stateFile string, machine probe.Machine) (err 
 	if !a.cfg.Node.Register {
 		a.existence.Set("whether there is a Node is not known yet")
 	}
+	a.buildCensus(machine)
 	return a.buildKeeper(machine)
 }
 
@@ -294,6 +296,7 @@ func (a *Agent) reports() report.Options {
 
 		AdoptOnly: !a.cfg.Node.Register,
 		Watch:     a.leases,
+		Clones:    a.clones,
 		Mine:      func() bool { mine, _, _ := a.owners.Mine(owner.Node); return mine },
 		Beside:    a.besideKubelet,
 		Boot:      a.boot,

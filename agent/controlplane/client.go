@@ -116,6 +116,14 @@ type Cordoner interface {
 	Cordon(ctx context.Context, nodeName string, unschedulable bool) (*corev1.Node, error)
 }
 
+// MachineFinder is a Client of a fleet that may be looked through.
+type MachineFinder interface {
+	// NodesOf lists the Nodes of the machines that have that machine ID, with no more
+	// of each than its name and its NodeInfo. It takes as many requests as the fleet
+	// is large, and is for rare use. ErrForbidden where this host may not.
+	NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error)
+}
+
 // NodeWatcher is a Client of a control plane where others write Nodes as well, and
 // that tells of it as it happens.
 type NodeWatcher interface {

@@ -17,6 +17,9 @@ const (
 	// the Node or Lease.
 	AnnotationMachineID  = "hostler.io/machine-id"
 	AnnotationSystemUUID = "hostler.io/system-uuid"
+	// AnnotationInstance names, on a Lease, the boot and the process that renewed it
+	// last, by which clones of one machine are told apart.
+	AnnotationInstance = "hostler.io/instance"
 	// AnnotationReplaced tells, as JSON, which machine had the Node before, and what
 	// of that one was left on it; see Remains. Whoever takes it away says that all of
 	// that is meant for the present one, too.

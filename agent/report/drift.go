@@ -104,6 +104,39 @@ func (r *Reporter) noteRemains(stored *corev1.Node) {
 	}
 }
 
+// clones are the other hosts that take themselves for this one.
+func (r *Reporter) clones() []controlplane.Clone {
+	if r.o.Clones == nil {
+		return nil
+	}
+	return r.o.Clones()
+}
+
+func clonesDrift(node string, clones []controlplane.Clone) []Drift {
+	var drift []Drift
+	for _, c := range clones {
+		drift = append(drift, Drift{
+			Message: c.Message(node) + "; on the copy, which needs an ID of its own, and a name",
+			Mend:    c.Mend(),
+		})
+	}
+	return drift
+}
+
+// tellClones makes an Event of each clone that was not there in the last round.
+func (r *Reporter) tellClones(node string) {
+	clones := r.clones()
+	for _, c := range clones {
+		if !slices.Contains(r.cloned, c.Node) && r.Left() == nil {
+			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+"; on the copy, which needs an ID of its own, and a name, `"+c.Mend()+"` mends it")
+		}
+	}
+	r.cloned = nil
+	for _, c := range clones {
+		r.cloned = append(r.cloned, c.Node)
+	}
+}
+
 // noteTaints tells of configured taints that the stored Node lacks, each set of
 // them once.
 func (r *Reporter) noteTaints(stored *corev1.Node) {

@@ -41,9 +41,10 @@ type Drift struct{ Message, Mend string }
 
 // Standing is how it stands with the Node on the control plane.
 func (r *Reporter) Standing() Standing {
+	clones := clonesDrift(r.options().Name, r.clones())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Standing{Waits: r.standing.Waits, Drift: slices.Concat(r.lacking, r.left)}
+	return Standing{Waits: r.standing.Waits, Drift: slices.Concat(r.lacking, r.left, clones)}
 }
 
 // errAwaited ends a round in which there is no Node that could be written.

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/status"
 )
 
 var stranger = controlplane.Identity{MachineID: "another", SystemUUID: "OTHER"}
@@ -161,6 +162,45 @@ func TestANodeThatMayOnlyBeAdoptedWaitsForTheWatchToo(t *testing.T) {
 		synctest.Wait()
 		if d.machineOf(t) != d.machine.MachineID || d.stored(t).UID != before || lease != "" || d.Standing().Waits != "" {
 			t.Errorf("the Node is %s's, Standing() %+v, the lease waits for %q, want it adopted, and nothing waited for", d.machineOf(t), d.Standing(), lease)
+		}
+	})
+}
+
+func TestClonesAreToldOnceAndUntilTheyAreGone(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		var mu sync.Mutex
+		var clones []controlplane.Clone
+		d.o.Clones = func() []controlplane.Clone { mu.Lock(); defer mu.Unlock(); return clones }
+		set := func(c ...controlplane.Clone) {
+			mu.Lock()
+			clones = c
+			mu.Unlock()
+			time.Sleep(5 * d.o.Update)
+			synctest.Wait()
+		}
+		d.configure(func(o *status.Options) { o.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}} })
+		d.start(t)
+		set(controlplane.Clone{Node: nodeName, Instance: "boot/1/x"}, controlplane.Clone{Node: "node-b"})
+		told := d.told("MachineCloned")
+		if len(told) != 2 || !strings.Contains(told[0], "boot/1/x") || !strings.Contains(told[1], "node-b") || !strings.Contains(told[1], "systemd-machine-id-setup") {
+			t.Errorf("Events = %q, want each clone told once, with the mend", told)
+		}
+		if s := d.Standing(); len(s.Drift) != 2 || !strings.Contains(s.Drift[1].Mend, "rm -f /etc/machine-id") {
+			t.Errorf("Standing() = %+v, want both clones", s)
+		}
+		set()
+		if s := d.Standing(); len(s.Drift) != 0 {
+			t.Errorf("Standing() = %+v, want nothing once they are gone", s)
+		}
+		set(controlplane.Clone{Node: "node-b"})
+		counts := map[int32]int{} // the same Event again is counted
+		for _, e := range d.o.Recorder.Queued() {
+			if e.Reason == "MachineCloned" {
+				counts[e.Count]++
+			}
+		}
+		if counts[1] != 1 || counts[2] != 1 {
+			t.Errorf("Events by their counts = %v, want one that is back told again", counts)
 		}
 	})
 }

@@ -34,12 +34,13 @@ type Options struct {
 	Takeover bool
 	// AdoptOnly never creates the Node, but waits until somebody else has.
 	AdoptOnly bool
-	Watch     *controlplane.LeaseWatch // tells whether another machine is dead that has the name
-	Mine      func() bool              // whether the Node is hostler's to write
-	Beside    func() bool              // whether it is a kubelet's on this host; never if nil
-	Boot      string                   // the present one
-	Store     Store                    // keeps a last word that was not delivered, and a person's cordon and departure
-	Named     func(types.UID)          // is told the UID that the control plane gave the Node
+	Watch     *controlplane.LeaseWatch    // tells whether another machine is dead that has the name
+	Clones    func() []controlplane.Clone // are the hosts that take themselves for this one; none if nil
+	Mine      func() bool                 // whether the Node is hostler's to write
+	Beside    func() bool                 // whether it is a kubelet's on this host; never if nil
+	Boot      string                      // the present one
+	Store     Store                       // keeps a last word that was not delivered, and a person's cordon and departure
+	Named     func(types.UID)             // is told the UID that the control plane gave the Node
 	// Waits is told why the Node is waited for, as is its Lease then; nothing once
 	// it is there. It may be nil.
 	Waits   func(why string)
@@ -89,6 +90,7 @@ type Reporter struct {
 	lastWord   *corev1.NodeStatus // of an earlier boot, to be delivered first
 	memory     status.Memory
 	conditions []corev1.NodeCondition // of the last look
+	cloned     []string               // what clones called themselves in the last round
 
 	hint atomic.Bool // somebody else has changed the stored Node
 
@@ -297,6 +299,7 @@ func (r *Reporter) once(ctx context.Context, guarded *shutdown.Status) (err erro
 		transitions = slices.DeleteFunc(transitions, func(t status.Transition) bool { return !status.IsOwn(t.New.Type) })
 	}
 	r.tell(options.Name, transitions)
+	r.tellClones(options.Name)
 	r.see(node, facts, options)
 	if !mine {
 		r.leaveToOwner()

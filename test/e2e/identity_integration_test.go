@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/doctor"
@@ -73,6 +75,57 @@ func TestAReinstalledHost(t *testing.T) {
 	eventually(t, "the node is registered anew", func() bool {
 		n := c.node("again")
 		return n != nil && n.UID != before.UID && n.Labels["theirs.example.com/rack"] == "" && !n.Spec.Unschedulable
+	})
+	a.stop()
+}
+
+// TestTwoThatAreOneHost runs two agents as the same machine and Node, as clones do.
+func TestTwoThatAreOneHost(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kube.Options{})
+	settings := c.asNode("twin", "") + often
+	first := startAgent(t, settings)
+	eventually(t, "the node is Ready", c.ready("twin"))
+	first.stop()
+	first.start() // a restart is no clone
+	first.awaitLease(first.status())
+	if s := first.status(); len(s.Drift) > 0 {
+		t.Errorf("drift after a restart = %+v, want none", s.Drift)
+	}
+	second := startAgent(t, settings)
+	for _, a := range []*agent{first, second} {
+		s := a.await("it sees the other", func(s api.Status) bool { return len(s.Drift) > 0 })
+		mentions(t, "what it says of the other", s.Drift[0].Message+s.Drift[0].Mend, "renews its lease in turns", "systemd-machine-id-setup")
+	}
+	eventually(t, "it is told as an Event", func() bool {
+		return strings.Contains(c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), "MachineCloned")
+	})
+	second.stop()
+	s := first.await("the other has gone", func(s api.Status) bool { return len(s.Drift) == 0 })
+	if condition(s, corev1.NodeReady).Status != corev1.ConditionTrue {
+		t.Errorf("status = %+v, want it Ready", s.Node.Status.Conditions)
+	}
+	first.stop()
+}
+
+// TestTheRightToLookForClones follows docs/kubernetes.md.
+func TestTheRightToLookForClones(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kube.Options{})
+	a := startAgent(t, c.asNode("alone", "")+often)
+	eventually(t, "the node is Ready", c.ready("alone"))
+	found(t, a.diagnose(), "cluster-rights", doctor.OK, "are not looked for, which takes the right to list nodes")
+	c.kubectl("create", "clusterrole", "hostler-may-compare", "--verb=list", "--resource=nodes")
+	c.kubectl("create", "clusterrolebinding", "hostler-may-compare", "--clusterrole=hostler-may-compare", "--group=system:nodes")
+	c.kubectl("create", "role", "hostler-may-compare", "-n", "kube-node-lease", "--verb=get", "--resource=leases.coordination.k8s.io")
+	c.kubectl("create", "rolebinding", "hostler-may-compare", "-n", "kube-node-lease", "--role=hostler-may-compare", "--group=system:nodes")
+	eventually(t, "the right has come", func() bool {
+		for _, check := range a.diagnose().Checks {
+			if check.Name == "cluster-rights" {
+				return strings.Contains(check.Message, "the fleet is looked through")
+			}
+		}
+		return false
 	})
 	a.stop()
 }

@@ -70,6 +70,7 @@ func Checks() []Check {
 		{"conditions of others stay", checkConditionsKept},
 		{"conditions on another's node touch nothing else", checkConditionsAdded},
 		{"conditions go by who writes the status and not by what hostler noted before", checkConditionsByReporter},
+		{"a machine is found in the fleet", checkNodesOf},
 		{"a watch tells of each change and of the node's end", checkWatch},
 		{"a node deleted while the agent runs is registered again", checkDeleted},
 		{"a lease is created, renewed and read", checkLease},

@@ -56,6 +56,7 @@ var (
 
 	_ controlplane.NodeWatcher     = (*Fake)(nil)
 	_ controlplane.ConditionWriter = (*Fake)(nil)
+	_ controlplane.MachineFinder   = (*Fake)(nil)
 )
 
 // NewFake returns an empty control plane without faults, whose wall clock is

@@ -27,6 +27,7 @@ const (
 
 	WatchNode        Method = "WatchNode"
 	UpdateConditions Method = "UpdateConditions"
+	NodesOf          Method = "NodesOf"
 )
 
 // fakeTimeout bounds a call whose context has no deadline.

@@ -210,3 +210,32 @@ func checkConditionsByReporter(ctx context.Context, b *Backend) error {
 	_, err = writer.UpdateConditions(ctx, ours, nil)
 	return wantOwner("UpdateConditions() on a node that another machine's kubelet keeps", err, there, here)
 }
+
+func checkNodesOf(ctx context.Context, b *Backend) error {
+	finder, able := b.Client.(controlplane.MachineFinder)
+	if !able {
+		return nil
+	}
+	odd := controlplane.Identity{MachineID: "33333333333333333333333333333333"}
+	for name, id := range map[string]controlplane.Identity{"odd-one": odd, "even-one": there, "odd-two": odd} {
+		if _, err := register(ctx, b, name, id); err != nil {
+			return err
+		}
+	}
+	nodes, err := finder.NodesOf(ctx, odd.MachineID)
+	if err != nil {
+		return fmt.Errorf("NodesOf() = %w, want no error", err)
+	}
+	var names []string
+	for _, n := range nodes {
+		if n.Status.NodeInfo.MachineID != odd.MachineID || n.Status.NodeInfo.BootID != "boot-1" {
+			return fmt.Errorf("NodesOf() gave %v, want its machine and boot", n)
+		}
+		names = append(names, n.Name)
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, []string{"odd-one", "odd-two"}) {
+		return fmt.Errorf("NodesOf() = %q, want both that have the ID", names)
+	}
+	return nil
+}

@@ -54,7 +54,8 @@ type Options struct {
 }
 
 // Client is the node's side of a Kubernetes API server. It implements
-// controlplane.Client and its roles Cordoner, NodeWatcher and ConditionWriter.
+// controlplane.Client and its roles Cordoner, NodeWatcher, ConditionWriter and
+// MachineFinder.
 type Client struct {
 	o            Options
 	core, leases *line
@@ -69,6 +70,7 @@ var (
 
 	_ controlplane.NodeWatcher     = (*Client)(nil)
 	_ controlplane.ConditionWriter = (*Client)(nil)
+	_ controlplane.MachineFinder   = (*Client)(nil)
 )
 
 // New returns a client that has not connected yet.

@@ -227,6 +227,9 @@ func TestRights(t *testing.T) {
 		}
 	}
 
+	_, err = client.NodesOf(ctx, "machine")
+	refused("NodesOf()", err, "list nodes")
+
 	err = client.Leave(ctx, "n")
 	refused("Leave()", err, "kubectl delete node n")
 	if _, err := client.Lease(ctx, "n"); err != nil {
