@@ -27,18 +27,16 @@ import (
 // just be starting.
 const runtimesRetry = 200 * time.Millisecond
 
-// buildKeeper makes the lease keeper over a client that tells the loop and the
-// metrics of each renewal.
+// buildKeeper makes the lease keeper, which tells the loop of each attempt, over a
+// client that tells the metrics of each renewal.
 func (a *Agent) buildKeeper(machine probe.Machine) (err error) {
 	a.leases = controlplane.NewLeaseWatch(nil)
-	a.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{a.client, func(err error) {
-		a.loops.Named("lease").Beat(err)
-		a.metrics.Renewal(err)
-	}}, controlplane.LeasePolicy{
+	a.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{a.client, a.metrics.Renewal}, controlplane.LeasePolicy{
 		Node:     a.node,
 		Holder:   controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
 		Instance: fmt.Sprintf("%s/%d/%s", machine.BootID, os.Getpid(), rand.Text()[:8]),
 		Watch:    a.leases,
+		Beat:     func(err error) { a.loops.Named("lease").Beat(err) },
 		Duration: time.Duration(a.cfg.Lease.Duration),
 		Interval: time.Duration(a.cfg.Lease.RenewInterval),
 		Takeover: a.cfg.Node.Takeover,

@@ -69,6 +69,12 @@ func holderOf(node *corev1.Node, lease *coordinationv1.Lease) Identity {
 	return IdentityOf(node)
 }
 
+// HeldByAnother tells whether a stored Lease is known to be another machine's than the
+// one that renews it.
+func HeldByAnother(stored, renewed *coordinationv1.Lease) bool {
+	return identityIn(stored.Annotations).Differs(identityIn(renewed.Annotations))
+}
+
 func identityIn(annotations map[string]string) Identity {
 	return Identity{MachineID: annotations[AnnotationMachineID], SystemUUID: annotations[AnnotationSystemUUID]}
 }

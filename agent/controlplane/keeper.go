@@ -41,6 +41,8 @@ type LeasePolicy struct {
 	Takeover bool
 	// Watch tells whether another machine is alive; the keeper's own if nil.
 	Watch *LeaseWatch
+	// Beat is told how each attempt ended; it may be nil.
+	Beat func(error)
 	// Now is the wall clock; time.Now if nil. Intervals are measured by the
 	// monotonic clock in any case.
 	Now func() time.Time
@@ -109,6 +111,9 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	if policy.Now == nil {
 		policy.Now = time.Now
 	}
+	if policy.Beat == nil {
+		policy.Beat = func(error) {}
+	}
 	if policy.Watch == nil {
 		policy.Watch = NewLeaseWatch(nil)
 	}
@@ -139,6 +144,7 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		k.note(err)
+		k.policy.Beat(err)
 		next := wait.Jitter(k.policy.Interval, renewJitter)
 		var identity *IdentityError
 		switch {

@@ -86,6 +86,11 @@ func TestAHostWhoseClockIsAheadTakesNobodysLease(t *testing.T) {
 				wrong.step(off)
 				p := policy(here)
 				p.Now = wrong.now
+				p.Beat = func(err error) {
+					if errors.Is(err, controlplane.ErrConflict) {
+						t.Errorf("Beat(%v), want it told whose the lease is", err)
+					}
+				}
 				second, _ := keep(t, fake, p, quiet())
 				synctest.Wait()
 				var identity *controlplane.IdentityError

@@ -227,7 +227,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	next := lease.DeepCopy()
 	next.Kind, next.APIVersion = "Lease", coordinationv1.SchemeGroupVersion.String()
 	switch stored := c.leaseOf(lease.Name); {
-	case stored == nil:
+	case stored == nil, c.past && controlplane.HeldByAnother(stored, lease): // who has ended: see Register
 		next.UID, next.CreationTimestamp = newUID(), metav1.NewTime(c.now().Truncate(time.Second))
 	case stored.ResourceVersion != lease.ResourceVersion:
 		return nil, fmt.Errorf("renew lease %q: %w", lease.Name, controlplane.ErrConflict)

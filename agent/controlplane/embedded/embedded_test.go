@@ -302,15 +302,33 @@ func TestALeaseOfAnEarlierRunByAnotherMachineIsDead(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	client, db = open(t, path)
-	after, err := client.Register(t.Context(), node("two"), controlplane.RegisterOptions{})
-	if err != nil || after.UID == before.UID {
-		t.Errorf("Register() in a later run = %v, %v, want the node replaced", after, err)
-	}
-	if _, err := client.Lease(t.Context(), "n"); !errors.Is(err, controlplane.ErrNotFound) {
-		t.Errorf("Lease() = %v, want it gone with its node", err)
-	}
-	if err := db.Close(); err != nil {
+	was, err := os.ReadFile(path)
+	if err != nil {
 		t.Fatal(err)
+	}
+	for _, leaseFirst := range []bool{true, false} {
+		if err := os.WriteFile(path, was, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		client, db = open(t, path)
+		if leaseFirst {
+			next, err := controlplane.NewLease("n", controlplane.Identity{MachineID: "two"}, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.RenewLease(t.Context(), controlplane.Renew(next, time.Now())); err != nil {
+				t.Errorf("RenewLease() by the other machine in a later run = %v, want it stored", err)
+			}
+		}
+		after, err := client.Register(t.Context(), node("two"), controlplane.RegisterOptions{})
+		if err != nil || after.UID == before.UID {
+			t.Errorf("Register() in a later run = %v, %v, want the node replaced", after, err)
+		}
+		if _, err := client.Lease(t.Context(), "n"); errors.Is(err, controlplane.ErrNotFound) == leaseFirst {
+			t.Errorf("Lease() = %v, lease renewed first: %v, want the old one gone with its node, and no other", err, leaseFirst)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
