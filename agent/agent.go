@@ -21,6 +21,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/census"
 	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/loop"
@@ -71,7 +72,7 @@ type Agent struct {
 	recorder    *controlplane.Recorder
 	keeper      *controlplane.LeaseKeeper
 	leases      *controlplane.LeaseWatch // judges whether another machine is alive
-	census      *controlplane.Census     // nil where the control plane has no fleet to look through
+	census      *census.Census           // nil where the control plane has no fleet to look through
 	certificate *certificate.Keeper      // nil where the kubeconfig has credentials
 	existence   *loop.Gate               // shut while there is no Node, and hostler is not to create it
 	member      *loop.Gate               // shut once a person took the Node off the control plane

@@ -13,6 +13,7 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/census"
 	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
@@ -52,7 +53,7 @@ func (a *Agent) buildCensus(machine probe.Machine) {
 	}
 	self := &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{MachineID: machine.MachineID, BootID: machine.BootID}}}
 	self.Name = a.node
-	a.census = controlplane.NewCensus(a.client, finder, self, a.log)
+	a.census = census.New(a.client, finder, self, a.log)
 }
 
 // clones are the hosts that take themselves for this one, as far as is known.

@@ -1,15 +1,10 @@
 package controlplane_test
 
 import (
-	"context"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
@@ -84,89 +79,6 @@ func TestARestartIsNoClone(t *testing.T) {
 				t.Errorf("Stats() of run %d = %+v, want no clone and no failure", i, stats)
 			}
 			stop()
-		}
-	})
-}
-
-// census runs one over the fleet in fake.
-func census(t *testing.T, fake *controlplanetest.Fake) (c *controlplane.Census, beats func() []error) {
-	t.Helper()
-	self := nodeOf(here, nil)
-	self.Status.NodeInfo.BootID = "boot-1"
-	c = controlplane.NewCensus(fake, fake, self, quiet())
-	var mu sync.Mutex
-	var told []error
-	run(t, func(ctx context.Context) error {
-		return c.Run(ctx, func(err error) { mu.Lock(); defer mu.Unlock(); told = append(told, err) }, func() {})
-	})
-	return c, func() []error { mu.Lock(); defer mu.Unlock(); return slices.Clone(told) }
-}
-
-// neighbour stores another host's Node, and keeps its Lease if it is alive.
-func neighbour(t *testing.T, fake *controlplanetest.Fake, name, machineID, bootID string, alive bool) {
-	t.Helper()
-	node := &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{MachineID: machineID, BootID: bootID}}}
-	node.Name = name
-	fake.Create(node)
-	p := policy(controlplane.Identity{MachineID: machineID})
-	p.Node = name
-	_, stop := keep(t, fake, p, quiet())
-	synctest.Wait()
-	if !alive {
-		stop()
-	}
-}
-
-func TestACensusFindsTheLivingWithThisMachinesID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake := controlplanetest.NewFake(nil)
-		neighbour(t, fake, "n", here.MachineID, "boot-1", true)
-		neighbour(t, fake, "kubelets", here.MachineID, "boot-1", true)
-		neighbour(t, fake, "dead", here.MachineID, "boot-2", false)
-		neighbour(t, fake, "other", there.MachineID, "boot-3", true)
-		c, beats := census(t, fake)
-		after(10 * time.Minute)
-		if got := c.Clones(); len(got) != 0 {
-			t.Errorf("Clones() = %v, want none: itself, its kubelet, a dead one and another machine", got)
-		}
-		neighbour(t, fake, "copy", here.MachineID, "boot-4", true)
-		after(12 * time.Hour)
-		if got := c.Clones(); len(got) != 1 || got[0].Node != "copy" || !strings.Contains(got[0].Message("n"), "node copy, which is alive") {
-			t.Errorf("Clones() = %v, want the copy", got)
-		}
-		if err := fake.Edit(t.Context(), "copy", func(n *corev1.Node) { n.Status.NodeInfo.MachineID = "mended" }); err != nil {
-			t.Fatal(err)
-		}
-		after(15 * time.Minute)
-		if got := c.Clones(); len(got) != 0 {
-			t.Errorf("Clones() after the mend = %v, want none", got)
-		}
-		for _, err := range beats() {
-			if err != nil {
-				t.Errorf("beat(%v), want no failure", err)
-			}
-		}
-	})
-}
-
-func TestACensusThatMayNotLookIsNoFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake := controlplanetest.NewFake(nil)
-		fake.Inject(controlplanetest.NodesOf, controlplanetest.Fault{Err: controlplane.ErrForbidden})
-		c, beats := census(t, fake)
-		after(24 * time.Hour)
-		if n := fake.Calls(controlplanetest.NodesOf); n < 2 || n > 9 || len(c.Clones()) != 0 {
-			t.Errorf("asked %d times in a day, clones %v, want a few times, and none", n, c.Clones())
-		}
-		for _, err := range beats() {
-			if err != nil {
-				t.Errorf("beat(%v), want no failure", err)
-			}
-		}
-		fake.Inject(controlplanetest.NodesOf, controlplanetest.Fault{Err: controlplane.ErrUnavailable, Times: 1})
-		after(10 * time.Hour)
-		if told := beats(); !slices.ContainsFunc(told, func(err error) bool { return err != nil }) || told[len(told)-1] != nil {
-			t.Errorf("beats = %v, want that one failed, and the next did not", told)
 		}
 	})
 }

@@ -1,4 +1,6 @@
-package controlplane
+// Package census looks through a fleet for other hosts that have this one's machine
+// ID. It refuses to know any control plane, and to do anything about whom it finds.
+package census
 
 import (
 	"context"
@@ -13,25 +15,30 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/controlplane"
 )
 
 const (
-	// censusInterval is from one look through the fleet to the next, which costs it
+	// interval is from one look through the fleet to the next, which costs it
 	// as many reads as it is large.
-	censusInterval = 6 * time.Hour
-	// censusAgain is the same while a clone is known, so that its end is.
-	censusAgain = 10 * time.Minute
-	// censusLimit bounds how many Leases are looked at: a machine ID that is that
+	interval = 6 * time.Hour
+	// again is the same while a clone is known, so that its end is.
+	again = 10 * time.Minute
+	// limit bounds how many Leases are looked at: a machine ID that is that
 	// common is told by any of them.
-	censusLimit = 10
-	// censusTimeout bounds a look through the fleet.
-	censusTimeout = 2 * time.Minute
+	limit = 10
+	// timeout bounds a look through the fleet.
+	timeout = 2 * time.Minute
+	// watched is how long a Lease is watched for a renewal: as long as it is good for
+	// by default.
+	watched = 40 * time.Second
 )
 
 // Census looks for machines that have this one's machine ID under another Node's
 // name, where the control plane lets it.
 type Census struct {
-	finder MachineFinder
+	finder controlplane.MachineFinder
 	leases interface {
 		Lease(ctx context.Context, nodeName string) (*coordinationv1.Lease, error)
 	}
@@ -39,17 +46,17 @@ type Census struct {
 	log  *slog.Logger
 
 	mu     sync.Mutex // guards clones
-	clones []Clone
+	clones []controlplane.Clone
 }
 
-// NewCensus returns a census that has found nobody yet, of the machine that the Node
+// New returns a census that has found nobody yet, of the machine that the Node
 // self tells of by its name and NodeInfo.
-func NewCensus(client Client, finder MachineFinder, self *corev1.Node, log *slog.Logger) *Census {
+func New(client controlplane.Client, finder controlplane.MachineFinder, self *corev1.Node, log *slog.Logger) *Census {
 	return &Census{finder: finder, leases: client, self: self, log: log.With("component", "census")}
 }
 
 // Clones are those that were alive at the last look.
-func (c *Census) Clones() []Clone {
+func (c *Census) Clones() []controlplane.Clone {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.clones)
@@ -71,14 +78,14 @@ func (c *Census) Run(ctx context.Context, beat func(error), changed func()) erro
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		forbidden := errors.Is(err, ErrForbidden)
+		forbidden := errors.Is(err, controlplane.ErrForbidden)
 		if forbidden {
 			err = nil
 		}
 		beat(err)
-		next = censusInterval/2 + rand.N(censusInterval)
+		next = interval/2 + rand.N(interval)
 		if err != nil || len(clones) > 0 {
-			next = censusAgain
+			next = again
 		}
 		if err == nil && c.take(clones) {
 			changed()
@@ -87,7 +94,7 @@ func (c *Census) Run(ctx context.Context, beat func(error), changed func()) erro
 }
 
 // take keeps what was found, and tells whether it is news.
-func (c *Census) take(clones []Clone) bool {
+func (c *Census) take(clones []controlplane.Clone) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if slices.Equal(c.clones, clones) {
@@ -105,8 +112,8 @@ func (c *Census) take(clones []Clone) bool {
 
 // look finds the clones whose Leases are renewed while it watches. A Node of this
 // very boot is this host's own under another name, such as its kubelet's.
-func (c *Census) look(ctx context.Context) ([]Clone, error) {
-	finding, cancel := context.WithTimeout(ctx, censusTimeout)
+func (c *Census) look(ctx context.Context) ([]controlplane.Clone, error) {
+	finding, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	info := c.self.Status.NodeInfo
 	found, err := c.finder.NodesOf(finding, info.MachineID)
@@ -117,30 +124,40 @@ func (c *Census) look(ctx context.Context) ([]Clone, error) {
 		own := n.Status.NodeInfo.BootID != "" && n.Status.NodeInfo.BootID == info.BootID
 		return own || n.Name == c.self.Name
 	})
-	found = found[:min(len(found), censusLimit)]
-	watch := NewLeaseWatch(nil)
-	var clones []Clone
+	found = found[:min(len(found), limit)]
+	watch := controlplane.NewLeaseWatch(nil)
+	var clones []controlplane.Clone
 	for round := range 2 {
 		if len(found) == 0 {
 			break
 		}
 		if round > 0 {
-			if err := sleep(ctx, usualDuration); err != nil {
+			if err := sleep(ctx, watched); err != nil {
 				return nil, err
 			}
 		}
 		for _, n := range found {
-			reading, cancel := context.WithTimeout(ctx, censusTimeout/censusLimit)
+			reading, cancel := context.WithTimeout(ctx, timeout/limit)
 			lease, err := c.leases.Lease(reading, n.Name)
 			cancel()
-			if err != nil && !errors.Is(err, ErrNotFound) {
+			if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
 				return nil, fmt.Errorf("look for clones: %w", err)
 			}
 			if watch.See(lease).Renewed {
-				clones = append(clones, Clone{Node: n.Name})
+				clones = append(clones, controlplane.Clone{Node: n.Name})
 			}
 		}
 	}
-	slices.SortFunc(clones, func(a, b Clone) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(clones, func(a, b controlplane.Clone) int { return strings.Compare(a.Node, b.Node) })
 	return clones, nil
+}
+
+// sleep waits until d has passed, or returns why ctx ended before.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
 }
