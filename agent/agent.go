@@ -22,6 +22,7 @@ import (
 	"hostler.io/hostler/agent/conditions"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/census"
 	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/loop"
@@ -74,9 +75,11 @@ type Agent struct {
 	client      controlplane.Client
 	recorder    *controlplane.Recorder
 	keeper      *controlplane.LeaseKeeper
-	certificate *certificate.Keeper // nil where the kubeconfig has credentials
-	existence   *loop.Gate          // shut while there is no Node, and hostler is not to create it
-	member      *loop.Gate          // shut once a person took the Node off the control plane
+	leases      *controlplane.LeaseWatch // judges whether another machine is alive
+	census      *census.Census           // nil where the control plane has no fleet to look through
+	certificate *certificate.Keeper      // nil where the kubeconfig has credentials
+	existence   *loop.Gate               // shut while there is no Node, and hostler is not to create it
+	member      *loop.Gate               // shut once a person took the Node off the control plane
 	reporter    *report.Reporter
 	chronicle   *report.Chronicle
 	journal     *journal.Journal
@@ -177,7 +180,7 @@ func (a *Agent) build() (err error) {
 	a.manager = systemd.NewManager("")
 	a.owners = owner.New(switches(a.cfg), a.otherOwners, a.log)
 
-	if err := a.buildControlPlane(stateFile, controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID}); err != nil {
+	if err := a.buildControlPlane(stateFile, machine); err != nil {
 		return err
 	}
 	if err := a.buildConditions(); err != nil {
@@ -207,7 +210,7 @@ func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took 
 	return host.NewRuntimes(o)
 }
 
-func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity) (err error) {
+func (a *Agent) buildControlPlane(stateFile string, machine probe.Machine) (err error) {
 	if a.client, err = a.openControlPlane(stateFile); err != nil {
 		return err
 	}
@@ -219,7 +222,8 @@ func (a *Agent) buildControlPlane(stateFile string, holder controlplane.Identity
 	if !a.cfg.Node.Register {
 		a.existence.Set("whether there is a Node is not known yet")
 	}
-	return a.buildKeeper(holder)
+	a.buildCensus(machine)
+	return a.buildKeeper(machine)
 }
 
 func (a *Agent) buildGuard() (err error) {
@@ -304,6 +308,8 @@ func (a *Agent) reports() report.Options {
 		Takeover: a.cfg.Node.Takeover,
 
 		AdoptOnly: !a.cfg.Node.Register,
+		Watch:     a.leases,
+		Clones:    a.clones,
 		Mine:      func() bool { mine, _, _ := a.owners.Mine(owner.Node); return mine },
 		Beside:    a.besideKubelet,
 		Boot:      a.boot,

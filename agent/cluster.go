@@ -112,7 +112,7 @@ func lookAtCluster(ctx context.Context, cfg config.Config, node, version string,
 	}
 	c.Exposed = exposed(secrets)
 	rights := kubernetes.Needed(node)
-	s := kubernetes.Look(ctx, o, node, append(slices.Clone(rights), kubernetes.ToLeave(node)))
+	s := kubernetes.Look(ctx, o, node, slices.Concat(rights, []kubernetes.Right{kubernetes.ToLeave(node)}, kubernetes.ToCompare()))
 	c.Server, c.Err, c.Now, c.Skew, c.Found = s.Server, s.Err, s.Now, s.Skew, s.Node != nil
 	if s.Node != nil {
 		for name, last := range kubernetes.Writers(s.Node) {
@@ -122,11 +122,13 @@ func lookAtCluster(ctx context.Context, cfg config.Config, node, version string,
 	if l := s.Lease; l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil && !controlplane.LeaseAlive(l, time.Now()) { // whose clock it was stamped by
 		c.Overdue = fmt.Sprintf("its lease was renewed last on %s, and is good for %ds only", l.Spec.RenewTime.UTC().Format(time.RFC3339), *l.Spec.LeaseDurationSeconds)
 	}
-	c.Rights = doctor.Rights{Asked: s.Rights != nil || s.RightsErr != nil, Err: s.RightsErr}
+	c.Rights = doctor.Rights{Asked: s.Rights != nil || s.RightsErr != nil, Err: s.RightsErr, Compare: s.Rights != nil}
 	for i, allowed := range s.Rights {
 		switch {
 		case i == len(rights):
 			c.Rights.Delete = allowed
+		case i > len(rights):
+			c.Rights.Compare = c.Rights.Compare && allowed
 		case !allowed:
 			c.Rights.Lacks = append(c.Rights.Lacks, rights[i].String())
 		}

@@ -2,13 +2,18 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
 	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/census"
 	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
@@ -16,26 +21,51 @@ import (
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
 )
 
 // runtimesRetry is how soon runtimes are asked again that did not answer: they may
 // just be starting.
 const runtimesRetry = 200 * time.Millisecond
 
-// buildKeeper makes the lease keeper over a client that tells the loop and the
-// metrics of each renewal.
-func (a *Agent) buildKeeper(holder controlplane.Identity) (err error) {
-	a.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{a.client, func(err error) {
-		a.loops.Named("lease").Beat(err)
-		a.metrics.Renewal(err)
-	}}, controlplane.LeasePolicy{
+// buildKeeper makes the lease keeper, which tells the loop of each attempt, over a
+// client that tells the metrics of each renewal.
+func (a *Agent) buildKeeper(machine probe.Machine) (err error) {
+	a.leases = controlplane.NewLeaseWatch(nil)
+	a.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{a.client, a.metrics.Renewal}, controlplane.LeasePolicy{
 		Node:     a.node,
-		Holder:   holder,
+		Holder:   controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
+		Instance: fmt.Sprintf("%s/%d/%s", machine.BootID, os.Getpid(), rand.Text()[:8]),
+		Watch:    a.leases,
+		Beat:     func(err error) { a.loops.Named("lease").Beat(err) },
 		Duration: time.Duration(a.cfg.Lease.Duration),
 		Interval: time.Duration(a.cfg.Lease.RenewInterval),
 		Takeover: a.cfg.Node.Takeover,
 	}, a.log)
 	return err
+}
+
+// buildCensus makes what looks for clones in a fleet that can be looked through.
+func (a *Agent) buildCensus(machine probe.Machine) {
+	finder, able := a.client.(controlplane.MachineFinder)
+	if !able {
+		return
+	}
+	self := &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{MachineID: machine.MachineID, BootID: machine.BootID}}}
+	self.Name = a.node
+	a.census = census.New(a.client, finder, self, a.log)
+}
+
+// clones are the hosts that take themselves for this one, as far as is known.
+func (a *Agent) clones() []controlplane.Clone {
+	var list []controlplane.Clone
+	if twin := a.keeper.Stats().Clone; twin != nil {
+		list = append(list, *twin)
+	}
+	if a.census != nil {
+		list = append(list, a.census.Clones()...)
+	}
+	return list
 }
 
 // observedRenewer tells how each renewal ended.
@@ -74,6 +104,11 @@ func (a *Agent) buildLoops() {
 		loop.New("state", 0, a.state.Run),
 		loop.New("owners", 3*time.Minute, a.lookForOwners),
 		loop.New("metrics", 0, a.serveMetrics),
+	}
+	if a.census != nil {
+		a.loops = append(a.loops, loop.New("census", 0, a.whileMine("census", owner.Node, a.whileOpen("census", a.member, func(ctx context.Context) error {
+			return a.census.Run(ctx, a.loops.Named("census").Beat, a.reporter.Changed)
+		}))))
 	}
 	if a.certificate != nil {
 		a.loops = append(a.loops, loop.New("certificate", 0, a.certificate.Run))

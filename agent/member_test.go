@@ -22,6 +22,7 @@ import (
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/status/probe"
 )
 
 // over builds an agent over another control plane than its own.
@@ -30,7 +31,7 @@ func (r *rig) over(t *testing.T, client controlplane.Client) *Agent {
 	a := r.build(t)
 	a.client = client
 	a.recorder = controlplane.NewRecorder(client, a.node, time.Now, a.log)
-	if err := a.buildKeeper(controlplane.Identity{MachineID: "m"}); err != nil {
+	if err := a.buildKeeper(probe.Machine{MachineID: "m"}); err != nil {
 		t.Fatal(err)
 	}
 	a.reporter = report.New(a.reports())
@@ -155,7 +156,7 @@ func TestTheWatchdogBitesForAttemptsThatDoNotEndNotForThoseThatFail(t *testing.T
 				if c.client != nil {
 					a.client = c.client(fake)
 				}
-				if err := a.buildKeeper(controlplane.Identity{MachineID: "m"}); err != nil {
+				if err := a.buildKeeper(probe.Machine{MachineID: "m"}); err != nil {
 					t.Fatal(err)
 				}
 				lease := loop.New("lease", time.Duration(a.cfg.Lease.Duration), a.keeper.Run)

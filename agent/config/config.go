@@ -36,7 +36,7 @@ type Node struct {
 	Address       Address           `yaml:"address" doc:"The addresses to publish."`
 	MaxPods       int               `yaml:"maxPods" doc:"The most pods this host is meant to run."`
 	Reserved      Reserved          `yaml:"reserved" doc:"What the system keeps for itself, as quantities: allocatable is capacity less this."`
-	Takeover      bool              `yaml:"takeover" doc:"Take the Node over although another machine holds its name."`
+	Takeover      bool              `yaml:"takeover" doc:"Take the place of another machine that has the name, be it alive or not."`
 	CloudProvider string            `yaml:"cloudProvider" doc:"external leaves addresses to a cloud controller manager, for which a new Node waits with a taint; or none."`
 	ProviderID    string            `yaml:"providerID" doc:"What the cloud calls this host; filled in where the Node has none."`
 }

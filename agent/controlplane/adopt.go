@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,24 +23,43 @@ func NewNode(desired *corev1.Node) (*corev1.Node, error) {
 	return node, nil
 }
 
-// Adopt returns what the stored Node becomes when this machine, which wants it
-// to be desired, registers. It decides alone; the client stores the result if it
-// differs, under the stored resourceVersion.
+// Disputed tells whether the stored Node may be another machine's than the one that
+// wants it to be desired, so that it takes the Lease to tell.
+func Disputed(stored, desired *corev1.Node) bool {
+	ours := IdentityOf(desired)
+	return identityIn(stored.Annotations).Differs(ours) || reportedBy(stored).Differs(ours)
+}
+
+// Claim tells whether the stored Node is another machine's that gives way to this
+// one, which wants it to be desired: then comes TakeOver or Replace, else Adopt.
+//
+// storedLease is the Node's Lease, nil where there is none or the control plane
+// itself knows that it is dead. *IdentityError where the other machine is not known
+// to be dead, unless takeover is asked for.
+func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o RegisterOptions) (others bool, err error) {
+	theirs, ours := holderOf(stored, storedLease), IdentityOf(desired)
+	if !theirs.Differs(ours) {
+		return false, nil
+	}
+	if o.Takeover || storedLease == nil || holds(ours, storedLease) {
+		return true, nil
+	}
+	if sight := o.Watch.See(storedLease); !sight.Dead {
+		return true, refusal(stored.Name, theirs, ours, storedLease, sight)
+	}
+	return true, nil
+}
+
+// Adopt returns what the stored Node, which is this machine's, becomes when this
+// machine, which wants it to be desired, registers. It decides alone; the client
+// stores the result if it differs, under the stored resourceVersion.
 //
 // Labels and annotations of desired are set, those that hostler set earlier and
 // wants no longer are taken away, and all others are left alone. The provider ID
 // is filled in where there is none. Taints, spec.unschedulable and the rest of
 // the spec stay as they are stored, since a node may not change its taints
 // (NodeRestriction) and whoever cordoned it meant it. The status stays as well.
-//
-// storedLease is the Node's Lease, nil where there is none or the control plane
-// itself knows that it is dead. *IdentityError where the Node belongs to another
-// machine whose Lease is alive at now, unless takeover is set.
-func Adopt(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, takeover bool, now time.Time) (*corev1.Node, error) {
-	theirs, ours := IdentityOf(stored), IdentityOf(desired)
-	if theirs.Differs(ours) && !takeover && LeaseAlive(storedLease, now) && !holds(ours, storedLease) {
-		return nil, &IdentityError{Name: stored.Name, Theirs: theirs, Ours: ours, LeaseRenewed: storedLease.Spec.RenewTime.Time}
-	}
+func Adopt(stored, desired *corev1.Node) (*corev1.Node, error) {
 	node := stored.DeepCopy()
 	var before owned
 	if list, ok := stored.Annotations[AnnotationOwned]; ok {
@@ -141,7 +159,7 @@ func MissingTaints(stored *corev1.Node, wanted []corev1.Taint) []corev1.Taint {
 
 // internal tells whether the annotation is kept by this package itself.
 func internal(key string) bool {
-	return key == AnnotationOwned || key == AnnotationMachineID || key == AnnotationSystemUUID
+	return key == AnnotationOwned || key == AnnotationMachineID || key == AnnotationSystemUUID || key == AnnotationReplaced
 }
 
 // replace sets the wanted keys, and deletes those that were set before and are

@@ -45,43 +45,68 @@ func registered(t *testing.T, node *corev1.Node) *corev1.Node {
 	return stored
 }
 
-func TestAdoptDecidesWhoseTheNodeIs(t *testing.T) {
-	fresh, stale := start.Add(-10*time.Second), start.Add(-41*time.Second)
-	byKubelet := nodeOf(there, nil)
+func TestClaimDecidesWhoseTheNodeIs(t *testing.T) {
+	ages := start.Add(-365 * 24 * time.Hour)
+	unknown := controlplane.Identity{}
+	byKubelet := func(id, noted controlplane.Identity) *corev1.Node {
+		node := registered(t, nodeOf(noted, nil))
+		node.Status.NodeInfo = nodeOf(id, nil).Status.NodeInfo
+		return node
+	}
+	clone := controlplane.Identity{MachineID: there.MachineID, SystemUUID: "UUID-3"}
 	for name, tc := range map[string]struct {
-		stored   *corev1.Node
-		ours     controlplane.Identity
-		lease    *coordinationv1.Lease
-		takeover bool
-		refused  bool
+		stored          *corev1.Node
+		ours            controlplane.Identity
+		lease           *coordinationv1.Lease
+		takeover, watch bool // watch tells whether the Lease was watched for as long as it is good for
+		others, refused bool
 	}{
-		"the same machine":                               {stored: registered(t, nodeOf(here, nil)), ours: here, lease: leaseOf(t, here, fresh)},
-		"the same machine, in capitals":                  {stored: registered(t, nodeOf(controlplane.Identity{SystemUUID: "uuid-1"}, nil)), ours: here, lease: leaseOf(t, there, fresh)},
-		"another machine that is alive":                  {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, fresh), refused: true},
-		"another machine whose clock is ahead":           {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start.Add(time.Hour)), refused: true},
-		"another machine that is alive, with takeover":   {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, fresh), takeover: true},
-		"another machine whose lease ran out":            {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, stale)},
-		"another machine that has no lease":              {stored: registered(t, nodeOf(there, nil)), ours: here},
-		"another machine known by a kubelet":             {stored: byKubelet, ours: here, lease: leaseOf(t, controlplane.Identity{}, fresh), refused: true},
-		"another machine whose lease is ours by now":     {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, here, fresh)},
-		"a clone with the machine ID":                    {stored: registered(t, nodeOf(there, nil)), ours: controlplane.Identity{MachineID: there.MachineID, SystemUUID: "UUID-3"}, lease: leaseOf(t, there, fresh), refused: true},
-		"a machine of which nothing is known":            {stored: registered(t, nodeOf(controlplane.Identity{}, nil)), ours: here, lease: leaseOf(t, there, fresh)},
-		"a machine whose firmware has no UUID":           {stored: registered(t, nodeOf(controlplane.Identity{MachineID: here.MachineID}, nil)), ours: here, lease: leaseOf(t, there, fresh)},
-		"another machine, and a lease without a renewal": {stored: registered(t, nodeOf(there, nil)), ours: here, lease: &coordinationv1.Lease{}},
+		"the same machine":                                 {stored: registered(t, nodeOf(here, nil)), ours: here, lease: leaseOf(t, here, start)},
+		"the same machine, in capitals":                    {stored: registered(t, nodeOf(controlplane.Identity{SystemUUID: "uuid-1"}, nil)), ours: here, lease: leaseOf(t, there, start)},
+		"another machine that was not watched":             {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start), others: true, refused: true},
+		"another machine whose clock is far behind":        {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, ages), others: true, refused: true},
+		"another machine, with takeover":                   {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start), takeover: true, others: true},
+		"another machine that was watched":                 {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start), watch: true, others: true},
+		"another machine, watched, whose clock is ahead":   {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start.Add(time.Hour)), watch: true, others: true},
+		"another machine that has no lease":                {stored: registered(t, nodeOf(there, nil)), ours: here, others: true},
+		"another machine known by a kubelet":               {stored: nodeOf(there, nil), ours: here, lease: leaseOf(t, unknown, start), others: true, refused: true},
+		"another machine's kubelet on a node once ours":    {stored: byKubelet(there, here), ours: here, lease: leaseOf(t, unknown, start), others: true, refused: true},
+		"this machine's kubelet on a node once another's":  {stored: byKubelet(here, there), ours: here, lease: leaseOf(t, unknown, start)},
+		"another machine that has not told a status yet":   {stored: byKubelet(here, there), ours: here, lease: leaseOf(t, there, start), others: true, refused: true},
+		"another machine whose lease is ours by now":       {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, here, start), others: true},
+		"a clone with the machine ID":                      {stored: registered(t, nodeOf(there, nil)), ours: clone, lease: leaseOf(t, there, start), others: true, refused: true},
+		"a machine of which nothing is known":              {stored: registered(t, nodeOf(unknown, nil)), ours: here, lease: leaseOf(t, there, start)},
+		"a machine whose firmware has no UUID":             {stored: registered(t, nodeOf(controlplane.Identity{MachineID: here.MachineID}, nil)), ours: here, lease: leaseOf(t, there, start)},
+		"another machine, and a lease that nobody renewed": {stored: registered(t, nodeOf(there, nil)), ours: here, lease: &coordinationv1.Lease{}, others: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			node, err := controlplane.Adopt(tc.stored, nodeOf(tc.ours, nil), tc.lease, tc.takeover, start)
+			now := start
+			watch := controlplane.NewLeaseWatch(func() time.Time { return now })
+			if tc.watch {
+				watch.See(tc.lease)
+				now = now.Add(40 * time.Second)
+			}
+			others, err := controlplane.Claim(tc.stored, nodeOf(tc.ours, nil), tc.lease, controlplane.RegisterOptions{Takeover: tc.takeover, Watch: watch})
 			var identity *controlplane.IdentityError
-			if refused := errors.As(err, &identity); refused != tc.refused || !refused && err != nil {
-				t.Fatalf("Adopt() = %v, want refused = %v", err, tc.refused)
+			if refused := errors.As(err, &identity); others != tc.others || refused != tc.refused || !refused && err != nil {
+				t.Fatalf("Claim() = %v, %v, want another's = %v, refused = %v", others, err, tc.others, tc.refused)
 			}
-			if err == nil && controlplane.IdentityOf(node) != tc.ours {
-				t.Errorf("Adopt() gave the node to %v, want %v", controlplane.IdentityOf(node), tc.ours)
+			if tc.refused && (identity.Ours != tc.ours || identity.LeaseRenewed.IsZero() || identity.Name != "n" || !identity.Watching() || !identity.Until.Equal(start.Add(40*time.Second))) {
+				t.Errorf("Claim() = %+v, want name, both machines, the lease's time and until when it is watched", identity)
 			}
-			if tc.refused && (identity.Ours != tc.ours || identity.LeaseRenewed.IsZero() || identity.Name != "n") {
-				t.Errorf("Adopt() = %+v, want name, both machines and the lease's time", identity)
+			if others && !controlplane.Disputed(tc.stored, nodeOf(tc.ours, nil)) {
+				t.Error("Disputed() = false, want it told that the lease is to be read")
 			}
 		})
+	}
+}
+
+func TestNobodyIsTakenForDeadWithoutAWatch(t *testing.T) {
+	stored, lease := registered(t, nodeOf(there, nil)), leaseOf(t, there, start.Add(-time.Hour))
+	_, err := controlplane.Claim(stored, nodeOf(here, nil), lease, controlplane.RegisterOptions{})
+	var identity *controlplane.IdentityError
+	if !errors.As(err, &identity) || identity.Watching() {
+		t.Errorf("Claim() without a watch = %v, want an IdentityError that waits for nothing", err)
 	}
 }
 
@@ -93,7 +118,7 @@ func TestAdoptReconcilesOnlyWhatItSet(t *testing.T) {
 	desired.Spec = corev1.NodeSpec{ProviderID: "metal://1", Taints: []corev1.Taint{{Key: "configured"}}}
 	desired.Status.Phase = corev1.NodeRunning
 
-	node, err := controlplane.Adopt(stored, desired, nil, false, start)
+	node, err := controlplane.Adopt(stored, desired)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +137,7 @@ func TestAdoptReconcilesOnlyWhatItSet(t *testing.T) {
 
 	desired.Labels = nil
 	desired.Spec.ProviderID = "metal://2"
-	node, err = controlplane.Adopt(node, desired, nil, false, start)
+	node, err = controlplane.Adopt(node, desired)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +147,7 @@ func TestAdoptReconcilesOnlyWhatItSet(t *testing.T) {
 	if node.Spec.ProviderID != "metal://1" {
 		t.Errorf("provider ID = %s, want it kept", node.Spec.ProviderID)
 	}
-	again, err := controlplane.Adopt(node, desired, nil, false, start)
+	again, err := controlplane.Adopt(node, desired)
 	if err != nil || !maps.Equal(again.Annotations, node.Annotations) || !maps.Equal(again.Labels, node.Labels) {
 		t.Errorf("Adopt() again = %v, %v, want no change", again, err)
 	}
@@ -131,7 +156,7 @@ func TestAdoptReconcilesOnlyWhatItSet(t *testing.T) {
 func TestASpoiledListOfOwnedKeysKeepsWhatIsThere(t *testing.T) {
 	stored := registered(t, nodeOf(here, map[string]string{"old": "1"}))
 	stored.Annotations[controlplane.AnnotationOwned] = "{spoiled"
-	node, err := controlplane.Adopt(stored, nodeOf(here, map[string]string{"new": "1"}), nil, false, start)
+	node, err := controlplane.Adopt(stored, nodeOf(here, map[string]string{"new": "1"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +169,7 @@ func TestASpoiledListOfOwnedKeysKeepsWhatIsThere(t *testing.T) {
 func TestTheMarksOfIdentityCannotBeDisowned(t *testing.T) {
 	stored := registered(t, nodeOf(here, nil))
 	stored.Annotations[controlplane.AnnotationOwned] = `{"annotations":["` + controlplane.AnnotationMachineID + `"]}`
-	node, err := controlplane.Adopt(stored, nodeOf(here, nil), nil, false, start)
+	node, err := controlplane.Adopt(stored, nodeOf(here, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +184,15 @@ func TestIdentityErrorSaysWhatToDo(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("Error() = %q, want it to contain %q", err, want)
 		}
+	}
+	err.Until = start.Add(40 * time.Second)
+	for _, want := range []string{"is being watched", "2026-11-20T12:00:40Z", "node.takeover"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("Error() while the other is watched = %q, want it to contain %q", err, want)
+		}
+	}
+	if err.Renewed = true; strings.Contains(err.Error(), "watched") {
+		t.Errorf("Error() of a machine that is alive = %q, want no wait in it", err)
 	}
 }
 

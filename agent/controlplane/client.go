@@ -31,7 +31,11 @@ type Client interface {
 
 	// Register creates the Node, or adopts a stored one of its name as Adopt
 	// describes, and returns what is stored then. It may be repeated at any time.
-	// The status is stored only if the Node is created: UpdateStatus follows.
+	// A Node of another machine that gives way, as Claim tells, is replaced by a new
+	// one, with another UID, as Replace describes; where hostler may not delete it,
+	// or is not to create one, it becomes what TakeOver says.
+	// The status is stored only if the Node was not this machine's: UpdateStatus
+	// follows.
 	// *IdentityError where the name is another machine's; ErrNotFound with
 	// RegisterOptions.AdoptOnly where there is no Node; ErrConflict where someone
 	// else kept changing it.
@@ -64,7 +68,8 @@ type Client interface {
 	PublishEvent(ctx context.Context, event *corev1.Event) error
 
 	// Leave deletes the Lease and the Node of that name. It succeeds where they
-	// are gone already. ErrForbidden where a node may not delete its own.
+	// are gone already. ErrForbidden where a node may not delete its own;
+	// ErrLeaseStays where the Node is gone then, and the Lease is not.
 	Leave(ctx context.Context, nodeName string) error
 
 	// Close gives back connections, after all other calls.
@@ -73,10 +78,23 @@ type Client interface {
 
 // RegisterOptions are how a Node may be registered.
 type RegisterOptions struct {
-	// Takeover adopts a Node although another machine with a live Lease has it.
+	// Takeover has another machine's Node give way although its Lease is alive.
 	Takeover bool
 	// AdoptOnly never creates a Node.
 	AdoptOnly bool
+	// Watch tells whether another machine is dead; without one none is that has
+	// renewed a Lease.
+	Watch *LeaseWatch
+	// Replaces is told of another machine's Node that gave way, as it was stored
+	// before. It may be nil.
+	Replaces func(before *corev1.Node)
+}
+
+// Replaced tells Replaces.
+func (o RegisterOptions) Replaced(before *corev1.Node) {
+	if o.Replaces != nil {
+		o.Replaces(before)
+	}
 }
 
 // NodeLister is a Client that can list the fleet.
@@ -98,6 +116,14 @@ type Cordoner interface {
 	Cordon(ctx context.Context, nodeName string, unschedulable bool) (*corev1.Node, error)
 }
 
+// MachineFinder is a Client of a fleet that may be looked through.
+type MachineFinder interface {
+	// NodesOf lists the Nodes of the machines that have that machine ID, with no more
+	// of each than its name and its NodeInfo. It takes as many requests as the fleet
+	// is large, and is for rare use. ErrForbidden where this host may not.
+	NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error)
+}
+
 // NodeWatcher is a Client of a control plane where others write Nodes as well, and
 // that tells of it as it happens.
 type NodeWatcher interface {
@@ -116,7 +142,7 @@ type ConditionWriter interface {
 	// UpdateConditions stores each of node.Status.Conditions on the Node of that
 	// name, in place of one of its type, takes those of the types in gone away, and
 	// nothing else, and returns what is stored then. ErrNotFound where there is no
-	// such Node; *IdentityError where it is known to be another machine's;
+	// such Node; *IdentityError where its status is known to be another machine's;
 	// ErrConflict where something is to go and the Node has changed since this
 	// client last saw it: it may be somebody else's by now.
 	UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error)
@@ -135,6 +161,8 @@ var (
 	// ErrInvalid: the control plane refuses the object as it is, so that trying
 	// again is in vain.
 	ErrInvalid = errors.New("invalid")
+	// ErrLeaseStays: the Node is deleted, and its Lease could not be.
+	ErrLeaseStays = errors.New("the node is deleted, its lease is not")
 	// ErrUnavailable: the control plane does not answer, or not in time, or not
 	// these credentials, or asks to come back later.
 	ErrUnavailable = errors.New("control plane unavailable")

@@ -33,7 +33,7 @@ func TestDriftIsWhatRegisteringAgainMends(t *testing.T) {
 			if got := controlplane.Drift(stored, desired); !slices.Equal(got, c.want) {
 				t.Errorf("Drift() = %q, want %q", got, c.want)
 			}
-			mended, err := controlplane.Adopt(stored, desired, nil, true, start)
+			mended, err := controlplane.Adopt(stored, desired)
 			if err != nil {
 				t.Fatal(err)
 			}

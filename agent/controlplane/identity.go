@@ -17,6 +17,13 @@ const (
 	// the Node or Lease.
 	AnnotationMachineID  = "hostler.io/machine-id"
 	AnnotationSystemUUID = "hostler.io/system-uuid"
+	// AnnotationInstance names, on a Lease, the boot and the process that renewed it
+	// last, by which clones of one machine are told apart.
+	AnnotationInstance = "hostler.io/instance"
+	// AnnotationReplaced tells, as JSON, which machine had the Node before, and what
+	// of that one was left on it; see Remains. Whoever takes it away says that all of
+	// that is meant for the present one, too.
+	AnnotationReplaced = "hostler.io/replaced"
 	// AnnotationOwned lists, as JSON {"labels":[],"annotations":[]}, the keys
 	// that hostler set on the Node, so that one which is no longer configured
 	// goes.
@@ -26,8 +33,8 @@ const (
 // Identity tells one machine from another. A part that is empty is not known,
 // and differs from nothing.
 type Identity struct {
-	MachineID  string // /etc/machine-id; the same on clones of a disk
-	SystemUUID string // of the firmware; the same as long as the mainboard is
+	MachineID  string `json:"machineID,omitempty"`  // /etc/machine-id; the same on clones of a disk
+	SystemUUID string `json:"systemUUID,omitempty"` // of the firmware; the same as long as the mainboard is
 }
 
 // IdentityOf is the machine that a Node belongs to: the one that registered it
@@ -36,7 +43,36 @@ func IdentityOf(node *corev1.Node) Identity {
 	if id := identityIn(node.Annotations); id != (Identity{}) {
 		return id
 	}
+	return reportedBy(node)
+}
+
+// ReporterOf is the machine whose status a Node has, else the one that registered it
+// last: on a Node that is a kubelet's now, what hostler has noted there before may be
+// of a machine that is long replaced.
+func ReporterOf(node *corev1.Node) Identity {
+	if id := reportedBy(node); id != (Identity{}) {
+		return id
+	}
+	return identityIn(node.Annotations)
+}
+
+func reportedBy(node *corev1.Node) Identity {
 	return Identity{MachineID: node.Status.NodeInfo.MachineID, SystemUUID: node.Status.NodeInfo.SystemUUID}
+}
+
+// holderOf is the machine that a Node belongs to, by the Lease that goes with it, nil
+// if there is none. A Lease without hostler's notes is a kubelet's.
+func holderOf(node *corev1.Node, lease *coordinationv1.Lease) Identity {
+	if lease == nil || identityIn(lease.Annotations) == (Identity{}) {
+		return ReporterOf(node)
+	}
+	return IdentityOf(node)
+}
+
+// HeldByAnother tells whether a stored Lease is known to be another machine's than the
+// one that renews it.
+func HeldByAnother(stored, renewed *coordinationv1.Lease) bool {
+	return identityIn(stored.Annotations).Differs(identityIn(renewed.Annotations))
 }
 
 func identityIn(annotations map[string]string) Identity {
@@ -76,7 +112,7 @@ func (id Identity) mark(meta *metav1.ObjectMeta) {
 	}
 }
 
-// IdentityError tells that another machine, which is alive, has this Node's
+// IdentityError tells that another machine, which is or may be alive, has this Node's
 // name.
 type IdentityError struct {
 	Name         string // of the Node
@@ -84,20 +120,37 @@ type IdentityError struct {
 	// LeaseRenewed is when the other machine last renewed its Lease, by its own
 	// clock; zero if that is not known.
 	LeaseRenewed time.Time
+	// Until is when the other machine is taken for dead unless it renews its Lease
+	// before; zero if that is not waited for.
+	Until time.Time
+	// Renewed is whether it was seen to renew it, and so is alive.
+	Renewed bool
 }
+
+// Watching tells whether it is not known yet if the other machine lives, and will be
+// known at Until.
+func (e *IdentityError) Watching() bool { return !e.Until.IsZero() && !e.Renewed }
 
 // Error names both machines and what to do.
 func (e *IdentityError) Error() string {
 	renewed := ""
 	if !e.LeaseRenewed.IsZero() {
-		renewed = ", which renewed its lease at " + e.LeaseRenewed.UTC().Format(time.RFC3339)
+		renewed = ", which renewed its lease at " + e.LeaseRenewed.UTC().Format(time.RFC3339) + " by its own clock"
 	}
-	return fmt.Sprintf("node %q belongs to another machine (%s)%s; this one is %s: give one of them another node.name, or set node.takeover: true here if the other is gone for good",
-		e.Name, e.Theirs, renewed, e.Ours)
+	mend := "give one of them another node.name, or set node.takeover: true here if the other is gone for good"
+	if e.Watching() {
+		mend = "whether the other is alive is being watched: unless it renews its lease before " + e.Until.UTC().Format(time.RFC3339) + " this one takes its place; node.takeover: true does so at once"
+	}
+	return fmt.Sprintf("node %q belongs to another machine (%s)%s; this one is %s: %s", e.Name, e.Theirs, renewed, e.Ours, mend)
+}
+
+// refusal is the error for a Node whose Lease says that its machine is not dead.
+func refusal(name string, theirs, ours Identity, lease *coordinationv1.Lease, sight Sight) *IdentityError {
+	return &IdentityError{Name: name, Theirs: theirs, Ours: ours, LeaseRenewed: lease.Spec.RenewTime.Time, Until: sight.Until, Renewed: sight.Renewed}
 }
 
 // LeaseAlive tells whether, going by wall clocks, the Lease has not expired at
-// now. A nil Lease is dead.
+// now, which is of use only for one's own: see LeaseWatch. A nil Lease is dead.
 func LeaseAlive(lease *coordinationv1.Lease, now time.Time) bool {
 	if lease == nil || lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
 		return false

@@ -35,8 +35,14 @@ type LeasePolicy struct {
 	Duration time.Duration
 	// Interval is from one renewal to the next, shorter than half of Duration.
 	Interval time.Duration
+	// Instance names this boot and process, in the Lease.
+	Instance string
 	// Takeover takes the Lease of another machine that is alive, once.
 	Takeover bool
+	// Watch tells whether another machine is alive; the keeper's own if nil.
+	Watch *LeaseWatch
+	// Beat is told how each attempt ended; it may be nil.
+	Beat func(error)
 	// Now is the wall clock; time.Now if nil. Intervals are measured by the
 	// monotonic clock in any case.
 	Now func() time.Time
@@ -49,7 +55,8 @@ type LeaseStats struct {
 	Running             time.Time             // since when Run runs; zero while it does not
 	Renewals            uint64
 	ConsecutiveFailures int
-	LastError           error // of the last attempt; nil if that succeeded
+	LastError           error  // of the last attempt; nil if that succeeded
+	Clone               *Clone // that renews the same Lease; nil if none does
 }
 
 // LeaseKeeper keeps the Node's Lease alive. It depends on nothing but the
@@ -64,7 +71,7 @@ type LeaseKeeper struct {
 	lease    *coordinationv1.Lease // as last stored, or to be created; never older than what was renewed
 	clock    clock
 	takeover bool
-	stranger stranger
+	twins    twins
 
 	mu    sync.Mutex // guards stats and owner
 	stats LeaseStats
@@ -90,12 +97,6 @@ func (c *clock) now() time.Time {
 	return now
 }
 
-// stranger is a Lease of another machine, as long as it does not change.
-type stranger struct {
-	version string // its resourceVersion
-	since   time.Time
-}
-
 // NewLeaseKeeper returns a keeper that has not renewed anything yet. It is an
 // error if the durations do not fit each other.
 func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*LeaseKeeper, error) {
@@ -103,11 +104,18 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	if err != nil {
 		return nil, err
 	}
+	policy.mark(lease)
 	if policy.Interval <= 0 || policy.Interval >= policy.Duration/2 {
 		return nil, fmt.Errorf("lease of node %q: an interval of %v does not leave room for a retry within %v", policy.Node, policy.Interval, policy.Duration)
 	}
 	if policy.Now == nil {
 		policy.Now = time.Now
+	}
+	if policy.Beat == nil {
+		policy.Beat = func(error) {}
+	}
+	if policy.Watch == nil {
+		policy.Watch = NewLeaseWatch(nil)
 	}
 	return &LeaseKeeper{
 		client:   client,
@@ -117,6 +125,7 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 		lease:    lease,
 		clock:    clock{wall: policy.Now},
 		takeover: policy.Takeover,
+		twins:    twins{instance: policy.Instance, patience: 3 * policy.Interval},
 	}, nil
 }
 
@@ -135,13 +144,19 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		k.note(err)
+		k.policy.Beat(err)
 		next := wait.Jitter(k.policy.Interval, renewJitter)
 		var identity *IdentityError
 		switch {
 		case err == nil:
 			backoff = Retry()
 		case errors.As(err, &identity):
-			// Nothing is broken: look again at the usual pace.
+			// Nothing is broken: look again at the usual pace, and when it is decided.
+			if left := time.Until(identity.Until); left > 0 {
+				next = min(next, time.Since(started)+left)
+			}
+		case errors.Is(err, ErrConflict) && k.twins.clone(k.policy.Node) != nil:
+			// Two that both hurried would do so for ever.
 		default:
 			next = min(next, pause(&backoff, err))
 		}
@@ -212,12 +227,14 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 	SetOwner(lease, k.policy.Node, k.owner)
 	k.mu.Unlock()
 	k.clock.last = lease.Spec.RenewTime.Time
+	k.twins.sends(lease)
 	stored, err := k.client.RenewLease(ctx, lease)
 	if err != nil {
 		return err
 	}
 	k.lease = k.ours(stored)
-	k.takeover, k.stranger = false, stranger{}
+	k.takeover = false
+	k.twins.stored(lease)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stats.Lease = k.lease
@@ -238,6 +255,9 @@ func (k *LeaseKeeper) reread(ctx context.Context) error {
 	if err := k.check(ctx, stored); err != nil {
 		return err
 	}
+	if !identityIn(stored.Annotations).Differs(k.policy.Holder) {
+		k.twins.finds(stored)
+	}
 	k.lease = k.ours(stored)
 	return nil
 }
@@ -248,19 +268,29 @@ func (k *LeaseKeeper) ours(stored *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := stored.DeepCopy()
 	lease.Spec.HolderIdentity = k.lease.Spec.HolderIdentity
 	lease.Spec.LeaseDurationSeconds = k.lease.Spec.LeaseDurationSeconds
-	k.policy.Holder.mark(&lease.ObjectMeta)
+	k.policy.mark(lease)
 	if sent := k.lease.Spec.RenewTime; sent != nil && (lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Before(sent)) {
 		lease.Spec.RenewTime = sent.DeepCopy()
 	}
 	return lease
 }
 
-// check returns an *IdentityError if the stored Lease is kept by another
-// machine. Whether that one is alive is judged by the wall clock at first, and
-// then by whether the Lease changes while this machine watches, for the other's
-// clock may be wrong.
+// mark notes on the Lease whose it is, and who renews it.
+func (p LeasePolicy) mark(lease *coordinationv1.Lease) {
+	p.Holder.mark(&lease.ObjectMeta)
+	if p.Instance == "" {
+		return
+	}
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	lease.Annotations[AnnotationInstance] = p.Instance
+}
+
+// check returns an *IdentityError if the stored Lease is kept by another machine that
+// is not known to be dead.
 func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) error {
-	if k.takeover || !LeaseAlive(stored, k.policy.Now()) {
+	if k.takeover {
 		return nil
 	}
 	holder := identityIn(stored.Annotations)
@@ -272,25 +302,25 @@ func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) e
 		if err != nil {
 			return err
 		}
-		holder = IdentityOf(node)
+		holder = ReporterOf(node)
 	}
 	if !holder.Differs(k.policy.Holder) {
 		return nil
 	}
-	if k.stranger.version != stored.ResourceVersion {
-		k.stranger = stranger{version: stored.ResourceVersion, since: time.Now()}
-	}
-	if time.Since(k.stranger.since) >= time.Duration(*stored.Spec.LeaseDurationSeconds)*time.Second {
+	sight := k.policy.Watch.See(stored)
+	if sight.Dead {
 		return nil
 	}
-	return &IdentityError{Name: k.policy.Node, Theirs: holder, Ours: k.policy.Holder, LeaseRenewed: stored.Spec.RenewTime.Time}
+	return refusal(k.policy.Node, holder, k.policy.Holder, stored, sight)
 }
 
-// note records the outcome of an attempt, and logs when failures begin and end.
+// note records the outcome of an attempt, and logs when failures begin and end, and
+// when a clone comes and goes.
 func (k *LeaseKeeper) note(err error) {
+	clone := k.twins.clone(k.policy.Node)
 	k.mu.Lock()
-	failures := k.stats.ConsecutiveFailures
-	k.stats.LastError = err
+	failures, before := k.stats.ConsecutiveFailures, k.stats.Clone
+	k.stats.LastError, k.stats.Clone = err, clone
 	k.stats.ConsecutiveFailures++
 	if err == nil {
 		k.stats.ConsecutiveFailures = 0
@@ -301,5 +331,11 @@ func (k *LeaseKeeper) note(err error) {
 		k.log.Warn("lease not renewed, trying again", "node", k.policy.Node, "error", err)
 	case err == nil && failures > 0:
 		k.log.Info("lease renewed again", "node", k.policy.Node, "failures", failures)
+	}
+	switch {
+	case clone != nil && before == nil:
+		k.log.Error("this host was cloned", "node", k.policy.Node, "problem", clone.Message(k.policy.Node), "mend", clone.Mend())
+	case clone == nil && before != nil:
+		k.log.Info("nobody else renews the lease any more", "node", k.policy.Node)
 	}
 }

@@ -60,6 +60,9 @@ type Rights struct {
 	Err    error    // why the server did not tell
 	Lacks  []string // of what it does by itself, such as "patch nodes/status"
 	Delete bool     // its own Node, which no node may by itself
+	// Compare is to look for clones of this host in the fleet, which no node may by
+	// itself either.
+	Compare bool
 }
 
 const (
@@ -292,8 +295,13 @@ func clusterRights(f Facts) Check {
 	case len(r.Lacks) > 0:
 		return fail(fmt.Sprintf("use credentials of user system:node:%s in group system:nodes, on a control plane with --authorization-mode=Node,RBAC", c.Node),
 			"the credentials do not allow: %s", strings.Join(r.Lacks, ", "))
-	case r.Delete:
-		return ok("the credentials allow all that hostler does, and `hostler leave` to delete the Node")
 	}
-	return ok("the credentials allow all that hostler does by itself; `hostler leave` needs somebody else to delete the Node, or the right to (docs/kubernetes.md)")
+	clones := "the fleet is looked through for hosts with this one's machine ID"
+	if !r.Compare {
+		clones = "hosts with this one's machine ID are not looked for, which takes the right to list nodes and get leases (docs/kubernetes.md)"
+	}
+	if r.Delete {
+		return ok("the credentials allow all that hostler does, and `hostler leave` to delete the Node; %s", clones)
+	}
+	return ok("the credentials allow all that hostler does by itself; `hostler leave` needs somebody else to delete the Node, or the right to (docs/kubernetes.md); %s", clones)
 }

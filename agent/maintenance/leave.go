@@ -34,6 +34,13 @@ func (d *Drainer) Leave(ctx context.Context) (api.LeaveReport, error) {
 		answer.Changed = true
 		answer.Message = d.rememberLeave(ctx)
 		return answer, nil
+	case errors.Is(err, controlplane.ErrLeaseStays):
+		answer.Changed = true
+		answer.Message = fmt.Sprintf("the lease is not renewed any more, and runs out by itself: %v", err)
+		if lost := d.rememberLeave(ctx); lost != "" {
+			answer.Message += "; " + lost
+		}
+		return answer, nil
 	case errors.Is(err, controlplane.ErrForbidden):
 		e := &api.Error{
 			Message: fmt.Sprintf("leave: %v: this host no longer renews its lease nor writes its Node, also after a restart, but may not delete them", err),

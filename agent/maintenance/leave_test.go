@@ -110,6 +110,17 @@ func TestALeaveThatFailsSaysWhatToDo(t *testing.T) {
 	}
 }
 
+func TestALeaveWhoseLeaseStaysIsDone(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.register(t)
+		d.client.Inject(controlplanetest.Leave, controlplanetest.Fault{LeaseStays: true})
+		got, err := maintenance.New(d.Options).Leave(t.Context())
+		if err != nil || !got.Changed || !strings.Contains(got.Message, "runs out by itself") || d.Member.Reason() == "" {
+			t.Errorf("Leave() = %+v, %v, the lease rests for %q, want it done, and the lease told of", got, err, d.Member.Reason())
+		}
+	})
+}
+
 // fails has the control plane refuse that the Node leaves.
 func (d *desk) fails(err error) {
 	d.client.Inject(controlplanetest.Leave, controlplanetest.Fault{Err: err})

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +27,8 @@ type enrolment struct {
 	// overruled are these, as stored, until they are taken back.
 	overruled []corev1.NodeCondition
 	mended    map[string]time.Time
+	replaced  *corev1.Node // of another machine, whose place this one has taken; nil once that is told
+	watching  bool         // it is not known yet whether the other machine lives that has the name
 }
 
 // Standing is how it stands with the Node on the control plane, beside what the
@@ -42,11 +43,10 @@ type Drift struct{ Message, Mend string }
 
 // Standing is how it stands with the Node on the control plane.
 func (r *Reporter) Standing() Standing {
+	clones := clonesDrift(r.options().Name, r.clones())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.standing
-	s.Drift = slices.Clone(s.Drift)
-	return s
+	return Standing{Waits: r.standing.Waits, Drift: slices.Concat(r.lacking, r.left, clones)}
 }
 
 // errAwaited ends a round in which there is no Node that could be written.
@@ -128,11 +128,17 @@ func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 	if r.registered && sameMarks(r.asked, node) && !r.mendDue() {
 		return nil
 	}
-	stored, err := r.o.Client.Register(ctx, node, controlplane.RegisterOptions{Takeover: r.o.Takeover, AdoptOnly: r.o.AdoptOnly})
+	stored, err := r.o.Client.Register(ctx, node, controlplane.RegisterOptions{
+		Takeover: r.o.Takeover, AdoptOnly: r.o.AdoptOnly, Watch: r.o.Watch,
+		Replaces: func(before *corev1.Node) { r.replaced = before },
+	})
 	if r.o.AdoptOnly && errors.Is(err, controlplane.ErrNotFound) {
 		r.contact(nil)
 		r.await(node.Name)
 		return errAwaited
+	}
+	if err := r.watchOther(err); err != nil {
+		return err
 	}
 	if err != nil {
 		return err
@@ -149,6 +155,7 @@ func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 	r.wait("")
 	r.o.Log.Info("node registered", "node", stored.Name, "uid", stored.UID, "controlPlane", r.o.Client.Type())
 	r.event(corev1.EventTypeNormal, "Registered", "Node registered by hostler")
+	r.tellReplaced(stored)
 	r.takeIn(stored, node)
 	return nil
 }
@@ -194,8 +201,11 @@ func (r *Reporter) wait(why string) {
 func (r *Reporter) gone(name string) {
 	r.drop()
 	next := "it is registered again"
-	if r.o.AdoptOnly {
+	switch {
+	case r.o.AdoptOnly:
 		next = "it is waited for until somebody creates it again"
+	case r.o.Waits != nil: // a Lease without a Node keeps nobody alive, and a cluster deletes it at once
+		r.o.Waits("the Node is gone, and has to be registered again first")
 	}
 	r.o.Log.Warn("the node is gone from the control plane, and "+next, "node", name)
 	r.event(corev1.EventTypeWarning, "NodeGone", "the Node was taken off the control plane; "+next)
@@ -217,7 +227,7 @@ func (r *Reporter) drop() {
 	r.registered, r.written, r.drifted, r.lost, r.overruled = false, nil, nil, false, nil
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.known, r.said, r.standing = nil, nil, Standing{}
+	r.known, r.said, r.standing, r.lacking, r.left = nil, nil, Standing{}, nil, nil
 }
 
 // send writes the status, after the last word of an earlier boot if there is
@@ -266,6 +276,7 @@ func (r *Reporter) takeIn(stored, node *corev1.Node) {
 	r.noteLoss(stored)
 	r.adopt(stored)
 	r.noteTaints(stored)
+	r.noteRemains(stored)
 }
 
 // noteCordon makes an Event of a cordon that somebody else has changed.
@@ -281,50 +292,6 @@ func (r *Reporter) noteCordon(stored *corev1.Node) {
 		reason, did = "NodeNotSchedulable", "cordoned"
 	}
 	r.event(corev1.EventTypeNormal, reason, did+" on the control plane")
-}
-
-// noteTaints tells of configured taints that the stored Node lacks, each set of
-// them once.
-func (r *Reporter) noteTaints(stored *corev1.Node) {
-	var drift []Drift
-	if missing := controlplane.MissingTaints(stored, r.options().Taints); len(missing) > 0 {
-		names := make([]string, len(missing))
-		for i, t := range missing {
-			names[i] = t.ToString()
-		}
-		drift = []Drift{{
-			Message: fmt.Sprintf("the Node lacks the configured taints %s, and a node may not change its own", strings.Join(names, ", ")),
-			Mend:    r.taintCommand(stored, missing),
-		}}
-	}
-	r.mu.Lock()
-	before := r.standing.Drift
-	r.standing.Drift = drift
-	r.mu.Unlock()
-	switch {
-	case slices.Equal(before, drift):
-	case len(drift) == 0:
-		r.o.Log.Info("the node has all configured taints again", "node", stored.Name)
-	default:
-		r.o.Log.Warn("the node lacks configured taints", "node", stored.Name, "problem", drift[0].Message, "mend", drift[0].Mend)
-		r.event(corev1.EventTypeWarning, "TaintsMissing", drift[0].Message+"; mend it with `"+drift[0].Mend+"`")
-	}
-}
-
-// taintCommand is what a person types to give the Node the taints that it lacks.
-func (r *Reporter) taintCommand(stored *corev1.Node, missing []corev1.Taint) string {
-	if _, shared := r.o.Client.(controlplane.NodeWatcher); !shared { // nobody else can write it
-		return "hostler leave && hostler leave --undo"
-	}
-	command := "kubectl taint nodes " + stored.Name
-	overwrite := ""
-	for _, m := range missing {
-		command += " " + m.ToString()
-		if slices.ContainsFunc(stored.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&m) }) {
-			overwrite = " --overwrite"
-		}
-	}
-	return command + overwrite
 }
 
 // event tells something of the Node.

@@ -89,6 +89,33 @@ func TestANodeThatSomebodyElseHasToCreateIsWaitedFor(t *testing.T) {
 	}
 }
 
+func TestTheLeaseOfANodeThatIsGoneWaitsForTheNextOne(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		lease := ""
+		d.o.Waits = func(why string) { lease = why }
+		d.start(t)
+		d.watch(t)
+		d.client.Inject(controlplanetest.Register, controlplanetest.Fault{Err: controlplane.ErrForbidden})
+		if err := d.client.Leave(t.Context(), nodeName); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if lease == "" {
+			t.Error("the lease of a Node that is gone waits for nothing, want it to wait for the Node")
+		}
+		if _, _, _, err := d.Current(); !errors.Is(err, controlplane.ErrForbidden) {
+			t.Errorf("Current() = %v, want why the Node is not registered", err)
+		}
+		d.client.Heal()
+		time.Sleep(d.o.Update)
+		synctest.Wait()
+		if d.stored(t) == nil || lease != "" {
+			t.Errorf("the Node is %v, the lease waits for %q, want both there again", d.stored(t), lease)
+		}
+	})
+}
+
 func TestTheLeaseOfANodeThatIsNotHostlersWaitsForNobody(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		waits := "whether there is a Node is not known yet"

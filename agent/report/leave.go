@@ -61,6 +61,7 @@ func (r *Reporter) Left() *Departure {
 // by, said so. Neither is written there from then on until Return.
 // The Lease must have come to rest before. controlplane.ErrForbidden means that
 // somebody else has to delete them, and that they are not written meanwhile;
+// controlplane.ErrLeaseStays, that the Node is gone and the Lease runs out by itself;
 // ErrNotOurs and any other error, that all goes on as before.
 func (r *Reporter) Leave(ctx context.Context, by string) error {
 	if !r.o.Mine() {
@@ -73,13 +74,14 @@ func (r *Reporter) Leave(ctx context.Context, by string) error {
 	ctx, end := r.round(ctx)
 	defer end()
 	err := r.o.Client.Leave(ctx, r.options().Name)
-	if err != nil && !errors.Is(err, controlplane.ErrForbidden) {
+	deleted := err == nil || errors.Is(err, controlplane.ErrLeaseStays)
+	if !deleted && !errors.Is(err, controlplane.ErrForbidden) {
 		if errors.Is(context.Cause(ctx), errOvertaken) {
 			err = errOvertaken
 		}
 		return err
 	}
-	d := Departure{Node: r.options().Name, ControlPlane: r.o.Client.Type(), By: by, At: r.o.Now(), Deleted: err == nil}
+	d := Departure{Node: r.options().Name, ControlPlane: r.o.Client.Type(), By: by, At: r.o.Now(), Deleted: deleted}
 	r.event(corev1.EventTypeNormal, "Left", by+" had the Node taken off the control plane with `hostler leave`") // the last one
 	r.departures.set(&d)
 	r.drop()

@@ -68,6 +68,20 @@ func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 	}
 }
 
+func TestALeaseThatStaysBehindEndsByItself(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.client.Inject(controlplanetest.Leave, controlplanetest.Fault{LeaseStays: true})
+		if err := d.Leave(t.Context(), "alice"); !errors.Is(err, controlplane.ErrLeaseStays) {
+			t.Errorf("Leave() = %v, want that the lease stays", err)
+		}
+		time.Sleep(time.Hour)
+		if left := d.Left(); left == nil || !left.Deleted || d.stored(t) != nil {
+			t.Errorf("Left() = %+v, the Node %v, want it gone for good", left, d.stored(t))
+		}
+	})
+}
+
 func TestANodeThatReturnsIsRegisteredAtOnce(t *testing.T) {
 	for name, returns := range map[string]func(*testing.T, *desk) *desk{
 		"in the same run of the agent": func(_ *testing.T, d *desk) *desk { return d },

@@ -35,11 +35,13 @@ type Options struct {
 	Takeover bool
 	// AdoptOnly never creates the Node, but waits until somebody else has.
 	AdoptOnly bool
-	Mine      func() bool     // whether the Node is hostler's to write
-	Beside    func() bool     // whether it is a kubelet's on this host; never if nil
-	Boot      string          // the present one
-	Store     Store           // keeps a last word that was not delivered, and a person's cordon and departure
-	Named     func(types.UID) // is told the UID that the control plane gave the Node
+	Watch     *controlplane.LeaseWatch    // tells whether another machine is dead that has the name
+	Clones    func() []controlplane.Clone // are the hosts that take themselves for this one; none if nil
+	Mine      func() bool                 // whether the Node is hostler's to write
+	Beside    func() bool                 // whether it is a kubelet's on this host; never if nil
+	Boot      string                      // the present one
+	Store     Store                       // keeps a last word that was not delivered, and a person's cordon and departure
+	Named     func(types.UID)             // is told the UID that the control plane gave the Node
 	// Waits is told why the Node is waited for, as is its Lease then; nothing once
 	// it is there. It may be nil.
 	Waits   func(why string)
@@ -92,6 +94,7 @@ type Reporter struct {
 	respite    respite            // that the control plane asked for
 	memory     status.Memory
 	conditions []corev1.NodeCondition // of the last look
+	cloned     []string               // what clones called themselves in the last round
 
 	hint atomic.Bool // somebody else has changed the stored Node
 
@@ -101,6 +104,8 @@ type Reporter struct {
 	wanted    *corev1.Node           // as last seen from the host, no status
 	said      []corev1.NodeCondition // as last written; none if the Node is not registered
 	standing  Standing
+	lacking   []Drift // configured taints
+	left      []Drift // by a machine that had the Node before
 	lastFacts status.Facts
 	connected bool
 	lastError error
@@ -300,6 +305,7 @@ func (r *Reporter) once(ctx context.Context, guarded *shutdown.Status) (err erro
 	}
 	r.tell(options.Name, transitions)
 	r.noteReserved(facts, options)
+	r.tellClones(options.Name)
 	r.see(node, facts, options)
 	if !mine {
 		r.leaveToOwner()

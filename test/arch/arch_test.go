@@ -56,6 +56,7 @@ var ours = map[string][]string{
 	"agent/state":                         {},
 	"agent/config":                        {"agent/conditions", "gc", "shutdown/plan", "status"},
 	"agent/controlplane":                  {},
+	"agent/controlplane/census":           {"agent/controlplane"},
 	"agent/controlplane/embedded":         {"agent/controlplane", "agent/state"},
 	"agent/controlplane/kubernetes":       {"agent/controlplane"},
 	"agent/controlplane/controlplanetest": {"agent/controlplane"},
@@ -69,7 +70,7 @@ var ours = map[string][]string{
 	"agent/api": {"agent/conditions", "agent/doctor", "agent/loop", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
 	"agent/cli": {"agent", "agent/api", "agent/conditions", "agent/config", "agent/doctor", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
-		"agent/api", "agent/config", "agent/controlplane", "agent/controlplane/embedded", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/doctor", "agent/state",
+		"agent/api", "agent/conditions", "agent/config", "agent/controlplane", "agent/controlplane/census", "agent/controlplane/embedded", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/doctor", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/reboots", "agent/report",
 		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",

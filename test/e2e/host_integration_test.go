@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/lab"
@@ -164,27 +165,24 @@ func TestTheNodeTellsOfTheHost(t *testing.T) {
 	a.stop()
 }
 
-func TestAStateOfAnotherMachineIsNotTakenOver(t *testing.T) {
-	const file = "/etc/machine-id"
-	ours, err := os.ReadFile(file)
-	check(t, err)
-	const theirs = "0123456789abcdef0123456789abcdef"
-	rename := func(id string) { check(t, os.WriteFile(file, []byte(id), 0o444)) }
-	t.Cleanup(func() { rename(string(ours)) })
-
+// A machine whose mainboard was changed, or that was given another ID, is nobody else
+// on a control plane of its own.
+func TestAHostWithAnotherMachineIDReplacesItsNode(t *testing.T) {
+	const other = "0123456789abcdef0123456789abcdef"
 	a := startAgent(t, quick)
 	first := a.awaitNode()
 	a.stop()
-	rename(theirs + "\n")
+	reinstalled(t, other)
 	a.start()
-	s := a.await("the agent refuses", func(s api.Status) bool { return s.ControlPlane.LastError != "" })
-	mentions(t, "error of the control plane", s.ControlPlane.LastError, strings.TrimSpace(string(ours)), theirs, "node.name", "node.takeover")
-	if s.Lease != nil && s.Lease.Spec.RenewTime.After(first.Lease.Spec.RenewTime.Time) {
-		t.Errorf("the other machine's lease was renewed: %+v", s.Lease)
-	}
-	a.await("the other's lease has run out, and the name is free", func(s api.Status) bool {
-		return s.Lease != nil && s.ControlPlane.LastError == ""
+	s := a.await("its node is another one, and its lease is renewed", func(s api.Status) bool {
+		return s.Node != nil && s.Node.UID != "" && s.Node.UID != first.Node.UID && s.Lease != nil && s.Lease.UID != first.Lease.UID
 	})
+	if got := s.Node.Annotations[controlplane.AnnotationMachineID]; got != other {
+		t.Errorf("the Node is machine %s's, want %s's", got, other)
+	}
+	if s.ControlPlane.LastError != "" || s.ControlPlane.Resting != "" {
+		t.Errorf("control plane: %+v, want nothing amiss", s.ControlPlane)
+	}
 	a.stop()
 }
 

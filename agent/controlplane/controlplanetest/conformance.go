@@ -29,9 +29,9 @@ type Backend struct {
 	// Delete deletes Node and Lease as someone else would; Client.Leave if nil.
 	Delete func(ctx context.Context, name string) error
 
-	// Expire lets the Lease of that name run out as if its holder had died. If
-	// nil, a Lease is written that was renewed an hour ago.
-	Expire func(ctx context.Context, name string) error
+	// Keeps tells that Register may not delete Nodes, and takes over those of
+	// machines that are dead.
+	Keeps bool
 
 	// Restart returns a client as the agent's next run will have it, after which
 	// the one before is not used any more. If nil, nothing outlives the client.
@@ -60,12 +60,17 @@ func Checks() []Check {
 		{"a node of another machine that is alive is refused, naming both", checkRefused},
 		{"a clone with the same machine ID is refused", checkCloneRefused},
 		{"a node of another machine is taken over if asked", checkTakeover},
-		{"a node of a machine that is dead is replaced", checkDeadReplaced},
+		{"a node of a machine that is dead is replaced or taken over", checkDeadReplaced},
+		{"a machine is dead by nobody's clock but once its lease was watched", checkWatched},
+		{"a node without a lease is nobody's who lives", checkNoLease},
+		{"a node that may only be adopted is taken over with its uid", checkAdoptOnlyTakenOver},
 		{"a machine with a live lease gets its own node back", checkOwnNode},
 		{"a status is stored and touches nothing else", checkStatus},
 		{"a status without addresses leaves those that are there", checkAddressesKept},
 		{"conditions of others stay", checkConditionsKept},
 		{"conditions on another's node touch nothing else", checkConditionsAdded},
+		{"conditions go by who writes the status and not by what hostler noted before", checkConditionsByReporter},
+		{"a machine is found in the fleet", checkNodesOf},
 		{"a watch tells of each change and of the node's end", checkWatch},
 		{"a node deleted while the agent runs is registered again", checkDeleted},
 		{"a lease is created, renewed and read", checkLease},
@@ -158,18 +163,25 @@ func (b *Backend) delete(ctx context.Context, name string) error {
 	return b.Client.Leave(ctx, name)
 }
 
-// expire lets a live Lease of that name run out.
-func (b *Backend) expire(ctx context.Context, name string) error {
-	if b.Expire != nil {
-		return b.Expire(ctx, name)
-	}
-	lease, err := b.Client.Lease(ctx, name)
-	if err != nil {
-		return err
-	}
-	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(-time.Hour)}
-	_, err = b.Client.RenewLease(ctx, lease)
-	return err
+// watch is a LeaseWatch whose time the check makes pass.
+type watch struct {
+	*controlplane.LeaseWatch
+	now time.Time
+}
+
+func newWatch() *watch {
+	w := &watch{now: time.Now()}
+	w.LeaseWatch = controlplane.NewLeaseWatch(func() time.Time { return w.now })
+	return w
+}
+
+// registerWatching registers a Node of that name for that machine, with that watch,
+// and tells which Nodes were replaced.
+func registerWatching(ctx context.Context, b *Backend, node *corev1.Node, w *watch, o controlplane.RegisterOptions) (stored *corev1.Node, replaced []*corev1.Node, err error) {
+	o.Watch = w.LeaseWatch
+	o.Replaces = func(before *corev1.Node) { replaced = append(replaced, before) }
+	stored, err = b.Client.Register(ctx, node, o)
+	return stored, replaced, err
 }
 
 // wantError returns an error unless err wraps the class.

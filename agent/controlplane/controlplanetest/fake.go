@@ -42,6 +42,8 @@ type Fake struct {
 	calls   map[Method]int
 	own     map[string]map[corev1.NodeConditionType]bool // conditions that UpdateStatus has written, by Node
 	changed chan struct{}                                // closed and replaced with each change of a Node or fault
+
+	keepsNodes bool
 }
 
 // history is an object with the one that it replaced.
@@ -55,6 +57,7 @@ var (
 
 	_ controlplane.NodeWatcher     = (*Fake)(nil)
 	_ controlplane.ConditionWriter = (*Fake)(nil)
+	_ controlplane.MachineFinder   = (*Fake)(nil)
 )
 
 // NewFake returns an empty control plane without faults, whose wall clock is
@@ -122,11 +125,7 @@ func (f *Fake) Register(ctx context.Context, node *corev1.Node, opts controlplan
 	var next *corev1.Node
 	switch {
 	case ok:
-		var lease *coordinationv1.Lease
-		if h, ok := f.leases[node.Name]; ok {
-			lease = h.latest
-		}
-		next, err = controlplane.Adopt(stored.latest, node, lease, opts.Takeover, f.now())
+		next, err = f.claim(stored.latest, node, opts)
 	case opts.AdoptOnly:
 		err = controlplane.ErrNotFound
 	default:
@@ -137,6 +136,36 @@ func (f *Fake) Register(ctx context.Context, node *corev1.Node, opts controlplan
 		return nil, fmt.Errorf("register node %q: %w", node.Name, err)
 	}
 	return answer(fault, f.putNode(next))
+}
+
+// claim is what becomes of a stored Node that is registered.
+func (f *Fake) claim(stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	var lease *coordinationv1.Lease
+	if h, ok := f.leases[node.Name]; ok {
+		lease = h.latest
+	}
+	others, err := controlplane.Claim(stored, node, lease, opts)
+	if err != nil {
+		return nil, err
+	}
+	if !others {
+		return controlplane.Adopt(stored, node)
+	}
+	opts.Replaced(stored.DeepCopy())
+	delete(f.own, node.Name)
+	if opts.AdoptOnly || f.keepsNodes {
+		return controlplane.TakeOver(stored, node)
+	}
+	delete(f.nodes, node.Name)
+	return controlplane.Replace(stored, node)
+}
+
+// KeepNodes has Register delete no Nodes from now on, but take them over, as where a
+// node has no more rights than a cluster gives it.
+func (f *Fake) KeepNodes() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keepsNodes = true
 }
 
 // putNode stores a Node, if anything has changed, under the next version.
@@ -282,14 +311,19 @@ func (f *Fake) PublishEvent(ctx context.Context, event *corev1.Event) error {
 
 // Leave implements controlplane.Client.
 func (f *Fake) Leave(ctx context.Context, name string) error {
-	if _, err := f.call(ctx, Leave, name); err != nil {
+	fault, err := f.call(ctx, Leave, name)
+	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.nodes, name)
-	delete(f.leases, name)
 	delete(f.own, name)
+	if fault.LeaseStays {
+		f.wakeWatchers()
+		return fmt.Errorf("leave: lease %q: %w: %w", name, controlplane.ErrLeaseStays, controlplane.ErrUnavailable)
+	}
+	delete(f.leases, name)
 	f.wakeWatchers()
 	return nil
 }

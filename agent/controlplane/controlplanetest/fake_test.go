@@ -12,3 +12,11 @@ func TestTheFakeConforms(t *testing.T) {
 		return controlplanetest.Backend{Client: fake, Edit: fake.Edit, MaxEvents: controlplanetest.FakeMaxEvents}
 	})
 }
+
+func TestAFakeThatKeepsNodesConforms(t *testing.T) {
+	controlplanetest.Run(t, func(*testing.T) controlplanetest.Backend {
+		fake := controlplanetest.NewFake(nil)
+		fake.KeepNodes()
+		return controlplanetest.Backend{Client: fake, Edit: fake.Edit, Keeps: true, MaxEvents: controlplanetest.FakeMaxEvents}
+	})
+}

@@ -27,6 +27,7 @@ const (
 
 	WatchNode        Method = "WatchNode"
 	UpdateConditions Method = "UpdateConditions"
+	NodesOf          Method = "NodesOf"
 )
 
 // fakeTimeout bounds a call whose context has no deadline.
@@ -40,6 +41,7 @@ type Fault struct {
 	LoseAnswer bool          // it is served, and ErrUnavailable comes back
 	Stale      bool          // what comes back is the object before its last change
 	Conflict   bool          // a RenewLease is refused although nothing has changed
+	LeaseStays bool          // a Leave deletes the Node alone
 	Times      int           // how many calls it befalls; 0 means all until Heal
 }
 

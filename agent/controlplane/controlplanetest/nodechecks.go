@@ -193,24 +193,10 @@ func checkTakeover(ctx context.Context, b *Backend) error {
 		return fmt.Errorf("UpdateStatus() by the new machine = %w, want no error", err)
 	}
 	_, err = b.Client.UpdateStatus(ctx, before)
+	if node.UID != before.UID {
+		return wantError("UpdateStatus() by the old machine of a node that was replaced", err, controlplane.ErrNotFound)
+	}
 	return wantOwner("UpdateStatus() by the old machine", err, there, here)
-}
-
-func checkDeadReplaced(ctx context.Context, b *Backend) error {
-	if _, err := alive(ctx, b, "dead", here); err != nil {
-		return err
-	}
-	if err := b.expire(ctx, "dead"); err != nil {
-		return fmt.Errorf("let the lease run out: %w", err)
-	}
-	node, err := register(ctx, b, "dead", there)
-	if err != nil {
-		return err
-	}
-	if got := controlplane.IdentityOf(node); got != there {
-		return fmt.Errorf("node of a dead machine belongs to %v, want %v", got, there)
-	}
-	return nil
 }
 
 func checkOwnNode(ctx context.Context, b *Backend) error {

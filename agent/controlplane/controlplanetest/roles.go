@@ -72,7 +72,7 @@ func (f *Fake) UpdateConditions(ctx context.Context, node *corev1.Node, gone []c
 	if !ok {
 		return nil, fmt.Errorf("update conditions of node %q: %w", node.Name, controlplane.ErrNotFound)
 	}
-	if theirs, ours := controlplane.IdentityOf(stored.latest), controlplane.IdentityOf(node); theirs.Differs(ours) {
+	if theirs, ours := controlplane.ReporterOf(stored.latest), controlplane.IdentityOf(node); theirs.Differs(ours) {
 		return nil, fmt.Errorf("update conditions: %w", &controlplane.IdentityError{Name: node.Name, Theirs: theirs, Ours: ours})
 	}
 	next := stored.latest.DeepCopy()
@@ -86,4 +86,22 @@ func (f *Fake) UpdateConditions(ctx context.Context, node *corev1.Node, gone []c
 	}
 	next.Status.Conditions = slices.DeleteFunc(next.Status.Conditions, func(c corev1.NodeCondition) bool { return slices.Contains(gone, c.Type) })
 	return answer(fault, f.putNode(next))
+}
+
+// NodesOf implements controlplane.MachineFinder.
+func (f *Fake) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
+	if _, err := f.call(ctx, NodesOf, "all"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var found []corev1.Node
+	for name, stored := range f.nodes {
+		if stored.latest.Status.NodeInfo.MachineID == machineID {
+			n := corev1.Node{Status: corev1.NodeStatus{NodeInfo: stored.latest.Status.NodeInfo}}
+			n.Name = name
+			found = append(found, n)
+		}
+	}
+	return found, nil
 }

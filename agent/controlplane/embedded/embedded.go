@@ -69,6 +69,7 @@ type Client struct {
 	version uint64     // the last resourceVersion given
 	node    *corev1.Node
 	lease   *coordinationv1.Lease
+	past    bool    // the Lease is an earlier run's
 	events  []event // the one that happened longest ago first
 	free    []int   // slots that hold no Event
 }
@@ -87,8 +88,8 @@ var (
 
 // New returns the control plane as an earlier run of this agent left it in
 // store. The endpoint, shown in status, is the path of the state file. A value
-// that cannot be read is passed over with a warning. The wall clock now,
-// time.Now if nil, judges whether a Lease is alive.
+// that cannot be read is passed over with a warning. The wall clock is now,
+// time.Now if nil.
 func New(store Store, endpoint string, now func() time.Time, log *slog.Logger) (*Client, error) {
 	if now == nil {
 		now = time.Now
@@ -108,46 +109,6 @@ func (c *Client) Endpoint() string { return c.endpoint }
 
 // Close does nothing: the store is the caller's.
 func (c *Client) Close() error { return nil }
-
-// Register creates or adopts the Node. A Node and Lease of another name go,
-// since a host that was renamed is still one host.
-func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
-	if err := check(ctx, "register node", node.Name); err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.node == nil || c.node.Name != node.Name {
-		if opts.AdoptOnly {
-			return nil, fmt.Errorf("register node %q: %w", node.Name, controlplane.ErrNotFound)
-		}
-		return c.create(node)
-	}
-	adopted, err := controlplane.Adopt(c.node, node, c.leaseOf(node.Name), opts.Takeover, c.now())
-	if err != nil {
-		return nil, fmt.Errorf("register: %w", err)
-	}
-	return c.putNode(adopted)
-}
-
-func (c *Client) create(node *corev1.Node) (*corev1.Node, error) {
-	created, err := controlplane.NewNode(node)
-	if err != nil {
-		return nil, fmt.Errorf("register: %w", err)
-	}
-	if c.node != nil {
-		c.log.Info("node has a new name, forgetting the old one", "old", c.node.Name, "new", node.Name)
-	}
-	if c.lease != nil && c.lease.Name != node.Name {
-		c.lease = nil
-		if err := c.store.Write(nil, []string{keyLease}); err != nil {
-			return nil, fmt.Errorf("register node %q: %w", node.Name, err)
-		}
-	}
-	created.UID = newUID()
-	created.CreationTimestamp = metav1.NewTime(c.now().Truncate(time.Second))
-	return c.putNode(created)
-}
 
 // putNode stores a Node, if it differs from the stored one, under the next
 // resourceVersion, and returns a copy.
@@ -266,7 +227,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	next := lease.DeepCopy()
 	next.Kind, next.APIVersion = "Lease", coordinationv1.SchemeGroupVersion.String()
 	switch stored := c.leaseOf(lease.Name); {
-	case stored == nil:
+	case stored == nil, c.past && controlplane.HeldByAnother(stored, lease): // who has ended: see Register
 		next.UID, next.CreationTimestamp = newUID(), metav1.NewTime(c.now().Truncate(time.Second))
 	case stored.ResourceVersion != lease.ResourceVersion:
 		return nil, fmt.Errorf("renew lease %q: %w", lease.Name, controlplane.ErrConflict)
@@ -278,7 +239,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	if err != nil {
 		return nil, err
 	}
-	c.lease = next
+	c.lease, c.past = next, false
 	c.save(c.store.WriteLazily, keyLease, value)
 	return next.DeepCopy(), nil
 }

@@ -3,6 +3,7 @@ package embedded_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -274,5 +275,60 @@ func wantTaint(t *testing.T, n *corev1.Node, want bool) {
 	}
 	if (found == 1) != want || found > 1 {
 		t.Errorf("taints = %v, want the one of a cordoned node: %v", n.Spec.Taints, want)
+	}
+}
+
+// Nobody else can renew a Lease in this store, so that there is nothing to watch.
+func TestALeaseOfAnEarlierRunByAnotherMachineIsDead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	node := func(machine string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{MachineID: machine}}}
+	}
+	lease, err := controlplane.NewLease("n", controlplane.Identity{MachineID: "one"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, db := open(t, path)
+	before, err := client.Register(t.Context(), node("one"), controlplane.RegisterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.RenewLease(t.Context(), controlplane.Renew(lease, time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Register(t.Context(), node("two"), controlplane.RegisterOptions{}); err == nil {
+		t.Error("Register() beside a machine that has just renewed its lease = nil, want it refused")
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	was, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, leaseFirst := range []bool{true, false} {
+		if err := os.WriteFile(path, was, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		client, db = open(t, path)
+		if leaseFirst {
+			next, err := controlplane.NewLease("n", controlplane.Identity{MachineID: "two"}, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.RenewLease(t.Context(), controlplane.Renew(next, time.Now())); err != nil {
+				t.Errorf("RenewLease() by the other machine in a later run = %v, want it stored", err)
+			}
+		}
+		after, err := client.Register(t.Context(), node("two"), controlplane.RegisterOptions{})
+		if err != nil || after.UID == before.UID {
+			t.Errorf("Register() in a later run = %v, %v, want the node replaced", after, err)
+		}
+		if _, err := client.Lease(t.Context(), "n"); errors.Is(err, controlplane.ErrNotFound) == leaseFirst {
+			t.Errorf("Lease() = %v, lease renewed first: %v, want the old one gone with its node, and no other", err, leaseFirst)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

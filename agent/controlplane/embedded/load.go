@@ -25,7 +25,7 @@ func (c *Client) load() error {
 		case key == keyNode:
 			c.node = decode[corev1.Node](c, key, value)
 		case key == keyLease:
-			c.lease = decode[coordinationv1.Lease](c, key, value)
+			c.lease, c.past = decode[coordinationv1.Lease](c, key, value), true
 		case strings.HasPrefix(key, keyEventPrefix):
 			slot, err := strconv.Atoi(strings.TrimPrefix(key, keyEventPrefix))
 			if err != nil || slot < 0 || slot >= MaxEvents || key != eventKey(slot) || taken[slot] {

@@ -48,15 +48,14 @@ type Options struct {
 	Refused func()
 	// Version is hostler's own, for the user agent.
 	Version string
-	// Now is the wall clock that judges Leases; time.Now if nil.
-	Now func() time.Time
-	Log *slog.Logger
+	Log     *slog.Logger
 
 	heard func(date time.Time) // is told the server's time with each answer; may be nil
 }
 
 // Client is the node's side of a Kubernetes API server. It implements
-// controlplane.Client and its roles Cordoner, NodeWatcher and ConditionWriter.
+// controlplane.Client and its roles Cordoner, NodeWatcher, ConditionWriter and
+// MachineFinder.
 type Client struct {
 	o            Options
 	core, leases *line
@@ -71,15 +70,13 @@ var (
 
 	_ controlplane.NodeWatcher     = (*Client)(nil)
 	_ controlplane.ConditionWriter = (*Client)(nil)
+	_ controlplane.MachineFinder   = (*Client)(nil)
 )
 
 // New returns a client that has not connected yet.
 func New(o Options) (*Client, error) {
 	if o.Kubeconfig == "" {
 		return nil, errors.New("no kubeconfig is given: name one in controlPlane.kubernetes.kubeconfig")
-	}
-	if o.Now == nil {
-		o.Now = time.Now
 	}
 	o.Log = o.Log.With("component", "controlplane")
 	return &Client{

@@ -24,13 +24,18 @@ func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node, gone [
 	base := c.knownOf(node.Name)
 	var err error
 	for range attempts {
-		if base == nil {
+		fresh := base == nil
+		if fresh {
 			if base, err = c.read(ctx, node.Name); err != nil {
 				return nil, fmt.Errorf("%s: %w", operation, err)
 			}
 		}
-		if theirs, ours := controlplane.IdentityOf(base.node), controlplane.IdentityOf(node); theirs.Differs(ours) {
+		if theirs, ours := controlplane.ReporterOf(base.node), controlplane.IdentityOf(node); theirs.Differs(ours) {
 			c.forget()
+			if !fresh { // it may have changed hands since
+				base = nil
+				continue
+			}
 			return nil, fmt.Errorf("%s: %w", operation, &controlplane.IdentityError{Name: node.Name, Theirs: theirs, Ours: ours})
 		}
 		var patch []byte

@@ -23,6 +23,22 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
+// TestConformanceOfAnAdministrator has one who may delete Nodes make every call.
+func TestConformanceOfAnAdministrator(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend {
+		f := newFleet(t, cluster)
+		f.alone = true
+		return controlplanetest.Backend{
+			Client: f,
+			Edit: func(ctx context.Context, name string, change func(*corev1.Node)) error {
+				return edit(ctx, cluster, t, name, change)
+			},
+		}
+	})
+}
+
 // TestConformance has each Node's own user, system:node:NAME, make every call but
 // Leave, which needs the right to delete Nodes: an administrator makes that one.
 func TestConformance(t *testing.T) {
@@ -36,6 +52,7 @@ func TestConformance(t *testing.T) {
 				return edit(ctx, cluster, t, name, change)
 			},
 			Delete:  f.Leave,
+			Keeps:   true,
 			Restart: func(context.Context) (controlplane.Client, error) { return newFleet(t, cluster), nil },
 		}
 	})
@@ -46,6 +63,8 @@ type fleet struct {
 	*kubernetes.Client // the administrator's
 	t                  *testing.T
 	cluster            *kube.Cluster
+
+	alone bool // the administrator makes every call
 
 	mu    sync.Mutex
 	nodes map[string]*kubernetes.Client
@@ -72,6 +91,10 @@ func (f *fleet) of(name string) *kubernetes.Client {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.alone {
+		f.nodes[name] = f.Client // as one to clean up after
+		return f.Client
+	}
 	if f.nodes[name] == nil {
 		f.nodes[name] = asNode(f.t, f.cluster, name)
 	}
@@ -203,6 +226,9 @@ func TestRights(t *testing.T) {
 			t.Errorf("Cordon(%t) = %v, %v, want a node to be allowed to", want, cordoned, err)
 		}
 	}
+
+	_, err = client.NodesOf(ctx, "machine")
+	refused("NodesOf()", err, "list nodes")
 
 	err = client.Leave(ctx, "n")
 	refused("Leave()", err, "kubectl delete node n")

@@ -76,12 +76,19 @@ func (c *Client) register(ctx context.Context, node *corev1.Node, opts controlpl
 		return nil, err
 	}
 	var lease *coordinationv1.Lease
-	if controlplane.IdentityOf(stored).Differs(controlplane.IdentityOf(node)) {
+	if controlplane.Disputed(stored, node) {
 		if lease, err = c.Lease(ctx, node.Name); err != nil && !errors.Is(err, controlplane.ErrNotFound) {
 			return nil, err
 		}
 	}
-	adopted, err := controlplane.Adopt(stored, node, lease, opts.Takeover, c.o.Now())
+	others, err := controlplane.Claim(stored, node, lease, opts)
+	if err != nil {
+		return nil, err
+	}
+	if others {
+		return c.replace(ctx, stored, node, opts)
+	}
+	adopted, err := controlplane.Adopt(stored, node)
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +105,10 @@ func (c *Client) create(ctx context.Context, node *corev1.Node) (*corev1.Node, e
 	if err != nil {
 		return nil, err
 	}
+	return c.post(ctx, wanted)
+}
+
+func (c *Client) post(ctx context.Context, wanted *corev1.Node) (*corev1.Node, error) {
 	return c.node(ctx, "create", func(r rest.Interface) *rest.Request {
 		return r.Post().Resource("nodes").Body(wanted)
 	})
@@ -133,31 +144,4 @@ func (c *Client) node(ctx context.Context, operation string, request func(rest.I
 	}
 	node.Kind, node.APIVersion = "Node", "v1"
 	return node, nil
-}
-
-// Leave deletes the Node and then its Lease, in this order so that nothing is
-// done where the first is forbidden, as it is to a node's own credentials.
-func (c *Client) Leave(ctx context.Context, name string) error {
-	if err := check(ctx, "leave: delete node", name); err != nil {
-		return err
-	}
-	ctx, cancel := bound(ctx, callTimeout)
-	defer cancel()
-	err := c.ask(ctx, fmt.Sprintf("leave: delete node %q", name), c.core, func(r rest.Interface) *rest.Request {
-		return r.Delete().Resource("nodes").Name(name)
-	}, nil)
-	if errors.Is(err, controlplane.ErrForbidden) {
-		return fmt.Errorf("%w: run `kubectl delete node %s` as somebody who may", err, name)
-	}
-	if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
-		return err
-	}
-	c.forget()
-	err = c.ask(ctx, fmt.Sprintf("leave: delete lease %q", name), c.leases, func(r rest.Interface) *rest.Request {
-		return r.Delete().Namespace(controlplane.LeaseNamespace).Resource("leases").Name(name)
-	}, nil)
-	if errors.Is(err, controlplane.ErrNotFound) {
-		return nil
-	}
-	return err
 }

@@ -1,0 +1,100 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// Leave deletes the Node and then its Lease, in this order so that nothing is
+// done where the first is forbidden, as it is to a node's own credentials.
+func (c *Client) Leave(ctx context.Context, name string) error {
+	if err := check(ctx, "leave: delete node", name); err != nil {
+		return err
+	}
+	ctx, cancel := bound(ctx, callTimeout)
+	defer cancel()
+	err := c.remove(ctx, "leave: delete node", name, nil)
+	if errors.Is(err, controlplane.ErrForbidden) {
+		return fmt.Errorf("%w: run `kubectl delete node %s` as somebody who may", err, name)
+	}
+	if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+		return err
+	}
+	c.forget()
+	err = c.ask(ctx, fmt.Sprintf("leave: delete lease %q", name), c.leases, func(r rest.Interface) *rest.Request {
+		return r.Delete().Namespace(controlplane.LeaseNamespace).Resource("leases").Name(name)
+	}, nil)
+	if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+		return fmt.Errorf("%w: %w", controlplane.ErrLeaseStays, err)
+	}
+	return nil
+}
+
+// remove deletes the Node of that name, and with only no other one than that, in the
+// state that it is in there.
+func (c *Client) remove(ctx context.Context, operation, name string, only *corev1.Node) error {
+	return c.ask(ctx, fmt.Sprintf("%s %q", operation, name), c.core, func(r rest.Interface) *rest.Request {
+		request := r.Delete().Resource("nodes").Name(name)
+		if only == nil {
+			return request
+		}
+		return request.Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &only.UID, ResourceVersion: &only.ResourceVersion}})
+	}, nil)
+}
+
+// replace puts this machine's Node in the place of another's: a new one where it may
+// delete that, else that one, free of what a node may take away.
+func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	if !opts.AdoptOnly {
+		err := c.remove(ctx, "replace: delete node", node.Name, stored)
+		if err == nil || errors.Is(err, controlplane.ErrNotFound) {
+			return c.recreate(ctx, stored, node, opts)
+		}
+		if !errors.Is(err, controlplane.ErrForbidden) {
+			return nil, err
+		}
+	}
+	taken, err := controlplane.TakeOver(stored, node)
+	if err != nil {
+		return nil, err
+	}
+	// The status first: until the notes of whose the Node is have changed, all of this
+	// is done again after a failure.
+	patch, err := statusPatch(stored, taken.Status)
+	if err != nil {
+		return nil, err
+	}
+	cleared, err := c.patch(ctx, "take over node", node.Name, patch, "status")
+	if err != nil {
+		return nil, err
+	}
+	taken.Status, taken.ManagedFields = cleared.Status, cleared.ManagedFields
+	if patch, err = nodePatch(cleared, taken); err != nil {
+		return nil, err
+	}
+	adopted, err := c.patch(ctx, "take over node", node.Name, patch)
+	if err == nil {
+		opts.Replaced(stored)
+	}
+	return adopted, err
+}
+
+// recreate creates this machine's Node after another's was deleted.
+func (c *Client) recreate(ctx context.Context, stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	next, err := controlplane.Replace(stored, node)
+	if err != nil {
+		return nil, err
+	}
+	created, err := c.post(ctx, next)
+	if err == nil {
+		opts.Replaced(stored)
+	}
+	return created, err
+}

@@ -1,0 +1,89 @@
+package controlplane
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+const (
+	// longestWatch bounds how long a Lease that nobody renews keeps others away,
+	// whatever it says that it is good for. Who renews at a quarter of that, as
+	// kubelets do, is seen within the hour for anything up to four.
+	longestWatch = time.Hour
+	// usualDuration is how long a Lease is watched that does not say how long it is
+	// good for: kubelet's default.
+	usualDuration = 40 * time.Second
+)
+
+// LeaseWatch tells whether who holds a Lease is alive as a leader election does:
+// dead is whose Lease was watched, by this process's monotonic clock, and not
+// renewed for as long as it is good for. The times in a Lease are by another
+// machine's clock and prove nothing. A watch begins anew with each start of the
+// agent, so that a wait for it is as long as the Lease is good for, counted from the
+// first look, and an hour at most. It is safe for concurrent use; nil takes whoever
+// has renewed a Lease for alive.
+type LeaseWatch struct {
+	clock func() time.Time
+
+	mu   sync.Mutex // guards seen
+	seen map[string]sighting
+}
+
+// sighting is a Lease as long as it is not renewed.
+type sighting struct {
+	renewal string
+	since   time.Time
+	renewed bool // it was seen to be renewed
+}
+
+// Sight is what a watch tells of a Lease's holder.
+type Sight struct {
+	Dead    bool
+	Renewed bool      // the Lease was renewed while it was watched
+	Until   time.Time // when the holder is dead unless it renews; zero if it is, or nobody watches
+}
+
+// NewLeaseWatch returns a watch that has seen nothing yet. It goes by the monotonic
+// readings of clock; by those of time.Now if that is nil.
+func NewLeaseWatch(clock func() time.Time) *LeaseWatch {
+	if clock == nil {
+		clock = time.Now
+	}
+	return &LeaseWatch{clock: clock, seen: map[string]sighting{}}
+}
+
+// See takes in what was just read of a Lease, nil if there is none, and judges its
+// holder. One that was never renewed has no holder who could live.
+func (w *LeaseWatch) See(lease *coordinationv1.Lease) Sight {
+	if lease == nil || lease.Spec.RenewTime == nil {
+		return Sight{Dead: true}
+	}
+	if w == nil {
+		return Sight{}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, renewal := w.clock(), renewalOf(lease)
+	s, known := w.seen[lease.Name]
+	if !known || s.renewal != renewal {
+		s = sighting{renewal: renewal, since: now, renewed: known}
+		w.seen[lease.Name] = s
+	}
+	good := usualDuration
+	if d := lease.Spec.LeaseDurationSeconds; d != nil {
+		good = min(time.Duration(*d)*time.Second, longestWatch)
+	}
+	if now.Sub(s.since) >= good {
+		return Sight{Dead: true, Renewed: s.renewed}
+	}
+	return Sight{Renewed: s.renewed, Until: s.since.Add(good)}
+}
+
+// renewalOf tells one renewal from another. What somebody else notes on a Lease,
+// which changes its resourceVersion, is none.
+func renewalOf(lease *coordinationv1.Lease) string {
+	return fmt.Sprintf("%s %d %v", lease.UID, lease.Spec.RenewTime.UnixMicro(), identityIn(lease.Annotations))
+}

@@ -1,0 +1,131 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/test/kube"
+)
+
+// machineID is where the machine's ID is, which hostler reads at its start.
+const machineID = "/etc/machine-id"
+
+// reinstalled gives this machine another ID until the test ends.
+func reinstalled(t *testing.T, id string) {
+	t.Helper()
+	before, err := os.ReadFile(machineID)
+	check(t, err)
+	t.Cleanup(func() { check(t, os.WriteFile(machineID, before, 0o444)) })
+	check(t, os.WriteFile(machineID, []byte(id+"\n"), 0o444))
+}
+
+const often = "lease: {duration: 5s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
+
+// TestAReinstalledHost takes the place of the machine that it was, with the rights of
+// a node. Others that read the machine ID must not run beside it.
+func TestAReinstalledHost(t *testing.T) {
+	c := newCluster(t, kube.Options{})
+	settings := c.asNode("again", "") + often
+	a := startAgent(t, settings)
+	eventually(t, "the node is Ready", c.ready("again"))
+	a.kill()
+	c.kubectl("label", "node", "again", "theirs.example.com/rack=r1")
+	c.kubectl("taint", "node", "again", "theirs.example.com/gpu=yes:NoSchedule")
+	c.kubectl("cordon", "again")
+	before := c.node("again")
+
+	const id = "0123456789abcdef0123456789abcdef"
+	reinstalled(t, id)
+	a = startAgent(t, settings)
+	s := a.await("it says which machine it watches", func(s api.Status) bool { return s.ControlPlane.Resting != "" })
+	mentions(t, "why nothing is written", s.ControlPlane.Resting, before.Annotations[controlplane.AnnotationMachineID], id, "is being watched", "node.takeover")
+
+	eventually(t, "the node is this machine's", func() bool {
+		return c.node("again").Annotations[controlplane.AnnotationMachineID] == id
+	})
+	s = a.await("what remains is told", func(s api.Status) bool { return len(s.Drift) == 2 && s.ControlPlane.Resting == "" })
+	mentions(t, "what remains", s.Drift[0].Message, "labels", "theirs.example.com/rack", "taints theirs.example.com/gpu=yes:NoSchedule")
+	if s.Drift[0].Mend != "kubectl delete node again" || s.Drift[1].Mend != "hostler uncordon" {
+		t.Errorf("drift = %+v, want the commands that mend it", s.Drift)
+	}
+	mentions(t, "status", a.screen(), "drift:", "theirs.example.com/rack", "`kubectl delete node again`")
+	if n := c.node("again"); n.UID != before.UID || !n.Spec.Unschedulable || n.Labels["theirs.example.com/rack"] != "r1" {
+		t.Errorf("the Node is %+v, want it taken over as far as a node may", n)
+	}
+	if got := c.refusals("again"); !slices.Equal(got, []string{"delete nodes again 403"}) {
+		t.Errorf("the server has refused %q, want that it was asked to delete the Node, once", got)
+	}
+	found(t, a.diagnose(), "cluster-node", doctor.Warn, "theirs.example.com/rack", "kubectl delete node again")
+	eventually(t, "it is told as an Event", func() bool {
+		return strings.Contains(c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), "NodeTakenOver")
+	})
+
+	a.prints("uncordon")
+	c.kubectl("delete", "node", "again")
+	a.await("nothing is left once somebody deleted it", func(s api.Status) bool { return len(s.Drift) == 0 && s.Node.UID != before.UID })
+	eventually(t, "the node is registered anew", func() bool {
+		n := c.node("again")
+		return n != nil && n.UID != before.UID && n.Labels["theirs.example.com/rack"] == "" && !n.Spec.Unschedulable
+	})
+	a.stop()
+}
+
+// TestTwoThatAreOneHost runs two agents as the same machine and Node, as clones do.
+func TestTwoThatAreOneHost(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kube.Options{})
+	settings := c.asNode("twin", "") + often
+	first := startAgent(t, settings)
+	eventually(t, "the node is Ready", c.ready("twin"))
+	first.stop()
+	first.start() // a restart is no clone
+	first.awaitLease(first.status())
+	if s := first.status(); len(s.Drift) > 0 {
+		t.Errorf("drift after a restart = %+v, want none", s.Drift)
+	}
+	second := startAgent(t, settings)
+	for _, a := range []*agent{first, second} {
+		s := a.await("it sees the other", func(s api.Status) bool { return len(s.Drift) > 0 })
+		mentions(t, "what it says of the other", s.Drift[0].Message+s.Drift[0].Mend, "renews its lease in turns", "systemd-machine-id-setup")
+	}
+	eventually(t, "it is told as an Event", func() bool {
+		return strings.Contains(c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), "MachineCloned")
+	})
+	second.stop()
+	s := first.await("the other has gone", func(s api.Status) bool { return len(s.Drift) == 0 })
+	if condition(s, corev1.NodeReady).Status != corev1.ConditionTrue {
+		t.Errorf("status = %+v, want it Ready", s.Node.Status.Conditions)
+	}
+	first.stop()
+}
+
+// TestTheRightToLookForClones follows docs/kubernetes.md.
+func TestTheRightToLookForClones(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kube.Options{})
+	a := startAgent(t, c.asNode("alone", "")+often)
+	eventually(t, "the node is Ready", c.ready("alone"))
+	found(t, a.diagnose(), "cluster-rights", doctor.OK, "are not looked for, which takes the right to list nodes")
+	c.kubectl("create", "clusterrole", "hostler-may-compare", "--verb=list", "--resource=nodes")
+	c.kubectl("create", "clusterrolebinding", "hostler-may-compare", "--clusterrole=hostler-may-compare", "--group=system:nodes")
+	c.kubectl("create", "role", "hostler-may-compare", "-n", "kube-node-lease", "--verb=get", "--resource=leases.coordination.k8s.io")
+	c.kubectl("create", "rolebinding", "hostler-may-compare", "-n", "kube-node-lease", "--role=hostler-may-compare", "--group=system:nodes")
+	eventually(t, "the right has come", func() bool {
+		for _, check := range a.diagnose().Checks {
+			if check.Name == "cluster-rights" {
+				return strings.Contains(check.Message, "the fleet is looked through")
+			}
+		}
+		return false
+	})
+	a.stop()
+}
