@@ -139,6 +139,7 @@ func fleetWorries(s api.Status, list []worry) []worry {
 		next = "`hostler doctor`"
 	}
 	c, known := s.ControlPlane, len(list)
+	list = slices.Clip(list) // the caller's stays as it is
 	if c.Overdue != "" {
 		list = append(list, worry{what: "heartbeat", text: c.Overdue, next: next, harm: dead})
 	}
