@@ -206,6 +206,7 @@ func TestAnswersHaveThePromisedKeys(t *testing.T) {
 			"imageGC.filesystems.usedPercent", "imageGC.filesystems.inodesUsedPercent", "imageGC.highThresholdPercent", "imageGC.lowThresholdPercent",
 			"imageGC.images", "imageGC.unused", "imageGC.lastRun", "containerGC.containers", "containerGC.dead", "containerGC.lastRun",
 			"loops.name", "loops.healthy", "loops.lastSuccess", "loops.restarts",
+			"customConditions.directory", "customConditions.checks", "customConditions.faults",
 		}},
 		{"gc plan", []string{
 			"filesystems.bytesToFree", "filesystems.inodesToFree", "images.id", "images.names", "images.sizeBytes", "images.action", "images.reason", "images.runtime",
