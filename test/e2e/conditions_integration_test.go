@@ -271,6 +271,7 @@ func TestConditionsOfOnesOwnInACluster(t *testing.T) {
 	put("own", "hostler.io/Own", 1)
 	put("other", "example.com/Other", 1)
 	put("going", "example.com/Going", 1)
+	executable(t, filepath.Join(folder, "hiccup"), "# hostler:\n#   temporary: true\n#   reason: Hiccup\necho just now\nexit 1\n", 0o755)
 	a.start()
 	customs := func() (types []string) {
 		if node := c.node(name); node != nil {
@@ -289,6 +290,9 @@ func TestConditionsOfOnesOwnInACluster(t *testing.T) {
 	}
 	await("the cluster has them", "example.com/Going=True", "example.com/Other=True", "hostler.io/Own=True")
 	mentions(t, "kubectl describe node", c.kubectl("describe", "node", name), "Bad", "so it is", "example.com/Other is True (was new): Bad: so it is")
+	eventually(t, "a temporary problem is an Event", func() bool {
+		return c.kubectl("get", "events", "--field-selector", "reason=Hiccup", "-o", "jsonpath={.items[*].involvedObject.name} {.items[*].type} {.items[*].message}") == name+" Warning hostler.io/Hiccup: just now"
+	})
 	c.kubectl("patch", "node", name, "--subresource=status", "-p", `{"status":{"conditions":[{"type":"KernelDeadlock","status":"False","reason":"KernelHasNoDeadlock","message":"of another program"}]}}`)
 	check(t, os.Remove(filepath.Join(folder, "own")))
 	put("other", "example.com/Other", 0)

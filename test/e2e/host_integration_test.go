@@ -205,6 +205,7 @@ func TestAnswersHaveThePromisedKeys(t *testing.T) {
 			"imageGC.images", "imageGC.unused", "imageGC.lastRun", "containerGC.containers", "containerGC.dead", "containerGC.lastRun",
 			"loops.name", "loops.healthy", "loops.lastSuccess", "loops.restarts",
 			"addresses.type", "addresses.address", "addresses.interface", "addresses.reason",
+			"customConditions.directory", "customConditions.checks", "customConditions.faults",
 		}},
 		{"gc plan", []string{
 			"filesystems.bytesToFree", "filesystems.inodesToFree", "images.id", "images.names", "images.sizeBytes", "images.action", "images.reason", "images.runtime",
