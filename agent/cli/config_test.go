@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -77,6 +78,9 @@ func TestReloadSignalsTheProcessThatTheUnitNames(t *testing.T) {
 	if got := hostler("/nowhere", "reload"); got.code != 3 {
 		t.Errorf("hostler reload = %+v, want 3", got)
 	}
+	heard := make(chan os.Signal, 1) // a child hears what is not ignored, as it is under nohup
+	signal.Notify(heard, syscall.SIGHUP)
+	defer signal.Stop(heard)
 	sleeper := exec.Command("sleep", "60")
 	if err := sleeper.Start(); err != nil {
 		t.Fatal(err)

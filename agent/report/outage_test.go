@@ -69,7 +69,7 @@ func TestAnHourWithoutAControlPlane(t *testing.T) {
 					time.Sleep(2500 * time.Millisecond)
 					goroutines = append(goroutines, goruntime.NumGoroutine())
 				}
-				if early, late := slices.Max(goroutines[:200]), slices.Max(goroutines[1240:]); late > early {
+				if early, late := slices.Max(goroutines[:200]), slices.Max(goroutines[1240:]); late > early+2 { // which begin and end at random
 					t.Errorf("%d goroutines at the beginning of the outage, %d at its end, want no more", early, late)
 				}
 				if n := d.o.Recorder.Stats(); n.Queued > maxQueued || n.Queued < maxQueued-1 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/machine"
@@ -74,6 +75,7 @@ func goDown(t *testing.T, m *machine.Machine, way wayDown) {
 	c := lookBack(t, m, before)
 	c.tells(t, way.name)
 	checkHouse(t, c, journal.TriggerShutdown)
+	expectReboot(t, m, reboots.Expected)
 	if m.Options.Release == machine.Debian12 {
 		way.kind = "" // logind does not tell
 	}

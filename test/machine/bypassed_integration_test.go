@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/machine"
 )
@@ -56,6 +57,7 @@ func bypass(t *testing.T, m *machine.Machine, way wayDown) closed {
 	c := lookBack(t, m, before)
 	c.tells(t, way.name)
 	checkHouse(t, c, journal.TriggerServiceStop)
+	expectReboot(t, m, reboots.Expected)
 	during, after := unmounts(m)
 	t.Logf("seen: %s: systemd unmounted %d of the containers' file systems before hostler had ended, %d after", way.name, during, after)
 	if log := m.Journal(-1, "-u hostler"); !strings.Contains(log, "systemStopping=true") {
@@ -116,6 +118,7 @@ func uncaught(t *testing.T, m *machine.Machine) {
 	before := m.BootID()
 	m.GoesDown("systemctl reboot -ff")
 	c := lookBack(t, m, before)
+	expectReboot(t, m, reboots.Unexpected)
 	if c.last.Graceful || c.last.Trigger != journal.TriggerUnknown || len(c.last.Pods) != len(house()) {
 		t.Errorf("LastShutdown() = %+v, want one that was not graceful, for an unknown reason, of %d pods", c.last, len(house()))
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/machine"
 )
@@ -108,6 +109,14 @@ func checkHouse(t *testing.T, c closed, trigger journal.Trigger) {
 	}
 	if whole := last.FinishedAt.Sub(last.StartedAt); whole >= regularPeriod {
 		t.Errorf("the drain took %v: it waited for nothing", whole)
+	}
+}
+
+// expectReboot looks that hostler tells this boot to have come about so.
+func expectReboot(t *testing.T, m *machine.Machine, want reboots.Verdict) {
+	t.Helper()
+	if last := m.Status().Reboots.Last; last == nil || last.Verdict != want {
+		t.Errorf("Status().Reboots.Last = %+v, want the reboot %s", last, want)
 	}
 }
 

@@ -208,8 +208,8 @@ func TestANodeThatIsNoLongerOurs(t *testing.T) {
 	if _, ok := errors.AsType[*controlplane.IdentityError](err); !ok {
 		t.Errorf("UpdateStatus() of a node that another machine took over = %v, want an IdentityError", err)
 	}
-	if node, err := ours.Node(t.Context(), "n"); err != nil || node.Status.NodeInfo.MachineID == other.Status.NodeInfo.MachineID {
-		t.Errorf("Node() = %v, %v, want the status as it was created", node, err)
+	if node, err := ours.Node(t.Context(), "n"); err != nil || node.Status.NodeInfo.MachineID != other.Status.NodeInfo.MachineID {
+		t.Errorf("Node() = %v, %v, want the other machine's status", node, err)
 	}
 
 	mustRegister(t, ours, newNode("n"), controlplane.RegisterOptions{Takeover: true})

@@ -82,7 +82,7 @@ func (n *node) await(t *testing.T) int64 {
 
 func TestANodeJoinsAndRenews(t *testing.T) {
 	t.Parallel()
-	cluster := kube.For(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--cluster-signing-duration=15s"}})
+	cluster := kube.For(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--cluster-signing-duration=30s"}})
 	bootstrap, err := cluster.BootstrapKubeconfig(t.Context())
 	if err != nil {
 		t.Fatal(err)
