@@ -306,7 +306,8 @@ func TestDiskPressureCollectsAtOnce(t *testing.T) {
 		used = int((st.Blocks - st.Bavail) * 100 / st.Blocks)
 	}
 	a.await("images were collected", func(s api.Status) bool {
-		return s.ImageGC.LastRun != nil && s.ImageGC.LastRun.Removed > 0 && usedPercent(a) <= high-5
+		// The runtime writes on after the run, which ended at the low threshold.
+		return s.ImageGC.LastRun != nil && s.ImageGC.LastRun.Removed > 0 && usedPercent(a) <= high-3
 	})
 	p.wantPrecious(t)
 

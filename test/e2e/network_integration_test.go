@@ -156,7 +156,7 @@ func TestAnAgentThatStartsBeforeDHCP(t *testing.T) {
 		})
 	}
 	first := follows("there is no address", status.ReasonNoAddress)
-	mentions(t, "hostler status", a.screen(), "NetworkUnavailable: no interface has an address that other hosts could reach")
+	mentions(t, "hostler status", a.screen(), "NetworkUnavailable, for ", "no interface has an address that other hosts could reach")
 	a.awaitLease(first)
 
 	i.card("eth0", "island0")
