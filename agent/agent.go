@@ -51,6 +51,7 @@ import (
 // Options is what the agent gets from the process it runs in.
 type Options struct {
 	Config   config.Loaded
+	File     string                        // that it is read from; empty for the default one
 	Reload   func() (config.Loaded, error) // reads the configuration again, and tells nobody
 	Version  string
 	Getenv   func(string) string

@@ -42,6 +42,9 @@ func (a *Agent) Reload(context.Context) (api.ReloadReport, error) {
 	switch {
 	case err != nil:
 		a.log.Error("reload refused: the old configuration stays", "error", err)
+		if strings.Contains(err.Error(), "\n") { // several faults, each on its line
+			return api.ReloadReport{}, fmt.Errorf("reload refused, and the old configuration stays:\n%w", err)
+		}
 		return api.ReloadReport{}, fmt.Errorf("reload refused, and the old configuration stays: %w", err)
 	case len(changed) == 0:
 		a.log.Info("reloaded: nothing changed")
@@ -60,7 +63,7 @@ func (a *Agent) Config(context.Context) (api.Config, error) {
 // configuration says whether the files say what is in force. They are read for it:
 // somebody may have changed them, and reloaded nothing.
 func (a *Agent) configuration() doctor.Configuration {
-	var c doctor.Configuration
+	c := doctor.Configuration{File: a.options.File}
 	next, err := a.options.Reload()
 	if err != nil {
 		c.Fault = err.Error()

@@ -117,6 +117,19 @@ func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
 	}
 }
 
+func TestReloadTellsEachOfSeveralFaultsOnALineOfItsOwn(t *testing.T) {
+	r := newRig(t)
+	a := r.build(t)
+	r.nextErr = errors.New("a.yaml:1: no")
+	if _, err := a.Reload(t.Context()); err == nil || err.Error() != "reload refused, and the old configuration stays: a.yaml:1: no" {
+		t.Errorf("Reload() = %v, want one line", err)
+	}
+	r.nextErr = errors.New("a.yaml:1: no\na.yaml:2: no")
+	if _, err := a.Reload(t.Context()); err == nil || err.Error() != "reload refused, and the old configuration stays:\na.yaml:1: no\na.yaml:2: no" {
+		t.Errorf("Reload() = %v, want three lines", err)
+	}
+}
+
 func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)

@@ -71,7 +71,11 @@ func CheckReserved(facts Facts, reserved Reserved, policy Policy) error {
 			}
 		}
 		if left.Sign() < 0 {
-			errs = append(errs, fmt.Errorf("node.reserved.%s: %sof %s there is; reserve less, or lower the threshold", name, parts, total.String()))
+			hint := "reserve less"
+			if strings.Contains(parts, "(pressure.") {
+				hint += ", or lower the threshold"
+			}
+			errs = append(errs, fmt.Errorf("node.reserved.%s: %sof %s there is; %s", name, parts, total.String(), hint))
 		}
 	}
 	if limit := facts.PIDs.Limit; limit > 0 && reserved.PIDs > limit {

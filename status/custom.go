@@ -96,8 +96,8 @@ func IsCustom(kind corev1.NodeConditionType) bool {
 
 // CheckCustomType says why that is no type for a condition of somebody's own.
 func CheckCustomType(kind string) error {
-	if problems := validation.IsQualifiedName(kind); len(problems) > 0 {
-		return fmt.Errorf("%q is not a qualified name, such as hostler.io/DiskFailing: %s", kind, strings.Join(problems, "; "))
+	if len(validation.IsQualifiedName(kind)) > 0 { // which says it in regular expressions
+		return fmt.Errorf("%q is not a qualified name, such as hostler.io/DiskFailing: a domain in lower case, a slash, and one word of letters, digits, dots, - and _", kind)
 	}
 	if !IsCustom(corev1.NodeConditionType(kind)) {
 		return fmt.Errorf("%s is a condition that hostler or a kubelet reports itself; choose another name", kind)

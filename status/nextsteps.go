@@ -32,7 +32,7 @@ func nextSteps() map[string]string {
 
 		ReasonNoAddress:      "configure the network: `ip address` shows what there is",
 		ReasonAddressMissing: "compare `node.address.internal` with `ip address`",
-		ReasonNoCarrier:      "`ip link`, and look at the cable, the switch port or the bond",
+		ReasonNoCarrier:      "`ip link`; switch it on, or look at the cable, the switch port or the bond",
 
 		ReasonCheckUnknown:  "run it by hand: `hostler doctor` has the line",
 		ReasonCheckTimedOut: "give it more time with `timeout`, or a limit of its own to what it asks",

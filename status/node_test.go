@@ -157,15 +157,15 @@ func TestMoreReservedThanThereIs(t *testing.T) {
 		reserved status.Reserved
 		says     string
 	}{
-		{"CPU", status.Reserved{CPU: resource.MustParse("5")}, "node.reserved.cpu: 5 reserved, of 4 there is"},
-		{"memory with the threshold", status.Reserved{Memory: resource.MustParse("8Gi")}, "node.reserved.memory: 8Gi reserved, 100Mi kept free (pressure.memoryAvailable), of 8Gi there is"},
+		{"CPU, of which no threshold keeps any", status.Reserved{CPU: resource.MustParse("5")}, "node.reserved.cpu: 5 reserved, of 4 there is; reserve less\n"},
+		{"memory with the threshold", status.Reserved{Memory: resource.MustParse("8Gi")}, "node.reserved.memory: 8Gi reserved, 100Mi kept free (pressure.memoryAvailable), of 8Gi there is; reserve less, or lower the threshold"},
 		{"disk", status.Reserved{EphemeralStorage: resource.MustParse("95Gi")}, "node.reserved.ephemeral-storage: 95Gi reserved, 10Gi kept free"},
 		{"PIDs", status.Reserved{PIDs: 40000}, "node.reserved.pid: 40000 reserved, of 32768 that kernel.pid_max allows"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			facts := healthy()
 			err := status.CheckReserved(facts, c.reserved, status.DefaultPolicy())
-			if err == nil || !strings.Contains(err.Error(), c.says) {
+			if err == nil || !strings.Contains(err.Error()+"\n", c.says) {
 				t.Errorf("CheckReserved() = %v, want %q", err, c.says)
 			}
 			for name, q := range status.Allocatable(status.Capacity(facts, 1), c.reserved, status.DefaultPolicy()) {

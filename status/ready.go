@@ -136,11 +136,12 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 			return finding{corev1.ConditionTrue, ReasonNoAddress, err.Error()}
 		}
 	}
-	var live, dead []string
+	var live, dead, off []string
 	for _, a := range chosen {
 		where := fmt.Sprintf("%s on %s", a.IP, a.Interface)
 		switch {
 		case !a.Up:
+			off = append(off, a.Interface)
 			dead = append(dead, where+", which is switched off")
 		case !a.Carrier:
 			dead = append(dead, where+", which has no carrier")
@@ -149,7 +150,7 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 		}
 	}
 	if len(live) == 0 {
-		return finding{corev1.ConditionTrue, ReasonNoCarrier, strings.Join(dead, "; ") + "; see to the cable, the switch or the bond"}
+		return finding{corev1.ConditionTrue, ReasonNoCarrier, strings.Join(dead, "; ") + "; " + seeTo(off, len(dead))}
 	}
 	notes := append(live, dead...)
 	if len(network.Routes) == 0 {
@@ -162,6 +163,23 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 		notes = append(notes, err.Error())
 	}
 	return finding{corev1.ConditionFalse, ReasonNetworkAvailable, strings.Join(notes, "; ")}
+}
+
+// seeTo is what a person does about interfaces of which all are dead, and some switched
+// off.
+func seeTo(off []string, dead int) string {
+	const link = "see to the cable, the switch or the bond"
+	if len(off) == 0 {
+		return link
+	}
+	on := "switch it on: ip link set " + off[0] + " up"
+	for _, name := range slices.Compact(off)[1:] {
+		on += " && ip link set " + name + " up"
+	}
+	if len(off) < dead {
+		on += "; of the others " + link
+	}
+	return on
 }
 
 // noWay says that the control plane cannot be sent to, "" as long as one of its

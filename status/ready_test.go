@@ -136,6 +136,8 @@ func TestNetworkUnavailable(t *testing.T) {
 	unplugged := address("10.0.0.5", 24, "eth0")
 	unplugged.Carrier = false
 	v6 := address("2001:db8::5", 64, "eth1")
+	v6Off := v6
+	v6Off.Up, v6Off.Carrier = false, false
 	with := func(change func(*probe.Network)) probe.Network {
 		n := network(address("10.0.0.5", 24, "eth0"))
 		change(&n)
@@ -175,7 +177,9 @@ func TestNetworkUnavailable(t *testing.T) {
 			"10.0.0.5 on eth0; no interface has an address for node.address.internal: 2001:db8::5",
 		},
 		{"the cable pulled", network(unplugged), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which has no carrier; see to the cable, the switch or the bond"},
-		{"switched off", network(off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which is switched off; see to the cable, the switch or the bond"},
+		{"switched off", network(off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which is switched off; switch it on: ip link set eth0 up"},
+		{"both families' interfaces switched off", network(off, v6Off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which is switched off; 2001:db8::5 on eth1, which is switched off; switch it on: ip link set eth0 up && ip link set eth1 up"},
+		{"one switched off, the other unplugged", network(unplugged, v6Off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which has no carrier; 2001:db8::5 on eth1, which is switched off; switch it on: ip link set eth1 up; of the others see to the cable, the switch or the bond"},
 		{"one family's link is down", network(unplugged, v6), nil, "False", "NetworkAvailable", "2001:db8::5 on eth1; 10.0.0.5 on eth0, which has no carrier"},
 		{
 			"no way to the control plane", with(func(n *probe.Network) {

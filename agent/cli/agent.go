@@ -32,6 +32,7 @@ func (a *app) agentCommand() *cobra.Command {
 			log, level := agent.NewLog(a.Stderr, loaded.Log, a.Getenv("JOURNAL_STREAM") != "")
 			daemon, err := agent.New(agent.Options{
 				Config:   loaded,
+				File:     a.named(file),
 				Reload:   func() (config.Loaded, error) { return a.load(file) },
 				Version:  a.Version,
 				Getenv:   a.Getenv,

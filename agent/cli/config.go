@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,13 +22,22 @@ func configFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "config", "", "configuration `FILE`; the folder conf.d beside it is read as well (default: $HOSTLER_CONFIG, or "+config.DefaultFile+")")
 }
 
+// named is the file that somebody named by flag or environment, whole; empty for the
+// default one.
+func (a *app) named(file string) string {
+	file = cmp.Or(file, a.Getenv("HOSTLER_CONFIG"))
+	if file == "" || file == config.DefaultFile {
+		return ""
+	}
+	if whole, err := filepath.Abs(file); err == nil {
+		return whole
+	}
+	return file
+}
+
 // load reads the configuration that the agent would read.
 func (a *app) load(file string) (config.Loaded, error) {
-	for _, f := range []string{a.Getenv("HOSTLER_CONFIG"), config.DefaultFile} {
-		if file == "" {
-			file = f
-		}
-	}
+	file = cmp.Or(file, a.Getenv("HOSTLER_CONFIG"), config.DefaultFile)
 	loaded, err := config.Load(file, filepath.Join(filepath.Dir(file), "conf.d"))
 	if errors.Is(err, fs.ErrNotExist) { // nobody named a file that is missing at its default place
 		err = fmt.Errorf("%w\nhint: correct --config or HOSTLER_CONFIG, or leave it out to run with the defaults", err)

@@ -67,6 +67,12 @@ func TestReloadPrintsWhatChangedOrWhyItWasRefused(t *testing.T) {
 	if got := hostler(serve(t, &backend{}), "reload"); got.code != 0 || got.stdout != "nothing has changed\n" {
 		t.Errorf("hostler reload = %+v, want that nothing has changed", got)
 	}
+	long := &backend{}
+	long.config.Differs = []string{"pressure.psi.cpu.kind", "pressure.psi.cpu.window", "pressure.psi.cpu.threshold", "pressure.psi.io.kind"}
+	want := "in force now: pressure.psi.cpu.kind, pressure.psi.cpu.window,\n  pressure.psi.cpu.threshold, pressure.psi.io.kind\n"
+	if got := hostler(serve(t, long), "reload"); got.stdout != want {
+		t.Errorf("hostler reload = %q, want %q", got.stdout, want)
+	}
 	refusal := &api.Error{Message: "reload refused, and the old configuration stays: node.name cannot change while the agent runs"}
 	if got := hostler(serve(t, &backend{err: refusal}), "reload", "--signal", "1"); got.code != 1 || got.stderr != "hostler: "+refusal.Message+"\n" {
 		t.Errorf("hostler reload = %+v, want 1 and why", got)

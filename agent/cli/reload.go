@@ -12,6 +12,9 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
+// goesOn begins the lines after the first.
+const goesOn = "  "
+
 func (a *app) reloadCommand() *cobra.Command {
 	var pid int
 	cmd := a.reader("reload", "Have the agent take up its configuration files; needs root", func(ctx context.Context, c *api.Client, out *output) error {
@@ -27,7 +30,12 @@ func (a *app) reloadCommand() *cobra.Command {
 				t.line("nothing has changed")
 				return
 			}
-			t.line("in force now: %s", strings.Join(r.Changed, ", "))
+			for i, line := range wrap("in force now: "+strings.Join(r.Changed, ", "), screenWidth-len(goesOn)) {
+				if i > 0 {
+					line = goesOn + line
+				}
+				t.line("%s", line)
+			}
 		})
 	})
 	cmd.Long = `Have the agent read its configuration files again, and print what has changed,

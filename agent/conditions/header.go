@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,9 @@ var reasons = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_]{0,126}[A-Za-z0-9])?$`)
 
 // yamlLine picks the line out of an error of the yaml package.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// keys are what a header may say.
+func keys() []string { return []string{"type", "reason", "interval", "timeout", "user", "temporary"} }
 
 // parser reads one header, and collects what is wrong with it.
 type parser struct {
@@ -68,6 +72,9 @@ func parseScript(path string, text []byte) (h header, found bool, faults []Fault
 			continue
 		case inside:
 			inside = false
+			if key, _, colon := strings.Cut(content, ":"); block.Len() == 0 && colon && slices.Contains(keys(), key) {
+				p.fault(number, "indent it, and the keys below it, more than `# "+headerMark+"`", "%s: is not indented, and so no key of the header", key)
+			}
 		}
 		switch {
 		case content == headerMark && found:
@@ -167,7 +174,7 @@ func (p *parser) set(key string, value *yaml.Node) (mend string, err error) {
 			return "write true or false", fmt.Errorf("%q is neither true nor false", value.Value)
 		}
 	default:
-		return "remove or correct it", errors.New("unknown key; known here: type, reason, interval, timeout, user, temporary")
+		return "remove or correct it", errors.New("unknown key; known here: " + strings.Join(keys(), ", "))
 	}
 	return "", nil
 }

@@ -27,6 +27,8 @@ func TestHeaders(t *testing.T) {
 		"what follows less indented":   {in: above + "# hostler:\n#   user: root\n# type: nothing of it\n", found: true, want: conditions.Header{User: "root"}},
 		"without blanks, and two of #": {in: "#!/bin/sh\n##hostler:\n## user: root\n", found: true, want: conditions.Header{User: "root"}},
 		"lines that end as on Windows": {in: "#!/bin/sh\r\n# hostler:\r\n#   user: root\r\nexit 0\r\n", found: true, want: conditions.Header{User: "root"}},
+		"keys that are not indented":   {in: above + "# hostler:\n# user: root\n# type: example.com/A\n", found: true, fault: "f:5: user: is not indented, and so no key of the header"},
+		"prose below an empty one":     {in: above + "# hostler:\n# Note: it needs root.\n", found: true},
 		"all keys": {
 			in: above + "# hostler:\n#   type: example.com/DiskFailing\n#   reason: SmartSaysSo   # a comment\n#   interval: 5m\n#   timeout: 1m30s\n#   user: root\n#   temporary: true\n\nexit 0\n", found: true,
 			want: conditions.Header{Type: "example.com/DiskFailing", Reason: "SmartSaysSo", User: "root", Interval: 5 * time.Minute, Timeout: 90 * time.Second, Temporary: true},
@@ -49,7 +51,7 @@ func TestHeaders(t *testing.T) {
 		"a condition of Kubernetes'":    {in: above + "# hostler:\n#   type: DiskPressure\n", found: true, fault: "f:5: type: DiskPressure is a condition that hostler or a kubelet reports itself"},
 		"a condition of hostler's":      {in: above + "# hostler:\n#   type: hostler.io/ShutdownProtected\n", found: true, fault: "f:5: type: hostler.io/ShutdownProtected is a condition that hostler"},
 		"a domain of Kubernetes'":       {in: above + "# hostler:\n#   type: node.kubernetes.io/Fine\n", found: true, fault: "f:5: type: node.kubernetes.io/Fine lies in a domain of Kubernetes' own"},
-		"a type that is no name":        {in: above + "# hostler:\n#   type: disk failing\n", found: true, fault: `f:5: type: "disk failing" is not a qualified name`},
+		"a type that is no name":        {in: above + "# hostler:\n#   type: disk failing\n", found: true, fault: `f:5: type: "disk failing" is not a qualified name, such as hostler.io/DiskFailing: a domain in lower case, a slash, and one word of letters, digits, dots, - and _`},
 		"two documents":                 {in: above + "# hostler:\n#   user: root\n#   ---\n#   user: nobody\n", found: true, fault: "f:"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
+	"os"
 	"os/exec"
 	goruntime "runtime"
 	"sync"
@@ -182,12 +184,28 @@ func failed(p Program, err error) Result {
 	switch {
 	case errors.Is(err, fs.ErrPermission) && p.as.switched:
 		hint = fmt.Sprintf("; user %s must be able to read and run it, and to enter its folder", p.User)
+	case errors.Is(err, fs.ErrNotExist) && endsAsOnWindows(p.Path):
+		hint = "; its first line ends in a carriage return, as on Windows, which the kernel takes for part of the interpreter's name: sed -i 's/\\r$//' " + p.Path
 	case errors.Is(err, fs.ErrNotExist):
 		hint = "; it, or the interpreter that its first line names, is not there"
 	case errors.Is(err, syscall.ENOEXEC):
 		hint = "; the first line of a script names its interpreter, as #!/bin/sh"
 	}
 	return Result{Answer: status.NotRun, Message: fmt.Sprintf("start %s: %v%s", p.Path, why, hint)}
+}
+
+// endsAsOnWindows tells whether the first line of a script, as far as the kernel reads it
+// for the interpreter (execve(2)), ends in a carriage return.
+func endsAsOnWindows(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false // for a hint alone
+	}
+	defer func() { _ = file.Close() }()
+	line := make([]byte, 256)
+	n, _ := io.ReadFull(file, line)
+	first, _, ended := bytes.Cut(line[:n], []byte("\n"))
+	return ended && bytes.HasPrefix(first, []byte("#!")) && bytes.HasSuffix(first, []byte("\r"))
 }
 
 // errTooMuch ends a check that prints without end: its pipe is closed.

@@ -150,6 +150,7 @@ func TestWhatOthersMayWriteByNowIsNotRun(t *testing.T) {
 func TestWhatCannotBeStarted(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"an interpreter that is not there": {"#!/no/such/thing\n", "no such file or directory; it, or the interpreter"},
+		"lines that end as on Windows":     {"#!/bin/sh\r\nexit 0\r\n", "no such file or directory; its first line ends in a carriage return, as on Windows"},
 		"no interpreter":                   {"exit 0\n", "exec format error; the first line of a script names its interpreter"},
 	} {
 		t.Run(name, func(t *testing.T) {

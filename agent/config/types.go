@@ -122,6 +122,9 @@ func (t *Threshold) UnmarshalYAML(n *yaml.Node) error {
 		if q.Sign() < 0 {
 			return fmt.Errorf("%s is negative", n.Value)
 		}
+		if problem := inParts(n.Value); problem != "" {
+			return errors.New(problem)
+		}
 		*t = Threshold(n.Value)
 		return nil
 	}

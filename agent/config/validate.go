@@ -88,6 +88,13 @@ func (k *checker) node(n Node) {
 		k.require(len(problems) == 0, field, "not a taint: %s", strings.Join(problems, "; "))
 		k.require(slices.Contains(effects, t.Effect), field+".effect", "%q is none of %s", t.Effect, strings.Join(effects, ", "))
 	}
+	for _, whole := range []struct {
+		field string
+		value Quantity
+	}{{"memory", n.Reserved.Memory}, {"ephemeral-storage", n.Reserved.EphemeralStorage}, {"pid", n.Reserved.PID}} {
+		problem := inParts(string(whole.value))
+		k.require(problem == "", "node.reserved."+whole.field, "%s", problem)
+	}
 	k.require(n.MaxPods > 0, "node.maxPods", "%d is not above 0", n.MaxPods)
 	k.acceptAll(n.Address.options().Validate(), "node.address")
 }

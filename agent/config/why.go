@@ -113,3 +113,15 @@ func noQuantity(n *yaml.Node, wrong string) string {
 	}
 	return fmt.Sprintf("%q is %s; write it as 500m, 2 or 1Gi", n.Value, wrong)
 }
+
+// inParts says why a quantity is none of what can only be whole, such as bytes: 500m is
+// half a byte to Kubernetes, and 500 megabytes to who writes it. Others may have a
+// fraction, as 1.3Gi has.
+func inParts(text string) string {
+	for suffix, part := range map[string]string{"m": "thousandths", "u": "millionths", "n": "billionths"} {
+		if number, found := strings.CutSuffix(text, suffix); found {
+			return fmt.Sprintf("%q is a number of %s, as CPUs alone are counted; did you mean %sM, %[3]sMi or %[3]s?", text, part, number)
+		}
+	}
+	return ""
+}

@@ -112,6 +112,15 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"files with faults, behind an agent of before", func(f *doctor.Facts) {
 			f.Configuration.Fault = "a.yaml:1: x: unknown\na.yaml:2: y: unknown"
 		}, []string{"warn configuration|a.yaml:1: x: unknown; a.yaml:2: y: unknown|hostler config check"}},
+		{"files with faults at a place of their own", func(f *doctor.Facts) {
+			f.Configuration.File, f.Configuration.Fault = "/srv/a.yaml", "/srv/a.yaml:1: x: unknown"
+		}, []string{"warn configuration|/srv/a.yaml:1: x: unknown|`hostler config check --config /srv/a.yaml`"}},
+		{"files with faults at a place with a blank", func(f *doctor.Facts) {
+			f.Configuration.File, f.Configuration.Fault = "/srv/a b.yaml", "/srv/a b.yaml:1: x: unknown"
+		}, []string{"warn configuration|`hostler config check --config '/srv/a b.yaml'`"}},
+		{"files that this host cannot give, in two ways", func(f *doctor.Facts) {
+			f.Configuration = doctor.Configuration{Differs: []string{"node.reserved.cpu"}, Refused: "node.reserved.cpu: there are 2\nnode.reserved.memory: there is 1Gi"}
+		}, []string{"warn configuration|there are 2; node.reserved.memory: there"}},
 		{"files with faults, and no agent", func(f *doctor.Facts) {
 			away(f)
 			f.Configuration.Fault = "a.yaml:1: x: unknown"
@@ -328,7 +337,8 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Runtimes.Dead = []string{"/run/crio/crio.sock"}
 			f.Protection = doctor.Protection{Reason: status.ReasonPodsOutOfReach}
 		}, []string{"fail protection|PodsOutOfReach", "fail runtimes|/run/crio/crio.sock|refused|systemctl start containerd; where it runs: journalctl -u containerd"}},
-		{"no runtime", func(f *doctor.Facts) { f.Runtimes.List = nil }, []string{"warn runtimes|no container runtime was found"}},
+		{"no runtime", func(f *doctor.Facts) { f.Runtimes.List = nil }, []string{"warn runtimes|no container runtime was found|runtimes in /etc/hostler/hostler.yaml"}},
+		{"no runtime, and files at a place of their own", func(f *doctor.Facts) { f.Runtimes.List, f.Configuration.File = nil, "/srv/a.yaml" }, []string{"warn runtimes|name its socket under runtimes in /srv/a.yaml"}},
 		{"runtimes not asked yet", func(f *doctor.Facts) { f.Runtimes = doctor.Runtimes{} }, []string{"warn runtimes|ask again"}},
 		{"a shutdown that was not graceful", func(f *doctor.Facts) { f.Last = &journal.Record{Error: "the power was cut"} }, []string{
 			"warn last-shutdown|the power was cut|hostler ps --last-shutdown",

@@ -40,6 +40,9 @@ type Agent struct {
 
 // Configuration says whether the agent runs what its files say.
 type Configuration struct {
+	// File is the one that the agent was told to read; empty where it is the default
+	// one, which every command finds by itself.
+	File string `json:"file,omitempty"`
 	// Differs are the keys whose values in the files are not in force.
 	Differs []string `json:"differs,omitempty"`
 	Restart bool     `json:"restart,omitempty"` // a reload does not take them up
@@ -54,7 +57,7 @@ func (c Configuration) Trouble() string {
 	case c.Fault != "":
 		return "the files are faulty, and no agent starts with them: " + strings.ReplaceAll(strings.TrimSpace(c.Fault), "\n", "; ")
 	case c.Refused != "":
-		return "a reload was refused: " + c.Refused
+		return "a reload was refused: " + strings.ReplaceAll(strings.TrimSpace(c.Refused), "\n", "; ")
 	case len(c.Differs) > 0:
 		return "the files say otherwise than what is in force: " + strings.Join(c.Differs, ", ")
 	}
@@ -67,13 +70,24 @@ func (c Configuration) Mend() string { return c.mend(Facts{}.mends()) }
 func (c Configuration) mend(m mends) string {
 	switch {
 	case c.Fault != "":
-		return "correct them until `hostler config check` finds no fault"
+		return "correct them until `hostler config check" + c.flag() + "` finds no fault"
 	case c.Refused != "":
 		return "correct the files, then hostler reload"
 	case c.Restart:
 		return m.restartAgent()
 	}
 	return "hostler reload"
+}
+
+// flag has a command look at the files of the agent.
+func (c Configuration) flag() string {
+	switch {
+	case c.File == "":
+		return ""
+	case strings.Contains(c.File, " "):
+		return " --config '" + c.File + "'"
+	}
+	return " --config " + c.File
 }
 
 // Protection is the verdict of the condition hostler.io/ShutdownProtected, or

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -265,7 +266,7 @@ func runtimes(f Facts) Check {
 	case !f.Runtimes.Asked:
 		return warn("ask again in some seconds", "no runtime was asked yet")
 	case len(names) == 0:
-		found.add(warn("start one, or name its socket under runtimes in /etc/hostler/hostler.yaml", "no container runtime was found: there is nobody whose pods could be stopped in order"))
+		found.add(warn("start one, or name its socket under runtimes in "+cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"), "no container runtime was found: there is nobody whose pods could be stopped in order"))
 	}
 	return found.or(ok("%s: ready", strings.Join(names, ", ")))
 }
