@@ -49,10 +49,12 @@ func nextSteps() map[string]string {
 }
 
 // NextStep is the one thing for a person to do next about a condition; empty where
-// it is as it should be, or its reason is none of hostler's. The service of the
+// it is as it should be, or its reason is none of hostler's. That of a problem which a
+// check of the administrator's own found is theirs, also where hostler has one of that
+// name: what the check printed must not end up in a command for root. The service of the
 // runtime that it may be about is unit, containerd's if that is empty.
 func NextStep(c corev1.NodeCondition, unit string) string {
-	if (Transition{New: c}).Good() {
+	if (Transition{New: c}).Good() || IsCustom(c.Type) && c.Status == corev1.ConditionTrue {
 		return ""
 	}
 	place := "/"

@@ -21,7 +21,7 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 	seen := 0
 	sections := strings.Split(string(doc), "\n## ")
 	for _, section := range sections {
-		kind := corev1.NodeConditionType(strings.SplitN(section, "\n", 2)[0])
+		kind := corev1.NodeConditionType(strings.FieldsFunc(section, func(r rune) bool { return r == ',' || r == '\n' })[0])
 		if strings.HasPrefix(section, "#") {
 			kind = corev1.NodeMemoryPressure // of the reason that every condition has
 		}
@@ -67,6 +67,8 @@ func TestNextStepNamesWhatItIsAbout(t *testing.T) {
 		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", "/var/lib/hostler has 3% free", "", "`du -xh --max-depth=2 /var/lib/hostler` shows what fills it"},
 		"no filesystem in the message": {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", "", "", "`du -xh --max-depth=2 /` shows what fills it"},
 		"a runtime":                    {corev1.NodeReady, "False", "RuntimeDown", "runtime cri-o is not ready", "crio", "`systemctl status crio`"},
+		"a problem of somebody's own":  {"example.com/Full", "True", "NodeFilesystemSpace", "/x;reboot (as nobody says) has 3% free", "", ""},
+		"a check of theirs that hangs": {"example.com/Full", "Unknown", "CheckNotRun", "", "", "`hostler doctor`"},
 		"nothing is wrong":             {corev1.NodeReady, "True", "HostReady", "", "", ""},
 		"a reason of somebody else's":  {corev1.NodeReady, "Unknown", "NodeStatusUnknown", "", "", ""},
 	} {

@@ -84,7 +84,8 @@ type Fault struct {
 	Problem string `json:"problem"`
 	Mend    string `json:"mend"`
 
-	off bool // somebody may have switched it off so
+	off    bool // somebody may have switched it off so
+	silent bool // the folder does not answer
 }
 
 // String writes the fault as path:line: problem.

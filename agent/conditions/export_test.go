@@ -15,6 +15,9 @@ func (r *Runner) SetExecute(f func(context.Context, Program) (Result, <-chan str
 	r.execute = f
 }
 
+// SetRead has another function look into the folder.
+func (r *Runner) SetRead(f func(Policy) ([]Program, []Fault)) { r.read = f }
+
 // Header is what a header says.
 type Header struct {
 	Type, Reason, User string
@@ -49,4 +52,5 @@ const (
 	MaxRunning   = maxRunning
 	MessageBytes = messageBytes
 	MaxPrograms  = maxPrograms
+	ScanGrace    = scanGrace
 )

@@ -1,6 +1,7 @@
 package conditions_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/agent/conditions"
 )
@@ -29,6 +32,25 @@ func put(t *testing.T, path, text string, mode os.FileMode) {
 
 func header(lines ...string) string {
 	return "#!/bin/sh\n# hostler:\n#   " + strings.Join(lines, "\n#   ") + "\nexit 0\n"
+}
+
+// letWrite gives a file an access control list by which one more user may write it, as
+// `setfacl -m u:NUMBER:rwx` does (acl(5), and posix_acl_xattr.h of the kernel).
+func letWrite(t *testing.T, path string, user uint32) {
+	t.Helper()
+	const nobodyInParticular = 0xffffffff
+	list := binary.LittleEndian.AppendUint32(nil, 2) // the version
+	for _, e := range []struct {
+		tag, may uint16
+		who      uint32
+	}{{0x01, 7, nobodyInParticular}, {0x02, 7, user}, {0x04, 5, nobodyInParticular}, {0x10, 7, nobodyInParticular}, {0x20, 5, nobodyInParticular}} {
+		list = binary.LittleEndian.AppendUint16(list, e.tag)
+		list = binary.LittleEndian.AppendUint16(list, e.may)
+		list = binary.LittleEndian.AppendUint32(list, e.who)
+	}
+	if err := unix.Setxattr(path, "system.posix_acl_access", list, 0); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestWhichFilesAreChecks(t *testing.T) {
@@ -58,8 +80,13 @@ func TestWhichFilesAreChecks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, types: []string{"hostler.io/Linked"}},
-		"a file that is not executable":           {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o644) }, faults: []fault{{"x", "not executable"}}},
-		"a file that others may write":            {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o757) }, faults: []fault{{"x", "may be written by others than root"}}},
+		"a file that is not executable":        {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o644) }, faults: []fault{{"x", "not executable"}}},
+		"a file that others may write":         {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o757) }, faults: []fault{{"x", "may be written by others than root"}}},
+		"a file that the group root may write": {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o775) }, faults: []fault{{"x", "may be written by others than root"}}},
+		"a file that a list of its own lets another user write": {lay: func(t *testing.T, f string) {
+			put(t, f+"/x", script, 0o755)
+			letWrite(t, f+"/x", 1234)
+		}, faults: []fault{{"x", "may be written by others than root"}}},
 		"a folder that others may write":          {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o755); _ = os.Chmod(f, 0o777) }, faults: []fault{{"", "may be written by others than root"}}},
 		"a folder with the sticky bit":            {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o755); _ = os.Chmod(f, 0o777|os.ModeSticky) }, faults: []fault{{"", "may be written by others than root"}}},
 		"a folder above it that others may write": {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o755); _ = os.Chmod(filepath.Dir(f), 0o777) }, faults: []fault{{"", "may be written by others than root"}}},

@@ -127,7 +127,10 @@ func start(p Program, g *group) Result {
 		Path: real, Args: []string{p.Path}, Dir: "/",
 		Env:    []string{"PATH=" + searchPath, "LANG=C.UTF-8", "HOME=/", "USER=" + p.User, "LOGNAME=" + p.User},
 		Stdout: out, Stderr: complaint, WaitDelay: pipeGrace,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: credential},
+		// A session of its own, which is a group of its own, too, has no terminal: on that of
+		// whoever runs the agent by hand, nobody could type what root's shell reads (TIOCSTI,
+		// ioctl_tty(2)).
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Credential: credential},
 	}
 	// What whoever started the agent has left open is none of the check's business. Linux
 	// before 5.11 does not know how.

@@ -54,6 +54,19 @@ func TestWhatAScriptSays(t *testing.T) {
 	}
 }
 
+// On the terminal of a person who runs the agent in a shell, a check could type for them.
+func TestAScriptHasNoTerminalOfAnybody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	put(t, path, "#!/bin/sh\nread -r pid _ _ _ group session terminal _ </proc/self/stat\n"+
+		"[ $pid = $$ ] && [ $group = $$ ] && [ $session = $$ ] && [ $terminal = 0 ] && exit 0\n"+
+		"echo \"$pid is of group $group, session $session, terminal $terminal\"\nexit 1\n", 0o755)
+	got, gone := conditions.Execute(t.Context(), path, bound)
+	if got.Answer != status.Passed {
+		t.Errorf("execute() = %v %q, want it to lead a session of its own", got.Answer, got.Message)
+	}
+	<-gone
+}
+
 func TestAScriptThatHangsIsKilledWithItsGroup(t *testing.T) {
 	folder := t.TempDir()
 	path, child := filepath.Join(folder, "x"), filepath.Join(folder, "child")

@@ -43,10 +43,12 @@ type Options struct {
 // last. Its methods are safe for concurrent use.
 type Runner struct {
 	options Options
+	read    func(Policy) ([]Program, []Fault)
 	execute func(context.Context, Program) (Result, <-chan struct{})
 	poke    chan struct{} // holds one token when the policy has changed
 
 	checks  map[string]*check // by path; Run owns them, and what follows
+	scan    *scan             // of the folder, that is still under way; nil if none is
 	busy    map[string]bool   // paths of checks that are not gone yet
 	running int               // of those that are waited for
 	ended   chan outcome
@@ -73,7 +75,7 @@ type outcome struct {
 	gone    bool
 }
 
-// New reads the folder and runs nothing yet.
+// New reads the folder, if that answers in time, and runs nothing yet.
 func New(o Options) (*Runner, error) {
 	if err := o.Policy.Validate(); err != nil {
 		return nil, err
@@ -82,7 +84,7 @@ func New(o Options) (*Runner, error) {
 		return nil, errors.New("conditions: nobody is told of changes, problems or runs")
 	}
 	r := &Runner{
-		options: o, execute: execute, policy: o.Policy, poke: make(chan struct{}, 1),
+		options: o, read: Read, execute: execute, policy: o.Policy, poke: make(chan struct{}, 1),
 		checks: map[string]*check{}, busy: map[string]bool{}, ended: make(chan outcome),
 	}
 	r.look(time.Now())
@@ -189,7 +191,11 @@ func (r *Runner) look(now time.Time) (changed bool) {
 	r.mu.Lock()
 	policy, before := r.policy, r.faults
 	r.mu.Unlock()
-	programs, faults := Read(policy)
+	programs, faults, answered := r.readFolder(policy)
+	if !answered {
+		r.note(append(slices.DeleteFunc(slices.Clone(before), isSilent), silent(policy.Folder)), before)
+		return false // what was known of it stands
+	}
 	checks, types := map[string]*check{}, map[corev1.NodeConditionType]bool{}
 	for _, p := range programs {
 		types[p.Type] = true
@@ -222,14 +228,7 @@ func (r *Runner) look(now time.Time) (changed bool) {
 		r.options.Log.Info("check of a condition is gone", "path", path, "type", c.program.Type)
 	}
 	r.checks = checks
-	for _, f := range faults {
-		if !slices.Contains(before, f) {
-			r.options.Log.Warn("check of a condition is at fault", "problem", f.String(), "mend", f.Mend)
-		}
-	}
-	r.mu.Lock()
-	r.faults = faults
-	r.mu.Unlock()
+	r.note(faults, before)
 	r.publish()
 	return changed
 }

@@ -34,6 +34,8 @@ type bench struct {
 	running  int
 	most     int
 	changes  int
+	beat     time.Time
+	longest  time.Duration // from one beat to the next
 	appeared []string
 	observed int
 }
@@ -98,12 +100,28 @@ func (b *bench) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
-		if err := b.Run(ctx, func() {}); !errors.Is(err, context.Canceled) {
+		if err := b.Run(ctx, b.beats); !errors.Is(err, context.Canceled) {
 			t.Errorf("Run() = %v, want that it was cancelled", err)
 		}
 	})
 	t.Cleanup(func() { cancel(); done.Wait() })
 	synctest.Wait()
+}
+
+func (b *bench) beats() {
+	b.set(func() {
+		if !b.beat.IsZero() {
+			b.longest = max(b.longest, time.Since(b.beat))
+		}
+		b.beat = time.Now()
+	})
+}
+
+// beatGap is the longest time without a beat so far, until now included.
+func (b *bench) beatGap() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(b.longest, time.Since(b.beat))
 }
 
 // starts are the times at which a check was started.
@@ -279,6 +297,56 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 		if f := b.Faults(); len(f) != 1 || !strings.Contains(f[0].String(), "not executable") || b.told() != changes+1 {
 			t.Errorf("Faults() = %v, %d changes told, want that it is not executable, and one", f, b.told()-changes)
 		}
+	})
+}
+
+// Where a file is a link to a network mount that does not answer, looking at it hangs.
+func TestAFolderThatHangsHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "a")
+		b.says["hostler.io/A"] = conditions.Result{Answer: status.Passed}
+		hangs, looks := make(chan struct{}), 0
+		b.SetRead(func(p conditions.Policy) ([]conditions.Program, []conditions.Fault) {
+			b.set(func() { looks++ })
+			if p.Folder == b.folder {
+				<-hangs
+			}
+			return conditions.Read(p)
+		})
+		b.start(t)
+		put(t, b.folder+"/b", script, 0o755)
+		b.after(time.Hour)
+		if n := len(b.starts("hostler.io/A")); n < 100 {
+			t.Errorf("a was started %d times in an hour, want it to go on", n)
+		}
+		if gap := b.beatGap(); gap > conditions.LookInterval+conditions.ScanGrace {
+			t.Errorf("the loop did not beat for %v, want no more than a look and its grace", gap)
+		}
+		b.wantAnswers(t, "meanwhile", "hostler.io/A passed")
+		if f := b.Faults(); len(f) != 1 || f[0].Path != b.folder || !strings.Contains(f[0].String(), "does not answer") || b.log.Count("is at fault") != 1 {
+			t.Errorf("Faults() = %v, log %s, want that the folder does not answer, told once", f, b.log)
+		}
+		b.set(func() {
+			if looks != 1 {
+				t.Errorf("%d looks are under way, want one", looks)
+			}
+		})
+
+		other := policy(t.TempDir())
+		put(t, other.Folder+"/c", script, 0o755)
+		if err := b.SetPolicy(other); err != nil {
+			t.Fatal(err)
+		}
+		b.after(conditions.LookInterval)
+		if got := b.Checks(); len(got) != 1 || got[0].Type != "hostler.io/C" || len(b.Faults()) != 0 {
+			t.Errorf("in another folder Checks() = %+v, faults %v, want what is there", got, b.Faults())
+		}
+		close(hangs)
+		if err := b.SetPolicy(policy(b.folder)); err != nil {
+			t.Fatal(err)
+		}
+		b.after(conditions.LookInterval)
+		b.wantAnswers(t, "when it answers again", "hostler.io/A passed", "hostler.io/B not-asked")
 	})
 }
 

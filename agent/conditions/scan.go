@@ -1,0 +1,66 @@
+package conditions
+
+import (
+	"slices"
+	"time"
+)
+
+// scanGrace is how long a look into the folder is waited for. Where a file of it is a
+// link to a network mount that does not answer, it takes until that does.
+const scanGrace = 2 * time.Second
+
+// scan is one look into a folder, which may hang.
+type scan struct {
+	policy Policy
+	found  chan found // takes one without a receiver
+}
+
+type found struct {
+	programs []Program
+	faults   []Fault
+}
+
+// readFolder looks into the folder, and tells whether that has answered. If not, the
+// next call waits for the same look: a folder that hangs holds one goroutine, and not
+// the loop, whose beat the watchdog waits for.
+func (r *Runner) readFolder(p Policy) (programs []Program, faults []Fault, answered bool) {
+	if r.scan == nil || r.scan.policy != p { // the other one may hang for ever
+		s := &scan{policy: p, found: make(chan found, 1)}
+		r.scan = s
+		go func() {
+			programs, faults := r.read(p)
+			s.found <- found{programs, faults}
+		}()
+	}
+	limit := time.NewTimer(scanGrace)
+	defer limit.Stop()
+	select {
+	case f := <-r.scan.found:
+		r.scan = nil
+		return f.programs, f.faults, true
+	case <-limit.C:
+		return nil, nil, false
+	}
+}
+
+// silent is the fault of a folder that does not answer.
+func silent(folder string) Fault {
+	return Fault{
+		Path: folder, Problem: "does not answer, nor may what a link in it leads to: files that came, changed or went are not noticed",
+		Mend: "see whether the disk or the network mount answers, and let no check be a link to one that may not", silent: true,
+	}
+}
+
+func isSilent(f Fault) bool { return f.silent }
+
+// note takes in what is wrong with files by now, and has the log tell what is new of it.
+func (r *Runner) note(faults, before []Fault) {
+	for _, f := range faults {
+		if !slices.Contains(before, f) {
+			r.options.Log.Warn("check of a condition is at fault", "problem", f.String(), "mend", f.Mend)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = faults
+}
