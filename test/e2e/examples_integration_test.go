@@ -115,7 +115,9 @@ PATH=/usr/bin:/bin exec journalctl --file `+journal+` "$@"
 // A filesystem in user space, whose server never answers, and then ends.
 func TestTheExampleOfAStaleMount(t *testing.T) {
 	a, folder := withConditions(t)
-	mountpoint := filepath.Join(a.folder, "a mount")
+	closed := filepath.Join(a.folder, "closed") // to all but root, as kubelet's volumes are
+	check(t, os.Mkdir(closed, 0o700))
+	mountpoint := filepath.Join(closed, "a mount")
 	server, unmount := userspace(t, mountpoint)
 	a.example(folder, "stale-mount")
 	a.start()
