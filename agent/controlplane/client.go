@@ -32,8 +32,9 @@ type Client interface {
 	// Register creates the Node, or adopts a stored one of its name as Adopt
 	// describes, and returns what is stored then. It may be repeated at any time.
 	// A Node of another machine that gives way, as Claim tells, is replaced by a new
-	// one, with another UID, as Replace describes; where hostler may not delete it,
-	// or is not to create one, it becomes what TakeOver says.
+	// one, with another UID, as Replace describes; where hostler may not delete it
+	// or is not to create one, or the status is this machine's, as Reports tells, it
+	// becomes what TakeOver says.
 	// The status is stored only if the Node was not this machine's: UpdateStatus
 	// follows.
 	// *IdentityError where the name is another machine's; ErrNotFound with
@@ -80,6 +81,9 @@ type Client interface {
 type RegisterOptions struct {
 	// Takeover has another machine's Node give way although its Lease is alive.
 	Takeover bool
+	// Lost tells that this process had the Node: who has taken it since is not dead for
+	// having no Lease, or two without would take it from each other in turns.
+	Lost bool
 	// AdoptOnly never creates a Node.
 	AdoptOnly bool
 	// Watch tells whether another machine is dead; without one none is that has

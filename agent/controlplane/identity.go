@@ -56,6 +56,15 @@ func ReporterOf(node *corev1.Node) Identity {
 	return identityIn(node.Annotations)
 }
 
+// Reports tells whether the stored Node has the status of the machine that wants it to be
+// desired. Then nobody may delete it for another's, whatever is noted there: somebody
+// has changed that by hand, or a kubelet of this host had the Node meanwhile, or to take
+// it over has failed half-way.
+func Reports(stored, desired *corev1.Node) bool {
+	reporter := reportedBy(stored)
+	return reporter != (Identity{}) && !reporter.Differs(IdentityOf(desired))
+}
+
 func reportedBy(node *corev1.Node) Identity {
 	return Identity{MachineID: node.Status.NodeInfo.MachineID, SystemUUID: node.Status.NodeInfo.SystemUUID}
 }

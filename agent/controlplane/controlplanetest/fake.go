@@ -153,7 +153,7 @@ func (f *Fake) claim(stored, node *corev1.Node, opts controlplane.RegisterOption
 	}
 	opts.Replaced(stored.DeepCopy())
 	delete(f.own, node.Name)
-	if opts.AdoptOnly || f.keepsNodes {
+	if opts.AdoptOnly || f.keepsNodes || controlplane.Reports(stored, node) {
 		return controlplane.TakeOver(stored, node)
 	}
 	delete(f.nodes, node.Name)

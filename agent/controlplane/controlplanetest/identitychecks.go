@@ -168,6 +168,26 @@ func checkWatched(ctx context.Context, b *Backend) error {
 	return nil
 }
 
+// checkNotesSpoiled has another machine noted on a Node whose status and Lease are this
+// one's.
+func checkNotesSpoiled(ctx context.Context, b *Backend) error {
+	before, err := register(ctx, b, "spoiled", here)
+	if err != nil {
+		return err
+	}
+	if _, err := renew(ctx, b, "spoiled", here); err != nil {
+		return err
+	}
+	if err := b.Edit(ctx, "spoiled", func(n *corev1.Node) { n.Annotations[controlplane.AnnotationMachineID] = there.MachineID }); err != nil {
+		return fmt.Errorf("edit node: %w", err)
+	}
+	node, _, err := registerWatching(ctx, b, newNode("spoiled", here), newWatch(), controlplane.RegisterOptions{})
+	if err != nil || node.UID != before.UID || controlplane.IdentityOf(node) != here {
+		return fmt.Errorf("Register() of a node with another machine's note and this one's status = %v, %v, want it kept, and noted anew", node, err)
+	}
+	return nil
+}
+
 func checkNoLease(ctx context.Context, b *Backend) error {
 	if _, err := register(ctx, b, "leaseless", there); err != nil {
 		return err

@@ -52,7 +52,7 @@ func (c *Client) remove(ctx context.Context, operation, name string, only *corev
 // replace puts this machine's Node in the place of another's: a new one where it may
 // delete that, else that one, free of what a node may take away.
 func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
-	if !opts.AdoptOnly {
+	if !opts.AdoptOnly && !controlplane.Reports(stored, node) {
 		err := c.remove(ctx, "replace: delete node", node.Name, stored)
 		if err == nil || errors.Is(err, controlplane.ErrNotFound) {
 			return c.recreate(ctx, stored, node, opts)
