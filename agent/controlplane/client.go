@@ -68,10 +68,12 @@ type Client interface {
 	// happened before, gives way to it. Events are bounded by the control plane.
 	PublishEvent(ctx context.Context, event *corev1.Event) error
 
-	// Leave deletes the Lease and the Node of that name. It succeeds where they
-	// are gone already. ErrForbidden where a node may not delete its own;
+	// Leave deletes the Lease and the Node of that name, which are that machine's,
+	// or anybody's if it is not known. It succeeds where they are gone already.
+	// *IdentityError where the Node is another machine's, as CheckLeave tells: nothing
+	// is deleted then. ErrForbidden where a node may not delete its own;
 	// ErrLeaseStays where the Node is gone then, and the Lease is not.
-	Leave(ctx context.Context, nodeName string) error
+	Leave(ctx context.Context, nodeName string, machine Identity) error
 
 	// Close gives back connections, after all other calls.
 	Close() error

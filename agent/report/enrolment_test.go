@@ -76,7 +76,7 @@ func TestANodeThatSomebodyElseHasToCreateIsWaitedFor(t *testing.T) {
 					t.Errorf("a Node that was created = %+v, Standing() %+v, want it filled in", node, d.Standing())
 				}
 
-				if err := d.client.Leave(t.Context(), nodeName); err != nil {
+				if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(2 * d.o.Rewrite)
@@ -96,7 +96,7 @@ func TestTheLeaseOfANodeThatIsGoneWaitsForTheNextOne(t *testing.T) {
 		d.start(t)
 		d.watch(t)
 		d.client.Inject(controlplanetest.Register, controlplanetest.Fault{Err: controlplane.ErrForbidden})
-		if err := d.client.Leave(t.Context(), nodeName); err != nil {
+		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -278,7 +278,7 @@ func TestANodeThatIsCreatedForTheSakeOfALabelIsKnownForANewOne(t *testing.T) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.client.Leave(t.Context(), nodeName); err != nil {
+		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 			t.Fatal(err)
 		}
 		d.configure(func(o *status.Options) { o.Labels = map[string]string{"example.com/rack": "r2"} })

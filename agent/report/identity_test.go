@@ -177,7 +177,7 @@ func TestWhatAClusterKeepsOfADeadMachineIsToldUntilItIsMended(t *testing.T) {
 		if told := next.told("NodeTakenOver"); len(told) != 0 {
 			t.Errorf("Events after a restart = %q, want it no news", told)
 		}
-		if err := d.client.Leave(t.Context(), nodeName); err != nil {
+		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(d.o.Update)

@@ -310,13 +310,18 @@ func (f *Fake) PublishEvent(ctx context.Context, event *corev1.Event) error {
 }
 
 // Leave implements controlplane.Client.
-func (f *Fake) Leave(ctx context.Context, name string) error {
+func (f *Fake) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
 	fault, err := f.call(ctx, Leave, name)
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if stored, ok := f.nodes[name]; ok {
+		if err := controlplane.CheckLeave(stored.latest, machine); err != nil {
+			return fmt.Errorf("leave: %w", err)
+		}
+	}
 	delete(f.nodes, name)
 	delete(f.own, name)
 	if fault.LeaseStays {

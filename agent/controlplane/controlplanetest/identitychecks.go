@@ -168,6 +168,30 @@ func checkWatched(ctx context.Context, b *Backend) error {
 	return nil
 }
 
+// checkLeaveOwn has a machine leave whose name is another's.
+func checkLeaveOwn(ctx context.Context, b *Backend) error {
+	if _, err := register(ctx, b, "stays", there); err != nil {
+		return err
+	}
+	lease, err := renew(ctx, b, "stays", there)
+	if err != nil {
+		return err
+	}
+	if err := wantOwner("Leave() by another machine", b.Client.Leave(ctx, "stays", here), there, here); err != nil {
+		return err
+	}
+	if _, err := b.Client.Node(ctx, "stays"); err != nil {
+		return fmt.Errorf("Node() after another machine has left = %w, want it there", err)
+	}
+	if _, err := b.Client.RenewLease(ctx, controlplane.Renew(lease, time.Now())); err != nil {
+		return fmt.Errorf("RenewLease() after another machine has left = %w, want it as it was", err)
+	}
+	if err := b.Client.Leave(ctx, "stays", there); !b.Keeps && err != nil {
+		return fmt.Errorf("Leave() by the machine itself = %w, want no error", err)
+	}
+	return nil
+}
+
 // checkNotesSpoiled has another machine noted on a Node whose status and Lease are this
 // one's.
 func checkNotesSpoiled(ctx context.Context, b *Backend) error {
