@@ -77,13 +77,15 @@ func (c *Client) remove(ctx context.Context, operation string, only *corev1.Node
 // delete that, else that one, free of what a node may take away.
 func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	if !opts.AdoptOnly && !controlplane.Reports(stored, node) {
+		c.owe(stored)
 		err := c.remove(ctx, "replace: delete node", stored)
 		if err == nil || errors.Is(err, controlplane.ErrNotFound) {
 			return c.recreate(ctx, stored, node, opts)
 		}
 		if !errors.Is(err, controlplane.ErrForbidden) {
-			return nil, err
+			return nil, err // it may be deleted all the same
 		}
+		c.owe(nil)
 	}
 	taken, err := controlplane.TakeOver(stored, node)
 	if err != nil {
@@ -120,5 +122,25 @@ func (c *Client) recreate(ctx context.Context, stored, node *corev1.Node, opts c
 	if err == nil {
 		opts.Replaced(stored)
 	}
+	if err == nil || errors.Is(err, controlplane.ErrConflict) { // somebody has created it, or it was never deleted
+		c.owe(nil)
+	}
 	return created, err
+}
+
+// owe notes whose place is to be taken by the next Node of that name that is created:
+// the server may delete the one before and then not answer. Nil if nobody's is.
+func (c *Client) owe(stored *corev1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owed = stored
+}
+
+func (c *Client) owedFor(name string) *corev1.Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.owed == nil || c.owed.Name != name {
+		return nil
+	}
+	return c.owed
 }
