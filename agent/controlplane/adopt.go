@@ -35,14 +35,18 @@ func Disputed(stored, desired *corev1.Node) bool {
 //
 // storedLease is the Node's Lease, nil where there is none or the control plane
 // itself knows that it is dead. *IdentityError where the other machine is not known
-// to be dead, unless takeover is asked for.
+// to be dead, unless takeover is asked for: without a Lease it is, but for one that has
+// taken the Node from this process.
 func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o RegisterOptions) (others bool, err error) {
 	theirs, ours := holderOf(stored, storedLease), IdentityOf(desired)
 	if !theirs.Differs(ours) {
 		return false, nil
 	}
-	if o.Takeover || storedLease == nil || holds(ours, storedLease) {
+	switch {
+	case o.Takeover, storedLease == nil && !o.Lost, storedLease != nil && holds(ours, storedLease):
 		return true, nil
+	case storedLease == nil:
+		return true, &IdentityError{Name: stored.Name, Theirs: theirs, Ours: ours}
 	}
 	if sight := o.Watch.See(storedLease); !sight.Dead {
 		return true, refusal(stored.Name, theirs, ours, storedLease, sight)

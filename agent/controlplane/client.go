@@ -32,8 +32,9 @@ type Client interface {
 	// Register creates the Node, or adopts a stored one of its name as Adopt
 	// describes, and returns what is stored then. It may be repeated at any time.
 	// A Node of another machine that gives way, as Claim tells, is replaced by a new
-	// one, with another UID, as Replace describes; where hostler may not delete it,
-	// or is not to create one, it becomes what TakeOver says.
+	// one, with another UID, as Replace describes; where hostler may not delete it
+	// or is not to create one, or the status is this machine's, as Reports tells, it
+	// becomes what TakeOver says.
 	// The status is stored only if the Node was not this machine's: UpdateStatus
 	// follows.
 	// *IdentityError where the name is another machine's; ErrNotFound with
@@ -67,10 +68,12 @@ type Client interface {
 	// happened before, gives way to it. Events are bounded by the control plane.
 	PublishEvent(ctx context.Context, event *corev1.Event) error
 
-	// Leave deletes the Lease and the Node of that name. It succeeds where they
-	// are gone already. ErrForbidden where a node may not delete its own;
+	// Leave deletes the Lease and the Node of that name, which are that machine's,
+	// or anybody's if it is not known. It succeeds where they are gone already.
+	// *IdentityError where the Node is another machine's, as CheckLeave tells: nothing
+	// is deleted then. ErrForbidden where a node may not delete its own;
 	// ErrLeaseStays where the Node is gone then, and the Lease is not.
-	Leave(ctx context.Context, nodeName string) error
+	Leave(ctx context.Context, nodeName string, machine Identity) error
 
 	// Close gives back connections, after all other calls.
 	Close() error
@@ -80,6 +83,9 @@ type Client interface {
 type RegisterOptions struct {
 	// Takeover has another machine's Node give way although its Lease is alive.
 	Takeover bool
+	// Lost tells that this process had the Node: who has taken it since is not dead for
+	// having no Lease, or two without would take it from each other in turns.
+	Lost bool
 	// AdoptOnly never creates a Node.
 	AdoptOnly bool
 	// Watch tells whether another machine is dead; without one none is that has

@@ -56,6 +56,15 @@ func ReporterOf(node *corev1.Node) Identity {
 	return identityIn(node.Annotations)
 }
 
+// Reports tells whether the stored Node has the status of the machine that wants it to be
+// desired. Then nobody may delete it for another's, whatever is noted there: somebody
+// has changed that by hand, or a kubelet of this host had the Node meanwhile, or to take
+// it over has failed half-way.
+func Reports(stored, desired *corev1.Node) bool {
+	reporter := reportedBy(stored)
+	return reporter != (Identity{}) && !reporter.Differs(IdentityOf(desired))
+}
+
 func reportedBy(node *corev1.Node) Identity {
 	return Identity{MachineID: node.Status.NodeInfo.MachineID, SystemUUID: node.Status.NodeInfo.SystemUUID}
 }
@@ -68,6 +77,9 @@ func holderOf(node *corev1.Node, lease *coordinationv1.Lease) Identity {
 	}
 	return IdentityOf(node)
 }
+
+// HolderOf is the machine that is noted on a Lease; a kubelet notes none.
+func HolderOf(lease *coordinationv1.Lease) Identity { return identityIn(lease.Annotations) }
 
 // HeldByAnother tells whether a stored Lease is known to be another machine's than the
 // one that renews it.
@@ -157,6 +169,17 @@ func LeaseAlive(lease *coordinationv1.Lease, now time.Time) bool {
 	}
 	duration := time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
 	return now.Before(lease.Spec.RenewTime.Add(duration))
+}
+
+// CheckLeave returns an *IdentityError if the stored Node is, by its notes or by its
+// status, known to be another machine's than the one that is to leave.
+func CheckLeave(stored *corev1.Node, leaves Identity) error {
+	for _, theirs := range []Identity{identityIn(stored.Annotations), reportedBy(stored)} {
+		if theirs.Differs(leaves) {
+			return &IdentityError{Name: stored.Name, Theirs: theirs, Ours: leaves}
+		}
+	}
+	return nil
 }
 
 // CheckOwner returns an *IdentityError if the stored Node belongs to another

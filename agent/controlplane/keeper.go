@@ -208,10 +208,11 @@ func (s LeaseStats) Overdue(duration time.Duration) error {
 
 // attempt renews the Lease once, from what is stored if it turns out that
 // someone else has written it.
-func (k *LeaseKeeper) attempt(ctx context.Context) error {
+func (k *LeaseKeeper) attempt(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, k.deadline)
 	defer cancel()
-	err := k.renew(ctx)
+	defer func() { k.policy.Watch.Asked(err) }()
+	err = k.renew(ctx)
 	if !errors.Is(err, ErrConflict) {
 		return err
 	}

@@ -272,7 +272,7 @@ func TestAnotherWriterOfTheLeaseIsFollowed(t *testing.T) {
 		if got := stored(t, fake).Labels["theirs"]; got != "kept" {
 			t.Errorf("foreign label = %q, want it kept", got)
 		}
-		if err := fake.Leave(t.Context(), "n"); err != nil {
+		if err := fake.Leave(t.Context(), "n", controlplane.Identity{}); err != nil {
 			t.Fatal(err)
 		}
 		after(11 * time.Second)

@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -23,8 +25,10 @@ const (
 // renewed for as long as it is good for. The times in a Lease are by another
 // machine's clock and prove nothing. A watch begins anew with each start of the
 // agent, so that a wait for it is as long as the Lease is good for, counted from the
-// first look, and an hour at most. It is safe for concurrent use; nil takes whoever
-// has renewed a Lease for alive.
+// first look, and an hour at most. It begins anew, too, when the control plane has not
+// answered in between: who holds the Lease may not have reached it either, and comes
+// back no sooner than this machine. It is safe for concurrent use; nil takes whoever has
+// renewed a Lease for alive.
 type LeaseWatch struct {
 	clock func() time.Time
 
@@ -37,6 +41,7 @@ type sighting struct {
 	renewal string
 	since   time.Time
 	renewed bool // it was seen to be renewed
+	lapsed  bool // the control plane did not answer since: it counts from the next look on
 }
 
 // Sight is what a watch tells of a Lease's holder.
@@ -72,6 +77,10 @@ func (w *LeaseWatch) See(lease *coordinationv1.Lease) Sight {
 		s = sighting{renewal: renewal, since: now, renewed: known}
 		w.seen[lease.Name] = s
 	}
+	if s.lapsed {
+		s.since, s.lapsed = now, false
+		w.seen[lease.Name] = s
+	}
 	good := usualDuration
 	if d := lease.Spec.LeaseDurationSeconds; d != nil {
 		good = min(time.Duration(*d)*time.Second, longestWatch)
@@ -80,6 +89,20 @@ func (w *LeaseWatch) See(lease *coordinationv1.Lease) Sight {
 		return Sight{Dead: true, Renewed: s.renewed}
 	}
 	return Sight{Renewed: s.renewed, Until: s.since.Add(good)}
+}
+
+// Asked takes in how a request to the control plane ended, by whoever looks: nil where
+// it was answered.
+func (w *LeaseWatch) Asked(err error) {
+	if w == nil || !errors.Is(err, ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, s := range w.seen {
+		s.lapsed = true
+		w.seen[name] = s
+	}
 }
 
 // renewalOf tells one renewal from another. What somebody else notes on a Lease,

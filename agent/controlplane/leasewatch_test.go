@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -106,6 +107,46 @@ func TestAHostWhoseClockIsAheadTakesNobodysLease(t *testing.T) {
 				after(52 * time.Second)
 				if stats := second.Stats(); stats.Renewals == 0 || stats.LastError != nil {
 					t.Errorf("Stats() after the other has ended = %+v, want the lease taken", stats)
+				}
+			})
+		})
+	}
+}
+
+// Whoever waits for a Lease must not take it first when the control plane is back: its
+// holder could not renew it either.
+func TestAnOutageProvesNobodyDead(t *testing.T) {
+	for name, fault := range map[string]controlplanetest.Fault{
+		"it refuses":                   {Err: controlplane.ErrUnavailable},
+		"it is silent":                 {Hang: true},
+		"it asks to come back later":   {Err: &controlplane.BusyError{After: time.Second, Err: controlplane.ErrUnavailable}},
+		"it does not accept who comes": {Err: fmt.Errorf("%w: %w", controlplane.ErrUnavailable, controlplane.ErrUnauthorized)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fake := controlplanetest.NewFake(nil)
+				lease, err := fake.RenewLease(t.Context(), leaseOf(t, there, time.Now()))
+				renew := func() {
+					if lease, err = fake.RenewLease(t.Context(), controlplane.Renew(lease, time.Now())); err != nil {
+						t.Fatal(err)
+					}
+				}
+				keeper, _ := keep(t, fake, policy(here), quiet())
+				after(10 * time.Second)
+				renew()
+				after(15 * time.Second)
+				fake.Inject(controlplanetest.Any, fault)
+				after(5 * time.Minute)
+				fake.Heal()
+				after(30 * time.Second) // the waiting one comes back first
+				renew()
+				var identity *controlplane.IdentityError
+				if stats := keeper.Stats(); stats.Renewals != 0 || !errors.As(stats.LastError, &identity) || !identity.Renewed {
+					t.Errorf("Stats() after an outage = %+v, want the lease left to whom could not renew it", stats)
+				}
+				after(52 * time.Second)
+				if stats := keeper.Stats(); stats.Renewals == 0 {
+					t.Errorf("Stats() = %+v, want the lease of one that died taken", stats)
 				}
 			})
 		})

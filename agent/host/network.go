@@ -77,7 +77,8 @@ type known struct {
 	at time.Time // when it was last said
 }
 
-// NewNetwork looks at the network once, and asks no DNS yet.
+// NewNetwork looks at the network once, and asks no DNS yet. Where the control plane is
+// is waited for for a moment only: Run asks again.
 func NewNetwork(o NetworkOptions) *Network {
 	if o.Look == nil {
 		o.Look, o.Watch, o.Lookup = probe.Addresses, probe.Watch, net.DefaultResolver.LookupNetIP
@@ -86,8 +87,9 @@ func NewNetwork(o NetworkOptions) *Network {
 	resolving := false
 	if o.ControlPlane != nil {
 		n.endpoint = o.Endpoint()
-		server, err := o.ControlPlane()
-		if host, port, split := splitServer(server); err == nil && split {
+		server, answered := soon(o.ControlPlane)
+		resolving = !answered
+		if host, port, split := splitServer(server); split {
 			ip, err := netip.ParseAddr(host)
 			resolving = err != nil
 			if err == nil {
@@ -97,6 +99,22 @@ func NewNetwork(o NetworkOptions) *Network {
 	}
 	n.look(resolving)
 	return n
+}
+
+// soon is what ask returns; none where it fails, or takes longer than the agent's start
+// can, as a file does whose filesystem does not answer.
+func soon(ask func() (string, error)) (server string, answered bool) {
+	result := make(chan string, 1)
+	go func() {
+		server, _ := ask()
+		result <- server
+	}()
+	select {
+	case server = <-result:
+		return server, true
+	case <-time.After(resolveTimeout):
+		return "", false
+	}
 }
 
 // Current is the network as it was last looked at.

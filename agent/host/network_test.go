@@ -368,3 +368,20 @@ func TestAControlPlaneOnThisHostHasNoWays(t *testing.T) {
 		}
 	})
 }
+
+func TestAFileThatHangsHoldsUpNoStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{server: "api.example.com:6443", addrs: []string{"192.0.2.10"}}
+		comes := make(chan struct{})
+		begun := time.Now()
+		n := NewNetwork(NetworkOptions{
+			ControlPlane: func() (string, error) { <-comes; return w.server, nil },
+			Endpoint:     func() string { return "/etc/kubeconfig" },
+			Look:         func(...netip.AddrPort) probe.Network { return probe.Network{} },
+		})
+		if took := time.Since(begun); took > 5*time.Second || !n.Current().Resolving {
+			t.Errorf("NewNetwork() took %v, and is Resolving: %v, want it to go on without knowing", took, n.Current().Resolving)
+		}
+		close(comes)
+	})
+}

@@ -60,6 +60,12 @@ func (d *Drainer) Leave(ctx context.Context) (api.LeaveReport, error) {
 		}
 		return answer, e
 	}
+	if other, taken := errors.AsType[*controlplane.IdentityError](err); taken {
+		return answer, &api.Error{
+			Message: fmt.Sprintf("leave: node %s belongs to another machine (%s), and stays; this one is %s", d.o.Node, other.Theirs, other.Ours),
+			Hint:    "this host has no Node to take away; give it another node.name, or node.enabled: false",
+		}
+	}
 	return answer, &api.Error{
 		Message: fmt.Sprintf("leave: node %s: %v", d.o.Node, err),
 		Hint:    "nothing has changed: the Node and its lease are kept up as before; see `hostler status`, and try again",

@@ -83,8 +83,11 @@ func TestALeaveThatFailsSaysWhatToDo(t *testing.T) {
 		rests   bool
 		want    []string
 	}{
-		"a node may not":          {func(d *desk) { d.fails(controlplane.ErrForbidden) }, true, []string{"forbidden", "`kubectl delete node node-a`"}},
-		"there is no answer":      {func(d *desk) { d.fails(controlplane.ErrUnavailable) }, false, []string{"unavailable", "nothing has changed"}},
+		"a node may not":     {func(d *desk) { d.fails(controlplane.ErrForbidden) }, true, []string{"forbidden", "`kubectl delete node node-a`"}},
+		"there is no answer": {func(d *desk) { d.fails(controlplane.ErrUnavailable) }, false, []string{"unavailable", "nothing has changed"}},
+		"the Node is another machine's": {func(d *desk) {
+			d.fails(&controlplane.IdentityError{Name: "node-a", Theirs: controlplane.Identity{MachineID: "theirs"}})
+		}, false, []string{"theirs", "and stays", "node.enabled: false"}},
 		"the Node is a kubelet's": {func(d *desk) { d.Owners = kubelet; d.over(d.client) }, false, []string{"pid 7", "kubectl delete node node-a"}},
 		"there is no Node":        {func(d *desk) { d.Owners = ownedBy(owner.Off, nil); d.over(d.client) }, false, []string{"switched off", "node.enabled: false"}},
 	} {

@@ -82,7 +82,7 @@ func TestACordonOutlivesTheNode(t *testing.T) {
 				if _, err := d.decide(t, !configured); err != nil {
 					t.Fatal(err)
 				}
-				if err := d.client.Leave(t.Context(), nodeName); err != nil {
+				if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 					t.Fatal(err)
 				}
 				d.set(func() { d.guard.Reason = "something to write" })

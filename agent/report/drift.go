@@ -44,8 +44,9 @@ func (r *Reporter) watchOther(err error) error {
 	return errAwaited
 }
 
-// tellReplaced tells that this machine has taken another's place.
-func (r *Reporter) tellReplaced(stored *corev1.Node) {
+// tellReplaced tells that this machine has taken another's place, by node.takeover or
+// because that one is dead.
+func (r *Reporter) tellReplaced(stored *corev1.Node, takeover bool) {
 	before := r.replaced
 	if before == nil {
 		return
@@ -53,7 +54,7 @@ func (r *Reporter) tellReplaced(stored *corev1.Node) {
 	r.replaced = nil
 	other := controlplane.IdentityOf(before).String()
 	why := "which did not renew its lease any more"
-	if r.o.Takeover {
+	if takeover {
 		why = "as node.takeover says"
 	}
 	remains := r.remains(stored)

@@ -18,8 +18,10 @@ import (
 // enrolment is what is known of the Node on the control plane. Who has the
 // reporter's turn owns it.
 type enrolment struct {
-	// registered is whether the Node was registered since it was last found missing.
+	// registered is whether the Node was registered since it was last found missing, or
+	// another machine's.
 	registered bool
+	entered    bool         // it was, by this process: what it has lost since it may not take from the living
 	asked      *corev1.Node // with the labels and annotations that were registered last
 	addressed  bool         // the stored Node has addresses
 	drifted    []string     // labels and annotations that somebody else has changed
@@ -79,6 +81,9 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		r.gone(node.Name)
 		return false, err
 	}
+	if other, taken := errors.AsType[*controlplane.IdentityError](err); taken {
+		r.taken(other)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -128,10 +133,12 @@ func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 	if r.registered && sameMarks(r.asked, node) && !r.mendDue() {
 		return nil
 	}
+	takeover := r.o.Takeover && !r.entered
 	stored, err := r.o.Client.Register(ctx, node, controlplane.RegisterOptions{
-		Takeover: r.o.Takeover, AdoptOnly: r.o.AdoptOnly, Watch: r.o.Watch,
+		Takeover: takeover, Lost: r.entered, AdoptOnly: r.o.AdoptOnly, Watch: r.o.Watch,
 		Replaces: func(before *corev1.Node) { r.replaced = before },
 	})
+	r.o.Watch.Asked(err)
 	if r.o.AdoptOnly && errors.Is(err, controlplane.ErrNotFound) {
 		r.contact(nil)
 		r.await(node.Name)
@@ -144,18 +151,17 @@ func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 		return err
 	}
 	r.contact(nil)
-	first := !r.registered
-	r.registered, r.asked = true, marks(node)
+	first := !r.registered || stored.UID != r.known.UID || r.replaced != nil
+	r.registered, r.entered, r.asked = true, true, marks(node)
 	if !first {
 		r.tellMended()
 		return r.learn(ctx, stored, node)
 	}
 	r.written = nil
-	r.o.Named(stored.UID)
 	r.wait("")
 	r.o.Log.Info("node registered", "node", stored.Name, "uid", stored.UID, "controlPlane", r.o.Client.Type())
 	r.event(corev1.EventTypeNormal, "Registered", "Node registered by hostler")
-	r.tellReplaced(stored)
+	r.tellReplaced(stored, takeover)
 	r.takeIn(stored, node)
 	return nil
 }
@@ -209,6 +215,13 @@ func (r *Reporter) gone(name string) {
 	}
 	r.o.Log.Warn("the node is gone from the control plane, and "+next, "node", name)
 	r.event(corev1.EventTypeWarning, "NodeGone", "the Node was taken off the control plane; "+next)
+}
+
+// taken notes that another machine has taken the Node over, whose it is until that one
+// is dead: registering tells. The Lease need not rest, for its keeper goes by the same.
+func (r *Reporter) taken(by *controlplane.IdentityError) {
+	r.drop()
+	r.o.Log.Warn("another machine has taken the node over", "node", by.Name, "theirs", by.Theirs.String(), "ours", by.Ours.String())
 }
 
 // leaveToOwner forgets the Node that is not hostler's: whoever has it meanwhile
@@ -271,6 +284,9 @@ func (r *Reporter) learn(ctx context.Context, stored, node *corev1.Node) error {
 
 // takeIn takes in what is stored.
 func (r *Reporter) takeIn(stored, node *corev1.Node) {
+	if r.known == nil || r.known.UID != stored.UID { // whoever made it another one
+		r.o.Named(stored.UID)
+	}
 	r.drifted = controlplane.Drift(stored, node)
 	r.addressed = len(stored.Status.Addresses) > 0
 	r.noteLoss(stored)

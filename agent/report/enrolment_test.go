@@ -76,7 +76,7 @@ func TestANodeThatSomebodyElseHasToCreateIsWaitedFor(t *testing.T) {
 					t.Errorf("a Node that was created = %+v, Standing() %+v, want it filled in", node, d.Standing())
 				}
 
-				if err := d.client.Leave(t.Context(), nodeName); err != nil {
+				if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(2 * d.o.Rewrite)
@@ -96,7 +96,7 @@ func TestTheLeaseOfANodeThatIsGoneWaitsForTheNextOne(t *testing.T) {
 		d.start(t)
 		d.watch(t)
 		d.client.Inject(controlplanetest.Register, controlplanetest.Fault{Err: controlplane.ErrForbidden})
-		if err := d.client.Leave(t.Context(), nodeName); err != nil {
+		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -256,14 +256,38 @@ func TestAnIdentityThatIsAnothersIsNotFoughtFor(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
-		d.edit(t, func(n *corev1.Node) { n.Annotations[controlplane.AnnotationMachineID] = "another" })
+		d.edit(t, func(n *corev1.Node) {
+			n.Annotations[controlplane.AnnotationMachineID] = "another"
+			n.Status.NodeInfo.MachineID = "another"
+		})
 		time.Sleep(2 * d.o.Rewrite)
-		if n := d.client.Calls(controlplanetest.Register); n != 1 {
-			t.Errorf("registered %d times, want the Node left to the machine that has it", n)
+		synctest.Wait()
+		if d.machineOf(t) != "another" {
+			t.Error("the Node is this machine's, want it left to the one that has it, though that has no lease")
 		}
 		var identity *controlplane.IdentityError
 		if _, _, _, err := d.Current(); !errors.As(err, &identity) {
 			t.Errorf("Current() = %v, want that the Node is another machine's", err)
+		}
+	})
+}
+
+// Nobody has told of it where the Node cannot be watched.
+func TestANodeThatIsCreatedForTheSakeOfALabelIsKnownForANewOne(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		if err := d.once(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
+			t.Fatal(err)
+		}
+		d.configure(func(o *status.Options) { o.Labels = map[string]string{"example.com/rack": "r2"} })
+		if err := d.once(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		n := d.stored(t)
+		if n == nil || n.Labels["example.com/rack"] != "r2" || len(d.named) != 2 || d.named[1] != n.UID {
+			t.Errorf("the Node is %+v, and the lease's owners %v, want the lease to know the new one", n, d.named)
 		}
 	})
 }

@@ -107,6 +107,46 @@ func TestAMachineThatIsAliveIsNotReplaced(t *testing.T) {
 	})
 }
 
+func TestANodeThatAnotherMachineHasTakenIsLeftToItUntilThatIsDead(t *testing.T) {
+	for name, c := range map[string]struct{ keeps, watched, takeover bool }{
+		"it is a new one":                                 {},
+		"it is the same one":                              {keeps: true},
+		"it is the same one, and watched":                 {keeps: true, watched: true},
+		"both were to take it from the living, a new one": {takeover: true, watched: true},
+		"both were to take it from the living, the same":  {takeover: true, keeps: true},
+		"both were to take it from the living, and watch": {takeover: true, keeps: true, watched: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				if c.keeps {
+					d.client.KeepNodes()
+				}
+				d.o.Watch, d.o.Takeover = controlplane.NewLeaseWatch(nil), c.takeover
+				d.start(t)
+				if c.watched {
+					d.watch(t)
+				}
+				dies := d.strange(t)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				var identity *controlplane.IdentityError
+				if _, _, _, err := d.Current(); !errors.As(err, &identity) || !identity.Renewed || d.machineOf(t) != "another" {
+					t.Errorf("Current() = %v, the Node is %s's, want it left to the machine that lives", err, d.machineOf(t))
+				}
+				if n := d.log.Count("taken the node over") + d.log.Count("node is gone"); n != 1 {
+					t.Errorf("the loss was told %d times, want once: %s", n, d.log)
+				}
+				dies()
+				time.Sleep(leaseDuration + 2*d.o.Update)
+				synctest.Wait()
+				if n := d.stored(t); d.machineOf(t) != d.machine.MachineID || ready(n).Status != corev1.ConditionTrue || n.UID != d.named[len(d.named)-1] {
+					t.Errorf("once the other has died the Node is %+v, and the lease's owners %v, want it this machine's again", n, d.named)
+				}
+			})
+		})
+	}
+}
+
 func TestWhatAClusterKeepsOfADeadMachineIsToldUntilItIsMended(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.strange(t)()
@@ -137,7 +177,7 @@ func TestWhatAClusterKeepsOfADeadMachineIsToldUntilItIsMended(t *testing.T) {
 		if told := next.told("NodeTakenOver"); len(told) != 0 {
 			t.Errorf("Events after a restart = %q, want it no news", told)
 		}
-		if err := d.client.Leave(t.Context(), nodeName); err != nil {
+		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(d.o.Update)

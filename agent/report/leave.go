@@ -62,7 +62,8 @@ func (r *Reporter) Left() *Departure {
 // The Lease must have come to rest before. controlplane.ErrForbidden means that
 // somebody else has to delete them, and that they are not written meanwhile;
 // controlplane.ErrLeaseStays, that the Node is gone and the Lease runs out by itself;
-// ErrNotOurs and any other error, that all goes on as before.
+// ErrNotOurs, *controlplane.IdentityError where the Node is another machine's, and any
+// other error, that all goes on as before.
 func (r *Reporter) Leave(ctx context.Context, by string) error {
 	if !r.o.Mine() {
 		return ErrNotOurs
@@ -73,7 +74,8 @@ func (r *Reporter) Leave(ctx context.Context, by string) error {
 	defer func() { r.turn <- struct{}{} }()
 	ctx, end := r.round(ctx)
 	defer end()
-	err := r.o.Client.Leave(ctx, r.options().Name)
+	machine := r.o.Facts.Machine()
+	err := r.o.Client.Leave(ctx, r.options().Name, controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID})
 	deleted := err == nil || errors.Is(err, controlplane.ErrLeaseStays)
 	if !deleted && !errors.Is(err, controlplane.ErrForbidden) {
 		if errors.Is(context.Cause(ctx), errOvertaken) {

@@ -37,7 +37,7 @@ func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 				written := d.client.Calls(controlplanetest.UpdateStatus)
 				if c.err == controlplane.ErrForbidden { // who has the right does so
 					d.client.Heal()
-					if err := d.client.Leave(t.Context(), nodeName); err != nil {
+					if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 						t.Fatal(err)
 					}
 				}

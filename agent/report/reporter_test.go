@@ -52,7 +52,7 @@ func TestANodeThatWasDeletedIsRegisteredAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		first := d.stored(t).UID
-		if err := d.client.Leave(t.Context(), nodeName); err != nil {
+		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 			t.Fatal(err)
 		}
 		d.set(func() { d.guard.State = shutdown.Disarmed })

@@ -92,7 +92,7 @@ func (r *Reporter) notice(seen *corev1.Node) {
 // news tells whether what is seen differs from what is known in anything that
 // hostler goes by.
 func news(known, seen, wanted *corev1.Node) bool {
-	return seen == nil || seen.UID != known.UID ||
+	return seen == nil || seen.UID != known.UID || controlplane.CheckOwner(seen, wanted) != nil ||
 		seen.Spec.Unschedulable != known.Spec.Unschedulable ||
 		!equality.Semantic.DeepEqual(seen.Spec.Taints, known.Spec.Taints) ||
 		!slices.Equal(controlplane.Drift(seen, wanted), controlplane.Drift(known, wanted))
@@ -196,5 +196,9 @@ func (r *Reporter) reread(ctx context.Context, node *corev1.Node) error {
 		return err
 	}
 	r.contact(nil)
+	if other, taken := errors.AsType[*controlplane.IdentityError](controlplane.CheckOwner(stored, node)); taken {
+		r.taken(other)
+		return nil
+	}
 	return r.learn(ctx, stored, node)
 }

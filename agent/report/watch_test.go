@@ -160,7 +160,7 @@ func TestADeletedNodeIsRegisteredAgainWithinAnInterval(t *testing.T) {
 		d.start(t)
 		d.watch(t)
 		first := d.stored(t).UID
-		if err := d.client.Leave(t.Context(), nodeName); err != nil {
+		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

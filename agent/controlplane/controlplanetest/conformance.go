@@ -62,6 +62,8 @@ func Checks() []Check {
 		{"a node of another machine is taken over if asked", checkTakeover},
 		{"a node of a machine that is dead is replaced or taken over", checkDeadReplaced},
 		{"a machine is dead by nobody's clock but once its lease was watched", checkWatched},
+		{"a node with this machine's status is not deleted for what is noted on it", checkNotesSpoiled},
+		{"a machine that leaves takes no other's node away", checkLeaveOwn},
 		{"a node without a lease is nobody's who lives", checkNoLease},
 		{"a node that may only be adopted is taken over with its uid", checkAdoptOnlyTakenOver},
 		{"a machine with a live lease gets its own node back", checkOwnNode},
@@ -160,7 +162,7 @@ func (b *Backend) delete(ctx context.Context, name string) error {
 	if b.Delete != nil {
 		return b.Delete(ctx, name)
 	}
-	return b.Client.Leave(ctx, name)
+	return b.Client.Leave(ctx, name, controlplane.Identity{})
 }
 
 // watch is a LeaseWatch whose time the check makes pass.

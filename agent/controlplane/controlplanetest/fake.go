@@ -153,7 +153,7 @@ func (f *Fake) claim(stored, node *corev1.Node, opts controlplane.RegisterOption
 	}
 	opts.Replaced(stored.DeepCopy())
 	delete(f.own, node.Name)
-	if opts.AdoptOnly || f.keepsNodes {
+	if opts.AdoptOnly || f.keepsNodes || controlplane.Reports(stored, node) {
 		return controlplane.TakeOver(stored, node)
 	}
 	delete(f.nodes, node.Name)
@@ -310,13 +310,18 @@ func (f *Fake) PublishEvent(ctx context.Context, event *corev1.Event) error {
 }
 
 // Leave implements controlplane.Client.
-func (f *Fake) Leave(ctx context.Context, name string) error {
+func (f *Fake) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
 	fault, err := f.call(ctx, Leave, name)
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if stored, ok := f.nodes[name]; ok {
+		if err := controlplane.CheckLeave(stored.latest, machine); err != nil {
+			return fmt.Errorf("leave: %w", err)
+		}
+	}
 	delete(f.nodes, name)
 	delete(f.own, name)
 	if fault.LeaseStays {

@@ -168,6 +168,50 @@ func checkWatched(ctx context.Context, b *Backend) error {
 	return nil
 }
 
+// checkLeaveOwn has a machine leave whose name is another's.
+func checkLeaveOwn(ctx context.Context, b *Backend) error {
+	if _, err := register(ctx, b, "stays", there); err != nil {
+		return err
+	}
+	lease, err := renew(ctx, b, "stays", there)
+	if err != nil {
+		return err
+	}
+	if err := wantOwner("Leave() by another machine", b.Client.Leave(ctx, "stays", here), there, here); err != nil {
+		return err
+	}
+	if _, err := b.Client.Node(ctx, "stays"); err != nil {
+		return fmt.Errorf("Node() after another machine has left = %w, want it there", err)
+	}
+	if _, err := b.Client.RenewLease(ctx, controlplane.Renew(lease, time.Now())); err != nil {
+		return fmt.Errorf("RenewLease() after another machine has left = %w, want it as it was", err)
+	}
+	if err := b.Client.Leave(ctx, "stays", there); !b.Keeps && err != nil {
+		return fmt.Errorf("Leave() by the machine itself = %w, want no error", err)
+	}
+	return nil
+}
+
+// checkNotesSpoiled has another machine noted on a Node whose status and Lease are this
+// one's.
+func checkNotesSpoiled(ctx context.Context, b *Backend) error {
+	before, err := register(ctx, b, "spoiled", here)
+	if err != nil {
+		return err
+	}
+	if _, err := renew(ctx, b, "spoiled", here); err != nil {
+		return err
+	}
+	if err := b.Edit(ctx, "spoiled", func(n *corev1.Node) { n.Annotations[controlplane.AnnotationMachineID] = there.MachineID }); err != nil {
+		return fmt.Errorf("edit node: %w", err)
+	}
+	node, _, err := registerWatching(ctx, b, newNode("spoiled", here), newWatch(), controlplane.RegisterOptions{})
+	if err != nil || node.UID != before.UID || controlplane.IdentityOf(node) != here {
+		return fmt.Errorf("Register() of a node with another machine's note and this one's status = %v, %v, want it kept, and noted anew", node, err)
+	}
+	return nil
+}
+
 func checkNoLease(ctx context.Context, b *Backend) error {
 	if _, err := register(ctx, b, "leaseless", there); err != nil {
 		return err

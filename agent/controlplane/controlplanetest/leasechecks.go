@@ -224,7 +224,7 @@ func calls(c controlplane.Client, name string) map[string]func(context.Context) 
 			return err
 		},
 		"PublishEvent()": func(ctx context.Context) error { return c.PublishEvent(ctx, newEvent(name, 1)) },
-		"Leave()":        func(ctx context.Context) error { return c.Leave(ctx, name) },
+		"Leave()":        func(ctx context.Context) error { return c.Leave(ctx, name, controlplane.Identity{}) },
 	}
 }
 

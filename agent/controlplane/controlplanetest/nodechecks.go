@@ -314,7 +314,7 @@ func checkLeave(ctx context.Context, b *Backend) error {
 		return err
 	}
 	for range 2 {
-		if err := b.Client.Leave(ctx, "leaving"); err != nil {
+		if err := b.Client.Leave(ctx, "leaving", controlplane.Identity{}); err != nil {
 			return fmt.Errorf("Leave() = %w, want no error", err)
 		}
 		_, err := b.Client.Node(ctx, "leaving")

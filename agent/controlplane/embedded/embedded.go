@@ -177,7 +177,7 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 }
 
 // Leave forgets the Node and its Lease.
-func (c *Client) Leave(ctx context.Context, name string) error {
+func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
 	if err := check(ctx, "leave: delete node", name); err != nil {
 		return err
 	}
@@ -185,6 +185,9 @@ func (c *Client) Leave(ctx context.Context, name string) error {
 	defer c.mu.Unlock()
 	var gone []string
 	if c.node != nil && c.node.Name == name {
+		if err := controlplane.CheckLeave(c.node, machine); err != nil {
+			return fmt.Errorf("leave: %w", err)
+		}
 		c.node, gone = nil, append(gone, keyNode)
 	}
 	if c.leaseOf(name) != nil {

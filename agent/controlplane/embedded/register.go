@@ -40,7 +40,7 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 	}
 	become, put := controlplane.Adopt, c.putNode
 	switch {
-	case others && opts.AdoptOnly:
+	case others && (opts.AdoptOnly || controlplane.Reports(before, node)):
 		become = controlplane.TakeOver
 	case others:
 		become, put = controlplane.Replace, c.create

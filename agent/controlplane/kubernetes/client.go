@@ -60,8 +60,9 @@ type Client struct {
 	o            Options
 	core, leases *line
 
-	mu    sync.Mutex // guards known
-	known *known     // nil where the next status has to read the Node first
+	mu    sync.Mutex   // guards what follows
+	known *known       // nil where the next status has to read the Node first
+	owed  *corev1.Node // of another machine, deleted or about to be, that has none in its place yet
 }
 
 var (

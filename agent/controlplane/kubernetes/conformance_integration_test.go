@@ -51,7 +51,9 @@ func TestConformance(t *testing.T) {
 			Edit: func(ctx context.Context, name string, change func(*corev1.Node)) error {
 				return edit(ctx, cluster, t, name, change)
 			},
-			Delete:  f.Leave,
+			Delete: func(ctx context.Context, name string) error {
+				return f.Leave(ctx, name, controlplane.Identity{})
+			},
 			Keeps:   true,
 			Restart: func(context.Context) (controlplane.Client, error) { return newFleet(t, cluster), nil },
 		}
@@ -76,7 +78,7 @@ func newFleet(t *testing.T, cluster *kube.Cluster) *fleet {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		for name := range f.nodes {
-			if err := f.Leave(ctx, name); err != nil {
+			if err := f.Leave(ctx, name, controlplane.Identity{}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -230,7 +232,7 @@ func TestRights(t *testing.T) {
 	_, err = client.NodesOf(ctx, "machine")
 	refused("NodesOf()", err, "list nodes")
 
-	err = client.Leave(ctx, "n")
+	err = client.Leave(ctx, "n", controlplane.Identity{})
 	refused("Leave()", err, "kubectl delete node n")
 	if _, err := client.Lease(ctx, "n"); err != nil {
 		t.Errorf("Lease() after Leave() was refused = %v, want it to be there", err)

@@ -141,37 +141,47 @@ func (l *line) present() (*way, *opening) {
 // open makes a way.
 func (l *line) open(o *opening) {
 	for {
-		config, err := Load(l.o.Kubeconfig)
-		if l.opened(o, config, err) {
+		config, err := l.read()
+		var w *way
+		if err == nil { // the files that it names are read here, and may hang, too
+			if w, err = newWay(config, l.o, l.group, l.turns); err != nil {
+				w, err = nil, fmt.Errorf("kubeconfig %s: %w: %s", l.o.Kubeconfig, err, hintForFile(err))
+			}
+		}
+		if l.opened(o, w, err) {
 			close(o.done)
 			return
 		}
 	}
 }
 
-// opened takes up what was read. It returns false if that has to be read again.
-func (l *line) opened(o *opening, config *rest.Config, err error) bool {
+// read is what the kubeconfig says, or where that makes no sense any more what it said
+// before.
+func (l *line) read() (*rest.Config, error) {
+	config, err := Load(l.o.Kubeconfig)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.config = config
+	case l.config == nil:
+		return nil, err
+	default: // it is being replaced, or was for the beginning only
+		l.o.Log.Debug("kubeconfig cannot be used any more, going on by what it said", "error", err)
+	}
+	return l.config, nil
+}
+
+// opened takes up the way that was made, or why none could be. It returns false if that
+// has to be done again.
+func (l *line) opened(o *opening, w *way, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if o.stale {
 		o.stale = false
 		return false
 	}
-	l.opening = nil
-	switch {
-	case err == nil:
-		l.config = config
-	case l.config == nil:
-		o.err = err
-		return true
-	default: // it is being replaced, or was for the beginning only
-		l.o.Log.Debug("kubeconfig cannot be used any more, going on by what it said", "error", err)
-	}
-	l.way, err = newWay(l.config, l.o, l.group, l.turns)
-	if err != nil {
-		l.way = nil
-		o.err = fmt.Errorf("kubeconfig %s: %w: %s", l.o.Kubeconfig, err, hintForFile(err))
-	}
+	l.opening, l.way, o.err = nil, w, err
 	return true
 }
 

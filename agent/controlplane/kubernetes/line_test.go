@@ -377,6 +377,47 @@ func TestCallsUnderWayOutliveANewCertificate(t *testing.T) {
 	}
 }
 
+// Whoever asks has to come back: the one that renews the Lease, and those who only ask
+// where the server is, such as for the host's addresses.
+func TestAFileThatAKubeconfigNamesHoldsUpNobodyEither(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) })
+	ca := authority(t, server)
+	text, err := os.ReadFile(ca)
+	if err := errors.Join(err, os.Remove(ca), unix.Mkfifo(ca, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+ca, "token: secret")))
+	asked := make(chan error, 3)
+	for range cap(asked) {
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := client.Node(ctx, "n")
+			_ = client.Endpoint()
+			asked <- err
+		}()
+	}
+	for range cap(asked) {
+		select {
+		case err := <-asked:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Node() with an authority that hangs = %v, want it to end in time", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("Node() or Endpoint() with an authority that hangs does not come back")
+		}
+	}
+	pipe := ca + ".pipe" // which somebody reads
+	if err := errors.Join(os.Rename(ca, pipe), os.WriteFile(ca, text, 0o600), os.WriteFile(pipe, text, 0)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := client.Node(ctx, "n"); err != nil {
+		t.Errorf("Node() once the authority could be read = %v, want no error", err)
+	}
+}
+
 // A FIFO that nobody writes is read like a file on a mount whose server is gone.
 func TestAKubeconfigThatHangsHoldsUpNobody(t *testing.T) {
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) })

@@ -60,7 +60,7 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 func (c *Client) register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	var refused error
 	if !opts.AdoptOnly {
-		created, err := c.create(ctx, node)
+		created, err := c.create(ctx, node, opts)
 		// A node whose name is taken may be forbidden to create it, depending on
 		// what the server looks at first.
 		if !errors.Is(err, controlplane.ErrConflict) && !errors.Is(err, controlplane.ErrForbidden) {
@@ -99,8 +99,12 @@ func (c *Client) register(ctx context.Context, node *corev1.Node, opts controlpl
 	return c.patch(ctx, "adopt node", node.Name, patch)
 }
 
-// create creates the Node with its status.
-func (c *Client) create(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+// create creates the Node with its status, in the place of one that was deleted for it
+// if that is due.
+func (c *Client) create(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	if before := c.owedFor(node.Name); before != nil {
+		return c.recreate(ctx, before, node, opts)
+	}
 	wanted, err := controlplane.NewNode(node)
 	if err != nil {
 		return nil, err
