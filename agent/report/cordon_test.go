@@ -248,3 +248,37 @@ func TestWhoChangesItOnTheControlPlaneLaterIsRight(t *testing.T) {
 		next.wantCordoned(t, "and in the next boot", false)
 	})
 }
+
+// The cluster sets a taint on a Node that is cordoned, which is no reason to read it a
+// second time.
+func TestACordonFromElsewhereIsReadOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.watch(t)
+		reads := d.client.Calls(controlplanetest.Node)
+		for _, cordoned := range []bool{true, false} {
+			var taints []corev1.Taint
+			if cordoned {
+				taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
+			}
+			d.edit(t, func(n *corev1.Node) { n.Spec.Unschedulable = cordoned })
+			synctest.Wait()
+			d.edit(t, func(n *corev1.Node) { n.Spec.Taints = taints })
+			synctest.Wait()
+			node, _, _, _ := d.Current()
+			if node.Spec.Unschedulable != cordoned || len(node.Spec.Taints) != len(taints) {
+				t.Errorf("cordoned: %v: the Node is known as %+v, want it as it is", cordoned, node.Spec)
+			}
+		}
+		if got := d.client.Calls(controlplanetest.Node) - reads; got != 2 {
+			t.Errorf("the Node was read %d times, want once for each change of the cordon", got)
+		}
+		d.edit(t, func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+		})
+		synctest.Wait()
+		if got := d.client.Calls(controlplanetest.Node) - reads; got != 3 {
+			t.Errorf("the Node was read %d times, want once more for a taint that somebody has set", got)
+		}
+	})
+}

@@ -86,7 +86,34 @@ func (r *Reporter) notice(seen *corev1.Node) {
 	case news(known, seen, wanted) || lost(seen.Status.Conditions, said):
 		r.hint.Store(true)
 		r.Changed()
+	case !equality.Semantic.DeepEqual(known.Spec.Taints, seen.Spec.Taints):
+		r.follow(seen)
 	}
+}
+
+// follow takes in taints that follow from what is known, as they are seen.
+func (r *Reporter) follow(seen *corev1.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known == nil || r.known.UID != seen.UID {
+		return // it has left meanwhile
+	}
+	known := *r.known // which others may hold
+	known.Spec.Taints = seen.Spec.Taints
+	r.known, r.node.Spec.Taints = &known, seen.Spec.Taints
+}
+
+// decided are the taints that somebody has decided on: the others the cluster sets and
+// takes away as conditions and the cordon are.
+func decided(taints []corev1.Taint) []corev1.Taint {
+	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool {
+		switch t.Key {
+		case corev1.TaintNodeUnschedulable, corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable,
+			corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure, corev1.TaintNodeNetworkUnavailable:
+			return true
+		}
+		return false
+	})
 }
 
 // news tells whether what is seen differs from what is known in anything that
@@ -94,7 +121,7 @@ func (r *Reporter) notice(seen *corev1.Node) {
 func news(known, seen, wanted *corev1.Node) bool {
 	return seen == nil || seen.UID != known.UID || controlplane.CheckOwner(seen, wanted) != nil ||
 		seen.Spec.Unschedulable != known.Spec.Unschedulable ||
-		!equality.Semantic.DeepEqual(seen.Spec.Taints, known.Spec.Taints) ||
+		!equality.Semantic.DeepEqual(decided(seen.Spec.Taints), decided(known.Spec.Taints)) ||
 		!slices.Equal(controlplane.Drift(seen, wanted), controlplane.Drift(known, wanted))
 }
 
