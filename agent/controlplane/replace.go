@@ -21,10 +21,16 @@ type Remains struct {
 	Unschedulable bool     `json:"unschedulable,omitempty"` // somebody cordoned it
 }
 
-// passing are taints that their own controller takes away again.
-var passing = []string{
-	corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeUnschedulable, corev1.TaintNodeNetworkUnavailable,
-	corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure,
+// Passing tells whether a taint of that key follows from a Node's conditions and its
+// cordon: the cluster's own controller sets it and takes it away again.
+func Passing(key string) bool {
+	switch key {
+	case corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeUnschedulable, corev1.TaintNodeNetworkUnavailable,
+		corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure:
+		return true
+	default:
+		return false
+	}
 }
 
 // TakeOver returns what the stored Node of another machine becomes when this one,
@@ -48,7 +54,7 @@ func TakeOver(stored, desired *corev1.Node) (*corev1.Node, error) {
 	}
 	for _, t := range stored.Spec.Taints {
 		wanted := slices.ContainsFunc(desired.Spec.Taints, func(w corev1.Taint) bool { return t.MatchTaint(&w) && t.Value == w.Value })
-		if !wanted && !slices.Contains(passing, t.Key) {
+		if !wanted && !Passing(t.Key) {
 			left.Taints = append(left.Taints, t.ToString())
 		}
 	}

@@ -103,17 +103,9 @@ func (r *Reporter) follow(seen *corev1.Node) {
 	r.known, r.node.Spec.Taints = &known, seen.Spec.Taints
 }
 
-// decided are the taints that somebody has decided on: the others the cluster sets and
-// takes away as conditions and the cordon are.
+// decided are the taints that somebody has decided on.
 func decided(taints []corev1.Taint) []corev1.Taint {
-	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool {
-		switch t.Key {
-		case corev1.TaintNodeUnschedulable, corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable,
-			corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure, corev1.TaintNodeNetworkUnavailable:
-			return true
-		}
-		return false
-	})
+	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool { return controlplane.Passing(t.Key) })
 }
 
 // news tells whether what is seen differs from what is known in anything that

@@ -1,0 +1,95 @@
+package kubernetes_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Whoever asks has to come back: the one that renews the Lease, and those who only ask
+// where the server is, such as for the host's addresses.
+func TestAFileThatAKubeconfigNamesHoldsUpNobodyEither(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) })
+	ca := authority(t, server)
+	text, err := os.ReadFile(ca)
+	if err := errors.Join(err, os.Remove(ca), unix.Mkfifo(ca, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+ca, "token: secret")))
+	asked := make(chan error, 3)
+	for range cap(asked) {
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := client.Node(ctx, "n")
+			_ = client.Endpoint()
+			asked <- err
+		}()
+	}
+	for range cap(asked) {
+		select {
+		case err := <-asked:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Node() with an authority that hangs = %v, want it to end in time", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("Node() or Endpoint() with an authority that hangs does not come back")
+		}
+	}
+	pipe := ca + ".pipe" // which somebody reads
+	if err := errors.Join(os.Rename(ca, pipe), os.WriteFile(ca, text, 0o600), os.WriteFile(pipe, text, 0)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := client.Node(ctx, "n"); err != nil {
+		t.Errorf("Node() once the authority could be read = %v, want no error", err)
+	}
+}
+
+// A FIFO that nobody writes is read like a file on a mount whose server is gone.
+func TestAKubeconfigThatHangsHoldsUpNobody(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) })
+	text := config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client := open(t, path)
+	if _, err := client.Node(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	pipe := path + ".pipe"
+	if err := errors.Join(os.Remove(path), unix.Mkfifo(pipe, 0o600), os.Link(pipe, path)); err != nil {
+		t.Fatal(err)
+	}
+	client.Reconnect()
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := client.Node(ctx, "n"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), path) {
+			t.Errorf("Node() with a kubeconfig that hangs = %v, want its name in time", err)
+		}
+	}
+	if got := client.Endpoint(); got != server.URL {
+		t.Errorf("Endpoint() = %s, want %s as it was read last", got, server.URL)
+	}
+
+	// What hung was read before the file was another one: that counts.
+	client.Reconnect()
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(text), 0o600), os.WriteFile(pipe, []byte("torn"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := client.Node(ctx, "n"); err != nil {
+		t.Errorf("Node() with a kubeconfig that can be read again = %v, want no error", err)
+	}
+}
