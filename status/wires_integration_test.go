@@ -7,17 +7,16 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	goruntime "runtime"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/probe"
+	"hostler.io/hostler/test/lab"
 )
 
 // wires is a network namespace of a test's own, for the thread that the test runs on.
@@ -25,23 +24,7 @@ type wires struct{ t *testing.T }
 
 func newWires(t *testing.T) wires {
 	t.Helper()
-	goruntime.LockOSThread()
-	before, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := netns.New()
-	if err != nil {
-		t.Fatalf("make a network namespace (needs root): %v", err)
-	}
-	t.Cleanup(func() {
-		if err := netns.Set(before); err != nil {
-			t.Fatal(err) // the thread stays locked and ends with the goroutine
-		}
-		own.Close()
-		before.Close()
-		goruntime.UnlockOSThread()
-	})
+	lab.InNetwork(t)
 	w := wires{t}
 	w.up("lo")
 	return w

@@ -113,11 +113,14 @@ func (r *Reporter) clones() []controlplane.Clone {
 	return r.o.Clones()
 }
 
+// onTheCopy says where a clone is mended.
+const onTheCopy = "; on the copy, which needs an ID of its own, and a name"
+
 func clonesDrift(node string, clones []controlplane.Clone) []Drift {
 	var drift []Drift
 	for _, c := range clones {
 		drift = append(drift, Drift{
-			Message: c.Message(node) + "; on the copy, which needs an ID of its own, and a name",
+			Message: c.Message(node) + onTheCopy,
 			Mend:    c.Mend(),
 		})
 	}
@@ -129,7 +132,7 @@ func (r *Reporter) tellClones(node string) {
 	clones := r.clones()
 	for _, c := range clones {
 		if !slices.Contains(r.cloned, c.Node) && r.Left() == nil {
-			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+"; on the copy, which needs an ID of its own, and a name, `"+c.Mend()+"` mends it")
+			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+onTheCopy+", `"+c.Mend()+"` mends it")
 		}
 	}
 	r.cloned = nil

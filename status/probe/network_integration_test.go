@@ -17,31 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/status/probe"
+	"hostler.io/hostler/test/lab"
 )
-
-// inNetwork runs the rest of the test on a thread with a network namespace of
-// its own, which goes with the test. Netlink sockets belong to the namespace of
-// the thread that opens them.
-func inNetwork(t *testing.T) {
-	t.Helper()
-	goruntime.LockOSThread()
-	before, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := netns.New()
-	if err != nil {
-		t.Fatalf("make a network namespace (needs root): %v", err)
-	}
-	t.Cleanup(func() {
-		if err := netns.Set(before); err != nil {
-			t.Fatal(err) // the thread stays locked and ends with the goroutine
-		}
-		own.Close()
-		before.Close()
-		goruntime.UnlockOSThread()
-	})
-}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -84,7 +61,7 @@ func find(t *testing.T, n probe.Network, ip string) probe.Address {
 }
 
 func TestAddressesOfANetworkNamespace(t *testing.T) {
-	inNetwork(t)
+	lab.InNetwork(t)
 	uplink, uplinkPeer := pair(t, "lan0", "lan1")
 	backup, _ := pair(t, "wan0", "wan1")
 	add(t, uplink, "198.18.0.5/24")
@@ -139,7 +116,7 @@ func TestAddressesOfANetworkNamespace(t *testing.T) {
 var controlPlane = netip.MustParseAddrPort("10.1.2.3:6443")
 
 func TestWatchNoticesWhatChanges(t *testing.T) {
-	inNetwork(t)
+	lab.InNetwork(t)
 	// What IPv6 does by itself would be noticed in place of the rest.
 	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0))
 	near, _ := pair(t, "lan0", "lan1")

@@ -165,7 +165,7 @@ func TestANodeThatJoinsByBootstrap(t *testing.T) {
 	eventually(t, "the node is Ready, without an address", func() bool {
 		n := c.node("joins")
 		return n != nil && condition(api.Status{Node: n}, corev1.NodeReady).Status == corev1.ConditionTrue &&
-			condition(api.Status{Node: n}, corev1.NodeNetworkUnavailable).Reason == status.ReasonAddressMissing && internalIPs(n) == nil
+			condition(api.Status{Node: n}, corev1.NodeNetworkUnavailable).Reason == status.ReasonAddressMissing && internal(n) == nil
 	})
 
 	// Nobody else takes an address of a container's interface.
@@ -178,18 +178,9 @@ func TestANodeThatJoinsByBootstrap(t *testing.T) {
 	check(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: netlink.NewIPNet(net.ParseIP(address))}))
 	eventually(t, "the node has its address", func() bool {
 		n := c.node("joins")
-		return slices.Equal(internalIPs(n), []string{address}) && condition(api.Status{Node: n}, corev1.NodeNetworkUnavailable).Status == corev1.ConditionFalse
+		return slices.Equal(internal(n), []string{address}) && condition(api.Status{Node: n}, corev1.NodeNetworkUnavailable).Status == corev1.ConditionFalse
 	})
 	a.stop()
-}
-
-func internalIPs(n *corev1.Node) (ips []string) {
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			ips = append(ips, a.Address)
-		}
-	}
-	return ips
 }
 
 // sighting is a Node as the cluster had it.
