@@ -53,16 +53,18 @@ func TestAnnouncedShutdowns(t *testing.T) {
 		t.Run("called off too late", func(t *testing.T) { calledOffLate(t, m) })
 		t.Run("scheduled and called off", func(t *testing.T) { calledOff(t, m) })
 		for i, way := range ways {
-			if i > 0 { // the first finds the house that was left open
-				m.Deploy(house()...)
+			pods := house() // that was left open
+			if i > 0 {
+				pods = nextHouse(o)
+				m.Deploy(pods...)
 			}
-			t.Run(way.name, func(t *testing.T) { goDown(t, m, way) })
+			t.Run(way.name, func(t *testing.T) { goDown(t, m, way, pods) })
 		}
 	})
 }
 
 // goDown closes the house in one way, and looks at it from the next boot.
-func goDown(t *testing.T, m *machine.Machine, way wayDown) {
+func goDown(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) {
 	t.Helper()
 	before := m.BootID()
 	down := way.down(m)
@@ -74,7 +76,7 @@ func goDown(t *testing.T, m *machine.Machine, way wayDown) {
 	}
 	c := lookBack(t, m, before)
 	c.tells(t, way.name)
-	checkHouse(t, c, journal.TriggerShutdown)
+	checkHouse(t, c, pods, journal.TriggerShutdown)
 	expectReboot(t, m, reboots.Expected)
 	if m.Options.Release == machine.Debian12 {
 		way.kind = "" // logind does not tell
@@ -141,7 +143,7 @@ func calledOffLate(t *testing.T, m *machine.Machine) {
 	if m.Options.Release == machine.Debian12 {
 		m.Deploy(pods...)
 		m.AwaitDown("`shutdown -c`", tooLate)
-		checkHouse(t, lookBack(t, m, before), journal.TriggerShutdown)
+		checkHouse(t, lookBack(t, m, before), pods, journal.TriggerShutdown)
 		return
 	}
 	for i := range pods {

@@ -28,8 +28,9 @@ func TestShutdownsThatBypassLogind(t *testing.T) {
 			{name: "Ctrl-Alt-Del", down: (*machine.Machine).CtrlAltDel},
 		} {
 			t.Run(way.name, func(t *testing.T) {
-				spread(m, house()...)
-				bypass(t, m, way)
+				pods := nextHouse(o)
+				spread(m, pods...)
+				bypass(t, m, way, pods)
 			})
 		}
 		t.Run("systemctl reboot -ff", func(t *testing.T) { uncaught(t, m) })
@@ -48,7 +49,7 @@ func spread(m *machine.Machine, pods ...machine.Pod) {
 }
 
 // bypass closes the house in a way of which logind hears nothing.
-func bypass(t *testing.T, m *machine.Machine, way wayDown) closed {
+func bypass(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) closed {
 	t.Helper()
 	before := m.BootID()
 	if down := way.down(m); down.Off || !down.NewKernel {
@@ -56,7 +57,7 @@ func bypass(t *testing.T, m *machine.Machine, way wayDown) closed {
 	}
 	c := lookBack(t, m, before)
 	c.tells(t, way.name)
-	checkHouse(t, c, journal.TriggerServiceStop)
+	checkHouse(t, c, pods, journal.TriggerServiceStop)
 	expectReboot(t, m, reboots.Expected)
 	during, after := unmounts(m)
 	t.Logf("seen: %s: systemd unmounted %d of the containers' file systems before hostler had ended, %d after", way.name, during, after)
@@ -96,7 +97,7 @@ func longGrace(t *testing.T, m *machine.Machine) {
 		}
 	}
 	spread(m, pods...)
-	c := bypass(t, m, wayDown{name: "systemctl start reboot.target, 35 s of grace", down: by("systemctl start reboot.target")})
+	c := bypass(t, m, wayDown{name: "systemctl start reboot.target, 35 s of grace", down: by("systemctl start reboot.target")}, pods)
 	for _, life := range c.work.Pod("batch") {
 		if lasted := life.Gone().Sub(life.Term()); lasted < needs {
 			t.Errorf("batch lived for %v after SIGTERM, want the %v that it needs:\n%s", lasted, needs, c.work)
@@ -106,21 +107,22 @@ func longGrace(t *testing.T, m *machine.Machine) {
 
 // uncaught ends a boot without anybody being asked. The next one says so.
 func uncaught(t *testing.T, m *machine.Machine) {
-	spread(m, house()...)
+	pods := nextHouse(m.Options)
+	spread(m, pods...)
 	m.Eventually("hostler has written down what runs", func() bool {
 		var file struct{ Watch struct{ Pods []journal.Ref } }
 		text := m.Read("/var/lib/hostler/shutdown.json")
 		if err := json.Unmarshal([]byte(text), &file); err != nil {
 			t.Fatalf("read hostler's journal: %v:\n%s", err, text)
 		}
-		return len(file.Watch.Pods) == len(house())
+		return len(file.Watch.Pods) == len(pods)
 	})
 	before := m.BootID()
 	m.GoesDown("systemctl reboot -ff")
 	c := lookBack(t, m, before)
 	expectReboot(t, m, reboots.Unexpected)
-	if c.last.Graceful || c.last.Trigger != journal.TriggerUnknown || len(c.last.Pods) != len(house()) {
-		t.Errorf("LastShutdown() = %+v, want one that was not graceful, for an unknown reason, of %d pods", c.last, len(house()))
+	if c.last.Graceful || c.last.Trigger != journal.TriggerUnknown || len(c.last.Pods) != len(pods) {
+		t.Errorf("LastShutdown() = %+v, want one that was not graceful, for an unknown reason, of %d pods", c.last, len(pods))
 	}
 	for _, p := range c.last.Pods {
 		if p.Outcome != journal.Left {
@@ -143,7 +145,7 @@ func uncaught(t *testing.T, m *machine.Machine) {
 // drop-in systemd asks all containers to end at once.
 func unordered(t *testing.T, m *machine.Machine) {
 	m.Run("rm -r /usr/lib/systemd/system/*-.scope.d && systemctl daemon-reload")
-	spread(m, house()...)
+	spread(m, nextHouse(m.Options)...)
 	before := m.BootID()
 	m.GoesDown("systemctl start reboot.target")
 	work := m.Work().Boot(before)

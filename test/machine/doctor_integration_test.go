@@ -116,9 +116,9 @@ func expectAilment(t *testing.T, m *machine.Machine, a ailment) {
 			want = corev1.ConditionTrue
 		}
 		m.Eventually(a.name+": ShutdownProtected is "+string(want)+" with "+a.reason, func() bool {
-			s, ok := tryStatus(t, m)
+			s, err := m.TryStatus()
 			c := protection(s)
-			return ok && c.Status == want && c.Reason == a.reason
+			return err == nil && c.Status == want && c.Reason == a.reason
 		})
 		metric := "hostler_shutdown_protected 0"
 		if a.protected {

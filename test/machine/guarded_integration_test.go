@@ -3,7 +3,6 @@
 package machine_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -92,24 +91,14 @@ func expectOneLock(t *testing.T, m *machine.Machine, when string) {
 	}
 }
 
-// tryStatus is the agent's status; false where it does not answer just now.
-func tryStatus(t *testing.T, m *machine.Machine) (api.Status, bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
-	defer cancel()
-	var s api.Status
-	r, err := m.Try(ctx, "hostler status -o json")
-	return s, err == nil && r.Code == 0 && json.Unmarshal([]byte(r.Stdout), &s) == nil
-}
-
 // awaitState waits until the guard is in a state, and returns the whole status.
 func awaitState(t *testing.T, m *machine.Machine, want shutdown.State) api.Status {
 	t.Helper()
 	var s api.Status
 	m.Eventually(fmt.Sprintf("hostler is %s", want), func() bool {
-		var ok bool
-		s, ok = tryStatus(t, m)
-		return ok && s.Shutdown.State == want
+		var err error
+		s, err = m.TryStatus()
+		return err == nil && s.Shutdown.State == want
 	})
 	return s
 }
@@ -125,8 +114,8 @@ func ready(s api.Status) bool {
 func awaitReady(t *testing.T, m *machine.Machine, when string) {
 	t.Helper()
 	m.Eventually("the Node is Ready "+when, func() bool {
-		s, ok := tryStatus(t, m)
-		return ok && ready(s)
+		s, err := m.TryStatus()
+		return err == nil && ready(s)
 	})
 }
 

@@ -63,7 +63,7 @@ type Options struct {
 const Patience = 10 * time.Minute
 
 // pollInterval is how often the machine is asked what a test waits for. In a VM an
-// answer takes a processor a third of a second, which another one could use.
+// answer keeps a processor from what is waited for.
 const pollInterval = 300 * time.Millisecond
 
 // Machine is a Debian that runs, or that is off. Run, Try and what is made from
@@ -199,8 +199,12 @@ func (m *Machine) Try(ctx context.Context, command string) (Result, error) {
 }
 
 func (m *Machine) try(ctx context.Context, command string, stdin io.Reader) (Result, error) {
+	return m.exec(ctx, wire.Run{Command: []string{"sh", "-c", command}}, stdin)
+}
+
+func (m *Machine) exec(ctx context.Context, run wire.Run, stdin io.Reader) (Result, error) {
 	var stdout, stderr bytes.Buffer
-	code, err := m.link.Exec(ctx, wire.Run{Command: []string{"sh", "-c", command}}, wire.Streams{Stdin: stdin, Stdout: &stdout, Stderr: &stderr})
+	code, err := m.link.Exec(ctx, run, wire.Streams{Stdin: stdin, Stdout: &stdout, Stderr: &stderr})
 	return Result{stdout.String(), stderr.String(), code}, err
 }
 
@@ -250,11 +254,40 @@ func Answer[T any](m *Machine, args ...string) T {
 	return answer
 }
 
-// Status is the answer of `hostler status`.
+// Ask is what the agent's API has at a path. It costs the machine less than a command.
+func Ask[T any](m *Machine, path string) T {
+	m.t.Helper()
+	answer, err := ask[T](m, path)
+	if err != nil {
+		m.t.Fatalf("ask hostler in %s for %s: %v", m, path, err)
+	}
+	return answer
+}
+
+func ask[T any](m *Machine, path string) (answer T, err error) {
+	ctx, cancel := m.bounded("the agent to answer " + path)
+	defer cancel()
+	r, err := m.exec(ctx, wire.Run{Ask: path}, nil)
+	if err == nil && r.Code != 0 {
+		err = errors.New(strings.TrimSpace(r.Stderr))
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(r.Stdout), &answer)
+	}
+	return answer, err
+}
+
+// statusPath is what `hostler status` asks for.
+const statusPath = "/v1/status"
+
+// Status is what the agent answers to `hostler status`.
 func (m *Machine) Status() api.Status {
 	m.t.Helper()
-	return Answer[api.Status](m, "status")
+	return Ask[api.Status](m, statusPath)
 }
+
+// TryStatus is Status; the error says why there is none just now.
+func (m *Machine) TryStatus() (api.Status, error) { return ask[api.Status](m, statusPath) }
 
 // LastShutdown is how hostler says the last shutdown went; nil if none is on record.
 func (m *Machine) LastShutdown() *journal.Record {
@@ -325,14 +358,13 @@ func (m *Machine) AwaitArmed() {
 	ctx, cancel := m.bounded("hostler to be Armed")
 	defer cancel()
 	for {
-		r, err := m.Try(ctx, "hostler status -o json")
-		var s api.Status
-		if err == nil && r.Code == 0 && json.Unmarshal([]byte(r.Stdout), &s) == nil && s.Shutdown.State == shutdown.Armed {
+		s, err := m.TryStatus()
+		if err == nil && s.Shutdown.State == shutdown.Armed {
 			return
 		}
 		select {
 		case <-ctx.Done():
-			m.t.Fatalf("%v; last seen: %v %s %s %s", context.Cause(ctx), err, s.Shutdown.State, s.Shutdown.Reason, r.Stderr)
+			m.t.Fatalf("%v; last seen: %v %s %s", context.Cause(ctx), err, s.Shutdown.State, s.Shutdown.Reason)
 		case <-time.After(pollInterval):
 		}
 	}

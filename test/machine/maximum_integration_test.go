@@ -4,7 +4,6 @@ package machine_test
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -81,7 +80,7 @@ func TestLogindsMaximum(t *testing.T) {
 				}
 				m.Run("rm -rf " + ofAdmin + " " + ofPackages + " " + ofRuntime + upgrades + " " + ofRuntime + last)
 				readAgain(m)
-				enough(t, m, "")
+				awaitEnough(t, m, "")
 			})
 		}
 		t.Run("a shutdown with too little", func(t *testing.T) { shortShutdown(t, m) })
@@ -115,16 +114,6 @@ const (
 	needed = wanted + plan.Margin
 )
 
-// diagnose is what `hostler doctor` says, which exits with 1 if a check fails.
-func diagnose(t *testing.T, m *machine.Machine) doctor.Report {
-	t.Helper()
-	var d doctor.Report
-	if out := m.Run("hostler doctor -o json || [ $? = 1 ]"); json.Unmarshal([]byte(out), &d) != nil {
-		t.Fatalf("hostler doctor -o json:\n%s", out)
-	}
-	return d
-}
-
 // protected is the condition ShutdownProtected.
 func protected(t *testing.T, s api.Status) corev1.NodeCondition {
 	t.Helper()
@@ -137,9 +126,8 @@ func protected(t *testing.T, s api.Status) corev1.NodeCondition {
 	return corev1.NodeCondition{}
 }
 
-// enough waits until logind grants what hostler needs, and looks whether hostler
-// knows.
-func enough(t *testing.T, m *machine.Machine, source string) {
+// awaitEnough waits until logind grants what hostler needs, and hostler knows.
+func awaitEnough(t *testing.T, m *machine.Machine, source string) {
 	t.Helper()
 	if source == "" {
 		source = ofRuntime + ours
@@ -150,10 +138,16 @@ func enough(t *testing.T, m *machine.Machine, source string) {
 		return s.Shutdown.State == shutdown.Armed && s.Shutdown.InhibitDelayMax.Duration == grants && grants >= needed && s.Shutdown.InhibitDelaySource == source &&
 			protected(t, s).Status == corev1.ConditionTrue
 	})
-	if p := machine.Answer[api.ShutdownPlan](m, "shutdown", "plan"); phasesTake(p) != wanted {
+}
+
+// enough does so too, and looks whether hostler says so.
+func enough(t *testing.T, m *machine.Machine, source string) {
+	t.Helper()
+	awaitEnough(t, m, source)
+	if p := machine.Ask[api.ShutdownPlan](m, "/v1/shutdown/plan"); phasesTake(p) != wanted {
 		t.Errorf("the phases are planned to take %v, want all of %v", phasesTake(p), wanted)
 	}
-	if d := diagnose(t, m); !d.Protected {
+	if d := machine.Ask[doctor.Report](m, "/v1/doctor"); !d.Protected {
 		t.Errorf("hostler doctor = %+v, want pods protected", d)
 	}
 }
@@ -171,7 +165,7 @@ func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, b
 	if got := granted(t, m); got != grants {
 		t.Errorf("logind grants %v, and hostler says %v", got, grants)
 	}
-	p := machine.Answer[api.ShutdownPlan](m, "shutdown", "plan")
+	p := machine.Ask[api.ShutdownPlan](m, "/v1/shutdown/plan")
 	if got := phasesTake(p); got > grants || got < grants/2 {
 		t.Errorf("the phases are planned to take %v, want most of the %v granted", got, grants)
 	}
@@ -180,7 +174,7 @@ func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, b
 	if critical := p.Phases[len(p.Phases)-1]; critical.Grace.Duration != share {
 		t.Errorf("critical pods are planned to get %v, want %v", critical.Grace, share)
 	}
-	d := diagnose(t, m)
+	d := machine.Ask[doctor.Report](m, "/v1/doctor")
 	if d.Protected {
 		t.Errorf("hostler doctor = %+v, want pods not protected", d)
 	}

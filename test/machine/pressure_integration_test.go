@@ -93,8 +93,8 @@ status: {updateInterval: 2s}
 func awaitCondition(t *testing.T, m *machine.Machine, when string, kind corev1.NodeConditionType, want corev1.ConditionStatus) (found corev1.NodeCondition) {
 	t.Helper()
 	m.Eventually(when+": "+string(kind)+" is "+string(want), func() bool {
-		s, ok := tryStatus(t, m)
-		if !ok || s.Node == nil {
+		s, err := m.TryStatus()
+		if err != nil || s.Node == nil {
 			return false
 		}
 		for _, c := range s.Node.Status.Conditions {

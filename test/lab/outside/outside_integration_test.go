@@ -16,12 +16,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/test/lab"
@@ -174,8 +176,31 @@ func run(t *testing.T, how string, env ...string) (*exec.Cmd, inside, *bytes.Buf
 	return cmd, told, stderr
 }
 
-// traces lists what there is of a lab, seen from the host.
-func traces(told inside) (found []string) {
+// uptime is how long the machine has been up.
+func uptime(t *testing.T) time.Duration {
+	t.Helper()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(now.Nano())
+}
+
+// bornBy tells whether a process began before the machine had been up so long. It
+// counts in hundredths of a second, see proc_pid_stat(5).
+func bornBy(folder string, by time.Duration) bool {
+	text, err := os.ReadFile(filepath.Join(folder, "stat"))
+	if err != nil {
+		return false // it is gone
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	ticks, err := strconv.ParseInt(fields[19], 10, 64) // the 22nd of all
+	return err != nil || time.Duration(ticks)*time.Second/100 <= by
+}
+
+// traces lists what there is of a lab, seen from the host. Processes that began later
+// than that are another lab's: the kernel gives the numbers of namespaces out again.
+func traces(told inside, by time.Duration) (found []string) {
 	roots, _ := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	for _, root := range roots {
 		if dir := filepath.Join(root.Mountpoint, told.Cgroup); exists(dir) {
@@ -185,8 +210,9 @@ func traces(told inside) (found []string) {
 	for kind, namespace := range map[string]string{"pid": told.PIDNamespace, "mnt": told.MountNamespace} {
 		links, _ := filepath.Glob("/proc/[0-9]*/ns/" + kind)
 		for _, link := range links {
-			if target, err := os.Readlink(link); err == nil && target == namespace {
-				found = append(found, "process "+filepath.Dir(filepath.Dir(link)))
+			process := filepath.Dir(filepath.Dir(link))
+			if target, err := os.Readlink(link); err == nil && target == namespace && bornBy(process, by) {
+				found = append(found, "process "+process)
 			}
 		}
 	}
@@ -218,8 +244,9 @@ func exists(path string) bool {
 func gone(t *testing.T, told inside, but string) {
 	t.Helper()
 	var left []string
+	ended := uptime(t)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		left = slices.DeleteFunc(traces(told), func(s string) bool { return but != "" && strings.HasPrefix(s, but) })
+		left = slices.DeleteFunc(traces(told, ended), func(s string) bool { return but != "" && strings.HasPrefix(s, but) })
 		if len(left) == 0 {
 			return
 		}
@@ -251,7 +278,7 @@ func TestNothingIsLeftOfALab(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd, told, stderr := run(t, tt.how)
 			if tt.signal != 0 {
-				found := traces(told)
+				found := traces(told, uptime(t))
 				for _, kind := range []string{"cgroup", "process", "loop device"} {
 					if !slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, kind) }) {
 						t.Errorf("no %s of the running lab is seen in %q: this test would not notice one that is left", kind, found)

@@ -119,12 +119,17 @@ func session(hello wire.Hello, from io.Reader, to io.Writer) error {
 		if m.Session != hello.Session {
 			return
 		}
-		if m.Run != nil {
-			commands[m.ID] = start(*m.Run, func(answer wire.Message) {
-				answer.Session, answer.ID = m.Session, m.ID
-				// Who does not listen any more does not want to know.
-				_ = out.Write(answer)
-			})
+		send := func(answer wire.Message) {
+			answer.Session, answer.ID = m.Session, m.ID
+			// Who does not listen any more does not want to know.
+			_ = out.Write(answer)
+		}
+		switch {
+		case m.Run == nil:
+		case m.Run.Ask != "":
+			go ask(m.Run.Ask, send)
+		default:
+			commands[m.ID] = start(*m.Run, send)
 		}
 		if c := commands[m.ID]; c != nil {
 			c.hear(m)

@@ -66,7 +66,5 @@ type Event struct {
 	Signal string `json:"signal,omitempty"` // such as "SIGTERM"
 	Code   int    `json:"code,omitempty"`   // exit code, of ended
 
-	Time time.Time `json:"time"`
-	// Uptime is the kernel's monotonic clock; it starts anew with each kernel.
-	Uptime time.Duration `json:"uptime"`
+	Time time.Time `json:"time"` // the last field, which a workload writes over and over
 }
