@@ -21,7 +21,7 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo machine transcript test test-machine check fuzz bench fmt lint prerequisites clean
+.PHONY: help build demo machine transcript test test-machine check generate fuzz bench bench-fleet fmt lint prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ test: prerequisites build ## every test, race detector on; as root
 test-machine: prerequisites ## every scenario on booted machines with kernels of their own; as root
 	HOSTLER_TEST_BED=vm $(GO) test -tags integration -count=1 -timeout 3h -parallel $(MACHINES) -v ./test/machine
 
+generate: ## the Go of the protocol between hostler and plugins, from its .proto
+	$(GO) test -count=1 ./test/generated -update
+
 fuzz: ## each fuzz target for FUZZTIME
 	@$(GO) list -f '{{$$p := .}}{{range .TestGoFiles}}{{$$p.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$p.Dir}}/{{.}}{{"\n"}}{{end}}' ./... \
 	| xargs grep -o '^func Fuzz[A-Za-z0-9]*' | sed 's/:func / /' | while read -r file target; do \
@@ -64,6 +67,10 @@ fuzz: ## each fuzz target for FUZZTIME
 
 bench: build ## the figures of docs/performance.md; as root
 	$(GO) test -tags integration -run '^$$' -bench . -benchtime 1x -timeout 90m -v ./test/bench
+
+# Apart from bench: it wants both processors of a small machine for itself.
+bench-fleet: ## how many hosts one etcd and one kube-apiserver carry here, in an hour; as root
+	$(GO) test -tags integration -run '^$$' -bench Fleet -benchtime 1x -timeout 3h -v ./test/bench/fleet
 
 fmt: ## format the code
 	$(GO) tool gofumpt -w $$(git ls-files '*.go')

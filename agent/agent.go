@@ -23,7 +23,9 @@ import (
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/census"
+	"hostler.io/hostler/agent/controlplane/etcd"
 	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
+	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/maintenance"
@@ -63,6 +65,7 @@ type Options struct {
 // Agent is a running or a half-built agent.
 type Agent struct {
 	*maintenance.Drainer // what a person does to the node
+	*fleet.Reader        // what a person sees of the other hosts
 
 	options     Options
 	log         *slog.Logger
@@ -76,9 +79,11 @@ type Agent struct {
 	client      controlplane.Client
 	recorder    *controlplane.Recorder
 	keeper      *controlplane.LeaseKeeper
+	pacing      *controlplane.Pacing     // for how long the control plane asks the Lease to be good
 	leases      *controlplane.LeaseWatch // judges whether another machine is alive
 	census      *census.Census           // nil where the control plane has no fleet to look through
 	certificate *certificate.Keeper      // nil where the kubeconfig has credentials
+	etcd        *etcd.Store              // nil where the control plane is another one
 	existence   *loop.Gate               // shut while there is no Node, and hostler is not to create it
 	member      *loop.Gate               // shut once a person took the Node off the control plane
 	reporter    *report.Reporter
@@ -101,6 +106,7 @@ type Agent struct {
 	listener    net.Listener
 	loops       loop.Set
 	guarding    *loop.Loop // the shutdown guard, which outlives the other loops
+	plugin      *loop.Loop // runs the control plane's plugin, and outlives the guard, who tells it the last word; nil if others do
 
 	ending       atomic.Bool // a signal has come that ends the agent
 	kubeletsNode atomic.Bool // a kubelet of this host has the Node in the cluster, or had it last
@@ -212,7 +218,7 @@ func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took 
 }
 
 func (a *Agent) buildControlPlane(stateFile string, machine probe.Machine) (err error) {
-	if a.client, err = a.openControlPlane(stateFile); err != nil {
+	if a.client, err = openControlPlane(a.cfg.ControlPlane, surroundings{state: a.state, stateFile: stateFile, log: a.log, kubernetes: a.openKubernetes, etcd: a.openEtcd, plugin: a.openPlugin}); err != nil {
 		return err
 	}
 	a.defers("control plane", a.client.Close)
@@ -248,6 +254,7 @@ func (a *Agent) buildGuard() (err error) {
 }
 
 func (a *Agent) buildMaintenance() {
+	a.Reader = fleet.New(a.client, a.node)
 	a.Drainer = maintenance.New(maintenance.Options{
 		Node:         a.node,
 		ControlPlane: a.client.Type(),
@@ -316,6 +323,7 @@ func (a *Agent) reports() report.Options {
 		Boot:      a.boot,
 		Store:     a.kept,
 		Named:     a.keeper.SetOwner,
+		Asked:     func(leaseDuration string) { a.pacing.Ask(controlplane.AskedOfNode, leaseDuration) },
 		Waits:     a.existence.Set,
 		Flush:     a.state.Flush,
 		Log:       a.log,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/controlplane"
@@ -87,6 +88,7 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 			s.ControlPlane.Credentials = waiting.Error()
 		}
 	}
+	s.LeasePace = leasePace(a.pacing.Pace())
 	if err := lease.Overdue(time.Duration(cfg.Lease.Duration)); err != nil {
 		s.ControlPlane.Overdue = err.Error()
 	}
@@ -109,6 +111,18 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 	}
 	a.countRubbish(ctx, &s)
 	return s, nil
+}
+
+// leasePace is nil where nobody asks for another pace than is configured.
+func leasePace(p controlplane.Pace) *api.LeasePace {
+	if p.By == "" && len(p.Faults) == 0 {
+		return nil
+	}
+	pace := &api.LeasePace{Duration: metav1.Duration{Duration: p.Duration}, By: p.By}
+	for _, f := range p.Faults {
+		pace.Faults = append(pace.Faults, api.Drift(f))
+	}
+	return pace
 }
 
 // choices say why the Node has the addresses that this host has chosen for it. A

@@ -19,7 +19,6 @@ import (
 	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/status/probe"
 )
 
 // clusterTimeout bounds how long a person waits for what a cluster says.
@@ -38,20 +37,31 @@ func (a *Agent) cluster(ctx context.Context) *doctor.Cluster {
 		current, _ = a.certificate.Certificate() // waits tells why not
 	}
 	c := lookAtCluster(ctx, cfg, a.node, a.options.Version, current, waits, a.log)
-	c.Mine, _, _ = a.owners.Mine(owner.Node)
-	if c.Mine && a.member.Reason() == "" {
-		_, _, _, c.Writing = a.reporter.Current()
-	}
-	standing := a.reporter.Standing()
-	c.Stands = standing.Waits
-	for _, d := range standing.Drift {
-		c.Drift = append(c.Drift, doctor.Mend{Message: d.Message, Command: d.Mend})
-	}
-	c.Overdue = "" // of a lease that rests nothing is
-	if err := a.keeper.Stats().Overdue(time.Duration(cfg.Lease.Duration)); err != nil {
-		c.Overdue = err.Error()
-	}
+	c.Mine, c.Writing = a.writes()
+	c.Stands, c.Drift, c.Overdue = a.stands(cfg)
 	return c
+}
+
+// writes tells whether the Node is this agent's, and what keeps it from being written.
+func (a *Agent) writes() (mine bool, err error) {
+	mine, _, _ = a.owners.Mine(owner.Node)
+	if mine && a.member.Reason() == "" {
+		_, _, _, err = a.reporter.Current()
+	}
+	return mine, err
+}
+
+// stands tells what the Node waits for, what of it is not as it is wanted, and whether
+// its Lease is overdue: of one that rests nothing is.
+func (a *Agent) stands(cfg config.Config) (waits string, drift []doctor.Mend, overdue string) {
+	standing := a.reporter.Standing()
+	for _, d := range standing.Drift {
+		drift = append(drift, doctor.Mend{Message: d.Message, Command: d.Mend})
+	}
+	if err := a.keeper.Stats().Overdue(time.Duration(cfg.Lease.Duration)); err != nil {
+		overdue = err.Error()
+	}
+	return standing.Waits, drift, overdue
 }
 
 // clusterAlone does so on a host whose agent does not answer.
@@ -59,16 +69,10 @@ func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.L
 	if cfg.ControlPlane.Type != kubernetes.Type {
 		return nil, nil
 	}
-	reader, err := probe.New("/")
+	name, err := nameOfNode(cfg)
 	if err != nil {
 		return nil, err
 	}
-	machine, _ := reader.Machine() // its name is all that counts here
-	policies, err := newPolicies(cfg, machine.HostName, "")
-	if err != nil {
-		return nil, err
-	}
-	name := policies.node.Name
 	var current *tls.Certificate
 	var waits error
 	if k := cfg.ControlPlane.Kubernetes; k.BootstrapKubeconfig != "" {

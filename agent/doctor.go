@@ -40,6 +40,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	evidence, _ := owner.FindKubelet("/proc")
 	var looking sync.WaitGroup
 	looking.Go(func() { f.Cluster = a.cluster(ctx) })
+	looking.Go(func() { f.Etcd = a.etcdFacts(ctx) })
 	doctor.Sources{Logind: a.logind, Manager: a.manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
 	looking.Wait()
 	return doctor.Examine(f), nil
@@ -74,6 +75,9 @@ func Doctor(ctx context.Context, cfg config.Config, fault, unanswered error) (do
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
 	evidence, _ := owner.FindKubelet("/proc")
 	if f.Cluster, err = clusterAlone(ctx, cfg, evidence == "", log); err != nil {
+		return doctor.Report{}, err
+	}
+	if f.Etcd, err = etcdAlone(ctx, cfg, evidence == ""); err != nil {
 		return doctor.Report{}, err
 	}
 	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Kubelet: evidence}.Gather(ctx, &f)

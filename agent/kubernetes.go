@@ -4,25 +4,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"time"
 
 	"k8s.io/klog/v2"
 
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/embedded"
 	"hostler.io/hostler/agent/controlplane/kubernetes"
 	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
-	"hostler.io/hostler/agent/host"
 )
-
-// openControlPlane opens the configured control plane, which it does not ask
-// anything yet.
-func (a *Agent) openControlPlane(stateFile string) (controlplane.Client, error) {
-	if a.cfg.ControlPlane.Type == kubernetes.Type {
-		return a.openKubernetes()
-	}
-	return embedded.New(a.state.Bucket(embedded.BucketName), stateFile, time.Now, a.log)
-}
 
 // openKubernetes opens a cluster: with the credentials of a kubeconfig, or where
 // there is one to bootstrap by with a certificate that a loop gets and renews.
@@ -60,18 +47,4 @@ func (a *Agent) openKubernetes() (*kubernetes.Client, error) {
 		},
 	})
 	return client, err
-}
-
-// networkOptions have the ways to the cluster followed, where there is one.
-func (a *Agent) networkOptions() host.NetworkOptions {
-	o := host.NetworkOptions{Log: a.log.With("component", "network")}
-	if a.client.Type() == kubernetes.Type {
-		c := a.cfg.ControlPlane.Kubernetes
-		o.ControlPlane = func() (string, error) { return kubernetes.Server(cmp.Or(c.Kubeconfig, c.BootstrapKubeconfig)) }
-		o.Endpoint = a.client.Endpoint
-		if c, able := a.client.(interface{ Reconnect() }); able {
-			o.Lost = c.Reconnect
-		}
-	}
-	return o
 }

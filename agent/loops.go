@@ -14,6 +14,7 @@ import (
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/census"
+	"hostler.io/hostler/agent/controlplane/kubernetes"
 	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
@@ -32,6 +33,14 @@ const runtimesRetry = 200 * time.Millisecond
 // client that tells the metrics of each renewal.
 func (a *Agent) buildKeeper(machine probe.Machine) (err error) {
 	a.leases = controlplane.NewLeaseWatch(nil)
+	takeOff := "correct it on the control plane's object of this Node, or take it off, see docs/fleet.md"
+	if a.client.Type() == kubernetes.Type {
+		takeOff = fmt.Sprintf("`kubectl annotate node %s %s-` takes it off", a.node, controlplane.AnnotationLeaseDuration)
+	}
+	a.pacing = controlplane.NewPacing(time.Duration(a.cfg.Lease.Duration), takeOff, func(duration time.Duration) {
+		a.loops.Named("lease").Allow(duration)
+		a.keeper.SetPace(duration)
+	}, a.log)
 	a.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{a.client, a.metrics.Renewal}, controlplane.LeasePolicy{
 		Node:     a.node,
 		Holder:   controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
@@ -110,8 +119,16 @@ func (a *Agent) buildLoops() {
 			return a.census.Run(ctx, a.loops.Named("census").Beat, a.reporter.Changed)
 		}))))
 	}
+	if pacer, able := a.client.(controlplane.Pacer); able {
+		a.loops = append(a.loops, loop.New("lease-pace", 0, a.whileMine("lease-pace", owner.Lease, func(ctx context.Context) error {
+			return a.pacing.Follow(ctx, pacer, a.loops.Named("lease-pace").Beat)
+		})))
+	}
 	if a.certificate != nil {
 		a.loops = append(a.loops, loop.New("certificate", 0, a.certificate.Run))
+	}
+	if a.plugin != nil {
+		a.loops = append(a.loops, a.plugin)
 	}
 	if watcher, able := a.client.(controlplane.NodeWatcher); able { // it has other writers
 		a.loops = append(a.loops, loop.New("node-watch", 0, a.whileMine("node-watch", owner.Node, a.whileOpen("node-watch", a.member, func(ctx context.Context) error {

@@ -77,10 +77,37 @@ func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
 		return s.ControlPlane.Resting == "" && s.Node.UID != "" && s.Lease != nil && len(s.Lease.OwnerReferences) == 1
 	})
 
+	var told []string
+	whose, err := api.NewClient(r.cfg.API.Socket).Fleet(t.Context(), func(m api.Member) error {
+		told = append(told, m.Node.Name+" of "+m.Lease.Name)
+		return nil
+	})
+	if want := nodeName + " of " + nodeName; err != nil || whose.Node != nodeName || strings.Join(told, " ") != want {
+		t.Errorf("Fleet() = %+v, %v after %q, want this host with its lease", whose, err, told)
+	}
+
 	if err := fake.Edit(t.Context(), nodeName, func(n *corev1.Node) { n.Spec.Unschedulable = true }); err != nil {
 		t.Fatal(err)
 	}
 	r.eventually(t, "the cordon", func(s api.Status) bool { return s.Node.Spec.Unschedulable })
+
+	if err := fake.Edit(t.Context(), nodeName, func(n *corev1.Node) {
+		n.Annotations[controlplane.AnnotationLeaseDuration] = "20m"
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(t, "the pace that the Node asks for", func(s api.Status) bool {
+		return s.LeasePace != nil && s.LeasePace.Duration.Duration == 20*time.Minute && strings.Contains(s.LeasePace.By, controlplane.AnnotationLeaseDuration)
+	})
+	fake.AskPace("soon")
+	r.eventually(t, "that what the control plane asks of all is of no use", func(s api.Status) bool {
+		return len(s.LeasePace.Faults) == 1 && s.LeasePace.Duration.Duration == 20*time.Minute
+	})
+	if err := fake.Edit(t.Context(), nodeName, func(n *corev1.Node) { delete(n.Annotations, controlplane.AnnotationLeaseDuration) }); err != nil {
+		t.Fatal(err)
+	}
+	fake.AskPace("")
+	r.eventually(t, "the pace that is configured", func(s api.Status) bool { return s.LeasePace == nil })
 
 	if _, err := api.NewClient(r.cfg.API.Socket).Leave(t.Context()); err != nil {
 		t.Errorf("Leave() = %v, want no error", err)

@@ -31,16 +31,21 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	defer cancel()
 	guarding, stopGuarding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopGuarding()
+	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopTelling()
 
 	a.owners.Refresh(ctx)
 	if len(a.policies.phases) == 0 { // whatever an agent of before has left is of no use
 		a.dropLock()
 		a.restoreDelay()
 	}
-	var loops, guard sync.WaitGroup
+	var loops, guard, plugin sync.WaitGroup
+	if a.plugin != nil {
+		plugin.Go(func() { a.plugin.Supervise(telling, a.log) })
+	}
 	guard.Go(func() { a.guarding.Supervise(guarding, a.log) })
 	for _, l := range a.loops {
-		if l != a.guarding {
+		if l != a.guarding && l != a.plugin {
 			loops.Go(func() { l.Supervise(ctx, a.log) })
 		}
 	}
@@ -52,6 +57,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		}
 	})
 	loops.Go(func() { a.feedWatchdog(ctx) })
+	loops.Go(func() { a.settle(ctx) })
 	loops.Go(func() { a.chronicle.TellOfLastBoot(ctx) })
 	a.notify(a.notifier.Ready())
 	a.log.Info("agent is up", "version", a.options.Version, "node", a.node, "socket", a.cfg.API.Socket, "state", a.cfg.State.Directory)
@@ -68,6 +74,8 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	err = errors.Join(err, a.within("loops", stopTimeout, func() error { loops.Wait(); return nil }))
 	stopGuarding()
 	err = errors.Join(err, a.within("shutdown guard", stopTimeout, func() error { guard.Wait(); return nil }))
+	stopTelling()
+	err = errors.Join(err, a.within("plugin", stopTimeout, func() error { plugin.Wait(); return nil }))
 	if !goingDown {
 		a.restoreDelay() // only now does nobody raise it again
 	}

@@ -162,6 +162,22 @@ func KubeletVersion(version string) string {
 	return result
 }
 
+// HostlerVersion is whose version a nodeInfo.kubeletVersion has from KubeletVersion, as
+// hostler says it itself; not found in a kubelet's.
+func HostlerVersion(reported string) (version string, found bool) {
+	number, build, found := strings.Cut(strings.TrimPrefix(reported, "v"), versionMark)
+	build = strings.TrimPrefix(build, ".")
+	switch {
+	case !found:
+		return "", false
+	case build == "":
+		return number, true
+	case number == "0.0.0": // that of a version that is none
+		return build, true
+	}
+	return number + "+" + build, true
+}
+
 // Changed tells whether a status differs from the one last written in anything
 // worth a write of its own. Heartbeats are not, and neither is the message of a
 // condition of pressure or contention, or of a custom one, whose figures move with

@@ -124,6 +124,23 @@ func TestKubeletVersion(t *testing.T) {
 	}
 }
 
+func TestHostlerVersionIsReadBackFromWhatTheNodeSays(t *testing.T) {
+	for reported, want := range map[string]string{
+		"v0.1.0+hostler":         "0.1.0",
+		"v0.1.0-rc.1+hostler":    "0.1.0-rc.1",
+		"v0.1.0+hostler.dirty.1": "0.1.0+dirty.1",
+		"v0.0.0+hostler.devel":   "devel",
+		"v0.0.0+hostler":         "0.0.0",
+		"v1.34.1+k3s1":           "",
+		"":                       "",
+	} {
+		got, found := status.HostlerVersion(reported)
+		if got != want || found != (want != "") {
+			t.Errorf("HostlerVersion(%q) = %q, %t, want %q", reported, got, found, want)
+		}
+	}
+}
+
 func TestAllocatable(t *testing.T) {
 	facts := healthy()
 	facts.Machine.HugePages = []probe.HugePages{{PageSizeBytes: 2 << 20, Pages: 512}, {PageSizeBytes: 1 << 30, Pages: 1}}

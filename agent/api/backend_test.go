@@ -12,6 +12,9 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc"
@@ -100,6 +103,23 @@ func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonRep
 	defer b.mu.Unlock()
 	b.cordons = append(b.cordons, unschedulable)
 	return api.CordonReport{Node: "host", Cordon: api.Cordon{Unschedulable: unschedulable, By: api.Caller(ctx)}}, b.err
+}
+
+// Fleet tells of a host, and then of another unless its answer is an error.
+func (b *backend) Fleet(_ context.Context, each func(api.Member) error) (api.Fleet, error) {
+	for _, name := range []string{"a", "b"} {
+		if err := each(api.Member{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}); err != nil {
+			return api.Fleet{}, err
+		}
+		if b.err != nil {
+			break
+		}
+	}
+	return api.Fleet{Type: "fake", Node: "a"}, b.err
+}
+
+func (b *backend) Member(_ context.Context, name string) (api.MemberOf, error) {
+	return api.MemberOf{Member: api.Member{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}}, b.err
 }
 
 func (b *backend) Doctor(context.Context) (doctor.Report, error) {

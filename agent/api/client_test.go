@@ -22,7 +22,12 @@ func ignore(api.Step) {}
 // calls are all that a client can ask.
 func calls(c *api.Client) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
-		"Status":         func(ctx context.Context) error { _, err := c.Status(ctx); return err },
+		"Status": func(ctx context.Context) error { _, err := c.Status(ctx); return err },
+		"Fleet": func(ctx context.Context) error {
+			_, err := c.Fleet(ctx, func(api.Member) error { return nil })
+			return err
+		},
+		"Member":         func(ctx context.Context) error { _, err := c.Member(ctx, "n"); return err },
 		"Pods":           func(ctx context.Context) error { _, err := c.Pods(ctx); return err },
 		"Images":         func(ctx context.Context) error { _, err := c.Images(ctx); return err },
 		"ShutdownPlan":   func(ctx context.Context) error { _, err := c.ShutdownPlan(ctx); return err },

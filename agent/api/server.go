@@ -10,6 +10,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"hostler.io/hostler/agent/doctor"
@@ -28,6 +29,7 @@ type Backend interface {
 	CollectHistory(ctx context.Context) (CollectHistory, error)
 	ShutdownPlan(ctx context.Context) (ShutdownPlan, error)
 	Drainer
+	FleetReader
 	// Doctor looks at what may be wrong with this host, and changes nothing.
 	Doctor(ctx context.Context) (doctor.Report, error)
 	// Config tells the configuration in force.
@@ -57,7 +59,7 @@ type route struct {
 // Routes returns the handler of the socket. metrics serves /metrics.
 func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	for _, r := range append([]route{
+	for _, r := range slices.Concat([]route{
 		{"GET /v1/status", read, answer(func(r *http.Request) (any, error) { return b.Status(r.Context()) })},
 		{"GET /v1/pods", read, answer(func(r *http.Request) (any, error) { return b.Pods(r.Context()) })},
 		{"GET /v1/images", read, answer(func(r *http.Request) (any, error) { return b.Images(r.Context()) })},
@@ -70,7 +72,7 @@ func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
 		{"POST /v1/reload", act, answer(func(r *http.Request) (any, error) { return b.Reload(r.Context()) })},
 		{"GET /healthz", read, health(b)},
 		{"GET /metrics", read, metrics.ServeHTTP},
-	}, drainRoutes(b)...) {
+	}, drainRoutes(b), fleetRoutes(b)) {
 		mux.Handle(r.pattern, guarded(r.access, r.handler))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

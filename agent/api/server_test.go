@@ -40,6 +40,8 @@ func TestRoutes(t *testing.T) {
 		"POST /v1/drain/plan":   `"node":"planned"`,
 		"POST /v1/cordon":       `"unschedulable":true`,
 		"POST /v1/uncordon":     `"unschedulable":false`,
+		"GET /v1/nodes":         `"fleet":{"type":"fake"`,
+		"GET /v1/nodes/web-1":   `"name":"web-1"`,
 		"GET /v1/config":        `"differs":["node.name"]`,
 		"POST /v1/reload":       `"changed":["log.level"]`,
 		"GET /healthz":          "ok\n",

@@ -49,6 +49,9 @@ type Status struct {
 	CustomConditions CustomConditions `json:"customConditions"`
 	// Drift is what of the Node is not as configured, and not hostler's to mend.
 	Drift []Drift `json:"drift,omitempty"`
+	// LeasePace is how long the control plane asks the Lease to be good for; absent where
+	// it asks for nothing.
+	LeasePace *LeasePace `json:"leasePace,omitempty"`
 	// Cordon is what a person on this host decided with `hostler cordon` or
 	// `uncordon`; absent if nobody did, or somebody changed it since on the
 	// control plane.
@@ -70,6 +73,16 @@ type ControlPlane struct {
 	// Overdue tells that the lease was not renewed for as long as it is good for,
 	// so that the fleet takes this host for dead, and why.
 	Overdue string `json:"overdue,omitempty"`
+}
+
+// LeasePace is how long the Lease is to be good for.
+type LeasePace struct {
+	Duration metav1.Duration `json:"duration"` // in force
+	// By says who asks for it; empty where it is as configured, because what is asked for
+	// is of no use.
+	By string `json:"by,omitempty"`
+	// Faults are what is asked for and of no use, and what to do about each.
+	Faults []Drift `json:"faults,omitempty"`
 }
 
 // CustomConditions are the checks in the folder of conditions, by their types, and what

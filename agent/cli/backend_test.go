@@ -41,6 +41,8 @@ type backend struct {
 	config  api.Config
 	drains  chan<- os.Signal // is sent a signal with a drain, which then ends with its caller
 	member  bool             // the Node has not left the control plane
+	fleet   api.Fleet
+	hosts   []api.Member     // of the fleet, by name
 	err     error            // of everything
 	hang    bool             // every answer, until the caller has gone
 	entered chan<- os.Signal // is sent a signal with the first question
@@ -127,6 +129,24 @@ func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonRep
 
 func (b *backend) Doctor(ctx context.Context) (doctor.Report, error) {
 	return b.doctor, b.answer(ctx)
+}
+
+func (b *backend) Fleet(ctx context.Context, each func(api.Member) error) (api.Fleet, error) {
+	for _, h := range b.hosts {
+		if err := each(h); err != nil {
+			return b.fleet, err
+		}
+	}
+	return b.fleet, b.answer(ctx)
+}
+
+func (b *backend) Member(ctx context.Context, name string) (api.MemberOf, error) {
+	for _, h := range b.hosts {
+		if h.Node.Name == name {
+			return api.MemberOf{Member: h, ControlPlane: b.fleet}, b.answer(ctx)
+		}
+	}
+	return api.MemberOf{}, &api.Error{Message: "there is no node " + name, Hint: "did you mean another?"}
 }
 
 func (b *backend) Config(ctx context.Context) (api.Config, error) {

@@ -1,7 +1,7 @@
 // Package cli is the hostler command: one file a verb. It owns what a person
 // types and reads, and the exit codes; it refuses to know anything that the
 // agent does not answer over its API, but for the commands that work on the
-// configuration alone.
+// configuration alone, and for the one that tries the control plane itself.
 package cli
 
 import (
@@ -107,6 +107,7 @@ Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 	root.AddCommand(
 		a.agentCommand(),
 		a.statusCommand(),
+		a.nodesCommand(),
 		a.psCommand(),
 		a.imagesCommand(),
 		a.gcCommand(),
@@ -117,6 +118,7 @@ Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 		a.leaveCommand(),
 		a.doctorCommand(),
 		a.reloadCommand(),
+		a.controlPlaneCommand(),
 		a.configCommand(),
 		a.completionCommand(),
 		a.versionCommand(),

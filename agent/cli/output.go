@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -71,7 +72,7 @@ func (t *table) line(format string, args ...any) {
 		format = fmt.Sprintf(format, args...)
 	}
 	_ = t.w.Flush() // a failed write shows at the last Flush as well
-	fmt.Fprintln(t.w, format)
+	fmt.Fprintln(t.w, harmless(format))
 	_ = t.w.Flush()
 }
 
@@ -82,19 +83,46 @@ func (t *table) row(cells ...string) {
 			cells[i] = "-"
 		}
 	}
-	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+	fmt.Fprintln(t.w, harmless(strings.TrimRight(strings.Join(cells, "\t"), "\t")))
 }
 
+// harmless leaves of what a terminal obeys lines, columns and the colours below: names
+// and messages are those of other hosts and of whoever has built an image.
+func harmless(text string) string {
+	clean := text
+	for _, code := range []string{red, green, yellow, plain} {
+		clean = strings.ReplaceAll(clean, code, "")
+	}
+	obeyed := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
+	if !strings.ContainsFunc(clean, obeyed) {
+		return text
+	}
+	return strings.Map(func(r rune) rune { // whoever tries that gets no colours either
+		if obeyed(r) {
+			return '?'
+		}
+		return r
+	}, clean)
+}
+
+// What changes the colour of the text after it.
+const (
+	red    = "\x1b[31;1m"
+	green  = "\x1b[32;1m"
+	yellow = "\x1b[33;1m"
+	plain  = "\x1b[0m"
+)
+
 // red, green and yellow colour text where a terminal shows it.
-func (o *output) red(s string) string    { return o.paint("31;1", s) }
-func (o *output) green(s string) string  { return o.paint("32;1", s) }
-func (o *output) yellow(s string) string { return o.paint("33;1", s) }
+func (o *output) red(s string) string    { return o.paint(red, s) }
+func (o *output) green(s string) string  { return o.paint(green, s) }
+func (o *output) yellow(s string) string { return o.paint(yellow, s) }
 
 func (o *output) paint(code, s string) string {
 	if !o.color {
 		return s
 	}
-	return "\x1b[" + code + "m" + s + "\x1b[0m"
+	return code + s + plain
 }
 
 // ago writes how long ago t was, as kubectl does: 5s, 3m20s, 2h, 4d.

@@ -53,6 +53,8 @@ func scenes() map[string]api.Status {
 		"rebooted":         rebooted(),
 		"long-words":       longWords(),
 		"own-conditions":   ownConditions(),
+		"paced":            paced(),
+		"paced-wrongly":    pacedWrongly(),
 	}
 }
 

@@ -83,3 +83,23 @@ func longWords() api.Status {
 	s.Cordon = &api.Cordon{Unschedulable: true, By: long, At: ago(time.Minute), Pending: true}
 	return s
 }
+
+// paced is a host of a large fleet, whose control plane asks it to come less often.
+func paced() api.Status {
+	s := adrift()
+	s.Node.Spec.Unschedulable, s.Drift = false, nil
+	s.Lease.Spec.LeaseDurationSeconds = new(int32(1200))
+	s.LeasePace = &api.LeasePace{Duration: seconds(1200), By: "the control plane, of all its hosts,"}
+	return s
+}
+
+// pacedWrongly is one whose Node asks for what cannot be.
+func pacedWrongly() api.Status {
+	s := paced()
+	s.Lease.Spec.LeaseDurationSeconds = new(int32(40))
+	s.LeasePace = &api.LeasePace{Duration: seconds(40), Faults: []api.Drift{{
+		Message: `annotation hostler.io/lease-duration of the Node asks for a lease of "20 minutes", which changes nothing: it is no duration, such as 2m or 90s`,
+		Mend:    "`kubectl annotate node rack3-node07.example.net hostler.io/lease-duration-` takes it off",
+	}}}
+	return s
+}

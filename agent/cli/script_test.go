@@ -1,8 +1,11 @@
 package cli_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -11,11 +14,12 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/cli"
+	"hostler.io/hostler/agent/controlplane/plugin/plugintest"
 )
 
 // TestMain lets scripts run the command as a process of its own.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"hostler": func() {
+	testscript.Main(m, map[string]func(){"plugin": plugin, "hostler": func() {
 		signals := make(chan os.Signal, 8)
 		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		os.Exit(cli.Run(cli.Process{
@@ -25,10 +29,28 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// Scripts find a healthy agent at $HEALTHY, one that fails at $FAILING, and none
-// at $HOSTLER_SOCKET.
+// plugin is a control plane that a script has hostler run: one in memory. With the word
+// "falls" it ends with the first write.
+func plugin() {
+	server := &plugintest.Server{Fault: func(_ context.Context, method string) error {
+		if method == "Put" && slices.Contains(os.Args, "falls") {
+			fmt.Fprintln(os.Stderr, "out of its depth")
+			os.Exit(3)
+		}
+		return nil
+	}}
+	if _, err := server.Listen(os.Getenv("HOSTLER_PLUGIN_SOCKET")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	select {}
+}
+
+// Scripts find a healthy agent at $HEALTHY, one of a fleet at $FLEET, one that fails at
+// $FAILING, and none at $HOSTLER_SOCKET.
 func TestScripts(t *testing.T) {
 	healthy := serve(t, house())
+	fleet := serve(t, fleets()["much-is-wrong"])
 	failing := serve(t, &backend{err: &api.Error{Message: "list pods: the runtime is asleep", Hint: "wake it"}})
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -39,6 +61,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second more to end
 			e.Setenv("HEALTHY", healthy)
 			e.Setenv("FAILING", failing)
+			e.Setenv("FLEET", fleet)
 			e.Setenv("HOSTLER_SOCKET", e.WorkDir+"/none.sock")
 			e.Setenv("HOSTLER_CONFIG", e.WorkDir+"/hostler.yaml")
 			return nil

@@ -16,39 +16,18 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// watchInterval is how often `hostler status --watch` draws anew.
-const watchInterval = 2 * time.Second
-
 func (a *app) statusCommand() *cobra.Command {
 	var watch bool
 	cmd := a.reader("status", "Show on one screen how the host is", func(ctx context.Context, c *api.Client, out *output) error {
+		if watch {
+			return a.redraw(ctx, out, func(ctx context.Context) error {
+				_, err := a.showStatus(ctx, c, out)
+				return err
+			})
+		}
 		overdue, err := a.showStatus(ctx, c, out)
-		if !watch {
-			if err == nil && overdue {
-				return silentError{}
-			}
-			return err
-		}
-		tick := time.NewTicker(watchInterval)
-		defer tick.Stop()
-		for err == nil {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return nil
-			}
-			switch {
-			case a.terminal():
-				fmt.Fprint(a.Stdout, "\x1b[H\x1b[2J")
-			case out.format == "yaml":
-				fmt.Fprintln(a.Stdout, "---")
-			case out.format != "json": // whose values need nothing between them
-				fmt.Fprintln(a.Stdout)
-			}
-			_, err = a.showStatus(ctx, c, out)
-		}
-		if ctx.Err() != nil {
-			return nil // that is how a watch ends
+		if err == nil && overdue {
+			return silentError{}
 		}
 		return err
 	})
@@ -150,6 +129,9 @@ func lease(out *output, s api.Status) string {
 	line := "renewed " + out.ago(s.Lease.Spec.RenewTime.Time)
 	if d := s.Lease.Spec.LeaseDurationSeconds; d != nil {
 		line += fmt.Sprintf(", good for %ds", *d)
+	}
+	if p := s.LeasePace; p != nil && p.By != "" {
+		line += fmt.Sprintf("; %s asks for %s", p.By, p.Duration.Duration)
 	}
 	if s.ControlPlane.Overdue != "" {
 		line += ", " + out.red("OVERDUE")

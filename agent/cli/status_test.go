@@ -181,7 +181,7 @@ func TestWatchEndsWithASignal(t *testing.T) {
 }
 
 func TestAnInterruptedCommandSaysSo(t *testing.T) {
-	for _, args := range [][]string{{"status"}, {"ps"}, {"images"}, {"gc", "plan"}, {"gc", "run"}, {"gc", "history"}, {"shutdown", "plan"}, {"doctor"}} {
+	for _, args := range [][]string{{"status"}, {"nodes"}, {"ps"}, {"images"}, {"gc", "plan"}, {"gc", "run"}, {"gc", "history"}, {"shutdown", "plan"}, {"doctor"}} {
 		signals := make(chan os.Signal, 1)
 		socket := serve(t, &backend{hang: true, entered: signals})
 		got := hostlerUntil(signals, socket, args...)

@@ -18,6 +18,12 @@ import (
 // terminal got.
 func onTerminal(t *testing.T, signals <-chan os.Signal, environment map[string]string, args ...string) (screen string, code int) {
 	t.Helper()
+	return onTerminalOf(t, 0, signals, environment, args...)
+}
+
+// onTerminalOf does so on a terminal of that many lines; 0 is as a new one is.
+func onTerminalOf(t *testing.T, lines uint16, signals <-chan os.Signal, environment map[string]string, args ...string) (screen string, code int) {
+	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -32,6 +38,9 @@ func onTerminal(t *testing.T, signals <-chan os.Signal, environment map[string]s
 	}
 	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: lines, Col: 80}); err != nil && lines > 0 {
 		t.Fatal(err)
 	}
 	read := make(chan string)

@@ -41,7 +41,8 @@ func usage(cmd *cobra.Command) error {
 	flags("Flags", cmd.LocalFlags())
 	flags("Global Flags", inherited)
 	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(&text, "\n\nUse %q for more information about a command.", cmd.CommandPath()+" [command] --help")
+		more := fmt.Sprintf("Use %q for more information about a command.", cmd.CommandPath()+" [command] --help")
+		text.WriteString("\n\n" + strings.Join(wrap(more, screenWidth), "\n"))
 	}
 	_, err := fmt.Fprintln(cmd.OutOrStderr(), text.String())
 	return err

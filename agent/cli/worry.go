@@ -135,7 +135,7 @@ const (
 // fleetWorries tell what stands between the host and its fleet, beside what is said.
 func fleetWorries(s api.Status, list []worry) []worry {
 	next := "`" + logOfAgent + "`"
-	if s.ControlPlane.Type == "kubernetes" {
+	if s.ControlPlane.Type != "embedded" {
 		next = "`hostler doctor`"
 	}
 	c, known := s.ControlPlane, len(list)
@@ -145,6 +145,11 @@ func fleetWorries(s api.Status, list []worry) []worry {
 	}
 	if c.Resting != "" {
 		list = append(list, worry{what: "control plane", text: c.Resting, harm: odd})
+	}
+	if s.LeasePace != nil {
+		for _, f := range s.LeasePace.Faults {
+			list = append(list, worry{what: "lease", text: f.Message, next: f.Mend, harm: odd})
+		}
 	}
 	for _, d := range s.Drift {
 		list = append(list, worry{what: "drift", text: d.Message, next: "`" + d.Mend + "`", harm: odd})

@@ -30,7 +30,7 @@ type Node struct {
 	Name          string            `yaml:"name" doc:"A DNS subdomain; empty takes the host name, trimmed and lower-cased."`
 	Labels        map[string]string `yaml:"labels" doc:"Labels to keep on the Node."`
 	Annotations   map[string]string `yaml:"annotations" doc:"Annotations to keep on the Node."`
-	Taints        []Taint           `yaml:"taints" doc:"Taints to give the Node when it is created: a list of {key, value, effect}."`
+	Taints        []Taint           `yaml:"taints" doc:"Taints to give the Node: a list of {key, value, effect}. On Kubernetes only when it is created, for a node may not change its own later."`
 	Register      bool              `yaml:"register" doc:"false waits until someone else has created the Node, and then fills in its status."`
 	Unschedulable bool              `yaml:"unschedulable" doc:"Create the Node cordoned. From then on hostler cordon and uncordon decide, also for a Node that is created again."`
 	Address       Address           `yaml:"address" doc:"The addresses to publish."`
@@ -64,8 +64,27 @@ type Reserved struct {
 
 // ControlPlane picks the client.
 type ControlPlane struct {
-	Type       string     `yaml:"type" doc:"embedded keeps everything on this host; kubernetes tells a cluster."`
+	Type       string     `yaml:"type" doc:"embedded keeps everything on this host; kubernetes tells a cluster; etcd keeps it in etcd, for others to read; plugin tells a program of yours (docs/plugin.md)."`
 	Kubernetes Kubernetes `yaml:"kubernetes" doc:"How the cluster is reached; with type kubernetes."`
+	Etcd       Etcd       `yaml:"etcd" doc:"How etcd is reached; with type etcd."`
+	Plugin     Plugin     `yaml:"plugin" doc:"Which program; with type plugin. Either socket or command."`
+}
+
+// Etcd says which etcd cluster, and as whom.
+type Etcd struct {
+	Endpoints    []string `yaml:"endpoints" doc:"The members' URLs, such as https://etcd-1.example:2379; one is used at a time, and another one where it does not answer."`
+	Prefix       string   `yaml:"prefix" doc:"What all keys begin with: PREFIX/nodes/NAME, PREFIX/leases/NAME, PREFIX/events/NODE/NAME."`
+	TLS          EtcdTLS  `yaml:"tls" doc:"Files for https. They are read anew for each connection."`
+	Username     string   `yaml:"username" doc:"A user of etcd's own, where its auth is on and the client certificate does not name one."`
+	PasswordFile string   `yaml:"passwordFile" doc:"A file that holds the user's password."`
+	Insecure     bool     `yaml:"insecure" doc:"true allows plain http to other hosts: everyone on the way can read and change what is told."`
+}
+
+// EtcdTLS are the files of connections to etcd.
+type EtcdTLS struct {
+	CA          string `yaml:"ca" doc:"The authorities of the members' certificates; empty for those that this host trusts anyway."`
+	Certificate string `yaml:"certificate" doc:"This host's client certificate."`
+	Key         string `yaml:"key" doc:"Its key."`
 }
 
 // Kubernetes says which cluster, and as whom.

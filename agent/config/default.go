@@ -9,11 +9,15 @@ import (
 // Default returns the configuration of a host that has none.
 func Default() Config {
 	return Config{
-		Node:         Node{Enabled: Auto, Register: true, MaxPods: 110, CloudProvider: "none"},
-		ControlPlane: ControlPlane{Type: "embedded", Kubernetes: Kubernetes{CertificateDirectory: "/var/lib/hostler/pki"}},
-		Runtimes:     Runtimes{Auto: true},
-		Lease:        Lease{Enabled: Auto, Duration: Duration(40 * time.Second), RenewInterval: Duration(10 * time.Second)},
-		Status:       Status{UpdateInterval: Duration(10 * time.Second), ReportInterval: Duration(5 * time.Minute), MaxImages: 50},
+		Node: Node{Enabled: Auto, Register: true, MaxPods: 110, CloudProvider: "none"},
+		ControlPlane: ControlPlane{
+			Type:       "embedded",
+			Kubernetes: Kubernetes{CertificateDirectory: "/var/lib/hostler/pki"},
+			Etcd:       Etcd{Prefix: "/hostler"},
+		},
+		Runtimes: Runtimes{Auto: true},
+		Lease:    Lease{Enabled: Auto, Duration: Duration(40 * time.Second), RenewInterval: Duration(10 * time.Second)},
+		Status:   Status{UpdateInterval: Duration(10 * time.Second), ReportInterval: Duration(5 * time.Minute), MaxImages: 50},
 		Pressure: Pressure{
 			MemoryAvailable:   "100Mi",
 			NodefsAvailable:   "10%",

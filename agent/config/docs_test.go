@@ -13,6 +13,7 @@ func TestTheExamplesOfTheDocumentationAreValid(t *testing.T) {
 	for file, least := range map[string]int{
 		"shutdown.md":   3, // those of periods, priorities and rules
 		"conditions.md": 1, // that of contention
+		"plugin.md":     2, // one for each who may run it
 	} {
 		doc, err := os.ReadFile("../../docs/" + file)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"hostler.io/hostler/agent/controlplane/etcd/endpoint"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -32,6 +33,7 @@ type checker struct {
 func (k *checker) check(c Config) Faults {
 	k.node(c.Node)
 	k.controlPlane(c.ControlPlane)
+	k.plugin(c)
 	k.registration(c.Node, c.ControlPlane.Type)
 	k.runtimes(c.Runtimes)
 	k.loops(c)
@@ -115,7 +117,7 @@ func (k *checker) registration(n Node, controlPlane string) {
 
 // controlPlane checks that the chosen client can reach what it is for.
 func (k *checker) controlPlane(c ControlPlane) {
-	controlPlanes := []string{"embedded", "kubernetes"}
+	controlPlanes := []string{"embedded", "kubernetes", "etcd", "plugin"}
 	k.require(slices.Contains(controlPlanes, c.Type), "controlPlane.type", "%q is not a control plane that this version has; use one of %s", c.Type, strings.Join(controlPlanes, ", "))
 	const field = "controlPlane.kubernetes"
 	kubernetes := c.Type == "kubernetes"
@@ -127,6 +129,38 @@ func (k *checker) controlPlane(c ControlPlane) {
 		k.require(c.Kubernetes.Kubeconfig != "" || c.Kubernetes.BootstrapKubeconfig != "", "controlPlane.type", "kubernetes needs to know the cluster: name a file as %s.kubeconfig, or as %[1]s.bootstrapKubeconfig", field)
 	}
 	k.require(filepath.IsAbs(c.Kubernetes.CertificateDirectory), field+".certificateDirectory", "%q is not an absolute path", c.Kubernetes.CertificateDirectory)
+	k.etcd(c)
+}
+
+// etcd checks how etcd is reached, which is of no use to another control plane.
+func (k *checker) etcd(c ControlPlane) {
+	const field = "controlPlane.etcd"
+	e, chosen := c.Etcd, c.Type == "etcd"
+	for _, file := range []struct{ name, path string }{
+		{"tls.ca", e.TLS.CA}, {"tls.certificate", e.TLS.Certificate}, {"tls.key", e.TLS.Key}, {"passwordFile", e.PasswordFile},
+	} {
+		k.require(file.path == "" || filepath.IsAbs(file.path), field+"."+file.name, "%q is not an absolute path", file.path)
+		k.require(file.path == "" || chosen, field+"."+file.name, "is of no use with control plane %s; set controlPlane.type: etcd", c.Type)
+	}
+	for _, key := range []struct {
+		name string
+		set  bool
+	}{
+		{"endpoints", len(e.Endpoints) > 0},
+		{"username", e.Username != ""},
+		{"insecure", e.Insecure},
+		{"prefix", e.Prefix != Default().ControlPlane.Etcd.Prefix},
+	} {
+		k.require(!key.set || chosen, field+"."+key.name, "is of no use with control plane %s; set controlPlane.type: etcd", c.Type)
+	}
+	k.require(len(e.Endpoints) > 0 || !chosen, "controlPlane.type", "etcd needs to know the cluster: name its members in %s.endpoints", field)
+	for i, text := range e.Endpoints {
+		k.accept(endpoint.Check(text, e.Insecure), fmt.Sprintf("%s.endpoints[%d]", field, i))
+		k.require(!slices.Contains(e.Endpoints[:i], text), fmt.Sprintf("%s.endpoints[%d]", field, i), "%q is named twice", text)
+	}
+	k.accept(endpoint.CheckPrefix(e.Prefix), field+".prefix")
+	k.require((e.TLS.Certificate == "") == (e.TLS.Key == ""), field+".tls", "a certificate needs its key, and a key its certificate")
+	k.require((e.Username == "") == (e.PasswordFile == ""), field, "a username needs its passwordFile, and a passwordFile its username")
 }
 
 // refusedLabel says what labelRefused found, and what to do.

@@ -1,8 +1,6 @@
 package controlplane
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -62,15 +60,11 @@ func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o Re
 // wants no longer are taken away, and all others are left alone. The provider ID
 // is filled in where there is none. Taints, spec.unschedulable and the rest of
 // the spec stay as they are stored, since a node may not change its taints
-// (NodeRestriction) and whoever cordoned it meant it. The status stays as well.
+// (NodeRestriction; where it may, ReconcileTaints follows) and whoever cordoned it
+// meant it. The status stays as well.
 func Adopt(stored, desired *corev1.Node) (*corev1.Node, error) {
 	node := stored.DeepCopy()
-	var before owned
-	if list, ok := stored.Annotations[AnnotationOwned]; ok {
-		// A list that someone has spoiled is as good as none: what it named stays.
-		_ = json.Unmarshal([]byte(list), &before)
-	}
-	if err := reconcile(node, desired, before); err != nil {
+	if err := reconcile(node, desired, ownedOn(stored)); err != nil {
 		return nil, err
 	}
 	if node.Spec.ProviderID == "" {
@@ -90,6 +84,7 @@ func holds(ours Identity, lease *coordinationv1.Lease) bool {
 type owned struct {
 	Labels      []string `json:"labels,omitempty"`
 	Annotations []string `json:"annotations,omitempty"`
+	Taints      []string `json:"taints,omitempty"` // KEY:EFFECT, where they are reconciled
 }
 
 // reconcile brings the labels and annotations of desired into node, of which
@@ -99,15 +94,7 @@ func reconcile(node, desired *corev1.Node, before owned) error {
 	node.Labels = replace(node.Labels, desired.Labels, before.Labels, now.Labels)
 	node.Annotations = replace(node.Annotations, desired.Annotations, before.Annotations, now.Annotations)
 	IdentityOf(desired).mark(&node.ObjectMeta)
-	list, err := json.Marshal(now)
-	if err != nil {
-		return fmt.Errorf("node %q: list of owned keys: %w", node.Name, err)
-	}
-	if node.Annotations == nil {
-		node.Annotations = map[string]string{}
-	}
-	node.Annotations[AnnotationOwned] = string(list)
-	return nil
+	return now.note(node)
 }
 
 // ownedBy are the keys that hostler sets on a Node that it wants to be desired.
@@ -146,19 +133,6 @@ func Drift(stored, desired *corev1.Node) []string {
 		}
 	}
 	return drifted
-}
-
-// MissingTaints are those of the wanted taints that the stored Node lacks. A node
-// may not give itself any after its creation.
-func MissingTaints(stored *corev1.Node, wanted []corev1.Taint) []corev1.Taint {
-	var missing []corev1.Taint
-	for _, w := range wanted {
-		same := func(t corev1.Taint) bool { return t.MatchTaint(&w) && t.Value == w.Value }
-		if !slices.ContainsFunc(stored.Spec.Taints, same) {
-			missing = append(missing, w)
-		}
-	}
-	return missing
 }
 
 // internal tells whether the annotation is kept by this package itself.

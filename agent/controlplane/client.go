@@ -22,7 +22,9 @@ import (
 // return soon after their context ends, and bound themselves by a deadline where
 // their context has none. Objects that they are given are not changed; objects
 // that they return are the caller's to change. Their errors name operation and
-// object, and wrap one of the sentinels below where one fits.
+// object, and wrap one of the sentinels below where one fits. What ended in
+// ErrUnavailable, or with its context, may have been done all the same, and may be asked
+// for again. Package conformance has these promises, and those below, as checks.
 type Client interface {
 	// Type is the control plane's name in the configuration, such as "embedded".
 	Type() string
@@ -52,7 +54,7 @@ type Client interface {
 	// them better. It needs no read before it.
 	// ErrNotFound where the Node is gone, or another one, with another UID, has
 	// its name: Register again. *IdentityError where another machine has taken
-	// the Node over.
+	// the Node over; ErrConflict where someone else kept changing it.
 	UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error)
 
 	// Lease reads the Lease of the Node of that name; ErrNotFound.
@@ -122,6 +124,14 @@ type Cordoner interface {
 	Cordon(ctx context.Context, nodeName string, unschedulable bool) (*corev1.Node, error)
 }
 
+// TaintReconciler is a Client of a control plane in which a host may change the taints
+// of its own Node, and whatever else is on it.
+type TaintReconciler interface {
+	// ReconcilesTaints says no more than that Register reconciles taints, as it does
+	// labels, in the way of ReconcileTaints.
+	ReconcilesTaints()
+}
+
 // MachineFinder is a Client of a fleet that may be looked through.
 type MachineFinder interface {
 	// NodesOf lists the Nodes of the machines that have that machine ID, with no more
@@ -167,6 +177,8 @@ var (
 	// ErrInvalid: the control plane refuses the object as it is, so that trying
 	// again is in vain.
 	ErrInvalid = errors.New("invalid")
+	// ErrIncomplete: all was told but what the error names.
+	ErrIncomplete = errors.New("not all of it can be read")
 	// ErrLeaseStays: the Node is deleted, and its Lease could not be.
 	ErrLeaseStays = errors.New("the node is deleted, its lease is not")
 	// ErrUnavailable: the control plane does not answer, or not in time, or not

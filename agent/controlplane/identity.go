@@ -26,7 +26,7 @@ const (
 	AnnotationReplaced = "hostler.io/replaced"
 	// AnnotationOwned lists, as JSON {"labels":[],"annotations":[]}, the keys
 	// that hostler set on the Node, so that one which is no longer configured
-	// goes.
+	// goes; and under "taints", as KEY:EFFECT, the taints where they are reconciled.
 	AnnotationOwned = "hostler.io/owned"
 )
 

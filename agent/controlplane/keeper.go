@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -14,8 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// renewJitter is the part of the interval that is added at random.
-const renewJitter = 0.04
+const (
+	// renewJitter is the part of the interval that is added at random.
+	renewJitter = 0.04
+	// renewals are how often a Lease is renewed while it is good, at a pace that the
+	// control plane asks for: as often as kubelet renews one.
+	renewals = 4
+)
 
 // Renewer is what a LeaseKeeper needs of a Client.
 type Renewer interface {
@@ -66,17 +72,23 @@ type LeaseKeeper struct {
 	policy   LeasePolicy
 	deadline time.Duration // for one attempt
 	log      *slog.Logger
+	repaced  chan struct{} // holds one token when the pace has changed
 
 	// Owned by the goroutine that runs Run.
 	lease    *coordinationv1.Lease // as last stored, or to be created; never older than what was renewed
 	clock    clock
 	takeover bool
 	twins    twins
+	kept     pace // the one that the last renewal was made at
 
-	mu    sync.Mutex // guards stats and owner
+	mu    sync.Mutex // guards stats, owner and wants
 	stats LeaseStats
 	owner types.UID
+	wants pace
 }
+
+// pace is how long a Lease is good for, and how often it is renewed.
+type pace struct{ duration, interval time.Duration }
 
 // clock gives times that move on with the monotonic clock, whatever the wall
 // clock does.
@@ -122,11 +134,42 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 		policy:   policy,
 		deadline: min(policy.Duration/4, policy.Interval*4/5),
 		log:      log.With("component", "lease"),
+		repaced:  make(chan struct{}, 1),
+		wants:    policy.pace(),
+		kept:     policy.pace(),
 		lease:    lease,
 		clock:    clock{wall: policy.Now},
 		takeover: policy.Takeover,
 		twins:    twins{instance: policy.Instance, patience: 3 * policy.Interval},
 	}, nil
+}
+
+// pace is the one that is configured.
+func (p LeasePolicy) pace() pace { return pace{p.Duration, p.Interval} }
+
+// SetPace has the Lease be good for that long, in whole seconds, and be renewed four
+// times meanwhile; as configured where that is as long. A longer one is stored with the
+// renewal that is due next, a shorter one within an interval of its own, so that hosts
+// which are told at once do not come at once. It may be called at any time.
+func (k *LeaseKeeper) SetPace(duration time.Duration) {
+	wants := pace{duration, duration / renewals}
+	if duration == k.policy.Duration {
+		wants = k.policy.pace()
+	}
+	k.mu.Lock()
+	k.wants = wants
+	k.mu.Unlock()
+	select {
+	case k.repaced <- struct{}{}:
+	default: // it is to look anyway
+	}
+}
+
+// wanted is the pace that is in force.
+func (k *LeaseKeeper) wanted() pace {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.wants
 }
 
 // Run renews the Lease at once and then in every interval, until ctx ends, and
@@ -136,20 +179,20 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 func (k *LeaseKeeper) Run(ctx context.Context) error {
 	k.runs(time.Now())
 	defer k.runs(time.Time{})
-	backoff := Retry()
+	backoff := k.retry()
 	for {
-		started := time.Now()
+		started, before := time.Now(), k.kept
 		err := k.attempt(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		k.note(err)
 		k.policy.Beat(err)
-		next := wait.Jitter(k.policy.Interval, renewJitter)
+		next := k.due(before)
 		var identity *IdentityError
 		switch {
 		case err == nil:
-			backoff = Retry()
+			backoff = k.retry()
 		case errors.As(err, &identity):
 			// Nothing is broken: look again at the usual pace, and when it is decided.
 			if left := time.Until(identity.Until); left > 0 {
@@ -160,8 +203,49 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 		default:
 			next = min(next, pause(&backoff, err))
 		}
-		if err := sleep(ctx, max(next-time.Since(started), Retry().Duration)); err != nil {
+		if err := k.rest(ctx, started.Add(max(next, time.Since(started)+Retry().Duration))); err != nil {
 			return err
+		}
+	}
+}
+
+// retry is how failures are followed. A Lease that is good for long leaves time: in an
+// outage that lasts, the whole of a fleet that was told to come rarely must not come
+// every few seconds.
+func (k *LeaseKeeper) retry() wait.Backoff {
+	backoff := Retry()
+	backoff.Cap = max(backoff.Cap, k.kept.interval/renewals)
+	return backoff
+}
+
+// due is how long after a renewal the next one is: at a random moment of the interval
+// where that has just become longer, for a fleet that was told so renews within seconds,
+// and is to spread from there.
+func (k *LeaseKeeper) due(before pace) time.Duration {
+	if longer := k.kept.interval - before.interval; longer > 0 {
+		return before.interval + rand.N(longer)
+	}
+	return wait.Jitter(k.kept.interval, renewJitter)
+}
+
+// rest waits until then, or if the Lease is to be good for less than it is, for a random
+// part of the interval that it is to have; or returns why ctx ended before.
+func (k *LeaseKeeper) rest(ctx context.Context, until time.Time) error {
+	for {
+		timer := time.NewTimer(time.Until(until))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-timer.C:
+			return nil
+		case <-k.repaced:
+			timer.Stop()
+			if wants := k.wanted(); wants.duration < k.kept.duration {
+				if soon := time.Now().Add(rand.N(wants.interval)); soon.Before(until) {
+					until = soon
+				}
+			}
 		}
 	}
 }
@@ -189,9 +273,14 @@ func (k *LeaseKeeper) Stats() LeaseStats {
 	return stats
 }
 
-// Overdue is nil unless the keeper runs and has not renewed the Lease within its
-// duration: whoever watches it takes the host for dead.
-func (s LeaseStats) Overdue(duration time.Duration) error {
+// Overdue is nil unless the keeper runs and has not renewed the Lease for as long as
+// that is good for, or where none was stored yet within the configured duration:
+// whoever watches it takes the host for dead.
+func (s LeaseStats) Overdue(configured time.Duration) error {
+	duration := configured
+	if s.Lease != nil && s.Lease.Spec.LeaseDurationSeconds != nil {
+		duration = time.Duration(*s.Lease.Spec.LeaseDurationSeconds) * time.Second
+	}
 	since := s.Running
 	if s.LastRenewed.After(since) {
 		since = s.LastRenewed
@@ -226,7 +315,9 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 	lease := Renew(k.lease, k.clock.now())
 	k.mu.Lock()
 	SetOwner(lease, k.policy.Node, k.owner)
+	wants := k.wants
 	k.mu.Unlock()
+	lease.Spec.LeaseDurationSeconds = new(int32(wants.duration / time.Second))
 	k.clock.last = lease.Spec.RenewTime.Time
 	k.twins.sends(lease)
 	stored, err := k.client.RenewLease(ctx, lease)
@@ -234,7 +325,9 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 		return err
 	}
 	k.lease = k.ours(stored)
-	k.takeover = false
+	k.lease.Spec.LeaseDurationSeconds = lease.Spec.LeaseDurationSeconds
+	k.takeover, k.kept = false, wants
+	k.twins.patience = 3 * wants.interval
 	k.twins.stored(lease)
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -14,7 +14,7 @@ const (
 	// longestWatch bounds how long a Lease that nobody renews keeps others away,
 	// whatever it says that it is good for. Who renews at a quarter of that, as
 	// kubelets do, is seen within the hour for anything up to four.
-	longestWatch = time.Hour
+	longestWatch = LongestLease
 	// usualDuration is how long a Lease is watched that does not say how long it is
 	// good for: kubelet's default.
 	usualDuration = 40 * time.Second

@@ -111,17 +111,18 @@ func (r Remains) note(node *corev1.Node) error {
 // if nothing is. What hostler has set since is this machine's.
 func RemainsOn(stored *corev1.Node) *Remains {
 	var left Remains
-	var ours owned
 	if json.Unmarshal([]byte(stored.Annotations[AnnotationReplaced]), &left) != nil {
 		return nil // there is none, or somebody has spoiled it
 	}
-	_ = json.Unmarshal([]byte(stored.Annotations[AnnotationOwned]), &ours)
+	ours := ownedOn(stored)
 	left.Labels = only(left.Labels, func(key string) bool {
 		_, found := stored.Labels[key]
 		return found && !slices.Contains(ours.Labels, key)
 	})
 	left.Taints = only(left.Taints, func(taint string) bool {
-		return slices.ContainsFunc(stored.Spec.Taints, func(t corev1.Taint) bool { return t.ToString() == taint })
+		return slices.ContainsFunc(stored.Spec.Taints, func(t corev1.Taint) bool {
+			return t.ToString() == taint && !slices.Contains(ours.Taints, taintKey(t))
+		})
 	})
 	left.PodCIDRs = only(left.PodCIDRs, func(cidr string) bool { return slices.Contains(podCIDRs(stored), cidr) })
 	if left.ProviderID != stored.Spec.ProviderID {

@@ -18,12 +18,12 @@ func Retry() wait.Backoff {
 }
 
 // pause is how long to wait after err: the next step of the back-off, or what the
-// control plane asks for if that is longer, up to the back-off's cap and its
-// jitter.
+// control plane asks for if that is longer, up to the back-off's cap, the usual one at
+// the least, and its jitter.
 func pause(backoff *wait.Backoff, err error) time.Duration {
 	next := backoff.Step()
 	if busy, ok := errors.AsType[*BusyError](err); ok {
-		next = max(next, wait.Jitter(min(busy.After, Retry().Cap), Retry().Jitter))
+		next = max(next, wait.Jitter(min(busy.After, max(backoff.Cap, Retry().Cap)), Retry().Jitter))
 	}
 	return next
 }

@@ -26,6 +26,7 @@ type Facts struct {
 	Systemd       Systemd
 	Runtimes      Runtimes
 	Cluster       *Cluster        // nil where this host is no node of one
+	Etcd          *Etcd           // nil where the control plane is another one
 	Last          *journal.Record // nil where no shutdown is on record
 	State         State
 	Conditions    Conditions

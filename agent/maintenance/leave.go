@@ -44,7 +44,7 @@ func (d *Drainer) Leave(ctx context.Context) (api.LeaveReport, error) {
 	case errors.Is(err, controlplane.ErrForbidden):
 		e := &api.Error{
 			Message: fmt.Sprintf("leave: %v: this host no longer renews its lease nor writes its Node, also after a restart, but may not delete them", err),
-			Hint:    fmt.Sprintf("whoever has the right types `kubectl delete node %s`, with which the lease goes; `hostler leave --undo` takes it back", d.o.Node),
+			Hint:    "whoever has the right deletes the Node, with which the lease goes; `hostler leave --undo` takes it back",
 		}
 		if lost := d.rememberLeave(ctx); lost != "" {
 			e.Message += "; " + lost

@@ -12,13 +12,30 @@ import (
 	"hostler.io/hostler/agent/controlplane"
 )
 
-// anewHere has the Node created anew where nobody else can write it.
+// anewHere has the Node created anew where this host may delete it.
 const anewHere = "hostler leave && hostler leave --undo"
 
 // shared tells whether others write the Node as well.
 func (r *Reporter) shared() bool {
 	_, shared := r.o.Client.(controlplane.NodeWatcher)
 	return shared
+}
+
+// reconciles tells whether registering again mends the Node's taints, and whether this
+// host may do with its Node whatever is to be done.
+func (r *Reporter) reconciles() bool {
+	_, reconciles := r.o.Client.(controlplane.TaintReconciler)
+	return reconciles
+}
+
+// drift names what this machine has set on the stored Node, which it wants to be
+// wanted, and is not so there. To register again mends it.
+func (r *Reporter) drift(stored, wanted *corev1.Node) []string {
+	drifted := controlplane.Drift(stored, wanted)
+	if r.reconciles() {
+		drifted = append(drifted, controlplane.TaintDrift(stored, wanted)...)
+	}
+	return drifted
 }
 
 // watchOther takes an error of Register. While it is not known yet whether another
@@ -79,7 +96,7 @@ func (r *Reporter) remains(stored *corev1.Node) []Drift {
 	var drift []Drift
 	if fixed := left.Fixed(); fixed != "" {
 		mend := anewHere
-		if r.shared() {
+		if r.shared() && !r.reconciles() {
 			mend = "kubectl delete node " + stored.Name
 		}
 		drift = append(drift, Drift{
@@ -142,8 +159,11 @@ func (r *Reporter) tellClones(node string) {
 }
 
 // noteTaints tells of configured taints that the stored Node lacks, each set of
-// them once.
+// them once, where hostler may not mend that itself.
 func (r *Reporter) noteTaints(stored *corev1.Node) {
+	if r.reconciles() {
+		return
+	}
 	var drift []Drift
 	if missing := controlplane.MissingTaints(stored, r.options().Taints); len(missing) > 0 {
 		names := make([]string, len(missing))

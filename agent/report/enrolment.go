@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/status"
@@ -24,8 +25,8 @@ type enrolment struct {
 	entered    bool         // it was, by this process: what it has lost since it may not take from the living
 	asked      *corev1.Node // with the labels and annotations that were registered last
 	addressed  bool         // the stored Node has addresses
-	drifted    []string     // labels and annotations that somebody else has changed
-	lost       bool         // the control plane has set conditions Unknown since they were written
+	drifted    []string     // labels, annotations and taints that somebody else has changed
+	lost       bool         // the control plane has other conditions than were written, such as Unknown
 	// overruled are these, as stored, until they are taken back.
 	overruled []corev1.NodeCondition
 	mended    map[string]time.Time
@@ -121,8 +122,8 @@ func starting(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Reason == status.ReasonStarting })
 }
 
-// enroll has the Node on the control plane, with the labels and annotations that
-// it is to have. It reads the Node only where somebody else has changed it.
+// enroll has the Node on the control plane, with the labels, annotations and taints
+// that it is to have. It reads the Node only where somebody else has changed it.
 func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 	if r.hint.Swap(false) && r.registered {
 		if err := r.reread(ctx, node); err != nil {
@@ -130,7 +131,7 @@ func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 			return err
 		}
 	}
-	if r.registered && sameMarks(r.asked, node) && !r.mendDue() {
+	if r.registered && r.sameMarks(r.asked, node) && !r.mendDue() {
 		return nil
 	}
 	takeover := r.o.Takeover && !r.entered
@@ -168,11 +169,12 @@ func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 
 // marks are what of a Node is registered and kept.
 func marks(node *corev1.Node) *corev1.Node {
-	return &corev1.Node{ObjectMeta: *node.ObjectMeta.DeepCopy()}
+	return &corev1.Node{ObjectMeta: *node.ObjectMeta.DeepCopy(), Spec: corev1.NodeSpec{Taints: slices.Clone(node.Spec.Taints)}}
 }
 
-func sameMarks(a, b *corev1.Node) bool {
-	return maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations)
+func (r *Reporter) sameMarks(a, b *corev1.Node) bool {
+	return maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
+		(!r.reconciles() || equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints))
 }
 
 // await notes that there is no Node, and that hostler is not to create it.
@@ -287,7 +289,10 @@ func (r *Reporter) takeIn(stored, node *corev1.Node) {
 	if r.known == nil || r.known.UID != stored.UID { // whoever made it another one
 		r.o.Named(stored.UID)
 	}
-	r.drifted = controlplane.Drift(stored, node)
+	if r.o.Asked != nil {
+		r.o.Asked(stored.Annotations[controlplane.AnnotationLeaseDuration])
+	}
+	r.drifted = r.drift(stored, node)
 	r.addressed = len(stored.Status.Addresses) > 0
 	r.noteLoss(stored)
 	r.adopt(stored)
@@ -333,7 +338,7 @@ func (r *Reporter) see(node *corev1.Node, facts status.Facts, options status.Opt
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seen := node.DeepCopy()
-	r.wanted = &corev1.Node{ObjectMeta: seen.ObjectMeta, Status: corev1.NodeStatus{NodeInfo: seen.Status.NodeInfo}}
+	r.wanted = &corev1.Node{ObjectMeta: seen.ObjectMeta, Spec: corev1.NodeSpec{Taints: seen.Spec.Taints}, Status: corev1.NodeStatus{NodeInfo: seen.Status.NodeInfo}}
 	if r.node != nil {
 		seen.ObjectMeta, seen.Spec = r.node.ObjectMeta, r.node.Spec
 	}

@@ -42,6 +42,9 @@ type Options struct {
 	Boot      string                      // the present one
 	Store     Store                       // keeps a last word that was not delivered, and a person's cordon and departure
 	Named     func(types.UID)             // is told the UID that the control plane gave the Node
+	// Asked is told what the stored Node asks for of its Lease, with each that is read; it
+	// may be nil.
+	Asked func(leaseDuration string)
 	// Waits is told why the Node is waited for, as is its Lease then; nothing once
 	// it is there. It may be nil.
 	Waits   func(why string)
@@ -101,7 +104,7 @@ type Reporter struct {
 	mu        sync.Mutex             // guards what follows
 	node      *corev1.Node           // as last seen from the host, with the control plane's metadata
 	known     *corev1.Node           // as last stored, no status; nil if it is not registered
-	wanted    *corev1.Node           // as last seen from the host, no status
+	wanted    *corev1.Node           // as last seen from the host, without what changes there by itself
 	said      []corev1.NodeCondition // as last written; none if the Node is not registered
 	standing  Standing
 	lacking   []Drift // configured taints

@@ -83,7 +83,7 @@ func (r *Reporter) notice(seen *corev1.Node) {
 	case known == nil && (seen == nil || !waits): // registering finds out
 	case known == nil: // somebody has created it
 		r.Changed()
-	case news(known, seen, wanted) || lost(seen.Status.Conditions, said):
+	case r.news(known, seen, wanted) || r.undone(seen.Status.Conditions, said):
 		r.hint.Store(true)
 		r.Changed()
 	case !equality.Semantic.DeepEqual(known.Spec.Taints, seen.Spec.Taints):
@@ -110,17 +110,29 @@ func decided(taints []corev1.Taint) []corev1.Taint {
 
 // news tells whether what is seen differs from what is known in anything that
 // hostler goes by.
-func news(known, seen, wanted *corev1.Node) bool {
+func (r *Reporter) news(known, seen, wanted *corev1.Node) bool {
 	return seen == nil || seen.UID != known.UID || controlplane.CheckOwner(seen, wanted) != nil ||
 		seen.Spec.Unschedulable != known.Spec.Unschedulable ||
+		seen.Annotations[controlplane.AnnotationLeaseDuration] != known.Annotations[controlplane.AnnotationLeaseDuration] ||
 		!equality.Semantic.DeepEqual(decided(seen.Spec.Taints), decided(known.Spec.Taints)) ||
-		!slices.Equal(controlplane.Drift(seen, wanted), controlplane.Drift(known, wanted))
+		!slices.Equal(r.drift(seen, wanted), r.drift(known, wanted))
 }
 
 // lost tells whether the control plane has set Unknown one of the conditions that it
 // was told: its node lifecycle controller does so with a Node that it has not heard of,
 // and leaves it to the Node to say otherwise. A Lease that is renewed again does not.
 func lost(stored, told []corev1.NodeCondition) bool { return len(overruled(stored, told)) > 0 }
+
+// undone tells whether the conditions that the control plane was told have to be told
+// again. Where a host has its Node for itself nobody has a say in them but by mistake,
+// or because a backup of the store was restored.
+func (r *Reporter) undone(stored, told []corev1.NodeCondition) bool {
+	return lost(stored, told) || r.reconciles() && slices.ContainsFunc(told, func(t corev1.NodeCondition) bool {
+		return !slices.ContainsFunc(stored, func(s corev1.NodeCondition) bool {
+			return s.Type == t.Type && s.Status == t.Status && s.Reason == t.Reason
+		})
+	})
+}
 
 // overruled are the conditions that it has set so.
 func overruled(stored, told []corev1.NodeCondition) []corev1.NodeCondition {
@@ -135,15 +147,19 @@ func overruled(stored, told []corev1.NodeCondition) []corev1.NodeCondition {
 	return list
 }
 
-// noteLoss notes whether the control plane has taken the host for lost since it was
-// told how it is.
+// noteLoss notes whether the control plane has taken the host for lost, or forgotten how
+// it is, since it was told.
 func (r *Reporter) noteLoss(stored *corev1.Node) {
 	before := r.lost
-	r.lost = r.written != nil && lost(stored.Status.Conditions, r.written.Conditions)
-	if r.lost && !before {
-		r.overruled = overruled(stored.Status.Conditions, r.written.Conditions)
-		r.o.Log.Info("the control plane took the host for lost: its status is written again", "node", stored.Name)
+	r.lost = r.written != nil && r.undone(stored.Status.Conditions, r.written.Conditions)
+	if !r.lost || before {
+		return
 	}
+	if r.overruled = overruled(stored.Status.Conditions, r.written.Conditions); len(r.overruled) > 0 {
+		r.o.Log.Info("the control plane took the host for lost: its status is written again", "node", stored.Name)
+		return
+	}
+	r.o.Log.Info("the control plane has another status than it was told: it is written again", "node", stored.Name)
 }
 
 // takeBack has conditions that the control plane has set Unknown change anew with the
@@ -174,8 +190,8 @@ func (r *Reporter) takeBack(node *corev1.Node) {
 // somebody changed it.
 const newsAgain = time.Hour
 
-// mendDue tells whether a label or an annotation that somebody else has changed is
-// to be set again: at once for the first time, and then once in a report interval,
+// mendDue tells whether a label, an annotation or a taint that somebody else has changed
+// is to be set again: at once for the first time, and then once in a report interval,
 // for whoever changes it may do so again at once.
 func (r *Reporter) mendDue() bool {
 	return slices.ContainsFunc(r.drifted, func(key string) bool {

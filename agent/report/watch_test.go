@@ -374,3 +374,28 @@ func TestAPersonsWordThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testing.T)
 		}
 	})
 }
+
+func TestWhatTheNodeAsksOfItsLeaseIsTakenUpAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		var asked []string
+		d.o.Asked = func(leaseDuration string) { asked = append(asked, leaseDuration) }
+		d.start(t)
+		d.watch(t)
+		for _, want := range []string{"2m", "3m", ""} {
+			d.edit(t, func(n *corev1.Node) {
+				delete(n.Annotations, controlplane.AnnotationLeaseDuration)
+				if want != "" {
+					n.Annotations[controlplane.AnnotationLeaseDuration] = want
+				}
+			})
+			synctest.Wait()
+			if len(asked) == 0 || asked[len(asked)-1] != want {
+				t.Errorf("asked = %q, want %q at once", asked, want)
+			}
+			time.Sleep(time.Second)
+		}
+		if d.log.Count("set again") != 0 {
+			t.Errorf("log = %s, want the annotation left to those who set it", d.log)
+		}
+	})
+}

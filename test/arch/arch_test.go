@@ -54,23 +54,38 @@ var ours = map[string][]string{
 	"agent/report":                        {"agent/controlplane", "agent/reboots", "shutdown", "shutdown/journal", "status", "status/probe"},
 	"agent/metrics":                       {"agent/loop", "agent/reboots", "gc/runs", "shutdown", "status"},
 	"agent/state":                         {},
-	"agent/config":                        {"agent/conditions", "gc", "shutdown/plan", "status"},
+	"agent/config":                        {"agent/conditions", "agent/controlplane/etcd/endpoint", "gc", "shutdown/plan", "status"},
 	"agent/controlplane":                  {},
 	"agent/controlplane/census":           {"agent/controlplane"},
 	"agent/controlplane/embedded":         {"agent/controlplane", "agent/state"},
+	"agent/controlplane/etcd":             {"agent/controlplane", "agent/controlplane/etcd/endpoint", "agent/controlplane/objects"},
+	"agent/controlplane/etcd/endpoint":    {},
 	"agent/controlplane/kubernetes":       {"agent/controlplane"},
-	"agent/controlplane/controlplanetest": {"agent/controlplane"},
+	"agent/controlplane/objects":          {"agent/controlplane"},
+	"agent/controlplane/plugin":           {"agent/controlplane", "agent/controlplane/objects", "agent/controlplane/plugin/v1"},
+	"agent/controlplane/conformance":      {"agent/controlplane"},
+	"agent/controlplane/controlplanetest": {"agent/controlplane", "agent/controlplane/conformance"},
+
+	"agent/controlplane/objects/objectstest": {"agent/controlplane", "agent/controlplane/objects"},
 
 	"agent/controlplane/kubernetes/certificate": {"agent/controlplane"},
 
+	"agent/controlplane/plugin/v1":         {},
+	"agent/controlplane/plugin/process":    {},
+	"agent/controlplane/plugin/plugintest": {"agent/controlplane/plugin/v1"},
+
+	// An example of a plugin, as anybody could write it.
+	"docs/examples/plugin-https": {"agent/controlplane/plugin/v1"},
+
 	"agent/doctor": {"agent/controlplane", "shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
+	"agent/fleet":       {"agent/api", "agent/controlplane"},
 	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/loop", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
 
 	"agent/api": {"agent/conditions", "agent/doctor", "agent/loop", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/conditions", "agent/config", "agent/doctor", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent/cli": {"agent", "agent/api", "agent/conditions", "agent/config", "agent/controlplane/conformance", "agent/doctor", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
-		"agent/api", "agent/conditions", "agent/config", "agent/controlplane", "agent/controlplane/census", "agent/controlplane/embedded", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/doctor", "agent/state",
+		"agent/api", "agent/conditions", "agent/config", "agent/controlplane", "agent/controlplane/census", "agent/controlplane/conformance", "agent/controlplane/embedded", "agent/controlplane/etcd", "agent/controlplane/etcd/endpoint", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/controlplane/objects", "agent/controlplane/plugin", "agent/controlplane/plugin/process", "agent/doctor", "agent/fleet", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/reboots", "agent/report",
 		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/cri",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
@@ -91,12 +106,15 @@ var theirs = []struct {
 	{"k8s.io/cri-api", []string{"runtime/cri"}, "only the adapter knows CRI"},
 	{"github.com/containerd", []string{"runtime/cri", "runtime/cri/containerd"}, "only the adapter knows containerd"},
 	{"k8s.io/client-go", []string{"agent/controlplane/kubernetes"}, "only the client of Kubernetes speaks to an API server"},
-	{"google.golang.org/grpc", []string{"runtime/cri", "runtime/cri/containerd"}, "only adapters speak gRPC"},
+	{"google.golang.org/grpc", []string{"runtime/cri", "runtime/cri/containerd", "agent/controlplane/etcd", "agent/controlplane/plugin", "agent/controlplane/plugin/v1", "agent/controlplane/plugin/plugintest", "docs/examples/plugin-https"}, "only adapters speak gRPC"},
+	{"go.etcd.io/etcd", []string{"agent/controlplane/etcd"}, "only its store knows etcd"},
+	{"google.golang.org/genproto", []string{"agent/controlplane/plugin"}, "only a plugin answers with details that it defines"},
+	{"github.com/bufbuild/protocompile", nil, "the protocol is compiled by a test, for what is checked in"},
 	{"go.etcd.io/bbolt", []string{"agent/state"}, "only the state knows its file"},
 	{"github.com/spf13", []string{"agent/cli"}, "only the command line parses flags"},
 	{"github.com/prometheus/client_golang", []string{"agent/metrics"}, "rooms report by values, agent/metrics counts them"},
-	{"os/exec", []string{"agent/conditions"}, "the agent runs no commands but a person's checks: it asks the kernel, the runtime and systemd"},
-	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "agent/controlplane/controlplanetest"}, "test code does not go into the binary"},
+	{"os/exec", []string{"agent/conditions", "agent/controlplane/plugin/process"}, "the agent runs no commands but a person's checks and the control plane's plugin: it asks the kernel, the runtime and systemd"},
+	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "agent/controlplane/controlplanetest", "agent/controlplane/objects/objectstest"}, "test code does not go into the binary"},
 }
 
 type pkg struct {

@@ -22,6 +22,8 @@ const (
 	version = "0.0.0-e2e"
 	// binary is the binary under test, which ends with the lab.
 	binary = lab.Dir + "/bin/hostler"
+	// examplePlugin is the plugin of docs/plugin.md, likewise.
+	examplePlugin = lab.Dir + "/bin/plugin-https"
 	// builtVariable tells the inside of the lab where the outside, which alone
 	// has a network, has built it.
 	builtVariable = "HOSTLER_E2E_BUILT"
@@ -44,7 +46,7 @@ func run(m *testing.M) (int, error) {
 	ctx := context.Background()
 	if os.Getenv(builtVariable) == "" {
 		log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-		err := kube.Prepare(ctx, log, kube.Etcd, kube.APIServer, kube.ControllerManager, kube.Kubectl, kube.Kubelet)
+		err := kube.Prepare(ctx, log, kube.Etcd, kube.APIServer, kube.ControllerManager, kube.Kubectl, kube.Kubelet, kube.Etcdctl, kube.Etcdutl)
 		if err := errors.Join(err, build()); err != nil {
 			return 0, err
 		}
@@ -53,7 +55,7 @@ func run(m *testing.M) (int, error) {
 	if err != nil {
 		return 0, errors.Join(err, os.RemoveAll(filepath.Dir(os.Getenv(builtVariable))))
 	}
-	if err := takeBinary(os.Getenv(builtVariable)); err != nil {
+	if err := takeBinaries(filepath.Dir(os.Getenv(builtVariable))); err != nil {
 		return 0, err
 	}
 	if containerd, err = l.StartContainerd(ctx, lab.ContainerdOptions{}); err != nil {
@@ -67,33 +69,46 @@ func run(m *testing.M) (int, error) {
 	return m.Run(), containerd.Close(ctx)
 }
 
-// build makes the static binary, as `make build` does.
+// build makes the static binary, as `make build` does, and the plugin.
 func build() error {
 	dir, err := os.MkdirTemp("", "hostler-e2e-")
 	if err != nil {
 		return err
 	}
-	built := filepath.Join(dir, "hostler")
-	if err := lab.Build(context.Background(), "hostler.io/hostler", version, built); err != nil {
+	built := filepath.Join(dir, filepath.Base(binary))
+	err = lab.Build(context.Background(), "hostler.io/hostler", version, built)
+	if err == nil {
+		err = lab.Build(context.Background(), "hostler.io/hostler/docs/examples/plugin-https", "", filepath.Join(dir, filepath.Base(examplePlugin)))
+	}
+	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	return os.Setenv(builtVariable, built)
 }
 
-// takeBinary moves the binary into the lab, so that nothing of it stays behind.
-func takeBinary(built string) error {
+// takeBinaries moves what was built into the lab, so that nothing of it stays behind.
+func takeBinaries(folder string) error {
 	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
 		return err
 	}
-	in, err := os.Open(built)
+	for _, to := range []string{binary, examplePlugin} {
+		if err := take(filepath.Join(folder, filepath.Base(to)), to); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(folder)
+}
+
+func take(from, to string) error {
+	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(binary, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close(), os.RemoveAll(filepath.Dir(built)))
+	return errors.Join(err, out.Close())
 }

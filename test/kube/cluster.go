@@ -25,7 +25,7 @@ type Options struct {
 	ControllerManager bool
 	// These follow the flags that the bed gives, and win, such as
 	// --node-monitor-grace-period=3s or --cluster-signing-duration=1m.
-	APIServerFlags, ControllerManagerFlags []string
+	EtcdFlags, APIServerFlags, ControllerManagerFlags []string
 	// Users are those who come with a static token.
 	Users []User
 	// Apart puts the servers into a network namespace of their own, so that
@@ -48,7 +48,7 @@ type Cluster struct {
 	admin    string // kubeconfig
 	client   *http.Client
 	kubectl  string
-	wall     *wall // nil unless Apart
+	wall     *lab.Wall // nil unless Apart
 	wrapping []string
 }
 
@@ -101,16 +101,16 @@ func newCluster() (*Cluster, error) {
 func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }
 
 func (c *Cluster) start(ctx context.Context, o Options) error {
-	programs, err := newBuilder(ctx, nil)
+	programs, err := newBuilder(ctx, nil, "kube")
 	if err != nil {
 		return err
 	}
 	address := fmt.Sprintf("127.18.0.%d", c.number)
 	if o.Apart {
-		if c.wall, err = buildWall(c.file("netns"), c.number); err != nil {
+		if c.wall, err = lab.BuildWall(c.file("netns"), fmt.Sprintf("kube%d", c.number), fmt.Sprintf("198.18.%d", c.number)); err != nil {
 			return err
 		}
-		address, c.wrapping = c.wall.address, []string{"nsenter", "--net=" + c.wall.file, "--"}
+		address, c.wrapping = c.wall.Address, c.wall.Wrapping()
 	}
 	c.Server = fmt.Sprintf("https://%s:%d", address, port)
 	if err := c.writeFiles(address, o.Users); err != nil {
@@ -119,7 +119,7 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 	if c.kubectl, err = programs.path(ctx, Kubectl); err != nil {
 		return err
 	}
-	if c.Etcd, err = c.daemon(ctx, programs, Etcd, c.etcdFlags()); err != nil {
+	if c.Etcd, err = c.daemon(ctx, programs, Etcd, append(c.etcdFlags(), o.EtcdFlags...)); err != nil {
 		return err
 	}
 	if c.APIServer, err = c.daemon(ctx, programs, APIServer, append(c.apiServerFlags(address), o.APIServerFlags...)); err != nil {
@@ -158,10 +158,13 @@ func (c *Cluster) daemon(ctx context.Context, programs builder, p Program, flags
 	return lab.NewDaemon(string(p), lab.Tool{Path: line[0]}, c.dir, nil, line[1:]...), nil
 }
 
+// EtcdSocket is where etcd serves all that ask, for who looks behind the API server.
+func (c *Cluster) EtcdSocket() string { return c.file("etcd.sock") }
+
 func (c *Cluster) etcdFlags() []string {
 	return []string{
 		"--data-dir=" + c.file("etcd"),
-		"--listen-client-urls=unix://" + c.file("etcd.sock"),
+		"--listen-client-urls=unix://" + c.EtcdSocket(),
 		// Sockets cannot be advertised, and nobody asks: an address that is none.
 		"--advertise-client-urls=http://127.0.0.111:0",
 		"--listen-peer-urls=http://127.0.0.1:0",
@@ -171,7 +174,7 @@ func (c *Cluster) etcdFlags() []string {
 
 func (c *Cluster) apiServerFlags(address string) []string {
 	return []string{
-		"--etcd-servers=unix://" + c.file("etcd.sock"),
+		"--etcd-servers=unix://" + c.EtcdSocket(),
 		"--bind-address=" + address,
 		"--advertise-address=" + address,
 		fmt.Sprintf("--secure-port=%d", port),
@@ -293,6 +296,26 @@ func (c *Cluster) daemons() map[Program]*lab.Daemon {
 	return all
 }
 
+// errTogether refuses to cut what is not apart.
+var errTogether = errors.New("cut the network: the control plane is on loopback: set Options.Apart")
+
+// Cut lets all packets between the lab and the servers vanish, as a broken
+// network does: no connection is reset. It needs Options.Apart.
+func (c *Cluster) Cut() error {
+	if c.wall == nil {
+		return errTogether
+	}
+	return c.wall.Cut()
+}
+
+// Mend ends a Cut.
+func (c *Cluster) Mend() error {
+	if c.wall == nil {
+		return errTogether
+	}
+	return c.wall.Mend()
+}
+
 // Close ends the control plane and removes its files.
 func (c *Cluster) Close() error {
 	var errs []error
@@ -303,7 +326,7 @@ func (c *Cluster) Close() error {
 		c.client.CloseIdleConnections()
 	}
 	if c.wall != nil {
-		errs = append(errs, c.wall.remove())
+		errs = append(errs, c.wall.Remove())
 	}
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }

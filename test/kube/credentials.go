@@ -1,75 +1,27 @@
 package kube
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"strings"
 	"time"
+
+	"hostler.io/hostler/test/lab"
 )
 
-// authority signs certificates.
-type authority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-}
-
-// pair is a certificate and its key, as PEM.
-type pair struct{ certificate, key []byte }
-
-func newAuthority() (*authority, pair, error) {
-	template := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: "kube"},
-		NotBefore: time.Now().AddDate(0, 0, -1), NotAfter: time.Now().AddDate(1, 0, 0),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		IsCA:     true, BasicConstraintsValid: true,
-	}
-	a := &authority{}
-	p, err := a.sign(template)
-	return a, p, err
-}
-
-// sign completes a template with a serial number, a key and a signature. An
-// authority without a certificate signs its own.
-func (a *authority) sign(template *x509.Certificate) (pair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return pair{}, err
-	}
-	if template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
-		return pair{}, err
-	}
-	if a.certificate == nil {
-		a.certificate, a.key = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &key.PublicKey, a.key)
-	if err != nil {
-		return pair{}, err
-	}
-	packed, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return pair{}, err
-	}
-	return pair{
-		certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		key:         pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: packed}),
-	}, nil
-}
+// authority signs the certificates of servers and clients.
+type authority struct{ *lab.Authority }
 
 // server makes the certificate of who serves at an address. It is a day old, as
 // clients with another clock want it.
-func (a *authority) server(address string) (pair, error) {
-	return a.sign(&x509.Certificate{
+func (a *authority) server(address string) (lab.Pair, error) {
+	return a.Sign(&x509.Certificate{
 		Subject:   pkix.Name{CommonName: "kube-apiserver"},
 		NotBefore: time.Now().AddDate(0, 0, -1), NotAfter: time.Now().AddDate(1, 0, 0),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -79,7 +31,7 @@ func (a *authority) server(address string) (pair, error) {
 
 // user makes the certificate of a client. It begins now, since clients renew by
 // the part of its life that is over.
-func (a *authority) user(u User) (pair, error) {
+func (a *authority) user(u User) (lab.Pair, error) {
 	lifetime := u.Lifetime
 	if lifetime == 0 {
 		lifetime = 24 * time.Hour
@@ -89,7 +41,7 @@ func (a *authority) user(u User) (pair, error) {
 	if lifetime < 0 {
 		begin = end.Add(-24 * time.Hour)
 	}
-	return a.sign(&x509.Certificate{
+	return a.Sign(&x509.Certificate{
 		Subject:   pkix.Name{CommonName: u.Name, Organization: u.Groups},
 		NotBefore: begin, NotAfter: end,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -98,23 +50,23 @@ func (a *authority) user(u User) (pair, error) {
 
 // writeFiles makes all that the daemons read, and the administrator's credentials.
 func (c *Cluster) writeFiles(address string, users []User) error {
-	ca, own, err := newAuthority()
+	ca, own, err := lab.NewAuthority("kube")
 	if err != nil {
 		return err
 	}
-	c.ca, c.CAFile = ca, c.file("ca.crt")
-	server, err := ca.server(address)
+	c.ca, c.CAFile = &authority{ca}, c.file("ca.crt")
+	server, err := c.ca.server(address)
 	if err != nil {
 		return err
 	}
-	accounts, err := ca.user(User{Name: "accounts"}) // its key signs service accounts' tokens
+	accounts, err := c.ca.user(User{Name: "accounts"}) // its key signs service accounts' tokens
 	if err != nil {
 		return err
 	}
 	for name, data := range map[string][]byte{
-		"ca.crt": own.certificate, "ca.key": own.key,
-		"server.crt": server.certificate, "server.key": server.key,
-		"accounts.key": accounts.key, "audit-policy.yaml": []byte(auditPolicy), "tokens.csv": []byte(tokenFile(users)),
+		"ca.crt": own.Certificate, "ca.key": own.Key,
+		"server.crt": server.Certificate, "server.key": server.Key,
+		"accounts.key": accounts.Key, "audit-policy.yaml": []byte(auditPolicy), "tokens.csv": []byte(tokenFile(users)),
 	} {
 		if err := os.WriteFile(c.file(name), data, 0o600); err != nil {
 			return err
@@ -132,7 +84,7 @@ func (c *Cluster) connect() error {
 	if err != nil {
 		return err
 	}
-	certificate, err := tls.X509KeyPair(p.certificate, p.key)
+	certificate, err := tls.X509KeyPair(p.Certificate, p.Key)
 	if err != nil {
 		return err
 	}

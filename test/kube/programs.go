@@ -30,24 +30,39 @@ const (
 	Kubectl           Program = "kubectl"
 	ControllerManager Program = "kube-controller-manager"
 	Kubelet           Program = "kubelet"
+
+	Etcdctl Program = "etcdctl"
+	Etcdutl Program = "etcdutl"
 )
 
 func (p Program) pkg() string {
-	if p == Etcd {
+	switch p {
+	case Etcd:
 		return "go.etcd.io/etcd/server/v3"
+	case Etcdctl, Etcdutl:
+		return "go.etcd.io/etcd/" + string(p) + "/v3"
 	}
 	return "k8s.io/kubernetes/cmd/" + string(p)
+}
+
+// bed is the folder of the test bed whose build/go.mod has the program: etcd's tools are
+// apart, so that what they require does not have Kubernetes built anew.
+func (p Program) bed() string {
+	if p == Etcdctl || p == Etcdutl {
+		return "etcd"
+	}
+	return "kube"
 }
 
 // Prepare builds those programs that are not in the cache yet: minutes the first
 // time, no time later. It belongs outside the lab, where modules can be reached,
 // and is safe to run in several processes at once.
 func Prepare(ctx context.Context, log *slog.Logger, programs ...Program) error {
-	b, err := newBuilder(ctx, log)
-	if err != nil {
-		return err
-	}
 	for _, p := range programs {
+		b, err := newBuilder(ctx, log, p.bed())
+		if err != nil {
+			return err
+		}
 		if _, err := b.path(ctx, p); err != nil {
 			return err
 		}
@@ -57,7 +72,7 @@ func Prepare(ctx context.Context, log *slog.Logger, programs ...Program) error {
 
 // Path is where a program is, which it builds if need be.
 func (p Program) Path(ctx context.Context) (string, error) {
-	b, err := newBuilder(ctx, nil)
+	b, err := newBuilder(ctx, nil, p.bed())
 	if err != nil {
 		return "", err
 	}
@@ -72,7 +87,7 @@ type builder struct {
 	log    *slog.Logger
 }
 
-func newBuilder(ctx context.Context, log *slog.Logger) (builder, error) {
+func newBuilder(ctx context.Context, log *slog.Logger, bed string) (builder, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -85,29 +100,39 @@ func newBuilder(ctx context.Context, log *slog.Logger) (builder, error) {
 		return builder{}, fmt.Errorf("find the module: %w", err)
 	}
 	gomod, compiler, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	b := builder{module: filepath.Join(filepath.Dir(gomod), "test", "kube", "build"), log: log}
+	b := builder{module: filepath.Join(filepath.Dir(gomod), "test", bed, "build"), log: log}
 	versions, err := os.ReadFile(filepath.Join(b.module, "go.mod"))
 	sums, sumsErr := os.ReadFile(filepath.Join(b.module, "go.sum"))
 	if err := errors.Join(err, sumsErr); err != nil {
 		return builder{}, err
 	}
-	match := regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes v(\d+)\.(\d+)(\.\S+)`).FindSubmatch(versions)
-	if match == nil {
-		return builder{}, fmt.Errorf("read %s/go.mod: it requires no k8s.io/kubernetes", b.module)
+	ldflags := "-s -w"
+	if bed == "kube" {
+		stamp, err := kubernetesVersion(versions)
+		if err != nil {
+			return builder{}, fmt.Errorf("read %s/go.mod: %w", b.module, err)
+		}
+		ldflags += stamp
 	}
-	major, minor, rest := string(match[1]), string(match[2]), string(match[3])
-	const version = "k8s.io/component-base/version."
-	b.flags = []string{
-		"-trimpath", "-buildvcs=false", "-p", "2", "-ldflags",
-		fmt.Sprintf("-s -w -X %[1]sgitVersion=v%[2]s.%[3]s%[4]s -X %[1]sgitMajor=%[2]s -X %[1]sgitMinor=%[3]s -X %[1]sgitTreeState=clean", version, major, minor, rest),
-	}
+	b.flags = []string{"-trimpath", "-buildvcs=false", "-p", "2", "-ldflags", ldflags}
 	hash := sha256.New()
 	for _, part := range []string{string(versions), string(sums), compiler, strings.Join(b.flags, " ")} {
 		// A hash takes whatever is written to it.
 		_, _ = io.WriteString(hash, part+"\x00")
 	}
-	b.cache = filepath.Join(cache, "kube", hex.EncodeToString(hash.Sum(nil))[:16])
+	b.cache = filepath.Join(cache, bed, hex.EncodeToString(hash.Sum(nil))[:16])
 	return b, nil
+}
+
+// kubernetesVersion has Kubernetes' programs tell the version that they are of.
+func kubernetesVersion(gomod []byte) (string, error) {
+	match := regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes v(\d+)\.(\d+)(\.\S+)`).FindSubmatch(gomod)
+	if match == nil {
+		return "", errors.New("it requires no k8s.io/kubernetes")
+	}
+	major, minor, rest := string(match[1]), string(match[2]), string(match[3])
+	const version = "k8s.io/component-base/version."
+	return fmt.Sprintf(" -X %[1]sgitVersion=v%[2]s.%[3]s%[4]s -X %[1]sgitMajor=%[2]s -X %[1]sgitMinor=%[3]s -X %[1]sgitTreeState=clean", version, major, minor, rest), nil
 }
 
 // path is where the program is in the cache, after it was built if need be.

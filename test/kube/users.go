@@ -31,7 +31,7 @@ func Node(name string) User {
 // Certificate makes a new certificate for a user, with its key, as PEM.
 func (c *Cluster) Certificate(u User) (certificate, key []byte, err error) {
 	p, err := c.ca.user(u)
-	return p.certificate, p.key, err
+	return p.Certificate, p.Key, err
 }
 
 // kubeconfig is the format of the file, as far as it is needed.
@@ -81,7 +81,7 @@ func (c *Cluster) Kubeconfig(u User) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		user.User.Certificate, user.User.Key = p.certificate, p.key
+		user.User.Certificate, user.User.Key = p.Certificate, p.Key
 	}
 	var both namedContext
 	both.Name, both.Context.Cluster, both.Context.User = "kube", cluster.Name, user.Name

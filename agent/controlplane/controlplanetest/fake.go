@@ -1,9 +1,6 @@
-// Package controlplanetest is what every control plane is tested with: a
-// conformance suite that each Client passes, and Fake, a fleet's control plane in
-// memory that fails on demand, for tests of everything that talks to one.
-//
-// The suite checks what the Client interface promises and nothing that only one
-// control plane does. It is harmless to Nodes other than those it registers.
+// Package controlplanetest is what control planes, and whatever talks to one, are
+// tested with: Run has a client pass the suite of package conformance as tests, and
+// Fake is a fleet's control plane in memory that fails on demand.
 package controlplanetest
 
 import (
@@ -37,13 +34,16 @@ type Fake struct {
 	version int
 	nodes   map[string]*history[*corev1.Node]
 	leases  map[string]*history[*coordinationv1.Lease]
+	renewed map[string]time.Time // when each Lease was stored last, by the monotonic clock
 	events  []*corev1.Event
 	faults  map[Method]*Fault
 	calls   map[Method]int
 	own     map[string]map[corev1.NodeConditionType]bool // conditions that UpdateStatus has written, by Node
 	changed chan struct{}                                // closed and replaced with each change of a Node or fault
 
-	keepsNodes bool
+	keepsNodes   bool
+	expireLeases bool
+	pace         string // that all Leases are asked to be good for
 }
 
 // history is an object with the one that it replaced.
@@ -58,6 +58,8 @@ var (
 	_ controlplane.NodeWatcher     = (*Fake)(nil)
 	_ controlplane.ConditionWriter = (*Fake)(nil)
 	_ controlplane.MachineFinder   = (*Fake)(nil)
+	_ controlplane.FleetLister     = (*Fake)(nil)
+	_ controlplane.Pacer           = (*Fake)(nil)
 )
 
 // NewFake returns an empty control plane without faults, whose wall clock is
@@ -70,8 +72,10 @@ func NewFake(now func() time.Time) *Fake {
 		now:    now,
 		nodes:  map[string]*history[*corev1.Node]{},
 		leases: map[string]*history[*coordinationv1.Lease]{},
-		faults: map[Method]*Fault{},
-		calls:  map[Method]int{},
+
+		renewed: map[string]time.Time{},
+		faults:  map[Method]*Fault{},
+		calls:   map[Method]int{},
 
 		own:     map[string]map[corev1.NodeConditionType]bool{},
 		changed: make(chan struct{}),
@@ -141,7 +145,7 @@ func (f *Fake) Register(ctx context.Context, node *corev1.Node, opts controlplan
 // claim is what becomes of a stored Node that is registered.
 func (f *Fake) claim(stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	var lease *coordinationv1.Lease
-	if h, ok := f.leases[node.Name]; ok {
+	if h, ok := f.lease(node.Name); ok {
 		lease = h.latest
 	}
 	others, err := controlplane.Claim(stored, node, lease, opts)
@@ -166,6 +170,24 @@ func (f *Fake) KeepNodes() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.keepsNodes = true
+}
+
+// ExpireLeases has each Lease go from now on that is not renewed for as long as it is
+// good for, by the Fake's own monotonic clock.
+func (f *Fake) ExpireLeases() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expireLeases = true
+}
+
+// lease is the Lease of that name, if there is one. The caller holds mu.
+func (f *Fake) lease(name string) (*history[*coordinationv1.Lease], bool) {
+	h, ok := f.leases[name]
+	if ok && f.expireLeases && time.Since(f.renewed[name]) >= time.Duration(*h.latest.Spec.LeaseDurationSeconds)*time.Second {
+		delete(f.leases, name)
+		return nil, false
+	}
+	return h, ok
 }
 
 // putNode stores a Node, if anything has changed, under the next version.
@@ -258,7 +280,7 @@ func (f *Fake) Lease(ctx context.Context, name string) (*coordinationv1.Lease, e
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stored, ok := f.leases[name]
+	stored, ok := f.lease(name)
 	if !ok {
 		return nil, fmt.Errorf("get lease %q: %w", name, controlplane.ErrNotFound)
 	}
@@ -276,7 +298,7 @@ func (f *Fake) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*co
 	next := lease.DeepCopy()
 	next.UID = ""
 	h := &history[*coordinationv1.Lease]{latest: next, before: next}
-	if stored, ok := f.leases[lease.Name]; ok {
+	if stored, ok := f.lease(lease.Name); ok {
 		if stored.latest.ResourceVersion != lease.ResourceVersion || fault.Conflict {
 			return nil, fmt.Errorf("renew lease %q: %w", lease.Name, controlplane.ErrConflict)
 		}
@@ -285,6 +307,7 @@ func (f *Fake) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*co
 	}
 	f.stamp(&next.ObjectMeta)
 	f.leases[lease.Name] = h
+	f.renewed[lease.Name] = time.Now()
 	return answer(fault, h)
 }
 
@@ -330,6 +353,18 @@ func (f *Fake) Leave(ctx context.Context, name string, machine controlplane.Iden
 	}
 	delete(f.leases, name)
 	f.wakeWatchers()
+	if fault.LoseAnswer {
+		return fmt.Errorf("leave %q: answer lost: %w", name, controlplane.ErrUnavailable)
+	}
+	return nil
+}
+
+// RemoveEvents deletes the Events about that Node. It implements
+// conformance.EventRemover. No fault befalls it.
+func (f *Fake) RemoveEvents(_ context.Context, nodeName string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = slices.DeleteFunc(f.events, func(e *corev1.Event) bool { return e.InvolvedObject.Name == nodeName })
 	return nil
 }
 

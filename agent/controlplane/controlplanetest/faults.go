@@ -28,6 +28,8 @@ const (
 	WatchNode        Method = "WatchNode"
 	UpdateConditions Method = "UpdateConditions"
 	NodesOf          Method = "NodesOf"
+	Fleet            Method = "Fleet"
+	WatchPace        Method = "WatchPace"
 )
 
 // fakeTimeout bounds a call whose context has no deadline.

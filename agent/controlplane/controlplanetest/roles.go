@@ -3,8 +3,10 @@ package controlplanetest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/controlplane"
@@ -104,4 +106,79 @@ func (f *Fake) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, er
 		}
 	}
 	return found, nil
+}
+
+// Fleet implements controlplane.FleetLister, with pages of two.
+func (f *Fake) Fleet(ctx context.Context, each controlplane.Member) error {
+	if _, err := f.call(ctx, Fleet, "all"); err != nil {
+		return err
+	}
+	return controlplane.JoinFleet(ctx, pagesOf(f, f.nodes), pagesOf(f, f.leases), func(node *corev1.Node, lease *coordinationv1.Lease) error {
+		node.Kind, node.APIVersion = "Node", "v1"
+		return each(node, lease)
+	})
+}
+
+// pageSize is small, so that every test of a fleet goes through several pages.
+const pageSize = 2
+
+// pagesOf reads what is stored, from the first name after the last one that was read.
+func pagesOf[T any, P interface {
+	*T
+	DeepCopyInto(*T)
+}](f *Fake, stored map[string]*history[P]) controlplane.Pages[T] {
+	return func(ctx context.Context, after string) (page []T, next string, err error) {
+		if ctx.Err() != nil {
+			return nil, "", context.Cause(ctx)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, name := range slices.Sorted(maps.Keys(stored)) {
+			if name <= after {
+				continue
+			}
+			if len(page) == pageSize {
+				return page, next, nil
+			}
+			page, next = append(page, *new(T)), name
+			stored[name].latest.DeepCopyInto(&page[len(page)-1])
+		}
+		return page, "", nil
+	}
+}
+
+// AskPace has it ask all hosts for Leases that are good for that long, as a person
+// writes it; nothing asks for none.
+func (f *Fake) AskPace(duration string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pace = duration
+	f.wakeWatchers()
+}
+
+// WatchPace implements controlplane.Pacer.
+func (f *Fake) WatchPace(ctx context.Context, seen chan<- string) error {
+	if _, err := f.call(ctx, WatchPace, "all"); err != nil {
+		return err
+	}
+	for sent, first := "", true; ; {
+		changed := f.look()
+		f.mu.Lock()
+		pace, fault := f.pace, f.faults[WatchPace]
+		f.mu.Unlock()
+		var news chan<- string
+		if first || pace != sent {
+			news = seen
+		}
+		if fault != nil && fault.Err != nil {
+			return fmt.Errorf("watch the pace of leases: %w", fault.Err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("watch the pace of leases: %w", context.Cause(ctx))
+		case news <- pace:
+			sent, first = pace, false
+		case <-changed:
+		}
+	}
 }

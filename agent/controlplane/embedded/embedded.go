@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"hostler.io/hostler/agent/controlplane"
 )
@@ -58,7 +57,7 @@ type Store interface {
 }
 
 // Client is the embedded control plane. It implements controlplane.Client, and
-// NodeLister, EventLister and Cordoner beside it.
+// NodeLister, FleetLister, EventLister and Cordoner beside it.
 type Client struct {
 	store    Store
 	endpoint string
@@ -84,6 +83,7 @@ var (
 	_ controlplane.NodeLister  = (*Client)(nil)
 	_ controlplane.EventLister = (*Client)(nil)
 	_ controlplane.Cordoner    = (*Client)(nil)
+	_ controlplane.FleetLister = (*Client)(nil)
 )
 
 // New returns the control plane as an earlier run of this agent left it in
@@ -114,7 +114,7 @@ func (c *Client) Close() error { return nil }
 // resourceVersion, and returns a copy.
 func (c *Client) putNode(node *corev1.Node) (*corev1.Node, error) {
 	node.Kind, node.APIVersion = "Node", "v1"
-	c.taint(node)
+	controlplane.TaintCordon(node, c.now())
 	if equality.Semantic.DeepEqual(c.node, node) {
 		return node, nil
 	}
@@ -130,7 +130,7 @@ func (c *Client) putNode(node *corev1.Node) (*corev1.Node, error) {
 
 // Node reads the Node.
 func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
-	if err := check(ctx, "get node", name); err != nil {
+	if err := controlplane.CheckCall(ctx, "get node", name); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -157,7 +157,7 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 // UpdateStatus replaces the Node's status, but for addresses where there are none
 // in it: there are no other writers.
 func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
-	if err := check(ctx, "update status of node", node.Name); err != nil {
+	if err := controlplane.CheckCall(ctx, "update status of node", node.Name); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -178,7 +178,7 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 
 // Leave forgets the Node and its Lease.
 func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
-	if err := check(ctx, "leave: delete node", name); err != nil {
+	if err := controlplane.CheckCall(ctx, "leave: delete node", name); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -201,7 +201,7 @@ func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Id
 
 // Lease reads the Lease.
 func (c *Client) Lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
-	if err := check(ctx, "get lease", name); err != nil {
+	if err := controlplane.CheckCall(ctx, "get lease", name); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -222,7 +222,7 @@ func (c *Client) leaseOf(name string) *coordinationv1.Lease {
 
 // RenewLease stores the Lease.
 func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	if err := check(ctx, "renew lease", lease.Name); err != nil {
+	if err := controlplane.CheckCall(ctx, "renew lease", lease.Name); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -250,7 +250,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 // PublishEvent stores the Event as the latest, in place of one of its name or,
 // if there are 1,000, of the oldest.
 func (c *Client) PublishEvent(ctx context.Context, e *corev1.Event) error {
-	if err := check(ctx, "publish event", e.Name); err != nil {
+	if err := controlplane.CheckCall(ctx, "publish event", e.Name); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -313,18 +313,6 @@ func (c *Client) save(write func(map[string][]byte, []string) error, key string,
 	if err := write(map[string][]byte{key: value}, nil); err != nil {
 		c.log.Debug("change comes too late to be kept", "key", key, "error", err)
 	}
-}
-
-// check refuses a call whose context has ended, or whose object has a name that
-// no control plane would take.
-func check(ctx context.Context, operation, name string) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s %q: %w", operation, name, context.Cause(ctx))
-	}
-	if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
-		return fmt.Errorf("%s %q: %w: %s", operation, name, controlplane.ErrInvalid, faults[0])
-	}
-	return nil
 }
 
 // encode returns the object as it is stored.

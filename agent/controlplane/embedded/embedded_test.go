@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -19,10 +20,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/conformance"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
 	"hostler.io/hostler/agent/controlplane/embedded"
 	"hostler.io/hostler/agent/state"
 )
+
+var update = flag.Bool("update", false, "write what became of the conformance checks anew")
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
@@ -40,7 +44,7 @@ func open(t *testing.T, path string) (*embedded.Client, *state.DB) {
 }
 
 func TestConformance(t *testing.T) {
-	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend {
+	controlplanetest.Record(t, embedded.Type, *update, func(t *testing.T) controlplanetest.Backend {
 		path := filepath.Join(t.TempDir(), "state.db")
 		client, db := open(t, path)
 		t.Cleanup(func() {
@@ -50,7 +54,9 @@ func TestConformance(t *testing.T) {
 		})
 		return controlplanetest.Backend{
 			Client: client,
-			Edit:   client.Edit,
+			Hinder: func(conformance.Fault) (func(), error) {
+				return nil, &conformance.AbsentError{Why: "there is no server: it is in the agent itself"}
+			},
 			Restart: func(context.Context) (controlplane.Client, error) {
 				if err := db.Close(); err != nil {
 					return nil, err
@@ -105,11 +111,11 @@ func newClient(t *testing.T, store embedded.Store, log *slog.Logger) *embedded.C
 func TestARenewalHurriesNoWrite(t *testing.T) {
 	store := &recordingStore{values: map[string][]byte{}}
 	client := newClient(t, store, quiet())
-	keeper, err := controlplane.NewLeaseKeeper(client, controlplane.LeasePolicy{Node: "n", Duration: 40 * time.Second, Interval: 10 * time.Second}, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
 	synctest.Test(t, func(t *testing.T) {
+		keeper, err := controlplane.NewLeaseKeeper(client, controlplane.LeasePolicy{Node: "n", Duration: 40 * time.Second, Interval: 10 * time.Second}, quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_ = keeper.Run(ctx)

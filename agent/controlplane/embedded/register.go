@@ -14,7 +14,7 @@ import (
 // Register creates or adopts the Node. A Node and Lease of another name go,
 // since a host that was renamed is still one host.
 func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
-	if err := check(ctx, "register node", node.Name); err != nil {
+	if err := controlplane.CheckCall(ctx, "register node", node.Name); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()

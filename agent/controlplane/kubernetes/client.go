@@ -54,11 +54,12 @@ type Options struct {
 }
 
 // Client is the node's side of a Kubernetes API server. It implements
-// controlplane.Client and its roles Cordoner, NodeWatcher, ConditionWriter and
-// MachineFinder.
+// controlplane.Client and its roles Cordoner, NodeWatcher, ConditionWriter,
+// MachineFinder and FleetLister.
 type Client struct {
 	o            Options
 	core, leases *line
+	others       *line // for the Leases of others, which must not hold up its own
 
 	mu    sync.Mutex   // guards what follows
 	known *known       // nil where the next status has to read the Node first
@@ -72,6 +73,7 @@ var (
 	_ controlplane.NodeWatcher     = (*Client)(nil)
 	_ controlplane.ConditionWriter = (*Client)(nil)
 	_ controlplane.MachineFinder   = (*Client)(nil)
+	_ controlplane.FleetLister     = (*Client)(nil)
 )
 
 // New returns a client that has not connected yet.
@@ -84,6 +86,7 @@ func New(o Options) (*Client, error) {
 		o:      o,
 		core:   newLine(o, corev1.SchemeGroupVersion),
 		leases: newLine(o, coordinationv1.SchemeGroupVersion),
+		others: newLine(o, coordinationv1.SchemeGroupVersion),
 	}, nil
 }
 
@@ -107,6 +110,7 @@ func (c *Client) Close() error {
 func (c *Client) Reconnect() {
 	c.core.renew()
 	c.leases.renew()
+	c.others.renew()
 }
 
 // ask runs one request over one of the lines, and decodes the answer.

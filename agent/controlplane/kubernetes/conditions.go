@@ -15,10 +15,10 @@ import (
 // writes meanwhile: conditions merge by their type. Whose the Node is is read once.
 // Where some are to go the Node must be as it was seen last.
 func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error) {
-	if err := check(ctx, "update conditions of node", node.Name); err != nil {
+	if err := controlplane.CheckCall(ctx, "update conditions of node", node.Name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := bound(ctx, callTimeout)
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
 	operation := fmt.Sprintf("update conditions of node %q", node.Name)
 	base := c.knownOf(node.Name)

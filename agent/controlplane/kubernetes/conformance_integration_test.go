@@ -4,8 +4,10 @@ package kubernetes_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"flag"
+	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +16,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"hostler.io/hostler/agent/controlplane"
@@ -23,6 +24,8 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
+var update = flag.Bool("update", false, "write what became of the conformance checks anew")
+
 // TestConformanceOfAnAdministrator has one who may delete Nodes make every call.
 func TestConformanceOfAnAdministrator(t *testing.T) {
 	t.Parallel()
@@ -30,27 +33,21 @@ func TestConformanceOfAnAdministrator(t *testing.T) {
 	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend {
 		f := newFleet(t, cluster)
 		f.alone = true
-		return controlplanetest.Backend{
-			Client: f,
-			Edit: func(ctx context.Context, name string, change func(*corev1.Node)) error {
-				return edit(ctx, cluster, t, name, change)
-			},
-		}
+		return controlplanetest.Backend{Client: f, Hinder: f.wire.Hinder}
 	})
 }
 
 // TestConformance has each Node's own user, system:node:NAME, make every call but
-// Leave, which needs the right to delete Nodes: an administrator makes that one.
+// Leave, which needs the right to delete Nodes: an administrator makes that one, and
+// changes Nodes as others do.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
-	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend {
+	controlplanetest.Record(t, kubernetes.Type, *update, func(t *testing.T) controlplanetest.Backend {
 		f := newFleet(t, cluster)
 		return controlplanetest.Backend{
 			Client: f,
-			Edit: func(ctx context.Context, name string, change func(*corev1.Node)) error {
-				return edit(ctx, cluster, t, name, change)
-			},
+			Hinder: f.wire.Hinder,
 			Delete: func(ctx context.Context, name string) error {
 				return f.Leave(ctx, name, controlplane.Identity{})
 			},
@@ -65,6 +62,7 @@ type fleet struct {
 	*kubernetes.Client // the administrator's
 	t                  *testing.T
 	cluster            *kube.Cluster
+	wire               *controlplanetest.Wire // that all calls go over
 
 	alone bool // the administrator makes every call
 
@@ -73,7 +71,17 @@ type fleet struct {
 }
 
 func newFleet(t *testing.T, cluster *kube.Cluster) *fleet {
-	f := &fleet{Client: open(t, cluster.AdminKubeconfig()), t: t, cluster: cluster, nodes: map[string]*kubernetes.Client{}}
+	server, err := url.Parse(cluster.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire, err := controlplanetest.NewWire(server.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = wire.Close() })
+	f := &fleet{t: t, cluster: cluster, wire: wire, nodes: map[string]*kubernetes.Client{}}
+	f.Client = open(t, f.over(cluster.AdminKubeconfig()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -84,6 +92,20 @@ func newFleet(t *testing.T, cluster *kube.Cluster) *fleet {
 		}
 	})
 	return f
+}
+
+// over is a kubeconfig that leads over the wire.
+func (f *fleet) over(kubeconfig string) string {
+	text, err := os.ReadFile(kubeconfig)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	led := strings.ReplaceAll(string(text), f.cluster.Server, fmt.Sprintf("https://localhost:%d", f.wire.Port()))
+	file := filepath.Join(f.t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(led), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	return file
 }
 
 // of is the client of the node of that name. A name that cannot be is anybody's.
@@ -98,7 +120,11 @@ func (f *fleet) of(name string) *kubernetes.Client {
 		return f.Client
 	}
 	if f.nodes[name] == nil {
-		f.nodes[name] = asNode(f.t, f.cluster, name)
+		file, err := f.cluster.NodeKubeconfig(name)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		f.nodes[name] = open(f.t, f.over(file))
 	}
 	return f.nodes[name]
 }
@@ -148,37 +174,6 @@ func (f *fleet) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*c
 
 func (f *fleet) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	return f.of(event.InvolvedObject.Name).PublishEvent(ctx, event)
-}
-
-// edit changes a Node as a person does.
-func edit(ctx context.Context, cluster *kube.Cluster, t *testing.T, name string, change func(*corev1.Node)) error {
-	text, err := cluster.Kubectl(ctx, "get", "node", name, "-o", "json")
-	if err != nil {
-		return err
-	}
-	node := &corev1.Node{}
-	if err := json.Unmarshal([]byte(text), node); err != nil {
-		return err
-	}
-	before := node.DeepCopy()
-	change(node)
-	node.ResourceVersion = "" // whatever the agent writes meanwhile
-	changed, err := json.Marshal(node)
-	if err != nil {
-		return err
-	}
-	file := filepath.Join(t.TempDir(), "node.json")
-	if err := os.WriteFile(file, changed, 0o600); err != nil {
-		return err
-	}
-	if _, err = cluster.Kubectl(ctx, "replace", "-f", file); err != nil {
-		return err
-	}
-	if equality.Semantic.DeepEqual(before.Status, node.Status) {
-		return nil
-	}
-	_, err = cluster.Kubectl(ctx, "replace", "--subresource=status", "-f", file)
-	return err
 }
 
 // TestRights is what the Node authorizer and NodeRestriction make of a node's
@@ -231,6 +226,8 @@ func TestRights(t *testing.T) {
 
 	_, err = client.NodesOf(ctx, "machine")
 	refused("NodesOf()", err, "list nodes")
+	err = client.Fleet(ctx, func(*corev1.Node, *coordinationv1.Lease) error { return nil })
+	refused("Fleet()", err, "list nodes")
 
 	err = client.Leave(ctx, "n", controlplane.Identity{})
 	refused("Leave()", err, "kubectl delete node n")

@@ -12,33 +12,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"hostler.io/hostler/agent/controlplane"
 )
-
-// errSilent is the cause of a call's end where its caller set no deadline.
-var errSilent = fmt.Errorf("%w: %w", controlplane.ErrUnavailable, context.DeadlineExceeded)
-
-// bound gives a call a deadline if its caller did not.
-func bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if _, has := ctx.Deadline(); has {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeoutCause(ctx, d, errSilent)
-}
-
-// check refuses a call whose context has ended, or whose object has a name that
-// no API server would take, or would take for a path.
-func check(ctx context.Context, operation, name string) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s %q: %w", operation, name, context.Cause(ctx))
-	}
-	if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
-		return fmt.Errorf("%s %q: %w: %s", operation, name, controlplane.ErrInvalid, faults[0])
-	}
-	return nil
-}
 
 // fault says what a failed request means: a class of controlplane's, with the
 // operation, such as `get node "n"`, before it.

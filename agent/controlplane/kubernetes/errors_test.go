@@ -186,7 +186,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 func TestCallsWithoutADeadlineHaveOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		ctx, cancel := kubernetes.Bound(t.Context(), 8*time.Second)
+		ctx, cancel := controlplane.Bound(t.Context(), 8*time.Second)
 		defer cancel()
 		<-ctx.Done()
 		if err := context.Cause(ctx); time.Since(start) != 8*time.Second || !errors.Is(err, controlplane.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {

@@ -21,7 +21,7 @@ func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("publish event %q: %w", event.Name, context.Cause(ctx))
 	}
-	ctx, cancel := bound(ctx, callTimeout)
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
 	if event.Count > 1 {
 		if err := c.repeatEvent(ctx, event); !errors.Is(err, controlplane.ErrNotFound) {

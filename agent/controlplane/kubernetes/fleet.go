@@ -8,12 +8,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"hostler.io/hostler/agent/controlplane"
 )
 
-// pageOfNodes is how many Nodes are held at a time.
+// pageOfNodes is how many Nodes, or Leases, are held at a time.
 const pageOfNodes = 100
 
 // ToCompare are the rights that a node lacks unless somebody gives them: to look for
@@ -23,6 +24,38 @@ func ToCompare() []Right {
 		{Verb: "list", Resource: "nodes"},
 		{Verb: "get", Group: coordinationv1.GroupName, Resource: "leases", Namespace: controlplane.LeaseNamespace},
 	}
+}
+
+// ToList are the rights that a node lacks unless somebody gives them: to tell a person
+// of the whole fleet.
+func ToList() []Right {
+	return []Right{
+		{Verb: "list", Resource: "nodes"},
+		{Verb: "list", Group: coordinationv1.GroupName, Resource: "leases", Namespace: controlplane.LeaseNamespace},
+	}
+}
+
+// Fleet goes through all Nodes and Leases, where somebody gave the node the right to.
+func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("list nodes: %w", context.Cause(ctx))
+	}
+	defer c.others.renew() // a person looks rarely, and the server keeps a connection for nobody
+	nodes := func(ctx context.Context, page string) ([]corev1.Node, string, error) {
+		list, err := c.nodes(ctx, page)
+		for i := range list.Items { // which a list leaves to its own kind to say
+			list.Items[i].Kind, list.Items[i].APIVersion = "Node", "v1"
+		}
+		return list.Items, list.Continue, err
+	}
+	leases := func(ctx context.Context, page string) ([]coordinationv1.Lease, string, error) {
+		list, err := c.leasesFrom(ctx, page)
+		for i := range list.Items {
+			list.Items[i].Kind, list.Items[i].APIVersion = "Lease", coordinationv1.SchemeGroupVersion.String()
+		}
+		return list.Items, list.Continue, err
+	}
+	return controlplane.JoinFleet(ctx, nodes, leases, each)
 }
 
 // NodesOf looks through all Nodes, page by page, where somebody gave the node the
@@ -58,15 +91,29 @@ func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, 
 
 // nodes reads the page of all Nodes that begins there.
 func (c *Client) nodes(ctx context.Context, from string) (*corev1.NodeList, error) {
+	page := &corev1.NodeList{}
+	err := c.page(ctx, "list nodes", c.core, from, page, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes") })
+	return page, err
+}
+
+// leasesFrom reads the page of all Nodes' Leases that begins there.
+func (c *Client) leasesFrom(ctx context.Context, from string) (*coordinationv1.LeaseList, error) {
+	page := &coordinationv1.LeaseList{}
+	err := c.page(ctx, "list leases", c.others, from, page, func(r rest.Interface) *rest.Request {
+		return r.Get().Namespace(controlplane.LeaseNamespace).Resource("leases")
+	})
+	return page, err
+}
+
+// page reads the page of a list that begins there.
+func (c *Client) page(ctx context.Context, operation string, over *line, from string, into runtime.Object, list func(rest.Interface) *rest.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	page := &corev1.NodeList{}
-	err := c.ask(ctx, "list nodes", c.core, func(r rest.Interface) *rest.Request {
-		request := r.Get().Resource("nodes").Param("limit", strconv.Itoa(pageOfNodes))
+	return c.ask(ctx, operation, over, func(r rest.Interface) *rest.Request {
+		request := list(r).Param("limit", strconv.Itoa(pageOfNodes))
 		if from != "" {
 			request = request.Param("continue", from)
 		}
 		return request
-	}, page)
-	return page, err
+	}, into)
 }

@@ -13,10 +13,10 @@ import (
 
 // Lease reads the Lease.
 func (c *Client) Lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
-	if err := check(ctx, "get lease", name); err != nil {
+	if err := controlplane.CheckCall(ctx, "get lease", name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := bound(ctx, leaseTimeout)
+	ctx, cancel := controlplane.Bound(ctx, leaseTimeout)
 	defer cancel()
 	return c.lease(ctx, fmt.Sprintf("get lease %q", name), func(r rest.Interface) *rest.Request {
 		return r.Get().Namespace(controlplane.LeaseNamespace).Resource("leases").Name(name)
@@ -25,10 +25,10 @@ func (c *Client) Lease(ctx context.Context, name string) (*coordinationv1.Lease,
 
 // RenewLease updates the Lease where it has been stored before, else creates it.
 func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	if err := check(ctx, "renew lease", lease.Name); err != nil {
+	if err := controlplane.CheckCall(ctx, "renew lease", lease.Name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := bound(ctx, leaseTimeout)
+	ctx, cancel := controlplane.Bound(ctx, leaseTimeout)
 	defer cancel()
 	operation := fmt.Sprintf("renew lease %q", lease.Name)
 	next := lease.DeepCopy()

@@ -16,10 +16,10 @@ import (
 // done where the first is forbidden, as it is to a node's own credentials. It deletes
 // what it has seen to be that machine's, and nothing that has its name since.
 func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
-	if err := check(ctx, "leave: delete node", name); err != nil {
+	if err := controlplane.CheckCall(ctx, "leave: delete node", name); err != nil {
 		return err
 	}
-	ctx, cancel := bound(ctx, callTimeout)
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
 	var err error
 	for range attempts {

@@ -15,10 +15,10 @@ import (
 
 // Node reads a Node.
 func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
-	if err := check(ctx, "get node", name); err != nil {
+	if err := controlplane.CheckCall(ctx, "get node", name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := bound(ctx, callTimeout)
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
 	stored, err := c.node(ctx, fmt.Sprintf("get node %q", name), func(r rest.Interface) *rest.Request {
 		return r.Get().Resource("nodes").Name(name)
@@ -32,10 +32,10 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 
 // Register creates the Node, or adopts the one that is there.
 func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
-	if err := check(ctx, "register node", node.Name); err != nil {
+	if err := controlplane.CheckCall(ctx, "register node", node.Name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := bound(ctx, callTimeout)
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
 	var err error
 	for range attempts {
@@ -120,10 +120,10 @@ func (c *Client) post(ctx context.Context, wanted *corev1.Node) (*corev1.Node, e
 
 // Cordon sets spec.unschedulable, which a node may do with its own Node.
 func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
-	if err := check(ctx, "cordon node", name); err != nil {
+	if err := controlplane.CheckCall(ctx, "cordon node", name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := bound(ctx, callTimeout)
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
 	stored, err := c.patch(ctx, "cordon node", name, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable))
 	if err != nil {

@@ -3,9 +3,6 @@ package kubernetes
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -13,66 +10,6 @@ import (
 
 	"hostler.io/hostler/agent/controlplane"
 )
-
-// ownDomain is the prefix of conditions that are hostler's whoever wrote them.
-const ownDomain = "hostler.io/"
-
-// written names what this client has put into a Node's status. What is there
-// beside it is somebody else's. It is not changed once it is made.
-type written struct {
-	conditions map[corev1.NodeConditionType]bool
-	resources  map[corev1.ResourceName]bool
-}
-
-// with returns what is written once status is stored too.
-func (w written) with(status corev1.NodeStatus) written {
-	next := written{maps.Clone(w.conditions), maps.Clone(w.resources)}
-	if next.conditions == nil {
-		next = written{map[corev1.NodeConditionType]bool{}, map[corev1.ResourceName]bool{}}
-	}
-	for _, condition := range status.Conditions {
-		next.conditions[condition.Type] = true
-	}
-	for _, list := range []corev1.ResourceList{status.Capacity, status.Allocatable} {
-		for name := range list {
-			next.resources[name] = true
-		}
-	}
-	return next
-}
-
-// merge returns the status that the stored one becomes when hostler wants it to
-// be wanted. Conditions of others stay, and so do resources that others have
-// advertised, which have a domain in their names, and the volumes that the
-// attach-detach controller notes.
-func (w written) merge(stored, wanted corev1.NodeStatus) corev1.NodeStatus {
-	status := *wanted.DeepCopy()
-	status.Phase, status.VolumesAttached = stored.Phase, stored.VolumesAttached
-	for _, condition := range stored.Conditions {
-		ours := w.conditions[condition.Type] || strings.HasPrefix(string(condition.Type), ownDomain)
-		if !ours && !slices.ContainsFunc(wanted.Conditions, func(c corev1.NodeCondition) bool { return c.Type == condition.Type }) {
-			status.Conditions = append(status.Conditions, condition)
-		}
-	}
-	status.Capacity = w.resourcesOf(stored.Capacity, status.Capacity)
-	status.Allocatable = w.resourcesOf(stored.Allocatable, status.Allocatable)
-	return status
-}
-
-// resourcesOf adds to the wanted resources those of others.
-func (w written) resourcesOf(stored, wanted corev1.ResourceList) corev1.ResourceList {
-	for name, quantity := range stored {
-		_, set := wanted[name]
-		if set || w.resources[name] || !strings.Contains(string(name), "/") {
-			continue
-		}
-		if wanted == nil {
-			wanted = corev1.ResourceList{}
-		}
-		wanted[name] = quantity
-	}
-	return wanted
-}
 
 // statusPatch is the strategic merge patch that gives the stored Node that
 // status, if the Node is still at the version that it has here.

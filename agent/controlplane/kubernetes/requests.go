@@ -31,7 +31,7 @@ func NewRequests(o Options) (*Requests, error) {
 // Submit stores a request, or returns the stored one of its name, with
 // what has become of it.
 func (r *Requests) Submit(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
-	ctx, cancel := bound(ctx, callTimeout)
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
 	stored := &certificatesv1.CertificateSigningRequest{}
 	ask := func(how string, build func(rest.Interface) *rest.Request) error {

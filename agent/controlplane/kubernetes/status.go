@@ -17,18 +17,18 @@ import (
 // known is the Node as the server answered last, so that a status can be written
 // without reading first. It is not changed once it is made.
 type known struct {
-	node   *corev1.Node // what a patch is made from, and no more
-	stored written      // by this client in this Node
+	node   *corev1.Node         // what a patch is made from, and no more
+	stored controlplane.Written // by this client in this Node
 }
 
 // UpdateStatus patches what differs in the status. It reads the Node only where
 // that is not known from an earlier answer or a watch, or someone else has just
 // changed it.
 func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
-	if err := check(ctx, "update status of node", node.Name); err != nil {
+	if err := controlplane.CheckCall(ctx, "update status of node", node.Name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := bound(ctx, callTimeout)
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
 	operation := fmt.Sprintf("update status of node %q", node.Name)
 	base := c.knownOf(node.Name)
@@ -74,7 +74,7 @@ func owned(stored, node *corev1.Node, uid types.UID) error {
 
 // writeStatus patches the Node that base is about, if it has not changed since.
 func (c *Client) writeStatus(ctx context.Context, base *known, node *corev1.Node) (*corev1.Node, error) {
-	status := base.stored.merge(base.node.Status, node.Status)
+	status := base.stored.Merge(base.node.Status, node.Status)
 	if len(status.Addresses) == 0 { // somebody else knows them
 		status.Addresses = base.node.Status.Addresses
 	}
@@ -88,7 +88,7 @@ func (c *Client) writeStatus(ctx context.Context, base *known, node *corev1.Node
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := &known{node: essence(stored), stored: base.stored.with(node.Status)}
+	next := &known{node: essence(stored), stored: base.stored.With(node.Status)}
 	if c.known != nil && later(c.known.node, stored) { // seen before this answer came
 		next.node = c.known.node
 	}

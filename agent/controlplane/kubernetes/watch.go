@@ -24,7 +24,7 @@ const shortWatch = time.Second
 // WatchNode follows the Node. It reads it once, and then again only where the
 // server no longer knows what it said last.
 func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error {
-	if err := check(ctx, "watch node", name); err != nil {
+	if err := controlplane.CheckCall(ctx, "watch node", name); err != nil {
 		return err
 	}
 	for version, short := "", false; ; {
@@ -125,18 +125,18 @@ func outdated(err error) bool { return apierrors.IsResourceExpired(err) || apier
 // watch begins a watch over the line, on the present way: it ends with that. Until
 // the server has taken it on it is bounded as any other request.
 func (l *line) watch(ctx context.Context, request func(rest.Interface) *rest.Request) (watch.Interface, error) {
-	finding, found := bound(ctx, callTimeout)
+	finding, found := controlplane.Bound(ctx, callTimeout)
 	defer found()
 	w, err := l.find(finding)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(callTimeout, func() { cancel(errSilent) })
+	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrSilent) })
 	changes, err := request(w).MaxRetries(0).Watch(ctx)
 	if err == nil && !late.Stop() {
 		changes.Stop()
-		err = errSilent
+		err = controlplane.ErrSilent
 	}
 	if err != nil {
 		late.Stop()

@@ -1,0 +1,299 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/status"
+)
+
+// sight is one host of a fleet, as a list shows it.
+type sight struct {
+	name     string
+	standing string // Ready, NotReady or Unknown, and for how long
+	lease    pulse
+	address  string
+	version  string
+	more     []string // columns of a wide list
+	worries  []string // a line each
+	harm     harm     // the worst
+	cordon   bool
+}
+
+// well is a host that nothing is wrong with.
+const well = odd + 1
+
+// see makes out of what the control plane has what a person wants to know.
+func see(out *output, m api.Member) sight {
+	node := m.Node
+	s := sight{name: node.Name, lease: pulseOf(m), address: address(node), version: version(node), harm: well, cordon: node.Spec.Unschedulable}
+	s.standing = standing(out, node)
+	for _, w := range memberWorries(m) {
+		s.harm = min(s.harm, w.harm)
+		if w.harm != dead && w.harm != odd { // the column of the lease says it; somebody wants it so
+			s.worries = append(s.worries, w.line(out, node))
+		}
+	}
+	if s.cordon {
+		s.worries = append(s.worries, "cordoned: closed to new pods")
+		s.harm = min(s.harm, odd)
+	}
+	if out.wide() {
+		info := node.Status.NodeInfo
+		s.more = []string{info.ContainerRuntimeVersion, info.OSImage, info.KernelVersion, age(out.now().Sub(node.CreationTimestamp.Time)), strings.Join(s.worries, "; ")}
+		s.address = addresses(api.Status{Node: node})
+	}
+	return s
+}
+
+// standing is what a Node says of itself: "Ready 3d".
+func standing(out *output, node *corev1.Node) string {
+	ready := condition(node, corev1.NodeReady)
+	if ready == nil {
+		return "Unknown"
+	}
+	word := "Unknown"
+	switch ready.Status {
+	case corev1.ConditionTrue:
+		word = "Ready"
+	case corev1.ConditionFalse:
+		word = "NotReady" // as kubectl says
+	}
+	return word + " " + age(out.now().Sub(ready.LastTransitionTime.Time))
+}
+
+// address is where a person reaches the host.
+func address(node *corev1.Node) string {
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range node.Status.Addresses {
+			if a.Type == kind {
+				return a.Address
+			}
+		}
+	}
+	return ""
+}
+
+// version is hostler's own there, or says what reports the Node instead.
+func version(node *corev1.Node) string {
+	reported := node.Status.NodeInfo.KubeletVersion
+	if own, found := status.HostlerVersion(reported); found || reported == "" {
+		return own
+	}
+	return "kubelet " + reported
+}
+
+// line is a worry on one line, of a Node's condition with its reason.
+func (w worry) line(out *output, node *corev1.Node) string {
+	head := w.what
+	if ready := condition(node, corev1.NodeReady); w.what == "" && ready != nil {
+		head = ready.Reason
+	}
+	if w.what != "" && !w.since.IsZero() {
+		head += ", for " + age(out.now().Sub(w.since))
+	}
+	return strings.Join(strings.Fields(strings.TrimSuffix(head+": "+w.text, ": ")), " ")
+}
+
+// beat is what a Lease tells of its host.
+type beat int
+
+const (
+	alive   beat = iota
+	expired      // not renewed for as long as it is good for
+	ended        // taken away by the control plane, which knows that it was not
+	none         // there never was one, as far as anybody knows
+	ahead        // renewed in this host's future
+)
+
+// skewed is by how much a host's clock has to be before this one's to be told of.
+const skewed = 5 * time.Second
+
+// pulse is a Lease as it was when it was read.
+type pulse struct {
+	beat beat
+	age  time.Duration // since it was renewed, by its host's clock against this one's
+	good time.Duration // for so long; 0 where it does not say
+}
+
+// pulseOf takes a Lease of a control plane that ends them by itself for ended where it
+// is not there; see judged.
+func pulseOf(m api.Member) pulse {
+	if m.Lease == nil || m.Lease.Spec.RenewTime == nil {
+		return pulse{beat: none}
+	}
+	p := pulse{age: m.ReadAt.Sub(m.Lease.Spec.RenewTime.Time)}
+	if seconds := m.Lease.Spec.LeaseDurationSeconds; seconds != nil {
+		p.good = time.Duration(*seconds) * time.Second
+	}
+	switch {
+	case p.age < -skewed:
+		p.beat = ahead
+	case p.good > 0 && p.age >= p.good:
+		p.beat = expired
+	}
+	return p
+}
+
+// String is the column of the lease.
+func (p pulse) String() string {
+	switch p.beat {
+	case expired:
+		return "expired " + age(p.age)
+	case ended:
+		return "gone"
+	case none:
+		return "none"
+	case ahead:
+		return age(-p.age) + " ahead"
+	default:
+		return age(p.age)
+	}
+}
+
+// memberWorries are what is wrong with a host, the worst first.
+func memberWorries(m api.Member) []worry {
+	list := conditionWorries(api.Status{Node: m.Node})
+	ready := condition(m.Node, corev1.NodeReady)
+	if ready == nil {
+		list = append(list, worry{what: "Ready unknown", text: "the host has not said yet how it is", harm: unseen})
+	}
+	switch p := pulseOf(m); p.beat {
+	case expired:
+		list = append(list, worry{what: "lease", text: fmt.Sprintf("not renewed for %s, and good for %s only, by its clock against this host's", age(p.age), p.good), harm: dead})
+	case ahead:
+		list = append(list, worry{what: "clock", text: fmt.Sprintf("its lease was renewed in %s from now: one of the two hosts' clocks is wrong", age(-p.age)), harm: failing})
+	}
+	slices.SortStableFunc(list, func(a, b worry) int { return cmp.Compare(a.harm, b.harm) })
+	return list
+}
+
+// judge takes a Lease that is not there for what it means on that control plane, and
+// puts the hosts in order.
+func judge(whose api.Fleet, seen []sight) {
+	for i := range seen {
+		if whose.LeasesEnd && seen[i].lease.beat == none {
+			seen[i].lease.beat, seen[i].harm = ended, dead
+		}
+	}
+	slices.SortStableFunc(seen, func(a, b sight) int {
+		return cmp.Or(cmp.Compare(a.harm, b.harm), strings.Compare(a.name, b.name))
+	})
+}
+
+// printFleet puts first how many are how, then the hosts, the worst first. A limit other
+// than 0 is how many lines there is room for.
+func printFleet(t *table, out *output, whose api.Fleet, seen []sight, limit int) {
+	judge(whose, seen)
+	warn(t, strings.Join(strings.Fields(whose.Message), " "))
+	lines := []string{}
+	if out.wide() {
+		t.line("%s", summary(whose, seen))
+		printWideFleet(t, whose, seen)
+		return
+	}
+	for _, line := range wrap(summary(whose, seen), screenWidth) {
+		t.line("%s", line)
+		limit--
+	}
+	if len(seen) == 0 {
+		return
+	}
+	l := layoutOf(seen)
+	lines = append(lines, "")
+	lines = append(lines, l.row(out, mark(whose, sight{}), sight{harm: well, name: "NAME", standing: "STATUS", address: "ADDRESS", version: "VERSION"}, "LEASE")...)
+	shown := 0
+	for _, s := range seen {
+		next := l.row(out, mark(whose, s), s, s.lease.String())
+		for _, w := range s.worries {
+			next = append(next, "    "+cut(w, screenWidth-4))
+		}
+		if limit > 0 && len(lines)+len(next)+1 > limit {
+			break
+		}
+		lines, shown = append(lines, next...), shown+1
+	}
+	if rest := len(seen) - shown; rest > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more, none of them worse", rest))
+	}
+	for _, line := range lines {
+		t.line("%s", line)
+	}
+}
+
+// summary counts the hosts by what is the worst of each.
+func summary(whose api.Fleet, seen []sight) string {
+	where := whose.Type
+	if whose.Endpoint != "" {
+		where += " at " + whose.Endpoint
+	}
+	line := count(len(seen), "node") + " on " + where
+	if whose.Type == "embedded" { // which is this host's own
+		line += ", which knows no other host"
+	}
+	var counts [well + 1]int
+	cordoned := 0
+	for _, s := range seen {
+		counts[s.harm]++
+		if s.cordon {
+			cordoned++
+		}
+	}
+	var parts []string
+	for _, c := range []struct {
+		n    int
+		what string
+	}{
+		{counts[dead], "without a live lease"},
+		{counts[noPods], "not ready"},
+		{counts[unseen], "unknown"},
+		{counts[pressed] + counts[unprotected] + counts[unheard] + counts[failing], "with worries"},
+		{counts[odd] + counts[well], "well"},
+		{cordoned, "cordoned"},
+	} {
+		if c.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	if len(parts) == 0 {
+		return line
+	}
+	line += ": " + strings.Join(parts, ", ")
+	if slices.ContainsFunc(seen, func(s sight) bool { return s.name == whose.Node }) {
+		line += "; * is this host"
+	}
+	return line
+}
+
+func printWideFleet(t *table, whose api.Fleet, seen []sight) {
+	if len(seen) == 0 {
+		return
+	}
+	t.line("")
+	t.row("  NAME", "STATUS", "LEASE", "ADDRESSES", "VERSION", "RUNTIME", "OS", "KERNEL", "AGE", "WORRIES")
+	for _, s := range seen {
+		t.row(append([]string{mark(whose, s) + s.name, s.standing, s.lease.String(), s.address, s.version}, s.more...)...)
+	}
+}
+
+// mark tells this host from the others.
+func mark(whose api.Fleet, s sight) string {
+	if s.name == whose.Node && s.name != "" {
+		return "* "
+	}
+	return "  "
+}
+
+// cut shortens text to that many columns.
+func cut(text string, limit int) string {
+	if columns(text) <= limit {
+		return text
+	}
+	return strings.TrimRight(fitting(text, limit-2), " ") + " …"
+}

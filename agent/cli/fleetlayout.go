@@ -1,0 +1,80 @@
+package cli
+
+import "strings"
+
+const (
+	// columnGap is what stands between two columns, and markWidth before the first.
+	columnGap, markWidth = 3, 2
+	// shortestName is how much room names have, whatever else there is.
+	shortestName = 12
+	// longAddress and longVersion are how wide those columns are at the most.
+	longAddress, longVersion = 17, 14
+)
+
+// layout is how wide the columns of a list of hosts are, so that it fits a screen.
+type layout struct{ name, standing, lease, address int }
+
+func layoutOf(seen []sight) layout {
+	l := layout{name: shortestName, standing: len("STATUS"), lease: len("LEASE"), address: len("ADDRESS")}
+	version := len("VERSION")
+	for _, s := range seen {
+		l.name = max(l.name, columns(s.name))
+		l.standing = max(l.standing, columns(s.standing))
+		l.lease = max(l.lease, columns(s.lease.String()))
+		l.address = max(l.address, columns(s.address))
+		version = max(version, columns(s.version))
+	}
+	l.address, version = min(l.address, longAddress), min(version, longVersion)
+	rest := markWidth + l.standing + l.lease + l.address + version + 4*columnGap
+	l.name = max(shortestName, min(l.name, screenWidth-rest))
+	return l
+}
+
+// row is a host on one line, or on as many as it takes: a name that is too long has one
+// of its own, and what ends beyond the screen goes on the next.
+func (l layout) row(out *output, mark string, s sight, lease string) []string {
+	paint := func(text string) string { return text }
+	switch s.harm {
+	case dead, noPods, pressed:
+		paint = out.red
+	case well, odd:
+	default:
+		paint = out.yellow
+	}
+	gap := strings.Repeat(" ", columnGap)
+	if columns(s.name) > l.name {
+		long := wrap(s.name, screenWidth-markWidth)
+		lines := []string{mark + long[0]}
+		for _, part := range long[1:] {
+			lines = append(lines, strings.Repeat(" ", markWidth)+part)
+		}
+		s.name = ""
+		return append(lines, l.row(out, strings.Repeat(" ", markWidth), s, lease)...)
+	}
+	cells := []struct {
+		text  string
+		width int
+	}{
+		{s.name, l.name}, {s.standing, l.standing}, {lease, l.lease}, {s.address, l.address}, {s.version, 0},
+	}
+	var lines []string
+	line, at := mark, markWidth
+	for i, c := range cells {
+		text := c.text
+		if text == "" && i > 0 {
+			text = "-"
+		}
+		if at+columns(text) > screenWidth {
+			lines = append(lines, strings.TrimRight(line, " "))
+			line = strings.Repeat(" ", markWidth+shortestName+columnGap)
+			at = columns(line)
+		}
+		shown := text
+		if red := s.lease.beat == expired || s.lease.beat == ended; i == 1 || i == 2 && red {
+			shown = paint(text)
+		}
+		line += pad(shown, c.width) + gap
+		at += max(columns(text), c.width) + columnGap
+	}
+	return append(lines, strings.TrimRight(line, " "))
+}

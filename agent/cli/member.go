@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+)
+
+// showMember prints one host in full, in the words of `hostler status`.
+func showMember(ctx context.Context, c *api.Client, out *output, name string) error {
+	m, err := c.Member(ctx, name)
+	if err != nil {
+		return err
+	}
+	return out.print(m, func(t *table) { printMember(t, out, m) })
+}
+
+// printMember tells of a host what the control plane has of it, which is what that told
+// last.
+func printMember(t *table, out *output, m api.MemberOf) {
+	s := api.Status{Node: m.Node, Lease: m.Lease, ControlPlane: api.ControlPlane{Type: m.ControlPlane.Type, Endpoint: m.ControlPlane.Endpoint, Connected: true}}
+	own := m.Node.Name == m.ControlPlane.Node
+	wrong := memberWorries(m.Member)
+	if p := pulseOf(m.Member); p.beat == none && m.ControlPlane.LeasesEnd {
+		wrong = slices.Insert(wrong, 0, worry{what: "lease", text: "gone: the control plane ends one that is not renewed for as long as it is good for", harm: dead})
+	}
+	first := verdict(out, s)
+	if len(wrong) > 0 && wrong[0].harm == dead {
+		first = m.Node.Name + " gives " + out.red("NO SIGN OF LIFE") + "; the control plane has it as " + strings.TrimPrefix(first, m.Node.Name+" is ")
+	}
+	out.indented(t, "", first)
+	for _, w := range wrong {
+		if w.next != "" && !own {
+			w.next = "on that host: " + w.next
+		}
+		w.print(t, out)
+	}
+	t.line("")
+	for _, l := range [][2]string{
+		{"lease", memberLease(out, m)},
+		{"control plane", controlPlane(s)},
+		{"cordon", memberCordon(m.Node, own)},
+		{"addresses", addresses(s)},
+		{"capacity", offered(s, capacityOf)},
+		{"allocatable", offered(s, allocatableOf)},
+		{"taints", taints(m.Node)},
+		{"labels", labels(m.Node)},
+		{"software", software(m.Node)},
+		{"machine", identity(m.Node)},
+		{"registered", out.ago(m.Node.CreationTimestamp.Time)},
+		{"this host", ownHint(own)},
+	} {
+		out.field(t, l[0], l[1])
+	}
+	if len(m.Node.Status.Conditions) > 0 {
+		printConditions(t, out, s)
+	}
+}
+
+// offered is empty where the host has not said yet.
+func offered(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
+	if len(of(s.Node)) == 0 {
+		return ""
+	}
+	return resources(s, of)
+}
+
+func memberLease(out *output, m api.MemberOf) string {
+	p := pulseOf(m.Member)
+	if p.beat == none {
+		if m.ControlPlane.LeasesEnd {
+			return "gone, see above"
+		}
+		return "none"
+	}
+	line := "renewed " + age(p.age) + " ago"
+	if p.beat == ahead {
+		line = "renewed in " + age(-p.age)
+	}
+	line += ", by its own clock"
+	if p.good > 0 {
+		line += fmt.Sprintf(", good for %s", p.good)
+	}
+	if p.beat == expired {
+		line += ", " + out.red("EXPIRED")
+	}
+	return line
+}
+
+// memberCordon does not know who closed another host.
+func memberCordon(node *corev1.Node, own bool) string {
+	switch {
+	case !node.Spec.Unschedulable:
+		return ""
+	case own:
+		return "closed to new pods; `hostler uncordon` opens it"
+	}
+	return "closed to new pods; `hostler uncordon` on that host opens it"
+}
+
+func ownHint(own bool) string {
+	if !own {
+		return ""
+	}
+	return "`hostler status` tells more of it, as it is now"
+}
+
+func taints(node *corev1.Node) string {
+	var list []string
+	for _, t := range node.Spec.Taints {
+		list = append(list, t.ToString())
+	}
+	return strings.Join(list, ", ")
+}
+
+func labels(node *corev1.Node) string {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(node.Labels)) {
+		list = append(list, key+"="+node.Labels[key])
+	}
+	return strings.Join(list, ", ")
+}
+
+// software is what runs there, by the versions that the Node tells.
+func software(node *corev1.Node) string {
+	info := node.Status.NodeInfo
+	own := version(node)
+	if own != "" && !strings.HasPrefix(own, "kubelet ") {
+		own = "hostler " + own
+	}
+	return strings.Join(slices.DeleteFunc([]string{own, info.ContainerRuntimeVersion, info.OSImage, info.KernelVersion, info.Architecture}, func(s string) bool { return s == "" }), ", ")
+}
+
+// identity is what the machine is known by.
+func identity(node *corev1.Node) string {
+	info := node.Status.NodeInfo
+	var parts []string
+	for _, p := range [][2]string{{"machine ID", info.MachineID}, {"system UUID", info.SystemUUID}, {"boot", info.BootID}} {
+		if p[1] != "" {
+			parts = append(parts, p[0]+" "+p[1])
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"hostler.io/hostler/agent/api"
+)
+
+func (a *app) nodesCommand() *cobra.Command {
+	var watch bool
+	var cmd *cobra.Command
+	cmd = a.reader("nodes [NAME]", "Show the hosts of this one's fleet, the worst first", func(ctx context.Context, c *api.Client, out *output) error {
+		draw := func(ctx context.Context) error { return a.showFleet(ctx, c, out, watch) }
+		if name := cmd.Flags().Arg(0); name != "" {
+			draw = func(ctx context.Context) error { return showMember(ctx, c, out, name) }
+		}
+		if watch {
+			return a.redraw(ctx, out, draw)
+		}
+		return draw(ctx)
+	})
+	cmd.Args = oneNode
+	cmd.Long = `Show the hosts of this one's fleet, the worst first, as the configured control
+plane has them; with NAME one of them in full.
+
+LEASE is how long ago a host gave its last sign of life, and "expired" if that
+is longer than its lease is good for. The time is by that host's clock, held
+against this one's: where clocks differ the control plane knows better. "gone"
+is a lease that the control plane itself has ended.
+
+-o json and -o yaml print a v1.NodeList, by name. A host that is not well is an
+answer like any other.`
+	cmd.Flags().BoolVar(&watch, "watch", false, "draw anew every two seconds until interrupted, less often where the list takes long")
+	return cmd
+}
+
+// oneNode refuses more than one name, and one that is empty, as of a variable that is
+// not set.
+func oneNode(_ *cobra.Command, args []string) error {
+	switch {
+	case len(args) > 1:
+		return usageError(fmt.Sprintf("hostler nodes takes one name, but got %q\nhint: `hostler nodes` shows all", args))
+	case len(args) == 1 && args[0] == "":
+		return usageError("hostler nodes got an empty name\nhint: `hostler nodes` shows all")
+	}
+	return nil
+}
+
+// showFleet prints all hosts: as the control plane has them as they come, or for a
+// person once all are known.
+func (a *app) showFleet(ctx context.Context, c *api.Client, out *output, watch bool) error {
+	switch out.format {
+	case "json":
+		return stream(ctx, c, &nodeList{w: out.w, begin: "{\n  \"apiVersion\": \"v1\",\n  \"kind\": \"NodeList\",\n  \"metadata\": {},\n  \"items\": [", between: ",", end: "\n  ]\n}\n", none: "]\n}\n", item: jsonItem})
+	case "yaml":
+		return stream(ctx, c, &nodeList{w: out.w, begin: "apiVersion: v1\nkind: NodeList\nmetadata: {}\nitems:", end: "", none: " []\n", first: "\n", item: yamlItem})
+	}
+	var seen []sight
+	whose, err := c.Fleet(ctx, func(m api.Member) error {
+		seen = append(seen, see(out, m))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	limit := 0
+	if watch {
+		limit = a.height()
+	}
+	return out.print(nil, func(t *table) { printFleet(t, out, whose, seen, limit) })
+}
+
+// height is how many lines the terminal has; 0 where there is none.
+func (a *app) height() int {
+	f, ok := a.Stdout.(*os.File)
+	if !ok {
+		return 0
+	}
+	_, lines, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return lines
+}
+
+// nodeList writes a v1.NodeList item by item: a fleet may be larger than what one wants
+// to hold.
+type nodeList struct {
+	w                   io.Writer
+	begin, between, end string
+	first, none         string // before the first item; instead of it and the end
+	item                func(*corev1.Node) ([]byte, error)
+	written             int
+}
+
+// stream prints the fleet. Before the first host has come nothing is printed, so that
+// a refusal leaves no half of a list.
+func stream(ctx context.Context, c *api.Client, l *nodeList) error {
+	whose, err := c.Fleet(ctx, func(m api.Member) error { return l.add(m.Node) })
+	if err != nil {
+		return err
+	}
+	last := l.end
+	if l.written == 0 {
+		last = l.begin + l.none
+	}
+	if _, err = io.WriteString(l.w, last); err == nil && whose.Message != "" {
+		return errors.New("incomplete: " + whose.Message) // a list has no place for it
+	}
+	return err
+}
+
+func (l *nodeList) add(node *corev1.Node) error {
+	text, err := l.item(node)
+	if err != nil {
+		return fmt.Errorf("write node %s: %w", node.Name, err)
+	}
+	before := l.between
+	if l.written == 0 {
+		before = l.begin + l.first
+	}
+	l.written++
+	_, err = io.WriteString(l.w, before+string(text))
+	return err
+}
+
+func jsonItem(node *corev1.Node) ([]byte, error) {
+	text, err := json.MarshalIndent(node, "    ", "  ")
+	return append([]byte("\n    "), text...), err
+}
+
+func yamlItem(node *corev1.Node) ([]byte, error) { return yaml.Marshal([]*corev1.Node{node}) }

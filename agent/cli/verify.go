@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hostler.io/hostler/agent"
+	"hostler.io/hostler/agent/controlplane/conformance"
+)
+
+func (a *app) controlPlaneCommand() *cobra.Command {
+	return group("controlplane", "Try out the control plane", a.verifyCommand())
+}
+
+func (a *app) verifyCommand() *cobra.Command {
+	var file, kubeconfig, pattern, format string
+	var remove []string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Try whether the control plane keeps its promises; needs root",
+		Long: `Try on the configured control plane what hostler relies on: one check for each
+promise, each ok, failed, or not tried and why. The agent need not run, and is
+not asked: the command uses its configuration and its credentials.
+
+What is there already is not touched. All that the checks make has a name that
+begins with hostler-verify- and eight letters and digits at random, is out of
+bounds for pods, and is taken away at the end of each check, also after Ctrl-C.
+What cannot be is named, with the command that removes it.
+
+In Kubernetes a node may touch no other Node than its own, so that most checks
+need --kubeconfig with credentials that may create, change and delete Nodes.
+
+Exit codes: 0 no check failed, 1 one did, or none could be tried.`,
+		Args: cobra.NoArgs,
+	}
+	configFlag(cmd, &file)
+	formatFlag(cmd, &format)
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` whose credentials to use, with control plane kubernetes")
+	cmd.Flags().StringVar(&pattern, "run", "", "try only checks whose names the regular `EXPRESSION` matches")
+	cmd.Flags().StringSliceVar(&remove, "remove", nil, "try nothing, and take away what is left by that `NAME`")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		out, err := a.output(format)
+		if err != nil {
+			return err
+		}
+		checks, err := matching(pattern)
+		if err != nil {
+			return err
+		}
+		loaded, err := a.shown(file)
+		if err != nil {
+			return err
+		}
+		v := agent.Verifier{Config: loaded.Config, Kubeconfig: kubeconfig, Version: a.Version}
+		return a.interruptible(func(ctx context.Context) error {
+			if len(remove) > 0 {
+				return a.removeLeft(ctx, v, remove)
+			}
+			return a.verify(ctx, out, v, checks, removal(file, kubeconfig))
+		})
+	}
+	return cmd
+}
+
+// matching are the checks whose names an expression matches.
+func matching(pattern string) ([]conformance.Check, error) {
+	expression, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, usageError(fmt.Sprintf("--run %q: %v\nhint: --run lease tries the checks with lease in their names", pattern, err))
+	}
+	checks := slices.DeleteFunc(conformance.Checks(), func(c conformance.Check) bool { return !expression.MatchString(c.Name) })
+	if len(checks) == 0 {
+		return nil, usageError(fmt.Sprintf("--run %q matches no check\nhint: leave it out to see them all", pattern))
+	}
+	return checks, nil
+}
+
+// removal is the command that takes away what is left by a name.
+func removal(file, kubeconfig string) string {
+	command := "hostler controlplane verify"
+	for _, flag := range []struct{ name, value string }{{"config", file}, {"kubeconfig", kubeconfig}} {
+		if flag.value != "" {
+			command += fmt.Sprintf(" --%s %s", flag.name, flag.value)
+		}
+	}
+	return command + " --remove "
+}
+
+func (a *app) removeLeft(ctx context.Context, v agent.Verifier, names []string) error {
+	if err := v.Remove(ctx, names); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Stdout, "nothing is left by %s\n", strings.Join(names, ", "))
+	return nil
+}
+
+func (a *app) verify(ctx context.Context, out *output, v agent.Verifier, checks []conformance.Check, removal string) error {
+	progress, done := a.verifying(out, len(checks))
+	found, err := v.Verify(ctx, checks, progress)
+	done()
+	if err != nil && len(found.Checks) == 0 {
+		return err
+	}
+	if err := out.print(found, func(t *table) { a.printVerification(t, out, found) }); err != nil {
+		return err
+	}
+	for _, name := range found.Left() {
+		fmt.Fprintf(a.Stderr, "left: %s; take it away with: %s%s\n", name, removal, name)
+	}
+	if err != nil { // that a plugin has ended is why checks have failed
+		return err
+	}
+	if found.Count(conformance.Failed) > 0 || found.Count(conformance.OK) == 0 {
+		return silentError{}
+	}
+	return ctx.Err()
+}
+
+// verifying tells of each check: in place on a terminal, until done is called, a line
+// each elsewhere, and not at all where a program reads the answer.
+func (a *app) verifying(out *output, total int) (show func(conformance.Result), done func()) {
+	done = func() {}
+	switch {
+	case out.format == "json" || out.format == "yaml":
+		return nil, done
+	case out.wide():
+		return nil, done // its table has a line each
+	case !a.terminal():
+		return func(r conformance.Result) {
+			fmt.Fprintln(a.Stdout, strings.Join(describeResult(out, r), "\n"))
+		}, done
+	}
+	const clearLine = "\r\x1b[K"
+	tried := 0
+	show = func(r conformance.Result) {
+		tried++
+		fmt.Fprintf(a.Stdout, clearLine+"%d of %d  %.60s", tried, total, r.Check)
+	}
+	return show, func() { fmt.Fprint(a.Stdout, clearLine) }
+}
+
+// describeResult is what became of one check, in lines that fit the screen.
+func describeResult(out *output, r conformance.Result) []string {
+	mark := map[conformance.Status]string{
+		conformance.OK: out.green("ok  "), conformance.Failed: out.red("FAIL"), conformance.Absent: "-   ", conformance.Untried: out.yellow("?   "),
+	}[r.Status]
+	text := r.Check
+	switch r.Status {
+	case conformance.Failed:
+		text += ": " + r.Message
+	case conformance.Absent, conformance.Untried:
+		why := r.Message
+		if r.Forbidden { // what is, for one, is told at the end
+			why = "the credentials do not allow it"
+		}
+		text += fmt.Sprintf(": %s: %s", r.Status, why)
+	}
+	const indent = "      "
+	lines := wrap(text, screenWidth-len(indent))
+	for i := range lines {
+		if i == 0 {
+			lines[i] = mark + indent[4:] + lines[i]
+			continue
+		}
+		lines[i] = indent + lines[i]
+	}
+	return lines
+}
+
+// printVerification puts what is wrong first, and the verdict last, where the eye is.
+func (a *app) printVerification(t *table, out *output, v agent.Verification) {
+	switch {
+	case out.wide():
+		t.row("CHECK", "STATUS", "MESSAGE")
+		for _, r := range v.Checks {
+			t.row(r.Check, string(r.Status), r.Message)
+		}
+	case a.terminal(): // elsewhere each had its lines
+		for _, status := range []conformance.Status{conformance.Failed, conformance.Untried, conformance.Absent, conformance.OK} {
+			for _, r := range v.Checks {
+				if r.Status == status {
+					t.line("%s", strings.Join(describeResult(out, r), "\n"))
+				}
+			}
+		}
+	}
+	t.line("")
+	var last []string
+	if v.Note != "" {
+		last = append(last, "note: "+v.Note)
+	}
+	if i := slices.IndexFunc(v.Checks, func(r conformance.Result) bool { return r.Forbidden }); i >= 0 {
+		last = append(last, v.Checks[i].Message)
+	}
+	last = append(last, promises(out, v))
+	if v.Hint != "" {
+		last = append(last, "hint: "+v.Hint)
+	}
+	for _, text := range last {
+		for _, line := range wrap(text, screenWidth) {
+			t.line("%s", line)
+		}
+	}
+}
+
+// promises sums up what was found.
+func promises(out *output, v agent.Verification) string {
+	failed, ok := v.Count(conformance.Failed), v.Count(conformance.OK)
+	line := fmt.Sprintf("control plane %s at %s ", v.ControlPlane.Type, v.ControlPlane.Endpoint)
+	switch {
+	case failed > 0:
+		line += out.red("BREAKS PROMISES")
+	case ok == 0:
+		line += out.yellow("was not verified")
+	default:
+		line += out.green("keeps its promises")
+	}
+	return line + fmt.Sprintf(": of %s %d ok, %d failed, %d not promised, %d not tried",
+		count(len(v.Checks), "check"), ok, failed, v.Count(conformance.Absent), v.Count(conformance.Untried))
+}

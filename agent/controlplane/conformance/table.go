@@ -1,0 +1,74 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Table is which control plane has which feature, as Markdown, made from what became
+// of the checks: a column for each of the control planes, by type, with notes of why one
+// has something not or not wholly. Checks that have no result are an error.
+func Table(types []string, results map[string][]Result) (string, error) {
+	var text strings.Builder
+	text.WriteString("| |")
+	for _, kind := range types {
+		fmt.Fprintf(&text, " %s |", kind)
+	}
+	text.WriteString("\n|---|" + strings.Repeat("---|", len(types)) + "\n")
+	var notes []string
+	for _, feature := range Features() {
+		fmt.Fprintf(&text, "| %s |", feature)
+		for _, kind := range types {
+			verdict, whys, err := has(feature, results[kind])
+			if err != nil {
+				return "", fmt.Errorf("%s: %w", kind, err)
+			}
+			for _, why := range whys {
+				if !slices.Contains(notes, why) {
+					notes = append(notes, why)
+				}
+				verdict += fmt.Sprintf(" (%d)", slices.Index(notes, why)+1)
+			}
+			fmt.Fprintf(&text, " %s |", verdict)
+		}
+		text.WriteString("\n")
+	}
+	for i, note := range notes {
+		fmt.Fprintf(&text, "\n%d. %s%s.", i+1, strings.ToUpper(note[:1]), note[1:])
+	}
+	return text.String() + "\n", nil
+}
+
+// has tells in a word whether all checks of a feature went well, and why not.
+func has(feature Feature, results []Result) (verdict string, whys []string, err error) {
+	counts, checks := map[Status]int{}, 0
+	for _, check := range Checks() {
+		if check.Feature != feature {
+			continue
+		}
+		i := slices.IndexFunc(results, func(r Result) bool { return r.Check == check.Name })
+		if i < 0 {
+			return "", nil, fmt.Errorf("no result of the check %q", check.Name)
+		}
+		checks++
+		r := results[i]
+		counts[r.Status]++
+		if r.Status != OK && !slices.Contains(whys, r.Message) {
+			whys = append(whys, r.Message)
+		}
+	}
+	switch {
+	case counts[Failed] > 0:
+		verdict = "**fails**"
+	case counts[OK] == checks:
+		verdict = "yes"
+	case counts[OK] > 0:
+		verdict = "in part"
+	case counts[Untried] == checks:
+		verdict = "not tried"
+	default:
+		verdict = "–"
+	}
+	return verdict, whys, nil
+}

@@ -1,0 +1,18 @@
+// Package etcd keeps a fleet's Nodes, Leases and Events in etcd: JSON of the API types
+// under a prefix, in a layout that docs/etcd.md promises.
+//
+//   - store.go, list.go, watch.go: the objects.Store
+//   - layout.go, version.go: where an object is, and what tells its states apart
+//   - lease.go: the etcd leases by which liveness ends by itself
+//   - line.go, way.go, credentials.go: connections, and as whom
+//   - errors.go: what answers mean
+//   - look.go: what one look tells a person
+//
+// Of etcd's own client it uses what makes requests, and none of what carries them:
+// its balancer waits for ever where nobody answers and does not say why, repeats what
+// has failed up to 100 times, asks for a token at every stream, and resumes a watch
+// at a revision that a restored backup may not reach for days.
+//
+// It owns etcd's ways of failing. It refuses to know what a Node is, which is package
+// objects' to say, and to reach a server that it cannot verify.
+package etcd

@@ -1,0 +1,78 @@
+// Package endpoint is what an etcd cluster's address may look like, and what the keys in
+// it: of all that concerns etcd, what the configuration has to know.
+//
+// It refuses to connect anywhere.
+package endpoint
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+)
+
+// DefaultPort is where etcd serves clients.
+const DefaultPort = "2379"
+
+// Check tells what is wrong with an endpoint: it has to be https://HOST:PORT, or http of
+// this host's own, or of another one's if insecure allows it.
+func Check(endpoint string, insecure bool) error {
+	u, err := url.Parse(endpoint)
+	switch {
+	case err != nil || u.Scheme != "https" && u.Scheme != "http":
+		return fmt.Errorf("%q is no endpoint: write it as https://HOST:%s", withoutUser(endpoint), DefaultPort)
+	case u.Hostname() == "":
+		return fmt.Errorf("%q names no host: write it as %s://HOST:%s", withoutUser(endpoint), u.Scheme, DefaultPort)
+	case u.User != nil:
+		return fmt.Errorf("the endpoint at %s holds a user: set controlPlane.etcd.username and passwordFile instead", u.Host)
+	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", endpoint, u.Scheme, u.Host)
+	case u.Scheme == "http" && !insecure && !loopback(u.Hostname()):
+		return fmt.Errorf("%q sends everything, passwords too, where others can read and change it: use https, or set controlPlane.etcd.insecure: true", endpoint)
+	}
+	return nil
+}
+
+// withoutUser is what may be printed of an endpoint that could not be read.
+func withoutUser(endpoint string) string {
+	if at := strings.LastIndex(endpoint, "@"); at >= 0 {
+		return "…" + endpoint[at:]
+	}
+	return endpoint
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Plain tells whether all that goes to an endpoint can be read and changed on its way:
+// only where http is asked for, in whatever case.
+func Plain(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	return err == nil && u.Scheme == "http"
+}
+
+// CheckPrefix tells what is wrong with a prefix of keys: it has to be such as /hostler.
+func CheckPrefix(prefix string) error {
+	path, rooted := strings.CutPrefix(prefix, "/")
+	for part := range strings.SplitSeq(path, "/") {
+		if !rooted || part == "" || strings.ContainsFunc(part, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+			return fmt.Errorf("%q is no prefix: it begins with / and does not end with one, such as /hostler", prefix)
+		}
+	}
+	return nil
+}
+
+// Address is where connections to an endpoint go, as HOST:PORT.
+func Address(endpoint string) (string, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Hostname() == "" {
+		return "", fmt.Errorf("%q is no endpoint: write it as https://HOST:%s", endpoint, DefaultPort)
+	}
+	port := u.Port()
+	if port == "" {
+		port = DefaultPort
+	}
+	return net.JoinHostPort(u.Hostname(), port), nil
+}

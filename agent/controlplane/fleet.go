@@ -1,0 +1,92 @@
+package controlplane
+
+import (
+	"context"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// FleetLister is a Client that can tell of all hosts of its control plane.
+type FleetLister interface {
+	// Fleet calls each with every Node that is stored, by name, and with its Lease, nil
+	// where there is none. It reads pages, so that it holds a few hundred objects
+	// however large the fleet is; of what comes and goes meanwhile some may be left out.
+	// An error of each's ends it, and is returned as it is. It takes as many requests as
+	// the fleet is large, and goes by no deadline but ctx's. ErrForbidden where this
+	// host may not; ErrIncomplete after all others where some cannot be read.
+	Fleet(ctx context.Context, each Member) error
+}
+
+// Member is told one host of a fleet. What it is given is its own.
+type Member func(node *corev1.Node, lease *coordinationv1.Lease) error
+
+// LeaseEnder is a Client of a control plane that takes a Lease away by itself once it
+// was not renewed for as long as it is good for.
+type LeaseEnder interface {
+	// EndsLeases tells whether it does: then a Node without a Lease is one of a host
+	// that gives no sign of life.
+	EndsLeases() bool
+}
+
+// EndsLeases tells whether that client's control plane takes Leases away by itself.
+func EndsLeases(client Client) bool {
+	ender, able := client.(LeaseEnder)
+	return able && ender.EndsLeases()
+}
+
+// Pages reads a page of objects, by name, and what to ask for the next one by: it is
+// asked for the first by nothing, and gives nothing with the last.
+type Pages[T any] func(ctx context.Context, page string) (objects []T, next string, err error)
+
+// JoinFleet calls each for all Nodes of those pages, with the Lease of the same name. It
+// goes through both side by side, and holds one page of either.
+func JoinFleet(ctx context.Context, nodes Pages[corev1.Node], leases Pages[coordinationv1.Lease], each Member) error {
+	held := leasesByName{read: leases, more: true}
+	for page := ""; ; {
+		found, next, err := nodes(ctx, page)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			lease, err := held.of(ctx, found[i].Name)
+			if err != nil {
+				return err
+			}
+			if err := each(&found[i], lease); err != nil {
+				return err
+			}
+		}
+		if page = next; page == "" {
+			return nil
+		}
+	}
+}
+
+// leasesByName gives Leases to who asks for them by ascending names.
+type leasesByName struct {
+	read Pages[coordinationv1.Lease]
+	held []coordinationv1.Lease
+	next string
+	more bool // there are pages that were not read yet
+}
+
+// of is the Lease of that name; nil if there is none.
+func (l *leasesByName) of(ctx context.Context, name string) (*coordinationv1.Lease, error) {
+	for {
+		for len(l.held) > 0 && l.held[0].Name < name {
+			l.held = l.held[1:]
+		}
+		switch {
+		case len(l.held) > 0 && l.held[0].Name == name:
+			return &l.held[0], nil
+		case len(l.held) > 0 || !l.more:
+			return nil, nil
+		}
+		var err error
+		if l.held, l.next, err = l.read(ctx, l.next); err != nil {
+			return nil, err
+		}
+		l.more = l.next != ""
+	}
+}

@@ -1,0 +1,125 @@
+package objectstest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/objects"
+)
+
+// Call names a method of objects.Store.
+type Call string
+
+// The methods that a Fault can befall.
+const (
+	Any    Call = ""
+	Get    Call = "get"
+	Put    Call = "put"
+	Delete Call = "delete"
+	List   Call = "list"
+	Watch  Call = "watch"
+)
+
+// timeout bounds a call whose context has no deadline.
+const timeout = 30 * time.Second
+
+// Fault is what goes wrong with a call. Its parts add up.
+type Fault struct {
+	Delay      time.Duration // passes before the call is served
+	Hang       bool          // nothing comes back until the context ends
+	Err        error         // comes back instead of being served
+	LoseAnswer bool          // it is served, and ErrUnavailable comes back
+	Conflict   bool          // somebody else writes the object right before a Put or Delete
+	LeaseStays bool          // a Delete of a Node leaves its Lease
+	Times      int           // how many calls it befalls; 0 means all until Heal
+}
+
+// Inject makes a fault befall those calls from now on, in place of an earlier one; Any
+// means those without one of their own. A watch under way ends with Err, or falls
+// silent for good with Hang, if the fault is its own.
+func (s *Store) Inject(call Call, fault Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults[call] = &fault
+	s.wake()
+}
+
+// Heal ends all faults. Calls that hang go on hanging, as on a dead connection.
+func (s *Store) Heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.faults)
+}
+
+// Calls counts those calls so far, or all for Any, whatever became of them.
+func (s *Store) Calls(call Call) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if call != Any {
+		return s.calls[call]
+	}
+	sum := 0
+	for _, n := range s.calls {
+		sum += n
+	}
+	return sum
+}
+
+// call counts a call and suffers the fault, of which it returns what is left to do.
+func (s *Store) call(ctx context.Context, call Call, what string) (Fault, error) {
+	fault := s.begin(call)
+	wrap := func(err error) error { return fmt.Errorf("%s %s: %w", call, what, err) }
+	if ctx.Err() != nil {
+		return fault, wrap(context.Cause(ctx))
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	if fault.Hang {
+		<-ctx.Done()
+		return fault, wrap(context.Cause(ctx))
+	}
+	if fault.Delay > 0 {
+		select {
+		case <-time.After(fault.Delay):
+		case <-ctx.Done():
+			return fault, wrap(context.Cause(ctx))
+		}
+	}
+	if fault.Err != nil {
+		return fault, wrap(fault.Err)
+	}
+	return fault, nil
+}
+
+func (s *Store) begin(call Call) Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls[call]++
+	fault, of := s.faults[call], call
+	if fault == nil {
+		fault, of = s.faults[Any], Any
+	}
+	if fault == nil {
+		return Fault{}
+	}
+	befalls := *fault
+	if fault.Times > 0 {
+		if fault.Times--; fault.Times == 0 {
+			delete(s.faults, of)
+		}
+	}
+	return befalls
+}
+
+// answer is an error where the answer is lost.
+func (f Fault) answer(call Call, key objects.Key) error {
+	if !f.LoseAnswer {
+		return nil
+	}
+	return fmt.Errorf("%s %s: answer lost: %w", call, key, controlplane.ErrUnavailable)
+}

@@ -1,0 +1,130 @@
+// Package objects is the Client of every control plane that is no more than a store
+// of objects: keys, versions and compare-and-swap. What a Node, a Lease and an Event
+// are there, whose they are and how one gives way to another is decided here, once;
+// a store only keeps them.
+//
+// It refuses to know any store. Those are its siblings, etcd and plugin.
+package objects
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Kind is what an object is. The value of each is the JSON of the type named, but for
+// those of settings.
+type Kind string
+
+// The kinds.
+const (
+	Node  Kind = "nodes"  // core/v1.Node
+	Lease Kind = "leases" // coordination.k8s.io/v1.Lease
+	Event Kind = "events" // core/v1.Event
+
+	// Setting is a text that somebody has written there for all hosts. Clients only read
+	// and watch settings; a store that keeps none says ErrInvalid, or that there is none.
+	Setting Kind = "settings"
+)
+
+// Key names an object. Names are such as Kubernetes allows for a Node and an Event,
+// lower-case DNS subdomains, and so safe in paths; Clients check that before a Store
+// is asked.
+type Key struct {
+	Kind Kind
+	Node string // that it is, or is about; the name of a Setting
+	Name string // of an Event; empty else
+}
+
+// String is the key as a path: "nodes/NODE", "leases/NODE", "events/NODE/NAME",
+// "settings/NAME".
+func (k Key) String() string {
+	if k.Name == "" {
+		return fmt.Sprintf("%s/%s", k.Kind, k.Node)
+	}
+	return fmt.Sprintf("%s/%s/%s", k.Kind, k.Node, k.Name)
+}
+
+// Version tells one state of an object from another. It means nothing but by being
+// equal, and is never given to two states of one key, whatever was deleted in
+// between. None is that of an object that is not there.
+type Version string
+
+// None is the version of what is not there.
+const None Version = ""
+
+// Object is what is stored under a key; with version None nothing is.
+type Object struct {
+	Key     Key
+	Value   []byte
+	Version Version
+}
+
+// Put is what to store, and when.
+type Put struct {
+	Value []byte
+	// Instead is the version that must be stored: None where nothing may be.
+	Instead Version
+	// TTL is how long the object is to be there unless it is put again, by the
+	// store's own clock, in whole seconds; 0 is for ever.
+	TTL time.Duration
+}
+
+// Store keeps objects. Its methods are safe for concurrent use, return soon after
+// their context ends and bound themselves by a deadline where it has none. Errors
+// name operation and key, and wrap controlplane.ErrNotFound, ErrConflict,
+// ErrForbidden, ErrInvalid or ErrUnavailable, as a Client's do; ErrUnavailable is
+// what tells that an answer may have been lost.
+type Store interface {
+	// Type is the store's name in the configuration, such as "etcd".
+	Type() string
+	// Endpoint is the address that the store is reached at.
+	Endpoint() string
+
+	// Get reads an object; ErrNotFound. What it reads is not older than any answer
+	// that this process has had before.
+	Get(ctx context.Context, key Key) (Object, error)
+
+	// Put stores an object if the stored version is put.Instead, and returns its new
+	// version: else *ConflictError, and nothing has changed.
+	Put(ctx context.Context, key Key, put Put) (Version, error)
+
+	// Delete removes an object if its version is that one: else *ConflictError. None
+	// removes it whatever it is, and succeeds where it is gone. With a Node goes the
+	// Lease of that name, in one step where the store can.
+	Delete(ctx context.Context, key Key, version Version) error
+
+	// List reads a page of the objects of a kind, in the order of their keys as paths, and
+	// what to ask for the next one by: empty after the last. Events may be those of
+	// one Node only, else node is empty. ErrForbidden where this host may read only
+	// what is its own.
+	List(ctx context.Context, kind Kind, node, page string) (objects []Object, next string, err error)
+
+	// Watch sends the object as it is stored, at first and after each change, with
+	// version None where it is not there, until ctx ends or the store is lost, and
+	// says which. Of changes that come faster than they are received some may be
+	// left out, but not the last one. It goes by no deadline but ctx's.
+	Watch(ctx context.Context, key Key, seen chan<- Object) error
+
+	// Close gives back connections, after all other calls.
+	Close() error
+}
+
+// Ender is a Store that may be one which ends no objects, whatever their TTL.
+type Ender interface {
+	// Ends tells whether it does; not before the first call that was answered.
+	Ends() bool
+}
+
+// ConflictError is a controlplane.ErrConflict of a store that tells what is there
+// instead, in the same answer, so that it need not be read.
+type ConflictError struct {
+	Stored Object // with version None where nothing is
+	Err    error  // wraps controlplane.ErrConflict
+}
+
+// Error says what was refused.
+func (e *ConflictError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the refusal.
+func (e *ConflictError) Unwrap() error { return e.Err }

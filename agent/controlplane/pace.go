@@ -1,0 +1,221 @@
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// AnnotationLeaseDuration asks the host of the Node that has it for a Lease that is good
+// for longer than it is configured for, such as "2m". A person sets it, or whoever looks
+// after the fleet.
+const AnnotationLeaseDuration = "hostler.io/lease-duration"
+
+// LongestLease is the longest that a control plane may ask for: who watches a Lease
+// waits no longer for any.
+const LongestLease = time.Hour
+
+// Pacer is a Client of a control plane that can ask all its hosts at once for Leases that
+// are good for longer than they are configured for, as the fleet grows.
+type Pacer interface {
+	// WatchPace sends what it asks for, as it is written there, such as "2m", empty where
+	// it asks for nothing: at first and after each change, until ctx ends or the control
+	// plane is lost, and says which. Of changes that come faster than they are received
+	// some may be left out, but not the last one. It goes by no deadline but ctx's.
+	WatchPace(ctx context.Context, seen chan<- string) error
+}
+
+// Asker is who asks for another Lease.
+type Asker int
+
+// The askers. What is asked of one Node goes before what is asked of all.
+const (
+	AskedOfNode Asker = iota
+	AskedOfAll
+	askers
+)
+
+// String says who asks, within a sentence.
+func (a Asker) String() string {
+	if a == AskedOfNode {
+		return "annotation " + AnnotationLeaseDuration + " of the Node"
+	}
+	return "the control plane, of all its hosts,"
+}
+
+// PaceFault is a value that is asked for and of no use.
+type PaceFault struct {
+	Message string
+	Mend    string
+}
+
+// Pace is how long the Lease is to be good for.
+type Pace struct {
+	Duration time.Duration
+	// By says who asks for it, as part of a sentence; empty where it is as configured.
+	By     string
+	Faults []PaceFault
+}
+
+// Pacing decides how long this host's Lease is to be good for, from its configuration and
+// from what the control plane asks. It is safe for concurrent use.
+type Pacing struct {
+	configured time.Duration
+	mends      [askers]string
+	apply      func(time.Duration)
+	log        *slog.Logger
+
+	mu      sync.Mutex // guards what follows, and calls of apply
+	asked   [askers]ask
+	applied time.Duration
+}
+
+// ask is what one asker has said.
+type ask struct {
+	text   string
+	usable time.Duration // the last that was; 0 where nothing is asked
+	fault  error         // of text
+}
+
+// NewPacing returns one that nobody has asked anything. Each change is applied, one after
+// the other; what is configured is in force before the first. How the annotation is taken
+// off the Node is told with what is wrong with it.
+func NewPacing(configured time.Duration, takeOff string, apply func(time.Duration), log *slog.Logger) *Pacing {
+	return &Pacing{
+		configured: configured, applied: configured, apply: apply, log: log.With("component", "lease"),
+		mends: [askers]string{AskedOfNode: takeOff, AskedOfAll: "correct or remove settings/lease-duration on the control plane, see docs/fleet.md"},
+	}
+}
+
+// Ask takes in what is asked for; nothing asks for no more than is configured. A value
+// that is of no use is told, and leaves what was asked for before: a slip in it must not
+// set a whole fleet's pace back at once.
+func (p *Pacing) Ask(by Asker, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.asked[by]
+	if text == before.text {
+		return
+	}
+	now := ask{text: text}
+	if text != "" {
+		if now.usable, now.fault = usable(text, p.configured); now.fault != nil {
+			now.usable = before.usable
+		}
+	}
+	p.asked[by] = now
+	switch {
+	case now.fault != nil:
+		p.log.Warn("the lease that is asked for is of no use", "by", by.String(), "problem", now.fault, "mend", p.mends[by])
+	case before.fault != nil:
+		p.log.Info("what is asked for of the lease is of use again", "by", by.String())
+	}
+	next, asker := p.choose()
+	if next == p.applied {
+		return
+	}
+	p.applied = next
+	p.log.Info("the lease is to be good for another time", "duration", next, "by", cmp.Or(asker, "the configuration"))
+	p.apply(next)
+}
+
+// choose is the duration that is to be in force, and who asks for it; nobody where it is
+// as configured.
+func (p *Pacing) choose() (duration time.Duration, by string) {
+	for who, a := range p.asked {
+		if a.usable > 0 {
+			return a.usable, Asker(who).String()
+		}
+	}
+	return p.configured, ""
+}
+
+// Pace is what is in force, and what is wrong with what is asked for.
+func (p *Pacing) Pace() Pace {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var pace Pace
+	pace.Duration, pace.By = p.choose()
+	for who, a := range p.asked {
+		if a.fault != nil {
+			by := Asker(who)
+			pace.Faults = append(pace.Faults, PaceFault{Message: fmt.Sprintf("%s asks for a lease of %.40q, which changes nothing: %v", by, a.text, a.fault), Mend: p.mends[by]})
+		}
+	}
+	return pace
+}
+
+// usable reads a duration that may be asked for.
+func usable(text string, configured time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return 0, errors.New("it is no duration, such as 2m or 90s")
+	case d%time.Second != 0:
+		return 0, errors.New("it is no whole number of seconds")
+	case d < configured:
+		return 0, fmt.Errorf("it is less than this host is configured for, lease.duration %v", configured)
+	case d > max(LongestLease, configured):
+		return 0, fmt.Errorf("it is more than %v", LongestLease)
+	}
+	return d, nil
+}
+
+// Follow takes in what the control plane asks of all its hosts, as it changes, until ctx
+// ends, and returns why. beat is told how it goes. While the control plane is away what
+// it asked for last stays in force.
+func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) error {
+	backoff, failing := Retry(), false
+	for {
+		err := p.follow(ctx, pacer, func() {
+			if failing {
+				p.log.Info("what the control plane asks of all leases is seen again")
+			}
+			backoff, failing = Retry(), false
+			beat(nil)
+		})
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid) { // it asks this host for nothing, then
+			beat(nil)
+			if err := sleep(ctx, wait.Jitter(LongestLease, 1)); err != nil {
+				return err
+			}
+			continue
+		}
+		beat(err)
+		if !failing {
+			p.log.Warn("what the control plane asks of all leases is not seen until it can be watched again", "error", err)
+		}
+		failing = true
+		// A control plane that restarts ends every host's watch at once.
+		if err := sleep(ctx, max(pause(&backoff, err), rand.N(p.Pace().Duration/renewals))); err != nil {
+			return err
+		}
+	}
+}
+
+// follow does so until the watch ends, and says why. It calls heard for each word.
+func (p *Pacing) follow(ctx context.Context, pacer Pacer, heard func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	seen, ended := make(chan string), make(chan error, 1)
+	go func() { ended <- pacer.WatchPace(ctx, seen) }()
+	for {
+		select {
+		case text := <-seen:
+			heard()
+			p.Ask(AskedOfAll, text)
+		case err := <-ended:
+			return err
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// Etcd is the etcd cluster that keeps this host's Node, as it answers now.
+type Etcd struct {
+	Node    string // its name
+	Members []Member
+	Plain   []string // endpoints that are reached by plain http, over a network
+	Exposed []string // files with secrets that others on this host can read
+	// Certificate is the client certificate; nil without one, with Err if it cannot be
+	// read.
+	Certificate *Certificate
+	Err         error
+	User        string // by name and password; empty without
+	// Writing is why the agent's last write failed; nil without an agent, too.
+	Writing error
+	Stands  string // why nothing is written although nothing failed; empty if it is
+	Found   bool   // the Node is there
+	Mine    bool   // the Node is hostler's to write
+	Overdue string // why the fleet takes this host for dead; empty if it does not
+	Drift   []Mend
+	// Lacks are the rights that it needs and is not given; RightsErr why they are not
+	// known.
+	Lacks     []string
+	RightsErr error
+	// Unheard is the key by which all hosts are asked for Leases that are good for longer,
+	// if this one may not read it.
+	Unheard string
+}
+
+// Member is one of the cluster's.
+type Member struct {
+	Endpoint string
+	Err      error // nil if it answers
+}
+
+// silent are the members that do not answer.
+func (e *Etcd) silent() (endpoints []string, first error) {
+	for _, m := range e.Members {
+		if m.Err != nil {
+			endpoints = append(endpoints, m.Endpoint)
+			if first == nil {
+				first = m.Err
+			}
+		}
+	}
+	return endpoints, first
+}
+
+// answers tells whether one member does.
+func (e *Etcd) answers() bool {
+	silent, _ := e.silent()
+	return len(silent) < len(e.Members)
+}
+
+// etcdMembers looks whether the members answer, and as whom.
+func etcdMembers(f Facts) Check {
+	e := f.Etcd
+	if e == nil {
+		return Check{}
+	}
+	silent, err := e.silent()
+	who := strings.Join(silent, ", ")
+	switch {
+	case len(silent) > 0 && !e.answers():
+		return fail(etcdMend(err, silent[0]), "no member answers: %v", err)
+	case e.Writing != nil:
+		return fail(e.writingMend(f), "etcd answers, but the agent's last write failed: %v", e.Writing)
+	case len(silent) > 0:
+		return warn(etcdMend(err, silent[0]), "%d of %d members answer; not %s: %v", len(e.Members)-len(silent), len(e.Members), who, err)
+	case !e.Found && e.Stands != "":
+		return warn("nothing, if that is as it should be", "etcd answers, and there is no node %s: %s", e.Node, e.Stands)
+	case !e.Found && f.Agent.Answers && len(e.Lacks) == 0:
+		return warn("hostler status", "etcd answers, and there is no node %s yet", e.Node)
+	case !e.Found:
+		return ok("etcd answers")
+	}
+	return ok("etcd answers, and knows node %s", e.Node)
+}
+
+// etcdMend is what to do about a member that does not answer.
+func etcdMend(err error, endpoint string) string {
+	switch {
+	case errors.Is(err, controlplane.ErrUntrusted):
+		return "set controlPlane.etcd.tls.ca to the authority of the members' certificates, and endpoints to names that these hold; see that `date` is right"
+	case errors.Is(err, controlplane.ErrUnauthorized):
+		return "give this host credentials that the cluster accepts (docs/etcd.md); hostler takes files up by itself"
+	}
+	return fmt.Sprintf("see that the member runs, that most of them do, and that this host reaches it: `etcdctl --endpoints=%s endpoint health`", endpoint)
+}
+
+// writingMend is what to do about a cluster that answers and refuses to be written to.
+func (e *Etcd) writingMend(f Facts) string {
+	_, taken := errors.AsType[*controlplane.IdentityError](e.Writing)
+	switch {
+	case taken:
+		return "give one of the two hosts another node.name; node.takeover: true takes the Node over"
+	case errors.Is(e.Writing, controlplane.ErrForbidden):
+		return "see check etcd-rights"
+	}
+	return "hostler status; " + f.mends().journal
+}
+
+// etcdCredentials looks at the client certificate's life, at who can read the secrets,
+// and at what goes over a network that all can read.
+func etcdCredentials(f Facts) Check {
+	e := f.Etcd
+	if e == nil {
+		return Check{}
+	}
+	var found faults
+	for _, path := range e.Exposed {
+		found.add(warn("chmod 600 "+path, "%s holds secrets of this node, and others on this host can read it", path))
+	}
+	for _, endpoint := range e.Plain {
+		found.add(warn("use https, and take controlPlane.etcd.insecure away", "%s is plain http: whoever is on the way reads and changes what this host tells", endpoint))
+	}
+	if e.Err != nil {
+		found.add(fail("correct the file; hostler takes it up by itself", "%v", e.Err))
+	}
+	crt := e.Certificate
+	if crt == nil {
+		if e.User != "" {
+			return found.or(ok("user %s comes with a password", e.User))
+		}
+		return found.or(ok("this host comes without a certificate or a user, as etcd allows where its auth is off"))
+	}
+	mend := "put a new certificate and its key into " + crt.Path + "; hostler takes them up by itself"
+	now := time.Now()
+	left, all := crt.Ends.Sub(now), crt.Ends.Sub(crt.Begins)
+	switch {
+	case left <= 0:
+		found.add(fail(mend, "the certificate in %s ended on %s", crt.Path, date(crt.Ends)))
+	case crt.Begins.After(now):
+		found.add(fail("see that `date` is right here", "the certificate in %s is not good before %s", crt.Path, date(crt.Begins)))
+	case left < all/10:
+		found.add(warn(mend, "the certificate in %s ends in %v, on %s, and hostler does not renew it", crt.Path, left.Round(time.Second), date(crt.Ends)))
+	}
+	return found.or(ok("the certificate is good until %s", date(crt.Ends)))
+}
+
+// etcdNode looks at what others see of the Node.
+func etcdNode(f Facts) Check {
+	e := f.Etcd
+	if e == nil || !e.answers() && e.Overdue == "" || !e.Found && e.Overdue == "" {
+		return Check{}
+	}
+	var found faults
+	if e.Overdue != "" {
+		mend := "see the checks of etcd"
+		if !f.Agent.Answers {
+			mend = start(f)
+		}
+		found.add(fail(mend, "the fleet takes this host for dead: %s", e.Overdue))
+	}
+	for _, d := range e.Drift {
+		found.add(warn(d.Command, "%s", d.Message))
+	}
+	switch {
+	case e.Stands != "":
+		return found.or(ok("nothing is written of it from here: %s", e.Stands))
+	case !e.Mine:
+		return found.or(ok("it is not hostler's: neither its lease nor its status is judged"))
+	}
+	return found.or(ok("its lease is renewed, and it is as configured"))
+}
+
+// etcdRights compares what the cluster allows with what hostler does.
+func etcdRights(f Facts) Check {
+	e := f.Etcd
+	switch {
+	case e == nil || !e.answers():
+		return Check{}
+	case e.RightsErr != nil:
+		return warn("nothing, if the other checks are ok", "etcd does not tell what this host may do: %v", e.RightsErr)
+	case len(e.Lacks) > 0:
+		return fail("as root of etcd: "+grants(e.Lacks), "etcd does not allow: %s", strings.Join(e.Lacks, ", "))
+	}
+	if e.Unheard != "" {
+		return warn(fmt.Sprintf("as root of etcd: `etcdctl role grant-permission ROLE read %s`, of a ROLE that this host's user has", e.Unheard),
+			"etcd does not allow to read %s: this host does not hear for how long all leases are to be good", e.Unheard)
+	}
+	return ok("etcd allows all that hostler does by itself")
+}
+
+// grants are the commands that give a role what it lacks.
+func grants(lacks []string) string {
+	var commands []string
+	last := ""
+	for _, lack := range lacks {
+		_, path, _ := strings.Cut(lack, " ")
+		if path == last {
+			continue // readwrite gives both
+		}
+		last = path
+		prefix := ""
+		if strings.HasSuffix(path, "/") {
+			prefix = "--prefix "
+		}
+		commands = append(commands, fmt.Sprintf("`etcdctl role grant-permission ROLE %sreadwrite %s`", prefix, path))
+	}
+	return strings.Join(commands, ", ") + ", of a ROLE that this host's user has"
+}

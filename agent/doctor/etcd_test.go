@@ -1,0 +1,123 @@
+package doctor_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/doctor"
+)
+
+// kept is a host whose Node is in etcd, and all is well.
+func kept() doctor.Facts {
+	f := healthy()
+	f.Etcd = &doctor.Etcd{
+		Node: "n", Found: true, Mine: true,
+		Members:     []doctor.Member{{Endpoint: "https://e1:2379"}, {Endpoint: "https://e2:2379"}},
+		Certificate: &doctor.Certificate{Path: "/etc/hostler/etcd.crt", Begins: time.Now().Add(-time.Hour), Ends: time.Now().Add(24 * time.Hour)},
+	}
+	return f
+}
+
+func TestAHostInEtcdIsFine(t *testing.T) {
+	for _, c := range doctor.Examine(kept()).Checks {
+		if strings.HasPrefix(c.Name, "etcd") && c.Status != doctor.OK {
+			t.Errorf("Examine() = %v, want it ok", c)
+		}
+	}
+}
+
+func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
+	silent := func(f *doctor.Facts, err error) {
+		for i := range f.Etcd.Members {
+			f.Etcd.Members[i].Err = err
+		}
+		f.Etcd.Found = false
+	}
+	for _, c := range []struct {
+		name  string
+		spoil func(*doctor.Facts)
+		want  []string // "status name" and parts of message or hint, with "|" between
+	}{
+		{"nobody answers", func(f *doctor.Facts) {
+			silent(f, by(controlplane.ErrUnavailable))
+			f.Etcd.Overdue = "lease not renewed for 50s"
+		}, []string{"fail etcd|no member answers|etcdctl --endpoints=https://e1:2379 endpoint health", "fail etcd-node|for dead: lease not renewed for 50s|checks of etcd"}},
+		{
+			"one member is away", func(f *doctor.Facts) { f.Etcd.Members[1].Err = by(controlplane.ErrUnavailable) },
+			[]string{"warn etcd|1 of 2 members answer; not https://e2:2379"},
+		},
+		{
+			"somebody else answers", func(f *doctor.Facts) { silent(f, by(controlplane.ErrUnavailable, controlplane.ErrUntrusted)) },
+			[]string{"fail etcd|controlPlane.etcd.tls.ca|`date`"},
+		},
+		{
+			"the credentials are not accepted", func(f *doctor.Facts) { silent(f, by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized)) },
+			[]string{"fail etcd|credentials that the cluster accepts"},
+		},
+		{
+			"another machine has the name", func(f *doctor.Facts) { f.Etcd.Writing = &controlplane.IdentityError{Name: "n"} },
+			[]string{"fail etcd|the agent's last write failed|node.takeover"},
+		},
+		{"rights are missing", func(f *doctor.Facts) {
+			f.Etcd.Writing = by(controlplane.ErrForbidden)
+			f.Etcd.Lacks = []string{"read /hostler/leases/n", "write /hostler/leases/n", "write /hostler/events/n/"}
+		}, []string{
+			"fail etcd|see check etcd-rights",
+			"fail etcd-rights|does not allow: read /hostler/leases/n, write|`etcdctl role grant-permission ROLE readwrite /hostler/leases/n`, `etcdctl role grant-permission ROLE --prefix readwrite /hostler/events/n/`",
+		}},
+		{
+			"rights are not told", func(f *doctor.Facts) { f.Etcd.RightsErr = errors.New("no leader") },
+			[]string{"warn etcd-rights|does not tell|no leader"},
+		},
+		{
+			"what all hosts are asked for may not be read", func(f *doctor.Facts) { f.Etcd.Unheard = "/hostler/settings/lease-duration" },
+			[]string{"warn etcd-rights|does not hear|`etcdctl role grant-permission ROLE read /hostler/settings/lease-duration`"},
+		},
+		{
+			"the certificate has ended", func(f *doctor.Facts) { f.Etcd.Certificate.Ends = time.Now().Add(-time.Minute) },
+			[]string{"fail etcd-credentials|/etc/hostler/etcd.crt ended on|put a new certificate"},
+		},
+		{
+			"the certificate is about to end", func(f *doctor.Facts) { f.Etcd.Certificate.Ends = time.Now().Add(time.Minute) },
+			[]string{"warn etcd-credentials|ends in|does not renew it"},
+		},
+		{
+			"the certificate is not good yet", func(f *doctor.Facts) { f.Etcd.Certificate.Begins = time.Now().Add(time.Minute) },
+			[]string{"fail etcd-credentials|is not good before|`date`"},
+		},
+		{"the certificate cannot be read", func(f *doctor.Facts) {
+			f.Etcd.Certificate, f.Etcd.Err = nil, errors.New("no PEM in it")
+		}, []string{"fail etcd-credentials|no PEM in it|correct the file"}},
+		{
+			"others can read the key", func(f *doctor.Facts) { f.Etcd.Exposed = []string{"/etc/hostler/etcd.key"} },
+			[]string{"warn etcd-credentials|others on this host can read|chmod 600 /etc/hostler/etcd.key"},
+		},
+		{
+			"everyone on the way can read", func(f *doctor.Facts) { f.Etcd.Plain = []string{"http://e1:2379"} },
+			[]string{"warn etcd-credentials|http://e1:2379 is plain http|use https"},
+		},
+		{
+			"the lease is gone", func(f *doctor.Facts) { f.Etcd.Overdue = "there is a node n and no lease of it" },
+			[]string{"fail etcd-node|takes this host for dead: there is a node n and no lease"},
+		},
+		{
+			"a taint is missing", func(f *doctor.Facts) {
+				f.Etcd.Drift = []doctor.Mend{{Message: "it is cordoned", Command: "hostler uncordon"}}
+			},
+			[]string{"warn etcd-node|it is cordoned|hostler uncordon"},
+		},
+		{
+			"the Node is waited for", func(f *doctor.Facts) { f.Etcd.Found, f.Etcd.Stands = false, "node.register is false" },
+			[]string{"warn etcd|there is no node n: node.register is false"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := kept()
+			c.spoil(&f)
+			finds(t, doctor.Examine(f), c.want)
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/controlplane/etcd"
+	"hostler.io/hostler/agent/controlplane/etcd/endpoint"
+	"hostler.io/hostler/agent/doctor"
+)
+
+// etcdFacts look at the etcd that keeps this host's Node; nil if none does.
+func (a *Agent) etcdFacts(ctx context.Context) *doctor.Etcd {
+	cfg := a.config()
+	if cfg.ControlPlane.Type != etcd.Type {
+		return nil
+	}
+	e := lookAtEtcd(ctx, cfg, a.node, a.options.Version)
+	e.Mine, e.Writing = a.writes()
+	e.Stands, e.Drift, e.Overdue = a.stands(cfg)
+	return e
+}
+
+// etcdAlone does so on a host whose agent does not answer.
+func etcdAlone(ctx context.Context, cfg config.Config, mine bool) (*doctor.Etcd, error) {
+	if cfg.ControlPlane.Type != etcd.Type {
+		return nil, nil
+	}
+	name, err := nameOfNode(cfg)
+	if err != nil {
+		return nil, err
+	}
+	e := lookAtEtcd(ctx, cfg, name, "doctor")
+	if e.Mine = mine; !mine || cfg.Lease.Enabled == config.Off {
+		e.Overdue = ""
+	}
+	return e, nil
+}
+
+// lookAtEtcd asks each member, as this host.
+func lookAtEtcd(ctx context.Context, cfg config.Config, node, version string) *doctor.Etcd {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	o := etcdOptions(cfg.ControlPlane.Etcd, version)
+	e := &doctor.Etcd{Node: node, User: o.Username}
+	var secrets []string
+	for _, file := range []string{o.Key, o.PasswordFile} {
+		if file != "" {
+			secrets = append(secrets, file)
+		}
+	}
+	e.Exposed = exposed(secrets)
+	for _, to := range o.Endpoints {
+		if endpoint.Plain(to) && endpoint.Check(to, false) != nil {
+			e.Plain = append(e.Plain, to)
+		}
+	}
+	begins, ends, err := o.Life()
+	if e.Err = err; err == nil && !ends.IsZero() {
+		e.Certificate = &doctor.Certificate{Path: o.Certificate, Begins: begins, Ends: ends}
+	}
+	s := etcd.Look(ctx, o, node)
+	for _, m := range s.Members {
+		e.Members = append(e.Members, doctor.Member{Endpoint: m.Endpoint, Err: m.Err})
+	}
+	e.Found, e.Lacks, e.Unheard, e.RightsErr = s.Node, s.Lacks, s.Unheard, s.RightsErr
+	if s.Node && s.Leaseless {
+		e.Overdue = fmt.Sprintf("there is a node %s and no lease of it", node)
+	}
+	return e
+}

@@ -1,0 +1,128 @@
+// Package fleet tells a person of the other hosts, as the control plane has them: it
+// owns what is asked of the control plane for that, how long and how often, and what to
+// do where it does not let this host see them. It keeps nothing, and refuses to judge
+// any host.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// memberTime bounds how long a person waits for one host.
+const memberTime = 10 * time.Second
+
+// Reader reads the fleet of a control plane for people. It is safe for concurrent use.
+type Reader struct {
+	client controlplane.Client
+	node   string        // of this host
+	turn   chan struct{} // of who goes through the fleet: one at a time, whoever asks how often
+}
+
+var _ api.FleetReader = (*Reader)(nil)
+
+// New returns a reader for the host of that Node.
+func New(client controlplane.Client, node string) *Reader {
+	return &Reader{client: client, node: node, turn: make(chan struct{}, 1)}
+}
+
+// Fleet calls each for every host, by the name of its Node, once nobody else goes
+// through the fleet, and says whose it is. Its errors have hints.
+func (r *Reader) Fleet(ctx context.Context, each func(api.Member) error) (api.Fleet, error) {
+	var whose error // that each ended it
+	err := r.walk(ctx, func(m api.Member) error {
+		whose = each(m)
+		return whose
+	})
+	answer := r.whose()
+	switch {
+	case whose != nil:
+		return api.Fleet{}, whose
+	case errors.Is(err, controlplane.ErrIncomplete):
+		answer.Message = err.Error()
+	case err != nil:
+		return api.Fleet{}, r.explain("list the nodes", err)
+	}
+	return answer, nil
+}
+
+// Member tells of one host: its own as it may, whatever the control plane says of
+// others. Its errors have hints; for a name that is not there they are those most
+// like it.
+func (r *Reader) Member(ctx context.Context, name string) (api.MemberOf, error) {
+	asking, cancel := context.WithTimeout(ctx, memberTime)
+	defer cancel()
+	node, err := r.client.Node(asking, name)
+	if errors.Is(err, controlplane.ErrNotFound) {
+		return api.MemberOf{}, r.missing(asking, name)
+	}
+	var lease *coordinationv1.Lease
+	if err == nil {
+		lease, err = r.client.Lease(asking, name)
+		if errors.Is(err, controlplane.ErrNotFound) {
+			lease, err = nil, nil
+		}
+	}
+	if err != nil {
+		return api.MemberOf{}, r.explain("read node "+name, err)
+	}
+	return api.MemberOf{Member: member(node, lease), ControlPlane: r.whose()}, nil
+}
+
+// walk goes through the fleet when it is its turn.
+func (r *Reader) walk(ctx context.Context, each func(api.Member) error) error {
+	lister, able := r.client.(controlplane.FleetLister)
+	if !able {
+		return errNoList
+	}
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another list: %w", context.Cause(ctx))
+	}
+	return lister.Fleet(ctx, func(node *corev1.Node, lease *coordinationv1.Lease) error {
+		return each(member(node, lease))
+	})
+}
+
+// member is what a person gets to see: not who wrote which field when, which is most of
+// some Nodes and leads nowhere, as kubectl sees it, too.
+func member(node *corev1.Node, lease *coordinationv1.Lease) api.Member {
+	node.ManagedFields = nil
+	if lease != nil {
+		lease.ManagedFields = nil
+	}
+	return api.Member{Node: node, Lease: lease, ReadAt: time.Now()}
+}
+
+func (r *Reader) whose() api.Fleet {
+	return api.Fleet{Type: r.client.Type(), Endpoint: r.client.Endpoint(), Node: r.node, LeasesEnd: controlplane.EndsLeases(r.client)}
+}
+
+// errNoList is a control plane that keeps no list.
+var errNoList = errors.New("it tells a host of no other")
+
+// explain says what cannot be done, and what to do instead.
+func (r *Reader) explain(what string, err error) error {
+	e := &api.Error{Message: fmt.Sprintf("%s of control plane %s at %s: %v", what, r.client.Type(), r.client.Endpoint(), err)}
+	switch {
+	case errors.Is(err, controlplane.ErrForbidden) && r.client.Type() == "kubernetes":
+		e.Hint = fmt.Sprintf("a node may not see others by itself: `kubectl get nodes` as somebody who may, or give it the right as docs/fleet.md says; `hostler nodes %s` shows this one", r.node)
+	case errors.Is(err, controlplane.ErrForbidden), errors.Is(err, errNoList):
+		e.Hint = fmt.Sprintf("ask the control plane itself, or give this host the right to read all; `hostler nodes %s` shows this one", r.node)
+	case errors.Is(err, controlplane.ErrInvalid):
+		e.Hint = "the name of a Node is made of a-z, 0-9, - and ., as `hostler nodes` lists them"
+	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		e.Hint = "`hostler status` says how this host and its control plane stand"
+	}
+	return e
+}

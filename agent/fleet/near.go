@@ -1,0 +1,90 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"hostler.io/hostler/agent/api"
+)
+
+const (
+	// slips is by how many letters a name may be wrong to be taken for another.
+	slips = 2
+	// suggestions are how many names are told at the most.
+	suggestions = 3
+)
+
+// missing is the error for a name that no Node has, with those that are most like it.
+func (r *Reader) missing(ctx context.Context, name string) error {
+	e := &api.Error{
+		Message: fmt.Sprintf("there is no node %s on control plane %s at %s", name, r.client.Type(), r.client.Endpoint()),
+		Hint:    "`hostler nodes` lists those that there are",
+	}
+	var near []likeness
+	err := r.walk(ctx, func(m api.Member) error {
+		if l := liken(name, m.Node.Name); l.distance <= slips {
+			near = append(near, l)
+			slices.SortStableFunc(near, func(a, b likeness) int { return cmp.Compare(a.distance, b.distance) })
+			near = near[:min(len(near), suggestions)]
+		}
+		return nil
+	})
+	var names []string
+	for _, l := range near {
+		names = append(names, l.name)
+	}
+	switch {
+	case len(names) > 0:
+		e.Hint = "did you mean " + strings.Join(names, " or ") + "?"
+	case err != nil: // nobody knows which there are
+		e.Hint = fmt.Sprintf("check the name; `hostler nodes %s` shows this host", r.node)
+	}
+	return e
+}
+
+// likeness is how much a name is like the one that is looked for.
+type likeness struct {
+	name     string
+	distance int // 0 for one that begins or goes on as that does; more than slips for no likeness
+}
+
+// liken holds the two against each other, and their first labels: people type the short
+// names of hosts.
+func liken(wanted, name string) likeness {
+	if wanted == "" {
+		return likeness{name, slips + 1}
+	}
+	if strings.Contains(name, wanted) {
+		return likeness{name, 0}
+	}
+	short, _, _ := strings.Cut(name, ".")
+	return likeness{name, min(distance(wanted, name), distance(wanted, short))}
+}
+
+// distance is how many letters have to be put in, taken out or exchanged to make one
+// word of the other (Levenshtein's); more than slips where that tells enough.
+func distance(a, b string) int {
+	if d := len(a) - len(b); d > slips || -d > slips {
+		return slips + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		left := row[0] // of the row above
+		row[0] = i + 1
+		for j := range len(b) {
+			change := left
+			if a[i] != b[j] {
+				change++
+			}
+			left = row[j+1]
+			row[j+1] = min(change, left+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,172 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/conformance"
+	"hostler.io/hostler/agent/controlplane/embedded"
+	"hostler.io/hostler/agent/controlplane/etcd"
+	"hostler.io/hostler/agent/controlplane/kubernetes"
+	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
+	"hostler.io/hostler/agent/controlplane/objects"
+	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/status/probe"
+)
+
+// Verifier opens the configured control plane without an agent, and tries whether it
+// keeps what a control plane promises.
+type Verifier struct {
+	Config     config.Config
+	Kubeconfig string // whose credentials are used in place of the configuration's; empty for those
+	Version    string
+}
+
+// Verification is what was found.
+type Verification struct {
+	ControlPlane VerifiedControlPlane `json:"controlPlane"`
+	Checks       []conformance.Result `json:"checks"`
+	Note         string               `json:"note,omitempty"` // what the checks do not tell of
+	Hint         string               `json:"hint,omitempty"` // how more could be tried
+}
+
+// VerifiedControlPlane is what was verified.
+type VerifiedControlPlane struct {
+	Type     string `json:"type"`
+	Endpoint string `json:"endpoint"`
+	Prefix   string `json:"prefix"` // of the names of all that was made
+}
+
+// Count is how many checks ended so.
+func (v Verification) Count(s conformance.Status) int {
+	n := 0
+	for _, c := range v.Checks {
+		if c.Status == s {
+			n++
+		}
+	}
+	return n
+}
+
+// Left are the names by which something is left that could not be taken away.
+func (v Verification) Left() (names []string) {
+	for _, c := range v.Checks {
+		names = append(names, c.Left...)
+	}
+	return names
+}
+
+// Verify tries the checks and takes away what they make, also once ctx has ended; tell
+// is told of each. An error tells that there is nobody to verify, or, beside what was
+// found, that a plugin has ended meanwhile.
+func (v Verifier) Verify(ctx context.Context, checks []conformance.Check, tell func(conformance.Result)) (Verification, error) {
+	memory := state.NewMemory()
+	client, err := v.open(ctx, memory)
+	if err != nil {
+		return Verification{}, err
+	}
+	b := conformance.Backend{Client: client, Prefix: conformance.NewPrefix()}
+	b.Restart = func(ctx context.Context) (controlplane.Client, error) {
+		next, err := v.open(ctx, memory)
+		if err != nil {
+			return nil, err
+		}
+		return next, b.Client.Close()
+	}
+	found := Verification{ControlPlane: VerifiedControlPlane{Type: client.Type(), Prefix: b.Prefix}}
+	if client.Type() == embedded.Type {
+		b.MaxEvents = embedded.MaxEvents
+		b.Hinder = func(conformance.Fault) (func(), error) {
+			return nil, &conformance.AbsentError{Why: "there is no server: it is in the agent itself"}
+		}
+		found.Note = "the state that it keeps is the agent's alone: another one in memory is verified, which begins empty"
+	}
+	found.Checks, err = conformance.Verify(ctx, &b, checks, tell)
+	forbidden := slices.ContainsFunc(found.Checks, func(r conformance.Result) bool { return r.Forbidden })
+	if forbidden && client.Type() == kubernetes.Type && v.Kubeconfig == "" {
+		found.Hint = "a node may touch its own Node only: --kubeconfig with credentials that may create, change and delete Nodes has all of them tried"
+	}
+	found.ControlPlane.Endpoint = b.Client.Endpoint() // which a client may know only now
+	if err != nil {
+		err = fmt.Errorf("verify control plane %s at %s: %w", client.Type(), found.ControlPlane.Endpoint, err)
+	}
+	return found, errors.Join(err, b.Client.Close())
+}
+
+// Remove takes away what a verification has left by those names.
+func (v Verifier) Remove(ctx context.Context, names []string) error {
+	client, err := v.open(ctx, state.NewMemory())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, conformance.Remove(ctx, client, name))
+	}
+	return errors.Join(append(errs, client.Close())...)
+}
+
+// open opens the control plane; the embedded one over that state.
+func (v Verifier) open(ctx context.Context, memory *state.DB) (controlplane.Client, error) {
+	if kind := v.Config.ControlPlane.Type; v.Kubeconfig != "" && kind != kubernetes.Type {
+		return nil, fmt.Errorf("kubeconfig %s is of no use with control plane %s: leave --kubeconfig out, or name with --config a file with controlPlane.type: kubernetes", v.Kubeconfig, kind)
+	}
+	log := slog.New(slog.DiscardHandler)
+	return openControlPlane(v.Config.ControlPlane, surroundings{
+		state: memory, stateFile: "memory", log: log,
+		kubernetes: func() (*kubernetes.Client, error) { return v.openKubernetes(log) },
+		etcd: func() (controlplane.Client, error) {
+			store, err := etcd.New(etcdOptions(v.Config.ControlPlane.Etcd, v.Version))
+			if err != nil {
+				return nil, err
+			}
+			return objects.New(store, objects.Options{}), nil
+		},
+		plugin: func() (controlplane.Client, error) {
+			return runPlugin(ctx, v.Config.ControlPlane.Plugin, v.Version, log)
+		},
+	})
+}
+
+// openKubernetes opens the cluster with the credentials that were named, or those of
+// this host: where it joined by bootstrap, with the certificate that the agent keeps.
+func (v Verifier) openKubernetes(log *slog.Logger) (*kubernetes.Client, error) {
+	klog.SetSlogLogger(log) // client-go's only way to speak
+	k := v.Config.ControlPlane.Kubernetes
+	o := kubernetes.Options{Kubeconfig: cmp.Or(v.Kubeconfig, k.Kubeconfig, k.BootstrapKubeconfig), Version: v.Version, Log: log}
+	if v.Kubeconfig == "" && k.BootstrapKubeconfig != "" {
+		name, err := nameOfNode(v.Config)
+		if err != nil {
+			return nil, err
+		}
+		current, err := certificate.Stored(k.CertificateDirectory, name)
+		if err != nil {
+			return nil, err
+		}
+		if current == nil {
+			return nil, fmt.Errorf("no certificate of node %q is in %s yet: an agent has to ask for one; --kubeconfig names other credentials", name, k.CertificateDirectory)
+		}
+		o.Certificate = func() (*tls.Certificate, error) { return current, nil }
+	}
+	return kubernetes.New(o)
+}
+
+// nameOfNode is the name that this host's Node is to have.
+func nameOfNode(cfg config.Config) (string, error) {
+	reader, err := probe.New("/")
+	if err != nil {
+		return "", err
+	}
+	machine, _ := reader.Machine() // its name is all that counts here
+	policies, err := newPolicies(cfg, machine.HostName, "")
+	return policies.node.Name, err
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/controlplanetest"
+	"hostler.io/hostler/agent/controlplane/objects"
+	"hostler.io/hostler/agent/controlplane/objects/objectstest"
+	"hostler.io/hostler/agent/controlplane/plugin"
+	"hostler.io/hostler/agent/controlplane/plugin/process"
+	"hostler.io/hostler/agent/logtest"
+	"hostler.io/hostler/test/httpstore"
+)
+
+// TestMain is the plugin itself where hostler runs it.
+func TestMain(m *testing.M) {
+	if os.Getenv(process.SocketVariable) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// endpoint is an HTTPS server and the file with its certificate.
+func endpoint(t *testing.T) (url, ca string) {
+	t.Helper()
+	server := httptest.NewTLSServer(httpstore.New())
+	t.Cleanup(server.Close)
+	return server.URL, authority(t, server)
+}
+
+// authority is the file with a server's certificate.
+func authority(t *testing.T, server *httptest.Server) string {
+	t.Helper()
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	check(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o644))
+	return ca
+}
+
+// start runs the plugin as hostler does, for as long as the test runs, and opens it.
+func start(t *testing.T, arguments ...string) *plugin.Store {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "https-")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(folder)) })
+	self, err := os.Executable()
+	check(t, err)
+	book, socket := &logtest.Book{}, process.Socket(filepath.Join(folder, "hostler.sock"))
+	store, err := plugin.New(plugin.Options{Socket: socket, Version: "1.2.3", Poll: 10 * time.Millisecond, Log: book.Logger()})
+	check(t, err)
+	program, err := process.New(process.Options{
+		Command: append([]string{self}, arguments...), Socket: socket, Probe: store.Probe, Log: book.Logger(),
+	})
+	check(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	served, ended := make(chan struct{}, 1), make(chan error, 1)
+	go func() {
+		ended <- program.Run(ctx, func(err error) {
+			if err == nil {
+				select {
+				case served <- struct{}{}:
+				default: // it is known
+				}
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		_ = store.Close() // it may be already
+	})
+	select {
+	case <-served:
+	case err := <-ended:
+		ended <- err
+		t.Fatalf("Run() = %v, want it to serve\n%s", err, book)
+	}
+	return store
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheExampleKeepsEveryPromise(t *testing.T) {
+	open := func(t *testing.T) *plugin.Store {
+		url, ca := endpoint(t)
+		return start(t, "-url", url, "-ca", ca)
+	}
+	t.Run("store", func(t *testing.T) {
+		objectstest.Run(t, func(t *testing.T) objects.Store { return open(t) })
+	})
+	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend {
+		return controlplanetest.Backend{Client: objects.New(open(t), objects.Options{}), Expires: true}
+	})
+}
+
+func TestAnEndpointThatDoesNotProveWhoItIsIsNotAsked(t *testing.T) {
+	url, _ := endpoint(t)
+	store := start(t, "-url", url)
+	_, err := store.Get(t.Context(), objects.Key{Kind: objects.Node, Node: "n"})
+	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("Get() = %v, want that the certificate is not trusted", err)
+	}
+}
+
+// A redirected PUT would become a GET, whose answer is not that anything was stored.
+func TestAnEndpointThatIsElsewhereHasStoredNothing(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			http.Redirect(w, r, "/login", http.StatusFound)
+			return
+		}
+		w.Header().Set("ETag", `"1"`)
+	}))
+	t.Cleanup(server.Close)
+	store := start(t, "-url", server.URL, "-ca", authority(t, server))
+	version, err := store.Put(t.Context(), objects.Key{Kind: objects.Node, Node: "n"}, objects.Put{Value: []byte("{}")})
+	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "302") {
+		t.Errorf("Put() = version %q, %v, want that it was sent elsewhere", version, err)
+	}
+}

@@ -1,0 +1,183 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+const (
+	// update is how often an agent looks at its host, and so tries again a status that
+	// could not be written.
+	update = 10 * time.Second
+	// calm is how many statuses come to one Event: one an hour by default.
+	calm = 12
+)
+
+// Name is that of an agent's Node.
+func Name(i int) string { return fmt.Sprintf("rack%d-node%05d", i/40, i) }
+
+// agent is one, as its control plane knows it.
+type agent struct {
+	fleet    *Fleet
+	client   Client
+	node     *corev1.Node
+	leases   *controlplane.LeaseWatch
+	keeper   *controlplane.LeaseKeeper
+	recorder *controlplane.Recorder
+	alive    chan struct{} // closed when its Lease was renewed first
+	renewed  func()        // closes it
+}
+
+func newAgent(f *Fleet, client Client, name string, i int) (*agent, error) {
+	log := slog.New(slog.DiscardHandler)
+	a := &agent{
+		fleet: f, client: client, node: nodeOf(f.o.Template, name, i),
+		leases: controlplane.NewLeaseWatch(nil), recorder: controlplane.NewRecorder(client, name, nil, log),
+		alive: make(chan struct{}),
+	}
+	a.renewed = sync.OnceFunc(func() { close(a.alive) })
+	info := a.node.Status.NodeInfo
+	var err error
+	a.keeper, err = controlplane.NewLeaseKeeper(timed{client, f.renewed}, controlplane.LeasePolicy{
+		Node:     name,
+		Holder:   controlplane.Identity{MachineID: info.MachineID, SystemUUID: info.SystemUUID},
+		Instance: fmt.Sprintf("%s/%d/%08x", info.BootID, 1000+i, i),
+		Watch:    a.leases,
+		Beat:     a.beat,
+		Duration: f.o.Pace.Duration,
+		Interval: f.o.Pace.Interval,
+	}, log)
+	return a, err
+}
+
+// nodeOf is what the agent of that name says of its host.
+func nodeOf(template *corev1.Node, name string, i int) *corev1.Node {
+	node := template.DeepCopy()
+	node.Name = name
+	node.Labels[corev1.LabelHostname] = name
+	node.Status.NodeInfo.MachineID = fmt.Sprintf("%032x", i+1)
+	node.Status.NodeInfo.SystemUUID = fmt.Sprintf("00000000-0000-4000-8000-%012x", i+1)
+	node.Status.NodeInfo.BootID = fmt.Sprintf("00000000-0000-4000-9000-%012x", i+1)
+	return node
+}
+
+// run does what an agent's loops do, none of which waits for another.
+func (a *agent) run(ctx context.Context) {
+	var loops sync.WaitGroup
+	// They end with ctx alone, and say so.
+	loops.Go(func() { _ = a.keeper.Run(ctx) })
+	loops.Go(func() { _ = a.recorder.Run(ctx) })
+	loops.Go(func() { a.watch(ctx) })
+	loops.Go(func() { a.report(ctx) })
+	loops.Wait()
+}
+
+func (a *agent) beat(err error) {
+	if err != nil {
+		a.fleet.fail("renew", err)
+		return
+	}
+	a.renewed()
+}
+
+// report registers the Node and writes its status, at first and then in every interval,
+// which begins at a random moment: hosts have not started together.
+func (a *agent) report(ctx context.Context) {
+	if !a.until(ctx, "register", controlplane.Retry().Duration, a.register) || !a.until(ctx, "status", update, a.status) {
+		return
+	}
+	select {
+	case <-a.alive:
+		a.fleet.joined <- struct{}{}
+	case <-ctx.Done():
+		return
+	}
+	for next := rand.N(a.fleet.o.Report); sleep(ctx, next) == nil; next = a.fleet.o.Report {
+		if !a.until(ctx, "status", update, a.status) {
+			return
+		}
+		if rand.N(calm) == 0 {
+			a.recorder.Record(controlplane.NodeReference(a.node.Name), corev1.EventTypeNormal, "ImageGCDone", fmt.Sprintf("removed %d images of 2.1 GB; / has 31%% free", rand.N(20)))
+		}
+	}
+}
+
+// until makes a call until it succeeds, and is false if ctx ended before.
+func (a *agent) until(ctx context.Context, what string, again time.Duration, call func(context.Context) error) bool {
+	for {
+		err := call(ctx)
+		if ctx.Err() != nil {
+			return false
+		}
+		if err == nil {
+			return true
+		}
+		a.fleet.fail(what, err)
+		if sleep(ctx, again/2+rand.N(again)) != nil {
+			return false
+		}
+	}
+}
+
+func (a *agent) register(ctx context.Context) error {
+	stored, err := a.client.Register(ctx, a.node, controlplane.RegisterOptions{Watch: a.leases})
+	if err == nil {
+		a.node.UID = stored.UID
+		a.keeper.SetOwner(stored.UID)
+	}
+	return err
+}
+
+func (a *agent) status(ctx context.Context) error {
+	now := metav1.Now()
+	for i := range a.node.Status.Conditions {
+		a.node.Status.Conditions[i].LastHeartbeatTime = now
+	}
+	_, err := a.client.UpdateStatus(ctx, a.node)
+	return err
+}
+
+// watch follows the Node, as long as there is one.
+func (a *agent) watch(ctx context.Context) {
+	seen := make(chan *corev1.Node)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for {
+			select {
+			case <-seen: // what others change is nothing to a simulated host
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	a.until(ctx, "watch", update, func(ctx context.Context) error {
+		return a.client.WatchNode(ctx, a.node.Name, seen)
+	})
+	reader.Wait()
+}
+
+// timed tells how long renewals take that succeed.
+type timed struct {
+	Client
+	renewed func(took time.Duration)
+}
+
+// RenewLease implements controlplane.Renewer.
+func (t timed) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	began := time.Now()
+	stored, err := t.Client.RenewLease(ctx, lease)
+	if err == nil {
+		t.renewed(time.Since(began))
+	}
+	return stored, err
+}

@@ -1,0 +1,194 @@
+//go:build integration
+
+package fleet_test
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"hostler.io/hostler/test/bench/fleet"
+)
+
+// retention is how much history etcd keeps; it is compacted as often, so that up to
+// twice as much is there.
+const retention = 10 * time.Minute
+
+// wants are fleets to be foretold: at the default pace, and with the Leases that
+// docs/fleet.md has for them.
+func wants() []step {
+	return []step{
+		{agents: 20_000, pace: standard()},
+		{agents: 20_000, pace: fleet.Pace{Duration: 2 * time.Minute, Interval: 30 * time.Second}},
+		{agents: 20_000, pace: fleet.Pace{Duration: 400 * time.Second, Interval: 100 * time.Second}},
+		{agents: 100_000, pace: standard()},
+		{agents: 100_000, pace: fleet.Pace{Duration: 10 * time.Minute, Interval: 150 * time.Second}},
+		{agents: 100_000, pace: fleet.Pace{Duration: 20 * time.Minute, Interval: 5 * time.Minute}},
+	}
+}
+
+// term is what a figure may depend on.
+type term struct {
+	text string
+	of   func(step) float64
+}
+
+func constant() term {
+	return term{"in any case", func(step) float64 { return 1 }}
+}
+
+func perAgent() term {
+	return term{"for each 1,000 agents", func(s step) float64 { return float64(s.agents) / 1000 }}
+}
+
+func perRenewal() term {
+	return term{"for each 100 renewals a second", func(s step) float64 { return float64(s.agents) / s.pace.Interval.Seconds() / 100 }}
+}
+
+// slope is what one figure has of each agent and of each renewal.
+type slope struct {
+	terms   []term
+	factors []float64 // of these
+	off     float64   // the largest part of a measured value by which it misses that
+}
+
+// slopeOf fits a figure to all steps that held. What comes out below zero for each agent
+// or each renewal is too little to be seen, and left out. Where all steps were at one
+// pace agents and renewals cannot be told apart: it holds for that one alone.
+func slopeOf(results []result, f foretold) (s slope, atAnyPace, ok bool) {
+	both := []term{constant(), perAgent(), perRenewal()}
+	tries := [][]term{both, {constant(), perRenewal()}, {constant(), perAgent()}}
+	if !f.renewals {
+		tries = tries[2:]
+	}
+	for _, terms := range tries {
+		s, ok = fit(results, f.name, terms)
+		if !ok && len(terms) == len(both) {
+			s, ok = fit(results, f.name, []term{constant(), perAgent()})
+			return s, false, ok
+		}
+		if ok && slices.Min(s.factors[1:]) >= 0 {
+			break
+		}
+	}
+	return s, true, ok
+}
+
+func fit(results []result, name string, terms []term) (slope, bool) {
+	s := slope{terms: terms}
+	var x [][]float64
+	var y []float64
+	for _, r := range results {
+		if v, has := r.values[name]; has && r.held {
+			x, y = append(x, s.row(r.step)), append(y, v)
+		}
+	}
+	var ok bool
+	if s.factors, ok = fleet.Fit(x, y); !ok {
+		return slope{}, false
+	}
+	for _, r := range results {
+		if v := r.values[name]; v != 0 && r.held {
+			s.off = max(s.off, math.Abs(s.at(r.step)-v)/math.Abs(v))
+		}
+	}
+	return s, true
+}
+
+func (s slope) row(of step) []float64 {
+	var row []float64
+	for _, t := range s.terms {
+		row = append(row, t.of(of))
+	}
+	return row
+}
+
+// at is the figure of a step.
+func (s slope) at(of step) (sum float64) {
+	for i, v := range s.row(of) {
+		sum += v * s.factors[i]
+	}
+	return sum
+}
+
+// String says what it is made of.
+func (s slope) String() string {
+	var parts []string
+	for i, t := range s.terms {
+		parts = append(parts, number(s.factors[i])+" "+t.text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// foretold is a column of the table.
+type foretold struct {
+	head, name string
+	renewals   bool    // it depends on renewals as well as on agents
+	scale      float64 // from what was measured to what is told
+}
+
+func columns() []foretold {
+	return []foretold{
+		{"KEYS PUT A SECOND", "keys put", true, 1},
+		{"PROCESSORS", "CPU: of the control plane", true, 1.0 / 60},
+		{"MEMORY, GB", "memory: of the control plane", false, 1.0 / 1000},
+		{"COMPACTED, GB", "database, compacted", false, 1.0 / 1000},
+		{"HISTORY, GB AN HOUR", "history", true, 1.0 / 1000},
+	}
+}
+
+// printSlope writes what larger fleets need. Nothing is told of what too few steps tell.
+func printSlope(w io.Writer, results []result) {
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	heads := []string{"AGENTS", "LEASE", "INTERVAL"}
+	for _, f := range columns() {
+		heads = append(heads, f.head)
+	}
+	fmt.Fprintln(tab, strings.Join(append(heads, fmt.Sprintf("DATABASE, GB, KEEPING %s", short(retention)), "FROM"), "\t")+"\t")
+	for _, want := range wants() {
+		fmt.Fprintln(tab, strings.Join(foretell(results, want), "\t")+"\t")
+	}
+	_ = tab.Flush() // to the standard output
+	for _, f := range columns() {
+		if s, _, ok := slopeOf(results, f); ok {
+			fmt.Fprintf(w, "%s: %s; at most %.0f%% off what was measured\n", f.name, s, 100*s.off)
+		}
+	}
+}
+
+// foretell is the line of a fleet: what was measured of it, where it was tried, or else
+// what follows from the others.
+func foretell(results []result, want step) []string {
+	from, values := "measured", map[string]float64{}
+	i := slices.IndexFunc(results, func(r result) bool { return r.held && r.agents == want.agents && r.pace == want.pace })
+	for _, f := range columns() {
+		if i >= 0 {
+			values[f.name] = results[i].values[f.name]
+			continue
+		}
+		from = "the slope"
+		if s, atAnyPace, ok := slopeOf(results, f); ok && (atAnyPace || want.pace == standard()) {
+			values[f.name] = s.at(want)
+		}
+	}
+	cells := []string{thousands(want.agents), short(want.pace.Duration), short(want.pace.Interval)}
+	cell := func(v, scale float64, known bool) {
+		text := "-"
+		if known {
+			text = number(v * scale)
+		}
+		cells = append(cells, text)
+	}
+	for _, f := range columns() {
+		v, known := values[f.name]
+		cell(v, f.scale, known)
+	}
+	base, compacted := values["database, compacted"]
+	history, grows := values["history"]
+	cell(base+history*2*retention.Hours(), 1.0/1000, compacted && grows)
+	return append(cells, from)
+}

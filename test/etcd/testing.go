@@ -1,0 +1,48 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+
+	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/lab"
+)
+
+// Prepare builds what clusters need, outside the lab.
+func Prepare(ctx context.Context, log *slog.Logger) error {
+	return kube.Prepare(ctx, log, kube.Etcd, kube.Etcdctl, kube.Etcdutl)
+}
+
+// Main runs the tests of m in a lab where clusters can be started, and exits with their
+// code. It is all that a TestMain has to call.
+func Main(m *testing.M) {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if err := Prepare(context.Background(), log); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	lab.Main(m, lab.Options{Fetch: lab.FetchOptions{Kits: []lab.Kit{}}, Log: log})
+}
+
+// For is Start for the time of a test, which shows the members' logs if it fails.
+func For(tb testing.TB, o Options) *Cluster {
+	tb.Helper()
+	c, err := Start(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			for _, m := range c.Members {
+				tb.Logf("log of %s:\n%s", m.Name, m.Log(30))
+			}
+		}
+		if err := c.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
+}
