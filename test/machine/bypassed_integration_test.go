@@ -39,9 +39,10 @@ func TestShutdownsThatBypassLogind(t *testing.T) {
 	})
 }
 
-// spread runs pods in the slices where runtimes put their scopes, in turn.
+// spread runs pods in the slices where runtimes put their scopes, in turn. Those in
+// the first two are what systemd would stop at once.
 func spread(m *machine.Machine, pods ...machine.Pod) {
-	slices := []string{"kubepods.slice", "system.slice", "machine.slice"}
+	slices := []string{"kubepods.slice", "machine.slice", "system.slice"}
 	for i, pod := range pods {
 		m.Options.CgroupParent = slices[i%len(slices)]
 		m.Deploy(pod)

@@ -3,6 +3,7 @@
 package machine_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -26,7 +27,7 @@ func gracesOf(bed machine.Bed) graces {
 	if bed == machine.VM {
 		return graces{45 * time.Second, 15 * time.Second}
 	}
-	return graces{12 * time.Second, 3 * time.Second}
+	return graces{16 * time.Second, 7 * time.Second}
 }
 
 // regular is what pods that are not critical get.
@@ -49,7 +50,14 @@ func inhibitors(t *testing.T, m *machine.Machine) []inhibitor {
 	var answer struct {
 		Data [][][]any `json:"data"`
 	}
-	out := m.Run("busctl --json=short call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ListInhibitors")
+	var out string
+	m.Eventually("logind lists its locks", func() bool { // one that was killed a moment ago may not be gone from the bus
+		ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
+		defer cancel()
+		r, err := m.Try(ctx, "busctl --json=short call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ListInhibitors")
+		out = r.Stdout
+		return err == nil && r.Code == 0
+	})
 	if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Data) != 1 {
 		t.Fatalf("ListInhibitors = %v:\n%s", err, out)
 	}
