@@ -24,6 +24,9 @@ type Options struct {
 	// Apart puts each member into a network namespace of its own, so that its Cut can
 	// let packets vanish.
 	Apart bool
+	// Disks has each member keep its data on a filesystem of its own, so that its Freeze
+	// can stall that.
+	Disks bool
 	Flags []string // follow those that the bed gives, and win
 }
 
@@ -50,6 +53,7 @@ type Member struct {
 
 	peer string
 	dir  string    // of its data
+	disk string    // where that is mounted; empty unless Disks
 	wall *lab.Wall // nil unless Apart
 }
 
@@ -101,6 +105,11 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 		c.Members = append(c.Members, m)
+		if c.o.Disks {
+			if err := c.furnish(ctx, m); err != nil {
+				return err
+			}
+		}
 	}
 	if c.o.TLS {
 		if err := c.certify(); err != nil {
@@ -308,6 +317,7 @@ func (c *Cluster) Restore(ctx context.Context, file string) error {
 func (c *Cluster) Close() error {
 	var errs []error
 	for _, m := range c.Members {
+		errs = append(errs, m.Thaw()) // else it cannot end, whatever it is sent
 		if m.Daemon != nil {
 			if m.PID() != 0 {
 				_ = m.Signal(syscall.SIGCONT) // else it cannot end
@@ -316,6 +326,9 @@ func (c *Cluster) Close() error {
 		}
 		if m.wall != nil {
 			errs = append(errs, m.wall.Remove())
+		}
+		if m.disk != "" {
+			errs = append(errs, lab.Unmount(m.disk))
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
