@@ -34,6 +34,9 @@ type Options struct {
 type Cluster struct {
 	Members []*Member
 	CAFile  string // the authority of all certificates; empty without TLS
+	// Identity is what members prove who they are by, also at localhost, for who is to
+	// speak in the place of one; empty without TLS.
+	Identity Credentials
 
 	o        Options
 	dir      string
