@@ -245,8 +245,8 @@ func (c *Cluster) environment(endpoints []string) []string {
 }
 
 func (c *Cluster) ctl(ctx context.Context, endpoints []string, stdin string, args ...string) (string, error) {
-	// Longer than its own 5 s, for a loaded machine.
-	return c.run(ctx, kube.Etcdctl, c.environment(endpoints), stdin, append(slices.Clone(args), "--command-timeout=30s"))
+	// Longer than its own 5 s and 2 s, for a loaded machine.
+	return c.run(ctx, kube.Etcdctl, c.environment(endpoints), stdin, append(slices.Clone(args), "--command-timeout=30s", "--dial-timeout=30s"))
 }
 
 func (c *Cluster) run(ctx context.Context, program kube.Program, env []string, stdin string, args []string) (string, error) {
