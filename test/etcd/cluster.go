@@ -24,6 +24,9 @@ type Options struct {
 	// Apart puts each member into a network namespace of its own, so that its Cut can
 	// let packets vanish.
 	Apart bool
+	// HTTPApart has members serve metrics and health, which are asked for over HTTP, on an
+	// address apart from that of clients, as etcd recommends.
+	HTTPApart bool
 	// Disks has each member keep its data on a filesystem of its own, so that its Freeze
 	// can stall that.
 	Disks bool
@@ -53,6 +56,7 @@ type Member struct {
 	*lab.Daemon
 	Name     string
 	Endpoint string // such as "https://127.19.1.1:2379"
+	HTTP     string // where metrics and health are; another one if HTTPApart
 
 	peer string
 	dir  string    // of its data
@@ -142,6 +146,10 @@ func (c *Cluster) place(i int) (*Member, error) {
 		scheme = "https"
 	}
 	m.Endpoint = fmt.Sprintf("%s://%s:2379", scheme, address)
+	m.HTTP = m.Endpoint
+	if c.o.HTTPApart {
+		m.HTTP = fmt.Sprintf("%s://%s:2378", scheme, address)
+	}
 	m.peer = fmt.Sprintf("http://%s:2380", address)
 	m.dir = c.file(m.Name)
 	return m, nil
@@ -162,6 +170,9 @@ func (c *Cluster) daemon(m *Member) *lab.Daemon {
 	if c.o.TLS {
 		line = append(line, "--cert-file="+c.file("server.crt"), "--key-file="+c.file("server.key"),
 			"--trusted-ca-file="+c.CAFile, "--client-cert-auth")
+	}
+	if c.o.HTTPApart {
+		line = append(line, "--listen-client-http-urls="+m.HTTP)
 	}
 	if m.wall != nil {
 		line = append(m.wall.Wrapping(), line...)
