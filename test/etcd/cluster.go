@@ -24,6 +24,12 @@ type Options struct {
 	// Apart puts each member into a network namespace of its own, so that its Cut can
 	// let packets vanish.
 	Apart bool
+	// HTTPApart has members serve metrics and health, which are asked for over HTTP, on an
+	// address apart from that of clients, as etcd recommends.
+	HTTPApart bool
+	// Disks has each member keep its data on a filesystem of its own, so that its Freeze
+	// can stall that.
+	Disks bool
 	Flags []string // follow those that the bed gives, and win
 }
 
@@ -31,6 +37,9 @@ type Options struct {
 type Cluster struct {
 	Members []*Member
 	CAFile  string // the authority of all certificates; empty without TLS
+	// Identity is what members prove who they are by, also at localhost, for who is to
+	// speak in the place of one; empty without TLS.
+	Identity Credentials
 
 	o        Options
 	dir      string
@@ -47,9 +56,11 @@ type Member struct {
 	*lab.Daemon
 	Name     string
 	Endpoint string // such as "https://127.19.1.1:2379"
+	HTTP     string // where metrics and health are; another one if HTTPApart
 
 	peer string
 	dir  string    // of its data
+	disk string    // where that is mounted; empty unless Disks
 	wall *lab.Wall // nil unless Apart
 }
 
@@ -101,6 +112,11 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 		c.Members = append(c.Members, m)
+		if c.o.Disks {
+			if err := c.furnish(ctx, m); err != nil {
+				return err
+			}
+		}
 	}
 	if c.o.TLS {
 		if err := c.certify(); err != nil {
@@ -130,6 +146,10 @@ func (c *Cluster) place(i int) (*Member, error) {
 		scheme = "https"
 	}
 	m.Endpoint = fmt.Sprintf("%s://%s:2379", scheme, address)
+	m.HTTP = m.Endpoint
+	if c.o.HTTPApart {
+		m.HTTP = fmt.Sprintf("%s://%s:2378", scheme, address)
+	}
 	m.peer = fmt.Sprintf("http://%s:2380", address)
 	m.dir = c.file(m.Name)
 	return m, nil
@@ -150,6 +170,9 @@ func (c *Cluster) daemon(m *Member) *lab.Daemon {
 	if c.o.TLS {
 		line = append(line, "--cert-file="+c.file("server.crt"), "--key-file="+c.file("server.key"),
 			"--trusted-ca-file="+c.CAFile, "--client-cert-auth")
+	}
+	if c.o.HTTPApart {
+		line = append(line, "--listen-client-http-urls="+m.HTTP)
 	}
 	if m.wall != nil {
 		line = append(m.wall.Wrapping(), line...)
@@ -233,8 +256,8 @@ func (c *Cluster) environment(endpoints []string) []string {
 }
 
 func (c *Cluster) ctl(ctx context.Context, endpoints []string, stdin string, args ...string) (string, error) {
-	// Longer than its own 5 s, for a loaded machine.
-	return c.run(ctx, kube.Etcdctl, c.environment(endpoints), stdin, append(slices.Clone(args), "--command-timeout=30s"))
+	// Longer than its own 5 s and 2 s, for a loaded machine.
+	return c.run(ctx, kube.Etcdctl, c.environment(endpoints), stdin, append(slices.Clone(args), "--command-timeout=30s", "--dial-timeout=30s"))
 }
 
 func (c *Cluster) run(ctx context.Context, program kube.Program, env []string, stdin string, args []string) (string, error) {
@@ -308,6 +331,7 @@ func (c *Cluster) Restore(ctx context.Context, file string) error {
 func (c *Cluster) Close() error {
 	var errs []error
 	for _, m := range c.Members {
+		errs = append(errs, m.Thaw()) // else it cannot end, whatever it is sent
 		if m.Daemon != nil {
 			if m.PID() != 0 {
 				_ = m.Signal(syscall.SIGCONT) // else it cannot end
@@ -316,6 +340,9 @@ func (c *Cluster) Close() error {
 		}
 		if m.wall != nil {
 			errs = append(errs, m.wall.Remove())
+		}
+		if m.disk != "" {
+			errs = append(errs, lab.Unmount(m.disk))
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)

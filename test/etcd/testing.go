@@ -24,7 +24,7 @@ func Main(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	lab.Main(m, lab.Options{Fetch: lab.FetchOptions{Kits: []lab.Kit{}}, Log: log})
+	lab.Main(m, lab.Options{Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitExt4}}, Log: log})
 }
 
 // For is Start for the time of a test, which shows the members' logs if it fails.

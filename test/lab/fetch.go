@@ -34,7 +34,7 @@ func (t Tool) Environ() []string {
 // kit that was not asked for leaves its fields empty.
 type Tools struct {
 	Containerd, Shim, Runc, Ctr Tool // KitContainers
-	Mkfs, Busybox               Tool // KitContainers; busybox is a static binary
+	Mkfs, Busybox               Tool // KitContainers, the first KitExt4, too; busybox is a static binary
 
 	MkfsXFS, MkfsBtrfs Tool // KitFilesystems
 
@@ -60,6 +60,7 @@ type Kit string
 // The kits.
 const (
 	KitContainers  Kit = "containers"  // containerd, its shim, runc, ctr, mkfs.ext4, busybox
+	KitExt4        Kit = "ext4"        // mkfs.ext4 alone
 	KitFilesystems Kit = "filesystems" // mkfs.xfs and mkfs.btrfs
 	KitLogin       Kit = "login"       // dbus-daemon and systemd-logind
 	KitVM          Kit = "vm"          // qemu-system-x86_64 and qemu-img
@@ -113,6 +114,11 @@ func kitOf(name Kit) (kit, error) {
 				bin("mkfs.ext4", func(t *Tools) *Tool { return &t.Mkfs }),
 				busybox,
 			},
+		}, nil
+	case KitExt4:
+		return kit{
+			packages: []string{"e2fsprogs"},
+			parts:    []part{bin("mkfs.ext4", func(t *Tools) *Tool { return &t.Mkfs })},
 		}, nil
 	case KitFilesystems:
 		return kit{

@@ -227,6 +227,11 @@ func initMain() int {
 	for {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, 0, nil)
+		if err == nil && pid == child.Pid && (status.Exited() || status.Signaled()) {
+			if err := thawAll(); err != nil {
+				return fail(err)
+			}
+		}
 		switch {
 		case err == unix.EINTR:
 		case err != nil:

@@ -6,13 +6,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net/url"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/conformance"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
 	"hostler.io/hostler/agent/controlplane/etcd"
 	"hostler.io/hostler/agent/controlplane/objects"
@@ -23,6 +24,7 @@ import (
 // fleets gives each store of a cluster a prefix of its own.
 type fleets struct {
 	cluster *bed.Cluster
+	user    bed.Credentials // with TLS
 	last    atomic.Int32
 }
 
@@ -30,8 +32,11 @@ type fleets struct {
 func (f *fleets) next() string { return fmt.Sprintf("/fleets/%d", f.last.Add(1)) }
 
 // in returns a store in one fleet.
-func (f *fleets) in(t *testing.T, prefix string) *etcd.Store {
-	return at(t, f.cluster, func(o *etcd.Options) { o.Prefix = prefix })
+func (f *fleets) in(t *testing.T, prefix string, change ...func(*etcd.Options)) *etcd.Store {
+	t.Helper()
+	return at(t, f.cluster, append(change, func(o *etcd.Options) {
+		o.Prefix, o.Certificate, o.Key = prefix, f.user.Certificate, f.user.Key
+	})...)
 }
 
 func TestTheStoreKeepsWhatStoresPromise(t *testing.T) {
@@ -44,25 +49,30 @@ var update = flag.Bool("update", false, "write what became of the conformance ch
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	f := &fleets{cluster: bed.For(t, bed.Options{})}
+	f := &fleets{cluster: bed.For(t, bed.Options{TLS: true})}
+	var err error
+	if f.user, err = f.cluster.Client("agent", time.Hour); err != nil {
+		t.Fatal(err)
+	}
 	controlplanetest.Record(t, etcd.Type, *update, func(t *testing.T) controlplanetest.Backend {
 		prefix := f.next()
 		elsewhere := f.in(t, prefix)
-		server, err := url.Parse(f.cluster.Endpoints()[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		wire, err := controlplanetest.NewWire(server.Host)
+		between := newLiar(t, f.cluster, f.user)
+		wire, err := controlplanetest.NewWire(between.address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = wire.Close() })
-		hindered := func(o *etcd.Options) {
-			o.Prefix, o.Endpoints = prefix, []string{fmt.Sprintf("%s://localhost:%d", server.Scheme, wire.Port())}
-		}
+		hindered := func(o *etcd.Options) { o.Endpoints = []string{fmt.Sprintf("https://localhost:%d", wire.Port())} }
 		return controlplanetest.Backend{
-			Client: objects.New(at(t, f.cluster, hindered), objects.Options{}),
-			Hinder: wire.Hinder,
+			Client: objects.New(f.in(t, prefix, hindered), objects.Options{}),
+			Hinder: func(fault conformance.Fault) (restore func(), err error) {
+				if fault != conformance.Lying {
+					return wire.Hinder(fault)
+				}
+				between.lies.Store(true)
+				return func() { between.lies.Store(false) }, nil
+			},
 			Edit: func(ctx context.Context, name string, change func(*corev1.Node)) error {
 				return objectstest.EditNode(ctx, elsewhere, name, change)
 			},

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -30,6 +31,9 @@ func (s *Store) KeyAt(path string) (objects.Key, bool) { return s.keyAt(path) }
 func (s *Store) Fault(err error) error {
 	return s.fault(context.Background(), call{"put", "nodes/n", "write", s.o.Prefix + "/nodes/n"}, s.o.Endpoints[0], err)
 }
+
+// Patience is how long each endpoint has until it serves requests.
+func (o Options) Patience() time.Duration { return o.patience() }
 
 // Spent tells whether a way is left after an error.
 func Spent(err error) bool { return spent(err) }

@@ -163,17 +163,7 @@ func TestThreeMembers(t *testing.T) {
 		version = renews(t, s, version)
 		check(leader.Continue())
 	})
-	t.Run("a lease lives no longer than a TTL after a leader is gone", func(t *testing.T) {
-		short := objects.Key{Kind: objects.Lease, Node: "short"}
-		put(t, s, short, objects.Put{Value: []byte("l"), TTL: 4 * time.Second})
-		leader := leads(t, c)
-		check(leader.Kill())
-		eventually(t, "it is gone", func(ctx context.Context) bool {
-			_, err := s.Get(ctx, short)
-			return errors.Is(err, controlplane.ErrNotFound)
-		})
-		check(c.Run(t.Context()))
-	})
+	t.Run("a lease lives a TTL of each leader at most", func(t *testing.T) { aLeaseLivesATTLOfEachLeaderAtMost(t, c) })
 	t.Run("the member that is used is cut off", func(t *testing.T) {
 		seen, ended := follow(t, s, lease)
 		sees(t, seen, ended, "l")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/pprof"
 	"strings"
 	"sync"
 
@@ -104,6 +105,9 @@ func (l *line) present() (*way, *opening, error) {
 
 // open makes a way to the first endpoint that can be used, beginning at one of them.
 func (l *line) open(o *opening, first int) {
+	// A connection serves whoever comes: it is no part of the call that has it made, as
+	// labels would have it.
+	pprof.SetGoroutineLabels(context.Background())
 	for {
 		var w *way
 		var faults []error

@@ -56,7 +56,7 @@ func serve(t *testing.T, register func(*grpc.Server)) string {
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		if err := <-ended; err != nil {
+		if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // before it began
 			t.Errorf("Serve() = %v, want no error", err)
 		}
 	})
@@ -96,6 +96,15 @@ func TestAMemberThatTakesCallsAndAnswersNoneIsLeft(t *testing.T) {
 				t.Errorf("calls that each member took = %d and %d, want both to be tried", a, b)
 			}
 		})
+	}
+}
+
+// All of three have their turn before a renewal gives up, which has 8 s.
+func TestWhoHasFewMembersWaitsLongerForEach(t *testing.T) {
+	for members, want := range map[int]time.Duration{1: 7500 * time.Millisecond, 2: 3750 * time.Millisecond, 3: 2500 * time.Millisecond, 5: 2500 * time.Millisecond} {
+		if got := (etcd.Options{Endpoints: make([]string, members)}).Patience(); got != want {
+			t.Errorf("Patience() of %d endpoints = %v, want %v", members, got, want)
+		}
 	}
 }
 

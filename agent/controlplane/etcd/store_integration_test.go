@@ -205,6 +205,16 @@ func TestALeaseEndsByItselfUnlessItIsRenewed(t *testing.T) {
 // attached is the ID of the etcd lease that a key is bound to, in hexadecimal; "0" for none.
 func attached(t *testing.T, c *bed.Cluster, key string) string {
 	t.Helper()
+	id := etcdLease(t, c, key)
+	if id == "" {
+		t.Fatalf("etcdctl get %s tells no lease", key)
+	}
+	return id
+}
+
+// etcdLease is the same; empty where there is no such key.
+func etcdLease(t *testing.T, c *bed.Cluster, key string) string {
+	t.Helper()
 	for line := range strings.Lines(ctl(t, c, "get", key, "--write-out=fields")) {
 		if value, found := strings.CutPrefix(line, `"Lease" :`); found {
 			var id int64
@@ -214,7 +224,6 @@ func attached(t *testing.T, c *bed.Cluster, key string) string {
 			return fmt.Sprintf("%x", id)
 		}
 	}
-	t.Fatalf("etcdctl get %s tells no lease", key)
 	return ""
 }
 

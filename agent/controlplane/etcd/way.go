@@ -27,9 +27,12 @@ import (
 )
 
 const (
-	// connectTimeout bounds what it takes until an endpoint serves requests, so that
-	// one of three that does not answer leaves time for the others.
-	connectTimeout = 2500 * time.Millisecond
+	// connectTimeout bounds what it takes until an endpoint serves requests, for three of
+	// them together: so that one that does not answer leaves time for the others, and a
+	// busy host that has only one has more of it.
+	connectTimeout = 7500 * time.Millisecond
+	// connectLeast is what each has, however many there are.
+	connectLeast = connectTimeout / 3
 	// pingAfter and pingTimeout have a connection end on which nothing comes while
 	// something is waited for. etcd takes pings that come sooner than 5 s for an attack.
 	pingAfter, pingTimeout = 10 * time.Second, 5 * time.Second
@@ -50,6 +53,7 @@ var errSpent = errors.New("the connection is lost")
 // never connects again.
 type way struct {
 	endpoint string
+	patience time.Duration // until it serves requests
 	conn     *grpc.ClientConn
 	kv       clientv3.KV
 	leases   etcdserverpb.LeaseClient
@@ -73,12 +77,17 @@ type told struct {
 
 // connect makes a way to an endpoint, and returns once that serves requests.
 func (o Options) connect(to string) (*way, error) {
-	w := &way{endpoint: to, left: make(chan struct{}), known: map[told]bool{}}
+	w := &way{endpoint: to, patience: o.patience(), left: make(chan struct{}), known: map[told]bool{}}
 	if err := w.open(o); err != nil {
 		w.close()
 		return nil, connectFault(o, to, err)
 	}
 	return w, nil
+}
+
+// patience is how long each endpoint has until it serves requests.
+func (o Options) patience() time.Duration {
+	return max(connectTimeout/time.Duration(len(o.Endpoints)), connectLeast)
 }
 
 func (w *way) open(o Options) error {
@@ -110,7 +119,7 @@ func (w *way) open(o Options) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), connectTimeout, controlplane.ErrSilent)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), w.patience, controlplane.ErrSilent)
 	defer cancel()
 	if err := w.ready(ctx); err != nil {
 		if broken := w.broken.Load(); broken != nil {
@@ -163,7 +172,7 @@ func (w *way) dial(ctx context.Context, address string) (net.Conn, error) {
 	if w.dialled.Swap(true) {
 		return nil, errSpent
 	}
-	conn, err := (&net.Dialer{Timeout: connectTimeout, KeepAlive: pingAfter}).DialContext(ctx, "tcp", address)
+	conn, err := (&net.Dialer{Timeout: w.patience, KeepAlive: pingAfter}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		w.failed(err)
 	}

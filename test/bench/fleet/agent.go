@@ -78,6 +78,9 @@ func (a *agent) run(ctx context.Context) {
 	loops.Go(func() { _ = a.keeper.Run(ctx) })
 	loops.Go(func() { _ = a.recorder.Run(ctx) })
 	loops.Go(func() { a.watch(ctx) })
+	if pacer, able := a.client.(controlplane.Pacer); able {
+		loops.Go(func() { follow(ctx, a, "watch the pace", pacer.WatchPace) })
+	}
 	loops.Go(func() { a.report(ctx) })
 	loops.Wait()
 }
@@ -149,20 +152,25 @@ func (a *agent) status(ctx context.Context) error {
 
 // watch follows the Node, as long as there is one.
 func (a *agent) watch(ctx context.Context) {
-	seen := make(chan *corev1.Node)
+	follow(ctx, a, "watch", func(ctx context.Context, seen chan<- *corev1.Node) error {
+		return a.client.WatchNode(ctx, a.node.Name, seen)
+	})
+}
+
+// follow keeps a watch going, by which nothing changes for a simulated host.
+func follow[T any](ctx context.Context, a *agent, what string, watch func(context.Context, chan<- T) error) {
+	seen := make(chan T)
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		for {
 			select {
-			case <-seen: // what others change is nothing to a simulated host
+			case <-seen:
 			case <-ctx.Done():
 				return
 			}
 		}
 	})
-	a.until(ctx, "watch", update, func(ctx context.Context) error {
-		return a.client.WatchNode(ctx, a.node.Name, seen)
-	})
+	a.until(ctx, what, update, func(ctx context.Context) error { return watch(ctx, seen) })
 	reader.Wait()
 }
 

@@ -91,7 +91,7 @@ func dataDir(tb testing.TB) string {
 func openEtcd(tb testing.TB) *bed {
 	tb.Helper()
 	data := dataDir(tb)
-	c, err := etcd.Start(tb.Context(), etcd.Options{TLS: true, Flags: append(strings.Fields(compaction), quota, "--data-dir="+data)})
+	c, err := etcd.Start(tb.Context(), etcd.Options{TLS: true, HTTPApart: true, Flags: append(strings.Fields(compaction), quota, "--data-dir="+data)})
 	check(tb, err)
 	agents, err := c.Client("fleet", 24*time.Hour)
 	check(tb, err)
@@ -117,7 +117,7 @@ func openEtcd(tb testing.TB) *bed {
 			return objects.New(s, objects.Options{}), nil
 		},
 		meter: fleet.Meter{
-			Metrics: member.Endpoint + "/metrics", Client: &http.Client{Transport: &http.Transport{TLSClientConfig: config}},
+			Metrics: member.HTTP + "/metrics", Client: &http.Client{Transport: &http.Transport{TLSClientConfig: config}},
 			Processes: map[string]int{"etcd": member.PID(), "fleet": os.Getpid()},
 		},
 		store: store, leases: prefix + "/leases/", data: data,

@@ -107,12 +107,39 @@ func program(how string) error {
 	}
 	fmt.Println(string(line))
 	switch how {
+	case "frozen":
+		return stuck(c.Root)
 	case "wait":
 		select {}
 	case "panic":
 		panic("asked for")
 	}
 	return nil
+}
+
+// stuck freezes a filesystem, and returns once a process waits to write to it, which not
+// even SIGKILL ends.
+func stuck(mountpoint string) error {
+	if err := lab.Freeze(mountpoint); err != nil {
+		return err
+	}
+	writer := exec.Command("sh", "-c", "echo > "+filepath.Join(mountpoint, "written"))
+	if err := writer.Start(); err != nil {
+		return err
+	}
+	for {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", writer.Process.Pid))
+		if err != nil {
+			return err
+		}
+		switch state := stat[bytes.LastIndexByte(stat, ')')+2]; state {
+		case 'D':
+			return nil
+		case 'Z':
+			return errors.New("a frozen filesystem was written to")
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // reachesNothing tries what would lead to the host's daemons.
@@ -271,6 +298,7 @@ func TestNothingIsLeftOfALab(t *testing.T) {
 		stderr string
 	}{
 		{name: "when the program ends, its exit code passed on", how: "end", code: 7},
+		{name: "when the program ends while a process waits for a disk that is frozen", how: "frozen", code: 7},
 		{name: "when the program panics", how: "panic", code: 2, stderr: "panic: asked for"},
 		{name: "after SIGINT", how: "wait", signal: syscall.SIGINT, code: 128 + int(syscall.SIGINT)},
 		{name: "after SIGTERM", how: "wait", signal: syscall.SIGTERM, code: 128 + int(syscall.SIGTERM)},

@@ -1,0 +1,160 @@
+//go:build integration
+
+package etcd_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+
+	bed "hostler.io/hostler/test/etcd"
+)
+
+// liar speaks in the place of a member, with that one's certificate: it hands on what is
+// asked and answered, and while it is to, answers with another object than the one asked for.
+type liar struct {
+	lies    atomic.Bool
+	member  *grpc.ClientConn
+	address string // of its own
+}
+
+func newLiar(t *testing.T, c *bed.Cluster, user bed.Credentials) *liar {
+	t.Helper()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := tls.LoadX509KeyPair(c.Identity.Certificate, c.Identity.Key)
+	check(err)
+	as, err := tls.LoadX509KeyPair(user.Certificate, user.Key)
+	check(err)
+	authority, err := os.ReadFile(c.CAFile)
+	check(err)
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(authority)
+	member, err := url.Parse(c.Members[0].Endpoint)
+	check(err)
+	l := &liar{}
+	l.member, err = grpc.NewClient("passthrough:///"+member.Host, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS12, RootCAs: trusted, Certificates: []tls.Certificate{as},
+	})))
+	check(err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	l.address = listener.Addr().String()
+	server := grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own}})),
+		grpc.ForceServerCodec(verbatim{}), grpc.UnknownServiceHandler(l.handOn),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}), // as etcd has it
+	)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // before it began
+			t.Error(err)
+		}
+		check(l.member.Close())
+	})
+	return l
+}
+
+// handOn is a grpc.StreamHandler.
+func (l *liar) handOn(_ any, client grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(client)
+	asked, _ := metadata.FromIncomingContext(client.Context())
+	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(client.Context(), asked.Copy()))
+	defer cancel()
+	member, err := l.member.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.ForceCodec(verbatim{}))
+	if err != nil {
+		return err
+	}
+	go func() {
+		// What goes wrong here ends the stream, as who receives is told.
+		var request []byte
+		for client.RecvMsg(&request) == nil && member.SendMsg(&request) == nil {
+		}
+		_ = member.CloseSend()
+	}()
+	for {
+		var answer []byte
+		if err := member.RecvMsg(&answer); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if l.lies.Load() {
+			if answer, err = lie(method, answer); err != nil {
+				return err
+			}
+		}
+		if err := client.SendMsg(&answer); err != nil {
+			return err
+		}
+	}
+}
+
+// lie makes an answer about objects one about others.
+func lie(method string, answer []byte) ([]byte, error) {
+	switch method {
+	case "/etcdserverpb.KV/Range":
+		var found etcdserverpb.RangeResponse
+		if err := found.Unmarshal(answer); err != nil {
+			return nil, err
+		}
+		exchange(found.Kvs)
+		return found.Marshal()
+	case "/etcdserverpb.KV/Txn":
+		var found etcdserverpb.TxnResponse
+		if err := found.Unmarshal(answer); err != nil {
+			return nil, err
+		}
+		for _, part := range found.Responses {
+			exchange(part.GetResponseRange().GetKvs())
+		}
+		return found.Marshal()
+	}
+	return answer, nil
+}
+
+// exchange names objects otherwise.
+func exchange(objects []*mvccpb.KeyValue) {
+	for _, o := range objects {
+		name := []byte(path.Base(string(o.Key)))
+		o.Key, o.Value = bytes.ReplaceAll(o.Key, name, []byte("another")), bytes.ReplaceAll(o.Value, name, []byte("another"))
+	}
+}
+
+// verbatim is a codec of messages that nobody needs to understand.
+type verbatim struct{}
+
+// Name implements encoding.Codec: that of what is handed on.
+func (verbatim) Name() string { return "proto" }
+
+// Marshal implements encoding.Codec.
+func (verbatim) Marshal(message any) ([]byte, error) { return *message.(*[]byte), nil }
+
+// Unmarshal implements encoding.Codec.
+func (verbatim) Unmarshal(text []byte, message any) error {
+	*message.(*[]byte) = bytes.Clone(text)
+	return nil
+}

@@ -1,0 +1,336 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/test/etcd"
+)
+
+// lease is the host's Lease as it is stored; nil if there is none.
+func (f fleet) lease(name string) *coordinationv1.Lease {
+	f.t.Helper()
+	text := f.ctl("get", "--print-value-only", "/hostler/leases/"+name)
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	lease := &coordinationv1.Lease{}
+	check(f.t, json.Unmarshal([]byte(text), lease))
+	return lease
+}
+
+// change stores the Node as somebody else makes it.
+func (f fleet) change(name string, change func(*corev1.Node)) {
+	f.t.Helper()
+	node := f.node(name)
+	change(node)
+	text, err := json.Marshal(node)
+	check(f.t, err)
+	f.ctl("put", "/hostler/nodes/"+name, string(text))
+}
+
+// well tells whether the host is Ready and alive.
+func (f fleet) well(name string) func() bool {
+	return func() bool { return f.ready(name) == "True "+status.ReasonHostReady && f.alive(name) }
+}
+
+// good is for how long the host's Lease is good by its own word, and by etcd's, which has
+// it end; in seconds.
+func (f fleet) good(name string) string {
+	f.t.Helper()
+	lease := f.lease(name)
+	var found struct{ Kvs []struct{ Lease int64 } }
+	check(f.t, json.Unmarshal([]byte(f.ctl("get", "/hostler/leases/"+name, "--write-out=json")), &found))
+	if lease == nil || len(found.Kvs) == 0 {
+		return "none"
+	}
+	var bound struct {
+		Granted int `json:"granted-ttl"`
+	}
+	check(f.t, json.Unmarshal([]byte(f.ctl("lease", "timetolive", fmt.Sprintf("%x", found.Kvs[0].Lease), "--write-out=json")), &bound))
+	return fmt.Sprintf("%d, etcd %d", *lease.Spec.LeaseDurationSeconds, bound.Granted)
+}
+
+// TestAFleetInEtcdThatIsSetBack is what a host makes of a backup that was restored under it.
+func TestAFleetInEtcdThatIsSetBack(t *testing.T) {
+	t.Parallel()
+	f, folder := newFleet(t, etcd.Options{}), t.TempDir()
+	const name = "rack1-node1"
+	empty, full := filepath.Join(folder, "empty.db"), filepath.Join(folder, "full.db")
+	check(t, f.Backup(t.Context(), empty))
+	settings := f.settings(name, ", labels: {example.com/rack: r1}") + often
+	a := startAgent(t, settings)
+	eventually(t, "the host is there, Ready and alive", f.well(name))
+	a.prints("cordon")
+	first := f.node(name)
+
+	// back is that all is well again, there and here.
+	back := func() *corev1.Node {
+		t.Helper()
+		eventually(t, "the host is there again, Ready and alive", f.well(name))
+		stored := f.node(name)
+		a.await("hostler status says so", func(s api.Status) bool {
+			c := s.ControlPlane
+			return c.Connected && c.LastError == "" && c.Overdue == "" && c.Resting == "" && s.Node.UID == stored.UID
+		})
+		if len(a.status().Drift) > 0 {
+			t.Errorf("drift after a backup was restored = %+v, want none", a.status().Drift)
+		}
+		return stored
+	}
+	check(t, f.Restore(t.Context(), empty))
+	node := back()
+	if node.UID == first.UID || node.Labels["example.com/rack"] != "r1" || !node.Spec.Unschedulable {
+		t.Errorf("the Node after a backup from before it = %v, want a new one with its label, cordoned as a person wants it", node)
+	}
+
+	check(t, f.Backup(t.Context(), full))
+	pressed := func() bool {
+		return condition(api.Status{Node: f.node(name)}, corev1.NodeMemoryPressure).Status == corev1.ConditionTrue
+	}
+	a.configure(settings + "pressure: {transitionPeriod: 0s, memoryAvailable: 100%}\n")
+	a.prints("reload")
+	eventually(t, "the host is short of memory", pressed)
+	renewed := f.lease(name).Spec.RenewTime.Time
+	check(t, f.Restore(t.Context(), full))
+	eventually(t, "the fleet is told again what the backup does not know", pressed)
+	eventually(t, "the Lease is renewed that was in the backup", func() bool {
+		lease := f.lease(name)
+		return lease != nil && lease.Spec.RenewTime.After(renewed)
+	})
+	if again := back(); again.UID != node.UID {
+		t.Errorf("the Node's UID is %s after a backup with %s, want that one", again.UID, node.UID)
+	}
+	mentions(t, "hostler status", a.screen(), "MemoryPressure", "etcd at "+f.Endpoints()[0])
+	a.stop()
+}
+
+// TestAFleetInEtcdSeenFromOneOfItsHosts has another one die meanwhile.
+func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, etcd.Options{})
+	const own, other = "rack1-node1", "rack1-node2"
+	a, b := startAgent(t, f.settings(own, "")+often), startAgent(t, f.settings(other, "")+often)
+	for _, name := range []string{own, other} {
+		eventually(t, name+" is there, Ready and alive", f.well(name))
+	}
+	screen := a.prints("nodes")
+	mentions(t, "hostler nodes", onOneLine(screen), "2 nodes on etcd at "+f.Endpoints()[0], "* is this host", "* "+own+" Ready ", " "+other+" Ready ")
+	if strings.Contains(screen, "without a live lease") {
+		t.Errorf("hostler nodes of two that live = %s, want no word of dead ones", screen)
+	}
+	mentions(t, "hostler nodes of another host", onOneLine(a.prints("nodes", other)), other+" is Ready", "lease renewed ", "good for 5s", "control plane etcd at ", "hostler "+version)
+	if one := answers[api.MemberOf](a, "nodes", other); one.Node.Name != other || one.Lease == nil || one.ControlPlane.Node != own {
+		t.Errorf("hostler nodes %s -o json = %+v, want it with its lease, as %s has it", other, one, own)
+	}
+	watch := newScreen(t, a, "nodes", "--watch")
+	eventually(t, "the watch shows both", func() bool { return strings.Contains(watch.shown(), own) && strings.Contains(watch.shown(), other) })
+	if shown := watch.shown(); strings.Contains(shown, "gone") {
+		t.Errorf("hostler nodes --watch of two that live = %s, want nobody gone", shown)
+	}
+
+	b.kill()
+	eventually(t, "the watch shows that its lease is gone", func() bool { return strings.Contains(onOneLine(watch.shown()), "1 without a live lease") })
+	if code := watch.interrupt(); code != 0 {
+		t.Errorf("hostler nodes --watch that is interrupted ends with %d, want 0", code)
+	}
+	screen = a.prints("nodes")
+	mentions(t, "hostler nodes", onOneLine(screen), "1 without a live lease", other+" Ready ", " gone ")
+	if strings.Index(screen, other) > strings.Index(screen, own) {
+		t.Errorf("hostler nodes = %s, want the dead host first", screen)
+	}
+	mentions(t, "hostler nodes of a dead host", onOneLine(a.prints("nodes", other)), other+" gives NO SIGN OF LIFE", "the control plane ends one that is not renewed")
+	if one := answers[api.MemberOf](a, "nodes", other); one.Node == nil || one.Lease != nil {
+		t.Errorf("hostler nodes %s -o json = %+v, want a Node without a Lease", other, one)
+	}
+	if list := answers[corev1.NodeList](a, "nodes"); list.Kind != "NodeList" || len(list.Items) != 2 || list.Items[0].Name != own || list.Items[1].Name != other {
+		t.Errorf("hostler nodes -o json = %s of %d, want a NodeList of both by name", list.Kind, len(list.Items))
+	}
+	if r := a.hostler("nodes", "rack1-node3"); r.code != 1 || !strings.Contains(r.err, "there is no node rack1-node3") || !strings.Contains(r.err, other) {
+		t.Errorf("hostler nodes of nobody = code %d, %s, want that there is none, and those like it", r.code, r.err)
+	}
+	check(t, f.Members[0].Kill())
+	if r := a.hostler("nodes"); r.code != 1 || r.out != "" || !strings.Contains(r.err, "hint: `hostler status`") {
+		t.Errorf("hostler nodes without an etcd = code %d, %s%s, want no half of a list, and where to look", r.code, r.out, r.err)
+	}
+	a.stop()
+}
+
+// screen is a command that draws until it is interrupted.
+type screen struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	file string
+}
+
+func newScreen(t *testing.T, a *agent, args ...string) screen {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "screen"))
+	check(t, err)
+	defer out.Close()
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = []string{"HOSTLER_SOCKET=" + a.socket}, out, out
+	check(t, cmd.Start())
+	return screen{t, cmd, out.Name()}
+}
+
+// shown is all that it has drawn.
+func (s screen) shown() string {
+	s.t.Helper()
+	text, err := os.ReadFile(s.file)
+	check(s.t, err)
+	return string(text)
+}
+
+// interrupt ends it as Ctrl-C does, and returns its exit code.
+func (s screen) interrupt() int {
+	s.t.Helper()
+	check(s.t, s.cmd.Process.Signal(syscall.SIGINT))
+	_ = s.cmd.Wait() // how it ended is its exit code
+	return s.cmd.ProcessState.ExitCode()
+}
+
+// TestAFleetInEtcdThatAsksForLongerLeases, of all its hosts or of one.
+func TestAFleetInEtcdThatAsksForLongerLeases(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, etcd.Options{})
+	const name, setting = "rack1-node1", "/hostler/settings/lease-duration"
+	a := startAgent(t, f.settings(name, "")+often)
+	eventually(t, "the host is there, Ready and alive", f.well(name))
+	becomes := func(what, want string) {
+		t.Helper()
+		eventually(t, what, func() bool { return f.good(name) == want })
+	}
+	becomes("its Lease is as configured", "5, etcd 5")
+	if pace := a.status().LeasePace; pace != nil {
+		t.Errorf("the pace that is asked for = %+v, want none", pace)
+	}
+
+	f.ctl("put", setting, "2m")
+	becomes("its Lease is as all hosts are asked for", "120, etcd 120")
+	mentions(t, "hostler status", a.screen(), "good for 120s; the control plane, of all its hosts, asks for 2m0s")
+	f.ctl("put", setting, "soon")
+	s := a.await("it says what is of no use", func(s api.Status) bool { return s.LeasePace != nil && len(s.LeasePace.Faults) == 1 })
+	mentions(t, "what it says", s.LeasePace.Faults[0].Message+s.LeasePace.Faults[0].Mend, `"soon"`, "settings/lease-duration")
+	if s.LeasePace.Duration.Duration != 2*time.Minute || f.good(name) != "120, etcd 120" {
+		t.Errorf("the Lease after a slip = %v, %s, want it as before", s.LeasePace.Duration, f.good(name))
+	}
+	f.ctl("del", setting)
+	becomes("its Lease is as configured again", "5, etcd 5")
+	a.await("nothing is asked for", func(s api.Status) bool { return s.LeasePace == nil })
+
+	f.change(name, func(n *corev1.Node) { n.Annotations[controlplane.AnnotationLeaseDuration] = "20s" })
+	becomes("its Lease is as its Node asks for", "20, etcd 20")
+	f.change(name, func(n *corev1.Node) { delete(n.Annotations, controlplane.AnnotationLeaseDuration) })
+	becomes("its Lease is as configured once more", "5, etcd 5")
+	a.stop()
+}
+
+// TestVerifyingAFleetInEtcdLeavesNothingBehind tries a cluster on which a host lives
+// already: with that one's rights, and with those to all.
+func TestVerifyingAFleetInEtcdLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, etcd.Options{TLS: true})
+	f.ctl("put", "/hostler/nodes/resident", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"resident"}}`)
+	f.ctl("put", "/hostler/settings/lease-duration", "2m")
+	check(t, f.Grant(t.Context(), "resident", "", "readwrite", "/hostler/nodes/resident", "/hostler/leases/resident", "/hostler/events/resident/"))
+	check(t, f.Grant(t.Context(), "verifier", "", "readwrite", "/hostler/"))
+	check(t, f.EnableAuth(t.Context()))
+	stored := func() []byte {
+		t.Helper()
+		var all struct{ Kvs json.RawMessage } // without the revision of the whole store
+		check(t, json.Unmarshal([]byte(f.ctl("get", "--prefix", "/hostler/", "--write-out=json")), &all))
+		return all.Kvs
+	}
+	before := stored()
+	verify := func(user string, args ...string) answer {
+		t.Helper()
+		files, err := f.Client(user, 48*time.Hour)
+		check(t, err)
+		file := filepath.Join(t.TempDir(), user+".yaml")
+		check(t, os.WriteFile(file, fmt.Appendf(nil, "controlPlane: {type: etcd, etcd: {endpoints: [%s], tls: {ca: %s, certificate: %s, key: %s}}}\nnode: {name: resident}\n",
+			f.Endpoints()[0], f.CAFile, files.Certificate, files.Key), 0o644))
+		r := command(t, []string{"HOSTLER_CONFIG=" + file}, append([]string{"controlplane", "verify"}, args...)...)
+		if now := stored(); !bytes.Equal(now, before) {
+			t.Errorf("what is stored after a verification by %s = %s, want it as before, %s", user, now, before)
+		}
+		return r
+	}
+	r := verify("resident", "--run", "stored as it is wanted|lease that is not renewed")
+	mentions(t, "verify as a host", onOneLine(r.out), "the credentials do not allow it", "was not verified", " 0 failed", "etcdctl role grant-permission")
+	if r.code != 1 {
+		t.Errorf("verify as a host: exit code %d, want 1, since nothing could be tried", r.code)
+	}
+
+	r = verify("verifier", "-o", "json")
+	var found struct {
+		ControlPlane struct{ Type, Endpoint, Prefix string }
+		Checks       []struct{ Check, Status, Message string }
+	}
+	if err := json.Unmarshal([]byte(r.out), &found); err != nil || r.code != 0 || found.ControlPlane.Endpoint != f.Endpoints()[0] || len(found.Checks) < 40 {
+		t.Fatalf("verify with all rights = code %d, %v: %s%s, want it to keep its promises", r.code, err, r.out, r.err)
+	}
+	counts := map[string]int{}
+	for _, check := range found.Checks {
+		if counts[check.Status]++; check.Status == "failed" || strings.Contains(check.Message, "credentials") {
+			t.Errorf("verify with all rights: %+v, want it tried, and ok", check)
+		}
+	}
+	if counts["ok"] < 40 {
+		t.Errorf("verify with all rights: %v, want most of them ok: %s", counts, r.out)
+	}
+}
+
+// TestAHostOutlivesADiskThatStalls, of the member that it talks to and then of all.
+func TestAHostOutlivesADiskThatStalls(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, etcd.Options{Members: 3, Disks: true})
+	const name = "rack1-node1"
+	a := startAgent(t, f.settings(name, "")+"lease: {renewInterval: 1s}\nstatus: {updateInterval: 1s}\n")
+	eventually(t, "the host is there, Ready and alive", f.well(name))
+	used := a.status().ControlPlane.Endpoint
+	for _, m := range f.Members {
+		if m.Endpoint == used {
+			check(t, m.Freeze())
+		}
+	}
+	a.await("hostler talks to another member", func(s api.Status) bool {
+		return s.ControlPlane.Endpoint != used && s.ControlPlane.LastError == "" && s.ControlPlane.Overdue == ""
+	})
+	a.prints("cordon")
+	for _, m := range f.Members {
+		check(t, m.Thaw())
+		check(t, f.Ready(t.Context(), m))
+	}
+	if node := f.node(name); node == nil || !node.Spec.Unschedulable || !f.alive(name) {
+		t.Errorf("the node with one disk less = %v, alive %t, want it cordoned and alive", node, f.alive(name))
+	}
+
+	for _, m := range f.Members {
+		check(t, m.Freeze())
+	}
+	a.await("hostler says that nobody answers", func(s api.Status) bool { return s.ControlPlane.LastError != "" })
+	for _, m := range f.Members {
+		check(t, m.Thaw())
+	}
+	a.await("all is well again", func(s api.Status) bool { return s.ControlPlane.LastError == "" && s.ControlPlane.Overdue == "" })
+	a.prints("uncordon")
+	eventually(t, "the host is there, Ready and alive", f.well(name))
+	a.stop()
+}

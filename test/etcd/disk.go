@@ -1,0 +1,46 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"hostler.io/hostler/test/lab"
+)
+
+// diskBytes is the size of a member's filesystem, of which what is not written takes no
+// room: etcd lays out its log in files of 64 MB.
+const diskBytes = 512 << 20
+
+// furnish gives a member a filesystem of its own.
+func (c *Cluster) furnish(ctx context.Context, m *Member) error {
+	l, err := lab.Current()
+	if err != nil {
+		return err
+	}
+	if l.Tools.Mkfs.Path == "" {
+		return fmt.Errorf("no mkfs.ext4: fetch the kit %q", lab.KitExt4)
+	}
+	disk := c.file(m.Name + ".disk")
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		return err
+	}
+	if err := l.MountExt4(ctx, disk, diskBytes); err != nil {
+		return err
+	}
+	m.disk, m.dir = disk, filepath.Join(disk, "data")
+	return nil
+}
+
+// Freeze has all that the member writes wait until Thaw, as for a disk that has stalled.
+// Close ends it, too. It needs Options.Disks.
+func (m *Member) Freeze() error { return lab.Freeze(m.disk) }
+
+// Thaw ends a Freeze; it succeeds where there was none.
+func (m *Member) Thaw() error {
+	if m.disk == "" {
+		return nil
+	}
+	return lab.Thaw(m.disk)
+}
