@@ -43,7 +43,7 @@ func play(kind string) int {
 		fmt.Fprintln(os.Stderr, "no such fleet")
 		return 3
 	case "painted":
-		fmt.Fprint(os.Stderr, "\x1b]0;title\x07\x1b[31mno such\t\x1b[0mfleet\x9b2J\u202e\a\n")
+		fmt.Fprint(os.Stderr, "\x1b]0;title\x07\x1b[31mno such\t\x1b[0mfleet\u202e\a\n")
 		return 3
 	case "mute":
 		<-ended
@@ -287,6 +287,9 @@ func TestAProgramThatCannotServeIsNamed(t *testing.T) {
 			}
 			if now := b.program.Ends(); now.Times != 1 || now.Last != err || now.At.IsZero() {
 				t.Errorf("Ends() = %+v, want the one that Run() told", now)
+			}
+			if name == "it paints" && b.log.Count(`stream=stderr text="no such fleet"`) != 1 {
+				t.Errorf("the log has not what it said alone:\n%s", b.log)
 			}
 			if name == "it ends" && b.log.Count(`stream=stderr text="no such fleet"`) != 1 {
 				t.Errorf("the log does not have what it said:\n%s", b.log)
