@@ -45,7 +45,7 @@ func pluginProgram(f Facts) Check {
 		return fail(p.Unfit.Command+"; hostler starts it by itself, within a minute", "%s %s", p.Command, p.Unfit.Message)
 	case p.Ends > 0 && !p.answers() && f.Agent.Answers:
 		return fail(again+"; "+f.mends().journal, "%s", p.fate())
-	case p.Ends > 0 && !p.answers():
+	case p.Ends > 0 && !f.Agent.Answers:
 		return fail("mend what it says", "%s was run for this look, and does not serve: %v", p.Command, p.LastEnd)
 	case p.Ends > 0 && time.Since(p.Ended) < lately:
 		return warn(f.mends().journal, "%s", p.fate())
@@ -75,7 +75,7 @@ func pluginServes(f Facts) Check {
 	case p.Unreached.Message != "":
 		return fail(p.unreachedMend(f), "the plugin's socket %s: %s", p.Socket, p.Unreached.Message)
 	case p.Silent != nil:
-		return fail("see its log: it has to answer Info at once, whatever is behind it (docs/plugin.md)", "%v", p.Silent)
+		return fail("do as it says, or see its log: a plugin answers Info at once, whatever is behind it (docs/plugin.md)", "%v", p.Silent)
 	}
 	who := fmt.Sprintf("plugin %s, speaking protocol 1 for %s,", strings.TrimSpace(p.Name+" "+p.Version), p.Endpoint)
 	switch {

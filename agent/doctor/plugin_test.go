@@ -93,7 +93,7 @@ func TestEachFaultOfAPluginIsFoundWithItsMend(t *testing.T) {
 		{"it does not say who it is", func(f *doctor.Facts) {
 			dumb(f)
 			f.Plugin.Silent = errors.New("ask who it is: no answer from plugin at /run/x: it may hang: see its log")
-		}, []string{"fail plugin|no answer from plugin|answer Info at once"}},
+		}, []string{"fail plugin|no answer from plugin|answers Info at once"}},
 		{"it speaks another protocol", func(f *doctor.Facts) {
 			dumb(f)
 			f.Plugin.Silent = errors.New(`plugin "fleet" speaks protocol [2], and hostler speaks 1: install versions of both that have one in common`)
@@ -156,6 +156,9 @@ func TestAPluginIsLookedAtWithoutAnAgent(t *testing.T) {
 			dumb(f)
 			f.Plugin.Ends, f.Plugin.LastEnd, f.Plugin.Ended = 1, errors.New("exit status 3: it said: no such fleet"), time.Now()
 		}, []string{"fail plugin-program|was run for this look, and does not serve: exit status 3: it said: no such fleet"}},
+		{"its program ends under the look", func(f *doctor.Facts) {
+			f.Plugin.Ends, f.Plugin.LastEnd, f.Plugin.Ended = 1, errors.New("signal: killed"), time.Now()
+		}, []string{"fail plugin-program|was run for this look, and does not serve: signal: killed"}},
 		{"its lease has ended", func(f *doctor.Facts) {
 			f.Plugin.Overdue = "there is a node n and no lease of it"
 		}, []string{"fail plugin-node|for dead|systemctl restart hostler"}},
