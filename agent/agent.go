@@ -106,6 +106,7 @@ type Agent struct {
 	listener    net.Listener
 	loops       loop.Set
 	guarding    *loop.Loop // the shutdown guard, which outlives the other loops
+	plugged     *plugged   // the plugin that is the control plane; nil if another one is
 	plugin      *loop.Loop // runs the control plane's plugin, and outlives the guard, who tells it the last word; nil if others do
 
 	ending       atomic.Bool // a signal has come that ends the agent

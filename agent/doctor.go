@@ -41,6 +41,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	var looking sync.WaitGroup
 	looking.Go(func() { f.Cluster = a.cluster(ctx) })
 	looking.Go(func() { f.Etcd = a.etcdFacts(ctx) })
+	looking.Go(func() { f.Plugin = a.pluginFacts(ctx) })
 	doctor.Sources{Logind: a.logind, Manager: a.manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
 	looking.Wait()
 	return doctor.Examine(f), nil
@@ -78,6 +79,9 @@ func Doctor(ctx context.Context, cfg config.Config, fault, unanswered error) (do
 		return doctor.Report{}, err
 	}
 	if f.Etcd, err = etcdAlone(ctx, cfg, evidence == ""); err != nil {
+		return doctor.Report{}, err
+	}
+	if f.Plugin, err = pluginAlone(ctx, cfg, evidence == "", log); err != nil {
 		return doctor.Report{}, err
 	}
 	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Kubelet: evidence}.Gather(ctx, &f)

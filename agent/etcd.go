@@ -43,7 +43,7 @@ func lookAtEtcd(ctx context.Context, cfg config.Config, node, version string) *d
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	o := etcdOptions(cfg.ControlPlane.Etcd, version)
-	e := &doctor.Etcd{Node: node, User: o.Username}
+	e := &doctor.Etcd{Standing: doctor.Standing{Node: node}, User: o.Username}
 	var secrets []string
 	for _, file := range []string{o.Key, o.PasswordFile} {
 		if file != "" {

@@ -24,41 +24,48 @@ const pluginPatience = 3*process.Interval + time.Minute
 // openPlugin opens the control plane that a plugin is, and has a loop run its program
 // where hostler is to.
 func (a *Agent) openPlugin() (controlplane.Client, error) {
-	client, program, err := openPlugin(a.cfg.ControlPlane.Plugin, a.cfg.API.Socket, a.options.Version, a.log)
+	opened, err := openPlugin(a.cfg.ControlPlane.Plugin, a.cfg.API.Socket, a.options.Version, a.log)
 	if err != nil {
 		return nil, err
 	}
-	if program != nil {
-		a.plugin = loop.New("plugin", pluginPatience, func(ctx context.Context) error { return program.Run(ctx, a.plugin.Beat) })
+	if a.plugged = opened; opened.program != nil {
+		a.plugin = loop.New("plugin", pluginPatience, func(ctx context.Context) error { return opened.program.Run(ctx, a.plugin.Beat) })
 	}
-	return client, nil
+	return opened.Client, nil
+}
+
+// plugged is a plugin that was opened, with its program where hostler is to run it; else
+// that is nil.
+type plugged struct {
+	*objects.Client
+	store   *plugin.Store
+	program *process.Process
 }
 
 // openPlugin opens a plugin, and prepares its program, with a socket beside that path,
-// where hostler is to run it; else that is nil.
-func openPlugin(c config.Plugin, beside, version string, log *slog.Logger) (*objects.Client, *process.Process, error) {
+// where hostler is to run it.
+func openPlugin(c config.Plugin, beside, version string, log *slog.Logger) (*plugged, error) {
 	o := plugin.Options{Socket: c.Socket, Version: version, Log: log}
 	if len(c.Command) > 0 {
 		o.Socket = process.Socket(beside)
 	}
 	store, err := plugin.New(o)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	client := objects.New(store, objects.Options{})
+	p := &plugged{Client: objects.New(store, objects.Options{}), store: store}
 	if len(c.Command) == 0 {
-		return client, nil, nil
+		return p, nil
 	}
-	program, err := process.New(process.Options{Command: c.Command, Socket: o.Socket, Probe: store.Probe, Log: log})
-	if err != nil {
-		return nil, nil, errors.Join(err, client.Close())
+	if p.program, err = process.New(process.Options{Command: c.Command, Socket: o.Socket, Probe: store.Probe, Log: log}); err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
-	return client, program, nil
+	return p, nil
 }
 
 // alone is a plugin that a command has for as long as it needs it.
 type alone struct {
-	*objects.Client
+	*plugged
 	end func() error
 }
 
@@ -67,23 +74,23 @@ func (a alone) Close() error { return a.end() }
 
 // runPlugin opens a plugin for a command, which asks no agent: where hostler is to run
 // it, a program of its own, beside the agent's. It waits until that serves, or ctx ends.
-func runPlugin(ctx context.Context, c config.Plugin, version string, log *slog.Logger) (controlplane.Client, error) {
+func runPlugin(ctx context.Context, c config.Plugin, version string, log *slog.Logger) (alone, error) {
 	folder, err := os.MkdirTemp("", "hostler-plugin-")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder for the plugin's socket: %w", err)
+		return alone{}, fmt.Errorf("make a folder for the plugin's socket: %w", err)
 	}
-	client, program, err := openPlugin(c, filepath.Join(folder, "verified"), version, log)
+	p, err := openPlugin(c, filepath.Join(folder, "verified"), version, log)
 	switch {
 	case err != nil:
-		return nil, errors.Join(err, os.Remove(folder))
-	case program == nil:
-		return client, os.Remove(folder)
+		return alone{}, errors.Join(err, os.Remove(folder))
+	case p.program == nil:
+		return alone{p, p.Close}, os.Remove(folder)
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what was made is taken away through it
 	serves, ended := make(chan struct{}), make(chan error, 1)
-	serve, hangUp := sync.OnceFunc(func() { close(serves) }), sync.OnceValue(client.Close)
+	serve, hangUp := sync.OnceFunc(func() { close(serves) }), sync.OnceValue(p.Close)
 	go func() {
-		err := program.Run(running, func(err error) {
+		err := p.program.Run(running, func(err error) {
 			if err == nil {
 				serve()
 			}
@@ -93,7 +100,7 @@ func runPlugin(ctx context.Context, c config.Plugin, version string, log *slog.L
 		}
 		ended <- err
 	}()
-	opened := alone{client, sync.OnceValue(func() error {
+	opened := alone{p, sync.OnceValue(func() error {
 		hungUp := hangUp()
 		cancel()
 		err := <-ended
@@ -107,8 +114,8 @@ func runPlugin(ctx context.Context, c config.Plugin, version string, log *slog.L
 		return opened, nil
 	case err := <-ended:
 		ended <- err
-		return nil, opened.Close()
+		return alone{}, opened.Close()
 	case <-ctx.Done():
-		return nil, errors.Join(context.Cause(ctx), opened.Close())
+		return alone{}, errors.Join(context.Cause(ctx), opened.Close())
 	}
 }

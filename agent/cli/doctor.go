@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	cmd := a.reader("doctor", "Check the shutdown protection and the cluster, and say the mends", func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader("doctor", "Check shutdown protection and control plane, and say the mends", func(ctx context.Context, c *api.Client, out *output) error {
 		r, err := a.examine(ctx, c)
 		if err != nil {
 			return err
@@ -28,8 +28,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Long = `Check what protects the pods at a shutdown, and the cluster where this host is a
-node of one, and say how to mend it. Nothing is changed, here or there.
+	cmd.Long = `Check what protects the pods at a shutdown, and the cluster, etcd or plugin that
+keeps its Node, and say how to mend it. Nothing is changed, here or there.
 
 Each check is ok, warn or fail, the worst first. Where no agent answers, root is
 told what can be seen without it.

@@ -24,6 +24,18 @@ func onlyWarns() doctor.Report {
 	}, slices.DeleteFunc(allWell().Checks, func(c doctor.Check) bool { return c.Name == "unit" })...)}
 }
 
+// pluginTrouble is a host whose control plane is a plugin that does not serve.
+func pluginTrouble() doctor.Report {
+	return doctor.Report{Protected: true, Checks: append([]doctor.Check{
+		{
+			Name: "plugin-program", Status: doctor.Fail,
+			Message: "it has ended 7 times since the agent was started, last at 2026-01-02 03:04 UTC: plugin /usr/local/bin/fleet-plugin has ended: exit status 3: it said: no such fleet",
+			Hint:    "mend what it says; hostler starts it again by itself, within a minute; journalctl -u hostler",
+		},
+		{Name: "plugin-node", Status: doctor.Fail, Message: "the fleet takes this host for dead: lease not renewed for 52s, and good for 40s only", Hint: "see the checks of the plugin"},
+	}, allWell().Checks...)}
+}
+
 func allWell() doctor.Report {
 	return doctor.Report{Protected: true, Checks: []doctor.Check{
 		{Name: "dbus", Status: doctor.OK, Message: "the system bus answers"},

@@ -253,6 +253,7 @@ func TestTables(t *testing.T) {
 		"doctor-wide":                 {&backend{doctor: diagnosis()}, "doctor -o wide", 1},
 		"doctor-json":                 {&backend{doctor: diagnosis()}, "doctor -o json", 1},
 		"doctor-only-warns":           {&backend{doctor: onlyWarns()}, "doctor", 0},
+		"doctor-plugin":               {&backend{doctor: pluginTrouble()}, "doctor", 1},
 		"doctor-all-well":             {&backend{doctor: allWell()}, "doctor", 0},
 		"shutdown-plan-overridden":    {cut, "shutdown plan", 0},
 		"shutdown-plan":               {house(), "shutdown plan", 0},

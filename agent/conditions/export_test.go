@@ -44,13 +44,9 @@ func ParseFile(path string, text []byte) (Header, []Fault) {
 // TypeOf is the type that a name makes.
 func TypeOf(name string) string { return typeOf(name) }
 
-// Harmless makes a message of a line.
-func Harmless(line string) string { return harmless([]byte(line)) }
-
 // What the tests compare with.
 const (
-	MaxRunning   = maxRunning
-	MessageBytes = messageBytes
-	MaxPrograms  = maxPrograms
-	ScanGrace    = scanGrace
+	MaxRunning  = maxRunning
+	MaxPrograms = maxPrograms
+	ScanGrace   = scanGrace
 )

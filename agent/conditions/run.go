@@ -17,10 +17,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler.io/hostler/agent/plain"
 	"hostler.io/hostler/status"
 )
 
 const (
+	// messageBytes is the most that a message may have: an Event takes 1024 with what
+	// stands around it.
+	messageBytes = 512
 	// keptBytes is what is kept of each stream, its beginning or its end.
 	keptBytes = 4 << 10
 	// outputBytes is what a check may print to a stream before it is ended.
@@ -241,13 +245,13 @@ func (s *stream) Write(p []byte) (int, error) {
 // no output.
 func message(out, complaint *stream) string {
 	for line := range bytes.Lines(out.kept) {
-		if text := harmless(line); text != "" {
+		if text := plain.Line(string(line), messageBytes); text != "" {
 			return text
 		}
 	}
 	last := ""
 	for line := range bytes.Lines(complaint.kept) {
-		if text := harmless(line); text != "" {
+		if text := plain.Line(string(line), messageBytes); text != "" {
 			last = text
 		}
 	}

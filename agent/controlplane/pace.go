@@ -186,7 +186,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) erro
 		}
 		if errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid) { // it asks this host for nothing, then
 			beat(nil)
-			if err := sleep(ctx, wait.Jitter(LongestLease, 1)); err != nil {
+			if err := Sleep(ctx, wait.Jitter(LongestLease, 1)); err != nil {
 				return err
 			}
 			continue
@@ -197,7 +197,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) erro
 		}
 		failing = true
 		// A control plane that restarts ends every host's watch at once.
-		if err := sleep(ctx, max(pause(&backoff, err), rand.N(p.Pace().Duration/renewals))); err != nil {
+		if err := Sleep(ctx, max(pause(&backoff, err), rand.N(p.Pace().Duration/renewals))); err != nil {
 			return err
 		}
 	}

@@ -196,7 +196,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 			backoff = Retry()
 			continue
 		}
-		if err := sleep(ctx, max(pause(&backoff, err)-time.Since(started), Retry().Duration)); err != nil {
+		if err := Sleep(ctx, max(pause(&backoff, err)-time.Since(started), Retry().Duration)); err != nil {
 			return err
 		}
 	}

@@ -28,8 +28,8 @@ func pause(backoff *wait.Backoff, err error) time.Duration {
 	return next
 }
 
-// sleep waits until d has passed, or returns why ctx ended before.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits until d has passed, or returns why ctx ended before.
+func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -11,7 +11,7 @@ import (
 
 // Etcd is the etcd cluster that keeps this host's Node, as it answers now.
 type Etcd struct {
-	Node    string // its name
+	Standing
 	Members []Member
 	Plain   []string // endpoints that are reached by plain http, over a network
 	Exposed []string // files with secrets that others on this host can read
@@ -20,13 +20,6 @@ type Etcd struct {
 	Certificate *Certificate
 	Err         error
 	User        string // by name and password; empty without
-	// Writing is why the agent's last write failed; nil without an agent, too.
-	Writing error
-	Stands  string // why nothing is written although nothing failed; empty if it is
-	Found   bool   // the Node is there
-	Mine    bool   // the Node is hostler's to write
-	Overdue string // why the fleet takes this host for dead; empty if it does not
-	Drift   []Mend
 	// Lacks are the rights that it needs and is not given; RightsErr why they are not
 	// known.
 	Lacks     []string
@@ -73,7 +66,7 @@ func etcdMembers(f Facts) Check {
 	case len(silent) > 0 && !e.answers():
 		return fail(etcdMend(err, silent[0]), "no member answers: %v", err)
 	case e.Writing != nil:
-		return fail(e.writingMend(f), "etcd answers, but the agent's last write failed: %v", e.Writing)
+		return fail(e.writingMend(f, "see check etcd-rights"), "etcd answers, but the agent's last write failed: %v", e.Writing)
 	case len(silent) > 0:
 		return warn(etcdMend(err, silent[0]), "%d of %d members answer; not %s: %v", len(e.Members)-len(silent), len(e.Members), who, err)
 	case !e.Found && e.Stands != "":
@@ -95,18 +88,6 @@ func etcdMend(err error, endpoint string) string {
 		return "give this host credentials that the cluster accepts (docs/etcd.md); hostler takes files up by itself"
 	}
 	return fmt.Sprintf("see that the member runs, that most of them do, and that this host reaches it: `etcdctl --endpoints=%s endpoint health`", endpoint)
-}
-
-// writingMend is what to do about a cluster that answers and refuses to be written to.
-func (e *Etcd) writingMend(f Facts) string {
-	_, taken := errors.AsType[*controlplane.IdentityError](e.Writing)
-	switch {
-	case taken:
-		return "give one of the two hosts another node.name; node.takeover: true takes the Node over"
-	case errors.Is(e.Writing, controlplane.ErrForbidden):
-		return "see check etcd-rights"
-	}
-	return "hostler status; " + f.mends().journal
 }
 
 // etcdCredentials looks at the client certificate's life, at who can read the secrets,
@@ -153,24 +134,7 @@ func etcdNode(f Facts) Check {
 	if e == nil || !e.answers() && e.Overdue == "" || !e.Found && e.Overdue == "" {
 		return Check{}
 	}
-	var found faults
-	if e.Overdue != "" {
-		mend := "see the checks of etcd"
-		if !f.Agent.Answers {
-			mend = start(f)
-		}
-		found.add(fail(mend, "the fleet takes this host for dead: %s", e.Overdue))
-	}
-	for _, d := range e.Drift {
-		found.add(warn(d.Command, "%s", d.Message))
-	}
-	switch {
-	case e.Stands != "":
-		return found.or(ok("nothing is written of it from here: %s", e.Stands))
-	case !e.Mine:
-		return found.or(ok("it is not hostler's: neither its lease nor its status is judged"))
-	}
-	return found.or(ok("its lease is renewed, and it is as configured"))
+	return e.judge(f, "see the checks of etcd")
 }
 
 // etcdRights compares what the cluster allows with what hostler does.

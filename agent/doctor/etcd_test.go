@@ -14,7 +14,7 @@ import (
 func kept() doctor.Facts {
 	f := healthy()
 	f.Etcd = &doctor.Etcd{
-		Node: "n", Found: true, Mine: true,
+		Standing:    doctor.Standing{Node: "n", Found: true, Mine: true},
 		Members:     []doctor.Member{{Endpoint: "https://e1:2379"}, {Endpoint: "https://e2:2379"}},
 		Certificate: &doctor.Certificate{Path: "/etc/hostler/etcd.crt", Begins: time.Now().Add(-time.Hour), Ends: time.Now().Add(24 * time.Hour)},
 	}

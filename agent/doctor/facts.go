@@ -27,6 +27,7 @@ type Facts struct {
 	Runtimes      Runtimes
 	Cluster       *Cluster        // nil where this host is no node of one
 	Etcd          *Etcd           // nil where the control plane is another one
+	Plugin        *Plugin         // likewise
 	Last          *journal.Record // nil where no shutdown is on record
 	State         State
 	Conditions    Conditions

@@ -46,9 +46,10 @@ var ours = map[string][]string{
 	"systemd/systemdtest": {"systemd", "systemd/logindconf", "systemd/notify", "shutdown"},
 
 	"agent/logtest":                       {},
-	"agent/conditions":                    {"status"},
+	"agent/conditions":                    {"agent/plain", "status"},
 	"agent/loop":                          {},
 	"agent/owner":                         {},
+	"agent/plain":                         {},
 	"agent/host":                          {"runtime", "runtime/cri", "shutdown", "status", "status/probe"},
 	"agent/reboots":                       {"shutdown/journal"},
 	"agent/report":                        {"agent/controlplane", "agent/reboots", "shutdown", "shutdown/journal", "status", "status/probe"},
@@ -62,7 +63,7 @@ var ours = map[string][]string{
 	"agent/controlplane/etcd/endpoint":    {},
 	"agent/controlplane/kubernetes":       {"agent/controlplane"},
 	"agent/controlplane/objects":          {"agent/controlplane"},
-	"agent/controlplane/plugin":           {"agent/controlplane", "agent/controlplane/objects", "agent/controlplane/plugin/v1"},
+	"agent/controlplane/plugin":           {"agent/controlplane", "agent/controlplane/objects", "agent/controlplane/plugin/v1", "agent/plain"},
 	"agent/controlplane/conformance":      {"agent/controlplane"},
 	"agent/controlplane/controlplanetest": {"agent/controlplane", "agent/controlplane/conformance"},
 
@@ -71,7 +72,7 @@ var ours = map[string][]string{
 	"agent/controlplane/kubernetes/certificate": {"agent/controlplane"},
 
 	"agent/controlplane/plugin/v1":         {},
-	"agent/controlplane/plugin/process":    {},
+	"agent/controlplane/plugin/process":    {"agent/plain"},
 	"agent/controlplane/plugin/plugintest": {"agent/controlplane/plugin/v1"},
 
 	// An example of a plugin, as anybody could write it.

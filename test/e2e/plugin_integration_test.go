@@ -113,6 +113,10 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 		t.Errorf("hostler status says %+v, want a plugin and %s", s.ControlPlane, f.url)
 	}
 
+	knows := "plugin https 1.0.0, speaking protocol 1 for " + f.url + ", answers, and knows node " + name
+	t.Run("hostler doctor finds it well", func(t *testing.T) {
+		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows, "runs, and has not ended since the agent was started", "it tells of no changes: they are looked for every 10 seconds", "its lease is renewed")
+	})
 	t.Run("a plugin that is killed comes back, and the lease is kept", func(t *testing.T) {
 		ids := a.children()
 		if len(ids) != 1 {
@@ -131,6 +135,7 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 			l := loopOf(t, s, "plugin")
 			return l.Healthy && l.Restarts > 0
 		})
+		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows, "it has ended once since the agent was started", "signal: killed")
 	})
 	t.Run("a person on the host", func(t *testing.T) {
 		a.prints("cordon")
@@ -165,6 +170,15 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 	if _, err := os.Stat(a.socket + ".plugin"); err == nil {
 		t.Error("the folder of the plugin's socket is left")
 	}
+	t.Run("hostler doctor finds it well without an agent", func(t *testing.T) {
+		before := f.node(name)
+		mentions(t, "hostler doctor", command(t, []string{"HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json").out, knows, "can be run; it was, for this look")
+		if after := f.node(name); after.ResourceVersion != before.ResourceVersion {
+			t.Error("the fleet's Node has changed under a look")
+		}
+		check(t, os.WriteFile(a.config, []byte("controlPlane: {type: plugin, plugin: {command: [/bin/sh, -c, \"echo no such fleet >&2; exit 3\"]}}\n"), 0o600))
+		mentions(t, "hostler doctor", command(t, []string{"HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json").out, "was run for this look, and does not serve", "exit status 3: it said: no such fleet")
+	})
 }
 
 // TestTheLastWordOfAShutdownGoesThroughThePlugin has it end after that.

@@ -98,7 +98,8 @@ type Check struct {
 	Name    string  // a sentence
 	Feature Feature // that it is a part of
 	// Run tries it on an own set of Nodes, and returns what it found amiss, or an
-	// *AbsentError or *UntriedError.
+	// *AbsentError or *UntriedError. It wraps the errors of calls that made it fail: so
+	// ErrForbidden tells that a call which it needs is not allowed, and no other one.
 	Run func(ctx context.Context, b *Backend) error
 }
 

@@ -62,7 +62,7 @@ func checkFleet(ctx context.Context, b *Backend) error {
 		return fmt.Errorf("Fleet() told %q, want each of %q once", ours, names)
 	}
 	if read, err := b.Client.Node(ctx, names[0]); err != nil || read.Status.Conditions[0].Reason == "Changed" {
-		return fmt.Errorf("Node() = %v, %v after the caller of Fleet() had changed its copy, want it as it was", read, err)
+		return fmt.Errorf("Node() = %v, %w after the caller of Fleet() had changed its copy, want it as it was", read, orNone(err))
 	}
 	enough := errors.New("enough")
 	if err := lister.Fleet(ctx, func(*corev1.Node, *coordinationv1.Lease) error { return enough }); !errors.Is(err, enough) {

@@ -102,7 +102,7 @@ func checkDeadReplaced(ctx context.Context, b *Backend) error {
 	}
 	again, replaced, err := registerWatching(ctx, b, newNode(b.Name("dead"), here), w, controlplane.RegisterOptions{})
 	if err != nil || again.UID != node.UID || len(replaced) > 0 {
-		return fmt.Errorf("Register() again = %v, %v, want the same node", again, err)
+		return fmt.Errorf("Register() again = %v, %w, want the same node", again, orNone(err))
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func checkNotesSpoiled(ctx context.Context, b *Backend) error {
 	}
 	node, _, err := registerWatching(ctx, b, newNode(b.Name("spoiled"), here), newWatch(), controlplane.RegisterOptions{})
 	if err != nil || node.UID != before.UID || controlplane.IdentityOf(node) != here {
-		return fmt.Errorf("Register() of a node with another machine's note and this one's status = %v, %v, want it kept, and noted anew", node, err)
+		return fmt.Errorf("Register() of a node with another machine's note and this one's status = %v, %w, want it kept, and noted anew", node, orNone(err))
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func checkNoLease(ctx context.Context, b *Backend) error {
 	}
 	node, replaced, err := registerWatching(ctx, b, newNode(b.Name("leaseless"), here), newWatch(), controlplane.RegisterOptions{})
 	if err != nil || len(replaced) != 1 || controlplane.IdentityOf(node) != here {
-		return fmt.Errorf("Register() of a node without a lease = %v, %v, want it this machine's at once", node, err)
+		return fmt.Errorf("Register() of a node without a lease = %v, %w, want it this machine's at once", node, orNone(err))
 	}
 	return nil
 }
@@ -244,7 +244,7 @@ func checkConditionsByReporter(ctx context.Context, b *Backend) error {
 	ours.Status.Conditions = []corev1.NodeCondition{{Type: "hostler.io/Own", Status: corev1.ConditionTrue, Reason: "Ours"}}
 	stored, err := writer.UpdateConditions(ctx, ours, nil)
 	if err != nil || reasons(stored)["hostler.io/Own"] != "Ours" {
-		return fmt.Errorf("UpdateConditions() beside this machine's kubelet, where another's hostler was before = %v, %v, want them written", stored, err)
+		return fmt.Errorf("UpdateConditions() beside this machine's kubelet, where another's hostler was before = %v, %w, want them written", stored, orNone(err))
 	}
 	if err := kubelet(there); err != nil {
 		return err

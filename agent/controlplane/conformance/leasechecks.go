@@ -76,7 +76,7 @@ func checkLeaseConflict(ctx context.Context, b *Backend) error {
 	}
 	read, err := b.Client.Lease(ctx, b.Name("contended"))
 	if err != nil || read.ResourceVersion != second.ResourceVersion {
-		return fmt.Errorf("Lease() after a conflict = %v, %v, want it as it was", read, err)
+		return fmt.Errorf("Lease() after a conflict = %v, %w, want it as it was", read, orNone(err))
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func checkNames(ctx context.Context, b *Backend) error {
 		}
 		node, err := b.Client.Node(ctx, name)
 		if err != nil || node.Name != name {
-			return fmt.Errorf("Node(%q) = %v, %v, want it", name, node, err)
+			return fmt.Errorf("Node(%q) = %v, %w, want it", name, node, orNone(err))
 		}
 	}
 	for _, name := range bad {

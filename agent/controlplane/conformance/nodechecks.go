@@ -36,7 +36,7 @@ func checkRegister(ctx context.Context, b *Backend) error {
 	}
 	read, err := b.Client.Node(ctx, b.Name("new"))
 	if err != nil || read.UID != node.UID || read.ResourceVersion != node.ResourceVersion {
-		return fmt.Errorf("Node() = %v, %v, want what Register() returned", read, err)
+		return fmt.Errorf("Node() = %v, %w, want what Register() returned", read, orNone(err))
 	}
 	_, err = b.Client.Node(ctx, b.Name("other"))
 	return wantError("Node() of a node that is not there", err, controlplane.ErrNotFound)
@@ -171,7 +171,7 @@ func refused(ctx context.Context, b *Backend, other controlplane.Identity) error
 	}
 	after, err := b.Client.Node(ctx, b.Name("shared"))
 	if err != nil || after.ResourceVersion != before.ResourceVersion {
-		return fmt.Errorf("Node() after a refusal = %v, %v, want it as it was", after, err)
+		return fmt.Errorf("Node() after a refusal = %v, %w, want it as it was", after, orNone(err))
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func wantOwner(call string, err error, theirs, ours controlplane.Identity) error
 		return fmt.Errorf("%s = %w, want an IdentityError", call, orNone(err))
 	}
 	if identity.Theirs != theirs || identity.Ours != ours {
-		return fmt.Errorf("%s = %v, want one that names %v and %v", call, err, theirs, ours)
+		return fmt.Errorf("%s = %w, want one that names %v and %v", call, err, theirs, ours)
 	}
 	return nil
 }

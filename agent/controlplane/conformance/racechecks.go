@@ -202,7 +202,7 @@ func checkExpiry(ctx context.Context, b *Backend) error {
 			begun = time.Now() // it went rightly: this process was too slow
 		}
 		lease = stored
-		if err := pause(ctx, time.Second); err != nil {
+		if err := controlplane.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
@@ -221,23 +221,13 @@ func checkExpiry(ctx context.Context, b *Backend) error {
 		if err != nil {
 			return fmt.Errorf("Lease() = %w, want it there or not found", err)
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := controlplane.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
 	node, replaced, err := registerWatching(ctx, b, newNode(name, here), newWatch(), controlplane.RegisterOptions{})
 	if err != nil || len(replaced) != 1 || controlplane.IdentityOf(node) != here {
-		return fmt.Errorf("Register() where the other's lease has gone = %v, %v, want it this machine's at once", node, err)
+		return fmt.Errorf("Register() where the other's lease has gone = %v, %w, want it this machine's at once", node, orNone(err))
 	}
 	return nil
-}
-
-// pause waits until a moment has passed, or returns why not.
-func pause(ctx context.Context, moment time.Duration) error {
-	select {
-	case <-time.After(moment):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -69,7 +69,7 @@ func checkTaintsReconciled(ctx context.Context, b *Backend) error {
 	}
 	node, err := b.Client.Node(ctx, b.Name("tainted"))
 	if err != nil || !slices.Contains(node.Spec.Taints, others) {
-		return fmt.Errorf("Node() = %v, %v, want another's taint kept", node, err)
+		return fmt.Errorf("Node() = %v, %w, want another's taint kept", node, orNone(err))
 	}
 	return nil
 }

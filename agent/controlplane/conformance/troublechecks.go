@@ -69,7 +69,7 @@ func worksAgain(ctx context.Context, b *Backend, name string) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%v after the trouble is over: %w", soon, err)
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := controlplane.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -96,12 +96,17 @@ func works(ctx context.Context, b *Backend, name string) error {
 	return nil
 }
 
-func checkSlow(ctx context.Context, b *Backend) error {
-	name := b.Name("slow")
-	if _, err := alive(ctx, b, name, here); err != nil {
-		return err
+// hindered registers a Node with a Lease, and has a fault befall answers from then on.
+func hindered(ctx context.Context, b *Backend, own string, f Fault) (name string, restore func(), err error) {
+	name = b.Name(own)
+	if _, err = alive(ctx, b, name, here); err == nil {
+		restore, err = b.hinder(f)
 	}
-	restore, err := b.hinder(Slow)
+	return name, restore, err
+}
+
+func checkSlow(ctx context.Context, b *Backend) error {
+	name, restore, err := hindered(ctx, b, "slow", Slow)
 	if err != nil {
 		return err
 	}
@@ -124,11 +129,7 @@ func checkSlow(ctx context.Context, b *Backend) error {
 }
 
 func checkSilent(ctx context.Context, b *Backend) error {
-	name := b.Name("silent")
-	if _, err := alive(ctx, b, name, here); err != nil {
-		return err
-	}
-	restore, err := b.hinder(Silent)
+	name, restore, err := hindered(ctx, b, "silent", Silent)
 	if err != nil {
 		return err
 	}
@@ -153,11 +154,7 @@ func checkSilent(ctx context.Context, b *Backend) error {
 }
 
 func checkDeadline(ctx context.Context, b *Backend) error {
-	name := b.Name("hanging")
-	if _, err := alive(ctx, b, name, here); err != nil {
-		return err
-	}
-	restore, err := b.hinder(Silent)
+	name, restore, err := hindered(ctx, b, "hanging", Silent)
 	if err != nil {
 		return err
 	}
@@ -251,11 +248,7 @@ func checkLost(ctx context.Context, b *Backend) error {
 }
 
 func checkLying(ctx context.Context, b *Backend) error {
-	name := b.Name("lied-to")
-	if _, err := alive(ctx, b, name, here); err != nil {
-		return err
-	}
-	restore, err := b.hinder(Lying)
+	name, restore, err := hindered(ctx, b, "lied-to", Lying)
 	if err != nil {
 		return err
 	}
@@ -323,7 +316,7 @@ func (g goroutines) gone(ctx context.Context) error {
 		case time.Now().After(deadline):
 			return fmt.Errorf("a call that was cancelled has left a goroutine:\n%s", left)
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := controlplane.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}

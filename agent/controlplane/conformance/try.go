@@ -49,10 +49,6 @@ func Try(ctx context.Context, c Check, b *Backend) Result {
 	if err != nil {
 		r.Status, r.Message = Failed, err.Error()
 	}
-	forbidden := n.refused()
-	if forbidden == nil && errors.Is(err, controlplane.ErrForbidden) { // in a role, or an edit
-		forbidden = err
-	}
 	absent, isAbsent := errors.AsType[*AbsentError](err)
 	untried, isUntried := errors.AsType[*UntriedError](err)
 	switch {
@@ -63,8 +59,8 @@ func Try(ctx context.Context, c Check, b *Backend) Result {
 		r.Status, r.Message = Untried, untried.Why
 	case ctx.Err() != nil:
 		r.Status, r.Message = Untried, "interrupted"
-	case forbidden != nil:
-		r.Status, r.Forbidden, r.Message = Untried, true, fmt.Sprintf("the credentials do not allow it: %v", forbidden)
+	case errors.Is(err, controlplane.ErrForbidden):
+		r.Status, r.Forbidden, r.Message = Untried, true, fmt.Sprintf("the credentials do not allow it: %v", n.refusal(err))
 	}
 	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
@@ -99,15 +95,15 @@ type noting struct {
 	mu        sync.Mutex // guards what follows
 	made      []string   // names of Nodes and Leases
 	told      []string   // names of Nodes that have Events
-	forbidden error      // the first
+	forbidden []error
 }
 
 // note takes in how a call ended that stores something under that name.
 func (n *noting) note(names *[]string, name string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if errors.Is(err, controlplane.ErrForbidden) && n.forbidden == nil {
-		n.forbidden = err
+	if errors.Is(err, controlplane.ErrForbidden) {
+		n.forbidden = append(n.forbidden, err)
 	}
 	for _, nothing := range []error{controlplane.ErrForbidden, controlplane.ErrInvalid} {
 		if errors.Is(err, nothing) {
@@ -119,10 +115,15 @@ func (n *noting) note(names *[]string, name string, err error) {
 	}
 }
 
-func (n *noting) refused() error {
+// refusal is what a check was forbidden that ended with that error: the call that it
+// tells of, or the whole where that was one in a role, or an edit.
+func (n *noting) refusal(err error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.forbidden
+	if i := slices.IndexFunc(n.forbidden, func(call error) bool { return errors.Is(err, call) }); i >= 0 {
+		return n.forbidden[i]
+	}
+	return err
 }
 
 // clean takes away what was made, and names what it could not. It asks three times:

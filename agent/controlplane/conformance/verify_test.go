@@ -175,6 +175,40 @@ func TestWhatIsForbiddenIsNotTried(t *testing.T) {
 	})
 }
 
+// reticent is a client that may not publish Events.
+type reticent struct{ *controlplanetest.Fake }
+
+func (c *reticent) PublishEvent(_ context.Context, event *corev1.Event) error {
+	return fmt.Errorf("publish event %q: %w", event.Name, controlplane.ErrForbidden)
+}
+
+func TestWhatFailsBesideSomethingForbiddenHasFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(refused error) error
+		want conformance.Status
+	}{
+		"for another reason":  {func(error) error { return errors.New("the moon is full") }, conformance.Failed},
+		"for being forbidden": {func(refused error) error { return fmt.Errorf("PublishEvent() = %w, want no error", refused) }, conformance.Untried},
+		"not at all":          {func(error) error { return nil }, conformance.OK},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			fake, _ := newFleet(t)
+			b := conformance.Backend{Client: &reticent{fake}, Prefix: conformance.NewPrefix()}
+			r := conformance.Try(t.Context(), conformance.Check{Name: "tells", Run: func(ctx context.Context, b *conformance.Backend) error {
+				event := &corev1.Event{InvolvedObject: controlplane.NodeReference(b.Name("told"))}
+				event.Name = b.Name("told.1")
+				return c.end(b.Client.PublishEvent(ctx, event))
+			}}, &b)
+			if r.Status != c.want || r.Forbidden != (c.want == conformance.Untried) {
+				t.Errorf("Try() of a check that ends %s = %+v, want it %s", name, r, c.want)
+			}
+			if want := `the credentials do not allow it: publish event "` + b.Name("told.1") + `": forbidden`; r.Forbidden && !strings.HasPrefix(r.Message, want) {
+				t.Errorf("Try() of a check that ends %s says %q, want %q", name, r.Message, want)
+			}
+		})
+	}
+}
+
 func TestAControlPlaneThatDoesNotAnswerIsNotVerified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, _ := newFleet(t)

@@ -15,8 +15,14 @@ import (
 const slowness = 250 * time.Millisecond
 
 // Wire lies between clients and a server that is reached by TCP, and hinders what the
-// server sends. It knows no protocol, so that it has no server lie. Use NewWire.
+// server sends. It knows no protocol: it has a server lie by leading to another one. Use
+// NewWire.
 type Wire struct {
+	// Liar is the address of who answers in the server's place, in its words but for
+	// objects, which are others than were asked for; empty where nobody can. It is set
+	// before the wire is used.
+	Liar string
+
 	listener net.Listener
 	server   string
 	serving  sync.WaitGroup
@@ -42,11 +48,35 @@ func (w *Wire) Port() int { return w.listener.Addr().(*net.TCPAddr).Port }
 
 // Hinder is that of a conformance.Backend.
 func (w *Wire) Hinder(f conformance.Fault) (restore func(), err error) {
-	if f == conformance.Lying {
+	if f != conformance.Lying {
+		w.set(f)
+		return func() { w.set("") }, nil
+	}
+	if w.Liar == "" {
 		return nil, &conformance.UntriedError{Why: "the server proves who it is, and no bed can speak in its place"}
 	}
 	w.set(f)
-	return func() { w.set("") }, nil
+	w.cut()
+	return sync.OnceFunc(func() { w.set(""); w.cut() }), nil
+}
+
+// cut breaks all connections: the next ones lead where the wire leads now.
+func (w *Wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for end := range w.ends {
+		_ = end.Close()
+	}
+}
+
+// to is where connections lead.
+func (w *Wire) to() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fault == conformance.Lying {
+		return w.Liar
+	}
+	return w.server
 }
 
 func (w *Wire) set(f conformance.Fault) {
@@ -58,11 +88,7 @@ func (w *Wire) set(f conformance.Fault) {
 // Close cuts all connections, and returns once nothing is sent any more.
 func (w *Wire) Close() error {
 	err := w.listener.Close()
-	w.mu.Lock()
-	for end := range w.ends {
-		_ = end.Close()
-	}
-	w.mu.Unlock()
+	w.cut()
 	w.serving.Wait()
 	return err
 }
@@ -73,7 +99,8 @@ func (w *Wire) serve() {
 		if err != nil {
 			return // it was closed
 		}
-		server, err := net.DialTimeout("tcp", w.server, 10*time.Second)
+		to := w.to()
+		server, err := net.DialTimeout("tcp", to, 10*time.Second)
 		if err != nil {
 			_ = client.Close()
 			continue
@@ -81,6 +108,9 @@ func (w *Wire) serve() {
 		w.mu.Lock()
 		w.ends[client], w.ends[server] = true, true
 		w.mu.Unlock()
+		if to != w.to() { // it was cut meanwhile, and these not with it
+			w.cut()
+		}
 		cut := func() {
 			_, _ = client.Close(), server.Close()
 			w.mu.Lock()

@@ -113,3 +113,73 @@ func TestAWireHindersWhatTheServerSends(t *testing.T) {
 		t.Errorf("a connection after Close() = %v, want it cut", err)
 	}
 }
+
+// greeting has a server send a letter to whoever connects.
+func greeting(t *testing.T, letter byte) (address string) {
+	t.Helper()
+	server, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	go func() {
+		for {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				_, _ = conn.Write([]byte{letter})
+				_, _ = io.Copy(io.Discard, conn) // until it is cut
+			}()
+		}
+	}()
+	return server.Addr().String()
+}
+
+func TestAWireLeadsToWhoLiesInTheServersPlace(t *testing.T) {
+	wire, err := NewWire(greeting(t, 't'))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = wire.Close() })
+	wire.Liar = greeting(t, 'l')
+	var last net.Conn
+	greets := func(want byte) {
+		t.Helper()
+		conn, err := net.Dial("tcp", fmt.Sprintf("localhost:%d", wire.Port()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		b := make([]byte, 1)
+		if _, err := io.ReadFull(conn, b); err != nil || b[0] != want {
+			t.Errorf("who is at the other end says %q, %v, want %q", b, err, want)
+		}
+		if last != nil {
+			if err := last.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := last.Read(b); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the connection before reads %v, want it cut", err)
+			}
+		}
+		last = conn
+	}
+	greets('t')
+	restore, err := wire.Hinder(conformance.Lying)
+	if err != nil {
+		t.Fatal(err)
+	}
+	greets('l')
+	restore()
+	greets('t')
+	restore() // once more changes nothing
+	if err := last.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := last.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection after another restore() = %v, want it whole", err)
+	}
+}

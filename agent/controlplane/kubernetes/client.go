@@ -13,7 +13,9 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"hostler.io/hostler/agent/controlplane"
@@ -113,13 +115,33 @@ func (c *Client) Reconnect() {
 	c.others.renew()
 }
 
-// ask runs one request over one of the lines, and decodes the answer.
+// ask runs one request over one of the lines, and decodes the answer, also where nobody
+// wants it: what cannot be read was not said by an API server, whatever its status is.
 func (c *Client) ask(ctx context.Context, operation string, over *line, request func(rest.Interface) *rest.Request, into runtime.Object) error {
 	result, err := over.do(ctx, request)
-	if err == nil && into != nil {
+	switch {
+	case err == nil && into != nil:
 		err = result.Into(into)
+	case err == nil:
+		_, err = result.Get()
 	}
 	return c.fault(ctx, operation, err)
+}
+
+// asked is which object a request is for; of any UID where that is empty.
+type asked struct {
+	name string
+	uid  types.UID
+}
+
+// answered returns an error if an answer is of another object than the one asked for: who
+// comes between may send what it has kept for somebody else, and client-go takes an object
+// of another kind for an empty one.
+func (c *Client) answered(operation string, a asked, o metav1.Object) error {
+	if o.GetName() == a.name && (a.uid == "" || o.GetUID() == a.uid) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: %s answers with another object, named %q, of UID %q: is there a proxy between?", operation, controlplane.ErrUnavailable, c.Endpoint(), o.GetName(), o.GetUID())
 }
 
 // userAgent is by what name the server's logs know this client.

@@ -43,7 +43,7 @@ func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node, gone [
 			break
 		}
 		var stored *corev1.Node
-		if stored, err = c.patch(ctx, "patch node", node.Name, patch, "status"); err == nil {
+		if stored, err = c.patch(ctx, "patch node", base.node, patch, "status"); err == nil {
 			c.learn(stored)
 			return stored, nil
 		}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/conformance"
 	"hostler.io/hostler/agent/controlplane/controlplanetest"
 	"hostler.io/hostler/agent/controlplane/kubernetes"
 	"hostler.io/hostler/test/kube"
@@ -33,7 +34,7 @@ func TestConformanceOfAnAdministrator(t *testing.T) {
 	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend {
 		f := newFleet(t, cluster)
 		f.alone = true
-		return controlplanetest.Backend{Client: f, Hinder: f.wire.Hinder}
+		return controlplanetest.Backend{Client: f, Hinder: f.hinder}
 	})
 }
 
@@ -47,7 +48,7 @@ func TestConformance(t *testing.T) {
 		f := newFleet(t, cluster)
 		return controlplanetest.Backend{
 			Client: f,
-			Hinder: f.wire.Hinder,
+			Hinder: f.hinder,
 			Delete: func(ctx context.Context, name string) error {
 				return f.Leave(ctx, name, controlplane.Identity{})
 			},
@@ -80,6 +81,13 @@ func newFleet(t *testing.T, cluster *kube.Cluster) *fleet {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = wire.Close() })
+	liar, err := cluster.NewLiar()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = liar.Close() })
+	liar.Tell(ofAnother)
+	wire.Liar = liar.Address
 	f := &fleet{t: t, cluster: cluster, wire: wire, nodes: map[string]*kubernetes.Client{}}
 	f.Client = open(t, f.over(cluster.AdminKubeconfig()))
 	t.Cleanup(func() {
@@ -92,6 +100,20 @@ func newFleet(t *testing.T, cluster *kube.Cluster) *fleet {
 		}
 	})
 	return f
+}
+
+// hinder is that of a conformance.Backend. The connections that a lie is told over are new.
+func (f *fleet) hinder(fault conformance.Fault) (restore func(), err error) {
+	restore, err = f.wire.Hinder(fault)
+	if err == nil && fault == conformance.Lying {
+		f.Reconnect()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, client := range f.nodes {
+			client.Reconnect()
+		}
+	}
+	return restore, err
 }
 
 // over is a kubeconfig that leads over the wire.

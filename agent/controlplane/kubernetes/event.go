@@ -41,9 +41,9 @@ func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 func (c *Client) createEvent(ctx context.Context, event *corev1.Event) error {
 	event = event.DeepCopy()
 	event.ResourceVersion, event.UID = "", ""
-	return c.ask(ctx, fmt.Sprintf("publish event %q", event.Name), c.core, func(r rest.Interface) *rest.Request {
+	return c.event(ctx, fmt.Sprintf("publish event %q", event.Name), event.Name, func(r rest.Interface) *rest.Request {
 		return r.Post().Namespace(event.Namespace).Resource("events").Body(event)
-	}, nil)
+	})
 }
 
 // repeatEvent patches what a repetition changes. A node may patch Events, but
@@ -58,7 +58,16 @@ func (c *Client) repeatEvent(ctx context.Context, event *corev1.Event) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", operation, controlplane.ErrInvalid, err)
 	}
-	return c.ask(ctx, operation, c.core, func(r rest.Interface) *rest.Request {
+	return c.event(ctx, operation, event.Name, func(r rest.Interface) *rest.Request {
 		return r.Patch(types.StrategicMergePatchType).Namespace(event.Namespace).Resource("events").Name(event.Name).Body(patch)
-	}, nil)
+	})
+}
+
+// event runs a request that the Event of that name answers.
+func (c *Client) event(ctx context.Context, operation, name string, request func(rest.Interface) *rest.Request) error {
+	stored := &corev1.Event{}
+	if err := c.ask(ctx, operation, c.core, request, stored); err != nil {
+		return err
+	}
+	return c.answered(operation, asked{name: name}, stored)
 }

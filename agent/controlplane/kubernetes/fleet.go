@@ -105,15 +105,25 @@ func (c *Client) leasesFrom(ctx context.Context, from string) (*coordinationv1.L
 	return page, err
 }
 
+// list is a list of an API's, each of which has the version that it is as of.
+type list interface {
+	runtime.Object
+	metav1.ListInterface
+}
+
 // page reads the page of a list that begins there.
-func (c *Client) page(ctx context.Context, operation string, over *line, from string, into runtime.Object, list func(rest.Interface) *rest.Request) error {
+func (c *Client) page(ctx context.Context, operation string, over *line, from string, into list, read func(rest.Interface) *rest.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return c.ask(ctx, operation, over, func(r rest.Interface) *rest.Request {
-		request := list(r).Param("limit", strconv.Itoa(pageOfNodes))
+	err := c.ask(ctx, operation, over, func(r rest.Interface) *rest.Request {
+		request := read(r).Param("limit", strconv.Itoa(pageOfNodes))
 		if from != "" {
 			request = request.Param("continue", from)
 		}
 		return request
 	}, into)
+	if err == nil && into.GetResourceVersion() == "" { // client-go takes what is no such list for an empty one
+		err = fmt.Errorf("%s: %w: %s answers with something else: is there a proxy between?", operation, controlplane.ErrUnavailable, c.Endpoint())
+	}
+	return err
 }

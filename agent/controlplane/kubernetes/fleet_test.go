@@ -22,7 +22,7 @@ func listed(w http.ResponseWriter, r *http.Request, kind, version string, names 
 	if n+1 < len(names) {
 		next = names[n]
 	}
-	say(w, fmt.Sprintf(`{"kind":"%sList","apiVersion":"%s","metadata":{"continue":%q},"items":[{"metadata":{"name":%q}}]}`, kind, version, next, names[n]))
+	say(w, fmt.Sprintf(`{"kind":"%sList","apiVersion":"%s","metadata":{"resourceVersion":"7","continue":%q},"items":[{"metadata":{"name":%q}}]}`, kind, version, next, names[n]))
 }
 
 func TestAFleetIsReadByPages(t *testing.T) {

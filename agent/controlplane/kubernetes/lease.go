@@ -18,7 +18,7 @@ func (c *Client) Lease(ctx context.Context, name string) (*coordinationv1.Lease,
 	}
 	ctx, cancel := controlplane.Bound(ctx, leaseTimeout)
 	defer cancel()
-	return c.lease(ctx, fmt.Sprintf("get lease %q", name), func(r rest.Interface) *rest.Request {
+	return c.lease(ctx, fmt.Sprintf("get lease %q", name), name, func(r rest.Interface) *rest.Request {
 		return r.Get().Namespace(controlplane.LeaseNamespace).Resource("leases").Name(name)
 	})
 }
@@ -37,7 +37,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	next.UID = ""
 	if next.ResourceVersion != "" {
 		// The server creates a Lease that is put and not there.
-		stored, err := c.lease(ctx, operation, func(r rest.Interface) *rest.Request {
+		stored, err := c.lease(ctx, operation, next.Name, func(r rest.Interface) *rest.Request {
 			return r.Put().Namespace(next.Namespace).Resource("leases").Name(next.Name).Body(next)
 		})
 		if !errors.Is(err, controlplane.ErrNotFound) {
@@ -45,15 +45,19 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 		}
 		next.ResourceVersion = ""
 	}
-	return c.lease(ctx, operation, func(r rest.Interface) *rest.Request {
+	return c.lease(ctx, operation, next.Name, func(r rest.Interface) *rest.Request {
 		return r.Post().Namespace(next.Namespace).Resource("leases").Body(next)
 	})
 }
 
-// lease runs a request that a Lease answers.
-func (c *Client) lease(ctx context.Context, operation string, request func(rest.Interface) *rest.Request) (*coordinationv1.Lease, error) {
+// lease runs a request that the Lease of that name answers.
+func (c *Client) lease(ctx context.Context, operation, name string, request func(rest.Interface) *rest.Request) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
-	if err := c.ask(ctx, operation, c.leases, request, lease); err != nil {
+	err := c.ask(ctx, operation, c.leases, request, lease)
+	if err == nil {
+		err = c.answered(operation, asked{name: name}, lease)
+	}
+	if err != nil {
 		return nil, err
 	}
 	lease.Kind, lease.APIVersion = "Lease", coordinationv1.SchemeGroupVersion.String()

@@ -97,7 +97,7 @@ func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts co
 	if err != nil {
 		return nil, err
 	}
-	cleared, err := c.patch(ctx, "take over node", node.Name, patch, "status")
+	cleared, err := c.patch(ctx, "take over node", stored, patch, "status")
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts co
 	if patch, err = nodePatch(cleared, taken); err != nil {
 		return nil, err
 	}
-	adopted, err := c.patch(ctx, "take over node", node.Name, patch)
+	adopted, err := c.patch(ctx, "take over node", stored, patch)
 	if err == nil {
 		opts.Replaced(stored)
 	}

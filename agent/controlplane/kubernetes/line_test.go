@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -358,7 +360,7 @@ func TestCallsUnderWayOutliveANewCertificate(t *testing.T) {
 			close(begun)
 			<-block
 		}
-		say(w, nodeText)
+		say(w, strings.Replace(nodeText, `"n"`, strconv.Quote(path.Base(r.URL.Path)), 1))
 	})
 	wire := newWire(t, server.Listener.Addr().String())
 	client := over(t, wire, server)

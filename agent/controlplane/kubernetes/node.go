@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -20,7 +21,7 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	}
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
-	stored, err := c.node(ctx, fmt.Sprintf("get node %q", name), func(r rest.Interface) *rest.Request {
+	stored, err := c.node(ctx, fmt.Sprintf("get node %q", name), asked{name: name}, func(r rest.Interface) *rest.Request {
 		return r.Get().Resource("nodes").Name(name)
 	})
 	if err != nil {
@@ -96,7 +97,7 @@ func (c *Client) register(ctx context.Context, node *corev1.Node, opts controlpl
 	if err != nil || patch == nil {
 		return stored, err
 	}
-	return c.patch(ctx, "adopt node", node.Name, patch)
+	return c.patch(ctx, "adopt node", stored, patch)
 }
 
 // create creates the Node with its status, in the place of one that was deleted for it
@@ -113,7 +114,7 @@ func (c *Client) create(ctx context.Context, node *corev1.Node, opts controlplan
 }
 
 func (c *Client) post(ctx context.Context, wanted *corev1.Node) (*corev1.Node, error) {
-	return c.node(ctx, "create", func(r rest.Interface) *rest.Request {
+	return c.node(ctx, "create", asked{name: wanted.Name}, func(r rest.Interface) *rest.Request {
 		return r.Post().Resource("nodes").Body(wanted)
 	})
 }
@@ -125,7 +126,7 @@ func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*
 	}
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
-	stored, err := c.patch(ctx, "cordon node", name, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable))
+	stored, err := c.patch(ctx, "cordon node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable))
 	if err != nil {
 		return nil, err
 	}
@@ -133,17 +134,21 @@ func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*
 	return stored, nil
 }
 
-// patch applies a strategic merge patch to the Node, or to subresources of it.
-func (c *Client) patch(ctx context.Context, operation, name string, patch []byte, subresources ...string) (*corev1.Node, error) {
-	return c.node(ctx, fmt.Sprintf("%s %q", operation, name), func(r rest.Interface) *rest.Request {
-		return r.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource(subresources...).Body(patch)
+// patch applies a strategic merge patch to that Node, or to subresources of it.
+func (c *Client) patch(ctx context.Context, operation string, of *corev1.Node, patch []byte, subresources ...string) (*corev1.Node, error) {
+	return c.node(ctx, fmt.Sprintf("%s %q", operation, of.Name), asked{of.Name, of.UID}, func(r rest.Interface) *rest.Request {
+		return r.Patch(types.StrategicMergePatchType).Resource("nodes").Name(of.Name).SubResource(subresources...).Body(patch)
 	})
 }
 
-// node runs a request that a Node answers.
-func (c *Client) node(ctx context.Context, operation string, request func(rest.Interface) *rest.Request) (*corev1.Node, error) {
+// node runs a request that that Node answers.
+func (c *Client) node(ctx context.Context, operation string, a asked, request func(rest.Interface) *rest.Request) (*corev1.Node, error) {
 	node := &corev1.Node{}
-	if err := c.ask(ctx, operation, c.core, request, node); err != nil {
+	err := c.ask(ctx, operation, c.core, request, node)
+	if err == nil {
+		err = c.answered(operation, a, node)
+	}
+	if err != nil {
 		return nil, err
 	}
 	node.Kind, node.APIVersion = "Node", "v1"

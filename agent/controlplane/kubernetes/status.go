@@ -82,7 +82,7 @@ func (c *Client) writeStatus(ctx context.Context, base *known, node *corev1.Node
 	if err != nil {
 		return nil, err
 	}
-	stored, err := c.patch(ctx, "patch node", node.Name, patch, "status")
+	stored, err := c.patch(ctx, "patch node", base.node, patch, "status")
 	if err != nil {
 		return nil, err
 	}

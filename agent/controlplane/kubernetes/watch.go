@@ -96,6 +96,9 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 		if !ok {
 			return "", fmt.Errorf("%s: %w: the server sent a %T", operation, controlplane.ErrUnavailable, change.Object)
 		}
+		if change.Type != watch.Bookmark && node.Name != name { // of which no more than a version is said
+			return "", c.answered(operation, asked{name: name}, node)
+		}
 		version = node.ResourceVersion
 		switch change.Type {
 		case watch.Bookmark: // no more than a version

@@ -42,16 +42,16 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) cont
 		defer cancel()
 		stored, next, err := c.store.List(ctx, kind, "", page)
 		if err == nil && next != "" && next == page {
-			err = fmt.Errorf("%w: %s at %s has page %q follow itself", controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
+			err = fmt.Errorf("list %s: %w: %s at %s has page %q follow itself", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
 		}
 		if err == nil && len(stored) > 0 {
 			if first := stored[0].Key.String(); first <= last {
-				err = fmt.Errorf("%w: %s at %s has a page with %s follow one with %s", controlplane.ErrUnavailable, c.Type(), c.Endpoint(), first, last)
+				err = fmt.Errorf("list %s: %w: %s at %s has a page with %s follow one with %s", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), first, last)
 			}
 			last = stored[len(stored)-1].Key.String()
 		}
 		if err != nil {
-			return nil, "", fmt.Errorf("list %s: %w", kind, err)
+			return nil, "", err
 		}
 		var read []T
 		for _, o := range stored {
@@ -82,11 +82,10 @@ const longestSetting = 100
 // WatchPace implements controlplane.Pacer.
 func (c *Client) WatchPace(ctx context.Context, seen chan<- string) error {
 	key := Key{Kind: Setting, Node: LeaseDuration}
-	err := follow(ctx, c.store, key, seen, func(state Object) (string, error) {
+	return follow(ctx, c.store, key, seen, func(state Object) (string, error) {
 		if state.Version == None {
 			return "", nil
 		}
 		return string(bytes.TrimSpace(state.Value[:min(len(state.Value), longestSetting)])), nil
 	})
-	return fmt.Errorf("watch %s: %w", key, err)
 }

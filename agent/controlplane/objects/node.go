@@ -117,8 +117,8 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 		}
 		nodes = append(nodes, *node)
 	})
-	if err = errors.Join(append(unreadable, err)...); err != nil {
-		err = fmt.Errorf("list nodes: %w", err)
+	if len(unreadable) > 0 {
+		err = errors.Join(fmt.Errorf("list nodes: %w", errors.Join(unreadable...)), err)
 	}
 	slices.SortFunc(nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes, err
@@ -135,7 +135,7 @@ func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, 
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
+		return nil, err
 	}
 	return found, nil
 }
@@ -146,7 +146,7 @@ func (c *Client) each(ctx context.Context, kind Kind, take func(Object)) error {
 	defer cancel()
 	for page := ""; ; {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return fmt.Errorf("list %s: %w", kind, context.Cause(ctx))
 		}
 		objects, next, err := c.store.List(ctx, kind, "", page)
 		if err != nil {
@@ -159,7 +159,7 @@ func (c *Client) each(ctx context.Context, kind Kind, take func(Object)) error {
 			return nil
 		}
 		if next == page {
-			return fmt.Errorf("%w: %s at %s has page %q follow itself", controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
+			return fmt.Errorf("list %s: %w: %s at %s has page %q follow itself", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
 		}
 		page = next
 	}
@@ -171,13 +171,12 @@ func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1
 		return err
 	}
 	key := Key{Kind: Node, Node: name}
-	err := follow(ctx, c.store, key, seen, func(state Object) (*corev1.Node, error) {
+	return follow(ctx, c.store, key, seen, func(state Object) (*corev1.Node, error) {
 		if state.Version == None {
 			return nil, nil
 		}
 		return decode[corev1.Node](key, state.Value, state.Version)
 	})
-	return fmt.Errorf("watch node %q: %w", name, err)
 }
 
 // follow sends what read makes of each state of an object, the last one whatever is left
@@ -198,13 +197,13 @@ func follow[T any](ctx context.Context, store Store, key Key, seen chan<- T, rea
 			news = nil
 		case err = <-ended:
 			ended <- err
-			err = cmp.Or(err, error(controlplane.ErrUnavailable))
+			err = cmp.Or(err, fmt.Errorf("watch %s: %w", key, controlplane.ErrUnavailable))
 		}
 	}
 	stop()
 	<-ended
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return fmt.Errorf("watch %s: %w", key, context.Cause(ctx))
 	}
 	return err
 }

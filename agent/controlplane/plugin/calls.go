@@ -168,7 +168,7 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 		return err
 	})
 	if errors.Is(err, errLacks) {
-		return nil, "", fmt.Errorf("%s: %s: %w: it answers no List: other hosts can be looked at only with what its control plane has for it", operation, s.name(), controlplane.ErrForbidden)
+		return nil, "", fmt.Errorf("%s: %s: %w: it answers no List (%w): other hosts can be looked at only with what its control plane has for it", operation, s.name(), controlplane.ErrForbidden, errLacks)
 	}
 	if err != nil {
 		return nil, "", reading(err)

@@ -22,9 +22,10 @@ const maxPath = 107
 type strangerError struct {
 	path string
 	why  string
+	mend string
 }
 
-func (e *strangerError) Error() string { return e.path + " " + e.why }
+func (e *strangerError) Error() string { return e.path + " " + e.why + ": " + e.mend }
 
 // Unwrap returns its class: nobody is asked, and nothing was.
 func (e *strangerError) Unwrap() []error {
@@ -39,14 +40,14 @@ func trusted(path string) error {
 		return nil // who connects tells
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return &strangerError{path, "is no socket: a plugin listens on a unix socket"}
+		return &strangerError{path, "is no socket", "a plugin listens on a unix socket; take away what is in its place"}
 	}
 	owner, known := info.Sys().(*syscall.Stat_t)
 	if !known || !own(owner.Uid) {
-		return &strangerError{path, fmt.Sprintf("belongs to user %d: a plugin's socket is root's, or of the user whom hostler runs as", owner.Uid)}
+		return &strangerError{path, fmt.Sprintf("belongs to user %d, and a plugin's socket to root, or the user whom hostler runs as", owner.Uid), "run the plugin as that user"}
 	}
 	if mode := info.Mode(); mode.Perm()&0o022 != 0 {
-		return &strangerError{path, fmt.Sprintf("may be written by others (%v), who could speak for this host: chmod go-w %s", mode, path)}
+		return &strangerError{path, fmt.Sprintf("may be written by others (%v), who could speak for this host", mode), "chmod go-w " + path}
 	}
 	return nil
 }
@@ -73,9 +74,9 @@ func connect(ctx context.Context, path string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no socket %s: is the plugin running?", path)
+		return nil, errors.New("there is no socket: is the plugin running?")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("nobody serves %s: is the plugin running?", path)
+		return nil, errors.New("nobody serves it: is the plugin running?")
 	case err != nil:
 		return nil, err
 	}
@@ -100,7 +101,7 @@ func served(conn net.Conn, path string) error {
 		return fmt.Errorf("ask who serves %s: %w", path, err)
 	}
 	if !own(peer.Uid) {
-		return &strangerError{path, fmt.Sprintf("is served by user %d (process %d): a plugin runs as root, or as the user whom hostler runs as", peer.Uid, peer.Pid)}
+		return &strangerError{path, fmt.Sprintf("is served by user %d (process %d), and a plugin by root, or the user whom hostler runs as", peer.Uid, peer.Pid), "run the plugin as that user"}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/plain"
 )
 
 // deadlineSlack is how much earlier than hostler's own a plugin's copy of a deadline may
@@ -22,7 +23,7 @@ const deadlineSlack = 100 * time.Millisecond
 // such as "get nodes/n", and the plugin before it.
 func (s *Store) fault(ctx context.Context, operation string, err error) error {
 	if stranger, ok := errors.AsType[*strangerError](err); ok {
-		return fmt.Errorf("%s: %s: %w", operation, s.name(), stranger)
+		return fmt.Errorf("%s: plugin's socket %w", operation, stranger)
 	}
 	at, bounded := ctx.Deadline()
 	if code := status.Code(err); bounded && (code == codes.DeadlineExceeded || code == codes.Canceled) && time.Until(at) < deadlineSlack {
@@ -80,7 +81,7 @@ var errLacks = errors.New("it does not implement this call")
 
 // refusal is the error that a plugin has answered with.
 func refusal(st *status.Status) error {
-	code, message := st.Code(), st.Message()
+	code, message := st.Code(), plain.Line(st.Message(), maxMessage)
 	err := fmt.Errorf("%w: %s (%v)", class(code), message, code)
 	switch {
 	case code == codes.Unauthenticated:
@@ -99,6 +100,9 @@ func refusal(st *status.Status) error {
 	}
 	return err
 }
+
+// maxMessage is how many bytes are told of what a plugin says.
+const maxMessage = 1 << 10
 
 // maxBusy is the longest that a plugin is left alone at its own wish.
 const maxBusy = 5 * time.Minute

@@ -27,6 +27,7 @@ import (
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/objects"
 	v1 "hostler.io/hostler/agent/controlplane/plugin/v1"
+	"hostler.io/hostler/agent/plain"
 )
 
 // Type is the store's name in the configuration.
@@ -42,6 +43,8 @@ const (
 	defaultPoll = 10 * time.Second
 	// maxReconnectDelay bounds how long a plugin that came back goes unnoticed.
 	maxReconnectDelay = time.Second
+	// maxAbout is how many bytes are taken of each thing that a plugin says of itself.
+	maxAbout = 1 << 10
 	// maxAnswerBytes is the largest answer that is received, a page of a list: four times
 	// what the protocol says, for who counts otherwise.
 	maxAnswerBytes = 16 << 20
@@ -142,6 +145,9 @@ func (s *Store) Ends() bool {
 	return s.about.ends
 }
 
+// Socket is the path of the plugin's.
+func (s *Store) Socket() string { return s.o.Socket }
+
 // Close implements objects.Store.
 func (s *Store) Close() error { return s.conn.Close() }
 
@@ -203,7 +209,7 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 	}
 	a := about{
 		met:  s.dials.Load(), // by now: it is the call that connects
-		name: answer.GetName(), version: answer.GetVersion(), endpoint: answer.GetEndpoint(),
+		name: plain.Line(answer.GetName(), maxAbout), version: plain.Line(answer.GetVersion(), maxAbout), endpoint: plain.Line(answer.GetEndpoint(), maxAbout),
 		list:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_LIST),
 		watch: slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_WATCH),
 		ends:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_TTL),

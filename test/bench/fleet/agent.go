@@ -105,7 +105,7 @@ func (a *agent) report(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	for next := rand.N(a.fleet.o.Report); sleep(ctx, next) == nil; next = a.fleet.o.Report {
+	for next := rand.N(a.fleet.o.Report); controlplane.Sleep(ctx, next) == nil; next = a.fleet.o.Report {
 		if !a.until(ctx, "status", update, a.status) {
 			return
 		}
@@ -126,7 +126,7 @@ func (a *agent) until(ctx context.Context, what string, again time.Duration, cal
 			return true
 		}
 		a.fleet.fail(what, err)
-		if sleep(ctx, again/2+rand.N(again)) != nil {
+		if controlplane.Sleep(ctx, again/2+rand.N(again)) != nil {
 			return false
 		}
 	}

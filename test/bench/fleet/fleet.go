@@ -79,7 +79,7 @@ func Start(ctx context.Context, o Options) *Fleet {
 
 // live is an agent's life.
 func (f *Fleet) live(ctx context.Context, i int) {
-	if sleep(ctx, rand.N(max(f.o.Spread, 1))) != nil {
+	if controlplane.Sleep(ctx, rand.N(max(f.o.Spread, 1))) != nil {
 		return
 	}
 	name := Name(i)
@@ -168,17 +168,5 @@ func (f *Fleet) fail(what string, err error) {
 	defer f.mu.Unlock()
 	if f.failures[what]++; f.failures[what] == 1 {
 		f.first[what] = err
-	}
-}
-
-// sleep waits until d has passed, or returns why ctx ended before.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
 }

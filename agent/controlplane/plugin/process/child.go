@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/agent/plain"
 )
 
 const (
@@ -23,6 +25,8 @@ const (
 	pipeGrace = time.Second
 	// maxLine is how much of a line of its output goes to the log.
 	maxLine = 4 << 10
+	// maxWords is how much of its last one is told with its end.
+	maxWords = 512
 	// searchPath is where a program finds its commands.
 	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
@@ -87,7 +91,7 @@ func (c *child) run(p *Process) error {
 	case cmd.ProcessState.Success():
 		return errors.New("exit status 0: a plugin serves until it is asked to end")
 	case complaint.last != "":
-		return fmt.Errorf("%v: it said: %s", cmd.ProcessState, complaint.last)
+		return fmt.Errorf("%v: it said: %s", cmd.ProcessState, plain.Line(complaint.last, maxWords))
 	}
 	return errors.New(cmd.ProcessState.String())
 }
@@ -185,10 +189,10 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// flush logs the line that was begun, if there is one.
+// flush logs the line that was begun, if there is one, as a terminal may show it.
 func (l *lines) flush() {
-	if text := bytes.TrimSpace(l.begun); len(text) > 0 {
-		l.last = string(bytes.ToValidUTF8(text, []byte("?")))
+	if text := plain.Line(string(l.begun), maxLine); text != "" {
+		l.last = text
 		l.log.Info("plugin says", "stream", l.stream, "text", l.last)
 	}
 	l.begun = l.begun[:0]

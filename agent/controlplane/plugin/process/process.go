@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -56,6 +57,24 @@ type Process struct {
 	log *slog.Logger
 	// They are the constants of that name, but in tests.
 	serve, interval, grace time.Duration
+
+	mu   sync.Mutex // guards ends
+	ends Ends
+}
+
+// Ends are how often a program's runs have ended by themselves: it did, or did not serve
+// and was ended, or could not be started.
+type Ends struct {
+	Times int
+	Last  error     // why the last one has; nil before the first
+	At    time.Time // when
+}
+
+// Ends are those since the Process was made.
+func (p *Process) Ends() Ends {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ends
 }
 
 // New prepares a program, and does not start it. It need not be there yet.
@@ -78,6 +97,16 @@ func New(o Options) (*Process, error) {
 // says which. What it has started is gone then as well. beat is called with how each
 // look at it ended.
 func (p *Process) Run(ctx context.Context, beat func(error)) error {
+	err := p.run(ctx, beat)
+	if ctx.Err() == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.ends = Ends{Times: p.ends.Times + 1, Last: err, At: time.Now()}
+	}
+	return err
+}
+
+func (p *Process) run(ctx context.Context, beat func(error)) error {
 	if err := p.furnish(); err != nil {
 		return err
 	}
@@ -112,7 +141,7 @@ func (p *Process) Run(ctx context.Context, beat func(error)) error {
 // furnish makes the folder of the socket anew, and looks whether the program is one that
 // root may run.
 func (p *Process) furnish() error {
-	if err := trusted(p.o.Command[0]); err != nil {
+	if err := Check(p.o.Command[0]); err != nil {
 		return err
 	}
 	folder := filepath.Dir(p.o.Socket)
@@ -189,19 +218,29 @@ func (p *Process) end(c *child) error {
 	return fmt.Errorf("plugin %s cannot be killed: it waits in the kernel, as for a disk or a mount that does not answer", p.o.Command[0])
 }
 
-// trusted refuses a program that others than root, or hostler's own user, could exchange:
-// it runs with hostler's rights.
-func trusted(path string) error {
+// UnfitError tells why a program is not run, and what mends that.
+type UnfitError struct{ Path, Why, Mend string }
+
+// Error says both.
+func (e *UnfitError) Error() string { return fmt.Sprintf("plugin %s %s: %s", e.Path, e.Why, e.Mend) }
+
+// Check refuses a program that cannot be run, or that others than root, or hostler's own
+// user, could exchange: it runs with hostler's rights. Its error is an *UnfitError.
+func Check(path string) error {
+	const where = "controlPlane.plugin.command"
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("plugin %s is not there: install it, or mend controlPlane.plugin.command", path)
+		return &UnfitError{path, "is not there", "install it, or mend " + where}
 	case err != nil:
-		return fmt.Errorf("look at plugin %s: %w", path, err)
+		return &UnfitError{path, "cannot be looked at (" + err.Error() + ")", "let hostler's user get there, or mend " + where}
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
-		return fmt.Errorf("plugin %s is no executable (%v)", path, info.Mode())
+		return &UnfitError{path, fmt.Sprintf("is no executable (%v)", info.Mode()), "chmod +x " + path + ", or mend " + where}
 	case info.Mode().Perm()&0o022 != 0 || !own(info):
-		return fmt.Errorf("plugin %s may be exchanged by others than root (%v), and would run with hostler's rights: chown root %[1]s; chmod go-w %[1]s", path, info.Mode())
+		return &UnfitError{
+			path, fmt.Sprintf("may be exchanged by others than root (%v), and would run with hostler's rights", info.Mode()),
+			fmt.Sprintf("chown root %[1]s; chmod go-w %[1]s", path),
+		}
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/controlplane/objects"
@@ -40,6 +41,9 @@ func play(kind string) int {
 	switch kind {
 	case "broken":
 		fmt.Fprintln(os.Stderr, "no such fleet")
+		return 3
+	case "painted":
+		fmt.Fprint(os.Stderr, "\x1b]0;title\x07\x1b[31mno such\t\x1b[0mfleet\u202e\a\n")
 		return 3
 	case "mute":
 		<-ended
@@ -164,6 +168,9 @@ func TestAPluginIsServedByItsProgramForAsLongAsTheRun(t *testing.T) {
 		t.Errorf("Run() = %v, want %v", err, context.Canceled)
 	}
 	gone(t, "the program", id)
+	if ends := b.program.Ends(); ends.Times != 0 {
+		t.Errorf("Ends() of a program that was asked to end = %+v, want none", ends)
+	}
 	if _, err := os.Stat(filepath.Dir(b.socket)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the folder of the socket is left: %v", err)
 	}
@@ -260,6 +267,7 @@ func TestAProgramThatCannotServeIsNamed(t *testing.T) {
 		want    string
 	}{
 		"it ends":              {kind(t, "broken"), "has ended: exit status 3: it said: no such fleet"},
+		"it paints":            {kind(t, "painted"), "has ended: exit status 3: it said: no such fleet"},
 		"it does not serve":    {kind(t, "mute"), "does not serve"},
 		"it is not there":      {[]string{"/nowhere/plugin"}, "plugin /nowhere/plugin is not there: install it"},
 		"others may write it":  {[]string{writable}, "chmod go-w " + writable},
@@ -269,10 +277,19 @@ func TestAProgramThatCannotServeIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, c.command...)
-			b.program.Hurry(time.Second, 100*time.Millisecond, time.Second)
+			if name == "it does not serve" { // a busy machine takes its time to have the others end
+				b.program.Hurry(time.Second, 100*time.Millisecond, time.Second)
+			}
 			b.run()
-			if err := <-b.ended; err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("Run() = %v, want %q", err, c.want)
+			err := <-b.ended
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.ContainsFunc(err.Error(), unicode.IsControl) {
+				t.Errorf("Run() = %q, want %q", err, c.want)
+			}
+			if now := b.program.Ends(); now.Times != 1 || now.Last != err || now.At.IsZero() {
+				t.Errorf("Ends() = %+v, want the one that Run() told", now)
+			}
+			if name == "it paints" && b.log.Count(`stream=stderr text="no such fleet"`) != 1 {
+				t.Errorf("the log has not what it said alone:\n%s", b.log)
 			}
 			if name == "it ends" && b.log.Count(`stream=stderr text="no such fleet"`) != 1 {
 				t.Errorf("the log does not have what it said:\n%s", b.log)

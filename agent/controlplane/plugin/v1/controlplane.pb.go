@@ -623,7 +623,8 @@ type PutResponse_Version struct {
 }
 
 type PutResponse_Conflict struct {
-	// Nothing has changed, since this is stored: without a version if nothing is.
+	// Nothing has changed, since this is stored: with the key that was asked for, and
+	// without a version if nothing is.
 	Conflict *Object `protobuf:"bytes,2,opt,name=conflict,proto3,oneof"`
 }
 
@@ -686,8 +687,8 @@ func (x *DeleteRequest) GetVersion() string {
 
 type DeleteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Nothing has changed, since this is stored, without a version if nothing is; left out
-	// where the object is gone now.
+	// Nothing has changed, since this is stored: with the key that was asked for, and
+	// without a version if nothing is; left out where the object is gone now.
 	Conflict      *Object `protobuf:"bytes,1,opt,name=conflict,proto3" json:"conflict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

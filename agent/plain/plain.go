@@ -1,4 +1,7 @@
-package conditions
+// Package plain makes one line of text of what a program of somebody else's has said: a
+// check of the administrator's own, a plugin. It owns what a terminal or a reader could be
+// misled by, and refuses to know who has said it.
+package plain
 
 import (
 	"regexp"
@@ -6,17 +9,13 @@ import (
 	"unicode"
 )
 
-// messageBytes is the most that a message may have: an Event takes 1024 with what
-// stands around it.
-const messageBytes = 512
-
 // escapes are the sequences by which a program colours a terminal, or worse (ECMA-48).
 var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])`)
 
-// harmless makes one line of text of whatever a check printed: without what a terminal
-// or a reader could be misled by, and not too long.
-func harmless(line []byte) string {
-	text := strings.ToValidUTF8(string(line), "\uFFFD")
+// Line is the text without what a terminal obeys, or what turns the direction of
+// writing, on one line, and cut to that many bytes.
+func Line(text string, maxBytes int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	text = escapes.ReplaceAllString(text, "")
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -28,9 +27,9 @@ func harmless(line []byte) string {
 		return r
 	}, text)
 	text = strings.Join(strings.Fields(text), " ")
-	if len(text) <= messageBytes {
+	if len(text) <= maxBytes {
 		return text
 	}
 	const ellipsis = "…"
-	return strings.ToValidUTF8(text[:messageBytes-len(ellipsis)], "") + ellipsis
+	return strings.ToValidUTF8(text[:maxBytes-len(ellipsis)], "") + ellipsis
 }

@@ -1,0 +1,167 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// clock gives times that move on with the monotonic clock, whatever the wall
+// clock does.
+type clock struct {
+	wall func() time.Time
+	last time.Time // what was given last
+	at   time.Time // when, with its monotonic reading
+}
+
+// now is the wall clock's time, or the last time given plus what has passed
+// since if that is later.
+func (c *clock) now() time.Time {
+	at, now := time.Now(), c.wall().Round(0)
+	if steady := c.last.Add(at.Sub(c.at)); !c.last.IsZero() && steady.After(now) {
+		now = steady
+	}
+	c.last, c.at = now, at
+	return now
+}
+
+// attempt renews the Lease once, from what is stored if it turns out that
+// someone else has written it.
+func (k *LeaseKeeper) attempt(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, k.deadline)
+	defer cancel()
+	defer func() { k.policy.Watch.Asked(err) }()
+	err = k.renew(ctx)
+	if !errors.Is(err, ErrConflict) {
+		return err
+	}
+	if err := k.reread(ctx); err != nil {
+		return err
+	}
+	return k.renew(ctx)
+}
+
+func (k *LeaseKeeper) renew(ctx context.Context) error {
+	lease := Renew(k.lease, k.clock.now())
+	k.mu.Lock()
+	SetOwner(lease, k.policy.Node, k.owner)
+	wants := k.wants
+	k.mu.Unlock()
+	lease.Spec.LeaseDurationSeconds = new(int32(wants.duration / time.Second))
+	k.clock.last = lease.Spec.RenewTime.Time
+	k.twins.sends(lease)
+	stored, err := k.client.RenewLease(ctx, lease)
+	if err != nil {
+		return err
+	}
+	k.lease = k.ours(stored)
+	k.lease.Spec.LeaseDurationSeconds = lease.Spec.LeaseDurationSeconds
+	k.takeover, k.kept = false, wants
+	k.twins.patience = 3 * wants.interval
+	k.twins.stored(lease)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stats.Lease = k.lease
+	k.stats.LastRenewed = time.Now()
+	k.stats.Renewals++
+	return nil
+}
+
+// reread takes up the stored Lease, if it is this machine's to take.
+func (k *LeaseKeeper) reread(ctx context.Context) error {
+	stored, err := k.client.Lease(ctx, k.policy.Node)
+	if errors.Is(err, ErrNotFound) {
+		return nil // renewing creates it
+	}
+	if err != nil {
+		return err
+	}
+	if err := k.check(ctx, stored); err != nil {
+		return err
+	}
+	if !identityIn(stored.Annotations).Differs(k.policy.Holder) {
+		k.twins.finds(stored)
+	}
+	k.lease = k.ours(stored)
+	return nil
+}
+
+// ours returns the stored Lease with this keeper's terms, and with a renewTime
+// that is not before what this keeper has sent, however old the answer is.
+func (k *LeaseKeeper) ours(stored *coordinationv1.Lease) *coordinationv1.Lease {
+	lease := stored.DeepCopy()
+	lease.Spec.HolderIdentity = k.lease.Spec.HolderIdentity
+	lease.Spec.LeaseDurationSeconds = k.lease.Spec.LeaseDurationSeconds
+	k.policy.mark(lease)
+	if sent := k.lease.Spec.RenewTime; sent != nil && (lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Before(sent)) {
+		lease.Spec.RenewTime = sent.DeepCopy()
+	}
+	return lease
+}
+
+// mark notes on the Lease whose it is, and who renews it.
+func (p LeasePolicy) mark(lease *coordinationv1.Lease) {
+	p.Holder.mark(&lease.ObjectMeta)
+	if p.Instance == "" {
+		return
+	}
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	lease.Annotations[AnnotationInstance] = p.Instance
+}
+
+// check returns an *IdentityError if the stored Lease is kept by another machine that
+// is not known to be dead.
+func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) error {
+	if k.takeover {
+		return nil
+	}
+	holder := identityIn(stored.Annotations)
+	if holder == (Identity{}) { // a kubelet's: its Node tells
+		node, err := k.client.Node(ctx, k.policy.Node)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		holder = ReporterOf(node)
+	}
+	if !holder.Differs(k.policy.Holder) {
+		return nil
+	}
+	sight := k.policy.Watch.See(stored)
+	if sight.Dead {
+		return nil
+	}
+	return refusal(k.policy.Node, holder, k.policy.Holder, stored, sight)
+}
+
+// note records the outcome of an attempt, and logs when failures begin and end, and
+// when a clone comes and goes.
+func (k *LeaseKeeper) note(err error) {
+	clone := k.twins.clone(k.policy.Node)
+	k.mu.Lock()
+	failures, before := k.stats.ConsecutiveFailures, k.stats.Clone
+	k.stats.LastError, k.stats.Clone = err, clone
+	k.stats.ConsecutiveFailures++
+	if err == nil {
+		k.stats.ConsecutiveFailures = 0
+	}
+	k.mu.Unlock()
+	switch {
+	case err != nil && failures == 0:
+		k.log.Warn("lease not renewed, trying again", "node", k.policy.Node, "error", err)
+	case err == nil && failures > 0:
+		k.log.Info("lease renewed again", "node", k.policy.Node, "failures", failures)
+	}
+	switch {
+	case clone != nil && before == nil:
+		k.log.Error("this host was cloned", "node", k.policy.Node, "problem", clone.Message(k.policy.Node), "mend", clone.Mend())
+	case clone == nil && before != nil:
+		k.log.Info("nobody else renews the lease any more", "node", k.policy.Node)
+	}
+}

@@ -1,0 +1,55 @@
+package doctor
+
+import (
+	"errors"
+
+	"hostler.io/hostler/agent/controlplane"
+)
+
+// Standing is what a store of objects has of this host's Node, and how the agent fares
+// with it.
+type Standing struct {
+	Node string // its name
+	// Writing is why the agent's last write failed; nil without an agent, too.
+	Writing error
+	Stands  string // why nothing is written although nothing failed; empty if it is
+	Found   bool   // the Node is there
+	Mine    bool   // the Node is hostler's to write
+	Overdue string // why the fleet takes this host for dead; empty if it does not
+	Drift   []Mend
+}
+
+// writingMend is what to do about a control plane that answers and refuses to be written
+// to; forbidden where it does for want of rights.
+func (s *Standing) writingMend(f Facts, forbidden string) string {
+	_, taken := errors.AsType[*controlplane.IdentityError](s.Writing)
+	switch {
+	case taken:
+		return "give one of the two hosts another node.name; node.takeover: true takes the Node over"
+	case errors.Is(s.Writing, controlplane.ErrForbidden):
+		return forbidden
+	}
+	return "hostler status; " + f.mends().journal
+}
+
+// judge looks at what others see of the Node; overdue is the mend of a Lease that an
+// agent does not get renewed.
+func (s *Standing) judge(f Facts, overdue string) Check {
+	var found faults
+	if s.Overdue != "" {
+		if !f.Agent.Answers {
+			overdue = start(f)
+		}
+		found.add(fail(overdue, "the fleet takes this host for dead: %s", s.Overdue))
+	}
+	for _, d := range s.Drift {
+		found.add(warn(d.Command, "%s", d.Message))
+	}
+	switch {
+	case s.Stands != "":
+		return found.or(ok("nothing is written of it from here: %s", s.Stands))
+	case !s.Mine:
+		return found.or(ok("it is not hostler's: neither its lease nor its status is judged"))
+	}
+	return found.or(ok("its lease is renewed, and it is as configured"))
+}

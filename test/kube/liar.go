@@ -1,0 +1,158 @@
+package kube
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"sync"
+)
+
+// Liar stands in the place of the API server, for clients that are led to it: the
+// cluster's own authority has signed its certificate. It hands on what they ask, as whom
+// they are, and has a Lie be told in the place of each answer that tells of success.
+type Liar struct {
+	Address string // HOST:PORT, of loopback; its certificate is good for localhost
+
+	server  *http.Server
+	serving sync.WaitGroup
+
+	mu  sync.Mutex // guards lie
+	lie Lie
+}
+
+// Lie alters an answer, or one change of a watch, which is JSON of an API object. It may
+// alter the header as well, but of a watch. Nil has nothing be altered.
+type Lie func(header http.Header, body []byte) []byte
+
+// NewLiar starts one before the API server. The caller closes it.
+func (c *Cluster) NewLiar() (*Liar, error) {
+	pair, err := c.ca.server("127.0.0.1")
+	if err != nil {
+		return nil, err
+	}
+	own, err := tls.X509KeyPair(pair.Certificate, pair.Key)
+	if err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start a liar before %s: %w", c.Server, err)
+	}
+	l := &Liar{Address: listener.Addr().String()}
+	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // of connections that are cut
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Header.Set("Accept", "application/json")
+			impersonate(r.Out.Header, r.In.TLS.PeerCertificates[0])
+		},
+		Transport: c.client.Transport, FlushInterval: -1, ModifyResponse: l.answer, ErrorLog: quiet,
+	}
+	roots := c.client.Transport.(*http.Transport).TLSClientConfig.RootCAs
+	l.server = &http.Server{
+		Handler: proxy, ErrorLog: quiet,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots},
+	}
+	l.serving.Go(func() { _ = l.server.ServeTLS(listener, "", "") }) // until it is closed
+	return l, nil
+}
+
+// impersonate has the administrator, as whom the server knows the liar, ask as the client.
+func impersonate(header http.Header, client *x509.Certificate) {
+	header.Set("Impersonate-User", client.Subject.CommonName)
+	for _, group := range client.Subject.Organization {
+		header.Add("Impersonate-Group", group)
+	}
+}
+
+// Tell has that lie be told from now on; nil is the truth.
+func (l *Liar) Tell(lie Lie) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lie = lie
+}
+
+// told is what is said in the place of a body.
+func (l *Liar) told(header http.Header, body []byte) []byte {
+	l.mu.Lock()
+	lie := l.lie
+	l.mu.Unlock()
+	if lie == nil {
+		return body
+	}
+	return lie(header, body)
+}
+
+// answer alters an answer.
+func (l *Liar) answer(r *http.Response) error {
+	if r.StatusCode < 200 || r.StatusCode > 299 {
+		return nil
+	}
+	if r.Request.URL.Query().Get("watch") == "true" {
+		r.Body = l.watch(r.Body)
+		return nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err = errors.Join(err, r.Body.Close()); err != nil {
+		return err
+	}
+	body = l.told(r.Header, body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	return nil
+}
+
+// watch alters each change as it comes.
+func (l *Liar) watch(truth io.ReadCloser) io.ReadCloser {
+	read, write := io.Pipe()
+	l.serving.Go(func() {
+		defer truth.Close()
+		for changes := json.NewDecoder(truth); ; {
+			var change json.RawMessage
+			err := changes.Decode(&change)
+			if err == nil {
+				_, err = write.Write(append(l.told(http.Header{}, change), '\n'))
+			}
+			if err != nil {
+				_ = write.CloseWithError(err)
+				return
+			}
+		}
+	})
+	return struct {
+		io.Reader
+		io.Closer
+	}{read, closers{read, truth}}
+}
+
+// closers are closed together.
+type closers []io.Closer
+
+func (all closers) Close() (err error) {
+	for _, c := range all {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// Close ends it, with all connections.
+func (l *Liar) Close() error {
+	err := l.server.Close()
+	l.serving.Wait()
+	return err
+}
