@@ -107,6 +107,7 @@ func TestAFleetInEtcdThatIsSetBack(t *testing.T) {
 	a.configure(settings + "pressure: {transitionPeriod: 0s, memoryAvailable: 100%}\n")
 	a.prints("reload")
 	eventually(t, "the host is short of memory", pressed)
+	a.prints("uncordon")
 	renewed := f.lease(name).Spec.RenewTime.Time
 	check(t, f.Restore(t.Context(), full))
 	eventually(t, "the fleet is told again what the backup does not know", pressed)
@@ -114,9 +115,10 @@ func TestAFleetInEtcdThatIsSetBack(t *testing.T) {
 		lease := f.lease(name)
 		return lease != nil && lease.Spec.RenewTime.After(renewed)
 	})
-	if again := back(); again.UID != node.UID {
-		t.Errorf("the Node's UID is %s after a backup with %s, want that one", again.UID, node.UID)
+	if again := back(); again.UID != node.UID || !again.Spec.Unschedulable {
+		t.Errorf("the Node after a backup that has it = %v, want it as of there, cordoned and with UID %s", again, node.UID)
 	}
+	a.await("hostler says so", func(s api.Status) bool { return s.Node.Spec.Unschedulable })
 	mentions(t, "hostler status", a.screen(), "MemoryPressure", "etcd at "+f.Endpoints()[0])
 	a.stop()
 }
