@@ -9,14 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settling is how long a start takes at most until nothing of it is needed any more.
-const settling = 20 * time.Second
+const (
+	// settling is how long a start takes at most until nothing of it is needed any more.
+	settling = 20 * time.Second
+	// settled is how long what a busy time has needed stays when it is over.
+	settled = 5 * time.Minute
+)
 
-// settle gives back, once the start is over, what only that has needed.
+// settle gives back, once the start is over and now and then, what nobody needs now.
 func (a *Agent) settle(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(settling):
+	for wait := settling; ; wait = settled {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
 		if err := unmapProgram(); err != nil {
 			a.log.Debug("pages of the program stay mapped", "error", err)
 		}
@@ -24,10 +31,10 @@ func (a *Agent) settle(ctx context.Context) {
 }
 
 // unmapProgram takes the pages of this program's own file, code and constants, out of
-// this process's memory. A start goes through most of them, and the kernel maps sixteen
-// at a time; what is needed again comes back from the page cache as it is needed, which
-// is half (docs/performance.md). Nothing writes to these mappings, so that nothing is
-// lost: see MADV_DONTNEED in madvise(2).
+// this process's memory. A start, or a collection, goes through most of them, and the
+// kernel maps sixteen at a time; what is needed again comes back from the page cache as
+// it is needed, which is half (docs/performance.md). Nothing writes to these mappings, so
+// that nothing is lost: see MADV_DONTNEED in madvise(2).
 func unmapProgram() error {
 	self, err := procfs.Self()
 	if err != nil {
