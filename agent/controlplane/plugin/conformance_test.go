@@ -37,10 +37,12 @@ func TestAPluginKeepsWhatAStorePromises(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel() // it waits for deadlines most of the time
 	controlplanetest.Record(t, plugin.Type, *update, func(t *testing.T) controlplanetest.Backend { return backend(t, false) })
 }
 
 func TestConformanceOfAPluginThatTellsNoMoreThanThatASwapIsLost(t *testing.T) {
+	t.Parallel() // it waits for deadlines most of the time
 	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend { return backend(t, true) })
 }
 
@@ -127,6 +129,7 @@ func TestAValueOfAnotherKindOrNameIsNotBelieved(t *testing.T) {
 
 // That objects end is each plugin's own choice: one which ends none breaks no promise.
 func TestAPluginIsVerifiedForWhatItSaysThatItCan(t *testing.T) {
+	t.Parallel() // it waits for deadlines most of the time
 	for name, c := range map[string]struct {
 		lasting bool
 		want    conformance.Status
