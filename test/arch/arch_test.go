@@ -65,9 +65,10 @@ var ours = map[string][]string{
 	"agent/controlplane/objects":          {"agent/controlplane"},
 	"agent/controlplane/plugin":           {"agent/controlplane", "agent/controlplane/objects", "agent/controlplane/plugin/v1", "agent/plain"},
 	"agent/controlplane/conformance":      {"agent/controlplane"},
-	"agent/controlplane/controlplanetest": {"agent/controlplane", "agent/controlplane/conformance"},
+	"agent/controlplane/controlplanetest": {"agent/controlplane", "agent/controlplane/conformance", "agent/controlplane/faulttest"},
+	"agent/controlplane/faulttest":        {},
 
-	"agent/controlplane/objects/objectstest": {"agent/controlplane", "agent/controlplane/objects"},
+	"agent/controlplane/objects/objectstest": {"agent/controlplane", "agent/controlplane/faulttest", "agent/controlplane/objects"},
 
 	"agent/controlplane/kubernetes/certificate": {"agent/controlplane"},
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/faulttest"
 )
 
 // FakeMaxEvents is how many Events a Fake keeps.
@@ -28,7 +29,8 @@ const FakeMaxEvents = 2000
 // Fake is a control plane in memory, for any number of Nodes and agents. It
 // works under testing/synctest. Use NewFake.
 type Fake struct {
-	now func() time.Time
+	now    func() time.Time
+	faults faulttest.Book[Method, Fault]
 
 	mu      sync.Mutex
 	version int
@@ -36,8 +38,6 @@ type Fake struct {
 	leases  map[string]*history[*coordinationv1.Lease]
 	renewed map[string]time.Time // when each Lease was stored last, by the monotonic clock
 	events  []*corev1.Event
-	faults  map[Method]*Fault
-	calls   map[Method]int
 	own     map[string]map[corev1.NodeConditionType]bool // conditions that UpdateStatus has written, by Node
 	changed chan struct{}                                // closed and replaced with each change of a Node or fault
 
@@ -74,8 +74,6 @@ func NewFake(now func() time.Time) *Fake {
 		leases: map[string]*history[*coordinationv1.Lease]{},
 
 		renewed: map[string]time.Time{},
-		faults:  map[Method]*Fault{},
-		calls:   map[Method]int{},
 
 		own:     map[string]map[corev1.NodeConditionType]bool{},
 		changed: make(chan struct{}),

@@ -3,12 +3,12 @@ package controlplanetest
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/faulttest"
 )
 
 // Method names a method of controlplane.Client.
@@ -32,9 +32,6 @@ const (
 	WatchPace        Method = "WatchPace"
 )
 
-// fakeTimeout bounds a call whose context has no deadline.
-const fakeTimeout = 30 * time.Second
-
 // Fault is what goes wrong with a call. Its parts add up.
 type Fault struct {
 	Delay      time.Duration // passes before the call is served
@@ -51,18 +48,14 @@ type Fault struct {
 // earlier one; Any means those without one of their own. A watch under way ends
 // with Err, or falls silent for good with Hang.
 func (f *Fake) Inject(m Method, fault Fault) {
+	f.faults.Inject(m, fault, fault.Times)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.faults[m] = &fault
 	f.wakeWatchers()
 }
 
 // Heal ends all faults. Calls that hang go on hanging, as on a dead connection.
-func (f *Fake) Heal() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	clear(f.faults)
-}
+func (f *Fake) Heal() { f.faults.Heal() }
 
 // Forget has it take the conditions that it was told so far for somebody else's, but for
 // those in hostler's domain, as a client does that starts anew.
@@ -74,70 +67,22 @@ func (f *Fake) Forget() {
 
 // Calls counts the calls of that method so far, or of all for Any, whatever
 // became of them.
-func (f *Fake) Calls(m Method) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if m != Any {
-		return f.calls[m]
-	}
-	sum := 0
-	for n := range maps.Values(f.calls) {
-		sum += n
-	}
-	return sum
-}
+func (f *Fake) Calls(m Method) int { return f.faults.Calls(m) }
 
 // call counts a call, checks the name and suffers the fault. It returns what of
 // the fault is left for the caller to do.
 func (f *Fake) call(ctx context.Context, m Method, name string) (Fault, error) {
-	fault := f.begin(m)
-	wrap := func(err error) error { return fmt.Errorf("%s %q: %w", m, name, err) }
-	if ctx.Err() != nil {
-		return fault, wrap(context.Cause(ctx))
+	fault, err := f.faults.Begin(m), context.Cause(ctx)
+	if faults := validation.IsDNS1123Subdomain(name); err == nil && len(faults) > 0 {
+		err = fmt.Errorf("%w: %s", controlplane.ErrInvalid, faults[0])
 	}
-	if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
-		return fault, wrap(fmt.Errorf("%w: %s", controlplane.ErrInvalid, faults[0]))
+	if err == nil {
+		err = faulttest.Suffer(ctx, fault.Delay, fault.Hang, fault.Err)
 	}
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, fakeTimeout)
-		defer cancel()
-	}
-	if fault.Hang {
-		<-ctx.Done()
-		return fault, wrap(context.Cause(ctx))
-	}
-	if fault.Delay > 0 {
-		select {
-		case <-time.After(fault.Delay):
-		case <-ctx.Done():
-			return fault, wrap(context.Cause(ctx))
-		}
-	}
-	if fault.Err != nil {
-		return fault, wrap(fault.Err)
+	if err != nil {
+		return fault, fmt.Errorf("%s %q: %w", m, name, err)
 	}
 	return fault, nil
-}
-
-func (f *Fake) begin(m Method) Fault {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls[m]++
-	fault, key := f.faults[m], m
-	if fault == nil {
-		fault, key = f.faults[Any], Any
-	}
-	if fault == nil {
-		return Fault{}
-	}
-	befalls := *fault
-	if fault.Times > 0 {
-		if fault.Times--; fault.Times == 0 {
-			delete(f.faults, key)
-		}
-	}
-	return befalls
 }
 
 // answer is what the caller gets of a stored object.

@@ -30,19 +30,16 @@ func (f *Fake) WatchNode(ctx context.Context, name string, seen chan<- *corev1.N
 		if stored, ok := f.nodes[name]; ok {
 			node, version = stored.latest.DeepCopy(), stored.latest.ResourceVersion
 		}
-		fault := f.faults[WatchNode]
-		if fault == nil {
-			fault = f.faults[Any]
-		}
 		f.mu.Unlock()
+		fault := f.faults.Under(WatchNode, Any)
 		var news chan<- *corev1.Node
 		if version != sent {
 			news = seen
 		}
 		switch {
-		case fault != nil && fault.Hang:
+		case fault.Hang:
 			<-ctx.Done()
-		case fault != nil && fault.Err != nil:
+		case fault.Err != nil:
 			return fmt.Errorf("watch node %q: %w", name, fault.Err)
 		}
 		select {
@@ -164,13 +161,14 @@ func (f *Fake) WatchPace(ctx context.Context, seen chan<- string) error {
 	for sent, first := "", true; ; {
 		changed := f.look()
 		f.mu.Lock()
-		pace, fault := f.pace, f.faults[WatchPace]
+		pace := f.pace
 		f.mu.Unlock()
+		fault := f.faults.Under(WatchPace)
 		var news chan<- string
 		if first || pace != sent {
 			news = seen
 		}
-		if fault != nil && fault.Err != nil {
+		if fault.Err != nil {
 			return fmt.Errorf("watch the pace of leases: %w", fault.Err)
 		}
 		select {

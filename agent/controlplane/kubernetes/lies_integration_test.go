@@ -66,11 +66,11 @@ func says(kind, text string) kube.Lie {
 	}
 }
 
-// second tells the truth once, and then the lie.
+// second tells the lie as the second answer, and else the truth.
 func second(lie kube.Lie) kube.Lie {
-	var before atomic.Bool
+	var answers atomic.Int32
 	return func(header http.Header, body []byte) []byte {
-		if !before.Swap(true) {
+		if answers.Add(1) != 2 {
 			return body
 		}
 		return lie(header, body)
@@ -107,8 +107,8 @@ var lies = map[string]struct {
 	"an object of no kind":  {lie: says("", "{}")},
 	"a page":                {lie: says("text/html", forPeople)},
 	"a page that says JSON": {lie: says("application/json", forPeople)},
-	"a page once the node was read": {
-		lie:   second(says("text/html", forPeople)),
+	"a page once it was read": {
+		lie:   second(says("text/html", forPeople)), // to a deletion, whose answer nobody else needs
 		calls: []string{"Leave()"},
 	},
 }

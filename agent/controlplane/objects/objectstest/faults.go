@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/faulttest"
 	"hostler.io/hostler/agent/controlplane/objects"
 )
 
@@ -22,9 +23,6 @@ const (
 	Watch  Call = "watch"
 )
 
-// timeout bounds a call whose context has no deadline.
-const timeout = 30 * time.Second
-
 // Fault is what goes wrong with a call. Its parts add up.
 type Fault struct {
 	Delay      time.Duration // passes before the call is served
@@ -40,80 +38,28 @@ type Fault struct {
 // means those without one of their own. A watch under way ends with Err, or falls
 // silent for good with Hang, if the fault is its own.
 func (s *Store) Inject(call Call, fault Fault) {
+	s.faults.Inject(call, fault, fault.Times)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.faults[call] = &fault
 	s.wake()
 }
 
 // Heal ends all faults. Calls that hang go on hanging, as on a dead connection.
-func (s *Store) Heal() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.faults)
-}
+func (s *Store) Heal() { s.faults.Heal() }
 
 // Calls counts those calls so far, or all for Any, whatever became of them.
-func (s *Store) Calls(call Call) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if call != Any {
-		return s.calls[call]
-	}
-	sum := 0
-	for _, n := range s.calls {
-		sum += n
-	}
-	return sum
-}
+func (s *Store) Calls(call Call) int { return s.faults.Calls(call) }
 
 // call counts a call and suffers the fault, of which it returns what is left to do.
 func (s *Store) call(ctx context.Context, call Call, what string) (Fault, error) {
-	fault := s.begin(call)
-	wrap := func(err error) error { return fmt.Errorf("%s %s: %w", call, what, err) }
-	if ctx.Err() != nil {
-		return fault, wrap(context.Cause(ctx))
+	fault, err := s.faults.Begin(call), context.Cause(ctx)
+	if err == nil {
+		err = faulttest.Suffer(ctx, fault.Delay, fault.Hang, fault.Err)
 	}
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
-	if fault.Hang {
-		<-ctx.Done()
-		return fault, wrap(context.Cause(ctx))
-	}
-	if fault.Delay > 0 {
-		select {
-		case <-time.After(fault.Delay):
-		case <-ctx.Done():
-			return fault, wrap(context.Cause(ctx))
-		}
-	}
-	if fault.Err != nil {
-		return fault, wrap(fault.Err)
+	if err != nil {
+		return fault, fmt.Errorf("%s %s: %w", call, what, err)
 	}
 	return fault, nil
-}
-
-func (s *Store) begin(call Call) Fault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls[call]++
-	fault, of := s.faults[call], call
-	if fault == nil {
-		fault, of = s.faults[Any], Any
-	}
-	if fault == nil {
-		return Fault{}
-	}
-	befalls := *fault
-	if fault.Times > 0 {
-		if fault.Times--; fault.Times == 0 {
-			delete(s.faults, of)
-		}
-	}
-	return befalls
 }
 
 // answer is an error where the answer is lost.

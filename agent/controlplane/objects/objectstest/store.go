@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/agent/controlplane/faulttest"
 	"hostler.io/hostler/agent/controlplane/objects"
 )
 
@@ -25,12 +26,12 @@ const pageSize = 7
 // Store keeps objects in memory, for any number of clients. It works under
 // testing/synctest. Use New.
 type Store struct {
+	faults faulttest.Book[Call, Fault]
+
 	mu      sync.Mutex // guards what follows
 	age     int        // how often it was set back
 	changes int        // since it is as old as it is
 	objects map[objects.Key]entry
-	faults  map[Call]*Fault
-	calls   map[Call]int
 	changed chan struct{} // closed and replaced with each change of an object or a fault
 }
 
@@ -48,8 +49,6 @@ var _ objects.Store = (*Store)(nil)
 func New() *Store {
 	return &Store{
 		objects: map[objects.Key]entry{},
-		faults:  map[Call]*Fault{},
-		calls:   map[Call]int{},
 		changed: make(chan struct{}),
 	}
 }
@@ -191,10 +190,7 @@ func (s *Store) look(key objects.Key) (state objects.Object, ends time.Time, fau
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state = s.object(key)
-	if f := s.faults[Watch]; f != nil {
-		fault = *f
-	}
-	return state, s.objects[key].ends, fault, s.changed
+	return state, s.objects[key].ends, s.faults.Under(Watch), s.changed
 }
 
 // object is what is stored under a key; with version None if nothing is. The caller
