@@ -101,8 +101,9 @@ func TestARevisionThatCameAgainIsNoVersion(t *testing.T) {
 // renews puts the lease until it is taken, within patience, and returns its version.
 func renews(t *testing.T, s *etcd.Store, version objects.Version) objects.Version {
 	t.Helper()
-	eventually(t, "the lease is renewed", func(ctx context.Context) bool {
-		next, err := s.Put(ctx, lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Minute})
+	eventually(t, "the lease is renewed", func(context.Context) bool {
+		// By the store's own deadline: a member whose disk stalls may never answer.
+		next, err := s.Put(t.Context(), lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Minute})
 		conflict, lost := errors.AsType[*objects.ConflictError](err)
 		switch {
 		case lost: // by an answer that was
