@@ -12,8 +12,9 @@ import (
 const (
 	// settling is how long a start takes at most until nothing of it is needed any more.
 	settling = 20 * time.Second
-	// settled is how long what a busy time has needed stays when it is over.
-	settled = 5 * time.Minute
+	// settled is how long what a busy time has needed stays when it is over. What comes
+	// back each time costs a millisecond.
+	settled = time.Minute
 )
 
 // settle gives back, once the start is over and now and then, what nobody needs now.
