@@ -36,6 +36,8 @@ type Tools struct {
 	Containerd, Shim, Runc, Ctr Tool // KitContainers
 	Mkfs, Busybox               Tool // KitContainers; busybox is a static binary
 
+	Dockerd Tool // KitDocker
+
 	MkfsXFS, MkfsBtrfs Tool // KitFilesystems
 
 	DBusDaemon, Logind Tool   // KitLogin
@@ -49,7 +51,7 @@ type Tools struct {
 
 func (t *Tools) all() []*Tool {
 	return []*Tool{
-		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind,
+		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.Dockerd, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind,
 		&t.QEMU, &t.QEMUImg, &t.Bootstrap, &t.Nspawn,
 	}
 }
@@ -60,6 +62,7 @@ type Kit string
 // The kits.
 const (
 	KitContainers  Kit = "containers"  // containerd, its shim, runc, ctr, mkfs.ext4, busybox
+	KitDocker      Kit = "docker"      // dockerd; it runs on what is in KitContainers
 	KitFilesystems Kit = "filesystems" // mkfs.xfs and mkfs.btrfs
 	KitLogin       Kit = "login"       // dbus-daemon and systemd-logind
 	KitVM          Kit = "vm"          // qemu-system-x86_64 and qemu-img
@@ -113,6 +116,11 @@ func kitOf(name Kit) (kit, error) {
 				bin("mkfs.ext4", func(t *Tools) *Tool { return &t.Mkfs }),
 				busybox,
 			},
+		}, nil
+	case KitDocker:
+		return kit{
+			packages: []string{"docker.io"},
+			parts:    []part{bin("dockerd", func(t *Tools) *Tool { return &t.Dockerd })},
 		}, nil
 	case KitFilesystems:
 		return kit{
