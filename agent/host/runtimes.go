@@ -15,6 +15,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/status"
 )
 
@@ -28,8 +29,8 @@ const Interval = 10 * time.Second
 // ready. It is safe for concurrent use.
 type Runtimes struct {
 	set        *runtime.Set
-	candidates []cri.Candidate // where to look; nil where the runtimes are configured
-	usual      []cri.Candidate // where there may be some all the same
+	candidates []local.Candidate // where to look; nil where the runtimes are configured
+	usual      []local.Candidate // where there may be some all the same
 	observe    func(runtime, method string, took time.Duration, err error)
 	log        *slog.Logger
 	found      chan struct{} // holds one token when the set has grown
@@ -217,11 +218,11 @@ func (r *Runtimes) discover(ctx context.Context) {
 		return
 	}
 	members := r.set.Members()
-	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c cri.Candidate) bool {
+	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c local.Candidate) bool {
 		return r.at(c.Path) != nil || slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })
 	})
 	var dead, silent []string
-	for _, d := range cri.Detect(ctx, unknown) {
+	for _, d := range local.Detect(ctx, unknown, cri.Ask) {
 		err := d.Err
 		if err == nil {
 			err = r.open(d.Name, d.Path)

@@ -17,7 +17,8 @@ const module = "hostler.io/hostler"
 var ours = map[string][]string{
 	"main":                   {"agent/cli"},
 	"runtime":                {},
-	"runtime/cri":            {"runtime", "runtime/cri/containerd"},
+	"runtime/cri":            {"runtime", "runtime/cri/containerd", "runtime/local"},
+	"runtime/local":          {"runtime"},
 	"runtime/cri/containerd": {"runtime"},
 	"runtime/runtimetest":    {"runtime"},
 
@@ -49,7 +50,7 @@ var ours = map[string][]string{
 	"agent/conditions":                    {"status"},
 	"agent/loop":                          {},
 	"agent/owner":                         {},
-	"agent/host":                          {"runtime", "runtime/cri", "shutdown", "status", "status/probe"},
+	"agent/host":                          {"runtime", "runtime/cri", "runtime/local", "shutdown", "status", "status/probe"},
 	"agent/reboots":                       {"shutdown/journal"},
 	"agent/report":                        {"agent/controlplane", "agent/reboots", "shutdown", "shutdown/journal", "status", "status/probe"},
 	"agent/metrics":                       {"agent/loop", "agent/reboots", "gc/runs", "shutdown", "status"},
