@@ -29,6 +29,10 @@ import (
 // labDriver drives a real containerd.
 type labDriver struct{ *lab.Containerd }
 
+func (d labDriver) Abilities() runtimetest.Abilities {
+	return runtimetest.Abilities{Sandboxes: true, Namespaces: true}
+}
+
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
 	t.Helper()
 	if _, err := d.Pull(t.Context(), lab.ImageSpec{Names: tags}); err != nil {

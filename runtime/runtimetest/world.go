@@ -97,7 +97,7 @@ func (f *Fake) RunPod(spec PodSpec) runtime.Pod {
 	}
 	p := &pod{Pod: runtime.Pod{
 		Runtime: f.opts.Name, ID: id, UID: cmp.Or(spec.UID, id), Name: spec.Name, Namespace: spec.Namespace,
-		Ready: true, Sandbox: true, CreatedAt: orNow(spec.CreatedAt), Labels: maps.Clone(spec.Labels), Annotations: maps.Clone(spec.Annotations),
+		Ready: true, Sandbox: !f.opts.NoSandboxes, CreatedAt: orNow(spec.CreatedAt), Labels: maps.Clone(spec.Labels), Annotations: maps.Clone(spec.Annotations),
 	}}
 	f.pods = append(f.pods, p)
 	f.podByID[p.ID] = p
@@ -214,6 +214,9 @@ func clonePod(p *pod) runtime.Pod {
 	c.Labels, c.Annotations = maps.Clone(p.Labels), maps.Clone(p.Annotations)
 	for _, ctr := range p.containers {
 		c.Containers = append(c.Containers, cloneContainer(ctr))
+	}
+	if !c.Sandbox {
+		c.Ready = slices.ContainsFunc(c.Containers, func(o runtime.Container) bool { return o.State == runtime.Running })
 	}
 	return c
 }
