@@ -1,0 +1,118 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/moby/moby/client"
+	"github.com/moby/moby/client/pkg/versions"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+)
+
+const (
+	// sharedVersion is the first version of the API that tells shared sizes with a list
+	// of images. Before, they come with the whole of `docker system df`, for which
+	// Docker walks through all volumes.
+	sharedVersion = "1.42"
+	// sizesRest is how long Docker is not asked again for sizes that cost it much.
+	sizesRest = 10 * time.Minute
+	// sizesPause is the same after it did not answer in time: it may still be at it.
+	sizesPause = time.Hour
+)
+
+var _ runtime.ImageDetailer = (*Runtime)(nil)
+
+// sizes are what images share with others.
+type sizes struct {
+	turn   chan struct{}     // held while the sizes are used
+	shared map[string]uint64 // by image ID, of the images that there were when asked
+	notYet time.Time         // when they may be asked for again
+}
+
+// DetailedImages is Images with what each shares with others, as far as that is known:
+// it is asked for when images have come or gone, in half of the time that there is, and
+// where that makes Docker walk through all that it has, every ten minutes at most.
+func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
+	list, err := r.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case r.sizes.turn <- struct{}{}:
+		defer func() { <-r.sizes.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("list details of images: another list is going on: %w", context.Cause(ctx))
+	}
+	if r.sizes.outdated(list) && time.Now().After(r.sizes.notYet) {
+		r.askSizes(ctx)
+	}
+	r.sizes.fill(list)
+	return list, nil
+}
+
+// outdated tells whether images have come or gone: those that stay then share with
+// others.
+func (s *sizes) outdated(list []runtime.Image) bool {
+	if len(s.shared) != len(list) {
+		return true
+	}
+	for i := range list {
+		if _, known := s.shared[list[i].ID]; !known {
+			return true
+		}
+	}
+	return false
+}
+
+// fill writes what is known into a list. Of images that have come or gone since, what
+// the others share may be another size now: these are estimates in any case.
+func (s *sizes) fill(list []runtime.Image) {
+	for i := range list {
+		shared, known := s.shared[list[i].ID]
+		list[i].SharedBytes, list[i].SharedKnown = min(shared, list[i].SizeBytes), known
+	}
+}
+
+// askSizes asks Docker for them. Without them whole sizes count.
+func (r *Runtime) askSizes(ctx context.Context) {
+	limit := r.timeouts.Query
+	if end, bounded := ctx.Deadline(); bounded {
+		limit = min(limit, time.Until(end)/2)
+	}
+	costly := false
+	shared, err := engine.Get(ctx, r.conn, "SharedSizes", "list shared sizes of images", limit, func(ctx context.Context, c *client.Client) (map[string]uint64, error) {
+		if costly = !speaks(c, sharedVersion); costly {
+			df, err := c.DiskUsage(ctx, client.DiskUsageOptions{Images: true, Verbose: true})
+			shared := make(map[string]uint64, len(df.Images.Items))
+			for _, img := range df.Images.Items {
+				shared[img.ID] = uint64(max(img.SharedSize, 0))
+			}
+			return shared, err
+		}
+		list, err := c.ImageList(ctx, client.ImageListOptions{SharedSize: true})
+		shared := make(map[string]uint64, len(list.Items))
+		for _, img := range list.Items {
+			shared[img.ID] = uint64(max(img.SharedSize, 0))
+		}
+		return shared, err
+	})
+	switch {
+	case err != nil && ctx.Err() == nil:
+		r.log.Debug("shared sizes of images are not known", "error", err)
+		r.sizes.notYet = time.Now().Add(sizesPause)
+		return
+	case err != nil: // whoever asked was in a hurry
+		return
+	case costly:
+		r.sizes.notYet = time.Now().Add(sizesRest)
+	}
+	r.sizes.shared = shared
+}
+
+// speaks tells whether the daemon speaks a version of the API or a later one.
+func speaks(c *client.Client, version string) bool {
+	return versions.GreaterThanOrEqualTo(c.ClientVersion(), version)
+}
