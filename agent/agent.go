@@ -42,6 +42,7 @@ import (
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
@@ -212,7 +213,7 @@ func (a *Agent) build() (err error) {
 func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), log *slog.Logger) (*host.Runtimes, error) {
 	o := host.RuntimesOptions{Auto: cfg.Auto, Observe: observe, Log: log}
 	for _, r := range cfg.List {
-		o.Endpoints = append(o.Endpoints, r.Endpoint)
+		o.Configured = append(o.Configured, local.Candidate{Type: r.Type, Path: r.Endpoint})
 	}
 	return host.NewRuntimes(o)
 }

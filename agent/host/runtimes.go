@@ -30,7 +30,7 @@ const Interval = 10 * time.Second
 type Runtimes struct {
 	set        *runtime.Set
 	candidates []local.Candidate // where to look; nil where the runtimes are configured
-	usual      []local.Candidate // where there may be some all the same
+	usual      []local.Candidate // where there may be some of CRI all the same
 	observe    func(runtime, method string, took time.Duration, err error)
 	log        *slog.Logger
 	found      chan struct{} // holds one token when the set has grown
@@ -40,6 +40,7 @@ type Runtimes struct {
 	mu       sync.Mutex // guards what follows
 	asked    bool
 	searched bool                      // for candidates, once or more
+	types    map[string]string         // by name in the set
 	states   map[string]status.Runtime // by name in the set
 	dead     []string                  // sockets of candidates that are of no use now
 	silent   []string                  // those among them behind which there may be a runtime with pods
@@ -47,8 +48,9 @@ type Runtimes struct {
 
 // RuntimesOptions say which runtimes there are.
 type RuntimesOptions struct {
-	Auto      bool     // look for them where they usually are
-	Endpoints []string // else: their sockets
+	Auto bool // look for them where they usually are
+	// Configured are they else: their types and sockets. They need no names.
+	Configured []local.Candidate
 	// Observe is told of each call to a runtime.
 	Observe func(runtime, method string, took time.Duration, err error)
 	Log     *slog.Logger
@@ -61,14 +63,14 @@ func NewRuntimes(o RuntimesOptions) (*Runtimes, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runtimes{set: set, usual: cri.DefaultCandidates(), observe: o.Observe, log: o.Log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
+	r := &Runtimes{set: set, usual: cri.DefaultCandidates(), observe: o.Observe, log: o.Log.With("component", "runtimes"), types: map[string]string{}, states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
 	r.discovering <- struct{}{}
 	if o.Auto {
-		r.candidates = cri.DefaultCandidates()
+		r.candidates = usualCandidates()
 		return r, nil
 	}
-	for _, endpoint := range o.Endpoints {
-		if err := r.configured(endpoint); err != nil {
+	for _, c := range o.Configured {
+		if err := r.configured(c); err != nil {
 			return nil, errors.Join(err, set.Close())
 		}
 	}
@@ -83,15 +85,14 @@ func (r *Runtimes) Close() error { return r.set.Close() }
 
 // configured opens what a person names. Of two runtimes of one name, such as two
 // containerds, the second goes by its socket.
-func (r *Runtimes) configured(endpoint string) error {
-	if m := r.at(endpoint); m != nil {
-		return fmt.Errorf("runtimes: %s leads to the same socket as %s; leave one out", endpoint, m.Endpoint())
+func (r *Runtimes) configured(c local.Candidate) error {
+	if m := r.at(c.Path); m != nil {
+		return fmt.Errorf("runtimes: %s leads to the same socket as %s; leave one out", c.Path, m.Endpoint())
 	}
-	name := cri.NameOf(endpoint)
-	if slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == name }) {
-		name = strings.TrimPrefix(endpoint, "unix://")
+	if c.Name = local.NameOf(usualCandidates(), c.Path); slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == c.Name }) {
+		c.Name = strings.TrimPrefix(c.Path, "unix://")
 	}
-	return r.open(name, endpoint)
+	return r.open(c)
 }
 
 // at returns the runtime whose socket the path or endpoint leads to, or nil.
@@ -113,17 +114,22 @@ func socket(endpoint string) string {
 	return path
 }
 
-// open adds the runtime at endpoint to the set. It connects at the first call.
-func (r *Runtimes) open(name, endpoint string) error {
-	adapter, err := cri.New(cri.Options{
-		Endpoint: endpoint,
-		Name:     name,
-		Logger:   r.log,
-		Observe:  func(method string, took time.Duration, err error) { r.observe(name, method, took, err) },
+// open adds a runtime to the set. It connects at the first call.
+func (r *Runtimes) open(c local.Candidate) error {
+	k, known := kinds()[c.Type]
+	if !known {
+		return fmt.Errorf("runtimes: %q is not a type of runtime that this version has", c.Type)
+	}
+	adapter, err := k.open(opening{
+		endpoint: c.Path, name: c.Name, log: r.log,
+		observe: func(method string, took time.Duration, err error) { r.observe(c.Name, method, took, err) },
 	})
 	if err != nil {
 		return err
 	}
+	r.mu.Lock()
+	r.types[c.Name] = c.Type
+	r.mu.Unlock()
 	if err := r.set.Add(adapter); err != nil {
 		return errors.Join(err, adapter.Close())
 	}
@@ -132,6 +138,20 @@ func (r *Runtimes) open(name, endpoint string) error {
 	default: // told already
 	}
 	return nil
+}
+
+// OnRequest names those of runtimes, in order of the set, where people build images and
+// keep stopped containers, so that nothing is removed before somebody asks for it.
+func (r *Runtimes) OnRequest() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for _, m := range r.set.Members() {
+		if kinds()[r.types[m.Name()]].asked {
+			names = append(names, m.Name())
+		}
+	}
+	return names
 }
 
 // Look finds runtimes that came since and asks all how they are. The error names
@@ -222,10 +242,10 @@ func (r *Runtimes) discover(ctx context.Context) {
 		return r.at(c.Path) != nil || slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })
 	})
 	var dead, silent []string
-	for _, d := range local.Detect(ctx, unknown, cri.Ask) {
+	for _, d := range detect(ctx, unknown) {
 		err := d.Err
 		if err == nil {
-			err = r.open(d.Name, d.Path)
+			err = r.open(d.Candidate)
 		}
 		if err == nil {
 			continue

@@ -99,6 +99,9 @@ func Detect(ctx context.Context, candidates []Candidate, ask Ask) []Detected {
 func (d *Detected) ask(ctx context.Context, ask Ask) {
 	ctx, cancel := context.WithTimeout(ctx, DetectTimeout)
 	defer cancel()
+	if d.Err = (&Activation{Path: d.Path}).Check(); d.Err != nil {
+		return
+	}
 	// Nobody at all is told at once, and by this alone.
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Path)
 	if d.Listens = !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT); err == nil {

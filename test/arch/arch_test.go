@@ -19,7 +19,7 @@ var ours = map[string][]string{
 	"runtime":                {},
 	"runtime/cri":            {"runtime", "runtime/cri/containerd", "runtime/local"},
 	"runtime/docker":         {"runtime", "runtime/docker/engine", "runtime/local"},
-	"runtime/docker/engine":  {"runtime"},
+	"runtime/docker/engine":  {"runtime", "runtime/local"},
 	"runtime/local":          {"runtime"},
 	"runtime/cri/containerd": {"runtime"},
 	"runtime/runtimetest":    {"runtime"},
@@ -52,7 +52,7 @@ var ours = map[string][]string{
 	"agent/conditions":                    {"status"},
 	"agent/loop":                          {},
 	"agent/owner":                         {},
-	"agent/host":                          {"runtime", "runtime/cri", "runtime/local", "shutdown", "status", "status/probe"},
+	"agent/host":                          {"runtime", "runtime/cri", "runtime/docker", "runtime/local", "shutdown", "status", "status/probe"},
 	"agent/reboots":                       {"shutdown/journal"},
 	"agent/report":                        {"agent/controlplane", "agent/reboots", "shutdown", "shutdown/journal", "status", "status/probe"},
 	"agent/metrics":                       {"agent/loop", "agent/reboots", "gc/runs", "shutdown", "status"},
@@ -90,7 +90,7 @@ var ours = map[string][]string{
 	"agent": {
 		"agent/api", "agent/conditions", "agent/config", "agent/controlplane", "agent/controlplane/census", "agent/controlplane/conformance", "agent/controlplane/embedded", "agent/controlplane/etcd", "agent/controlplane/etcd/endpoint", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/controlplane/objects", "agent/controlplane/plugin", "agent/controlplane/plugin/process", "agent/doctor", "agent/fleet", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/reboots", "agent/report",
-		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/cri",
+		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/local",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
 	},
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 )
 
 // maxIdle is how many connections stay open between calls.
@@ -28,6 +29,7 @@ type Conn struct {
 	path      string
 	observe   func(method string, took time.Duration, err error)
 	transport *http.Transport
+	socket    local.Activation
 	current   atomic.Pointer[negotiated]
 	lives     atomic.Uint64
 	open      context.Context // ends with Close
@@ -43,7 +45,7 @@ type negotiated struct {
 // New prepares a connection to the socket at path, without talking to it. observe is
 // called after each call with the method's name, how long it took, and its error.
 func New(path string, observe func(method string, took time.Duration, err error)) *Conn {
-	c := &Conn{path: path, observe: observe}
+	c := &Conn{path: path, observe: observe, socket: local.Activation{Path: path}}
 	c.open, c.close = context.WithCancel(context.Background())
 	c.transport = &http.Transport{DialContext: c.dial, DisableCompression: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
 	return c
@@ -69,7 +71,11 @@ func (c *Conn) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if c.open.Err() != nil {
 		return nil, net.ErrClosed
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.path)
+	err := c.socket.Check()
+	var conn net.Conn
+	if err == nil {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "unix", c.path)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			c.lives.Add(1)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -48,6 +49,8 @@ func (c *Conn) classify(ctx context.Context, err error, begun time.Time) error {
 			runtime.ErrTooLarge, MaxAnswerBytes)
 	case errdefs.IsConflict(err):
 		return fmt.Errorf("%w: %s", runtime.ErrInUse, message)
+	case errors.Is(err, runtime.ErrUnavailable): // it was not even asked
+		return unwrapped(err)
 	case errdefs.IsUnavailable(err), isBroken(err):
 		return fmt.Errorf("%w: %s; is a runtime running at %s?", runtime.ErrUnavailable, reason(err, message), c.path)
 	case errdefs.IsNotImplemented(err):
@@ -73,6 +76,14 @@ func reason(err error, message string) string {
 		return op.Error()
 	}
 	return message
+}
+
+// unwrapped is the error of ours that the client and net/http have wrapped.
+func unwrapped(err error) error {
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
 }
 
 // isNonsense tells whether the answer was no JSON, or of other types than the API has.
