@@ -26,6 +26,8 @@ type ContainerSpec struct {
 	Labels, Annotations map[string]string
 	CreatedAt           time.Time // now if zero
 	WritableBytes       uint64    // of its own, freed when it is removed
+	StopTimeout         *time.Duration
+	StopsBefore         []string // IDs
 
 	State      runtime.ContainerState // Running if Unknown
 	FinishedAt time.Time              // of an Exited one; now if zero
@@ -131,6 +133,7 @@ func (f *Fake) addContainer(p *pod, spec ContainerSpec) *container {
 	c := &container{spec: spec, layers: img.layers, ended: make(chan struct{}), Container: runtime.Container{
 		Runtime: f.opts.Name, ID: cmp.Or(spec.ID, f.newID("container")), PodID: p.ID, Name: spec.Name,
 		Image: spec.Image, ImageID: img.ID, State: spec.State, CreatedAt: orNow(spec.CreatedAt),
+		StopTimeout: spec.StopTimeout, StopsBefore: slices.Clone(spec.StopsBefore),
 		Labels: maps.Clone(spec.Labels), Annotations: maps.Clone(spec.Annotations),
 	}}
 	if f.container(c.ID) != nil {
