@@ -363,8 +363,11 @@ func (a *Agent) buildCollectors() (err error) {
 	a.images, err = collect.NewImages(a.policies.gc.Images, runs.Options{
 		Survey:   a.survey,
 		Interval: time.Duration(a.cfg.ImageGC.Interval),
-		Observe:  func(r runs.Report) { a.collected("image-gc", history.Images, r) },
-		Log:      a.log.With("component", "image-gc"),
+
+		LeaveAlone: func() []string { return a.leftAlone(a.config().ImageGC.Enabled) },
+
+		Observe: func(r runs.Report) { a.collected("image-gc", history.Images, r) },
+		Log:     a.log.With("component", "image-gc"),
 	})
 	if err != nil {
 		return err
@@ -372,8 +375,11 @@ func (a *Agent) buildCollectors() (err error) {
 	a.dead, err = collect.NewContainers(a.policies.gc.Containers, runs.Options{
 		Survey:   a.survey,
 		Interval: time.Duration(a.cfg.ContainerGC.Interval),
-		Observe:  func(r runs.Report) { a.collected("container-gc", history.Containers, r) },
-		Log:      a.log.With("component", "container-gc"),
+
+		LeaveAlone: func() []string { return a.leftAlone(a.config().ContainerGC.Enabled) },
+
+		Observe: func(r runs.Report) { a.collected("container-gc", history.Containers, r) },
+		Log:     a.log.With("component", "container-gc"),
 	})
 	if err != nil {
 		return err

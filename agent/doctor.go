@@ -41,6 +41,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	var looking sync.WaitGroup
 	looking.Go(func() { f.Cluster = a.cluster(ctx) })
 	looking.Go(func() { f.Etcd = a.etcdFacts(ctx) })
+	looking.Go(func() { f.Collection = a.collection(ctx) })
 	doctor.Sources{Logind: a.logind, Manager: a.manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
 	looking.Wait()
 	return doctor.Examine(f), nil

@@ -96,6 +96,15 @@ type Image struct {
 	LabelsUnknown bool
 }
 
+// OwnBytes is how much of SizeBytes no other image holds, where the runtime tells; all
+// of it elsewhere.
+func (i Image) OwnBytes() uint64 {
+	if !i.SharedKnown {
+		return i.SizeBytes
+	}
+	return i.SizeBytes - min(i.SharedBytes, i.SizeBytes)
+}
+
 // Names returns every reference that leads to the image: tags, then digests,
 // or the ID of an image that has neither.
 func (i Image) Names() []string {

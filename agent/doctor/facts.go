@@ -25,6 +25,7 @@ type Facts struct {
 	Kubelet       Kubelet
 	Systemd       Systemd
 	Runtimes      Runtimes
+	Collection    Collection
 	Cluster       *Cluster        // nil where this host is no node of one
 	Etcd          *Etcd           // nil where the control plane is another one
 	Last          *journal.Record // nil where no shutdown is on record

@@ -80,7 +80,7 @@ var ours = map[string][]string{
 	// An example of a plugin, as anybody could write it.
 	"docs/examples/plugin-https": {"agent/controlplane/plugin/v1"},
 
-	"agent/doctor": {"agent/controlplane", "shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
+	"agent/doctor": {"agent/controlplane", "gc", "shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
 	"agent/fleet":       {"agent/api", "agent/controlplane"},
 	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/loop", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
