@@ -41,8 +41,6 @@ import (
 	"hostler.io/hostler/gc/podlogs"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
-	"hostler.io/hostler/runtime"
-	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
@@ -207,15 +205,6 @@ func (a *Agent) build() (err error) {
 	}
 	a.buildLoops()
 	return nil
-}
-
-// newRuntimes opens the configured runtimes, or has them looked for.
-func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), log *slog.Logger) (*host.Runtimes, error) {
-	o := host.RuntimesOptions{Auto: cfg.Auto, Observe: observe, Log: log}
-	for _, r := range cfg.List {
-		o.Configured = append(o.Configured, local.Candidate{Type: r.Type, Path: r.Endpoint})
-	}
-	return host.NewRuntimes(o)
 }
 
 func (a *Agent) buildControlPlane(stateFile string, machine probe.Machine) (err error) {
@@ -386,15 +375,6 @@ func (a *Agent) buildCollectors() (err error) {
 	}
 	a.images.ContainersFirst(a.dead, func() bool { mine, _, _ := a.owners.Mine(owner.ContainerGC); return mine })
 	return nil
-}
-
-// members are the runtimes of a set in the words of a room that uses them.
-func members[R any](set *runtime.Set) []R {
-	var list []R
-	for _, m := range set.Members() {
-		list = append(list, m.(R)) // a runtime.Runtime has all that rooms ask for
-	}
-	return list
 }
 
 // defers notes what undoes a step of New.

@@ -42,7 +42,7 @@ type Runtimes struct {
 	searched bool                      // for candidates, once or more
 	types    map[string]string         // by name in the set
 	states   map[string]status.Runtime // by name in the set
-	dead     []string                  // sockets of candidates that are of no use now
+	dead     []local.Candidate         // those that are of no use now
 	silent   []string                  // those among them behind which there may be a runtime with pods
 }
 
@@ -241,16 +241,17 @@ func (r *Runtimes) discover(ctx context.Context) {
 	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c local.Candidate) bool {
 		return r.at(c.Path) != nil || slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })
 	})
-	var dead, silent []string
+	var dead []local.Candidate
+	var silent []string
 	for _, d := range detect(ctx, unknown) {
 		err := d.Err
 		if err == nil {
 			err = r.open(d.Candidate)
 		}
-		if err == nil {
+		if err == nil || d.Asleep { // it has no pods
 			continue
 		}
-		dead = append(dead, d.Path)
+		dead = append(dead, d.Candidate)
 		if d.Silent() {
 			silent = append(silent, d.Path)
 		}
@@ -268,10 +269,14 @@ func (r *Runtimes) discover(ctx context.Context) {
 func (r *Runtimes) Dead() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.dead
+	var paths []string
+	for _, c := range r.dead {
+		paths = append(paths, c.Path)
+	}
+	return paths
 }
 
-// Unseen says why there may be pods on this host that no runtime of the set lists,
+// Unseen says why there may be pods of CRI on this host that no runtime of the set lists,
 // and nothing if there are none: a runtime that does not answer, that was not looked
 // for yet, that was stopped, or that the configuration leaves out.
 func (r *Runtimes) Unseen() string {
@@ -285,11 +290,11 @@ func (r *Runtimes) Unseen() string {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case !r.searched:
+	if !r.searched {
 		return "runtimes are being looked for"
-	case len(r.dead) > 0:
-		return "the runtime at " + r.dead[0] + " does not answer"
+	}
+	if i := slices.IndexFunc(r.dead, func(c local.Candidate) bool { return c.Type == cri.Type }); i >= 0 {
+		return "the runtime at " + r.dead[i].Path + " does not answer"
 	}
 	return r.deserted()
 }

@@ -48,6 +48,9 @@ type Detected struct {
 	// Err says why it is not usable now: runtime.ErrUnsupported where something
 	// else answers, runtime.ErrUnavailable where nothing does (yet).
 	Err error
+	// Asleep tells that its service does not run, and would be started by whoever
+	// connects, which Detect does not.
+	Asleep bool
 	// Listens tells that there is somebody at the socket, who may have pods. A
 	// socket file outlives who made it.
 	Listens bool
@@ -100,6 +103,7 @@ func (d *Detected) ask(ctx context.Context, ask Ask) {
 	ctx, cancel := context.WithTimeout(ctx, DetectTimeout)
 	defer cancel()
 	if d.Err = (&Activation{Path: d.Path}).Check(); d.Err != nil {
+		d.Asleep = true
 		return
 	}
 	// Nobody at all is told at once, and by this alone.

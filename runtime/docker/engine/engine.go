@@ -95,11 +95,22 @@ type watched struct {
 // Read is net.Conn's.
 func (w *watched) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
+	w.note(err)
+	return n, err
+}
+
+// Write is net.Conn's. Who writes may notice first, and closes the connection then.
+func (w *watched) Write(b []byte) (int, error) {
+	n, err := w.Conn.Write(b)
+	w.note(err)
+	return n, err
+}
+
+func (w *watched) note(err error) {
 	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		// All connections break when a daemon goes down: that is one end of a life.
 		w.lives.CompareAndSwap(w.life, w.life+1)
 	}
-	return n, err
 }
 
 // client returns one that speaks the daemon's version, which it asks for in each life.

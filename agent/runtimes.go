@@ -2,15 +2,36 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 )
+
+// newRuntimes opens the configured runtimes, or has them looked for.
+func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), log *slog.Logger) (*host.Runtimes, error) {
+	o := host.RuntimesOptions{Auto: cfg.Auto, Observe: observe, Log: log}
+	for _, r := range cfg.List {
+		o.Configured = append(o.Configured, local.Candidate{Type: r.Type, Path: r.Endpoint})
+	}
+	return host.NewRuntimes(o)
+}
+
+// members are the runtimes of a set in the words of a room that uses them.
+func members[R any](set *runtime.Set) []R {
+	var list []R
+	for _, m := range set.Members() {
+		list = append(list, m.(R)) // a runtime.Runtime has all that rooms ask for
+	}
+	return list
+}
 
 // leftAlone names the runtimes of which a job removes nothing by itself: those where
 // people build images and keep stopped containers, unless a person has switched the job
