@@ -14,7 +14,7 @@ func onRequest(s api.Status) string {
 		owner, what string
 		on          *api.OnRequest
 	}{{"imageGC", "image", s.ImageGC.OnRequest}, {"containerGC", "dead container", s.ContainerGC.OnRequest}} {
-		if job.on != nil && mine(s, job.owner) {
+		if job.on != nil && job.on.Unused > 0 && mine(s, job.owner) {
 			waiting, settings = append(waiting, job.on.Describe(job.what)), append(settings, job.on.Setting)
 			names = job.on.Runtimes
 		}

@@ -41,19 +41,27 @@ type Collection struct{ Images, Containers *OnRequest }
 // collection tells what is removed on request only.
 func collection(f Facts) Check {
 	var waiting, settings, names, full []string
+	idle := false
 	for _, job := range []struct {
 		what string
 		on   *OnRequest
 	}{{"image", f.Collection.Images}, {"dead container", f.Collection.Containers}} {
-		if job.on != nil {
+		switch {
+		case job.on == nil:
+		case job.on.Unused == 0:
+			idle, names = true, job.on.Runtimes
+		default:
 			waiting, settings = append(waiting, job.on.Describe(job.what)), append(settings, job.on.Setting)
 			names, full = job.on.Runtimes, append(full, job.on.Full...)
 		}
 	}
-	if len(waiting) == 0 {
+	whose := strings.Join(names, " and ")
+	switch {
+	case len(waiting) == 0 && idle:
+		return ok("of %s hostler removes nothing by itself, and nothing would go on request", whose)
+	case len(waiting) == 0:
 		return Check{}
 	}
-	whose := strings.Join(names, " and ")
 	message := fmt.Sprintf("of %s hostler removes nothing by itself: %s would go on request", whose, strings.Join(waiting, " and "))
 	mend := fmt.Sprintf("`hostler gc plan --all-unused` shows them, `hostler gc run --all-unused` removes them; %s in %s has hostler do so by itself when room is needed",
 		strings.Join(settings, " and "), cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"))

@@ -107,6 +107,9 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"images that go on request only, where there is room", func(f *doctor.Facts) {
 			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 3, Setting: "imageGC: {enabled: true}"}
 		}, nil},
+		{"nothing that would go on request, on a filesystem that is full", func(f *doctor.Facts) {
+			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Full: []string{"/var/lib/docker"}, Setting: "imageGC: {enabled: true}"}
+		}, nil},
 		{"files that only a restart puts into force", func(f *doctor.Facts) {
 			f.Configuration = doctor.Configuration{Differs: []string{"log.level", "shutdown.gracePeriod"}, Restart: true}
 		}, []string{"warn configuration|otherwise than what is in force: log.level, shutdown.gracePeriod|systemctl restart hostler"}},
