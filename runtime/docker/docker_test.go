@@ -377,7 +377,7 @@ func TestCallsEndWithTheConnection(t *testing.T) {
 	s := newServer(t, "1.45", nil)
 	reached := make(chan struct{})
 	s.set("/containers/json", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { close(reached); <-r.Context().Done() }))
-	r := s.client(t)
+	r := s.client(t, func(o *docker.Options) { o.Timeouts.Query = time.Hour })
 	ended := make(chan error, 1)
 	go func() {
 		_, err := r.Pods(context.Background())
@@ -387,8 +387,13 @@ func TestCallsEndWithTheConnection(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Errorf("Close() = %v", err)
 	}
-	if err := <-ended; !errors.Is(err, runtime.ErrUnavailable) {
-		t.Errorf("Pods() of a closed connection = %v, want %v", err, runtime.ErrUnavailable)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, runtime.ErrUnavailable) {
+			t.Errorf("Pods() of a closed connection = %v, want %v", err, runtime.ErrUnavailable)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("Pods() goes on after Close()")
 	}
 	if _, err := r.Info(t.Context()); !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("Info() after Close() = %v, want %v", err, runtime.ErrUnavailable)

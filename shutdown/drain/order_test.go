@@ -1,6 +1,7 @@
 package drain_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -101,6 +102,25 @@ func TestWhoWaitedItsTurnInAnEarlierProcessIsAsked(t *testing.T) {
 		w.expectSignals("shop2", "TERM@7s KILL@16s")
 		if asked := r.Pods[0].Asked; len(asked) != 2 || asked["shop2"].Sub(w.began) != 7*time.Second {
 			t.Errorf("Run() recorded %v, want when shop1 and shop2 were asked", asked)
+		}
+	})
+}
+
+// What another process needs to go on is on record from the beginning.
+func TestWhoseTurnHasNotComeIsOnRecord(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("shop", 0,
+			runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"shop1"}},
+			runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"shop2"}},
+			runtimetest.ContainerSpec{})
+		ctx, kill := context.WithTimeout(t.Context(), 4*time.Second)
+		defer kill()
+		w.run(ctx)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		asked := w.published[len(w.published)-1].Pods[0].Asked
+		if at, waits := asked["shop2"]; len(asked) != 2 || asked["shop1"].Sub(w.began) != 3*time.Second || !waits || !at.IsZero() {
+			t.Errorf("Run() published %v, want that shop1 was asked after 3s, and shop2 not yet", asked)
 		}
 	})
 }
