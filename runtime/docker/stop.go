@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -102,8 +103,33 @@ func (r *Runtime) signal(ctx context.Context, what, id, signal string) error {
 	return err
 }
 
-// awaitEnd waits until a container does not run.
+// listLag is how long Docker's lists may be behind, which are made from a copy of what
+// it knows: milliseconds. A container that somebody starts again meanwhile runs on.
+const listLag = 2 * time.Second
+
+// awaitEnd waits until a container does not run, and lists say so.
 func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Duration) error {
+	if err := r.wait(ctx, what, id, timeout); err != nil {
+		return err
+	}
+	until := time.Now().Add(listLag)
+	for pause := time.Millisecond; ; pause *= 2 {
+		list, err := engine.Get(ctx, r.conn, "ContainerList", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.ContainerListResult, error) {
+			return c.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("id", id)})
+		})
+		running := slices.ContainsFunc(list.Items, func(c container.Summary) bool { return state(c.State) == runtime.Running })
+		if err != nil || !running || time.Now().Add(pause).After(until) {
+			return nil // it has ended, whatever becomes of the list
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (r *Runtime) wait(ctx context.Context, what, id string, timeout time.Duration) error {
 	return r.conn.Call(ctx, "ContainerWait", what, timeout, func(ctx context.Context, c *client.Client) error {
 		wait := c.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 		select {
