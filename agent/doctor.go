@@ -26,7 +26,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 		Agent:    doctor.Agent{Answers: true, PID: os.Getpid()},
 		Phases:   a.policies.phases,
 		Guard:    &guard,
-		Runtimes: runtimeFacts(states, asked, a.runtimes.Dead()),
+		Runtimes: runtimeFacts(states, asked, a.runtimes),
 		Last:     guard.Last,
 		State:    doctor.LookAtState(a.cfg.State.Directory),
 	}
@@ -98,11 +98,11 @@ func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.
 	}
 	_ = r.Look(ctx) // what it says is in each runtime's state as well
 	states, asked := r.Current()
-	return runtimeFacts(states, asked, r.Dead()), r.Close()
+	return runtimeFacts(states, asked, r), r.Close()
 }
 
-func runtimeFacts(states []status.Runtime, asked bool, dead []string) doctor.Runtimes {
-	facts := doctor.Runtimes{Asked: asked, Dead: dead}
+func runtimeFacts(states []status.Runtime, asked bool, r *host.Runtimes) doctor.Runtimes {
+	facts := doctor.Runtimes{Asked: asked, Dead: r.Dead(), LeftOut: r.LeftOut()}
 	for _, s := range states {
 		facts.List = append(facts.List, doctor.Runtime{Name: s.Name, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
 	}

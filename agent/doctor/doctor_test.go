@@ -349,6 +349,10 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}, []string{"fail protection|PodsOutOfReach", "fail runtimes|/run/crio/crio.sock|refused|systemctl start containerd; where it runs: journalctl -u containerd"}},
 		{"no runtime", func(f *doctor.Facts) { f.Runtimes.List = nil }, []string{"warn runtimes|no container runtime was found|runtimes in /etc/hostler/hostler.yaml"}},
 		{"no runtime, and files at a place of their own", func(f *doctor.Facts) { f.Runtimes.List, f.Configuration.File = nil, "/srv/a.yaml" }, []string{"warn runtimes|name its socket under runtimes in /srv/a.yaml"}},
+		{"a Docker alone, which nobody has named", func(f *doctor.Facts) {
+			f.Runtimes = doctor.Runtimes{Asked: true, LeftOut: []string{"/run/docker.sock"}}
+		}, []string{`warn docker|/run/docker.sock, and hostler does not look after it|runtimes: [{type: docker, endpoint: "unix:///run/docker.sock"}]` + "` into /etc/hostler/hostler.yaml|unless-stopped then stay down"}},
+		{"a Docker beside containerd", func(f *doctor.Facts) { f.Runtimes.LeftOut = []string{"/run/docker.sock"} }, nil},
 		{"runtimes not asked yet", func(f *doctor.Facts) { f.Runtimes = doctor.Runtimes{} }, []string{"warn runtimes|ask again"}},
 		{"a shutdown that was not graceful", func(f *doctor.Facts) { f.Last = &journal.Record{Error: "the power was cut"} }, []string{
 			"warn last-shutdown|the power was cut|hostler ps --last-shutdown",

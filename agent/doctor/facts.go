@@ -151,6 +151,8 @@ type Runtimes struct {
 	Asked bool
 	List  []Runtime
 	Dead  []string // sockets where a runtime should answer and none does
+	// LeftOut are sockets of Docker, which is looked after only where a person names it.
+	LeftOut []string
 }
 
 // Runtime is one of them.

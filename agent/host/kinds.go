@@ -47,6 +47,11 @@ func usualCandidates() []local.Candidate {
 	return append(cri.DefaultCandidates(), docker.DefaultCandidates()...)
 }
 
+// lookedFor tells whether a runtime of that type is opened where it is found. A Docker is
+// not: what is stopped through it counts as stopped by a person, and a container with
+// the policy unless-stopped stays down after the boot. Whoever names it knows that.
+func lookedFor(c local.Candidate) bool { return c.Type != docker.Type }
+
 // detect looks for runtimes of all types.
 func detect(ctx context.Context, candidates []local.Candidate) []local.Detected {
 	known := kinds()

@@ -31,6 +31,7 @@ type Runtimes struct {
 	set        *runtime.Set
 	candidates []local.Candidate // where to look; nil where the runtimes are configured
 	usual      []local.Candidate // where there may be some of CRI all the same
+	leftOut    []local.Candidate // where some may be that are opened only if a person names them
 	observe    func(runtime, method string, took time.Duration, err error)
 	log        *slog.Logger
 	found      chan struct{} // holds one token when the set has grown
@@ -66,7 +67,13 @@ func NewRuntimes(o RuntimesOptions) (*Runtimes, error) {
 	r := &Runtimes{set: set, usual: cri.DefaultCandidates(), observe: o.Observe, log: o.Log.With("component", "runtimes"), types: map[string]string{}, states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
 	r.discovering <- struct{}{}
 	if o.Auto {
-		r.candidates = usualCandidates()
+		for _, c := range usualCandidates() {
+			if lookedFor(c) {
+				r.candidates = append(r.candidates, c)
+			} else {
+				r.leftOut = append(r.leftOut, c)
+			}
+		}
 		return r, nil
 	}
 	for _, c := range o.Configured {
@@ -272,6 +279,24 @@ func (r *Runtimes) Dead() []string {
 	var paths []string
 	for _, c := range r.dead {
 		paths = append(paths, c.Path)
+	}
+	return paths
+}
+
+// LeftOut are the sockets at which a runtime listens that is opened only if a person
+// names it: none where the runtimes are configured. It connects to none of them.
+func (r *Runtimes) LeftOut() []string {
+	var paths, seen []string
+	for _, c := range r.leftOut {
+		real := socket(c.Path)
+		// podman-docker has a link there, to Podman's own socket.
+		if slices.Contains(seen, real) || filepath.Base(real) != filepath.Base(c.Path) {
+			continue
+		}
+		seen = append(seen, real)
+		if (&local.Activation{Path: c.Path}).Served() {
+			paths = append(paths, c.Path)
+		}
 	}
 	return paths
 }

@@ -2,6 +2,7 @@ package local
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,10 +27,7 @@ type Activation struct {
 // Check returns nil if a connection starts nobody, as far as that can be told, and
 // runtime.ErrUnavailable if it would.
 func (a *Activation) Check() error {
-	root := a.ProcRoot
-	if root == "" {
-		root = "/proc"
-	}
+	root := cmp.Or(a.ProcRoot, "/proc")
 	inode := listener(root, a.Path)
 	if inode == "" || !holds(root, 1, inode) {
 		return nil
@@ -48,6 +46,12 @@ func (a *Activation) Check() error {
 		}
 	}
 	return fmt.Errorf("%w: its service does not run; systemd, which listens at %s, would start it for whoever connects, and hostler does not", runtime.ErrUnavailable, a.Path)
+}
+
+// Served tells whether somebody listens at the socket who is not init, without asking it.
+func (a *Activation) Served() bool {
+	root := cmp.Or(a.ProcRoot, "/proc")
+	return listener(root, a.Path) != "" && a.Check() == nil
 }
 
 // listener returns the inode of the socket that listens at a path, as
@@ -76,6 +80,11 @@ func listener(root, path string) string {
 func sameSocket(bound, path string) bool {
 	if bound == path {
 		return true
+	}
+	// A name that is a link cannot be bound to. Others are not even looked up: they may
+	// be on a file server that hangs.
+	if filepath.Base(bound) != filepath.Base(path) {
+		return false
 	}
 	real, err := filepath.EvalSymlinks(bound)
 	return err == nil && real == path

@@ -60,14 +60,14 @@ type agent struct {
 	cmd    *exec.Cmd
 }
 
-// startAgent runs one that looks for runtimes itself, and waits until it has found Docker.
+// startAgent runs one that is told of Docker, and waits until that answers.
 func startAgent(t *testing.T, settings string) *agent {
 	t.Helper()
 	folder, err := os.MkdirTemp(lab.Dir, "agent-")
 	check(t, err)
 	socket := filepath.Join(folder, "s")
 	a := &agent{T: t, folder: folder, api: api.NewClient(socket)}
-	config := fmt.Sprintf("api: {socket: %s}\nstate: {directory: %s}\nmetrics: {listen: \"\"}\nruntimes: auto\n%s", socket, filepath.Join(folder, "state"), settings)
+	config := fmt.Sprintf("api: {socket: %s}\nstate: {directory: %s}\nmetrics: {listen: \"\"}\nruntimes: [{type: docker, endpoint: /run/docker.sock}]\n%s", socket, filepath.Join(folder, "state"), settings)
 	check(t, os.WriteFile(filepath.Join(folder, "hostler.yaml"), []byte(config), 0o644))
 	log, err := os.Create(filepath.Join(folder, "log"))
 	check(t, err)
