@@ -21,8 +21,8 @@ const (
 	identityVersion = "1.54"
 )
 
-// Images lists all images in one call. What a build leaves between its steps is not
-// among them: it goes with the image that is made of it. Docker does not tell when an
+// Images lists all images in one call. What a build leaves between its steps is among
+// them only once the image that is made of it is gone. Docker does not tell when an
 // image came.
 func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	const what = "list images"

@@ -3,6 +3,7 @@ package docker_test
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -122,34 +123,113 @@ func TestSizesThatDoNotComeAreDoneWithout(t *testing.T) {
 	}
 }
 
-// An image does not lose its names where it does not go.
+// names are those of images that a server has, and what they lead to. All that is asked of
+// an image by its ID is up to the test.
+type names map[string]string
+
+// serve has the server answer for names, and take those that a tag gives back. removed is
+// told before a name goes, and may move others.
+func (n names) serve(s *server, removed func(name string)) {
+	for name := range n {
+		s.set("/images/"+name+"/json", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n[name] == "" {
+				fails(404, "No such image")(w, r)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(object{"Id": n[name]})
+		}))
+		s.set("/images/"+name, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			n[name] = ""
+			removed(name)
+			_ = json.NewEncoder(w).Encode([]any{})
+		}))
+	}
+}
+
+// An image does not lose its names where it does not go, and nobody else's go with them.
 func TestNamesAreGivenBack(t *testing.T) {
-	s := newServer(t, "1.45", object{
-		"/containers/json":      []any{},
-		"/images/sha256:a/json": object{"Id": "sha256:a", "RepoTags": []any{"one:1", "two:1", "two:2"}, "RepoDigests": []any{"one@sha256:1", "two@sha256:1"}},
-		"/images/one:1":         []any{}, "/images/one@sha256:1": fails(404, "No such image"), "/images/two:1": []any{},
-		"/images/sha256:a":     fails(409, "image is being used by running container"),
-		"/images/sha256:a/tag": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }),
+	const a, b = "sha256:a", "sha256:b"
+	type moves = map[string]map[string]string // when a name is removed: what others lead to
+	for name, tt := range map[string]struct {
+		names names
+		then  moves
+		want  []string
+	}{
+		"as they were": {
+			names{"one:1": a, "one@sha256:1": "", "two:1": a}, nil,
+			[]string{"DELETE one:1", "DELETE two:1", "DELETE sha256:a", "TAG one 1", "TAG two 1"},
+		},
+		"but for one that a newer image has taken before": {
+			names{"one:1": a, "one@sha256:1": a, "two:1": a}, moves{"one:1": {"two:1": b}},
+			[]string{"DELETE one:1", "DELETE one@sha256:1", "DELETE sha256:a", "TAG one 1"},
+		},
+		"but for one that somebody has removed before": {
+			names{"one:1": "", "one@sha256:1": a, "two:1": a}, nil,
+			[]string{"DELETE two:1", "DELETE one@sha256:1", "DELETE sha256:a", "TAG two 1"},
+		},
+		"but for one that a newer image has taken since": {
+			names{"one:1": a, "one@sha256:1": a, "two:1": a}, moves{"one@sha256:1": {"one:1": b}},
+			[]string{"DELETE one:1", "DELETE two:1", "DELETE one@sha256:1", "DELETE sha256:a", "TAG two 1"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, "1.45", object{
+				"/containers/json":      []any{},
+				"/images/sha256:a/json": object{"Id": a, "RepoTags": []any{"one:1", "two:1", "two:2"}, "RepoDigests": []any{"one@sha256:1", "two@sha256:1"}},
+				"/images/sha256:a":      fails(409, "image is being used by running container"),
+				"/images/sha256:a/tag":  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }),
+			})
+			tt.names.serve(s, func(name string) { maps.Copy(tt.names, tt.then[name]) })
+			err := s.client(t).RemoveImage(t.Context(), runtime.Image{Runtime: "docker", ID: a, Tags: []string{"one:1"}})
+			if !errors.Is(err, runtime.ErrInUse) {
+				t.Errorf("RemoveImage() = %v, want %v", err, runtime.ErrInUse)
+			}
+			var acts []string
+			for _, call := range s.asked() {
+				act, isRemoval := strings.CutPrefix(call, "DELETE /images/")
+				tag, isTag := strings.CutPrefix(call, "POST /images/sha256:a/tag?repo=docker.io%2Flibrary%2F")
+				switch {
+				case isTag:
+					acts = append(acts, "TAG "+strings.ReplaceAll(tag, "&tag=", " "))
+				case isRemoval:
+					// Never by force, and never with images that this one is made of.
+					if act, noprune := strings.CutSuffix(act, "?noprune=1"); noprune {
+						acts = append(acts, "DELETE "+act)
+						continue
+					}
+					fallthrough
+				case !strings.HasPrefix(call, "GET "):
+					t.Errorf("RemoveImage() called %s", call)
+				}
+			}
+			if !slices.Equal(acts, tt.want) {
+				t.Errorf("RemoveImage() called\n%s\nwant\n%s", strings.Join(acts, "\n"), strings.Join(tt.want, "\n"))
+			}
+		})
+	}
+}
+
+// Docker removes by its ID an image that a container mounts.
+func TestAnImageThatIsMountedIsInUse(t *testing.T) {
+	mounting := listed("web", "exited", nil)
+	mounting["Mounts"] = []any{object{"Type": "volume", "Name": "data"}, object{"Type": "image", "Name": "gone:1"}, object{"Type": "image", "Name": "tools"}}
+	cri := listed("pause", "running", object{"io.kubernetes.docker.type": "podsandbox"})
+	s := newServer(t, "1.48", object{
+		"/containers/json":      []any{mounting, cri},
+		"/images/tools/json":    object{"Id": "sha256:t"},
+		"/images/sha256:t/json": object{"Id": "sha256:t", "RepoTags": []any{"tools:latest"}},
+		"/images/sha256:u/json": object{"Id": "sha256:u", "RepoTags": []any{"unused:1"}},
+		"/images/sha256:t":      []any{}, "/images/sha256:u": []any{},
 	})
 	r := s.client(t)
-	err := r.RemoveImage(t.Context(), runtime.Image{Runtime: "docker", ID: "sha256:a", Tags: []string{"one:1"}})
-	if !errors.Is(err, runtime.ErrInUse) {
-		t.Errorf("RemoveImage() = %v, want %v", err, runtime.ErrInUse)
+	if err := r.RemoveImage(t.Context(), runtime.Image{ID: "sha256:t", Tags: []string{"tools:latest"}}); !errors.Is(err, runtime.ErrInUse) || !strings.Contains(err.Error(), `"web"`) {
+		t.Errorf("RemoveImage() of a mounted image = %v, want %v by web", err, runtime.ErrInUse)
 	}
-	var acts []string
-	for _, call := range s.asked() {
-		if strings.HasPrefix(call, "DELETE") || strings.HasPrefix(call, "POST") {
-			acts = append(acts, call)
-		}
-		if strings.Contains(call, "force") {
-			t.Errorf("RemoveImage() called %s, want no force", call)
-		}
+	if err := r.RemoveImage(t.Context(), runtime.Image{ID: "sha256:u", Tags: []string{"unused:1"}}); err != nil {
+		t.Errorf("RemoveImage() of an unused image = %v", err)
 	}
-	want := []string{
-		"DELETE /images/one:1", "DELETE /images/two:1", "DELETE /images/one@sha256:1", "DELETE /images/sha256:a",
-		"POST /images/sha256:a/tag?repo=docker.io%2Flibrary%2Fone&tag=1", "POST /images/sha256:a/tag?repo=docker.io%2Flibrary%2Ftwo&tag=1",
-	}
-	if !slices.Equal(acts, want) {
-		t.Errorf("RemoveImage() called\n%s\nwant\n%s", strings.Join(acts, "\n"), strings.Join(want, "\n"))
+	want := []runtime.ImageUser{{Image: "gone:1", By: "container web"}, {Image: "tools", By: "container web"}, {Image: "sha256:a", By: "container pause"}}
+	if users, err := r.OtherImageUsers(t.Context()); err != nil || !slices.Equal(users, want) {
+		t.Errorf("OtherImageUsers() = %v, %v, want %v", users, err, want)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
 	"hostler.io/hostler/runtime"
@@ -23,20 +25,22 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 	if img.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
-	names, err := r.names(ctx, what, img.ID)
-	if err != nil {
-		return gone(err)
-	}
 	if err := r.checkUnused(ctx, what, img.ID); err != nil {
 		return err
 	}
-	spare := spareNames(names)
-	removed := make([]string, 0, len(spare))
-	for _, name := range spare {
-		if err = gone(r.removeByName(ctx, what, name)); err != nil {
+	now, err := r.look(ctx, what, img.ID)
+	if err != nil {
+		return gone(err)
+	}
+	var removed []string
+	for _, name := range spareNames(slices.DeleteFunc(slices.Concat(now.RepoTags, now.RepoDigests), isNoName)) {
+		var did bool
+		if did, err = r.untag(ctx, what, img.ID, name); err != nil {
 			break
 		}
-		removed = append(removed, name)
+		if did {
+			removed = append(removed, name)
+		}
 	}
 	if err == nil {
 		err = gone(r.removeByName(ctx, what, img.ID))
@@ -47,29 +51,79 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 	return nil
 }
 
-// names are those of the image as of now.
-func (r *Runtime) names(ctx context.Context, what, id string) ([]string, error) {
-	resp, err := engine.Get(ctx, r.conn, "ImageInspect", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.ImageInspectResult, error) {
-		return c.ImageInspect(ctx, id)
+// look asks for the image that a name or an ID leads to now.
+func (r *Runtime) look(ctx context.Context, what, name string) (client.ImageInspectResult, error) {
+	return engine.Get(ctx, r.conn, "ImageInspect", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.ImageInspectResult, error) {
+		return c.ImageInspect(ctx, name)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(slices.Concat(resp.RepoTags, resp.RepoDigests), isNoName), nil
 }
 
-// checkUnused looks for containers, since names would be gone before Docker does.
+// untag removes a name if it still leads to the image, and tells whether it did: a pull
+// or a build may have moved it to another one since.
+func (r *Runtime) untag(ctx context.Context, what, id, name string) (did bool, err error) {
+	led, err := r.look(ctx, what, name)
+	if err == nil && led.ID == id {
+		err = r.removeByName(ctx, what, name)
+		did = err == nil
+	}
+	return did, gone(err)
+}
+
+// checkUnused looks for containers, since names would be gone before Docker does, which
+// also does not mind those that mount an image removed by its ID.
 func (r *Runtime) checkUnused(ctx context.Context, what, id string) error {
 	list, err := r.list(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	for i := range list {
-		if list[i].ImageID == id {
+		uses := list[i].ImageID == id
+		for _, mounted := range mountedImages(&list[i]) {
+			led, err := r.look(ctx, what, mounted)
+			if gone(err) != nil {
+				return err
+			}
+			uses = uses || err == nil && led.ID == id
+		}
+		if uses {
 			return fmt.Errorf("%s: %w: %s uses it, which is %s", what, runtime.ErrInUse, named("container", name(&list[i]), ""), list[i].State)
 		}
 	}
 	return nil
+}
+
+// mountedImages are those that a container mounts (docker run --mount type=image), by
+// the names that it was given.
+func mountedImages(c *container.Summary) []string {
+	var names []string
+	for _, m := range c.Mounts {
+		if m.Type == mount.TypeImage && m.Name != "" {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+var _ runtime.ImageUsers = (*Runtime)(nil)
+
+// OtherImageUsers lists the containers that mount images, and those of cri-dockerd, which
+// Pods leaves to its own list.
+func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
+	list, err := r.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var users []runtime.ImageUser
+	for i := range list {
+		images := mountedImages(&list[i])
+		if ofCRI(list[i]) {
+			images = append(images, list[i].ImageID)
+		}
+		for _, image := range images {
+			users = append(users, runtime.ImageUser{Image: image, By: "container " + name(&list[i])})
+		}
+	}
+	return users, nil
 }
 
 // spareNames are those to remove before the image goes by its ID, which it does once
@@ -103,29 +157,33 @@ func repository(name string) string {
 	return name
 }
 
-// removeByName removes one name, or by its ID the image. Untagged images that only this
-// one is made of go with it.
+// removeByName removes one name, or by its ID the image. Untagged images that this one is
+// made of stay: they are listed then, and are judged for themselves.
 func (r *Runtime) removeByName(ctx context.Context, what, name string) error {
 	return r.conn.Call(ctx, "ImageRemove", what, r.timeouts.Remove, func(ctx context.Context, c *client.Client) error {
-		_, err := c.ImageRemove(ctx, name, client.ImageRemoveOptions{PruneChildren: true})
+		_, err := c.ImageRemove(ctx, name, client.ImageRemoveOptions{PruneChildren: false})
 		return err
 	})
 }
 
-// giveBack tags the image as it was. Digests cannot be given back: they come again with
-// the next pull.
+// giveBack tags the image as it was, but for names that lead to another one by now.
+// Digests cannot be given back: they come again with the next pull.
 func (r *Runtime) giveBack(ctx context.Context, what, id string, names []string) error {
+	ctx = context.WithoutCancel(ctx) // also where time is up: it was us who took them
 	var errs []error
 	for _, name := range names {
 		if strings.Contains(name, "@") {
 			continue
 		}
-		// Also where time is up: it was us who took the name.
-		err := r.conn.Call(context.WithoutCancel(ctx), "ImageTag", what+": give its name "+name+" back", r.timeouts.Query, func(ctx context.Context, c *client.Client) error {
+		what := what + ": give its name " + name + " back"
+		if _, err := r.look(ctx, what, name); !errors.Is(err, engine.ErrNotFound) {
+			errs = append(errs, err) // none where somebody else has taken it
+			continue
+		}
+		errs = append(errs, r.conn.Call(ctx, "ImageTag", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) error {
 			_, err := c.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: name})
 			return err
-		})
-		errs = append(errs, err)
+		}))
 	}
 	return errors.Join(errs...)
 }
