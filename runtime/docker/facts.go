@@ -21,6 +21,10 @@ import (
 const (
 	// factsAtOnce bounds the questions that one list of pods asks at a time.
 	factsAtOnce = 4
+	// patienceShare is the part of the time for all questions that one may take: Docker
+	// tells of a container only when what is done to it, such as a start that hangs
+	// while it mounts a volume, is done.
+	patienceShare = 5
 	// askAgainAfter is the pause after a question that failed, so that one
 	// broken container does not cost a call with each list.
 	askAgainAfter = time.Minute
@@ -35,6 +39,10 @@ type fact struct {
 	// How it ended the last time that was asked. It may have been started since.
 	finishedAt time.Time
 	exitCode   int32
+
+	// As of the moment of the question alone.
+	running   bool
+	startedAt time.Time
 
 	failedAt time.Time // of the last question, if that failed
 }
@@ -96,8 +104,8 @@ func (f fact) endFits(c *container.Summary) bool {
 	return false
 }
 
-// ask fills in known. It gives up as soon as Docker stops answering, which would cost a
-// deadline for each container.
+// ask fills in known. It gives up as soon as Docker itself stops answering, which would
+// cost a deadline for each container.
 func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, known map[string]fact) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
@@ -110,7 +118,10 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, k
 			continue // calls that would not be made are not to be counted as failed
 		}
 		group.Go(func() error {
-			answer, err := r.inspect(ctx, c.ID, name(c))
+			own, cancel := context.WithTimeout(ctx, r.timeouts.Query/patienceShare)
+			defer cancel()
+			answer, err := r.ask(own, "ask status of "+named("container", name(c), c.ID), c.ID)
+			alone := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil // out of time
 			switch {
 			case err == nil:
 				if !answers[i].failedAt.IsZero() {
@@ -118,7 +129,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, k
 				}
 				answers[i] = answer
 			case errors.Is(err, engine.ErrNotFound): // it will not be in the next list
-			case errors.Is(err, runtime.ErrUnavailable) || ctx.Err() != nil:
+			case errors.Is(err, runtime.ErrUnavailable) && !alone || ctx.Err() != nil:
 				return err
 			default:
 				if answers[i].failedAt.IsZero() {
@@ -137,9 +148,8 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, k
 	}
 }
 
-// inspect asks one container of itself.
-func (r *Runtime) inspect(ctx context.Context, id, name string) (fact, error) {
-	what := "ask status of " + named("container", name, id)
+// ask asks one container of itself.
+func (r *Runtime) ask(ctx context.Context, what, id string) (fact, error) {
 	resp, err := engine.Get(ctx, r.conn, "ContainerInspect", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.ContainerInspectResult, error) {
 		return c.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	})
@@ -154,6 +164,7 @@ func (r *Runtime) inspect(ctx context.Context, id, name string) (fact, error) {
 	if f.created.IsZero() {
 		return fact{}, fmt.Errorf("%s: %w: created at %q", what, runtime.ErrNonsense, c.Created)
 	}
+	f.running, f.startedAt = c.State.Running, parseTime(c.State.StartedAt)
 	if !c.State.Running {
 		f.finishedAt, f.exitCode = parseTime(c.State.FinishedAt), int32(c.State.ExitCode)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -33,10 +34,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 			return err
 		}
 	}
-	if err := r.signal(ctx, what, c.ID, signalKill); err != nil {
-		return gone(err)
-	}
-	return gone(r.awaitEnd(ctx, what, c.ID, r.timeouts.StopMargin))
+	return r.kill(ctx, what, c.ID, r.timeouts.StopMargin)
 }
 
 // gone turns the error that there is no such container into success: it is stopped, and
@@ -63,7 +61,7 @@ func (r *Runtime) terminate(ctx context.Context, what string, c runtime.Containe
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, grace-time.Since(asked), errGraceOver)
 	defer cancel()
-	err = gone(r.awaitEnd(waiting, what, c.ID, grace+r.timeouts.StopMargin))
+	err = gone(r.awaitEndOf(waiting, what, c, signal, asked, grace+r.timeouts.StopMargin))
 	switch {
 	case err == nil:
 		return true, nil
@@ -75,6 +73,34 @@ func (r *Runtime) terminate(ctx context.Context, what string, c runtime.Containe
 	return false, err
 }
 
+// awaitEndOf is awaitEnd of a container that was sent a signal, and goes on when dockerd
+// goes away meanwhile and comes back: to some programs a second signal is an order to
+// drop everything. Only a process that was started since has not had it.
+func (r *Runtime) awaitEndOf(ctx context.Context, what string, c runtime.Container, signal string, sent time.Time, timeout time.Duration) error {
+	for {
+		err := r.awaitEnd(ctx, what, c.ID, timeout)
+		if !errors.Is(err, runtime.ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-time.After(waitAgainAfter):
+		case <-ctx.Done():
+			return err
+		}
+		now, err := r.ask(ctx, what, c.ID)
+		if err == nil && now.running && now.startedAt.After(sent) {
+			sent = time.Now()
+			err = r.signal(ctx, what, c.ID, signal)
+		}
+		if err != nil && !errors.Is(err, runtime.ErrUnavailable) {
+			return err
+		}
+	}
+}
+
+// waitAgainAfter is the pause after a wait that broke.
+const waitAgainAfter = 200 * time.Millisecond
+
 var errGraceOver = errors.New("the grace is over")
 
 // stopSignal is what the container is to be asked to end with.
@@ -84,16 +110,18 @@ func (r *Runtime) stopSignal(ctx context.Context, c runtime.Container) (string, 
 	r.facts.mu.Unlock()
 	if !known || f.created.IsZero() {
 		var err error
-		if f, err = r.inspect(ctx, c.ID, c.Name); err != nil {
+		if f, err = r.ask(ctx, "ask status of "+named("container", c.Name, c.ID), c.ID); err != nil {
 			return "", err
 		}
 	}
 	return cmp.Or(f.stopSignal, "SIGTERM"), nil
 }
 
-// signal sends a signal to a container. One that does not run has no use for it.
+// signal sends a signal to a container. One that does not run has no use for it. For a
+// kill Docker waits itself, for ten seconds and longer where the process does not go, and
+// then says so.
 func (r *Runtime) signal(ctx context.Context, what, id, signal string) error {
-	err := r.conn.Call(ctx, "ContainerKill", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) error {
+	err := r.conn.Call(ctx, "ContainerKill", what, r.timeouts.StopMargin, func(ctx context.Context, c *client.Client) error {
 		_, err := c.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: signal})
 		return err
 	})
@@ -104,10 +132,11 @@ func (r *Runtime) signal(ctx context.Context, what, id, signal string) error {
 }
 
 // listLag is how long Docker's lists may be behind, which are made from a copy of what
-// it knows: milliseconds. A container that somebody starts again meanwhile runs on.
+// it knows: milliseconds.
 const listLag = 2 * time.Second
 
-// awaitEnd waits until a container does not run, and lists say so.
+// awaitEnd waits until a container does not run, and lists say so. It is an error where
+// somebody has started it again meanwhile.
 func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Duration) error {
 	if err := r.wait(ctx, what, id, timeout); err != nil {
 		return err
@@ -118,8 +147,11 @@ func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Du
 			return c.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("id", id)})
 		})
 		running := slices.ContainsFunc(list.Items, func(c container.Summary) bool { return state(c.State) == runtime.Running })
-		if err != nil || !running || time.Now().Add(pause).After(until) {
+		switch {
+		case err != nil || !running:
 			return nil // it has ended, whatever becomes of the list
+		case time.Now().Add(pause).After(until):
+			return r.checkEnded(ctx, what, id)
 		}
 		select {
 		case <-time.After(pause):
@@ -129,11 +161,23 @@ func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Du
 	}
 }
 
+// checkEnded asks of a container that lists show as running.
+func (r *Runtime) checkEnded(ctx context.Context, what, id string) error {
+	now, err := r.ask(ctx, what, id)
+	if err == nil && now.running {
+		return fmt.Errorf("%s: it runs again, since %s", what, now.startedAt.Format(time.RFC3339))
+	}
+	return err
+}
+
 func (r *Runtime) wait(ctx context.Context, what, id string, timeout time.Duration) error {
 	return r.conn.Call(ctx, "ContainerWait", what, timeout, func(ctx context.Context, c *client.Client) error {
 		wait := c.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 		select {
-		case <-wait.Result:
+		case end := <-wait.Result:
+			if end.Error != nil {
+				return errors.New(end.Error.Message)
+			}
 			return nil
 		case err := <-wait.Error:
 			return err
@@ -141,8 +185,9 @@ func (r *Runtime) wait(ctx context.Context, what, id string, timeout time.Durati
 	})
 }
 
-// StopPod kills what still runs of a project or of a lone container. There is nothing
-// else to tear down: networks stay for the next start.
+// StopPod kills what still runs of the containers that p has. One that joined the project
+// since has had no grace yet, and is none of them. There is nothing else to tear down:
+// networks stay for the next start.
 func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	what := named("stop pod", p.Name, p.ID)
 	if p.ID == "" {
@@ -154,24 +199,28 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	var running []string
+	var kills sync.WaitGroup
+	errs := make([]error, len(list))
 	for i := range list {
-		if c := &list[i]; podID(c) == p.ID && !ofCRI(*c) && state(c.State) == runtime.Running {
-			running = append(running, c.ID)
+		c := &list[i]
+		known := slices.ContainsFunc(p.Containers, func(known runtime.Container) bool { return known.ID == c.ID })
+		if known && podID(c) == p.ID && !ofCRI(*c) && state(c.State) == runtime.Running {
+			// All at once: Docker waits for the end of each, and one may never end.
+			kills.Go(func() {
+				errs[i] = r.kill(ctx, what+": "+named("container", name(c), c.ID), c.ID, r.timeouts.Teardown)
+			})
 		}
 	}
-	// All are killed before any is waited for.
-	for _, id := range running {
-		if err := gone(r.signal(ctx, what, id, signalKill)); err != nil {
-			return err
-		}
+	kills.Wait()
+	return errors.Join(errs...)
+}
+
+// kill ends a container, and waits until it has ended.
+func (r *Runtime) kill(ctx context.Context, what, id string, timeout time.Duration) error {
+	if err := r.signal(ctx, what, id, signalKill); err != nil {
+		return gone(err)
 	}
-	for _, id := range running {
-		if err := gone(r.awaitEnd(ctx, what, id, r.timeouts.Teardown)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return gone(r.awaitEnd(ctx, what, id, timeout))
 }
 
 // RemoveContainer removes a container that does not run; Docker itself refuses others.
