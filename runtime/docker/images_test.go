@@ -1,8 +1,10 @@
 package docker_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -120,6 +122,46 @@ func TestSizesThatDoNotComeAreDoneWithout(t *testing.T) {
 	}
 	if n := len(slices.DeleteFunc(s.asked(), func(c string) bool { return !strings.Contains(c, "/system/df") })); n != 1 {
 		t.Errorf("sizes were asked for %d times, want once in an hour", n)
+	}
+}
+
+// Who is in a hurry neither asks for what costs Docker much, nor decides for others.
+func TestSizesAreAskedForByThoseWhoHaveTime(t *testing.T) {
+	const df = "/system/df"
+	asking, answer := make(chan struct{}), make(chan struct{})
+	s := newServer(t, "1.41", object{"/images/json": []any{object{"Id": "a", "Size": 100}}})
+	s.set(df, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(asking)
+		<-answer
+		_ = json.NewEncoder(w).Encode(object{"Images": []any{object{"Id": "a", "Size": 100, "SharedSize": 40}}})
+	}))
+	r := s.client(t, func(o *docker.Options) { o.Timeouts.Query = time.Minute })
+	hurried := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if list, err := r.DetailedImages(ctx); err != nil || len(list) != 1 || list[0].SharedKnown {
+			t.Errorf("DetailedImages() in a hurry = %+v, %v, want the image without what it shares", list, err)
+		}
+	}
+	hurried()
+	done := make(chan error, 1)
+	go func() {
+		list, err := r.DetailedImages(t.Context())
+		if err == nil && (len(list) != 1 || !list[0].SharedKnown) {
+			err = fmt.Errorf("%+v", list)
+		}
+		done <- err
+	}()
+	select {
+	case <-asking:
+	case err := <-done:
+		t.Fatalf("DetailedImages() = %v, and did not ask", err)
+	}
+	hurried() // while somebody else asks
+	close(answer)
+	if err := <-done; err != nil {
+		t.Errorf("DetailedImages() = %v, want what the image shares", err)
 	}
 }
 
