@@ -41,7 +41,6 @@ import (
 	"hostler.io/hostler/gc/podlogs"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
-	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
@@ -209,15 +208,6 @@ func (a *Agent) build() (err error) {
 	return nil
 }
 
-// newRuntimes opens the configured runtimes, or has them looked for.
-func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), log *slog.Logger) (*host.Runtimes, error) {
-	o := host.RuntimesOptions{Auto: cfg.Auto, Observe: observe, Log: log}
-	for _, r := range cfg.List {
-		o.Endpoints = append(o.Endpoints, r.Endpoint)
-	}
-	return host.NewRuntimes(o)
-}
-
 func (a *Agent) buildControlPlane(stateFile string, machine probe.Machine) (err error) {
 	if a.client, err = openControlPlane(a.cfg.ControlPlane, surroundings{state: a.state, stateFile: stateFile, log: a.log, kubernetes: a.openKubernetes, etcd: a.openEtcd, plugin: a.openPlugin}); err != nil {
 		return err
@@ -363,8 +353,11 @@ func (a *Agent) buildCollectors() (err error) {
 	a.images, err = collect.NewImages(a.policies.gc.Images, runs.Options{
 		Survey:   a.survey,
 		Interval: time.Duration(a.cfg.ImageGC.Interval),
-		Observe:  func(r runs.Report) { a.collected("image-gc", history.Images, r) },
-		Log:      a.log.With("component", "image-gc"),
+
+		LeaveAlone: func() []string { return a.leftAlone(a.config().ImageGC.Enabled) },
+
+		Observe: func(r runs.Report) { a.collected("image-gc", history.Images, r) },
+		Log:     a.log.With("component", "image-gc"),
 	})
 	if err != nil {
 		return err
@@ -372,23 +365,17 @@ func (a *Agent) buildCollectors() (err error) {
 	a.dead, err = collect.NewContainers(a.policies.gc.Containers, runs.Options{
 		Survey:   a.survey,
 		Interval: time.Duration(a.cfg.ContainerGC.Interval),
-		Observe:  func(r runs.Report) { a.collected("container-gc", history.Containers, r) },
-		Log:      a.log.With("component", "container-gc"),
+
+		LeaveAlone: func() []string { return a.leftAlone(a.config().ContainerGC.Enabled) },
+
+		Observe: func(r runs.Report) { a.collected("container-gc", history.Containers, r) },
+		Log:     a.log.With("component", "container-gc"),
 	})
 	if err != nil {
 		return err
 	}
 	a.images.ContainersFirst(a.dead, func() bool { mine, _, _ := a.owners.Mine(owner.ContainerGC); return mine })
 	return nil
-}
-
-// members are the runtimes of a set in the words of a room that uses them.
-func members[R any](set *runtime.Set) []R {
-	var list []R
-	for _, m := range set.Members() {
-		list = append(list, m.(R)) // a runtime.Runtime has all that rooms ask for
-	}
-	return list
 }
 
 // defers notes what undoes a step of New.

@@ -159,6 +159,7 @@ func (a *Agent) countRubbish(ctx context.Context, s *api.Status) {
 			s.ImageGC.Unused++
 		}
 	}
+	s.ImageGC.OnRequest, s.ContainerGC.OnRequest = a.onRequest(facts)
 	for _, p := range facts.Pods {
 		for _, c := range p.Containers {
 			s.ContainerGC.Containers++

@@ -26,7 +26,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 		Agent:    doctor.Agent{Answers: true, PID: os.Getpid()},
 		Phases:   a.policies.phases,
 		Guard:    &guard,
-		Runtimes: runtimeFacts(states, asked, a.runtimes.Dead()),
+		Runtimes: runtimeFacts(states, asked, a.runtimes),
 		Last:     guard.Last,
 		State:    doctor.LookAtState(a.cfg.State.Directory),
 	}
@@ -42,6 +42,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	looking.Go(func() { f.Cluster = a.cluster(ctx) })
 	looking.Go(func() { f.Etcd = a.etcdFacts(ctx) })
 	looking.Go(func() { f.Plugin = a.pluginFacts(ctx) })
+	looking.Go(func() { f.Collection = a.collection(ctx) })
 	doctor.Sources{Logind: a.logind, Manager: a.manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
 	looking.Wait()
 	return doctor.Examine(f), nil
@@ -101,11 +102,11 @@ func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.
 	}
 	_ = r.Look(ctx) // what it says is in each runtime's state as well
 	states, asked := r.Current()
-	return runtimeFacts(states, asked, r.Dead()), r.Close()
+	return runtimeFacts(states, asked, r), r.Close()
 }
 
-func runtimeFacts(states []status.Runtime, asked bool, dead []string) doctor.Runtimes {
-	facts := doctor.Runtimes{Asked: asked, Dead: dead}
+func runtimeFacts(states []status.Runtime, asked bool, r *host.Runtimes) doctor.Runtimes {
+	facts := doctor.Runtimes{Asked: asked, Dead: r.Dead(), LeftOut: r.LeftOut()}
 	for _, s := range states {
 		facts.List = append(facts.List, doctor.Runtime{Name: s.Name, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
 	}

@@ -79,16 +79,18 @@ type FilesystemDecision struct {
 
 // ImageDecision says what happens to an image and why.
 type ImageDecision struct {
-	ID         string    `json:"id"`
-	Names      []string  `json:"names"`
-	SizeBytes  uint64    `json:"sizeBytes"` // as the runtime reports it: an estimate
-	FirstSeen  time.Time `json:"firstSeen,omitzero"`
-	LastUsed   time.Time `json:"lastUsed,omitzero"`
-	Action     Action    `json:"action"`
-	Reason     Reason    `json:"reason"`
-	Detail     string    `json:"detail,omitempty"` // such as the pattern, or the container that uses it
-	Runtime    string    `json:"runtime"`
-	Filesystem string    `json:"filesystem"`
+	ID        string   `json:"id"`
+	Names     []string `json:"names"`
+	SizeBytes uint64   `json:"sizeBytes"` // as the runtime reports it: an estimate
+	// SharedBytes is how much of it other images hold as well, where the runtime tells.
+	SharedBytes uint64    `json:"sharedBytes,omitempty"`
+	FirstSeen   time.Time `json:"firstSeen,omitzero"`
+	LastUsed    time.Time `json:"lastUsed,omitzero"`
+	Action      Action    `json:"action"`
+	Reason      Reason    `json:"reason"`
+	Detail      string    `json:"detail,omitempty"` // such as the pattern, or the container that uses it
+	Runtime     string    `json:"runtime"`
+	Filesystem  string    `json:"filesystem"`
 
 	Image *runtime.Image `json:"-"` // the image itself, for who removes it
 }

@@ -40,10 +40,10 @@ func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, le
 			action, reason = release(q, p, o, l)
 		}
 		if action == Remove {
-			l.take(q.img.Runtime, q.img.SizeBytes)
+			l.take(q.img.Runtime, q.img.OwnBytes())
 		}
 		decisions[i] = ImageDecision{
-			ID: q.img.ID, Names: q.img.Names(), SizeBytes: q.img.SizeBytes,
+			ID: q.img.ID, Names: q.img.Names(), SizeBytes: q.img.SizeBytes, SharedBytes: q.img.SharedBytes,
 			FirstSeen: q.img.FirstSeen, LastUsed: q.img.LastUsed,
 			Action: action, Reason: reason, Detail: q.detail,
 			Runtime: q.img.Runtime, Filesystem: l.filesystem(q.img.Runtime), Image: &q.img.Image,

@@ -83,6 +83,13 @@ func TestPlanImages(t *testing.T) {
 			usage:  disk(850, 0), want: []string{"used lru"},
 		},
 		{
+			name: "what others share is not freed",
+			images: []gc.ImageFact{
+				fact("a", 3*time.Hour, func(f *gc.ImageFact) { f.SharedBytes, f.SharedKnown = 99*mib, true }), fact("b", 2*time.Hour),
+			},
+			usage: disk(850, 0), want: []string{"a lru", "b lru"},
+		},
+		{
 			name:   "a runtime that is left alone",
 			images: abc(), usage: disk(990, 0), options: gc.Options{LeaveAlone: []string{"containerd"}},
 		},

@@ -42,8 +42,8 @@ type Stopper interface {
 	// the error is that of ctx, and the container may never be killed.
 	StopContainer(ctx context.Context, c Container, grace time.Duration) error
 	// StopPod tears down what the pod has besides containers: sandbox, network.
-	// It kills containers that still run. Stopping a stopped or a missing pod
-	// succeeds.
+	// It kills containers that still run; where pods have no sandbox, those that p
+	// has. Stopping a stopped or a missing pod succeeds.
 	StopPod(ctx context.Context, p Pod) error
 }
 

@@ -56,6 +56,13 @@ type Container struct {
 	FinishedAt time.Time // zero unless State is Exited and the runtime knows when
 	ExitCode   int32     // meaningful only if State is Exited
 
+	// StopTimeout is the time to end that the container was created with, where its
+	// runtime has such a thing; nil where nobody said any.
+	StopTimeout *time.Duration
+	// StopsBefore holds IDs of containers of the same pod that this one needs as long
+	// as it runs, so that they are asked to end only once it has.
+	StopsBefore []string
+
 	Labels      map[string]string
 	Annotations map[string]string
 }
@@ -70,6 +77,10 @@ type Image struct {
 	// SizeBytes is what the runtime reports. It may be the compressed size and
 	// counts layers that other images share: an estimate, never a measurement.
 	SizeBytes uint64
+	// SharedBytes is how much of SizeBytes other images hold as well, where the
+	// runtime tells, which SharedKnown says.
+	SharedBytes uint64
+	SharedKnown bool
 
 	// Pinned tells that the runtime wants the image kept.
 	Pinned bool
@@ -83,6 +94,15 @@ type Image struct {
 	// LabelsUnknown tells that the runtime has labels of this image and has not
 	// told them yet. Nothing that they might forbid may be done.
 	LabelsUnknown bool
+}
+
+// OwnBytes is how much of SizeBytes no other image holds, where the runtime tells; all
+// of it elsewhere.
+func (i Image) OwnBytes() uint64 {
+	if !i.SharedKnown {
+		return i.SizeBytes
+	}
+	return i.SizeBytes - min(i.SharedBytes, i.SizeBytes)
 }
 
 // Names returns every reference that leads to the image: tags, then digests,

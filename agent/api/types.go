@@ -126,14 +126,19 @@ type ImageGC struct {
 	LowThresholdPercent  int                   `json:"lowThresholdPercent"`
 	Images               int                   `json:"images"`
 	Unused               int                   `json:"unused"`
+	OnRequest            *OnRequest            `json:"onRequest,omitempty"`
 	LastRun              *runs.Summary         `json:"lastRun"`           // null before the first run
 	Message              string                `json:"message,omitempty"` // which runtime could not be asked, and is not counted
 }
+
+// OnRequest is what is removed when a person asks for it only.
+type OnRequest = doctor.OnRequest
 
 // ContainerGC is how the collection of dead containers stands.
 type ContainerGC struct {
 	Containers int           `json:"containers"`
 	Dead       int           `json:"dead"`
+	OnRequest  *OnRequest    `json:"onRequest,omitempty"`
 	LastRun    *runs.Summary `json:"lastRun"`           // null before the first run
 	Message    string        `json:"message,omitempty"` // which runtime could not be asked, and is not counted
 }

@@ -34,6 +34,7 @@ const (
 func scenes() map[string]api.Status {
 	return map[string]api.Status{
 		"healthy":          healthy(),
+		"on-request":       onRequest(),
 		"not-ready":        runtimeDown(),
 		"draining":         draining(),
 		"disarmed":         disarmed(),
@@ -183,6 +184,17 @@ func fail(s *api.Status, loop, text string) {
 			s.Loops[i].Healthy, s.Loops[i].LastError = false, text
 		}
 	}
+}
+
+// onRequest is a host with Docker, of which nothing is removed by itself.
+func onRequest() api.Status {
+	s := healthy()
+	s.Runtimes = []api.Runtime{{Name: "docker", Version: "26.1.5", Endpoint: "unix:///run/docker.sock", Ready: true}}
+	s.ImageGC.LastRun = nil
+	s.ImageGC.Filesystems[0].Filesystem, s.ImageGC.Filesystems[0].Runtimes = "/var/lib/docker", []string{"docker"}
+	s.ImageGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker"}, Unused: 61, Bytes: 19 << 30, Setting: "imageGC: {enabled: true}"}
+	s.ContainerGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker"}, Unused: 1, Setting: "containerGC: {enabled: true}"}
+	return s
 }
 
 func runtimeDown() api.Status {

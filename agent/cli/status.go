@@ -69,6 +69,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"last shutdown", lastRecord(s)},
 		{"images", images(out, s)},
 		{"containers", containers(out, s)},
+		{"on request", onRequest(s)},
 		{"addresses", addresses(s)},
 		{"capacity", resources(s, capacityOf)},
 		{"allocatable", resources(s, allocatableOf)},
@@ -297,7 +298,7 @@ func images(out *output, s api.Status) string {
 		}
 		line += fmt.Sprintf("; %s is %d%% full", fs.Filesystem, fs.UsedPercent)
 	}
-	if mine(s, "imageGC") && g.HighThresholdPercent < 100 {
+	if mine(s, "imageGC") && g.HighThresholdPercent < 100 && collectsByItself(s) {
 		line += fmt.Sprintf(", collected at %d%%", g.HighThresholdPercent)
 	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {

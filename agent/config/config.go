@@ -10,7 +10,7 @@ package config
 type Config struct {
 	Node         Node         `yaml:"node" doc:"The Node: what this host is called and what it offers."`
 	ControlPlane ControlPlane `yaml:"controlPlane" doc:"Where Node, Lease and Events are kept."`
-	Runtimes     Runtimes     `yaml:"runtimes" doc:"auto finds every container runtime that answers; or a list of {type: cri, endpoint: /path/to.sock}."`
+	Runtimes     Runtimes     `yaml:"runtimes" doc:"auto finds every container runtime that answers through CRI, and no Docker; or a list of {type: cri or docker, endpoint: /path/to.sock}."`
 	Lease        Lease        `yaml:"lease" doc:"The heartbeat."`
 	Status       Status       `yaml:"status" doc:"How the Node's status is kept up to date."`
 	Pressure     Pressure     `yaml:"pressure" doc:"When the host counts as short of something: a quantity (100Mi) or a percentage (10%) of what there is."`

@@ -76,7 +76,7 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"a plugin's command as a shell takes it":  {"controlPlane: {type: plugin, plugin: {command: /bin/p --fast}}\n", `f.yaml:1: controlPlane.plugin.command: "/bin/p --fast" holds a blank; write each argument by itself: [/path/to/plugin, --argument]`},
 		"a plugin's command that is looked for":   {"controlPlane: {type: plugin, plugin: {command: [p]}}\n", `f.yaml:1: controlPlane.plugin.command: "p" is not the absolute path of an executable`},
 		"no room for a plugin's socket":           {"controlPlane: {type: plugin, plugin: {command: /bin/p}}\napi: {socket: /" + strings.Repeat("r", 90) + "/s}\n", `f.yaml:2: api.socket: "/` + strings.Repeat("r", 90) + `/s" leaves no room beside it for the plugin's socket: it may have 88 bytes`},
-		"an unknown runtime type":                 {"runtimes: [{type: lxc, endpoint: /a}]\n", `f.yaml:1: runtimes[0].type: "lxc" is not a runtime type that this version has; use cri`},
+		"an unknown runtime type":                 {"runtimes: [{type: lxc, endpoint: /a}]\n", `f.yaml:1: runtimes[0].type: "lxc" is not a runtime type that this version has; use cri or docker`},
 		"a runtime over the network":              {"runtimes: [{type: cri, endpoint: \"tcp://1.2.3.4:5\"}]\n", `f.yaml:1: runtimes[0].endpoint: "tcp://1.2.3.4:5" is not the path of a unix socket`},
 		"runtimes that are neither":               {"runtimes: all\n", "f.yaml:1: runtimes: must be auto or a list of {type, endpoint}"},
 		"critical not below the total":            {"shutdown:\n  gracePeriod: 10s\n  gracePeriodCriticalPods: 10s\n", "f.yaml:3: shutdown.gracePeriodCriticalPods: 10s is a part of gracePeriod (10s) and must be shorter"},

@@ -191,11 +191,14 @@ func labelRefused(controlPlane, key string) bool {
 	}, key)
 }
 
+// runtimeTypes are those that there are adapters of.
+func runtimeTypes() []string { return []string{"cri", "docker"} }
+
 func (k *checker) runtimes(r Runtimes) {
 	seen := map[string]bool{}
 	for i, rt := range r.List {
 		field := fmt.Sprintf("runtimes[%d]", i)
-		k.require(rt.Type == "cri", field+".type", "%q is not a runtime type that this version has; use cri", rt.Type)
+		k.require(slices.Contains(runtimeTypes(), rt.Type), field+".type", "%q is not a runtime type that this version has; use %s", rt.Type, strings.Join(runtimeTypes(), " or "))
 		path, isUnix := strings.CutPrefix(rt.Endpoint, "unix://")
 		k.require(filepath.IsAbs(path) && (isUnix || !strings.Contains(path, "://")) && !strings.HasSuffix(path, "/") && len(path) < 108,
 			field+".endpoint", "%q is not the path of a unix socket of at most 107 bytes, such as /run/containerd/containerd.sock", rt.Endpoint)

@@ -102,6 +102,8 @@ func checks() []struct {
 		{"scopes", scopes},
 		{"job-timeouts", jobTimeouts},
 		{"runtimes", runtimes},
+		{"docker", docker},
+		{"collection", collection},
 		{"cluster", clusterServer},
 		{"cluster-credentials", clusterCredentials},
 		{"cluster-clock", clusterClock},

@@ -100,6 +100,16 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		spoil func(*doctor.Facts)
 		want  []string // "status name" and parts of message or hint, with "|" between
 	}{
+		{"images that go on request only, on a filesystem that is full", func(f *doctor.Facts) {
+			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 3, Bytes: 2 << 30, Full: []string{"/var/lib/docker"}, Setting: "imageGC: {enabled: true}"}
+			f.Collection.Containers = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 1, Setting: "containerGC: {enabled: true}"}
+		}, []string{"warn collection|/var/lib/docker is above the high threshold, and of docker hostler removes nothing by itself: 3 unused images of 2.0 GiB and 1 unused dead container|imageGC: {enabled: true} and containerGC: {enabled: true} in /etc/hostler/hostler.yaml"}},
+		{"images that go on request only, where there is room", func(f *doctor.Facts) {
+			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 3, Setting: "imageGC: {enabled: true}"}
+		}, nil},
+		{"nothing that would go on request, on a filesystem that is full", func(f *doctor.Facts) {
+			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Full: []string{"/var/lib/docker"}, Setting: "imageGC: {enabled: true}"}
+		}, nil},
 		{"files that only a restart puts into force", func(f *doctor.Facts) {
 			f.Configuration = doctor.Configuration{Differs: []string{"log.level", "shutdown.gracePeriod"}, Restart: true}
 		}, []string{"warn configuration|otherwise than what is in force: log.level, shutdown.gracePeriod|systemctl restart hostler"}},
@@ -339,6 +349,10 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}, []string{"fail protection|PodsOutOfReach", "fail runtimes|/run/crio/crio.sock|refused|systemctl start containerd; where it runs: journalctl -u containerd"}},
 		{"no runtime", func(f *doctor.Facts) { f.Runtimes.List = nil }, []string{"warn runtimes|no container runtime was found|runtimes in /etc/hostler/hostler.yaml"}},
 		{"no runtime, and files at a place of their own", func(f *doctor.Facts) { f.Runtimes.List, f.Configuration.File = nil, "/srv/a.yaml" }, []string{"warn runtimes|name its socket under runtimes in /srv/a.yaml"}},
+		{"a Docker alone, which nobody has named", func(f *doctor.Facts) {
+			f.Runtimes = doctor.Runtimes{Asked: true, LeftOut: []string{"/run/docker.sock"}}
+		}, []string{`warn docker|/run/docker.sock, and hostler does not look after it|runtimes: [{type: docker, endpoint: "unix:///run/docker.sock"}]` + "` into /etc/hostler/hostler.yaml|unless-stopped then stay down"}},
+		{"a Docker beside containerd", func(f *doctor.Facts) { f.Runtimes.LeftOut = []string{"/run/docker.sock"} }, nil},
 		{"runtimes not asked yet", func(f *doctor.Facts) { f.Runtimes = doctor.Runtimes{} }, []string{"warn runtimes|ask again"}},
 		{"a shutdown that was not graceful", func(f *doctor.Facts) { f.Last = &journal.Record{Error: "the power was cut"} }, []string{
 			"warn last-shutdown|the power was cut|hostler ps --last-shutdown",

@@ -25,6 +25,7 @@ type Facts struct {
 	Kubelet       Kubelet
 	Systemd       Systemd
 	Runtimes      Runtimes
+	Collection    Collection
 	Cluster       *Cluster        // nil where this host is no node of one
 	Etcd          *Etcd           // nil where the control plane is another one
 	Plugin        *Plugin         // likewise
@@ -151,6 +152,8 @@ type Runtimes struct {
 	Asked bool
 	List  []Runtime
 	Dead  []string // sockets where a runtime should answer and none does
+	// LeftOut are sockets of Docker, which is looked after only where a person names it.
+	LeftOut []string
 }
 
 // Runtime is one of them.

@@ -265,10 +265,34 @@ func runtimes(f Facts) Check {
 	switch {
 	case !f.Runtimes.Asked:
 		return warn("ask again in some seconds", "no runtime was asked yet")
+	case len(names) == 0 && len(f.Runtimes.LeftOut) > 0:
+		return found.or(Check{}) // told by check docker
 	case len(names) == 0:
 		found.add(warn("start one, or name its socket under runtimes in "+cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"), "no container runtime was found: there is nobody whose pods could be stopped in order"))
 	}
 	return found.or(ok("%s: ready", strings.Join(names, ", ")))
+}
+
+// docker tells of one that is there and left alone. It is a warning where there is nothing
+// else, for then it is what the host is for.
+func docker(f Facts) Check {
+	if len(f.Runtimes.LeftOut) == 0 {
+		return Check{}
+	}
+	var list []string
+	for _, r := range f.Runtimes.List {
+		list = append(list, "{type: cri, endpoint: \""+r.Endpoint+"\"}")
+	}
+	for _, socket := range f.Runtimes.LeftOut {
+		list = append(list, "{type: docker, endpoint: \"unix://"+socket+"\"}")
+	}
+	message := fmt.Sprintf("a Docker listens at %s, and hostler does not look after it: its containers are not stopped in order", strings.Join(f.Runtimes.LeftOut, " and "))
+	mend := fmt.Sprintf("to have it do so, write `runtimes: [%s]` into %s, and %s; containers with the restart policy unless-stopped then stay down after a reboot, as after docker stop, and those with always come back",
+		strings.Join(list, ", "), cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"), f.mends().restart)
+	if f.Runtimes.Asked && len(f.Runtimes.List) == 0 {
+		return warn(mend, "%s", message)
+	}
+	return ok("%s; %s", message, mend)
 }
 
 func lastShutdown(f Facts) Check {

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
@@ -65,10 +67,14 @@ func factsOf(t *testing.T, r *Runtimes, guard func() shutdown.Status) *Facts {
 // opened are the runtimes at these sockets.
 func opened(t *testing.T, sockets ...string) *Runtimes {
 	t.Helper()
+	var configured []local.Candidate
+	for _, socket := range sockets {
+		configured = append(configured, local.Candidate{Type: cri.Type, Path: socket})
+	}
 	r, err := NewRuntimes(RuntimesOptions{
-		Endpoints: sockets,
-		Observe:   func(string, string, time.Duration, error) {},
-		Log:       slog.New(slog.DiscardHandler),
+		Configured: configured,
+		Observe:    func(string, string, time.Duration, error) {},
+		Log:        slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/status"
 )
 
@@ -28,8 +29,9 @@ const Interval = 10 * time.Second
 // ready. It is safe for concurrent use.
 type Runtimes struct {
 	set        *runtime.Set
-	candidates []cri.Candidate // where to look; nil where the runtimes are configured
-	usual      []cri.Candidate // where there may be some all the same
+	candidates []local.Candidate // where to look; nil where the runtimes are configured
+	usual      []local.Candidate // where there may be some of CRI all the same
+	leftOut    []local.Candidate // where some may be that are opened only if a person names them
 	observe    func(runtime, method string, took time.Duration, err error)
 	log        *slog.Logger
 	found      chan struct{} // holds one token when the set has grown
@@ -39,15 +41,17 @@ type Runtimes struct {
 	mu       sync.Mutex // guards what follows
 	asked    bool
 	searched bool                      // for candidates, once or more
+	types    map[string]string         // by name in the set
 	states   map[string]status.Runtime // by name in the set
-	dead     []string                  // sockets of candidates that are of no use now
+	dead     []local.Candidate         // those that are of no use now
 	silent   []string                  // those among them behind which there may be a runtime with pods
 }
 
 // RuntimesOptions say which runtimes there are.
 type RuntimesOptions struct {
-	Auto      bool     // look for them where they usually are
-	Endpoints []string // else: their sockets
+	Auto bool // look for them where they usually are
+	// Configured are they else: their types and sockets. They need no names.
+	Configured []local.Candidate
 	// Observe is told of each call to a runtime.
 	Observe func(runtime, method string, took time.Duration, err error)
 	Log     *slog.Logger
@@ -60,14 +64,20 @@ func NewRuntimes(o RuntimesOptions) (*Runtimes, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runtimes{set: set, usual: cri.DefaultCandidates(), observe: o.Observe, log: o.Log.With("component", "runtimes"), states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
+	r := &Runtimes{set: set, usual: cri.DefaultCandidates(), observe: o.Observe, log: o.Log.With("component", "runtimes"), types: map[string]string{}, states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
 	r.discovering <- struct{}{}
 	if o.Auto {
-		r.candidates = cri.DefaultCandidates()
+		for _, c := range usualCandidates() {
+			if lookedFor(c) {
+				r.candidates = append(r.candidates, c)
+			} else {
+				r.leftOut = append(r.leftOut, c)
+			}
+		}
 		return r, nil
 	}
-	for _, endpoint := range o.Endpoints {
-		if err := r.configured(endpoint); err != nil {
+	for _, c := range o.Configured {
+		if err := r.configured(c); err != nil {
 			return nil, errors.Join(err, set.Close())
 		}
 	}
@@ -82,15 +92,14 @@ func (r *Runtimes) Close() error { return r.set.Close() }
 
 // configured opens what a person names. Of two runtimes of one name, such as two
 // containerds, the second goes by its socket.
-func (r *Runtimes) configured(endpoint string) error {
-	if m := r.at(endpoint); m != nil {
-		return fmt.Errorf("runtimes: %s leads to the same socket as %s; leave one out", endpoint, m.Endpoint())
+func (r *Runtimes) configured(c local.Candidate) error {
+	if m := r.at(c.Path); m != nil {
+		return fmt.Errorf("runtimes: %s leads to the same socket as %s; leave one out", c.Path, m.Endpoint())
 	}
-	name := cri.NameOf(endpoint)
-	if slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == name }) {
-		name = strings.TrimPrefix(endpoint, "unix://")
+	if c.Name = local.NameOf(usualCandidates(), c.Path); slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == c.Name }) {
+		c.Name = strings.TrimPrefix(c.Path, "unix://")
 	}
-	return r.open(name, endpoint)
+	return r.open(c)
 }
 
 // at returns the runtime whose socket the path or endpoint leads to, or nil.
@@ -112,17 +121,22 @@ func socket(endpoint string) string {
 	return path
 }
 
-// open adds the runtime at endpoint to the set. It connects at the first call.
-func (r *Runtimes) open(name, endpoint string) error {
-	adapter, err := cri.New(cri.Options{
-		Endpoint: endpoint,
-		Name:     name,
-		Logger:   r.log,
-		Observe:  func(method string, took time.Duration, err error) { r.observe(name, method, took, err) },
+// open adds a runtime to the set. It connects at the first call.
+func (r *Runtimes) open(c local.Candidate) error {
+	k, known := kinds()[c.Type]
+	if !known {
+		return fmt.Errorf("runtimes: %q is not a type of runtime that this version has", c.Type)
+	}
+	adapter, err := k.open(opening{
+		endpoint: c.Path, name: c.Name, log: r.log,
+		observe: func(method string, took time.Duration, err error) { r.observe(c.Name, method, took, err) },
 	})
 	if err != nil {
 		return err
 	}
+	r.mu.Lock()
+	r.types[c.Name] = c.Type
+	r.mu.Unlock()
 	if err := r.set.Add(adapter); err != nil {
 		return errors.Join(err, adapter.Close())
 	}
@@ -131,6 +145,20 @@ func (r *Runtimes) open(name, endpoint string) error {
 	default: // told already
 	}
 	return nil
+}
+
+// OnRequest names those of runtimes, in order of the set, where people build images and
+// keep stopped containers, so that nothing is removed before somebody asks for it.
+func (r *Runtimes) OnRequest() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for _, m := range r.set.Members() {
+		if kinds()[r.types[m.Name()]].asked {
+			names = append(names, m.Name())
+		}
+	}
+	return names
 }
 
 // Look finds runtimes that came since and asks all how they are. The error names
@@ -217,19 +245,20 @@ func (r *Runtimes) discover(ctx context.Context) {
 		return
 	}
 	members := r.set.Members()
-	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c cri.Candidate) bool {
+	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c local.Candidate) bool {
 		return r.at(c.Path) != nil || slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })
 	})
-	var dead, silent []string
-	for _, d := range cri.Detect(ctx, unknown) {
+	var dead []local.Candidate
+	var silent []string
+	for _, d := range detect(ctx, unknown) {
 		err := d.Err
 		if err == nil {
-			err = r.open(d.Name, d.Path)
+			err = r.open(d.Candidate)
 		}
-		if err == nil {
+		if err == nil || d.Asleep { // it has no pods
 			continue
 		}
-		dead = append(dead, d.Path)
+		dead = append(dead, d.Candidate)
 		if d.Silent() {
 			silent = append(silent, d.Path)
 		}
@@ -247,10 +276,32 @@ func (r *Runtimes) discover(ctx context.Context) {
 func (r *Runtimes) Dead() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.dead
+	var paths []string
+	for _, c := range r.dead {
+		paths = append(paths, c.Path)
+	}
+	return paths
 }
 
-// Unseen says why there may be pods on this host that no runtime of the set lists,
+// LeftOut are the sockets at which a runtime listens that is opened only if a person
+// names it: none where the runtimes are configured. It connects to none of them.
+func (r *Runtimes) LeftOut() []string {
+	var paths, seen []string
+	for _, c := range r.leftOut {
+		real := socket(c.Path)
+		// podman-docker has a link there, to Podman's own socket.
+		if slices.Contains(seen, real) || filepath.Base(real) != filepath.Base(c.Path) {
+			continue
+		}
+		seen = append(seen, real)
+		if (&local.Activation{Path: c.Path}).Served() {
+			paths = append(paths, c.Path)
+		}
+	}
+	return paths
+}
+
+// Unseen says why there may be pods of CRI on this host that no runtime of the set lists,
 // and nothing if there are none: a runtime that does not answer, that was not looked
 // for yet, that was stopped, or that the configuration leaves out.
 func (r *Runtimes) Unseen() string {
@@ -264,11 +315,11 @@ func (r *Runtimes) Unseen() string {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case !r.searched:
+	if !r.searched {
 		return "runtimes are being looked for"
-	case len(r.dead) > 0:
-		return "the runtime at " + r.dead[0] + " does not answer"
+	}
+	if i := slices.IndexFunc(r.dead, func(c local.Candidate) bool { return c.Type == cri.Type }); i >= 0 {
+		return "the runtime at " + r.dead[i].Path + " does not answer"
 	}
 	return r.deserted()
 }

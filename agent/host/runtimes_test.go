@@ -15,6 +15,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/local"
 )
 
 // Two containerds on one host are a containerd and a k3s, or two configured ones.
@@ -40,7 +41,7 @@ func TestOneSocketIsOneRuntime(t *testing.T) {
 	if err := os.Symlink(s.socket, link); err != nil {
 		t.Fatal(err)
 	}
-	candidates := []cri.Candidate{{Name: "containerd", Path: s.socket}, {Name: "k3s", Path: link}}
+	candidates := []local.Candidate{{Type: cri.Type, Name: "containerd", Path: s.socket}, {Type: cri.Type, Name: "k3s", Path: link}}
 	r := opened(t)
 	r.candidates = candidates
 	for range 2 {
@@ -51,7 +52,7 @@ func TestOneSocketIsOneRuntime(t *testing.T) {
 			t.Errorf("Named() = %+v, want containerd alone", found)
 		}
 	}
-	twice := RuntimesOptions{Endpoints: []string{s.socket, link}, Log: slog.New(slog.DiscardHandler)}
+	twice := RuntimesOptions{Configured: []local.Candidate{{Type: cri.Type, Path: s.socket}, {Type: cri.Type, Path: link}}, Log: slog.New(slog.DiscardHandler)}
 	if _, err := NewRuntimes(twice); err == nil || !strings.Contains(err.Error(), link) {
 		t.Errorf("NewRuntimes() of two paths to one socket = %v, want an error that names the second", err)
 	}
@@ -70,17 +71,17 @@ func TestPodsMayBeUnseen(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := opened(t, configured.socket)
-	r.usual = []cri.Candidate{{Name: "containerd", Path: configured.socket}, {Name: "cri-o", Path: filepath.Join(folder(t), "none.sock")}}
+	r.usual = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: configured.socket}, {Type: cri.Type, Name: "cri-o", Path: filepath.Join(folder(t), "none.sock")}}
 	if why := r.Unseen(); why != "" {
 		t.Errorf("Unseen() = %q, want nothing where the configured runtime is the only one", why)
 	}
-	r.usual = append(r.usual, cri.Candidate{Name: "k3s", Path: other.socket})
+	r.usual = append(r.usual, local.Candidate{Type: cri.Type, Name: "k3s", Path: other.socket})
 	if why := r.Unseen(); !strings.Contains(why, other.socket) {
 		t.Errorf("Unseen() = %q, want the runtime that the configuration leaves out", why)
 	}
 
 	r = opened(t)
-	r.candidates = []cri.Candidate{{Name: "containerd", Path: configured.socket}}
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: configured.socket}}
 	if why := r.Unseen(); why == "" {
 		t.Errorf("Unseen() = nothing before runtimes were looked for")
 	}
@@ -88,7 +89,7 @@ func TestPodsMayBeUnseen(t *testing.T) {
 	if why := r.Unseen(); why != "" {
 		t.Errorf("Unseen() = %q, want nothing where every runtime answers", why)
 	}
-	r.candidates = append(r.candidates, cri.Candidate{Name: "cri-o", Path: dead})
+	r.candidates = append(r.candidates, local.Candidate{Type: cri.Type, Name: "cri-o", Path: dead})
 	r.discover(t.Context())
 	if why := r.Unseen(); !strings.Contains(why, dead) {
 		t.Errorf("Unseen() = %q, want the runtime that does not answer", why)
@@ -96,10 +97,10 @@ func TestPodsMayBeUnseen(t *testing.T) {
 
 	// One that was stopped before the agent came has no socket, but its pods run on.
 	r = opened(t)
-	r.candidates = []cri.Candidate{{Name: "containerd", Path: configured.socket}}
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: configured.socket}}
 	r.discover(t.Context())
 	stopped := filepath.Join(folder(t), "stopped.sock")
-	r.usual = []cri.Candidate{{Name: "containerd", Path: configured.socket}, {Name: "k3s", Path: stopped}}
+	r.usual = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: configured.socket}, {Type: cri.Type, Name: "k3s", Path: stopped}}
 	if why := r.Unseen(); why != "" {
 		t.Errorf("Unseen() = %q, want nothing where nothing is left of a runtime", why)
 	}
@@ -125,7 +126,7 @@ func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
 	}
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	listener.Close()
-	r.candidates = []cri.Candidate{{Name: "containerd", Path: s.socket}, {Name: "cri-o", Path: left}}
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: s.socket}, {Type: cri.Type, Name: "cri-o", Path: left}}
 
 	s.starts.Store(true)
 	for _, when := range []string{"before anybody has looked", "after that"} {
@@ -146,7 +147,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}
 	r := opened(t)
 	hung := filepath.Join(folder(t), "hung.sock")
-	r.candidates = []cri.Candidate{{Name: "containerd", Path: s.socket}}
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: s.socket}}
 	if err := r.Look(t.Context()); err != nil {
 		t.Fatalf("Look() = %v", err)
 	}
@@ -155,7 +156,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	r.candidates = append(r.candidates, cri.Candidate{Name: "cri-o", Path: hung})
+	r.candidates = append(r.candidates, local.Candidate{Type: cri.Type, Name: "cri-o", Path: hung})
 	r.silent = []string{hung}
 
 	searching, stop := context.WithCancel(t.Context())

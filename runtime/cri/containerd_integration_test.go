@@ -21,12 +21,17 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/test/lab"
 )
 
 // labDriver drives a real containerd.
 type labDriver struct{ *lab.Containerd }
+
+func (d labDriver) Abilities() runtimetest.Abilities {
+	return runtimetest.Abilities{Sandboxes: true, Namespaces: true}
+}
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
 	t.Helper()
@@ -114,7 +119,7 @@ func startContainerd(t *testing.T, o lab.ContainerdOptions) (*cri.Runtime, labDr
 
 func newAdapter(t *testing.T, d labDriver) *cri.Runtime {
 	t.Helper()
-	r, err := cri.New(cri.Options{Endpoint: d.Endpoint, Name: "containerd", Timeouts: cri.Timeouts{Query: 3 * time.Second}})
+	r, err := cri.New(cri.Options{Endpoint: d.Endpoint, Name: "containerd", Timeouts: local.Timeouts{Query: 3 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,11 +209,11 @@ func TestContainerdTellsWhoElseUsesImages(t *testing.T) {
 
 func TestDetectContainerd(t *testing.T) {
 	_, d := startContainerd(t, lab.ContainerdOptions{})
-	path, err := cri.ParseEndpoint(d.Endpoint)
+	path, err := local.ParseEndpoint(d.Endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := cri.Detect(t.Context(), []cri.Candidate{{Name: "mine", Path: path}})
+	found := local.Detect(t.Context(), []local.Candidate{{Name: "mine", Path: path}}, cri.Ask)
 	if len(found) != 1 || found[0].Err != nil || found[0].RuntimeName != "containerd" || found[0].Version == "" {
 		t.Errorf("Detect() = %+v, want mine, a containerd with a version", found)
 	}

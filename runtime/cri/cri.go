@@ -17,8 +17,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +27,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 )
 
 // MaxAnswerBytes is the largest answer that the adapter receives. It is what
@@ -52,45 +51,10 @@ type Options struct {
 	// which end when they end. It must be safe for concurrent use. May be nil.
 	Observe func(method string, took time.Duration, err error)
 	// Timeouts bound the calls; a zero one is the default.
-	Timeouts Timeouts
+	Timeouts local.Timeouts
 	// ProcRoot is the proc filesystem whose self/mountinfo names the mounts
 	// that image filesystems are resolved to. "/proc" if empty.
 	ProcRoot string
-}
-
-// Timeouts bound each kind of call where the caller's context does not bound it
-// more narrowly.
-type Timeouts struct {
-	// Query bounds each list, status and version call: 10 s.
-	Query time.Duration
-	// StopMargin is added to a container's grace for the kill that follows it
-	// and for the runtime's own work: 15 s.
-	StopMargin time.Duration
-	// Teardown bounds StopPod, which runs network plugins: 30 s.
-	Teardown time.Duration
-	// Remove bounds each removal, in which the runtime deletes files: 2 min.
-	Remove time.Duration
-}
-
-func (t Timeouts) withDefaults() (Timeouts, error) {
-	for _, f := range []struct {
-		name  string
-		value *time.Duration
-		def   time.Duration
-	}{
-		{"query", &t.Query, 10 * time.Second},
-		{"stop margin", &t.StopMargin, 15 * time.Second},
-		{"teardown", &t.Teardown, 30 * time.Second},
-		{"remove", &t.Remove, 2 * time.Minute},
-	} {
-		switch {
-		case *f.value < 0:
-			return t, fmt.Errorf("%s timeout %v: must not be negative", f.name, *f.value)
-		case *f.value == 0:
-			*f.value = f.def
-		}
-	}
-	return t, nil
 }
 
 // Runtime is one runtime behind a CRI socket. It is safe for concurrent use.
@@ -99,7 +63,7 @@ type Runtime struct {
 	path     string // of the socket
 	log      *slog.Logger
 	observe  func(method string, took time.Duration, err error)
-	timeouts Timeouts
+	timeouts local.Timeouts
 	procRoot string
 
 	conn  *grpc.ClientConn
@@ -120,11 +84,11 @@ var _ runtime.Runtime = (*Runtime)(nil)
 // the connection is made again whenever it is lost, at most 3 s after the
 // runtime is back. It fails on an endpoint that cannot be a unix socket.
 func New(opts Options) (*Runtime, error) {
-	path, err := ParseEndpoint(opts.Endpoint)
+	path, err := local.ParseEndpoint(opts.Endpoint)
 	if err != nil {
 		return nil, err
 	}
-	timeouts, err := opts.Timeouts.withDefaults()
+	timeouts, err := opts.Timeouts.WithDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -186,25 +150,3 @@ func (r *Runtime) Endpoint() string { return "unix://" + r.path }
 
 // Close ends the connection. Calls under way end with runtime.ErrUnavailable.
 func (r *Runtime) Close() error { return r.conn.Close() }
-
-// maxSocketPathBytes is sun_path less its final zero, see unix(7).
-const maxSocketPathBytes = 107
-
-// ParseEndpoint returns the path of the socket that an endpoint names, which is
-// unix:///path or an absolute path. It refuses all else.
-func ParseEndpoint(endpoint string) (string, error) {
-	path, isURL := strings.CutPrefix(endpoint, "unix://")
-	switch {
-	case endpoint == "":
-		return "", fmt.Errorf("endpoint is empty: give a socket, such as unix:///run/containerd/containerd.sock")
-	case !isURL && strings.Contains(endpoint, "://"):
-		return "", fmt.Errorf("endpoint %q: only unix sockets are supported, as unix:///path or /path", endpoint)
-	case !filepath.IsAbs(path):
-		return "", fmt.Errorf("endpoint %q: the path must be absolute, as in unix:///run/containerd/containerd.sock", endpoint)
-	case strings.HasSuffix(path, "/"):
-		return "", fmt.Errorf("endpoint %q: names a folder, not a socket", endpoint)
-	case len(path) > maxSocketPathBytes:
-		return "", fmt.Errorf("endpoint %q: a socket's path has at most %d bytes, this one %d", endpoint, maxSocketPathBytes, len(path))
-	}
-	return filepath.Clean(path), nil
-}

@@ -2,125 +2,37 @@ package cri
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
-	"net"
-	"os"
-	"path/filepath"
-	"strings"
-	"sync"
-	"time"
 
-	"golang.org/x/sys/unix"
-
-	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 )
 
-// detectTimeout bounds how long a socket may take to say which runtime it is.
-const detectTimeout = 3 * time.Second
-
-// Candidate is a socket behind which a runtime may be.
-type Candidate struct {
-	Name string // what to call the runtime, unique among candidates
-	Path string
-}
+// Type is what candidates of this adapter are marked with.
+const Type = "cri"
 
 // DefaultCandidates are the sockets of the runtimes that hostler knows, where
 // their packages put them, the most likely first.
-func DefaultCandidates() []Candidate {
-	return []Candidate{
-		{"containerd", "/run/containerd/containerd.sock"},
-		{"cri-o", "/run/crio/crio.sock"},
-		{"k3s", "/run/k3s/containerd/containerd.sock"}, // and RKE2
-		{"k0s", "/run/k0s/containerd.sock"},
-		{"microk8s", "/var/snap/microk8s/common/run/containerd.sock"},
-		{"cri-dockerd", "/run/cri-dockerd.sock"},
-		{"cri-dockerd", "/var/run/cri-dockerd.sock"},
+func DefaultCandidates() []local.Candidate {
+	return []local.Candidate{
+		{Type: Type, Name: "containerd", Path: "/run/containerd/containerd.sock"},
+		{Type: Type, Name: "cri-o", Path: "/run/crio/crio.sock"},
+		{Type: Type, Name: "k3s", Path: "/run/k3s/containerd/containerd.sock"}, // and RKE2
+		{Type: Type, Name: "k0s", Path: "/run/k0s/containerd.sock"},
+		{Type: Type, Name: "microk8s", Path: "/var/snap/microk8s/common/run/containerd.sock"},
+		{Type: Type, Name: "cri-dockerd", Path: "/run/cri-dockerd.sock"},
+		{Type: Type, Name: "cri-dockerd", Path: "/var/run/cri-dockerd.sock"},
 	}
 }
 
-// NameOf is the name of the runtime at an endpoint: a candidate's, or one made
-// of the socket's file name.
-func NameOf(endpoint string) string {
-	path := strings.TrimPrefix(endpoint, "unix://")
-	for _, c := range DefaultCandidates() {
-		if c.Path == path {
-			return c.Name
-		}
-	}
-	return strings.TrimSuffix(filepath.Base(path), ".sock")
-}
+// NameOf is the name of the runtime at an endpoint.
+func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
 
-// Detected is a candidate whose socket exists.
-type Detected struct {
-	Candidate
-	// RuntimeName and Version are what answers behind it; empty if Err is set.
-	RuntimeName string
-	Version     string
-	// Err says why it is not usable now: runtime.ErrUnsupported where something
-	// else answers, runtime.ErrUnavailable where nothing does (yet).
-	Err error
-	// Listens tells that there is somebody at the socket, who may have pods. A
-	// socket file outlives who made it.
-	Listens bool
-}
-
-// Silent tells that there may be a runtime that does not answer yet, or does not
-// any more: containerd 1.x serves before it has loaded its pods, says that it is
-// "not initialized yet" until then, and its unit counts as started.
-func (d Detected) Silent() bool {
-	return d.Listens && d.Err != nil && !errors.Is(d.Err, runtime.ErrUnsupported)
-}
-
-// Detect finds the candidates whose socket exists and asks each, all at once,
-// which runtime it is. Two paths to the same socket count once. It takes at most
-// 3 s, however many of them hang.
-func Detect(ctx context.Context, candidates []Candidate) []Detected {
-	var found []Detected
-	seen := map[string]bool{}
-	for _, c := range candidates {
-		real, err := filepath.EvalSymlinks(c.Path)
-		if errors.Is(err, fs.ErrNotExist) || seen[real] {
-			continue
-		}
-		d := Detected{Candidate: c}
-		if err != nil {
-			d.Err = fmt.Errorf("look for a runtime: %w", err)
-		} else if info, err := os.Stat(real); err != nil {
-			d.Err = fmt.Errorf("look for a runtime: %w", err)
-		} else if info.Mode().Type() != fs.ModeSocket {
-			continue
-		}
-		seen[real] = true
-		found = append(found, d)
-	}
-	var wg sync.WaitGroup
-	for i := range found {
-		if found[i].Err == nil {
-			wg.Go(func() { found[i].ask(ctx) })
-		}
-	}
-	wg.Wait()
-	return found
-}
-
-func (d *Detected) ask(ctx context.Context) {
-	// Nobody at all is told at once, and by this alone.
-	conn, err := (&net.Dialer{Timeout: detectTimeout}).DialContext(ctx, "unix", d.Path)
-	if d.Listens = !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT); err == nil {
-		_ = conn.Close() // nothing was sent
-	}
-	r, err := New(Options{Endpoint: d.Path, Name: d.Name, Timeouts: Timeouts{Query: detectTimeout}})
+// Ask is a local.Ask for runtimes that speak CRI.
+func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
+	r, err := New(Options{Endpoint: c.Path, Name: c.Name, Timeouts: local.Timeouts{Query: local.DetectTimeout}})
 	if err != nil {
-		d.Err = err
-		return
+		return "", "", err
 	}
 	defer r.Close()
 	a, err := r.version(ctx)
-	if err != nil {
-		d.Err = err
-		return
-	}
-	d.RuntimeName, d.Version = a.name, a.version
+	return a.name, a.version, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
@@ -151,7 +152,7 @@ func mute(t *testing.T) string {
 }
 
 func TestAMuteRuntimeIsNotWaitedFor(t *testing.T) {
-	r, err := cri.New(cri.Options{Endpoint: mute(t), Timeouts: cri.Timeouts{Query: 200 * time.Millisecond}})
+	r, err := cri.New(cri.Options{Endpoint: mute(t), Timeouts: local.Timeouts{Query: 200 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,14 +187,14 @@ func TestDetect(t *testing.T) {
 	}
 	listener.SetUnlinkOnClose(false)
 	listener.Close()
-	found := cri.Detect(t.Context(), []cri.Candidate{
+	found := local.Detect(t.Context(), []local.Candidate{
 		{Name: "missing", Path: filepath.Join(dir, "missing.sock")},
 		{Name: "file", Path: file},
 		{Name: "real", Path: s.socket},
 		{Name: "same", Path: link},
 		{Name: "hung", Path: hung},
 		{Name: "left", Path: left},
-	})
+	}, cri.Ask)
 	if len(found) != 3 {
 		t.Fatalf("Detect() = %+v, want real, hung and left", found)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,24 +32,35 @@ func testRemoveDead(b *bench) {
 			b.Errorf("RemoveContainer() = %v", err)
 		}
 	}
-	if p := b.pod(); len(p.Containers) != 0 {
+	if !b.driver.Abilities().Sandboxes {
+		b.none()
+	} else if p := b.pod(); len(p.Containers) != 0 {
 		b.Errorf("Pods() = %d containers, want none", len(p.Containers))
+	}
+}
+
+// none fails if there is a pod.
+func (b *bench) none() {
+	b.Helper()
+	if pods, err := b.Pods(b.ctx); err != nil || len(pods) != 0 {
+		b.Errorf("Pods() = %v, %v, want none", pods, err)
 	}
 }
 
 func testRemovePod(b *bench) {
 	p := b.run(EndsOnTERM)
+	class := runtime.ErrInUse
+	if !b.driver.Abilities().Sandboxes {
+		class = runtime.ErrUnsupported
+	}
 	refused := func(what string) {
 		b.Helper()
-		if err := b.RemovePod(b.ctx, p); !errors.Is(err, runtime.ErrInUse) {
-			b.Errorf("RemovePod() of %s = %v, want %v", what, err, runtime.ErrInUse)
+		if err := b.RemovePod(b.ctx, p); !errors.Is(err, class) {
+			b.Errorf("RemovePod() of %s = %v, want %v", what, err, class)
 		}
 		if got := b.pod(); got.ID != p.ID || len(got.Containers) != 1 {
 			b.Fatalf("Pods() = %+v, want the pod with its container", got)
 		}
-	}
-	if !p.Sandbox {
-		b.Errorf("Pods() = a pod without a sandbox, want one: RemovePod is for those")
 	}
 	refused("a ready pod")
 	if c := b.container(); c.State != runtime.Running {
@@ -62,13 +74,11 @@ func testRemovePod(b *bench) {
 		b.Fatalf("RemoveContainer() = %v", err)
 	}
 	for range 2 {
-		if err := b.RemovePod(b.ctx, p); err != nil {
+		if err := b.RemovePod(b.ctx, p); b.driver.Abilities().Sandboxes && err != nil {
 			b.Errorf("RemovePod() = %v", err)
 		}
 	}
-	if pods, err := b.Pods(b.ctx); err != nil || len(pods) != 0 {
-		b.Errorf("Pods() = %v, %v, want none", pods, err)
-	}
+	b.none()
 }
 
 func testRemoveImage(b *bench) {
@@ -98,6 +108,27 @@ func testRemoveImage(b *bench) {
 	}
 }
 
+func testRemoveImageInUse(b *bench) {
+	b.run(EndsOnTERM)
+	refuses := b.driver.Abilities().RefusesImagesInUse
+	for _, when := range []string{"running", "dead"} {
+		img, ok := b.image(testImage)
+		if !ok {
+			if refuses {
+				b.Errorf("Images() lacks %s, of which a container is %s", testImage, when)
+			}
+			return
+		}
+		if err := b.RemoveImage(b.ctx, img); errors.Is(err, runtime.ErrInUse) != refuses || !refuses && err != nil {
+			b.Errorf("RemoveImage() of what a container uses that is %s = %v, want it to refuse: %t", when, err, refuses)
+		}
+		b.stop(0)
+	}
+	if c := b.container(); c.State != runtime.Exited {
+		b.Errorf("container is %v, want it as it was", c.State)
+	}
+}
+
 // log collects what a watcher sees.
 type log struct {
 	mu     sync.Mutex
@@ -123,13 +154,14 @@ func (b *bench) watch(ctx context.Context) *log {
 }
 
 // has tells whether an event that fits has come: of the type, or Changed where
-// the runtime cannot tell, and with the container's ID or the image's name.
-func (l *log) has(t runtime.EventType, object string) bool {
+// the runtime cannot tell, and with the container's ID or one of the image's names
+// or its ID.
+func (l *log) has(t runtime.EventType, objects ...string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.events {
 		fits := e.Type == t || e.Type == runtime.Changed
-		if fits && (e.ContainerID == object || e.Image == object || e.ContainerID+e.Image == "") {
+		if fits && (e.ContainerID+e.Image == "" || slices.Contains(objects, e.ContainerID) || slices.Contains(objects, e.Image)) {
 			return true
 		}
 	}
@@ -172,13 +204,17 @@ func testWatch(b *bench) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
 	l := b.primed(ctx)
-	expect := func(t runtime.EventType, what, object string) {
+	expect := func(t runtime.EventType, what string, objects ...string) {
 		b.Helper()
-		b.eventually("event for "+what+" "+object, func() bool { return l.has(t, object) })
+		b.eventually("event for "+what+" "+objects[0], func() bool { return l.has(t, objects...) })
 	}
 	const added = "localhost/hostler/added:1"
 	b.driver.AddImage(b, added)
-	expect(runtime.ImageAdded, "the new image", added)
+	img, ok := b.image(added)
+	if !ok {
+		b.Fatalf("Images() lacks %s", added)
+	}
+	expect(runtime.ImageAdded, "the new image", added, img.ID)
 
 	c := b.run(EndsOnTERM).Containers[0]
 	expect(runtime.ContainerStarted, "the start of", c.ID)
@@ -189,14 +225,10 @@ func testWatch(b *bench) {
 	}
 	expect(runtime.ContainerRemoved, "the removal of", c.ID)
 
-	img, ok := b.image(added)
-	if !ok {
-		b.Fatalf("Images() lacks %s", added)
-	}
 	if err := b.RemoveImage(b.ctx, img); err != nil {
 		b.Fatalf("RemoveImage() = %v", err)
 	}
-	expect(runtime.ImageRemoved, "the removal of", added)
+	expect(runtime.ImageRemoved, "the removal of", added, img.ID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.events {

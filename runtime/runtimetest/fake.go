@@ -40,6 +40,10 @@ type Options struct {
 	// and containerd does not.
 	RefusesInUse bool
 
+	// NoSandboxes makes pods mere groups of containers, as Docker's are: one is ready
+	// while a container of it runs, and gone when it has none any more.
+	NoSandboxes bool
+
 	// CallTime is how long a call takes while so many, it included, are under
 	// way; nil for no time at all. Beyond CallTimeout it is a hang.
 	CallTime func(op Op, atOnce int) time.Duration

@@ -13,15 +13,22 @@ import (
 )
 
 func TestFakeConforms(t *testing.T) {
-	runtimetest.RunInBubble(t, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
-		f := runtimetest.NewFake(runtimetest.Options{SandboxImage: "registry.k8s.io/pause:3.9"})
-		t.Cleanup(func() {
-			if err := f.Close(); err != nil {
-				t.Errorf("Close() = %v", err)
-			}
+	for name, o := range map[string]runtimetest.Options{
+		"as containerd": {SandboxImage: "registry.k8s.io/pause:3.9"},
+		"as Docker":     {NoSandboxes: true, RefusesInUse: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runtimetest.RunInBubble(t, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+				f := runtimetest.NewFake(o)
+				t.Cleanup(func() {
+					if err := f.Close(); err != nil {
+						t.Errorf("Close() = %v", err)
+					}
+				})
+				return f, runtimetest.FakeDriver{Fake: f}
+			})
 		})
-		return f, runtimetest.FakeDriver{Fake: f}
-	})
+	}
 }
 
 // inBubble runs a test of a Fake with time of its own.

@@ -10,6 +10,11 @@ import (
 // FakeDriver drives a Fake for the suite, or for a server that has one behind it.
 type FakeDriver struct{ *Fake }
 
+// Abilities is Driver's.
+func (d FakeDriver) Abilities() Abilities {
+	return Abilities{Sandboxes: !d.opts.NoSandboxes, Namespaces: true, RefusesImagesInUse: d.opts.RefusesInUse}
+}
+
 // AddImage is Driver's.
 func (d FakeDriver) AddImage(_ testing.TB, tags ...string) { d.Fake.AddImage(ImageSpec{Tags: tags}) }
 

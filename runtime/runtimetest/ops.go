@@ -219,6 +219,10 @@ func (f *Fake) removeContainer(id string) error {
 		delete(f.byID, id)
 	})
 	f.publish(runtime.Event{Type: runtime.ContainerRemoved, ContainerID: id})
+	if f.opts.NoSandboxes && len(p.containers) == 0 {
+		delete(f.podByID, p.ID)
+		f.pods = slices.DeleteFunc(f.pods, func(o *pod) bool { return o == p })
+	}
 	return nil
 }
 
@@ -236,6 +240,8 @@ func (f *Fake) removePod(id string) error {
 	defer f.mu.Unlock()
 	p := f.pod(id)
 	switch {
+	case f.opts.NoSandboxes:
+		return fmt.Errorf("%w: pods are their containers", runtime.ErrUnsupported)
 	case p == nil:
 		return nil
 	case p.Ready:

@@ -12,6 +12,8 @@ import (
 // Driver makes things happen in the runtime under test, past the adapter. Its
 // methods fail the test where they cannot.
 type Driver interface {
+	// Abilities says what the runtime has of what not every one has.
+	Abilities() Abilities
 	// AddImage makes a new image, with content of its own, under each of tags.
 	AddImage(t testing.TB, tags ...string)
 	// RunPod starts a pod with the given programs as its containers, and
@@ -23,6 +25,19 @@ type Driver interface {
 	// Crash ends the runtime as if killed; restart brings it back with its
 	// pods, images and containers.
 	Crash(t testing.TB) (restart func())
+}
+
+// Abilities are what not every runtime has. What a runtime lacks it must lack as
+// package runtime says, so that each ability makes a difference to some case.
+type Abilities struct {
+	// Sandboxes: pods are sandboxes, see runtime.Pod; elsewhere a pod is its
+	// containers, and goes with the last of them.
+	Sandboxes bool
+	// Namespaces: pods have one.
+	Namespaces bool
+	// RefusesImagesInUse: the runtime itself refuses to remove an image that a
+	// container uses, running or not.
+	RefusesImagesInUse bool
 }
 
 // Program is a container of a pod that a Driver runs. Its containers carry the
@@ -94,6 +109,7 @@ var cases = [...]struct {
 	{"a dead container is removed, once or twice", testRemoveDead},
 	{"a pod is removed once it is dead and empty, once or twice", testRemovePod},
 	{"an image is removed with all its names, once or twice", testRemoveImage},
+	{"an image in use goes only where the runtime lets it", testRemoveImageInUse},
 	{"a watcher sees starts, ends and removals", testWatch},
 	{"a watch ends with its context", testWatchEnds},
 	{"a call ends with its context", testCancel},

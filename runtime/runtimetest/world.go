@@ -26,6 +26,8 @@ type ContainerSpec struct {
 	Labels, Annotations map[string]string
 	CreatedAt           time.Time // now if zero
 	WritableBytes       uint64    // of its own, freed when it is removed
+	StopTimeout         *time.Duration
+	StopsBefore         []string // IDs
 
 	State      runtime.ContainerState // Running if Unknown
 	FinishedAt time.Time              // of an Exited one; now if zero
@@ -97,7 +99,7 @@ func (f *Fake) RunPod(spec PodSpec) runtime.Pod {
 	}
 	p := &pod{Pod: runtime.Pod{
 		Runtime: f.opts.Name, ID: id, UID: cmp.Or(spec.UID, id), Name: spec.Name, Namespace: spec.Namespace,
-		Ready: true, Sandbox: true, CreatedAt: orNow(spec.CreatedAt), Labels: maps.Clone(spec.Labels), Annotations: maps.Clone(spec.Annotations),
+		Ready: true, Sandbox: !f.opts.NoSandboxes, CreatedAt: orNow(spec.CreatedAt), Labels: maps.Clone(spec.Labels), Annotations: maps.Clone(spec.Annotations),
 	}}
 	f.pods = append(f.pods, p)
 	f.podByID[p.ID] = p
@@ -131,6 +133,7 @@ func (f *Fake) addContainer(p *pod, spec ContainerSpec) *container {
 	c := &container{spec: spec, layers: img.layers, ended: make(chan struct{}), Container: runtime.Container{
 		Runtime: f.opts.Name, ID: cmp.Or(spec.ID, f.newID("container")), PodID: p.ID, Name: spec.Name,
 		Image: spec.Image, ImageID: img.ID, State: spec.State, CreatedAt: orNow(spec.CreatedAt),
+		StopTimeout: spec.StopTimeout, StopsBefore: slices.Clone(spec.StopsBefore),
 		Labels: maps.Clone(spec.Labels), Annotations: maps.Clone(spec.Annotations),
 	}}
 	if f.container(c.ID) != nil {
@@ -214,6 +217,9 @@ func clonePod(p *pod) runtime.Pod {
 	c.Labels, c.Annotations = maps.Clone(p.Labels), maps.Clone(p.Annotations)
 	for _, ctr := range p.containers {
 		c.Containers = append(c.Containers, cloneContainer(ctr))
+	}
+	if !c.Sandbox {
+		c.Ready = slices.ContainsFunc(c.Containers, func(o runtime.Container) bool { return o.State == runtime.Running })
 	}
 	return c
 }

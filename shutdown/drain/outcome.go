@@ -2,6 +2,7 @@ package drain
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,8 +15,13 @@ import (
 
 // note takes in what a pod's goroutine tells.
 func (d *Drain) note(r result) {
-	if r.sandbox {
+	switch {
+	case r.sandbox:
 		countDown(d.tearing, r.pod)
+		return
+	case r.asked != key{}:
+		d.noteTurn(r.pod, r.asked.id, time.Now())
+		d.options.Publish(d.record.Clone())
 		return
 	}
 	for _, e := range r.ends {
@@ -34,6 +40,18 @@ func (d *Drain) note(r result) {
 	d.record.Pods[at].FinishedAt = time.Now()
 	d.judge(at)
 	d.options.Publish(d.record.Clone())
+}
+
+// noteTurn writes down when a container was asked to end after others, for a process
+// that may have to go on with this drain.
+func (d *Drain) noteTurn(pod key, id string, asked time.Time) {
+	p := &d.record.Pods[d.index[pod]]
+	turns := maps.Clone(p.Asked) // what was published has the old one
+	if turns == nil {
+		turns = map[string]time.Time{}
+	}
+	turns[id] = asked
+	p.Asked = turns
 }
 
 func countDown(m map[key]int, k key) {

@@ -110,7 +110,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.Outcome = journal.Skipped
 				continue
 			}
-			containers := d.unasked(k, pod.Containers, end)
+			containers := d.unasked(k, pod.Within(max(0, time.Until(end))).Containers, end)
 			if len(containers) == 0 {
 				continue
 			}
@@ -170,7 +170,7 @@ func (d *Drain) spares(pod plan.PlannedPod) bool {
 }
 
 // unasked returns the containers that were not asked to end yet, and notes that
-// they are now.
+// they are now, or will be once those have ended that need them.
 func (d *Drain) unasked(pod key, containers []plan.PlannedContainer, end time.Time) []target {
 	var targets []target
 	for _, c := range containers {
@@ -178,18 +178,41 @@ func (d *Drain) unasked(pod key, containers []plan.PlannedContainer, end time.Ti
 		if _, ok := d.ends[k]; ok {
 			continue
 		}
-		d.ends[k] = &containerEnd{key: k, pod: pod, name: c.Name, kill: time.Now().Add(d.within(c.Own, end))}
-		t := target{PlannedContainer: c}
+		d.ends[k] = &containerEnd{key: k, pod: pod, name: c.Name, kill: time.Now().Add(d.within(c.Own, end.Add(-c.Rest)))}
+		d.stops[k] = make(chan struct{})
+		t := target{PlannedContainer: c, over: d.stops[k]}
 		// An earlier process asked it to end and did not see it end. Asking
 		// again is to some programs an order to drop everything.
-		if asked, ok := d.resumed[pod]; ok && !c.Container.CreatedAt.After(asked) {
+		if asked, ok := d.askedAt(d.resumed, pod, c); ok {
 			t.asked, t.gone = asked, make(chan struct{})
 			d.gone[k] = t.gone
 		}
-		if asked, ok := d.spent[pod]; ok {
-			t.spent = !c.Container.CreatedAt.After(asked)
-		}
+		_, t.spent = d.askedAt(d.spent, pod, c)
 		targets = append(targets, t)
 	}
+	for i := range targets {
+		for _, id := range targets[i].Waits {
+			if other, stops := d.stops[key{targets[i].Runtime, id}]; stops {
+				targets[i].after = append(targets[i].after, other)
+			}
+		}
+		if waits := targets[i]; len(waits.after) > 0 && waits.gone == nil && !waits.spent {
+			d.noteTurn(pod, waits.ID, time.Time{})
+		}
+	}
 	return targets
+}
+
+// askedAt tells whether and when a container was asked to end by an earlier process or
+// drain, of which times has when it began with the pod. One that ends after others was
+// asked later, if at all.
+func (d *Drain) askedAt(times map[key]time.Time, pod key, c plan.PlannedContainer) (time.Time, bool) {
+	began, ok := times[pod]
+	if !ok || c.Container.CreatedAt.After(began) {
+		return time.Time{}, false
+	}
+	if turn, waited := d.record.Pods[d.index[pod]].Asked[c.ID]; waited {
+		return turn, !turn.IsZero()
+	}
+	return began, true
 }

@@ -18,6 +18,9 @@ type target struct {
 	asked time.Time     // set if an earlier process asked it to end
 	gone  chan struct{} // then closed when a list says that it has
 	spent bool          // it has had all its time, and the drain before gave it up
+
+	over  chan struct{}     // closed when its stop is over, however
+	after []<-chan struct{} // closed likewise for those that end before it
 }
 
 // stopPod stops the containers, then the sandbox, and tells the drain of both.
@@ -28,7 +31,8 @@ func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containe
 	var wg sync.WaitGroup
 	for i, c := range containers {
 		wg.Go(func() {
-			killed, err := d.stopContainer(ctx, c, end)
+			defer close(c.over)
+			killed, err := d.stopInTurn(ctx, r.pod, c, end)
 			ends[i] = containerEnd{key: key{c.Runtime, c.ID}, pod: r.pod, name: c.Name, done: true, killed: killed, err: err}
 		})
 	}
@@ -100,6 +104,26 @@ func (d *Drain) tell(r result) {
 	case d.results <- r:
 	case <-d.over:
 	}
+}
+
+// stopInTurn stops one container once those have stopped that need it. Their stops have
+// ends, so that it comes to its turn: what it leaves of the phase is for those that it
+// needs itself.
+func (d *Drain) stopInTurn(ctx context.Context, pod key, c target, end time.Time) (killed bool, err error) {
+	end = end.Add(-c.Rest)
+	for _, other := range c.after {
+		select {
+		case <-other:
+		case <-d.cancelled:
+			return false, fmt.Errorf("stop container %q: the shutdown was cancelled", c.Name)
+		case <-ctx.Done():
+			return false, fmt.Errorf("stop container %q: %w", c.Name, context.Cause(ctx))
+		}
+	}
+	if len(c.after) > 0 && c.gone == nil && !c.spent {
+		d.tell(result{pod: pod, asked: key{c.Runtime, c.ID}})
+	}
+	return d.stopContainer(ctx, c, end)
 }
 
 // stopContainer stops one container by the end of its phase, trying again as

@@ -50,6 +50,9 @@ type PodRecord struct {
 	Outcome    Outcome         `json:"outcome,omitempty"`
 	Error      string          `json:"error,omitempty"`
 	Stuck      []string        `json:"stuck,omitempty"` // containers that did not stop
+	// Asked tells when containers that end after others were asked to, by their IDs; zero
+	// for those whose turn has not come. The others were at StartedAt.
+	Asked map[string]time.Time `json:"asked,omitempty"`
 	// ExitCodes tells how containers ended, by name, as far as a runtime told.
 	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
 }

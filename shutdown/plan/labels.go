@@ -188,7 +188,8 @@ func said(p runtime.Pod, sources []source) (int32, bool, []Note) {
 
 // Grace is how long the container may take to end: hostler.io/grace-period on
 // the container or else its pod, labels before annotations; else what a kubelet
-// recorded; else DefaultContainerGrace.
+// recorded; else what it was created with, as by `docker run --stop-timeout`; else
+// DefaultContainerGrace.
 func Grace(p runtime.Pod, c runtime.Container) (time.Duration, []Note) {
 	sources := append(containerSources(c), podSources(p)...)
 	grace, ok, notes := lookup(p, sources, runtime.LabelGracePeriod, parseGrace)
@@ -199,6 +200,9 @@ func Grace(p runtime.Pod, c runtime.Container) (time.Duration, []Note) {
 	notes = append(notes, more...)
 	if ok {
 		return grace, notes
+	}
+	if c.StopTimeout != nil {
+		return *c.StopTimeout, notes
 	}
 	return DefaultContainerGrace, notes
 }

@@ -54,9 +54,14 @@ type PlannedContainer struct {
 	ID      string          `json:"id"`
 	Name    string          `json:"name"`
 	Grace   metav1.Duration `json:"grace"`
+	// After names the containers of the pod that need this one: it is asked to end once
+	// they have.
+	After []string `json:"after,omitempty"`
 
 	Container runtime.Container `json:"-"`
 	Own       time.Duration     `json:"-"` // its own grace, whatever the phase's
+	Waits     []string          `json:"-"` // After, by IDs
+	Rest      time.Duration     `json:"-"` // what of the phase is kept for those that end after it
 }
 
 // New sorts the pods that have running containers into phases and fits
@@ -116,11 +121,13 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 				all = append(all, n)
 			}
 		}
-		grace := min(own, atMost)
-		planned.Grace.Duration = max(planned.Grace.Duration, grace)
 		planned.Containers = append(planned.Containers, PlannedContainer{
-			Runtime: c.Runtime, ID: c.ID, Name: c.Name, Grace: metav1.Duration{Duration: grace}, Container: c, Own: own,
+			Runtime: c.Runtime, ID: c.ID, Name: c.Name, Grace: metav1.Duration{Duration: min(own, atMost)}, Container: c, Own: own,
 		})
+	}
+	order(pod, planned.Containers, atMost)
+	for _, c := range planned.Containers {
+		planned.Grace.Duration = max(planned.Grace.Duration, c.Grace.Duration)
 	}
 	return planned, all
 }
@@ -146,7 +153,8 @@ func Spare(p Plan) (Plan, []PlannedPod) {
 
 // Bound is how long the plan takes at the most, but for kills: each phase ends
 // with the longest of the containers' own graces, and at the latest when the
-// graces of the phases up to it are over.
+// graces of the phases up to it are over. Containers that end one after another need
+// the sum of theirs.
 func (p Plan) Bound() time.Duration {
 	var bound, latest time.Duration
 	for _, phase := range p.Phases {
@@ -154,7 +162,7 @@ func (p Plan) Bound() time.Duration {
 		var longest time.Duration
 		for _, pod := range phase.Pods {
 			for _, c := range pod.Containers {
-				longest = max(longest, c.Own)
+				longest = max(longest, c.Own+c.Rest)
 			}
 		}
 		bound = min(bound+longest, latest)

@@ -17,7 +17,10 @@ const module = "hostler.io/hostler"
 var ours = map[string][]string{
 	"main":                   {"agent/cli"},
 	"runtime":                {},
-	"runtime/cri":            {"runtime", "runtime/cri/containerd"},
+	"runtime/cri":            {"runtime", "runtime/cri/containerd", "runtime/local"},
+	"runtime/docker":         {"runtime", "runtime/docker/engine", "runtime/local"},
+	"runtime/docker/engine":  {"runtime", "runtime/local"},
+	"runtime/local":          {"runtime"},
 	"runtime/cri/containerd": {"runtime"},
 	"runtime/runtimetest":    {"runtime"},
 
@@ -50,7 +53,7 @@ var ours = map[string][]string{
 	"agent/loop":                          {},
 	"agent/owner":                         {},
 	"agent/plain":                         {},
-	"agent/host":                          {"runtime", "runtime/cri", "shutdown", "status", "status/probe"},
+	"agent/host":                          {"runtime", "runtime/cri", "runtime/docker", "runtime/local", "shutdown", "status", "status/probe"},
 	"agent/reboots":                       {"shutdown/journal"},
 	"agent/report":                        {"agent/controlplane", "agent/reboots", "shutdown", "shutdown/journal", "status", "status/probe"},
 	"agent/metrics":                       {"agent/loop", "agent/reboots", "gc/runs", "shutdown", "status"},
@@ -79,7 +82,7 @@ var ours = map[string][]string{
 	// An example of a plugin, as anybody could write it.
 	"docs/examples/plugin-https": {"agent/controlplane/plugin/v1"},
 
-	"agent/doctor": {"agent/controlplane", "shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
+	"agent/doctor": {"agent/controlplane", "gc", "shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
 	"agent/fleet":       {"agent/api", "agent/controlplane"},
 	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/loop", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
@@ -89,7 +92,7 @@ var ours = map[string][]string{
 	"agent": {
 		"agent/api", "agent/conditions", "agent/config", "agent/controlplane", "agent/controlplane/census", "agent/controlplane/conformance", "agent/controlplane/embedded", "agent/controlplane/etcd", "agent/controlplane/etcd/endpoint", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/controlplane/objects", "agent/controlplane/plugin", "agent/controlplane/plugin/process", "agent/doctor", "agent/fleet", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/reboots", "agent/report",
-		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/cri",
+		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/local",
 		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
 	},
 }
@@ -106,7 +109,8 @@ var theirs = []struct {
 	{"github.com/google/cadvisor", []string{"status/probe"}, "cadvisor hard-codes paths and is kept in one place"},
 	{"github.com/vishvananda/netlink", []string{"status/probe"}, "only the probe reads the network"},
 	{"k8s.io/cri-api", []string{"runtime/cri"}, "only the adapter knows CRI"},
-	{"github.com/containerd", []string{"runtime/cri", "runtime/cri/containerd"}, "only the adapter knows containerd"},
+	{"github.com/containerd", []string{"runtime/cri", "runtime/cri/containerd", "runtime/docker/engine"}, "only the adapter knows containerd, whose error classes are Docker's, too"},
+	{"github.com/moby/moby", []string{"runtime/docker", "runtime/docker/engine"}, "only the adapter knows Docker"},
 	{"k8s.io/client-go", []string{"agent/controlplane/kubernetes"}, "only the client of Kubernetes speaks to an API server"},
 	{"google.golang.org/grpc", []string{"runtime/cri", "runtime/cri/containerd", "agent/controlplane/etcd", "agent/controlplane/plugin", "agent/controlplane/plugin/v1", "agent/controlplane/plugin/plugintest", "docs/examples/plugin-https"}, "only adapters speak gRPC"},
 	{"go.etcd.io/etcd", []string{"agent/controlplane/etcd"}, "only its store knows etcd"},

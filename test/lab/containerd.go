@@ -270,15 +270,22 @@ func (c *Containerd) close(ctx context.Context) error {
 
 // killAll kills the shims, which name the socket in their arguments, and all
 // that is in the containers' cgroups, until nothing of both is left.
-func (c *Containerd) killAll() {
+func (c *Containerd) killAll() { killCgroup(c.cgroup, c.shims) }
+
+// killCgroup kills all that is in a cgroup and below, and what else others name,
+// until nothing is left.
+func killCgroup(cgroup string, others ...func() []int) {
 	for range 500 {
-		pids := c.shims()
 		roots, err := cgroupRoots()
 		if err != nil {
 			return
 		}
+		var pids []int
+		for _, list := range others {
+			pids = append(pids, list()...)
+		}
 		for _, root := range roots {
-			pids = append(pids, cgroupProcesses(filepath.Join(root, c.cgroup))...)
+			pids = append(pids, cgroupProcesses(filepath.Join(root, cgroup))...)
 		}
 		if len(pids) == 0 {
 			return

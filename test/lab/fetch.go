@@ -36,6 +36,8 @@ type Tools struct {
 	Containerd, Shim, Runc, Ctr Tool // KitContainers
 	Mkfs, Busybox               Tool // KitContainers, the first KitExt4, too; busybox is a static binary
 
+	Dockerd Tool // KitDocker
+
 	MkfsXFS, MkfsBtrfs Tool // KitFilesystems
 
 	DBusDaemon, Logind Tool   // KitLogin
@@ -49,7 +51,7 @@ type Tools struct {
 
 func (t *Tools) all() []*Tool {
 	return []*Tool{
-		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind,
+		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.Dockerd, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind,
 		&t.QEMU, &t.QEMUImg, &t.Bootstrap, &t.Nspawn,
 	}
 }
@@ -61,6 +63,7 @@ type Kit string
 const (
 	KitContainers  Kit = "containers"  // containerd, its shim, runc, ctr, mkfs.ext4, busybox
 	KitExt4        Kit = "ext4"        // mkfs.ext4 alone
+	KitDocker      Kit = "docker"      // dockerd; it runs on what is in KitContainers
 	KitFilesystems Kit = "filesystems" // mkfs.xfs and mkfs.btrfs
 	KitLogin       Kit = "login"       // dbus-daemon and systemd-logind
 	KitVM          Kit = "vm"          // qemu-system-x86_64 and qemu-img
@@ -119,6 +122,11 @@ func kitOf(name Kit) (kit, error) {
 		return kit{
 			packages: []string{"e2fsprogs"},
 			parts:    []part{bin("mkfs.ext4", func(t *Tools) *Tool { return &t.Mkfs })},
+		}, nil
+	case KitDocker:
+		return kit{
+			packages: []string{"docker.io"},
+			parts:    []part{bin("dockerd", func(t *Tools) *Tool { return &t.Dockerd })},
 		}, nil
 	case KitFilesystems:
 		return kit{

@@ -11,5 +11,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.Main(m, lab.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	lab.Main(m, lab.Options{
+		Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers, lab.KitDocker, lab.KitLogin}},
+		Log:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
 }

@@ -53,3 +53,22 @@ func ContainerdFor(tb testing.TB, o ContainerdOptions) *Containerd {
 	})
 	return c
 }
+
+// DockerFor is StartDocker for the time of a test, which shows dockerd's log if it
+// fails.
+func DockerFor(tb testing.TB, o DockerOptions) *Docker {
+	tb.Helper()
+	d, err := In(tb).StartDocker(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("log of dockerd:\n%s", d.Log(50))
+		}
+		if err := d.Close(context.Background()); err != nil {
+			tb.Error(err)
+		}
+	})
+	return d
+}

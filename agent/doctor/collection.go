@@ -1,0 +1,72 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"hostler.io/hostler/gc"
+)
+
+// OnRequest is what a job leaves to a person, of runtimes where people build images and
+// keep stopped containers.
+type OnRequest struct {
+	Runtimes []string `json:"runtimes"`
+	// Unused is how many images or dead containers would go now, if a person asked for
+	// all that nothing protects.
+	Unused int `json:"unused"`
+	// Bytes is how large such images are, of what no other image holds: an estimate.
+	Bytes uint64 `json:"bytes,omitempty"`
+	// Full are filesystems above the high threshold, of which hostler frees none of this.
+	Full []string `json:"full,omitempty"`
+	// Setting has hostler remove them by itself.
+	Setting string `json:"setting"`
+}
+
+// Describe says it in words; what names the things, such as "image".
+func (r OnRequest) Describe(what string) string {
+	text := fmt.Sprintf("%d unused %s", r.Unused, what)
+	if r.Unused != 1 {
+		text += "s"
+	}
+	if r.Bytes > 0 {
+		text += " of " + gc.Size(r.Bytes)
+	}
+	return text
+}
+
+// Collection is what waits for a person; nil where nothing does.
+type Collection struct{ Images, Containers *OnRequest }
+
+// collection tells what is removed on request only.
+func collection(f Facts) Check {
+	var waiting, settings, names, full []string
+	idle := false
+	for _, job := range []struct {
+		what string
+		on   *OnRequest
+	}{{"image", f.Collection.Images}, {"dead container", f.Collection.Containers}} {
+		switch {
+		case job.on == nil:
+		case job.on.Unused == 0:
+			idle, names = true, job.on.Runtimes
+		default:
+			waiting, settings = append(waiting, job.on.Describe(job.what)), append(settings, job.on.Setting)
+			names, full = job.on.Runtimes, append(full, job.on.Full...)
+		}
+	}
+	whose := strings.Join(names, " and ")
+	switch {
+	case len(waiting) == 0 && idle:
+		return ok("of %s hostler removes nothing by itself, and nothing would go on request", whose)
+	case len(waiting) == 0:
+		return Check{}
+	}
+	message := fmt.Sprintf("of %s hostler removes nothing by itself: %s would go on request", whose, strings.Join(waiting, " and "))
+	mend := fmt.Sprintf("`hostler gc plan --all-unused` shows them, `hostler gc run --all-unused` removes them; %s in %s has hostler do so by itself when room is needed",
+		strings.Join(settings, " and "), cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"))
+	if len(full) > 0 {
+		return warn(mend, "%s is above the high threshold, and %s", strings.Join(full, " and "), message)
+	}
+	return ok("%s; %s", message, mend)
+}

@@ -1,0 +1,55 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/moby/moby/api/types/system"
+	"github.com/moby/moby/client"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+	"hostler.io/hostler/runtime/local"
+)
+
+// DefaultCandidates are the sockets of Docker where its packages put them. Those of
+// users' own dockerds, in their runtime folders, are theirs.
+func DefaultCandidates() []local.Candidate {
+	return []local.Candidate{
+		{Type: Type, Name: "docker", Path: "/run/docker.sock"},
+		{Type: Type, Name: "docker", Path: "/var/run/docker.sock"},
+		{Type: Type, Name: "docker-snap", Path: "/run/snap.docker/docker.sock"},
+	}
+}
+
+// NameOf is the name of the Docker at an endpoint.
+func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
+
+// Ask is a local.Ask for Docker.
+func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
+	conn := engine.New(c.Path, func(string, time.Duration, error) {})
+	defer conn.Close()
+	v, err := askVersion(ctx, conn, local.DetectTimeout)
+	return "docker", v.Version, err
+}
+
+// askVersion refuses what is no Docker: package podman-docker puts a link to Podman's
+// socket where Docker has its own.
+func askVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (client.ServerVersionResult, error) {
+	const what = "ask runtime version"
+	v, err := engine.Get(ctx, conn, "ServerVersion", what, timeout, func(ctx context.Context, c *client.Client) (client.ServerVersionResult, error) {
+		return c.ServerVersion(ctx, client.ServerVersionOptions{})
+	})
+	if err != nil {
+		return v, err
+	}
+	if v.Version == "" {
+		return v, fmt.Errorf("%s: %w: no version in it", what, runtime.ErrNonsense)
+	}
+	if slices.ContainsFunc(v.Components, func(c system.ComponentVersion) bool { return c.Name == "Podman Engine" }) {
+		return v, fmt.Errorf("%s: %w: it is Podman %s that answers, and not Docker", what, runtime.ErrUnsupported, v.Version)
+	}
+	return v, nil
+}

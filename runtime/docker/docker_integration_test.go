@@ -1,0 +1,104 @@
+//go:build integration
+
+package docker_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/test/lab"
+)
+
+// patience bounds waits for what has to come.
+const patience = 30 * time.Second
+
+// labDriver drives a real dockerd.
+type labDriver struct{ *lab.Docker }
+
+func (d labDriver) Abilities() runtimetest.Abilities {
+	return runtimetest.Abilities{RefusesImagesInUse: true}
+}
+
+func (d labDriver) AddImage(t testing.TB, tags ...string) {
+	t.Helper()
+	if _, err := d.Load(t.Context(), lab.ImageSpec{Names: tags}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d labDriver) RunPod(t testing.TB, _, name string, programs ...runtimetest.Program) {
+	t.Helper()
+	for _, p := range programs {
+		c := lab.DockerContainer{Project: name, Name: p.Name, Image: p.Image, Ready: "ready", Labels: map[string]string{"program": p.Name}}
+		switch p.Does {
+		case runtimetest.EndsOnTERM:
+			c.Command = []string{"sh", "-c", fmt.Sprintf("trap 'exit %d' TERM; echo ready; while :; do sleep 86400 & wait $!; done", runtimetest.TermCode)}
+		case runtimetest.IgnoresTERM:
+			c.Command = lab.IgnoreTerm()
+		case runtimetest.EndsAtOnce:
+			c.Command, c.Ready = lab.ExitWith(int(runtimetest.EndCode)), ""
+		default:
+			t.Fatalf("program %q: behaviour %d is unknown", p.Name, p.Does)
+		}
+		if _, err := d.Run(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (d labDriver) Hang(t testing.TB) (resume func()) {
+	t.Helper()
+	if err := d.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := d.Continue(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (d labDriver) Crash(t testing.TB) (restart func()) {
+	t.Helper()
+	if err := d.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := errors.Join(d.Start(), d.Ready(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// startDocker makes a real Docker and an adapter to it.
+func startDocker(t *testing.T, o lab.DockerOptions) (*docker.Runtime, labDriver) {
+	t.Helper()
+	d := labDriver{lab.DockerFor(t, o)}
+	return newAdapter(t, d), d
+}
+
+func newAdapter(t *testing.T, d labDriver) *docker.Runtime {
+	t.Helper()
+	r, err := docker.New(docker.Options{Endpoint: d.Endpoint, Name: "docker", Timeouts: local.Timeouts{Query: patience / 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+	})
+	return r
+}
+
+func TestDockerConforms(t *testing.T) {
+	runtimetest.Run(t, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+		return startDocker(t, lab.DockerOptions{})
+	})
+}

@@ -1,0 +1,202 @@
+// Package engine is the connection to a daemon that speaks the Docker Engine API over
+// HTTP on a unix socket.
+//
+// It owns the negotiation of the API's version, deadlines, and what errors mean. It
+// refuses to know what is asked, and which daemon answers: Podman speaks this API, too.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+)
+
+// maxIdle is how many connections stay open between calls.
+const maxIdle = 4
+
+// Conn is a connection to one daemon. It is safe for concurrent use.
+type Conn struct {
+	path      string
+	observe   func(method string, took time.Duration, err error)
+	transport *http.Transport
+	socket    local.Activation
+	current   atomic.Pointer[negotiated]
+	lives     atomic.Uint64
+	open      context.Context // ends with Close
+	close     context.CancelFunc
+}
+
+// negotiated is a client that speaks the version that a daemon speaks.
+type negotiated struct {
+	*client.Client
+	life uint64 // in which it was asked
+}
+
+// New prepares a connection to the socket at path, without talking to it. observe is
+// called after each call with the method's name, how long it took, and its error.
+func New(path string, observe func(method string, took time.Duration, err error)) *Conn {
+	c := &Conn{path: path, observe: observe, socket: local.Activation{Path: path}}
+	c.open, c.close = context.WithCancel(context.Background())
+	c.transport = &http.Transport{DialContext: c.dial, DisableCompression: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
+	return c
+}
+
+// Close ends connections. Calls under way end with runtime.ErrUnavailable.
+func (c *Conn) Close() error {
+	c.close()
+	c.transport.CloseIdleConnections()
+	return nil
+}
+
+func (c *Conn) closed() error {
+	return fmt.Errorf("%w: the connection to %s was closed", runtime.ErrUnavailable, c.path)
+}
+
+// Life numbers the daemon's lives, as far as they can be told apart: it is another one
+// after a connection broke that was not closed here, or was refused. What a daemon says
+// of itself holds for one life.
+func (c *Conn) Life() uint64 { return c.lives.Load() }
+
+func (c *Conn) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if c.open.Err() != nil {
+		return nil, net.ErrClosed
+	}
+	err := c.socket.Check()
+	var conn net.Conn
+	if err == nil {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "unix", c.path)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			c.lives.Add(1)
+		}
+		return nil, err
+	}
+	return &watched{Conn: conn, life: c.lives.Load(), lives: &c.lives}, nil
+}
+
+// watched notices when the other side ends a connection.
+type watched struct {
+	net.Conn
+	life  uint64
+	lives *atomic.Uint64
+}
+
+// Read is net.Conn's.
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	w.note(err)
+	return n, err
+}
+
+// Write is net.Conn's. Who writes may notice first, and closes the connection then.
+func (w *watched) Write(b []byte) (int, error) {
+	n, err := w.Conn.Write(b)
+	w.note(err)
+	return n, err
+}
+
+func (w *watched) note(err error) {
+	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		// All connections break when a daemon goes down: that is one end of a life.
+		w.lives.CompareAndSwap(w.life, w.life+1)
+	}
+}
+
+// client returns one that speaks the daemon's version, which it asks for in each life.
+// Whoever comes meanwhile asks, too: nobody waits for another one's answer, whose
+// deadline is not theirs.
+func (c *Conn) client(ctx context.Context) (*client.Client, error) {
+	life := c.lives.Load()
+	if n := c.current.Load(); n != nil && n.life == life {
+		return n.Client, nil
+	}
+	fresh, err := client.New(client.WithHost("unix://"+c.path),
+		client.WithHTTPClient(&http.Client{Transport: limited{c.transport}, CheckRedirect: client.CheckRedirect}))
+	if err != nil {
+		return nil, fmt.Errorf("prepare connection to %s: %w", c.path, err)
+	}
+	if _, err := fresh.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
+		return nil, err
+	}
+	c.current.Store(&negotiated{fresh, life})
+	return fresh, nil
+}
+
+// Call makes one call with a deadline. Its error says what was attempted, carries the
+// class that callers branch on, and hides the client's own error. A daemon that was
+// replaced by another version while nobody looked is asked again for its version.
+func (c *Conn) Call(ctx context.Context, method, what string, timeout time.Duration, call func(context.Context, *client.Client) error) error {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	defer context.AfterFunc(c.open, cancel)()
+	err := c.try(ctx, call)
+	if err != nil && isOtherVersion(err) {
+		c.current.Store(nil)
+		err = c.try(ctx, call)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, c.classify(ctx, err, start))
+	}
+	c.observe(method, time.Since(start), err)
+	return err
+}
+
+func (c *Conn) try(ctx context.Context, call func(context.Context, *client.Client) error) error {
+	cl, err := c.client(ctx)
+	if err != nil {
+		return err
+	}
+	return call(ctx, cl)
+}
+
+// Get makes a call that has an answer.
+func Get[T any](ctx context.Context, c *Conn, method, what string, timeout time.Duration, call func(context.Context, *client.Client) (T, error)) (T, error) {
+	var answer T
+	err := c.Call(ctx, method, what, timeout, func(ctx context.Context, cl *client.Client) (err error) {
+		answer, err = call(ctx, cl)
+		return err
+	})
+	return answer, err
+}
+
+// Stream opens a stream within a deadline, which does not bound the stream itself, and
+// hands it to read until that returns. It is not observed: a stream ends when it ends.
+func Stream[T any](ctx context.Context, c *Conn, what string, timeout time.Duration, open func(context.Context, *client.Client) (T, error), read func(context.Context, T) error) error {
+	start := time.Now()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.open, func() { cancel(c.closed()) })()
+	late := fmt.Errorf("%w: no answer from %s within %v (%w)", runtime.ErrUnavailable, c.path, timeout, context.DeadlineExceeded)
+	timer := time.AfterFunc(timeout, func() { cancel(late) })
+	defer timer.Stop()
+	var stream T
+	err := c.try(ctx, func(ctx context.Context, cl *client.Client) (err error) {
+		stream, err = open(ctx, cl)
+		return err
+	})
+	if err == nil && !timer.Stop() {
+		err = late
+	}
+	if err == nil {
+		err = read(ctx, stream)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	}
+	return fmt.Errorf("%s: %w", what, c.classify(ctx, err, start))
+}

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"hostler.io/hostler/runtime"
+)
+
+// MaxAnswerBytes is the largest answer that is received; streams have no limit.
+const MaxAnswerBytes = 16 << 20
+
+// ErrNotFound marks an object that is gone. It is for adapters: what is to be stopped
+// or removed and is gone, is done.
+var ErrNotFound = errors.New("not found")
+
+// deadlineSlack is how much before our deadline an error may come that is due to it.
+const deadlineSlack = 50 * time.Millisecond
+
+// classify translates an error of the client. ctx is the one that the call was made
+// with, begun the moment before.
+func (c *Conn) classify(ctx context.Context, err error, begun time.Time) error {
+	at, bounded := ctx.Deadline()
+	message := strings.TrimPrefix(err.Error(), "Error response from daemon: ")
+	switch {
+	case errdefs.IsNotFound(err): // an answer, however late
+		return fmt.Errorf("%w: %s", ErrNotFound, message)
+	case c.open.Err() != nil:
+		return c.closed()
+	case ctx.Err() == context.Canceled:
+		return context.Cause(ctx)
+	case bounded && time.Until(at) < deadlineSlack:
+		// The whole of it, so that the text is the same each time.
+		return fmt.Errorf("%w: no answer from %s within %v (%w); it may hang: see its log",
+			runtime.ErrUnavailable, c.path, at.Sub(begun).Round(time.Millisecond), context.DeadlineExceeded)
+	case errors.Is(err, errTooLarge):
+		return fmt.Errorf("%w: it has more than %d bytes; remove stopped containers and unused images, such as with docker system prune",
+			runtime.ErrTooLarge, MaxAnswerBytes)
+	case errdefs.IsConflict(err):
+		return fmt.Errorf("%w: %s", runtime.ErrInUse, message)
+	case errors.Is(err, runtime.ErrUnavailable): // it was not even asked
+		return unwrapped(err)
+	case errdefs.IsUnavailable(err), isBroken(err):
+		return fmt.Errorf("%w: %s; is a runtime running at %s?", runtime.ErrUnavailable, reason(err, message), c.path)
+	case errdefs.IsNotImplemented(err):
+		return fmt.Errorf("%w: %s", runtime.ErrUnsupported, message)
+	case isNonsense(err):
+		return fmt.Errorf("%w: %s", runtime.ErrNonsense, message)
+	}
+	return errors.New(message)
+}
+
+// isBroken tells whether the connection was not made, or broke before the answer was
+// complete.
+func isBroken(err error) bool {
+	var network net.Error
+	return client.IsErrConnectionFailed(err) || errors.As(err, &network) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// reason drops what the client and net/http wrap around the reason of a broken
+// connection.
+func reason(err error, message string) string {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return op.Error()
+	}
+	return message
+}
+
+// unwrapped is the error of ours that the client and net/http have wrapped.
+func unwrapped(err error) error {
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
+}
+
+// isNonsense tells whether the answer was no JSON, or of other types than the API has.
+func isNonsense(err error) bool {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	return errors.As(err, &syntax) || errors.As(err, &kind)
+}
+
+// isOtherVersion recognises what daemons answer to a version of the API that they do
+// not speak: "client version 1.41 is too old. Minimum supported API version is 1.44".
+func isOtherVersion(err error) bool {
+	return errdefs.IsInvalidArgument(err) && strings.Contains(err.Error(), "client version")
+}
+
+var errTooLarge = errors.New("answer too large")
+
+// limited bounds what is read of answers.
+type limited struct{ http.RoundTripper }
+
+// RoundTrip is http.RoundTripper's.
+func (l limited) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.RoundTripper.RoundTrip(req)
+	if err == nil && !strings.HasSuffix(req.URL.Path, "/events") {
+		resp.Body = &bounded{ReadCloser: resp.Body, left: MaxAnswerBytes}
+	}
+	return resp, err
+}
+
+type bounded struct {
+	io.ReadCloser
+	left int
+}
+
+// Read is io.Reader's.
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLarge
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}

@@ -1,0 +1,194 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/docker/go-units"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"golang.org/x/sync/errgroup"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+)
+
+const (
+	// factsAtOnce bounds the questions that one list of pods asks at a time.
+	factsAtOnce = 4
+	// patienceShare is the part of the time for all questions that one may take: Docker
+	// tells of a container only when what is done to it, such as a start that hangs
+	// while it mounts a volume, is done.
+	patienceShare = 5
+	// askAgainAfter is the pause after a question that failed, so that one
+	// broken container does not cost a call with each list.
+	askAgainAfter = time.Minute
+)
+
+// fact is what a list of containers lacks.
+type fact struct {
+	created     time.Time // to the nanosecond; zero until asked
+	stopSignal  string    // name or number; empty for SIGTERM
+	stopTimeout *time.Duration
+
+	// How it ended the last time that was asked. It may have been started since.
+	finishedAt time.Time
+	exitCode   int32
+
+	// As of the moment of the question alone.
+	running   bool
+	startedAt time.Time
+
+	failedAt time.Time // of the last question, if that failed
+}
+
+// facts keeps them for the containers of the last list.
+type facts struct {
+	mu   sync.Mutex
+	byID map[string]fact
+}
+
+// complete returns what is known of each container, asking Docker for what is new.
+// What it does not answer stays unknown until a later list: no single container can
+// make a list fail.
+func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summary) map[string]fact {
+	known := make(map[string]fact, len(list))
+	var ask []*container.Summary
+	f.mu.Lock()
+	for i := range list {
+		c := &list[i]
+		old := f.byID[c.ID]
+		known[c.ID] = old
+		if old.lacks(c) && time.Since(old.failedAt) >= askAgainAfter {
+			ask = append(ask, c)
+		}
+	}
+	f.mu.Unlock()
+	if len(ask) > 0 {
+		f.ask(ctx, r, ask, known)
+	}
+	// Containers that the list lacks are gone, and so is what was known of them.
+	f.mu.Lock()
+	f.byID = known
+	f.mu.Unlock()
+	return known
+}
+
+func (f fact) lacks(c *container.Summary) bool {
+	return f.created.IsZero() || state(c.State) == runtime.Exited && !f.endFits(c)
+}
+
+// endFits tells whether the end that is known is that which the list tells of, as
+// "Exited (137) 5 minutes ago": a container may have been started again since, and have
+// ended again. The words are those of the package that Docker makes them with.
+func (f fact) endFits(c *container.Summary) bool {
+	if f.finishedAt.IsZero() {
+		return false
+	}
+	ago, told := strings.CutSuffix(c.Status, " ago")
+	if !told { // "Dead", "Removal In Progress"
+		return true
+	}
+	age := time.Since(f.finishedAt)
+	// The list was made a moment ago.
+	for _, late := range []time.Duration{0, time.Second, 2 * time.Second} {
+		if ago == fmt.Sprintf("Exited (%d) %s", f.exitCode, units.HumanDuration(max(0, age-late))) {
+			return true
+		}
+	}
+	return false
+}
+
+// ask fills in known. It gives up as soon as Docker itself stops answering, which would
+// cost a deadline for each container.
+func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, known map[string]fact) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
+	defer cancel()
+	answers := make([]fact, len(ask))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(factsAtOnce)
+	for i, c := range ask {
+		answers[i] = known[c.ID]
+		if ctx.Err() != nil {
+			continue // calls that would not be made are not to be counted as failed
+		}
+		group.Go(func() error {
+			own, cancel := context.WithTimeout(ctx, r.timeouts.Query/patienceShare)
+			defer cancel()
+			answer, err := r.ask(own, "ask status of "+named("container", name(c), c.ID), c.ID)
+			alone := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil // out of time
+			switch {
+			case err == nil:
+				if !answers[i].failedAt.IsZero() {
+					r.log.Info("container tells of itself again", "container", name(c), "id", c.ID)
+				}
+				answers[i] = answer
+			case errors.Is(err, engine.ErrNotFound): // it will not be in the next list
+			case errors.Is(err, runtime.ErrUnavailable) && !alone || ctx.Err() != nil:
+				return err
+			default:
+				if answers[i].failedAt.IsZero() {
+					r.log.Warn("container does not tell of itself", "container", name(c), "id", c.ID, "error", err)
+				}
+				answers[i].failedAt = time.Now()
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		r.log.Debug("stopped asking containers of themselves", "error", err)
+	}
+	for i, c := range ask {
+		known[c.ID] = answers[i]
+	}
+}
+
+// ask asks one container of itself.
+func (r *Runtime) ask(ctx context.Context, what, id string) (fact, error) {
+	resp, err := engine.Get(ctx, r.conn, "ContainerInspect", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.ContainerInspectResult, error) {
+		return c.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	})
+	if err != nil {
+		return fact{}, err
+	}
+	c := resp.Container
+	if c.State == nil || c.Config == nil {
+		return fact{}, fmt.Errorf("%s: %w: no state or no configuration in it", what, runtime.ErrNonsense)
+	}
+	f := fact{created: parseTime(c.Created), stopSignal: c.Config.StopSignal, stopTimeout: stopTimeout(c.Config.StopTimeout)}
+	if f.created.IsZero() {
+		return fact{}, fmt.Errorf("%s: %w: created at %q", what, runtime.ErrNonsense, c.Created)
+	}
+	f.running, f.startedAt = c.State.Running, parseTime(c.State.StartedAt)
+	if !c.State.Running {
+		f.finishedAt, f.exitCode = parseTime(c.State.FinishedAt), int32(c.State.ExitCode)
+	}
+	return f, nil
+}
+
+// parseTime reads Docker's times, in which the year 1 is no time.
+func parseTime(text string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil || t.Year() <= 1 {
+		return time.Time{}
+	}
+	return t
+}
+
+// stopTimeout translates what a container was created with: nothing, or seconds, of
+// which a negative number is for ever.
+func stopTimeout(seconds *int) *time.Duration {
+	if seconds == nil {
+		return nil
+	}
+	d := time.Duration(math.MaxInt32) * time.Second
+	if *seconds >= 0 {
+		d = min(d, time.Duration(*seconds)*time.Second)
+	}
+	return &d
+}

@@ -1,0 +1,94 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/api/types/image"
+	"github.com/moby/moby/client"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+)
+
+const (
+	// labelPrefix is what labels of images are kept for; the rest is not looked at.
+	labelPrefix = "hostler.io/"
+	// identityVersion is the first version of the API that tells where an image that
+	// containerd keeps has come from.
+	identityVersion = "1.54"
+)
+
+// Images lists all images in one call. What a build leaves between its steps is among
+// them only once the image that is made of it is gone. Docker does not tell when an
+// image came.
+func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
+	const what = "list images"
+	a, err := r.describe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	resp, err := engine.Get(ctx, r.conn, "ImageList", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.ImageListResult, error) {
+		return c.ImageList(ctx, client.ImageListOptions{Identity: a.containerd && speaks(c, identityVersion)})
+	})
+	if err != nil {
+		return nil, err
+	}
+	images := make([]runtime.Image, len(resp.Items))
+	seen := make(map[string]bool, len(images))
+	for i := range resp.Items {
+		img := &resp.Items[i]
+		switch {
+		case img.ID == "":
+			return nil, fmt.Errorf("%s: %w: an image has no ID", what, runtime.ErrNonsense)
+		case seen[img.ID]:
+			return nil, fmt.Errorf("%s: %w: image %q is listed twice", what, runtime.ErrNonsense, img.ID)
+		}
+		seen[img.ID] = true
+		images[i] = r.image(img, a.containerd)
+	}
+	return images, nil
+}
+
+// image translates one. With Docker's own image store a digest says that an image was
+// pulled or pushed, so that a registry has it; containerd's gives every image one, those
+// that were built here as well, and there only what Docker says of its origin counts.
+func (r *Runtime) image(img *image.Summary, ofContainerd bool) runtime.Image {
+	converted := runtime.Image{
+		Runtime: r.name, ID: img.ID,
+		Tags:      slices.DeleteFunc(slices.Clone(img.RepoTags), isNoName),
+		Digests:   slices.DeleteFunc(slices.Clone(img.RepoDigests), isNoName),
+		SizeBytes: uint64(max(img.Size, 0)),
+		Labels:    ownLabels(img.Labels),
+	}
+	if ofContainerd && !wasPulled(img) {
+		converted.Digests = nil
+	}
+	return converted
+}
+
+// wasPulled tells whether Docker says that the image, or one of its platforms, came from
+// a registry or was pushed to one.
+func wasPulled(img *image.Summary) bool {
+	return slices.ContainsFunc(img.Manifests, func(m image.ManifestSummary) bool {
+		return m.ImageData != nil && m.ImageData.Identity != nil && len(m.ImageData.Identity.Pull) > 0
+	})
+}
+
+// isNoName recognises the "<none>:<none>" that older Dockers tell.
+func isNoName(ref string) bool { return ref == "" || strings.Contains(ref, "<none>") }
+
+func ownLabels(labels map[string]string) map[string]string {
+	var own map[string]string
+	for key, value := range labels {
+		if strings.HasPrefix(key, labelPrefix) {
+			if own == nil {
+				own = make(map[string]string)
+			}
+			own[key] = value
+		}
+	}
+	return own
+}

@@ -1,0 +1,155 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+)
+
+// labelCRI is what cri-dockerd puts on what it makes: "podsandbox" or "container".
+const labelCRI = "io.kubernetes.docker.type"
+
+// Pods lists Compose projects and lone containers, by time of creation: one call, and
+// one more for each container that is new or has ended since the last list. What
+// cri-dockerd has made is in its own lists, as the pods that it is.
+func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	list, err := r.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, ofCRI)
+	known := r.facts.complete(ctx, r, list)
+	byID := map[string]*runtime.Pod{}
+	services := map[serviceKey][]string{}
+	for i := range list {
+		c := &list[i]
+		converted := r.container(c, known[c.ID])
+		pod := byID[converted.PodID]
+		if pod == nil {
+			pod = &runtime.Pod{Runtime: r.name, ID: converted.PodID, UID: converted.PodID, Name: cmp.Or(project(c), converted.Name)}
+			byID[pod.ID] = pod
+		}
+		pod.Containers = append(pod.Containers, converted)
+		if key, isService := serviceOf(c); isService {
+			services[key] = append(services[key], c.ID)
+		}
+	}
+	pods := make([]runtime.Pod, 0, len(byID))
+	for _, p := range byID {
+		finish(p, services)
+		pods = append(pods, *p)
+	}
+	slices.SortFunc(pods, func(a, b runtime.Pod) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return pods, nil
+}
+
+// list lists all containers. One without an ID, or with another one's, is refused:
+// whoever decides upon such a list would decide on the wrong container.
+func (r *Runtime) list(ctx context.Context) ([]container.Summary, error) {
+	const what = "list containers"
+	resp, err := engine.Get(ctx, r.conn, "ContainerList", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.ContainerListResult, error) {
+		return c.ContainerList(ctx, client.ContainerListOptions{All: true})
+	})
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]bool, len(resp.Items))
+	for i := range resp.Items {
+		switch id := resp.Items[i].ID; {
+		case id == "":
+			return nil, fmt.Errorf("%s: %w: a container has no ID", what, runtime.ErrNonsense)
+		case seen[id]:
+			return nil, fmt.Errorf("%s: %w: container %q is listed twice", what, runtime.ErrNonsense, id)
+		default:
+			seen[id] = true
+		}
+	}
+	return resp.Items, nil
+}
+
+func ofCRI(c container.Summary) bool { return c.Labels[labelCRI] != "" }
+
+// finish fills in what a pod has from its containers.
+func finish(p *runtime.Pod, services map[serviceKey][]string) {
+	slices.SortFunc(p.Containers, func(a, b runtime.Container) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	p.CreatedAt = p.Containers[0].CreatedAt
+	p.Labels, p.Annotations = maps.Clone(p.Containers[0].Labels), maps.Clone(p.Containers[0].Annotations)
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		p.Ready = p.Ready || c.State == runtime.Running
+		keepCommon(p.Labels, c.Labels)
+		keepCommon(p.Annotations, c.Annotations)
+		c.StopsBefore = needed(c, services)
+	}
+}
+
+// keepCommon removes from all what the others do not say alike: what all containers of
+// a pod say the pod says.
+func keepCommon(all, others map[string]string) {
+	maps.DeleteFunc(all, func(key, value string) bool {
+		other, said := others[key]
+		return !said || other != value
+	})
+}
+
+func (r *Runtime) container(c *container.Summary, f fact) runtime.Container {
+	converted := runtime.Container{
+		Runtime:     r.name,
+		ID:          c.ID,
+		PodID:       podID(c),
+		Name:        name(c),
+		Image:       c.Image,
+		ImageID:     c.ImageID,
+		State:       state(c.State),
+		CreatedAt:   f.created,
+		StopTimeout: f.stopTimeout,
+		Labels:      c.Labels,
+		Annotations: c.HostConfig.Annotations,
+	}
+	if converted.CreatedAt.IsZero() && c.Created > 0 {
+		converted.CreatedAt = time.Unix(c.Created, 0)
+	}
+	if converted.State == runtime.Exited && f.endFits(c) {
+		converted.FinishedAt, converted.ExitCode = f.finishedAt, f.exitCode
+	}
+	return converted
+}
+
+// name is what `docker ps` shows: of several, of which the others are those of links,
+// the one without a second slash.
+func name(c *container.Summary) string {
+	for _, n := range c.Names {
+		if own := strings.TrimPrefix(n, "/"); !strings.Contains(own, "/") {
+			return own
+		}
+	}
+	return c.ID[:min(len(c.ID), 12)]
+}
+
+// state translates Docker's. A container that is between two attempts of its restart
+// policy runs again if nobody stops it.
+func state(s container.ContainerState) runtime.ContainerState {
+	switch s {
+	case container.StateCreated:
+		return runtime.Created
+	case container.StateRunning, container.StatePaused, container.StateRestarting:
+		return runtime.Running
+	case container.StateExited, container.StateRemoving, container.StateDead:
+		return runtime.Exited
+	}
+	return runtime.Unknown
+}

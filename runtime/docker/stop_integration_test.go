@@ -1,0 +1,58 @@
+//go:build integration
+
+package docker_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/test/lab"
+)
+
+// dockerd dies under a container that is ending and lives on, and comes back: that is
+// waited for, and the container has its signal once.
+func TestAStopOutlivesDockerd(t *testing.T) {
+	_, d := startDocker(t, lab.DockerOptions{LiveRestore: true})
+	d.AddImage(t, image)
+	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Command: lab.ServeFor(5 * time.Second), Ready: "ready"})
+	check(t, err)
+	var sent atomic.Int32
+	asked, lost := make(chan struct{}), make(chan struct{}, 1)
+	r, err := docker.New(docker.Options{Endpoint: d.Endpoint, Timeouts: local.Timeouts{Query: patience / 2}, Observe: func(method string, _ time.Duration, err error) {
+		switch {
+		case method == "ContainerKill":
+			if sent.Add(1) == 1 {
+				close(asked)
+			}
+		case method == "ContainerWait" && errors.Is(err, runtime.ErrUnavailable):
+			select {
+			case lost <- struct{}{}:
+			default: // told already
+			}
+		}
+	}})
+	check(t, err)
+	defer r.Close()
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.StopContainer(t.Context(), runtime.Container{ID: id, Name: "web"}, patience) }()
+	<-asked
+	check(t, d.Kill())
+	<-lost
+	check(t, d.Start())
+	check(t, d.Ready(t.Context()))
+	if err := <-stopped; err != nil {
+		t.Errorf("StopContainer() = %v", err)
+	}
+	c, err := d.API.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{})
+	check(t, err)
+	if state := c.Container.State; state.Running || state.ExitCode != 0 || sent.Load() != 1 {
+		t.Errorf("web is %+v after %d signals, want that it ended by itself after one", state, sent.Load())
+	}
+}

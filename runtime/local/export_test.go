@@ -1,0 +1,7 @@
+package local
+
+// For tests.
+var (
+	Listener = listener
+	Holds    = holds
+)

@@ -1,0 +1,71 @@
+// Package local has what adapters of runtimes on this host share: the unix sockets
+// that runtimes listen at, how long a call may take, and the mounts that hold the
+// folders which runtimes name.
+//
+// It owns no runtime, and refuses to know any by name.
+package local
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// maxSocketPathBytes is sun_path less its final zero, see unix(7).
+const maxSocketPathBytes = 107
+
+// ParseEndpoint returns the path of the socket that an endpoint names, which is
+// unix:///path or an absolute path. It refuses all else.
+func ParseEndpoint(endpoint string) (string, error) {
+	path, isURL := strings.CutPrefix(endpoint, "unix://")
+	switch {
+	case endpoint == "":
+		return "", fmt.Errorf("endpoint is empty: give a socket, such as unix:///run/containerd/containerd.sock")
+	case !isURL && strings.Contains(endpoint, "://"):
+		return "", fmt.Errorf("endpoint %q: only unix sockets are supported, as unix:///path or /path", endpoint)
+	case !filepath.IsAbs(path):
+		return "", fmt.Errorf("endpoint %q: the path must be absolute, as in unix:///run/containerd/containerd.sock", endpoint)
+	case strings.HasSuffix(path, "/"):
+		return "", fmt.Errorf("endpoint %q: names a folder, not a socket", endpoint)
+	case len(path) > maxSocketPathBytes:
+		return "", fmt.Errorf("endpoint %q: a socket's path has at most %d bytes, this one %d", endpoint, maxSocketPathBytes, len(path))
+	}
+	return filepath.Clean(path), nil
+}
+
+// Timeouts bound each kind of call where the caller's context does not bound it
+// more narrowly.
+type Timeouts struct {
+	// Query bounds each list, status and version call: 10 s.
+	Query time.Duration
+	// StopMargin is added to a container's grace for the kill that follows it
+	// and for the runtime's own work: 15 s.
+	StopMargin time.Duration
+	// Teardown bounds StopPod, which runs network plugins: 30 s.
+	Teardown time.Duration
+	// Remove bounds each removal, in which the runtime deletes files: 2 min.
+	Remove time.Duration
+}
+
+// WithDefaults fills in what is zero, and refuses what is negative.
+func (t Timeouts) WithDefaults() (Timeouts, error) {
+	for _, f := range []struct {
+		name  string
+		value *time.Duration
+		def   time.Duration
+	}{
+		{"query", &t.Query, 10 * time.Second},
+		{"stop margin", &t.StopMargin, 15 * time.Second},
+		{"teardown", &t.Teardown, 30 * time.Second},
+		{"remove", &t.Remove, 2 * time.Minute},
+	} {
+		switch {
+		case *f.value < 0:
+			return t, fmt.Errorf("%s timeout %v: must not be negative", f.name, *f.value)
+		case *f.value == 0:
+			*f.value = f.def
+		}
+	}
+	return t, nil
+}

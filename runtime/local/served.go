@@ -1,0 +1,103 @@
+package local
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Activation tells whether a socket is served by whom it is meant for, or whether init
+// alone listens at it: systemd starts the service of a socket unit, such as docker.socket,
+// for whoever connects (systemd.socket(5)), and a service that a person has stopped, or
+// that nobody has needed yet, is not hostler's to start. It is safe for concurrent use.
+type Activation struct {
+	ProcRoot string // the proc filesystem; "/proc" if empty
+	Path     string // of the socket
+
+	server atomic.Int64 // who served last
+}
+
+// Check returns nil if a connection starts nobody, as far as that can be told, and
+// runtime.ErrUnavailable if it would.
+func (a *Activation) Check() error {
+	root := cmp.Or(a.ProcRoot, "/proc")
+	inode := listener(root, a.Path)
+	if inode == "" || !holds(root, 1, inode) {
+		return nil
+	}
+	if last := a.server.Load(); last != 0 && holds(root, last, inode) {
+		return nil
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil // who is there cannot be told
+	}
+	for _, e := range entries {
+		if pid, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && pid != 1 && holds(root, pid, inode) {
+			a.server.Store(pid)
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: its service does not run; systemd, which listens at %s, would start it for whoever connects, and hostler does not", runtime.ErrUnavailable, a.Path)
+}
+
+// Served tells whether somebody listens at the socket who is not init, without asking it.
+func (a *Activation) Served() bool {
+	root := cmp.Or(a.ProcRoot, "/proc")
+	return listener(root, a.Path) != "" && a.Check() == nil
+}
+
+// listener returns the inode of the socket that listens at a path, as
+// proc_pid_net(5) lists them, or nothing.
+func listener(root, path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	f, err := os.Open(filepath.Join(root, "net", "unix"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	const listening = "00010000" // __SO_ACCEPTCON
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		// Num RefCount Protocol Flags Type St Inode Path
+		if fields := strings.Fields(lines.Text()); len(fields) == 8 && fields[3] == listening && sameSocket(fields[7], path) {
+			return fields[6]
+		}
+	}
+	return ""
+}
+
+// sameSocket compares the path that a socket was bound to, which may have been written
+// by way of /var/run.
+func sameSocket(bound, path string) bool {
+	if bound == path {
+		return true
+	}
+	// A name that is a link cannot be bound to. Others are not even looked up: they may
+	// be on a file server that hangs.
+	if filepath.Base(bound) != filepath.Base(path) {
+		return false
+	}
+	real, err := filepath.EvalSymlinks(bound)
+	return err == nil && real == path
+}
+
+// holds tells whether a process has the socket open.
+func holds(root string, pid int64, inode string) bool {
+	dir := filepath.Join(root, strconv.FormatInt(pid, 10), "fd")
+	entries, _ := os.ReadDir(dir) // none of a process that is gone
+	for _, e := range entries {
+		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && target == "socket:["+inode+"]" {
+			return true
+		}
+	}
+	return false
+}

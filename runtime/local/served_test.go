@@ -1,0 +1,93 @@
+package local_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+)
+
+// proc makes a proc filesystem in which processes hold the listening socket at path.
+func proc(t *testing.T, path string, pids ...int) string {
+	t.Helper()
+	root := t.TempDir()
+	table := "Num       RefCount Protocol Flags    Type St Inode Path\n" +
+		"0000000000000000: 00000003 00000000 00000000 0001 03 4710 " + path + "\n" +
+		"0000000000000000: 00000002 00000000 00010000 0001 01 4711 " + path + "\n"
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "net"), 0o755), os.WriteFile(filepath.Join(root, "net", "unix"), []byte(table), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range append(pids, 7) {
+		dir := filepath.Join(root, fmt.Sprint(pid), "fd")
+		inode := 4711
+		if pid == 7 { // a client of it
+			inode = 4710
+		}
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(fmt.Sprintf("socket:[%d]", inode), filepath.Join(dir, "3"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestNobodyIsStartedByBeingAsked(t *testing.T) {
+	const path = "/run/docker.sock"
+	for name, c := range map[string]struct {
+		holders []int
+		other   string // path that is asked for, if another one
+		starts  bool
+	}{
+		"a daemon that made its socket itself": {holders: []int{12}},
+		"systemd alone":                        {holders: []int{1}, starts: true},
+		"systemd, and the daemon it started":   {holders: []int{1, 12}},
+		"nobody that can be seen":              {},
+		"another socket":                       {holders: []int{1}, other: "/run/other.sock"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := local.Activation{ProcRoot: proc(t, path, c.holders...), Path: path}
+			if c.other != "" {
+				a.Path = c.other
+			}
+			for range 2 {
+				if err := a.Check(); (err != nil) != c.starts || c.starts && !errors.Is(err, runtime.ErrUnavailable) {
+					t.Errorf("Check() = %v, want %v: %t", err, runtime.ErrUnavailable, c.starts)
+				}
+			}
+		})
+	}
+	// It is seen when the service stops, too.
+	root := proc(t, path, 1, 12)
+	a := local.Activation{ProcRoot: root, Path: path}
+	if err := a.Check(); err != nil {
+		t.Errorf("Check() = %v, want none while the service runs", err)
+	}
+	if err := os.RemoveAll(filepath.Join(root, "12")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Check(); !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("Check() = %v after the service has stopped, want %v", err, runtime.ErrUnavailable)
+	}
+}
+
+// The kernel writes its tables as this expects it.
+func TestARealListenerIsFound(t *testing.T) {
+	dir, err := os.MkdirTemp("", "local")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "a.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got := local.Listener("/proc", path); got == "" || !local.Holds("/proc", int64(os.Getpid()), got) {
+		t.Errorf("the listener at %s has inode %q, which this process has not open, want it found", path, got)
+	}
+}

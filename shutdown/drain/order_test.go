@@ -1,0 +1,161 @@
+package drain_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+func TestDependentsStopFirst(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("shop", 0,
+			runtimetest.ContainerSpec{EndsAfter: 2 * time.Second, StopsBefore: []string{"shop1"}},
+			runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"shop2", "no such container"}},
+			runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.pod("alone", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"shop": journal.Stopped, "alone": journal.Stopped})
+		w.expectSignals("shop0", "TERM@0s")
+		w.expectSignals("shop1", "TERM@2s")
+		w.expectSignals("shop2", "TERM@5s")
+		w.expectSignals("alone0", "TERM@0s")
+		w.expectTook(took, 6*time.Second)
+	})
+}
+
+func TestWhoWillNotEndLeavesTimeToThoseAfterIt(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("shop", 0,
+			runtimetest.ContainerSpec{IgnoresTERM: true, StopsBefore: []string{"shop1"}},
+			runtimetest.ContainerSpec{IgnoresTERM: true})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"shop": journal.Killed})
+		w.expectSignals("shop0", "TERM@0s KILL@10s")
+		w.expectSignals("shop1", "TERM@10s KILL@20s")
+		w.expectTook(took, 20*time.Second)
+	})
+}
+
+func TestWhoCannotBeKilledHoldsNobodyUp(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("shop", 0,
+			runtimetest.ContainerSpec{Unkillable: true, StopsBefore: []string{"shop1"}},
+			runtimetest.ContainerSpec{})
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
+		r, _ := w.run(t.Context())
+		w.expect(r, false, map[string]journal.Outcome{"shop": journal.Left, "dns": journal.Stopped})
+		// A second after the kill, which is the time that a call has beyond its grace.
+		w.expectSignals("shop1", "TERM@11s")
+	})
+}
+
+func TestACircleEndsTogether(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("shop", 0,
+			runtimetest.ContainerSpec{StopsBefore: []string{"shop1"}},
+			runtimetest.ContainerSpec{StopsBefore: []string{"shop0", "shop1"}})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"shop": journal.Stopped})
+		w.expectSignals("shop0", "TERM@0s")
+		w.expectSignals("shop1", "TERM@0s")
+		w.expectTook(took, 0)
+	})
+}
+
+func TestWhoWaitsItsTurnIsSparedByACancellation(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("shop", 0,
+			runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"shop1"}},
+			runtimetest.ContainerSpec{})
+		d := drain.New(w.options)
+		time.AfterFunc(2*time.Second, d.Cancel)
+		d.Run(t.Context())
+		<-d.Idle()
+		w.expectSignals("shop0", "TERM@0s")
+		w.expectSignals("shop1", "")
+	})
+}
+
+// The agent was killed while a container waited for its turn: it was not asked yet, and
+// is not to be killed as one that was and did not end.
+func TestWhoWaitedItsTurnInAnEarlierProcessIsAsked(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.options.Start = time.Now().Add(-4 * time.Second)
+		old := w.options.Start.Add(-time.Hour)
+		w.pod("shop", 0,
+			runtimetest.ContainerSpec{IgnoresTERM: true, CreatedAt: old, StopsBefore: []string{"shop1"}},
+			runtimetest.ContainerSpec{EndsAfter: time.Second, CreatedAt: old, StopsBefore: []string{"shop2"}},
+			runtimetest.ContainerSpec{IgnoresTERM: true, CreatedAt: old})
+		w.options.Record.StartedAt = w.options.Start
+		w.options.Record.Pods = []journal.PodRecord{{Runtime: "fake", ID: "shop", Name: "shop", StartedAt: w.options.Start, Asked: map[string]time.Time{"shop1": {}, "shop2": {}}}}
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"shop": journal.Killed})
+		// 16 s are left for three, of which the first was asked 4 s ago.
+		w.expectSignals("shop0", "KILL@6s")
+		w.expectSignals("shop1", "TERM@6s")
+		w.expectSignals("shop2", "TERM@7s KILL@16s")
+		if asked := r.Pods[0].Asked; len(asked) != 2 || asked["shop2"].Sub(w.began) != 7*time.Second {
+			t.Errorf("Run() recorded %v, want when shop1 and shop2 were asked", asked)
+		}
+	})
+}
+
+// What another process needs to go on is on record from the beginning.
+func TestWhoseTurnHasNotComeIsOnRecord(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("shop", 0,
+			runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"shop1"}},
+			runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"shop2"}},
+			runtimetest.ContainerSpec{})
+		ctx, kill := context.WithTimeout(t.Context(), 4*time.Second)
+		defer kill()
+		w.run(ctx)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		asked := w.published[len(w.published)-1].Pods[0].Asked
+		if at, waits := asked["shop2"]; len(asked) != 2 || asked["shop1"].Sub(w.began) != 3*time.Second || !waits || !at.IsZero() {
+			t.Errorf("Run() published %v, want that shop1 was asked after 3s, and shop2 not yet", asked)
+		}
+	})
+}
+
+// The one that it waited for may have ended since.
+func TestWhoseTurnCameWhileNoAgentWasThereIsAsked(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.options.Start = time.Now().Add(-4 * time.Second)
+		old := w.options.Start.Add(-time.Hour)
+		w.pod("shop", 0,
+			runtimetest.ContainerSpec{State: runtime.Exited, CreatedAt: old, StopsBefore: []string{"shop1"}},
+			runtimetest.ContainerSpec{EndsAfter: time.Second, CreatedAt: old})
+		w.options.Record.StartedAt = w.options.Start
+		w.options.Record.Pods = []journal.PodRecord{{Runtime: "fake", ID: "shop", Name: "shop", StartedAt: w.options.Start, Asked: map[string]time.Time{"shop1": {}}}}
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"shop": journal.Stopped})
+		w.expectSignals("shop1", "TERM@0s")
+	})
+}
+
+// One that was asked after others is not asked again by a later process.
+func TestWhoWasAskedInItsTurnIsNotAskedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.options.Start = time.Now().Add(-4 * time.Second)
+		old := w.options.Start.Add(-time.Hour)
+		w.pod("shop", 0,
+			runtimetest.ContainerSpec{State: runtime.Exited, CreatedAt: old, StopsBefore: []string{"shop1"}},
+			runtimetest.ContainerSpec{IgnoresTERM: true, CreatedAt: old, Labels: grace("10s")})
+		w.pod("other", 0, runtimetest.ContainerSpec{})
+		w.options.Record.StartedAt = w.options.Start
+		w.options.Record.Pods = []journal.PodRecord{{
+			Runtime: "fake", ID: "shop", Name: "shop", StartedAt: w.options.Start,
+			Asked: map[string]time.Time{"shop1": time.Now().Add(-3 * time.Second)},
+		}}
+		w.run(t.Context())
+		w.expectSignals("shop1", "KILL@7s")
+	})
+}

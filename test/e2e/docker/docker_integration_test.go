@@ -1,0 +1,237 @@
+//go:build integration
+
+package docker_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/lab"
+)
+
+// patience bounds every wait: only a fault reaches it.
+const patience = 2 * time.Minute
+
+// image is one that is built here.
+const image = "localhost/shop/app:1"
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, what string, true func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !true(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v in vain: %s", patience, what)
+		}
+	}
+}
+
+// usualPlace gives a Docker the socket at which one usually is.
+func usualPlace(t *testing.T, d *lab.Docker) {
+	t.Helper()
+	const place = "/run/docker.sock"
+	check(t, os.Symlink(strings.TrimPrefix(d.Endpoint, "unix://"), place))
+	t.Cleanup(func() { check(t, os.Remove(place)) })
+}
+
+// agent is `hostler agent`.
+type agent struct {
+	*testing.T
+	folder string
+	api    *api.Client
+	cmd    *exec.Cmd
+}
+
+// startAgent runs one that is told of Docker, and waits until that answers.
+func startAgent(t *testing.T, settings string) *agent {
+	t.Helper()
+	folder, err := os.MkdirTemp(lab.Dir, "agent-")
+	check(t, err)
+	socket := filepath.Join(folder, "s")
+	a := &agent{T: t, folder: folder, api: api.NewClient(socket)}
+	config := fmt.Sprintf("api: {socket: %s}\nstate: {directory: %s}\nmetrics: {listen: \"\"}\nruntimes: [{type: docker, endpoint: /run/docker.sock}]\n%s", socket, filepath.Join(folder, "state"), settings)
+	check(t, os.WriteFile(filepath.Join(folder, "hostler.yaml"), []byte(config), 0o644))
+	log, err := os.Create(filepath.Join(folder, "log"))
+	check(t, err)
+	defer log.Close()
+	a.cmd = exec.Command(os.Getenv(builtVariable), "agent", "--config", filepath.Join(folder, "hostler.yaml"))
+	a.cmd.Stdout, a.cmd.Stderr = log, log
+	check(t, a.cmd.Start())
+	t.Cleanup(func() {
+		a.end(syscall.SIGKILL)
+		if t.Failed() {
+			text, _ := os.ReadFile(filepath.Join(folder, "log"))
+			t.Logf("log of the agent:\n%s", text)
+		}
+		check(t, os.RemoveAll(folder))
+	})
+	a.await("Docker is found", func(s api.Status) bool {
+		return len(s.Runtimes) == 1 && s.Runtimes[0].Name == "docker" && s.Runtimes[0].Ready
+	})
+	return a
+}
+
+// end ends the agent, once.
+func (a *agent) end(s syscall.Signal) {
+	if a.cmd.ProcessState == nil {
+		_ = a.cmd.Process.Signal(s)
+		_ = a.cmd.Wait() // how it ended is of no interest
+	}
+}
+
+func (a *agent) await(what string, awaited func(api.Status) bool) (s api.Status) {
+	a.Helper()
+	eventually(a.T, what, func() bool {
+		var err error
+		s, err = a.api.Status(a.Context())
+		return err == nil && awaited(s)
+	})
+	return s
+}
+
+// hostler runs a command and returns what it printed.
+func (a *agent) hostler(args ...string) string {
+	a.Helper()
+	cmd := exec.Command(os.Getenv(builtVariable), append(args, "--socket", filepath.Join(a.folder, "s"))...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	_ = cmd.Run() // what it printed says
+	return strings.Join(strings.Fields(out.String()), " ")
+}
+
+// A Compose project of five services, which Docker would start again and again, goes
+// down with the host in the order of depends_on, and what is critical after it.
+func TestADockerHostGoesDownInOrder(t *testing.T) {
+	d := lab.DockerFor(t, lab.DockerOptions{})
+	usualPlace(t, d)
+	_, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
+	check(t, err)
+	needs := map[string][]string{"db": nil, "cache": nil, "api": {"db", "cache"}, "web": {"api"}, "proxy": {"web"}}
+	ids := map[string]string{}
+	run := func(c lab.DockerContainer) {
+		t.Helper()
+		c.Image, c.Command, c.Ready, c.Restart = image, lab.ServeFor(time.Second), "ready", "always"
+		ids[c.Name], err = d.Run(t.Context(), c)
+		check(t, err)
+	}
+	for _, name := range []string{"db", "cache", "api", "web", "proxy"} {
+		run(lab.DockerContainer{Project: "shop", Name: name, DependsOn: needs[name]})
+	}
+	run(lab.DockerContainer{Name: "dns", Labels: map[string]string{"hostler.io/critical": "true"}})
+
+	login := lab.LoginFor(t, lab.LoginOptions{})
+	a := startAgent(t, "shutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n")
+	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
+	if plan := a.hostler("shutdown", "plan"); !strings.Contains(plan, "shop") || !strings.Contains(plan, "dns") {
+		t.Errorf("hostler shutdown plan prints %s, want shop and dns", plan)
+	}
+	check(t, login.Reboot(t.Context()))
+	s := a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.State == shutdown.Released })
+
+	ended := map[string]time.Time{}
+	for name, id := range ids {
+		c, err := d.API.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{})
+		check(t, err)
+		state := c.Container.State
+		if state.Running || state.ExitCode != 0 || c.Container.RestartCount != 0 {
+			t.Errorf("%s is %+v after %d restarts, want it to have ended by itself, for good", name, state, c.Container.RestartCount)
+		}
+		ended[name], err = time.Parse(time.RFC3339Nano, state.FinishedAt)
+		check(t, err)
+	}
+	for name := range needs {
+		for _, needed := range needs[name] {
+			// It takes each a second to end.
+			if ended[needed].Before(ended[name].Add(time.Second)) {
+				t.Errorf("%s ended at %v, and %s, which needs it, at %v", needed, ended[needed], name, ended[name])
+			}
+		}
+		if ended["dns"].Before(ended[name]) {
+			t.Errorf("the critical container ended before %s", name)
+		}
+	}
+	r := s.Shutdown.Current
+	if r == nil {
+		r = s.Shutdown.Last
+	}
+	if r == nil || !r.Graceful || len(r.Pods) != 2 || slices.ContainsFunc(r.Pods, func(p journal.PodRecord) bool { return p.Outcome != journal.Stopped }) {
+		t.Errorf("record = %+v, want shop and dns stopped gracefully", r)
+	}
+}
+
+// What nobody uses stays until somebody asks, and is told.
+func TestNothingOfDockersIsRemovedBeforeSomebodyAsks(t *testing.T) {
+	d := lab.DockerFor(t, lab.DockerOptions{ImageFSBytes: 256 << 20})
+	usualPlace(t, d)
+	unused := d.Reference("shop/unused:1")
+	layer, err := lab.RandomLayer(4 << 20)
+	check(t, err)
+	id, err := d.Pull(t.Context(), lab.ImageSpec{Names: []string{unused}, Layers: []lab.Layer{layer}})
+	check(t, err)
+	_, err = d.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
+	check(t, err)
+	const settings = "imageGC: {interval: 1s, highThresholdPercent: 1, lowThresholdPercent: 0, minimumAge: 0s%s}\n"
+	there := func() bool {
+		_, err := d.API.ImageInspect(t.Context(), id)
+		return err == nil
+	}
+
+	a := startAgent(t, fmt.Sprintf(settings, ""))
+	s := a.await("images were collected", func(s api.Status) bool { return s.ImageGC.LastRun != nil && s.ImageGC.OnRequest != nil })
+	if on := s.ImageGC.OnRequest; s.ImageGC.LastRun.Removed != 0 || !there() || on.Unused != 1 || on.Bytes == 0 || len(on.Full) != 1 || on.Full[0] != d.Root {
+		t.Errorf("imageGC = %+v, waiting for a request: %+v, image there: %t; want it there, and told", s.ImageGC.LastRun, on, there())
+	}
+	for _, command := range []string{"status", "doctor"} {
+		if told := a.hostler(command); !strings.Contains(told, "1 unused image of") || !strings.Contains(told, "imageGC: {enabled: true}") {
+			t.Errorf("hostler %s prints %s, want what is unused, and the setting", command, told)
+		}
+	}
+	if told := a.hostler("gc", "plan", "--images", "--all-unused"); !strings.Contains(told, unused) {
+		t.Errorf("hostler gc plan prints %s, want %s in it", told, unused)
+	}
+	a.end(syscall.SIGTERM)
+
+	b := startAgent(t, fmt.Sprintf(settings, ", enabled: true"))
+	eventually(t, "the unused image is collected", func() bool { return !there() })
+	if s := b.await("status", func(api.Status) bool { return true }); s.ImageGC.OnRequest != nil {
+		t.Errorf("imageGC waits for a request: %+v, want it to need none", s.ImageGC.OnRequest)
+	}
+	if _, err := d.API.ImageInspect(t.Context(), image); err != nil {
+		t.Errorf("the image that was built here: %v, want it kept", err)
+	}
+}
+
+// dockerd goes away and comes back, and nobody restarts the agent.
+func TestDockerIsFoundAgain(t *testing.T) {
+	d := lab.DockerFor(t, lab.DockerOptions{LiveRestore: true})
+	usualPlace(t, d)
+	_, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
+	check(t, err)
+	_, err = d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Ready: "ready"})
+	check(t, err)
+	a := startAgent(t, "")
+	check(t, d.Stop(t.Context()))
+	a.await("Docker is missed", func(s api.Status) bool { return len(s.Runtimes) == 1 && !s.Runtimes[0].Ready })
+	check(t, d.Start())
+	check(t, d.Ready(t.Context()))
+	a.await("Docker is found again", func(s api.Status) bool { return s.Runtimes[0].Ready })
+	eventually(t, "its container is listed", func() bool { return strings.Contains(a.hostler("ps"), "web") })
+}

@@ -1,0 +1,165 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// DockerOptions configure a Docker Engine.
+type DockerOptions struct {
+	// Containerd runs its containers, as on a Debian host where both are installed;
+	// if nil it gets one of its own.
+	Containerd *Containerd
+	// ImageFSBytes is the size of an own ext4 for images and containers, mounted at
+	// Root; if zero they lie in the lab's tmpfs.
+	ImageFSBytes int64
+	// LiveRestore lets containers live on while dockerd is down.
+	LiveRestore bool
+	Debug       bool // dockerd logs what it does
+}
+
+// Docker is a private Docker Engine without networks of its own. The Daemon in it,
+// dockerd, can be killed, hung and started again. After Start, Ready waits until it
+// answers.
+type Docker struct {
+	*Daemon
+	Endpoint   string // such as "unix:///run/lab/docker-1/docker.sock"
+	Root       string // holds images and containers; a mount of its own if ImageFSBytes is set
+	Driver     string // "overlay2" or "vfs"
+	Containerd *Containerd
+	Registry   *Registry // where Pull has its images from
+
+	// API is the Engine's own.
+	API *client.Client
+
+	lab           *Lab
+	dir           string
+	socket        string
+	ownContainerd bool
+	closing       sync.Once
+	closed        error
+}
+
+// StartDocker starts a Docker Engine and returns once it answers.
+func (l *Lab) StartDocker(ctx context.Context, o DockerOptions) (*Docker, error) {
+	if l.Tools.Dockerd.Path == "" {
+		return nil, fmt.Errorf("start docker: no dockerd: fetch the kit %q", KitDocker)
+	}
+	dir, err := os.MkdirTemp(Dir, "docker-")
+	if err != nil {
+		return nil, err
+	}
+	d := &Docker{lab: l, dir: dir, Root: filepath.Join(dir, "root"), socket: filepath.Join(dir, "docker.sock"), Containerd: o.Containerd}
+	d.Endpoint = "unix://" + d.socket
+	if err := d.start(ctx, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("start docker: %w", err), d.Close(context.WithoutCancel(ctx)))
+	}
+	return d, nil
+}
+
+func (d *Docker) start(ctx context.Context, o DockerOptions) error {
+	if err := os.Mkdir(d.Root, 0o755); err != nil {
+		return err
+	}
+	var err error
+	if o.ImageFSBytes > 0 {
+		err = d.lab.MountExt4(ctx, d.Root, o.ImageFSBytes)
+	}
+	if err != nil {
+		return fmt.Errorf("mount file system: %w", err)
+	}
+	if d.Containerd == nil {
+		if d.Containerd, err = d.lab.StartContainerd(ctx, ContainerdOptions{}); err != nil {
+			return err
+		}
+		d.ownContainerd = true
+	}
+	d.Registry = d.Containerd.Registry
+	d.Driver = "vfs"
+	if carriesOverlay(d.Root) {
+		d.Driver = "overlay2"
+	}
+	if d.API, err = client.New(client.WithHost(d.Endpoint)); err != nil {
+		return err
+	}
+	if err := d.configure(o); err != nil {
+		return err
+	}
+	// The variable says that this is a container, in which dockerd loads no AppArmor
+	// profile: that would change the host.
+	environment := []string{"PATH=" + filepath.Dir(d.lab.Tools.Runc.Path) + ":" + os.Getenv("PATH"), "container=lab"}
+	d.Daemon = NewDaemon("dockerd", d.lab.Tools.Dockerd, d.dir, environment, "--config-file", d.dir+"/daemon.json")
+	if err := d.Start(); err != nil {
+		return err
+	}
+	return d.Ready(ctx)
+}
+
+// configure writes the file that dockerd reads. Its networks would want iptables and
+// a bridge: containers have none, or the lab's.
+func (d *Docker) configure(o DockerOptions) error {
+	config := map[string]any{
+		"data-root": d.Root, "exec-root": d.dir + "/exec", "pidfile": d.dir + "/docker.pid", "hosts": []string{d.Endpoint},
+		"containerd": d.Containerd.socket, "storage-driver": d.Driver, "live-restore": o.LiveRestore, "debug": o.Debug,
+		"iptables": false, "ip6tables": false, "ip-forward": false, "ip-masq": false, "userland-proxy": false, "bridge": "none",
+		"exec-opts":     []string{"native.cgroupdriver=cgroupfs"},
+		"cgroup-parent": filepath.Join(d.Containerd.cgroup, filepath.Base(d.dir)),
+		// On a busy machine nothing is to be killed for the sake of a second.
+		"shutdown-timeout": int(patience / time.Second),
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(d.dir+"/daemon.json", text, 0o644)
+}
+
+// Ready waits until the Engine answers.
+func (d *Docker) Ready(ctx context.Context) error {
+	return d.Await(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		_, err := d.API.Ping(ctx, client.PingOptions{})
+		return err
+	})
+}
+
+// Restart stops dockerd and starts it again, which ends its containers unless
+// LiveRestore is set.
+func (d *Docker) Restart(ctx context.Context) error {
+	return errors.Join(d.Stop(ctx), d.Start(), d.Ready(ctx))
+}
+
+// Close ends dockerd with all its containers, and removes its mounts, cgroups and
+// files. It may be called more than once.
+func (d *Docker) Close(ctx context.Context) error {
+	d.closing.Do(func() { d.closed = d.close(ctx) })
+	return d.closed
+}
+
+func (d *Docker) close(ctx context.Context) error {
+	var errs []error
+	if d.Daemon != nil {
+		errs = append(errs, d.Kill())
+	}
+	if d.API != nil {
+		errs = append(errs, d.API.Close())
+	}
+	switch {
+	case d.Containerd == nil:
+	case d.ownContainerd:
+		errs = append(errs, d.Containerd.Close(ctx))
+	default:
+		// Its containers' shims are containerd's, and end with their containers.
+		killCgroup(filepath.Join(d.Containerd.cgroup, filepath.Base(d.dir)))
+	}
+	return errors.Join(append(errs, unmountBelow(d.dir), os.RemoveAll(d.dir))...)
+}

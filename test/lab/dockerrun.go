@@ -1,0 +1,184 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+)
+
+// DockerContainer describes a container of Docker's. With a Project it carries the
+// labels by which Docker Compose knows its own.
+type DockerContainer struct {
+	Name    string // made up by Docker if empty
+	Image   string // one that is there
+	Command []string
+	Labels  map[string]string
+
+	Project   string
+	Service   string   // Name if empty
+	DependsOn []string // services
+
+	StopSignal  string        // the image's if empty
+	StopTimeout time.Duration // whole seconds; Docker's own if zero
+	Restart     string        // policy, such as "always"; "no" if empty
+
+	// Ready is a text that the container prints once it is ready; Run waits for it.
+	Ready     string
+	Unstarted bool // it is created and that is all
+}
+
+// Labels of Docker Compose, as version 2 writes them.
+const (
+	composeProject   = "com.docker.compose.project"
+	composeService   = "com.docker.compose.service"
+	composeNumber    = "com.docker.compose.container-number"
+	composeOneOff    = "com.docker.compose.oneoff"
+	composeDependsOn = "com.docker.compose.depends_on"
+)
+
+func (c DockerContainer) labels() map[string]string {
+	labels := map[string]string{}
+	if c.Project != "" {
+		needs := make([]string, len(c.DependsOn))
+		for i, service := range c.DependsOn {
+			needs[i] = service + ":service_started:false"
+		}
+		labels[composeProject], labels[composeNumber], labels[composeOneOff] = c.Project, "1", "False"
+		labels[composeService] = c.Name
+		if c.Service != "" {
+			labels[composeService] = c.Service
+		}
+		labels[composeDependsOn] = strings.Join(needs, ",")
+	}
+	maps.Copy(labels, c.Labels)
+	return labels
+}
+
+// Run makes a container, starts it, and returns its ID once it is ready.
+func (d *Docker) Run(ctx context.Context, c DockerContainer) (string, error) {
+	id, err := d.run(ctx, c)
+	if err != nil {
+		return "", fmt.Errorf("run container %s: %w", c.Name, err)
+	}
+	return id, nil
+}
+
+func (d *Docker) run(ctx context.Context, c DockerContainer) (string, error) {
+	config := &container.Config{Image: c.Image, Cmd: c.Command, Labels: c.labels(), StopSignal: c.StopSignal}
+	if c.StopTimeout > 0 {
+		seconds := int(c.StopTimeout / time.Second)
+		config.StopTimeout = &seconds
+	}
+	created, err := d.API.ContainerCreate(ctx, client.ContainerCreateOptions{Name: c.Name, Config: config, HostConfig: &container.HostConfig{
+		NetworkMode:   "none",
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyMode(c.Restart)},
+	}})
+	if err != nil || c.Unstarted {
+		return created.ID, err
+	}
+	if _, err := d.API.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}); err != nil {
+		return "", err
+	}
+	if c.Ready == "" {
+		return created.ID, nil
+	}
+	return created.ID, d.AwaitOutput(ctx, created.ID, c.Ready)
+}
+
+// AwaitOutput waits until a container has printed a text.
+func (d *Docker) AwaitOutput(ctx context.Context, id, text string) error {
+	return d.Await(ctx, func(ctx context.Context) error {
+		printed, err := d.Output(ctx, id)
+		if err == nil && !strings.Contains(printed, text) {
+			err = fmt.Errorf("container %s has not printed %q, but %q", id, text, printed)
+		}
+		return err
+	})
+}
+
+// Output returns what a container has printed so far.
+func (d *Docker) Output(ctx context.Context, id string) (string, error) {
+	logs, err := d.API.ContainerLogs(ctx, id, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
+	if err != nil {
+		return "", err
+	}
+	defer logs.Close()
+	var out bytes.Buffer
+	_, err = stdcopy.StdCopy(&out, &out, logs)
+	return out.String(), err
+}
+
+// AwaitEnd waits until a container does not run and returns its exit code.
+func (d *Docker) AwaitEnd(ctx context.Context, id string) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	wait := d.API.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	select {
+	case end := <-wait.Result:
+		return end.StatusCode, nil
+	case err := <-wait.Error:
+		return 0, fmt.Errorf("wait for container %s: %w", id, err)
+	}
+}
+
+// Load makes an image and loads it as one that was built on this host: no registry
+// knows it, and it has no digest. It returns the image's ID.
+func (d *Docker) Load(ctx context.Context, spec ImageSpec) (id string, err error) {
+	var archive bytes.Buffer
+	if err := d.lab.Archive(spec, &archive); err != nil {
+		return "", fmt.Errorf("load image: %w", err)
+	}
+	reply, err := d.API.ImageLoad(ctx, &archive, client.ImageLoadWithQuiet(true))
+	if err != nil {
+		return "", fmt.Errorf("load image %s: %w", spec.Names[0], err)
+	}
+	// It is loaded when all has been said.
+	said, err := io.ReadAll(reply)
+	if err := errors.Join(err, reply.Close()); err != nil {
+		return "", fmt.Errorf("load image %s: %w", spec.Names[0], err)
+	}
+	image, err := d.API.ImageInspect(ctx, spec.Names[0])
+	if err != nil {
+		return "", fmt.Errorf("load image %s: %w: %s", spec.Names[0], err, said)
+	}
+	return image.ID, nil
+}
+
+// Reference is the name that an image has which Pull gets from the lab's registry,
+// without whose address Docker asks registries of the world.
+func (d *Docker) Reference(repository string) string { return d.Registry.Address + "/" + repository }
+
+// Pull makes an image, pushes it to the registry and pulls it under all its names,
+// which are as Reference has them, so that it carries a digest. It returns the image's ID.
+func (d *Docker) Pull(ctx context.Context, spec ImageSpec) (id string, err error) {
+	if i := slices.IndexFunc(spec.Names, func(name string) bool { return !strings.HasPrefix(name, d.Registry.Address+"/") }); i >= 0 {
+		return "", fmt.Errorf("pull image %s: it is not of the lab's registry, see Reference", spec.Names[i])
+	}
+	if err := d.lab.push(ctx, d.Registry, spec); err != nil {
+		return "", err
+	}
+	for _, ref := range spec.Names {
+		pull, err := d.API.ImagePull(ctx, ref, client.ImagePullOptions{})
+		if err == nil {
+			err = pull.Wait(ctx)
+		}
+		if err != nil {
+			return "", fmt.Errorf("pull image %s: %w", ref, err)
+		}
+	}
+	image, err := d.API.ImageInspect(ctx, spec.Names[0])
+	if err != nil {
+		return "", fmt.Errorf("pull image %s: %w", spec.Names[0], err)
+	}
+	return image.ID, nil
+}
