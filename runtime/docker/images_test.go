@@ -198,19 +198,23 @@ func TestNamesAreGivenBack(t *testing.T) {
 		want  []string
 	}{
 		"as they were": {
-			names{"one:1": a, "one@sha256:1": "", "two:1": a}, nil,
+			names{"one:1": a, "one@sha256:1": "", "two:1": a},
+			nil,
 			[]string{"DELETE one:1", "DELETE two:1", "DELETE sha256:a", "TAG one 1", "TAG two 1"},
 		},
 		"but for one that a newer image has taken before": {
-			names{"one:1": a, "one@sha256:1": a, "two:1": a}, moves{"one:1": {"two:1": b}},
+			names{"one:1": a, "one@sha256:1": a, "two:1": a},
+			moves{"one:1": {"two:1": b}},
 			[]string{"DELETE one:1", "DELETE one@sha256:1", "DELETE sha256:a", "TAG one 1"},
 		},
 		"but for one that somebody has removed before": {
-			names{"one:1": "", "one@sha256:1": a, "two:1": a}, nil,
+			names{"one:1": "", "one@sha256:1": a, "two:1": a},
+			nil,
 			[]string{"DELETE two:1", "DELETE one@sha256:1", "DELETE sha256:a", "TAG two 1"},
 		},
 		"but for one that a newer image has taken since": {
-			names{"one:1": a, "one@sha256:1": a, "two:1": a}, moves{"one@sha256:1": {"one:1": b}},
+			names{"one:1": a, "one@sha256:1": a, "two:1": a},
+			moves{"one@sha256:1": {"one:1": b}},
 			[]string{"DELETE one:1", "DELETE two:1", "DELETE one@sha256:1", "DELETE sha256:a", "TAG two 1"},
 		},
 	} {
