@@ -3,8 +3,6 @@ package host
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"time"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
@@ -16,28 +14,17 @@ import (
 type kind struct {
 	candidates func() []local.Candidate
 	ask        local.Ask
-	open       func(opening) (runtime.Runtime, error)
+	open       func(local.Options) (runtime.Runtime, error)
 	// asked tells that people build images and keep stopped containers there: nothing
 	// is removed by itself unless somebody has asked for it.
 	asked bool
 }
 
-// opening is what an adapter is opened with.
-type opening struct {
-	endpoint, name string
-	log            *slog.Logger
-	observe        func(method string, took time.Duration, err error)
-}
-
 // kinds are the types of runtimes, by the name that configurations give them.
 func kinds() map[string]kind {
 	return map[string]kind{
-		cri.Type: {candidates: cri.DefaultCandidates, ask: cri.Ask, open: func(o opening) (runtime.Runtime, error) {
-			return cri.New(cri.Options{Endpoint: o.endpoint, Name: o.name, Logger: o.log, Observe: o.observe})
-		}},
-		docker.Type: {candidates: docker.DefaultCandidates, ask: docker.Ask, asked: true, open: func(o opening) (runtime.Runtime, error) {
-			return docker.New(docker.Options{Endpoint: o.endpoint, Name: o.name, Logger: o.log, Observe: o.observe})
-		}},
+		cri.Type:    {candidates: cri.DefaultCandidates, ask: cri.Ask, open: func(o local.Options) (runtime.Runtime, error) { return cri.New(o) }},
+		docker.Type: {candidates: docker.DefaultCandidates, ask: docker.Ask, asked: true, open: func(o local.Options) (runtime.Runtime, error) { return docker.New(o) }},
 	}
 }
 

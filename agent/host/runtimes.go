@@ -127,9 +127,9 @@ func (r *Runtimes) open(c local.Candidate) error {
 	if !known {
 		return fmt.Errorf("runtimes: %q is not a type of runtime that this version has", c.Type)
 	}
-	adapter, err := k.open(opening{
-		endpoint: c.Path, name: c.Name, log: r.log,
-		observe: func(method string, took time.Duration, err error) { r.observe(c.Name, method, took, err) },
+	adapter, err := k.open(local.Options{
+		Endpoint: c.Path, Name: c.Name, Logger: r.log,
+		Observe: func(method string, took time.Duration, err error) { r.observe(c.Name, method, took, err) },
 	})
 	if err != nil {
 		return err

@@ -98,11 +98,3 @@ func dialMessage(message string) string {
 	}
 	return strings.TrimSuffix(reason, `"`)
 }
-
-// named is how errors call an object: its name, or its ID where it has none.
-func named(kind, name, id string) string {
-	if name == "" {
-		name = id
-	}
-	return fmt.Sprintf("%s %q", kind, name)
-}

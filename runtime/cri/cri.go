@@ -37,25 +37,8 @@ const MaxAnswerBytes = 16 << 20
 // maxReconnectDelay bounds how long a runtime that came back goes unnoticed.
 const maxReconnectDelay = 3 * time.Second
 
-// Options say which runtime to talk to, and how. Only Endpoint is required.
-type Options struct {
-	// Endpoint is the socket, as unix:///path or as an absolute path.
-	Endpoint string
-	// Name is put into every object that the adapter lists, and tells this
-	// runtime from others on the host. NameOf(Endpoint) if empty.
-	Name string
-	// Logger receives the few things that are nobody's error. Nothing if nil.
-	Logger *slog.Logger
-	// Observe is called after each CRI call with the method's name, such as
-	// "ListContainers", how long it took, and its error; not for event streams,
-	// which end when they end. It must be safe for concurrent use. May be nil.
-	Observe func(method string, took time.Duration, err error)
-	// Timeouts bound the calls; a zero one is the default.
-	Timeouts local.Timeouts
-	// ProcRoot is the proc filesystem whose self/mountinfo names the mounts
-	// that image filesystems are resolved to. "/proc" if empty.
-	ProcRoot string
-}
+// Options say which runtime to talk to, and how.
+type Options = local.Options
 
 // Runtime is one runtime behind a CRI socket. It is safe for concurrent use.
 type Runtime struct {
@@ -84,11 +67,7 @@ var _ runtime.Runtime = (*Runtime)(nil)
 // the connection is made again whenever it is lost, at most 3 s after the
 // runtime is back. It fails on an endpoint that cannot be a unix socket.
 func New(opts Options) (*Runtime, error) {
-	path, err := local.ParseEndpoint(opts.Endpoint)
-	if err != nil {
-		return nil, err
-	}
-	timeouts, err := opts.Timeouts.WithDefaults()
+	opts, path, err := opts.Complete(NameOf)
 	if err != nil {
 		return nil, err
 	}
@@ -97,23 +76,10 @@ func New(opts Options) (*Runtime, error) {
 		path:       path,
 		log:        opts.Logger,
 		observe:    opts.Observe,
-		timeouts:   timeouts,
+		timeouts:   opts.Timeouts,
 		procRoot:   opts.ProcRoot,
 		facts:      facts{byID: map[string]fact{}},
 		imageFacts: imageFacts{turn: make(chan struct{}, 1), byID: map[string]imageFact{}},
-	}
-	if r.name == "" {
-		r.name = NameOf(path)
-	}
-	if r.log == nil {
-		r.log = slog.New(slog.DiscardHandler)
-	}
-	r.log = r.log.With("runtime", r.name)
-	if r.observe == nil {
-		r.observe = func(string, time.Duration, error) {}
-	}
-	if r.procRoot == "" {
-		r.procRoot = "/proc"
 	}
 	retry := backoff.DefaultConfig
 	retry.MaxDelay = maxReconnectDelay
@@ -124,7 +90,7 @@ func New(opts Options) (*Runtime, error) {
 		grpc.WithContextDialer(r.dial),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxAnswerBytes)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: timeouts.Query}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: r.timeouts.Query}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("prepare connection to %s: %w", path, err)

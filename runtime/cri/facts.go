@@ -13,6 +13,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 )
 
 const (
@@ -147,7 +148,7 @@ func (k *fact) askImage(ctx context.Context, r *Runtime, c *criapi.Container) er
 		return nil
 	}
 	var resp *criapi.ImageStatusResponse
-	err := r.call(ctx, "ImageStatus", "ask status of "+named("image", ref, ""), r.timeouts.Query,
+	err := r.call(ctx, "ImageStatus", "ask status of "+local.Named("image", ref, ""), r.timeouts.Query,
 		func(ctx context.Context) (err error) {
 			resp, err = r.image.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: ref}})
 			return err
@@ -156,14 +157,14 @@ func (k *fact) askImage(ctx context.Context, r *Runtime, c *criapi.Container) er
 		return err
 	}
 	if k.imageID = resp.GetImage().GetId(); k.imageID == "" {
-		return fmt.Errorf("ask status of %s: the image is gone", named("image", ref, ""))
+		return fmt.Errorf("ask status of %s: the image is gone", local.Named("image", ref, ""))
 	}
 	return nil
 }
 
 func (r *Runtime) containerStatus(ctx context.Context, id, name string) (*criapi.ContainerStatus, error) {
 	var resp *criapi.ContainerStatusResponse
-	err := r.call(ctx, "ContainerStatus", "ask status of "+named("container", name, id), r.timeouts.Query,
+	err := r.call(ctx, "ContainerStatus", "ask status of "+local.Named("container", name, id), r.timeouts.Query,
 		func(ctx context.Context) (err error) {
 			resp, err = r.cri.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: id})
 			return err

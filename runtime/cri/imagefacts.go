@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri/containerd"
+	"hostler.io/hostler/runtime/local"
 )
 
 const (
@@ -160,7 +161,7 @@ func (f *imageFacts) askLabels(ctx context.Context, r *Runtime, list []runtime.I
 // imageLabels reads hostler's labels in an image's configuration.
 func (r *Runtime) imageLabels(ctx context.Context, img *runtime.Image) (map[string]string, error) {
 	var resp *criapi.ImageStatusResponse
-	err := r.call(ctx, "ImageStatus", "ask status of "+named("image", img.Names()[0], ""), r.timeouts.Query,
+	err := r.call(ctx, "ImageStatus", "ask status of "+local.Named("image", img.Names()[0], ""), r.timeouts.Query,
 		func(ctx context.Context) (err error) {
 			resp, err = r.image.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: img.ID}, Verbose: true})
 			return err

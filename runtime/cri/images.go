@@ -10,6 +10,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 )
 
 // Images lists all images in one call. CRI tells neither when an image came nor
@@ -46,7 +47,7 @@ func isNoName(ref string) bool { return ref == "" || strings.Contains(ref, "<non
 // RemoveImage removes the image with all its names, whatever uses it: containerd
 // does not refuse, even while a container runs from it. CRI-O does.
 func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
-	what := named("remove image", img.Names()[0], "")
+	what := local.Named("remove image", img.Names()[0], "")
 	if img.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}

@@ -13,6 +13,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 )
 
 // aboutAge is how long what a runtime says of itself is believed on the same
@@ -179,7 +180,7 @@ func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
 	}
 	youngest := slices.MaxFunc(list.GetItems(), func(a, b *criapi.PodSandbox) int { return cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()) })
 	var resp *criapi.PodSandboxStatusResponse
-	err = r.call(ctx, "PodSandboxStatus", "ask status of "+named("sandbox", youngest.GetMetadata().GetName(), youngest.GetId()), r.timeouts.Query,
+	err = r.call(ctx, "PodSandboxStatus", "ask status of "+local.Named("sandbox", youngest.GetMetadata().GetName(), youngest.GetId()), r.timeouts.Query,
 		func(ctx context.Context) (err error) {
 			resp, err = r.cri.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: youngest.GetId(), Verbose: true})
 			return err

@@ -10,6 +10,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 )
 
 // StopContainer asks the container to end and kills it after grace. CRI counts
@@ -18,7 +19,7 @@ import (
 // grace is over is context.DeadlineExceeded and no fault of the runtime, which
 // in containerd forgets the kill with it.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
-	what := named("stop container", c.Name, c.ID)
+	what := local.Named("stop container", c.Name, c.ID)
 	if c.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
@@ -48,7 +49,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 // StopPod stops the sandbox, which kills what still runs in it and gives back
 // the network. A pod that is gone is stopped.
 func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
-	what := named("stop pod", p.Name, p.ID)
+	what := local.Named("stop pod", p.Name, p.ID)
 	if p.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
@@ -67,7 +68,7 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 // started between the two calls is lost, which CRI cannot prevent. A container
 // of unknown state may run: ErrInUse, until it has been stopped.
 func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) error {
-	what := named("remove container", c.Name, c.ID)
+	what := local.Named("remove container", c.Name, c.ID)
 	if c.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
@@ -101,7 +102,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 // runtime creates a container in a sandbox that is not ready, so that none can come
 // in between.
 func (r *Runtime) RemovePod(ctx context.Context, p runtime.Pod) error {
-	what := named("remove pod", p.Name, p.ID)
+	what := local.Named("remove pod", p.Name, p.ID)
 	if p.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}

@@ -10,10 +10,8 @@
 package docker
 
 import (
-	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
@@ -23,25 +21,8 @@ import (
 // Type is what candidates of this adapter are marked with.
 const Type = "docker"
 
-// Options say which Docker to talk to, and how. Only Endpoint is required.
-type Options struct {
-	// Endpoint is the socket, as unix:///path or as an absolute path.
-	Endpoint string
-	// Name is put into every object that the adapter lists, and tells this
-	// runtime from others on the host. NameOf(Endpoint) if empty.
-	Name string
-	// Logger receives the few things that are nobody's error. Nothing if nil.
-	Logger *slog.Logger
-	// Observe is called after each API call with the method's name, such as
-	// "ContainerList", how long it took, and its error; not for event streams,
-	// which end when they end. It must be safe for concurrent use. May be nil.
-	Observe func(method string, took time.Duration, err error)
-	// Timeouts bound the calls; a zero one is the default.
-	Timeouts local.Timeouts
-	// ProcRoot is the proc filesystem whose self/mountinfo names the mounts
-	// that image filesystems are resolved to. "/proc" if empty.
-	ProcRoot string
-}
+// Options say which Docker to talk to, and how.
+type Options = local.Options
 
 // Runtime is one Docker Engine. It is safe for concurrent use.
 type Runtime struct {
@@ -64,34 +45,15 @@ var _ runtime.Runtime = (*Runtime)(nil)
 // New prepares a runtime without talking to it: the first call connects. It fails on an
 // endpoint that cannot be a unix socket.
 func New(o Options) (*Runtime, error) {
-	path, err := local.ParseEndpoint(o.Endpoint)
+	o, path, err := o.Complete(NameOf)
 	if err != nil {
 		return nil, err
 	}
-	timeouts, err := o.Timeouts.WithDefaults()
-	if err != nil {
-		return nil, err
-	}
-	r := &Runtime{
-		name: o.Name, path: path, log: o.Logger, timeouts: timeouts, procRoot: o.ProcRoot,
+	return &Runtime{
+		name: o.Name, path: path, log: o.Logger, timeouts: o.Timeouts, procRoot: o.ProcRoot,
+		conn:  engine.New(path, o.Observe),
 		facts: facts{byID: map[string]fact{}}, sizes: sizes{turn: make(chan struct{}, 1)},
-	}
-	if r.name == "" {
-		r.name = NameOf(path)
-	}
-	if r.log == nil {
-		r.log = slog.New(slog.DiscardHandler)
-	}
-	r.log = r.log.With("runtime", r.name)
-	if r.procRoot == "" {
-		r.procRoot = "/proc"
-	}
-	observe := o.Observe
-	if observe == nil {
-		observe = func(string, time.Duration, error) {}
-	}
-	r.conn = engine.New(path, observe)
-	return r, nil
+	}, nil
 }
 
 // Name is the name that every listed object carries.
@@ -102,11 +64,3 @@ func (r *Runtime) Endpoint() string { return "unix://" + r.path }
 
 // Close ends the connection. Later calls end with runtime.ErrUnavailable.
 func (r *Runtime) Close() error { return r.conn.Close() }
-
-// named is how errors call an object: its name, or its ID where it has none.
-func named(kind, name, id string) string {
-	if name == "" {
-		name = id
-	}
-	return fmt.Sprintf("%s %q", kind, name)
-}

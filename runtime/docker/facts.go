@@ -16,6 +16,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
+	"hostler.io/hostler/runtime/local"
 )
 
 const (
@@ -120,7 +121,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, k
 		group.Go(func() error {
 			own, cancel := context.WithTimeout(ctx, r.timeouts.Query/patienceShare)
 			defer cancel()
-			answer, err := r.ask(own, "ask status of "+named("container", name(c), c.ID), c.ID)
+			answer, err := r.ask(own, "ask status of "+local.Named("container", name(c), c.ID), c.ID)
 			alone := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil // out of time
 			switch {
 			case err == nil:

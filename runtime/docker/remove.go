@@ -13,6 +13,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
+	"hostler.io/hostler/runtime/local"
 )
 
 // RemoveImage removes the image with all its names. Docker refuses what a container
@@ -21,7 +22,7 @@ import (
 // container uses: names but the last are removed one by one, and given back if the
 // image itself then does not go.
 func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
-	what := named("remove image", img.Names()[0], "")
+	what := local.Named("remove image", img.Names()[0], "")
 	if img.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
@@ -86,7 +87,7 @@ func (r *Runtime) checkUnused(ctx context.Context, what, id string) error {
 			uses = uses || err == nil && led.ID == id
 		}
 		if uses {
-			return fmt.Errorf("%s: %w: %s uses it, which is %s", what, runtime.ErrInUse, named("container", name(&list[i]), ""), list[i].State)
+			return fmt.Errorf("%s: %w: %s uses it, which is %s", what, runtime.ErrInUse, local.Named("container", name(&list[i]), ""), list[i].State)
 		}
 	}
 	return nil

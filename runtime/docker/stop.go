@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
+	"hostler.io/hostler/runtime/local"
 )
 
 // signalKill is what nothing heeds.
@@ -24,7 +25,7 @@ const signalKill = "SIGKILL"
 // Docker takes either signal as a person's stop, so that no restart policy starts the
 // container again before dockerd or the host does.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
-	what := named("stop container", c.Name, c.ID)
+	what := local.Named("stop container", c.Name, c.ID)
 	if c.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
@@ -110,7 +111,7 @@ func (r *Runtime) stopSignal(ctx context.Context, c runtime.Container) (string, 
 	r.facts.mu.Unlock()
 	if !known || f.created.IsZero() {
 		var err error
-		if f, err = r.ask(ctx, "ask status of "+named("container", c.Name, c.ID), c.ID); err != nil {
+		if f, err = r.ask(ctx, "ask status of "+local.Named("container", c.Name, c.ID), c.ID); err != nil {
 			return "", err
 		}
 	}
@@ -189,7 +190,7 @@ func (r *Runtime) wait(ctx context.Context, what, id string, timeout time.Durati
 // since has had no grace yet, and is none of them. There is nothing else to tear down:
 // networks stay for the next start.
 func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
-	what := named("stop pod", p.Name, p.ID)
+	what := local.Named("stop pod", p.Name, p.ID)
 	if p.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
@@ -207,7 +208,7 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 		if known && podID(c) == p.ID && !ofCRI(*c) && state(c.State) == runtime.Running {
 			// All at once: Docker waits for the end of each, and one may never end.
 			kills.Go(func() {
-				errs[i] = r.kill(ctx, what+": "+named("container", name(c), c.ID), c.ID, r.timeouts.Teardown)
+				errs[i] = r.kill(ctx, what+": "+local.Named("container", name(c), c.ID), c.ID, r.timeouts.Teardown)
 			})
 		}
 	}
@@ -226,7 +227,7 @@ func (r *Runtime) kill(ctx context.Context, what, id string, timeout time.Durati
 // RemoveContainer removes a container that does not run; Docker itself refuses others.
 // Its anonymous volumes stay.
 func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) error {
-	what := named("remove container", c.Name, c.ID)
+	what := local.Named("remove container", c.Name, c.ID)
 	if c.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
@@ -238,5 +239,5 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 
 // RemovePod is runtime.ErrUnsupported: a pod goes with the last of its containers.
 func (r *Runtime) RemovePod(_ context.Context, p runtime.Pod) error {
-	return fmt.Errorf("%s: %w: it goes with its containers", named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
+	return fmt.Errorf("%s: %w: it goes with its containers", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
 }

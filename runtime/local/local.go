@@ -1,6 +1,6 @@
 // Package local has what adapters of runtimes on this host share: the unix sockets
-// that runtimes listen at, how long a call may take, and the mounts that hold the
-// folders which runtimes name.
+// that runtimes listen at, what an adapter is opened with, how long a call may take, and
+// the mounts that hold the folders which runtimes name.
 //
 // It owns no runtime, and refuses to know any by name.
 package local
@@ -68,4 +68,12 @@ func (t Timeouts) WithDefaults() (Timeouts, error) {
 		}
 	}
 	return t, nil
+}
+
+// Named is how errors call an object: its name, or its ID where it has none.
+func Named(kind, name, id string) string {
+	if name == "" {
+		name = id
+	}
+	return fmt.Sprintf("%s %q", kind, name)
 }
