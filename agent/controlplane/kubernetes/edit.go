@@ -13,9 +13,6 @@ import (
 	"hostler.io/hostler/agent/controlplane"
 )
 
-// editAttempts are how often a person's change is made anew while others write.
-const editAttempts = 20
-
 // Edit changes a Node as a person with the right to do so would: metadata and spec, and
 // then the status. The agent does not, and has no such right. It implements
 // conformance.Editor.
@@ -27,10 +24,7 @@ func (c *Client) Edit(ctx context.Context, name string, change func(*corev1.Node
 	defer cancel()
 	for _, subresources := range [][]string{nil, {"status"}} {
 		err := c.put(ctx, name, change, subresources...)
-		for range editAttempts {
-			if !errors.Is(err, controlplane.ErrConflict) {
-				break
-			}
+		for errors.Is(err, controlplane.ErrConflict) && ctx.Err() == nil {
 			err = c.put(ctx, name, change, subresources...)
 		}
 		if err != nil {
