@@ -93,6 +93,14 @@ func (f *Fake) Reloads() []string {
 	return slices.Clone(f.manager.reloads)
 }
 
+// StoppedUnits tells which units were to be stopped, and in which mode: "web.service
+// replace".
+func (f *Fake) StoppedUnits() []string {
+	f.manager.mu.Lock()
+	defer f.manager.mu.Unlock()
+	return slices.Clone(f.manager.stopped)
+}
+
 // Hold keeps calls of a method, "Inhibit" say, unanswered until release.
 func (f *Fake) Hold(member string) (release func()) { return f.bus.hold(member) }
 

@@ -2,6 +2,7 @@ package systemdtest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -16,6 +17,8 @@ const (
 	systemdUnit    = "org.freedesktop.systemd1.Unit"
 	logindUnitPath = dbus.ObjectPath("/org/freedesktop/systemd1/unit/systemd_2dlogind_2eservice")
 	shutdownPath   = dbus.ObjectPath("/org/freedesktop/systemd1/unit/shutdown_2etarget")
+	servicePath    = dbus.ObjectPath("/org/freedesktop/systemd1/unit/some_2eservice")
+	systemdService = "org.freedesktop.systemd1.Service"
 )
 
 // ManagerState is what the fake manager says of itself. The zero value is a
@@ -26,6 +29,15 @@ type ManagerState struct {
 	ShutdownState  string // its ActiveState
 	ShutdownJob    uint32 // its job, or 0
 	StartedAtUsec  uint64 // UserspaceTimestamp
+	Service        ServiceState
+}
+
+// ServiceState is that of a service beside logind's, if it has a name.
+type ServiceState struct {
+	Name        string
+	ActiveState string
+	MainPID     uint32
+	Members     []uint32 // processes in its cgroup
 }
 
 // systemd1 is the fake manager: on the bus for logind's reload, and on its
@@ -38,6 +50,7 @@ type systemd1 struct {
 	mu      sync.Mutex
 	state   ManagerState
 	reloads []string
+	stopped []string
 }
 
 func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
@@ -67,9 +80,11 @@ func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
 	m.service = &service{name: systemdName, objects: map[dbus.ObjectPath]object{
 		systemdPath: {systemdManager: iface{
 			methods: map[string]method{
-				"GetUnit":    {"s", m.getUnit},
-				"KillUnit":   {"ssi", func(args []any) ([]any, *dbus.Error) { return nil, m.killUnit(args, reloaded) }},
-				"ReloadUnit": {"ss", func(args []any) ([]any, *dbus.Error) { return m.reloadUnit(args, reloaded) }},
+				"GetUnit":      {"s", m.getUnit},
+				"GetUnitByPID": {"u", m.getUnitByPID},
+				"StopUnit":     {"ss", m.stopUnit},
+				"KillUnit":     {"ssi", func(args []any) ([]any, *dbus.Error) { return nil, m.killUnit(args, reloaded) }},
+				"ReloadUnit":   {"ss", func(args []any) ([]any, *dbus.Error) { return m.reloadUnit(args, reloaded) }},
 			},
 			properties: map[string]func() any{
 				"SystemState":        get(func(s ManagerState) any { return s.SystemState }),
@@ -77,6 +92,10 @@ func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
 			},
 		}},
 		logindUnitPath: {systemdUnit: iface{properties: map[string]func() any{"CanReload": func() any { return m.canReload }}}},
+		servicePath: {
+			systemdUnit:    iface{properties: map[string]func() any{"ActiveState": get(func(s ManagerState) any { return s.Service.ActiveState })}},
+			systemdService: iface{properties: map[string]func() any{"MainPID": get(func(s ManagerState) any { return s.Service.MainPID })}},
+		},
 		shutdownPath: {systemdUnit: iface{properties: map[string]func() any{
 			"ActiveState": get(func(s ManagerState) any { return s.ShutdownState }),
 			"Job":         get(job),
@@ -93,9 +112,34 @@ func (m *systemd1) getUnit(args []any) ([]any, *dbus.Error) {
 		return []any{logindUnitPath}, nil
 	case name == "shutdown.target" && m.state.ShutdownLoaded:
 		return []any{shutdownPath}, nil
+	case name != "" && name == m.state.Service.Name:
+		return []any{servicePath}, nil
 	default:
 		return nil, fault("org.freedesktop.systemd1.NoSuchUnit", "unit %s not loaded", name)
 	}
+}
+
+func (m *systemd1) getUnitByPID(args []any) ([]any, *dbus.Error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if pid := args[0].(uint32); !slices.Contains(m.state.Service.Members, pid) {
+		return nil, fault("org.freedesktop.systemd1.NoUnitForPID", "PID %d does not belong to any loaded unit", pid)
+	}
+	return []any{servicePath}, nil
+}
+
+func (m *systemd1) stopUnit(args []any) ([]any, *dbus.Error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	unit, mode := args[0].(string), args[1].(string)
+	switch {
+	case unit == "" || unit != m.state.Service.Name:
+		return nil, fault("org.freedesktop.systemd1.NoSuchUnit", "unit %s not loaded", unit)
+	case !strings.Contains(" replace fail isolate ", " "+mode+" "):
+		return nil, fault(busError+"InvalidArgs", "job mode %q invalid", mode)
+	}
+	m.stopped = append(m.stopped, unit+" "+mode)
+	return []any{systemdPath + "/job/2"}, nil
 }
 
 func (m *systemd1) killUnit(args []any, reloaded func(string) *dbus.Error) *dbus.Error {

@@ -1,0 +1,68 @@
+package systemd_test
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/systemdtest"
+)
+
+func TestAUnitIsStoppedForItsOwnProcesses(t *testing.T) {
+	web := systemdtest.ServiceState{Name: "web.service", ActiveState: "active", MainPID: 10, Members: []uint32{11}}
+	state := func(active string) systemdtest.ServiceState { s := web; s.ActiveState = active; return s }
+	cases := []struct {
+		name    string
+		service systemdtest.ServiceState
+		pid     int
+		want    bool
+	}{
+		{"a process in its cgroup", web, 11, true},
+		{"its main process, which is elsewhere", web, 10, true},
+		{"nobody asks whose it is", web, 0, true},
+		{"a process of somebody else", web, 12, false},
+		{"it stops already", state("deactivating"), 11, true},
+		{"it waits to be started again", state("activating"), 0, true},
+		{"it does not run", state("inactive"), 0, false},
+		{"it has failed", state("failed"), 0, false},
+		{"there is no such unit", systemdtest.ServiceState{}, 0, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+			fake.SetManager(systemdtest.ManagerState{SystemState: "running", Service: c.service})
+			got, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", c.pid)
+			if got != c.want || err != nil {
+				t.Errorf("StopUnit() = %t, %v, want %t", got, err, c.want)
+			}
+			var want []string
+			if c.want {
+				want = []string{"web.service replace"}
+			}
+			if stopped := fake.StoppedUnits(); !slices.Equal(stopped, want) {
+				t.Errorf("stopped %v, want %v", stopped, want)
+			}
+		})
+	}
+	if got, err := systemd.NewManager(filepath.Join(t.TempDir(), "none")).StopUnit(t.Context(), "web.service", 0); got || err != nil {
+		t.Errorf("StopUnit() without systemd = %t, %v, want false", got, err)
+	}
+}
+
+func TestAUnitStopsOnceItIsItsTurn(t *testing.T) {
+	for active, want := range map[string]bool{"active": false, "activating": false, "reloading": false, "deactivating": true, "inactive": true, "failed": true} {
+		fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+		fake.SetManager(systemdtest.ManagerState{SystemState: "running", Service: systemdtest.ServiceState{Name: "web.service", ActiveState: active}})
+		m := systemd.NewManager(fake.ManagerSocket())
+		if got, err := m.UnitStops(t.Context(), "web.service"); got != want || err != nil {
+			t.Errorf("UnitStops() of one that is %s = %t, %v, want %t", active, got, err, want)
+		}
+		if got, err := m.UnitStops(t.Context(), "other.service"); !got || err != nil {
+			t.Errorf("UnitStops() of one that is not loaded = %t, %v, want true", got, err)
+		}
+	}
+	if got, err := systemd.NewManager(filepath.Join(t.TempDir(), "none")).UnitStops(t.Context(), "web.service"); !got || err != nil {
+		t.Errorf("UnitStops() without systemd = %t, %v, want true", got, err)
+	}
+}
