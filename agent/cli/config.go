@@ -109,7 +109,7 @@ func (a *app) configCommand() *cobra.Command {
 		},
 	}
 	configFlag(check, &file)
-	return group("config", "Check and print the configuration", check, a.configShowCommand(), defaults)
+	return group("config", "Check and print the configuration", check, a.configShowCommand(), defaults, a.fromKubeletCommand())
 }
 
 func (a *app) configShowCommand() *cobra.Command {

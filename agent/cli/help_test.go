@@ -12,7 +12,7 @@ import (
 var commands = []string{
 	"agent", "status", "nodes", "ps", "images", "gc", "gc plan", "gc run", "gc history", "shutdown", "shutdown plan",
 	"drain", "cordon", "uncordon", "leave", "doctor",
-	"reload", "controlplane", "controlplane verify", "config", "config check", "config show", "config default", "completion", "version",
+	"reload", "controlplane", "controlplane verify", "config", "config check", "config show", "config default", "config from-kubelet", "completion", "version",
 }
 
 func TestHelp(t *testing.T) {
@@ -33,7 +33,7 @@ func TestHelp(t *testing.T) {
 // The list of commands in this file is checked against the help itself, so that a
 // new command gets its golden file.
 func TestHelpListsTheCommands(t *testing.T) {
-	listed := regexp.MustCompile(`(?m)^  ([a-z]+) +\S`)
+	listed := regexp.MustCompile(`(?m)^  ([a-z-]+) +\S`)
 	var found []string
 	var walk func(prefix string)
 	walk = func(prefix string) {
