@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/controlplane/conformance"
+	"hostler.io/hostler/test/kept"
 )
 
 var update = flag.Bool("update", false, "write the table in docs/controlplanes.md anew")
@@ -49,30 +50,12 @@ func results(t *testing.T) (types []string, all map[string][]conformance.Result)
 }
 
 func TestTheTableInTheDocsIsMadeFromTheResults(t *testing.T) {
-	const file, begin, end = "../../../docs/controlplanes.md", "<!-- made from the results of the conformance suite -->\n", "<!-- end -->\n"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), begin)
-	shown, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s has no block between %q and %q", file, begin, end)
-	}
 	types, all := results(t)
-	want, err := conformance.Table(types, all)
+	table, err := conformance.Table(types, all)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if shown == want {
-		return
-	}
-	if !*update {
-		t.Fatalf("the table is\n%s, want\n%s; write it with: go test ./agent/controlplane/conformance -update", shown, want)
-	}
-	if err := os.WriteFile(file, []byte(before+begin+want+end+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kept.Block(t, "../../../docs/controlplanes.md", table, *update, "go test ./agent/controlplane/conformance -update")
 }
 
 func TestEveryResultIsOfACheckThatThereIs(t *testing.T) {

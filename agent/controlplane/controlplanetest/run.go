@@ -1,14 +1,13 @@
 package controlplanetest
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
 
 	"hostler.io/hostler/agent/controlplane/conformance"
+	"hostler.io/hostler/test/kept"
 )
 
 // Backend is a control plane under test.
@@ -68,22 +67,5 @@ func record(t *testing.T, kind string, update bool, results []conformance.Result
 	if t.Failed() || slices.ContainsFunc(results, func(r conformance.Result) bool { return r.Status == conformance.Failed }) {
 		return // the checks tell, or were left out
 	}
-	text, err := json.MarshalIndent(results, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(resultsFolder, kind+".json")
-	if update {
-		if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	kept, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(kept) != string(text)+"\n" {
-		t.Errorf("results of the suite = %s, want those in %s; after a change that is meant, write them with -update, and then docs/controlplanes.md with: go test ./agent/controlplane/conformance -update", text, file)
-	}
+	kept.JSON(t, filepath.Join(resultsFolder, kind+".json"), results, update, "run this test with -update, and then: go test ./agent/controlplane/conformance -update")
 }
