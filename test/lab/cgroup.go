@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 )
 
 // cgroupPrefix and the PID of the process outside name a lab's cgroup.
@@ -31,6 +32,20 @@ func cgroupRoots() ([]string, error) {
 		}
 	}
 	return roots, nil
+}
+
+// UnifyCgroups leaves version 2 alone of the cgroup hierarchies in the lab, as most hosts
+// have it, and tells whether there were others. Nothing may be in a cgroup of the lab's.
+func UnifyCgroups() (changed bool, err error) {
+	const root = "/sys/fs/cgroup"
+	var stat unix.Statfs_t
+	if err := unix.Statfs(root, &stat); err != nil || stat.Type == unix.CGROUP2_SUPER_MAGIC {
+		return false, err
+	}
+	if err := unix.Unmount(root, unix.MNT_DETACH); err != nil {
+		return false, fmt.Errorf("unmount %s: %w", root, err)
+	}
+	return true, mount("cgroup2", root, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
 // removeCgroup removes the cgroup and all below it from every hierarchy. Dead

@@ -26,6 +26,8 @@ type Daemon struct {
 	env  []string
 	log  string // file that collects what it prints, over all its lives
 
+	files []*os.File // that it is handed, from the third descriptor on
+
 	mu   sync.Mutex
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the current life ended
@@ -52,6 +54,7 @@ func (d *Daemon) Start() error {
 	cmd := exec.Command(d.tool.Path, d.args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(append(os.Environ(), d.tool.Environ()...), d.env...)
+	cmd.ExtraFiles = d.files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", d.name, err)

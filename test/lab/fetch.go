@@ -37,22 +37,24 @@ type Tools struct {
 	Mkfs, Busybox               Tool // KitContainers, the first KitExt4, too; busybox is a static binary
 
 	Dockerd Tool // KitDocker
+	Crun    Tool // KitCrun
+
+	Podman, Conmon, Pause Tool   // KitPodman
+	Seccomp               string // KitPodman: the profile that containers get
 
 	MkfsXFS, MkfsBtrfs Tool // KitFilesystems
 
 	DBusDaemon, Logind Tool   // KitLogin
 	LoginPolicy        string // KitLogin: the bus policy that ships with logind
 
-	QEMU, QEMUImg Tool   // KitVM
-	Firmware      string // KitVM: qboot.rom, beside the other files that QEMU loads
-	Bootstrap     Tool   // KitBootstrap: mmdebstrap
-	Nspawn        Tool   // KitNspawn: systemd-nspawn
+	Bootstrap Tool // KitBootstrap: mmdebstrap
+	Nspawn    Tool // KitNspawn: systemd-nspawn
 }
 
 func (t *Tools) all() []*Tool {
 	return []*Tool{
-		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.Dockerd, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind,
-		&t.QEMU, &t.QEMUImg, &t.Bootstrap, &t.Nspawn,
+		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.Dockerd, &t.Crun, &t.Podman, &t.Conmon, &t.Pause, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind,
+		&t.Bootstrap, &t.Nspawn,
 	}
 }
 
@@ -64,9 +66,10 @@ const (
 	KitContainers  Kit = "containers"  // containerd, its shim, runc, ctr, mkfs.ext4, busybox
 	KitExt4        Kit = "ext4"        // mkfs.ext4 alone
 	KitDocker      Kit = "docker"      // dockerd; it runs on what is in KitContainers
+	KitPodman      Kit = "podman"      // podman, conmon and catatonit; they run on what is in KitContainers
+	KitCrun        Kit = "crun"        // crun; its containers are made of what is in KitContainers
 	KitFilesystems Kit = "filesystems" // mkfs.xfs and mkfs.btrfs
 	KitLogin       Kit = "login"       // dbus-daemon and systemd-logind
-	KitVM          Kit = "vm"          // qemu-system-x86_64 and qemu-img
 	KitBootstrap   Kit = "bootstrap"   // mmdebstrap
 	KitNspawn      Kit = "nspawn"      // systemd-nspawn
 )
@@ -128,6 +131,24 @@ func kitOf(name Kit) (kit, error) {
 			packages: []string{"docker.io"},
 			parts:    []part{bin("dockerd", func(t *Tools) *Tool { return &t.Dockerd })},
 		}, nil
+	case KitPodman:
+		return kit{
+			packages: []string{"podman", "conmon", "catatonit", "golang-github-containers-common"},
+			parts: []part{
+				bin("podman", func(t *Tools) *Tool { return &t.Podman }),
+				bin("conmon", func(t *Tools) *Tool { return &t.Conmon }),
+				bin("catatonit", func(t *Tools) *Tool { return &t.Pause }),
+				{
+					paths: []string{"usr/share/containers/seccomp.json"},
+					put:   func(t *Tools, path, _ string) { t.Seccomp = path },
+				},
+			},
+		}, nil
+	case KitCrun:
+		return kit{
+			packages: []string{"crun"},
+			parts:    []part{bin("crun", func(t *Tools) *Tool { return &t.Crun })},
+		}, nil
 	case KitFilesystems:
 		return kit{
 			packages: []string{"xfsprogs", "btrfs-progs"},
@@ -148,19 +169,6 @@ func kitOf(name Kit) (kit, error) {
 				{
 					paths: []string{"usr/share/dbus-1/system.d/org.freedesktop.login1.conf", "etc/dbus-1/system.d/org.freedesktop.login1.conf"},
 					put:   func(t *Tools, path, _ string) { t.LoginPolicy = path },
-				},
-			},
-		}, nil
-	case KitVM:
-		return kit{
-			// Data files and firmware are no libraries, and have to be named.
-			packages: []string{"qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios", "qemu-utils"},
-			parts: []part{
-				bin("qemu-system-x86_64", func(t *Tools) *Tool { return &t.QEMU }),
-				bin("qemu-img", func(t *Tools) *Tool { return &t.QEMUImg }),
-				{
-					paths: []string{"usr/share/qemu/qboot.rom"},
-					put:   func(t *Tools, path, _ string) { t.Firmware = path },
 				},
 			},
 		}, nil

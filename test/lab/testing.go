@@ -54,6 +54,33 @@ func ContainerdFor(tb testing.TB, o ContainerdOptions) *Containerd {
 	return c
 }
 
+// RuncFor is NewRunc for the time of a test.
+func RuncFor(tb testing.TB, root string) *Runc {
+	tb.Helper()
+	r, err := In(tb).NewRunc(root)
+	return forTest(tb, r, err)
+}
+
+// CrunFor is NewCrun for the time of a test.
+func CrunFor(tb testing.TB, root string) *Runc {
+	tb.Helper()
+	r, err := In(tb).NewCrun(root)
+	return forTest(tb, r, err)
+}
+
+func forTest(tb testing.TB, r *Runc, err error) *Runc {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return r
+}
+
 // DockerFor is StartDocker for the time of a test, which shows dockerd's log if it
 // fails.
 func DockerFor(tb testing.TB, o DockerOptions) *Docker {
@@ -71,4 +98,23 @@ func DockerFor(tb testing.TB, o DockerOptions) *Docker {
 		}
 	})
 	return d
+}
+
+// PodmanFor is StartPodman for the time of a test, which shows its service's log if it
+// fails.
+func PodmanFor(tb testing.TB, o PodmanOptions) *Podman {
+	tb.Helper()
+	p, err := In(tb).StartPodman(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("log of podman:\n%s", p.Log(50))
+		}
+		if err := p.Close(context.Background()); err != nil {
+			tb.Error(err)
+		}
+	})
+	return p
 }

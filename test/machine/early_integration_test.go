@@ -62,7 +62,7 @@ func TestTheFirstSecond(t *testing.T) {
 
 // TestAskedAgain asks for a shutdown, and for others while that one runs.
 func TestAskedAgain(t *testing.T) {
-	eachMachine(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)
 		o.Config = g.config()
 		m := machine.Boot(t, o)

@@ -292,7 +292,7 @@ func (m *Machine) TryStatus() (api.Status, error) { return ask[api.Status](m, st
 // LastShutdown is how hostler says the last shutdown went; nil if none is on record.
 func (m *Machine) LastShutdown() *journal.Record {
 	m.t.Helper()
-	return Answer[struct{ Shutdown *journal.Record }](m, "ps", "--last-shutdown").Shutdown
+	return m.Status().Shutdown.Last
 }
 
 // Write writes a file in the machine, and the folders above it.

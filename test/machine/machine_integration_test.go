@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/machine"
 )
@@ -40,9 +41,9 @@ func TestAReboot(t *testing.T) {
 		if !work.TermBefore("web", "db") || !work.Ended("web") || !work.Ended("db") {
 			t.Errorf("Work() = want web, then db to get SIGTERM, and both to end in time:\n%s", work)
 		}
-		last := m.LastShutdown()
+		last := machine.Answer[struct{ Shutdown *journal.Record }](m, "ps", "--last-shutdown").Shutdown
 		if last == nil || !last.Graceful || !strings.HasPrefix(last.BootID, before) || len(last.Pods) != 2 {
-			t.Errorf("LastShutdown() = %+v, want a graceful one of two pods, in boot %s", last, before)
+			t.Errorf("hostler ps --last-shutdown = %+v, want a graceful one of two pods, in boot %s", last, before)
 		}
 		if id := m.BootID(); id == before {
 			t.Errorf("BootID() = %s, as before, want another one", id)

@@ -76,7 +76,7 @@ func ownFiles(o Options) (debian.Files, error) {
 		{"usr/local/bin/guest", "guest", 0o755},
 		{strings.TrimPrefix(job.ImageArchive, "/"), imageFile(o.Release), 0o644},
 	}
-	for _, scope := range []string{"cri-containerd", "crio", "docker", "libpod"} {
+	for _, scope := range []string{"cri-containerd", "crio", "docker", "libpod", "runc", "crun"} {
 		sources = append(sources, source{"usr/lib/systemd/system/" + scope + "-.scope.d/10-hostler.conf", "scope.conf", 0o644})
 	}
 	for _, s := range sources {

@@ -31,6 +31,7 @@ type prepared struct {
 	Built string // folder with what is installed in every machine
 	Dist  string // folder for what failures leave
 	Tools lab.Tools
+	QEMU  debian.QEMU
 }
 
 // Main runs the tests of m where machines can be booted, and exits with their
@@ -112,7 +113,10 @@ func prepare(ctx context.Context, releases []Release, log *slog.Logger) (p prepa
 	}
 	module := filepath.Dir(strings.TrimSpace(string(gomod)))
 	p.Dist = filepath.Join(module, "dist", "machine")
-	if p.Tools, err = lab.Fetch(ctx, lab.FetchOptions{Kits: []lab.Kit{lab.KitVM, lab.KitNspawn}}, log); err != nil {
+	if p.Tools, err = lab.Fetch(ctx, lab.FetchOptions{Kits: []lab.Kit{lab.KitNspawn}}, log); err != nil {
+		return p, err
+	}
+	if p.QEMU, err = debian.PrepareQEMU(ctx, log); err != nil {
 		return p, err
 	}
 	p.Roots = map[Release]debian.Root{}

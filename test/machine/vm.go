@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"hostler.io/hostler/test/lab"
 	"hostler.io/hostler/test/machine/debian"
 	"hostler.io/hostler/test/machine/wire"
 )
@@ -57,7 +56,7 @@ const (
 // vm is a machine in QEMU. Its chipset is q35, which has a power button and a
 // keyboard; qboot, its firmware, boots a kernel at once.
 type vm struct {
-	tools  lab.Tools
+	qemu   debian.QEMU
 	root   debian.Root
 	dir    string
 	memory int // MiB
@@ -70,7 +69,7 @@ type vm struct {
 }
 
 func newVM(ctx context.Context, p prepared, o Options, dir string, files debian.Files) (*vm, error) {
-	v := &vm{tools: p.Tools, root: p.Roots[o.Release], dir: dir, memory: o.MemoryMiB, uplink: o.Uplink, end: make(chan struct{})}
+	v := &vm{qemu: p.QEMU, root: p.Roots[o.Release], dir: dir, memory: o.MemoryMiB, uplink: o.Uplink, end: make(chan struct{})}
 	close(v.end)
 	own, err := os.Create(v.path("own-files.tar"))
 	if err != nil {
@@ -79,16 +78,15 @@ func newVM(ctx context.Context, p prepared, o Options, dir string, files debian.
 	if err := errors.Join(files.Pack(own), own.Close()); err != nil {
 		return nil, err
 	}
-	return v, v.root.Disk(ctx, p.Tools.QEMUImg, v.path("disk.qcow2"))
+	return v, v.root.Disk(ctx, v.qemu, v.path("disk.qcow2"))
 }
 
 func (v *vm) path(name string) string { return filepath.Join(v.dir, name) }
 
 func (v *vm) start() error {
-	share := filepath.Dir(v.tools.Firmware)
 	args := []string{
 		"-machine", "q35", "-accel", accelerator, "-cpu", processor, "-m", strconv.Itoa(v.memory),
-		"-nodefaults", "-no-user-config", "-display", "none", "-L", share, "-L", filepath.Join(share, "../seabios"), "-bios", v.tools.Firmware,
+		"-nodefaults", "-no-user-config", "-display", "none", "-bios", "qboot.rom",
 		"-kernel", v.root.Kernel, "-initrd", v.root.Initrd, "-append", commandLine,
 		// The host does not lose its power: what the machine has flushed is safe
 		// once it is in the host's memory.
@@ -99,6 +97,9 @@ func (v *vm) start() error {
 		"-device", "virtserialport,chardev=guest,name=" + wire.Port,
 		"-device", "virtio-rng-pci",
 		"-qmp", "unix:" + v.path("qmp.sock") + ",server=on,wait=off",
+	}
+	for _, folder := range v.qemu.Data() {
+		args = append(args, "-L", folder)
 	}
 	if v.uplink {
 		args = append(args, "-netdev", "user,id=uplink", "-device", "virtio-net-pci,netdev=uplink,romfile=")
@@ -111,8 +112,7 @@ func (v *vm) start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(v.tools.QEMU.Path, args...)
-	cmd.Env = append(os.Environ(), v.tools.QEMU.Environ()...)
+	cmd := v.qemu.Command(context.Background(), "qemu-system-x86_64", args...) // it outlives who starts it
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start QEMU: %w", err)

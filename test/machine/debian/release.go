@@ -38,7 +38,7 @@ func packages() []string {
 	return []string{
 		"systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "kmod", "iproute2", "procps", "e2fsprogs", "mount",
 		"busybox-static", "xz-utils", // the first is the initramfs's shell, the second unpacks its modules
-		"containerd", "runc",
+		"containerd", "runc", "podman",
 		"kexec-tools",
 	}
 }
@@ -67,14 +67,25 @@ const edition = 2
 
 // key names the root: another recipe makes another root.
 func (r recipe) key() string {
+	return "debian-" + string(r.release) + "-" + r.digest(packages(), kernelHook, initScript, earlyModules(), rootScript, DiskBytes, lines(rootFiles()))
+}
+
+// digest tells what is made of other things, or from other sources, apart.
+func (r recipe) digest(of ...any) string {
 	sum := sha256.New()
-	fmt.Fprintln(sum, edition, r.release, goruntime.GOARCH, packages(), kernelHook, initScript, earlyModules(), rootScript, DiskBytes)
-	for _, files := range []map[string]string{r.sources, rootFiles()} {
-		for _, name := range sortedKeys(files) {
-			fmt.Fprintln(sum, name, files[name])
-		}
+	fmt.Fprintln(sum, edition, r.release, goruntime.GOARCH)
+	fmt.Fprintln(sum, of...)
+	fmt.Fprintln(sum, lines(r.sources))
+	return hex.EncodeToString(sum.Sum(nil))[:12]
+}
+
+// lines are files as one text.
+func lines(files map[string]string) string {
+	var b strings.Builder
+	for _, name := range sortedKeys(files) {
+		fmt.Fprintln(&b, name, files[name])
 	}
-	return "debian-" + string(r.release) + "-" + hex.EncodeToString(sum.Sum(nil))[:12]
+	return b.String()
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -62,6 +62,8 @@ for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub
 	systemd-sysext.socket systemd-creds.socket systemd-initctl.socket systemd-tmpfiles-clean.timer proc-sys-fs-binfmt_misc.automount; do # slow, and of no use
 	ln -sf /dev/null "/etc/systemd/system/$unit"
 done
+# Podman is for the scenarios that switch it on.
+systemctl --quiet disable podman.socket podman.service podman-restart.service podman-auto-update.timer podman-auto-update.service
 # By default its package turns each reboot into a kexec.
 printf 'LOAD_KEXEC=false\n' >/etc/default/kexec
 systemctl --quiet enable machine-guest.service machine-network.service
@@ -157,22 +159,7 @@ func (r recipe) build(ctx context.Context, dir string, log *slog.Logger) error {
 	if err := os.WriteFile(hook, []byte("#!/bin/sh\n"+kernelHook), 0o755); err != nil {
 		return err
 	}
-	codename, err := r.release.codename()
-	if err != nil {
-		return err
-	}
-	args := []string{
-		"--mode=root", "--variant=minbase", "--include=" + strings.Join(packages(), ","), `--aptopt=APT::Install-Recommends "false"`,
-		"--dpkgopt=force-unsafe-io", "--customize-hook=" + hook, codename, tree,
-	}
-	for _, name := range sortedKeys(r.sources) {
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(r.sources[name]), 0o644); err != nil {
-			return err
-		}
-		args = append(args, file)
-	}
-	if err := command(ctx, tools.Bootstrap, args...); err != nil {
+	if err := r.bootstrap(ctx, tools.Bootstrap, dir, tree, packages(), "--variant=minbase", "--customize-hook="+hook); err != nil {
 		return err
 	}
 	for path, text := range rootFiles() {
@@ -203,10 +190,33 @@ func (r recipe) build(ctx context.Context, dir string, log *slog.Logger) error {
 		os.WriteFile(filepath.Join(dir, "initrd"), initrd, 0o644))
 }
 
-// Disk makes a machine's own disk at path with qemu-img: the root's, with what the
-// machine writes beside it.
-func (r Root) Disk(ctx context.Context, qemuImg lab.Tool, path string) error {
-	return command(ctx, qemuImg, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", r.Image, path)
+// bootstrap fills a tree with packages of the release; its sources are left in dir.
+func (r recipe) bootstrap(ctx context.Context, mmdebstrap lab.Tool, dir, tree string, packages []string, options ...string) error {
+	codename, err := r.release.codename()
+	if err != nil {
+		return err
+	}
+	args := append([]string{
+		"--mode=root", "--include=" + strings.Join(packages, ","), `--aptopt=APT::Install-Recommends "false"`, "--dpkgopt=force-unsafe-io",
+	}, options...)
+	args = append(args, codename, tree)
+	for _, name := range sortedKeys(r.sources) {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(r.sources[name]), 0o644); err != nil {
+			return err
+		}
+		args = append(args, file)
+	}
+	return command(ctx, mmdebstrap, args...)
+}
+
+// Disk makes a machine's own disk at path: the root's, with what the machine writes
+// beside it.
+func (r Root) Disk(ctx context.Context, q QEMU, path string) error {
+	if out, err := q.Command(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", r.Image, path).CombinedOutput(); err != nil {
+		return fmt.Errorf("make disk: %w:\n%s", err, lab.LastLines(string(out), 20))
+	}
+	return nil
 }
 
 // command runs a program in a mount namespace of its own, so that nothing that it

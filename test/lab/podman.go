@@ -1,0 +1,222 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// PodmanOptions configure a Podman.
+type PodmanOptions struct {
+	// ImageFSBytes is the size of an own ext4 for images and containers, mounted at
+	// Root; if zero they lie in a tmpfs.
+	ImageFSBytes int64
+	// Activated has its service started by whoever connects, as systemd does with
+	// podman.socket, and end itself when nobody has asked for Idle. Else it runs all the
+	// time.
+	Activated bool
+	Idle      time.Duration // whole seconds; 5 s, as in Podman's own unit, if zero
+}
+
+// Podman is a Podman of the lab's host, at its usual places: there is one at a time. Its
+// containers have no network. The Daemon in it is the service that serves its API.
+type Podman struct {
+	*Daemon
+	Endpoint string // "unix:///run/podman/podman.sock"
+	Root     string // holds images and containers; a mount of its own
+	Driver   string // "overlay" or "vfs"
+	Registry *Registry
+
+	lab     *Lab
+	dir     string
+	cgroup  string
+	idle    time.Duration
+	socket  *activator // nil where the service runs all the time
+	closing sync.Once
+	closed  error
+}
+
+// podmanSocket is where Podman's own unit has it.
+const podmanSocket = "/run/podman/podman.sock"
+
+// podmanFolders hold what a Podman has but images and containers.
+var podmanFolders = [...]string{"/run/libpod", "/run/containers", "/run/podman", "/var/lib/cni", "/etc/containers"}
+
+// StartPodman starts a Podman and returns once it answers, or can be asked where it is
+// to be activated.
+func (l *Lab) StartPodman(ctx context.Context, o PodmanOptions) (*Podman, error) {
+	if l.Tools.Podman.Path == "" {
+		return nil, fmt.Errorf("start podman: fetch the kit %q", KitPodman)
+	}
+	dir, err := os.MkdirTemp(Dir, "podman-")
+	if err != nil {
+		return nil, err
+	}
+	p := &Podman{lab: l, dir: dir, Endpoint: "unix://" + podmanSocket, Root: "/var/lib/containers/storage", cgroup: filepath.Join(l.Cgroup, filepath.Base(dir)), idle: o.Idle}
+	if err := p.start(ctx, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("start podman: %w", err), p.Close(context.WithoutCancel(ctx)))
+	}
+	return p, nil
+}
+
+func (p *Podman) start(ctx context.Context, o PodmanOptions) error {
+	for _, dir := range []string{p.Root, filepath.Dir(podmanSocket)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	mountRoot := tmpfs("mode=755")
+	if o.ImageFSBytes > 0 {
+		mountRoot = func(target string) error { return p.lab.MountExt4(ctx, target, o.ImageFSBytes) }
+	}
+	if err := mountRoot(p.Root); err != nil {
+		return fmt.Errorf("mount file system: %w", err)
+	}
+	var err error
+	if p.Registry, err = StartRegistry(); err != nil {
+		return err
+	}
+	if err := p.configure(); err != nil {
+		return err
+	}
+	args := []string{"system", "service", "--time", fmt.Sprint(int(p.idle / time.Second))}
+	if o.Activated {
+		if p.idle == 0 {
+			args[3] = "5"
+		}
+		// systemd tells whom a socket is for by the process that it is passed to.
+		script := fmt.Sprintf("export LISTEN_PID=$$ LISTEN_FDS=1; exec %s %s", p.lab.Tools.Podman.Path, strings.Join(args, " "))
+		p.Daemon = NewDaemon("podman", Tool{Path: "/bin/sh", Libraries: p.lab.Tools.Podman.Libraries}, p.dir, nil, "-c", script)
+		p.socket, err = activate(p.Daemon)
+		return err
+	}
+	p.Daemon = NewDaemon("podman", p.lab.Tools.Podman, p.dir, nil, append(args, p.Endpoint)...)
+	if err := p.Start(); err != nil {
+		return err
+	}
+	return p.Ready(ctx)
+}
+
+// configure writes the files that Podman reads. Its own programs get no environment from
+// it, and so find fetched libraries by way of scripts.
+func (p *Podman) configure() error {
+	wrapped := map[string]string{}
+	for name, tool := range map[string]Tool{"conmon": p.lab.Tools.Conmon, "runc": p.lab.Tools.Runc} {
+		wrapped[name] = filepath.Join(p.dir, name)
+		libraries := strings.Trim(p.lab.Tools.Podman.Libraries+":"+tool.Libraries, ":")
+		script := fmt.Sprintf("#!/bin/sh\nexport LD_LIBRARY_PATH=%s\nexec %s \"$@\"\n", libraries, tool.Path)
+		if err := os.WriteFile(wrapped[name], []byte(script), 0o755); err != nil {
+			return err
+		}
+	}
+	p.Driver = "vfs"
+	if carriesOverlay(p.Root) {
+		p.Driver = "overlay"
+	}
+	files := map[string]string{
+		"storage.conf": fmt.Sprintf("[storage]\ndriver = %q\ngraphroot = %q\nrunroot = \"/run/containers/storage\"\n", p.Driver, p.Root),
+		"containers.conf": fmt.Sprintf(`[containers]
+netns = "none"
+log_driver = "k8s-file"
+seccomp_profile = %q
+apparmor_profile = "unconfined"
+pids_limit = 0
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+runtime = "runc"
+conmon_path = [%q]
+helper_binaries_dir = [%q]
+[engine.runtimes]
+runc = [%q]
+`, p.lab.Tools.Seccomp, wrapped["conmon"], filepath.Dir(p.lab.Tools.Pause.Path), wrapped["runc"]),
+		"policy.json":     `{"default": [{"type": "insecureAcceptAnything"}]}`,
+		"registries.conf": fmt.Sprintf("[[registry]]\nlocation = %q\ninsecure = true\n", p.Registry.Address),
+	}
+	if err := os.MkdirAll("/etc/containers", 0o755); err != nil {
+		return err
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join("/etc/containers", name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ready waits until Podman answers.
+func (p *Podman) Ready(ctx context.Context) error {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", podmanSocket)
+	}}}
+	return p.Await(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://podman/_ping", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	})
+}
+
+// Command runs the podman command line and returns what it printed.
+func (p *Podman) Command(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.lab.Tools.Podman.Path, args...)
+	cmd.Env = append(os.Environ(), p.lab.Tools.Podman.Environ()...)
+	var out, complaint strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	// What a container inherits would keep the pipes open.
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return "", fmt.Errorf("podman %s: %w: %s", strings.Join(args, " "), err, LastLines(complaint.String(), 5))
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// Close ends the service and all containers, and removes mounts, cgroups and files. It
+// may be called more than once.
+func (p *Podman) Close(ctx context.Context) error {
+	p.closing.Do(func() { p.closed = p.close(ctx) })
+	return p.closed
+}
+
+func (p *Podman) close(ctx context.Context) error {
+	var errs []error
+	if p.socket != nil {
+		errs = append(errs, p.socket.close())
+	}
+	if p.Daemon != nil {
+		errs = append(errs, p.Kill())
+		for _, what := range []string{"pod", "container"} {
+			command := []string{what, "rm", "--all", "--force", "--time", "0"}
+			if _, err := p.Command(ctx, command...); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	killCgroup(p.cgroup)
+	errs = append(errs, removeCgroup(p.cgroup, patience))
+	if p.Registry != nil {
+		errs = append(errs, p.Registry.Close())
+	}
+	errs = append(errs, unmountBelow(p.Root))
+	for _, dir := range append(podmanFolders[:], p.dir) {
+		errs = append(errs, unmountBelow(dir), os.RemoveAll(dir))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,120 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// PodmanContainer describes a container of Podman's.
+type PodmanContainer struct {
+	Name    string
+	Image   string // one that is there
+	Command []string
+	Labels  map[string]string
+	Pod     string // one that MakePod has made; none if empty
+
+	StopSignal  string        // the image's if empty
+	StopTimeout time.Duration // whole seconds; Podman's own if zero
+	Restart     string        // policy, such as "always"; "no" if empty
+	Flags       []string      // more, as `podman run` takes them
+
+	// Ready is a text that the container prints once it is ready; Run waits for it.
+	Ready string
+}
+
+// Run makes a container, starts it, and returns its ID once it is ready.
+func (p *Podman) Run(ctx context.Context, c PodmanContainer) (string, error) {
+	args := []string{"run", "--detach", "--name", c.Name, "--pull", "never"}
+	if c.Pod == "" {
+		args = append(args, "--network", "none", "--cgroup-parent", p.cgroup)
+	} else {
+		args = append(args, "--pod", c.Pod)
+	}
+	for key, value := range c.Labels {
+		args = append(args, "--label", key+"="+value)
+	}
+	if c.StopSignal != "" {
+		args = append(args, "--stop-signal", c.StopSignal)
+	}
+	if c.StopTimeout > 0 {
+		args = append(args, "--stop-timeout", fmt.Sprint(int(c.StopTimeout/time.Second)))
+	}
+	if c.Restart != "" {
+		args = append(args, "--restart", c.Restart)
+	}
+	id, err := p.Command(ctx, append(append(append(args, c.Flags...), c.Image), c.Command...)...)
+	if err != nil || c.Ready == "" {
+		return id, err
+	}
+	return id, p.AwaitOutput(ctx, id, c.Ready)
+}
+
+// MakePod makes a pod without a network and starts it. It returns its ID.
+func (p *Podman) MakePod(ctx context.Context, name string, labels map[string]string) (string, error) {
+	args := []string{"pod", "create", "--name", name, "--network", "none", "--cgroup-parent", p.cgroup}
+	for key, value := range labels {
+		args = append(args, "--label", key+"="+value)
+	}
+	id, err := p.Command(ctx, args...)
+	if err == nil {
+		_, err = p.Command(ctx, "pod", "start", id)
+	}
+	return id, err
+}
+
+// AwaitOutput waits until a container has printed a text.
+func (p *Podman) AwaitOutput(ctx context.Context, id, text string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		printed, err := os.ReadFile(filepath.Join(p.Root, p.Driver+"-containers", id, "userdata", "ctr.log"))
+		if err == nil && strings.Contains(string(printed), text) {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("container %s has not printed %q, but %q", id, text, printed), err)
+		}
+	}
+}
+
+// Load makes an image and loads it as one that was built on this host: no registry knows
+// it. It returns the image's ID.
+func (p *Podman) Load(ctx context.Context, spec ImageSpec) (id string, err error) {
+	archive, err := os.CreateTemp(p.dir, "image-")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(archive.Name())
+	if err := errors.Join(p.lab.Archive(spec, archive), archive.Close()); err != nil {
+		return "", fmt.Errorf("load image: %w", err)
+	}
+	if _, err := p.Command(ctx, "load", "--quiet", "--input", archive.Name()); err != nil {
+		return "", err
+	}
+	return p.imageID(ctx, spec.Names[0])
+}
+
+// Pull makes an image, pushes it to the lab's registry and pulls it under all its names,
+// which are of that registry. It returns the image's ID.
+func (p *Podman) Pull(ctx context.Context, spec ImageSpec) (id string, err error) {
+	if err := p.lab.push(ctx, p.Registry, spec); err != nil {
+		return "", err
+	}
+	for _, ref := range spec.Names {
+		if _, err := p.Command(ctx, "pull", "--quiet", ref); err != nil {
+			return "", err
+		}
+	}
+	return p.imageID(ctx, spec.Names[0])
+}
+
+func (p *Podman) imageID(ctx context.Context, name string) (string, error) {
+	return p.Command(ctx, "image", "inspect", "--format", "{{.Id}}", name)
+}

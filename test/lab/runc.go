@@ -1,0 +1,250 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Runc is a state root, and the containers in it that runc or crun alone runs.
+type Runc struct {
+	Root string // of the state; the first container makes it
+	// Path is the folder that holds the program, and what it needs to run here.
+	Path string
+
+	lab    *Lab
+	tool   Tool
+	dir    string
+	cgroup string
+}
+
+// RuncContainer describes a container.
+type RuncContainer struct {
+	ID          string
+	Command     []string
+	Annotations map[string]string
+
+	HostPIDs  bool   // it has no PID namespace of its own
+	Cgroup    string // that it shares with those who have the same; one of its own if empty
+	Ready     string // what it prints once it is ready; Run waits for it
+	Unstarted bool   // it is created and that is all
+}
+
+// NewRunc makes a bed for containers of runc in a state root, or in one of its own if
+// that is empty.
+func (l *Lab) NewRunc(root string) (*Runc, error) {
+	return l.newRunc(l.Tools.Runc, KitContainers, root)
+}
+
+// NewCrun is NewRunc for crun.
+func (l *Lab) NewCrun(root string) (*Runc, error) {
+	r, err := l.newRunc(l.Tools.Crun, KitCrun, root)
+	if err != nil {
+		return nil, err
+	}
+	r.Path = filepath.Join(r.dir, "bin")
+	if err := errors.Join(os.Mkdir(r.Path, 0o755), os.WriteFile(filepath.Join(r.Path, "crun"), []byte(fmt.Sprintf(withoutHybrid, l.Tools.Crun.Path)), 0o755)); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// withoutHybrid hides the second of two cgroup hierarchies from crun, which refuses hosts
+// that have controllers in both.
+const withoutHybrid = `#!/bin/sh
+exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified 2>/dev/null; exec "$0" "$@"' %s "$@"
+`
+
+func (l *Lab) newRunc(tool Tool, kit Kit, root string) (*Runc, error) {
+	if tool.Path == "" {
+		return nil, fmt.Errorf("make state root: no program: fetch the kit %q", kit)
+	}
+	dir, err := os.MkdirTemp(Dir, filepath.Base(tool.Path)+"-")
+	if err != nil {
+		return nil, err
+	}
+	if root == "" {
+		root = filepath.Join(dir, filepath.Base(tool.Path))
+	}
+	r := &Runc{Root: root, Path: filepath.Dir(tool.Path), lab: l, tool: tool, dir: dir, cgroup: filepath.Join(l.Cgroup, filepath.Base(dir))}
+	if err := l.makeRootfs(filepath.Join(dir, "rootfs")); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// makeRootfs fills a folder with what every image has.
+func (l *Lab) makeRootfs(dir string) error {
+	for _, folder := range []string{"bin", "data", "dev", "etc", "proc", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+			return err
+		}
+	}
+	program, err := os.ReadFile(l.Tools.Busybox.Path)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bin/busybox"), program, 0o755); err != nil {
+		return err
+	}
+	for _, applet := range applets {
+		if err := os.Symlink("busybox", filepath.Join(dir, "bin", applet)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Run makes a container, starts it, and returns once it is ready.
+func (r *Runc) Run(ctx context.Context, c RuncContainer) error {
+	if err := r.run(ctx, c); err != nil {
+		return fmt.Errorf("run container %s: %w", c.ID, err)
+	}
+	return nil
+}
+
+func (r *Runc) run(ctx context.Context, c RuncContainer) error {
+	bundle := filepath.Join(r.dir, "bundles", c.ID)
+	if err := os.MkdirAll(bundle, 0o755); err != nil {
+		return err
+	}
+	config, err := json.Marshal(r.spec(c))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o644); err != nil {
+		return err
+	}
+	args := []string{"run", "--detach", "--bundle", bundle, c.ID}
+	if c.Unstarted {
+		args = []string{"create", "--bundle", bundle, c.ID}
+	}
+	if err := r.Do(ctx, args...); err != nil || c.Ready == "" {
+		return err
+	}
+	return r.AwaitOutput(ctx, c.ID, c.Ready)
+}
+
+// spec is a bundle's configuration.
+func (r *Runc) spec(c RuncContainer) specs.Spec {
+	namespaces := []specs.LinuxNamespace{{Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}}
+	if !c.HostPIDs {
+		namespaces = append(namespaces, specs.LinuxNamespace{Type: specs.PIDNamespace})
+	}
+	cgroup := c.Cgroup
+	if cgroup == "" {
+		cgroup = c.ID
+	}
+	return specs.Spec{
+		Version:     "1.0.2",
+		Process:     &specs.Process{Args: c.Command, Cwd: "/", Env: []string{"PATH=/bin"}},
+		Root:        &specs.Root{Path: filepath.Join(r.dir, "rootfs")},
+		Hostname:    c.ID,
+		Annotations: c.Annotations,
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=64k"}},
+		},
+		Linux: &specs.Linux{CgroupsPath: filepath.Join(r.cgroup, cgroup), Namespaces: namespaces},
+	}
+}
+
+// Do has the program do something in the state root, such as "pause", "web". What a
+// container prints goes to a file of its own, by the last argument.
+func (r *Runc) Do(ctx context.Context, args ...string) error {
+	log, err := os.OpenFile(r.log(args[len(args)-1]), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(r.Path, filepath.Base(r.tool.Path)), append([]string{"--root", r.Root}, args...)...)
+	cmd.Env = append(os.Environ(), r.tool.Environ()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Run(); err != nil {
+		text, _ := os.ReadFile(log.Name())
+		return fmt.Errorf("%s %s: %w: %s", filepath.Base(r.tool.Path), strings.Join(args, " "), err, LastLines(string(text), 5))
+	}
+	return nil
+}
+
+func (r *Runc) log(id string) string { return filepath.Join(r.dir, id+".log") }
+
+// Environ is what a program needs in its environment to run this one.
+func (r *Runc) Environ() []string {
+	return append(r.tool.Environ(), "PATH="+r.Path+":"+os.Getenv("PATH"))
+}
+
+// Output returns what a container has printed so far.
+func (r *Runc) Output(id string) (string, error) {
+	text, err := os.ReadFile(r.log(id))
+	return string(text), err
+}
+
+// AwaitOutput waits until a container has printed a text.
+func (r *Runc) AwaitOutput(ctx context.Context, id, text string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		printed, err := r.Output(id)
+		if err == nil && strings.Contains(printed, text) {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("container %s has not printed %q, but %q: %w", id, text, printed, ctx.Err())
+		}
+	}
+}
+
+// Processes lists those in the cgroup of a container.
+func (r *Runc) Processes(id string) (pids []int, err error) {
+	roots, err := cgroupRoots()
+	for _, root := range roots {
+		pids = append(pids, cgroupProcesses(filepath.Join(root, r.cgroup, id))...)
+	}
+	return pids, err
+}
+
+// Join puts a process into the cgroup of a container.
+func (r *Runc) Join(id string, pid int) error {
+	roots, err := cgroupRoots()
+	for _, root := range roots {
+		file := filepath.Join(root, r.cgroup, id, "cgroup.procs")
+		if failed := os.WriteFile(file, []byte(strconv.Itoa(pid)), 0); !errors.Is(failed, os.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+// thaw resumes what is paused: in version 1 nothing that is frozen can be killed.
+func (r *Runc) thaw() {
+	roots, _ := cgroupRoots() // of which killCgroup will tell
+	for _, root := range roots {
+		files, _ := filepath.Glob(filepath.Join(root, r.cgroup, "*", "freezer.state"))
+		for _, file := range files {
+			_ = os.WriteFile(file, []byte("THAWED"), 0) // it may have gone
+		}
+	}
+}
+
+// Close ends all containers, and removes their cgroups and files. It may be called more
+// than once.
+func (r *Runc) Close() error {
+	r.thaw()
+	killCgroup(r.cgroup)
+	err := unmountBelow(r.dir)
+	return errors.Join(err, os.RemoveAll(r.Root), os.RemoveAll(r.dir), removeCgroup(r.cgroup, patience))
+}
