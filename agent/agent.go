@@ -43,6 +43,7 @@ import (
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/restart"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/probe"
 	"hostler.io/hostler/systemd"
@@ -98,6 +99,7 @@ type Agent struct {
 	history     *history.History
 	guard       *shutdown.Guard
 	pods        *host.PodWatch // for the guard
+	restarts    *restart.Restarter
 	logind      *systemd.Logind
 	manager     *systemd.Manager
 	notifier    *notify.Notifier
@@ -178,13 +180,13 @@ func (a *Agent) build() (err error) {
 	})
 
 	a.metrics = metrics.New(a.standing)
-	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.RuntimeCall, a.log); err != nil {
+	a.manager = systemd.NewManager("")
+	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.RuntimeCall, a.manager, a.log); err != nil {
 		return err
 	}
 	a.defers("runtimes", a.runtimes.Close)
 	a.logind = systemd.NewLogind(systemd.LogindOptions{Notifier: a.notifier, Kept: kept, Log: a.log})
 	a.defers("logind", a.logind.Close)
-	a.manager = systemd.NewManager("")
 	a.owners = owner.New(switches(a.cfg), a.otherOwners, a.log)
 
 	if err := a.buildControlPlane(stateFile, machine); err != nil {
@@ -235,12 +237,14 @@ func (a *Agent) buildGuard() (err error) {
 		Reporter:  report.Farewell{Reporter: a.reporter, Chronicle: a.chronicle, Flush: a.state.Flush},
 		Delegated: a.delegated,
 		Notify:    a.shutdownChanged,
+		Settled:   func() { a.restarts.Stir() },
 		Beat:      func(err error) { a.guarding.Beat(err) },
 	})
 	if err != nil {
 		return err
 	}
 	a.pods = host.NewPodWatch(a.runtimes.Guarded().Pods, a.guard.Observe)
+	a.restarts = restart.New(a.restartOptions())
 	return nil
 }
 

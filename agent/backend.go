@@ -214,7 +214,7 @@ func (a *Agent) Pods(ctx context.Context) (api.PodList, error) {
 		for _, c := range p.Containers {
 			pod.Containers = append(pod.Containers, api.Container{
 				Runtime: c.Runtime, ID: c.ID, Name: c.Name, Image: c.Image, State: c.State.String(),
-				ExitCode: c.ExitCode, CreatedAt: c.CreatedAt, FinishedAt: c.FinishedAt,
+				ExitCode: exitCode(c), CreatedAt: c.CreatedAt, FinishedAt: c.FinishedAt,
 			})
 		}
 		list.Pods = append(list.Pods, pod)
@@ -223,6 +223,14 @@ func (a *Agent) Pods(ctx context.Context) (api.PodList, error) {
 		list.Message = err.Error()
 	}
 	return list, nil
+}
+
+// exitCode is nil where a container has ended and its runtime does not know how.
+func exitCode(c runtime.Container) *int32 {
+	if c.State == runtime.Exited && c.FinishedAt.IsZero() {
+		return nil
+	}
+	return &c.ExitCode
 }
 
 // Images lists the images in the order in which they would go.
@@ -301,5 +309,6 @@ func (a *Agent) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 	return api.ShutdownPlan{
 		Plan: p, State: guard.State, Reason: guard.Reason,
 		Needed: guard.InhibitDelayNeeded, Shortage: guard.InhibitDelayShortage,
+		RestartAfterBoot: a.config().Shutdown.RestartAfterBoot,
 	}, nil
 }

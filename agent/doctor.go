@@ -12,6 +12,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/systemd"
@@ -56,7 +57,7 @@ func Doctor(ctx context.Context, cfg config.Config, fault, unanswered error) (do
 	if err != nil {
 		return doctor.Report{}, err
 	}
-	last, lastErr := LastShutdown(cfg, log)
+	last, _, lastErr := LastShutdown(cfg, log)
 	f := doctor.Facts{
 		Agent:  doctor.Agent{Problem: unanswered.Error()},
 		Phases: phases,
@@ -96,7 +97,7 @@ func Doctor(ctx context.Context, cfg config.Config, fault, unanswered error) (do
 func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
 	ctx, cancel := context.WithTimeout(ctx, host.LookTimeout)
 	defer cancel()
-	r, err := newRuntimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, log)
+	r, err := newRuntimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, systemd.NewManager(""), log)
 	if err != nil {
 		return doctor.Runtimes{}, err
 	}
@@ -106,7 +107,18 @@ func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.
 }
 
 func runtimeFacts(states []status.Runtime, asked bool, r *host.Runtimes) doctor.Runtimes {
-	facts := doctor.Runtimes{Asked: asked, Dead: r.Dead(), LeftOut: r.LeftOut()}
+	podmans := host.LookForPodmans("/")
+	facts := doctor.Runtimes{Asked: asked, PodmanUnheard: podmans.Unheard, PodmanUsers: podmans.Users}
+	for _, d := range r.Dead() {
+		dead := doctor.DeadSocket{Path: d.Path}
+		if errors.Is(d.Err, runtime.ErrUnsupported) {
+			dead.Unfit = d.Err.Error()
+		}
+		facts.Dead = append(facts.Dead, dead)
+	}
+	for _, g := range r.Gone() {
+		facts.Gone = append(facts.Gone, doctor.Gone(g))
+	}
 	for _, s := range states {
 		facts.List = append(facts.List, doctor.Runtime{Name: s.Name, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
 	}

@@ -107,6 +107,7 @@ func (a *Agent) buildLoops() {
 		loop.New("runtimes", 2*time.Minute, a.lookAtRuntimes),
 		loop.New("runtime-events", 0, func(ctx context.Context) error { return a.runtimes.Watch(ctx, a.notice, a.setBlind) }),
 		loop.New("pods", 0, a.pods.Run),
+		loop.New("restart", 0, a.restarts.Run),
 		loop.New("network", 0, func(ctx context.Context) error { return a.network.Run(ctx, a.reporter.Changed) }),
 		loop.New("conditions", conditionsPatience, a.runConditions),
 		loop.New("events", 0, a.recorder.Run),
@@ -185,6 +186,7 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 func (a *Agent) runtimesChanged(before, after []status.Runtime) {
 	a.facts.Renew()
 	a.reporter.Changed()
+	a.restarts.Stir()
 	if slices.ContainsFunc(after, func(r status.Runtime) bool { return r.Ready && !slices.ContainsFunc(before, same(r)) }) {
 		a.dead.Retry("RuntimeReady")
 		a.images.Retry("RuntimeReady")

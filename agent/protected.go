@@ -28,6 +28,11 @@ func (a *Agent) protectedPods() (pods map[gc.PodKey]string, uids map[string]stri
 			}
 		}
 	}
+	for _, r := range a.journal.Restarts() {
+		if r.Outcome == "" {
+			pods[gc.PodKey{Runtime: r.Runtime, ID: r.Pod}] = "a shutdown has stopped it; it is to be started again"
+		}
+	}
 	return pods, uids
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 // newRuntimes opens the configured runtimes, or has them looked for.
-func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), log *slog.Logger) (*host.Runtimes, error) {
-	o := host.RuntimesOptions{Auto: cfg.Auto, Observe: observe, Log: log}
+func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), units local.Units, log *slog.Logger) (*host.Runtimes, error) {
+	o := host.RuntimesOptions{Auto: cfg.Auto, Observe: observe, Units: units, Log: log}
 	for _, r := range cfg.List {
 		o.Configured = append(o.Configured, local.Candidate{Type: r.Type, Path: r.Endpoint})
 	}

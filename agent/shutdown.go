@@ -128,18 +128,19 @@ func (a *Agent) dropLock() {
 }
 
 // LastShutdown reads how the last shutdown went from the state folder, for a
-// host whose agent does not run; nil if nothing is known of one.
-func LastShutdown(cfg config.Config, log *slog.Logger) (*journal.Record, error) {
+// host whose agent does not run; nil if nothing is known of one. With it comes what it
+// has stopped that can be started again.
+func LastShutdown(cfg config.Config, log *slog.Logger) (*journal.Record, []journal.Restart, error) {
 	reader, err := probe.New("/")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	machine, _ := reader.Machine() // the boot ID is all that counts here
-	record, err := journal.Peek(journalFile(cfg), boot(machine.BootID, systemd.NewManager(""), log))
+	record, restarts, err := journal.Peek(journalFile(cfg), boot(machine.BootID, systemd.NewManager(""), log))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return record, err
+	return record, restarts, err
 }
 
 func journalFile(cfg config.Config) string {

@@ -23,12 +23,13 @@ type PodLister interface {
 	Pods(ctx context.Context) ([]Pod, error)
 }
 
-// ImageLister lists all images.
+// ImageLister lists all images: none where the runtime keeps none, see Info.Imageless.
 type ImageLister interface {
 	Images(ctx context.Context) ([]Image, error)
 }
 
-// FilesystemLister names the filesystems that hold images.
+// FilesystemLister names the filesystems that hold images: one at least, unless the
+// runtime keeps none.
 type FilesystemLister interface {
 	ImageFilesystems(ctx context.Context) ([]Filesystem, error)
 }
@@ -45,6 +46,15 @@ type Stopper interface {
 	// It kills containers that still run; where pods have no sandbox, those that p
 	// has. Stopping a stopped or a missing pod succeeds.
 	StopPod(ctx context.Context, p Pod) error
+}
+
+// Starter is an ability that not every adapter has: to start a container again that has
+// ended. Adapters that have it tell Container.Restart.
+type Starter interface {
+	// StartContainer starts a container that does not run, as it was created. Starting
+	// one that runs succeeds; starting a missing one is an error, as is a start that the
+	// runtime refuses. ErrUnsupported where containers run once.
+	StartContainer(ctx context.Context, c Container) error
 }
 
 // ContainerRemover removes dead containers.
@@ -67,7 +77,7 @@ type PodRemover interface {
 type ImageRemover interface {
 	// RemoveImage removes the image with all its names. ErrInUse where the
 	// runtime itself refuses, which not every runtime does. Removing a missing
-	// image succeeds.
+	// image succeeds. ErrUnsupported where the runtime keeps no images.
 	RemoveImage(ctx context.Context, img Image) error
 }
 

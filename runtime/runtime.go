@@ -8,7 +8,10 @@
 // goruntime where both are needed.
 package runtime
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Pod is a group of containers that live and die together: a CRI sandbox, a
 // Podman pod, a Compose project, or a lone container.
@@ -53,8 +56,15 @@ type Container struct {
 
 	State      ContainerState
 	CreatedAt  time.Time
+	StartedAt  time.Time // when its latest run began, which FinishedAt ended; zero where that is not known
 	FinishedAt time.Time // zero unless State is Exited and the runtime knows when
-	ExitCode   int32     // meaningful only if State is Exited
+	ExitCode   int32     // meaningful only if FinishedAt is not zero
+
+	// Restarting tells that the container, whose State is Running, has ended and waits for
+	// its restart policy to start it.
+	Restarting bool
+	// Restart is who starts the container again after the host went down.
+	Restart Restart
 
 	// StopTimeout is the time to end that the container was created with, where its
 	// runtime has such a thing; nil where nobody said any.
@@ -147,6 +157,10 @@ type Info struct {
 	NetworkReady   bool
 	NetworkMessage string
 
+	// Imageless tells that the runtime keeps no images: its containers are made from
+	// folders that others fill.
+	Imageless bool
+
 	// SandboxImage is the image that the runtime starts every pod's sandbox
 	// from, where it has one and tells. It is in use even while no container
 	// names it.
@@ -176,6 +190,37 @@ func (s ContainerState) String() string {
 
 // MarshalText writes the state's name into JSON and YAML.
 func (s ContainerState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Restart is who starts a container again once the host that went down with it is back.
+type Restart int
+
+// Who does, as far as hostler tells them apart.
+const (
+	RestartUnknown       Restart = iota // its runtime does not tell, or an orchestrator does
+	RestartNever                        // nobody
+	RestartByRuntime                    // its runtime, or not, whoever has stopped it before
+	RestartUnlessStopped                // its runtime, unless somebody has stopped it, as hostler does
+)
+
+var restartNames = [...]string{"unknown", "never", "by-runtime", "unless-stopped"}
+
+// String returns the name that `hostler shutdown plan -o json` has for it.
+func (r Restart) String() string {
+	if r < 0 || int(r) >= len(restartNames) {
+		return restartNames[RestartUnknown]
+	}
+	return restartNames[r]
+}
+
+// MarshalText writes the name into JSON and YAML.
+func (r Restart) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote; names that it does not know become
+// RestartUnknown.
+func (r *Restart) UnmarshalText(text []byte) error {
+	*r = Restart(max(slices.Index(restartNames[:], string(text)), 0))
+	return nil
+}
 
 // EventType is what happened.
 type EventType int

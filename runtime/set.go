@@ -185,6 +185,19 @@ func (s *Set) StopPod(ctx context.Context, p Pod) error {
 	return m.StopPod(ctx, p)
 }
 
+// StartContainer is Starter's, by the runtime that c names.
+func (s *Set) StartContainer(ctx context.Context, c Container) error {
+	m, err := s.member(c.Runtime)
+	if err == nil {
+		starter, able := m.(Starter)
+		if able {
+			return starter.StartContainer(ctx, c)
+		}
+		err = ErrUnsupported
+	}
+	return fmt.Errorf("start container %q: %w", c.Name, err)
+}
+
 // RemoveContainer is ContainerRemover's, by the runtime that c names.
 func (s *Set) RemoveContainer(ctx context.Context, c Container) error {
 	m, err := s.member(c.Runtime)

@@ -130,6 +130,22 @@ func TestSetRoutesByRuntime(t *testing.T) {
 	}
 }
 
+func TestSetStartsWhereThatCanBe(t *testing.T) {
+	again := runtimetest.NewFake(runtimetest.Options{Name: "again", NoSandboxes: true})
+	again.AddImage(runtimetest.ImageSpec{ID: "image"})
+	again.RunPod(runtimetest.PodSpec{Containers: []runtimetest.ContainerSpec{{ID: "c", Image: "image", State: runtime.Exited}}})
+	s := set(t, again, struct{ runtime.Runtime }{fake(t, "once")}) // an adapter that is no Starter
+	for name, class := range map[string]error{"again": nil, "once": runtime.ErrUnsupported, "none": runtime.ErrUnavailable} {
+		err := s.StartContainer(t.Context(), runtime.Container{Runtime: name, ID: "c", Name: "web"})
+		if !errors.Is(err, class) || err != nil && !strings.HasPrefix(err.Error(), `start container "web": `) {
+			t.Errorf("StartContainer() of runtime %s = %v, want %v", name, err, class)
+		}
+	}
+	if pods, err := again.Pods(t.Context()); err != nil || pods[0].Containers[0].State != runtime.Running {
+		t.Errorf("Pods() = %+v, %v, want it running", pods, err)
+	}
+}
+
 func TestSetChanges(t *testing.T) {
 	a, again, b := fake(t, "a"), fake(t, "a"), fake(t, "b")
 	s := set(t, a)

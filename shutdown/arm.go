@@ -174,7 +174,7 @@ func (g *Guard) guardOn(a attempt) {
 	}
 	g.retries.reset()
 	g.well()
-	g.options.Journal.Settle()
+	g.settle()
 	reason, shortage := "holds the shutdown lock", ""
 	if a.shortage != nil {
 		shortage = a.shortage.Error()
@@ -191,6 +191,13 @@ func (g *Guard) guardOn(a attempt) {
 	g.options.Beat(nil)
 	if pods, ok := g.roster.Last(); ok {
 		g.Observe(pods)
+	}
+}
+
+// settle ends the story of this boot's drain, if there is one.
+func (g *Guard) settle() {
+	if g.options.Journal.Settle() {
+		g.options.Settled()
 	}
 }
 
@@ -227,8 +234,12 @@ func (g *Guard) delegate(evidence string, unyielding error) {
 	}
 	g.drop()
 	g.well()
-	if g.state() == Released {
+	released := g.state() == Released
+	if released {
 		g.set(Disarmed, "the shutdown did not take place")
+	}
+	if released || g.options.Journal.Current() == nil { // else it may be under way
+		g.settle()
 	}
 	g.options.Journal.Unmark()
 	g.set(Delegated, evidence)

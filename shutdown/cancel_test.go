@@ -3,12 +3,15 @@ package shutdown_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
 
@@ -211,5 +214,102 @@ func TestALockThatIsOnItsWayWhenTheDrainEndsIsReleasedAtOnce(t *testing.T) {
 		resume()
 		time.Sleep(time.Minute)
 		r.expect(shutdown.Released, 0)
+	})
+}
+
+// pending are the containers that are to be started again, as the journal has them.
+func (r *rig) pending() string {
+	var ids []string
+	for _, o := range r.options.Journal.Restarts() {
+		if o.Outcome == "" {
+			ids = append(ids, o.ID)
+		}
+	}
+	return strings.Join(ids, " ")
+}
+
+// restartable adds a container as Docker has them.
+func (r *rig) restartable(name string, c runtimetest.ContainerSpec) {
+	c.Restart = runtime.RestartUnlessStopped
+	r.pod(name, 0, c)
+}
+
+// Whoever starts containers again looks once it is told, and finds them then.
+func TestWhatACancelledShutdownHasStoppedIsToldOfOnceItIsKnown(t *testing.T) {
+	for name, after := range map[string]time.Duration{"in the middle": 3 * time.Second, "after the release": 20 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			onHost(t, func(t *testing.T, r *rig) {
+				var told []string
+				r.options.Settled = func() {
+					if current := r.options.Journal.Current(); current != nil || r.logind.preparing {
+						t.Errorf("told while %+v is under way", current)
+					}
+					told = append(told, r.pending())
+				}
+				r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
+				r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
+				r.start()
+				r.logind.shutdown("reboot")
+				time.Sleep(after)
+				r.logind.cancel()
+				time.Sleep(time.Minute)
+				r.expect(shutdown.Armed, 1)
+				if got := strings.Join(told, ", "); got != "web-c" {
+					t.Errorf("told %q, want it once, that web is to be started again", got)
+				}
+			})
+		})
+	}
+}
+
+// Between the cancellation and the moment at which the guard is armed again nobody has
+// settled the journal.
+func TestAShutdownRightAfterOneThatWasCalledOffForgetsNobody(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
+		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(3 * time.Second)
+		resume := r.logind.hangs("Inhibit")
+		r.logind.cancel()
+		time.Sleep(3 * time.Second)
+		if got := r.pending(); got != "" {
+			t.Fatalf("pending = %q, want that it is not settled yet", got)
+		}
+		r.logind.shutdown("reboot")
+		resume()
+		time.Sleep(time.Minute)
+		r.stop()
+		r.options.Journal = journal.Open(r.path, "two", r.options.Log)
+		if got := r.pending(); got != "web-c" {
+			t.Errorf("pending on the next boot = %q, want web", got)
+		}
+		r.logind.preparing = false
+		r.logind.locks = map[int]bool{}
+		r.boot = "two"
+		r.start()
+	})
+}
+
+// The same for a person's drain, upon which it stays down.
+func TestADrainRightAfterAShutdownThatWasCalledOffWaives(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
+		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(3 * time.Second)
+		resume := r.logind.hangs("Inhibit")
+		r.logind.cancel()
+		time.Sleep(3 * time.Second)
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerPerson); err != nil {
+			t.Errorf("Drain() = %v", err)
+		}
+		resume()
+		time.Sleep(time.Minute)
+		if got := r.pending(); got != "" || len(r.options.Journal.Restarts()) != 1 {
+			t.Errorf("pending = %q of %+v, want that nobody starts web", got, r.options.Journal.Restarts())
+		}
 	})
 }

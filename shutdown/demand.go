@@ -115,6 +115,12 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		answer <- outcome{err: err}
 		return
 	}
+	if g.options.Journal.Current() == nil {
+		g.options.Journal.Settle() // what was called off a moment ago, so that it is waived, too
+	}
+	g.options.Journal.WaiveRestarts("a person has drained the host", func(priority int32) bool {
+		return trigger == journal.TriggerPerson && priority >= plan.CriticalPriority
+	})
 	record := &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, StartedAt: time.Now(), Pods: []journal.PodRecord{}}
 	show, hide := g.show(progress)
 	d := drain.New(drain.Options{

@@ -66,11 +66,11 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	if record != nil && g.state() != Released && start.After(record.StartedAt.Add(plan.Total(g.options.Phases)+plan.Margin)) {
 		// That shutdown is over, whatever became of it. To go on with it would
 		// mean to kill everything at once.
-		g.options.Journal.Settle()
 		record = nil
 	}
 	switch {
 	case record == nil:
+		g.options.Journal.Settle() // also one that was called off a moment ago: what it has stopped is not forgotten
 		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}}
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
 		// An earlier process began it, and the time it took is gone. From here on

@@ -69,6 +69,9 @@ type Options struct {
 	// Notify is told every change of state, in order, by a goroutine that may
 	// take its time; nil is told nothing.
 	Notify func(Change)
+	// Settled is called when the story of a drain has ended because the host lives on, and
+	// what it has stopped may be started again; nil is told nothing. It must not block.
+	Settled func()
 	// Beat is called every ten seconds by the loop that everything depends on,
 	// and when arming succeeds or fails: with nil, or with what keeps the guard
 	// from being armed. It must not block.
@@ -122,6 +125,9 @@ func New(options Options) (*Guard, error) {
 	}
 	if options.Notify == nil {
 		options.Notify = func(Change) {}
+	}
+	if options.Settled == nil {
+		options.Settled = func() {}
 	}
 	if options.Beat == nil {
 		options.Beat = func(error) {}
@@ -310,7 +316,7 @@ func (g *Guard) Status() Status {
 	status := g.status
 	g.mu.Unlock()
 	// A journal that could not be read at first may tell by now.
-	status.Last = g.options.Journal.Last()
+	status.Last, status.Restarts = g.options.Journal.Last(), g.options.Journal.Restarts()
 	return status
 }
 

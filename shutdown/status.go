@@ -98,6 +98,9 @@ type Status struct {
 	ByHand *journal.Record `json:"byHand,omitempty"`
 	// Last is the last shutdown, as far as anything is known of it.
 	Last *journal.Record `json:"last"`
+	// Restarts are the containers that it stopped, or one before that was cancelled, and
+	// that their runtime can start again, with what became of that.
+	Restarts []journal.Restart `json:"restarts,omitempty"`
 }
 
 // Change is one change of state, or of what an armed guard is granted.

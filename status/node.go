@@ -124,16 +124,18 @@ func nodeInfo(facts Facts, version string) corev1.NodeSystemInfo {
 	return info
 }
 
-// runtimeVersion names the first runtime; the field has room for one.
+// runtimeVersion names the first runtime, of those that keep images if one does: they
+// have the Node's pods. The field has room for one.
 func runtimeVersion(runtimes []Runtime) string {
 	if len(runtimes) == 0 {
 		return ""
 	}
-	version := runtimes[0].Version
+	chosen := runtimes[max(0, slices.IndexFunc(runtimes, func(r Runtime) bool { return !r.Imageless }))]
+	version := chosen.Version
 	if version == "" {
 		version = "Unknown" // as kubelet says
 	}
-	return runtimes[0].Name + "://" + version
+	return chosen.Name + "://" + version
 }
 
 // versionMark tells a hostler's nodeInfo.kubeletVersion from a kubelet's.

@@ -42,10 +42,10 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 		}
 		add(ReasonNoRuntime, message, seen(ReasonNoRuntime))
 	}
-	someReady := false
+	imagesExpected := false
 	for _, r := range facts.Runtimes {
 		if r.Ready {
-			someReady = true
+			imagesExpected = imagesExpected || !r.Imageless
 			continue
 		}
 		message := "runtime " + r.Name
@@ -58,7 +58,7 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 		}
 		add(ReasonRuntimeDown, message, r.Since)
 	}
-	if message := imageFilesystemProblem(facts); someReady && message != "" {
+	if message := imageFilesystemProblem(facts); imagesExpected && message != "" {
 		add(ReasonImageFilesystemUnknown, message, seen(ReasonImageFilesystemUnknown))
 	}
 

@@ -68,6 +68,12 @@ func TestReady(t *testing.T) {
 			"False", "ImageFilesystemUnknown", "image filesystem unknown: no runtime has named one, since 2026-11-20T12:00:00Z",
 		},
 		{
+			"no image filesystem where there are no images", func(f *status.Facts) {
+				f.Filesystems, f.Runtimes[0].Info = f.Filesystems[:1], runtime.Info{Name: "runc", Version: "1.1.5", Ready: true, NetworkReady: true, Imageless: true}
+			},
+			"True", "HostReady", "runc 1.1.5 is ready",
+		},
+		{
 			"an image filesystem that does not answer", func(f *status.Facts) { f.Filesystems[1].Problem = "statfs /images: no answer" },
 			"False", "ImageFilesystemUnknown", "image filesystem unknown: statfs /images: no answer, since 2026-11-20T12:00:00Z",
 		},

@@ -178,7 +178,7 @@ type Container struct {
 	Name       string    `json:"name"`
 	Image      string    `json:"image"`
 	State      string    `json:"state"`
-	ExitCode   int32     `json:"exitCode"`
+	ExitCode   *int32    `json:"exitCode,omitempty"` // nil where a container has ended and nobody knows how
 	CreatedAt  time.Time `json:"createdAt"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"`
 }
@@ -225,6 +225,8 @@ type ShutdownPlan struct {
 	// why less is granted.
 	Needed   metav1.Duration `json:"needed"`
 	Shortage string          `json:"shortage,omitempty"`
+	// RestartAfterBoot is auto, or never where nothing is started again after the boot.
+	RestartAfterBoot string `json:"restartAfterBoot,omitempty"`
 }
 
 // CollectLine is one line of the stream that answers a collection: a step, or at

@@ -22,7 +22,7 @@ func onRequest(s api.Status) string {
 	if len(waiting) == 0 {
 		return ""
 	}
-	return strings.Join(waiting, ", ") + " of " + strings.Join(names, " and ") + "; `hostler gc run` removes what is due, and hostler by itself with " + strings.Join(settings, " and ")
+	return strings.Join(waiting, ", ") + " of " + strings.Join(names, " and ") + "; `hostler gc run --all-unused` removes it, and hostler by itself with " + strings.Join(settings, " and ")
 }
 
 // collectsByItself tells whether there is a runtime whose images need no request.

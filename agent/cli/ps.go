@@ -87,7 +87,7 @@ func podState(p api.Pod) string {
 // reads it from the journal.
 func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) error {
 	s, err := c.Status(ctx)
-	last := s.Shutdown.Last
+	last, restarts := s.Shutdown.Last, s.Shutdown.Restarts
 	var fault error
 	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 && a.socket == "" {
 		var cfg config.Config
@@ -95,7 +95,7 @@ func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) erro
 			fmt.Fprintf(a.Stderr, "warning: the configuration is faulty, and the defaults are gone by:\n%v\n", fault)
 		}
 		fmt.Fprintln(a.Stderr, "no agent answers; this is what it left in", cfg.State.Directory)
-		last, err = agent.LastShutdown(cfg, slog.New(slog.DiscardHandler))
+		last, restarts, err = agent.LastShutdown(cfg, slog.New(slog.DiscardHandler))
 	}
 	if err != nil {
 		return err
@@ -103,13 +103,15 @@ func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) erro
 	answer := struct {
 		Shutdown *journal.Record `json:"shutdown"`
 		Pods     []endedPod      `json:"pods"`
-	}{last, []endedPod{}}
+		// Restarts are the containers of it that can be started again.
+		Restarts []journal.Restart `json:"restarts,omitempty"`
+	}{last, []endedPod{}, restarts}
 	if last != nil {
 		for _, p := range last.Pods {
 			answer.Pods = append(answer.Pods, endedPod{p, last.PodStatus(p)})
 		}
 	}
-	if err := out.print(answer, func(t *table) { printRecord(t, last) }); err != nil {
+	if err := out.print(answer, func(t *table) { printRecord(t, last, restarts) }); err != nil {
 		return err
 	}
 	if fault != nil {
@@ -124,7 +126,7 @@ type endedPod struct {
 	Status journal.PodStatus `json:"status"`
 }
 
-func printRecord(t *table, r *journal.Record) {
+func printRecord(t *table, r *journal.Record, restarts []journal.Restart) {
 	if r == nil {
 		t.line("no shutdown is on record")
 		return
@@ -146,6 +148,9 @@ func printRecord(t *table, r *journal.Record) {
 		status, note := r.PodStatus(p), podNote(p)
 		if note == "" && status.Reason != journal.ReasonTerminated && status.Phase != corev1.PodSucceeded {
 			note = status.Message
+		}
+		if again := restartNote(p, restarts); again != "" {
+			note = strings.TrimPrefix(note+"; "+again, "; ")
 		}
 		phase := string(status.Phase)
 		if status.Reason == journal.ReasonTerminated {

@@ -59,6 +59,9 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 		t.line("a shutdown waits at most %s for the pods; logind grants %s", p.Total.Duration, p.Granted.Duration)
 	}
 	printPhases(t, p.Plan)
+	if p.State != shutdown.Delegated { // else hostler stops nothing
+		printAfterBoot(t, p)
+	}
 	printNotes(t, p.Plan)
 }
 

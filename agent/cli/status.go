@@ -67,6 +67,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"drain", byHand(s)},
 		{"last boot", lastBoot(out, s)},
 		{"last shutdown", lastRecord(s)},
+		{"started again", restarts(out, s)},
 		{"images", images(out, s)},
 		{"containers", containers(out, s)},
 		{"on request", onRequest(s)},

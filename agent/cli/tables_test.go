@@ -14,6 +14,7 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -38,13 +39,13 @@ func house() *backend {
 			{
 				Runtime: "containerd", ID: strings.Repeat("1", 64), UID: "u1", Namespace: "shop", Name: "web-6f7d", Ready: true,
 				Phase: "regular", Grace: seconds(20), CreatedAt: ago(72 * time.Hour),
-				Containers:   []api.Container{{Name: "web", State: "Running"}, {Name: "log", State: "Running"}},
+				Containers:   []api.Container{{Name: "web", State: "Running", ExitCode: new(int32)}, {Name: "log", State: "Running", ExitCode: new(int32)}},
 				LastShutdown: &journal.PodRecord{Outcome: journal.Stopped},
 			},
 			{
 				Runtime: "containerd", ID: strings.Repeat("2", 64), UID: "u2", Namespace: "shop", Name: "db-0", Ready: true,
 				Phase: "critical", Priority: 2000000000, Grace: seconds(10), CreatedAt: ago(26 * time.Hour),
-				Containers: []api.Container{{Name: "init", State: "Exited"}, {Name: "postgres", State: "Running"}},
+				Containers: []api.Container{{Name: "init", State: "Exited"}, {Name: "postgres", State: "Running", ExitCode: new(int32)}},
 			},
 			{
 				Runtime: "podman", ID: strings.Repeat("3", 64), Namespace: "", Name: "backup", CreatedAt: ago(40 * time.Second),
@@ -213,6 +214,28 @@ func TestTables(t *testing.T) {
 	shortened.status.Shutdown.Last = brief
 	unseen := house()
 	unseen.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{}}
+	again := house()
+	again.status.Shutdown.Restarts = []journal.Restart{
+		{Runtime: "containerd", Pod: "a", ID: "1", Name: "web", Outcome: journal.Restarted},
+		{Runtime: "containerd", Pod: "a", ID: "2", Name: "log", Outcome: journal.RestartFailed, Reason: "no such device"},
+		{Runtime: "containerd", Pod: "b", ID: "0123456789abcdef"},
+		{Runtime: "containerd", Pod: "b", ID: "3", Name: "job", Outcome: journal.LeftStopped, Reason: "it was removed"},
+	}
+	afterBoot := house()
+	afterBoot.phases.Phases = slices.Clone(afterBoot.phases.Phases)
+	afterBoot.phases.Phases[0].Pods = []plan.PlannedPod{{Runtime: "docker", Name: "shop", Grace: seconds(20), Containers: []plan.PlannedContainer{
+		{Name: "web", Grace: seconds(20), Restart: runtime.RestartUnlessStopped},
+		{Name: "db", Grace: seconds(20), Restart: runtime.RestartUnlessStopped},
+		{Name: "cache", Grace: seconds(20), Restart: runtime.RestartByRuntime},
+		{Name: "job", Grace: seconds(20), Restart: runtime.RestartNever},
+	}}}
+	afterBoot.phases.RestartAfterBoot = "auto"
+	neverAgain := house()
+	neverAgain.phases = afterBoot.phases
+	notOurs := house()
+	notOurs.phases = afterBoot.phases
+	notOurs.phases.State, notOurs.phases.Reason = delegated.phases.State, delegated.phases.Reason
+	neverAgain.phases.RestartAfterBoot = "never"
 	quiet := &backend{report: runs.Report{Removed: []runs.Removal{}, Errors: []string{}, Ended: "nothing left to remove"}}
 	for name, c := range map[string]struct {
 		backend *backend
@@ -228,6 +251,10 @@ func TestTables(t *testing.T) {
 		"ps-last-shutdown-cut-off":    {cutOff, "ps --last-shutdown", 0},
 		"ps-last-shutdown-unseen":     {unseen, "ps --last-shutdown", 0},
 		"ps-last-shutdown-shortened":  {shortened, "ps --last-shutdown", 0},
+		"ps-last-shutdown-restarts":   {again, "ps --last-shutdown", 0},
+		"shutdown-plan-after-boot":    {afterBoot, "shutdown plan", 0},
+		"shutdown-plan-not-ours":      {notOurs, "shutdown plan", 0},
+		"shutdown-plan-never-again":   {neverAgain, "shutdown plan", 0},
 		"shutdown-plan-by-priority":   {byPriority, "shutdown plan", 0},
 		"ps-last-shutdown-none":       {&backend{}, "ps --last-shutdown", 0},
 		"images":                      {house(), "images", 0},

@@ -10,7 +10,7 @@ package config
 type Config struct {
 	Node         Node         `yaml:"node" doc:"The Node: what this host is called and what it offers."`
 	ControlPlane ControlPlane `yaml:"controlPlane" doc:"Where Node, Lease and Events are kept."`
-	Runtimes     Runtimes     `yaml:"runtimes" doc:"auto finds every container runtime that answers through CRI, and no Docker; or a list of {type: cri or docker, endpoint: /path/to.sock}."`
+	Runtimes     Runtimes     `yaml:"runtimes" doc:"auto finds every container runtime that answers through CRI, Docker, Podman, and containers of runc and crun alone; or a list of {type: cri, docker or podman, endpoint: /path/to.sock}, or {type: runc, endpoint: /run/runc}."`
 	Lease        Lease        `yaml:"lease" doc:"The heartbeat."`
 	Status       Status       `yaml:"status" doc:"How the Node's status is kept up to date."`
 	Pressure     Pressure     `yaml:"pressure" doc:"When the host counts as short of something: a quantity (100Mi) or a percentage (10%) of what there is."`
@@ -153,8 +153,12 @@ type Shutdown struct {
 	GracePeriod             Duration        `yaml:"gracePeriod" doc:"Time for all pods together; 0s switches the guard off."`
 	GracePeriodCriticalPods Duration        `yaml:"gracePeriodCriticalPods" doc:"The last part of it, kept for critical pods."`
 	ByPriority              []PriorityGrace `yaml:"byPriority" doc:"Instead of the two periods: a list of {priority, gracePeriod}, lowest first to stop."`
+	RestartAfterBoot        string          `yaml:"restartAfterBoot" doc:"auto starts again after the boot what hostler has stopped and the runtime would have started without it, such as Docker's containers with unless-stopped; never leaves that to you."`
 	Critical                []CriticalRule  `yaml:"critical" doc:"Pods to treat as critical: a list of {namespace, name, labels, annotations}, with * and ?."`
 }
+
+// RestartNever is the value of RestartAfterBoot beside auto.
+const RestartNever = "never"
 
 // PriorityGrace is one phase.
 type PriorityGrace struct {

@@ -28,7 +28,7 @@ func Default() Config {
 			TransitionPeriod:  Duration(5 * time.Minute),
 		},
 		Conditions: Conditions{Directory: conditions.DefaultFolder, Interval: Duration(30 * time.Second), Timeout: Duration(10 * time.Second)},
-		Shutdown:   Shutdown{Enabled: Auto, GracePeriod: Duration(30 * time.Second), GracePeriodCriticalPods: Duration(10 * time.Second)},
+		Shutdown:   Shutdown{Enabled: Auto, GracePeriod: Duration(30 * time.Second), GracePeriodCriticalPods: Duration(10 * time.Second), RestartAfterBoot: string(Auto)},
 		ImageGC: ImageGC{
 			Enabled:                    Auto,
 			Interval:                   Duration(5 * time.Minute),

@@ -18,6 +18,7 @@ import (
 
 	"hostler.io/hostler/agent/controlplane/etcd/endpoint"
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/runtime/runc/root"
 	"hostler.io/hostler/shutdown/plan"
 )
 
@@ -192,7 +193,10 @@ func labelRefused(controlPlane, key string) bool {
 }
 
 // runtimeTypes are those that there are adapters of.
-func runtimeTypes() []string { return []string{"cri", "docker"} }
+func runtimeTypes() []string { return []string{"cri", "docker", "podman", typeRunc} }
+
+// typeRunc is the type that has a folder and no socket.
+const typeRunc = "runc"
 
 func (k *checker) runtimes(r Runtimes) {
 	seen := map[string]bool{}
@@ -200,8 +204,13 @@ func (k *checker) runtimes(r Runtimes) {
 		field := fmt.Sprintf("runtimes[%d]", i)
 		k.require(slices.Contains(runtimeTypes(), rt.Type), field+".type", "%q is not a runtime type that this version has; use %s", rt.Type, strings.Join(runtimeTypes(), " or "))
 		path, isUnix := strings.CutPrefix(rt.Endpoint, "unix://")
-		k.require(filepath.IsAbs(path) && (isUnix || !strings.Contains(path, "://")) && !strings.HasSuffix(path, "/") && len(path) < 108,
-			field+".endpoint", "%q is not the path of a unix socket of at most 107 bytes, such as /run/containerd/containerd.sock", rt.Endpoint)
+		if rt.Type == typeRunc {
+			_, err := root.Parse(rt.Endpoint)
+			k.accept(err, field+".endpoint")
+		} else {
+			k.require(filepath.IsAbs(path) && (isUnix || !strings.Contains(path, "://")) && !strings.HasSuffix(path, "/") && len(path) < 108,
+				field+".endpoint", "%q is not the path of a unix socket of at most 107 bytes, such as /run/containerd/containerd.sock", rt.Endpoint)
+		}
 		path = filepath.Clean(path)
 		k.require(!seen[path], field+".endpoint", "%s is listed twice", path)
 		seen[path] = true
@@ -233,6 +242,7 @@ func (k *checker) shutdown(s Shutdown) {
 		field := fmt.Sprintf("shutdown.byPriority[%d]", i)
 		k.require(k.given(field+".gracePeriod"), field, "has no gracePeriod; write {priority: 0, gracePeriod: 30s}, or 0s for no time at all")
 	}
+	k.require(s.RestartAfterBoot == string(Auto) || s.RestartAfterBoot == RestartNever, "shutdown.restartAfterBoot", "%q is neither auto nor never", s.RestartAfterBoot)
 	_, err := s.periods(k.given).Phases()
 	k.accept(err, "shutdown")
 	_, err = s.Rules()

@@ -102,7 +102,7 @@ func checks() []struct {
 		{"scopes", scopes},
 		{"job-timeouts", jobTimeouts},
 		{"runtimes", runtimes},
-		{"docker", docker},
+		{"podman", podman},
 		{"collection", collection},
 		{"cluster", clusterServer},
 		{"cluster-credentials", clusterCredentials},

@@ -344,19 +344,35 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}, []string{"fail delay|raise it there to 37 or more"}},
 		{"a runtime that is down", func(f *doctor.Facts) {
 			f.Runtimes.List[0].Ready, f.Runtimes.List[0].Message = false, "refused"
-			f.Runtimes.Dead = []string{"/run/crio/crio.sock"}
+			f.Runtimes.Dead = []doctor.DeadSocket{{Path: "/run/crio/crio.sock"}}
 			f.Protection = doctor.Protection{Reason: status.ReasonPodsOutOfReach}
 		}, []string{"fail protection|PodsOutOfReach", "fail runtimes|/run/crio/crio.sock|refused|systemctl start containerd; where it runs: journalctl -u containerd"}},
+		{"containers of runc alone, in no scopes", func(f *doctor.Facts) {
+			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "runc", Endpoint: "/run/runc", Ready: true})
+		}, nil},
+		{"containers of runc alone, in scopes that nothing orders", func(f *doctor.Facts) { f.Systemd.Scopes["runc-web.scope"] = false }, []string{
+			"warn scopes|nothing orders runc's scopes|/etc/systemd/system/runc-.scope.d/10-hostler.conf",
+		}},
+		{"a state root that others may write", func(f *doctor.Facts) {
+			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "runc", Endpoint: "/run/runc", Message: "others than its owner may write into it"})
+		}, []string{"fail runtimes|runtime runc at /run/runc is not ready|others than its owner|ls -ld /run/runc"}},
 		{"no runtime", func(f *doctor.Facts) { f.Runtimes.List = nil }, []string{"warn runtimes|no container runtime was found|runtimes in /etc/hostler/hostler.yaml"}},
 		{"no runtime, and files at a place of their own", func(f *doctor.Facts) { f.Runtimes.List, f.Configuration.File = nil, "/srv/a.yaml" }, []string{"warn runtimes|name its socket under runtimes in /srv/a.yaml"}},
-		{"a Docker alone, which nobody has named", func(f *doctor.Facts) {
-			f.Runtimes = doctor.Runtimes{Asked: true, LeftOut: []string{"/run/docker.sock"}}
-		}, []string{`warn docker|/run/docker.sock, and hostler does not look after it|runtimes: [{type: docker, endpoint: "unix:///run/docker.sock"}]` + "` into /etc/hostler/hostler.yaml|unless-stopped then stay down"}},
-		{"a Docker beside containerd", func(f *doctor.Facts) { f.Runtimes.LeftOut = []string{"/run/docker.sock"} }, nil},
+		{"a Docker that is too old", func(f *doctor.Facts) {
+			f.Runtimes.Dead = []doctor.DeadSocket{{Path: "/run/docker.sock", Unfit: "API version 1.39 is not supported"}}
+		}, []string{"warn runtimes|what answers at /run/docker.sock hostler cannot use|API version 1.39|upgrade it"}},
+		{"a Docker that has ended", func(f *doctor.Facts) {
+			f.Runtimes.Gone = []doctor.Gone{{Name: "docker", Endpoint: "unix:///run/docker.sock", Since: time.Unix(1, 0)}}
+		}, []string{"warn runtimes|runtime docker at unix:///run/docker.sock has ended at 1970-01-01T00:00:01Z|systemctl start docker"}},
+		{"Podman's containers, and nobody at its socket", func(f *doctor.Facts) { f.Runtimes.PodmanUnheard = "/run/podman/podman.sock" }, []string{"warn podman|nobody listens at /run/podman/podman.sock|systemctl enable --now podman.socket"}},
+		{"users with containers of their own", func(f *doctor.Facts) { f.Runtimes.PodmanUsers = []string{"1000", "1001"} }, nil},
 		{"runtimes not asked yet", func(f *doctor.Facts) { f.Runtimes = doctor.Runtimes{} }, []string{"warn runtimes|ask again"}},
 		{"a shutdown that was not graceful", func(f *doctor.Facts) { f.Last = &journal.Record{Error: "the power was cut"} }, []string{
 			"warn last-shutdown|the power was cut|hostler ps --last-shutdown",
 		}},
+		{"a container that does not start again", func(f *doctor.Facts) {
+			f.Guard.Restarts = []journal.Restart{{Name: "web", Outcome: journal.Restarted}, {Name: "gpu", Outcome: journal.RestartFailed}}
+		}, []string{"warn last-shutdown|does not start again: gpu|hostler ps --last-shutdown"}},
 		{"a shutdown that was cancelled", func(f *doctor.Facts) { f.Last = &journal.Record{CancelledAt: time.Unix(1, 0)} }, nil},
 		{"no shutdown on record", func(f *doctor.Facts) { f.Last = nil }, nil},
 		{"a lock of an earlier process", func(f *doctor.Facts) { f.Logind.Own[0].PID = 700 }, nil},

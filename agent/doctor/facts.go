@@ -151,9 +151,24 @@ type Conditions struct {
 type Runtimes struct {
 	Asked bool
 	List  []Runtime
-	Dead  []string // sockets where a runtime should answer and none does
-	// LeftOut are sockets of Docker, which is looked after only where a person names it.
-	LeftOut []string
+	Dead  []DeadSocket // where a runtime should answer and none does
+	Gone  []Gone       // those that were found, and are not expected any more
+	// PodmanUnheard is the socket of the host's Podman where there are containers of it
+	// and nobody listens there; empty elsewhere.
+	PodmanUnheard string
+	PodmanUsers   []string // IDs of users with containers of their own
+}
+
+// DeadSocket is a socket at which no usable runtime answers.
+type DeadSocket struct {
+	Path  string
+	Unfit string // why hostler cannot use what answers; empty where nothing does
+}
+
+// Gone is a runtime that was found and has ended since.
+type Gone struct {
+	Name, Endpoint string
+	Since          time.Time
 }
 
 // Runtime is one of them.
@@ -162,6 +177,9 @@ type Runtime struct {
 	Ready          bool
 	Message        string
 }
+
+// bare tells that it is a folder of containers, with no service to be started and no socket.
+func (r Runtime) bare() bool { return r.Name == "runc" || r.Name == "crun" }
 
 // State is the folder where hostler keeps what it learns.
 type State struct {

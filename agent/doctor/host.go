@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/systemd"
 )
 
@@ -140,7 +141,7 @@ func set(u systemd.Unit, section, line string) string {
 
 // services are the units of runtimes, by the names that runtimes go by.
 func services() map[string]string {
-	return map[string]string{"containerd": "containerd.service", "cri-o": "crio.service", "crio": "crio.service", "docker": "docker.service", "cri-dockerd": "docker.service"}
+	return map[string]string{"containerd": "containerd.service", "cri-o": "crio.service", "crio": "crio.service", "docker": "docker.service", "cri-dockerd": "docker.service", "podman": "podman.socket"}
 }
 
 // unitOrder looks at what is stopped before hostler in a shutdown that bypasses
@@ -164,9 +165,13 @@ func unitOrder(f Facts) Check {
 	return ok("%s is stopped before the runtimes", Service)
 }
 
-// scopePrefixes are the scopes that containers run in, by the names of runtimes.
+// scopePrefixes are the scopes that containers run in, by the names of runtimes, or of
+// those that have their containers in scopes only where they are told to.
 func scopePrefixes() map[string]string {
-	return map[string]string{"containerd": "cri-containerd", "cri-o": "crio", "crio": "crio", "docker": "docker", "cri-dockerd": "docker", "podman": "libpod"}
+	return map[string]string{
+		"containerd": "cri-containerd", "cri-o": "crio", "crio": "crio", "docker": "docker", "cri-dockerd": "docker", "podman": "libpod",
+		"runc --systemd-cgroup": "runc", "crun --systemd-cgroup": "crun",
+	}
 }
 
 // scopes looks whether systemd would leave containers alone until hostler has
@@ -247,8 +252,15 @@ func jobTimeouts(f Facts) Check {
 
 func runtimes(f Facts) Check {
 	var found faults
-	for _, socket := range f.Runtimes.Dead {
-		found.add(warn("see to its service", "%s is there, but no runtime answers at it", socket))
+	for _, d := range f.Runtimes.Dead {
+		if d.Unfit != "" {
+			found.add(warn("upgrade it, or look after its containers yourself", "what answers at %s hostler cannot use: its containers are not stopped in order: %s", d.Path, d.Unfit))
+			continue
+		}
+		found.add(warn("see to its service", "%s is there, but no runtime answers at it", d.Path))
+	}
+	for _, g := range f.Runtimes.Gone {
+		found.add(warn(f.mends().startRuntime(service(g.Name)), "runtime %s at %s has ended at %s, and is not expected any more", g.Name, g.Endpoint, g.Since.UTC().Format(time.RFC3339)))
 	}
 	var names []string
 	for _, r := range f.Runtimes.List {
@@ -256,46 +268,30 @@ func runtimes(f Facts) Check {
 		if r.Ready {
 			continue
 		}
-		service := strings.TrimSuffix(services()[r.Name], ".service")
-		if service == "" {
-			service = r.Name
+		mend := f.mends().startRuntime(service(r.Name))
+		if r.bare() {
+			mend = "see to " + r.Endpoint + ": ls -ld " + r.Endpoint
 		}
-		found.add(fail(f.mends().startRuntime(service), "runtime %s at %s is not ready, and its pods cannot be stopped in order: %s", r.Name, r.Endpoint, r.Message))
+		found.add(fail(mend, "runtime %s at %s is not ready, and its pods cannot be stopped in order: %s", r.Name, r.Endpoint, r.Message))
 	}
 	switch {
 	case !f.Runtimes.Asked:
 		return warn("ask again in some seconds", "no runtime was asked yet")
-	case len(names) == 0 && len(f.Runtimes.LeftOut) > 0:
-		return found.or(Check{}) // told by check docker
 	case len(names) == 0:
 		found.add(warn("start one, or name its socket under runtimes in "+cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"), "no container runtime was found: there is nobody whose pods could be stopped in order"))
 	}
 	return found.or(ok("%s: ready", strings.Join(names, ", ")))
 }
 
-// docker tells of one that is there and left alone. It is a warning where there is nothing
-// else, for then it is what the host is for.
-func docker(f Facts) Check {
-	if len(f.Runtimes.LeftOut) == 0 {
-		return Check{}
-	}
-	var list []string
-	for _, r := range f.Runtimes.List {
-		list = append(list, "{type: cri, endpoint: \""+r.Endpoint+"\"}")
-	}
-	for _, socket := range f.Runtimes.LeftOut {
-		list = append(list, "{type: docker, endpoint: \"unix://"+socket+"\"}")
-	}
-	message := fmt.Sprintf("a Docker listens at %s, and hostler does not look after it: its containers are not stopped in order", strings.Join(f.Runtimes.LeftOut, " and "))
-	mend := fmt.Sprintf("to have it do so, write `runtimes: [%s]` into %s, and %s; containers with the restart policy unless-stopped then stay down after a reboot, as after docker stop, and those with always come back",
-		strings.Join(list, ", "), cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"), f.mends().restart)
-	if f.Runtimes.Asked && len(f.Runtimes.List) == 0 {
-		return warn(mend, "%s", message)
-	}
-	return ok("%s; %s", message, mend)
+// service is that of a runtime, as systemctl takes it.
+func service(runtime string) string {
+	return cmp.Or(strings.TrimSuffix(services()[runtime], ".service"), runtime)
 }
 
 func lastShutdown(f Facts) Check {
+	if names := f.staysDown(); len(names) > 0 {
+		return warn("hostler ps --last-shutdown says why; start them by hand once that is mended", "what it had stopped does not start again: %s", strings.Join(names, ", "))
+	}
 	switch r := f.Last; {
 	case r == nil:
 		return ok("none is on record")
@@ -312,6 +308,19 @@ func lastShutdown(f Facts) Check {
 		}
 		return warn("hostler ps --last-shutdown shows how each pod fared", "%s", message)
 	}
+}
+
+// staysDown names what a shutdown has stopped and does not start again.
+func (f Facts) staysDown() (names []string) {
+	if f.Guard == nil {
+		return nil
+	}
+	for _, r := range f.Guard.Restarts {
+		if r.Outcome == journal.RestartFailed {
+			names = append(names, r.Name)
+		}
+	}
+	return names
 }
 
 func state(f Facts) Check {

@@ -6,12 +6,11 @@ package host
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/probe"
@@ -73,19 +72,8 @@ type Facts struct {
 
 // NewFacts returns facts of which none is gathered yet.
 func NewFacts(o FactsOptions) *Facts {
-	o.Folder = existing(o.Folder)
+	o.Folder = local.Existing(o.Folder) // the state folder may be missing, where nothing can be written
 	return &Facts{options: o, machine: o.Machine, machineAt: time.Now()}
-}
-
-// existing is the folder, or the nearest one above it that is there: the state
-// folder may not be, where nothing can be written.
-func existing(folder string) string {
-	for {
-		if _, err := os.Stat(folder); err == nil || folder == filepath.Dir(folder) {
-			return folder
-		}
-		folder = filepath.Dir(folder)
-	}
 }
 
 // Now measures the host. Status of the shutdown guard is taken from guarded if it
@@ -103,7 +91,9 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 
 	result := f.Measure(ctx, filesystems)
 	result.RuntimesAsked, result.Runtimes, result.Images = asked, runtimes, images
-	result.DeadSockets = f.options.Runtimes.Dead()
+	for _, d := range f.options.Runtimes.Dead() {
+		result.DeadSockets = append(result.DeadSockets, d.Path)
+	}
 	result.Draining = draining
 	result.Shutdown = f.options.GuardFacts(g)
 	if f.options.Network != nil {

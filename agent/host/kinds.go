@@ -3,11 +3,14 @@ package host
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
 	"hostler.io/hostler/runtime/docker"
 	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/podman"
+	"hostler.io/hostler/runtime/runc"
 )
 
 // kind is how runtimes of one type are found and opened.
@@ -18,31 +21,46 @@ type kind struct {
 	// asked tells that people build images and keep stopped containers there: nothing
 	// is removed by itself unless somebody has asked for it.
 	asked bool
+	// running are patterns of folders that are there while containers of it run. One that
+	// was looked for, has ended and left none is not expected back for ever; where there
+	// are no patterns it is.
+	running []string
 }
 
 // kinds are the types of runtimes, by the name that configurations give them.
 func kinds() map[string]kind {
 	return map[string]kind{
 		cri.Type:    {candidates: cri.DefaultCandidates, ask: cri.Ask, open: func(o local.Options) (runtime.Runtime, error) { return cri.New(o) }},
-		docker.Type: {candidates: docker.DefaultCandidates, ask: docker.Ask, asked: true, open: func(o local.Options) (runtime.Runtime, error) { return docker.New(o) }},
+		docker.Type: {candidates: docker.DefaultCandidates, ask: docker.Ask, asked: true, running: docker.Running(), open: func(o local.Options) (runtime.Runtime, error) { return docker.New(o) }},
+		podman.Type: {candidates: podman.DefaultCandidates, ask: podman.Ask, asked: true, running: podman.Running(), open: func(o local.Options) (runtime.Runtime, error) { return podman.New(o) }},
+		runc.Type:   {candidates: runc.DefaultCandidates, asked: true, open: func(o local.Options) (runtime.Runtime, error) { return runc.New(o) }},
 	}
 }
 
 // usualCandidates are where runtimes usually are, the likeliest to hold a Node's pods
-// first.
+// first. Package podman-docker has Docker's socket lead to Podman's, which is found as
+// what it is.
 func usualCandidates() []local.Candidate {
-	return append(cri.DefaultCandidates(), docker.DefaultCandidates()...)
+	return slices.Concat(cri.DefaultCandidates(), podman.DefaultCandidates(), docker.DefaultCandidates(), runc.DefaultCandidates())
 }
 
-// lookedFor tells whether a runtime of that type is opened where it is found. A Docker is
-// not: what is stopped through it counts as stopped by a person, and a container with
-// the policy unless-stopped stays down after the boot. Whoever names it knows that.
-func lookedFor(c local.Candidate) bool { return c.Type != docker.Type }
+// detect looks for runtimes of all types: for those behind sockets, and for state roots of
+// runc and crun with containers that are nobody else's.
+func (r *Runtimes) detect(ctx context.Context, candidates []local.Candidate) []local.Detected {
+	var roots []local.Detected
+	sockets := slices.DeleteFunc(slices.Clone(candidates), func(c local.Candidate) bool {
+		if c.Type == runc.Type && r.roots.Inhabited(c.Path) {
+			roots = append(roots, local.Detected{Candidate: c})
+		}
+		return c.Type == runc.Type
+	})
+	return append(detect(ctx, sockets, r.units), roots...)
+}
 
-// detect looks for runtimes of all types.
-func detect(ctx context.Context, candidates []local.Candidate) []local.Detected {
+// detect looks for runtimes behind sockets.
+func detect(ctx context.Context, candidates []local.Candidate, units local.Units) []local.Detected {
 	known := kinds()
-	return local.Detect(ctx, candidates, func(ctx context.Context, c local.Candidate) (name, version string, err error) {
+	return local.Detect(ctx, candidates, units, func(ctx context.Context, c local.Candidate) (name, version string, err error) {
 		k, found := known[c.Type]
 		if !found {
 			return "", "", fmt.Errorf("%w: type %q", runtime.ErrUnsupported, c.Type)

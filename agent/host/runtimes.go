@@ -16,6 +16,7 @@ import (
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
 	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/runc"
 	"hostler.io/hostler/status"
 )
 
@@ -31,20 +32,28 @@ type Runtimes struct {
 	set        *runtime.Set
 	candidates []local.Candidate // where to look; nil where the runtimes are configured
 	usual      []local.Candidate // where there may be some of CRI all the same
-	leftOut    []local.Candidate // where some may be that are opened only if a person names them
 	observe    func(runtime, method string, took time.Duration, err error)
+	units      local.Units
 	log        *slog.Logger
 	found      chan struct{} // holds one token when the set has grown
 
 	discovering chan struct{} // one token, whose holder may search
+	roots       runc.Finder   // of containers of runc and crun alone
 
 	mu       sync.Mutex // guards what follows
 	asked    bool
 	searched bool                      // for candidates, once or more
 	types    map[string]string         // by name in the set
 	states   map[string]status.Runtime // by name in the set
-	dead     []local.Candidate         // those that are of no use now
+	dead     []Dead                    // those that are of no use now
 	silent   []string                  // those among them behind which there may be a runtime with pods
+	gone     []Gone                    // those that were found and are not expected any more
+}
+
+// Dead is a candidate whose socket is there, and why it is of no use.
+type Dead struct {
+	local.Candidate
+	Err error
 }
 
 // RuntimesOptions say which runtimes there are.
@@ -54,7 +63,9 @@ type RuntimesOptions struct {
 	Configured []local.Candidate
 	// Observe is told of each call to a runtime.
 	Observe func(runtime, method string, took time.Duration, err error)
-	Log     *slog.Logger
+	// Units are those of the service manager; nil where there is none.
+	Units local.Units
+	Log   *slog.Logger
 }
 
 // NewRuntimes opens the runtimes that a person names, or none yet: they are found
@@ -64,16 +75,10 @@ func NewRuntimes(o RuntimesOptions) (*Runtimes, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runtimes{set: set, usual: cri.DefaultCandidates(), observe: o.Observe, log: o.Log.With("component", "runtimes"), types: map[string]string{}, states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
+	r := &Runtimes{set: set, usual: cri.DefaultCandidates(), observe: o.Observe, units: o.Units, log: o.Log.With("component", "runtimes"), types: map[string]string{}, states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
 	r.discovering <- struct{}{}
 	if o.Auto {
-		for _, c := range usualCandidates() {
-			if lookedFor(c) {
-				r.candidates = append(r.candidates, c)
-			} else {
-				r.leftOut = append(r.leftOut, c)
-			}
-		}
+		r.candidates = usualCandidates()
 		return r, nil
 	}
 	for _, c := range o.Configured {
@@ -128,7 +133,7 @@ func (r *Runtimes) open(c local.Candidate) error {
 		return fmt.Errorf("runtimes: %q is not a type of runtime that this version has", c.Type)
 	}
 	adapter, err := k.open(local.Options{
-		Endpoint: c.Path, Name: c.Name, Logger: r.log,
+		Endpoint: c.Path, Name: c.Name, Logger: r.log, Units: r.units,
 		Observe: func(method string, took time.Duration, err error) { r.observe(c.Name, method, took, err) },
 	})
 	if err != nil {
@@ -190,6 +195,7 @@ func (r *Runtimes) Look(ctx context.Context) error {
 		}
 		r.states[m.Name] = next
 	}
+	r.letGo(now)
 	return errors.Join(errs...)
 }
 
@@ -244,25 +250,24 @@ func (r *Runtimes) discover(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	members := r.set.Members()
 	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c local.Candidate) bool {
-		return r.at(c.Path) != nil || slices.ContainsFunc(members, func(m runtime.Runtime) bool { return m.Name() == c.Name })
+		return r.at(c.Path) != nil || r.member(c.Name) || borrowed(c)
 	})
-	var dead []local.Candidate
+	var dead []Dead
 	var silent []string
-	for _, d := range detect(ctx, unknown) {
+	for _, d := range r.detect(ctx, unknown) {
 		err := d.Err
-		if err == nil {
+		if err == nil && !r.driven(d.Type) {
 			err = r.open(d.Candidate)
 		}
 		if err == nil || d.Asleep { // it has no pods
 			continue
 		}
-		dead = append(dead, d.Candidate)
+		dead = append(dead, Dead{d.Candidate, err})
 		if d.Silent() {
 			silent = append(silent, d.Path)
 		}
-		if !slices.Contains(r.Dead(), d.Path) {
+		if !slices.ContainsFunc(r.Dead(), func(known Dead) bool { return known.Path == d.Path }) {
 			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", err)
 		}
 	}
@@ -270,35 +275,14 @@ func (r *Runtimes) discover(ctx context.Context) {
 	// A search that was cut short has heard nothing of those that would answer.
 	r.dead, r.silent, r.searched = dead, silent, r.searched || ctx.Err() == nil
 	r.mu.Unlock()
+	r.leaveToCRI()
 }
 
 // Dead are those of candidates that did not answer last time.
-func (r *Runtimes) Dead() []string {
+func (r *Runtimes) Dead() []Dead {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var paths []string
-	for _, c := range r.dead {
-		paths = append(paths, c.Path)
-	}
-	return paths
-}
-
-// LeftOut are the sockets at which a runtime listens that is opened only if a person
-// names it: none where the runtimes are configured. It connects to none of them.
-func (r *Runtimes) LeftOut() []string {
-	var paths, seen []string
-	for _, c := range r.leftOut {
-		real := socket(c.Path)
-		// podman-docker has a link there, to Podman's own socket.
-		if slices.Contains(seen, real) || filepath.Base(real) != filepath.Base(c.Path) {
-			continue
-		}
-		seen = append(seen, real)
-		if (&local.Activation{Path: c.Path}).Served() {
-			paths = append(paths, c.Path)
-		}
-	}
-	return paths
+	return r.dead
 }
 
 // Unseen says why there may be pods of CRI on this host that no runtime of the set lists,
@@ -318,7 +302,7 @@ func (r *Runtimes) Unseen() string {
 	if !r.searched {
 		return "runtimes are being looked for"
 	}
-	if i := slices.IndexFunc(r.dead, func(c local.Candidate) bool { return c.Type == cri.Type }); i >= 0 {
+	if i := slices.IndexFunc(r.dead, func(d Dead) bool { return d.Type == cri.Type }); i >= 0 {
 		return "the runtime at " + r.dead[i].Path + " does not answer"
 	}
 	return r.deserted()
@@ -336,17 +320,23 @@ func (r *Runtimes) deserted() string {
 	return ""
 }
 
-// Current returns every runtime's last answer in order of the set, and whether
-// all have been asked yet.
+// Current returns every runtime's last answer in order of the set, where they were looked
+// for those of CRI first, whose pods a Node's are, and whether all have been asked yet.
 func (r *Runtimes) Current() (states []status.Runtime, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var others []status.Runtime
 	for _, m := range r.set.Members() {
-		if s, known := r.states[m.Name()]; known {
+		s, known := r.states[m.Name()]
+		switch {
+		case !known:
+		case r.candidates != nil && r.types[m.Name()] != cri.Type:
+			others = append(others, s)
+		default:
 			states = append(states, s)
 		}
 	}
-	return states, r.asked
+	return append(states, others...), r.asked
 }
 
 // Named is as Current, but by the names that pods, containers and images carry, of
@@ -368,7 +358,7 @@ func (r *Runtimes) Named() []status.Runtime {
 // when a runtime's stream opens and ends. A stream that breaks is opened again; a
 // runtime without one is left to those who poll.
 func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind func(runtime string, blind bool)) error {
-	watched := map[string]bool{}
+	watched, lost := map[string]bool{}, map[string]bool{}
 	events := make(chan runtime.Event, 64)
 	ended := make(chan string)
 	tick := time.NewTicker(Interval)
@@ -378,6 +368,11 @@ func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind
 	defer streams.Wait()
 	defer cancel()
 	start := func() {
+		for name := range lost {
+			if delete(lost, name); !r.member(name) {
+				blind(name, false) // it is let go: nobody waits for its events
+			}
+		}
 		for _, m := range r.set.Members() {
 			if watched[m.Name()] {
 				continue
@@ -404,6 +399,7 @@ func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind
 			receive(e)
 		case name := <-ended:
 			delete(watched, name) // opened again at the next tick
+			lost[name] = true
 		case <-r.found:
 			start()
 		case <-tick.C:

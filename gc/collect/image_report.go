@@ -51,7 +51,8 @@ func (r *imageRun) warnNameless() {
 		named[u.Runtime] = true
 	}
 	for name := range r.runtimes {
-		if !named[name] && !r.down[name] {
+		hasSome := slices.ContainsFunc(r.facts.Images, func(img gc.ImageFact) bool { return img.Runtime == name })
+		if hasSome && !named[name] && !r.down[name] {
 			r.report.Warn("filesystem of "+name, "runtime "+name+" names no image filesystem: its images are collected on request only")
 		}
 	}

@@ -183,6 +183,10 @@ func TestCollectWithoutAFilesystem(t *testing.T) {
 		if r := h.collect(images, gc.Options{AllUnused: true}); len(r.Removed) != 1 {
 			t.Errorf("Collect(all unused) removed %v, want what a person asked for", removed(r))
 		}
+		// Who has no images needs none.
+		if r := h.collect(images, gc.Options{}); len(r.Warnings) != 0 {
+			t.Errorf("Collect() where there are no images warns of %q, want nothing", r.Warnings)
+		}
 	})
 }
 

@@ -123,16 +123,12 @@ func newAdapter(t *testing.T, d labDriver) *cri.Runtime {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Errorf("Close() = %v", err)
-		}
-	})
+	runtimetest.CloseAtEnd(t, r)
 	return r
 }
 
 func TestContainerdConforms(t *testing.T) {
-	runtimetest.Run(t, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+	runtimetest.Record(t, "containerd", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
 		return startContainerd(t, lab.ContainerdOptions{})
 	})
 }
@@ -213,7 +209,7 @@ func TestDetectContainerd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := local.Detect(t.Context(), []local.Candidate{{Name: "mine", Path: path}}, cri.Ask)
+	found := local.Detect(t.Context(), []local.Candidate{{Name: "mine", Path: path}}, nil, cri.Ask)
 	if len(found) != 1 || found[0].Err != nil || found[0].RuntimeName != "containerd" || found[0].Version == "" {
 		t.Errorf("Detect() = %+v, want mine, a containerd with a version", found)
 	}

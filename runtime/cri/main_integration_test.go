@@ -3,12 +3,15 @@
 package cri_test
 
 import (
+	"flag"
 	"log/slog"
 	"os"
 	"testing"
 
 	"hostler.io/hostler/test/lab"
 )
+
+var update = flag.Bool("update", false, "write what became of the suite's cases anew")
 
 func TestMain(m *testing.M) {
 	lab.Main(m, lab.Options{

@@ -194,7 +194,7 @@ func TestDetect(t *testing.T) {
 		{Name: "same", Path: link},
 		{Name: "hung", Path: hung},
 		{Name: "left", Path: left},
-	}, cri.Ask)
+	}, nil, cri.Ask)
 	if len(found) != 3 {
 		t.Fatalf("Detect() = %+v, want real, hung and left", found)
 	}

@@ -24,6 +24,19 @@ func DefaultCandidates() []local.Candidate {
 	}
 }
 
+// Running are patterns of the folders that there are while containers of Docker run, also
+// where dockerd does not (live restore): those of containerd, Debian's and Docker's own. Before
+// Docker 20.10 the shim was another.
+func Running() []string {
+	var patterns []string
+	for _, state := range []string{"/run/containerd", "/run/docker/containerd/daemon", "/run/snap.docker/containerd/daemon"} {
+		for _, shim := range []string{"io.containerd.runtime.v2.task", "io.containerd.runtime.v1.linux"} {
+			patterns = append(patterns, state+"/"+shim+"/moby/*")
+		}
+	}
+	return patterns
+}
+
 // NameOf is the name of the Docker at an endpoint.
 func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
 

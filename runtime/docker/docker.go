@@ -4,8 +4,8 @@
 // project is a pod, and so is a container that belongs to none. It refuses to create
 // anything, and to touch volumes, networks and build caches.
 //
-// It calls little. A list of pods is one call, plus one for each container that is new
-// or has ended since the last list; a list of images is one; what cannot change while
+// It calls little. A list of pods is one call, plus one for each container that is new,
+// has ended or was changed since the last list; a list of images is one; what cannot change while
 // dockerd lives is asked once in its life. Package engine is the connection.
 package docker
 
@@ -40,7 +40,10 @@ type Runtime struct {
 	sizes sizes
 }
 
-var _ runtime.Runtime = (*Runtime)(nil)
+var (
+	_ runtime.Runtime = (*Runtime)(nil)
+	_ runtime.Starter = (*Runtime)(nil)
+)
 
 // New prepares a runtime without talking to it: the first call connects. It fails on an
 // endpoint that cannot be a unix socket.

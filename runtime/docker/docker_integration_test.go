@@ -22,7 +22,7 @@ const patience = 30 * time.Second
 type labDriver struct{ *lab.Docker }
 
 func (d labDriver) Abilities() runtimetest.Abilities {
-	return runtimetest.Abilities{RefusesImagesInUse: true}
+	return runtimetest.Abilities{RefusesImagesInUse: true, Starts: true}
 }
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
@@ -89,16 +89,12 @@ func newAdapter(t *testing.T, d labDriver) *docker.Runtime {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Errorf("Close() = %v", err)
-		}
-	})
+	runtimetest.CloseAtEnd(t, r)
 	return r
 }
 
 func TestDockerConforms(t *testing.T) {
-	runtimetest.Run(t, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+	runtimetest.Record(t, "Docker", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
 		return startDocker(t, lab.DockerOptions{})
 	})
 }

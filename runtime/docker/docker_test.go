@@ -96,9 +96,27 @@ func TestARestartIsNoticed(t *testing.T) {
 	}
 }
 
+// A Docker that is too old, or too new, is told for what it is: nobody waits for it to
+// start answering.
+func TestADockerOfAnotherAgeIsNotOneThatIsStarting(t *testing.T) {
+	for name, version := range map[string]struct{ api, minimum, says string }{
+		"too old": {"1.39", "1.12", "API version 1.39 is not supported"},
+		"too new": {"1.99", "1.98", "too old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, version.api, nil)
+			s.minimum = version.minimum
+			found := local.Detect(t.Context(), []local.Candidate{{Type: docker.Type, Name: "docker", Path: s.socket}}, nil, docker.Ask)
+			if len(found) != 1 || !errors.Is(found[0].Err, runtime.ErrUnsupported) || !strings.Contains(found[0].Err.Error(), version.says) || found[0].Silent() {
+				t.Errorf("Detect() = %+v, want %v, saying %q, and no runtime that is yet to answer", found, runtime.ErrUnsupported, version.says)
+			}
+		})
+	}
+}
+
 func TestPodmanIsNotTakenForDocker(t *testing.T) {
 	s := newServer(t, "1.41", object{"/version": object{"Version": "5.4.2", "Components": []any{object{"Name": "Podman Engine", "Version": "5.4.2"}}}})
-	found := local.Detect(t.Context(), []local.Candidate{{Type: docker.Type, Name: "docker", Path: s.socket}}, docker.Ask)
+	found := local.Detect(t.Context(), []local.Candidate{{Type: docker.Type, Name: "docker", Path: s.socket}}, nil, docker.Ask)
 	if len(found) != 1 || !errors.Is(found[0].Err, runtime.ErrUnsupported) || !strings.Contains(found[0].Err.Error(), "Podman 5.4.2") || found[0].Silent() {
 		t.Errorf("Detect() = %+v, want that it is Podman, and no runtime that is yet to answer", found)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"sync"
@@ -36,12 +37,13 @@ type fact struct {
 	created     time.Time // to the nanosecond; zero until asked
 	stopSignal  string    // name or number; empty for SIGTERM
 	stopTimeout *time.Duration
+	restart     runtime.Restart
 
 	// How it ended the last time that was asked. It may have been started since.
 	finishedAt time.Time
 	exitCode   int32
 
-	// As of the moment of the question alone.
+	// As of the moment of the question. Of one that has ended it is when that run began.
 	running   bool
 	startedAt time.Time
 
@@ -50,8 +52,21 @@ type fact struct {
 
 // facts keeps them for the containers of the last list.
 type facts struct {
-	mu   sync.Mutex
-	byID map[string]fact
+	mu      sync.Mutex
+	byID    map[string]fact
+	changed map[string]bool // containers to ask of again
+}
+
+// change notes that a container is another than it was asked of, as `docker update
+// --restart` makes it, or a start: what was known of its end holds no more then, and the
+// words of a list may fit the next one as well.
+func (f *facts) change(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.changed == nil {
+		f.changed = map[string]bool{}
+	}
+	f.changed[id] = true
 }
 
 // complete returns what is known of each container, asking Docker for what is new.
@@ -65,8 +80,9 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 		c := &list[i]
 		old := f.byID[c.ID]
 		known[c.ID] = old
-		if old.lacks(c) && time.Since(old.failedAt) >= askAgainAfter {
+		if (old.lacks(c) || f.changed[c.ID]) && time.Since(old.failedAt) >= askAgainAfter {
 			ask = append(ask, c)
+			delete(f.changed, c.ID)
 		}
 	}
 	f.mu.Unlock()
@@ -76,12 +92,13 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 	// Containers that the list lacks are gone, and so is what was known of them.
 	f.mu.Lock()
 	f.byID = known
+	maps.DeleteFunc(f.changed, func(id string, _ bool) bool { _, there := known[id]; return !there })
 	f.mu.Unlock()
 	return known
 }
 
 func (f fact) lacks(c *container.Summary) bool {
-	return f.created.IsZero() || state(c.State) == runtime.Exited && !f.endFits(c)
+	return f.created.IsZero() || !f.failedAt.IsZero() || state(c.State) == runtime.Exited && !f.endFits(c)
 }
 
 // endFits tells whether the end that is known is that which the list tells of, as
@@ -161,7 +178,7 @@ func (r *Runtime) ask(ctx context.Context, what, id string) (fact, error) {
 	if c.State == nil || c.Config == nil {
 		return fact{}, fmt.Errorf("%s: %w: no state or no configuration in it", what, runtime.ErrNonsense)
 	}
-	f := fact{created: parseTime(c.Created), stopSignal: c.Config.StopSignal, stopTimeout: stopTimeout(c.Config.StopTimeout)}
+	f := fact{created: parseTime(c.Created), stopSignal: c.Config.StopSignal, stopTimeout: stopTimeout(c.Config.StopTimeout), restart: restart(c.HostConfig)}
 	if f.created.IsZero() {
 		return fact{}, fmt.Errorf("%s: %w: created at %q", what, runtime.ErrNonsense, c.Created)
 	}
@@ -179,6 +196,20 @@ func parseTime(text string) time.Time {
 		return time.Time{}
 	}
 	return t
+}
+
+// restart translates a container's restart policy. dockerd judges those with on-failure
+// by their exit code when it starts, whoever has stopped them (moby#47846).
+func restart(c *container.HostConfig) runtime.Restart {
+	switch {
+	case c == nil:
+		return runtime.RestartUnknown
+	case c.RestartPolicy.IsUnlessStopped():
+		return runtime.RestartUnlessStopped
+	case c.RestartPolicy.IsAlways(), c.RestartPolicy.IsOnFailure():
+		return runtime.RestartByRuntime
+	}
+	return runtime.RestartNever
 }
 
 // stopTimeout translates what a container was created with: nothing, or seconds, of

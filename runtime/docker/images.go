@@ -58,8 +58,8 @@ func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 func (r *Runtime) image(img *image.Summary, ofContainerd bool) runtime.Image {
 	converted := runtime.Image{
 		Runtime: r.name, ID: img.ID,
-		Tags:      slices.DeleteFunc(slices.Clone(img.RepoTags), isNoName),
-		Digests:   slices.DeleteFunc(slices.Clone(img.RepoDigests), isNoName),
+		Tags:      engine.Named(img.RepoTags),
+		Digests:   engine.Named(img.RepoDigests),
 		SizeBytes: uint64(max(img.Size, 0)),
 		Labels:    ownLabels(img.Labels),
 	}
@@ -76,9 +76,6 @@ func wasPulled(img *image.Summary) bool {
 		return m.ImageData != nil && m.ImageData.Identity != nil && len(m.ImageData.Identity.Pull) > 0
 	})
 }
-
-// isNoName recognises the "<none>:<none>" that older Dockers tell.
-func isNoName(ref string) bool { return ref == "" || strings.Contains(ref, "<none>") }
 
 func ownLabels(labels map[string]string) map[string]string {
 	var own map[string]string

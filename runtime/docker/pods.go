@@ -1,10 +1,8 @@
 package docker
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/compose"
 	"hostler.io/hostler/runtime/docker/engine"
 )
 
@@ -29,30 +28,11 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	}
 	list = slices.DeleteFunc(list, ofCRI)
 	known := r.facts.complete(ctx, r, list)
-	byID := map[string]*runtime.Pod{}
-	services := map[serviceKey][]string{}
+	containers := make([]runtime.Container, len(list))
 	for i := range list {
-		c := &list[i]
-		converted := r.container(c, known[c.ID])
-		pod := byID[converted.PodID]
-		if pod == nil {
-			pod = &runtime.Pod{Runtime: r.name, ID: converted.PodID, UID: converted.PodID, Name: cmp.Or(project(c), converted.Name)}
-			byID[pod.ID] = pod
-		}
-		pod.Containers = append(pod.Containers, converted)
-		if key, isService := serviceOf(c); isService {
-			services[key] = append(services[key], c.ID)
-		}
+		containers[i] = r.container(&list[i], known[list[i].ID])
 	}
-	pods := make([]runtime.Pod, 0, len(byID))
-	for _, p := range byID {
-		finish(p, services)
-		pods = append(pods, *p)
-	}
-	slices.SortFunc(pods, func(a, b runtime.Pod) int {
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
-	})
-	return pods, nil
+	return compose.Pods(containers), nil
 }
 
 // list lists all containers. One without an ID, or with another one's, is refused:
@@ -81,41 +61,18 @@ func (r *Runtime) list(ctx context.Context) ([]container.Summary, error) {
 
 func ofCRI(c container.Summary) bool { return c.Labels[labelCRI] != "" }
 
-// finish fills in what a pod has from its containers.
-func finish(p *runtime.Pod, services map[serviceKey][]string) {
-	slices.SortFunc(p.Containers, func(a, b runtime.Container) int {
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
-	})
-	p.CreatedAt = p.Containers[0].CreatedAt
-	p.Labels, p.Annotations = maps.Clone(p.Containers[0].Labels), maps.Clone(p.Containers[0].Annotations)
-	for i := range p.Containers {
-		c := &p.Containers[i]
-		p.Ready = p.Ready || c.State == runtime.Running
-		keepCommon(p.Labels, c.Labels)
-		keepCommon(p.Annotations, c.Annotations)
-		c.StopsBefore = needed(c, services)
-	}
-}
-
-// keepCommon removes from all what the others do not say alike: what all containers of
-// a pod say the pod says.
-func keepCommon(all, others map[string]string) {
-	maps.DeleteFunc(all, func(key, value string) bool {
-		other, said := others[key]
-		return !said || other != value
-	})
-}
-
 func (r *Runtime) container(c *container.Summary, f fact) runtime.Container {
 	converted := runtime.Container{
 		Runtime:     r.name,
 		ID:          c.ID,
-		PodID:       podID(c),
+		PodID:       compose.PodID(c.Labels, c.ID),
 		Name:        name(c),
 		Image:       c.Image,
 		ImageID:     c.ImageID,
 		State:       state(c.State),
 		CreatedAt:   f.created,
+		Restarting:  c.State == container.StateRestarting,
+		Restart:     f.restart,
 		StopTimeout: f.stopTimeout,
 		Labels:      c.Labels,
 		Annotations: c.HostConfig.Annotations,
@@ -123,8 +80,11 @@ func (r *Runtime) container(c *container.Summary, f fact) runtime.Container {
 	if converted.CreatedAt.IsZero() && c.Created > 0 {
 		converted.CreatedAt = time.Unix(c.Created, 0)
 	}
-	if converted.State == runtime.Exited && f.endFits(c) {
-		converted.FinishedAt, converted.ExitCode = f.finishedAt, f.exitCode
+	switch {
+	case converted.State == runtime.Exited && f.endFits(c):
+		converted.StartedAt, converted.FinishedAt, converted.ExitCode = f.startedAt, f.finishedAt, f.exitCode
+	case converted.State == runtime.Running && f.running:
+		converted.StartedAt = f.startedAt
 	}
 	return converted
 }

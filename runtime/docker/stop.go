@@ -13,12 +13,10 @@ import (
 	"github.com/moby/moby/client"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/compose"
 	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
 )
-
-// signalKill is what nothing heeds.
-const signalKill = "SIGKILL"
 
 // StopContainer sends the container's own stop signal, and kills it after grace. It does
 // so itself: Docker's stop goes on, and kills, whatever became of who asked for it.
@@ -35,16 +33,11 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 			return err
 		}
 	}
-	return r.kill(ctx, what, c.ID, r.timeouts.StopMargin)
+	return r.stopping().Kill(ctx, what, c.ID, r.timeouts.StopMargin)
 }
 
-// gone turns the error that there is no such container into success: it is stopped, and
-// removed.
-func gone(err error) error {
-	if errors.Is(err, engine.ErrNotFound) {
-		return nil
-	}
-	return err
+func (r *Runtime) stopping() engine.Stopping {
+	return engine.Stopping{Conn: r.conn, AwaitEnd: r.awaitEnd, Margin: r.timeouts.StopMargin}
 }
 
 // terminate asks a container to end, and tells whether it has within its grace.
@@ -52,7 +45,7 @@ func (r *Runtime) terminate(ctx context.Context, what string, c runtime.Containe
 	asked := time.Now()
 	signal, err := r.stopSignal(ctx, c)
 	if err == nil {
-		err = r.signal(ctx, what, c.ID, signal)
+		err = r.stopping().Send(ctx, what, c.ID, signal)
 	}
 	switch {
 	case errors.Is(err, engine.ErrNotFound):
@@ -60,18 +53,9 @@ func (r *Runtime) terminate(ctx context.Context, what string, c runtime.Containe
 	case err != nil:
 		return false, err
 	}
-	waiting, cancel := context.WithTimeoutCause(ctx, grace-time.Since(asked), errGraceOver)
-	defer cancel()
-	err = gone(r.awaitEndOf(waiting, what, c, signal, asked, grace+r.timeouts.StopMargin))
-	switch {
-	case err == nil:
-		return true, nil
-	case ctx.Err() != nil: // no fault of Docker's, who knows nothing of a grace
-		return false, fmt.Errorf("%s: %w after %v of its grace of %v", what, context.Cause(ctx), time.Since(asked).Round(time.Millisecond), grace)
-	case waiting.Err() != nil:
-		return false, nil
-	}
-	return false, err
+	return engine.Within(ctx, what, asked, grace, func(ctx context.Context) error {
+		return r.awaitEndOf(ctx, what, c, signal, asked, grace+r.timeouts.StopMargin)
+	})
 }
 
 // awaitEndOf is awaitEnd of a container that was sent a signal, and goes on when dockerd
@@ -80,29 +64,19 @@ func (r *Runtime) terminate(ctx context.Context, what string, c runtime.Containe
 func (r *Runtime) awaitEndOf(ctx context.Context, what string, c runtime.Container, signal string, sent time.Time, timeout time.Duration) error {
 	for {
 		err := r.awaitEnd(ctx, what, c.ID, timeout)
-		if !errors.Is(err, runtime.ErrUnavailable) {
-			return err
-		}
-		select {
-		case <-time.After(waitAgainAfter):
-		case <-ctx.Done():
+		if !errors.Is(err, runtime.ErrUnavailable) || !engine.AwaitAgain(ctx) {
 			return err
 		}
 		now, err := r.ask(ctx, what, c.ID)
 		if err == nil && now.running && now.startedAt.After(sent) {
 			sent = time.Now()
-			err = r.signal(ctx, what, c.ID, signal)
+			err = r.stopping().Send(ctx, what, c.ID, signal)
 		}
 		if err != nil && !errors.Is(err, runtime.ErrUnavailable) {
 			return err
 		}
 	}
 }
-
-// waitAgainAfter is the pause after a wait that broke.
-const waitAgainAfter = 200 * time.Millisecond
-
-var errGraceOver = errors.New("the grace is over")
 
 // stopSignal is what the container is to be asked to end with.
 func (r *Runtime) stopSignal(ctx context.Context, c runtime.Container) (string, error) {
@@ -116,20 +90,6 @@ func (r *Runtime) stopSignal(ctx context.Context, c runtime.Container) (string, 
 		}
 	}
 	return cmp.Or(f.stopSignal, "SIGTERM"), nil
-}
-
-// signal sends a signal to a container. One that does not run has no use for it. For a
-// kill Docker waits itself, for ten seconds and longer where the process does not go, and
-// then says so.
-func (r *Runtime) signal(ctx context.Context, what, id, signal string) error {
-	err := r.conn.Call(ctx, "ContainerKill", what, r.timeouts.StopMargin, func(ctx context.Context, c *client.Client) error {
-		_, err := c.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: signal})
-		return err
-	})
-	if errors.Is(err, runtime.ErrInUse) { // 409: it is not running
-		return nil
-	}
-	return err
 }
 
 // listLag is how long Docker's lists may be behind, which are made from a copy of what
@@ -205,23 +165,15 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	for i := range list {
 		c := &list[i]
 		known := slices.ContainsFunc(p.Containers, func(known runtime.Container) bool { return known.ID == c.ID })
-		if known && podID(c) == p.ID && !ofCRI(*c) && state(c.State) == runtime.Running {
+		if known && compose.PodID(c.Labels, c.ID) == p.ID && !ofCRI(*c) && state(c.State) == runtime.Running {
 			// All at once: Docker waits for the end of each, and one may never end.
 			kills.Go(func() {
-				errs[i] = r.kill(ctx, what+": "+local.Named("container", name(c), c.ID), c.ID, r.timeouts.Teardown)
+				errs[i] = r.stopping().Kill(ctx, what+": "+local.Named("container", name(c), c.ID), c.ID, r.timeouts.Teardown)
 			})
 		}
 	}
 	kills.Wait()
 	return errors.Join(errs...)
-}
-
-// kill ends a container, and waits until it has ended.
-func (r *Runtime) kill(ctx context.Context, what, id string, timeout time.Duration) error {
-	if err := r.signal(ctx, what, id, signalKill); err != nil {
-		return gone(err)
-	}
-	return gone(r.awaitEnd(ctx, what, id, timeout))
 }
 
 // RemoveContainer removes a container that does not run; Docker itself refuses others.
@@ -231,7 +183,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 	if c.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
-	return gone(r.conn.Call(ctx, "ContainerRemove", what, r.timeouts.Remove, func(ctx context.Context, cl *client.Client) error {
+	return engine.Gone(r.conn.Call(ctx, "ContainerRemove", what, r.timeouts.Remove, func(ctx context.Context, cl *client.Client) error {
 		_, err := cl.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{})
 		return err
 	}))

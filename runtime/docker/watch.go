@@ -28,6 +28,7 @@ func meanings() []means {
 		{events.ContainerEventType, events.ActionDie, runtime.ContainerExited},
 		{events.ContainerEventType, events.ActionDestroy, runtime.ContainerRemoved},
 		{events.ContainerEventType, events.ActionRename, runtime.Changed},
+		{events.ContainerEventType, events.ActionUpdate, runtime.Changed},
 		{events.ContainerEventType, events.ActionCommit, runtime.ImageAdded},
 		{events.ImageEventType, events.ActionPull, runtime.ImageAdded},
 		{events.ImageEventType, events.ActionLoad, runtime.ImageAdded},
@@ -63,6 +64,10 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 				event, ours := translate(msg, list)
 				if !ours {
 					continue
+				}
+				switch msg.Action {
+				case events.ActionUpdate, events.ActionStart:
+					r.facts.change(event.ContainerID)
 				}
 				event.Runtime = r.name
 				select {

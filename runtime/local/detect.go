@@ -25,6 +25,9 @@ type Candidate struct {
 	Type string // of adapter, such as "cri"
 	Name string // what to call the runtime, unique among candidates
 	Path string
+	// Wakes tells that whoever connects starts its service, as is meant: its containers
+	// run without one, so that it may have some although nobody answers yet.
+	Wakes bool
 }
 
 // NameOf is the name of the runtime at an endpoint: a candidate's, or one made
@@ -49,7 +52,7 @@ type Detected struct {
 	// else answers, runtime.ErrUnavailable where nothing does (yet).
 	Err error
 	// Asleep tells that its service does not run, and would be started by whoever
-	// connects, which Detect does not.
+	// connects, which Detect does not but where that is meant.
 	Asleep bool
 	// Listens tells that there is somebody at the socket, who may have pods. A
 	// socket file outlives who made it.
@@ -69,8 +72,13 @@ type Ask func(ctx context.Context, c Candidate) (name, version string, err error
 
 // Detect finds the candidates whose socket exists and asks each, all at once,
 // which runtime it is. Two paths to the same socket count once. It takes at most
-// 3 s, however many of them hang.
-func Detect(ctx context.Context, candidates []Candidate, ask Ask) []Detected {
+// 3 s, however many of them hang. Where units tell that the host goes down, it starts
+// nobody; they may be nil.
+func Detect(ctx context.Context, candidates []Candidate, units Units, ask Ask) []Detected {
+	return detect(ctx, "/proc", candidates, units, ask)
+}
+
+func detect(ctx context.Context, procRoot string, candidates []Candidate, units Units, ask Ask) []Detected {
 	var found []Detected
 	seen := map[string]bool{}
 	for _, c := range candidates {
@@ -92,17 +100,21 @@ func Detect(ctx context.Context, candidates []Candidate, ask Ask) []Detected {
 	var wg sync.WaitGroup
 	for i := range found {
 		if found[i].Err == nil {
-			wg.Go(func() { found[i].ask(ctx, ask) })
+			wg.Go(func() { found[i].ask(ctx, procRoot, units, ask) })
 		}
 	}
 	wg.Wait()
 	return found
 }
 
-func (d *Detected) ask(ctx context.Context, ask Ask) {
+func (d *Detected) ask(ctx context.Context, procRoot string, units Units, ask Ask) {
 	ctx, cancel := context.WithTimeout(ctx, DetectTimeout)
 	defer cancel()
-	if d.Err = (&Activation{Path: d.Path}).Check(); d.Err != nil {
+	d.Err = (&Activation{ProcRoot: procRoot, Path: d.Path}).Check()
+	if d.Err != nil && d.Wakes {
+		d.Err = MayWake(ctx, units)
+	}
+	if d.Err != nil {
 		d.Asleep = true
 		return
 	}

@@ -4,4 +4,5 @@ package local
 var (
 	Listener = listener
 	Holds    = holds
+	DetectIn = detect
 )

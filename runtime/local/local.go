@@ -1,12 +1,13 @@
 // Package local has what adapters of runtimes on this host share: the unix sockets
-// that runtimes listen at, what an adapter is opened with, how long a call may take, and
-// the mounts that hold the folders which runtimes name.
+// that runtimes listen at, what an adapter is opened with, how long a call may take, the
+// mounts that hold the folders which runtimes name, and what is there of such a folder.
 //
 // It owns no runtime, and refuses to know any by name.
 package local
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -44,6 +45,9 @@ type Timeouts struct {
 	StopMargin time.Duration
 	// Teardown bounds StopPod, which runs network plugins: 30 s.
 	Teardown time.Duration
+	// Start bounds the start of a container, for which a runtime may have to mount and
+	// to set up networks: 2 min.
+	Start time.Duration
 	// Remove bounds each removal, in which the runtime deletes files: 2 min.
 	Remove time.Duration
 }
@@ -58,6 +62,7 @@ func (t Timeouts) WithDefaults() (Timeouts, error) {
 		{"query", &t.Query, 10 * time.Second},
 		{"stop margin", &t.StopMargin, 15 * time.Second},
 		{"teardown", &t.Teardown, 30 * time.Second},
+		{"start", &t.Start, 2 * time.Minute},
 		{"remove", &t.Remove, 2 * time.Minute},
 	} {
 		switch {
@@ -76,4 +81,14 @@ func Named(kind, name, id string) string {
 		name = id
 	}
 	return fmt.Sprintf("%s %q", kind, name)
+}
+
+// Existing is the folder, or the nearest one above it that is there.
+func Existing(folder string) string {
+	for {
+		if _, err := os.Stat(folder); err == nil || folder == filepath.Dir(folder) {
+			return folder
+		}
+		folder = filepath.Dir(folder)
+	}
 }

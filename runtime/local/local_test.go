@@ -29,3 +29,12 @@ func TestParseEndpoint(t *testing.T) {
 		})
 	}
 }
+
+func TestExisting(t *testing.T) {
+	there := t.TempDir()
+	for folder, want := range map[string]string{there: there, there + "/not/made/yet": there, "/": "/"} {
+		if got := local.Existing(folder); got != want {
+			t.Errorf("Existing(%q) = %q, want %q", folder, got, want)
+		}
+	}
+}

@@ -2,8 +2,12 @@ package local
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"log/slog"
 	"time"
+
+	"hostler.io/hostler/runtime"
 )
 
 // Options say which runtime an adapter talks to, and how. Only Endpoint is required.
@@ -24,12 +28,49 @@ type Options struct {
 	// ProcRoot is the proc filesystem whose self/mountinfo names the mounts
 	// that image filesystems are resolved to. "/proc" if empty.
 	ProcRoot string
+	// Units are those of the service manager that runs this host; nil where none does.
+	Units Units
+}
+
+// Units is what an adapter asks of the service manager, about containers that are its
+// services' own, and before it has one started.
+type Units interface {
+	// StopUnit begins to stop the unit of that name that a process is of, as `systemctl
+	// stop --no-block`, and tells whether there was anything to stop: false where no such
+	// unit runs, or the process is none of it. Process 0 is of any. Doing so while it
+	// stops changes nothing.
+	StopUnit(ctx context.Context, name string, pid int) (stopping bool, err error)
+	// UnitStops tells whether the stop of a unit has begun or is over: false while it
+	// waits for others, that are ordered after the unit, to stop.
+	UnitStops(ctx context.Context, name string) (bool, error)
+	// Stopping tells whether the whole host is going down.
+	Stopping(ctx context.Context) (bool, error)
+}
+
+// MayWake tells why a service must not be started now that is meant to be started by
+// whoever connects: as long as a shutdown can be called off, a unit that is started does so
+// (systemd.unit(5), Conflicts=).
+func MayWake(ctx context.Context, units Units) error {
+	if units == nil {
+		return nil
+	}
+	// Where that cannot be told, such as without systemd, there is no harm.
+	if stopping, err := units.Stopping(ctx); err == nil && stopping {
+		return fmt.Errorf("%w: its service does not run, and to start it would call off the shutdown that is under way", runtime.ErrUnavailable)
+	}
+	return nil
 }
 
 // Complete fills in what is empty, and returns the socket's path as well. It fails on an
 // endpoint that cannot be a unix socket, and on a negative timeout.
 func (o Options) Complete(nameOf func(path string) string) (complete Options, path string, err error) {
-	if path, err = ParseEndpoint(o.Endpoint); err != nil {
+	return o.CompleteAs(ParseEndpoint, nameOf)
+}
+
+// CompleteAs is Complete where endpoints are no sockets: parse returns the path that one
+// names.
+func (o Options) CompleteAs(parse func(endpoint string) (string, error), nameOf func(path string) string) (complete Options, path string, err error) {
+	if path, err = parse(o.Endpoint); err != nil {
 		return o, "", err
 	}
 	if o.Timeouts, err = o.Timeouts.WithDefaults(); err != nil {

@@ -54,6 +54,11 @@ func (a *Activation) Served() bool {
 	return listener(root, a.Path) != "" && a.Check() == nil
 }
 
+// Listened tells whether anybody listens at the socket, init included, without asking.
+func (a *Activation) Listened() bool {
+	return listener(cmp.Or(a.ProcRoot, "/proc"), a.Path) != ""
+}
+
 // listener returns the inode of the socket that listens at a path, as
 // proc_pid_net(5) lists them, or nothing.
 func listener(root, path string) string {

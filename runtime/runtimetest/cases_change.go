@@ -12,6 +12,48 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
+func testStart(b *bench) {
+	b.run(EndsOnTERM)
+	began := b.container().StartedAt
+	b.stop(0)
+	dead := b.container()
+	able := b.driver.Abilities().Starts
+	if told := dead.Restart != runtime.RestartUnknown; told != able {
+		b.Errorf("Pods() = a container with Restart %v, want it told: %t", dead.Restart, able)
+	}
+	if able && (began.IsZero() || !dead.StartedAt.Equal(began)) {
+		b.Errorf("Pods() = a run from %v, and from %v once it has ended; want it the same", began, dead.StartedAt)
+	}
+	starter, is := b.Runtime.(runtime.Starter)
+	if !able {
+		if is {
+			if err := starter.StartContainer(b.ctx, dead); !errors.Is(err, runtime.ErrUnsupported) {
+				b.Errorf("StartContainer() = %v, want %v", err, runtime.ErrUnsupported)
+			}
+		}
+		return
+	}
+	if dead.StartedAt.Before(dead.CreatedAt) || dead.StartedAt.After(dead.FinishedAt) {
+		b.Errorf("Pods() = a run from %v to %v of what was created at %v, want it in that order", dead.StartedAt, dead.FinishedAt, dead.CreatedAt)
+	}
+	for range 2 {
+		if err := starter.StartContainer(b.ctx, dead); err != nil {
+			b.Fatalf("StartContainer() = %v", err)
+		}
+		b.eventually("container runs again", func() bool { return b.container().State == runtime.Running })
+		if c := b.container(); c.ID != dead.ID || c.StartedAt.Before(dead.FinishedAt) || !c.FinishedAt.IsZero() {
+			b.Errorf("container is %+v after its start, want %s running, since then", c, dead.ID)
+		}
+	}
+	b.stop(0)
+	if c := b.container(); c.State != runtime.Exited || c.StartedAt.Before(dead.FinishedAt) || c.FinishedAt.Before(c.StartedAt) {
+		b.Errorf("container is %v, its run from %v to %v, want it ended, and begun after %v", c.State, c.StartedAt, c.FinishedAt, dead.FinishedAt)
+	}
+	if err := starter.StartContainer(b.ctx, runtime.Container{Runtime: b.Name(), ID: strings.Repeat("0", 64), Name: "gone"}); err == nil {
+		b.Errorf("StartContainer() of a missing container = nil, want an error")
+	}
+}
+
 func testRemoveRunning(b *bench) {
 	b.run(EndsOnTERM)
 	c := b.container()
@@ -32,7 +74,13 @@ func testRemoveDead(b *bench) {
 			b.Errorf("RemoveContainer() = %v", err)
 		}
 	}
-	if !b.driver.Abilities().Sandboxes {
+	b.empty()
+}
+
+// empty fails if there is a container, or a pod that would have gone with its last one.
+func (b *bench) empty() {
+	b.Helper()
+	if able := b.driver.Abilities(); !able.Sandboxes && !able.PodsStay {
 		b.none()
 	} else if p := b.pod(); len(p.Containers) != 0 {
 		b.Errorf("Pods() = %d containers, want none", len(p.Containers))
@@ -78,10 +126,20 @@ func testRemovePod(b *bench) {
 			b.Errorf("RemovePod() = %v", err)
 		}
 	}
-	b.none()
+	if b.driver.Abilities().Sandboxes {
+		b.none()
+	} else {
+		b.empty()
+	}
 }
 
 func testRemoveImage(b *bench) {
+	if b.bare() {
+		if err := b.RemoveImage(b.ctx, runtime.Image{Runtime: b.Name(), ID: "any"}); !errors.Is(err, runtime.ErrUnsupported) {
+			b.Errorf("RemoveImage() = %v, want %v", err, runtime.ErrUnsupported)
+		}
+		return
+	}
 	tags := []string{"localhost/hostler/one:1", "localhost/hostler/other:latest"}
 	b.driver.AddImage(b, tags...)
 	b.driver.AddImage(b, "localhost/hostler/two:1")
@@ -110,6 +168,9 @@ func testRemoveImage(b *bench) {
 
 func testRemoveImageInUse(b *bench) {
 	b.run(EndsOnTERM)
+	if b.bare() {
+		return // there is none
+	}
 	refuses := b.driver.Abilities().RefusesImagesInUse
 	for _, when := range []string{"running", "dead"} {
 		img, ok := b.image(testImage)
@@ -168,13 +229,38 @@ func (l *log) has(t runtime.EventType, objects ...string) bool {
 	return false
 }
 
+// prime makes something happen.
+func (b *bench) prime(i int) {
+	b.Helper()
+	if !b.bare() {
+		b.driver.AddImage(b, fmt.Sprintf("localhost/hostler/prime:%d", i))
+		return
+	}
+	name := fmt.Sprintf("prime-%d", i)
+	b.driver.RunPod(b, "barn", name, Program{Name: name, Does: EndsOnTERM})
+}
+
+// clear takes away the containers that prime has made.
+func (b *bench) clear() {
+	b.Helper()
+	pods, err := b.Pods(b.ctx)
+	if err != nil {
+		b.Fatalf("Pods() = %v", err)
+	}
+	for _, p := range pods {
+		if err := errors.Join(b.StopPod(b.ctx, p), b.RemoveContainer(b.ctx, p.Containers[0])); err != nil {
+			b.Fatalf("remove %s: %v", p.Name, err)
+		}
+	}
+}
+
 // primed watches and returns when the subscription is known to work, which a
-// runtime does not tell: an image is added until the first event comes.
+// runtime does not tell: something is made until the first event comes.
 func (b *bench) primed(ctx context.Context) *log {
 	b.Helper()
 	l := b.watch(ctx)
 	for i := range 30 {
-		b.driver.AddImage(b, fmt.Sprintf("localhost/hostler/prime:%d", i))
+		b.prime(i)
 		wait := time.NewTimer(time.Second)
 		tick := time.NewTicker(20 * time.Millisecond)
 		for due := false; !due; {
@@ -190,6 +276,7 @@ func (b *bench) primed(ctx context.Context) *log {
 				if seen {
 					wait.Stop()
 					tick.Stop()
+					b.clear()
 					return l
 				}
 			}
@@ -209,12 +296,15 @@ func testWatch(b *bench) {
 		b.eventually("event for "+what+" "+objects[0], func() bool { return l.has(t, objects...) })
 	}
 	const added = "localhost/hostler/added:1"
-	b.driver.AddImage(b, added)
-	img, ok := b.image(added)
-	if !ok {
-		b.Fatalf("Images() lacks %s", added)
+	var img runtime.Image
+	if !b.bare() {
+		b.driver.AddImage(b, added)
+		var ok bool
+		if img, ok = b.image(added); !ok {
+			b.Fatalf("Images() lacks %s", added)
+		}
+		expect(runtime.ImageAdded, "the new image", added, img.ID)
 	}
-	expect(runtime.ImageAdded, "the new image", added, img.ID)
 
 	c := b.run(EndsOnTERM).Containers[0]
 	expect(runtime.ContainerStarted, "the start of", c.ID)
@@ -225,10 +315,12 @@ func testWatch(b *bench) {
 	}
 	expect(runtime.ContainerRemoved, "the removal of", c.ID)
 
-	if err := b.RemoveImage(b.ctx, img); err != nil {
-		b.Fatalf("RemoveImage() = %v", err)
+	if !b.bare() {
+		if err := b.RemoveImage(b.ctx, img); err != nil {
+			b.Fatalf("RemoveImage() = %v", err)
+		}
+		expect(runtime.ImageRemoved, "the removal of", added, img.ID)
 	}
-	expect(runtime.ImageRemoved, "the removal of", added, img.ID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.events {
@@ -285,6 +377,9 @@ func testCancelStop(b *bench) {
 }
 
 func testHang(b *bench) {
+	if b.bare() {
+		return // nobody is asked who could hang
+	}
 	if _, err := b.Pods(b.ctx); err != nil {
 		b.Fatalf("Pods() = %v", err)
 	}
@@ -312,6 +407,17 @@ func testCrash(b *bench) {
 	b.run(EndsOnTERM)
 	before := b.container()
 	restart := b.driver.Crash(b)
+	if b.bare() {
+		b.none()
+		if info, err := b.Info(b.ctx); err != nil || !info.Ready {
+			b.Errorf("Info() without any container = %+v, %v, want it ready", info, err)
+		}
+		restart()
+		if after := b.container(); after.ID != before.ID || after.State != runtime.Running {
+			b.Errorf("Pods() once it is back = %+v, want %+v", after, before)
+		}
+		return
+	}
 	// What the crash cuts off may be seen a moment later.
 	b.eventually("failure after the crash", func() bool { _, err := b.Images(b.ctx); return err != nil })
 	if _, err := b.Images(b.ctx); !errors.Is(err, runtime.ErrUnavailable) {
@@ -328,13 +434,13 @@ func testCrash(b *bench) {
 }
 
 func testConcurrent(b *bench) {
-	b.run(EndsAtOnce, EndsOnTERM)
+	want := len(b.run(EndsAtOnce, EndsOnTERM).Containers)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for range 5 {
-				if pods, err := b.Pods(b.ctx); err != nil || len(pods) != 1 || len(pods[0].Containers) != 2 {
-					b.Errorf("Pods() = %v, %v, want one pod with 2 containers", pods, err)
+				if pods, err := b.Pods(b.ctx); err != nil || len(pods) != 1 || len(pods[0].Containers) != want {
+					b.Errorf("Pods() = %v, %v, want one pod with %d containers", pods, err, want)
 				}
 				if _, err := b.Images(b.ctx); err != nil {
 					b.Errorf("Images() = %v", err)

@@ -41,7 +41,8 @@ type Options struct {
 	RefusesInUse bool
 
 	// NoSandboxes makes pods mere groups of containers, as Docker's are: one is ready
-	// while a container of it runs, and gone when it has none any more.
+	// while a container of it runs, and gone when it has none any more. Those can be
+	// started again.
 	NoSandboxes bool
 
 	// CallTime is how long a call takes while so many, it included, are under
@@ -75,7 +76,10 @@ type Fake struct {
 	removedInUse []string
 }
 
-var _ runtime.Runtime = (*Fake)(nil)
+var (
+	_ runtime.Runtime = (*Fake)(nil)
+	_ runtime.Starter = (*Fake)(nil)
+)
 
 type pod struct {
 	runtime.Pod // without its containers
@@ -86,8 +90,9 @@ type container struct {
 	runtime.Container
 	spec   ContainerSpec
 	layers []Layer       // of its image, held even when the image is removed
+	began  time.Time     // when its latest run did
 	dying  *time.Timer   // runs from TERM to its end by itself; nil before
-	ended  chan struct{} // closed when it ends
+	ended  chan struct{} // closed when that run ends
 }
 
 type image struct {

@@ -20,11 +20,7 @@ func TestFakeConforms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runtimetest.RunInBubble(t, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
 				f := runtimetest.NewFake(o)
-				t.Cleanup(func() {
-					if err := f.Close(); err != nil {
-						t.Errorf("Close() = %v", err)
-					}
-				})
+				runtimetest.CloseAtEnd(t, f)
 				return f, runtimetest.FakeDriver{Fake: f}
 			})
 		})

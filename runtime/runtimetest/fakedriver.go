@@ -12,7 +12,7 @@ type FakeDriver struct{ *Fake }
 
 // Abilities is Driver's.
 func (d FakeDriver) Abilities() Abilities {
-	return Abilities{Sandboxes: !d.opts.NoSandboxes, Namespaces: true, RefusesImagesInUse: d.opts.RefusesInUse}
+	return Abilities{Sandboxes: !d.opts.NoSandboxes, Namespaces: true, RefusesImagesInUse: d.opts.RefusesInUse, Starts: d.opts.NoSandboxes}
 }
 
 // AddImage is Driver's.
@@ -23,6 +23,9 @@ func (d FakeDriver) RunPod(_ testing.TB, namespace, name string, programs ...Pro
 	p := d.Fake.RunPod(PodSpec{Namespace: namespace, Name: name})
 	for _, prog := range programs {
 		spec := ContainerSpec{Name: prog.Name, Image: prog.Image, Labels: map[string]string{"program": prog.Name}}
+		if d.opts.NoSandboxes {
+			spec.Restart = runtime.RestartNever
+		}
 		switch prog.Does {
 		case EndsOnTERM:
 			spec.ExitCode = TermCode

@@ -21,6 +21,7 @@ const (
 	ImageFilesystems Op = "ImageFilesystems"
 	StopContainer    Op = "StopContainer"
 	StopPod          Op = "StopPod"
+	StartContainer   Op = "StartContainer"
 	RemoveContainer  Op = "RemoveContainer"
 	RemovePod        Op = "RemovePod"
 	RemoveImage      Op = "RemoveImage"

@@ -101,6 +101,7 @@ func (f *Fake) stopContainer(ctx context.Context, id string, grace time.Duration
 		f.mu.Unlock()
 		return nil
 	}
+	ended := c.ended
 	if grace > 0 {
 		f.terminate(c)
 	} else {
@@ -111,7 +112,7 @@ func (f *Fake) stopContainer(ctx context.Context, id string, grace time.Duration
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {
-		case <-c.ended:
+		case <-ended:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err() // the runtime is fine; its caller is in a hurry
@@ -123,7 +124,7 @@ func (f *Fake) stopContainer(ctx context.Context, id string, grace time.Duration
 		f.kill(c)
 		f.mu.Unlock()
 	}
-	return f.wait(ctx, nil, c.ended)
+	return f.wait(ctx, nil, ended)
 }
 
 // terminate sends TERM; the container's end follows by itself, whether or not

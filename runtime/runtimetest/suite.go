@@ -33,11 +33,22 @@ type Abilities struct {
 	// Sandboxes: pods are sandboxes, see runtime.Pod; elsewhere a pod is its
 	// containers, and goes with the last of them.
 	Sandboxes bool
+	// PodsStay: pods that are no sandboxes stay without containers: somebody has made
+	// them to start again.
+	PodsStay bool
 	// Namespaces: pods have one.
 	Namespaces bool
 	// RefusesImagesInUse: the runtime itself refuses to remove an image that a
 	// container uses, running or not.
 	RefusesImagesInUse bool
+	// Starts: the adapter is a runtime.Starter, and the runtime tells who starts
+	// containers again.
+	Starts bool
+	// Bare: there are containers and nothing else. There is no server that could hang,
+	// and a Crash is that what is known of containers is not there; no image, no pod of
+	// more than one container, which is called like it, and nobody who remembers how
+	// one ended. It excludes the other abilities.
+	Bare bool
 }
 
 // Program is a container of a pod that a Driver runs. Its containers carry the
@@ -68,15 +79,38 @@ const (
 // makes it cleans up with t.Cleanup; the runtime's Close included.
 type Factory func(t *testing.T) (runtime.Runtime, Driver)
 
+// CloseAtEnd closes a runtime when the test is over, which must succeed.
+func CloseAtEnd(t testing.TB, r runtime.Runtime) {
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+	})
+}
+
 // patience bounds every wait for something that has to come.
 const patience = 30 * time.Second
 
 // Run tests that the runtimes of the factory do what runtime.Runtime promises.
 // Each case gets a runtime of its own and runs against real time.
-func Run(t *testing.T, factory Factory) {
+func Run(t *testing.T, factory Factory) { run(t, factory) }
+
+// run returns what became of the cases; nil if one failed or was left out.
+func run(t *testing.T, factory Factory) []Result {
+	var results []Result
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { c.test(start(t, factory)) })
+		t.Run(c.name, func(t *testing.T) {
+			b := start(t, factory)
+			c.test(b)
+			if !t.Failed() {
+				results = append(results, Result{c.name, c.lacks(b.driver.Abilities())})
+			}
+		})
 	}
+	if len(results) < len(cases) {
+		return nil
+	}
+	return results
 }
 
 // RunInBubble is Run with each case in a testing/synctest bubble, for runtimes
@@ -89,34 +123,37 @@ func RunInBubble(t *testing.T, factory Factory) {
 	}
 }
 
-// cases is the suite, in the order of the roles.
+// cases is the suite, in the order of the roles. Where a runtime lacks an ability, a case
+// tests that it does so as package runtime says.
 var cases = [...]struct {
-	name string
-	test func(*bench)
+	name  string
+	test  func(*bench)
+	lacks func(Abilities) string // why such a runtime does not have it; empty where it has
 }{
-	{"info names a ready runtime", testInfo},
-	{"image filesystems are mounts that exist", testFilesystems},
-	{"an empty runtime lists nothing and fails nowhere", testEmpty},
-	{"a pod is listed with its containers and their images", testPods},
-	{"an image is listed with all its names", testImages},
-	{"the end of a container is told with its time and code", testExit},
-	{"a container that heeds TERM ends before its grace does", testStopHeeds},
-	{"a container that ignores TERM is killed after its grace", testStopIgnores},
-	{"a grace of zero kills at once", testStopZero},
-	{"stopping what is dead or missing succeeds", testStopIdempotent},
-	{"a stopped pod is not ready and nothing in it runs", testStopPod},
-	{"a running container is not removed", testRemoveRunning},
-	{"a dead container is removed, once or twice", testRemoveDead},
-	{"a pod is removed once it is dead and empty, once or twice", testRemovePod},
-	{"an image is removed with all its names, once or twice", testRemoveImage},
-	{"an image in use goes only where the runtime lets it", testRemoveImageInUse},
-	{"a watcher sees starts, ends and removals", testWatch},
-	{"a watch ends with its context", testWatchEnds},
-	{"a call ends with its context", testCancel},
-	{"a stop that is cancelled leaves at once", testCancelStop},
-	{"a hung runtime is unavailable after a deadline", testHang},
-	{"a crashed runtime is unavailable until it is back", testCrash},
-	{"calls may be made at the same time", testConcurrent},
+	{"info names a ready runtime", testInfo, nothing},
+	{"image filesystems are mounts that exist", testFilesystems, noImages},
+	{"an empty runtime lists nothing and fails nowhere", testEmpty, nothing},
+	{"a pod is listed with its containers and their images", testPods, nothing},
+	{"an image is listed with all its names", testImages, noImages},
+	{"the end of a container is told with its time and code", testExit, noEnds},
+	{"a container that heeds TERM ends before its grace does", testStopHeeds, nothing},
+	{"a container that ignores TERM is killed after its grace", testStopIgnores, nothing},
+	{"a grace of zero kills at once", testStopZero, nothing},
+	{"stopping what is dead or missing succeeds", testStopIdempotent, nothing},
+	{"a stopped pod is not ready and nothing in it runs", testStopPod, nothing},
+	{"a dead container is started again where that can be, once or twice", testStart, noStart},
+	{"a running container is not removed", testRemoveRunning, nothing},
+	{"a dead container is removed, once or twice", testRemoveDead, nothing},
+	{"a pod is removed once it is dead and empty, once or twice", testRemovePod, noSandbox},
+	{"an image is removed with all its names, once or twice", testRemoveImage, noImages},
+	{"an image in use goes only where the runtime lets it", testRemoveImageInUse, noRefusal},
+	{"a watcher sees starts, ends and removals", testWatch, nothing},
+	{"a watch ends with its context", testWatchEnds, nothing},
+	{"a call ends with its context", testCancel, nothing},
+	{"a stop that is cancelled leaves at once", testCancelStop, nothing},
+	{"a hung runtime is unavailable after a deadline", testHang, nobody},
+	{"a crashed runtime is unavailable until it is back", testCrash, nothing},
+	{"calls may be made at the same time", testConcurrent, nothing},
 }
 
 // bench is one case's runtime and the shortcuts to it.
@@ -139,9 +176,17 @@ func start(t *testing.T, factory Factory) *bench {
 // Name is the runtime's; the test's own is b.T.Name.
 func (b *bench) Name() string { return b.Runtime.Name() }
 
-// run starts a pod of one program each and returns it as listed.
+// bare tells that the runtime is one that has only containers.
+func (b *bench) bare() bool { return b.driver.Abilities().Bare }
+
+// run starts a pod of one program each, or of the first alone where a pod has no more, and
+// returns it as listed.
 func (b *bench) run(does ...Behaviour) runtime.Pod {
 	b.Helper()
+	if b.bare() {
+		b.driver.RunPod(b, "barn", "horse", Program{Name: "horse", Does: does[0]})
+		return b.pod()
+	}
 	b.driver.AddImage(b, testImage)
 	programs := make([]Program, len(does))
 	for i, d := range does {

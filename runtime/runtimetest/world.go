@@ -28,8 +28,11 @@ type ContainerSpec struct {
 	WritableBytes       uint64    // of its own, freed when it is removed
 	StopTimeout         *time.Duration
 	StopsBefore         []string // IDs
+	Restart             runtime.Restart
+	Restarting          bool
 
 	State      runtime.ContainerState // Running if Unknown
+	StartedAt  time.Time              // CreatedAt if zero
 	FinishedAt time.Time              // of an Exited one; now if zero
 
 	EndsAfter   time.Duration // from TERM to its end
@@ -133,17 +136,21 @@ func (f *Fake) addContainer(p *pod, spec ContainerSpec) *container {
 	c := &container{spec: spec, layers: img.layers, ended: make(chan struct{}), Container: runtime.Container{
 		Runtime: f.opts.Name, ID: cmp.Or(spec.ID, f.newID("container")), PodID: p.ID, Name: spec.Name,
 		Image: spec.Image, ImageID: img.ID, State: spec.State, CreatedAt: orNow(spec.CreatedAt),
-		StopTimeout: spec.StopTimeout, StopsBefore: slices.Clone(spec.StopsBefore),
+		StopTimeout: spec.StopTimeout, StopsBefore: slices.Clone(spec.StopsBefore), Restart: spec.Restart, Restarting: spec.Restarting,
 		Labels: maps.Clone(spec.Labels), Annotations: maps.Clone(spec.Annotations),
 	}}
 	if f.container(c.ID) != nil {
 		panic(fmt.Sprintf("container %s is there already", c.ID))
 	}
+	if c.began = spec.StartedAt; c.began.IsZero() {
+		c.began = c.CreatedAt
+	}
 	switch c.State {
 	case runtime.Running:
+		c.StartedAt = c.latestRun()
 		f.publish(runtime.Event{Type: runtime.ContainerStarted, ContainerID: c.ID})
 	case runtime.Exited:
-		c.FinishedAt, c.ExitCode = orNow(spec.FinishedAt), spec.ExitCode
+		c.StartedAt, c.FinishedAt, c.ExitCode = c.began, orNow(spec.FinishedAt), spec.ExitCode
 		close(c.ended)
 	}
 	p.containers = append(p.containers, c)
@@ -200,7 +207,7 @@ func (f *Fake) end(c *container, code int32) {
 	if c.dying != nil {
 		c.dying.Stop()
 	}
-	c.State, c.FinishedAt, c.ExitCode = runtime.Exited, time.Now(), code
+	c.State, c.StartedAt, c.FinishedAt, c.ExitCode = runtime.Exited, c.began, time.Now(), code
 	close(c.ended)
 	f.publish(runtime.Event{Type: runtime.ContainerExited, ContainerID: c.ID})
 }

@@ -56,6 +56,7 @@ type containerEnd struct {
 	done   bool
 	killed bool  // its grace ran out
 	err    error // it may still run
+	dead   bool  // a list has shown that it has ended
 }
 
 // result is what the goroutine of one pod tells the drain.
@@ -63,8 +64,9 @@ type result struct {
 	phase   int // in which it was begun
 	pod     key
 	ends    []containerEnd
-	sandbox bool // no more than this: the sandbox is gone
-	asked   key  // no more than this: a container that waited for others was asked to end
+	sandbox bool      // no more than this: the sandbox is gone
+	asked   key       // no more than this: a container that waited for others is asked to end
+	at      time.Time // when
 }
 
 // Options says what to drain and how long it may take.
@@ -130,6 +132,7 @@ type Drain struct {
 	resumed map[key]time.Time     // pods asked to end by an earlier process, and when
 	spent   map[key]time.Time     // pods that a drain that came to its end left running, and when it asked them
 	gone    map[key]chan struct{} // containers among those; closed when they have ended
+	anew    map[key]bool          // containers that somebody started after they had ended
 	stops   map[key]chan struct{} // closed when the stop of a container is over, however
 	waiting map[key]int           // calls of stopPod whose containers are being stopped, by pod
 	tearing map[key]int           // those whose sandbox is not torn down yet
@@ -146,7 +149,7 @@ func New(options Options) *Drain {
 		cancelled: make(chan struct{}), abandoned: make(chan struct{}), last: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{}),
 		results: make(chan result), lists: make(chan listing), early: make(chan struct{}, 1),
 		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{}, spent: map[key]time.Time{},
-		gone: map[key]chan struct{}{}, stops: map[key]chan struct{}{}, waiting: map[key]int{}, tearing: map[key]int{},
+		gone: map[key]chan struct{}{}, anew: map[key]bool{}, stops: map[key]chan struct{}{}, waiting: map[key]int{}, tearing: map[key]int{},
 	}
 	d.short = shortened(options, d.phases)
 	d.deadline = options.Start.Add(plan.Total(d.phases) + d.slack)

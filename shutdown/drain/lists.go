@@ -217,18 +217,25 @@ func (d *Drain) settles(l listing) bool {
 // take makes a list the current one.
 func (d *Drain) take(l listing) {
 	d.polling = false
-	d.current, d.fresh = l.pods, l.err == nil
-	if !d.fresh {
+	if d.fresh = l.err == nil; !d.fresh {
+		d.current = l.pods
 		if !d.heard {
 			d.blind = l.err
 		}
 		return
 	}
 	d.heard, d.blind = true, nil
+	d.takeOver(l.pods)
+}
+
+// takeOver takes in the pods that every runtime has listed, whoever asked.
+func (d *Drain) takeOver(pods []runtime.Pod) {
+	d.current = pods
 	alive := map[key]bool{}
-	for _, p := range d.current {
+	for _, p := range pods {
 		for _, c := range p.Containers {
 			alive[key{c.Runtime, c.ID}] = c.State == runtime.Running
+			d.lookAgain(c)
 		}
 	}
 	for k, gone := range d.gone {
@@ -236,5 +243,20 @@ func (d *Drain) take(l listing) {
 			close(gone)
 			delete(d.gone, k)
 		}
+	}
+}
+
+// lookAgain forgets the end of a container that a list has shown dead and that runs: it is
+// to be asked to end like any that comes. One that no list has shown dead may be one whose
+// runtime is wrong about its end, and a list that shows the run that was asked is an old one.
+func (d *Drain) lookAgain(c runtime.Container) {
+	k := key{c.Runtime, c.ID}
+	switch e := d.ends[k]; {
+	case e == nil, !e.done:
+	case c.State != runtime.Running:
+		e.dead = true
+	case e.dead && (c.StartedAt.IsZero() || !c.StartedAt.Equal(d.record.Pods[d.index[e.pod]].Runs[c.ID])):
+		delete(d.ends, k)
+		d.anew[k] = true
 	}
 }

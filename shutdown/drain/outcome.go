@@ -20,7 +20,7 @@ func (d *Drain) note(r result) {
 		countDown(d.tearing, r.pod)
 		return
 	case r.asked != key{}:
-		d.noteTurn(r.pod, r.asked.id, time.Now())
+		d.noteTurns(r.pod, map[string]time.Time{r.asked.id: r.at})
 		d.options.Publish(d.record.Clone())
 		return
 	}
@@ -42,16 +42,24 @@ func (d *Drain) note(r result) {
 	d.options.Publish(d.record.Clone())
 }
 
-// noteTurn writes down when a container was asked to end after others, for a process
-// that may have to go on with this drain.
-func (d *Drain) noteTurn(pod key, id string, asked time.Time) {
+// noteTurns writes down when containers were asked to end, for a process that may have to
+// go on with this drain, or to start them again.
+func (d *Drain) noteTurns(pod key, turns map[string]time.Time) {
 	p := &d.record.Pods[d.index[pod]]
-	turns := maps.Clone(p.Asked) // what was published has the old one
-	if turns == nil {
-		turns = map[string]time.Time{}
+	p.Asked = with(p.Asked, turns)
+}
+
+// with is a copy of times with more in it: what was published has the old one.
+func with(times, more map[string]time.Time) map[string]time.Time {
+	if len(more) == 0 {
+		return times
 	}
-	turns[id] = asked
-	p.Asked = turns
+	all := maps.Clone(times)
+	if all == nil {
+		all = map[string]time.Time{}
+	}
+	maps.Copy(all, more)
+	return all
 }
 
 func countDown(m map[key]int, k key) {
@@ -182,7 +190,9 @@ func (d *Drain) verify() {
 			}
 			switch {
 			case c.State == runtime.Exited:
-				e.killed = c.ExitCode == 137
+				if !c.FinishedAt.IsZero() { // else its end was not told
+					e.killed = c.ExitCode == 137
+				}
 				e.done, e.err = true, nil
 			case c.State == runtime.Running && e.done && e.err == nil:
 				e.err = errStillRuns

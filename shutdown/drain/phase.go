@@ -2,10 +2,12 @@ package drain
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -51,7 +53,7 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 		case <-news.C:
 			// Where the runtime tells of what comes and goes somebody lists them anyway.
 			if pods, told := d.options.Roster.lately(time.Now().Add(-newsPoll)); told {
-				d.current = pods
+				d.takeOver(pods)
 				n += d.launchLate(calls, i, end)
 			} else {
 				d.relist(ctx)
@@ -110,7 +112,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.Outcome = journal.Skipped
 				continue
 			}
-			containers := d.unasked(k, pod.Within(max(0, time.Until(end))).Containers, end)
+			containers := d.unasked(k, pod.Within(max(0, time.Until(end))), end)
 			if len(containers) == 0 {
 				continue
 			}
@@ -158,7 +160,7 @@ func (d *Drain) entry(phase string, pod plan.PlannedPod) (record *journal.PodRec
 		at = len(d.record.Pods)
 		d.index[k] = at
 		d.record.Pods = append(d.record.Pods, journal.PodRecord{
-			Runtime: pod.Runtime, ID: pod.ID, UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Phase: phase, Grace: pod.Grace,
+			Runtime: pod.Runtime, ID: pod.ID, UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Phase: phase, Priority: pod.Priority, Grace: pod.Grace,
 		})
 	}
 	return &d.record.Pods[at], !known
@@ -171,9 +173,9 @@ func (d *Drain) spares(pod plan.PlannedPod) bool {
 
 // unasked returns the containers that were not asked to end yet, and notes that
 // they are now, or will be once those have ended that need them.
-func (d *Drain) unasked(pod key, containers []plan.PlannedContainer, end time.Time) []target {
+func (d *Drain) unasked(pod key, planned plan.PlannedPod, end time.Time) []target {
 	var targets []target
-	for _, c := range containers {
+	for _, c := range planned.Containers {
 		k := key{c.Runtime, c.ID}
 		if _, ok := d.ends[k]; ok {
 			continue
@@ -196,11 +198,35 @@ func (d *Drain) unasked(pod key, containers []plan.PlannedContainer, end time.Ti
 				targets[i].after = append(targets[i].after, other)
 			}
 		}
-		if waits := targets[i]; len(waits.after) > 0 && waits.gone == nil && !waits.spent {
-			d.noteTurn(pod, waits.ID, time.Time{})
+	}
+	d.noteAsked(pod, targets, planned.Pod.Sandbox)
+	return targets
+}
+
+// noteAsked writes down who is asked now that was not before: of those that wait for
+// others that they do, and of those that may be started again, as those of a sandbox are
+// not, when.
+func (d *Drain) noteAsked(pod key, targets []target, sandbox bool) {
+	turns, runs := map[string]time.Time{}, map[string]time.Time{}
+	for _, t := range targets {
+		if t.Container.Restarting {
+			p := &d.record.Pods[d.index[pod]]
+			p.Restarting = append(slices.Clone(p.Restarting), t.ID) // what was published has the old one
+		}
+		switch {
+		case t.gone != nil || t.spent:
+		case len(t.after) > 0:
+			turns[t.ID] = time.Time{}
+		case !sandbox || t.Container.Restart != runtime.RestartUnknown: // which may not have been told yet
+			turns[t.ID] = time.Now()
+		}
+		if _, noted := turns[t.ID]; noted && !t.Container.StartedAt.IsZero() {
+			runs[t.ID] = t.Container.StartedAt
 		}
 	}
-	return targets
+	d.noteTurns(pod, turns)
+	p := &d.record.Pods[d.index[pod]]
+	p.Runs = with(p.Runs, runs)
 }
 
 // askedAt tells whether and when a container was asked to end by an earlier process or
@@ -208,7 +234,7 @@ func (d *Drain) unasked(pod key, containers []plan.PlannedContainer, end time.Ti
 // asked later, if at all.
 func (d *Drain) askedAt(times map[key]time.Time, pod key, c plan.PlannedContainer) (time.Time, bool) {
 	began, ok := times[pod]
-	if !ok || c.Container.CreatedAt.After(began) {
+	if !ok || c.Container.CreatedAt.After(began) || d.anew[key{c.Runtime, c.ID}] {
 		return time.Time{}, false
 	}
 	if turn, waited := d.record.Pods[d.index[pod]].Asked[c.ID]; waited {

@@ -121,7 +121,7 @@ func (d *Drain) stopInTurn(ctx context.Context, pod key, c target, end time.Time
 		}
 	}
 	if len(c.after) > 0 && c.gone == nil && !c.spent {
-		d.tell(result{pod: pod, asked: key{c.Runtime, c.ID}})
+		d.tell(result{pod: pod, asked: key{c.Runtime, c.ID}, at: time.Now()})
 	}
 	return d.stopContainer(ctx, c, end)
 }

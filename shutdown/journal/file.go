@@ -29,6 +29,8 @@ type content struct {
 	Record *Record `json:"record,omitempty"`
 	// Last is the shutdown before that.
 	Last *Record `json:"last,omitempty"`
+	// Restarts are containers that shutdowns have stopped and that can be started again.
+	Restarts *[]Restart `json:"restarts,omitempty"`
 }
 
 // watch says that a guard was on and which pods ran then.
@@ -50,7 +52,7 @@ type Ref struct {
 func (f content) takenUp(bootID string) content {
 	switch {
 	case !SameBoot(f.BootID, bootID):
-		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict()}
+		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), Restarts: f.owed(false)}
 	case len(bootID) > len(f.BootID):
 		f.BootID = bootID
 	}
@@ -66,6 +68,7 @@ func (f *content) settle() (changed bool) {
 	if f.Record.CancelledAt.IsZero() && !f.Record.FinishedAt.IsZero() {
 		f.Last = f.Record
 	}
+	f.Restarts = f.owed(true)
 	f.Record = nil
 	return true
 }

@@ -132,21 +132,22 @@ func (j *Journal) reread() error {
 	if j.file.Last == nil {
 		j.file.Last = file.Last
 	}
+	if j.file.Restarts == nil {
+		j.file.Restarts = file.Restarts
+	}
 	return nil
 }
 
-// Peek reads how the last shutdown went, as Last tells it, and changes nothing:
-// for a person on a host whose agent does not run. A missing journal is
+// Peek reads how the last shutdown went, as Last and Restarts tell it, and changes
+// nothing: for a person on a host whose agent does not run. A missing journal is
 // fs.ErrNotExist.
-func Peek(path, bootID string) (*Record, error) {
+func Peek(path, bootID string) (*Record, []Restart, error) {
 	file, err := read(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if !SameBoot(file.BootID, bootID) {
-		return file.verdict(), nil
-	}
-	return (&Journal{file: file}).Last(), nil
+	j := &Journal{file: file.takenUp(bootID)}
+	return j.Last(), j.Restarts(), nil
 }
 
 // Last is the last shutdown, nil if nothing is known of one: this boot's, if it
@@ -232,9 +233,9 @@ func (j *Journal) Put(r *Record) {
 }
 
 // Settle ends the story of this boot's drain, for the host lives on: what was
-// finished becomes the last shutdown.
-func (j *Journal) Settle() {
-	j.change(true, func(f *content) bool {
+// finished becomes the last shutdown. It returns whether there was one.
+func (j *Journal) Settle() (changed bool) {
+	return j.change(true, func(f *content) bool {
 		j.settled = true
 		return f.settle()
 	})
@@ -260,11 +261,11 @@ func (j *Journal) Unmark() {
 	})
 }
 
-func (j *Journal) change(urgent bool, apply func(*content) bool) {
+func (j *Journal) change(urgent bool, apply func(*content) bool) (changed bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !apply(&j.file) {
-		return
+		return false
 	}
 	if !j.dirty {
 		j.clean = make(chan struct{})
@@ -275,6 +276,7 @@ func (j *Journal) change(urgent bool, apply func(*content) bool) {
 	case j.wake <- struct{}{}:
 	default:
 	}
+	return true
 }
 
 // Flush has what was put before written now, and waits for it until ctx ends or

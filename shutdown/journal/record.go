@@ -44,15 +44,22 @@ type PodRecord struct {
 	Namespace  string          `json:"namespace"`
 	Name       string          `json:"name"`
 	Phase      string          `json:"phase"` // of the shutdown
+	Priority   int32           `json:"priority,omitempty"`
 	Grace      metav1.Duration `json:"grace"` // what it was given, at the most
 	StartedAt  time.Time       `json:"startedAt,omitzero"`
 	FinishedAt time.Time       `json:"finishedAt,omitzero"`
 	Outcome    Outcome         `json:"outcome,omitempty"`
 	Error      string          `json:"error,omitempty"`
 	Stuck      []string        `json:"stuck,omitempty"` // containers that did not stop
-	// Asked tells when containers that end after others were asked to, by their IDs; zero
-	// for those whose turn has not come. The others were at StartedAt.
+	// Asked tells when containers that end after others were asked to, by their IDs, and
+	// those that can be started again; zero for those whose turn has not come. The others
+	// were at StartedAt.
 	Asked map[string]time.Time `json:"asked,omitempty"`
+	// Runs tells of those of Asked when the run began that was to end, where a runtime tells.
+	Runs map[string]time.Time `json:"runs,omitempty"`
+	// Restarting names, by their IDs, those that had ended when they were asked to, and were
+	// about to be started by their restart policy.
+	Restarting []string `json:"restarting,omitempty"`
 	// ExitCodes tells how containers ended, by name, as far as a runtime told.
 	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
 }

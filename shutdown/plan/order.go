@@ -15,14 +15,18 @@ const longestShare = 30 * 24 * time.Hour
 // that does not run, it counts as needing what that one needs. Those that need each
 // other in a circle end together: nobody waits for a container that waits for it.
 func order(pod runtime.Pod, planned []PlannedContainer, atMost time.Duration) {
-	needs := needsOf(pod, planned)
+	ids := make([]string, len(planned))
+	for i, c := range planned {
+		ids[i] = c.ID
+	}
+	needs := Needs(pod, ids)
 	if len(needs) == 0 {
 		return
 	}
-	share := fairShare(planned, needs, atMost)
+	left := rests(planned, needs, fairShare(planned, needs, atMost))
 	for i := range planned {
 		c := &planned[i]
-		c.Rest = rest(i, planned, needs, share)
+		c.Rest = left[i]
 		c.Grace.Duration = max(0, min(c.Grace.Duration, atMost-c.Rest))
 		for _, needed := range needs[i] {
 			n := &planned[needed]
@@ -47,12 +51,13 @@ func (p PlannedPod) Within(left time.Duration) PlannedPod {
 	return p
 }
 
-// needsOf tells, by index, which of the planned containers each one needs, circles left
-// out; empty where nobody needs any.
-func needsOf(pod runtime.Pod, planned []PlannedContainer) map[int][]int {
-	index := make(map[string]int, len(planned))
-	for i, c := range planned {
-		index[c.ID] = i
+// Needs tells, by index, which others of the containers with these IDs each one needs,
+// circles left out; empty where nobody needs any. Where one needs another that is not
+// among them, it counts as needing what that one needs.
+func Needs(pod runtime.Pod, ids []string) map[int][]int {
+	index := make(map[string]int, len(ids))
+	for i, id := range ids {
+		index[id] = i
 	}
 	stopsBefore := make(map[string][]string)
 	for _, c := range pod.Containers {
@@ -64,69 +69,105 @@ func needsOf(pod runtime.Pod, planned []PlannedContainer) map[int][]int {
 		return nil
 	}
 	direct := make(map[int][]int)
-	for i, c := range planned {
-		seen := map[string]bool{c.ID: true}
-		for ask := slices.Clone(stopsBefore[c.ID]); len(ask) > 0; ask = ask[1:] {
+	for i, id := range ids {
+		seen := map[string]bool{id: true}
+		for ask := slices.Clone(stopsBefore[id]); len(ask) > 0; ask = ask[1:] {
 			id := ask[0]
 			if seen[id] {
 				continue
 			}
 			seen[id] = true
-			if n, runs := index[id]; runs {
+			if n, among := index[id]; among {
 				direct[i] = append(direct[i], n)
 			} else {
 				ask = append(ask, stopsBefore[id]...)
 			}
 		}
 	}
+	return withoutCircles(direct, len(ids))
+}
+
+// withoutCircles lets those that need each other, by whatever ways, need together what
+// any of them needs besides.
+func withoutCircles(direct map[int][]int, count int) map[int][]int {
+	circle := circles(direct, count)
+	besides, taken := make(map[int][]int), make(map[[2]int]bool) // by circle
+	for i := range count {
+		for _, n := range direct[i] {
+			if of := circle[i]; of != circle[n] && !taken[[2]int{of, n}] {
+				taken[[2]int{of, n}] = true
+				besides[of] = append(besides[of], n)
+			}
+		}
+	}
 	needs := make(map[int][]int, len(direct))
-	for i := range planned {
-		for j := range planned {
-			if i != j && !(reaches(direct, i, j) && reaches(direct, j, i)) {
-				continue
-			}
-			for _, n := range direct[j] { // j is i, or in a circle with it
-				if !reaches(direct, n, i) && !slices.Contains(needs[i], n) {
-					needs[i] = append(needs[i], n)
-				}
-			}
+	for i := range count {
+		if n := besides[circle[i]]; len(n) > 0 {
+			needs[i] = n
 		}
 	}
 	return needs
 }
 
-// reaches tells whether one container needs another, by whatever ways.
-func reaches(needs map[int][]int, from, to int) bool {
-	seen := map[int]bool{}
-	for ask := []int{from}; len(ask) > 0; ask = ask[1:] {
-		if ask[0] == to {
-			return true
+// circles names the circle of each: the first of those that need it and that it needs, by
+// whatever ways, in the order in which Tarjan's algorithm comes by them.
+func circles(direct map[int][]int, count int) []int {
+	circle, place, lowest := make([]int, count), make([]int, count), make([]int, count)
+	var way []int // visited, and in no circle yet
+	visited := 0
+	var visit func(int)
+	visit = func(i int) {
+		visited++
+		place[i], lowest[i], circle[i] = visited, visited, -1
+		way = append(way, i)
+		for _, n := range direct[i] {
+			switch {
+			case place[n] == 0:
+				visit(n)
+				lowest[i] = min(lowest[i], lowest[n])
+			case circle[n] < 0:
+				lowest[i] = min(lowest[i], place[n])
+			}
 		}
-		if !seen[ask[0]] {
-			seen[ask[0]] = true
-			ask = append(ask, needs[ask[0]]...)
+		for lowest[i] == place[i] && circle[i] < 0 {
+			last := way[len(way)-1]
+			way = way[:len(way)-1]
+			circle[last] = i
 		}
 	}
-	return false
+	for i := range count {
+		if place[i] == 0 {
+			visit(i)
+		}
+	}
+	return circle
 }
 
-// rest is what a container has to leave of its phase: the longest time that those may
+// rests are what each container has to leave of its phase: the longest time that those may
 // take which it needs, one after another, each its own grace and no more than a share.
-func rest(i int, planned []PlannedContainer, needs map[int][]int, share time.Duration) time.Duration {
-	known := make(map[int]time.Duration)
-	var of func(int) time.Duration
-	of = func(i int) time.Duration {
-		if d, done := known[i]; done {
-			return d
+func rests(planned []PlannedContainer, needs map[int][]int, share time.Duration) []time.Duration {
+	return Heaviest(needs, len(planned), func(i int) time.Duration { return min(planned[i].Own, share) })
+}
+
+// Heaviest is, of each of so many, the heaviest way through what it needs, as Needs tells
+// it: without circles.
+func Heaviest[W int | time.Duration](needs map[int][]int, count int, weight func(int) W) []W {
+	known, done := make([]W, count), make([]bool, count)
+	var of func(int) W
+	of = func(i int) W {
+		if done[i] {
+			return known[i]
 		}
-		var longest time.Duration
 		for _, n := range needs[i] {
-			longest = max(longest, min(planned[n].Own, share)+of(n))
+			known[i] = max(known[i], weight(n)+of(n))
 		}
-		known[i] = longest
-		return longest
+		done[i] = true
+		return known[i]
 	}
-	return of(i)
+	for i := range count {
+		of(i)
+	}
+	return known
 }
 
 // fairShare is the longest that each container may take, in whole seconds where that
@@ -135,8 +176,8 @@ func rest(i int, planned []PlannedContainer, needs map[int][]int, share time.Dur
 func fairShare(planned []PlannedContainer, needs map[int][]int, atMost time.Duration) time.Duration {
 	atMost = min(atMost, longestShare) // sums of what is longer could not be counted
 	fits := func(share time.Duration) bool {
-		for i := range planned {
-			if min(planned[i].Own, share)+rest(i, planned, needs, share) > atMost {
+		for i, left := range rests(planned, needs, share) {
+			if min(planned[i].Own, share)+left > atMost {
 				return false
 			}
 		}

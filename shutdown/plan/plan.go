@@ -57,6 +57,8 @@ type PlannedContainer struct {
 	// After names the containers of the pod that need this one: it is asked to end once
 	// they have.
 	After []string `json:"after,omitempty"`
+	// Restart is who starts it again after the boot, where its runtime tells.
+	Restart runtime.Restart `json:"restart,omitzero"`
 
 	Container runtime.Container `json:"-"`
 	Own       time.Duration     `json:"-"` // its own grace, whatever the phase's
@@ -122,7 +124,7 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 			}
 		}
 		planned.Containers = append(planned.Containers, PlannedContainer{
-			Runtime: c.Runtime, ID: c.ID, Name: c.Name, Grace: metav1.Duration{Duration: min(own, atMost)}, Container: c, Own: own,
+			Runtime: c.Runtime, ID: c.ID, Name: c.Name, Grace: metav1.Duration{Duration: min(own, atMost)}, Restart: c.Restart, Container: c, Own: own,
 		})
 	}
 	order(pod, planned.Containers, atMost)

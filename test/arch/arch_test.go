@@ -18,15 +18,21 @@ var ours = map[string][]string{
 	"main":                   {"agent/cli"},
 	"runtime":                {},
 	"runtime/cri":            {"runtime", "runtime/cri/containerd", "runtime/local"},
-	"runtime/docker":         {"runtime", "runtime/docker/engine", "runtime/local"},
+	"runtime/docker":         {"runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local"},
+	"runtime/docker/compose": {"runtime"},
 	"runtime/docker/engine":  {"runtime", "runtime/local"},
+	"runtime/podman":         {"runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local"},
 	"runtime/local":          {"runtime"},
+	"runtime/runc":           {"runtime", "runtime/local", "runtime/runc/program", "runtime/runc/root"},
+	"runtime/runc/program":   {},
+	"runtime/runc/root":      {},
 	"runtime/cri/containerd": {"runtime"},
-	"runtime/runtimetest":    {"runtime"},
+	"runtime/runtimetest":    {"runtime", "test/kept"},
 
 	"shutdown":         {"runtime", "shutdown/plan", "shutdown/journal", "shutdown/drain"},
 	"shutdown/plan":    {"runtime"},
 	"shutdown/journal": {},
+	"shutdown/restart": {"runtime", "shutdown/journal", "shutdown/plan"},
 	"shutdown/drain":   {"runtime", "shutdown/plan", "shutdown/journal"},
 
 	"gc":          {"runtime"},
@@ -53,12 +59,13 @@ var ours = map[string][]string{
 	"agent/loop":                          {},
 	"agent/owner":                         {},
 	"agent/plain":                         {},
-	"agent/host":                          {"runtime", "runtime/cri", "runtime/docker", "runtime/local", "shutdown", "status", "status/probe"},
+	"agent/host":                          {"runtime", "runtime/cri", "runtime/docker", "runtime/local", "runtime/podman", "runtime/runc", "shutdown", "status", "status/probe"},
 	"agent/reboots":                       {"shutdown/journal"},
 	"agent/report":                        {"agent/controlplane", "agent/reboots", "shutdown", "shutdown/journal", "status", "status/probe"},
 	"agent/metrics":                       {"agent/loop", "agent/reboots", "gc/runs", "shutdown", "status"},
 	"agent/state":                         {},
-	"agent/config":                        {"agent/conditions", "agent/controlplane/etcd/endpoint", "gc", "shutdown/plan", "status"},
+	"agent/config":                        {"agent/conditions", "agent/controlplane/etcd/endpoint", "gc", "runtime/runc/root", "shutdown/plan", "status"},
+	"agent/config/fromkubelet":            {"agent/config"},
 	"agent/controlplane":                  {},
 	"agent/controlplane/census":           {"agent/controlplane"},
 	"agent/controlplane/embedded":         {"agent/controlplane", "agent/state"},
@@ -68,7 +75,7 @@ var ours = map[string][]string{
 	"agent/controlplane/objects":          {"agent/controlplane"},
 	"agent/controlplane/plugin":           {"agent/controlplane", "agent/controlplane/objects", "agent/controlplane/plugin/v1", "agent/plain"},
 	"agent/controlplane/conformance":      {"agent/controlplane"},
-	"agent/controlplane/controlplanetest": {"agent/controlplane", "agent/controlplane/conformance", "agent/controlplane/faulttest"},
+	"agent/controlplane/controlplanetest": {"agent/controlplane", "agent/controlplane/conformance", "agent/controlplane/faulttest", "test/kept"},
 	"agent/controlplane/faulttest":        {},
 
 	"agent/controlplane/objects/objectstest": {"agent/controlplane", "agent/controlplane/faulttest", "agent/controlplane/objects"},
@@ -88,12 +95,12 @@ var ours = map[string][]string{
 	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/loop", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
 
 	"agent/api": {"agent/conditions", "agent/doctor", "agent/loop", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/conditions", "agent/config", "agent/controlplane/conformance", "agent/doctor", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent/cli": {"agent", "agent/api", "agent/conditions", "agent/config", "agent/config/fromkubelet", "agent/controlplane/conformance", "agent/doctor", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
 	"agent": {
 		"agent/api", "agent/conditions", "agent/config", "agent/controlplane", "agent/controlplane/census", "agent/controlplane/conformance", "agent/controlplane/embedded", "agent/controlplane/etcd", "agent/controlplane/etcd/endpoint", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/controlplane/objects", "agent/controlplane/plugin", "agent/controlplane/plugin/process", "agent/doctor", "agent/fleet", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/reboots", "agent/report",
 		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/local",
-		"shutdown", "shutdown/plan", "shutdown/journal", "status", "status/probe", "systemd", "systemd/notify",
+		"shutdown", "shutdown/plan", "shutdown/journal", "shutdown/restart", "status", "status/probe", "systemd", "systemd/notify",
 	},
 }
 
@@ -119,7 +126,8 @@ var theirs = []struct {
 	{"go.etcd.io/bbolt", []string{"agent/state"}, "only the state knows its file"},
 	{"github.com/spf13", []string{"agent/cli"}, "only the command line parses flags"},
 	{"github.com/prometheus/client_golang", []string{"agent/metrics"}, "rooms report by values, agent/metrics counts them"},
-	{"os/exec", []string{"agent/conditions", "agent/controlplane/plugin/process"}, "the agent runs no commands but a person's checks and the control plane's plugin: it asks the kernel, the runtime and systemd"},
+	{"github.com/opencontainers", []string{"runtime/runc"}, "only the adapter knows what runc and crun write"},
+	{"os/exec", []string{"agent/conditions", "agent/controlplane/plugin/process", "runtime/runc/program"}, "the agent runs no commands but a person's checks, the control plane's plugin, and runc where a runtime is nothing else and has no daemon to be asked: it asks the kernel, the runtime and systemd"},
 	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "agent/controlplane/controlplanetest", "agent/controlplane/objects/objectstest"}, "test code does not go into the binary"},
 }
 

@@ -185,9 +185,12 @@ func TestAReloadMovesTheFolderOfConditions(t *testing.T) {
 func userspace(t testing.TB, mountpoint string) (server *os.File, unmount func()) {
 	t.Helper()
 	check(t, os.Mkdir(mountpoint, 0o755))
-	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	// Not os.OpenFile, which opens for a poller: until the first request is there, a read of
+	// this file that cannot be polled fails.
+	fd, err := syscall.Open("/dev/fuse", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	check(t, err)
-	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", server.Fd())
+	server = os.NewFile(uintptr(fd), "/dev/fuse")
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)
 	check(t, syscall.Mount("test", mountpoint, "fuse", 0, options))
 	unmount = sync.OnceFunc(func() {
 		_ = syscall.Unmount(mountpoint, syscall.MNT_FORCE) // it may be busy

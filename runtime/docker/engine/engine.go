@@ -1,8 +1,10 @@
 // Package engine is the connection to a daemon that speaks the Docker Engine API over
 // HTTP on a unix socket.
 //
-// It owns the negotiation of the API's version, deadlines, and what errors mean. It
-// refuses to know what is asked, and which daemon answers: Podman speaks this API, too.
+// It owns the negotiation of the API's version, deadlines, what errors mean, and what all
+// such daemons need done alike: the stop of a container, the removal of an image with its
+// names. It refuses to know what else is asked, and which daemon answers: Podman speaks
+// this API, too.
 package engine
 
 import (
@@ -21,15 +23,21 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// maxIdle is how many connections stay open between calls.
-const maxIdle = 4
+const (
+	// maxIdle is how many connections stay open between calls.
+	maxIdle = 4
+	// lingers is how long they stay open where an open connection keeps the daemon from
+	// ending itself.
+	lingers = time.Second
+)
 
 // Conn is a connection to one daemon. It is safe for concurrent use.
 type Conn struct {
 	path      string
 	observe   func(method string, took time.Duration, err error)
 	transport *http.Transport
-	socket    local.Activation
+	socket    *local.Activation
+	mayWake   func(context.Context) error // nil where connecting must not start the daemon
 	current   atomic.Pointer[negotiated]
 	lives     atomic.Uint64
 	open      context.Context // ends with Close
@@ -45,9 +53,18 @@ type negotiated struct {
 // New prepares a connection to the socket at path, without talking to it. observe is
 // called after each call with the method's name, how long it took, and its error.
 func New(path string, observe func(method string, took time.Duration, err error)) *Conn {
-	c := &Conn{path: path, observe: observe, socket: local.Activation{Path: path}}
+	c := &Conn{path: path, observe: observe, socket: &local.Activation{Path: path}}
 	c.open, c.close = context.WithCancel(context.Background())
 	c.transport = &http.Transport{DialContext: c.dial, DisableCompression: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
+	return c
+}
+
+// NewWaking is New for a daemon that is meant to be started by whoever asks, and ends
+// itself when nobody does: connections are given up soon, so that it can. mayWake is asked
+// before one starts it, and its error is why not.
+func NewWaking(socket *local.Activation, observe func(method string, took time.Duration, err error), mayWake func(context.Context) error) *Conn {
+	c := New(socket.Path, observe)
+	c.socket, c.mayWake, c.transport.IdleConnTimeout = socket, mayWake, lingers
 	return c
 }
 
@@ -72,6 +89,9 @@ func (c *Conn) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	err := c.socket.Check()
+	if err != nil && c.mayWake != nil {
+		err = c.mayWake(ctx)
+	}
 	var conn net.Conn
 	if err == nil {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "unix", c.path)

@@ -53,7 +53,7 @@ func (c *Conn) classify(ctx context.Context, err error, begun time.Time) error {
 		return unwrapped(err)
 	case errdefs.IsUnavailable(err), isBroken(err):
 		return fmt.Errorf("%w: %s; is a runtime running at %s?", runtime.ErrUnavailable, reason(err, message), c.path)
-	case errdefs.IsNotImplemented(err):
+	case errdefs.IsNotImplemented(err), isOtherVersion(err):
 		return fmt.Errorf("%w: %s", runtime.ErrUnsupported, message)
 	case isNonsense(err):
 		return fmt.Errorf("%w: %s", runtime.ErrNonsense, message)
@@ -93,10 +93,12 @@ func isNonsense(err error) bool {
 	return errors.As(err, &syntax) || errors.As(err, &kind)
 }
 
-// isOtherVersion recognises what daemons answer to a version of the API that they do
-// not speak: "client version 1.41 is too old. Minimum supported API version is 1.44".
+// isOtherVersion recognises that daemon and client speak no version of the API in common:
+// what daemons answer ("client version 1.41 is too old. Minimum supported API version is
+// 1.44"), and what the client says of theirs ("API version 1.39 is not supported by this
+// client: the minimum supported API version is 1.40").
 func isOtherVersion(err error) bool {
-	return errdefs.IsInvalidArgument(err) && strings.Contains(err.Error(), "client version")
+	return errdefs.IsInvalidArgument(err) && (strings.Contains(err.Error(), "client version") || strings.Contains(err.Error(), "is not supported by this client"))
 }
 
 var errTooLarge = errors.New("answer too large")

@@ -55,26 +55,31 @@ func usualPlace(t *testing.T, d *lab.Docker) {
 // agent is `hostler agent`.
 type agent struct {
 	*testing.T
-	folder string
-	api    *api.Client
-	cmd    *exec.Cmd
+	runtime string // the name of the one that it is told of
+	folder  string
+	api     *api.Client
+	cmd     *exec.Cmd
 }
 
-// startAgent runs one that is told of Docker, and waits until that answers.
+// startAgent runs one that is told of Docker, unless its settings say otherwise, and waits
+// until that answers.
 func startAgent(t *testing.T, settings string) *agent {
+	t.Helper()
+	if !strings.Contains(settings, "runtimes:") {
+		settings += "runtimes: [{type: docker, endpoint: /run/docker.sock}]\n"
+	}
+	return startAgentOf(t, "docker", settings)
+}
+
+// startAgentOf runs one, and waits until the runtime of that name answers.
+func startAgentOf(t *testing.T, runtime, settings string) *agent {
 	t.Helper()
 	folder, err := os.MkdirTemp(lab.Dir, "agent-")
 	check(t, err)
 	socket := filepath.Join(folder, "s")
-	a := &agent{T: t, folder: folder, api: api.NewClient(socket)}
-	config := fmt.Sprintf("api: {socket: %s}\nstate: {directory: %s}\nmetrics: {listen: \"\"}\nruntimes: [{type: docker, endpoint: /run/docker.sock}]\n%s", socket, filepath.Join(folder, "state"), settings)
+	a := &agent{T: t, runtime: runtime, folder: folder, api: api.NewClient(socket)}
+	config := fmt.Sprintf("api: {socket: %s}\nstate: {directory: %s}\nmetrics: {listen: \"\"}\n%s", socket, filepath.Join(folder, "state"), settings)
 	check(t, os.WriteFile(filepath.Join(folder, "hostler.yaml"), []byte(config), 0o644))
-	log, err := os.Create(filepath.Join(folder, "log"))
-	check(t, err)
-	defer log.Close()
-	a.cmd = exec.Command(os.Getenv(builtVariable), "agent", "--config", filepath.Join(folder, "hostler.yaml"))
-	a.cmd.Stdout, a.cmd.Stderr = log, log
-	check(t, a.cmd.Start())
 	t.Cleanup(func() {
 		a.end(syscall.SIGKILL)
 		if t.Failed() {
@@ -83,10 +88,22 @@ func startAgent(t *testing.T, settings string) *agent {
 		}
 		check(t, os.RemoveAll(folder))
 	})
-	a.await("Docker is found", func(s api.Status) bool {
-		return len(s.Runtimes) == 1 && s.Runtimes[0].Name == "docker" && s.Runtimes[0].Ready
-	})
+	a.run()
 	return a
+}
+
+// run starts the agent, for the first time or again.
+func (a *agent) run() {
+	a.Helper()
+	log, err := os.OpenFile(filepath.Join(a.folder, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	check(a.T, err)
+	defer log.Close()
+	a.cmd = exec.Command(os.Getenv(builtVariable), "agent", "--config", filepath.Join(a.folder, "hostler.yaml"))
+	a.cmd.Stdout, a.cmd.Stderr = log, log
+	check(a.T, a.cmd.Start())
+	a.await(a.runtime+" is found", func(s api.Status) bool {
+		return len(s.Runtimes) == 1 && s.Runtimes[0].Name == a.runtime && s.Runtimes[0].Ready
+	})
 }
 
 // end ends the agent, once.

@@ -19,7 +19,7 @@ const builtVariable = "HOSTLER_E2E_BUILT"
 
 func TestMain(m *testing.M) {
 	o := lab.Options{
-		Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers, lab.KitDocker, lab.KitLogin}},
+		Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers, lab.KitDocker, lab.KitPodman, lab.KitLogin}},
 		Log:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	if err := prepare(o); err != nil {

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// restarts says how far it is with starting again what a shutdown has stopped, as long as
+// that is not all well and done.
+func restarts(out *output, s api.Status) string {
+	counts := map[journal.RestartOutcome]int{}
+	var failed []string
+	for _, r := range s.Shutdown.Restarts {
+		counts[r.Outcome]++
+		if r.Outcome == journal.RestartFailed {
+			failed = append(failed, r.Name+": "+r.Reason)
+		}
+	}
+	pending := counts[""]
+	if pending+len(failed) == 0 {
+		return ""
+	}
+	parts := []string{fmt.Sprintf("%d of %s that a shutdown had stopped", counts[journal.Restarted], count(counts[journal.Restarted]+pending+len(failed), "container"))}
+	if pending > 0 {
+		parts = append(parts, fmt.Sprintf("%d pending", pending))
+	}
+	if len(failed) > 0 {
+		parts = append(parts, out.red(fmt.Sprintf("%d NOT", len(failed)))+": "+strings.Join(failed, "; "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// restartNote says what became of the containers of a pod that a shutdown has stopped and
+// that can be started again.
+func restartNote(p journal.PodRecord, all []journal.Restart) string {
+	var parts []string
+	for _, o := range []struct {
+		outcome journal.RestartOutcome
+		what    string
+	}{
+		{journal.Restarted, "started again"},
+		{journal.RestartFailed, "does not start again"},
+		{"", "to be started again"},
+	} {
+		var names []string
+		for _, r := range all {
+			if r.Runtime == p.Runtime && r.Pod == p.ID && r.Outcome == o.outcome {
+				name := r.Name
+				if name == "" {
+					name = short(r.ID)
+				}
+				if r.Reason != "" {
+					name += " (" + r.Reason + ")"
+				}
+				names = append(names, name)
+			}
+		}
+		if len(names) > 0 {
+			parts = append(parts, o.what+": "+strings.Join(names, ", "))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// printAfterBoot says who starts the containers of a plan again, where a runtime tells.
+func printAfterBoot(t *table, p api.ShutdownPlan) {
+	by := map[runtime.Restart][]string{}
+	for _, phase := range p.Phases {
+		for _, pod := range phase.Pods {
+			for _, c := range pod.Containers {
+				by[c.Restart] = append(by[c.Restart], c.Name)
+			}
+		}
+	}
+	hostler := "after the boot hostler starts again"
+	if p.RestartAfterBoot == config.RestartNever {
+		hostler = "after the boot nobody starts, for shutdown.restartAfterBoot is never,"
+	}
+	first := true
+	for _, who := range []struct {
+		restart runtime.Restart
+		text    string
+	}{
+		{runtime.RestartUnlessStopped, hostler},
+		{runtime.RestartByRuntime, "after the boot their runtime decides, by their policy, about"},
+		{runtime.RestartNever, "after the boot nobody starts, by their policy,"},
+	} {
+		names := by[who.restart]
+		if len(names) == 0 {
+			continue
+		}
+		if first {
+			t.line("")
+			first = false
+		}
+		slices.Sort(names)
+		for _, line := range wrap(fmt.Sprintf("%s %s: %s", who.text, count(len(names), "container"), strings.Join(names, ", ")), screenWidth) {
+			t.line("%s", line)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package host
+
+import (
+	"path/filepath"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker"
+	"hostler.io/hostler/runtime/local"
+)
+
+// absence is how long a runtime that was looked for, and whose service has ended, is
+// expected back: longer than an upgrade of its package takes, and shorter than a cluster
+// waits before it takes the pods of a NotReady Node elsewhere.
+const absence = 2 * time.Minute
+
+// criDockerd is the candidate that drives a Docker.
+const criDockerd = "cri-dockerd"
+
+// Gone is a runtime that was found and is not expected any more: a person has stopped or
+// removed it.
+type Gone struct {
+	Name, Endpoint string
+	Since          time.Time
+}
+
+// Gone are those that have not come back since.
+func (r *Runtimes) Gone() []Gone {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.gone), func(g Gone) bool { return r.member(g.Name) })
+}
+
+// letGo takes runtimes out of the set that were looked for and have ended for long, of
+// which no container runs. The Node is not to be NotReady for ever for the sake of what
+// nobody uses any more; it is found again when it is back. The caller holds mu.
+func (r *Runtimes) letGo(now time.Time) {
+	if r.candidates == nil {
+		return // a person has named it, and takes it out
+	}
+	for _, m := range r.set.Members() {
+		s, known := r.states[m.Name()]
+		if !known || s.Ready || now.Sub(s.Since) < absence || !ended(m, kinds()[r.types[m.Name()]].running) {
+			continue
+		}
+		r.log.Info("runtime has ended and is not expected any more", "name", m.Name(), "endpoint", m.Endpoint(), "since", s.Since)
+		r.gone = append(slices.DeleteFunc(r.gone, func(g Gone) bool { return g.Name == m.Name() }), Gone{m.Name(), m.Endpoint(), s.Since})
+		r.remove(m)
+	}
+}
+
+// ended tells whether nobody serves a runtime's socket, and no container of it runs.
+func ended(m runtime.Runtime, running []string) bool {
+	if len(running) == 0 || (&local.Activation{Path: socket(m.Endpoint())}).Served() {
+		return false
+	}
+	return !slices.ContainsFunc(running, func(pattern string) bool {
+		left, err := filepath.Glob(pattern)
+		return len(left) > 0 || err != nil
+	})
+}
+
+// remove takes a runtime out of the set. The caller holds mu.
+func (r *Runtimes) remove(m runtime.Runtime) {
+	r.set.Remove(m.Name())
+	delete(r.states, m.Name())
+	delete(r.types, m.Name())
+	_ = m.Close() // nothing is left to give back where that fails
+}
+
+// member tells whether a runtime of that name is in the set.
+func (r *Runtimes) member(name string) bool {
+	return slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == name })
+}
+
+// driven tells whether runtimes of a type are left to one that drives them: cri-dockerd
+// lists the images of its Docker itself, and would have them counted twice.
+func (r *Runtimes) driven(kind string) bool { return kind == docker.Type && r.member(criDockerd) }
+
+// leaveToCRI takes a Docker out that was found before the cri-dockerd that drives it.
+func (r *Runtimes) leaveToCRI() {
+	if r.candidates == nil || !r.driven(docker.Type) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.set.Members() {
+		if r.types[m.Name()] == docker.Type {
+			r.log.Info("docker is left to cri-dockerd, which drives it", "endpoint", m.Endpoint())
+			r.remove(m)
+		}
+	}
+}
+
+// borrowed tells whether a socket of Docker's leads to somebody else's: package
+// podman-docker has a link to Podman's there.
+func borrowed(c local.Candidate) bool {
+	return c.Type == docker.Type && filepath.Base(socket(c.Path)) != filepath.Base(c.Path)
+}

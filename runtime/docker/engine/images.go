@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/client"
+
+	"hostler.io/hostler/runtime/local"
+)
+
+// Images removes images of a daemon.
+type Images struct {
+	Conn     *Conn
+	Timeouts local.Timeouts
+	// Spare says which names are to be removed before an image goes by its ID, and Delete
+	// removes a name, or by its ID the image. Both are Docker's way if nil.
+	Spare  func(ctx context.Context, what, id string) ([]string, error)
+	Delete func(ctx context.Context, what, name string) error
+}
+
+// Remove removes an image with all its names. Daemons refuse to remove by its ID an image
+// with several names, unless it is forced, and that would take one that a stopped
+// container uses: names but the last are removed one by one, and given back if the
+// image itself then does not go. Whoever calls has looked whether something uses it.
+func (i Images) Remove(ctx context.Context, what, id string) error {
+	names, err := i.spare(ctx, what, id)
+	if err != nil {
+		return Gone(err)
+	}
+	var removed []string
+	for _, name := range names {
+		var did bool
+		if did, err = i.untag(ctx, what, id, name); err != nil {
+			break
+		}
+		if did {
+			removed = append(removed, name)
+		}
+	}
+	if err == nil {
+		err = Gone(i.removeByName(ctx, what, id))
+	}
+	if err != nil {
+		return errors.Join(err, i.giveBack(ctx, what, id, removed))
+	}
+	return nil
+}
+
+func (i Images) spare(ctx context.Context, what, id string) ([]string, error) {
+	if i.Spare != nil {
+		return i.Spare(ctx, what, id)
+	}
+	now, err := i.Look(ctx, what, id)
+	return spareNames(Named(slices.Concat(now.RepoTags, now.RepoDigests))), err
+}
+
+// Look asks for the image that a name or an ID leads to now.
+func (i Images) Look(ctx context.Context, what, name string) (client.ImageInspectResult, error) {
+	return Get(ctx, i.Conn, "ImageInspect", what, i.Timeouts.Query, func(ctx context.Context, c *client.Client) (client.ImageInspectResult, error) {
+		return c.ImageInspect(ctx, name)
+	})
+}
+
+// untag removes a name if it still leads to the image, and tells whether it did: a pull
+// or a build may have moved it to another one since.
+func (i Images) untag(ctx context.Context, what, id, name string) (did bool, err error) {
+	led, err := i.Look(ctx, what, name)
+	if err == nil && led.ID == id {
+		err = i.removeByName(ctx, what, name)
+		did = err == nil
+	}
+	return did, Gone(err)
+}
+
+// Named are those of an image's references that are one: older Dockers tell
+// "<none>:<none>" of an image without a name.
+func Named(references []string) []string {
+	return slices.DeleteFunc(slices.Clone(references), func(ref string) bool { return ref == "" || strings.Contains(ref, "<none>") })
+}
+
+// spareNames are those to remove before the image goes by its ID, which it does once
+// all that it has are one tag, and digests of that tag's repository. Docker removes a
+// repository's digests with its last tag.
+func spareNames(names []string) []string {
+	var last string
+	for _, name := range names {
+		if !strings.Contains(name, "@") {
+			last = name
+		}
+	}
+	if last == "" && len(names) > 0 {
+		last = names[len(names)-1]
+	}
+	var spare []string
+	for _, name := range names {
+		if tag := !strings.Contains(name, "@"); name != last && (tag || repository(name) != repository(last)) {
+			spare = append(spare, name)
+		}
+	}
+	return spare
+}
+
+// repository is a name without its tag or digest.
+func repository(name string) string {
+	name, _, digested := strings.Cut(name, "@")
+	if colon := strings.LastIndexByte(name, ':'); !digested && colon > strings.LastIndexByte(name, '/') {
+		return name[:colon]
+	}
+	return name
+}
+
+// removeByName removes one name, or by its ID the image. Untagged images that this one is
+// made of stay: they are listed then, and are judged for themselves.
+func (i Images) removeByName(ctx context.Context, what, name string) error {
+	if i.Delete != nil {
+		return i.Delete(ctx, what, name)
+	}
+	return i.Conn.Call(ctx, "ImageRemove", what, i.Timeouts.Remove, func(ctx context.Context, c *client.Client) error {
+		_, err := c.ImageRemove(ctx, name, client.ImageRemoveOptions{PruneChildren: false})
+		return err
+	})
+}
+
+// giveBack tags the image as it was, but for names that lead to another one by now.
+// Digests cannot be given back: they come again with the next pull.
+func (i Images) giveBack(ctx context.Context, what, id string, names []string) error {
+	ctx = context.WithoutCancel(ctx) // also where time is up: it was us who took them
+	var errs []error
+	for _, name := range names {
+		if strings.Contains(name, "@") {
+			continue
+		}
+		what := what + ": give its name " + name + " back"
+		if _, err := i.Look(ctx, what, name); !errors.Is(err, ErrNotFound) {
+			errs = append(errs, err) // none where somebody else has taken it
+			continue
+		}
+		errs = append(errs, i.Conn.Call(ctx, "ImageTag", what, i.Timeouts.Query, func(ctx context.Context, c *client.Client) error {
+			_, err := c.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: name})
+			return err
+		}))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,68 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/containerd/errdefs/pkg/errhttp"
+	"github.com/moby/moby/client"
+)
+
+// Request is a call that the Engine API does not have, such as one of Podman's own.
+type Request struct {
+	Verb  string // of HTTP
+	Path  string // such as "/v4.0.0/libpod/info"
+	Query url.Values
+}
+
+// Ask is Call for such a request. What is answered goes into answer, unless that is nil.
+func (c *Conn) Ask(ctx context.Context, method, what string, timeout time.Duration, req Request, answer any) error {
+	return c.Call(ctx, method, what, timeout, func(ctx context.Context, _ *client.Client) error {
+		return c.roundTrip(ctx, req, answer)
+	})
+}
+
+func (c *Conn) roundTrip(ctx context.Context, req Request, answer any) error {
+	target := url.URL{Scheme: "http", Host: "daemon", Path: req.Path, RawQuery: req.Query.Encode()}
+	request, err := http.NewRequestWithContext(ctx, req.Verb, target.String(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := limited{c.transport}.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode >= http.StatusBadRequest:
+		return refused(resp)
+	case answer == nil:
+		_, err = io.Copy(io.Discard, resp.Body) // so that the connection is of use again
+		return err
+	}
+	return json.NewDecoder(resp.Body).Decode(answer)
+}
+
+// refusal is an answer that is an error: what it says, and its class.
+type refusal struct{ message, class error }
+
+// Error is what the daemon said.
+func (r refusal) Error() string { return r.message.Error() }
+
+// Unwrap returns the class, as the client of the Engine API has it.
+func (r refusal) Unwrap() error { return r.class }
+
+func refused(resp *http.Response) error {
+	var body struct {
+		Message string `json:"message"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || body.Message == "" {
+		body.Message = resp.Status
+	}
+	return refusal{errors.New(body.Message), errhttp.ToNative(resp.StatusCode)}
+}

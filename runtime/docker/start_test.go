@@ -1,0 +1,161 @@
+package docker_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker"
+)
+
+// ended is a container with a restart policy that ran for a minute, an hour ago.
+func ended(policy string) object {
+	end := time.Now().Add(-time.Hour)
+	return object{
+		"Created": "2026-11-20T10:00:00Z", "Config": object{}, "HostConfig": object{"RestartPolicy": object{"Name": policy}},
+		"State": object{"ExitCode": 3, "StartedAt": end.Add(-time.Minute).Format(time.RFC3339Nano), "FinishedAt": end.Format(time.RFC3339Nano)},
+	}
+}
+
+// exited is listed by an hour-old end.
+func exited(id string) object {
+	c := listed(id, "exited", nil)
+	c["Status"] = "Exited (3) About an hour ago"
+	return c
+}
+
+// The folders of Docker 19.03, and of later ones.
+func TestContainersThatRunAreSeenByTheirShims(t *testing.T) {
+	for _, folder := range []string{
+		"/run/containerd/io.containerd.runtime.v1.linux/moby/30d09f47dfb5",
+		"/run/docker/containerd/daemon/io.containerd.runtime.v1.linux/moby/30d09f47dfb5",
+		"/run/containerd/io.containerd.runtime.v2.task/moby/30d09f47dfb5",
+		"/run/snap.docker/containerd/daemon/io.containerd.runtime.v2.task/moby/30d09f47dfb5",
+	} {
+		if !slices.ContainsFunc(docker.Running(), func(pattern string) bool { fits, err := filepath.Match(pattern, folder); return fits && err == nil }) {
+			t.Errorf("Running() = %q, want %s seen", docker.Running(), folder)
+		}
+	}
+}
+
+func TestWhoStartsAContainerAgain(t *testing.T) {
+	for policy, want := range map[string]runtime.Restart{
+		"": runtime.RestartNever, "no": runtime.RestartNever, "always": runtime.RestartByRuntime,
+		"on-failure": runtime.RestartByRuntime, "unless-stopped": runtime.RestartUnlessStopped,
+	} {
+		s := newServer(t, "1.45", object{"/containers/json": []any{exited("a")}, "/containers/a/json": ended(policy)})
+		pods, err := s.client(t).Pods(t.Context())
+		if err != nil || len(pods) != 1 {
+			t.Fatalf("Pods() = %v, %v, want one", pods, err)
+		}
+		if c := pods[0].Containers[0]; c.Restart != want || c.FinishedAt.Sub(c.StartedAt) != time.Minute {
+			t.Errorf("policy %q: Restart %v, from %v to %v; want %v, and a minute", policy, c.Restart, c.StartedAt, c.FinishedAt, want)
+		}
+	}
+}
+
+func TestAContainerBetweenTwoAttemptsIsTold(t *testing.T) {
+	s := newServer(t, "1.45", object{"/containers/json": []any{listed("a", "restarting", nil), listed("b", "running", nil)}, "/containers/a/json": ended("always"), "/containers/b/json": ended("always")})
+	pods, err := s.client(t).Pods(t.Context())
+	if err != nil || len(pods) != 2 {
+		t.Fatalf("Pods() = %v, %v, want two", pods, err)
+	}
+	for _, p := range pods {
+		if c := p.Containers[0]; c.State != runtime.Running || c.Restarting != (c.ID == "a") {
+			t.Errorf("container %s is %v, restarting: %t; want both running, and a restarting", c.ID, c.State, c.Restarting)
+		}
+	}
+}
+
+// docker update --restart changes a policy, and nothing else.
+func TestAChangedContainerIsAskedAgain(t *testing.T) {
+	event := make(chan any)
+	s := newServer(t, "1.45", object{
+		"/containers/json": []any{exited("a")}, "/containers/a/json": ended("no"),
+		"/events": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			for {
+				select {
+				case e := <-event:
+					_ = json.NewEncoder(w).Encode(e)
+					w.(http.Flusher).Flush()
+				case <-r.Context().Done():
+					return
+				}
+			}
+		}),
+	})
+	r := s.client(t)
+	policy := func() runtime.Restart {
+		t.Helper()
+		pods, err := r.Pods(t.Context())
+		if err != nil || len(pods) != 1 {
+			t.Fatalf("Pods() = %v, %v, want one", pods, err)
+		}
+		return pods[0].Containers[0].Restart
+	}
+	if got := policy(); got != runtime.RestartNever {
+		t.Errorf("Restart = %v, want %v", got, runtime.RestartNever)
+	}
+	s.set("/containers/a/json", ended("unless-stopped"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events := make(chan runtime.Event)
+	go func() { _ = r.Watch(ctx, events) }()
+	event <- object{"Type": "container", "Action": "update", "Actor": object{"ID": "a"}}
+	if e := <-events; e.Type != runtime.Changed || e.ContainerID != "a" {
+		t.Errorf("event = %+v, want that a has changed", e)
+	}
+	if got := policy(); got != runtime.RestartUnlessStopped {
+		t.Errorf("Restart = %v after an update, want %v", got, runtime.RestartUnlessStopped)
+	}
+	// Somebody starts it, and it ends in the same way: the words are the same in an hour.
+	s.set("/containers/a/json", ended("always"))
+	event <- object{"Type": "container", "Action": "start", "Actor": object{"ID": "a"}}
+	if e := <-events; e.Type != runtime.ContainerStarted {
+		t.Errorf("event = %+v, want that a was started", e)
+	}
+	if got := policy(); got != runtime.RestartByRuntime {
+		t.Errorf("Restart = %v after a start, want it asked again: %v", got, runtime.RestartByRuntime)
+	}
+	// It runs, and runs anew between two lists: when its latest run began is told.
+	s.set("/containers/json", []any{listed("a", "running", nil)})
+	for _, began := range []string{"2026-11-21T10:00:00.000000001Z", "2026-11-21T11:00:00.000000002Z"} {
+		running := ended("always")
+		running["State"] = object{"Running": true, "StartedAt": began}
+		s.set("/containers/a/json", running)
+		event <- object{"Type": "container", "Action": "start", "Actor": object{"ID": "a"}}
+		<-events
+		pods, err := r.Pods(t.Context())
+		if err != nil || len(pods) != 1 {
+			t.Fatalf("Pods() = %v, %v, want one", pods, err)
+		}
+		if got := pods[0].Containers[0].StartedAt.UTC().Format(time.RFC3339Nano); got != began {
+			t.Errorf("StartedAt = %s, want %s", got, began)
+		}
+	}
+}
+
+func TestStartContainer(t *testing.T) {
+	s := newServer(t, "1.45", object{
+		"/containers/a/start":    http.HandlerFunc(done),
+		"/containers/runs/start": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }),
+		"/containers/bad/start":  fails(500, "no such device"),
+	})
+	r := s.client(t)
+	for id, says := range map[string]string{"a": "", "runs": "", "bad": "no such device", "gone": "No such object", "": "no ID"} {
+		err := r.StartContainer(t.Context(), runtime.Container{ID: id, Name: "web"})
+		if (err == nil) != (says == "") || err != nil && (!strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), `start container "web": `)) {
+			t.Errorf("StartContainer(%q) = %v, want %q", id, err, says)
+		}
+	}
+	if calls := s.asked(); !slices.Contains(calls, "POST /containers/a/start") {
+		t.Errorf("asked %v, want a start of a", calls)
+	}
+}

@@ -1,0 +1,75 @@
+package podman
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+	"hostler.io/hostler/runtime/local"
+)
+
+// api is the version of Podman's own API that is spoken, which later ones speak, too.
+const api = "/v4.0.0/libpod"
+
+// DefaultCandidates are the sockets of a host's Podman. Those of users' own, in their
+// runtime folders, are theirs.
+func DefaultCandidates() []local.Candidate {
+	return []local.Candidate{{Type: Type, Name: "podman", Path: "/run/podman/podman.sock", Wakes: true}}
+}
+
+// Running are patterns of the files that there are while containers of Podman run.
+func Running() []string { return []string{Started("/run/containers/storage")} }
+
+// Started is the pattern of the files by which containers are known that Podman keeps
+// below what it calls its run root: each has one from its first start until it is removed
+// or the host goes down. CRI-O's containers, which may be there, too, have none.
+func Started(runRoot string) string {
+	return filepath.Join(runRoot, "*-containers", "*", userdata, conmonPidFile)
+}
+
+// NameOf is the name of the Podman at an endpoint.
+func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
+
+// Ask is a local.Ask for Podman. It starts the service: whether it may, who looks for
+// runtimes has found out.
+func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
+	conn := engine.NewWaking(&local.Activation{Path: c.Path}, func(string, time.Duration, error) {}, func(context.Context) error { return nil })
+	defer conn.Close()
+	version, err = askVersion(ctx, conn, local.DetectTimeout)
+	return "podman", version, err
+}
+
+// engineComponent is what Podman calls itself among the components of its version.
+const engineComponent = "Podman Engine"
+
+// askVersion refuses what is no Podman.
+func askVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (string, error) {
+	const what = "ask runtime version"
+	type component struct{ Name, Version string }
+	var answer struct {
+		Version    string
+		Components []component
+	}
+	if err := conn.Ask(ctx, "Version", what, timeout, engine.Request{Verb: http.MethodGet, Path: "/version"}, &answer); err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(answer.Components, func(c component) bool { return c.Name == engineComponent })
+	switch {
+	case i < 0:
+		return "", fmt.Errorf("%s: %w: what answers is not Podman, but version %q of something else", what, runtime.ErrUnsupported, answer.Version)
+	case answer.Components[i].Version == "":
+		return "", fmt.Errorf("%s: %w: no version in it", what, runtime.ErrNonsense)
+	}
+	return answer.Components[i].Version, nil
+}
+
+// get asks Podman's own API.
+func (r *Runtime) get(ctx context.Context, method, what, path string, query url.Values, answer any) error {
+	return r.conn.Ask(ctx, method, what, r.timeouts.Query, engine.Request{Verb: http.MethodGet, Path: api + path, Query: query}, answer)
+}

@@ -1,0 +1,123 @@
+package podman
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+	"hostler.io/hostler/runtime/local"
+)
+
+const (
+	// factsAtOnce bounds the questions that one list of pods asks at a time.
+	factsAtOnce = 4
+	// defaultStopTimeout is what Podman gives every container for which nobody says
+	// another one, which it does not tell from one that somebody said.
+	defaultStopTimeout = 10 * time.Second
+)
+
+// fact is what a list of containers lacks. It does not change while the container is
+// there.
+type fact struct {
+	stopTimeout *time.Duration
+	needs       []string // IDs
+	annotations map[string]string
+	service     bool // holds a unit of pods together (podman kube play), and does nothing else
+}
+
+// facts keeps them for the containers of the last list.
+type facts struct {
+	mu   sync.Mutex
+	byID map[string]fact
+}
+
+func (f *facts) get(id string) (fact, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known, there := f.byID[id]
+	return known, there
+}
+
+// complete returns what is known of each container, asking Podman for what is new. What
+// it does not answer stays unknown until a later list: no single container can make a
+// list fail.
+func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map[string]fact {
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
+	defer cancel()
+	answers, told := make([]fact, len(list)), make([]bool, len(list))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(factsAtOnce)
+	for i, c := range list {
+		if answers[i], told[i] = f.get(c.ID); told[i] {
+			continue
+		}
+		group.Go(func() error {
+			about, err := r.inspect(ctx, "ask status of "+local.Named("container", c.name(), c.ID), c.ID)
+			switch {
+			case err == nil:
+				answers[i], told[i] = about.fact(), true
+			case errors.Is(err, runtime.ErrUnavailable): // so are the others'
+				return err
+			case !errors.Is(err, engine.ErrNotFound): // else it will not be in the next list
+				r.log.Debug("container does not tell of itself", "container", c.name(), "id", c.ID, "error", err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		r.log.Debug("stopped asking containers of themselves", "error", err)
+	}
+	known := make(map[string]fact, len(list))
+	for i, c := range list {
+		if told[i] {
+			known[c.ID] = answers[i]
+		} else {
+			r.changes.note() // the next list is to ask again
+		}
+	}
+	// Containers that the list lacks are gone, and so is what was known of them.
+	f.mu.Lock()
+	f.byID = known
+	f.mu.Unlock()
+	return known
+}
+
+// inspected is what Podman says of one container.
+type inspected struct {
+	IsService    bool
+	Dependencies []string
+	State        struct {
+		Status    string
+		StartedAt time.Time
+		ConmonPid int
+	}
+	Config struct {
+		StopTimeout *int64 // seconds
+		Annotations map[string]string
+	}
+}
+
+// inspect asks one container of itself.
+func (r *Runtime) inspect(ctx context.Context, what, id string) (inspected, error) {
+	var answer inspected
+	err := r.get(ctx, "InspectContainer", what, "/containers/"+id+"/json", nil, &answer)
+	if err == nil && answer.State.Status == "" {
+		err = fmt.Errorf("%s: %w: no state in it", what, runtime.ErrNonsense)
+	}
+	return answer, err
+}
+
+func (i inspected) fact() fact {
+	f := fact{needs: i.Dependencies, annotations: i.Config.Annotations, service: i.IsService}
+	if s := i.Config.StopTimeout; s != nil && *s >= 0 && time.Duration(*s)*time.Second != defaultStopTimeout {
+		timeout := time.Duration(min(*s, never)) * time.Second
+		f.stopTimeout = &timeout
+	}
+	return f
+}

@@ -1,0 +1,131 @@
+package podman
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+)
+
+// labelPrefix is what labels of images are kept for; the rest is not looked at.
+const labelPrefix = "hostler.io/"
+
+// image is one of Podman's list.
+type image struct {
+	ID                    string `json:"Id"`
+	RepoTags, RepoDigests []string
+	Names                 []string // that it was given; RepoDigests has some that it was not
+	Size                  int64
+	Labels                map[string]string
+	ReadOnly              bool // of an additional store, which is somebody else's
+}
+
+// Images lists all images in one call, and in none while nothing has happened. What a
+// build leaves between its steps is among them only once the image that is made of it is
+// gone. Podman does not tell when an image came.
+func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
+	if err := r.check(ctx, "list images"); err != nil {
+		return nil, err
+	}
+	images, err := r.images.get(ctx, &r.changes, r.askImages)
+	return slices.Clone(images), err
+}
+
+func (r *Runtime) askImages(ctx context.Context) ([]runtime.Image, error) {
+	const what = "list images"
+	a, err := r.describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := r.listImages(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(a.root, a.driver+"-images")
+	images := make([]runtime.Image, len(list))
+	for i := range list {
+		img := &list[i]
+		images[i] = runtime.Image{
+			Runtime: r.name, ID: img.ID, Tags: engine.Named(img.RepoTags), SizeBytes: uint64(max(img.Size, 0)), Pinned: img.ReadOnly, Labels: maps.Clone(img.Labels),
+		}
+		maps.DeleteFunc(images[i].Labels, func(key, _ string) bool { return !strings.HasPrefix(key, labelPrefix) })
+		// Podman makes up digests for the names of all images.
+		if wasPulled(filepath.Join(folder, img.ID), img.ID) {
+			images[i].Digests = engine.Named(img.RepoDigests)
+		}
+	}
+	return images, nil
+}
+
+func (r *Runtime) listImages(ctx context.Context, what string) ([]image, error) {
+	var list []image
+	if err := r.get(ctx, "ListImages", what, "/images/json", url.Values{"all": {"false"}}, &list); err != nil {
+		return nil, err
+	}
+	return list, distinct(what, "image", list, func(img *image) string { return img.ID })
+}
+
+// wasPulled tells whether an image came from a registry, by what Podman has written down
+// of it: registries have layers compressed, so that the manifest names them by other
+// digests than the configuration does. What was built here has none that is compressed. An
+// archive of OCI's that was loaded may have, but comes without a list of images for several
+// platforms, and is never of Docker's kind. Of what cannot be told nobody knows that a
+// registry has it.
+func wasPulled(folder, id string) bool {
+	var manifest struct {
+		MediaType string
+		Layers    []struct{ Digest string }
+	}
+	var config struct {
+		RootFS struct {
+			DiffIDs []string `json:"diff_ids"`
+		} `json:"rootfs"`
+	}
+	// So containers/storage names what is named like no file: its big data, see
+	// images.go there.
+	configFile := "=" + base64.StdEncoding.EncodeToString([]byte(digestPrefix+id))
+	if !read(filepath.Join(folder, "manifest"), &manifest) || !read(filepath.Join(folder, configFile), &config) {
+		return false
+	}
+	compressed := slices.ContainsFunc(manifest.Layers, func(layer struct{ Digest string }) bool {
+		return !slices.Contains(config.RootFS.DiffIDs, layer.Digest)
+	})
+	return compressed && (manifest.MediaType == dockerManifest || fromList(folder))
+}
+
+// dockerManifest is the media type of the manifest of an image of Docker's kind.
+const dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
+
+// fromList tells whether an image was chosen from a list of images for several platforms,
+// which is kept beside its own manifest.
+func fromList(folder string) bool {
+	entries, _ := os.ReadDir(folder) // there is none of one that is gone
+	for _, e := range entries {
+		encoded, _ := strings.CutPrefix(e.Name(), "=")
+		var list struct{ Manifests []json.RawMessage }
+		if name, err := base64.StdEncoding.DecodeString(encoded); err == nil && strings.HasPrefix(string(name), "manifest-") &&
+			read(filepath.Join(folder, e.Name()), &list) && len(list.Manifests) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// maxRecordBytes bounds what is read of an image's record; manifests have at most 4 MiB.
+const maxRecordBytes = 8 << 20
+
+func read(path string, into any) bool {
+	if info, err := os.Stat(path); err != nil || info.Size() > maxRecordBytes {
+		return false
+	}
+	text, err := os.ReadFile(path)
+	return err == nil && json.Unmarshal(text, into) == nil
+}

@@ -1,0 +1,100 @@
+package podman
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+)
+
+// aboutAge is how long what Podman says of itself is believed: it is another process
+// each time that it is asked.
+const aboutAge = time.Hour
+
+// about is what changes only with Podman's version or configuration.
+type about struct {
+	askedAt time.Time
+	version string
+	root    string // where images and containers are kept
+	run     string // where their state is, which a boot takes away
+	driver  string // of its storage, by which folders are named
+}
+
+// Info tells whether Podman can be asked: whether its socket is listened at. It asks no
+// service, which would be started by that, but for what is not known of it.
+func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
+	const what = "ask runtime status"
+	if err := r.check(ctx, what); err != nil {
+		return runtime.Info{}, err
+	}
+	a, err := r.describe(ctx)
+	if err != nil {
+		return runtime.Info{}, err
+	}
+	return runtime.Info{Name: "podman", Version: a.version, Endpoint: r.Endpoint(), Ready: true, NetworkReady: true}, nil
+}
+
+// check is for answers from memory: the caller still wants one, and Podman could be
+// asked.
+func (r *Runtime) check(ctx context.Context, what string) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	}
+	if !r.socket.Listened() {
+		return fmt.Errorf("%s: %w: nobody listens at %s: systemctl enable --now podman.socket", what, runtime.ErrUnavailable, r.path)
+	}
+	return nil
+}
+
+// describe asks Podman what it is, unless that is known.
+func (r *Runtime) describe(ctx context.Context) (about, error) {
+	r.aboutMu.Lock()
+	a := r.about
+	r.aboutMu.Unlock()
+	if !a.askedAt.IsZero() && time.Since(a.askedAt) < aboutAge {
+		return a, nil
+	}
+	version, err := askVersion(ctx, r.conn, r.timeouts.Query)
+	if err != nil {
+		return about{}, err
+	}
+	const what = "ask runtime status"
+	var answer struct {
+		Store struct {
+			GraphDriverName, GraphRoot, RunRoot string
+		} `json:"store"`
+	}
+	if err := r.get(ctx, "Info", what, "/info", nil, &answer); err != nil {
+		return about{}, err
+	}
+	for _, folder := range []string{answer.Store.GraphRoot, answer.Store.RunRoot} {
+		if !filepath.IsAbs(folder) {
+			return about{}, fmt.Errorf("%s: %w: its folder %q is not an absolute path", what, runtime.ErrNonsense, folder)
+		}
+	}
+	a = about{askedAt: time.Now(), version: version, root: answer.Store.GraphRoot, run: answer.Store.RunRoot, driver: answer.Store.GraphDriverName}
+	r.aboutMu.Lock()
+	r.about = a
+	r.aboutMu.Unlock()
+	return a, nil
+}
+
+// ImageFilesystems names where Podman keeps images.
+func (r *Runtime) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error) {
+	const what = "list image filesystems"
+	if err := r.check(ctx, what); err != nil {
+		return nil, err
+	}
+	a, err := r.describe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	list, err := local.Filesystems(r.procRoot, r.name, []string{a.root})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return list, nil
+}

@@ -1,0 +1,95 @@
+package podman
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/compose"
+)
+
+// container is one of Podman's list.
+type container struct {
+	ID             string `json:"Id"`
+	Names          []string
+	Image, ImageID string
+	IsInfra        bool
+	Pod            string
+	State          string
+	Created        time.Time
+	ExitedAt       int64
+	ExitCode       int32
+	Labels         map[string]string
+}
+
+const (
+	// stateStorage is that of what other tools, such as Buildah, keep in Podman's
+	// storage.
+	stateStorage = "storage"
+	// stateStopping is that of a container that was asked to end and has not.
+	stateStopping = "stopping"
+	statePaused   = "paused"
+	// stateInitialized is that of a container that was made ready to start.
+	stateInitialized = "initialized"
+)
+
+func (c *container) external() bool { return c.State == stateStorage }
+
+func (c *container) name() string {
+	if len(c.Names) == 0 {
+		return c.ID[:min(len(c.ID), 12)]
+	}
+	return strings.TrimPrefix(c.Names[0], "/")
+}
+
+// podID is the ID of the pod that a container is of: Podman's, a Compose project's, or
+// its own.
+func (c *container) podID() string {
+	if c.Pod != "" {
+		return c.Pod
+	}
+	return compose.PodID(c.Labels, c.ID)
+}
+
+// list lists all containers, of pods' infrastructure and those of other tools, too.
+func (r *Runtime) list(ctx context.Context) ([]container, error) {
+	var list []container
+	err := r.get(ctx, "ListContainers", "list containers", "/containers/json", url.Values{"all": {"true"}, "external": {"true"}}, &list)
+	if err != nil {
+		return nil, err
+	}
+	return list, distinct("list containers", "container", list, func(c *container) string { return c.ID })
+}
+
+// distinct refuses a list in which one object has no ID, or another one's: whoever
+// decides upon such a list would decide on the wrong object.
+func distinct[T any](what, kind string, list []T, id func(*T) string) error {
+	seen := make(map[string]bool, len(list))
+	for i := range list {
+		switch id := id(&list[i]); {
+		case id == "":
+			return fmt.Errorf("%s: %w: %s %d of the list has no ID", what, runtime.ErrNonsense, kind, i+1)
+		case seen[id]:
+			return fmt.Errorf("%s: %w: %s %q is listed twice", what, runtime.ErrNonsense, kind, id)
+		default:
+			seen[id] = true
+		}
+	}
+	return nil
+}
+
+// state translates Podman's, as libpod/define/containerstate.go has them.
+func state(s string) runtime.ContainerState {
+	switch s {
+	case "created", stateInitialized, "configured":
+		return runtime.Created
+	case "running", statePaused, stateStopping:
+		return runtime.Running
+	case "stopped", "exited", "removing":
+		return runtime.Exited
+	}
+	return runtime.Unknown
+}

@@ -1,0 +1,105 @@
+//go:build integration
+
+package podman_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/podman"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/test/lab"
+)
+
+// labDriver drives a real Podman, whose pods are its own or, where projects is set,
+// Compose projects.
+type labDriver struct {
+	*lab.Podman
+	projects bool
+}
+
+func (d labDriver) Abilities() runtimetest.Abilities {
+	return runtimetest.Abilities{RefusesImagesInUse: true, PodsStay: !d.projects}
+}
+
+func (d labDriver) AddImage(t testing.TB, tags ...string) {
+	t.Helper()
+	_, err := d.Load(t.Context(), lab.ImageSpec{Names: tags})
+	check(t, err)
+}
+
+func (d labDriver) RunPod(t testing.TB, _, name string, programs ...runtimetest.Program) {
+	t.Helper()
+	if !d.projects {
+		_, err := d.MakePod(t.Context(), name, nil)
+		check(t, err)
+	}
+	for _, p := range programs {
+		c := lab.PodmanContainer{Name: p.Name, Image: p.Image, Ready: "ready", Labels: map[string]string{"program": p.Name}}
+		if d.projects {
+			c.Labels["com.docker.compose.project"] = name
+		} else {
+			c.Pod = name
+		}
+		switch p.Does {
+		case runtimetest.EndsOnTERM:
+			c.Command = []string{"sh", "-c", fmt.Sprintf("trap 'exit %d' TERM; echo ready; while :; do sleep 86400 & wait $!; done", runtimetest.TermCode)}
+		case runtimetest.IgnoresTERM:
+			c.Command = lab.IgnoreTerm()
+		case runtimetest.EndsAtOnce:
+			c.Command, c.Ready = lab.ExitWith(int(runtimetest.EndCode)), ""
+		default:
+			t.Fatalf("program %q: behaviour %d is unknown", p.Name, p.Does)
+		}
+		_, err := d.Run(t.Context(), c)
+		check(t, err)
+	}
+}
+
+func (d labDriver) Hang(t testing.TB) (resume func()) {
+	t.Helper()
+	check(t, d.Pause())
+	return func() {
+		if err := d.Continue(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (d labDriver) Crash(t testing.TB) (restart func()) {
+	t.Helper()
+	check(t, d.Kill())
+	return func() { check(t, errors.Join(d.Start(), d.Ready(t.Context()))) }
+}
+
+// startPodman makes a real Podman and an adapter to it.
+func startPodman(t *testing.T, o lab.PodmanOptions) (*podman.Runtime, labDriver) {
+	t.Helper()
+	d := labDriver{Podman: lab.PodmanFor(t, o)}
+	return newAdapter(t, d.Podman, nil), d
+}
+
+func newAdapter(t *testing.T, p *lab.Podman, units local.Units) *podman.Runtime {
+	t.Helper()
+	r, err := podman.New(podman.Options{Endpoint: p.Endpoint, Name: "podman", Units: units, Timeouts: local.Timeouts{Query: patience / 4}})
+	check(t, err)
+	runtimetest.CloseAtEnd(t, r)
+	return r
+}
+
+func TestPodmanConforms(t *testing.T) {
+	runtimetest.Record(t, "Podman", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+		return startPodman(t, lab.PodmanOptions{})
+	})
+}
+
+func TestPodmanConformsWithProjects(t *testing.T) {
+	runtimetest.Run(t, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+		r, d := startPodman(t, lab.PodmanOptions{})
+		d.projects = true
+		return r, d
+	})
+}

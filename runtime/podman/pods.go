@@ -1,0 +1,137 @@
+package podman
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/compose"
+)
+
+// Pods lists Podman's pods, Compose projects and lone containers, by time of creation:
+// one call, one more where there are pods of Podman's, and one for each container that
+// is new; none while nothing has happened.
+func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	if err := r.check(ctx, "list pods"); err != nil {
+		return nil, err
+	}
+	pods, err := r.pods.get(ctx, &r.changes, r.askPods)
+	return clone(pods), err
+}
+
+// clone copies what callers may sort or cut.
+func clone(pods []runtime.Pod) []runtime.Pod {
+	pods = slices.Clone(pods)
+	for i := range pods {
+		pods[i].Containers = slices.Clone(pods[i].Containers)
+	}
+	return pods
+}
+
+func (r *Runtime) askPods(ctx context.Context) ([]runtime.Pod, error) {
+	list, err := r.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	infra, own := split(list)
+	r.podUnits.set(infra)
+	known := r.facts.complete(ctx, r, own)
+	own = slices.DeleteFunc(own, func(c *container) bool { return known[c.ID].service })
+	if slices.ContainsFunc(list, func(c container) bool { return c.State == stateInitialized }) {
+		r.changes.note() // no file tells that it starts
+	}
+	containers := make([]runtime.Container, len(own))
+	for i, c := range own {
+		containers[i] = r.container(c, known[c.ID])
+	}
+	withinPods(containers)
+	pods := compose.Pods(containers)
+	if len(infra) == 0 && !slices.ContainsFunc(own, func(c *container) bool { return c.Pod != "" }) {
+		return pods, nil
+	}
+	return r.withPods(ctx, pods, infra)
+}
+
+// split returns what holds pods together, by pod, and what else is Podman's own.
+func split(list []container) (infra map[string]*container, own []*container) {
+	infra = map[string]*container{}
+	for i := range list {
+		switch c := &list[i]; {
+		case c.external():
+		case c.IsInfra:
+			infra[c.Pod] = c
+		default:
+			own = append(own, c)
+		}
+	}
+	return infra, own
+}
+
+// withinPods leaves of what containers need that which is of their pod.
+func withinPods(containers []runtime.Container) {
+	podOf := make(map[string]string, len(containers))
+	for i := range containers {
+		podOf[containers[i].ID] = containers[i].PodID
+	}
+	for i := range containers {
+		c := &containers[i]
+		c.StopsBefore = slices.DeleteFunc(c.StopsBefore, func(id string) bool { return podOf[id] != c.PodID })
+	}
+}
+
+// pod is one of Podman's list.
+type pod struct {
+	ID      string `json:"Id"`
+	Name    string
+	Created time.Time
+	Labels  map[string]string
+}
+
+// withPods says of Podman's pods what their containers do not, and adds those that have
+// no container but that which holds them together.
+func (r *Runtime) withPods(ctx context.Context, pods []runtime.Pod, infra map[string]*container) ([]runtime.Pod, error) {
+	const what = "list pods"
+	var list []pod
+	if err := r.get(ctx, "ListPods", what, "/pods/json", nil, &list); err != nil {
+		return nil, err
+	}
+	if err := distinct(what, "pod", list, func(p *pod) string { return p.ID }); err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		c := infra[p.ID]
+		ready := c != nil && state(c.State) == runtime.Running
+		i := slices.IndexFunc(pods, func(known runtime.Pod) bool { return known.ID == p.ID })
+		if i < 0 {
+			if c == nil { // it is but a name
+				continue
+			}
+			pods = append(pods, runtime.Pod{Runtime: r.name, ID: p.ID, UID: p.ID})
+			i = len(pods) - 1
+		}
+		known := &pods[i]
+		known.Name, known.CreatedAt, known.Ready = p.Name, p.Created, known.Ready || ready
+		if known.Labels == nil {
+			known.Labels = map[string]string{}
+		}
+		maps.Copy(known.Labels, p.Labels)
+	}
+	compose.Sort(pods)
+	return pods, nil
+}
+
+func (r *Runtime) container(c *container, f fact) runtime.Container {
+	converted := runtime.Container{
+		Runtime: r.name, ID: c.ID, PodID: c.podID(), Name: c.name(),
+		Image: c.Image, ImageID: c.ImageID,
+		State: state(c.State), CreatedAt: c.Created,
+		StopTimeout: f.stopTimeout, StopsBefore: slices.Clone(f.needs),
+		Labels: c.Labels, Annotations: f.annotations,
+	}
+	if converted.State == runtime.Exited && c.ExitedAt > 0 {
+		converted.FinishedAt, converted.ExitCode = time.Unix(c.ExitedAt, 0), c.ExitCode
+	}
+	return converted
+}

@@ -1,0 +1,123 @@
+package podman_test
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/podman"
+)
+
+// object is one of JSON.
+type object = map[string]any
+
+// server answers as Podman's service does, and is asked whether it was asked. What a test
+// does not set is the answer of one without containers and images.
+type server struct {
+	root, run, exits, socket string
+
+	mu      sync.Mutex
+	answers map[string]any // by path without its version
+	calls   []string       // "POST /libpod/containers/a/wait"
+}
+
+func newServer(t *testing.T, answers map[string]any) *server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "podman")
+	check(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &server{root: filepath.Join(dir, "root"), run: filepath.Join(dir, "run"), exits: filepath.Join(dir, "exits"), socket: filepath.Join(dir, "s")}
+	for _, folder := range []string{s.exits, s.run + "/overlay-containers", s.root + "/overlay-containers", s.root + "/overlay-images"} {
+		check(t, os.MkdirAll(folder, 0o755))
+	}
+	s.answers = map[string]any{
+		"/version":                object{"Version": "4.3.1", "Components": []any{object{"Name": "Podman Engine", "Version": "4.3.1"}}},
+		"/libpod/info":            object{"store": object{"graphDriverName": "overlay", "graphRoot": s.root, "runRoot": s.run}},
+		"/libpod/containers/json": []any{}, "/libpod/pods/json": []any{}, "/libpod/images/json": []any{},
+	}
+	for path, answer := range answers {
+		s.answers[path] = answer
+	}
+	l, err := net.Listen("unix", s.socket)
+	check(t, err)
+	h := &http.Server{Handler: s}
+	go func() { _ = h.Serve(l) }()
+	t.Cleanup(func() { h.Close() })
+	return s
+}
+
+// open returns an adapter to it.
+func (s *server) open(t *testing.T, units local.Units) *podman.Runtime {
+	t.Helper()
+	r, err := podman.New(podman.Options{Endpoint: s.socket, Name: "podman", Units: units})
+	check(t, err)
+	t.Cleanup(func() { check(t, r.Close()) })
+	r.WatchExits(s.exits)
+	return r
+}
+
+func (s *server) set(path string, answer any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers[path] = answer
+}
+
+// asked returns the calls so far, and forgets them.
+func (s *server) asked() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := s.calls
+	s.calls = nil
+	return calls
+}
+
+// ServeHTTP answers, with what is set or as what that is: a status, a function.
+func (s *server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	path := req.URL.Path
+	if strings.HasPrefix(path, "/v") && path != "/version" {
+		path = path[1+strings.Index(path[1:], "/"):]
+	}
+	if path == "/_ping" {
+		w.Header().Set("Api-Version", "1.41")
+		return
+	}
+	call := req.Method + " " + path
+	if signal := req.URL.Query().Get("signal"); signal != "" {
+		call += " " + signal
+	}
+	s.mu.Lock()
+	s.calls = append(s.calls, call)
+	answer, known := s.answers[path]
+	s.mu.Unlock()
+	if answer, isFunc := answer.(http.HandlerFunc); isFunc {
+		answer(w, req)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	status, isStatus := answer.(int)
+	switch {
+	case !known:
+		status, isStatus = http.StatusNotFound, true
+		fallthrough
+	case isStatus:
+		w.WriteHeader(status)
+		if status != http.StatusNoContent {
+			_ = json.NewEncoder(w).Encode(object{"message": "so it is: " + path, "response": status})
+		}
+	default:
+		_ = json.NewEncoder(w).Encode(answer)
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

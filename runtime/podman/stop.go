@@ -1,0 +1,168 @@
+package podman
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+	"hostler.io/hostler/runtime/local"
+)
+
+// StopContainer has Podman send the container's own stop signal, and kills it after grace.
+// Podman takes either as a person's stop, so that no restart policy starts the container
+// again. A container of a systemd unit is stopped by stopping that, which systemd would
+// start again otherwise: how it is asked to end is the unit's own affair, and it is killed
+// after grace all the same, which counts from when the unit begins to stop.
+func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	what := local.Named("stop container", c.Name, c.ID)
+	if c.ID == "" {
+		return fmt.Errorf("%s: no ID given", what)
+	}
+	r.changes.note()
+	defer r.changes.note()
+	asked := time.Now()
+	unit, err := r.stopUnit(ctx, what, c.ID, c.Labels[labelUnit], c.PodID)
+	if err != nil {
+		return err
+	}
+	if grace > 0 {
+		if unit != "" {
+			if err := r.awaitTurn(ctx, what, unit); err != nil {
+				return err
+			}
+			asked = time.Now()
+		}
+		ended, err := engine.Within(ctx, what, asked, grace, func(ctx context.Context) error {
+			if unit != "" {
+				return r.awaitEndOf(ctx, what, c.ID, grace)
+			}
+			return r.terminate(ctx, what, c.ID, grace)
+		})
+		if ended || err != nil {
+			return err
+		}
+	}
+	return r.kill(ctx, what, c.ID, r.timeouts.StopMargin)
+}
+
+// kill ends a container by what nothing heeds. Podman has no class for the error that one
+// does not run.
+func (r *Runtime) kill(ctx context.Context, what, id string, timeout time.Duration) error {
+	err := engine.Stopping{Conn: r.conn, AwaitEnd: r.awaitEnd, Margin: r.timeouts.StopMargin}.Kill(ctx, what, id, timeout)
+	if err == nil || errors.Is(err, runtime.ErrUnavailable) {
+		return err
+	}
+	if running, _, asked := r.running(ctx, what, id); !running && engine.Gone(asked) == nil {
+		return nil
+	}
+	return err
+}
+
+// never is longer than any grace, in seconds, and no overflow in Podman.
+const never = 1 << 31
+
+// terminate has Podman stop a container, without ever killing it, and waits until it has
+// ended. A mere signal is no stop: Podman 4.3 forgets that somebody has sent one, and its
+// restart policy has the container run again.
+func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Duration) error {
+	request := engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/stop", Query: url.Values{"timeout": {strconv.Itoa(never)}}}
+	for {
+		err := r.conn.Ask(ctx, "StopContainer", what, grace+r.timeouts.StopMargin, request, nil)
+		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrNotFound) {
+			return err
+		}
+		broke := errors.Is(err, runtime.ErrUnavailable)
+		if broke && !engine.AwaitAgain(ctx) {
+			return err
+		}
+		now, asked := r.inspect(ctx, what, id)
+		switch {
+		case asked == nil && (now.State.Status == stateStopping || now.State.Status == statePaused):
+			// To some programs a second signal is an order to drop everything. Podman says
+			// that a container is stopping before it sends the first. What is paused hears
+			// none.
+			return r.awaitEndOf(ctx, what, id, grace)
+		case !broke:
+			return err
+		case asked != nil && !errors.Is(asked, runtime.ErrUnavailable):
+			return asked
+		}
+	}
+}
+
+// awaitEndOf is awaitEnd of what was asked to end, and goes on when Podman's service goes
+// away meanwhile and comes back.
+func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Duration) error {
+	for {
+		err := r.awaitEnd(ctx, what, id, grace+r.timeouts.StopMargin)
+		if !errors.Is(err, runtime.ErrUnavailable) || !engine.AwaitAgain(ctx) {
+			return err
+		}
+	}
+}
+
+// running asks whether a container runs, and since when.
+func (r *Runtime) running(ctx context.Context, what, id string) (running bool, since time.Time, err error) {
+	now, err := r.inspect(ctx, what, id)
+	return state(now.State.Status) == runtime.Running, now.State.StartedAt, err
+}
+
+// awaitEnd waits until a container does not run. It asks Podman's own API: behind
+// Docker's a Podman 4 waits by asking itself without a pause.
+func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Duration) error {
+	if running, _, err := r.running(ctx, what, id); err != nil || !running {
+		return err // what was never started would be waited for in vain
+	}
+	request := engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/wait", Query: url.Values{"condition": {"stopped", "exited"}}}
+	if err := r.conn.Ask(ctx, "WaitContainer", what, timeout, request, nil); err != nil {
+		return err
+	}
+	running, since, err := r.running(ctx, what, id)
+	if err == nil && running {
+		return fmt.Errorf("%s: it runs again, since %s", what, since.Format(time.RFC3339))
+	}
+	return err
+}
+
+// StopPod kills what still runs of the containers that p has, and that which holds a pod
+// of Podman's together, with its network. One that joined the pod since has had no grace
+// yet, and is none of them.
+func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
+	what := local.Named("stop pod", p.Name, p.ID)
+	if p.ID == "" {
+		return fmt.Errorf("%s: no ID given", what)
+	}
+	r.changes.note()
+	defer r.changes.note()
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Teardown)
+	defer cancel()
+	list, err := r.list(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	list = slices.DeleteFunc(list, func(c container) bool {
+		known := c.IsInfra || slices.ContainsFunc(p.Containers, func(known runtime.Container) bool { return known.ID == c.ID })
+		return !known || c.podID() != p.ID || state(c.State) != runtime.Running
+	})
+	var kills sync.WaitGroup
+	errs := make([]error, len(list))
+	for i := range list {
+		c := &list[i]
+		kills.Go(func() { // all at once: one may never end
+			what := what + ": " + local.Named("container", c.name(), c.ID)
+			if _, errs[i] = r.stopUnit(ctx, what, c.ID, c.Labels[labelUnit], p.ID); errs[i] == nil {
+				errs[i] = r.kill(ctx, what, c.ID, r.timeouts.Teardown)
+			}
+		})
+	}
+	kills.Wait()
+	return errors.Join(errs...)
+}

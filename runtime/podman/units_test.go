@@ -1,0 +1,232 @@
+package podman_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/podman"
+)
+
+// patience bounds waits for what has to come.
+const patience = time.Minute
+
+// manager is a service manager with some units.
+type manager struct {
+	units map[string]int // and a process that is of each; 0 if there is none
+	goes  bool           // down, with the host
+	fails error
+
+	mu      sync.Mutex
+	stopped []string
+	stop    func()
+	waits   int    // how often a unit is to be asked for before it is its turn to stop; never if negative
+	turn    func() // when it is
+}
+
+func (m *manager) UnitStops(context.Context, string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.waits != 0 {
+		m.waits--
+		return false, nil
+	}
+	if m.turn != nil {
+		m.turn()
+	}
+	return true, nil
+}
+
+func (m *manager) StopUnit(_ context.Context, name string, pid int) (bool, error) {
+	own, there := m.units[name]
+	if m.fails != nil || !there || pid != 0 && pid != own {
+		return false, m.fails
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stopped = append(m.stopped, fmt.Sprint(name, " ", pid))
+	if m.stop != nil {
+		m.stop()
+	}
+	return true, nil
+}
+
+func (m *manager) Stopping(context.Context) (bool, error) { return m.goes, nil }
+
+// sent are the stops and the signals that Podman was to send.
+func sent(calls []string) (sent []string) {
+	for _, c := range calls {
+		if strings.Contains(c, "/kill ") {
+			sent = append(sent, c[strings.LastIndex(c, " ")+1:])
+		} else if strings.HasSuffix(c, "/stop") {
+			sent = append(sent, "stop")
+		}
+	}
+	return sent
+}
+
+// running has one container that ends when it is asked to or, where it is stubborn, when
+// it is killed.
+func running(t *testing.T, labels, infra object, stubborn bool) (s *server, end func()) {
+	t.Helper()
+	s = newServer(t, map[string]any{"/libpod/containers/a/json": inspected("running", nil)})
+	list := []any{listed("a", "running", 1, object{"Labels": labels})}
+	if infra != nil {
+		list[0].(object)["Pod"] = "p"
+		list = append(list, listed("i", "running", 1, object{"Labels": infra, "IsInfra": true, "Pod": "p"}))
+		s.set("/libpod/pods/json", []any{object{"Id": "p", "Name": "p"}})
+	}
+	s.set("/libpod/containers/json", list)
+	ended := make(chan struct{})
+	end = sync.OnceFunc(func() {
+		s.set("/libpod/containers/a/json", inspected("exited", nil))
+		close(ended)
+	})
+	wait := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		select {
+		case <-ended:
+			fmt.Fprint(w, "0")
+		case <-req.Context().Done():
+		}
+	})
+	s.set("/libpod/containers/a/wait", wait)
+	s.set("/libpod/containers/a/stop", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !stubborn {
+			end()
+		}
+		wait(w, req)
+	}))
+	s.set("/containers/a/kill", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Query().Get("signal") == "SIGKILL" {
+			end()
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	return s, end
+}
+
+func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
+	unit := object{"PODMAN_SYSTEMD_UNIT": "web.service"}
+	cases := []struct {
+		name          string
+		labels, infra object
+		units         map[string]int
+		ends          bool // when its unit is stopped
+		stubborn      bool
+		grace         time.Duration
+		stopped       []string
+		sent          []string
+	}{
+		{"its unit ends it", unit, nil, map[string]int{"web.service": 4711}, true, false, patience, []string{"web.service 4711"}, nil},
+		{"its unit takes longer than its grace", unit, nil, map[string]int{"web.service": 4711}, false, true, 20 * time.Millisecond, []string{"web.service 4711"}, []string{"SIGKILL"}},
+		{"it has no grace", unit, nil, map[string]int{"web.service": 4711}, false, true, 0, []string{"web.service 4711"}, []string{"SIGKILL"}},
+		{"its unit does not run", unit, nil, nil, false, false, patience, nil, []string{"stop"}},
+		{"its image claims another's unit", unit, nil, map[string]int{"web.service": 1}, false, false, patience, nil, []string{"stop"}},
+		{"it is of none and takes longer than its grace", nil, nil, nil, false, true, 20 * time.Millisecond, nil, []string{"stop", "SIGKILL"}},
+		{"it is of none", nil, nil, map[string]int{"web.service": 4711}, false, false, patience, nil, []string{"stop"}},
+		{"its pod is a unit's", nil, object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, map[string]int{"pod.service": 99}, true, false, patience, []string{"pod.service 0"}, nil},
+		{"its pod is a unit's, and it is another's", unit, object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, map[string]int{"web.service": 4711, "pod.service": 99}, true, false, patience, []string{"web.service 4711"}, nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s, end := running(t, c.labels, c.infra, c.stubborn)
+			m := &manager{units: c.units}
+			if c.ends {
+				m.stop = end
+			}
+			r := s.open(t, m)
+			pods, err := r.Pods(t.Context())
+			check(t, err)
+			if err := r.StopContainer(t.Context(), pods[0].Containers[0], c.grace); err != nil {
+				t.Fatalf("StopContainer() = %v", err)
+			}
+			if sent := sent(s.asked()); !slices.Equal(m.stopped, c.stopped) || !slices.Equal(sent, c.sent) {
+				t.Errorf("StopContainer() stopped units %v and sent %v, want %v and %v", m.stopped, sent, c.stopped, c.sent)
+			}
+		})
+	}
+}
+
+func TestNothingIsDoneBehindSystemdsBack(t *testing.T) {
+	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, false)
+	fails := errors.New("systemd does not answer")
+	r := s.open(t, &manager{fails: fails})
+	err := r.StopContainer(t.Context(), runtime.Container{ID: "a", Labels: map[string]string{"PODMAN_SYSTEMD_UNIT": "web.service"}}, patience)
+	if sent := sent(s.asked()); !errors.Is(err, fails) || len(sent) > 0 {
+		t.Errorf("StopContainer() = %v, sent %v, want %v and nothing sent", err, sent, fails)
+	}
+}
+
+func TestAStopThatIsCalledOffKillsNobody(t *testing.T) {
+	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := s.open(t, &manager{units: map[string]int{"web.service": 4711}, stop: cancel})
+	err := r.StopContainer(ctx, runtime.Container{ID: "a", Labels: map[string]string{"PODMAN_SYSTEMD_UNIT": "web.service"}}, patience)
+	if sent := sent(s.asked()); !errors.Is(err, context.Canceled) || len(sent) > 0 {
+		t.Errorf("StopContainer() = %v, sent %v, want %v and nothing sent", err, sent, context.Canceled)
+	}
+}
+
+// systemd stops first what is ordered after a unit: before that nobody has told its
+// container that it is to end.
+func TestTheGraceOfAUnitsContainerCountsFromItsTurn(t *testing.T) {
+	s, end := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
+	r := s.open(t, &manager{units: map[string]int{"web.service": 4711}, waits: 10, turn: end})
+	web := runtime.Container{ID: "a", Labels: map[string]string{"PODMAN_SYSTEMD_UNIT": "web.service"}}
+	if err := r.StopContainer(t.Context(), web, time.Second); err != nil {
+		t.Fatalf("StopContainer() = %v", err)
+	}
+	if sent := sent(s.asked()); len(sent) > 0 {
+		t.Errorf("StopContainer() sent %v to what had not been asked to end, want nothing", sent)
+	}
+}
+
+func TestAUnitsTurnIsNotWaitedForLongerThanACallerDoes(t *testing.T) {
+	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
+	r := s.open(t, &manager{units: map[string]int{"web.service": 4711}, waits: -1})
+	late := errors.New("the phase is over")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, late)
+	defer cancel()
+	web := runtime.Container{ID: "a", Labels: map[string]string{"PODMAN_SYSTEMD_UNIT": "web.service"}}
+	if err := r.StopContainer(ctx, web, patience); !errors.Is(err, late) {
+		t.Errorf("StopContainer() = %v, want %v", err, late)
+	}
+}
+
+// A service that is started calls off a shutdown that systemd is about.
+func TestPodmanIsNotWokenByAShutdown(t *testing.T) {
+	s := newServer(t, fleet())
+	proc := t.TempDir()
+	hold := func(pid string) {
+		t.Helper()
+		check(t, os.MkdirAll(filepath.Join(proc, pid, "fd"), 0o755))
+		check(t, os.Symlink("socket:[4711]", filepath.Join(proc, pid, "fd", "3")))
+	}
+	check(t, os.Mkdir(filepath.Join(proc, "net"), 0o755))
+	check(t, os.WriteFile(filepath.Join(proc, "net", "unix"), []byte("0: 00000002 00000000 00010000 0001 01 4711 "+s.socket+"\n"), 0o644))
+	hold("1")
+	open := func(goes bool) *podman.Runtime {
+		t.Helper()
+		r, err := podman.New(podman.Options{Endpoint: s.socket, Units: &manager{goes: goes}, ProcRoot: proc})
+		check(t, err)
+		t.Cleanup(func() { check(t, r.Close()) })
+		return r
+	}
+	if _, err := open(true).Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || len(s.asked()) > 0 {
+		t.Errorf("Pods() of one that rests while the host goes down = %v, want %v and nothing asked", err, runtime.ErrUnavailable)
+	}
+	_, err := open(false).Pods(t.Context())
+	check(t, err)
+	hold("2") // its service
+	_, err = open(true).Pods(t.Context())
+	check(t, err)
+}

@@ -1,0 +1,200 @@
+package podman
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Exits is where conmon writes a file for each container that has ended, so that others
+// can watch it: below the engine's tmp_dir, see containers.conf(5).
+const Exits = "/run/libpod/exits"
+
+// userdata is the folder of a container's in which conmon writes pidFile when it starts,
+// and conmonPidFile, which Podman alone calls so: CRI-O, which may share the folders, does
+// not. Either may be elsewhere (--pidfile, --conmon-pidfile).
+const (
+	userdata      = "userdata"
+	pidFile       = "pidfile"
+	conmonPidFile = "conmon.pid"
+)
+
+// Watch delivers what happens in Podman until ctx ends, from what is written into its
+// folders: a stream of events would keep a service running for it. What happens in the
+// first moments may go unseen: a caller lists after it began to watch, and now and then.
+func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
+	const what = "watch events of the runtime"
+	a, err := r.describe(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	w, err := watchFolders(a, r.exits)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer w.Close()
+	r.changes.watch(1)
+	defer r.changes.watch(-1)
+	for {
+		var events []runtime.Event
+		select {
+		case e := <-w.Events:
+			if events, err = w.translate(e); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+		case err := <-w.Errors:
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+			events = []runtime.Event{{Type: runtime.Changed}} // some are lost
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		}
+		for _, event := range events {
+			r.changes.note()
+			event.Runtime, event.Time = r.name, time.Now()
+			select {
+			case out <- event:
+			case <-ctx.Done():
+				return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+			}
+		}
+	}
+}
+
+// folders are those in which something is written when containers and images come, start,
+// end and go.
+type folders struct {
+	*fsnotify.Watcher
+	exits      string
+	running    string // of each container, until it is removed or the host goes down
+	containers string // what is kept of them, also of other tools'
+	images     string
+}
+
+func watchFolders(a about, exits string) (*folders, error) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("%w; see fs.inotify.max_user_instances", err)
+	}
+	w := &folders{
+		Watcher: watcher, exits: exits, running: filepath.Join(a.run, a.driver+"-containers"),
+		containers: filepath.Join(a.root, a.driver+"-containers"), images: filepath.Join(a.root, a.driver+"-images"),
+	}
+	for _, folder := range w.all() {
+		if err := w.Add(folder); err != nil {
+			return nil, errors.Join(fmt.Errorf("watch %s: %w", folder, err), w.Close())
+		}
+	}
+	if _, err := w.addContainers(); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
+func (w *folders) all() []string { return []string{w.exits, w.running, w.containers, w.images} }
+
+// addContainers watches what is there of each container.
+func (w *folders) addContainers() (added bool, err error) {
+	entries, err := os.ReadDir(w.running)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		if !isID(e.Name()) {
+			continue
+		}
+		for _, folder := range []string{filepath.Join(w.running, e.Name()), filepath.Join(w.running, e.Name(), userdata)} {
+			if slices.Contains(w.WatchList(), folder) {
+				continue
+			}
+			if err := w.Add(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return added, fmt.Errorf("watch %s: %w; see fs.inotify.max_user_watches", folder, err)
+			}
+			added = true
+		}
+	}
+	return added, nil
+}
+
+// isID tells a container's or an image's ID from other names.
+func isID(name string) bool {
+	return len(name) == 64 && strings.Trim(name, "0123456789abcdef") == ""
+}
+
+// translate says what was written means.
+func (w *folders) translate(e fsnotify.Event) ([]runtime.Event, error) {
+	if slices.Contains(w.all(), e.Name) {
+		if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
+			return nil, fmt.Errorf("%w: folder %s is gone", runtime.ErrUnavailable, e.Name)
+		}
+		return nil, nil
+	}
+	folder, name := filepath.Split(e.Name)
+	folder = filepath.Clean(folder)
+	comes, goes := e.Has(fsnotify.Create), e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)
+	switch folder {
+	case w.exits:
+		switch {
+		case comes && isID(name):
+			return []runtime.Event{{Type: runtime.ContainerExited, ContainerID: name}}, nil
+		case goes && isID(name): // it starts again, or is removed
+			return []runtime.Event{{Type: runtime.Changed}}, nil
+		}
+	case w.images:
+		switch {
+		case comes && isID(name):
+			return []runtime.Event{{Type: runtime.ImageAdded, Image: name}}, nil
+		case goes && isID(name):
+			return []runtime.Event{{Type: runtime.ImageRemoved, Image: name}}, nil
+		}
+	case w.running:
+		switch {
+		case goes && isID(name):
+			return []runtime.Event{{Type: runtime.ContainerRemoved, ContainerID: name}}, nil
+		case comes && isID(name):
+			return w.newcomers()
+		}
+	case w.containers:
+	default:
+		return w.ofContainer(folder, name, e)
+	}
+	// Lists are written anew, and renamed to their names.
+	if comes && strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".") {
+		return []runtime.Event{{Type: runtime.Changed}}, nil
+	}
+	return nil, nil
+}
+
+// ofContainer says what was written in the folders of one means.
+func (w *folders) ofContainer(folder, name string, e fsnotify.Event) ([]runtime.Event, error) {
+	written := e.Has(fsnotify.Create) || e.Has(fsnotify.Write)
+	switch {
+	case filepath.Base(folder) == userdata && name == pidFile && written:
+		return []runtime.Event{{Type: runtime.ContainerStarted, ContainerID: filepath.Base(filepath.Dir(folder))}}, nil
+	case filepath.Base(folder) == userdata && name == conmonPidFile && written:
+		return []runtime.Event{{Type: runtime.Changed}}, nil
+	case name == userdata && e.Has(fsnotify.Create):
+		return w.newcomers()
+	}
+	return nil, nil
+}
+
+// newcomers watches containers that have come. They may have started since.
+func (w *folders) newcomers() ([]runtime.Event, error) {
+	added, err := w.addContainers()
+	if err != nil || !added {
+		return nil, err
+	}
+	return []runtime.Event{{Type: runtime.Changed}}, nil
+}

@@ -1,0 +1,178 @@
+package runc
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	cgroupfs "github.com/opencontainers/cgroups/fs"
+	"golang.org/x/sys/unix"
+)
+
+// cgroup holds all processes of a container, and nobody who is known to be a stranger. Its
+// folder is held open, so that one of the same name that is made later is not meant.
+type cgroup struct {
+	folder  *os.Root
+	freezer string // folder of version 1's freezer; empty without one
+}
+
+// errShared: a cgroup holds others than its container.
+var errShared = errors.New("its cgroup is shared with others")
+
+// enclosing opens the cgroup whose process pid is a container's first, or returns nil
+// where there is none: where the files name none, or one that is shared with strangers,
+// as of a container that was made without one.
+func enclosing(s state, strangers map[int]bool) *cgroup {
+	for _, candidate := range s.cgroups {
+		folder, err := openCgroup(candidate)
+		if err != nil {
+			continue
+		}
+		if !holdsOnly(folder, s.pid, strangers) {
+			_ = folder.Close() // nothing was written
+			continue
+		}
+		g := &cgroup{folder: folder}
+		if freezer, err := openCgroup(s.freezer); err == nil {
+			if holdsOnly(freezer, s.pid, strangers) {
+				g.freezer = s.freezer
+			}
+			_ = freezer.Close() // likewise
+		}
+		return g
+	}
+	return nil
+}
+
+// openCgroup opens a folder, and refuses what is none of a cgroup file system.
+func openCgroup(folder string) (*os.Root, error) {
+	if !filepath.IsAbs(folder) {
+		return nil, fs.ErrInvalid
+	}
+	var stat unix.Statfs_t
+	if err := unix.Statfs(folder, &stat); err != nil {
+		return nil, err
+	}
+	if stat.Type != unix.CGROUP_SUPER_MAGIC && stat.Type != unix.CGROUP2_SUPER_MAGIC {
+		return nil, fs.ErrInvalid
+	}
+	return os.OpenRoot(folder)
+}
+
+// holdsOnly tells whether a process is in a cgroup, and no stranger is.
+func holdsOnly(folder *os.Root, pid int, strangers map[int]bool) bool {
+	pids := processes(folder)
+	return slices.Contains(pids, pid) && !anyOf(strangers, pids)
+}
+
+func anyOf(strangers map[int]bool, pids []int) bool {
+	return slices.ContainsFunc(pids, func(pid int) bool { return strangers[pid] })
+}
+
+// processes lists those in a cgroup and below. Those of other PID namespaces, which are
+// listed as 0, are left out.
+func processes(folder *os.Root) []int {
+	var pids []int
+	// What cannot be read has gone meanwhile, or holds threads of processes that are
+	// listed above it.
+	_ = fs.WalkDir(folder.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil
+		}
+		text, _ := folder.ReadFile(path.Join(name, "cgroup.procs"))
+		for field := range strings.FieldsSeq(string(text)) {
+			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+				pids = append(pids, pid)
+			}
+		}
+		return nil
+	})
+	return pids
+}
+
+func (g *cgroup) close() { _ = g.folder.Close() } // only read, or written in whole
+
+// write writes into a file of the cgroup. One that is gone needs nothing any more.
+func (g *cgroup) write(file, text string) error {
+	f, err := g.folder.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// kill kills all that is in the cgroup, until nothing is or ctx ends. It is errShared where
+// a stranger has come to it, who is asked for each time just before. Version 2 does it in
+// one step (cgroup.kill, Linux 5.14); elsewhere all are frozen, so that none is born
+// meanwhile and no number comes to mean another process.
+func (g *cgroup) kill(ctx context.Context, strangers func() (map[int]bool, error)) error {
+	for {
+		others, err := strangers()
+		if err != nil {
+			return err
+		}
+		pids := processes(g.folder)
+		switch {
+		case len(pids) == 0:
+			return nil
+		case anyOf(others, pids):
+			return errShared
+		}
+		if err := g.strike(others); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(killAgainAfter):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// strike sends SIGKILL to all that is in the cgroup now.
+func (g *cgroup) strike(strangers map[int]bool) error {
+	if err := g.write("cgroup.kill", "1"); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	g.freeze()
+	defer g.thaw()
+	pids := processes(g.folder)
+	if anyOf(strangers, pids) {
+		return errShared
+	}
+	for _, pid := range pids {
+		_ = unix.Kill(pid, unix.SIGKILL) // it may be gone
+	}
+	return nil
+}
+
+// killAgainAfter is the pause between two looks at what a kill has left.
+const killAgainAfter = 10 * time.Millisecond
+
+// freeze makes a kill sure. Without a freezer it is repeated until nothing is left.
+func (g *cgroup) freeze() {
+	if g.freezer != "" {
+		_ = (&cgroupfs.FreezerGroup{}).Set(g.freezer, &cgroups.Resources{Freezer: cgroups.Frozen})
+	}
+}
+
+// thaw resumes a container that was paused, as to have it take in a signal. Where there is
+// nothing to thaw it does nothing.
+func (g *cgroup) thaw() {
+	_ = g.write("cgroup.freeze", "0")
+	if g.freezer != "" {
+		_ = (&cgroupfs.FreezerGroup{}).Set(g.freezer, &cgroups.Resources{Freezer: cgroups.Thawed})
+	}
+}

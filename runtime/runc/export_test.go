@@ -1,0 +1,29 @@
+package runc
+
+import (
+	"fmt"
+	"strings"
+)
+
+// For tests: what a state has been taken for.
+var (
+	ParseRunc = func(text []byte) string { return sound(parseRunc(text)) }
+	ParseCrun = func(status, config []byte) string { return sound(parseCrun(status, config, "/sys/fs/cgroup")) }
+)
+
+// Ancestors are for tests of who is a stranger.
+var Ancestors = ancestors
+
+// sound says what a state is, or why it is none. It panics where it could lead somebody to
+// a wrong process.
+func sound(s state, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	if s.pid <= 0 || s.start == 0 || s.created.IsZero() || s.program == "" {
+		panic("a state that makes no sense was taken")
+	}
+	return fmt.Sprintf("%s pid %d since %d, created %v, of %q, image %q, signal %q, critical %q, own PIDs %t, cgroup %s, freezer %s",
+		s.program, s.pid, s.start, s.created, s.manager(""), s.annotations[annotationReference], s.annotations[annotationStopSignal],
+		s.annotations["hostler.io/critical"], s.ownPIDs, strings.Join(s.cgroups[:min(1, len(s.cgroups))], ""), s.freezer)
+}

@@ -1,0 +1,52 @@
+package runc
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Pods lists the containers of the root by time of creation, each a pod of its own. One
+// whose files make no sense is listed as of unknown state, and keeps nobody from the
+// others.
+func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	var pods []runtime.Pod
+	err := r.call(ctx, "List", "list containers", func() error {
+		return r.store.each(func(c container) bool {
+			pods = append(pods, r.pod(c))
+			return ctx.Err() == nil
+		})
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(pods, func(a, b runtime.Pod) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return pods, nil
+}
+
+// pod translates a container. What OCI calls annotations are the labels of those who know
+// no other: rules and label selectors mean them.
+func (r *Runtime) pod(c container) runtime.Pod {
+	converted := runtime.Container{
+		Runtime: r.name, ID: c.id, PodID: c.id, Name: c.id,
+		Image: c.state.annotations[annotationReference], CreatedAt: c.state.created, Labels: c.state.annotations,
+	}
+	if c.err == nil {
+		converted.State, _ = c.phase(r.procRoot) // unknown where it cannot be told
+	} else if info, err := c.folder.Stat(filepath.Clean(c.id)); err == nil && c.state.created.IsZero() {
+		converted.CreatedAt = info.ModTime()
+	}
+	return runtime.Pod{
+		Runtime: r.name, ID: c.id, UID: c.id, Name: c.id,
+		Ready: converted.State == runtime.Running, CreatedAt: converted.CreatedAt, Labels: c.state.annotations,
+		Containers: []runtime.Container{converted},
+	}
+}

@@ -1,0 +1,144 @@
+package runc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// errEnded: the process has ended, or its number means another one by now.
+var errEnded = errors.New("it has ended")
+
+// lives tells whether a process is the one that started then, in the ticks of
+// proc_pid_stat(5), and has not ended. A zombie has.
+func lives(procRoot string, pid int, start uint64) (bool, error) {
+	proc, err := procfs.NewFS(procRoot)
+	if err != nil {
+		return false, err
+	}
+	var stat procfs.ProcStat
+	p, err := proc.Proc(pid)
+	if err == nil {
+		stat, err = p.Stat()
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	return stat.Starttime == start && stat.State != "Z" && stat.State != "X", nil
+}
+
+// ancestors are the processes that one has come from, as far as they are there still.
+func ancestors(procRoot string, pid int) []int {
+	proc, err := procfs.NewFS(procRoot)
+	if err != nil {
+		return nil
+	}
+	var list []int
+	for {
+		p, err := proc.Proc(pid)
+		if err != nil {
+			return list
+		}
+		stat, err := p.Stat()
+		if err != nil || stat.PPID <= 0 || slices.Contains(list, stat.PPID) {
+			return list
+		}
+		pid = stat.PPID
+		list = append(list, pid)
+	}
+}
+
+// process is the first process of a container. A descriptor holds it, so that its number
+// cannot come to mean another one (pidfd_open(2)). One goroutine may wait for it at a
+// time.
+type process struct{ file *os.File }
+
+// hold returns the process that started then, or errEnded. Close it.
+func hold(procRoot string, pid int, start uint64) (*process, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return nil, errEnded
+	case errors.Is(err, unix.ENOSYS):
+		return nil, fmt.Errorf("hold process %d: %w: Linux 5.3 or later is needed", pid, err)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+		// By now it is the number of a mere thread, or of one that is being reaped.
+		if alive, failed := lives(procRoot, pid, start); failed == nil && !alive {
+			return nil, errEnded
+		}
+		return nil, fmt.Errorf("hold process %d: %w", pid, err)
+	case err != nil:
+		return nil, fmt.Errorf("hold process %d: %w", pid, err)
+	}
+	// So that Go waits for it as for a socket, without a thread.
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, errors.Join(fmt.Errorf("hold process %d: %w", pid, err), unix.Close(fd))
+	}
+	p := &process{file: os.NewFile(uintptr(fd), "pidfd")}
+	// Only now: who has the number when it is held keeps it.
+	alive, err := lives(procRoot, pid, start)
+	if err == nil && !alive {
+		err = errEnded
+	}
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *process) close() { _ = p.file.Close() } // it may be closed already
+
+// await returns nil once the process has ended, or why ctx ended before.
+func (p *process) await(ctx context.Context) error {
+	conn, err := p.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := p.file.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("wait for a process: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = p.file.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var failed error
+	err = conn.Read(func(fd uintptr) (done bool) {
+		polled := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(polled, 0)
+		if err != nil && err != unix.EINTR {
+			failed = err
+		}
+		return failed != nil || n > 0
+	})
+	if failed != nil || err == nil {
+		return failed
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return fmt.Errorf("wait for a process: %w", err)
+}
+
+// signal sends it a signal. One that has ended has no use for it.
+func (p *process) signal(s syscall.Signal) error {
+	conn, err := p.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = conn.Control(func(fd uintptr) { failed = unix.PidfdSendSignal(int(fd), s, nil, 0) })
+	if failed != nil && !errors.Is(failed, unix.ESRCH) {
+		err = fmt.Errorf("send signal %d: %w", s, failed)
+	}
+	return err
+}

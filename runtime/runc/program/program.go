@@ -1,0 +1,88 @@
+// Package program runs runc and crun themselves, for what only they can do: to delete a
+// dead container with its cgroups, its scope and the hooks that its makers gave it, and
+// to tell their version.
+//
+// It owns how they are found and run, and refuses to run anything else: what a list, a
+// signal or the end of a container takes is asked of the kernel.
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	// saidBytes is how much of what a program prints is kept.
+	saidBytes = 4 << 10
+	// pipeGrace is how long a hook that outlives its program may keep the output open.
+	pipeGrace = time.Second
+)
+
+// Find returns the path of a program, by PATH.
+func Find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("find %s: it is not in PATH", name)
+	}
+	return filepath.Abs(path)
+}
+
+// Version is what a program says of itself, such as "1.1.5+ds1".
+func Version(ctx context.Context, path string) (string, error) {
+	said, err := run(ctx, path, "--version")
+	if err != nil {
+		return "", err
+	}
+	return parseVersion(said)
+}
+
+// parseVersion reads the first line, which is "runc version 1.2.3" or
+// "crun version 1.2.3".
+func parseVersion(said string) (string, error) {
+	line, _, _ := strings.Cut(said, "\n")
+	_, version, found := strings.Cut(line, " version ")
+	fields := strings.Fields(version)
+	if !found || len(fields) == 0 {
+		return "", fmt.Errorf("%q does not tell its version", line)
+	}
+	return fields[0], nil
+}
+
+// Delete removes a dead container of a state root. The program itself refuses one that
+// runs, and one that is not there.
+func Delete(ctx context.Context, path, root, id string) error {
+	_, err := run(ctx, path, "--root", root, "delete", "--", id)
+	return err
+}
+
+// run runs a program until ctx ends, and returns what it printed. The error says what it
+// complained of.
+func run(ctx context.Context, path string, args ...string) (string, error) {
+	var out, complaint head
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = "/", &out, &complaint, pipeGrace
+	err := cmd.Run()
+	switch exit := (*exec.ExitError)(nil); {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay):
+		return string(out), nil
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("%s %s: %w", filepath.Base(path), strings.Join(args, " "), ctx.Err())
+	case errors.As(err, &exit) && len(complaint) > 0:
+		return "", fmt.Errorf("%s %s: %w: %q", filepath.Base(path), strings.Join(args, " "), err, strings.TrimSpace(string(complaint)))
+	}
+	return "", fmt.Errorf("%s %s: %w", filepath.Base(path), strings.Join(args, " "), err)
+}
+
+// head keeps the beginning of what is printed.
+type head []byte
+
+// Write takes in what is printed, and never fails.
+func (h *head) Write(p []byte) (int, error) {
+	*h = append(*h, p[:min(len(p), saidBytes-len(*h))]...)
+	return len(p), nil
+}

@@ -1,0 +1,49 @@
+// Package root is what a configuration has to know of the state roots of runc and crun:
+// how one is written, and which folders are others' to look after.
+//
+// It owns no container, and looks at no file.
+package root
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// Example is where runc keeps its state by default.
+const Example = "/run/runc"
+
+// owned are the folders below which others keep the state of their own runc, and what
+// to configure instead.
+var owned = [...]struct{ folder, by string }{
+	{"/run/containerd", "containerd's; use type: cri with its socket"},
+	{"/run/docker", "Docker's; use type: docker with its socket"},
+	{"/run/user", "a user's own, and their containers are theirs"},
+}
+
+// Parse returns the folder that an endpoint names, which is an absolute path. It refuses
+// all else, and roots that are somebody else's.
+func Parse(endpoint string) (string, error) {
+	switch {
+	case endpoint == "":
+		return "", fmt.Errorf("no folder is given: name the state root, such as %s", Example)
+	case strings.HasPrefix(endpoint, "unix://"):
+		return "", fmt.Errorf("%q names a socket, and runc has none: give its state root, such as %s", endpoint, Example)
+	case !filepath.IsAbs(endpoint):
+		return "", fmt.Errorf("%q is not an absolute path, such as %s", endpoint, Example)
+	}
+	path := filepath.Clean(endpoint)
+	// One root by two names would be two runtimes: /var/run is a link on nearly every host.
+	if rest, found := strings.CutPrefix(path, "/var/run/"); found {
+		path = "/run/" + rest
+	}
+	if path == "/" || path == "/run" || path == "/var/run" {
+		return "", fmt.Errorf("%q is no state root: give the folder that has one for each container, such as %s", endpoint, Example)
+	}
+	for _, o := range owned {
+		if path == o.folder || strings.HasPrefix(path, o.folder+"/") {
+			return "", fmt.Errorf("%q: what is below %s is %s", endpoint, o.folder, o.by)
+		}
+	}
+	return path, nil
+}

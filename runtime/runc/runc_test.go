@@ -1,0 +1,321 @@
+package runc_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/runc"
+)
+
+func TestAContainerIsListedAsItsFilesHaveIt(t *testing.T) {
+	for program, write := range writers {
+		t.Run(program, func(t *testing.T) {
+			root, s := stateRoot(t), newSleeper(t)
+			write(t, root, "web", s.cmd.Process.Pid, s.start)
+			must(t, os.MkdirAll(filepath.Join(root, "half-made"), 0o700))
+			must(t, os.MkdirAll(filepath.Join(root, ".empty-directory"), 0o700))
+			r := open(t, root)
+			c := listed(t, r)["web"]
+			want, err := time.Parse(time.RFC3339Nano, createdAt)
+			must(t, err)
+			if c.State != runtime.Running || c.Name != "web" || !c.CreatedAt.Equal(want) || c.Labels["hostler.io/priority"] != "7" || c.Labels["bundle"] != "" || c.Image != "registry.example/web:1" {
+				t.Errorf("Pods() = %+v, want web running, with its labels and its image", c)
+			}
+			if n := len(listed(t, r)); n != 1 {
+				t.Errorf("Pods() = %d pods, want web alone", n)
+			}
+			fifo := filepath.Join(root, "web", "exec.fifo")
+			must(t, unix.Mkfifo(fifo, 0o600))
+			if c := listed(t, r)["web"]; c.State != runtime.Created {
+				t.Errorf("a container that was not started is %v, want %v", c.State, runtime.Created)
+			}
+			must(t, os.Remove(fifo))
+			must(t, s.cmd.Process.Kill())
+			_ = s.ended()
+			if c := listed(t, r)["web"]; c.State != runtime.Exited || !c.FinishedAt.IsZero() {
+				t.Errorf("a dead container is %v since %v, want %v since nobody knows when", c.State, c.FinishedAt, runtime.Exited)
+			}
+		})
+	}
+}
+
+func TestAStopAsksFirst(t *testing.T) {
+	for program, write := range writers {
+		t.Run(program, func(t *testing.T) {
+			root, s := stateRoot(t), newSleeper(t)
+			write(t, root, "web", s.cmd.Process.Pid, s.start)
+			r := open(t, root)
+			done := make(chan error, 1)
+			go func() { done <- r.StopContainer(t.Context(), runtime.Container{ID: "web"}, long) }()
+			if err := s.ended(); err == nil || err.Error() != "signal: terminated" {
+				t.Errorf("web ended with %v, want by SIGTERM", err)
+			}
+			must(t, <-done)
+		})
+	}
+}
+
+// A number that the kernel has given to another process since is nobody's.
+func TestAnotherProcessOfTheSameNumberIsLeftAlone(t *testing.T) {
+	for program, write := range writers {
+		t.Run(program, func(t *testing.T) {
+			root, s := stateRoot(t), newSleeper(t)
+			write(t, root, "web", s.cmd.Process.Pid, s.start+1)
+			r := open(t, root)
+			c := listed(t, r)["web"]
+			if c.State != runtime.Exited {
+				t.Errorf("container is %v, want %v", c.State, runtime.Exited)
+			}
+			must(t, r.StopContainer(t.Context(), c, 0))
+			must(t, r.StopPod(t.Context(), runtime.Pod{ID: "web", CreatedAt: c.CreatedAt}))
+			must(t, s.cmd.Process.Signal(unix.SIGKILL))
+			if err := s.ended(); err == nil || err.Error() != "signal: killed" {
+				t.Errorf("the process ended with %v, want that the test itself killed it", err)
+			}
+		})
+	}
+}
+
+func TestFilesThatMakeNoSenseConcernNobodyElse(t *testing.T) {
+	for name, file := range map[string][2]string{
+		"torn":               {"state.json", `{"id":"bad","init_proc`},
+		"of another program": {"state.json", `{"ociVersion":"1.0.2","id":"bad","status":"running","pid":1}`},
+		"without a start":    {"state.json", `{"init_process_pid":1,"created":"2026-11-20T12:00:00Z"}`},
+		"without a time":     {"state.json", `{"init_process_pid":1,"init_process_start":2}`},
+		"endless":            {"state.json", `{"init_process_pid":1,"init_process_start":1,"created":"2026-11-20T12:00:00Z"}` + strings.Repeat(" ", 5<<20)},
+		"torn, of crun":      {"status", `{"pid":`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, s := stateRoot(t), newSleeper(t)
+			writeRunc(t, root, "good", s.cmd.Process.Pid, s.start)
+			put(t, filepath.Join(root, "bad", "config.json"), "{}")
+			put(t, filepath.Join(root, "bad", file[0]), file[1])
+			r := open(t, root)
+			list := listed(t, r)
+			if len(list) != 2 || list["good"].State != runtime.Running || list["bad"].State != runtime.Unknown || list["bad"].CreatedAt.IsZero() {
+				t.Errorf("Pods() = %+v, want the good one running, and the bad one of unknown state", list)
+			}
+			for what, err := range map[string]error{
+				"StopContainer": r.StopContainer(t.Context(), list["bad"], 0), "RemoveContainer": r.RemoveContainer(t.Context(), list["bad"]),
+			} {
+				if !errors.Is(err, runtime.ErrNonsense) && !errors.Is(err, runtime.ErrTooLarge) {
+					t.Errorf("%s() = %v, want why it cannot be told", what, err)
+				}
+			}
+			writeRunc(t, root, "bad", s.cmd.Process.Pid, s.start) // as the program writes it at last
+			if list := listed(t, r); list["bad"].State != runtime.Running {
+				t.Errorf("container is %v once its files make sense, want %v", list["bad"].State, runtime.Running)
+			}
+		})
+	}
+}
+
+// What a build has under way is the builder's: only the folder tells it from another.
+func TestStepsOfBuildsAreTheBuilders(t *testing.T) {
+	for _, c := range []struct {
+		id, bundle string
+		theirs     bool
+	}{
+		{"hqy3qw6p4vn2", "/var/lib/docker/buildkit/executor/hqy3qw6p4vn2", true},
+		{"hqy3qw6p4vn2", "/var/lib/buildkit/runc-overlayfs/executor/hqy3qw6p4vn2", true},
+		{"buildah-buildah1289104221", "/var/tmp/buildah1289104221", true},
+		{"web", "/srv/executor/of-web", false},
+		{"web", "/srv/web", false},
+		{"buildah1", "/srv/buildah1", false},
+		{"web", "", false},
+	} {
+		for program, write := range writers {
+			root, s := stateRoot(t), newSleeper(t)
+			write(t, root, c.id, s.cmd.Process.Pid, s.start)
+			file := filepath.Join(root, c.id, map[string]string{"runc": "state.json", "crun": "status"}[program])
+			text, err := os.ReadFile(file)
+			must(t, err)
+			put(t, file, strings.Replace(string(text), "/b\"", c.bundle+"\"", 1))
+			if list := listed(t, open(t, root)); (len(list) == 0) != c.theirs {
+				t.Errorf("Pods() where %s has %s of bundle %q = %v, want it the builder's: %t", program, c.id, c.bundle, list, c.theirs)
+			}
+		}
+	}
+}
+
+// A container of Podman's is Podman's, however little its files tell.
+func TestAContainerOfAManagersConcernsNobodyWhateverItsFilesSay(t *testing.T) {
+	root := stateRoot(t)
+	put(t, filepath.Join(root, "theirs", "state.json"), `{"init_process_pid":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod"]}}`)
+	r := open(t, root)
+	if list := listed(t, r); len(list) != 0 {
+		t.Errorf("Pods() = %+v, want none", list)
+	}
+	theirs := runtime.Container{ID: "theirs"}
+	for what, err := range map[string]error{"StopContainer": r.StopContainer(t.Context(), theirs, 0), "RemoveContainer": r.RemoveContainer(t.Context(), theirs)} {
+		if err != nil {
+			t.Errorf("%s() = %v, want nothing done", what, err)
+		}
+	}
+}
+
+// What is not done because there is nothing to do has not failed.
+func TestNothingToDoIsNoFailedCall(t *testing.T) {
+	root, s := stateRoot(t), newSleeper(t)
+	writeRunc(t, root, "ended", s.cmd.Process.Pid, s.start+1)
+	r, err := runc.New(runc.Options{Endpoint: root, Observe: func(method string, _ time.Duration, err error) {
+		if err != nil {
+			t.Errorf("%s was counted as failed: %v", method, err)
+		}
+	}})
+	must(t, err)
+	for _, id := range []string{"ended", "missing"} {
+		must(t, r.StopContainer(t.Context(), runtime.Container{ID: id}, 0))
+		must(t, r.StopPod(t.Context(), runtime.Pod{ID: id}))
+	}
+	must(t, r.RemoveContainer(t.Context(), runtime.Container{ID: "missing"}))
+}
+
+// Whoever has started a container is none of its processes.
+func TestAncestorsReachUpToTheFirstProcess(t *testing.T) {
+	s := newSleeper(t)
+	list := runc.Ancestors("/proc", s.cmd.Process.Pid)
+	if len(list) == 0 || list[0] != os.Getpid() || os.Getpid() != 1 && !slices.Contains(list, os.Getppid()) && os.Getppid() != 0 {
+		t.Errorf("ancestors = %v, want this process, %d, and those that it has come from, such as %d", list, os.Getpid(), os.Getppid())
+	}
+}
+
+// The number of a container that has ended may be that of another's thread by now, which no
+// descriptor can hold.
+func TestAThreadOfTheSameNumberIsNobody(t *testing.T) {
+	thread := aThread(t)
+	for program, write := range writers {
+		t.Run(program, func(t *testing.T) {
+			root := stateRoot(t)
+			write(t, root, "web", thread, 1)
+			must(t, open(t, root).StopContainer(t.Context(), runtime.Container{ID: "web"}, 0))
+		})
+	}
+}
+
+// aThread is the number of one that is not its process's first.
+func aThread(t *testing.T) int {
+	t.Helper()
+	list, err := procfs.AllThreads(os.Getpid())
+	must(t, err)
+	for _, thread := range list {
+		if thread.PID != os.Getpid() {
+			return thread.PID
+		}
+	}
+	t.Fatal("this process has a single thread")
+	return 0
+}
+
+func TestARootThatOthersCouldWriteIsRefused(t *testing.T) {
+	root, s := stateRoot(t), newSleeper(t)
+	writeRunc(t, root, "web", s.cmd.Process.Pid, s.start)
+	must(t, os.Chmod(root, 0o722))
+	r := open(t, root)
+	info, err := r.Info(t.Context())
+	if err != nil || info.Ready || !strings.Contains(info.Message, "chmod go-w") {
+		t.Errorf("Info() = %+v, %v, want it not ready, and a hint", info, err)
+	}
+	if pods, err := r.Pods(t.Context()); err == nil {
+		t.Errorf("Pods() = %v, want an error", pods)
+	}
+	if err := r.StopContainer(t.Context(), runtime.Container{ID: "web"}, 0); err == nil {
+		t.Error("StopContainer() = nil, want an error")
+	}
+	must(t, os.Chmod(root, 0o711)) // as runc makes it
+	if c := listed(t, r)["web"]; c.State != runtime.Running {
+		t.Errorf("container is %v, want %v", c.State, runtime.Running)
+	}
+}
+
+func TestAMissingRootIsAnEmptyOne(t *testing.T) {
+	r := open(t, filepath.Join(t.TempDir(), "not", "made", "yet"))
+	if pods, err := r.Pods(t.Context()); err != nil || len(pods) != 0 {
+		t.Errorf("Pods() = %v, %v, want none", pods, err)
+	}
+	if info, err := r.Info(t.Context()); err != nil || !info.Ready || !info.Imageless {
+		t.Errorf("Info() = %+v, %v, want it ready and without images", info, err)
+	}
+	gone := runtime.Container{ID: "web"}
+	for what, err := range map[string]error{
+		"StopContainer": r.StopContainer(t.Context(), gone, 0), "StopPod": r.StopPod(t.Context(), runtime.Pod{ID: "web"}), "RemoveContainer": r.RemoveContainer(t.Context(), gone),
+	} {
+		if err != nil {
+			t.Errorf("%s() of what is not there = %v", what, err)
+		}
+	}
+}
+
+func TestIDsDoNotLeadElsewhere(t *testing.T) {
+	root, s := stateRoot(t), newSleeper(t)
+	writeRunc(t, filepath.Dir(root), "web", s.cmd.Process.Pid, s.start)
+	r := open(t, root)
+	for _, id := range []string{"../web", "..", ".", "web/../../web"} {
+		if err := r.StopContainer(t.Context(), runtime.Container{ID: id}, 0); err != nil {
+			t.Errorf("StopContainer(%q) = %v, want that there is none", id, err)
+		}
+	}
+	if err := r.StopContainer(t.Context(), runtime.Container{}, 0); err == nil {
+		t.Error("StopContainer() without an ID = nil, want an error")
+	}
+	must(t, s.cmd.Process.Signal(unix.SIGKILL))
+	if err := s.ended(); err.Error() != "signal: killed" {
+		t.Errorf("the process ended with %v, want that the test itself killed it", err)
+	}
+}
+
+func TestWhatIsClosedIsUnavailable(t *testing.T) {
+	r, err := runc.New(runc.Options{Endpoint: stateRoot(t)})
+	must(t, err)
+	must(t, r.Close())
+	if _, err := r.Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("Pods() = %v, want %v", err, runtime.ErrUnavailable)
+	}
+}
+
+func TestEndpoints(t *testing.T) {
+	for endpoint, wrong := range map[string]string{"unix:///run/runc": "names a socket", "/run/containerd/runc/k8s.io": "containerd's"} {
+		if _, err := runc.New(runc.Options{Endpoint: endpoint}); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("New(%q) = %v, want that it %s", endpoint, err, wrong)
+		}
+	}
+	if _, err := runc.New(runc.Options{Endpoint: "/run/crun", Timeouts: local.Timeouts{Remove: -1}}); err == nil {
+		t.Error("New() with a negative timeout = nil, want an error")
+	}
+	r, err := runc.New(runc.Options{Endpoint: "/run/crun/"})
+	if err != nil || r.Name() != "crun" || r.Endpoint() != "/run/crun" {
+		t.Errorf("New(/run/crun/) = %v, %v, want crun at /run/crun", r, err)
+	}
+}
+
+func TestAFinderPassesOverRootsWithoutContainers(t *testing.T) {
+	var f runc.Finder
+	root, s := stateRoot(t), newSleeper(t)
+	inhabited := func(want bool, what string) {
+		t.Helper()
+		if got := f.Inhabited(root); got != want {
+			t.Errorf("Inhabited() of a root %s = %t, want %t", what, got, want)
+		}
+	}
+	if f.Inhabited(root + ".none") {
+		t.Error("Inhabited() of no root at all = true")
+	}
+	inhabited(false, "without a container")
+	put(t, filepath.Join(root, "podman", "state.json"), `{"init_process_pid":1,"init_process_start":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod"]}}`)
+	put(t, filepath.Join(root, "torn", "state.json"), `{`)
+	inhabited(false, "of Podman's")
+	writeRunc(t, root, "web", s.cmd.Process.Pid, s.start)
+	inhabited(true, "with one of runc's own")
+	must(t, os.RemoveAll(filepath.Join(root, "web")))
+	inhabited(false, "that is Podman's again")
+}

@@ -1,0 +1,158 @@
+package runc
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Files of a container's folder in a state root.
+const (
+	runcState  = "state.json"
+	crunStatus = "status"
+	crunConfig = "config.json" // as the bundle's was when the container was created
+	execFifo   = "exec.fifo"   // until the container is started
+)
+
+// state is what a container's files say of it.
+type state struct {
+	program     string // that keeps it: "runc" or "crun"
+	pid         int    // of its first process
+	start       uint64 // when that started, in ticks since the boot
+	created     time.Time
+	annotations map[string]string
+	bundle      string // folder that it was made from
+	// cgroups are the folders where its cgroup may be, the best to kill through first.
+	cgroups []string
+	freezer string // that of version 1's freezer, if it has one
+	// ownPIDs tells that its processes are in a PID namespace that was made for it,
+	// and end with the first.
+	ownPIDs bool
+}
+
+// parseRunc reads state.json, as libcontainer of runc 1.0 and later writes it.
+func parseRunc(text []byte) (state, error) {
+	var said struct {
+		PID     int               `json:"init_process_pid"`
+		Start   uint64            `json:"init_process_start"`
+		Created time.Time         `json:"created"`
+		Cgroups map[string]string `json:"cgroup_paths"`
+		Config  struct {
+			Labels     []string `json:"labels"` // KEY=VALUE
+			Namespaces []struct {
+				Type string `json:"type"`
+				Path string `json:"path"`
+			} `json:"namespaces"`
+		} `json:"config"`
+	}
+	if err := json.Unmarshal(text, &said); err != nil {
+		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrNonsense, runcState, err)
+	}
+	s := state{program: "runc", pid: said.PID, start: said.Start, created: said.Created, annotations: map[string]string{}}
+	// "" is version 2, which hybrid hosts have beside version 1's controllers.
+	s.freezer = said.Cgroups["freezer"]
+	for _, controller := range slices.Sorted(maps.Keys(said.Cgroups)) {
+		s.cgroups = append(s.cgroups, said.Cgroups[controller])
+	}
+	for _, label := range said.Config.Labels {
+		switch key, value, found := strings.Cut(label, "="); {
+		case found && key == "bundle": // runc's own
+			s.bundle = value
+		case found:
+			s.annotations[key] = value
+		}
+	}
+	for _, ns := range said.Config.Namespaces {
+		s.ownPIDs = s.ownPIDs || ns.Type == "NEWPID" && ns.Path == ""
+	}
+	return s, s.check(runcState)
+}
+
+// parseCrun reads status and config.json of crun. The path of the cgroup in it is that in
+// each hierarchy which is mounted at cgroupRoot, or below it.
+func parseCrun(status, config []byte, cgroupRoot string) (state, error) {
+	var said struct {
+		PID     int    `json:"pid"`
+		Start   uint64 `json:"process-start-time"`
+		Cgroup  string `json:"cgroup-path"`
+		Bundle  string `json:"bundle"`
+		Created string `json:"created"`
+	}
+	if err := json.Unmarshal(status, &said); err != nil {
+		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrNonsense, crunStatus, err)
+	}
+	var spec struct {
+		Annotations map[string]string `json:"annotations"`
+		Linux       struct {
+			Namespaces []specs.LinuxNamespace `json:"namespaces"`
+		} `json:"linux"`
+	}
+	if err := json.Unmarshal(config, &spec); err != nil {
+		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrNonsense, crunConfig, err)
+	}
+	s := state{program: "crun", pid: said.PID, start: said.Start, annotations: spec.Annotations, bundle: said.Bundle}
+	s.created, _ = time.Parse(time.RFC3339Nano, said.Created) // check tells
+	for _, ns := range spec.Linux.Namespaces {
+		s.ownPIDs = s.ownPIDs || ns.Type == specs.PIDNamespace && ns.Path == ""
+	}
+	if said.Cgroup != "" {
+		s.freezer = filepath.Join(cgroupRoot, "freezer", said.Cgroup)
+		for _, hierarchy := range []string{"", "unified", "freezer", "pids", "systemd"} {
+			s.cgroups = append(s.cgroups, filepath.Join(cgroupRoot, hierarchy, said.Cgroup))
+		}
+	}
+	return s, s.check(crunStatus)
+}
+
+// check refuses what could lead to a wrong process.
+func (s state) check(file string) error {
+	switch {
+	case s.pid <= 0:
+		return fmt.Errorf("%w: %s: its process is %d", runtime.ErrNonsense, file, s.pid)
+	case s.start == 0: // versions of years ago
+		return fmt.Errorf("%w: %s: it does not tell when its process has started, so that no signal can be sent safely", runtime.ErrNonsense, file)
+	case s.created.IsZero():
+		return fmt.Errorf("%w: %s: it does not tell when it was created", runtime.ErrNonsense, file)
+	}
+	return nil
+}
+
+// Annotations by which others' containers are known in a root that they share with runc's
+// own users: Podman's and CRI-O's have the first, cri-o.ContainerType is what CRI-O wrote
+// before, and containerd's have the second, in whatever root it was told to keep them.
+const (
+	annotationManager    = "io.container.manager"
+	annotationCRI        = "io.kubernetes.cri.container-type"
+	annotationCRIO       = "io.kubernetes.cri-o.ContainerType"
+	annotationReference  = "org.opencontainers.image.ref.name"
+	annotationStopSignal = "org.opencontainers.image.stopSignal"
+)
+
+// manager is who looks after the container of that ID, and empty if that is nobody else.
+// Steps of builds have no annotation: they are known by their bundles, which BuildKit, in
+// Docker as well, keeps in executor/ID, and Buildah, also in Podman, in a temporary folder
+// that the ID is made of.
+func (s state) manager(id string) string {
+	folder, name := filepath.Split(s.bundle)
+	switch {
+	case s.annotations[annotationManager] != "":
+		return s.annotations[annotationManager]
+	case s.annotations[annotationCRI] != "":
+		return "containerd"
+	case s.annotations[annotationCRIO] != "":
+		return "cri-o"
+	case name == id && filepath.Base(folder) == "executor":
+		return "buildkit"
+	case strings.HasPrefix(name, "buildah") && id == "buildah-"+name:
+		return "buildah"
+	}
+	return ""
+}

@@ -1,0 +1,273 @@
+package runc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/moby/sys/signal"
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/runc/program"
+)
+
+// target is a container that runs, held.
+type target struct {
+	what    string // is done to it
+	id      string
+	state   state
+	first   *process
+	cgroup  *cgroup // nil where it has none of its own
+	parents []int   // those that its first process has come from
+	created bool    // and not started yet
+}
+
+func (t *target) close() {
+	t.first.close()
+	if t.cgroup != nil {
+		t.cgroup.close()
+	}
+}
+
+// hold holds a container that was listed: errNotFound or errEnded where it does not run.
+func (r *Runtime) hold(what string, listed runtime.Container) (*target, error) {
+	t := &target{what: what, id: listed.ID}
+	err := r.store.one(listed.ID, func(c container) error {
+		if !c.is(listed) {
+			return errNotFound
+		}
+		phase, err := c.phase(r.procRoot)
+		if err == nil && phase == runtime.Exited {
+			err = errEnded
+		}
+		if err != nil {
+			return err
+		}
+		t.state, t.created = c.state, phase == runtime.Created
+		t.first, err = hold(r.procRoot, c.state.pid, c.state.start)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.parents = ancestors(r.procRoot, t.state.pid)
+	if others, err := r.strangers(t); err == nil { // else there is no telling who is one
+		t.cgroup = enclosing(t.state, others)
+	}
+	return t, nil
+}
+
+// strangers are processes that are known to be none of a container's: PID 1, hostler, those
+// that its first process has come from, and the first process of each other container of
+// the root, whoever looks after it. It fails where another one does not tell of its own.
+func (r *Runtime) strangers(t *target) (map[int]bool, error) {
+	others := map[int]bool{1: true, os.Getpid(): true}
+	for _, pid := range t.parents {
+		others[pid] = true
+	}
+	var untold error
+	err := r.store.all(func(c container) bool {
+		switch {
+		case c.id == t.id:
+		case c.err == nil:
+			if alive, err := lives(r.procRoot, c.state.pid, c.state.start); alive || err != nil {
+				others[c.state.pid] = true
+			}
+		case c.state.pid > 0:
+			others[c.state.pid] = true
+		default:
+			untold = fmt.Errorf("container %q does not tell of its processes: %w", c.id, c.err)
+		}
+		return untold == nil
+	})
+	return others, errors.Join(err, untold)
+}
+
+// running holds a container and does something to it, and nothing where it does not run.
+func (r *Runtime) running(ctx context.Context, what string, listed runtime.Container, do func(*target) error) error {
+	if listed.ID == "" {
+		return fmt.Errorf("%s: no ID given", what)
+	}
+	var t *target
+	err := r.call(ctx, "Hold", what, func() (err error) {
+		t, err = r.hold(what, listed)
+		if errors.Is(err, errNotFound) || errors.Is(err, errEnded) {
+			return nil
+		}
+		return err
+	})
+	if err != nil || t == nil {
+		return err
+	}
+	defer t.close()
+	if t.created {
+		return nil
+	}
+	return do(t)
+}
+
+// StopContainer sends the stop signal of the container's image to its first process,
+// resumes a container that is paused, which would not notice, and kills all of it after
+// grace. A container that was created and not started runs nothing yet: it is left to
+// whoever is about to start it.
+func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	return r.running(ctx, local.Named("stop container", c.Name, c.ID), c, func(t *target) error {
+		if grace > 0 {
+			over, err := r.terminate(ctx, t, grace)
+			if over || err != nil {
+				return err
+			}
+		}
+		return r.kill(ctx, t, r.timeouts.StopMargin)
+	})
+}
+
+var errGraceOver = errors.New("the grace is over")
+
+// terminate asks a container to end, and tells whether it has within its grace.
+func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration) (over bool, err error) {
+	asked := time.Now()
+	waiting, cancel := context.WithTimeoutCause(ctx, grace, errGraceOver)
+	defer cancel()
+	err = r.call(ctx, "Signal", t.what, func() error { return t.first.signal(r.stopSignal(t.state)) })
+	if err != nil {
+		return false, err
+	}
+	if t.cgroup != nil {
+		t.cgroup.thaw()
+	}
+	switch err := t.first.await(waiting); {
+	case err == nil:
+		return true, r.sweep(ctx, t)
+	case ctx.Err() != nil:
+		return false, fmt.Errorf("%s: %w after %v of its grace of %v", t.what, context.Cause(ctx), time.Since(asked).Round(time.Millisecond), grace)
+	case waiting.Err() == nil:
+		return false, fmt.Errorf("%s: %w", t.what, err)
+	}
+	return false, nil
+}
+
+// stopSignal is what the container is to be asked to end with. The annotation is what the
+// image specification has tools write that unpack an image (conversion.md).
+func (r *Runtime) stopSignal(s state) syscall.Signal {
+	said := s.annotations[annotationStopSignal]
+	if said == "" {
+		return unix.SIGTERM
+	}
+	parsed, err := signal.ParseSignal(said)
+	if err != nil {
+		r.log.Warn("stop signal of a container is unknown, and SIGTERM sent instead", "signal", said, "pid", s.pid)
+		return unix.SIGTERM
+	}
+	return parsed
+}
+
+// kill ends a container, and waits until it has ended. The first process takes all of its
+// own PID namespace along, and ends as the last of it (pid_namespaces(7)); what has none is
+// killed by its cgroup.
+func (r *Runtime) kill(ctx context.Context, t *target, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it is still there %v after SIGKILL", timeout))
+	defer cancel()
+	return r.call(ctx, "Kill", t.what, func() error {
+		if err := t.first.signal(unix.SIGKILL); err != nil {
+			return err
+		}
+		if t.cgroup != nil {
+			t.cgroup.thaw()
+		}
+		if t.cgroup != nil && !t.state.ownPIDs {
+			switch err := t.cgroup.kill(ctx, func() (map[int]bool, error) { return r.strangers(t) }); {
+			case errors.Is(err, errShared):
+				r.log.Warn("a container is killed by its first process alone", "container", t.id, "error", err)
+			case err != nil:
+				return fmt.Errorf("kill what is in its cgroup: %w", err)
+			}
+		}
+		return t.first.await(ctx)
+	})
+}
+
+// sweep kills what a container leaves whose processes do not end with the first, as runc
+// does when it deletes one.
+func (r *Runtime) sweep(ctx context.Context, t *target) error {
+	if t.state.ownPIDs || t.cgroup == nil {
+		return nil
+	}
+	return r.kill(ctx, t, r.timeouts.StopMargin)
+}
+
+// StopPod kills the container that p is, if it still runs. There is nothing else to tear
+// down.
+func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
+	listed := runtime.Container{ID: p.ID, CreatedAt: p.CreatedAt}
+	return r.running(ctx, local.Named("stop pod", p.Name, p.ID), listed, func(t *target) error {
+		return r.kill(ctx, t, r.timeouts.Teardown)
+	})
+}
+
+// RemoveContainer has runc or crun delete a container that does not run, with its cgroups
+// and its hooks. The program itself refuses one that has been started meanwhile.
+func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) error {
+	what := local.Named("remove container", c.Name, c.ID)
+	if c.ID == "" {
+		return fmt.Errorf("%s: no ID given", what)
+	}
+	return r.call(ctx, "Delete", what, func() error {
+		err := r.delete(ctx, c)
+		if errors.Is(err, errNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+func (r *Runtime) delete(ctx context.Context, listed runtime.Container) error {
+	var path string
+	err := r.store.one(listed.ID, func(c container) error {
+		if !c.is(listed) {
+			return errNotFound
+		}
+		phase, err := c.phase(r.procRoot)
+		// What is created and not started is about to be, but where that was known.
+		if err == nil && phase != runtime.Exited && (phase != runtime.Created || listed.State != runtime.Created) {
+			err = fmt.Errorf("%w: its state is %v; stop it first", runtime.ErrInUse, phase)
+		}
+		if err == nil {
+			path, err = program.Find(c.state.program)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Remove)
+	defer cancel()
+	failed := program.Delete(ctx, path, r.path, listed.ID)
+	if failed == nil {
+		return nil
+	}
+	// Somebody else may have been quicker, or have started it.
+	err = r.store.one(listed.ID, func(c container) error {
+		if !c.is(listed) {
+			return errNotFound
+		}
+		if phase, err := c.phase(r.procRoot); err != nil || phase != runtime.Running {
+			return failed
+		}
+		return fmt.Errorf("%w: %w", runtime.ErrInUse, failed)
+	})
+	if err == nil {
+		err = failed
+	}
+	return err
+}
+
+// RemovePod is runtime.ErrUnsupported: a pod goes with its container.
+func (r *Runtime) RemovePod(_ context.Context, p runtime.Pod) error {
+	return fmt.Errorf("%s: %w: it goes with its container", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
+}

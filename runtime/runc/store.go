@@ -1,0 +1,286 @@
+package runc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/runtime"
+)
+
+// stateBytes is how large a file of a container may be: those of runc have some 30 kB.
+const stateBytes = 4 << 20
+
+// errNotFound: there is no such container.
+var errNotFound = errors.New("there is no such container")
+
+// store reads a state root. It keeps what files say until they change. It is safe for
+// concurrent use.
+type store struct {
+	path       string
+	cgroupRoot string
+	log        *slog.Logger
+
+	mu    sync.Mutex
+	known map[string]entry // by ID; guarded by mu
+}
+
+// entry is what the files of a container said, or why that cannot be told.
+type entry struct {
+	stamp stamp
+	state state
+	err   error
+}
+
+// stamp tells one version of a file from another: runc and crun write them anew.
+type stamp struct {
+	inode uint64
+	size  int64
+	at    time.Time
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	now := stamp{size: info.Size(), at: info.ModTime()}
+	if sys, known := info.Sys().(*syscall.Stat_t); known {
+		now.inode = sys.Ino
+	}
+	return now
+}
+
+func newStore(path string, log *slog.Logger) *store {
+	return &store{path: path, cgroupRoot: "/sys/fs/cgroup", log: log, known: map[string]entry{}}
+}
+
+// container is one of a root.
+type container struct {
+	id     string
+	folder *os.Root // the whole state root; valid as long as the call lasts
+	state  state
+	err    error // why its files do not tell, of which state is then what was understood
+}
+
+// each calls visit for each container of the root that nobody else looks after, until it
+// returns false.
+func (s *store) each(visit func(container) bool) error {
+	return s.all(func(c container) bool { return c.manager() != "" || visit(c) })
+}
+
+// all calls visit for each container of the root, until it returns false.
+func (s *store) all(visit func(container) bool) error {
+	root, err := s.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		s.keepOnly(nil)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // only read
+	list, err := ids(root)
+	if err != nil {
+		return fmt.Errorf("read state root %s: %w", s.path, err)
+	}
+	s.keepOnly(list)
+	for _, id := range list {
+		c := container{id: id, folder: root}
+		c.state, c.err = s.load(root, id)
+		if !errors.Is(c.err, errNotFound) && !visit(c) {
+			break
+		}
+	}
+	return nil
+}
+
+// one calls visit with one container: errNotFound where there is none, or where it is
+// somebody else's to look after.
+func (s *store) one(id string, visit func(container) error) error {
+	root, err := s.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return errNotFound
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // only read
+	c := container{id: id, folder: root}
+	c.state, c.err = s.load(root, id)
+	switch {
+	case c.manager() != "":
+		return errNotFound
+	case c.err != nil:
+		return c.err
+	}
+	return visit(c)
+}
+
+// manager is who else looks after it, if anybody does.
+func (c container) manager() string { return c.state.manager(c.id) }
+
+// is tells whether the container is the one that was listed: its ID may be used again.
+func (c container) is(listed runtime.Container) bool {
+	return listed.CreatedAt.IsZero() || c.state.created.Equal(listed.CreatedAt)
+}
+
+// phase tells how far a container is.
+func (c container) phase(procRoot string) (runtime.ContainerState, error) {
+	alive, err := lives(procRoot, c.state.pid, c.state.start)
+	if err != nil {
+		return runtime.Unknown, err
+	}
+	if !alive {
+		return runtime.Exited, nil
+	}
+	_, err = c.folder.Lstat(filepath.Join(c.id, execFifo))
+	switch {
+	case err == nil:
+		return runtime.Created, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return runtime.Running, nil
+	}
+	return runtime.Unknown, err
+}
+
+// open opens the root. It is fs.ErrNotExist while nobody has made a container there.
+func (s *store) open() (*os.Root, error) {
+	root, err := os.OpenRoot(s.path)
+	if err != nil {
+		return nil, fmt.Errorf("open state root: %w", err)
+	}
+	info, err := root.Stat(".")
+	if err == nil {
+		err = trusted(info)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open state root %s: %w", s.path, err), root.Close())
+	}
+	return root, nil
+}
+
+// trusted refuses a folder in which others could write what to kill.
+func trusted(info fs.FileInfo) error {
+	sys, known := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("it is no folder")
+	case known && int(sys.Uid) != os.Geteuid():
+		return fmt.Errorf("it belongs to user %d, who could have hostler kill what is not theirs; make it root's", sys.Uid)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others than its owner may write into it (mode %v), and could have hostler kill what is not theirs; chmod go-w", info.Mode().Perm())
+	}
+	return nil
+}
+
+// ids lists the containers that there may be, in order.
+func ids(root *os.Root) ([]string, error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }() // only read
+	entries, err := dir.ReadDir(-1)
+	var list []string
+	for _, e := range entries {
+		// crun has a folder of its own there, .empty-directory, and neither takes an ID
+		// that begins so.
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			list = append(list, e.Name())
+		}
+	}
+	slices.Sort(list)
+	return list, err
+}
+
+// load reads what a container's files say: errNotFound where there are none (yet).
+func (s *store) load(root *os.Root, id string) (state, error) {
+	if id == "" || filepath.Base(id) != id || strings.HasPrefix(id, ".") {
+		return state{}, errNotFound
+	}
+	file := filepath.Join(id, runcState)
+	info, err := root.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		file = filepath.Join(id, crunStatus)
+		info, err = root.Stat(file)
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // or a plain file
+		s.forget(id)
+		return state{}, errNotFound
+	}
+	if err != nil {
+		return state{}, err
+	}
+	now := stampOf(info)
+	s.mu.Lock()
+	old, known := s.known[id]
+	s.mu.Unlock()
+	if known && old.stamp == now {
+		return old.state, old.err
+	}
+	e := entry{stamp: now}
+	e.state, e.err = s.read(root, id, filepath.Base(file))
+	if errors.Is(e.err, fs.ErrNotExist) { // it is being deleted, or made
+		return state{}, errNotFound
+	}
+	if e.err != nil {
+		s.log.Warn("container does not tell of itself", "container", id, "error", e.err)
+	}
+	s.mu.Lock()
+	s.known[id] = e
+	s.mu.Unlock()
+	return e.state, e.err
+}
+
+func (s *store) read(root *os.Root, id, file string) (state, error) {
+	text, err := readFile(root, filepath.Join(id, file))
+	if err != nil {
+		return state{}, err
+	}
+	if file == runcState {
+		return parseRunc(text)
+	}
+	config, err := readFile(root, filepath.Join(id, crunConfig))
+	if err != nil {
+		return state{}, err
+	}
+	return parseCrun(text, config, s.cgroupRoot)
+}
+
+func readFile(root *os.Root, name string) ([]byte, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	text, err := io.ReadAll(io.LimitReader(f, stateBytes+1))
+	if err == nil && len(text) > stateBytes {
+		err = fmt.Errorf("%w: %s has more than %d MiB", runtime.ErrTooLarge, filepath.Base(name), stateBytes>>20)
+	}
+	return text, err
+}
+
+func (s *store) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.known, id)
+}
+
+// keepOnly forgets the containers that are gone; ids are sorted.
+func (s *store) keepOnly(ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.known, func(id string, _ entry) bool {
+		_, there := slices.BinarySearch(ids, id)
+		return !there
+	})
+}

@@ -1,0 +1,266 @@
+package runc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+)
+
+// Watch tells of containers that come, are started, end and go, until ctx ends: inotify
+// tells of the root and of each container's folder in it, pidfds tell of ends. A root that
+// nobody has made yet is waited for. What happened before is not told.
+func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
+	const what = "watch containers"
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("%s: %w; see fs.inotify.max_user_instances", what, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{r: r, notify: notify, out: out, seen: map[string]sight{}, passed: map[string]string{}, ended: make(chan string)}
+	defer func() {
+		cancel()
+		w.waits.Wait()
+		_ = notify.Close() // nothing was written
+	}()
+	if err := w.run(ctx); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// watch is one Watch under way. Its goroutine owns it.
+type watch struct {
+	r      *Runtime
+	notify *fsnotify.Watcher
+	out    chan<- runtime.Event
+
+	at     string            // folder that is watched: the root, or the nearest above that is there
+	seen   map[string]sight  // by ID
+	passed map[string]string // why one was passed over, by ID
+	told   bool              // what is new from now on is to be told
+	ended  chan string       // IDs of containers whose process has ended
+	waits  sync.WaitGroup    // for these
+}
+
+// sight is how a container was seen last.
+type sight struct {
+	phase runtime.ContainerState
+	pid   int
+	start uint64
+}
+
+func (w *watch) run(ctx context.Context) error {
+	if err := w.scan(ctx); err != nil {
+		return err
+	}
+	w.told = true
+	w.r.log.Debug("containers are watched", "folder", w.at, "containers", len(w.seen))
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case id := <-w.ended:
+			err = w.look(ctx, id)
+		case event, open := <-w.notify.Events:
+			if !open {
+				return fmt.Errorf("%w: the kernel tells nothing any more", runtime.ErrUnavailable)
+			}
+			err = w.notice(ctx, event.Name)
+		case err = <-w.notify.Errors:
+			if errors.Is(err, fsnotify.ErrEventOverflow) { // some were lost
+				err = w.scan(ctx)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// notice looks at what a path is about.
+func (w *watch) notice(ctx context.Context, path string) error {
+	inside, found := strings.CutPrefix(path, w.r.path+"/")
+	if !found || w.at != w.r.path {
+		return w.scan(ctx)
+	}
+	id, _, _ := strings.Cut(inside, "/")
+	return w.look(ctx, id)
+}
+
+// scan looks at all containers, and at those that were there.
+func (w *watch) scan(ctx context.Context) error {
+	if err := w.settle(); err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	if w.at == w.r.path {
+		root, err := w.r.store.open()
+		if err == nil {
+			var list []string
+			list, err = ids(root)
+			for _, id := range list {
+				there[id] = true
+			}
+			err = errors.Join(err, root.Close())
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for id := range w.seen {
+		there[id] = true
+	}
+	for id := range there {
+		if err := w.look(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle watches the root, or where it is missing the nearest folder above, where it or
+// what leads to it will come.
+func (w *watch) settle() error {
+	for {
+		at := local.Existing(w.r.path)
+		// Also where that is what was watched before: it may be another of that name.
+		if err := w.add(at); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // it went meanwhile
+			}
+			return err
+		}
+		if at == w.at {
+			return nil
+		}
+		if w.at != "" {
+			_ = w.notify.Remove(w.at) // it may be gone
+		}
+		w.at = at // and once more: the root may have come since
+	}
+}
+
+func (w *watch) add(folder string) error {
+	err := w.notify.Add(folder)
+	if errors.Is(err, unix.ENOSPC) {
+		err = fmt.Errorf("%w; see fs.inotify.max_user_watches", err)
+	}
+	return err
+}
+
+// look looks at one container and tells what has become of it.
+func (w *watch) look(ctx context.Context, id string) error {
+	// First watched, then read: what changes later is told.
+	if err := w.add(filepath.Join(w.r.path, id)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+		return err
+	}
+	var now sight
+	var image string
+	var process *process
+	err := w.r.store.one(id, func(c container) error {
+		phase, err := c.phase(w.r.procRoot)
+		now, image = sight{phase, c.state.pid, c.state.start}, c.state.annotations[annotationReference]
+		if err != nil || phase == runtime.Exited || w.seen[id].same(now) {
+			return err
+		}
+		process, err = hold(w.r.procRoot, now.pid, now.start)
+		if errors.Is(err, errEnded) {
+			now.phase, err = runtime.Exited, nil
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, errNotFound):
+		return w.gone(ctx, id)
+	case errors.Is(err, runtime.ErrNonsense) || errors.Is(err, runtime.ErrTooLarge):
+		return nil // it is written anew, or listed as it is
+	case err != nil: // others are none the worse for it
+		w.pass(id, err)
+		return nil
+	}
+	delete(w.passed, id)
+	if process != nil {
+		w.await(ctx, id, process)
+	}
+	before, known := w.seen[id]
+	w.seen[id] = now
+	if known && before.same(now) && before.phase == now.phase {
+		return nil
+	}
+	return w.tell(ctx, meaning(now.phase), id, image)
+}
+
+// same tells whether both are of one container, and not of two of the same name.
+func (s sight) same(other sight) bool { return s.pid == other.pid && s.start == other.start }
+
+// meaning is the event of a container that has come to a phase.
+func meaning(phase runtime.ContainerState) runtime.EventType {
+	switch phase {
+	case runtime.Created:
+		return runtime.ContainerCreated
+	case runtime.Running:
+		return runtime.ContainerStarted
+	case runtime.Exited:
+		return runtime.ContainerExited
+	}
+	return runtime.Changed
+}
+
+// pass tells once that a container cannot be watched.
+func (w *watch) pass(id string, err error) {
+	if said := err.Error(); w.passed[id] != said {
+		w.passed[id] = said
+		w.r.log.Warn("container cannot be watched", "container", id, "error", err)
+	}
+}
+
+func (w *watch) gone(ctx context.Context, id string) error {
+	delete(w.passed, id)
+	if _, known := w.seen[id]; !known {
+		return nil
+	}
+	delete(w.seen, id)
+	return w.tell(ctx, runtime.ContainerRemoved, id, "")
+}
+
+// await has the end of a process told.
+func (w *watch) await(ctx context.Context, id string, p *process) {
+	w.waits.Go(func() {
+		defer p.close()
+		if p.await(ctx) != nil {
+			return // the watch is over
+		}
+		select {
+		case w.ended <- id:
+		case <-ctx.Done():
+		}
+	})
+}
+
+func (w *watch) tell(ctx context.Context, kind runtime.EventType, id, image string) error {
+	if !w.told {
+		return nil
+	}
+	event := runtime.Event{Runtime: w.r.name, Type: kind, ContainerID: id, Time: time.Now()}
+	if kind == runtime.ContainerCreated {
+		event.Image = image
+	}
+	select {
+	case w.out <- event:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

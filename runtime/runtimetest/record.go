@@ -1,0 +1,102 @@
+package runtimetest
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/test/kept"
+)
+
+// Result is what became of a case of the suite.
+type Result struct {
+	Case  string `json:"case"`
+	Lacks string `json:"lacks,omitempty"` // why this runtime does not have it, which was tried as well
+}
+
+// resultsFolder is where results are kept, seen from the package of any adapter, which
+// stand side by side.
+const resultsFolder = "../runtimetest/testdata"
+
+// Record is Run, and compares what became of the cases with what is kept for runtimes of
+// that kind, which docs/runtimes.md is made from; update writes that anew. It does neither
+// where `go test -run` leaves cases out.
+func Record(t *testing.T, kind string, update bool, factory Factory) {
+	t.Helper()
+	results := run(t, factory)
+	if results == nil {
+		return // the cases tell, or were left out
+	}
+	kept.JSON(t, filepath.Join(resultsFolder, kind+".json"), results, update, "run this test with -update, and then: go test ./runtime/runtimetest -update")
+}
+
+// Table is which runtime does what, as Markdown, made from what became of the cases: a
+// column for each kind, with notes of why one lacks something.
+func Table(kinds []string, results map[string][]Result) (string, error) {
+	var text strings.Builder
+	text.WriteString("| |")
+	for _, kind := range kinds {
+		fmt.Fprintf(&text, " %s |", kind)
+	}
+	text.WriteString("\n|---|" + strings.Repeat("---|", len(kinds)) + "\n")
+	var notes []string
+	for _, c := range cases {
+		fmt.Fprintf(&text, "| %s |", c.name)
+		for _, kind := range kinds {
+			i := slices.IndexFunc(results[kind], func(r Result) bool { return r.Case == c.name })
+			if i < 0 {
+				return "", fmt.Errorf("%s: no result of the case %q", kind, c.name)
+			}
+			why := results[kind][i].Lacks
+			if why == "" {
+				text.WriteString(" yes |")
+				continue
+			}
+			if !slices.Contains(notes, why) {
+				notes = append(notes, why)
+			}
+			fmt.Fprintf(&text, " – (%d) |", slices.Index(notes, why)+1)
+		}
+		text.WriteString("\n")
+	}
+	for i, note := range notes {
+		fmt.Fprintf(&text, "\n%d. %s%s.", i+1, strings.ToUpper(note[:1]), note[1:])
+	}
+	return text.String() + "\n", nil
+}
+
+// What follows says why a runtime of such abilities does not have what a case is about.
+
+func nothing(Abilities) string { return "" }
+
+func noImages(a Abilities) string { return unless(!a.Bare, "there are no images") }
+
+func noEnds(a Abilities) string {
+	return unless(!a.Bare, "nobody remembers how a container ended, or when")
+}
+
+func noStart(a Abilities) string {
+	return unless(a.Starts, "hostler starts nothing again here: an orchestrator, systemd or a person does")
+}
+
+func noSandbox(a Abilities) string {
+	return unless(a.Sandboxes, "a pod has no sandbox that would stay to be removed")
+}
+
+func noRefusal(a Abilities) string {
+	if a.Bare {
+		return noImages(a)
+	}
+	return unless(a.RefusesImagesInUse, "the runtime would remove it: hostler itself looks who uses it, in the call just before")
+}
+
+func nobody(a Abilities) string { return unless(!a.Bare, "there is nobody to ask who could hang") }
+
+func unless(able bool, why string) string {
+	if able {
+		return ""
+	}
+	return why
+}

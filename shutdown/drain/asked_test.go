@@ -1,0 +1,127 @@
+package drain_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// What can be started again is on record as soon as it is asked to end, for the power may
+// go the moment after.
+func TestItIsWrittenDownWhoWasAsked(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("shop", 5,
+			runtimetest.ContainerSpec{EndsAfter: 2 * time.Second, StopsBefore: []string{"shop1"}, Restart: runtime.RestartUnlessStopped, Restarting: true},
+			runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartNever})
+		w.pod("plain", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) // as CRI has them
+		w.run(t.Context())
+		var seen []string
+		for _, r := range w.published {
+			for _, p := range r.Pods {
+				var asked []string
+				for id, at := range p.Asked {
+					text := "-"
+					if !at.IsZero() {
+						text = at.Sub(w.began).String()
+					}
+					asked = append(asked, id+"@"+text)
+				}
+				slices.Sort(asked)
+				seen = append(seen, fmt.Sprintf("%s%v", p.Name, asked))
+			}
+		}
+		slices.Sort(seen)
+		seen = slices.Compact(seen)
+		want := "plain[] shop[] shop[shop0@0s shop1@-] shop[shop0@0s shop1@2s]"
+		if got := strings.Join(seen, " "); got != want && got != strings.Replace(want, "shop[] ", "", 1) {
+			t.Errorf("published %s, want %s", got, want)
+		}
+		for _, p := range w.published[len(w.published)-1].Pods {
+			if began, noted := p.Runs["shop0"]; noted != (p.Name == "shop") || noted && (!began.Equal(w.began) || len(p.Runs) != 2) {
+				t.Errorf("record of %s = %v, want of those that were asked when they began to run", p.Name, p.Runs)
+			}
+		}
+		if p := w.published[len(w.published)-1].Pods; p[0].Priority+p[1].Priority != 5 || !slices.Equal(slices.Concat(p[0].Restarting, p[1].Restarting), []string{"shop0"}) {
+			t.Errorf("record = %+v, want the pods' priorities, and who was restarting", p)
+		}
+	})
+}
+
+// A timer or a person may start again what the drain has stopped: it keeps its ID.
+func TestWhoIsStartedAgainIsAskedAgain(t *testing.T) {
+	for name, told := range map[string]bool{"the drain lists": false, "somebody else lists": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.asDocker()
+				w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})
+				w.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
+				for _, after := range []time.Duration{5 * time.Second, 9 * time.Second} {
+					time.AfterFunc(after, func() { w.start("web0") })
+				}
+				if told {
+					for half := range 23 {
+						time.AfterFunc(time.Duration(half)*time.Second/2, func() { w.roster.Set(w.list()) })
+					}
+				}
+				r, took := w.run(t.Context())
+				w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "slow": journal.Stopped})
+				w.expectSignals("web0", "TERM@0s TERM@6s TERM@10s")
+				w.expectSignals("slow0", "TERM@0s")
+				w.expectTook(took, 12*time.Second)
+				if len(r.Pods[0].Asked) != 1 {
+					t.Errorf("record = %+v, want also those on it whose policy nobody knows yet", r.Pods[0])
+				}
+				if asked := r.Pods[1].Asked["web0"]; asked.Sub(w.began) != 10*time.Second {
+					t.Errorf("web was asked at %v, want the last time on record", asked.Sub(w.began))
+				}
+			})
+		})
+	}
+}
+
+// It would be on record as asked after it had ended, as one that somebody stopped.
+func TestAnOldListDoesNotHaveAnybodyAskedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.asDocker()
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})
+		w.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
+		before := w.list()
+		time.AfterFunc(3*time.Second, func() { w.roster.Set(w.list()) })
+		time.AfterFunc(5*time.Second, func() { w.roster.Set(before) })
+		r, _ := w.run(t.Context())
+		w.expectSignals("web0", "TERM@0s")
+		for _, p := range r.Pods {
+			if asked := p.Asked["web0"]; p.Name == "web" && !asked.Equal(w.began) {
+				t.Errorf("web was asked at %v, want the beginning on record", asked.Sub(w.began))
+			}
+		}
+	})
+}
+
+// asDocker has the world's runtime be one whose containers can be started again.
+func (w *world) asDocker() {
+	w.fake = runtimetest.NewFake(runtimetest.Options{NoSandboxes: true})
+	w.fake.AddImage(runtimetest.ImageSpec{ID: "image"})
+	w.roster.Runtime = w.fake
+}
+
+func (w *world) start(container string) {
+	if err := w.fake.StartContainer(w.t.Context(), runtime.Container{ID: container}); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// list is what the runtime lists now.
+func (w *world) list() []runtime.Pod {
+	pods, err := w.fake.Pods(w.t.Context())
+	if err != nil {
+		w.t.Error(err)
+	}
+	return pods
+}

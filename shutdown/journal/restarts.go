@@ -1,0 +1,143 @@
+package journal
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Restart is a container that a shutdown has asked to end and that its runtime can start
+// again, with what became of that.
+type Restart struct {
+	Runtime  string          `json:"runtime"`
+	Pod      string          `json:"pod"` // its ID
+	ID       string          `json:"id"`
+	Name     string          `json:"name,omitempty"` // known once a runtime has told it
+	Priority int32           `json:"priority"`       // of the pod
+	Grace    metav1.Duration `json:"grace"`          // of the pod
+	AskedAt  time.Time       `json:"askedAt"`
+	// StartedAt is when the run began that was to end, where its runtime tells.
+	StartedAt time.Time `json:"startedAt,omitzero"`
+	// Restarting tells that it had ended then, and was about to be started.
+	Restarting bool `json:"restarting,omitempty"`
+	// HostLived tells that the host did not go down after all.
+	HostLived bool `json:"hostLived,omitempty"`
+
+	// Tries is how often a start was tried, and TriedAt the last time.
+	Tries   int            `json:"tries,omitempty"`
+	TriedAt time.Time      `json:"triedAt,omitzero"`
+	Outcome RestartOutcome `json:"outcome,omitempty"`
+	At      time.Time      `json:"at,omitzero"` // of the outcome
+	// Reason says why it was not started; of one that is pending, what the last try said.
+	Reason string `json:"reason,omitempty"`
+}
+
+// RestartOutcome is what became of a container that a shutdown has stopped. It is empty
+// as long as that is pending.
+type RestartOutcome string
+
+// The outcomes.
+const (
+	Restarted     RestartOutcome = "started" // by hostler
+	RunsAnyway    RestartOutcome = "runs"    // somebody else has started it, or it never ended
+	LeftStopped   RestartOutcome = "left"    // it is not hostler's to start
+	RestartFailed RestartOutcome = "failed"  // its runtime refused, time and again
+)
+
+// same tells whether two are of one container.
+func (r Restart) same(o Restart) bool { return r.Runtime == o.Runtime && r.ID == o.ID }
+
+// owed are the containers that are to be started again now that the story of the drain in
+// the file has ended: those it has asked to end, and those still pending from before. What
+// became of others is told until then.
+func (f content) owed(hostLived bool) *[]Restart {
+	var list []Restart
+	if f.Restarts != nil {
+		for _, r := range *f.Restarts {
+			if r.Outcome == "" {
+				r.HostLived = r.HostLived && hostLived
+				list = append(list, r)
+			}
+		}
+	}
+	if f.Record != nil {
+		for _, p := range f.Record.Pods {
+			list = owe(list, p, hostLived)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	slices.SortFunc(list, func(a, b Restart) int { return cmp.Or(cmp.Compare(a.Runtime, b.Runtime), cmp.Compare(a.ID, b.ID)) })
+	return &list
+}
+
+// owe adds a pod's containers. One that was pending and was asked to end anew has been
+// started by somebody meanwhile.
+func owe(list []Restart, p PodRecord, hostLived bool) []Restart {
+	for id, asked := range p.Asked {
+		if asked.IsZero() {
+			continue // its turn never came
+		}
+		r := Restart{Runtime: p.Runtime, Pod: p.ID, ID: id, Priority: p.Priority, Grace: p.Grace, AskedAt: asked, StartedAt: p.Runs[id], Restarting: slices.Contains(p.Restarting, id), HostLived: hostLived}
+		list = append(slices.DeleteFunc(list, r.same), r)
+	}
+	return list
+}
+
+// Restarts are the containers that shutdowns have stopped and that can be started again,
+// with what became of those of the last one. They must not be changed.
+func (j *Journal) Restarts() []Restart {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.file.Restarts == nil {
+		return nil
+	}
+	return *j.file.Restarts
+}
+
+// NoteRestart records how starting a container again stands, and returns whether that was
+// pending until now. What is settled stays as it is.
+func (j *Journal) NoteRestart(now Restart) (pending bool) {
+	j.changeRestarts(func(r *Restart) bool {
+		if !r.same(now) || r.Outcome != "" {
+			return false
+		}
+		pending = true
+		changed := *r != now
+		*r = now
+		return changed
+	})
+	return pending
+}
+
+// WaiveRestarts settles what is pending, but for pods of priorities that are spared, for
+// the reason given: a person wants these stopped.
+func (j *Journal) WaiveRestarts(reason string, spared func(priority int32) bool) {
+	j.changeRestarts(func(r *Restart) bool {
+		changed := r.Outcome == "" && !spared(r.Priority)
+		if changed {
+			r.Outcome, r.At, r.Reason = LeftStopped, time.Now(), reason
+		}
+		return changed
+	})
+}
+
+// changeRestarts applies a change to each, in a copy: what was handed out stays as it is.
+func (j *Journal) changeRestarts(apply func(*Restart) bool) {
+	j.change(true, func(f *content) bool {
+		if f.Restarts == nil {
+			return false
+		}
+		list, changed := slices.Clone(*f.Restarts), false
+		for i := range list {
+			changed = apply(&list[i]) || changed
+		}
+		if changed {
+			f.Restarts = &list
+		}
+		return changed
+	})
+}

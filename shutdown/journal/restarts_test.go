@@ -1,0 +1,131 @@
+package journal_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// owes says which restarts a journal has, by container: how long after the first of 2000
+// it was asked to end, an "l" where the host lived, an "r" where it was
+// between two attempts to run, how long it had run where that is known, and the outcome.
+func owes(j *journal.Journal) string {
+	var list []string
+	for _, r := range j.Restarts() {
+		lived := ""
+		if r.HostLived {
+			lived = "l"
+		}
+		if r.Restarting {
+			lived += "r"
+		}
+		if !r.StartedAt.IsZero() {
+			lived += r.StartedAt.Sub(r.AskedAt).String()
+		}
+		list = append(list, fmt.Sprintf("%s@%v%s%s", r.ID, r.AskedAt.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)), lived, r.Outcome))
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+// shopDrain is one that began now: it has asked web, and db has yet to wait for it.
+func shopDrain() *journal.Record {
+	now := time.Now()
+	return &journal.Record{BootID: "one", StartedAt: now, Pods: []journal.PodRecord{
+		{Runtime: "docker", ID: "shop", StartedAt: now, Asked: map[string]time.Time{"web": now, "db": {}}},
+		{Runtime: "containerd", ID: "pod", StartedAt: now},
+	}}
+}
+
+func finished(r *journal.Record) *journal.Record { r.FinishedAt = time.Now(); return r }
+
+func cancelled(r *journal.Record) *journal.Record { r.CancelledAt = time.Now(); return r }
+
+func TestWhatIsToBeStartedAgain(t *testing.T) {
+	start := func(j *journal.Journal, id string, outcome journal.RestartOutcome) {
+		for _, r := range j.Restarts() {
+			if r.ID == id {
+				r.Outcome = outcome
+				j.NoteRestart(r)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		story func(*journal.Journal)
+		now   string // of the same boot
+		next  string // of a boot after it
+	}{
+		"nothing happened": {func(*journal.Journal) {}, "", ""},
+		"a drain runs":     {func(j *journal.Journal) { j.Put(shopDrain()) }, "", "web@0s"},
+		"a drain that met one between two attempts": {func(j *journal.Journal) {
+			r := shopDrain()
+			r.Pods[0].Restarting = []string{"web"}
+			j.Put(r)
+		}, "", "web@0sr"},
+		"a drain has ended":          {func(j *journal.Journal) { j.Put(finished(shopDrain())) }, "", "web@0s"},
+		"a power cut after no drain": {func(j *journal.Journal) { j.Mark([]journal.Ref{{ID: "shop"}}) }, "", ""},
+		"a drain that knows when its run began": {func(j *journal.Journal) {
+			r := shopDrain()
+			r.Pods[0].Runs = map[string]time.Time{"web": r.StartedAt.Add(-time.Hour)}
+			j.Put(r)
+		}, "", "web@0s-1h0m0s"},
+		"a cancelled drain, not settled":  {func(j *journal.Journal) { j.Put(cancelled(shopDrain())) }, "", "web@0s"},
+		"a cancelled drain":               {func(j *journal.Journal) { j.Put(cancelled(shopDrain())); j.Settle() }, "web@0sl", "web@0s"},
+		"a drain whose shutdown never is": {func(j *journal.Journal) { j.Put(finished(shopDrain())); j.Settle() }, "web@0sl", "web@0s"},
+		"what was started again is told until the next shutdown": {func(j *journal.Journal) {
+			j.Put(cancelled(shopDrain()))
+			j.Settle()
+			start(j, "web", journal.Restarted)
+			j.Settle()
+		}, "web@0slstarted", ""},
+		"a second drain before all was started": {func(j *journal.Journal) {
+			r := shopDrain()
+			r.Pods[0].Asked["db"] = time.Now()
+			j.Put(cancelled(r))
+			j.Settle()
+			start(j, "db", journal.Restarted)
+			time.Sleep(time.Second)
+			r = shopDrain()
+			delete(r.Pods[0].Asked, "web")
+			r.Pods[0].Asked["db"] = time.Now()
+			j.Put(cancelled(r))
+			j.Settle()
+		}, "db@1sl web@0sl", "db@1s web@0s"},
+		"a person drains": {func(j *journal.Journal) {
+			r := shopDrain()
+			r.Pods = append(r.Pods, journal.PodRecord{Runtime: "docker", ID: "dns", Priority: 7, Asked: map[string]time.Time{"dns": time.Now()}})
+			j.Put(cancelled(r))
+			j.Settle()
+			j.WaiveRestarts("drained", func(priority int32) bool { return priority == 7 })
+		}, "dns@0sl web@0slleft", "dns@0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "shutdown.json")
+				j := journal.Open(path, "one", quiet)
+				stop := keep(t, j)
+				tt.story(j)
+				stop()
+				if got := owes(j); got != tt.now {
+					t.Errorf("Restarts() = %q, want %q", got, tt.now)
+				}
+				if got := owes(journal.Open(path, "one", quiet)); got != tt.now {
+					t.Errorf("Restarts() of another process = %q, want %q", got, tt.now)
+				}
+				next := journal.Open(path, "two", quiet)
+				if got := owes(next); got != tt.next {
+					t.Errorf("Restarts() of the next boot = %q, want %q", got, tt.next)
+				}
+				if _, peeked, err := journal.Peek(path, "two"); len(peeked) != len(next.Restarts()) || err != nil && tt.next != "" {
+					t.Errorf("Peek() = %+v, %v, want %+v", peeked, err, next.Restarts())
+				}
+			})
+		})
+	}
+}

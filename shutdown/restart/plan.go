@@ -1,0 +1,220 @@
+// Package restart starts again, once the host is back, what a shutdown's drain has
+// stopped and nobody else starts.
+//
+// It owns the rule of what that is, as a pure function of the journal and of what the
+// runtimes list, and the calls that carry it out. It refuses to start anything that
+// hostler has not stopped, or that somebody has touched since.
+package restart
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// Action is what is to be done about a container that a shutdown has stopped.
+type Action string
+
+// The actions.
+const (
+	Start Action = "start"
+	Wait  Action = "wait"   // what it depends on is not known yet, or it is too early
+	Leave Action = "settle" // there is nothing to do any more
+)
+
+// Facts are what a decision goes by.
+type Facts struct {
+	Restarts []journal.Restart // as the journal has them
+	Pods     []runtime.Pod     // as the runtimes list them
+	// Silent tells which runtimes did not answer, or are not there.
+	Silent func(runtime string) bool
+	// Waited tells how long it is known that a container is pending, by no wall clock; nil if
+	// only now.
+	Waited func(journal.Restart) time.Duration
+	// Unable tells which cannot start a container again; nil if all can.
+	Unable func(runtime string) bool
+	// Never tells that nothing is to be started.
+	Never bool
+}
+
+// Decision is what becomes of a container that is pending.
+type Decision struct {
+	Action  Action
+	Restart journal.Restart // where there is nothing to do any more with its outcome
+	// Container is the one to start.
+	Container runtime.Container
+	// After are the places, in the list of decisions, of those that it needs: they are to
+	// be tried before.
+	After []int
+
+	holds bool // those that need it wait, too
+}
+
+// maxTries is how often a start is tried.
+const maxTries = 5
+
+// margin is how much longer than its grace a container may take to end that was asked to.
+const margin = 5 * time.Second
+
+// holdBound is how long those that need a container wait for its runtime to tell of it.
+const holdBound = 2 * time.Minute
+
+// goneAfter is how long a runtime is waited for that does not answer.
+const goneAfter = 24 * time.Hour
+
+// listAge is above the age of a list that a drain goes by.
+const listAge = time.Minute
+
+// pauseAfter is how long after so many tries the next one is made: 5 s, and three times
+// as long each time.
+func pauseAfter(tries int) time.Duration {
+	pause := 5 * time.Second
+	for range tries - 1 {
+		pause *= 3
+	}
+	return pause
+}
+
+type key struct{ runtime, id string }
+
+// Plan decides about all that is pending, in the order in which it is to be done: what
+// stopped last is started first, and what is needed before what needs it.
+func Plan(f Facts, now time.Time) []Decision {
+	listed := map[key]runtime.Container{}
+	pods := map[key]runtime.Pod{}
+	for _, p := range f.Pods {
+		pods[key{p.Runtime, p.ID}] = p
+		for _, c := range p.Containers {
+			listed[key{c.Runtime, c.ID}] = c
+		}
+	}
+	var list []Decision
+	for _, r := range f.Restarts {
+		if r.Outcome == "" {
+			c, there := listed[key{r.Runtime, r.ID}]
+			list = append(list, f.judge(r, c, there, now))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Decision) int {
+		return cmp.Or(cmp.Compare(b.Restart.Priority, a.Restart.Priority),
+			cmp.Compare(a.Restart.Runtime, b.Restart.Runtime), cmp.Compare(a.Restart.Pod, b.Restart.Pod))
+	})
+	order(list, pods)
+	for i := range list { // what is needed comes first
+		holds := func(n int) bool { return list[n].holds }
+		if d := &list[i]; d.Action == Start && slices.ContainsFunc(d.After, holds) {
+			d.Action, d.Container, d.holds = Wait, runtime.Container{}, true
+		}
+	}
+	return list
+}
+
+// judge decides about one container: c, if it is there.
+func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now time.Time) Decision {
+	r.Name = cmp.Or(c.Name, r.Name)
+	leave := func(outcome journal.RestartOutcome, reason string) Decision {
+		r.Outcome, r.At, r.Reason = outcome, now, reason
+		return Decision{Action: Leave, Restart: r}
+	}
+	waited := time.Duration(0)
+	if f.Waited != nil {
+		waited = f.Waited(r)
+	}
+	wait := Decision{Action: Wait, Restart: r}
+	untold := wait
+	untold.holds = r.Tries == 0 && waited < holdBound
+	switch {
+	case f.Never:
+		return leave(journal.LeftStopped, "shutdown.restartAfterBoot is never")
+	case f.Silent(r.Runtime) && waited >= goneAfter:
+		return leave(journal.LeftStopped, "its runtime does not answer, a day later")
+	case f.Silent(r.Runtime):
+		return wait
+	case f.Unable != nil && f.Unable(r.Runtime):
+		return leave(journal.LeftStopped, "its runtime cannot start it again")
+	case !there:
+		return leave(journal.LeftStopped, "it was removed")
+	case c.State == runtime.Running && r.HostLived && now.Sub(r.AskedAt).Abs() < r.Grace.Duration+margin:
+		wait.holds = r.Tries == 0
+		return wait // it may be about to end
+	case c.State == runtime.Running:
+		return leave(journal.RunsAnyway, "")
+	case c.State != runtime.Exited, c.StartedAt.IsZero(), c.Restart == runtime.RestartUnknown:
+		return untold
+	case !sameRun(r, c) && !c.StartedAt.Before(r.AskedAt):
+		return leave(journal.LeftStopped, "somebody has started it since, and it has ended")
+	case endedBefore(r, c) && !r.Restarting:
+		return leave(journal.LeftStopped, "it had ended before the shutdown")
+	case c.Restart == runtime.RestartNever:
+		return leave(journal.LeftStopped, "its restart policy does not ask for it")
+	case c.Restart == runtime.RestartByRuntime && !r.HostLived:
+		return leave(journal.LeftStopped, "its runtime starts it, or not, by its restart policy")
+	case r.Tries >= maxTries:
+		return leave(journal.RestartFailed, r.Reason)
+	case r.Tries > 0 && now.Sub(r.TriedAt).Abs() < pauseAfter(r.Tries):
+		return wait
+	}
+	return Decision{Action: Start, Restart: r, Container: c}
+}
+
+// sameRun tells whether a container's last run is known to be the one that was asked to
+// end. Where it is not, as of one that was started between two lists, the order of times
+// decides: no clock that was set meanwhile can keep down what surely ran.
+func sameRun(r journal.Restart, c runtime.Container) bool {
+	return !r.StartedAt.IsZero() && c.StartedAt.Equal(r.StartedAt)
+}
+
+// endedBefore tells whether a container had ended when it was asked to: the list that a
+// drain goes by is a moment old. Of a run that was in that list, an end long before says
+// that the clock was set: dockerd takes for the end of what it did not see end the moment at
+// which it starts, which may be before a host without a battery knows the time.
+func endedBefore(r journal.Restart, c runtime.Container) bool {
+	before := r.AskedAt.Sub(c.FinishedAt)
+	if sameRun(r, c) && before > listAge {
+		return false
+	}
+	return before > 0
+}
+
+// order puts what is needed before what needs it, pod by pod: a stretch of the list.
+func order(list []Decision, pods map[key]runtime.Pod) {
+	for from := 0; from < len(list); {
+		of := func(d Decision) key { return key{d.Restart.Runtime, d.Restart.Pod} }
+		to := from + 1
+		for to < len(list) && of(list[to]) == of(list[from]) && list[to].Restart.Priority == list[from].Restart.Priority {
+			to++
+		}
+		orderPod(list[from:to], from, pods[of(list[from])])
+		from = to
+	}
+}
+
+// orderPod sorts the decisions of a pod, the first of which stands at a place of the list.
+func orderPod(list []Decision, place int, pod runtime.Pod) {
+	ids := make([]string, len(list))
+	for i, d := range list {
+		ids[i] = d.Restart.ID
+	}
+	needs := plan.Needs(pod, ids)
+	depth := plan.Heaviest(needs, len(list), func(int) int { return 1 })
+	at := make([]int, len(list)) // places before, in their new order
+	for i := range list {
+		at[i] = i
+	}
+	slices.SortStableFunc(at, func(a, b int) int { return cmp.Compare(depth[a], depth[b]) })
+	now := make([]int, len(list))
+	for i, before := range at {
+		now[before] = place + i
+	}
+	old := slices.Clone(list)
+	for i, before := range at {
+		list[i] = old[before]
+		for _, n := range needs[before] {
+			list[i].After = append(list[i].After, now[n])
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package restart_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/shutdown/restart"
+)
+
+// asked is when a shutdown asked all containers of these tests to end.
+var asked = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+
+// stopped is a container as it is after a shutdown that has stopped it.
+func stopped(change ...func(*runtime.Container)) runtime.Container {
+	c := runtime.Container{
+		Runtime: "docker", ID: "web", Name: "shop-web", State: runtime.Exited, Restart: runtime.RestartUnlessStopped,
+		StartedAt: asked.Add(-time.Hour), FinishedAt: asked.Add(time.Second),
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	return c
+}
+
+func owed(change ...func(*journal.Restart)) journal.Restart {
+	r := journal.Restart{Runtime: "docker", Pod: "web", ID: "web", AskedAt: asked, Grace: metav1.Duration{Duration: 20 * time.Second}}
+	for _, f := range change {
+		f(&r)
+	}
+	return r
+}
+
+func policy(p runtime.Restart) func(*runtime.Container) {
+	return func(c *runtime.Container) { c.Restart = p }
+}
+
+func hostLived(r *journal.Restart) { r.HostLived = true }
+
+func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
+	runs := func(c *runtime.Container) {
+		c.State, c.StartedAt, c.FinishedAt = runtime.Running, time.Time{}, time.Time{}
+	}
+	ran := func(later time.Duration) func(*journal.Restart) {
+		return func(r *journal.Restart) { r.StartedAt = asked.Add(-time.Hour + later).In(time.Local) }
+	}
+	aDay := func(journal.Restart) time.Duration { return 24 * time.Hour }
+	tried := func(tries int, ago time.Duration) func(*journal.Restart) {
+		return func(r *journal.Restart) {
+			r.Tries, r.TriedAt, r.Reason = tries, asked.Add(time.Minute-ago), "no such device"
+		}
+	}
+	for name, tt := range map[string]struct {
+		owed  journal.Restart
+		now   []runtime.Container
+		facts restart.Facts
+		want  string // action, outcome and a part of the reason
+	}{
+		"unless-stopped":                             {owed: owed(), now: []runtime.Container{stopped()}, want: "start"},
+		"always: Docker has started it":              {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime), runs)}, want: "settle runs"},
+		"on-failure, which ended well":               {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "settle left its runtime"},
+		"no":                                         {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
+		"a policy that nobody knows yet":             {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, want: "wait"},
+		"an end that nobody knows yet":               {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, want: "wait"},
+		"one that somebody removed":                  {owed: owed(), want: "settle left removed"},
+		"one that somebody started":                  {owed: owed(), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
+		"one that somebody started, and stopped":     {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left somebody"},
+		"one that somebody had stopped before":       {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Millisecond) })}, want: "settle left before"},
+		"one that was between two attempts":          {owed: owed(func(r *journal.Restart) { r.Restarting = true }), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Second) })}, want: "start"},
+		"a clock set back since, and the same run":   {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-48 * time.Hour) })}, want: "start"},
+		"a clock set back before, and the same run":  {owed: owed(ran(2 * time.Hour)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Hour) })}, want: "start"},
+		"the same run, which had ended just before":  {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Second) })}, want: "settle left before"},
+		"another run, which somebody started":        {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left somebody"},
+		"another run, that no list had shown":        {owed: owed(ran(-time.Hour)), now: []runtime.Container{stopped()}, want: "start"},
+		"one that ended only when the host did":      {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(time.Hour) })}, want: "start"},
+		"a runtime that does not answer":             {owed: owed(), facts: restart.Facts{Silent: func(string) bool { return true }}, want: "wait"},
+		"a runtime that is gone":                     {owed: owed(), facts: restart.Facts{Silent: func(string) bool { return true }, Waited: aDay}, want: "settle left day"},
+		"a runtime that was gone, and answers":       {owed: owed(), now: []runtime.Container{stopped()}, facts: restart.Facts{Waited: aDay}, want: "start"},
+		"the host lived, and its clock was set back": {owed: owed(hostLived, func(r *journal.Restart) { r.AskedAt = asked.Add(time.Hour) }), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
+		"a runtime that cannot":                      {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, facts: restart.Facts{Unable: func(string) bool { return true }}, want: "settle left cannot"},
+		"switched off":                               {owed: owed(), now: []runtime.Container{stopped()}, facts: restart.Facts{Never: true}, want: "settle left never"},
+		"switched off, of a runtime that is away":    {owed: owed(), facts: restart.Facts{Never: true, Silent: func(string) bool { return true }}, want: "settle left never"},
+		"what was settled":                           {owed: owed(func(r *journal.Restart) { r.Outcome = journal.Restarted }), now: []runtime.Container{stopped()}, want: ""},
+		"a start that failed a moment ago":           {owed: owed(tried(1, 4*time.Second)), now: []runtime.Container{stopped()}, want: "wait"},
+		"a start that failed a while ago":            {owed: owed(tried(1, 5*time.Second)), now: []runtime.Container{stopped()}, want: "start"},
+		"a start that failed by a clock set back":    {owed: owed(tried(1, -time.Hour)), now: []runtime.Container{stopped()}, want: "start"},
+		"starts that failed, and take longer pauses": {owed: owed(tried(3, 44*time.Second)), now: []runtime.Container{stopped()}, want: "wait"},
+		"a start that failed time and again":         {owed: owed(tried(5, time.Hour)), now: []runtime.Container{stopped()}, want: "settle failed no such device"},
+		"one that was tried, and runs":               {owed: owed(tried(1, 0)), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
+
+		"the host lived: unless-stopped":   {owed: owed(hostLived), now: []runtime.Container{stopped()}, want: "start"},
+		"the host lived: always":           {owed: owed(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "start"},
+		"the host lived: no":               {owed: owed(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
+		"the host lived: one yet to end":   {owed: owed(hostLived, func(r *journal.Restart) { r.Grace.Duration = 56 * time.Second }), now: []runtime.Container{stopped(runs)}, want: "wait"},
+		"the host lived: one that runs on": {owed: owed(hostLived), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.facts.Restarts = []journal.Restart{tt.owed}
+			tt.facts.Pods = []runtime.Pod{{Runtime: "docker", ID: "web", Containers: tt.now}}
+			if tt.facts.Silent == nil {
+				tt.facts.Silent = func(string) bool { return false }
+			}
+			list := restart.Plan(tt.facts, asked.Add(time.Minute))
+			if len(list) == 0 && tt.want == "" {
+				return
+			}
+			words := strings.SplitN(tt.want, " ", 3)
+			if len(list) != 1 {
+				t.Fatalf("Plan() = %+v, want %q", list, tt.want)
+			}
+			d := list[0]
+			settled := len(words) > 1
+			if string(d.Action) != words[0] || settled && string(d.Restart.Outcome) != words[1] || len(words) > 2 && !strings.Contains(d.Restart.Reason, words[2]) {
+				t.Errorf("Plan() = %s %s %q, want %s", d.Action, d.Restart.Outcome, d.Restart.Reason, tt.want)
+			}
+			if settled == d.Restart.At.IsZero() || (d.Action == restart.Start) != (d.Container.ID == "web") {
+				t.Errorf("Plan() = %+v, want the time of what is settled, and the container to start", d)
+			}
+		})
+	}
+}
+
+// What stopped last is started first, and what is needed before what needs it, also by
+// way of one that the runtime starts itself.
+func TestTheOrderIsThatOfTheShutdownReversed(t *testing.T) {
+	needs := map[string]string{"proxy": "web", "web": "api", "api": "db cache", "ring": "loop", "loop": "ring db"}
+	var facts restart.Facts
+	facts.Silent = func(string) bool { return false }
+	shop := runtime.Pod{Runtime: "docker", ID: "compose:shop"}
+	for _, id := range []string{"proxy", "web", "api", "ring", "loop", "db", "cache"} {
+		shop.Containers = append(shop.Containers, stopped(func(c *runtime.Container) { c.ID, c.StopsBefore = id, strings.Fields(needs[id]) }))
+		if id != "api" {
+			facts.Restarts = append(facts.Restarts, owed(func(r *journal.Restart) { r.ID, r.Pod = id, shop.ID }))
+		}
+	}
+	facts.Pods = []runtime.Pod{shop}
+	for id, priority := range map[string]int32{"dns": plan.CriticalPriority, "alone": 0, "last": -5} {
+		facts.Pods = append(facts.Pods, runtime.Pod{Runtime: "docker", ID: id, Containers: []runtime.Container{stopped(func(c *runtime.Container) { c.ID = id })}})
+		facts.Restarts = append(facts.Restarts, owed(func(r *journal.Restart) { r.ID, r.Pod, r.Priority = id, id, priority }))
+	}
+	list := restart.Plan(facts, asked.Add(time.Minute))
+	var ids []string
+	for i, d := range list {
+		var after []string
+		for _, n := range d.After {
+			if n >= i {
+				t.Errorf("%s is to come after number %d, which is not before it", d.Restart.ID, n)
+			}
+			after = append(after, list[n].Restart.ID)
+		}
+		slices.Sort(after)
+		ids = append(ids, fmt.Sprintf("%s%v", d.Restart.ID, after))
+	}
+	want := "dns[] alone[] db[] cache[] web[cache db] ring[db] loop[db] proxy[web] last[]"
+	if got := strings.Join(ids, " "); got != want {
+		t.Errorf("Plan() = %s, want %s", got, want)
+	}
+}
+
+// Sixty layers of two services, of which each needs both below: there are more ways
+// through them than anybody could go.
+func TestTheOrderOfManyLayersIsFound(t *testing.T) {
+	facts := restart.Facts{Silent: func(string) bool { return false }}
+	pod := runtime.Pod{Runtime: "docker", ID: "layers"}
+	for layer := range 60 {
+		for side := range 2 {
+			id := fmt.Sprintf("%02d-%d", layer, side)
+			pod.Containers = append(pod.Containers, stopped(func(c *runtime.Container) {
+				c.ID, c.StopsBefore = id, []string{fmt.Sprintf("%02d-0", layer+1), fmt.Sprintf("%02d-1", layer+1)}
+			}))
+			facts.Restarts = append(facts.Restarts, owed(func(r *journal.Restart) { r.ID, r.Pod = id, pod.ID }))
+		}
+	}
+	facts.Pods = []runtime.Pod{pod}
+	list := restart.Plan(facts, asked.Add(time.Minute))
+	if first, last := list[0].Restart.ID, list[len(list)-1].Restart.ID; len(list) != 120 || first != "59-0" || last != "00-1" {
+		t.Errorf("Plan() begins with %s and ends with %s, want the lowest layer first", first, last)
+	}
+}
+
+// What is needed is waited for, but not for ever, and not once it has failed.
+func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
+	running := func(c *runtime.Container) {
+		c.State, c.StartedAt, c.FinishedAt = runtime.Running, time.Time{}, time.Time{}
+	}
+	slow := func(r *journal.Restart) { r.Grace.Duration = 2 * time.Minute }
+	tried := func(r *journal.Restart) { r.Tries, r.TriedAt = 1, asked.Add(time.Minute) }
+	for name, tt := range map[string]struct {
+		db     runtime.Container
+		owed   journal.Restart
+		waited time.Duration
+		want   string
+	}{
+		"it has ended":                         {stopped(), owed(hostLived), 0, "db=start web=start proxy=start"},
+		"it may be about to end":               {stopped(running), owed(hostLived, slow), 0, "db=wait web=wait proxy=wait"},
+		"it may be, for long":                  {stopped(running), owed(hostLived, slow), 3 * time.Minute, "db=wait web=wait proxy=wait"},
+		"its grace is over":                    {stopped(running), owed(hostLived), 0, "db=settle web=start proxy=start"},
+		"nobody knows its policy":              {stopped(policy(runtime.RestartUnknown)), owed(), time.Minute, "db=wait web=wait proxy=wait"},
+		"nobody knows its policy for long":     {stopped(policy(runtime.RestartUnknown)), owed(), 2 * time.Minute, "db=wait web=start proxy=start"},
+		"it did not start, and is tried again": {stopped(), owed(tried), 0, "db=wait web=start proxy=start"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := runtime.Pod{Runtime: "docker", ID: "shop"}
+			facts := restart.Facts{Silent: func(string) bool { return false }, Waited: func(journal.Restart) time.Duration { return tt.waited }}
+			for id, needs := range map[string]string{"db": "", "web": "db", "proxy": "web"} {
+				c, r := stopped(), owed(hostLived)
+				if id == "db" {
+					c, r = tt.db, tt.owed
+				}
+				c.ID, c.StopsBefore = id, strings.Fields(needs)
+				r.ID, r.Pod = id, pod.ID
+				pod.Containers, facts.Restarts = append(pod.Containers, c), append(facts.Restarts, r)
+			}
+			facts.Pods = []runtime.Pod{pod}
+			var got []string
+			for _, d := range restart.Plan(facts, asked.Add(time.Minute)) {
+				got = append(got, d.Restart.ID+"="+string(d.Action))
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("Plan() = %v, want %s", got, tt.want)
+			}
+		})
+	}
+}

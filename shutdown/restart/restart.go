@@ -1,0 +1,240 @@
+package restart
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+const (
+	// atOnce bounds the starts under way: a host that has just booted is busy.
+	atOnce = 4
+	// firstPause and longestPause are how long nobody looks while something is pending
+	// and nobody tells that anything has changed.
+	firstPause, longestPause = time.Second, time.Minute
+	// listBound bounds a list of pods, startBound one start, flushBound how long a start
+	// waits until the journal is on disk.
+	listBound, startBound, flushBound = 10 * time.Second, 3 * time.Minute, 2 * time.Second
+)
+
+// Options is what a Restarter needs and whom it tells.
+type Options struct {
+	Set     *runtime.Set
+	Journal *journal.Journal
+	Log     *slog.Logger
+	// Never has all that is pending left as it is.
+	Never bool
+	// Held tells that nothing may be started now, as while the host goes down.
+	Held func() bool
+	// Tell is told what was started, and what could not be, several at the same time.
+	Tell func(journal.Restart)
+}
+
+// Restarter starts again what a shutdown has stopped. One goroutine, that of Run, owns
+// it; Stir is safe for concurrent use.
+type Restarter struct {
+	o    Options
+	log  *slog.Logger
+	wake chan struct{} // capacity 1
+
+	known map[owed]time.Time // what is pending, and since when; Run's goroutine owns it
+}
+
+// owed is a container that one shutdown has stopped.
+type owed struct {
+	key
+	asked int64
+}
+
+// New returns a Restarter that Run starts.
+func New(o Options) *Restarter {
+	return &Restarter{o: o, log: o.Log.With("component", "restart"), wake: make(chan struct{}, 1), known: map[owed]time.Time{}}
+}
+
+// Stir has it look at once: a runtime has come, or a shutdown was cancelled.
+func (r *Restarter) Stir() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // told already
+	}
+}
+
+// Run starts what is to be started until ctx ends. While nothing is pending it does
+// nothing.
+func (r *Restarter) Run(ctx context.Context) error {
+	pause := firstPause
+	for {
+		var again <-chan time.Time
+		if r.pending() {
+			r.pass(ctx)
+			again = time.After(pause)
+			pause = min(2*pause, longestPause)
+		}
+		select {
+		case <-again:
+		case <-r.wake:
+			pause = firstPause
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (r *Restarter) pending() bool {
+	return slices.ContainsFunc(r.o.Journal.Restarts(), func(o journal.Restart) bool { return o.Outcome == "" })
+}
+
+// pass looks once at all that is pending.
+func (r *Restarter) pass(ctx context.Context) {
+	f := Facts{Restarts: r.o.Journal.Restarts(), Never: r.o.Never}
+	if !f.Never {
+		if r.o.Held() {
+			return
+		}
+		f.Pods, f.Silent = r.list(ctx)
+		f.Unable, f.Waited = r.unable, r.waits(f.Restarts)
+	}
+	decisions := Plan(f, time.Now())
+	for _, d := range decisions {
+		if d.Action == Leave {
+			r.settle(d.Restart)
+		}
+	}
+	for from := 0; from < len(decisions); {
+		to := from + 1
+		for to < len(decisions) && decisions[to].Restart.Priority == decisions[from].Restart.Priority {
+			to++
+		}
+		r.startAll(ctx, decisions, from, to)
+		from = to
+	}
+}
+
+// list asks the runtimes for their pods, and tells which did not answer.
+func (r *Restarter) list(ctx context.Context) ([]runtime.Pod, func(string) bool) {
+	ctx, cancel := context.WithTimeout(ctx, listBound)
+	defer cancel()
+	members := map[string]bool{}
+	for _, m := range r.o.Set.Members() {
+		members[m.Name()] = true
+	}
+	pods, err := r.o.Set.Pods(ctx)
+	if failed := (*runtime.SetError)(nil); errors.As(err, &failed) {
+		for _, f := range failed.Failed {
+			delete(members, f.Runtime)
+		}
+	}
+	return pods, func(name string) bool { return !members[name] }
+}
+
+// waits tells how long it is known of each that it is pending.
+func (r *Restarter) waits(all []journal.Restart) func(journal.Restart) time.Duration {
+	of := func(o journal.Restart) owed { return owed{key{o.Runtime, o.ID}, o.AskedAt.UnixNano()} }
+	known := map[owed]time.Time{}
+	for _, o := range all {
+		if o.Outcome == "" {
+			since, ok := r.known[of(o)]
+			if !ok {
+				since = time.Now()
+			}
+			known[of(o)] = since
+		}
+	}
+	r.known = known
+	return func(o journal.Restart) time.Duration { return time.Since(known[of(o)]) }
+}
+
+// unable tells whether a runtime cannot start containers again.
+func (r *Restarter) unable(name string) bool {
+	return slices.ContainsFunc(r.o.Set.Members(), func(m runtime.Runtime) bool {
+		_, able := m.(runtime.Starter)
+		return m.Name() == name && !able
+	})
+}
+
+// startAll starts those of a stretch of the decisions that are to be, all at once but for
+// those that others need, which are tried before.
+func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to int) {
+	tried := make(map[int]chan struct{})
+	for i := from; i < to; i++ {
+		tried[i] = make(chan struct{})
+	}
+	room := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for i := from; i < to; i++ {
+		wg.Go(func() {
+			defer close(tried[i])
+			if decisions[i].Action != Start {
+				return
+			}
+			for _, n := range decisions[i].After {
+				<-tried[n]
+			}
+			room <- struct{}{}
+			defer func() { <-room }()
+			r.start(ctx, decisions[i])
+		})
+	}
+	wg.Wait()
+}
+
+// start starts one container. That it is tried is on disk before: a process that comes
+// after this one looks whether it runs, and goes on counting.
+func (r *Restarter) start(ctx context.Context, d Decision) {
+	now := d.Restart
+	now.Tries, now.TriedAt = now.Tries+1, time.Now()
+	if ctx.Err() != nil || r.o.Held() || !r.o.Journal.NoteRestart(now) {
+		return
+	}
+	flush, flushed := context.WithTimeout(ctx, flushBound)
+	r.o.Journal.Flush(flush)
+	flushed()
+	if r.o.Held() || !r.o.Journal.NoteRestart(now) { // a drain has begun meanwhile
+		r.o.Journal.NoteRestart(d.Restart) // it was not tried
+		return
+	}
+	starting, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	err := r.o.Set.StartContainer(starting, d.Container)
+	switch {
+	case err == nil:
+		now.Outcome, now.Reason = journal.Restarted, ""
+	case ctx.Err() != nil:
+		return // that says nothing of the container
+	case now.Tries >= maxTries, errors.Is(err, runtime.ErrUnsupported):
+		now.Outcome, now.Reason = journal.RestartFailed, err.Error()
+	default:
+		now.Reason = err.Error()
+		if now.Tries == 1 {
+			r.log.Warn("container does not start again yet", "container", now.Name, "id", now.ID, "runtime", now.Runtime, "error", err)
+		}
+		r.o.Journal.NoteRestart(now)
+		return
+	}
+	now.At = time.Now()
+	r.settle(now)
+}
+
+// settle writes down what became of a container.
+func (r *Restarter) settle(now journal.Restart) {
+	if pending := r.o.Journal.NoteRestart(now); !pending && now.Outcome != journal.Restarted {
+		return // a person has drained the host meanwhile
+	}
+	attributes := []any{"container", now.Name, "id", now.ID, "runtime", now.Runtime}
+	switch now.Outcome {
+	case journal.Restarted:
+		r.log.Info("started a container again that a shutdown had stopped", attributes...)
+		r.o.Tell(now)
+	case journal.RestartFailed:
+		r.log.Warn("a container that a shutdown had stopped stays down", append(attributes, "tries", now.Tries, "error", now.Reason)...)
+		r.o.Tell(now)
+	case journal.LeftStopped:
+		r.log.Info("a container that a shutdown had stopped is not hostler's to start", append(attributes, "reason", now.Reason)...)
+	}
+}

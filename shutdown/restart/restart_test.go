@@ -1,0 +1,332 @@
+package restart_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/shutdown/restart"
+)
+
+// host is one after a shutdown that has stopped all its containers.
+type host struct {
+	t       *testing.T
+	fake    *runtimetest.Fake
+	set     *runtime.Set
+	journal *journal.Journal
+	path    string
+	held    atomic.Bool
+	options restart.Options
+
+	mu   sync.Mutex
+	told []journal.Restart
+}
+
+// afterBoot runs the test in a bubble, on a host with a project of three services and a
+// critical container, all of which a shutdown of the boot before has stopped.
+func afterBoot(t *testing.T, test func(*testing.T, *host)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{t: t, fake: runtimetest.NewFake(runtimetest.Options{Name: "docker", NoSandboxes: true}), path: filepath.Join(t.TempDir(), "shutdown.json")}
+		h.fake.AddImage(runtimetest.ImageSpec{ID: "image"})
+		container := func(name string, needs ...string) runtimetest.ContainerSpec {
+			return runtimetest.ContainerSpec{ID: name, Name: name, Image: "image", StopsBefore: needs, Restart: runtime.RestartUnlessStopped}
+		}
+		h.fake.RunPod(runtimetest.PodSpec{ID: "compose:shop", Containers: []runtimetest.ContainerSpec{container("web", "api"), container("api", "db"), container("db")}})
+		h.fake.RunPod(runtimetest.PodSpec{ID: "dns", Containers: []runtimetest.ContainerSpec{container("dns")}})
+		record := &journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, StartedAt: time.Now()}
+		time.Sleep(time.Minute)
+		for pod, ids := range map[string][]string{"compose:shop": {"web", "api", "db"}, "dns": {"dns"}} {
+			p := journal.PodRecord{Runtime: "docker", ID: pod, Outcome: journal.Stopped, Asked: map[string]time.Time{}}
+			if pod == "dns" {
+				p.Priority = plan.CriticalPriority
+			}
+			for _, id := range ids {
+				p.Asked[id] = time.Now()
+				h.fake.Exit(id, 0)
+			}
+			record.Pods = append(record.Pods, p)
+		}
+		first := journal.Open(h.path, "one", slog.New(slog.DiscardHandler))
+		stop := keep(t, first)
+		first.Put(record)
+		stop()
+		var err error
+		if h.set, err = runtime.NewSet(h.fake); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.set.Close() })
+		time.Sleep(time.Minute)
+		h.options = restart.Options{
+			Set: h.set, Log: slog.New(slog.DiscardHandler), Held: h.held.Load,
+			Tell: func(r journal.Restart) {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.told = append(h.told, r)
+			},
+		}
+		test(t, h)
+	})
+}
+
+func keep(t *testing.T, j *journal.Journal) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.Run(ctx)
+	}()
+	return func() {
+		j.Flush(ctx)
+		cancel()
+		<-done
+	}
+}
+
+// run is an agent of a boot for so long.
+func (h *host) run(boot string, long time.Duration) {
+	h.t.Helper()
+	h.journal = journal.Open(h.path, boot, slog.New(slog.DiscardHandler))
+	stop := keep(h.t, h.journal)
+	h.options.Journal = h.journal
+	h.journal.Mark([]journal.Ref{{Runtime: "docker", ID: boot}}) // as a guard does, so that all is on disk
+	ctx, cancel := context.WithTimeout(h.t.Context(), long)
+	defer cancel()
+	if err := restart.New(h.options).Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		h.t.Errorf("Run() = %v, want that its time was over", err)
+	}
+	stop()
+}
+
+// starts are the containers that were started so far, in order.
+func (h *host) starts() string {
+	var ids []string
+	for _, c := range h.fake.Calls(runtimetest.StartContainer) {
+		ids = append(ids, c.Subject)
+	}
+	return strings.Join(ids, " ")
+}
+
+func (h *host) expectStarts(want string) {
+	h.t.Helper()
+	if got := h.starts(); got != want {
+		h.t.Errorf("started %q, want %q", got, want)
+	}
+}
+
+// outcomes are those of the journal, by container.
+func (h *host) outcomes() string {
+	var list []string
+	for _, r := range h.journal.Restarts() {
+		list = append(list, r.ID+"="+string(r.Outcome))
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+func (h *host) expectOutcomes(want string) {
+	h.t.Helper()
+	if got := h.outcomes(); got != want {
+		h.t.Errorf("the journal says %q, want %q", got, want)
+	}
+}
+
+func TestAllIsStartedOnceInReverse(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		h.run("two", time.Hour)
+		h.expectStarts("dns db api web")
+		h.expectOutcomes("api=started db=started dns=started web=started")
+		if len(h.told) != 4 || h.told[0].Name != "dns" {
+			t.Errorf("told of %+v, want each, by its name", h.told)
+		}
+		// Whatever ends from now on is none of a shutdown's.
+		h.fake.Exit("web", 1)
+		h.run("two", time.Hour)
+		h.fake.Exit("api", 1)
+		h.run("three", time.Hour) // after a power cut
+		h.expectStarts("dns db api web")
+		h.expectOutcomes("")
+	})
+}
+
+func TestWhatSomebodyHasTouchedIsLeft(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		if err := h.fake.StartContainer(t.Context(), runtime.Container{ID: "web"}); err != nil {
+			t.Fatal(err)
+		}
+		h.fake.Exit("web", 0)
+		if err := h.fake.RemoveContainer(t.Context(), runtime.Container{ID: "db"}); err != nil {
+			t.Fatal(err)
+		}
+		h.run("two", time.Hour)
+		h.expectStarts("web dns api")
+		h.expectOutcomes("api=started db=left dns=started web=left")
+	})
+}
+
+func TestItIsNeverStartedWhereThatIsSwitchedOff(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		h.options.Never = true
+		h.run("two", time.Hour)
+		h.options.Never = false // and nobody wants it any more
+		h.run("two", time.Hour)
+		h.expectStarts("")
+		h.expectOutcomes("api=left db=left dns=left web=left")
+	})
+}
+
+// An agent that is killed between two starts, or right after one that it did not hear of,
+// goes on where it stood.
+func TestAnAgentThatIsKilledStartsNothingTwice(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		lost := h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: time.Minute, Subject: "api"})
+		h.run("two", 5*time.Second) // in which api hangs
+		h.expectStarts("dns db api")
+		lost.Release()
+		if err := h.fake.StartContainer(t.Context(), runtime.Container{ID: "api"}); err != nil { // which goes on without the agent
+			t.Fatal(err)
+		}
+		h.run("two", time.Hour)
+		h.expectStarts("dns db api api web")
+		h.expectOutcomes("api=runs db=started dns=started web=started")
+	})
+}
+
+// A boot that ends before all is started leaves the rest to the next one.
+func TestWhatOneBootDidNotStartTheNextDoes(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		down := h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: fmt.Errorf("%w: refused", runtime.ErrUnavailable)})
+		h.run("two", time.Hour)
+		h.expectStarts("")
+		h.expectOutcomes("api= db= dns= web=")
+		down.Release()
+		h.run("three", time.Hour)
+		h.expectStarts("dns db api web")
+	})
+}
+
+func TestAStartThatFailsIsTriedAgainAndHoldsNobodyUp(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Err: errors.New("no such device"), Subject: "db"})
+		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Err: errors.New("address in use"), Subject: "dns", Times: 2})
+		h.run("two", time.Hour)
+		h.expectOutcomes("api=started db=failed dns=started web=started")
+		if n := strings.Count(h.starts(), "db"); n != 5 {
+			t.Errorf("db was tried %d times, want 5", n)
+		}
+		if last := h.told[len(h.told)-1]; last.ID != "db" || !strings.Contains(last.Reason, "no such device") {
+			t.Errorf("told last of %+v, want that db does not start", last)
+		}
+	})
+}
+
+func TestNothingIsStartedWhileTheHostGoesDown(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		h.held.Store(true)
+		h.run("two", time.Hour)
+		h.expectStarts("")
+		// A shutdown that is announced in the middle is heard of before the next start.
+		h.held.Store(false)
+		slow := h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: 8 * time.Second})
+		time.AfterFunc(5*time.Second, func() { h.held.Store(true) })
+		h.run("two", time.Minute)
+		h.expectStarts("dns")
+		slow.Release()
+		h.held.Store(false)
+		h.run("two", time.Minute)
+		h.expectStarts("dns db api web")
+	})
+}
+
+func TestWhatARuntimeCannotStartIsSettled(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		set, err := runtime.NewSet(struct{ runtime.Runtime }{h.fake}) // no Starter
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.options.Set = set
+		h.run("two", time.Minute)
+		h.expectStarts("")
+		h.expectOutcomes("api=left db=left dns=left web=left")
+	})
+}
+
+// A person who drains the host while it comes up wants it stopped.
+func TestADrainByHandEndsWhatIsUnderWay(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: 8 * time.Second})
+		time.AfterFunc(5*time.Second, func() { h.journal.WaiveRestarts("drained", func(int32) bool { return false }) })
+		h.run("two", time.Hour)
+		h.expectStarts("dns")
+		h.expectOutcomes("api=left db=left dns=left web=left")
+	})
+}
+
+// Writing the journal may take a while, in which a shutdown may begin.
+func TestNothingIsStartedThatIsHeldOnceTheJournalIsWritten(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		asked := 0
+		h.options.Held = func() bool { asked++; return asked > 2 }
+		h.run("two", time.Minute)
+		h.expectStarts("")
+		if r := h.journal.Restarts()[2]; r.ID != "dns" || r.Tries != 0 {
+			t.Errorf("the journal has %+v, want that it was not tried", r)
+		}
+	})
+}
+
+func TestARuntimeThatIsGoneIsNotWaitedForForEver(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: fmt.Errorf("%w: refused", runtime.ErrUnavailable)})
+		h.run("two", 23*time.Hour)
+		h.expectOutcomes("api= db= dns= web=")
+		h.run("two", 25*time.Hour)
+		h.expectOutcomes("api=left db=left dns=left web=left")
+		h.expectStarts("")
+	})
+}
+
+// One whose policy nobody tells holds up whoever needs it, for two minutes.
+func TestWhatIsNotToldHoldsUpForAWhile(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		set, err := runtime.NewSet(reticent{h.fake})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.options.Set = set
+		h.run("two", time.Minute)
+		h.expectStarts("dns")
+		h.run("two", 10*time.Minute)
+		h.expectStarts("dns api web")
+		h.expectOutcomes("api=started db= dns=started web=started")
+	})
+}
+
+// reticent does not tell the restart policy of db.
+type reticent struct{ *runtimetest.Fake }
+
+func (r reticent) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	pods, err := r.Fake.Pods(ctx)
+	for i := range pods {
+		for j, c := range pods[i].Containers {
+			if c.ID == "db" {
+				pods[i].Containers[j].Restart = runtime.RestartUnknown
+			}
+		}
+	}
+	return pods, err
+}

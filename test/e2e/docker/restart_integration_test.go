@@ -1,0 +1,217 @@
+//go:build integration
+
+package docker_test
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/lab"
+)
+
+// nextBoot has the kernel tell another boot ID from now on.
+func nextBoot(t *testing.T) {
+	t.Helper()
+	const place = "/proc/sys/kernel/random/boot_id"
+	id := filepath.Join(t.TempDir(), "boot_id")
+	check(t, os.WriteFile(id, []byte("5f3c9f0e-7f0b-4c4e-9d53-000000000002\n"), 0o444))
+	check(t, syscall.Mount(id, place, "", syscall.MS_BIND, ""))
+	t.Cleanup(func() { check(t, syscall.Unmount(place, 0)) })
+}
+
+// house is a Docker with containers, by name.
+type house struct {
+	*testing.T
+	docker *lab.Docker
+	ids    map[string]string
+}
+
+func (h *house) run(c lab.DockerContainer) {
+	h.Helper()
+	c.Image = image
+	if c.Command == nil {
+		c.Command, c.Ready = lab.ServeFor(0), "ready"
+	}
+	id, err := h.docker.Run(h.Context(), c)
+	check(h.T, err)
+	h.ids[c.Name] = id
+}
+
+// started is when the latest run of a container began; running whether it lasts.
+func (h *house) started(name string) (at time.Time, running bool) {
+	h.Helper()
+	c, err := h.docker.API.ContainerInspect(h.Context(), h.ids[name], client.ContainerInspectOptions{})
+	check(h.T, err)
+	at, err = time.Parse(time.RFC3339Nano, c.Container.State.StartedAt)
+	check(h.T, err)
+	return at, c.Container.State.Running
+}
+
+func (h *house) stop(name string) {
+	h.Helper()
+	_, err := h.docker.API.ContainerStop(h.Context(), h.ids[name], client.ContainerStopOptions{})
+	check(h.T, err)
+}
+
+// furnish runs a shop of five services, and what stands beside it.
+func furnish(t *testing.T) *house {
+	t.Helper()
+	h := &house{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
+	usualPlace(t, h.docker)
+	_, err := h.docker.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
+	check(t, err)
+	const policy = "unless-stopped"
+	needs := map[string][]string{"api": {"db", "cache"}, "web": {"api"}, "proxy": {"web"}}
+	for _, name := range []string{"db", "cache", "api", "web", "proxy"} {
+		c := lab.DockerContainer{Project: "shop", Name: name, DependsOn: needs[name], Restart: policy}
+		if name == "cache" {
+			c.Restart = "always"
+		}
+		h.run(c)
+	}
+	h.run(lab.DockerContainer{Name: "dns", Restart: policy, Labels: map[string]string{"hostler.io/critical": "true"}})
+	h.run(lab.DockerContainer{Name: "job"})
+	h.run(lab.DockerContainer{Name: "failing", Restart: "on-failure"}) // which ends well
+	h.run(lab.DockerContainer{Name: "crashing", Command: lab.ExitWith(1), Restart: policy})
+	eventually(t, "dockerd waits for seconds before it starts what crashes once more", func() bool {
+		c, err := h.docker.API.ContainerInspect(t.Context(), h.ids["crashing"], client.ContainerInspectOptions{})
+		return err == nil && c.Container.State.Restarting && c.Container.RestartCount > 5
+	})
+	for _, name := range []string{"before", "meanwhile", "removed"} {
+		h.run(lab.DockerContainer{Name: name, Restart: policy})
+	}
+	return h
+}
+
+func settled(s api.Status) bool {
+	return len(s.Shutdown.Restarts) > 0 && !slices.ContainsFunc(s.Shutdown.Restarts, func(r journal.Restart) bool { return r.Outcome == "" })
+}
+
+// What a host without hostler would have up after a reboot is up with it, too: once, in
+// the order of the shutdown reversed, and nothing that somebody has stopped.
+func TestADockerHostComesUpAsItWentDown(t *testing.T) {
+	h := furnish(t)
+	h.stop("before")
+	login := lab.LoginFor(t, lab.LoginOptions{})
+	a := startAgent(t, "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n")
+	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
+	plan := a.hostler("shutdown", "plan")
+	for _, part := range []string{"hostler starts again 8 containers: api, crashing, db, dns, meanwhile, proxy, removed, web", "about 2 containers: cache, failing", "1 container: job"} {
+		if !strings.Contains(plan, part) {
+			t.Errorf("hostler shutdown plan prints %s, want %q in it", plan, part)
+		}
+	}
+	check(t, login.Reboot(t.Context()))
+	a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.State == shutdown.Released })
+	a.end(syscall.SIGKILL)
+	for name := range h.ids {
+		if _, running := h.started(name); running {
+			t.Fatalf("%s runs after the shutdown", name)
+		}
+	}
+
+	// The host boots: dockerd starts what it starts, and a person is quicker than hostler.
+	check(t, errors.Join(h.docker.Restart(t.Context()), login.RestartLogind(t.Context())))
+	nextBoot(t)
+	_, err := h.docker.API.ContainerStart(t.Context(), h.ids["meanwhile"], client.ContainerStartOptions{})
+	check(t, err)
+	h.stop("meanwhile")
+	_, err = h.docker.API.ContainerRemove(t.Context(), h.ids["removed"], client.ContainerRemoveOptions{})
+	check(t, err)
+	delete(h.ids, "removed")
+	booted := time.Now()
+	a.run()
+	s := a.await("all is started again", settled)
+
+	at := map[string]time.Time{}
+	for name := range h.ids {
+		began, running := h.started(name)
+		at[name] = began
+		want := !slices.Contains([]string{"job", "failing", "before", "meanwhile"}, name)
+		if name == "crashing" {
+			running = began.After(booted) // now and then
+		}
+		if running != want || want && name != "cache" && began.Before(booted) {
+			t.Errorf("%s runs: %t, since %v; want %t", name, running, began, want)
+		}
+	}
+	order := []string{"dns", "db", "api", "web", "proxy"}
+	if !slices.IsSortedFunc(order, func(a, b string) int { return at[a].Compare(at[b]) }) {
+		t.Errorf("started at %v, want in the order %v", at, order)
+	}
+	outcomes := map[journal.RestartOutcome]int{}
+	for _, r := range s.Shutdown.Restarts {
+		outcomes[r.Outcome]++
+	}
+	if want := map[journal.RestartOutcome]int{journal.Restarted: 6, journal.RunsAnyway: 1, journal.LeftStopped: 4}; !maps.Equal(outcomes, want) {
+		t.Errorf("outcomes = %v, want %v: %+v", outcomes, want, s.Shutdown.Restarts)
+	}
+	if told := a.hostler("ps", "--last-shutdown"); !strings.Contains(told, "started again: dns") {
+		t.Errorf("hostler ps --last-shutdown prints %s, want that dns was started again", told)
+	}
+
+	// It does so once: who is stopped by a person from now on stays down.
+	h.stop("web")
+	a.end(syscall.SIGTERM)
+	a.run()
+	a.await("nothing is pending", settled)
+	if _, running := h.started("web"); running {
+		t.Error("web runs, which a person has stopped")
+	}
+}
+
+// What a shutdown has stopped that is called off comes up again, but for what nobody wants
+// started anew.
+func TestAShutdownThatIsCalledOffIsMadeUpFor(t *testing.T) {
+	for name, inTheMiddle := range map[string]bool{"after the drain": false, "in the middle of it": true} {
+		t.Run(name, func(t *testing.T) {
+			h := &house{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
+			usualPlace(t, h.docker)
+			_, err := h.docker.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
+			check(t, err)
+			for name, policy := range map[string]string{"unless": "unless-stopped", "always": "always", "job": "no"} {
+				h.run(lab.DockerContainer{Name: name, Restart: policy})
+			}
+			if inTheMiddle {
+				h.run(lab.DockerContainer{Name: "stubborn", Restart: "always", Command: lab.IgnoreTerm(), Ready: "ready"})
+			}
+			login := lab.LoginFor(t, lab.LoginOptions{})
+			a := startAgent(t, "shutdown: {gracePeriod: 3m}\n")
+			a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
+			check(t, login.Reboot(t.Context()))
+			a.await("all are stopped that end", func(s api.Status) bool {
+				for _, name := range []string{"unless", "always", "job"} {
+					if _, running := h.started(name); running {
+						return false
+					}
+				}
+				return inTheMiddle && s.Shutdown.State == shutdown.Draining || s.Shutdown.State == shutdown.Released
+			})
+			check(t, login.RestartLogind(t.Context())) // which forgets the shutdown
+			a.await("all is started again", func(s api.Status) bool {
+				outcomes := map[string]journal.RestartOutcome{}
+				for _, r := range s.Shutdown.Restarts {
+					outcomes[r.ID] = r.Outcome
+				}
+				return s.Shutdown.State == shutdown.Armed && outcomes[h.ids["unless"]] == journal.Restarted && outcomes[h.ids["always"]] == journal.Restarted && outcomes[h.ids["job"]] != ""
+			})
+			for name := range h.ids {
+				if _, running := h.started(name); running != (name != "job") {
+					t.Errorf("%s runs: %t, want %t", name, running, name != "job")
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,106 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/lab"
+)
+
+// What people run with runc alone is looked after beside containerd: listed, planned for,
+// stopped in order and by its grace, and deleted when somebody asks for it.
+func TestContainersOfRuncAloneAreLookedAfterBesideContainerd(t *testing.T) {
+	t.Parallel()
+	r := lab.RuncFor(t, "")
+	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
+	_, err := c.Pull(t.Context(), lab.ImageSpec{Names: []string{webImage}})
+	check(t, err)
+	_, err = c.RunPod(t.Context(), lab.PodSpec{Name: "pod", Containers: []lab.ContainerSpec{{Name: "main", Image: webImage, Command: lab.ServeFor(0), Ready: "ready"}}})
+	check(t, err)
+
+	// The state root is not there yet, which is nobody's fault.
+	a := newAgent(t, quick+"shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 20s}\nruntimes: [{type: cri, endpoint: "+c.Endpoint+"}, {type: runc, endpoint: "+r.Root+"}]\n")
+	a.env = r.Environ()
+	a.start()
+	a.awaitReady(corev1.ConditionTrue)
+	s := a.await("both runtimes are ready", func(s api.Status) bool {
+		return len(s.Runtimes) == 2 && s.Runtimes[0].Ready && s.Runtimes[1].Ready
+	})
+	if got := s.Runtimes[1]; got.Name != "runc" || got.Version == "" || got.Endpoint != r.Root {
+		t.Errorf("runtimes[1] = %+v, want runc with its version", got)
+	}
+	if version := s.Node.Status.NodeInfo.ContainerRuntimeVersion; !strings.HasPrefix(version, "containerd://") {
+		t.Errorf("containerRuntimeVersion = %s, want containerd's", version)
+	}
+
+	for id, command := range map[string][]string{"web": lab.ServeFor(time.Second), "stubborn": lab.IgnoreTerm(), "dns": lab.ServeFor(0)} {
+		annotations := map[string]map[string]string{"stubborn": {"hostler.io/grace-period": "2s"}, "dns": critical}[id]
+		check(t, r.Run(t.Context(), lab.RuncContainer{ID: id, Command: command, Annotations: annotations, Ready: "ready"}))
+	}
+	mentions(t, "hostler ps", a.prints("ps"), "web", "stubborn", "dns", "pod", "Running")
+	mentions(t, "hostler shutdown plan", a.prints("shutdown", "plan"), "web", "stubborn", "dns", "pod")
+
+	report := answers[api.DrainReport](a, "drain", "--all")
+	outcomes := map[string]journal.Outcome{}
+	for _, p := range report.Pods {
+		outcomes[p.Name] = p.Outcome
+	}
+	if !report.Graceful || len(outcomes) != 4 || outcomes["web"] != journal.Stopped || outcomes["dns"] != journal.Stopped || outcomes["pod"] != journal.Stopped || outcomes["stubborn"] != journal.Killed {
+		t.Errorf("drain --all = %+v, want all stopped, and the stubborn one killed after its grace", report)
+	}
+	if said, err := r.Output("web"); err != nil || !strings.Contains(said, "ended") {
+		t.Errorf("web printed %q, %v, want that it took its second to end", said, err)
+	}
+	for _, id := range []string{"web", "stubborn", "dns"} {
+		if left, err := r.Processes(id); err != nil || len(left) > 0 {
+			t.Errorf("processes of %s = %v, %v, want none", id, left, err)
+		}
+	}
+
+	// What is dead stays until somebody asks.
+	a.prints("gc", "run", "--containers")
+	mentions(t, "hostler ps after a collection", a.prints("ps"), "web", "stubborn", "dns")
+	mentions(t, "hostler gc run", a.prints("gc", "run", "--containers", "--all-unused"), "web", "stubborn", "dns")
+	eventually(t, "runc has none left", func() bool {
+		list := answers[api.PodList](a, "ps")
+		return !slices.ContainsFunc(list.Pods, func(p api.Pod) bool { return p.Runtime == "runc" })
+	})
+	a.stop()
+}
+
+// With nothing else on the host, too: there is no image, and nothing that lacks one.
+func TestAHostOfRuncAloneIsReady(t *testing.T) {
+	t.Parallel()
+	r := lab.RuncFor(t, "")
+	a := newAgent(t, quick+"runtimes: [{type: runc, endpoint: "+r.Root+"}]\n")
+	a.env = r.Environ()
+	a.start()
+	a.awaitReady(corev1.ConditionTrue)
+	check(t, r.Run(t.Context(), lab.RuncContainer{ID: "web", Command: lab.ServeFor(0), Ready: "ready"}))
+	mentions(t, "hostler ps", a.prints("ps"), "web")
+	if images := a.hostler("images"); images.code != 0 {
+		t.Errorf("hostler images = %d, %s, want 0", images.code, images.err)
+	}
+	if plan := a.hostler("gc", "plan"); plan.code != 0 {
+		t.Errorf("hostler gc plan = %d, %s, want 0", plan.code, plan.err)
+	}
+	s := a.await("the loops have run", func(s api.Status) bool { return loopOf(t, s, "image-gc").LastSuccess != nil })
+	for _, l := range s.Loops {
+		if !l.Healthy && l.Name != "shutdown-guard" { // there is no logind
+			t.Errorf("loop %s is not healthy: %s", l.Name, l.LastError)
+		}
+	}
+	a.awaitReady(corev1.ConditionTrue)
+	if lines := a.logLines("level=WARN", "runc"); len(lines) > 0 {
+		t.Errorf("the log warns of what is no fault: %q", lines)
+	}
+	a.stop()
+}

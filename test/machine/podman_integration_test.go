@@ -1,0 +1,111 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/machine"
+	"hostler.io/hostler/test/machine/job"
+)
+
+// podmanFiles configure a Podman for a machine in which there is no network, nor
+// controllers of cgroups, nor overlays on its root.
+func podmanFiles() map[string]string {
+	return map[string]string{
+		"etc/containers/policy.json":     `{"default": [{"type": "insecureAcceptAnything"}]}`,
+		"etc/containers/storage.conf":    "[storage]\ndriver = \"vfs\"\ngraphroot = \"/var/lib/containers/storage\"\nrunroot = \"/run/containers/storage\"\n",
+		"etc/containers/containers.conf": "[containers]\nnetns = \"none\"\nlog_driver = \"k8s-file\"\npids_limit = 0\n[engine]\nruntime = \"runc\"\n[engine.runtimes]\nrunc = [\"/usr/local/sbin/runc\"]\n",
+	}
+}
+
+const (
+	// heeds ends when it is asked to, deaf only when it is killed.
+	heeds = `sh -c "trap 'exit 0' TERM; while :; do sleep 0.2; done"`
+	deaf  = `sh -c "trap '' TERM; while :; do sleep 0.2; done"`
+)
+
+// asUnit makes a container a unit's, by Quadlet where there is one, which is to be
+// started again whenever it ends.
+func asUnit(m *machine.Machine, name, program string, stopSeconds, label string) {
+	if m.Options.Release == machine.Debian12 {
+		m.Run(`set -e
+			podman create --quiet --name ` + name + ` --stop-timeout ` + stopSeconds + ` --label ` + label + ` ` + job.Image + ` ` + program + `
+			podman generate systemd --new --name ` + name + ` --container-prefix= --separator= --restart-policy=always --stop-timeout ` + stopSeconds + ` >/etc/systemd/system/` + name + `.service
+			podman rm ` + name + `
+			systemctl daemon-reload
+			systemctl enable --now ` + name)
+		return
+	}
+	m.Write("/etc/containers/systemd/"+name+".container", `[Container]
+Image=`+job.Image+`
+ContainerName=`+name+`
+Exec=`+program+`
+Label=`+label+`
+StopTimeout=`+stopSeconds+`
+[Service]
+Restart=always
+TimeoutStopSec=700
+[Install]
+WantedBy=multi-user.target
+`)
+	m.Run("systemctl daemon-reload && systemctl start " + name)
+}
+
+// TestContainersOfUnitsStayDown takes down a Podman whose containers systemd would start
+// again: by hand and, with the machine, from which they come back as they are enabled.
+func TestContainersOfUnitsStayDown(t *testing.T) {
+	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+		o.Config = "shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 10s}\n"
+		o.Files = podmanFiles()
+		m := machine.Boot(t, o)
+		m.Run("systemctl enable --now podman.socket && podman load --quiet --input " + job.ImageArchive)
+		asUnit(m, "web", heeds, "50", "hostler.io/grace-period=40s")
+		asUnit(m, "stubborn", deaf, "600", "hostler.io/grace-period=2s")
+		m.Run("podman run --quiet --detach --name alone --restart always " + job.Image + " " + heeds)
+		listed := func() bool {
+			pods := m.Run("hostler ps")
+			return strings.Contains(pods, "web") && strings.Contains(pods, "stubborn") && strings.Contains(pods, "alone")
+		}
+		m.Eventually("all are listed", listed)
+		m.Eventually("the folder in which ends are written is watched", func() bool {
+			return m.Run(`grep -h "^inotify.* ino:$(printf %x $(stat -c %i /run/libpod/exits)) " /proc/$(systemctl show -P MainPID hostler)/fdinfo/* || true`) != ""
+		})
+		each := func(property string) string {
+			return strings.Join(strings.Fields(m.Run("systemctl show -P "+property+" web; systemctl show -P "+property+" stubborn")), " ")
+		}
+
+		m.Run("hostler drain --all")
+		if running := strings.TrimSpace(m.Run("podman ps --quiet")); running != "" {
+			t.Errorf("after hostler drain %q run, want none", running)
+		}
+		m.Eventually("the units are down", func() bool {
+			return strings.NewReplacer("inactive", "", "failed", "").Replace(each("ActiveState")) == " "
+		})
+		if restarts := each("NRestarts"); restarts != "0 0" {
+			t.Errorf("the units were started again %s times, want never", restarts)
+		}
+
+		m.Run("systemctl start web stubborn && podman start alone && hostler uncordon")
+		m.Eventually("all are listed again", listed)
+		m.GoesDown("systemctl reboot")
+		last := m.LastShutdown()
+		if last == nil || len(last.Pods) != 3 {
+			t.Fatalf("LastShutdown() = %+v, want one of three pods", last)
+		}
+		for _, p := range last.Pods {
+			want := journal.Stopped
+			if p.Name == "stubborn" { // its unit would wait for it for ten minutes
+				want = journal.Killed
+			}
+			if p.Outcome != want {
+				t.Errorf("%s is %v on record, want it %v", p.Name, p.Outcome, want)
+			}
+		}
+		m.Eventually("what is enabled is back", func() bool {
+			return each("ActiveState") == "active active" && strings.Contains(m.Run("podman ps --format '{{.Names}}'"), "web")
+		})
+	})
+}
