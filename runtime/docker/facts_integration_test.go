@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -164,6 +165,30 @@ func TestDockersImages(t *testing.T) {
 	}
 	if _, found := find(built); !found {
 		t.Errorf("RemoveImage() took another image along")
+	}
+}
+
+// Docker keeps images in a containerd whose folder is not the usual one, as on hosts with
+// a disk for it.
+func TestContainerdTellsWhereDockersImagesAre(t *testing.T) {
+	c := lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: 64 << 20})
+	store := map[string]any{
+		"DockerRootDir": "/var/lib/docker", "Driver": "overlayfs", "DriverStatus": []any{[]any{"driver-type", "io.containerd.snapshotter.v1"}},
+		"Containerd": map[string]any{"Address": strings.TrimPrefix(c.Endpoint, "unix://")},
+	}
+	r := newServer(t, "1.46", map[string]any{"/info": store}).client(t)
+	list, err := r.ImageFilesystems(t.Context())
+	if err != nil || len(list) != 1 || list[0].Mountpoint != c.Root || list[0].Path != filepath.Join(c.Root, "io.containerd.snapshotter.v1.overlayfs") {
+		t.Errorf("ImageFilesystems() = %+v, %v, want the snapshotter's folder below %s", list, err, c.Root)
+	}
+	// While Docker is what it was, containerd is not asked again.
+	check(t, c.Stop(t.Context()))
+	if again, err := r.ImageFilesystems(t.Context()); err != nil || !slices.Equal(again, list) {
+		t.Errorf("ImageFilesystems() without containerd = %+v, %v, want %+v", again, err, list)
+	}
+	unknown := newServer(t, "1.46", map[string]any{"/info": store}).client(t)
+	if list, err := unknown.ImageFilesystems(t.Context()); err == nil || !strings.Contains(err.Error(), "containerd") {
+		t.Errorf("ImageFilesystems() of a containerd that does not answer = %+v, %v, want an error", list, err)
 	}
 }
 

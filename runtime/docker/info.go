@@ -27,6 +27,7 @@ type about struct {
 	driver     string // storage driver, or snapshotter where containerd keeps the images
 	containerd bool   // containerd keeps the images
 	address    string // containerd's socket, where Docker tells
+	snapshots  string // folder of containerd's snapshotter, once it is known
 }
 
 // fresh returns what is known if it is still to be believed.

@@ -116,7 +116,7 @@ var theirs = []struct {
 	{"github.com/google/cadvisor", []string{"status/probe"}, "cadvisor hard-codes paths and is kept in one place"},
 	{"github.com/vishvananda/netlink", []string{"status/probe"}, "only the probe reads the network"},
 	{"k8s.io/cri-api", []string{"runtime/cri"}, "only the adapter knows CRI"},
-	{"github.com/containerd", []string{"runtime/cri", "runtime/cri/containerd", "runtime/docker/engine"}, "only the adapter knows containerd, whose error classes are Docker's, too"},
+	{"github.com/containerd", []string{"runtime/cri", "runtime/cri/containerd", "runtime/docker", "runtime/docker/engine"}, "only adapters know containerd, which keeps Docker's images and whose error classes are Docker's"},
 	{"github.com/moby/moby", []string{"runtime/docker", "runtime/docker/engine"}, "only the adapter knows Docker"},
 	{"k8s.io/client-go", []string{"agent/controlplane/kubernetes"}, "only the client of Kubernetes speaks to an API server"},
 	{"google.golang.org/grpc", []string{"runtime/cri", "runtime/cri/containerd", "agent/controlplane/etcd", "agent/controlplane/plugin", "agent/controlplane/plugin/v1", "agent/controlplane/plugin/plugintest", "docs/examples/plugin-https"}, "only adapters speak gRPC"},

@@ -1,0 +1,87 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/containerd/api/services/introspection/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"hostler.io/hostler/runtime"
+)
+
+// containerdSocket is where containerd listens unless Docker says where its own does.
+const containerdSocket = "/run/containerd/containerd.sock"
+
+// snapshots is the folder of the snapshots that images are made of where containerd keeps
+// them: containerd tells, Docker does not. To free another filesystem than that would
+// remove images in vain, so nothing is assumed where containerd could be asked. What it
+// said is believed as long as what Docker says is.
+func (r *Runtime) snapshots(ctx context.Context, a about) (string, error) {
+	if a.snapshots != "" {
+		return a.snapshots, nil
+	}
+	socket := cmp.Or(strings.TrimPrefix(a.address, "unix://"), containerdSocket)
+	if _, err := os.Stat(socket); err != nil {
+		folder := a.usualSnapshots()
+		if _, missing := os.Stat(folder); missing != nil {
+			return "", fmt.Errorf("containerd keeps Docker's images, not in %s, and cannot be asked: %w", folder, err)
+		}
+		return folder, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
+	defer cancel()
+	folder, err := snapshotsOf(ctx, socket, a.driver)
+	if err != nil {
+		return "", err
+	}
+	r.aboutMu.Lock()
+	defer r.aboutMu.Unlock()
+	if r.about.life == a.life {
+		r.about.snapshots = folder
+	}
+	return folder, nil
+}
+
+// usualSnapshots is where containerd has its snapshots by default: below Docker's own data
+// where dockerd runs it, as the folder of its socket tells, else in its own.
+func (a about) usualSnapshots() string {
+	root := "/var/lib/containerd"
+	if strings.HasSuffix(a.address, "/docker/containerd/containerd.sock") {
+		root = filepath.Join(a.root, "containerd", "daemon")
+	}
+	return filepath.Join(root, "io.containerd.snapshotter.v1."+a.driver)
+}
+
+// snapshotsOf asks the containerd at a socket for the folder of a snapshotter.
+func snapshotsOf(ctx context.Context, socket, snapshotter string) (string, error) {
+	conn, err := grpc.NewClient("passthrough:///localhost",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}),
+		grpc.WithDisableServiceConfig())
+	if err != nil {
+		return "", fmt.Errorf("prepare connection to %s: %w", socket, err)
+	}
+	defer conn.Close()
+	answer, err := introspection.NewIntrospectionClient(conn).Plugins(ctx, &introspection.PluginsRequest{
+		Filters: []string{fmt.Sprintf("type==io.containerd.snapshotter.v1,id==%q", snapshotter)},
+	})
+	what := fmt.Sprintf("ask containerd at %s for its snapshotter %s", socket, snapshotter)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", what, err)
+	}
+	for _, plugin := range answer.GetPlugins() {
+		if folder := plugin.GetExports()["root"]; filepath.IsAbs(folder) {
+			return folder, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w: no folder", what, runtime.ErrNonsense)
+}
