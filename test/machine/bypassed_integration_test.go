@@ -106,18 +106,22 @@ func longGrace(t *testing.T, m *machine.Machine) {
 	}
 }
 
+// writtenDown are the pods that run, as hostler has it, should nobody be asked any more.
+func writtenDown(t *testing.T, m *machine.Machine) []journal.Ref {
+	t.Helper()
+	var file struct{ Watch struct{ Pods []journal.Ref } }
+	text := m.Read("/var/lib/hostler/shutdown.json")
+	if err := json.Unmarshal([]byte(text), &file); err != nil {
+		t.Fatalf("read hostler's journal: %v:\n%s", err, text)
+	}
+	return file.Watch.Pods
+}
+
 // uncaught ends a boot without anybody being asked. The next one says so.
 func uncaught(t *testing.T, m *machine.Machine) {
 	pods := nextHouse(m.Options)
 	spread(m, pods...)
-	m.Eventually("hostler has written down what runs", func() bool {
-		var file struct{ Watch struct{ Pods []journal.Ref } }
-		text := m.Read("/var/lib/hostler/shutdown.json")
-		if err := json.Unmarshal([]byte(text), &file); err != nil {
-			t.Fatalf("read hostler's journal: %v:\n%s", err, text)
-		}
-		return len(file.Watch.Pods) == len(pods)
-	})
+	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
 	before := m.BootID()
 	m.GoesDown("systemctl reboot -ff")
 	c := lookBack(t, m, before)
