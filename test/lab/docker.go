@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,9 @@ type DockerOptions struct {
 	// Containerd runs its containers, as on a Debian host where both are installed;
 	// if nil it gets one of its own.
 	Containerd *Containerd
+	// Root is a folder for images and containers that it makes, such as one on another
+	// runtime's filesystem; if empty it gets one of its own.
+	Root string
 	// ImageFSBytes is the size of an own ext4 for images and containers, mounted at
 	// Root; if zero they lie in the lab's tmpfs.
 	ImageFSBytes int64
@@ -57,7 +61,8 @@ func (l *Lab) StartDocker(ctx context.Context, o DockerOptions) (*Docker, error)
 	if err != nil {
 		return nil, err
 	}
-	d := &Docker{lab: l, dir: dir, Root: filepath.Join(dir, "root"), socket: filepath.Join(dir, "docker.sock"), Containerd: o.Containerd}
+	root := cmp.Or(o.Root, filepath.Join(dir, "root"))
+	d := &Docker{lab: l, dir: dir, Root: root, socket: filepath.Join(dir, "docker.sock"), Containerd: o.Containerd}
 	d.Endpoint = "unix://" + d.socket
 	if err := d.start(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("start docker: %w", err), d.Close(context.WithoutCancel(ctx)))

@@ -55,10 +55,10 @@ func usualPlace(t *testing.T, d *lab.Docker) {
 // agent is `hostler agent`.
 type agent struct {
 	*testing.T
-	runtime string // the name of the one that it is told of
-	folder  string
-	api     *api.Client
-	cmd     *exec.Cmd
+	runtimes []string // the names of those that it is told of
+	folder   string
+	api      *api.Client
+	cmd      *exec.Cmd
 }
 
 // startAgent runs one that is told of Docker, unless its settings say otherwise, and waits
@@ -68,16 +68,16 @@ func startAgent(t *testing.T, settings string) *agent {
 	if !strings.Contains(settings, "runtimes:") {
 		settings += "runtimes: [{type: docker, endpoint: /run/docker.sock}]\n"
 	}
-	return startAgentOf(t, "docker", settings)
+	return startAgentOf(t, settings, "docker")
 }
 
-// startAgentOf runs one, and waits until the runtime of that name answers.
-func startAgentOf(t *testing.T, runtime, settings string) *agent {
+// startAgentOf runs one, and waits until the runtimes of these names, in their order, answer.
+func startAgentOf(t *testing.T, settings string, runtimes ...string) *agent {
 	t.Helper()
 	folder, err := os.MkdirTemp(lab.Dir, "agent-")
 	check(t, err)
 	socket := filepath.Join(folder, "s")
-	a := &agent{T: t, runtime: runtime, folder: folder, api: api.NewClient(socket)}
+	a := &agent{T: t, runtimes: runtimes, folder: folder, api: api.NewClient(socket)}
 	config := fmt.Sprintf("api: {socket: %s}\nstate: {directory: %s}\nmetrics: {listen: \"\"}\n%s", socket, filepath.Join(folder, "state"), settings)
 	check(t, os.WriteFile(filepath.Join(folder, "hostler.yaml"), []byte(config), 0o644))
 	t.Cleanup(func() {
@@ -101,8 +101,15 @@ func (a *agent) run() {
 	a.cmd = exec.Command(os.Getenv(builtVariable), "agent", "--config", filepath.Join(a.folder, "hostler.yaml"))
 	a.cmd.Stdout, a.cmd.Stderr = log, log
 	check(a.T, a.cmd.Start())
-	a.await(a.runtime+" is found", func(s api.Status) bool {
-		return len(s.Runtimes) == 1 && s.Runtimes[0].Name == a.runtime && s.Runtimes[0].Ready
+	a.await(fmt.Sprintf("%q are found", a.runtimes), func(s api.Status) bool {
+		var ready []string
+		for _, r := range s.Runtimes {
+			if r.Ready {
+				ready = append(ready, r.Name)
+			}
+		}
+		slices.Sort(ready)
+		return slices.Equal(ready, a.runtimes) && len(s.Runtimes) == len(ready)
 	})
 }
 

@@ -62,7 +62,7 @@ func TestAPodmanHostGoesDownInOrder(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{Activated: true})
 	runPodman(t, p)
 	login := lab.LoginFor(t, lab.LoginOptions{})
-	a := startAgentOf(t, "podman", "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n")
+	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n", "podman")
 	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
 	for _, command := range [][]string{{"ps"}, {"shutdown", "plan"}} {
 		if told := a.hostler(command...); !strings.Contains(told, "shop") || !strings.Contains(told, "dns") || strings.Contains(told, "infra") {
@@ -89,7 +89,7 @@ func TestAPodmanHostGoesDownInOrder(t *testing.T) {
 func TestAPodmanIsDrainedByHand(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{})
 	runPodman(t, p)
-	a := startAgentOf(t, "podman", "runtimes: [{type: podman, endpoint: /run/podman/podman.sock}]\n")
+	a := startAgentOf(t, "runtimes: [{type: podman, endpoint: /run/podman/podman.sock}]\n", "podman")
 	if told := a.hostler("drain", "--all"); !strings.Contains(told, "shop") || !strings.Contains(told, "dns") {
 		t.Errorf("hostler drain prints %s, want shop and dns", told)
 	}
@@ -101,7 +101,7 @@ func TestAPodmanIsDrainedByHand(t *testing.T) {
 func TestAnIdlePodmanIsLeftToRest(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{Activated: true, Idle: time.Second})
 	runPodman(t, p)
-	a := startAgentOf(t, "podman", "runtimes: auto\nimageGC: {interval: 1s}\ncontainerGC: {interval: 1s}\n")
+	a := startAgentOf(t, "runtimes: auto\nimageGC: {interval: 1s}\ncontainerGC: {interval: 1s}\n", "podman")
 	// lookRound returns when the collectors have looked once more.
 	lookRound := func() {
 		t.Helper()
