@@ -199,10 +199,11 @@ const (
 	RestartUnknown       Restart = iota // its runtime does not tell, or an orchestrator does
 	RestartNever                        // nobody
 	RestartByRuntime                    // its runtime, or not, whoever has stopped it before
-	RestartUnlessStopped                // its runtime, unless somebody has stopped it, as hostler does
+	RestartUnlessStopped                // nobody, if somebody has stopped it, as hostler does: so hostler itself
+	RestartByUnit                       // the systemd unit that it is of, or not, as that is enabled
 )
 
-var restartNames = [...]string{"unknown", "never", "by-runtime", "unless-stopped"}
+var restartNames = [...]string{"unknown", "never", "by-runtime", "unless-stopped", "by-unit"}
 
 // String returns the name that `hostler shutdown plan -o json` has for it.
 func (r Restart) String() string {

@@ -124,7 +124,15 @@ func TestManagerTellsOfUnits(t *testing.T) {
 	if want := map[string]bool{"cri-containerd-a.scope": true, "libpod-b.scope": false}; err != nil || !maps.Equal(scopes, want) {
 		t.Errorf("Scopes() = %v, %v, want %v", scopes, err, want)
 	}
+	bed.login.Manager.SetUnit("web.service", map[string]any{"UnitFileState": "generated"})
+	atBoot, err := manager.UnitsAtBoot(t.Context(), "hostler.service", "web.service", "none.service", "no name of a unit")
+	if want := map[string]bool{"hostler.service": true, "web.service": false}; err != nil || !maps.Equal(atBoot, want) {
+		t.Errorf("UnitsAtBoot() = %v, %v, want %v", atBoot, err, want)
+	}
 	nobody := systemd.NewManager(t.TempDir() + "/none")
+	if atBoot, err := nobody.UnitsAtBoot(t.Context(), "hostler.service"); len(atBoot) > 0 || err != nil {
+		t.Errorf("UnitsAtBoot() = %v, %v without systemd, want none", atBoot, err)
+	}
 	if _, err := nobody.Units(t.Context(), "hostler.service"); !errors.Is(err, systemd.ErrNotSystemd) {
 		t.Errorf("Units() = %v without systemd, want %v", err, systemd.ErrNotSystemd)
 	}

@@ -2,6 +2,7 @@ package systemd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -61,6 +62,33 @@ func (m *Manager) Units(ctx context.Context, names ...string) ([]Unit, error) {
 		units = append(units, unit)
 	}
 	return units, nil
+}
+
+// UnitsAtBoot tells of those units that there are, by name, whether systemd starts them at
+// boots, as `systemctl enable` has it do; none where there is no systemd. What cannot be the
+// name of a unit is none.
+func (m *Manager) UnitsAtBoot(ctx context.Context, names ...string) (map[string]bool, error) {
+	const operation = "ask systemd what it starts at boots"
+	conn, ctx, closeAll, err := m.connect(ctx)
+	if errors.Is(err, ErrNotSystemd) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	defer closeAll()
+	enabled := map[string]bool{}
+	for _, name := range names {
+		unit, err := readUnit(ctx, conn, name)
+		switch {
+		case bus.ErrorName(err) == "org.freedesktop.DBus.Error.InvalidArgs":
+		case err != nil:
+			return nil, fmt.Errorf("%s: %s: %w", operation, name, err)
+		case unit.LoadState != "not-found":
+			enabled[name] = unit.UnitFileState == "enabled"
+		}
+	}
+	return enabled, nil
 }
 
 func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {

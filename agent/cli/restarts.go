@@ -89,6 +89,7 @@ func printAfterBoot(t *table, p api.ShutdownPlan) {
 	}{
 		{runtime.RestartUnlessStopped, hostler},
 		{runtime.RestartByRuntime, "after the boot their runtime decides, by their policy, about"},
+		{runtime.RestartByUnit, "after the boot their systemd units decide, as these are enabled, about"},
 		{runtime.RestartNever, "after the boot nobody starts, by their policy,"},
 	} {
 		names := by[who.restart]

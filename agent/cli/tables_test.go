@@ -227,6 +227,7 @@ func TestTables(t *testing.T) {
 		{Name: "web", Grace: seconds(20), Restart: runtime.RestartUnlessStopped},
 		{Name: "db", Grace: seconds(20), Restart: runtime.RestartUnlessStopped},
 		{Name: "cache", Grace: seconds(20), Restart: runtime.RestartByRuntime},
+		{Name: "quadlet", Grace: seconds(20), Restart: runtime.RestartByUnit},
 		{Name: "job", Grace: seconds(20), Restart: runtime.RestartNever},
 	}}}
 	afterBoot.phases.RestartAfterBoot = "auto"

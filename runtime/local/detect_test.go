@@ -15,7 +15,10 @@ type downing bool
 
 func (d downing) StopUnit(context.Context, string, int) (bool, error) { return false, nil }
 func (d downing) UnitStops(context.Context, string) (bool, error)     { return true, nil }
-func (d downing) Stopping(context.Context) (bool, error)              { return bool(d), nil }
+func (d downing) UnitsAtBoot(context.Context, ...string) (map[string]bool, error) {
+	return nil, nil
+}
+func (d downing) Stopping(context.Context) (bool, error) { return bool(d), nil }
 
 // A service that is started calls off a shutdown.
 func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {

@@ -43,6 +43,9 @@ type Units interface {
 	// UnitStops tells whether the stop of a unit has begun or is over: false while it
 	// waits for others, that are ordered after the unit, to stop.
 	UnitStops(ctx context.Context, name string) (bool, error)
+	// UnitsAtBoot tells of those units that there are, by name, whether systemd starts them
+	// at boots.
+	UnitsAtBoot(ctx context.Context, names ...string) (map[string]bool, error)
 	// Stopping tells whether the whole host is going down.
 	Stopping(ctx context.Context) (bool, error)
 }

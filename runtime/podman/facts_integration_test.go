@@ -227,6 +227,8 @@ func (u slowUnit) StopUnit(ctx context.Context, name string, pid int) (bool, err
 
 func (u slowUnit) UnitStops(context.Context, string) (bool, error) { return true, nil }
 
+func (u slowUnit) UnitsAtBoot(context.Context, ...string) (map[string]bool, error) { return nil, nil }
+
 func (u slowUnit) Stopping(context.Context) (bool, error) { return false, nil }
 
 func TestAUnitsStopIsCutAtTheGrace(t *testing.T) {

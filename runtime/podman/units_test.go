@@ -23,6 +23,7 @@ const patience = time.Minute
 // manager is a service manager with some units.
 type manager struct {
 	units map[string]int // and a process that is of each; 0 if there is none
+	boots []string       // which of them it starts at boots
 	goes  bool           // down, with the host
 	fails error
 
@@ -58,6 +59,19 @@ func (m *manager) StopUnit(_ context.Context, name string, pid int) (bool, error
 		m.stop()
 	}
 	return true, nil
+}
+
+func (m *manager) UnitsAtBoot(_ context.Context, names ...string) (map[string]bool, error) {
+	if m.fails != nil {
+		return nil, m.fails
+	}
+	atBoot := map[string]bool{}
+	for _, name := range names {
+		if _, there := m.units[name]; there {
+			atBoot[name] = slices.Contains(m.boots, name)
+		}
+	}
+	return atBoot, nil
 }
 
 func (m *manager) Stopping(context.Context) (bool, error) { return m.goes, nil }

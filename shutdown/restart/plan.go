@@ -143,12 +143,14 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return wait // it may be about to end
 	case c.State == runtime.Running:
 		return leave(journal.RunsAnyway, "")
-	case c.State != runtime.Exited, c.StartedAt.IsZero(), c.Restart == runtime.RestartUnknown:
+	case !ended(r, c), c.StartedAt.IsZero(), c.Restart == runtime.RestartUnknown:
 		return untold
 	case !sameRun(r, c) && !c.StartedAt.Before(r.AskedAt):
 		return leave(journal.LeftStopped, "somebody has started it since, and it has ended")
 	case endedBefore(r, c) && !r.Restarting:
 		return leave(journal.LeftStopped, "it had ended before the shutdown")
+	case c.Restart == runtime.RestartByUnit:
+		return leave(journal.LeftStopped, "the systemd unit that it is of starts it, or not")
 	case c.Restart == runtime.RestartNever:
 		return leave(journal.LeftStopped, "its restart policy does not ask for it")
 	case c.Restart == runtime.RestartByRuntime && !r.HostLived:
@@ -161,6 +163,12 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	return Decision{Action: Start, Restart: r, Container: c}
 }
 
+// ended tells whether a container has ended and waits to be started. A start that failed or
+// was cut off may have left it made ready.
+func ended(r journal.Restart, c runtime.Container) bool {
+	return c.State == runtime.Exited || c.State == runtime.Created && r.Tries > 0
+}
+
 // sameRun tells whether a container's last run is known to be the one that was asked to
 // end. Where it is not, as of one that was started between two lists, the order of times
 // decides: no clock that was set meanwhile can keep down what surely ran.
@@ -171,8 +179,12 @@ func sameRun(r journal.Restart, c runtime.Container) bool {
 // endedBefore tells whether a container had ended when it was asked to: the list that a
 // drain goes by is a moment old. Of a run that was in that list, an end long before says
 // that the clock was set: dockerd takes for the end of what it did not see end the moment at
-// which it starts, which may be before a host without a battery knows the time.
+// which it starts, which may be before a host without a battery knows the time. Podman says
+// none of what it did not see end.
 func endedBefore(r journal.Restart, c runtime.Container) bool {
+	if c.FinishedAt.IsZero() {
+		return false
+	}
 	before := r.AskedAt.Sub(c.FinishedAt)
 	if sameRun(r, c) && before > listAge {
 		return false

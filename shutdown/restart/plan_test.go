@@ -51,6 +51,7 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 	ran := func(later time.Duration) func(*journal.Restart) {
 		return func(r *journal.Restart) { r.StartedAt = asked.Add(-time.Hour + later).In(time.Local) }
 	}
+	madeReady := func(c *runtime.Container) { c.State, c.FinishedAt = runtime.Created, time.Time{} }
 	aDay := func(journal.Restart) time.Duration { return 24 * time.Hour }
 	tried := func(tries int, ago time.Duration) func(*journal.Restart) {
 		return func(r *journal.Restart) {
@@ -80,6 +81,10 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		"another run, which somebody started":        {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left somebody"},
 		"another run, that no list had shown":        {owed: owed(ran(-time.Hour)), now: []runtime.Container{stopped()}, want: "start"},
 		"one that ended only when the host did":      {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(time.Hour) })}, want: "start"},
+		"one that nobody saw end":                    {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = time.Time{} })}, want: "start"},
+		"one of a systemd unit":                      {owed: owed(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartByUnit))}, want: "settle left unit"},
+		"one that somebody has made ready":           {owed: owed(), now: []runtime.Container{stopped(madeReady)}, want: "wait"},
+		"a start that was cut off in the middle":     {owed: owed(tried(1, time.Minute)), now: []runtime.Container{stopped(madeReady)}, want: "start"},
 		"a runtime that does not answer":             {owed: owed(), facts: restart.Facts{Silent: func(string) bool { return true }}, want: "wait"},
 		"a runtime that is gone":                     {owed: owed(), facts: restart.Facts{Silent: func(string) bool { return true }, Waited: aDay}, want: "settle left day"},
 		"a runtime that was gone, and answers":       {owed: owed(), now: []runtime.Container{stopped()}, facts: restart.Facts{Waited: aDay}, want: "start"},

@@ -216,7 +216,7 @@ func (s *Systemd1) export(conn *dbus.Conn) error {
 		"KillUnit":            s.killUnit,
 		"ReloadUnit":          s.reloadUnit,
 		"GetUnit":             s.getUnit,
-		"LoadUnit":            func(name string) (dbus.ObjectPath, *dbus.Error) { return unitPath(name), nil },
+		"LoadUnit":            loadUnit,
 		"ListJobs":            s.listJobs,
 		"ListUnitsByPatterns": s.listUnits,
 	}
@@ -307,6 +307,14 @@ func (s *Systemd1) getUnit(name string) (dbus.ObjectPath, *dbus.Error) {
 	defer s.mu.Unlock()
 	if _, ok := s.units[name]; !ok {
 		return "/", noSuchUnit(name)
+	}
+	return unitPath(name), nil
+}
+
+// loadUnit answers for a unit that there is not, too.
+func loadUnit(name string) (dbus.ObjectPath, *dbus.Error) {
+	if strings.ContainsAny(name, " /") || !strings.Contains(name, ".") {
+		return "/", dbus.NewError("org.freedesktop.DBus.Error.InvalidArgs", []any{"Unit name " + name + " is neither a valid invocation ID nor unit name."})
 	}
 	return unitPath(name), nil
 }
