@@ -1,6 +1,7 @@
 package podman
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,13 +23,58 @@ const (
 	defaultStopTimeout = 10 * time.Second
 )
 
-// fact is what a list of containers lacks. It does not change while the container is
-// there.
+// fact is what a list of containers lacks.
 type fact struct {
+	// What does not change while the container is there.
+
 	stopTimeout *time.Duration
 	needs       []string // IDs
 	annotations map[string]string
 	service     bool // holds a unit of pods together (podman kube play), and does nothing else
+
+	// What was true of the run that the list told of then.
+
+	of         run
+	policy     string // by which it is restarted, which a person may change
+	startedAt  time.Time
+	finishedAt time.Time
+}
+
+// run is what a list tells of a container's latest run, by which it is told from others.
+type run struct {
+	state          runtime.ContainerState
+	pid            int
+	started, ended int64
+}
+
+func (c *container) run() run {
+	latest := run{state: c.state(), started: c.StartedAt, ended: c.ExitedAt}
+	if latest.state == runtime.Running {
+		latest.pid = c.Pid
+	}
+	return latest
+}
+
+// startNoted bounds how long it takes until Podman has noted that a container has started:
+// shorter runs have an end before that, which is the time of conmon's file.
+const startNoted = time.Minute
+
+// times are when a container's latest run began and, of one that has ended, ended. They are
+// exact: where Podman has not been asked since, nobody knows the former, and the latter to
+// the second. An end before the beginning is an earlier run's: Podman has not seen this
+// one's, as when the host lost its power.
+func (f fact) times(c *container) (began, ended time.Time) {
+	asked := f.of == c.run() && f.startedAt.Unix() == c.StartedAt
+	ends := c.state() == runtime.Exited && c.ExitedAt > 0 && c.StartedAt-c.ExitedAt <= int64(startNoted/time.Second)
+	switch {
+	case asked && ends && f.finishedAt.Unix() == c.ExitedAt:
+		return f.startedAt, f.finishedAt
+	case ends:
+		return time.Time{}, time.Unix(c.ExitedAt, 0)
+	case asked:
+		return f.startedAt, time.Time{}
+	}
+	return time.Time{}, time.Time{}
 }
 
 // facts keeps them for the containers of the last list.
@@ -44,9 +90,9 @@ func (f *facts) get(id string) (fact, bool) {
 	return known, there
 }
 
-// complete returns what is known of each container, asking Podman for what is new. What
-// it does not answer stays unknown until a later list: no single container can make a
-// list fail.
+// complete returns what is known of each container, asking Podman for what is new: the
+// container, or a run of it. What it does not answer stays unknown until a later list: no
+// single container can make a list fail.
 func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map[string]fact {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
@@ -54,14 +100,14 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(factsAtOnce)
 	for i, c := range list {
-		if answers[i], told[i] = f.get(c.ID); told[i] {
+		if answers[i], told[i] = f.get(c.ID); told[i] && answers[i].of == c.run() {
 			continue
 		}
 		group.Go(func() error {
 			about, err := r.inspect(ctx, "ask status of "+local.Named("container", c.name(), c.ID), c.ID)
 			switch {
 			case err == nil:
-				answers[i], told[i] = about.fact(), true
+				answers[i], told[i] = about.fact(c.run()), true
 			case errors.Is(err, runtime.ErrUnavailable): // so are the others'
 				return err
 			case !errors.Is(err, engine.ErrNotFound): // else it will not be in the next list
@@ -77,7 +123,8 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map
 	for i, c := range list {
 		if told[i] {
 			known[c.ID] = answers[i]
-		} else {
+		}
+		if answers[i].of != c.run() {
 			r.changes.note() // the next list is to ask again
 		}
 	}
@@ -93,9 +140,12 @@ type inspected struct {
 	IsService    bool
 	Dependencies []string
 	State        struct {
-		Status    string
-		StartedAt time.Time
-		ConmonPid int
+		Status                string
+		StartedAt, FinishedAt time.Time
+		ConmonPid             int
+	}
+	HostConfig struct {
+		RestartPolicy struct{ Name string }
 	}
 	Config struct {
 		StopTimeout *int64 // seconds
@@ -113,8 +163,12 @@ func (r *Runtime) inspect(ctx context.Context, what, id string) (inspected, erro
 	return answer, err
 }
 
-func (i inspected) fact() fact {
-	f := fact{needs: i.Dependencies, annotations: i.Config.Annotations, service: i.IsService}
+// fact is what an answer says of the run that a list told of.
+func (i inspected) fact(of run) fact {
+	f := fact{
+		needs: i.Dependencies, annotations: i.Config.Annotations, service: i.IsService,
+		of: of, policy: cmp.Or(i.HostConfig.RestartPolicy.Name, policyNone), startedAt: i.State.StartedAt, finishedAt: i.State.FinishedAt,
+	}
 	if s := i.Config.StopTimeout; s != nil && *s >= 0 && time.Duration(*s)*time.Second != defaultStopTimeout {
 		timeout := time.Duration(min(*s, never)) * time.Second
 		f.stopTimeout = &timeout

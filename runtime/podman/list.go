@@ -20,7 +20,9 @@ type container struct {
 	Pod            string
 	State          string
 	Created        time.Time
-	ExitedAt       int64
+	Pid            int
+	StartedAt      int64
+	ExitedAt       int64 // of an earlier run, if Podman has not seen the latest end
 	ExitCode       int32
 	Labels         map[string]string
 }
@@ -32,6 +34,9 @@ const (
 	// stateStopping is that of a container that was asked to end and has not.
 	stateStopping = "stopping"
 	statePaused   = "paused"
+	// stateCreated is that of a container that was made, or whose start has failed or was
+	// cut off.
+	stateCreated = "created"
 	// stateInitialized is that of a container that was made ready to start.
 	stateInitialized = "initialized"
 )
@@ -43,6 +48,14 @@ func (c *container) name() string {
 		return c.ID[:min(len(c.ID), 12)]
 	}
 	return strings.TrimPrefix(c.Names[0], "/")
+}
+
+// state is the container's own, of which an earlier run is a part.
+func (c *container) state() runtime.ContainerState {
+	if c.State == stateCreated && c.StartedAt > 0 {
+		return runtime.Exited
+	}
+	return state(c.State)
 }
 
 // podID is the ID of the pod that a container is of: Podman's, a Compose project's, or
@@ -84,7 +97,7 @@ func distinct[T any](what, kind string, list []T, id func(*T) string) error {
 // state translates Podman's, as libpod/define/containerstate.go has them.
 func state(s string) runtime.ContainerState {
 	switch s {
-	case "created", stateInitialized, "configured":
+	case stateCreated, stateInitialized, "configured":
 		return runtime.Created
 	case "running", statePaused, stateStopping:
 		return runtime.Running

@@ -22,7 +22,7 @@ type labDriver struct {
 }
 
 func (d labDriver) Abilities() runtimetest.Abilities {
-	return runtimetest.Abilities{RefusesImagesInUse: true, PodsStay: !d.projects}
+	return runtimetest.Abilities{RefusesImagesInUse: true, PodsStay: !d.projects, Starts: true}
 }
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {

@@ -16,11 +16,14 @@ import (
 	"hostler.io/hostler/runtime/podman"
 )
 
+// never is the second of no time, as Podman lists it.
+const never = -62135596800
+
 // listed is a container as lists have it, made at a second of a day.
 func listed(id, state string, second int, more object) object {
 	c := object{
 		"Id": id, "Names": []string{"name-" + id}, "Image": "localhost/app:1", "ImageID": "image", "State": state,
-		"Created": time.Date(2026, 1, 2, 3, 4, second, 5, time.UTC), "ExitedAt": -62135596800,
+		"Created": time.Date(2026, 1, 2, 3, 4, second, 5, time.UTC), "StartedAt": never, "ExitedAt": never,
 	}
 	for key, value := range more {
 		c[key] = value

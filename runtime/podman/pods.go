@@ -12,7 +12,7 @@ import (
 
 // Pods lists Podman's pods, Compose projects and lone containers, by time of creation:
 // one call, one more where there are pods of Podman's, and one for each container that
-// is new; none while nothing has happened.
+// is new, has started or has ended; none while nothing has happened.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	if err := r.check(ctx, "list pods"); err != nil {
 		return nil, err
@@ -42,9 +42,10 @@ func (r *Runtime) askPods(ctx context.Context) ([]runtime.Pod, error) {
 	if slices.ContainsFunc(list, func(c container) bool { return c.State == stateInitialized }) {
 		r.changes.note() // no file tells that it starts
 	}
+	atBoot := r.askBoots(ctx, own, known)
 	containers := make([]runtime.Container, len(own))
 	for i, c := range own {
-		containers[i] = r.container(c, known[c.ID])
+		containers[i] = r.container(c, known[c.ID], atBoot)
 	}
 	withinPods(containers)
 	pods := compose.Pods(containers)
@@ -122,16 +123,16 @@ func (r *Runtime) withPods(ctx context.Context, pods []runtime.Pod, infra map[st
 	return pods, nil
 }
 
-func (r *Runtime) container(c *container, f fact) runtime.Container {
+func (r *Runtime) container(c *container, f fact, atBoot boots) runtime.Container {
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.ID, PodID: c.podID(), Name: c.name(),
 		Image: c.Image, ImageID: c.ImageID,
-		State: state(c.State), CreatedAt: c.Created,
+		State: c.state(), CreatedAt: c.Created, Restart: r.restart(c, f.policy, atBoot),
 		StopTimeout: f.stopTimeout, StopsBefore: slices.Clone(f.needs),
 		Labels: c.Labels, Annotations: f.annotations,
 	}
-	if converted.State == runtime.Exited && c.ExitedAt > 0 {
-		converted.FinishedAt, converted.ExitCode = time.Unix(c.ExitedAt, 0), c.ExitCode
+	if converted.StartedAt, converted.FinishedAt = f.times(c); !converted.FinishedAt.IsZero() {
+		converted.ExitCode = c.ExitCode
 	}
 	return converted
 }

@@ -3,6 +3,7 @@ package podman
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"hostler.io/hostler/runtime/docker/engine"
@@ -35,6 +36,12 @@ func (u *podUnits) get(id string) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.byID[id]
+}
+
+// unitsOf are the units that a container says it is of, and its pod.
+func (r *Runtime) unitsOf(c *container) []string {
+	units := []string{c.Labels[labelUnit], r.podUnits.get(c.podID())}
+	return slices.DeleteFunc(units, func(unit string) bool { return unit == "" })
 }
 
 // stopUnit begins to stop the unit that a container is of, or its pod, if there is one

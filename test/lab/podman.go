@@ -188,6 +188,26 @@ func (p *Podman) Command(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
+// Boot does to a Podman what a boot of its host does: no process of it is left, no mount,
+// and nothing that it keeps in /run.
+func (p *Podman) Boot(ctx context.Context) error {
+	errs := []error{p.Kill()}
+	killCgroup(p.cgroup)
+	for _, dir := range []string{p.Driver, p.Driver + "-containers"} {
+		errs = append(errs, unmountBelow(filepath.Join(p.Root, dir)))
+	}
+	for _, dir := range []string{"/run/libpod", "/run/containers"} {
+		errs = append(errs, unmountBelow(dir), os.RemoveAll(dir))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("boot podman: %w", err)
+	}
+	if p.socket != nil {
+		return nil
+	}
+	return errors.Join(p.Start(), p.Ready(ctx))
+}
+
 // Close ends the service and all containers, and removes mounts, cgroups and files. It
 // may be called more than once.
 func (p *Podman) Close(ctx context.Context) error {

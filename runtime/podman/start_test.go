@@ -1,0 +1,145 @@
+package podman_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
+	unit := func(name string) object { return object{"PODMAN_SYSTEMD_UNIT": name} }
+	const service = "podman-restart.service"
+	enabled := &manager{units: map[string]int{service: 0, "web.service": 0}, boots: []string{service}}
+	disabled := &manager{units: map[string]int{service: 0}}
+	mute := &manager{fails: errors.New("systemd does not answer")}
+	for name, c := range map[string]struct {
+		policy  string
+		labels  object
+		infra   object
+		systemd *manager
+		want    runtime.Restart
+	}{
+		"nobody has said any":                    {systemd: enabled, want: runtime.RestartNever},
+		"no":                                     {policy: "no", systemd: enabled, want: runtime.RestartNever},
+		"on-failure":                             {policy: "on-failure", systemd: enabled, want: runtime.RestartByRuntime},
+		"unless-stopped":                         {policy: "unless-stopped", systemd: enabled, want: runtime.RestartUnlessStopped},
+		"always, and Podman's service starts it": {policy: "always", systemd: enabled, want: runtime.RestartByRuntime},
+		"always, and Podman's service is disabled": {policy: "always", systemd: disabled, want: runtime.RestartUnlessStopped},
+		"always, and there is no such service":     {policy: "always", systemd: &manager{}, want: runtime.RestartUnlessStopped},
+		"always, and there is no systemd":          {policy: "always", want: runtime.RestartUnlessStopped},
+		"always, and systemd does not answer":      {policy: "always", systemd: mute, want: runtime.RestartUnknown},
+		"unless-stopped, which systemd is not for": {policy: "unless-stopped", systemd: mute, want: runtime.RestartUnlessStopped},
+		"it is a unit's":                           {policy: "always", labels: unit("web.service"), systemd: enabled, want: runtime.RestartByUnit},
+		"its pod is a unit's":                      {policy: "unless-stopped", infra: unit("web.service"), systemd: enabled, want: runtime.RestartByUnit},
+		"it is a unit's, if systemd answers":       {policy: "no", labels: unit("web.service"), systemd: mute, want: runtime.RestartUnknown},
+		"it claims a unit that is none":            {policy: "unless-stopped", labels: unit("podman-compose@shop.service"), systemd: enabled, want: runtime.RestartUnlessStopped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			web := inspected("running", nil)
+			if c.policy != "" {
+				web["HostConfig"] = object{"RestartPolicy": object{"Name": c.policy}}
+			}
+			list := []any{listed("web", "running", 1, object{"Labels": c.labels})}
+			if c.infra != nil {
+				list[0].(object)["Pod"] = "p"
+				list = append(list, listed("infra", "running", 1, object{"Labels": c.infra, "IsInfra": true, "Pod": "p"}))
+			}
+			s := newServer(t, map[string]any{"/libpod/containers/json": list, "/libpod/containers/web/json": web})
+			r := s.open(t, nil)
+			if c.systemd != nil {
+				r = s.open(t, c.systemd)
+			}
+			pods, err := r.Pods(t.Context())
+			check(t, err)
+			if got := pods[0].Containers[0].Restart; got != c.want {
+				t.Errorf("Restart = %v, want %v", got, c.want)
+			}
+		})
+	}
+	// What nobody knows says nothing.
+	s := newServer(t, map[string]any{"/libpod/containers/json": []any{listed("web", "running", 1, nil)}, "/libpod/containers/web/json": 500})
+	pods, err := s.open(t, enabled).Pods(t.Context())
+	check(t, err)
+	if got := pods[0].Containers[0].Restart; got != runtime.RestartUnknown {
+		t.Errorf("Restart of one that does not tell of itself = %v, want %v", got, runtime.RestartUnknown)
+	}
+}
+
+// A list has seconds. Each run is asked of once.
+func TestRunsOfPodmansContainersAreToldExactly(t *testing.T) {
+	began := time.Date(2026, 11, 22, 10, 0, 0, 700, time.UTC)
+	ended := began.Add(time.Minute)
+	second := ended.Truncate(time.Second)
+	answer := func(status string, began, ended time.Time) object {
+		return object{"State": object{"Status": status, "StartedAt": began, "FinishedAt": ended}}
+	}
+	steps := []struct {
+		what         string
+		state        string
+		pid          int
+		began, ended time.Time
+		answer       any
+		listed       runtime.ContainerState
+		told, end    time.Time
+		asked        bool
+	}{
+		{"it was made", "created", 0, time.Time{}, time.Time{}, answer("created", time.Time{}, time.Time{}), runtime.Created, time.Time{}, time.Time{}, true},
+		{"it runs", "running", 7, began, time.Time{}, answer("running", began, time.Time{}), runtime.Running, began, time.Time{}, true},
+		{"it runs still", "running", 7, began, time.Time{}, nil, runtime.Running, began, time.Time{}, false},
+		{"it is to end", "stopping", 7, began, time.Time{}, nil, runtime.Running, began, time.Time{}, false},
+		{"it ended", "exited", 0, began, ended, answer("exited", began, ended), runtime.Exited, began, ended, true},
+		{"it is dead still", "exited", 0, began, ended, nil, runtime.Exited, began, ended, false},
+		{"a start failed", "created", 0, began, ended, nil, runtime.Exited, began, ended, false},
+		{"it runs again, in the same second", "running", 8, began, ended, answer("running", began.Add(1), ended), runtime.Running, began.Add(1), time.Time{}, true},
+		{"and again", "running", 9, began, ended, answer("running", began.Add(2), ended), runtime.Running, began.Add(2), time.Time{}, true},
+		{"it ended, and does not tell", "exited", 0, began, ended.Add(time.Second), 500, runtime.Exited, time.Time{}, second.Add(time.Second), true},
+		{"it was started as the list was made", "exited", 0, began, ended, answer("running", ended, ended), runtime.Exited, time.Time{}, second, true},
+		{"the host lost its power", "exited", 0, ended.Add(time.Hour), ended, answer("exited", ended.Add(time.Hour), ended), runtime.Exited, ended.Add(time.Hour), time.Time{}, true},
+		{"it ended before Podman had noted its start", "exited", 0, ended.Add(time.Second), ended, answer("exited", ended.Add(time.Second), ended), runtime.Exited, ended.Add(time.Second), ended, true},
+	}
+	s := newServer(t, nil)
+	r := s.open(t, nil)
+	for _, step := range steps {
+		s.set("/libpod/containers/json", []any{listed("a", step.state, 1, object{"Pid": step.pid, "StartedAt": step.began.Unix(), "ExitedAt": step.ended.Unix()})})
+		if step.answer != nil {
+			s.set("/libpod/containers/a/json", step.answer)
+		}
+		pods, err := r.Pods(t.Context())
+		check(t, err)
+		c := pods[0].Containers[0]
+		if c.State != step.listed || !c.StartedAt.Equal(step.told) || !c.FinishedAt.Equal(step.end) {
+			t.Errorf("%s: container is %v, its run from %v to %v, want %v, from %v to %v", step.what, c.State, c.StartedAt, c.FinishedAt, step.listed, step.told, step.end)
+		}
+		if asked := slices.Contains(s.asked(), "GET /libpod/containers/a/json"); asked != step.asked {
+			t.Errorf("%s: asked of it: %t, want %t", step.what, asked, step.asked)
+		}
+	}
+}
+
+func TestStartContainer(t *testing.T) {
+	answers := map[string]int{"a": http.StatusNoContent, "runs": http.StatusNotModified, "bad": http.StatusInternalServerError}
+	s := newServer(t, nil)
+	for id, status := range answers {
+		s.set("/libpod/containers/"+id+"/start", status)
+	}
+	r := s.open(t, nil)
+	for id, says := range map[string]string{"a": "", "runs": "", "bad": "so it is", "gone": "so it is", "": "no ID"} {
+		err := r.StartContainer(t.Context(), runtime.Container{ID: id, Name: "web"})
+		if (err == nil) != (says == "") || err != nil && (!strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), `start container "web": `)) {
+			t.Errorf("StartContainer(%q) = %v, want %q", id, err, says)
+		}
+	}
+	calls := s.asked()
+	for _, id := range slices.Sorted(maps.Keys(answers)) {
+		if want := fmt.Sprintf("POST /libpod/containers/%s/start", id); !slices.Contains(calls, want) {
+			t.Errorf("asked %v, want %s", calls, want)
+		}
+	}
+}
