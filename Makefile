@@ -3,7 +3,7 @@
 SHELL        := /bin/bash
 .SHELLFLAGS  := -euo pipefail -c
 GO           ?= go
-VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
+VERSION      ?= $(shell packaging/version)
 LDFLAGS      := -s -w -X main.version=$(VERSION)
 # gRPC's request tracing, which nobody can see here, brings in templates; with
 # them the linker keeps every method of every type: 5 MB.
