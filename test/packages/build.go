@@ -45,7 +45,8 @@ func Build(ctx context.Context, root, dir, umask string, environ ...string) (str
 	script := "umask " + umask + " && tar --extract --no-same-permissions --touch && exec make package"
 	cmd := exec.CommandContext(ctx, "sh", "-c", script)
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(archive)
-	cmd.Env = append(append(os.Environ(), "VERSION="+Version, "SOURCE_DATE_EPOCH="+date), environ...)
+	// What make passes on to a make that it runs stands above the environment.
+	cmd.Env = append(append(os.Environ(), "MAKEFLAGS=", "VERSION="+Version, "SOURCE_DATE_EPOCH="+date), environ...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("make package: %w:\n%s", err, lab.LastLines(string(out), 20))
 	}
