@@ -3,12 +3,14 @@
 SHELL        := /bin/bash
 .SHELLFLAGS  := -euo pipefail -c
 GO           ?= go
-VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
+VERSION      ?= $(shell packaging/version)
 LDFLAGS      := -s -w -X main.version=$(VERSION)
 # gRPC's request tracing, which nobody can see here, brings in templates; with
 # them the linker keeps every method of every type: 5 MB.
 TAGS         := grpcnotrace
 FUZZTIME     ?= 10s
+# What packages are made for.
+ARCHITECTURES ?= amd64 arm64
 # How many machines tests boot at a time: each waits for itself now and then, so
 # that one more than there are processors keeps these at work.
 MACHINES     ?= $(shell echo $$(($$(nproc) + 1)))
@@ -21,7 +23,7 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo machine transcript test test-machine check generate fuzz bench bench-fleet fmt lint prerequisites clean
+.PHONY: help build demo machine transcript test test-machine check generate fuzz bench bench-fleet package fmt lint prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +73,29 @@ bench: build ## the figures of docs/performance.md; as root
 # Apart from bench: it wants both processors of a small machine for itself.
 bench-fleet: ## how many hosts one etcd and one kube-apiserver carry here, in an hour; as root
 	$(GO) test -tags integration -run '^$$' -bench Fleet -benchtime 1x -timeout 3h -v ./test/bench/fleet
+
+# The same commit makes the same bytes: nothing of this host, its paths or its clock gets
+# in. The variables that say what a processor can do would.
+package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+package: export GOAMD64 := v1
+package: export GOARM64 := v8.0
+package: ## deb and rpm for amd64 and arm64, bills of materials and checksums, in dist/packages
+	rm -rf dist/packages dist/made
+	mkdir -p dist/packages
+	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -o dist/made/write ./packaging/made/write
+	for arch in $(ARCHITECTURES); do \
+		GOOS=linux GOARCH=$$arch $(GO) list -deps -tags $(TAGS) -f '{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}} {{.Dir}}{{end}}{{end}}' .; \
+	done | LC_ALL=C sort -u >dist/made/modules
+	echo "go@$$($(GO) env GOVERSION) $$($(GO) env GOROOT)" >>dist/made/modules
+	dist/made/write -version '$(VERSION)' -modules dist/made/modules -to dist/made
+	for arch in $(ARCHITECTURES); do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o dist/made/$$arch/hostler .; \
+		dist/made/write -version '$(VERSION)' -bill dist/made/$$arch/hostler >'dist/packages/hostler_$(VERSION)_'$$arch.cdx.json; \
+		for format in deb rpm; do \
+			ARCH=$$arch VERSION='$(VERSION)' $(GO) tool -modfile=packaging/tools/go.mod nfpm package -f packaging/nfpm.yaml -p $$format -t dist/packages; \
+		done; \
+	done
+	cd dist/packages && LC_ALL=C && sha256sum * >SHA256SUMS
 
 fmt: ## format the code
 	$(GO) tool gofumpt -w $$(git ls-files '*.go')

@@ -68,6 +68,10 @@ func Run(p Process) int {
 	return exitFailed
 }
 
+// Command is the command with all that it holds, for who describes it: Run is how
+// to run it.
+func Command(p Process) *cobra.Command { return (&app{Process: p}).root() }
+
 // usageError is wrong use, with a hint of its own.
 type usageError string
 

@@ -39,20 +39,72 @@ func Documented() ([]byte, error) {
 // comment puts the doc tags of t's fields above their keys in n.
 func comment(n *yaml.Node, t reflect.Type, top bool) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		for j := range t.NumField() {
-			f := t.Field(j)
-			if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != n.Content[i].Value {
-				continue
-			}
-			if doc := f.Tag.Get("doc"); doc != "" {
-				n.Content[i].HeadComment = doc
-				if top && i > 0 {
-					n.Content[i].HeadComment = "\n" + doc
-				}
-			}
-			if f.Type.Kind() == reflect.Struct {
-				comment(n.Content[i+1], f.Type, false)
+		f, found := field(t, n.Content[i].Value)
+		if !found {
+			continue
+		}
+		if doc := f.Tag.Get("doc"); doc != "" {
+			n.Content[i].HeadComment = doc
+			if top && i > 0 {
+				n.Content[i].HeadComment = "\n" + doc
 			}
 		}
+		if f.Type.Kind() == reflect.Struct {
+			comment(n.Content[i+1], f.Type, false)
+		}
 	}
+}
+
+// field finds the field of t that a key stands for.
+func field(t reflect.Type, key string) (f reflect.StructField, found bool) {
+	for f := range t.Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name == key {
+			return f, true
+		}
+	}
+	return f, false
+}
+
+// Key is one of the configuration's, as its documentation lists them.
+type Key struct {
+	Path    string // such as imageGC.interval
+	Default string // as YAML on one line; empty for one that only holds others
+	Doc     string
+}
+
+// Keys lists every key in the order of Documented, each before those that it holds.
+func Keys() ([]Key, error) {
+	var root yaml.Node
+	if err := root.Encode(Default()); err != nil {
+		return nil, fmt.Errorf("list configuration keys: %w", err)
+	}
+	return keys("", &root, reflect.TypeFor[Config]())
+}
+
+// keys lists those of n, which is a value of type t, below a path.
+func keys(path string, n *yaml.Node, t reflect.Type) ([]Key, error) {
+	var all []Key
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		f, found := field(t, n.Content[i].Value)
+		if !found {
+			continue
+		}
+		key, value := Key{Path: path + n.Content[i].Value, Doc: f.Tag.Get("doc")}, n.Content[i+1]
+		var held []Key
+		if f.Type.Kind() == reflect.Struct && value.Kind == yaml.MappingNode {
+			var err error
+			if held, err = keys(key.Path+".", value, f.Type); err != nil {
+				return nil, err
+			}
+		} else {
+			value.Style |= yaml.FlowStyle
+			text, err := yaml.Marshal(value)
+			if err != nil {
+				return nil, fmt.Errorf("list configuration key %s: %w", key.Path, err)
+			}
+			key.Default = strings.TrimSpace(string(text))
+		}
+		all = append(append(all, key), held...)
+	}
+	return all, nil
 }

@@ -86,6 +86,9 @@ var ours = map[string][]string{
 	"agent/controlplane/plugin/process":    {"agent/plain"},
 	"agent/controlplane/plugin/plugintest": {"agent/controlplane/plugin/v1"},
 
+	"packaging/made":       {"agent/cli", "agent/config"},
+	"packaging/made/write": {"packaging/made"},
+
 	// An example of a plugin, as anybody could write it.
 	"docs/examples/plugin-https": {"agent/controlplane/plugin/v1"},
 
@@ -124,8 +127,10 @@ var theirs = []struct {
 	{"google.golang.org/genproto", []string{"agent/controlplane/plugin"}, "only a plugin answers with details that it defines"},
 	{"github.com/bufbuild/protocompile", nil, "the protocol is compiled by a test, for what is checked in"},
 	{"go.etcd.io/bbolt", []string{"agent/state"}, "only the state knows its file"},
-	{"github.com/spf13", []string{"agent/cli"}, "only the command line parses flags"},
+	{"github.com/spf13", []string{"agent/cli", "packaging/made"}, "only the command line parses flags, and its man pages tell them"},
 	{"github.com/prometheus/client_golang", []string{"agent/metrics"}, "rooms report by values, agent/metrics counts them"},
+	{"github.com/CycloneDX", []string{"packaging/made"}, "only packages have a bill of materials"},
+	{"github.com/cpuguy83", []string{"packaging/made"}, "only packages have man pages"},
 	{"github.com/opencontainers", []string{"runtime/runc"}, "only the adapter knows what runc and crun write"},
 	{"os/exec", []string{"agent/conditions", "agent/controlplane/plugin/process", "runtime/runc/program"}, "the agent runs no commands but a person's checks, the control plane's plugin, and runc where a runtime is nothing else and has no daemon to be asked: it asks the kernel, the runtime and systemd"},
 	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "agent/controlplane/controlplanetest", "agent/controlplane/objects/objectstest"}, "test code does not go into the binary"},

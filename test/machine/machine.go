@@ -140,7 +140,7 @@ func newMachine(t test, o Options) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := ownFiles(o)
+	files, err := ownFiles(o, p.Installed)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ ExecStart=/bin/sh -c 'modprobe virtio_net && ip address add 10.0.2.15/24 dev eth
 
 // ownFiles are a machine's files over its root: hostler as its package installs
 // it, the guest program, and what the test asks for.
-func ownFiles(o Options) (debian.Files, error) {
+func ownFiles(o Options, installed debian.Files) (debian.Files, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	files := debian.Files{
@@ -54,6 +54,7 @@ func ownFiles(o Options) (debian.Files, error) {
 		{Path: "etc/containerd/config.toml", Mode: 0o644, Data: fmt.Appendf(nil, containerdConfig, o.Containerd, job.Image, o.Bed == Container, o.SystemdCgroup)},
 		{Path: "etc/systemd/system/multi-user.target.wants/hostler.service", Link: "/usr/lib/systemd/system/hostler.service"},
 	}
+	files = append(files, installed...)
 	if o.Config != "" {
 		files = append(files, debian.File{Path: "etc/hostler/hostler.yaml", Mode: 0o644, Data: []byte(o.Config)})
 	}
@@ -72,12 +73,8 @@ func ownFiles(o Options) (debian.Files, error) {
 	}
 	sources := []source{
 		{"usr/bin/hostler", "hostler", 0o755},
-		{"usr/lib/systemd/system/hostler.service", "hostler.service", 0o644},
 		{"usr/local/bin/guest", "guest", 0o755},
 		{strings.TrimPrefix(job.ImageArchive, "/"), imageFile(o.Release), 0o644},
-	}
-	for _, scope := range []string{"cri-containerd", "crio", "docker", "libpod", "runc", "crun"} {
-		sources = append(sources, source{"usr/lib/systemd/system/" + scope + "-.scope.d/10-hostler.conf", "scope.conf", 0o644})
 	}
 	for _, s := range sources {
 		data, err := os.ReadFile(filepath.Join(lab.Dir, "built", s.from))
@@ -90,13 +87,4 @@ func ownFiles(o Options) (debian.Files, error) {
 		files = append(files, debian.File{Path: path, Mode: 0o644, Data: []byte(text)})
 	}
 	return files, nil
-}
-
-// copyFile copies a file, for everybody to read and run.
-func copyFile(from, to string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o755)
 }

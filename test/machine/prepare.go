@@ -28,10 +28,12 @@ const Version = "0.0.0-machine"
 // prepared is what machines are made from.
 type prepared struct {
 	Roots map[Release]debian.Root
-	Built string // folder with what is installed in every machine
-	Dist  string // folder for what failures leave
-	Tools lab.Tools
-	QEMU  debian.QEMU
+	Built string // folder with the programs of every machine
+	// Installed is what hostler's package installs beside its program.
+	Installed debian.Files
+	Dist      string // folder for what failures leave
+	Tools     lab.Tools
+	QEMU      debian.QEMU
 }
 
 // Main runs the tests of m where machines can be booted, and exits with their
@@ -113,6 +115,9 @@ func prepare(ctx context.Context, releases []Release, log *slog.Logger) (p prepa
 	}
 	module := filepath.Dir(strings.TrimSpace(string(gomod)))
 	p.Dist = filepath.Join(module, "dist", "machine")
+	if p.Installed, err = installed(module); err != nil {
+		return p, err
+	}
 	if p.Tools, err = lab.Fetch(ctx, lab.FetchOptions{Kits: []lab.Kit{lab.KitNspawn}}, log); err != nil {
 		return p, err
 	}
@@ -131,9 +136,7 @@ func prepare(ctx context.Context, releases []Release, log *slog.Logger) (p prepa
 	file := func(name string) string { return filepath.Join(p.Built, name) }
 	err = errors.Join(
 		lab.Build(ctx, "hostler.io/hostler", Version, file("hostler")),
-		lab.Build(ctx, "hostler.io/hostler/test/machine/guest", "", file("guest")),
-		copyFile(filepath.Join(module, "packaging/hostler.service"), file("hostler.service")),
-		copyFile(filepath.Join(module, "packaging/scope.conf"), file("scope.conf")))
+		lab.Build(ctx, "hostler.io/hostler/test/machine/guest", "", file("guest")))
 	if err != nil {
 		err = errors.Join(err, os.RemoveAll(p.Built))
 	}

@@ -2,12 +2,9 @@ package debian
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os/exec"
 	"path/filepath"
-
-	"hostler.io/hostler/test/lab"
 )
 
 // QEMU is the emulator, in the cache: nothing of it is written to. It is Debian 13's on
@@ -24,24 +21,8 @@ func PrepareQEMU(ctx context.Context, log *slog.Logger) (QEMU, error) {
 	if err != nil {
 		return QEMU{}, err
 	}
-	cache, err := lab.CacheDir()
-	if err != nil {
-		return QEMU{}, err
-	}
-	packages := []string{"qemu-system-x86", "qemu-utils"}
-	dir := filepath.Join(cache, "machine", "qemu-"+r.digest(packages))
-	err = lab.MakeOnce(dir, func(temporary string) error {
-		log.Info("fetching packages", "packages", packages, "release", string(r.release), "cache", dir)
-		tools, err := lab.Fetch(ctx, lab.FetchOptions{Kits: []lab.Kit{lab.KitBootstrap}}, log)
-		if err != nil {
-			return err
-		}
-		return r.bootstrap(ctx, tools.Bootstrap, temporary, filepath.Join(temporary, "tree"), packages, "--variant=extract")
-	})
-	if err != nil {
-		return QEMU{}, fmt.Errorf("fetch QEMU: %w", err)
-	}
-	return QEMU{filepath.Join(dir, "tree")}, nil
+	tree, err := r.tree(ctx, "qemu", []string{"qemu-system-x86", "qemu-utils"}, "extract", log)
+	return QEMU{tree}, err
 }
 
 // Command runs one of its programs.

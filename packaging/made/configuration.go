@@ -1,0 +1,70 @@
+package made
+
+import (
+	"fmt"
+	"strings"
+
+	"hostler.io/hostler/agent/config"
+)
+
+// configurationText is hostler.yaml(5) up to its keys, and what comes after them.
+const (
+	configurationText = `# NAME
+hostler.yaml \- configuration of hostler
+# SYNOPSIS
+**%s**
+
+**%s/\*.yaml**
+# DESCRIPTION
+The first file is read, then those of the folder in the order of their names: maps merge,
+lists replace. No file at all is a working configuration. An unknown or ill-typed field is
+an error with file and line, which **hostler config check** looks for; nothing is adjusted
+silently.
+
+Durations (90s, 5m, 1h30m), quantities (500m, 1Gi) and percentages (10%%) are written as
+Kubernetes writes them.
+
+**hostler reload** has the agent take the files up, as a whole or not at all, and says what
+takes a restart, which stops no container. **hostler config default** prints what follows as
+a file, **hostler config show** what is in force.
+# KEYS
+`
+	configurationEnd = `# EXAMPLE
+` + "```" + `
+shutdown:
+  gracePeriod: 2m
+  gracePeriodCriticalPods: 30s
+imageGC:
+  highThresholdPercent: 75
+  lowThresholdPercent: 70
+` + "```" + `
+# ENVIRONMENT
+HOSTLER\_CONFIG names another file in the place of the first; the folder is then conf.d beside it.
+# SEE ALSO
+**hostler(1)**, **hostler-config(1)**, **hostler-reload(1)**, and the pages in /usr/share/doc/hostler/docs
+`
+)
+
+// configurationPage is hostler.yaml(5), of the keys and their documentation.
+func (r Release) configurationPage() (File, error) {
+	keys, err := config.Keys()
+	if err != nil {
+		return File{}, fmt.Errorf("make man page of hostler.yaml: %w", err)
+	}
+	var b strings.Builder
+	b.WriteString(r.title("hostler.yaml", 5))
+	fmt.Fprintf(&b, configurationText, config.DefaultFile, config.DefaultDropIns)
+	for _, key := range keys {
+		text := markdown(key.Doc)
+		if key.Default != "" {
+			text += " Default: " + markdown(key.Default)
+		}
+		if strings.Contains(key.Path, ".") {
+			fmt.Fprintf(&b, "**%s**\n: %s\n\n", markdown(key.Path), text)
+		} else {
+			fmt.Fprintf(&b, "### %s\n%s\n\n", key.Path, text)
+		}
+	}
+	b.WriteString(configurationEnd)
+	return page("man5/hostler.yaml.5", b.String()), nil
+}

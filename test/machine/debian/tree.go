@@ -1,0 +1,43 @@
+package debian
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"hostler.io/hostler/test/lab"
+)
+
+// PrepareTree installs packages, and what they need, in a root of the release that is not
+// made to boot, unless the cache has it, and returns its folder: nothing of it is written
+// to. It needs the network only then. It is safe for concurrent use, also by several
+// processes.
+func PrepareTree(ctx context.Context, release Release, packages []string, log *slog.Logger) (string, error) {
+	r, err := recipeFor(release)
+	if err != nil {
+		return "", err
+	}
+	return r.tree(ctx, "tree", packages, "minbase", log)
+}
+
+// tree is a folder with packages, in the cache under a name that begins so.
+func (r recipe) tree(ctx context.Context, name string, packages []string, variant string, log *slog.Logger) (string, error) {
+	cache, err := lab.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "machine", name+"-"+r.digest(packages))
+	err = lab.MakeOnce(dir, func(temporary string) error {
+		log.Info("fetching packages", "packages", packages, "release", string(r.release), "cache", dir)
+		tools, err := lab.Fetch(ctx, lab.FetchOptions{Kits: []lab.Kit{lab.KitBootstrap}}, log)
+		if err != nil {
+			return err
+		}
+		return r.bootstrap(ctx, tools.Bootstrap, temporary, filepath.Join(temporary, "tree"), packages, "--variant="+variant)
+	})
+	if err != nil {
+		return "", fmt.Errorf("fetch %s of Debian %s: %w", name, r.release, err)
+	}
+	return filepath.Join(dir, "tree"), nil
+}

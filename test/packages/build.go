@@ -1,0 +1,69 @@
+package packages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"hostler.io/hostler/test/lab"
+)
+
+// Version is that of the packages that tests make: one between two releases, which is the
+// hardest to write and to order.
+const Version = "0.1.0-dev.42+g0123456789ab"
+
+// date is that of their commit, in 2023.
+const date = "1700000000"
+
+// Build copies the sources from root to dir and makes the packages there, as `make package`
+// does in a clone, with more in its environment, and returns the folder of the packages.
+// The mode of what the copy holds is as a clone with that umask has it.
+func Build(ctx context.Context, root, dir, umask string, environ ...string) (string, error) {
+	// What is not ignored is what a commit would have.
+	list, err := output(ctx, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	var there []string // and not one that is removed, and not yet from the index
+	for name := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
+		if _, err := os.Lstat(filepath.Join(root, name)); err == nil {
+			there = append(there, name)
+		}
+	}
+	archive, err := output(ctx, root, []byte(strings.Join(there, "\x00")), "tar", "--create", "--null", "--files-from=-")
+	if err != nil {
+		return "", err
+	}
+	script := "umask " + umask + " && tar --extract --no-same-permissions --touch && exec make package"
+	cmd := exec.CommandContext(ctx, "sh", "-c", script)
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(archive)
+	// What make passes on to a make that it runs stands above the environment.
+	cmd.Env = append(append(os.Environ(), "MAKEFLAGS=", "VERSION="+Version, "SOURCE_DATE_EPOCH="+date), environ...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make package: %w:\n%s", err, lab.LastLines(string(out), 20))
+	}
+	return filepath.Join(dir, "dist", "packages"), nil
+}
+
+// output is what a program prints that runs in a folder.
+func output(ctx context.Context, dir string, in []byte, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(in)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, lab.LastLines(string(exit.Stderr), 5))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", name, args[0], err)
+	}
+	return out, nil
+}

@@ -1,0 +1,214 @@
+//go:build integration
+
+package packages_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// steps puts a script's functions in front of those of a test: `deb` installs this
+// machine's package, `step NAME` begins a part of what is printed.
+func steps(t *testing.T, script string) map[string]string {
+	t.Helper()
+	out := inHouse(t, `
+		step() { echo "== $1"; }
+		deb() { dpkg --install /packages/hostler_*_`+machine(t)+`.deb 2>&1; }
+	`+script)
+	parts := map[string]string{}
+	for part := range strings.SplitSeq(out, "== ") {
+		name, text, _ := strings.Cut(part, "\n")
+		parts[name] = text
+	}
+	return parts
+}
+
+func TestAFirstInstallation(t *testing.T) {
+	got := steps(t, `
+		deb >/dev/null
+		step version; hostler version
+		step configuration; hostler config check
+		step group; getent group hostler | cut -d: -f1
+		step enabled; readlink /etc/systemd/system/multi-user.target.wants/hostler.service
+		step manual; man -w hostler hostler-gc-plan hostler.yaml; whatis --long hostler-drain hostler.yaml
+		step verified; dpkg --verify hostler
+		step unit; systemd-analyze verify hostler.service 2>&1
+	`)
+	for part, want := range map[string]string{
+		"version":       "hostler 0.1.0-dev.42+g0123456789ab\n",
+		"configuration": "/etc/hostler/hostler.yaml: ok\n",
+		"group":         "hostler\n",
+		"enabled":       "/usr/lib/systemd/system/hostler.service\n",
+		"verified":      "",
+		"unit":          "",
+		"manual": "/usr/share/man/man1/hostler.1.gz\n/usr/share/man/man1/hostler-gc-plan.1.gz\n/usr/share/man/man5/hostler.yaml.5.gz\n" +
+			"hostler-drain (1)    - Cordon the Node and stop its pods, without a shutdown; needs root\nhostler.yaml (5)     - configuration of hostler\n",
+	} {
+		if got[part] != want {
+			t.Errorf("after an installation %s is\n%s\nwant\n%s", part, got[part], want)
+		}
+	}
+}
+
+func TestAnUpgradeKeepsWhatAPersonWrote(t *testing.T) {
+	got := steps(t, `
+		deb >/dev/null
+		echo '# mine' >>/etc/hostler/hostler.yaml
+		echo 'log: {level: debug}' >/etc/hostler/conf.d/mine.yaml
+		systemctl --quiet disable hostler
+		step upgrade; deb
+		step kept; tail -n 1 /etc/hostler/hostler.yaml; cat /etc/hostler/conf.d/mine.yaml
+		step enabled; ls /etc/systemd/system/multi-user.target.wants | grep hostler || true
+		step removed; dpkg --remove hostler >/dev/null; cat /etc/hostler/conf.d/mine.yaml; tail -n 1 /etc/hostler/hostler.yaml
+	`)
+	mine := "# mine\nlog: {level: debug}\n"
+	if got["kept"] != mine {
+		t.Errorf("after an upgrade the configuration ends with\n%s\nwant\n%s\nthe upgrade said\n%s", got["kept"], mine, got["upgrade"])
+	}
+	if got["enabled"] != "" {
+		t.Errorf("after an upgrade a disabled service is enabled: %s", got["enabled"])
+	}
+	if want := "log: {level: debug}\n# mine\n"; got["removed"] != want {
+		t.Errorf("after a removal the configuration ends with\n%s\nwant\n%s", got["removed"], want)
+	}
+}
+
+func TestAPurgeLeavesNothing(t *testing.T) {
+	got := steps(t, `
+		everything() { find / -xdev \( -path /packages -o -path /proc -o -path /dev -o -path '/var/lib/dpkg/*' -o -path '/var/log/*' -o -path '/var/cache/*' -o -path '/tmp/*' -o -path '/etc/*-' -o -name .pwd.lock \) -prune -o -print | sort; cat /etc/group; }
+		mkdir /run/systemd
+		everything >/tmp/before
+		deb >/dev/null
+		mkdir -p /run/systemd/logind.conf.d /var/lib/hostler/pki
+		echo x >/run/systemd/logind.conf.d/zz-hostler.conf
+		echo x >/var/lib/hostler/state.db
+		echo 'log: {level: debug}' >/etc/hostler/conf.d/mine.yaml
+		dpkg --purge hostler 2>&1
+		everything >/tmp/after
+		step left; diff /tmp/before /tmp/after || true
+	`)
+	if got["left"] != "" {
+		t.Errorf("a purge leaves (before, after):\n%s", got["left"])
+	}
+}
+
+// What rpm does on Debian it does anywhere; only who depends on whom it cannot know.
+func TestAnRpmIsInstalledUpgradedAndRemoved(t *testing.T) {
+	const functions = `
+		rpm() { command rpm --nodeps "$@" 2>&1; }
+		everything() { find /etc /usr /var/lib /run -xdev \( -path '/var/lib/rpm*' -o -path '/etc/*-' -o -name .pwd.lock \) -prune -o -print | sort; }
+		asked() { grep '^systemctl .*hostler' || true; }
+		mkdir -p /usr/share/licenses /usr/share/zsh/site-functions # another package's
+	`
+	really := steps(t, functions+`
+		everything >/tmp/before
+		step install; rpm --install /packages/*.x86_64.rpm >/dev/null; getent group hostler | cut -d: -f1; rpm --verify hostler
+		rpm --erase hostler >/dev/null
+		everything >/tmp/after
+		step left; diff /tmp/before /tmp/after || true
+	`)
+	for part, want := range map[string]string{"install": "hostler\n", "left": ""} {
+		if really[part] != want {
+			t.Errorf("%s says\n%s\nwant\n%s", part, really[part], want)
+		}
+	}
+	got := steps(t, running+functions+`
+		step install; rpm --install /packages/*.x86_64.rpm | asked
+		echo '# mine' >>/etc/hostler/hostler.yaml
+		step upgrade; rpm --upgrade --force /packages/*.x86_64.rpm | asked; tail -n 1 /etc/hostler/hostler.yaml
+		echo 'imageGC: {highThreshold: 5}' >/etc/hostler/conf.d/old.yaml
+		step refused; rpm --upgrade --force /packages/*.x86_64.rpm
+		step remove; rpm --erase hostler | asked; cd /etc/hostler; ls -R
+	`)
+	for part, want := range map[string]string{
+		"install": "systemctl --no-reload preset hostler.service\n",
+		"upgrade": "systemctl try-restart hostler.service\n# mine\n",
+		"remove":  "systemctl --no-reload disable --now hostler.service\n.:\nconf.d\nhostler.yaml.rpmsave\n\n./conf.d:\nold.yaml\n",
+	} {
+		if got[part] != want {
+			t.Errorf("at %s of an rpm is said\n%s\nwant\n%s", part, got[part], want)
+		}
+	}
+	refused := got["refused"]
+	if !strings.Contains(refused, "old.yaml:1: imageGC.highThreshold: ") || !strings.Contains(refused, "NOT restarted") || strings.Contains(refused, "try-restart") {
+		t.Errorf("an upgrade by an rpm with a configuration that is refused says\n%s", refused)
+	}
+}
+
+// running has the maintainer scripts believe in a systemd that runs: they ask it for jobs
+// by two programs, which say so instead.
+const running = `
+	mkdir -p /run/systemd/system
+	for program in deb-systemd-invoke systemctl; do
+		rm "/usr/bin/$program"
+		printf '#!/bin/sh\necho "%s $*"\n' "$program" >"/usr/bin/$program"
+		chmod 755 "/usr/bin/$program"
+	done
+	asked() { grep '^deb-systemd-invoke' || true; }
+`
+
+func TestWhenTheAgentIsStartedAndStopped(t *testing.T) {
+	got := steps(t, running+`
+		step install; deb | asked
+		step upgrade; deb | asked
+		step remove; dpkg --remove hostler | asked
+		step again; deb | asked
+		step purge; dpkg --purge hostler | asked
+	`)
+	for part, want := range map[string]string{
+		"install": "deb-systemd-invoke start hostler.service\n",
+		"upgrade": "deb-systemd-invoke restart hostler.service\n",
+		"remove":  "deb-systemd-invoke stop hostler.service\n",
+		"again":   "deb-systemd-invoke restart hostler.service\n", // to dpkg a removed package is as one of before
+		"purge":   "deb-systemd-invoke stop hostler.service\n",
+	} {
+		if got[part] != want {
+			t.Errorf("at %s systemd is asked for\n%s\nwant\n%s", part, got[part], want)
+		}
+	}
+}
+
+// A host of a fleet must not lose its agent, nor apt its peace, to a slip in a file.
+func TestAConfigurationThatTheNewAgentRefuses(t *testing.T) {
+	got := steps(t, running+`
+		mkdir -p /etc/hostler/conf.d
+		echo 'imageGC: {highThreshold: 5}' >/etc/hostler/conf.d/old.yaml
+		step install; deb; echo "ended with $?"
+		step upgrade; deb; echo "ended with $?"
+		rm /etc/hostler/conf.d/old.yaml
+		step mended; deb
+	`)
+	for part, wants := range map[string][]string{
+		"install": {"/etc/hostler/conf.d/old.yaml:1: imageGC.highThreshold: ", "the agent was NOT started", "hint: ", "ended with 0"},
+		"upgrade": {"/etc/hostler/conf.d/old.yaml:1: imageGC.highThreshold: ", "the agent was NOT restarted", "hint: ", "ended with 0"},
+		"mended":  {"deb-systemd-invoke restart hostler.service"},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(got[part], want) {
+				t.Errorf("at %s is said\n%s\nwant %q in it", part, got[part], want)
+			}
+		}
+		if part != "mended" && strings.Contains(got[part], "deb-systemd-invoke") {
+			t.Errorf("at %s systemd is asked for something:\n%s", part, got[part])
+		}
+	}
+}
+
+// Each shell completes a command by what the package installs.
+func TestCompletionsCompleteInTheirShells(t *testing.T) {
+	got := steps(t, `
+		deb >/dev/null
+		step fish; fish -c 'complete -C "hostler gc pl"' | cut -f1
+		step bash; bash -c '
+			source /usr/share/bash-completion/bash_completion
+			source /usr/share/bash-completion/completions/hostler
+			COMP_WORDS=(hostler gc pl) COMP_CWORD=2 COMP_LINE="hostler gc pl" COMP_POINT=13 COMP_TYPE=9
+			__start_hostler && echo "${COMPREPLY[@]}"' 2>/dev/null # compopt: readline does not run
+		step zsh; zsh -c 'autoload -U compinit && compinit -u -d /tmp/dump && echo "$_comps[hostler]"' 2>&1
+	`)
+	for shell, want := range map[string]string{"fish": "plan\n", "bash": "plan\n", "zsh": "_hostler\n"} {
+		if strings.ReplaceAll(got[shell], " \n", "\n") != want {
+			t.Errorf("%s completes to %q, want %q", shell, got[shell], want)
+		}
+	}
+}
