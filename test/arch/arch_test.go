@@ -27,6 +27,7 @@ var ours = map[string][]string{
 	"runtime/runc/program":   {},
 	"runtime/runc/root":      {},
 	"runtime/cri/containerd": {"runtime"},
+	"runtime/orphans":        {"runtime", "runtime/local", "runtime/runc"},
 	"runtime/runtimetest":    {"runtime", "test/kept"},
 
 	"shutdown":         {"runtime", "shutdown/plan", "shutdown/journal", "shutdown/drain"},
