@@ -41,6 +41,7 @@ import (
 	"hostler.io/hostler/gc/podlogs"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
+	"hostler.io/hostler/runtime/orphans"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/restart"
@@ -98,7 +99,8 @@ type Agent struct {
 	dead        *collect.Containers
 	history     *history.History
 	guard       *shutdown.Guard
-	pods        *host.PodWatch // for the guard
+	standIn     *orphans.StandIn // for runtimes that go before their pods
+	pods        *host.PodWatch   // for the guard
 	restarts    *restart.Restarter
 	logind      *systemd.Logind
 	manager     *systemd.Manager
@@ -227,13 +229,17 @@ func (a *Agent) buildControlPlane(stateFile string, machine probe.Machine) (err 
 }
 
 func (a *Agent) buildGuard() (err error) {
+	if err := a.buildStandIn(); err != nil {
+		return err
+	}
 	a.guard, err = shutdown.New(shutdown.Options{
 		Phases:    a.policies.phases,
 		Rules:     a.policies.rules,
-		Runtime:   a.runtimes.Guarded(),
+		Runtime:   a.standIn,
 		Journal:   a.journal,
 		Log:       a.log,
 		Inhibitor: a.logind,
+		First:     a.first(),
 		Reporter:  report.Farewell{Reporter: a.reporter, Chronicle: a.chronicle, Flush: a.state.Flush},
 		Delegated: a.delegated,
 		Notify:    a.shutdownChanged,
@@ -243,7 +249,7 @@ func (a *Agent) buildGuard() (err error) {
 	if err != nil {
 		return err
 	}
-	a.pods = host.NewPodWatch(a.runtimes.Guarded().Pods, a.guard.Observe)
+	a.pods = host.NewPodWatch(a.standIn.Pods, a.observed)
 	a.restarts = restart.New(a.restartOptions())
 	return nil
 }

@@ -309,6 +309,6 @@ func (a *Agent) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 	return api.ShutdownPlan{
 		Plan: p, State: guard.State, Reason: guard.Reason,
 		Needed: guard.InhibitDelayNeeded, Shortage: guard.InhibitDelayShortage,
-		RestartAfterBoot: a.config().Shutdown.RestartAfterBoot,
+		StopFirst: a.config().Shutdown.StopFirst, RestartAfterBoot: a.config().Shutdown.RestartAfterBoot,
 	}, nil
 }

@@ -24,8 +24,8 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	states, asked := a.runtimes.Current()
 	a.mu.Lock()
 	f := doctor.Facts{
-		Agent:    doctor.Agent{Answers: true, PID: os.Getpid()},
-		Phases:   a.policies.phases,
+		Agent:  doctor.Agent{Answers: true, PID: os.Getpid()},
+		Phases: a.policies.phases, StopFirst: a.cfg.Shutdown.StopFirst,
 		Guard:    &guard,
 		Runtimes: runtimeFacts(states, asked, a.runtimes),
 		Last:     guard.Last,
@@ -60,9 +60,9 @@ func Doctor(ctx context.Context, cfg config.Config, fault, unanswered error) (do
 	last, _, lastErr := LastShutdown(cfg, log)
 	f := doctor.Facts{
 		Agent:  doctor.Agent{Problem: unanswered.Error()},
-		Phases: phases,
-		Last:   last,
-		State:  doctor.LookAtState(cfg.State.Directory),
+		Phases: phases, StopFirst: cfg.Shutdown.StopFirst,
+		Last:  last,
+		State: doctor.LookAtState(cfg.State.Directory),
 
 		Conditions: conditionsAlone(cfg),
 	}

@@ -76,7 +76,7 @@ func (a *Agent) restoreDelay() {
 // for it, but not for ever. A second signal ends the waiting, not the pods' own
 // time.
 func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal) {
-	ctx, cancel := context.WithTimeout(ctx, plan.Total(a.policies.phases)+plan.Margin+teardown)
+	ctx, cancel := context.WithTimeout(ctx, a.first().Bound()+plan.Total(a.policies.phases)+plan.Margin+teardown)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {

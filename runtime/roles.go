@@ -106,6 +106,14 @@ type ImageDetailer interface {
 	DetailedImages(ctx context.Context) ([]Image, error)
 }
 
+// StopSignaler is an ability that not every adapter has: to tell by which signal containers
+// of an image are asked to end. Who stops containers without their runtime asks for it.
+type StopSignaler interface {
+	// StopSignal returns what the configuration of an image, by its ID, says, such as
+	// "SIGQUIT"; empty where it says nothing.
+	StopSignal(ctx context.Context, imageID string) (string, error)
+}
+
 // DetailedImages lists the images of a runtime with all that it can tell of them.
 func DetailedImages(ctx context.Context, r ImageLister) ([]Image, error) {
 	if d, able := r.(ImageDetailer); able {

@@ -198,6 +198,19 @@ func (s *Set) StartContainer(ctx context.Context, c Container) error {
 	return fmt.Errorf("start container %q: %w", c.Name, err)
 }
 
+// StopSignal is StopSignaler's, by the runtime of that name.
+func (s *Set) StopSignal(ctx context.Context, name, imageID string) (string, error) {
+	m, err := s.member(name)
+	if err == nil {
+		signaler, able := m.(StopSignaler)
+		if able {
+			return signaler.StopSignal(ctx, imageID)
+		}
+		err = ErrUnsupported
+	}
+	return "", fmt.Errorf("ask for the stop signal of image %s: %w", imageID, err)
+}
+
 // RemoveContainer is ContainerRemover's, by the runtime that c names.
 func (s *Set) RemoveContainer(ctx context.Context, c Container) error {
 	m, err := s.member(c.Runtime)

@@ -74,7 +74,7 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 		}
 		return
 	}
-	wanted := needed(options.Phases)
+	wanted := options.needed()
 	raise, cancel := context.WithTimeout(ctx, armBound/2)
 	defer cancel()
 	a.granted, a.shortage = inhibitor.RaiseMaxDelay(raise, wanted)
@@ -178,7 +178,7 @@ func (g *Guard) guardOn(a attempt) {
 	reason, shortage := "holds the shutdown lock", ""
 	if a.shortage != nil {
 		shortage = a.shortage.Error()
-		reason = fmt.Sprintf("holds the shutdown lock, but is granted only %v of the %v asked for: %v", a.granted, needed(g.options.Phases), a.shortage)
+		reason = fmt.Sprintf("holds the shutdown lock, but is granted only %v of the %v asked for: %v", a.granted, g.options.needed(), a.shortage)
 	}
 	g.mu.Lock()
 	g.status.Current = nil
@@ -194,8 +194,12 @@ func (g *Guard) guardOn(a attempt) {
 	}
 }
 
-// settle ends the story of this boot's drain, if there is one.
+// settle ends the story of this boot's drain, if there is one, once the services that it has
+// stopped first are started again.
 func (g *Guard) settle() {
+	if g.revive() {
+		return
+	}
 	if g.options.Journal.Settle() {
 		g.options.Settled()
 	}
@@ -220,11 +224,11 @@ func (g *Guard) tellShortage(before Status) {
 }
 
 // needed is what the init system has to grant for phases to run in full.
-func needed(phases []plan.PhaseSpec) time.Duration {
-	if len(phases) == 0 {
+func (o Options) needed() time.Duration {
+	if len(o.Phases) == 0 {
 		return 0
 	}
-	return plan.Total(phases) + plan.Margin
+	return o.First.Bound() + plan.Total(o.Phases) + plan.Margin
 }
 
 // delegate stands back for the other owner.

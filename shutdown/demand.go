@@ -116,6 +116,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		return
 	}
 	if g.options.Journal.Current() == nil {
+		g.revive()                 // which goes on by itself
 		g.options.Journal.Settle() // what was called off a moment ago, so that it is waived, too
 	}
 	g.options.Journal.WaiveRestarts("a person has drained the host", func(priority int32) bool {

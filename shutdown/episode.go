@@ -9,7 +9,6 @@ import (
 
 	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
-	"hostler.io/hostler/shutdown/plan"
 )
 
 // episode is one stay in Draining, from the announcement to the release of the
@@ -62,20 +61,22 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	if g.state() == Delegated {
 		g.set(Disarmed, "the other owner is gone")
 	}
+	g.endRevival()
 	record, start := g.options.Journal.Current().Clone(), time.Now()
-	if record != nil && g.state() != Released && start.After(record.StartedAt.Add(plan.Total(g.options.Phases)+plan.Margin)) {
+	if record != nil && g.state() != Released && start.After(record.StartedAt.Add(g.options.needed())) {
 		// That shutdown is over, whatever became of it. To go on with it would
 		// mean to kill everything at once.
 		record = nil
 	}
 	switch {
 	case record == nil:
+		owed := g.options.Journal.Owed()
 		g.options.Journal.Settle() // also one that was called off a moment ago: what it has stopped is not forgotten
-		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}}
+		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}, StoppedFirst: owed}
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
 		// An earlier process began it, and the time it took is gone. From here on
 		// the monotonic clock counts, which a time from the journal lacks.
-		start = start.Add(-start.Sub(record.StartedAt))
+		start = start.Add(record.Lead() - start.Sub(record.StartedAt))
 		g.log.Info("going on with a drain that was interrupted", "started", start)
 	}
 	g.carryOn(trigger, record, start, reason)
@@ -96,6 +97,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	}
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.options.Phases, Rules: g.options.Rules, Granted: granted, Start: start, Record: record, Publish: g.publish,
+		First: g.options.First,
 	})
 	ctx := g.ctx
 	early, hush := context.WithDeadline(ctx, d.Deadline())

@@ -47,6 +47,12 @@ const (
 	flushBound = 2 * time.Second
 )
 
+// First is the services that are stopped before any pod, for at most FirstBound.
+type First = drain.First
+
+// FirstBound is how long these are waited for.
+const FirstBound = drain.FirstBound
+
 // Options is what a Guard needs and whom it tells. Runtime, Journal and Log are
 // required.
 type Options struct {
@@ -60,6 +66,9 @@ type Options struct {
 	// Inhibitor delays the shutdown; nil where this host has none. One that is
 	// a DelaySourcer is asked for that, too.
 	Inhibitor Inhibitor
+	// First is the services that are stopped before any pod, and started again where the
+	// host lives on; nil for none.
+	First *First
 	// Reporter tells the fleet; nil tells nobody.
 	Reporter Reporter
 	// Delegated tells whether another owner guards this host's shutdown, and by
@@ -105,6 +114,7 @@ type Guard struct {
 	trigger    journal.Trigger   // of the latest drain, whatever its record began with
 	teardowns  []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
 	person     *drain.Drain      // that a person asked for; nil if none runs
+	reviving   func()            // ends the start of services that were stopped first; nil while none are started
 	drained    chan *episode
 	reported   chan *episode
 
@@ -144,7 +154,7 @@ func New(options Options) (*Guard, error) {
 		reported: make(chan *episode),
 	}
 	g.status = Status{State: Disarmed, Reason: "not started", GracePeriod: metav1.Duration{Duration: plan.Total(options.Phases)}, Last: options.Journal.Last()}
-	g.status.InhibitDelayNeeded.Duration = needed(options.Phases)
+	g.status.InhibitDelayNeeded.Duration = options.needed()
 	for _, p := range options.Phases {
 		if p.Priority >= plan.CriticalPriority {
 			g.status.GracePeriodCriticalPods.Duration += p.Grace
@@ -168,7 +178,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	wg.Go(func() { g.notify.run(writing) })
 	events, lost := make(chan Event), make(chan error)
 	g.ctx = ctx
-	g.subscribed, g.arming, g.rearm, g.episode, g.person = false, false, false, nil, nil
+	g.subscribed, g.arming, g.rearm, g.episode, g.person, g.reviving = false, false, false, nil, nil, nil
 	if g.state() == Draining { // the Run before panicked; the journal knows where it stood
 		g.set(Disarmed, "the shutdown guard starts anew")
 	}
@@ -336,7 +346,9 @@ func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	if err != nil {
 		err = fmt.Errorf("plan the shutdown: %w", err)
 	}
-	return plan.New(g.options.Phases, pods, g.options.Rules, granted), err
+	p := plan.New(g.options.Phases, pods, g.options.Rules, g.options.First.Left(granted))
+	p.Granted.Duration = granted
+	return p, err
 }
 
 func (g *Guard) state() State { return g.Status().State }

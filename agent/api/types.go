@@ -225,6 +225,8 @@ type ShutdownPlan struct {
 	// why less is granted.
 	Needed   metav1.Duration `json:"needed"`
 	Shortage string          `json:"shortage,omitempty"`
+	// StopFirst are the services that are stopped before any pod.
+	StopFirst []string `json:"stopFirst,omitempty"`
 	// RestartAfterBoot is auto, or never where nothing is started again after the boot.
 	RestartAfterBoot string `json:"restartAfterBoot,omitempty"`
 }

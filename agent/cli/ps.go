@@ -200,6 +200,9 @@ func describeRecord(r journal.Record) string {
 	if !r.StartedAt.IsZero() && !r.FinishedAt.IsZero() {
 		s += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
 	}
+	if first := r.First(); first != "" {
+		s += "; " + first
+	}
 	if r.Shortened != nil {
 		s += "; " + r.Shortened.String()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -57,6 +58,9 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 		}
 	default:
 		t.line("a shutdown waits at most %s for the pods; logind grants %s", p.Total.Duration, p.Granted.Duration)
+	}
+	if len(p.StopFirst) > 0 {
+		t.line("stopped first, for at most %s before the phases begin: %s", shutdown.FirstBound, strings.Join(p.StopFirst, ", "))
 	}
 	printPhases(t, p.Plan)
 	if p.State != shutdown.Delegated { // else hostler stops nothing

@@ -207,6 +207,11 @@ func TestTables(t *testing.T) {
 		{Runtime: "containerd", ID: "a", UID: "u", Namespace: "shop", Name: "web-6f7d", Outcome: journal.Left},
 		{Runtime: "containerd", ID: "b", Namespace: "shop", Name: "db-0", Outcome: journal.Left},
 	}}
+	orchestrated := house()
+	orchestrated.phases.StopFirst = []string{"k3s.service"}
+	stoppedFirst := orchestrated.status.Shutdown.Last.Clone()
+	stoppedFirst.StoppedFirst = []journal.Service{{Name: "k3s.service", Took: seconds(2)}, {Name: "k3s-agent.service", Took: seconds(10), Error: "it had not ended after 10s"}}
+	orchestrated.status.Shutdown.Last = stoppedFirst
 	shortened := house()
 	brief := shortened.status.Shutdown.Last.Clone()
 	brief.Shortened = &journal.Shortened{Granted: seconds(8), Wanted: seconds(30), Had: seconds(6)}
@@ -251,6 +256,8 @@ func TestTables(t *testing.T) {
 		"ps-last-shutdown-json":       {house(), "ps --last-shutdown -o json", 0},
 		"ps-last-shutdown-cut-off":    {cutOff, "ps --last-shutdown", 0},
 		"ps-last-shutdown-unseen":     {unseen, "ps --last-shutdown", 0},
+		"ps-last-shutdown-first":      {orchestrated, "ps --last-shutdown", 0},
+		"shutdown-plan-stop-first":    {orchestrated, "shutdown plan", 0},
 		"ps-last-shutdown-shortened":  {shortened, "ps --last-shutdown", 0},
 		"ps-last-shutdown-restarts":   {again, "ps --last-shutdown", 0},
 		"shutdown-plan-after-boot":    {afterBoot, "shutdown plan", 0},

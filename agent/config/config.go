@@ -153,6 +153,7 @@ type Shutdown struct {
 	GracePeriod             Duration        `yaml:"gracePeriod" doc:"Time for all pods together; 0s switches the guard off."`
 	GracePeriodCriticalPods Duration        `yaml:"gracePeriodCriticalPods" doc:"The last part of it, kept for critical pods."`
 	ByPriority              []PriorityGrace `yaml:"byPriority" doc:"Instead of the two periods: a list of {priority, gracePeriod}, lowest first to stop."`
+	StopFirst               []string        `yaml:"stopFirst" doc:"Services to stop before any pod, for they run a kubelet that would start pods again, such as k3s.service; needs enabled: true."`
 	RestartAfterBoot        string          `yaml:"restartAfterBoot" doc:"auto starts again after the boot what hostler has stopped, is to run until somebody stops it, and its runtime does not start then, such as Docker's and Podman's containers with unless-stopped; never leaves that to you."`
 	Critical                []CriticalRule  `yaml:"critical" doc:"Pods to treat as critical: a list of {namespace, name, labels, annotations}, with * and ?."`
 }

@@ -11,8 +11,9 @@ import (
 // What the documentation shows is a configuration that works.
 func TestTheExamplesOfTheDocumentationAreValid(t *testing.T) {
 	for file, least := range map[string]int{
-		"shutdown.md":   3, // those of periods, priorities and rules
+		"shutdown.md":   4, // those of periods, priorities, services and rules
 		"conditions.md": 1, // that of contention
+		"kubernetes.md": 1, // that of k3s
 		"plugin.md":     2, // one for each who may run it
 	} {
 		doc, err := os.ReadFile("../../docs/" + file)

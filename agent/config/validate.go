@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -243,11 +244,22 @@ func (k *checker) shutdown(s Shutdown) {
 		k.require(k.given(field+".gracePeriod"), field, "has no gracePeriod; write {priority: 0, gracePeriod: 30s}, or 0s for no time at all")
 	}
 	k.require(s.RestartAfterBoot == string(Auto) || s.RestartAfterBoot == RestartNever, "shutdown.restartAfterBoot", "%q is neither auto nor never", s.RestartAfterBoot)
+	k.require(len(s.StopFirst) == 0 || s.Enabled == On, "shutdown.stopFirst", "needs shutdown.enabled: true: with %s a kubelet may be left to guard the shutdown, which is not to be stopped before it has", s.Enabled)
+	for i, name := range s.StopFirst {
+		field := fmt.Sprintf("shutdown.stopFirst[%d]", i)
+		k.require(serviceName.MatchString(name), field, "%q is not the name of a service, such as k3s.service", name)
+		k.require(name != "hostler.service", field, "hostler.service is hostler itself, who stops the pods")
+		k.require(!slices.Contains(s.StopFirst[:i], name), field, "%s is named twice", name)
+	}
 	_, err := s.periods(k.given).Phases()
 	k.accept(err, "shutdown")
 	_, err = s.Rules()
 	k.accept(err, "shutdown")
 }
+
+// serviceName is what systemd takes for the name of a service (systemd.unit(5)), but for a
+// template, which does not run.
+var serviceName = regexp.MustCompile(`^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\@-]+)?\.service$`)
 
 // given tells whether a file sets the field.
 func (k *checker) given(field string) bool {

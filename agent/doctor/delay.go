@@ -54,8 +54,12 @@ func phases(f Facts) Check {
 	if len(f.Phases) == 0 {
 		return Check{}
 	}
-	return ok("pods have %v to stop: %s; with %v for the end, logind is to grant %v",
-		plan.Total(f.Phases), describe(f.Phases), plan.Margin, f.needed())
+	first := ""
+	if lead := f.lead(); lead > 0 {
+		first = fmt.Sprintf(" and %v for services before", lead)
+	}
+	return ok("pods have %v to stop: %s; with %v for the end%s, logind is to grant %v",
+		plan.Total(f.Phases), describe(f.Phases), plan.Margin, first, f.needed())
 }
 
 // describe lists phases with their graces.
@@ -197,7 +201,7 @@ func delay(f Facts) Check {
 	case f.Logind.Granted >= needed:
 		return ok("logind grants %s; the phases take %v", grant(f.Logind), needed)
 	}
-	fitted := plan.Fit(f.Phases, f.Logind.Granted)
+	fitted := plan.Fit(f.Phases, (&shutdown.First{Names: f.StopFirst}).Left(f.Logind.Granted))
 	hint := obstacle(files, f)
 	if hint == "" { // the files are fine: logind has not read them, or hostler not written its own
 		hint = f.mends().restartLogind + "; where that does not help: " + f.mends().journal

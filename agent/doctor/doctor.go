@@ -97,6 +97,7 @@ func checks() []struct {
 		{"delay", delay},
 		{"delay-files", delayFiles},
 		{"kubelet", kubelet},
+		{"stop-first", stopFirst},
 		{"unit", unit},
 		{"unit-order", unitOrder},
 		{"scopes", scopes},

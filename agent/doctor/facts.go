@@ -20,6 +20,7 @@ type Facts struct {
 	Configuration Configuration
 	Protection    Protection
 	Phases        []plan.PhaseSpec // none where shutdown protection is switched off
+	StopFirst     []string         // services that are stopped before any pod
 	Guard         *shutdown.Status // nil without an agent
 	Logind        Logind
 	Kubelet       Kubelet
@@ -127,9 +128,12 @@ type Systemd struct {
 	Missing bool   // there is none on this host
 	Problem string // why it was not asked
 	Service systemd.Unit
-	Login   systemd.Unit    // logind's
-	Targets []systemd.Unit  // that bring the host down
-	Scopes  map[string]bool // of containers, by name: whether they wait for hostler at a shutdown
+	Login   systemd.Unit   // logind's
+	Targets []systemd.Unit // that bring the host down
+	// Orchestrators are the services that run a kubelet and its runtime in one, and the
+	// others that are to be stopped first.
+	Orchestrators []systemd.Unit
+	Scopes        map[string]bool // of containers, by name: whether they wait for hostler at a shutdown
 	// DropIns is, by the prefix of scopes ("cri-containerd"), the file that has
 	// them wait; empty where there is none.
 	DropIns map[string]string
@@ -192,8 +196,11 @@ func (f Facts) needed() time.Duration {
 	if len(f.Phases) == 0 {
 		return 0
 	}
-	return plan.Total(f.Phases) + plan.Margin
+	return f.lead() + plan.Total(f.Phases) + plan.Margin
 }
+
+// lead is what services may take that are stopped first.
+func (f Facts) lead() time.Duration { return (&shutdown.First{Names: f.StopFirst}).Bound() }
 
 // hangs tells that the service runs, and does not answer.
 func (f Facts) hangs() bool { return !f.Agent.Answers && f.Systemd.Service.ActiveState == "active" }

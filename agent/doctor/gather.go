@@ -39,7 +39,7 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Logind = s.logind(ctx) })
-	wg.Go(func() { f.Systemd = s.systemd(ctx) })
+	wg.Go(func() { f.Systemd = s.systemd(ctx, f.StopFirst) })
 	kubelet := Kubelet{Evidence: s.Kubelet}
 	wg.Wait()
 	if i := slices.IndexFunc(f.Logind.Locks, func(k systemd.InhibitorLock) bool { return k.Who == "kubelet" && k.Inhibits("shutdown") }); i >= 0 {
@@ -66,7 +66,7 @@ func (s Sources) logind(ctx context.Context) Logind {
 	return l
 }
 
-func (s Sources) systemd(ctx context.Context) Systemd {
+func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 	r := Systemd{DropIns: map[string]string{}, Blank: map[string]string{}}
 	var patterns []string
 	for _, prefix := range scopePrefixes() {
@@ -80,9 +80,15 @@ func (s Sources) systemd(ctx context.Context) Systemd {
 		}
 	}
 	names := []string{Service, logindService, "reboot.target", "poweroff.target", "halt.target", "kexec.target", "shutdown.target"}
+	targets := len(names)
+	for _, name := range slices.Concat(orchestrators(), first) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	units, err := s.Manager.Units(ctx, names...)
 	if err == nil {
-		r.Service, r.Login, r.Targets = units[0], units[1], units[2:]
+		r.Service, r.Login, r.Targets, r.Orchestrators = units[0], units[1], units[2:targets], units[targets:]
 		r.Scopes, err = s.Manager.Scopes(ctx, Service, patterns...)
 	}
 	r.Missing = errors.Is(err, systemd.ErrNotSystemd)

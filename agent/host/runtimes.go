@@ -216,6 +216,14 @@ func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, errors.Join(err, g.runtimes.Complete())
 }
 
+// Discover finds runtimes that came since they were looked for, and tells whether there are
+// any: for who cannot wait for the next Look.
+func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
+	known := len(r.set.Members())
+	r.discover(ctx)
+	return len(r.set.Members()) > known
+}
+
 // Guarded is the set as the shutdown guard sees it.
 type Guarded struct {
 	*runtime.Set

@@ -156,6 +156,9 @@ func verdict(r journal.Record) (kind, reason, message string) {
 		what += " (" + r.Kind + ")"
 	}
 	tally := r.Tally()
+	if first := r.First(); first != "" {
+		tally += "; " + first
+	}
 	if r.Shortened != nil {
 		tally += "; " + r.Shortened.String()
 	}

@@ -160,31 +160,51 @@ func (f *imageFacts) askLabels(ctx context.Context, r *Runtime, list []runtime.I
 
 // imageLabels reads hostler's labels in an image's configuration.
 func (r *Runtime) imageLabels(ctx context.Context, img *runtime.Image) (map[string]string, error) {
+	config, err := r.imageConfig(ctx, img.ID, img.Names()[0])
+	return config.labels(), err
+}
+
+var _ runtime.StopSignaler = (*Runtime)(nil)
+
+// StopSignal reads it in an image's configuration: CRI itself tells it of no image, and of
+// containers only from 1.33 on.
+func (r *Runtime) StopSignal(ctx context.Context, imageID string) (string, error) {
+	config, err := r.imageConfig(ctx, imageID, imageID)
+	return config.StopSignal, err
+}
+
+// imageConfig is what hostler looks at of an image's configuration.
+type imageConfig struct {
+	Labels     map[string]string
+	StopSignal string
+}
+
+// imageConfig asks for that of an image. What is verbose of its status is not specified;
+// containerd and CRI-O give the image's configuration. Where it cannot be read it says
+// nothing.
+func (r *Runtime) imageConfig(ctx context.Context, id, name string) (imageConfig, error) {
 	var resp *criapi.ImageStatusResponse
-	err := r.call(ctx, "ImageStatus", "ask status of "+local.Named("image", img.Names()[0], ""), r.timeouts.Query,
+	err := r.call(ctx, "ImageStatus", "ask status of "+local.Named("image", name, ""), r.timeouts.Query,
 		func(ctx context.Context) (err error) {
-			resp, err = r.image.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: img.ID}, Verbose: true})
+			resp, err = r.image.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: id}, Verbose: true})
 			return err
 		})
 	if err != nil {
-		return nil, err
+		return imageConfig{}, err
 	}
-	return configLabels(resp.GetInfo()), nil
+	var verbose struct {
+		ImageSpec struct{ Config imageConfig } `json:"imageSpec"`
+	}
+	if err := json.Unmarshal([]byte(resp.GetInfo()["info"]), &verbose); err != nil {
+		return imageConfig{}, nil
+	}
+	return verbose.ImageSpec.Config, nil
 }
 
-// configLabels finds hostler's labels in a verbose image status. What is verbose
-// is not specified; containerd and CRI-O give the image's configuration.
-func configLabels(info map[string]string) map[string]string {
-	var verbose struct {
-		ImageSpec struct {
-			Config struct{ Labels map[string]string }
-		} `json:"imageSpec"`
-	}
-	if err := json.Unmarshal([]byte(info["info"]), &verbose); err != nil {
-		return nil
-	}
+// labels are hostler's.
+func (c imageConfig) labels() map[string]string {
 	var labels map[string]string
-	for key, value := range verbose.ImageSpec.Config.Labels {
+	for key, value := range c.Labels {
 		if strings.HasPrefix(key, labelPrefix) {
 			if labels == nil {
 				labels = make(map[string]string)

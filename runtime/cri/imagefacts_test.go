@@ -32,6 +32,18 @@ func detailed(t *testing.T, r *cri.Runtime) map[string]runtime.Image {
 	return byName
 }
 
+func TestTheStopSignalOfAnImageIsThatOfItsConfiguration(t *testing.T) {
+	s := newServer(t, containerd16)
+	nginx := s.fake.AddImage(runtimetest.ImageSpec{Labels: map[string]string{labelStopSignal: "SIGQUIT"}})
+	plain := s.fake.AddImage(runtimetest.ImageSpec{})
+	r := s.client(t, nil)
+	for id, want := range map[string]string{nginx.ID: "SIGQUIT", plain.ID: "", "sha256:gone": ""} {
+		if got, err := r.StopSignal(t.Context(), id); got != want || err != nil {
+			t.Errorf("StopSignal(%s) = %q, %v, want %q", id, got, err, want)
+		}
+	}
+}
+
 func TestDetailedImages(t *testing.T) {
 	s := newServer(t, containerd16)
 	old, later := time.Now().Add(-48*time.Hour).Round(0), time.Now().Add(-time.Hour).Round(0)

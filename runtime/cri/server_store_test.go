@@ -47,9 +47,15 @@ func record(name, digest string, created time.Time, labels map[string]string) *i
 	return &images.Image{Name: name, Target: &types.Descriptor{Digest: digest}, Labels: labels, CreatedAt: timestamppb.New(created), UpdatedAt: timestamppb.New(created)}
 }
 
+// labelStopSignal is on images in these tests whose configuration has a stop signal.
+const labelStopSignal = "test.stop-signal"
+
 // imageInfo is what a verbose image status tells of a configuration.
 func imageInfo(labels map[string]string) string {
 	config := map[string]any{"Labels": labels, "Cmd": []string{"sh"}}
+	if signal := labels[labelStopSignal]; signal != "" {
+		config["StopSignal"] = signal
+	}
 	text, err := json.Marshal(map[string]any{"chainID": "sha256:0", "imageSpec": map[string]any{"os": "linux", "config": config}})
 	if err != nil {
 		panic(err)

@@ -19,6 +19,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -44,14 +45,19 @@ type Runtime struct {
 	store    *store
 	version  version
 	closed   atomic.Bool
+	// signalOf is the stop signal of a container where its annotations do not tell, as its
+	// manager's do not; nil where there is none.
+	signalOf func(id string) string
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
 // New prepares a runtime without looking at its root. It fails on an endpoint that cannot
 // be one, or that is somebody else's.
-func New(o Options) (*Runtime, error) {
-	o, path, err := o.CompleteAs(root.Parse, NameOf)
+func New(o Options) (*Runtime, error) { return newRuntime(o, root.Parse) }
+
+func newRuntime(o Options, parse func(endpoint string) (string, error)) (*Runtime, error) {
+	o, path, err := o.CompleteAs(parse, NameOf)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +65,24 @@ func New(o Options) (*Runtime, error) {
 		name: o.Name, path: path, log: o.Logger, timeouts: o.Timeouts, procRoot: o.ProcRoot, observe: o.Observe,
 		store: newStore(path, o.Logger),
 	}, nil
+}
+
+// NewFor prepares a runtime of the containers that a manager, such as Containerd, keeps in a
+// root of its own: for when that one is gone and they run on. signalOf tells the stop signal
+// of a container by its ID, empty for SIGTERM.
+func NewFor(manager string, signalOf func(id string) string, o Options) (*Runtime, error) {
+	absolute := func(endpoint string) (string, error) {
+		if !filepath.IsAbs(endpoint) {
+			return "", fmt.Errorf("%q is not an absolute path", endpoint)
+		}
+		return filepath.Clean(endpoint), nil
+	}
+	r, err := newRuntime(o, absolute)
+	if err != nil {
+		return nil, err
+	}
+	r.store.manager, r.signalOf = manager, signalOf
+	return r, nil
 }
 
 // Name is the name that every listed object carries.

@@ -136,6 +136,9 @@ const (
 	annotationStopSignal = "org.opencontainers.image.stopSignal"
 )
 
+// Containerd is the manager of containers that containerd's CRI has made.
+const Containerd = "containerd"
+
 // manager is who looks after the container of that ID, and empty if that is nobody else.
 // Steps of builds have no annotation: they are known by their bundles, which BuildKit, in
 // Docker as well, keeps in executor/ID, and Buildah, also in Podman, in a temporary folder
@@ -146,7 +149,7 @@ func (s state) manager(id string) string {
 	case s.annotations[annotationManager] != "":
 		return s.annotations[annotationManager]
 	case s.annotations[annotationCRI] != "":
-		return "containerd"
+		return Containerd
 	case s.annotations[annotationCRIO] != "":
 		return "cri-o"
 	case name == id && filepath.Base(folder) == "executor":

@@ -134,7 +134,7 @@ func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration)
 	asked := time.Now()
 	waiting, cancel := context.WithTimeoutCause(ctx, grace, errGraceOver)
 	defer cancel()
-	err = r.call(ctx, "Signal", t.what, func() error { return t.first.signal(r.stopSignal(t.state)) })
+	err = r.call(ctx, "Signal", t.what, func() error { return t.first.signal(r.stopSignal(t)) })
 	if err != nil {
 		return false, err
 	}
@@ -154,14 +154,17 @@ func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration)
 
 // stopSignal is what the container is to be asked to end with. The annotation is what the
 // image specification has tools write that unpack an image (conversion.md).
-func (r *Runtime) stopSignal(s state) syscall.Signal {
-	said := s.annotations[annotationStopSignal]
+func (r *Runtime) stopSignal(t *target) syscall.Signal {
+	said := t.state.annotations[annotationStopSignal]
+	if said == "" && r.signalOf != nil {
+		said = r.signalOf(t.id)
+	}
 	if said == "" {
 		return unix.SIGTERM
 	}
 	parsed, err := signal.ParseSignal(said)
 	if err != nil {
-		r.log.Warn("stop signal of a container is unknown, and SIGTERM sent instead", "signal", said, "pid", s.pid)
+		r.log.Warn("stop signal of a container is unknown, and SIGTERM sent instead", "signal", said, "pid", t.state.pid)
 		return unix.SIGTERM
 	}
 	return parsed

@@ -30,6 +30,7 @@ var errNotFound = errors.New("there is no such container")
 // concurrent use.
 type store struct {
 	path       string
+	manager    string // whose containers are looked after; nobody's if empty
 	cgroupRoot string
 	log        *slog.Logger
 
@@ -74,7 +75,7 @@ type container struct {
 // each calls visit for each container of the root that nobody else looks after, until it
 // returns false.
 func (s *store) each(visit func(container) bool) error {
-	return s.all(func(c container) bool { return c.manager() != "" || visit(c) })
+	return s.all(func(c container) bool { return c.manager() != s.manager || visit(c) })
 }
 
 // all calls visit for each container of the root, until it returns false.
@@ -117,7 +118,7 @@ func (s *store) one(id string, visit func(container) error) error {
 	c := container{id: id, folder: root}
 	c.state, c.err = s.load(root, id)
 	switch {
-	case c.manager() != "":
+	case c.manager() != s.manager:
 		return errNotFound
 	case c.err != nil:
 		return c.err

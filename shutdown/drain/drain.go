@@ -82,6 +82,8 @@ type Options struct {
 	// Start is when the first phase begins to count: before now for a drain
 	// that goes on after the agent was restarted.
 	Start time.Time
+	// First is the services that are stopped before any pod; nil for none.
+	First *First
 	// SpareCritical leaves pods from plan.CriticalPriority on alone.
 	SpareCritical bool
 
@@ -99,6 +101,7 @@ type Drain struct {
 	log      *slog.Logger
 	phases   []plan.PhaseSpec   // fitted
 	short    *journal.Shortened // nil where they need not be
+	lead     time.Duration      // what services that are stopped first may take before the phases count
 	slack    time.Duration      // by how much a call may overrun its phase
 	deadline time.Time
 
@@ -145,7 +148,7 @@ func New(options Options) *Drain {
 		reserve = plan.Reserve(options.Granted)
 	}
 	d := &Drain{
-		options: options, log: options.Log, phases: plan.Fit(options.Phases, options.Granted), slack: reserve / 6,
+		options: options, log: options.Log, phases: plan.Fit(options.Phases, options.First.Left(options.Granted)), lead: options.First.Lead(options.Granted), slack: reserve / 6,
 		cancelled: make(chan struct{}), abandoned: make(chan struct{}), last: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{}),
 		results: make(chan result), lists: make(chan listing), early: make(chan struct{}, 1),
 		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{}, spent: map[key]time.Time{},
@@ -156,7 +159,7 @@ func New(options Options) *Drain {
 	if soon := time.Now().Add(time.Duration(len(d.phases)) * d.settle()); soon.After(d.deadline) {
 		d.deadline = soon
 	}
-	d.deadline = d.deadline.Add(3 * d.slack)
+	d.deadline = d.deadline.Add(d.lead + 3*d.slack)
 	d.cancel = sync.OnceFunc(func() { close(d.cancelled) })
 	d.abandon = sync.OnceFunc(func() { close(d.abandoned) })
 	for i, p := range d.record.Pods {
@@ -236,7 +239,12 @@ func (d *Drain) Run(ctx context.Context) {
 		}()
 	}()
 	d.options.Publish(d.record.Clone())
+	if d.lead > 0 && len(d.record.StoppedFirst) > 0 { // by an earlier process: nobody else may answer
+		known, _ := d.options.Roster.Last()
+		d.options.First.Adopt(ctx, known, d.record.Pods)
+	}
 	d.firstList(ctx)
+	d.stopFirst(ctx)
 	for i := range d.phases {
 		d.runPhase(ctx, calls, i)
 		if d.ended(ctx) {

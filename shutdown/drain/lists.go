@@ -144,6 +144,8 @@ func (d *Drain) firstList(ctx context.Context) {
 		wait, until = listBound, time.Now().Add(firstListBound)
 	case !d.record.FinishedAt.IsZero():
 		wait = listBound // what was known may be from before it
+	case d.lead > 0:
+		wait = listBound // nobody may be there to be asked afterwards
 	}
 	over := time.NewTimer(time.Until(d.deadline.Add(-2 * d.slack))) // of little time granted less than that is left
 	defer over.Stop()

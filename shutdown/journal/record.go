@@ -2,6 +2,8 @@ package journal
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,8 +86,44 @@ type Record struct {
 	// Shortened tells that the phases had less time than they were to have; nil
 	// where they had it all.
 	Shortened *Shortened `json:"shortened,omitempty"`
+	// StoppedFirst are the services that were stopped before any pod.
+	StoppedFirst []Service `json:"stoppedFirst,omitempty"`
 	// Error says why it was not graceful where no pod tells.
 	Error string `json:"error,omitempty"`
+}
+
+// Service is one that was stopped before any pod, because it would have started them again.
+type Service struct {
+	Name    string          `json:"name"`
+	AskedAt time.Time       `json:"askedAt,omitzero"` // zero if nobody got to ask it
+	Took    metav1.Duration `json:"took"`             // until it had ended, or was waited for no longer
+	Error   string          `json:"error,omitempty"`  // why it may still run
+	// StartedAt is when it was started again, because the host did not go down.
+	StartedAt time.Time `json:"startedAt,omitzero"`
+}
+
+// Lead is how long services were waited for before the phases began.
+func (r Record) Lead() (took time.Duration) {
+	for _, s := range r.StoppedFirst {
+		took = max(took, s.Took.Duration)
+	}
+	return took
+}
+
+// First says it to a person; empty where no service was stopped.
+func (r Record) First() string {
+	var stopped, others []string
+	for _, s := range r.StoppedFirst {
+		if s.Error == "" {
+			stopped = append(stopped, s.Name)
+		} else {
+			others = append(others, fmt.Sprintf("%s was to stop first: %s", s.Name, s.Error))
+		}
+	}
+	if len(stopped) > 0 {
+		others = append([]string{strings.Join(stopped, ", ") + " stopped first"}, others...)
+	}
+	return strings.Join(others, "; ")
 }
 
 // Shortened is by how much phases were cut down to what the init system granted.
@@ -103,12 +141,13 @@ func (s *Shortened) String() string {
 	return fmt.Sprintf("phases were shortened to %v of %v, for logind granted %v", s.Had.Duration, s.Wanted.Duration, s.Granted.Duration)
 }
 
-// Clone copies the record so that its pods can be changed.
+// Clone copies the record so that its pods and services can be changed.
 func (r *Record) Clone() *Record {
 	if r == nil {
 		return nil
 	}
 	c := *r
 	c.Pods = append([]PodRecord{}, r.Pods...)
+	c.StoppedFirst = slices.Clone(r.StoppedFirst)
 	return &c
 }

@@ -101,6 +101,13 @@ func (f *Fake) StoppedUnits() []string {
 	return slices.Clone(f.manager.stopped)
 }
 
+// StartedUnits tells which units were to be started.
+func (f *Fake) StartedUnits() []string {
+	f.manager.mu.Lock()
+	defer f.manager.mu.Unlock()
+	return slices.Clone(f.manager.started)
+}
+
 // Hold keeps calls of a method, "Inhibit" say, unanswered until release.
 func (f *Fake) Hold(member string) (release func()) { return f.bus.hold(member) }
 

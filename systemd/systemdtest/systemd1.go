@@ -51,6 +51,7 @@ type systemd1 struct {
 	state   ManagerState
 	reloads []string
 	stopped []string
+	started []string
 }
 
 func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
@@ -83,6 +84,7 @@ func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
 				"GetUnit":      {"s", m.getUnit},
 				"GetUnitByPID": {"u", m.getUnitByPID},
 				"StopUnit":     {"ss", m.stopUnit},
+				"StartUnit":    {"ss", m.startUnit},
 				"KillUnit":     {"ssi", func(args []any) ([]any, *dbus.Error) { return nil, m.killUnit(args, reloaded) }},
 				"ReloadUnit":   {"ss", func(args []any) ([]any, *dbus.Error) { return m.reloadUnit(args, reloaded) }},
 			},
@@ -135,11 +137,25 @@ func (m *systemd1) stopUnit(args []any) ([]any, *dbus.Error) {
 	switch {
 	case unit == "" || unit != m.state.Service.Name:
 		return nil, fault("org.freedesktop.systemd1.NoSuchUnit", "unit %s not loaded", unit)
-	case !strings.Contains(" replace fail isolate ", " "+mode+" "):
+	case !strings.Contains(" replace fail isolate ignore-dependencies ", " "+mode+" "):
 		return nil, fault(busError+"InvalidArgs", "job mode %q invalid", mode)
 	}
 	m.stopped = append(m.stopped, unit+" "+mode)
 	return []any{systemdPath + "/job/2"}, nil
+}
+
+func (m *systemd1) startUnit(args []any) ([]any, *dbus.Error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	unit, mode := args[0].(string), args[1].(string)
+	switch {
+	case unit == "" || unit != m.state.Service.Name:
+		return nil, fault("org.freedesktop.systemd1.NoSuchUnit", "unit %s not found", unit)
+	case mode != "fail":
+		return nil, fault(busError+"InvalidArgs", "a start in mode %q would undo the next shutdown", mode)
+	}
+	m.started = append(m.started, unit)
+	return []any{systemdPath + "/job/3"}, nil
 }
 
 func (m *systemd1) killUnit(args []any, reloaded func(string) *dbus.Error) *dbus.Error {

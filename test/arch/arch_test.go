@@ -27,6 +27,7 @@ var ours = map[string][]string{
 	"runtime/runc/program":   {},
 	"runtime/runc/root":      {},
 	"runtime/cri/containerd": {"runtime"},
+	"runtime/orphans":        {"runtime", "runtime/local", "runtime/runc"},
 	"runtime/runtimetest":    {"runtime", "test/kept"},
 
 	"shutdown":         {"runtime", "shutdown/plan", "shutdown/journal", "shutdown/drain"},
@@ -102,7 +103,7 @@ var ours = map[string][]string{
 	"agent": {
 		"agent/api", "agent/conditions", "agent/config", "agent/controlplane", "agent/controlplane/census", "agent/controlplane/conformance", "agent/controlplane/embedded", "agent/controlplane/etcd", "agent/controlplane/etcd/endpoint", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/controlplane/objects", "agent/controlplane/plugin", "agent/controlplane/plugin/process", "agent/doctor", "agent/fleet", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/reboots", "agent/report",
-		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/local",
+		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/local", "runtime/orphans",
 		"shutdown", "shutdown/plan", "shutdown/journal", "shutdown/restart", "status", "status/probe", "systemd", "systemd/notify",
 	},
 }

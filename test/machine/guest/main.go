@@ -1,6 +1,6 @@
 // Command guest is what a test has inside its machine: it serves commands, runs
 // pods, is what the pods run, and stands in for runc where there are no cgroup
-// controllers. It owns nothing that a host would miss.
+// controllers, and for k3s. It owns nothing that a host would miss.
 package main
 
 import (
@@ -24,10 +24,12 @@ func main() {
 		fail(runPods(os.Stdin))
 	case "pod":
 		fail(runPod(os.Args[2:]))
+	case "orchestrator":
+		fail(orchestrate())
 	case "work":
 		os.Exit(work(os.Args[2:]))
 	default:
-		fail(fmt.Errorf("usage: guest serve | pods <pods.json | pod NAME | work -name NAME [-ignore-term] ...; not %q", os.Args[1:]))
+		fail(fmt.Errorf("usage: guest serve | pods <pods.json | pod NAME | orchestrator | work -name NAME [-ignore-term] ...; not %q", os.Args[1:]))
 	}
 }
 

@@ -77,7 +77,7 @@ func runPod(args []string) error {
 }
 
 func carryOut(order job.Order) error {
-	conn, err := grpc.NewClient("unix:///run/containerd/containerd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (m *maker) loadImage(ctx context.Context) error {
 			time.Sleep(retryInterval)
 			continue
 		}
-		if out, err := exec.CommandContext(ctx, "ctr", "--namespace", "k8s.io", "images", "import", job.ImageArchive).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, "ctr", "--address", socket(), "--namespace", "k8s.io", "images", "import", job.ImageArchive).CombinedOutput(); err != nil {
 			return fmt.Errorf("ctr: %w: %s", err, out)
 		}
 	}

@@ -1,0 +1,40 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// orchestrators are the services of distributions of Kubernetes that run a kubelet and its
+// containerd as children of their own: k3s, RKE2 and k0s. They leave pods running when they
+// are stopped, also at a shutdown.
+func orchestrators() []string {
+	return []string{"k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service", "k0scontroller.service", "k0sworker.service"}
+}
+
+// stopFirst looks at services that would start pods again while hostler stops them.
+func stopFirst(f Facts) Check {
+	if f.Systemd.Missing || f.Systemd.Problem != "" || len(f.Phases) == 0 || f.delegated() {
+		return Check{}
+	}
+	var unnamed []string
+	var found faults
+	for _, u := range f.Systemd.Orchestrators {
+		switch named := slices.Contains(f.StopFirst, u.Name); {
+		case named && u.LoadState != "loaded":
+			found.add(warn("correct shutdown.stopFirst; systemctl list-units --type=service has the names",
+				"%s, which is to be stopped before the pods, is not there (%s)", u.Name, u.LoadState))
+		case !named && u.ActiveState == "active":
+			unnamed = append(unnamed, u.Name)
+		}
+	}
+	if len(unnamed) > 0 {
+		found.add(warn(fmt.Sprintf("set shutdown: {enabled: true, stopFirst: [%s]}, see docs/kubernetes.md; then %s", strings.Join(unnamed, ", "), f.mends().restartAgent()),
+			"%s would start pods again while hostler stops them", strings.Join(unnamed, ", ")))
+	}
+	if len(f.StopFirst) == 0 {
+		return found.or(Check{})
+	}
+	return found.or(ok("stopped before the pods: %s", strings.Join(f.StopFirst, ", ")))
+}

@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/orphans"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// buildStandIn makes what stops pods whose runtime goes with the services that are stopped
+// first.
+func (a *Agent) buildStandIn() (err error) {
+	set := a.runtimes.Set()
+	a.standIn, err = orphans.New(orphans.Options{
+		Runtime: a.runtimes.Guarded(),
+		Member: func(name string) bool {
+			return slices.ContainsFunc(set.Members(), func(m runtime.Runtime) bool { return m.Name() == name })
+		},
+		StopSignal: set.StopSignal,
+		Log:        a.log,
+	})
+	return err
+}
+
+// first are the services that a shutdown stops before any pod; nil where there are none.
+func (a *Agent) first() *shutdown.First {
+	names := a.config().Shutdown.StopFirst
+	if len(names) == 0 {
+		return nil
+	}
+	return &shutdown.First{
+		Names:   names,
+		Stop:    a.manager.StopAlone,
+		Start:   a.manager.StartUnit,
+		Adopt:   a.adopt,
+		Release: a.standIn.Release,
+	}
+}
+
+// adopt has pods stood in for whose runtime is about to go. One that came a moment ago, as
+// while the host boots, may not have been found yet: nobody could find it later.
+func (a *Agent) adopt(ctx context.Context, pods []runtime.Pod, before []journal.PodRecord) {
+	if a.runtimes.Discover(ctx) {
+		if list, err := a.runtimes.Guarded().Pods(ctx); err == nil {
+			pods = list
+		}
+	}
+	a.standIn.Adopt(ctx, slices.Concat(pods, remembered(pods, before)))
+}
+
+// observed tells who has to know which pods run.
+func (a *Agent) observed(pods []runtime.Pod) {
+	a.guard.Observe(pods)
+	if len(a.config().Shutdown.StopFirst) > 0 {
+		a.standIn.Learn(context.Background(), pods) // bounds itself
+	}
+}
+
+// remembered are the pods of a record whose runtime lists none any more, as an earlier
+// process saw them: their containers are found by what runc keeps, their labels are gone with
+// their runtime, and what was made of those is on record.
+func remembered(listed []runtime.Pod, before []journal.PodRecord) (pods []runtime.Pod) {
+	for _, r := range before {
+		if slices.ContainsFunc(listed, func(p runtime.Pod) bool { return p.Runtime == r.Runtime }) {
+			continue
+		}
+		labels := map[string]string{runtime.LabelPriority: strconv.Itoa(int(r.Priority))}
+		if r.Grace.Duration > 0 {
+			labels[runtime.LabelGracePeriod] = r.Grace.Duration.String()
+		}
+		pods = append(pods, runtime.Pod{
+			Runtime: r.Runtime, ID: r.ID, UID: r.UID, Namespace: r.Namespace, Name: r.Name, Ready: true, Sandbox: true, Labels: labels,
+		})
+	}
+	return pods
+}

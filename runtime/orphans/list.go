@@ -1,0 +1,183 @@
+package orphans
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Annotations that containerd's CRI gives a container (pkg/cri/annotations).
+const (
+	annotationSandbox   = "io.kubernetes.cri.sandbox-id"
+	annotationNamespace = "io.kubernetes.cri.sandbox-namespace"
+	annotationPod       = "io.kubernetes.cri.sandbox-name"
+	annotationUID       = "io.kubernetes.cri.sandbox-uid" // from containerd 1.6 on
+	annotationContainer = "io.kubernetes.cri.container-name"
+	annotationImage     = "io.kubernetes.cri.image-name"
+)
+
+// state is a container as runc keeps it.
+type state struct {
+	runtime.Container
+	pod  string // ID of its sandbox; its own where it is one
+	name string // in its pod
+}
+
+// states are the containers of the root, by ID.
+func (s *StandIn) states(ctx context.Context) (map[string]state, error) {
+	listed, err := s.runc.Pods(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read what runc keeps in %s: %w", s.options.Root, err)
+	}
+	states := map[string]state{}
+	for _, p := range listed {
+		c := p.Containers[0] // which each has
+		states[c.ID] = state{Container: c, pod: cmp.Or(c.Labels[annotationSandbox], c.ID), name: cmp.Or(c.Labels[annotationContainer], c.ID)}
+	}
+	return states, nil
+}
+
+// Pods lists what the runtimes do. Of one that it stands in for and that does not answer it
+// lists what was known, each container as runc has it now, and what has come since.
+func (s *StandIn) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	pods, err := s.options.Runtime.Pods(ctx)
+	s.mu.Lock()
+	on, known, kept := s.on, s.known, s.kept
+	s.mu.Unlock()
+	if !on {
+		return pods, err
+	}
+	silent := s.silent(known, err)
+	if len(silent) == 0 {
+		return pods, err
+	}
+	states, unread := s.states(ctx)
+	if unread != nil {
+		return pods, errors.Join(err, unread)
+	}
+	orphans := newFamily(silent, known, kept, states)
+	for _, p := range pods {
+		orphans.leave(p.ID)
+	}
+	orphans.takeIn(silent[0])
+	return append(pods, orphans.pods()...), without(err, silent)
+}
+
+// silent names the runtimes that do not answer, in order: those that failed, and those that
+// nobody finds any more.
+func (s *StandIn) silent(known map[string][]runtime.Pod, err error) (names []string) {
+	failed := map[string]bool{}
+	if set := (*runtime.SetError)(nil); errors.As(err, &set) {
+		for _, f := range set.Failed {
+			failed[f.Runtime] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if failed[name] || !s.options.Member(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// without is what is left of an error of a list once these runtimes are stood in for.
+func without(err error, silent []string) error {
+	switch e := err.(type) {
+	case *runtime.SetError:
+		rest := slices.DeleteFunc(slices.Clone(e.Failed), func(f runtime.MemberError) bool { return slices.Contains(silent, f.Runtime) })
+		if len(rest) == 0 {
+			return nil
+		}
+		return &runtime.SetError{Failed: rest}
+	case interface{ Unwrap() []error }: // as errors.Join makes them
+		var rest []error
+		for _, one := range e.Unwrap() {
+			rest = append(rest, without(one, silent))
+		}
+		return errors.Join(rest...)
+	}
+	return err
+}
+
+// family is the pods of runtimes that are gone.
+type family struct {
+	states map[string]state // those that are yet to be placed
+	byID   map[string]*runtime.Pod
+}
+
+// newFamily takes the pods that were known, each container as it is now. Of one that runc
+// never kept anything of nobody can tell more than was known; one that it kept and does not
+// any more has ended, though nobody knows how.
+func newFamily(silent []string, known map[string][]runtime.Pod, kept map[string]bool, states map[string]state) *family {
+	f := &family{states: maps.Clone(states), byID: map[string]*runtime.Pod{}}
+	for _, name := range silent {
+		for _, p := range known[name] {
+			p.Containers = slices.Clone(p.Containers)
+			for i := range p.Containers {
+				c := &p.Containers[i]
+				if c.State != runtime.Exited {
+					c.State = stateOf(c.ID, c.State, kept, states)
+				}
+				delete(f.states, c.ID)
+			}
+			p.Ready = p.Ready && stateOf(p.ID, runtime.Running, kept, states) == runtime.Running
+			delete(f.states, p.ID)
+			f.byID[p.ID] = &p
+		}
+	}
+	return f
+}
+
+func stateOf(id string, known runtime.ContainerState, kept map[string]bool, states map[string]state) runtime.ContainerState {
+	switch now, there := states[id]; {
+	case there:
+		return now.State
+	case kept[id]:
+		return runtime.Exited
+	}
+	return known
+}
+
+// leave leaves the pod of a sandbox to its runtime, which answers.
+func (f *family) leave(sandbox string) {
+	maps.DeleteFunc(f.states, func(_ string, s state) bool { return s.pod == sandbox })
+}
+
+// takeIn places what nobody has told of: in its pod, or in one of that runtime which is made
+// of what its annotations say.
+func (f *family) takeIn(runtimeName string) {
+	for _, id := range slices.Sorted(maps.Keys(f.states)) {
+		s := f.states[id]
+		said := s.Labels
+		p := f.byID[s.pod]
+		if p == nil {
+			p = &runtime.Pod{
+				Runtime: runtimeName, ID: s.pod, UID: cmp.Or(said[annotationUID], s.pod), Name: said[annotationPod], Namespace: said[annotationNamespace],
+				Sandbox: true, CreatedAt: s.CreatedAt,
+			}
+			f.byID[p.ID] = p
+		}
+		if id == s.pod {
+			p.Ready = s.State == runtime.Running
+			continue
+		}
+		p.Name, p.Namespace = cmp.Or(p.Name, said[annotationPod]), cmp.Or(p.Namespace, said[annotationNamespace])
+		p.Containers = append(p.Containers, runtime.Container{
+			Runtime: p.Runtime, ID: id, PodID: p.ID, Name: s.name, Image: said[annotationImage], State: s.State, CreatedAt: s.CreatedAt,
+		})
+	}
+}
+
+// pods are all of them, by time of creation.
+func (f *family) pods() (list []runtime.Pod) {
+	for _, p := range f.byID {
+		list = append(list, *p)
+	}
+	slices.SortFunc(list, func(a, b runtime.Pod) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID)) })
+	return list
+}

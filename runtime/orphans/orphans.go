@@ -1,0 +1,231 @@
+// Package orphans stands in for a container runtime that is gone while its containers run
+// on: containerd where it is the child of a service that has been stopped, as k3s, RKE2 and
+// k0s have it. Their shims keep the containers alive, and nobody answers CRI any more.
+//
+// It owns what is known of such containers: what their runtime told before it went, and what
+// runc or crun keep of each in containerd's state root. It stops them by package runc, each
+// by the stop signal of its image. It refuses to touch what a runtime answers for, and those
+// of other programs than runc and crun, which leave nothing there to go by.
+package orphans
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/runc"
+)
+
+// DefaultRoot is where containerd's shim has runc keep the state of CRI's containers. It is
+// the same wherever containerd keeps its own, as below /run/k3s (RuncRoot in containerd's
+// pkg/process, and CRI's namespace).
+const DefaultRoot = "/run/containerd/runc/k8s.io"
+
+const (
+	// learnAtOnce is how many images a runtime is asked for at once, and learnBound for
+	// how long in all: who asks waits for it.
+	learnAtOnce = 8
+	learnBound  = 2 * time.Second
+)
+
+// Runtime is what is asked first: the host's runtimes, used as one.
+type Runtime interface {
+	runtime.PodLister
+	runtime.Stopper
+}
+
+// Options say who is asked first. Runtime, Member and Log are required.
+type Options struct {
+	Runtime Runtime
+	// Member tells whether a runtime of that name is among them now.
+	Member func(name string) bool
+	// StopSignal asks a runtime for the stop signal of an image; nil where nobody can tell.
+	StopSignal func(ctx context.Context, runtime, imageID string) (string, error)
+	// Root is the state root of the containers; DefaultRoot if empty.
+	Root string
+	Log  *slog.Logger
+}
+
+// StandIn lists and stops pods as the runtimes do, and in their stead once they are gone. It
+// is safe for concurrent use.
+type StandIn struct {
+	options Options
+	log     *slog.Logger
+	runc    *runc.Runtime
+
+	mu      sync.Mutex
+	on      bool                     // guarded by mu: runtimes may be gone
+	known   map[string][]runtime.Pod // guarded by mu: pods of each runtime before; their slices are never changed
+	kept    map[string]bool          // guarded by mu: IDs of containers of which runc kept a state then
+	images  map[string]image         // guarded by mu: by ID of the container that is made of it
+	signals map[image]string         // guarded by mu: what runtimes have told
+}
+
+// image is one of a runtime.
+type image struct{ runtime, id string }
+
+// New makes a StandIn that passes all on until Adopt.
+func New(o Options) (*StandIn, error) {
+	if o.Root == "" {
+		o.Root = DefaultRoot
+	}
+	s := &StandIn{options: o, log: o.Log.With("component", "orphans"), signals: map[image]string{}}
+	var err error
+	s.runc, err = runc.NewFor(runc.Containerd, s.signalOf, local.Options{Endpoint: o.Root, Logger: s.log})
+	return s, err
+}
+
+// Learn asks for the stop signals of images that run and were not asked for yet, as long as
+// there is somebody to ask.
+func (s *StandIn) Learn(ctx context.Context, pods []runtime.Pod) {
+	if s.options.StopSignal == nil {
+		return
+	}
+	used := map[image]bool{}
+	for _, p := range pods {
+		for _, c := range p.Containers {
+			if p.Sandbox && c.State == runtime.Running {
+				used[image{c.Runtime, c.ImageID}] = true
+			}
+		}
+	}
+	s.mu.Lock()
+	var unknown []image
+	signals := map[image]string{} // those of images that are gone are forgotten
+	for i := range used {
+		if signal, known := s.signals[i]; known {
+			signals[i] = signal
+		} else {
+			unknown = append(unknown, i)
+		}
+	}
+	s.signals = signals
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, learnBound)
+	defer cancel()
+	var asking errgroup.Group
+	asking.SetLimit(learnAtOnce)
+	for _, i := range unknown {
+		asking.Go(func() error {
+			signal, err := s.options.StopSignal(ctx, i.runtime, i.id)
+			if err != nil {
+				s.log.Debug("stop signal of an image is not known", "runtime", i.runtime, "image", i.id, "error", err)
+				return nil // the others' are
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.signals[i] = signal
+			return nil
+		})
+	}
+	_ = asking.Wait() // none fails
+}
+
+// signalOf is the stop signal of a container; empty where it is not known.
+func (s *StandIn) signalOf(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.signals[s.images[id]]
+}
+
+// Adopt has it stand in for whichever runtime of sandboxes does not answer from now on, whose
+// pods are these. What comes after them is found by what runc keeps.
+func (s *StandIn) Adopt(ctx context.Context, pods []runtime.Pod) {
+	s.Learn(ctx, pods)
+	states, err := s.states(ctx)
+	if err != nil {
+		s.log.Warn("containers cannot be stopped without their runtime", "error", err)
+	}
+	known, kept, images := map[string][]runtime.Pod{}, map[string]bool{}, map[string]image{}
+	for _, p := range pods {
+		if p.Sandbox {
+			known[p.Runtime] = append(known[p.Runtime], p)
+		}
+		for _, c := range p.Containers {
+			images[c.ID] = image{c.Runtime, c.ImageID}
+		}
+	}
+	if len(known) == 0 { // whatever runc keeps is of one that was never found
+		known[runc.Containerd] = []runtime.Pod{}
+	}
+	for id := range states {
+		kept[id] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on, s.known, s.kept, s.images = true, known, kept, images
+}
+
+// Release has it pass all on again: the runtimes are coming back.
+func (s *StandIn) Release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on, s.known, s.kept, s.images = false, nil, nil, nil
+}
+
+// adopted tells whether it stands in for that runtime where it does not answer.
+func (s *StandIn) adopted(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.on && s.known[name] != nil
+}
+
+// StopContainer is the runtime's own as long as that answers, and else done to the
+// container's processes.
+func (s *StandIn) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	err := s.options.Runtime.StopContainer(ctx, c, grace)
+	if !s.takesOver(ctx, c.Runtime, err) {
+		return err
+	}
+	return s.stop(ctx, c.ID, local.Named("stop container", c.Name, c.ID), grace)
+}
+
+// StopPod is likewise the runtime's own, or ends what is left of the pod's processes. Its
+// network is the runtime's to tear down, and goes with the host.
+func (s *StandIn) StopPod(ctx context.Context, p runtime.Pod) error {
+	err := s.options.Runtime.StopPod(ctx, p)
+	if !s.takesOver(ctx, p.Runtime, err) {
+		return err
+	}
+	states, err := s.states(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", local.Named("stop pod", p.Name, p.ID), err)
+	}
+	var errs []error
+	for id, state := range states {
+		if id != p.ID && state.pod == p.ID && state.State == runtime.Running {
+			errs = append(errs, s.stop(ctx, id, local.Named("stop container", state.name, id), 0))
+		}
+	}
+	return errors.Join(append(errs, s.stop(ctx, p.ID, local.Named("stop pod", p.Name, p.ID), 0))...)
+}
+
+// takesOver tells whether a call that ended so is to be made in the runtime's stead.
+func (s *StandIn) takesOver(ctx context.Context, name string, err error) bool {
+	return errors.Is(err, runtime.ErrUnavailable) && ctx.Err() == nil && s.adopted(name)
+}
+
+// stop ends a container by what runc keeps of it.
+func (s *StandIn) stop(ctx context.Context, id, what string, grace time.Duration) error {
+	states, err := s.states(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	s.mu.Lock()
+	kept := s.kept[id]
+	s.mu.Unlock()
+	if _, there := states[id]; !there {
+		if kept {
+			return nil // it has ended, and its shim has tidied up
+		}
+		return fmt.Errorf("%s: %w: its runtime is gone, and no state of runc or crun is in %s", what, runtime.ErrUnsupported, s.options.Root)
+	}
+	return s.runc.StopContainer(ctx, runtime.Container{ID: id}, grace)
+}

@@ -1,0 +1,319 @@
+package orphans_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/orphans"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errGone is what a runtime says whose socket nobody serves.
+var errGone = fmt.Errorf("dial: %w", runtime.ErrUnavailable)
+
+// host is one whose runtimes are k3s, which goes away, and docker, which stays.
+type host struct {
+	t      *testing.T
+	gone   bool // k3s does not answer
+	lost   bool // nor is it found any more
+	broken error
+	pods   []runtime.Pod
+	docker []runtime.Pod
+	asked  []string // what the runtimes were asked
+	root   string
+	in     *orphans.StandIn
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	h := &host{t: t, root: filepath.Join(t.TempDir(), "k8s.io")}
+	must(t, os.Mkdir(h.root, 0o700))
+	var err error
+	h.in, err = orphans.New(orphans.Options{
+		Runtime: h, Root: h.root, Log: slog.New(slog.DiscardHandler),
+		Member: func(name string) bool { return name == "docker" || !h.lost },
+		StopSignal: func(_ context.Context, runtime, image string) (string, error) {
+			if h.gone {
+				return "", errGone
+			}
+			return strings.TrimPrefix(image, "image-"), nil
+		},
+	})
+	must(t, err)
+	return h
+}
+
+func (h *host) Pods(context.Context) ([]runtime.Pod, error) {
+	failed := func(name string, err error) error {
+		return &runtime.SetError{Failed: []runtime.MemberError{{Runtime: name, Err: err}}}
+	}
+	switch {
+	case h.broken != nil:
+		return nil, errors.Join(&runtime.SetError{Failed: []runtime.MemberError{{Runtime: "k3s", Err: errGone}, {Runtime: "docker", Err: h.broken}}}, h.broken)
+	case h.lost:
+		return h.docker, nil
+	case h.gone:
+		return h.docker, failed("k3s", errGone)
+	}
+	return append(h.docker, h.pods...), nil
+}
+
+func (h *host) StopContainer(_ context.Context, c runtime.Container, _ time.Duration) error {
+	h.asked = append(h.asked, c.ID)
+	if h.gone && c.Runtime != "docker" {
+		return errGone
+	}
+	return nil
+}
+
+func (h *host) StopPod(_ context.Context, p runtime.Pod) error {
+	h.asked = append(h.asked, p.ID)
+	if h.gone && p.Runtime != "docker" {
+		return errGone
+	}
+	return nil
+}
+
+// process is the first one of a container, which only a signal ends.
+type process struct {
+	*exec.Cmd
+	ended chan error
+}
+
+// runs has runc keep a container with a process, as containerd's shim has it.
+func (h *host) runs(id string, annotations ...string) process {
+	h.t.Helper()
+	p := process{exec.Command("sleep", "86400"), make(chan error, 1)}
+	must(h.t, p.Start())
+	go func() { p.ended <- p.Wait() }()
+	h.t.Cleanup(func() { _ = p.Process.Kill() })
+	proc, err := procfs.NewProc(p.Process.Pid)
+	must(h.t, err)
+	stat, err := proc.Stat()
+	must(h.t, err)
+	kind := "io.kubernetes.cri.container-type=container"
+	if len(annotations) == 0 {
+		kind = "io.kubernetes.cri.container-type=sandbox"
+	}
+	labels := `"` + strings.Join(append(annotations, kind, "bundle=/b"), `","`) + `"`
+	must(h.t, os.Mkdir(filepath.Join(h.root, id), 0o700))
+	must(h.t, os.WriteFile(filepath.Join(h.root, id, "state.json"), fmt.Appendf(nil,
+		`{"id":%q,"init_process_pid":%d,"init_process_start":%d,"created":"2026-11-20T12:00:00Z","config":{"labels":[%s],"namespaces":[{"type":"NEWPID","path":""}]}}`,
+		id, p.Process.Pid, stat.Starttime, labels), 0o600))
+	return p
+}
+
+// end waits for the end of a process, and says how it came about.
+func (p process) end(t *testing.T) string {
+	t.Helper()
+	select {
+	case err := <-p.ended:
+		return fmt.Sprint(err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the process has not ended")
+		return ""
+	}
+}
+
+// pod is one of k3s with a container, both running.
+func (h *host) pod(name, image string) (sandbox, container process) {
+	h.t.Helper()
+	sandbox = h.runs(name)
+	container = h.runs(name+"-c", "io.kubernetes.cri.sandbox-id="+name)
+	h.pods = append(h.pods, runtime.Pod{
+		Runtime: "k3s", ID: name, Name: name, Ready: true, Sandbox: true, Labels: map[string]string{"hostler.io/priority": "7"},
+		Containers: []runtime.Container{{Runtime: "k3s", ID: name + "-c", PodID: name, Name: "main", ImageID: image, State: runtime.Running}},
+	})
+	return sandbox, container
+}
+
+// goes has k3s go away once it is adopted.
+func (h *host) goes() {
+	pods, err := h.in.Pods(h.t.Context())
+	must(h.t, err)
+	h.in.Adopt(h.t.Context(), pods)
+	h.gone = true
+}
+
+// seen says what is listed, in a line.
+func (h *host) seen() string {
+	h.t.Helper()
+	pods, err := h.in.Pods(h.t.Context())
+	must(h.t, err)
+	var list []string
+	for _, p := range pods {
+		text := fmt.Sprintf("%s/%s/%s ready=%t priority=%s:", p.Runtime, p.Namespace, p.Name, p.Ready, p.Labels["hostler.io/priority"])
+		for _, c := range p.Containers {
+			text += fmt.Sprintf(" %s=%v", c.Name, c.State)
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, "; ")
+}
+
+func TestARuntimeThatAnswersIsAsked(t *testing.T) {
+	h := newHost(t)
+	_, c := h.pod("web", "image-")
+	pods, err := h.in.Pods(t.Context())
+	must(t, err)
+	h.in.Adopt(t.Context(), pods)
+	must(t, h.in.StopContainer(t.Context(), pods[0].Containers[0], time.Minute))
+	must(t, h.in.StopPod(t.Context(), pods[0]))
+	if got := strings.Join(h.asked, " "); got != "web-c web" {
+		t.Errorf("the runtime was asked to stop %q, want web-c and web", got)
+	}
+	must(t, c.Process.Kill())
+	if got := c.end(t); got != "signal: killed" {
+		t.Errorf("the container ended with %q, want that the test itself killed it", got)
+	}
+}
+
+func TestARuntimeThatFailsIsNotStoodInForBefore(t *testing.T) {
+	h := newHost(t)
+	h.pod("web", "image-")
+	h.gone = true
+	if pods, err := h.in.Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || len(pods) != 0 {
+		t.Errorf("Pods() = %v, %v, want the runtime's own error", pods, err)
+	}
+	if err := h.in.StopContainer(t.Context(), h.pods[0].Containers[0], 0); !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("StopContainer() = %v, want the runtime's own error", err)
+	}
+}
+
+func TestAPodOutlivesItsRuntimeAndIsStopped(t *testing.T) {
+	for name, lost := range map[string]bool{"its socket refuses": false, "it is not found any more": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			sandbox, container := h.pod("web", "image-SIGQUIT")
+			h.goes()
+			h.lost = lost
+			if got, want := h.seen(), "k3s//web ready=true priority=7: main=Running"; got != want {
+				t.Fatalf("Pods() = %s, want %s", got, want)
+			}
+			must(t, h.in.StopContainer(t.Context(), h.pods[0].Containers[0], time.Minute))
+			if got := container.end(t); got != "signal: quit" {
+				t.Errorf("the container ended with %q, want its image's stop signal", got)
+			}
+			if got, want := h.seen(), "k3s//web ready=true priority=7: main=Exited"; got != want {
+				t.Errorf("Pods() = %s, want %s", got, want)
+			}
+			must(t, h.in.StopPod(t.Context(), h.pods[0]))
+			if got := sandbox.end(t); got != "signal: killed" {
+				t.Errorf("the sandbox ended with %q, want it killed", got)
+			}
+			if got, want := h.seen(), "k3s//web ready=false priority=7: main=Exited"; got != want {
+				t.Errorf("Pods() = %s, want %s", got, want)
+			}
+			// What its shim tidied up has ended.
+			must(t, os.RemoveAll(filepath.Join(h.root, "web-c")))
+			must(t, h.in.StopContainer(t.Context(), h.pods[0].Containers[0], time.Minute))
+		})
+	}
+}
+
+// The end of a sandbox is the last resort for what is in it.
+func TestThePodTakesItsContainersAlong(t *testing.T) {
+	h := newHost(t)
+	sandbox, container := h.pod("web", "image-")
+	_, other := h.pod("db", "image-")
+	h.goes()
+	must(t, h.in.StopPod(t.Context(), h.pods[0]))
+	if a, b := container.end(t), sandbox.end(t); a != "signal: killed" || b != "signal: killed" {
+		t.Errorf("container and sandbox ended with %q and %q, want them killed", a, b)
+	}
+	must(t, other.Process.Kill())
+	other.end(t)
+}
+
+// Between the last list and the end of the runtime something may have come.
+func TestWhatNobodyHasToldOfIsFound(t *testing.T) {
+	h := newHost(t)
+	h.pod("web", "image-")
+	h.goes()
+	h.runs("late", "io.kubernetes.cri.sandbox-id=web", "io.kubernetes.cri.container-name=second")
+	h.runs("new", "io.kubernetes.cri.sandbox-id=fresh", "io.kubernetes.cri.container-name=main", "io.kubernetes.cri.sandbox-name=api", "io.kubernetes.cri.sandbox-namespace=shop")
+	// With its annotations alone, the sandbox of the second one is made up.
+	if got := h.seen(); !strings.Contains(got, "k3s//web ready=true priority=7: main=Running second=Running") || !strings.Contains(got, "k3s/shop/api ready=false priority=: main=Running") {
+		t.Errorf("Pods() = %s, want both containers that came late", got)
+	}
+}
+
+// It may have gone before anybody had found it.
+func TestPodsOfARuntimeThatNobodyHasFoundAreStopped(t *testing.T) {
+	h := newHost(t)
+	h.lost = true
+	h.runs("web")
+	container := h.runs("web-c", "io.kubernetes.cri.sandbox-id=web", "io.kubernetes.cri.container-name=main", "io.kubernetes.cri.sandbox-name=web", "io.kubernetes.cri.sandbox-namespace=shop")
+	h.in.Adopt(t.Context(), nil)
+	if got, want := h.seen(), "containerd/shop/web ready=true priority=: main=Running"; got != want {
+		t.Fatalf("Pods() = %s, want %s", got, want)
+	}
+	pods, err := h.in.Pods(t.Context())
+	must(t, err)
+	h.gone = true
+	must(t, h.in.StopContainer(t.Context(), pods[0].Containers[0], time.Minute))
+	if got := container.end(t); got != "signal: terminated" {
+		t.Errorf("the container ended with %q, want SIGTERM", got)
+	}
+}
+
+func TestWhatAnotherProgramRunsIsNotTakenForStopped(t *testing.T) {
+	h := newHost(t)
+	h.pod("web", "image-")
+	h.pods = append(h.pods, runtime.Pod{Runtime: "k3s", ID: "vm", Name: "vm", Sandbox: true, Ready: true, Containers: []runtime.Container{{Runtime: "k3s", ID: "vm-c", Name: "main", State: runtime.Running}}})
+	h.goes()
+	if got := h.seen(); !strings.Contains(got, "k3s//vm ready=true priority=: main=Running") {
+		t.Errorf("Pods() = %s, want vm as it was known", got)
+	}
+	for what, err := range map[string]error{
+		"StopContainer": h.in.StopContainer(t.Context(), h.pods[1].Containers[0], 0), "StopPod": h.in.StopPod(t.Context(), h.pods[1]),
+	} {
+		if !errors.Is(err, runtime.ErrUnsupported) {
+			t.Errorf("%s() = %v, want %v", what, err, runtime.ErrUnsupported)
+		}
+	}
+}
+
+// One of another runtime is that one's, also where it fails.
+func TestOtherRuntimesSpeakForThemselves(t *testing.T) {
+	h := newHost(t)
+	h.docker = []runtime.Pod{{Runtime: "docker", ID: "shop", Name: "shop", Ready: true}}
+	h.pod("web", "image-")
+	h.goes()
+	if got := h.seen(); !strings.Contains(got, "docker//shop") || !strings.Contains(got, "k3s//web") {
+		t.Errorf("Pods() = %s, want those of both", got)
+	}
+	h.broken = errors.New("broken")
+	pods, err := h.in.Pods(t.Context())
+	var failed *runtime.SetError
+	if !errors.As(err, &failed) || len(failed.Failed) != 1 || failed.Failed[0].Runtime != "docker" || len(pods) != 1 {
+		t.Errorf("Pods() = %v, %v, want web and that docker failed", pods, err)
+	}
+}
+
+func TestTheRuntimeIsBack(t *testing.T) {
+	h := newHost(t)
+	h.pod("web", "image-")
+	h.goes()
+	h.in.Release()
+	if _, err := h.in.Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("Pods() = %v, want the runtime's own error again", err)
+	}
+}

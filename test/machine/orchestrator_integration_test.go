@@ -1,0 +1,207 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/machine"
+)
+
+// orchestratorUnit is what k3s's own unit says of how it is stopped: its main process alone.
+// Here that runs containerd as a child that dies with it, and starts again what ends of pods.
+const orchestratorUnit = `[Unit]
+Description=stands in for k3s
+After=network-online.target
+[Service]
+Type=notify
+ExecStart=/usr/local/bin/guest orchestrator
+KillMode=process
+Delegate=yes
+TimeoutStartSec=0
+Restart=always
+RestartSec=5s
+`
+
+// orchestrated is a Debian whose containerd is k3s's.
+func orchestrated(o machine.Options) machine.Options {
+	o.Config = strings.Replace(houseConfig(), "{", "{enabled: true, stopFirst: [k3s.service], ", 1)
+	o.Files = map[string]string{
+		"etc/systemd/system/k3s.service":                  orchestratorUnit,
+		"etc/systemd/system/multi-user.target.d/k3s.conf": "[Unit]\nWants=k3s.service\n",
+		"etc/systemd/system/containerd.service":           "", // masks it
+	}
+	return o
+}
+
+// TestAnOrchestratorIsStoppedFirst takes hosts down whose service runs both the runtime and a
+// kubelet, which would start each pod again that hostler stops.
+func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
+	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+		m := machine.Boot(t, orchestrated(o))
+		t.Run("systemctl reboot", func(t *testing.T) {
+			expectStoppedFirst(t, m, closeOrchestrated(t, m, house(), "systemctl reboot", journal.TriggerShutdown))
+		})
+		t.Run("systemctl start reboot.target", func(t *testing.T) {
+			c := closeOrchestrated(t, m, nextHouse(m.Options), "systemctl start reboot.target", journal.TriggerServiceStop)
+			if len(c.last.StoppedFirst) > 0 { // else systemd was quicker
+				expectStoppedFirst(t, m, c)
+			}
+		})
+		t.Run("systemctl start reboot.target, hostler ordered to stop before", func(t *testing.T) {
+			m.Run("mkdir -p /etc/systemd/system/hostler.service.d")
+			m.Write("/etc/systemd/system/hostler.service.d/k3s.conf", "[Unit]\nAfter=k3s.service\n")
+			m.Run("systemctl daemon-reload")
+			expectStoppedFirst(t, m, closeOrchestrated(t, m, nextHouse(m.Options), "systemctl start reboot.target", journal.TriggerServiceStop))
+		})
+		t.Run("cancelled", func(t *testing.T) { orchestratorComesBack(t, m) })
+		t.Run("the agent is killed in the drain", func(t *testing.T) { orchestratedResumed(t, m) })
+		// The last one: it takes the setting away.
+		t.Run("without the setting", func(t *testing.T) { orchestratorFights(t, m) })
+	})
+}
+
+// closeOrchestrated closes a house, in which nothing is to be started again.
+func closeOrchestrated(t *testing.T, m *machine.Machine, pods []machine.Pod, how string, trigger journal.Trigger) closed {
+	t.Helper()
+	m.Deploy(pods...)
+	if plan := m.Hostler("shutdown", "plan"); !strings.Contains(plan, "stopped first") || !strings.Contains(plan, "k3s.service") {
+		t.Errorf("hostler shutdown plan does not tell what is stopped first:\n%s", plan)
+	}
+	before := m.BootID()
+	m.GoesDown(how)
+	c := lookBack(t, m, before)
+	c.tells(t, how)
+	checkHouse(t, c, pods, trigger)
+	for _, pod := range pods {
+		expectTerms(t, c.work, pod.Name, 1)
+	}
+	return c
+}
+
+// expectStoppedFirst looks that the service had ended before any pod was asked to.
+func expectStoppedFirst(t *testing.T, m *machine.Machine, c closed) {
+	t.Helper()
+	first := c.last.StoppedFirst
+	if len(first) != 1 || first[0].Name != "k3s.service" || first[0].Error != "" {
+		t.Fatalf("LastShutdown() has %+v stopped first, want k3s.service", first)
+	}
+	ended := first[0].AskedAt.Add(first[0].Took.Duration)
+	for _, life := range c.work {
+		if life.Term().Before(ended) {
+			t.Errorf("%s got SIGTERM at %v, before k3s.service had ended at %v", life.Pod, life.Term(), ended)
+		}
+	}
+	t.Logf("seen: k3s.service had ended after %v", first[0].Took.Duration.Round(time.Millisecond))
+	for _, out := range []string{m.Hostler("ps", "--last-shutdown"), m.Hostler("status")} {
+		if !strings.Contains(out, "k3s.service stopped first") {
+			t.Errorf("hostler does not tell that k3s.service was stopped first:\n%s", out)
+		}
+	}
+}
+
+// active is the state of k3s's service.
+func active(m *machine.Machine) string {
+	return strings.TrimSpace(m.Run("systemctl show -P ActiveState k3s"))
+}
+
+// orchestratorComesBack: what hostler has stopped itself it starts again, and that one its pods.
+func orchestratorComesBack(t *testing.T, m *machine.Machine) {
+	grace := 20 * time.Second // longer than it takes to call a shutdown off
+	if m.Options.Bed == machine.VM {
+		grace = 50 * time.Second
+	}
+	m.Deploy(
+		machine.Pod{Name: "back-web"},
+		machine.Pod{Name: "back-stubborn", Grace: grace, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
+		machine.Pod{Name: "back-db", Critical: true},
+	)
+	m.Run("systemctl reboot")
+	m.Eventually("back-web ends", func() bool { return m.Work().Ended("back-web") })
+	m.Eventually("back-stubborn is asked to end", func() bool { return !m.Work().Pod("back-stubborn")[0].Term().IsZero() })
+	if state := active(m); state == "active" {
+		t.Errorf("k3s.service is %s while pods stop, want it stopped", state)
+	}
+	m.Run("systemctl reset-failed systemd-logind; " + restartLogind)
+	awaitState(t, m, shutdown.Armed)
+	m.Eventually("k3s.service is back", func() bool { return active(m) == "active" })
+	m.Eventually("it has started back-web again", func() bool { return len(m.Work().Pod("back-web")) == 2 })
+	m.Eventually("hostler looks after its pods again", func() bool {
+		s, err := m.TryStatus()
+		return err == nil && len(s.Runtimes) == 1 && s.Runtimes[0].Ready && strings.Contains(m.Run("hostler ps || true"), "back-web")
+	})
+	work := m.Work()
+	expectTerms(t, work, "back-db", 0)
+	for _, pod := range []string{"back-stubborn", "back-db"} {
+		if lives := work.Pod(pod); len(lives) != 1 || !lives[0].CutOff() {
+			t.Errorf("%s has ended, want it to run on:\n%s", pod, work)
+		}
+	}
+	before := m.BootID()
+	m.GoesDown("systemctl reboot")
+	expectStoppedFirst(t, m, lookAgain(t, m, before))
+}
+
+// lookAgain is lookBack for a boot in which a shutdown was cancelled before: of each pod the
+// last life alone.
+func lookAgain(t *testing.T, m *machine.Machine, before string) closed {
+	t.Helper()
+	c := lookBack(t, m, before)
+	last := map[string]machine.Life{}
+	for _, life := range c.work {
+		last[life.Pod] = life
+	}
+	c.work = nil
+	for name, life := range last {
+		if name != "back-stubborn" { // which was asked in the one that was cancelled
+			c.work = append(c.work, life)
+		}
+	}
+	return c
+}
+
+// orchestratedResumed: the next agent finds nobody who answers CRI, and goes on by what the
+// journal and runc tell.
+func orchestratedResumed(t *testing.T, m *machine.Machine) {
+	m.Deploy(
+		machine.Pod{Name: "resumed-web"},
+		machine.Pod{Name: "resumed-stubborn", Grace: stubbornGrace, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
+		machine.Pod{Name: "resumed-db", Critical: true},
+	)
+	before := m.BootID()
+	m.GoesDown(fmt.Sprintf("systemctl reboot; until grep -q SIGTERM /var/lib/hostler-work/default_resumed-stubborn_main.events; do sleep 0.1; done; %s", killAgent))
+	c := lookBack(t, m, before)
+	for _, pod := range []string{"resumed-web", "resumed-stubborn", "resumed-db"} {
+		expectTerms(t, c.work, pod, 1)
+	}
+	if !c.work.Ended("resumed-web") || !c.work.Ended("resumed-db") || !c.work.GoneBefore("resumed-stubborn", "resumed-db") {
+		t.Errorf("want resumed-stubborn to be gone before resumed-db is asked to end:\n%s", c.work)
+	}
+	if !c.last.Graceful {
+		t.Errorf("LastShutdown() = %+v, want it graceful", c.last)
+	}
+	expectStoppedFirst(t, m, c)
+}
+
+// orchestratorFights is the proof that the others prove anything: without the setting pods
+// are started again while the host goes down.
+func orchestratorFights(t *testing.T, m *machine.Machine) {
+	g := gracesOf(m.Options.Bed)
+	m.Write("/etc/hostler/hostler.yaml", g.config())
+	m.Run(restartAgent)
+	m.AwaitArmed()
+	if out := m.Run("hostler doctor || true"); !strings.Contains(out, "stopFirst: [k3s.service]") {
+		t.Errorf("hostler doctor does not say what to set:\n%s", out)
+	}
+	m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true, Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: time.Second}}})
+	before := m.BootID()
+	m.GoesDown("systemctl reboot")
+	if work := m.Work().Boot(before); len(work) <= 2 {
+		t.Errorf("no pod was started again without the setting: the other tests prove nothing:\n%s", work)
+	}
+}
