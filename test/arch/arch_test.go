@@ -123,7 +123,7 @@ var theirs = []struct {
 	{"github.com/containerd", []string{"runtime/cri", "runtime/cri/containerd", "runtime/docker", "runtime/docker/engine"}, "only adapters know containerd, which keeps Docker's images and whose error classes are Docker's"},
 	{"github.com/moby/moby", []string{"runtime/docker", "runtime/docker/engine"}, "only the adapter knows Docker"},
 	{"k8s.io/client-go", []string{"agent/controlplane/kubernetes"}, "only the client of Kubernetes speaks to an API server"},
-	{"google.golang.org/grpc", []string{"runtime/cri", "runtime/cri/containerd", "agent/controlplane/etcd", "agent/controlplane/plugin", "agent/controlplane/plugin/v1", "agent/controlplane/plugin/plugintest", "docs/examples/plugin-https"}, "only adapters speak gRPC"},
+	{"google.golang.org/grpc", []string{"runtime/cri", "runtime/docker", "runtime/cri/containerd", "agent/controlplane/etcd", "agent/controlplane/plugin", "agent/controlplane/plugin/v1", "agent/controlplane/plugin/plugintest", "docs/examples/plugin-https"}, "only adapters speak gRPC"},
 	{"go.etcd.io/etcd", []string{"agent/controlplane/etcd"}, "only its store knows etcd"},
 	{"google.golang.org/genproto", []string{"agent/controlplane/plugin"}, "only a plugin answers with details that it defines"},
 	{"github.com/bufbuild/protocompile", nil, "the protocol is compiled by a test, for what is checked in"},

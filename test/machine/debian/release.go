@@ -33,14 +33,19 @@ func (r Release) codename() (string, error) {
 	return "", fmt.Errorf("unknown Debian release %q: it is 12 or 13", string(r))
 }
 
-// packages is what every root has. Scenarios with other runtimes add theirs here.
-func packages() []string {
-	return []string{
+// packages is what a release's root has. Scenarios with other runtimes add theirs here.
+func packages(r Release) []string {
+	list := []string{
 		"systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "kmod", "iproute2", "procps", "e2fsprogs", "mount",
 		"busybox-static", "xz-utils", // the first is the initramfs's shell, the second unpacks its modules
-		"containerd", "runc", "podman",
+		"containerd", "runc", "podman", "docker.io",
 		"kexec-tools",
 	}
+	if r == Trixie {
+		// Before, docker.io has the first, and Compose writes down nobody who needs another.
+		list = append(list, "docker-cli", "docker-compose")
+	}
+	return list
 }
 
 // recipe is all that a root depends on.
@@ -67,7 +72,7 @@ const edition = 2
 
 // key names the root: another recipe makes another root.
 func (r recipe) key() string {
-	return "debian-" + string(r.release) + "-" + r.digest(packages(), kernelHook, initScript, earlyModules(), rootScript, DiskBytes, lines(rootFiles()))
+	return "debian-" + string(r.release) + "-" + r.digest(packages(r.release), kernelHook, initScript, earlyModules(), rootScript, DiskBytes, lines(rootFiles()))
 }
 
 // digest tells what is made of other things, or from other sources, apart.

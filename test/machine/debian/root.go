@@ -62,8 +62,9 @@ for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub
 	systemd-sysext.socket systemd-creds.socket systemd-initctl.socket systemd-tmpfiles-clean.timer proc-sys-fs-binfmt_misc.automount; do # slow, and of no use
 	ln -sf /dev/null "/etc/systemd/system/$unit"
 done
-# Podman is for the scenarios that switch it on.
-systemctl --quiet disable podman.socket podman.service podman-restart.service podman-auto-update.timer podman-auto-update.service
+# Podman and Docker are for the scenarios that switch them on.
+systemctl --quiet disable podman.socket podman.service podman-restart.service podman-auto-update.timer podman-auto-update.service \
+	docker.socket docker.service
 # By default its package turns each reboot into a kexec.
 printf 'LOAD_KEXEC=false\n' >/etc/default/kexec
 systemctl --quiet enable machine-guest.service machine-network.service
@@ -159,7 +160,7 @@ func (r recipe) build(ctx context.Context, dir string, log *slog.Logger) error {
 	if err := os.WriteFile(hook, []byte("#!/bin/sh\n"+kernelHook), 0o755); err != nil {
 		return err
 	}
-	if err := r.bootstrap(ctx, tools.Bootstrap, dir, tree, packages(), "--variant=minbase", "--customize-hook="+hook); err != nil {
+	if err := r.bootstrap(ctx, tools.Bootstrap, dir, tree, packages(r.release), "--variant=minbase", "--customize-hook="+hook); err != nil {
 		return err
 	}
 	for path, text := range rootFiles() {

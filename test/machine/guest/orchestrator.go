@@ -47,7 +47,7 @@ const resync = 200 * time.Millisecond
 // ends when it is asked to, and leaves the pods running.
 func orchestrate() error {
 	goruntime.LockOSThread() // whose end is what kills the child
-	boot, err := bootID()
+	boot, err := bootID(bootFile)
 	if err != nil {
 		return err
 	}

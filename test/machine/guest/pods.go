@@ -85,7 +85,7 @@ func carryOut(order job.Order) error {
 	ctx, cancel := context.WithTimeout(context.Background(), podsPatience)
 	defer cancel()
 	m := &maker{runtime: cri.NewRuntimeServiceClient(conn), images: cri.NewImageServiceClient(conn), parent: order.CgroupParent}
-	if m.boot, err = bootID(); err != nil {
+	if m.boot, err = bootID(bootFile); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(job.Dir, 0o755); err != nil {
@@ -212,12 +212,12 @@ func (m *maker) try(ctx context.Context, pod job.Pod) (id string, err error) {
 				Metadata: &cri.ContainerMetadata{Name: container.Name},
 				Image:    &cri.ImageSpec{Image: job.Image},
 				Command: []string{
-					"/guest", "work", "-name", name, "-boot", m.boot, fmt.Sprintf("-ignore-term=%t", container.IgnoresTERM),
+					job.SeenProgram, "work", "-name", name, "-boot", m.boot, fmt.Sprintf("-ignore-term=%t", container.IgnoresTERM),
 					"-ends-slowly", container.EndsSlowly.String(), "-ends-after", container.EndsAfter.String(),
 				},
 				Mounts: []*cri.Mount{
-					{HostPath: job.Dir, ContainerPath: workDir},
-					{HostPath: "/usr/local/bin/guest", ContainerPath: "/guest", Readonly: true},
+					{HostPath: job.Dir, ContainerPath: job.SeenDir},
+					{HostPath: "/usr/local/bin/guest", ContainerPath: job.SeenProgram, Readonly: true},
 				},
 				Labels:      labels,
 				Annotations: annotations,

@@ -75,13 +75,17 @@ func openPort() (*os.File, error) {
 	return nil, errors.New("no virtio port " + wire.Port)
 }
 
-func bootID() (string, error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+// bootFile is the machine's, which a container of it does not see: where the machine is one
+// itself, what is there is the host's.
+const bootFile = "/proc/sys/kernel/random/boot_id"
+
+func bootID(file string) (string, error) {
+	id, err := os.ReadFile(file)
 	return strings.TrimSpace(string(id)), err
 }
 
 func newHello() (wire.Hello, error) {
-	boot, err := bootID()
+	boot, err := bootID(bootFile)
 	if err != nil {
 		return wire.Hello{}, err
 	}

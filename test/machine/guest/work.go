@@ -18,9 +18,6 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// workDir is where a container sees job.Dir.
-const workDir = "/work"
-
 // aliveInterval is how precisely the end of a container that gets no last word,
 // because it is killed, can be told.
 const aliveInterval = 200 * time.Millisecond
@@ -39,6 +36,12 @@ func newDiary(name, boot string) (*diary, error) {
 	if len(parts) != 3 {
 		return nil, fmt.Errorf("name %q is not NAMESPACE/POD/CONTAINER", name)
 	}
+	if boot == "" {
+		var err error
+		if boot, err = bootID(filepath.Join(job.SeenDir, job.BootFile)); err != nil {
+			return nil, err
+		}
+	}
 	d := &diary{proto: job.Event{Namespace: parts[0], Pod: parts[1], Container: parts[2], Boot: boot, Life: rand.Text()}}
 	line, err := json.Marshal(d.event(job.Alive))
 	if err != nil {
@@ -46,7 +49,7 @@ func newDiary(name, boot string) (*diary, error) {
 	}
 	d.line = line
 	d.time = bytes.LastIndex(line, []byte(`:"`)) + len(`:"`)
-	base := filepath.Join(workDir, strings.Join(parts, "_"))
+	base := filepath.Join(job.SeenDir, strings.Join(parts, "_"))
 	if d.lines, err = os.OpenFile(base+".events", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
 		return nil, err
 	}
@@ -87,7 +90,7 @@ func (d *diary) stillAlive() error {
 func work(args []string) int {
 	flags := flag.NewFlagSet("work", flag.ExitOnError)
 	name := flags.String("name", "", "NAMESPACE/POD/CONTAINER")
-	boot := flags.String("boot", "", "the machine's boot ID")
+	boot := flags.String("boot", "", "the machine's boot ID; if empty, what the file "+job.BootFile+" has")
 	ignore := flags.Bool("ignore-term", false, "write SIGTERM down and go on")
 	slowly := flags.Duration("ends-slowly", 0, "how long to take to end after SIGTERM")
 	after := flags.Duration("ends-after", 0, "when to end without being asked; 0s: never")

@@ -16,6 +16,16 @@ const (
 	ImageArchive = "/usr/local/lib/hostler-machine/image.tar"
 )
 
+// What a container that runs the guest program sees of its machine, by where.
+const (
+	SeenDir     = "/work"  // Dir
+	SeenProgram = "/guest" // the guest program
+)
+
+// BootFile in Dir is where a container that lives in several boots reads in which it is,
+// if a test has the machine write its boot ID there.
+const BootFile = "boot_id"
+
 // Pod is a pod to run, as kubelet would run it, in the machine's network.
 type Pod struct {
 	Name        string
