@@ -198,7 +198,8 @@ func orchestratorFights(t *testing.T, m *machine.Machine) {
 	if out := m.Run("hostler doctor || true"); !strings.Contains(out, "stopFirst: [k3s.service]") {
 		t.Errorf("hostler doctor does not say what to set:\n%s", out)
 	}
-	m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true, Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: time.Second}}})
+	// The second one gives the orchestrator time to notice that the first has ended.
+	m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "batch", Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: g.regular() / 2}}})
 	before := m.BootID()
 	m.GoesDown("systemctl reboot")
 	if work := m.Work().Boot(before); len(work) <= 2 {
