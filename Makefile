@@ -76,7 +76,10 @@ bench-fleet: ## how many hosts one etcd and one kube-apiserver carry here, in an
 
 # The same commit makes the same bytes: nothing of this host, its paths or its clock gets
 # in. The variables that say what a processor can do would.
-package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+package: export SOURCE_DATE_EPOCH ?= $(shell git -c safe.directory='*' log -1 --format=%ct)
+package: export GOFLAGS := -buildvcs=false
+package: export GOEXPERIMENT :=
+package: export GOFIPS140 := off
 package: export GOAMD64 := v1
 package: export GOARM64 := v8.0
 package: ## deb and rpm for amd64 and arm64, bills of materials and checksums, in dist/packages
@@ -84,7 +87,7 @@ package: ## deb and rpm for amd64 and arm64, bills of materials and checksums, i
 	mkdir -p dist/packages
 	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -o dist/made/write ./packaging/made/write
 	for arch in $(ARCHITECTURES); do \
-		GOOS=linux GOARCH=$$arch $(GO) list -deps -tags $(TAGS) -f '{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}} {{.Dir}}{{end}}{{end}}' .; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) list -deps -tags $(TAGS) -f '{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}} {{.Dir}}{{end}}{{end}}' .; \
 	done | LC_ALL=C sort -u >dist/made/modules
 	echo "go@$$($(GO) env GOVERSION) $$($(GO) env GOROOT)" >>dist/made/modules
 	dist/made/write -version '$(VERSION)' -modules dist/made/modules -to dist/made

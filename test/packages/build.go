@@ -25,7 +25,7 @@ const date = "1700000000"
 // The mode of what the copy holds is as a clone with that umask has it.
 func Build(ctx context.Context, root, dir, umask string, environ ...string) (string, error) {
 	// What is not ignored is what a commit would have.
-	list, err := output(ctx, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	list, err := output(ctx, root, nil, "git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
 		return "", err
 	}
