@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"slices"
 	"time"
@@ -70,10 +71,10 @@ func (m *Manager) Units(ctx context.Context, names ...string) ([]Unit, error) {
 func (m *Manager) UnitsAtBoot(ctx context.Context, names ...string) (map[string]bool, error) {
 	const operation = "ask systemd what it starts at boots"
 	conn, ctx, closeAll, err := m.connect(ctx)
-	if errors.Is(err, ErrNotSystemd) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
+	if err != nil { // nobody may listen for a moment, while systemd executes itself anew
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
 	defer closeAll()

@@ -80,7 +80,8 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 		c := &list[i]
 		old := f.byID[c.ID]
 		known[c.ID] = old
-		if (old.lacks(c) || f.changed[c.ID]) && time.Since(old.failedAt) >= askAgainAfter {
+		// What has changed may answer now: a start that holds its container up is over.
+		if f.changed[c.ID] || old.lacks(c) && time.Since(old.failedAt) >= askAgainAfter {
 			ask = append(ask, c)
 			delete(f.changed, c.ID)
 		}

@@ -1,12 +1,12 @@
 package docker
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/containerd/api/services/introspection/v1"
@@ -16,24 +16,25 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// containerdSocket is where containerd listens unless Docker says where its own does.
-const containerdSocket = "/run/containerd/containerd.sock"
+// containerdSockets are where containerd listens where Docker does not say so, as before API
+// 1.46: dockerd's own first, which is there only while dockerd runs one.
+var containerdSockets = []string{"/run/docker/containerd/containerd.sock", "/run/containerd/containerd.sock"}
 
 // snapshots is the folder of the snapshots that images are made of where containerd keeps
 // them: containerd tells, Docker does not. To free another filesystem than that would
-// remove images in vain, so nothing is assumed where containerd could be asked. What it
+// remove images in vain, so nothing is assumed. What it
 // said is believed as long as what Docker says is.
 func (r *Runtime) snapshots(ctx context.Context, a about) (string, error) {
 	if a.snapshots != "" {
 		return a.snapshots, nil
 	}
-	socket := cmp.Or(strings.TrimPrefix(a.address, "unix://"), containerdSocket)
-	if _, err := os.Stat(socket); err != nil {
-		folder := a.usualSnapshots()
-		if _, missing := os.Stat(folder); missing != nil {
-			return "", fmt.Errorf("containerd keeps Docker's images, not in %s, and cannot be asked: %w", folder, err)
+	socket := strings.TrimPrefix(a.address, "unix://")
+	if socket == "" {
+		i := slices.IndexFunc(containerdSockets, func(s string) bool { _, err := os.Stat(s); return err == nil })
+		if i < 0 {
+			return "", fmt.Errorf("containerd keeps Docker's images, and is at none of %q to tell where", containerdSockets)
 		}
-		return folder, nil
+		socket = containerdSockets[i]
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
@@ -47,16 +48,6 @@ func (r *Runtime) snapshots(ctx context.Context, a about) (string, error) {
 		r.about.snapshots = folder
 	}
 	return folder, nil
-}
-
-// usualSnapshots is where containerd has its snapshots by default: below Docker's own data
-// where dockerd runs it, as the folder of its socket tells, else in its own.
-func (a about) usualSnapshots() string {
-	root := "/var/lib/containerd"
-	if strings.HasSuffix(a.address, "/docker/containerd/containerd.sock") {
-		root = filepath.Join(a.root, "containerd", "daemon")
-	}
-	return filepath.Join(root, "io.containerd.snapshotter.v1."+a.driver)
 }
 
 // snapshotsOf asks the containerd at a socket for the folder of a snapshotter.

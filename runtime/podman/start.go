@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
@@ -47,6 +48,10 @@ type boots struct {
 	told  bool // by systemd, or there is none
 }
 
+// bootsBound is how long systemd may take to tell: a list of what runs does not depend on
+// it, and while systemd reads its units anew it answers nobody.
+const bootsBound = 2 * time.Second
+
 // askBoots asks systemd about the units that containers name, and about Podman's own if
 // that matters.
 func (r *Runtime) askBoots(ctx context.Context, list []*container, known map[string]fact) boots {
@@ -65,7 +70,11 @@ func (r *Runtime) askBoots(ctx context.Context, list []*container, known map[str
 	if len(ask) == 0 {
 		return boots{told: true}
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
+	patience := bootsBound
+	if deadline, bounded := ctx.Deadline(); bounded {
+		patience = min(patience, time.Until(deadline)/4)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	units, err := r.units.UnitsAtBoot(ctx, slices.Sorted(maps.Keys(ask))...)
 	if err != nil {

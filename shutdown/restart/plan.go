@@ -182,7 +182,7 @@ func sameRun(r journal.Restart, c runtime.Container) bool {
 // which it starts, which may be before a host without a battery knows the time. Podman says
 // none of what it did not see end.
 func endedBefore(r journal.Restart, c runtime.Container) bool {
-	if c.FinishedAt.IsZero() {
+	if c.FinishedAt.IsZero() || c.FinishedAt.Before(c.StartedAt) { // that was an earlier run's
 		return false
 	}
 	before := r.AskedAt.Sub(c.FinishedAt)

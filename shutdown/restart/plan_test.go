@@ -64,12 +64,15 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		facts restart.Facts
 		want  string // action, outcome and a part of the reason
 	}{
-		"unless-stopped":                             {owed: owed(), now: []runtime.Container{stopped()}, want: "start"},
-		"always: Docker has started it":              {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime), runs)}, want: "settle runs"},
-		"on-failure, which ended well":               {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "settle left its runtime"},
-		"no":                                         {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
-		"a policy that nobody knows yet":             {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, want: "wait"},
-		"an end that nobody knows yet":               {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, want: "wait"},
+		"unless-stopped":                 {owed: owed(), now: []runtime.Container{stopped()}, want: "start"},
+		"always: Docker has started it":  {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime), runs)}, want: "settle runs"},
+		"on-failure, which ended well":   {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "settle left its runtime"},
+		"no":                             {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
+		"a policy that nobody knows yet": {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, want: "wait"},
+		"an end that nobody knows yet":   {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, want: "wait"},
+		"an end that is an earlier run's": {owed: owed(ran(time.Hour - 30*time.Second)), now: []runtime.Container{stopped(func(c *runtime.Container) {
+			c.StartedAt, c.FinishedAt = asked.Add(-30*time.Second), asked.Add(-31*time.Second)
+		})}, want: "start"},
 		"one that somebody removed":                  {owed: owed(), want: "settle left removed"},
 		"one that somebody started":                  {owed: owed(), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
 		"one that somebody started, and stopped":     {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left somebody"},

@@ -87,7 +87,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 	login := lab.LoginFor(t, lab.LoginOptions{})
 	login.Manager.SetUnit("podman-restart.service", map[string]any{"ActiveState": "inactive", "UnitFileState": "disabled"})
 	login.Manager.SetUnit("quadlet.service", map[string]any{"ActiveState": "inactive", "UnitFileState": "generated"})
-	a := startAgentOf(t, "podman", "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n")
+	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n", "podman")
 	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
 	plan := a.hostler("shutdown", "plan")
 	for _, part := range []string{"hostler starts again 8 containers: always, api, cron, db, dns, meanwhile, removed, web", "runtime decides, by their policy, about 1 container: failing", "as these are enabled, about 1 container: quadlet", "by their policy, 1 container: job"} {
@@ -162,7 +162,7 @@ func TestAShutdownOfAPodmanHostThatIsCalledOffIsMadeUpFor(t *testing.T) {
 	s.run(lab.PodmanContainer{Name: "job"})
 	login := lab.LoginFor(t, lab.LoginOptions{})
 	login.Manager.SetUnit("podman-restart.service", map[string]any{"UnitFileState": "enabled"})
-	a := startAgentOf(t, "podman", "shutdown: {gracePeriod: 3m}\n")
+	a := startAgentOf(t, "shutdown: {gracePeriod: 3m}\n", "podman")
 	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
 	if plan := a.hostler("shutdown", "plan"); !strings.Contains(plan, "about 1 container: always") {
 		t.Errorf("hostler shutdown plan prints %s, want that Podman decides about always", plan)
