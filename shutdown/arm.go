@@ -200,6 +200,9 @@ func (g *Guard) settle() {
 	if g.revive() {
 		return
 	}
+	if g.options.First != nil { // where it did not run, nobody is stood in for either
+		g.options.First.Release()
+	}
 	if g.options.Journal.Settle() {
 		g.options.Settled()
 	}

@@ -30,20 +30,22 @@ func (g *Guard) revive() (owed bool) {
 	run := g.ctx
 	g.options.First.Release()
 	go func() {
-		defer cancel()
 		for _, s := range services {
 			if !g.start(ctx, s.Name) {
+				cancel()
 				return // a shutdown is announced anew, or the agent ends
 			}
 		}
 		select {
 		case g.commands <- func() {
+			defer cancel()
 			if ctx.Err() == nil {
 				g.reviving = nil
 				g.settle()
 			}
 		}:
 		case <-run.Done():
+			cancel()
 		}
 	}()
 	return true

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,6 +118,8 @@ func TestAServiceIsStartedAgainWhereTheHostLivesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
 				s := r.orchestrated()
+				var settled atomic.Int32
+				r.options.Settled = func() { settled.Add(1) }
 				r.usual()
 				r.start()
 				r.logind.shutdown("reboot")
@@ -124,6 +127,9 @@ func TestAServiceIsStartedAgainWhereTheHostLivesOn(t *testing.T) {
 				r.logind.cancel()
 				time.Sleep(5 * time.Second)
 				r.expect(shutdown.Armed, 1)
+				if settled.Load() == 0 {
+					t.Error("the story of the drain goes on with the service started, want it at its end")
+				}
 				s.mu.Lock()
 				if len(s.log) != 2 || s.log[0] != "stop@0s" || !strings.HasPrefix(s.log[1], "start@") {
 					t.Errorf("the service saw %q, want one stop and one start", s.log)

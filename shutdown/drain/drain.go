@@ -145,7 +145,7 @@ type Drain struct {
 func New(options Options) *Drain {
 	reserve := plan.Margin
 	if options.Granted > 0 {
-		reserve = plan.Reserve(options.Granted)
+		reserve = plan.Reserve(options.First.Left(options.Granted))
 	}
 	d := &Drain{
 		options: options, log: options.Log, phases: plan.Fit(options.Phases, options.First.Left(options.Granted)), lead: options.First.Lead(options.Granted), slack: reserve / 6,
