@@ -3,7 +3,6 @@
 package machine_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +59,6 @@ func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
 			expectStoppedFirst(t, m, closeOrchestrated(t, m, nextHouse(m.Options), "systemctl start reboot.target", journal.TriggerServiceStop))
 		})
 		t.Run("cancelled", func(t *testing.T) { orchestratorComesBack(t, m) })
-		t.Run("the agent is killed in the drain", func(t *testing.T) { orchestratedResumed(t, m) })
 		// The last one: it takes the setting away.
 		t.Run("without the setting", func(t *testing.T) { orchestratorFights(t, m) })
 	})
@@ -70,6 +68,8 @@ func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
 func closeOrchestrated(t *testing.T, m *machine.Machine, pods []machine.Pod, how string, trigger journal.Trigger) closed {
 	t.Helper()
 	m.Deploy(pods...)
+	// What is learned of pods is learned while their runtime answers.
+	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
 	if plan := m.Hostler("shutdown", "plan"); !strings.Contains(plan, "stopped first") || !strings.Contains(plan, "k3s.service") {
 		t.Errorf("hostler shutdown plan does not tell what is stopped first:\n%s", plan)
 	}
@@ -163,29 +163,6 @@ func lookAgain(t *testing.T, m *machine.Machine, before string) closed {
 		}
 	}
 	return c
-}
-
-// orchestratedResumed: the next agent finds nobody who answers CRI, and goes on by what the
-// journal and runc tell.
-func orchestratedResumed(t *testing.T, m *machine.Machine) {
-	m.Deploy(
-		machine.Pod{Name: "resumed-web"},
-		machine.Pod{Name: "resumed-stubborn", Grace: stubbornGrace, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
-		machine.Pod{Name: "resumed-db", Critical: true},
-	)
-	before := m.BootID()
-	m.GoesDown(fmt.Sprintf("systemctl reboot; until grep -q SIGTERM /var/lib/hostler-work/default_resumed-stubborn_main.events; do sleep 0.1; done; %s", killAgent))
-	c := lookBack(t, m, before)
-	for _, pod := range []string{"resumed-web", "resumed-stubborn", "resumed-db"} {
-		expectTerms(t, c.work, pod, 1)
-	}
-	if !c.work.Ended("resumed-web") || !c.work.Ended("resumed-db") || !c.work.GoneBefore("resumed-stubborn", "resumed-db") {
-		t.Errorf("want resumed-stubborn to be gone before resumed-db is asked to end:\n%s", c.work)
-	}
-	if !c.last.Graceful {
-		t.Errorf("LastShutdown() = %+v, want it graceful", c.last)
-	}
-	expectStoppedFirst(t, m, c)
 }
 
 // orchestratorFights is the proof that the others prove anything: without the setting pods
