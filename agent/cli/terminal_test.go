@@ -1,7 +1,7 @@
 package cli_test
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +13,9 @@ import (
 
 	"hostler.io/hostler/agent/cli"
 )
+
+// endOfTerminal ends what a terminal got; no command writes it.
+const endOfTerminal = byte(0)
 
 // onTerminal runs a command whose output is a terminal, and returns what the
 // terminal got.
@@ -45,17 +48,22 @@ func onTerminalOf(t *testing.T, lines uint16, signals <-chan os.Signal, environm
 	}
 	read := make(chan string)
 	go func() {
-		var got bytes.Buffer
-		_, _ = got.ReadFrom(master) // ends with EIO when the terminal is closed
-		read <- got.String()
+		// Up to a mark, not to EIO: a terminal that is closed may take its last
+		// bytes with it.
+		got, _ := bufio.NewReader(master).ReadString(endOfTerminal)
+		read <- strings.TrimSuffix(got, string(endOfTerminal))
 	}()
 	code = cli.Run(cli.Process{
 		Args: args, Stdout: terminal, Stderr: terminal, Signals: signals, Version: "1.2.3",
 		Getenv: func(name string) string { return environment[name] },
 		Now:    func() time.Time { return night },
 	})
+	if _, err := terminal.Write([]byte{endOfTerminal}); err != nil {
+		t.Fatal(err)
+	}
+	screen = <-read
 	terminal.Close()
-	return strings.ReplaceAll(<-read, "\r\n", "\n"), code
+	return strings.ReplaceAll(screen, "\r\n", "\n"), code
 }
 
 func TestColourIsForTerminalsWithoutNOCOLOR(t *testing.T) {
