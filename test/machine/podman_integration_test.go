@@ -57,20 +57,23 @@ WantedBy=multi-user.target
 
 // TestContainersOfUnitsStayDown takes down a Podman whose containers systemd would start
 // again: by hand and, with the machine, from which they come back as they are enabled.
+// What is no unit's comes back as its restart policy says.
 func TestContainersOfUnitsStayDown(t *testing.T) {
 	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
 		o.Config = "shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 10s}\n"
 		o.Files = podmanFiles()
 		m := machine.Boot(t, o)
-		m.Run("systemctl enable --now podman.socket && podman load --quiet --input " + job.ImageArchive)
+		m.Run("systemctl enable --now podman.socket podman-restart.service && podman load --quiet --input " + job.ImageArchive)
 		asUnit(m, "web", heeds, "50", "hostler.io/grace-period=40s")
 		asUnit(m, "stubborn", deaf, "600", "hostler.io/grace-period=2s")
-		m.Run("podman run --quiet --detach --name alone --restart always " + job.Image + " " + heeds)
-		listed := func() bool {
-			pods := m.Run("hostler ps")
-			return strings.Contains(pods, "web") && strings.Contains(pods, "stubborn") && strings.Contains(pods, "alone")
+		for name, policy := range map[string]string{"alone": "always", "kept": "unless-stopped", "away": "unless-stopped"} {
+			m.Run("podman run --quiet --detach --name " + name + " --restart " + policy + " " + job.Image + " " + heeds)
 		}
-		m.Eventually("all are listed", listed)
+		m.Eventually("all are listed", func() bool {
+			pods := m.Run("hostler ps")
+			return !slices.ContainsFunc([]string{"web", "stubborn", "alone", "kept", "away"}, func(name string) bool { return !strings.Contains(pods, name) })
+		})
+		m.Run("podman stop away")
 		m.Eventually("the folder in which ends are written is watched", func() bool {
 			return m.Run(`grep -h "^inotify.* ino:$(printf %x $(stat -c %i /run/libpod/exits)) " /proc/$(systemctl show -P MainPID hostler)/fdinfo/* || true`) != ""
 		})
@@ -89,7 +92,7 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			t.Errorf("the units were started again %s times, want never", restarts)
 		}
 
-		m.Run("systemctl start web stubborn && podman start alone && hostler uncordon")
+		m.Run("systemctl start web stubborn && podman start alone kept && hostler uncordon")
 		m.Eventually("hostler knows those that run now, and no others", func() bool {
 			var known []string
 			for _, pod := range writtenDown(t, m) {
@@ -98,12 +101,12 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			running := strings.Fields(m.Run("podman ps --quiet --no-trunc"))
 			slices.Sort(known)
 			slices.Sort(running)
-			return len(running) == 3 && slices.Equal(known, running)
+			return len(running) == 4 && slices.Equal(known, running)
 		})
 		m.GoesDown("systemctl reboot")
 		last := m.LastShutdown()
-		if last == nil || len(last.Pods) != 3 {
-			t.Fatalf("LastShutdown() = %+v, want one of three pods", last)
+		if last == nil || len(last.Pods) != 4 {
+			t.Fatalf("LastShutdown() = %+v, want one of four pods", last)
 		}
 		for _, p := range last.Pods {
 			want := journal.Stopped
@@ -114,8 +117,23 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 				t.Errorf("%s is %v on record, want it %v", p.Name, p.Outcome, want)
 			}
 		}
-		m.Eventually("what is enabled is back", func() bool {
-			return each("ActiveState") == "active active" && strings.Contains(m.Run("podman ps --format '{{.Names}}'"), "web")
+		names := func() []string {
+			running := strings.Fields(m.Run("podman ps --format '{{.Names}}'"))
+			slices.Sort(running)
+			return running
+		}
+		back := []string{"alone", "kept", "stubborn", "web"}
+		m.Eventually("what is to run is back", func() bool {
+			return each("ActiveState") == "active active" && slices.Equal(names(), back)
 		})
+		var restarts []journal.Restart
+		m.Eventually("it is settled what is started again", func() bool {
+			restarts = m.Status().Shutdown.Restarts
+			return len(restarts) > 0 && !slices.ContainsFunc(restarts, func(r journal.Restart) bool { return r.Outcome == "" })
+		})
+		started := slices.DeleteFunc(slices.Clone(restarts), func(r journal.Restart) bool { return r.Outcome != journal.Restarted })
+		if len(started) != 1 || started[0].Name != "kept" || !slices.Equal(names(), back) {
+			t.Errorf("after the boot %v run, Status().Shutdown.Restarts = %+v, want hostler to have started kept alone, and %v to run", names(), restarts, back)
+		}
 	})
 }
