@@ -4,7 +4,7 @@
 //
 // It owns what is known of such containers: what their runtime told before it went, and what
 // runc or crun keep of each in containerd's state root. It stops them by package runc, each
-// by the stop signal of its image. It refuses to touch what a runtime answers for, and those
+// by the stop signal of its image, and reads away what they log. It refuses to touch what a runtime answers for, and those
 // of other programs than runc and crun, which leave nothing there to go by.
 package orphans
 
@@ -62,6 +62,7 @@ type StandIn struct {
 	options Options
 	log     *slog.Logger
 	runc    *runc.Runtime
+	logs    logs // of containers whose runtime is gone
 
 	mu      sync.Mutex
 	on      bool                     // guarded by mu: runtimes may be gone
@@ -221,6 +222,7 @@ func (s *StandIn) keep(states map[string]state) {
 
 // Release has it pass all on again: the runtimes are coming back.
 func (s *StandIn) Release() {
+	s.logs.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.on, s.known, s.asked = false, nil, nil
@@ -241,6 +243,9 @@ func (s *StandIn) StopContainer(ctx context.Context, c runtime.Container, grace 
 	err := s.options.Runtime.StopContainer(ctx, c, grace)
 	if !s.takesOver(ctx, c.Runtime, err) {
 		return err
+	}
+	if gone(err) {
+		s.discardLog(c.ID)
 	}
 	end := s.runc.StopContainer
 	if errors.Is(err, runtime.ErrLost) {
