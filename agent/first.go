@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -26,14 +27,12 @@ func (a *Agent) buildStandIn() (err error) {
 	return err
 }
 
-// first are the services that a shutdown stops before any pod; nil where there are none.
+// first are the services that a shutdown stops before any pod. Where none are named (any
+// more), it is still known how those are started again that an earlier process has stopped.
 func (a *Agent) first() *shutdown.First {
-	names := a.config().Shutdown.StopFirst
-	if len(names) == 0 {
-		return nil
-	}
 	return &shutdown.First{
-		Names:   names,
+		Names:   a.config().Shutdown.StopFirst,
+		Runs:    a.manager.UnitRuns,
 		Stop:    a.manager.StopAlone,
 		Start:   a.manager.StartUnit,
 		Adopt:   a.adopt,
@@ -43,13 +42,17 @@ func (a *Agent) first() *shutdown.First {
 
 // adopt has pods stood in for whose runtime is about to go. One that came a moment ago, as
 // while the host boots, may not have been found yet: nobody could find it later.
-func (a *Agent) adopt(ctx context.Context, pods []runtime.Pod, before []journal.PodRecord) {
+func (a *Agent) adopt(ctx context.Context, pods []runtime.Pod, before []journal.PodRecord) (signals map[string]string) {
 	if a.runtimes.Discover(ctx) {
 		if list, err := a.runtimes.Guarded().Pods(ctx); err == nil {
 			pods = list
 		}
 	}
-	a.standIn.Adopt(ctx, slices.Concat(pods, remembered(pods, before)))
+	told := map[string]string{}
+	for _, r := range before {
+		maps.Copy(told, r.Signals)
+	}
+	return a.standIn.Adopt(ctx, slices.Concat(pods, remembered(pods, before)), told)
 }
 
 // observed tells who has to know which pods run.
@@ -60,12 +63,12 @@ func (a *Agent) observed(pods []runtime.Pod) {
 	}
 }
 
-// remembered are the pods of a record whose runtime lists none any more, as an earlier
+// remembered are the sandboxes of a record whose runtime lists none any more, as an earlier
 // process saw them: their containers are found by what runc keeps, their labels are gone with
 // their runtime, and what was made of those is on record.
 func remembered(listed []runtime.Pod, before []journal.PodRecord) (pods []runtime.Pod) {
 	for _, r := range before {
-		if slices.ContainsFunc(listed, func(p runtime.Pod) bool { return p.Runtime == r.Runtime }) {
+		if !r.Sandbox || slices.ContainsFunc(listed, func(p runtime.Pod) bool { return p.Runtime == r.Runtime }) {
 			continue
 		}
 		labels := map[string]string{runtime.LabelPriority: strconv.Itoa(int(r.Priority))}

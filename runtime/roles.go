@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -148,6 +149,9 @@ type Runtime interface {
 var (
 	// ErrUnavailable: the runtime does not answer at its endpoint, or not in time.
 	ErrUnavailable = errors.New("runtime unavailable")
+	// ErrLost, which is ErrUnavailable as well: the runtime went away in the middle of the
+	// call. It may have begun, or even done, what it was asked for.
+	ErrLost = fmt.Errorf("%w in the middle of the call", ErrUnavailable)
 	// ErrInUse: the runtime refuses because something uses the object.
 	ErrInUse = errors.New("in use")
 	// ErrUnsupported: this runtime cannot do that at all.

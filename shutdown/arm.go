@@ -194,16 +194,15 @@ func (g *Guard) guardOn(a attempt) {
 	}
 }
 
-// settle ends the story of this boot's drain, if there is one, once the services that it has
-// stopped first are started again.
+// settle ends the story of this boot's drain, if there is one, and has the services started
+// again that it has stopped first.
 func (g *Guard) settle() {
-	if g.revive() {
-		return
-	}
-	if g.options.First != nil { // where it did not run, nobody is stood in for either
+	if g.options.First != nil { // where none ran, nobody is stood in for either
 		g.options.First.Release()
 	}
-	if g.options.Journal.Settle() {
+	settled := g.options.Journal.Settle()
+	g.revive()
+	if settled {
 		g.options.Settled()
 	}
 }

@@ -116,8 +116,8 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		return
 	}
 	if g.options.Journal.Current() == nil {
-		g.revive()                 // which goes on by itself
 		g.options.Journal.Settle() // what was called off a moment ago, so that it is waived, too
+		g.revive()
 	}
 	g.options.Journal.WaiveRestarts("a person has drained the host", func(priority int32) bool {
 		return trigger == journal.TriggerPerson && priority >= plan.CriticalPriority

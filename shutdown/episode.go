@@ -76,7 +76,7 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
 		// An earlier process began it, and the time it took is gone. From here on
 		// the monotonic clock counts, which a time from the journal lacks.
-		start = start.Add(record.Lead() - start.Sub(record.StartedAt))
+		start = start.Add(record.Lead(start) - start.Sub(record.StartedAt))
 		g.log.Info("going on with a drain that was interrupted", "started", start)
 	}
 	g.carryOn(trigger, record, start, reason)
@@ -97,7 +97,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	}
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.options.Phases, Rules: g.options.Rules, Granted: granted, Start: start, Record: record, Publish: g.publish,
-		First: g.options.First,
+		First: g.options.First, Flush: g.options.Journal.Flush,
 	})
 	ctx := g.ctx
 	early, hush := context.WithDeadline(ctx, d.Deadline())

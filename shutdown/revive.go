@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"hostler.io/hostler/shutdown/drain"
@@ -14,46 +15,37 @@ const (
 	revivePause = 30 * time.Second
 )
 
-// revive begins to start the services again that the drain of this boot has stopped first,
-// and tells whether there are any: the host lives on. Until all are, that is not forgotten,
-// also by the next process.
-func (g *Guard) revive() (owed bool) {
+// revive begins to start the services again that drains of this boot have stopped first: the
+// host lives on. Until all are, that is not forgotten, also by the next process. None waits
+// for another, nor does anybody else.
+func (g *Guard) revive() {
 	services := g.options.Journal.Owed()
-	if len(services) == 0 || g.options.First == nil {
-		return false
-	}
-	if g.reviving != nil {
-		return true
+	if len(services) == 0 || g.options.First == nil || g.reviving != nil {
+		return
 	}
 	ctx, cancel := context.WithCancel(g.ctx)
 	g.reviving = cancel
 	run := g.ctx
-	g.options.First.Release()
+	var starts sync.WaitGroup
+	for _, s := range services {
+		starts.Go(func() { g.start(ctx, s.Name) })
+	}
 	go func() {
-		for _, s := range services {
-			if !g.start(ctx, s.Name) {
-				cancel()
-				return // a shutdown is announced anew, or the agent ends
-			}
-		}
+		defer cancel()
+		starts.Wait()
 		select {
 		case g.commands <- func() {
-			defer cancel()
-			if ctx.Err() == nil {
+			if ctx.Err() == nil { // else a shutdown was announced anew
 				g.reviving = nil
-				g.settle()
 			}
 		}:
 		case <-run.Done():
-			cancel()
 		}
 	}()
-	return true
 }
 
-// start starts a service again, however often it takes, and tells whether it did before ctx
-// ended.
-func (g *Guard) start(ctx context.Context, name string) (started bool) {
+// start starts a service again, however often it takes, until ctx ends.
+func (g *Guard) start(ctx context.Context, name string) {
 	var pauses backoff
 	for failed := false; ctx.Err() == nil; failed = true {
 		bounded, cancel := context.WithTimeout(ctx, reviveBound)
@@ -63,15 +55,14 @@ func (g *Guard) start(ctx context.Context, name string) (started bool) {
 		case err == nil:
 			g.options.Journal.NoteStarted(name, time.Now())
 			g.log.Info("a service that was stopped before the pods is started again, for the host does not go down", "unit", name)
-			return true
+			return
 		case ctx.Err() != nil:
-			return false
+			return
 		case !failed:
 			g.log.Warn("a service that was stopped before the pods does not start again, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)
 		}
 		drain.Sleep(ctx, pauses.next(revivePause))
 	}
-	return false
 }
 
 // endRevival has no more services be started: the host goes down after all.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -29,9 +31,10 @@ func (r *rig) orchestrated() *service {
 	s := &service{began: r.began, runs: true}
 	r.options.First = &shutdown.First{
 		Names:   []string{"k3s.service"},
+		Runs:    s.running,
 		Stop:    s.stop,
 		Start:   s.start,
-		Adopt:   func(context.Context, []runtime.Pod, []journal.PodRecord) {},
+		Adopt:   func(context.Context, []runtime.Pod, []journal.PodRecord) map[string]string { return nil },
 		Release: func() {},
 	}
 	return s
@@ -39,6 +42,12 @@ func (r *rig) orchestrated() *service {
 
 func (s *service) note(what string) {
 	s.log = append(s.log, fmt.Sprint(what, "@", time.Since(s.began)))
+}
+
+func (s *service) running(context.Context, string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runs, nil
 }
 
 func (s *service) stop(ctx context.Context, _ string) (ran bool, err error) {
@@ -91,7 +100,7 @@ func TestAHostThatGoesDownStartsNoServiceAgain(t *testing.T) {
 		s := r.orchestrated()
 		r.usual()
 		r.start()
-		if got, want := r.guard.Status().InhibitDelayNeeded.Duration, 46*time.Second; got != want {
+		if got, want := r.guard.Status().InhibitDelayNeeded.Duration, 48*time.Second; got != want {
 			t.Errorf("InhibitDelayNeeded = %v, want %v with what the service may take", got, want)
 		}
 		r.logind.shutdown("reboot")
@@ -209,5 +218,130 @@ func TestAPersonsDrainStopsNoService(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.expect(t, "")
+	})
+}
+
+// A person's drain ends the story of the one before, but not what that one owes.
+func TestAPersonsDrainForgetsNoServiceThatIsDown(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		s := r.orchestrated()
+		s.breaks(true)
+		r.usual()
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(3 * time.Second)
+		r.logind.cancel()
+		time.Sleep(time.Minute)
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll); err != nil {
+			t.Fatal(err)
+		}
+		r.stop()
+		r.logind.locks = map[int]bool{}
+		r.start()
+		s.breaks(false)
+		time.Sleep(time.Minute)
+		s.expectRestart(t)
+	})
+}
+
+func TestAServiceIsStartedAgainAlsoOnceTheSettingIsGone(t *testing.T) {
+	for name, after := range map[string]time.Duration{"while it ends": time.Second, "in a phase": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			onHost(t, func(t *testing.T, r *rig) {
+				s := r.orchestrated()
+				r.usual()
+				r.start()
+				r.logind.shutdown("reboot")
+				time.Sleep(after)
+				r.stop()
+				r.logind.locks = map[int]bool{}
+				r.options.First.Names = nil
+				r.logind.preparing = false
+				r.start()
+				time.Sleep(time.Minute)
+				s.expectRestart(t)
+			})
+		})
+	}
+}
+
+// Neither the others nor containers wait for it.
+func TestAServiceThatDoesNotStartHoldsNobodyUp(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		broken, s := &service{began: r.began, runs: true, broken: true}, r.orchestrated()
+		var settled atomic.Int32
+		r.options.Settled = func() { settled.Add(1) }
+		of := func(name string) *service {
+			return map[string]*service{"broken.service": broken, "k3s.service": s}[name]
+		}
+		r.options.First.Names = []string{"broken.service", "k3s.service"}
+		r.options.First.Runs = func(ctx context.Context, name string) (bool, error) { return of(name).running(ctx, name) }
+		r.options.First.Stop = func(ctx context.Context, name string) (bool, error) { return of(name).stop(ctx, name) }
+		r.options.First.Start = func(ctx context.Context, name string) error { return of(name).start(ctx, name) }
+		r.usual()
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(3 * time.Second)
+		r.logind.cancel()
+		time.Sleep(time.Minute)
+		s.expectRestart(t)
+		if settled.Load() == 0 {
+			t.Error("the story of the drain goes on, want it at its end")
+		}
+		if owed := r.options.Journal.Owed(); len(owed) != 1 || owed[0].Name != "broken.service" {
+			t.Errorf("Owed() = %+v, want broken.service", owed)
+		}
+		broken.breaks(false)
+		time.Sleep(time.Minute)
+		broken.expectRestart(t)
+		if owed := r.options.Journal.Owed(); len(owed) > 0 {
+			t.Errorf("Owed() = %+v, want none", owed)
+		}
+	})
+}
+
+// expectRestart looks that it was stopped, and started again once.
+func (s *service) expectRestart(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.runs || len(s.log) != 2 || s.log[0] != "stop@0s" {
+		t.Errorf("the service saw %q, want it stopped, and started once", s.log)
+	}
+}
+
+// An agent that is killed then has to know of it.
+func TestAServiceIsAskedOnceThatIsOnDisk(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		s := r.orchestrated()
+		r.options.First.Stop = func(ctx context.Context, name string) (bool, error) {
+			data, err := os.ReadFile(r.path)
+			if err != nil || !strings.Contains(string(data), "k3s.service") || !strings.Contains(string(data), `"name":"dns"`) {
+				t.Errorf("on disk is %s, %v when the service is asked, want it and the pods", data, err)
+			}
+			return s.stop(ctx, name)
+		}
+		r.usual()
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Minute)
+		r.expect(shutdown.Released, 0)
+	})
+}
+
+// The time that an earlier process has waited for services is not taken from the phases.
+func TestPhasesAreWholeThoughTheAgentWasRestartedBefore(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		s := r.orchestrated()
+		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Second)
+		r.stop()
+		time.Sleep(time.Second)
+		r.start()
+		time.Sleep(time.Minute)
+		s.expect(t, "stop@0s")
+		r.expectSignals("web", "TERM@2s KILL@22s")
 	})
 }

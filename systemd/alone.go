@@ -14,13 +14,10 @@ import (
 // alonePoll is how often a unit that stops is looked at.
 const alonePoll = 50 * time.Millisecond
 
-// StopAlone stops the unit of that name and no other, waits until it has ended or ctx ends,
-// and tells whether there was anything to stop. It does so also where the whole system stops
-// and that unit's turn would come after this service's: it joins the job that is queued, which
-// then waits for nobody (mode ignore-dependencies in org.freedesktop.systemd1(5)). A unit that
-// systemd would start again whenever it ends stays down.
-func (m *Manager) StopAlone(ctx context.Context, name string) (ran bool, err error) {
-	operation := "have systemd stop " + name
+// UnitRuns tells whether there is anything to stop of the unit of that name: whether it runs,
+// starts, stops, or has a start job that waits. Nothing has where there is no systemd.
+func (m *Manager) UnitRuns(ctx context.Context, name string) (bool, error) {
+	operation := "ask systemd whether " + name + " runs"
 	conn, ctx, closeAll, err := m.connect(ctx)
 	if errors.Is(err, ErrNotSystemd) {
 		return false, nil
@@ -29,24 +26,84 @@ func (m *Manager) StopAlone(ctx context.Context, name string) (ran bool, err err
 		return false, fmt.Errorf("%s: %w", operation, err)
 	}
 	defer closeAll()
-	_, active, err := unitState(ctx, conn, name)
-	if err == nil && !over(active) {
+	done, err := rests(ctx, conn, name)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", operation, err)
+	}
+	return !done, nil
+}
+
+// StopAlone stops the unit of that name and no other, waits until it has ended or ctx ends,
+// and tells whether there was anything to stop. It does so also where the whole system stops
+// and that unit's turn would come after this service's: it joins the job that is queued, which
+// then waits for nobody (mode ignore-dependencies in org.freedesktop.systemd1(5)). A unit that
+// systemd would start again whenever it ends stays down, and so does one that is about to be
+// started: its job is replaced.
+func (m *Manager) StopAlone(ctx context.Context, name string) (ran bool, err error) {
+	for {
+		stopping, err := m.stopAlone(ctx, name)
+		ran = ran || stopping
+		switch {
+		case err == nil, errors.Is(err, ErrNotSystemd) && !ran:
+			return ran, nil
+		case !ran, ctx.Err() != nil, bus.ErrorName(err) != "":
+			return ran, fmt.Errorf("have systemd stop %s: %w", name, err)
+		}
+		// The connection is lost that the stop was asked for over, as by a systemd that
+		// executes itself anew.
+		select {
+		case <-time.After(alonePoll):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// stopAlone is StopAlone over one connection.
+func (m *Manager) stopAlone(ctx context.Context, name string) (ran bool, err error) {
+	conn, ctx, closeAll, err := m.connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer closeAll()
+	done, err := rests(ctx, conn, name)
+	if err == nil && !done {
 		ran = true
 		var job dbus.ObjectPath
 		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, name, "ignore-dependencies")
 	}
-	for err == nil && !over(active) {
+	for err == nil && !done {
 		select {
 		case <-time.After(alonePoll):
-			_, active, err = unitState(ctx, conn, name)
+			done, err = rests(ctx, conn, name)
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
 	}
-	if err != nil {
-		return ran, fmt.Errorf("%s: %w", operation, err)
+	return ran, err
+}
+
+// rests tells whether a unit does not run, and nobody has asked systemd to start it.
+func rests(ctx context.Context, conn *dbus.Conn, name string) (bool, error) {
+	unit, active, err := unitState(ctx, conn, name)
+	if err != nil || !over(active) || unit == "" {
+		return unit == "", err
 	}
-	return ran, nil
+	var queued job
+	if err := bus.Property(ctx, conn, bus.Systemd, unit, systemdUnit, "Job", &queued); err != nil || queued.ID == 0 {
+		return err == nil, err
+	}
+	var kind string
+	err = bus.Property(ctx, conn, bus.Systemd, queued.Path, bus.Systemd+".Job", "JobType", &kind)
+	if bus.ErrorName(err) == "org.freedesktop.DBus.Error.UnknownObject" {
+		return rests(ctx, conn, name) // it is over by now
+	}
+	return kind == "stop", err
+}
+
+// job is a unit's, as its property has it; ID 0 is none.
+type job struct {
+	ID   uint32
+	Path dbus.ObjectPath
 }
 
 // StartUnit begins to start the unit of that name, as `systemctl start --no-block` does, and

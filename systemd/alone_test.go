@@ -61,6 +61,68 @@ func TestAUnitIsStoppedAloneAndWaitedFor(t *testing.T) {
 	}
 }
 
+// What waits to be started would be, in the middle of the drain.
+func TestAUnitThatIsAboutToStartIsStopped(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	m := systemd.NewManager(fake.ManagerSocket())
+	for job, want := range map[string]bool{"": false, "stop": false, "start": true, "restart": true} {
+		fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "inactive", Job: job}})
+		if runs, err := m.UnitRuns(t.Context(), "k3s.service"); runs != want || err != nil {
+			t.Errorf("UnitRuns() of one with job %q = %t, %v, want %t", job, runs, err, want)
+		}
+	}
+	fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "inactive", Job: "start"}})
+	ended := make(chan bool)
+	go func() {
+		ran, err := m.StopAlone(t.Context(), "k3s.service")
+		ended <- ran && err == nil
+	}()
+	for len(fake.StoppedUnits()) == 0 {
+		select {
+		case <-ended:
+			t.Fatal("StopAlone() has ended and asked nobody")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "inactive"}})
+	if !<-ended {
+		t.Error("StopAlone() = false or an error, want that there was something to stop")
+	}
+}
+
+func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAnew(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	state := func(active string) {
+		fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: active}})
+	}
+	state("active")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ran, err := systemd.NewManager(fake.ManagerSocket()).StopAlone(ctx, "k3s.service")
+		if !ran && err == nil {
+			err = errors.New("it did not run")
+		}
+		ended <- err
+	}()
+	for len(fake.StoppedUnits()) == 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	fake.RestartManager(t)
+	for len(fake.StoppedUnits()) < 2 && ctx.Err() == nil { // asked anew, for it may have forgotten
+		select {
+		case err := <-ended:
+			t.Fatalf("StopAlone() has ended with %v before the unit", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	state("inactive")
+	if err := <-ended; err != nil {
+		t.Errorf("StopAlone() = %v, want that it ran and has ended", err)
+	}
+}
+
 func TestAUnitThatDoesNotEndIsNotWaitedForForEver(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "active"}})

@@ -25,6 +25,9 @@ const ManagerSocket = "/run/systemd/private"
 // when there is little time.
 const managerTimeout = 2 * time.Second
 
+// redialPause is how long a socket on which nobody listens is left alone.
+const redialPause = 20 * time.Millisecond
+
 // Manager asks systemd itself, PID 1, over its private socket: the bus may be
 // stopped before the agent is. Only root is let in. It connects for each
 // question. Safe for concurrent use.
@@ -107,18 +110,29 @@ func (m *Manager) StartedAt(ctx context.Context) (time.Time, error) {
 	return time.UnixMicro(int64(microseconds)), nil
 }
 
+// connect connects to the manager. Nobody may listen for a moment, while systemd executes
+// itself anew: that is waited out.
 func (m *Manager) connect(ctx context.Context) (*dbus.Conn, context.Context, func(), error) {
 	cancel := func() {}
 	if _, ok := ctx.Deadline(); !ok {
 		ctx, cancel = context.WithTimeout(ctx, managerTimeout)
 	}
-	conn, err := bus.Dial(ctx, "unix:path="+dbus.EscapeBusAddressValue(m.socket), false)
-	if err != nil {
+	for {
+		conn, err := bus.Dial(ctx, "unix:path="+dbus.EscapeBusAddressValue(m.socket), false)
+		if err == nil {
+			return conn, ctx, func() { conn.Close(); cancel() }, nil
+		}
+		if errors.Is(err, unix.ECONNREFUSED) {
+			select {
+			case <-time.After(redialPause):
+				continue
+			case <-ctx.Done():
+			}
+		}
 		cancel()
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
+		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", ErrNotSystemd, err)
 		}
 		return nil, nil, nil, err
 	}
-	return conn, ctx, func() { conn.Close(); cancel() }, nil
 }

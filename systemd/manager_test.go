@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -59,24 +60,50 @@ func TestManagerAnswersWithoutABus(t *testing.T) {
 }
 
 func TestManagerIsMissedByName(t *testing.T) {
-	dir := t.TempDir()
-	stale := filepath.Join(dir, "stale")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	manager := systemd.NewManager(filepath.Join(t.TempDir(), "none"))
+	if stopping, err := manager.Stopping(t.Context()); stopping || !errors.Is(err, systemd.ErrNotSystemd) {
+		t.Errorf("Stopping() = %v, %v, want false, %v", stopping, err, systemd.ErrNotSystemd)
+	}
+	if _, err := manager.StartedAt(t.Context()); !errors.Is(err, systemd.ErrNotSystemd) {
+		t.Errorf("StartedAt() = %v, want %v", err, systemd.ErrNotSystemd)
+	}
+}
+
+// A systemd that executes itself anew is one that does not listen for a moment.
+func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping", Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "active"}})
+	socket := filepath.Join(filepath.Dir(fake.ManagerSocket()), "stale")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	listener.SetUnlinkOnClose(false)
 	listener.Close()
-	for name, socket := range map[string]string{"no socket": filepath.Join(dir, "none"), "a socket that nobody listens on": stale} {
-		t.Run(name, func(t *testing.T) {
-			manager := systemd.NewManager(socket)
-			if stopping, err := manager.Stopping(t.Context()); stopping || !errors.Is(err, systemd.ErrNotSystemd) {
-				t.Errorf("Stopping() = %v, %v, want false, %v", stopping, err, systemd.ErrNotSystemd)
-			}
-			if _, err := manager.StartedAt(t.Context()); !errors.Is(err, systemd.ErrNotSystemd) {
-				t.Errorf("StartedAt() = %v, want %v", err, systemd.ErrNotSystemd)
-			}
-		})
+	manager := systemd.NewManager(socket)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for what, ask := range map[string]func() error{
+		"Stopping":  func() error { _, err := manager.Stopping(ctx); return err },
+		"StopUnit":  func() error { _, err := manager.StopUnit(ctx, "k3s.service", 0); return err },
+		"UnitStops": func() error { _, err := manager.UnitStops(ctx, "k3s.service"); return err },
+		"UnitRuns":  func() error { _, err := manager.UnitRuns(ctx, "k3s.service"); return err },
+		"StopAlone": func() error { _, err := manager.StopAlone(ctx, "k3s.service"); return err },
+	} {
+		if err := ask(); err == nil || errors.Is(err, systemd.ErrNotSystemd) {
+			t.Errorf("%s() = %v, want an error that is not %v", what, err, systemd.ErrNotSystemd)
+		}
+	}
+	answer := make(chan bool)
+	go func() {
+		stopping, err := manager.Stopping(t.Context())
+		answer <- stopping && err == nil
+	}()
+	if err := errors.Join(os.Symlink(fake.ManagerSocket(), socket+".new"), os.Rename(socket+".new", socket)); err != nil {
+		t.Fatal(err)
+	}
+	if !<-answer {
+		t.Error("Stopping() = false of a systemd that is back, want true")
 	}
 }
 

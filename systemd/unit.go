@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"slices"
 	"time"
@@ -71,10 +70,10 @@ func (m *Manager) Units(ctx context.Context, names ...string) ([]Unit, error) {
 func (m *Manager) UnitsAtBoot(ctx context.Context, names ...string) (map[string]bool, error) {
 	const operation = "ask systemd what it starts at boots"
 	conn, ctx, closeAll, err := m.connect(ctx)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, ErrNotSystemd) {
 		return nil, nil
 	}
-	if err != nil { // nobody may listen for a moment, while systemd executes itself anew
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
 	defer closeAll()

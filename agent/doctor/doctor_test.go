@@ -139,15 +139,15 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s.service", LoadState: "loaded", ActiveState: "active"}, {Name: "rke2-server.service", LoadState: "not-found", ActiveState: "inactive"}}
 		}, []string{"warn stop-first|k3s.service would start pods again|set shutdown: {enabled: true, stopFirst: [k3s.service]}|systemctl restart hostler"}},
 		{"that service, which is stopped first", func(f *doctor.Facts) {
-			f.StopFirst, f.Logind.Granted, f.Logind.Files.Effective.Max = []string{"k3s.service"}, 46*time.Second, 46*time.Second
+			f.StopFirst, f.Logind.Granted, f.Logind.Files.Effective.Max = []string{"k3s.service"}, 48*time.Second, 48*time.Second
 			f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s.service", LoadState: "loaded", ActiveState: "active"}}
 		}, nil},
 		{"that service, for which logind grants no time", func(f *doctor.Facts) {
 			f.StopFirst = []string{"k3s.service"}
 			f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s.service", LoadState: "loaded", ActiveState: "active"}}
-		}, []string{"fail delay|of the 46s"}},
+		}, []string{"fail delay|of the 48s"}},
 		{"a service to stop first that is not there", func(f *doctor.Facts) {
-			f.StopFirst, f.Logind.Granted, f.Logind.Files.Effective.Max = []string{"k3s-agent.service"}, 46*time.Second, 46*time.Second
+			f.StopFirst, f.Logind.Granted, f.Logind.Files.Effective.Max = []string{"k3s-agent.service"}, 48*time.Second, 48*time.Second
 			f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s-agent.service", LoadState: "not-found", ActiveState: "inactive"}}
 		}, []string{"warn stop-first|k3s-agent.service, which is to be stopped before the pods, is not there|shutdown.stopFirst"}},
 		{"another file sets too little", func(f *doctor.Facts) {

@@ -51,12 +51,16 @@ func (r *Runtime) classify(ctx context.Context, err error, begun time.Time) erro
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return fmt.Errorf("%w: %s", runtime.ErrUnavailable, message)
+		return fmt.Errorf("%w: %s", runtime.ErrLost, message)
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("%w: no answer from %s within %v (%w); it may hang: see its log",
 			runtime.ErrUnavailable, r.path, took.Round(time.Millisecond), context.DeadlineExceeded)
 	case codes.Unavailable:
-		return fmt.Errorf("%w: %s; is a runtime running at %s?", runtime.ErrUnavailable, dialMessage(message), r.path)
+		class := runtime.ErrUnavailable
+		if strings.Contains(message, "error reading from server") { // and not in the beginning, as its preface
+			class = runtime.ErrLost
+		}
+		return fmt.Errorf("%w: %s; is a runtime running at %s?", class, dialMessage(message), r.path)
 	case codes.ResourceExhausted:
 		// Both sides have a limit, and both say "larger than max".
 		if strings.Contains(message, "larger than max") {

@@ -194,6 +194,9 @@ func TestComposeProjectsArePods(t *testing.T) {
 	if c := containers["alone"]; c.StopTimeout == nil || *c.StopTimeout < 24*time.Hour {
 		t.Errorf("alone has a stop timeout of %v, want one without end", c.StopTimeout)
 	}
+	if containers["web"].Untold || !containers["db-1"].Untold {
+		t.Error("web, which was asked, or db-1, which does not answer, is marked wrongly")
+	}
 	if c := containers["db-1"]; c.StopTimeout != nil || c.CreatedAt.Unix() != 1700000000 {
 		t.Errorf("db-1 = %+v, which tells nothing, want no stop timeout, and the list's time", c)
 	}

@@ -72,6 +72,7 @@ func (r *Runtime) container(c *container.Summary, f fact) runtime.Container {
 		State:       state(c.State),
 		CreatedAt:   f.created,
 		Restarting:  c.State == container.StateRestarting,
+		Untold:      f.created.IsZero(),
 		Restart:     f.restart,
 		StopTimeout: f.stopTimeout,
 		Labels:      c.Labels,

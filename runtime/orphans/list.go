@@ -54,6 +54,7 @@ func (s *StandIn) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	}
 	silent := s.silent(known, err)
 	if len(silent) == 0 {
+		s.logs.end()
 		return pods, err
 	}
 	states, unread := s.states(ctx)
@@ -65,7 +66,45 @@ func (s *StandIn) Pods(ctx context.Context) ([]runtime.Pod, error) {
 		orphans.leave(p.ID)
 	}
 	orphans.takeIn(silent[0])
-	return append(pods, orphans.pods()...), without(err, silent)
+	found := orphans.pods()
+	s.discardLogs(found, err)
+	return append(pods, found...), without(err, silent)
+}
+
+// discardLogs has nobody of these pods wait for somebody who reads what it logs, where their
+// runtime is gone. One that hangs may still do so itself.
+func (s *StandIn) discardLogs(orphans []runtime.Pod, err error) {
+	for _, p := range orphans {
+		if s.options.Member(p.Runtime) && !gone(memberError(err, p.Runtime)) {
+			continue
+		}
+		for _, c := range p.Containers {
+			if c.State == runtime.Running {
+				s.discardLog(c.ID)
+			}
+		}
+	}
+}
+
+func (s *StandIn) discardLog(id string) {
+	s.logs.discard(id, func() string { return s.runc.Bundle(id) })
+}
+
+// gone tells whether a runtime that has failed so is not there, rather than slow.
+func gone(err error) bool {
+	return errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// memberError is why a runtime has failed, by the error of a list of all.
+func memberError(err error, name string) error {
+	if set := (*runtime.SetError)(nil); errors.As(err, &set) {
+		for _, f := range set.Failed {
+			if f.Runtime == name {
+				return f.Err
+			}
+		}
+	}
+	return nil
 }
 
 // silent names the runtimes that do not answer, in order: those that failed, and those that

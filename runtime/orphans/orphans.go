@@ -4,7 +4,7 @@
 //
 // It owns what is known of such containers: what their runtime told before it went, and what
 // runc or crun keep of each in containerd's state root. It stops them by package runc, each
-// by the stop signal of its image. It refuses to touch what a runtime answers for, and those
+// by the stop signal of its image, and reads away what they log. It refuses to touch what a runtime answers for, and those
 // of other programs than runc and crun, which leave nothing there to go by.
 package orphans
 
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -33,6 +34,8 @@ const (
 	// how long in all: who asks waits for it.
 	learnAtOnce = 8
 	learnBound  = 2 * time.Second
+	// readBound is how long it may take to read what runc keeps.
+	readBound = time.Second
 )
 
 // Runtime is what is asked first: the host's runtimes, used as one.
@@ -59,12 +62,13 @@ type StandIn struct {
 	options Options
 	log     *slog.Logger
 	runc    *runc.Runtime
+	logs    logs // of containers whose runtime is gone
 
 	mu      sync.Mutex
 	on      bool                     // guarded by mu: runtimes may be gone
 	known   map[string][]runtime.Pod // guarded by mu: pods of each runtime before; their slices are never changed
-	kept    map[string]bool          // guarded by mu: IDs of containers of which runc kept a state then
-	images  map[string]image         // guarded by mu: by ID of the container that is made of it
+	kept    map[string]bool          // guarded by mu: IDs of containers of which runc kept a state; never changed
+	asked   map[string]string        // guarded by mu: by which signal containers are asked to end, by ID
 	signals map[image]string         // guarded by mu: what runtimes have told
 }
 
@@ -82,9 +86,10 @@ func New(o Options) (*StandIn, error) {
 	return s, err
 }
 
-// Learn asks for the stop signals of images that run and were not asked for yet, as long as
-// there is somebody to ask.
+// Learn notes of which of these pods' containers runc keeps a state, and asks for the stop
+// signals of images that run and were not asked for yet, as long as there is somebody to ask.
 func (s *StandIn) Learn(ctx context.Context, pods []runtime.Pod) {
+	s.note(ctx, pods)
 	if s.options.StopSignal == nil {
 		return
 	}
@@ -128,46 +133,99 @@ func (s *StandIn) Learn(ctx context.Context, pods []runtime.Pod) {
 	_ = asking.Wait() // none fails
 }
 
+// note notes of which containers runc keeps a state: one of them that is gone later has ended,
+// and is none of another program's. What is no longer listed is forgotten.
+func (s *StandIn) note(ctx context.Context, pods []runtime.Pod) {
+	states, err := s.states(ctx)
+	if err != nil {
+		return // Adopt tells, where it matters
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.on {
+		return
+	}
+	listed := map[string]bool{}
+	for _, p := range pods {
+		listed[p.ID] = true
+		for _, c := range p.Containers {
+			listed[c.ID] = true
+		}
+	}
+	before := s.kept
+	s.kept = map[string]bool{}
+	for id := range before {
+		if listed[id] {
+			s.kept[id] = true
+		}
+	}
+	s.keep(states)
+}
+
 // signalOf is the stop signal of a container; empty where it is not known.
 func (s *StandIn) signalOf(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.signals[s.images[id]]
+	return s.asked[id]
 }
 
 // Adopt has it stand in for whichever runtime of sandboxes does not answer from now on, whose
-// pods are these. What comes after them is found by what runc keeps.
-func (s *StandIn) Adopt(ctx context.Context, pods []runtime.Pod) {
+// pods are these. What comes after them is found by what runc keeps. It returns the stop
+// signals of their containers, by ID, as far as they are known; told are those that an
+// earlier process knew.
+func (s *StandIn) Adopt(ctx context.Context, pods []runtime.Pod, told map[string]string) (signals map[string]string) {
 	s.Learn(ctx, pods)
-	states, err := s.states(ctx)
+	here, cancel := context.WithTimeout(context.WithoutCancel(ctx), readBound) // however long others took to answer
+	defer cancel()
+	states, err := s.states(here)
 	if err != nil {
 		s.log.Warn("containers cannot be stopped without their runtime", "error", err)
 	}
-	known, kept, images := map[string][]runtime.Pod{}, map[string]bool{}, map[string]image{}
+	known := map[string][]runtime.Pod{}
 	for _, p := range pods {
 		if p.Sandbox {
 			known[p.Runtime] = append(known[p.Runtime], p)
-		}
-		for _, c := range p.Containers {
-			images[c.ID] = image{c.Runtime, c.ImageID}
 		}
 	}
 	if len(known) == 0 { // whatever runc keeps is of one that was never found
 		known[runc.Containerd] = []runtime.Pod{}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	signals = maps.Clone(told)
+	if signals == nil {
+		signals = map[string]string{}
+	}
+	for _, p := range pods {
+		for _, c := range p.Containers {
+			if signal := s.signals[image{c.Runtime, c.ImageID}]; signal != "" {
+				signals[c.ID] = signal
+			}
+		}
+	}
+	s.keep(states)
+	s.on, s.known, s.asked = true, known, signals
+	return maps.Clone(signals)
+}
+
+// keep notes of which containers runc keeps a state. Called with mu held.
+func (s *StandIn) keep(states map[string]state) {
+	kept := maps.Clone(s.kept) // what was handed out stays as it is
+	if kept == nil {
+		kept = map[string]bool{}
+	}
 	for id := range states {
 		kept[id] = true
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.on, s.known, s.kept, s.images = true, known, kept, images
+	s.kept = kept
 }
 
 // Release has it pass all on again: the runtimes are coming back.
 func (s *StandIn) Release() {
+	s.logs.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.on, s.known, s.kept, s.images = false, nil, nil, nil
+	s.on, s.known, s.asked = false, nil, nil
 }
 
 // adopted tells whether it stands in for that runtime where it does not answer.
@@ -178,13 +236,24 @@ func (s *StandIn) adopted(name string) bool {
 }
 
 // StopContainer is the runtime's own as long as that answers, and else done to the
-// container's processes.
+// container's processes. One whose runtime goes in the middle has been asked to end: it has
+// what is left of its grace, and is not asked twice.
 func (s *StandIn) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	began := time.Now()
 	err := s.options.Runtime.StopContainer(ctx, c, grace)
 	if !s.takesOver(ctx, c.Runtime, err) {
 		return err
 	}
-	return s.stop(ctx, c.ID, local.Named("stop container", c.Name, c.ID), grace)
+	if gone(err) {
+		s.discardLog(c.ID)
+	}
+	end := s.runc.StopContainer
+	if errors.Is(err, runtime.ErrLost) {
+		end = s.runc.EndContainer
+	}
+	return s.stop(ctx, c.ID, local.Named("stop container", c.Name, c.ID), func(c runtime.Container) error {
+		return end(ctx, c, max(0, grace-time.Since(began)))
+	})
 }
 
 // StopPod is likewise the runtime's own, or ends what is left of the pod's processes. Its
@@ -194,6 +263,7 @@ func (s *StandIn) StopPod(ctx context.Context, p runtime.Pod) error {
 	if !s.takesOver(ctx, p.Runtime, err) {
 		return err
 	}
+	kill := func(c runtime.Container) error { return s.runc.StopContainer(ctx, c, 0) }
 	states, err := s.states(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", local.Named("stop pod", p.Name, p.ID), err)
@@ -201,10 +271,10 @@ func (s *StandIn) StopPod(ctx context.Context, p runtime.Pod) error {
 	var errs []error
 	for id, state := range states {
 		if id != p.ID && state.pod == p.ID && state.State == runtime.Running {
-			errs = append(errs, s.stop(ctx, id, local.Named("stop container", state.name, id), 0))
+			errs = append(errs, s.stop(ctx, id, local.Named("stop container", state.name, id), kill))
 		}
 	}
-	return errors.Join(append(errs, s.stop(ctx, p.ID, local.Named("stop pod", p.Name, p.ID), 0))...)
+	return errors.Join(append(errs, s.stop(ctx, p.ID, local.Named("stop pod", p.Name, p.ID), kill))...)
 }
 
 // takesOver tells whether a call that ended so is to be made in the runtime's stead.
@@ -213,7 +283,7 @@ func (s *StandIn) takesOver(ctx context.Context, name string, err error) bool {
 }
 
 // stop ends a container by what runc keeps of it.
-func (s *StandIn) stop(ctx context.Context, id, what string, grace time.Duration) error {
+func (s *StandIn) stop(ctx context.Context, id, what string, end func(runtime.Container) error) error {
 	states, err := s.states(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -227,5 +297,5 @@ func (s *StandIn) stop(ctx context.Context, id, what string, grace time.Duration
 		}
 		return fmt.Errorf("%s: %w: its runtime is gone, and no state of runc or crun is in %s", what, runtime.ErrUnsupported, s.options.Root)
 	}
-	return s.runc.StopContainer(ctx, runtime.Container{ID: id}, grace)
+	return end(runtime.Container{ID: id})
 }

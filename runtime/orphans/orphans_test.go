@@ -33,17 +33,20 @@ type host struct {
 	t      *testing.T
 	gone   bool // k3s does not answer
 	lost   bool // nor is it found any more
+	slow   bool // k3s answers too late
 	broken error
+	stops  func() error // what a stop does, and how it ends, where it is under way when k3s goes
 	pods   []runtime.Pod
 	docker []runtime.Pod
 	asked  []string // what the runtimes were asked
 	root   string
+	state  string // folder of k3s's containerd
 	in     *orphans.StandIn
 }
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	h := &host{t: t, root: filepath.Join(t.TempDir(), "k8s.io")}
+	h := &host{t: t, root: filepath.Join(t.TempDir(), "k8s.io"), state: t.TempDir()}
 	must(t, os.Mkdir(h.root, 0o700))
 	var err error
 	h.in, err = orphans.New(orphans.Options{
@@ -71,12 +74,17 @@ func (h *host) Pods(context.Context) ([]runtime.Pod, error) {
 		return h.docker, nil
 	case h.gone:
 		return h.docker, failed("k3s", errGone)
+	case h.slow:
+		return h.docker, failed("k3s", fmt.Errorf("%w: %w", runtime.ErrUnavailable, context.DeadlineExceeded))
 	}
 	return append(h.docker, h.pods...), nil
 }
 
 func (h *host) StopContainer(_ context.Context, c runtime.Container, _ time.Duration) error {
 	h.asked = append(h.asked, c.ID)
+	if h.stops != nil {
+		return h.stops()
+	}
 	if h.gone && c.Runtime != "docker" {
 		return errGone
 	}
@@ -112,7 +120,7 @@ func (h *host) runs(id string, annotations ...string) process {
 	if len(annotations) == 0 {
 		kind = "io.kubernetes.cri.container-type=sandbox"
 	}
-	labels := `"` + strings.Join(append(annotations, kind, "bundle=/b"), `","`) + `"`
+	labels := `"` + strings.Join(append(annotations, kind, "bundle="+filepath.Join(h.state, "io.containerd.runtime.v2.task/k8s.io", id)), `","`) + `"`
 	must(h.t, os.Mkdir(filepath.Join(h.root, id), 0o700))
 	must(h.t, os.WriteFile(filepath.Join(h.root, id, "state.json"), fmt.Appendf(nil,
 		`{"id":%q,"init_process_pid":%d,"init_process_start":%d,"created":"2026-11-20T12:00:00Z","config":{"labels":[%s],"namespaces":[{"type":"NEWPID","path":""}]}}`,
@@ -148,7 +156,7 @@ func (h *host) pod(name, image string) (sandbox, container process) {
 func (h *host) goes() {
 	pods, err := h.in.Pods(h.t.Context())
 	must(h.t, err)
-	h.in.Adopt(h.t.Context(), pods)
+	h.in.Adopt(h.t.Context(), pods, nil)
 	h.gone = true
 }
 
@@ -173,7 +181,7 @@ func TestARuntimeThatAnswersIsAsked(t *testing.T) {
 	_, c := h.pod("web", "image-")
 	pods, err := h.in.Pods(t.Context())
 	must(t, err)
-	h.in.Adopt(t.Context(), pods)
+	h.in.Adopt(t.Context(), pods, nil)
 	must(t, h.in.StopContainer(t.Context(), pods[0].Containers[0], time.Minute))
 	must(t, h.in.StopPod(t.Context(), pods[0]))
 	if got := strings.Join(h.asked, " "); got != "web-c web" {
@@ -261,7 +269,7 @@ func TestPodsOfARuntimeThatNobodyHasFoundAreStopped(t *testing.T) {
 	h.lost = true
 	h.runs("web")
 	container := h.runs("web-c", "io.kubernetes.cri.sandbox-id=web", "io.kubernetes.cri.container-name=main", "io.kubernetes.cri.sandbox-name=web", "io.kubernetes.cri.sandbox-namespace=shop")
-	h.in.Adopt(t.Context(), nil)
+	h.in.Adopt(t.Context(), nil, nil)
 	if got, want := h.seen(), "containerd/shop/web ready=true priority=: main=Running"; got != want {
 		t.Fatalf("Pods() = %s, want %s", got, want)
 	}
@@ -315,5 +323,69 @@ func TestTheRuntimeIsBack(t *testing.T) {
 	h.in.Release()
 	if _, err := h.in.Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("Pods() = %v, want the runtime's own error again", err)
+	}
+}
+
+// It was asked, and to some programs a second signal is an order to drop everything.
+func TestAContainerWhoseRuntimeGoesInTheMiddleIsAskedOnce(t *testing.T) {
+	h := newHost(t)
+	_, container := h.pod("web", "image-SIGQUIT")
+	h.goes()
+	h.stops = func() error {
+		time.Sleep(time.Millisecond) // as long as the runtime has waited
+		return fmt.Errorf("stop: %w: error reading from server: EOF", runtime.ErrLost)
+	}
+	must(t, h.in.StopContainer(t.Context(), h.pods[0].Containers[0], 50*time.Millisecond))
+	if got := container.end(t); got != "signal: killed" {
+		t.Errorf("the container ended with %q, want no second signal but SIGKILL at the end of its grace", got)
+	}
+}
+
+// Its grace has begun when the runtime was asked.
+func TestAGraceIsNotGivenTwice(t *testing.T) {
+	h := newHost(t)
+	_, container := h.pod("web", "image-SIGQUIT")
+	h.goes()
+	const grace = 10 * time.Millisecond
+	h.stops = func() error {
+		time.Sleep(grace)
+		return errGone
+	}
+	must(t, h.in.StopContainer(t.Context(), h.pods[0].Containers[0], grace))
+	if got := container.end(t); got != "signal: killed" {
+		t.Errorf("the container ended with %q, want nothing but SIGKILL once its grace is over", got)
+	}
+}
+
+// One of which runc kept a state before is none of another program's.
+func TestAContainerThatEndedBeforeItWasAdoptedIsGone(t *testing.T) {
+	h := newHost(t)
+	_, container := h.pod("web", "image-")
+	h.in.Learn(t.Context(), h.pods)
+	must(t, container.Process.Kill())
+	container.end(t)
+	must(t, os.RemoveAll(filepath.Join(h.root, "web-c")))
+	h.goes() // by a list from before
+	if got, want := h.seen(), "k3s//web ready=true priority=7: main=Exited"; got != want {
+		t.Errorf("Pods() = %s, want %s", got, want)
+	}
+	must(t, h.in.StopContainer(t.Context(), h.pods[0].Containers[0], 0))
+}
+
+// What an earlier process knew of stop signals, nobody else does once the runtime is gone.
+func TestTheStopSignalOutlivesTheProcess(t *testing.T) {
+	h := newHost(t)
+	_, container := h.pod("web", "image-SIGQUIT")
+	if got := h.in.Adopt(t.Context(), h.pods, nil); got["web-c"] != "SIGQUIT" {
+		t.Errorf("Adopt() = %v, want SIGQUIT of web-c", got)
+	}
+	next := newHost(t)
+	next.root, next.gone = h.root, true
+	in, err := orphans.New(orphans.Options{Runtime: next, Root: h.root, Log: slog.New(slog.DiscardHandler), Member: func(string) bool { return true }})
+	must(t, err)
+	in.Adopt(t.Context(), []runtime.Pod{{Runtime: "k3s", ID: "web", Name: "web", Ready: true, Sandbox: true}}, map[string]string{"web-c": "SIGQUIT"})
+	must(t, in.StopContainer(t.Context(), h.pods[0].Containers[0], time.Minute))
+	if got := container.end(t); got != "signal: quit" {
+		t.Errorf("the container ended with %q, want its image's stop signal", got)
 	}
 }

@@ -128,7 +128,7 @@ func (r *Runtime) container(c *container, f fact, atBoot boots) runtime.Containe
 		Runtime: r.name, ID: c.ID, PodID: c.podID(), Name: c.name(),
 		Image: c.Image, ImageID: c.ImageID,
 		State: c.state(), CreatedAt: c.Created, Restart: r.restart(c, f.policy, atBoot),
-		StopTimeout: f.stopTimeout, StopsBefore: slices.Clone(f.needs),
+		Untold: f.policy == "", StopTimeout: f.stopTimeout, StopsBefore: slices.Clone(f.needs),
 		Labels: c.Labels, Annotations: f.annotations,
 	}
 	if converted.StartedAt, converted.FinishedAt = f.times(c); !converted.FinishedAt.IsZero() {

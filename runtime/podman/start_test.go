@@ -67,6 +67,9 @@ func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
 	s := newServer(t, map[string]any{"/libpod/containers/json": []any{listed("web", "running", 1, nil)}, "/libpod/containers/web/json": 500})
 	pods, err := s.open(t, enabled).Pods(t.Context())
 	check(t, err)
+	if !pods[0].Containers[0].Untold {
+		t.Error("Untold = false of one that does not tell of itself, want true")
+	}
 	if got := pods[0].Containers[0].Restart; got != runtime.RestartUnknown {
 		t.Errorf("Restart of one that does not tell of itself = %v, want %v", got, runtime.RestartUnknown)
 	}

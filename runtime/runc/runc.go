@@ -91,6 +91,15 @@ func (r *Runtime) Name() string { return r.name }
 // Endpoint is the path of the state root.
 func (r *Runtime) Endpoint() string { return r.path }
 
+// Bundle is the folder that a container was made from; empty where that is not known.
+func (r *Runtime) Bundle(id string) (path string) {
+	_ = r.store.one(id, func(c container) error {
+		path = c.state.bundle
+		return nil
+	})
+	return path
+}
+
 // Close ends the use of the root. Later calls end with runtime.ErrUnavailable.
 func (r *Runtime) Close() error {
 	r.closed.Store(true)

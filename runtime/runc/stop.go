@@ -116,9 +116,19 @@ func (r *Runtime) running(ctx context.Context, what string, listed runtime.Conta
 // grace. A container that was created and not started runs nothing yet: it is left to
 // whoever is about to start it.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	return r.stopContainer(ctx, c, grace, true)
+}
+
+// EndContainer is StopContainer of one that somebody has asked to end already, which to some
+// programs means more when it is said twice.
+func (r *Runtime) EndContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	return r.stopContainer(ctx, c, grace, false)
+}
+
+func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace time.Duration, ask bool) error {
 	return r.running(ctx, local.Named("stop container", c.Name, c.ID), c, func(t *target) error {
 		if grace > 0 {
-			over, err := r.terminate(ctx, t, grace)
+			over, err := r.terminate(ctx, t, grace, ask)
 			if over || err != nil {
 				return err
 			}
@@ -129,12 +139,15 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 
 var errGraceOver = errors.New("the grace is over")
 
-// terminate asks a container to end, and tells whether it has within its grace.
-func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration) (over bool, err error) {
+// terminate asks a container to end, unless it is not to, and tells whether it has within its
+// grace.
+func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration, ask bool) (over bool, err error) {
 	asked := time.Now()
 	waiting, cancel := context.WithTimeoutCause(ctx, grace, errGraceOver)
 	defer cancel()
-	err = r.call(ctx, "Signal", t.what, func() error { return t.first.signal(r.stopSignal(t)) })
+	if ask {
+		err = r.call(ctx, "Signal", t.what, func() error { return t.first.signal(r.stopSignal(t)) })
+	}
 	if err != nil {
 		return false, err
 	}

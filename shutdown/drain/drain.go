@@ -93,6 +93,8 @@ type Options struct {
 	Record *journal.Record
 	// Publish is given a copy of the record at every step. It must not block.
 	Publish func(*journal.Record)
+	// Flush waits until what was published is on disk, or ctx ends; nil waits for nothing.
+	Flush func(ctx context.Context)
 }
 
 // Drain stops pods, phase by phase. One goroutine, that of Run, owns it.
@@ -239,9 +241,9 @@ func (d *Drain) Run(ctx context.Context) {
 		}()
 	}()
 	d.options.Publish(d.record.Clone())
-	if d.lead > 0 && len(d.record.StoppedFirst) > 0 { // by an earlier process: nobody else may answer
+	if d.options.First != nil && len(d.record.StoppedFirst) > 0 { // by an earlier process: nobody else may answer
 		known, _ := d.options.Roster.Last()
-		d.options.First.Adopt(ctx, known, d.record.Pods)
+		d.adopt(ctx, known)
 	}
 	d.firstList(ctx)
 	d.stopFirst(ctx)

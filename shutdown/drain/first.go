@@ -2,7 +2,9 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,23 +12,35 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 )
 
-// FirstBound is how long services that are stopped first are waited for at most, all of them
-// together. One that needs longer goes on stopping beside the pods.
-const FirstBound = 10 * time.Second
+const (
+	// FirstBound is how long services that are stopped first are waited for at most, all of
+	// them together. One that needs longer goes on stopping beside the pods.
+	FirstBound = 10 * time.Second
+	// adoptBound is how long it may take before to learn what has to be known of pods whose
+	// runtime may go with them, and to have it on disk.
+	adoptBound = 2 * time.Second
+	// answerBound is how long a stop that is given up may take to tell what it has done.
+	answerBound = 500 * time.Millisecond
+)
 
 // First is the services that are stopped before any pod, because they would start pods
-// again: those that run a kubelet. Their runtimes may go with them. A nil First is none.
+// again: those that run a kubelet. Their runtimes may go with them. A nil First is none. One
+// without names stops nothing, but still starts again what is on record.
 type First struct {
 	Names []string
+	// Runs tells whether one runs, or is about to.
+	Runs func(ctx context.Context, name string) (bool, error)
 	// Stop stops one, returns when it has ended or ctx ends, and tells whether it ran.
 	Stop func(ctx context.Context, name string) (ran bool, err error)
 	// Start starts one again; the guard calls it where the host lives on.
 	Start func(ctx context.Context, name string) error
 	// Adopt is told right before which pods run, with what was written down of them by an
-	// earlier process: from then on they may have to be stopped without their runtime.
-	Adopt func(ctx context.Context, pods []runtime.Pod, before []journal.PodRecord)
+	// earlier process: from then on they may have to be stopped without their runtime. It
+	// returns the stop signals that are to be written down, by ID of the container.
+	Adopt func(ctx context.Context, pods []runtime.Pod, before []journal.PodRecord) (signals map[string]string)
 	// Release is called when the services are about to be started again.
 	Release func()
 }
@@ -36,7 +50,7 @@ func (f *First) Bound() time.Duration {
 	if f == nil || len(f.Names) == 0 {
 		return 0
 	}
-	return FirstBound
+	return FirstBound + adoptBound
 }
 
 // Lead is how long they may take of what the init system grants, which is zero where it is
@@ -56,84 +70,192 @@ func (f *First) Left(granted time.Duration) time.Duration {
 	return granted - f.Lead(granted)
 }
 
+// adopt has pods known, for when their runtime goes, and writes down what else would be known
+// by nobody then.
+func (d *Drain) adopt(ctx context.Context, pods []runtime.Pod) {
+	bound := adoptBound
+	if d.lead > 0 { // else the setting is gone since
+		bound = min(bound, d.lead/5)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	signals := d.options.First.Adopt(ctx, pods, d.record.Pods)
+	for _, p := range pods {
+		at, known := d.index[key{p.Runtime, p.ID}]
+		if !known {
+			continue
+		}
+		said := maps.Clone(d.record.Pods[at].Signals) // what was published has the old one
+		for _, c := range p.Containers {
+			if signal := signals[c.ID]; signal != "" {
+				if said == nil {
+					said = map[string]string{}
+				}
+				said[c.ID] = signal
+			}
+		}
+		d.record.Pods[at].Signals = said
+	}
+}
+
+// enter writes down which pods are to be stopped, and when: the next process may find nobody
+// who tells.
+func (d *Drain) enter() {
+	for _, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
+		for _, pod := range phase.Pods {
+			if _, came := d.entry(phase.Name, pod); came {
+				d.reopen()
+			}
+		}
+	}
+}
+
 // stopFirst stops the services, side by side, and has the phases count from then on.
 func (d *Drain) stopFirst(ctx context.Context) {
 	if d.lead == 0 || d.ended(ctx) {
 		return
 	}
-	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, d.lead, fmt.Errorf("it had not ended after %v", d.lead))
-	defer cancel()
-	go func() { // a cancellation is heard at once
-		select {
-		case <-d.cancelled:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	if len(d.record.StoppedFirst) == 0 {
-		d.options.First.Adopt(ctx, d.current, d.record.Pods)
+	began, before := time.Now(), slices.Clone(d.record.StoppedFirst)
+	d.enter()
+	if d.fresh || len(before) == 0 {
+		d.adopt(ctx, d.current)
 	}
-	before := slices.Clone(d.record.StoppedFirst)
-	for _, name := range d.options.First.Names {
+	names := d.toStop(ctx)
+	if d.ended(ctx) {
+		return
+	}
+	for _, name := range names {
 		// On record before it is asked: it is to be started again whatever becomes of this
 		// process.
-		if serviceIn(before, name) < 0 {
-			d.record.StoppedFirst = append(d.record.StoppedFirst, journal.Service{Name: name, AskedAt: began})
-		}
+		d.service(name).AskedAt = time.Now()
 	}
 	d.options.Publish(d.record.Clone())
-	ends := make([]chan serviceEnd, len(d.options.First.Names))
-	for i, name := range d.options.First.Names {
-		ends[i] = make(chan serviceEnd, 1)
-		d.calls.Go(func() {
-			ran, err := d.options.First.Stop(ctx, name)
-			ends[i] <- serviceEnd{ran, err}
-		})
-	}
-	for i, name := range d.options.First.Names {
-		end := serviceEnd{ran: true}
-		select {
-		case end = <-ends[i]:
-		case <-ctx.Done():
-			end.err = context.Cause(ctx)
-		}
-		d.noteFirst(name, began, end, before)
+	if len(names) > 0 {
+		d.flush(ctx)
+		d.stopAll(ctx, names, d.leadLeft(began, len(before) > 0), before)
 	}
 	d.options.Start = d.options.Start.Add(time.Since(began))
 	d.settled = false // what was listed is from before
 	d.options.Publish(d.record.Clone())
 }
 
+// toStop are the services that run, as far as anybody knows. Those on record that do not have
+// ended since they were asked, if they were.
+func (d *Drain) toStop(ctx context.Context) (names []string) {
+	ctx, cancel := context.WithTimeout(ctx, adoptBound)
+	defer cancel()
+	list := &d.record.StoppedFirst
+	for _, name := range d.options.First.Names {
+		if runs, err := d.options.First.Runs(ctx, name); runs || err != nil {
+			names = append(names, name)
+		} else if i := serviceIn(*list, name); i >= 0 {
+			(*list)[i].Error = ""
+		}
+	}
+	*list = slices.DeleteFunc(*list, func(s journal.Service) bool { return s.AskedAt.IsZero() && s.Error == "" })
+	return names
+}
+
+// service is the place of one in the record.
+func (d *Drain) service(name string) *journal.Service {
+	i := serviceIn(d.record.StoppedFirst, name)
+	if i < 0 {
+		i = len(d.record.StoppedFirst)
+		d.record.StoppedFirst = append(d.record.StoppedFirst, journal.Service{Name: name})
+	}
+	return &d.record.StoppedFirst[i]
+}
+
+// flush waits a moment until what was published is on disk.
+func (d *Drain) flush(ctx context.Context) {
+	if d.options.Flush == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(adoptBound, d.lead/5)/2)
+	defer cancel()
+	d.options.Flush(ctx)
+}
+
+// leadLeft is how long services may be waited for from now on. Where an earlier process has
+// waited, that is gone.
+func (d *Drain) leadLeft(began time.Time, waited bool) time.Duration {
+	left := d.lead - time.Since(began)
+	if waited {
+		left = d.lead - time.Since(d.record.StartedAt)
+	}
+	return max(min(FirstBound, left), d.lead/10).Round(time.Millisecond)
+}
+
+// stopAll stops services, and waits for them for so long, or until a cancellation.
+func (d *Drain) stopAll(ctx context.Context, names []string, atMost time.Duration, before []journal.Service) {
+	run := ctx
+	ctx, cancel := context.WithTimeoutCause(ctx, atMost, fmt.Errorf("it had not ended after %v", atMost))
+	defer cancel()
+	go func() {
+		select {
+		case <-d.cancelled:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	ends := make([]chan serviceEnd, len(names))
+	for i, name := range names {
+		ends[i] = make(chan serviceEnd, 1)
+		d.calls.Go(func() {
+			asked := time.Now()
+			ran, err := d.options.First.Stop(ctx, name)
+			ends[i] <- serviceEnd{ran, err, time.Since(asked)}
+		})
+	}
+	late := make(chan struct{})
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(answerBound, func() { close(late) }) })()
+	for i, name := range names {
+		end := serviceEnd{ran: true, err: context.Canceled, took: atMost} // which it may have by now
+		select {
+		case end = <-ends[i]:
+		case <-late:
+		}
+		if run.Err() != nil {
+			return // another process goes on
+		}
+		if end.ran && end.err != nil && ctx.Err() != nil && (errors.Is(end.err, ctx.Err()) || errors.Is(end.err, context.Cause(ctx))) {
+			end.err = context.Cause(ctx)
+		}
+		d.noteFirst(name, end, before)
+	}
+}
+
 // serviceEnd is what became of a service that was to stop.
 type serviceEnd struct {
-	ran bool
-	err error
+	ran  bool
+	err  error
+	took time.Duration
 }
 
 // noteFirst writes down what became of a service. One that did not run is not mentioned,
 // unless an earlier process has stopped it.
-func (d *Drain) noteFirst(name string, asked time.Time, end serviceEnd, before []journal.Service) {
-	i := serviceIn(d.record.StoppedFirst, name)
-	now := journal.Service{Name: name, AskedAt: asked, Took: metav1.Duration{Duration: time.Since(asked)}}
-	switch old := serviceIn(before, name); {
-	case !end.ran && end.err == nil && old >= 0:
-		return
-	case !end.ran && end.err == nil:
-		d.record.StoppedFirst = slices.Delete(d.record.StoppedFirst, i, i+1)
-		return
+func (d *Drain) noteFirst(name string, end serviceEnd, before []journal.Service) {
+	now, old := d.service(name), serviceIn(before, name)
+	if !end.ran { // nobody got to ask it, this time
+		now.AskedAt = time.Time{}
+		if old >= 0 {
+			*now = before[old]
+		}
+	} else {
+		now.Took, now.StartedAt = metav1.Duration{Duration: end.took}, time.Time{}
+	}
+	now.Error = ""
+	switch {
 	case end.err != nil && d.isCancelled():
 		now.Error = "the shutdown was cancelled"
 	case end.err != nil:
 		now.Error = end.err.Error()
-		if !end.ran {
-			now.AskedAt = time.Time{} // nobody got to ask it
-		}
 		d.log.Warn("a service that is to stop before the pods may still run, and start them again", "unit", name, "error", end.err)
-	default:
+	case now.AskedAt.IsZero():
+		d.record.StoppedFirst = slices.DeleteFunc(d.record.StoppedFirst, func(s journal.Service) bool { return s.Name == name })
+	case end.ran:
 		d.log.Info("a service was stopped before the pods", "unit", name, "took", now.Took.Duration)
 	}
-	d.record.StoppedFirst[i] = now
 }
 
 func serviceIn(list []journal.Service, name string) int {

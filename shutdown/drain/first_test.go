@@ -21,14 +21,22 @@ func (w *world) first(stop func(ctx context.Context) (bool, error)) (adopted *[]
 	adopted = &[]string{}
 	w.options.First = &drain.First{
 		Names: []string{"k3s.service"},
+		Runs:  func(context.Context, string) (bool, error) { return true, nil },
 		Stop:  func(ctx context.Context, _ string) (bool, error) { return stop(ctx) },
-		Adopt: func(_ context.Context, pods []runtime.Pod, before []journal.PodRecord) {
+		Adopt: func(_ context.Context, pods []runtime.Pod, before []journal.PodRecord) map[string]string {
+			signals := map[string]string{}
 			for _, p := range pods {
 				*adopted = append(*adopted, p.Name)
+				for _, c := range p.Containers {
+					signals[c.ID] = "SIGQUIT"
+				}
 			}
 			for _, p := range before {
-				*adopted = append(*adopted, "recorded "+p.Name)
+				if len(pods) == 0 {
+					*adopted = append(*adopted, "recorded "+p.Name)
+				}
 			}
+			return signals
 		},
 	}
 	return adopted
@@ -143,12 +151,159 @@ func TestTheNextProcessAdoptsWhatIsOnRecord(t *testing.T) {
 		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", AskedAt: time.Now(), Took: metav1.Duration{Duration: time.Second}}}
 		w.options.Record.Pods = []journal.PodRecord{{Runtime: w.fake.Name(), ID: "gone", Name: "gone"}}
 		r, _ := w.run(t.Context())
-		if got := strings.Join(*adopted, " "); got != "recorded gone" {
-			t.Errorf("adopted %q, want what is on record", got)
+		if got := strings.Join(*adopted, " "); got != "recorded gone web" {
+			t.Errorf("adopted %q, want what is on record, and then what is listed", got)
 		}
 		w.expectSignals("web0", "TERM@0s")
 		if f := r.StoppedFirst; len(f) != 1 || f[0].Took.Duration != time.Second {
 			t.Errorf("Run() recorded %+v stopped first, want what the process before did", f)
+		}
+	})
+}
+
+// The next process may find nobody who tells of pods.
+func TestPodsAreOnRecordBeforeTheServiceIsAsked(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 7)
+		w.pod("dns", plan.CriticalPriority)
+		flushed := 0 // how much was published when all was on disk
+		w.options.Flush = func(context.Context) { flushed = len(w.published) }
+		w.first(func(context.Context) (bool, error) {
+			if flushed == 0 || flushed != len(w.published) {
+				t.Fatalf("of %d records %d are on disk when the service is asked, want all", len(w.published), flushed)
+			}
+			got := map[string]journal.PodRecord{}
+			for _, p := range w.published[flushed-1].Pods {
+				got[p.Name] = p
+			}
+			if web, dns := got["web"], got["dns"]; web.Priority != 7 || dns.Priority != plan.CriticalPriority || web.Phase != "regular" || dns.Phase != "critical" {
+				t.Errorf("on record are %+v when the service is asked, want web and dns with their phases", got)
+			}
+			if signal := got["web"].Signals["web0"]; signal != "SIGQUIT" {
+				t.Errorf("web0 is on record with stop signal %q, want SIGQUIT", signal)
+			}
+			return true, nil
+		})
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped})
+	})
+}
+
+func TestAServiceThatDoesNotRunIsNotAsked(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.first(func(context.Context) (bool, error) { t.Error("it was asked"); return false, nil })
+		w.options.First.Runs = func(context.Context, string) (bool, error) { return false, nil }
+		r, _ := w.run(t.Context())
+		w.expectSignals("web0", "TERM@0s")
+		for _, p := range append(w.published, r) {
+			if len(p.StoppedFirst) > 0 {
+				t.Errorf("%+v was recorded as stopped first, want none", p.StoppedFirst)
+			}
+		}
+	})
+}
+
+func TestNoServiceIsAskedAfterACancellation(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.first(func(context.Context) (bool, error) { t.Error("it was asked"); return true, nil })
+		d := drain.New(w.options)
+		w.options.First.Adopt = func(context.Context, []runtime.Pod, []journal.PodRecord) map[string]string {
+			d.Cancel()
+			return nil
+		}
+		d.Run(t.Context())
+		if f := d.Record().StoppedFirst; len(f) > 0 {
+			t.Errorf("Run() recorded %+v stopped first, want none", f)
+		}
+	})
+}
+
+// What did not run is not to be started.
+func TestOfAStopThatIsCancelledItIsKnownWhetherTheServiceRan(t *testing.T) {
+	for _, ran := range []bool{false, true} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.pod("web", 0)
+			w.first(func(ctx context.Context) (bool, error) {
+				<-ctx.Done()
+				return ran, ctx.Err()
+			})
+			d := drain.New(w.options)
+			time.AfterFunc(time.Second, d.Cancel)
+			d.Run(t.Context())
+			if f := d.Record().StoppedFirst; len(f) != 1 || f[0].AskedAt.IsZero() == ran || f[0].Error != "the shutdown was cancelled" {
+				t.Errorf("Run() recorded %+v stopped first of a service that ran: %t, want it to be asked if so", f, ran)
+			}
+		})
+	}
+}
+
+// It is to be started again nevertheless.
+func TestWhatAnEarlierProcessHasAskedStaysAsked(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.first(func(context.Context) (bool, error) { return false, errors.New("no answer") })
+		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", AskedAt: w.began}}
+		r, _ := w.run(t.Context())
+		if f := r.StoppedFirst; len(f) != 1 || !f[0].AskedAt.Equal(w.began) || f[0].Error != "no answer" {
+			t.Errorf("Run() recorded %+v stopped first, want k3s.service as it was asked before", f)
+		}
+	})
+}
+
+func TestAServiceThatHasEndedSinceIsNotSaidToRun(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.first(nil)
+		w.options.First.Runs = func(context.Context, string) (bool, error) { return false, nil }
+		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", AskedAt: w.began, Took: metav1.Duration{Duration: 10 * time.Second}, Error: "it had not ended after 10s"}}
+		r, _ := w.run(t.Context())
+		if f := r.StoppedFirst; len(f) != 1 || f[0].Error != "" || !f[0].AskedAt.Equal(w.began) {
+			t.Errorf("Run() recorded %+v stopped first, want k3s.service, which has ended", f)
+		}
+	})
+}
+
+func TestAServiceThatNobodyHasAskedAndThatHasEndedIsNotMentioned(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.first(nil)
+		w.options.First.Runs = func(context.Context, string) (bool, error) { return false, nil }
+		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", Error: "no answer"}}
+		if r, _ := w.run(t.Context()); len(r.StoppedFirst) > 0 {
+			t.Errorf("Run() recorded %+v stopped first, want none", r.StoppedFirst)
+		}
+	})
+}
+
+func TestEachServiceTakesItsOwnTime(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.first(nil)
+		w.options.First.Names = []string{"slow.service", "quick.service"}
+		w.options.First.Stop = func(ctx context.Context, name string) (bool, error) {
+			return endsAfter(map[string]time.Duration{"slow.service": 3 * time.Second, "quick.service": time.Second}[name])(ctx)
+		}
+		r, _ := w.run(t.Context())
+		if f := r.StoppedFirst; len(f) != 2 || f[0].Took.Duration != 3*time.Second || f[1].Took.Duration != time.Second {
+			t.Errorf("Run() recorded %+v stopped first, want 3s and 1s", f)
+		}
+	})
+}
+
+func TestToLearnOfPodsIsBoundedAndCostsServicesNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.first(endsAfter(time.Hour))
+		w.options.First.Adopt = func(ctx context.Context, _ []runtime.Pod, _ []journal.PodRecord) map[string]string {
+			<-ctx.Done()
+			return nil
+		}
+		r, _ := w.run(t.Context())
+		w.expectSignals("web0", "TERM@12s")
+		if f := r.StoppedFirst; len(f) != 1 || f[0].Error != "it had not ended after 10s" {
+			t.Errorf("Run() recorded %+v stopped first, want k3s.service to have had its 10s", f)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -135,8 +136,11 @@ type listing struct {
 	after int  // how many stops had begun then
 }
 
-// firstList begins with what is known if the runtime does not answer at once.
+// firstList begins with what is known if the runtime does not answer at once. Where that lacks
+// how long a container may take to end, one more list may tell, for it is settled once the
+// container is asked to.
 func (d *Drain) firstList(ctx context.Context) {
+	again := false
 	known, ok := d.options.Roster.Last()
 	wait, until := quickList, time.Now()
 	switch {
@@ -157,6 +161,10 @@ func (d *Drain) firstList(ctx context.Context) {
 		case l := <-d.lists:
 			d.take(l)
 			d.settled = true
+			if !again && l.err == nil && untold(d.current) {
+				known, ok, again, wait = d.current, true, true, listBound
+				continue
+			}
 			if l.err == nil || ok {
 				return
 			}
@@ -164,6 +172,10 @@ func (d *Drain) firstList(ctx context.Context) {
 				return
 			}
 		case <-time.After(wait):
+			if ok && !again && untold(known) {
+				again, wait = true, listBound // by the one that is under way
+				continue
+			}
 			if ok {
 				d.current = known
 				return
@@ -174,6 +186,17 @@ func (d *Drain) firstList(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// untold tells whether a runtime has not said yet what it says by itself of a container that
+// runs.
+func untold(pods []runtime.Pod) bool {
+	for _, p := range pods {
+		if slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.Untold && c.State == runtime.Running }) {
+			return true
+		}
+	}
+	return false
 }
 
 // relist asks for the pods, unless a list is under way.

@@ -2,6 +2,7 @@ package drain_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -158,4 +159,70 @@ func TestWhoWasAskedInItsTurnIsNotAskedAgain(t *testing.T) {
 		w.run(t.Context())
 		w.expectSignals("shop1", "KILL@7s")
 	})
+}
+
+// slowTeller is a runtime whose first lists lack how long containers may take to end.
+type slowTeller struct {
+	drain.Runtime
+	lacking int // lists that do
+	timeout time.Duration
+}
+
+func (r *slowTeller) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	pods, err := r.Runtime.Pods(ctx)
+	for i := range pods {
+		for j := range pods[i].Containers {
+			c := &pods[i].Containers[j]
+			c.Untold = r.lacking > 0
+			if !c.Untold {
+				c.StopTimeout = &r.timeout
+			}
+		}
+	}
+	r.lacking--
+	return pods, err
+}
+
+// Of a container made a moment ago nobody may know yet how long it may take to end.
+func TestWhatIsNotToldYetIsNotGuessed(t *testing.T) {
+	for lacking, want := range map[int]string{0: "TERM@0s KILL@50s", 1: "TERM@0s KILL@50s", 2: "TERM@0s KILL@1m0s", 100: "TERM@0s KILL@1m0s"} {
+		t.Run(fmt.Sprint(lacking, " lists lack it"), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.pod("db", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+				w.options.Phases = []plan.PhaseSpec{{Name: "all", Grace: time.Minute}}
+				w.roster.Runtime = &slowTeller{w.fake, lacking, 50 * time.Second}
+				w.run(t.Context())
+				w.expectSignals("db0", want)
+			})
+		})
+	}
+}
+
+// The one that is known may lack it, and the one under way tell.
+func TestWhatIsKnownButNotToldIsAwaited(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("db", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		w.options.Phases = []plan.PhaseSpec{{Name: "all", Grace: time.Minute}}
+		teller := &slowTeller{w.fake, 1, 50 * time.Second}
+		w.roster.Runtime = teller
+		known, err := teller.Pods(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.roster.Set(known)
+		w.roster.Runtime = late{teller, 200 * time.Millisecond}
+		w.run(t.Context())
+		w.expectSignals("db0", "TERM@200ms KILL@50.2s")
+	})
+}
+
+// late is a runtime that takes its time to list pods.
+type late struct {
+	drain.Runtime
+	by time.Duration
+}
+
+func (r late) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	drain.Sleep(ctx, r.by)
+	return r.Runtime.Pods(ctx)
 }

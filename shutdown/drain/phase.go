@@ -137,10 +137,15 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 		if d.short != nil { // else an earlier process may have had less
 			d.record.Shortened = d.short
 		}
-		d.record.FinishedAt, d.record.Graceful, d.record.Error = time.Time{}, false, ""
+		d.reopen()
 		d.options.Publish(d.record.Clone())
 	}
 	return launched
+}
+
+// reopen has a drain that came to its end go on.
+func (d *Drain) reopen() {
+	d.record.FinishedAt, d.record.Graceful, d.record.Error = time.Time{}, false, ""
 }
 
 // launchLate is launch for pods that came since: those that come at the end of a
@@ -160,7 +165,7 @@ func (d *Drain) entry(phase string, pod plan.PlannedPod) (record *journal.PodRec
 		at = len(d.record.Pods)
 		d.index[k] = at
 		d.record.Pods = append(d.record.Pods, journal.PodRecord{
-			Runtime: pod.Runtime, ID: pod.ID, UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Phase: phase, Priority: pod.Priority, Grace: pod.Grace,
+			Runtime: pod.Runtime, ID: pod.ID, UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Phase: phase, Priority: pod.Priority, Grace: pod.Grace, Sandbox: pod.Pod.Sandbox,
 		})
 	}
 	return &d.record.Pods[at], !known

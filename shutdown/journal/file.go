@@ -31,6 +31,9 @@ type content struct {
 	Last *Record `json:"last,omitempty"`
 	// Restarts are containers that shutdowns have stopped and that can be started again.
 	Restarts *[]Restart `json:"restarts,omitempty"`
+	// Services are those that drains of this boot have stopped first, whose story has ended,
+	// and that are to be started again.
+	Services *[]Service `json:"services,omitempty"`
 }
 
 // watch says that a guard was on and which pods ran then.
@@ -68,7 +71,7 @@ func (f *content) settle() (changed bool) {
 	if f.Record.CancelledAt.IsZero() && !f.Record.FinishedAt.IsZero() {
 		f.Last = f.Record
 	}
-	f.Restarts = f.owed(true)
+	f.Restarts, f.Services = f.owed(true), f.services()
 	f.Record = nil
 	return true
 }

@@ -135,6 +135,9 @@ func (j *Journal) reread() error {
 	if j.file.Restarts == nil {
 		j.file.Restarts = file.Restarts
 	}
+	if j.file.Services == nil {
+		j.file.Services = file.Services
+	}
 	return nil
 }
 

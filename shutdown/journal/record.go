@@ -62,6 +62,11 @@ type PodRecord struct {
 	// Restarting names, by their IDs, those that had ended when they were asked to, and were
 	// about to be started by their restart policy.
 	Restarting []string `json:"restarting,omitempty"`
+	// Sandbox tells that the pod is a sandbox, which may outlive its runtime.
+	Sandbox bool `json:"sandbox,omitempty"`
+	// Signals tells by which signals containers are asked to end, by their IDs, where that is
+	// not known to whoever stops them without their runtime.
+	Signals map[string]string `json:"signals,omitempty"`
 	// ExitCodes tells how containers ended, by name, as far as a runtime told.
 	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
 }
@@ -102,9 +107,12 @@ type Service struct {
 	StartedAt time.Time `json:"startedAt,omitzero"`
 }
 
-// Lead is how long services were waited for before the phases began.
-func (r Record) Lead() (took time.Duration) {
+// Lead is how long services were waited for by now before the phases began, or are still.
+func (r Record) Lead(now time.Time) (took time.Duration) {
 	for _, s := range r.StoppedFirst {
+		if s.Took.Duration == 0 && s.Error == "" && !s.AskedAt.Before(r.StartedAt) {
+			return now.Sub(r.StartedAt)
+		}
 		took = max(took, s.Took.Duration)
 	}
 	return took

@@ -15,6 +15,10 @@ import (
 // as in Kubernetes.
 const DefaultContainerGrace = 30 * time.Second
 
+// untoldGrace is that of one that may have said something which its runtime has not told:
+// all that its phase has.
+const untoldGrace = 24 * time.Hour
+
 // Rule says which pods are critical although they do not say so themselves. A
 // pod matches if all that the rule gives matches. Patterns cover the whole
 // value; "*" stands for any run of characters, "?" for a single one.
@@ -188,8 +192,8 @@ func said(p runtime.Pod, sources []source) (int32, bool, []Note) {
 
 // Grace is how long the container may take to end: hostler.io/grace-period on
 // the container or else its pod, labels before annotations; else what a kubelet
-// recorded; else what it was created with, as by `docker run --stop-timeout`; else
-// DefaultContainerGrace.
+// recorded; else what it was created with, as by `docker run --stop-timeout`, and as long
+// as that is not known more than any phase has; else DefaultContainerGrace.
 func Grace(p runtime.Pod, c runtime.Container) (time.Duration, []Note) {
 	sources := append(containerSources(c), podSources(p)...)
 	grace, ok, notes := lookup(p, sources, runtime.LabelGracePeriod, parseGrace)
@@ -201,8 +205,11 @@ func Grace(p runtime.Pod, c runtime.Container) (time.Duration, []Note) {
 	if ok {
 		return grace, notes
 	}
-	if c.StopTimeout != nil {
+	switch {
+	case c.StopTimeout != nil:
 		return *c.StopTimeout, notes
+	case c.Untold:
+		return untoldGrace, notes
 	}
 	return DefaultContainerGrace, notes
 }

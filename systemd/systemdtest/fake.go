@@ -114,6 +114,16 @@ func (f *Fake) Hold(member string) (release func()) { return f.bus.hold(member) 
 // HoldManager is Hold for the private socket.
 func (f *Fake) HoldManager(member string) (release func()) { return f.private.hold(member) }
 
+// RestartManager has the manager execute itself anew: its connections are lost, and those
+// that ask find nobody for a moment.
+func (f *Fake) RestartManager(t testing.TB) {
+	t.Helper()
+	f.private.stop()
+	if err := f.private.start(); err != nil {
+		t.Fatalf("restart the fake manager: %v", err)
+	}
+}
+
 // Announce sends PrepareForShutdown as logind would, whatever goes on.
 func (f *Fake) Announce(active bool) {
 	f.bus.emit(f.login.service, loginPath, loginManager, "PrepareForShutdown", active)

@@ -18,6 +18,7 @@ const (
 	logindUnitPath = dbus.ObjectPath("/org/freedesktop/systemd1/unit/systemd_2dlogind_2eservice")
 	shutdownPath   = dbus.ObjectPath("/org/freedesktop/systemd1/unit/shutdown_2etarget")
 	servicePath    = dbus.ObjectPath("/org/freedesktop/systemd1/unit/some_2eservice")
+	serviceJob     = dbus.ObjectPath("/org/freedesktop/systemd1/job/7")
 	systemdService = "org.freedesktop.systemd1.Service"
 )
 
@@ -36,6 +37,7 @@ type ManagerState struct {
 type ServiceState struct {
 	Name        string
 	ActiveState string
+	Job         string // type of the job that is queued, such as "start"; or empty
 	MainPID     uint32
 	Members     []uint32 // processes in its cgroup
 }
@@ -95,15 +97,33 @@ func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
 		}},
 		logindUnitPath: {systemdUnit: iface{properties: map[string]func() any{"CanReload": func() any { return m.canReload }}}},
 		servicePath: {
-			systemdUnit:    iface{properties: map[string]func() any{"ActiveState": get(func(s ManagerState) any { return s.Service.ActiveState })}},
+			systemdUnit: iface{properties: map[string]func() any{
+				"ActiveState": get(func(s ManagerState) any { return s.Service.ActiveState }),
+				"Job":         get(func(s ManagerState) any { return queued(s.Service.Job) }),
+			}},
 			systemdService: iface{properties: map[string]func() any{"MainPID": get(func(s ManagerState) any { return s.Service.MainPID })}},
 		},
+		serviceJob: {systemdName + ".Job": iface{properties: map[string]func() any{"JobType": get(func(s ManagerState) any { return s.Service.Job })}}},
 		shutdownPath: {systemdUnit: iface{properties: map[string]func() any{
 			"ActiveState": get(func(s ManagerState) any { return s.ShutdownState }),
 			"Job":         get(job),
 		}}},
 	}}
 	return m
+}
+
+// queued is a unit's property Job, of one that is that of a service.
+func queued(kind string) any {
+	if kind == "" {
+		return struct {
+			ID   uint32
+			Path dbus.ObjectPath
+		}{0, "/"}
+	}
+	return struct {
+		ID   uint32
+		Path dbus.ObjectPath
+	}{7, serviceJob}
 }
 
 func (m *systemd1) getUnit(args []any) ([]any, *dbus.Error) {

@@ -58,6 +58,7 @@ func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
 			m.Run("systemctl daemon-reload")
 			expectStoppedFirst(t, m, closeOrchestrated(t, m, nextHouse(m.Options), "systemctl start reboot.target", journal.TriggerServiceStop))
 		})
+		t.Run("systemctl reboot, hostler killed while the service stops", func(t *testing.T) { hostlerIsKilled(t, m) })
 		t.Run("cancelled", func(t *testing.T) { orchestratorComesBack(t, m) })
 		// The last one: it takes the setting away.
 		t.Run("without the setting", func(t *testing.T) { orchestratorFights(t, m) })
@@ -82,6 +83,33 @@ func closeOrchestrated(t *testing.T, m *machine.Machine, pods []machine.Pod, how
 		expectTerms(t, c.work, pod.Name, 1)
 	}
 	return c
+}
+
+// hostlerIsKilled: its next process finds nobody who tells of pods, and goes on as if it did.
+func hostlerIsKilled(t *testing.T, m *machine.Machine) {
+	slow := "/etc/systemd/system/k3s.service.d/slow.conf"
+	m.Run("mkdir -p /etc/systemd/system/k3s.service.d")
+	m.Write(slow, "[Service]\nExecStopPost=sleep 5\n") // by then its containerd is gone
+	m.Run("systemctl daemon-reload")
+	pods := nextHouse(m.Options)
+	m.Deploy(pods...)
+	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
+	before := m.BootID()
+	m.AwaitDown("a reboot with `"+killAgent+"`", func() error {
+		m.Run("systemctl reboot")
+		m.Eventually("k3s.service has ended but for what it does then", func() bool {
+			return strings.TrimSpace(m.Run("systemctl show -P SubState k3s")) == "stop-post"
+		})
+		m.Run(killAgent)
+		return nil
+	})
+	m.Run("rm " + slow + "; systemctl daemon-reload")
+	c := lookBack(t, m, before)
+	checkHouse(t, c, pods, journal.TriggerShutdown)
+	for _, pod := range pods {
+		expectTerms(t, c.work, pod.Name, 1)
+	}
+	expectStoppedFirst(t, m, c)
 }
 
 // expectStoppedFirst looks that the service had ended before any pod was asked to.
