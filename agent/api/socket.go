@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -47,13 +48,14 @@ func listen(path string, gid int, group bool) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("unix", path)
+	l, err := bind(path, gid, group)
 	if err != nil {
 		return nil, fmt.Errorf("listen on API socket: %w%s", err, listenHint)
 	}
 	mode := os.FileMode(0o600)
 	if group {
-		if err := os.Chown(path, -1, gid); err == nil { // only root may; without it the socket stays closed
+		// Of who is no root, and not in the group, the socket stays closed.
+		if err := os.Chown(path, -1, gid); err == nil {
 			mode = 0o660
 		}
 	}
@@ -62,6 +64,24 @@ func listen(path string, gid int, group bool) (net.Listener, error) {
 		return nil, fmt.Errorf("set mode of API socket: %w", err)
 	}
 	return l, nil
+}
+
+// bind makes the socket, where it may, of the group from the first moment on: to give it
+// one later takes CAP_CHOWN, which hostler.service does without.
+func bind(path string, gid int, group bool) (l net.Listener, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// The group that a thread makes files with is its own (setfsgid(2)). This one is
+		// never unlocked, and ends with the goroutine.
+		goruntime.LockOSThread()
+		if group {
+			_ = unix.Setfsgid(gid) // refusal is what Chown finds
+		}
+		l, err = net.Listen("unix", path)
+	}()
+	<-done
+	return l, err
 }
 
 // removeStale removes a socket that nobody serves.

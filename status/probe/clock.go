@@ -4,17 +4,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
-// ClockSet tells whether the wall clock can be believed: the kernel holds it for
-// synchronized, or has set it from a hardware clock at this boot (adjtimex(2),
-// hctosys in the kernel's rtc.rst). A host without either shows some time of before
-// until the network tells it another.
+// ClockSet tells whether the wall clock can be believed: the kernel has set it from a
+// hardware clock at this boot (hctosys in the kernel's rtc.rst), or systemd-timesyncd from
+// the network (its manual page). A host without either shows some time of before. What the
+// kernel holds of it is not asked, by adjtimex(2): hostler.service may not, since the same
+// call sets clocks.
 func (r *Reader) ClockSet() bool {
-	state, err := unix.Adjtimex(&unix.Timex{})
-	return err == nil && state != unix.TIME_ERROR || r.hardwareClock()
+	return r.exists("/run/systemd/timesync/synchronized") || r.hardwareClock()
 }
 
 // hardwareClock tells whether the kernel has set the wall clock from one.

@@ -8,9 +8,6 @@ var (
 	NewStall     = newStall
 )
 
-// HardwareClock tells whether the kernel has set the wall clock from one.
-func HardwareClock(r *Reader) bool { return r.hardwareClock() }
-
 // HangFilesystem makes the statfs of a folder hang until the returned function
 // is called.
 func HangFilesystem(r *Reader, folder string) (release func()) {

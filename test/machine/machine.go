@@ -54,6 +54,7 @@ type Options struct {
 	Containerd    string            // lines for the top of containerd's configuration
 	Files         map[string]string // further files, by path below /, such as "etc/systemd/logind.conf.d/zzz.conf"
 	Unguarded     bool              // do not wait until hostler is Armed
+	Bare          bool              // hostler is not installed: its package lies in Package
 	Uplink        bool              // a VM's way to addresses 198.18.0.0/16 of the lab, where control planes are that stand apart
 	MemoryMiB     int               // of a VM; 1024 if zero
 }
@@ -129,6 +130,7 @@ func newMachine(t test, o Options) (*Machine, error) {
 	if o.MemoryMiB == 0 {
 		o.MemoryMiB = 1024
 	}
+	o.Unguarded = o.Unguarded || o.Bare
 	p, err := current()
 	if err != nil {
 		return nil, err

@@ -42,6 +42,15 @@ RemainAfterExit=yes
 ExecStart=/bin/sh -c 'modprobe virtio_net && ip address add 10.0.2.15/24 dev eth0 && ip link set eth0 up && ip route add 198.18.0.0/16 via 10.0.2.2'
 `
 
+// Package is where a Bare machine has hostler's package.
+const Package = "/root/hostler.deb"
+
+// source is a file of a machine that was made for all of them.
+type source struct {
+	path, from string
+	mode       os.FileMode
+}
+
 // ownFiles are a machine's files over its root: hostler as its package installs
 // it, the guest program, and what the test asks for.
 func ownFiles(o Options, installed debian.Files) (debian.Files, error) {
@@ -52,9 +61,14 @@ func ownFiles(o Options, installed debian.Files) (debian.Files, error) {
 		// Where there are no controllers nobody may be given another OOM score
 		// either: both are a container's.
 		{Path: "etc/containerd/config.toml", Mode: 0o644, Data: fmt.Appendf(nil, containerdConfig, o.Containerd, job.Image, o.Bed == Container, o.SystemdCgroup)},
-		{Path: "etc/systemd/system/multi-user.target.wants/hostler.service", Link: "/usr/lib/systemd/system/hostler.service"},
 	}
-	files = append(files, installed...)
+	program := source{"usr/bin/hostler", "hostler", 0o755}
+	if o.Bare {
+		program = source{strings.TrimPrefix(Package, "/"), packageFile, 0o644}
+	} else {
+		files = append(files, debian.File{Path: "etc/systemd/system/multi-user.target.wants/hostler.service", Link: "/usr/lib/systemd/system/hostler.service"})
+		files = append(files, installed...)
+	}
 	if o.Config != "" {
 		files = append(files, debian.File{Path: "etc/hostler/hostler.yaml", Mode: 0o644, Data: []byte(o.Config)})
 	}
@@ -63,16 +77,17 @@ func ownFiles(o Options, installed debian.Files) (debian.Files, error) {
 			debian.File{Path: "etc/systemd/system/machine-uplink.service", Mode: 0o644, Data: []byte(uplinkUnit)},
 			debian.File{Path: "etc/systemd/system/sysinit.target.wants/machine-uplink.service", Link: "/etc/systemd/system/machine-uplink.service"})
 	}
+	if o.Bed == Container && o.Release == Debian12 {
+		// As docs/security.md has it of hosts that are containers: its boot ID would be the
+		// real host's.
+		files = append(files, debian.File{Path: "etc/systemd/system/hostler.service.d/container.conf", Mode: 0o644, Data: []byte("[Service]\nProtectKernelTunables=no\n")})
+	}
 	if o.Bed == Container {
 		// It comes before the real one in everybody's PATH.
 		files = append(files, debian.File{Path: "usr/local/sbin/runc", Link: "/usr/local/bin/guest"})
 	}
-	type source struct {
-		path, from string
-		mode       os.FileMode
-	}
 	sources := []source{
-		{"usr/bin/hostler", "hostler", 0o755},
+		program,
 		{"usr/local/bin/guest", "guest", 0o755},
 		{strings.TrimPrefix(job.ImageArchive, "/"), imageFile(o.Release), 0o644},
 	}

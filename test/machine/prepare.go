@@ -10,12 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"testing"
 
 	"hostler.io/hostler/test/lab"
 	"hostler.io/hostler/test/machine/debian"
 	"hostler.io/hostler/test/machine/job"
+	"hostler.io/hostler/test/packages"
 )
 
 // preparedVariable carries what was prepared outside the lab, which alone has a
@@ -39,7 +41,7 @@ type prepared struct {
 // Main runs the tests of m where machines can be booted, and exits with their
 // code. It is all that a TestMain has to call.
 func Main(m *testing.M) {
-	if err := enter(context.Background(), Releases(), false); err != nil {
+	if err := enter(context.Background(), Releases(), true, false); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -48,11 +50,12 @@ func Main(m *testing.M) {
 
 // enter prepares the releases and runs the calling program again inside a lab,
 // where it returns nil; outside it returns only errors of the preparations. All
-// that machines are and use ends with the lab, however that ends.
-func enter(ctx context.Context, releases []Release, terminal bool) error {
+// that machines are and use ends with the lab, however that ends. Only with the package
+// there are Bare machines.
+func enter(ctx context.Context, releases []Release, pack, terminal bool) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if os.Getenv(preparedVariable) == "" && os.Geteuid() == 0 {
-		p, err := prepare(ctx, releases, log)
+		p, err := prepare(ctx, releases, pack, log)
 		if err != nil {
 			return err
 		}
@@ -108,7 +111,7 @@ func current() (prepared, error) {
 	return p, nil
 }
 
-func prepare(ctx context.Context, releases []Release, log *slog.Logger) (p prepared, err error) {
+func prepare(ctx context.Context, releases []Release, pack bool, log *slog.Logger) (p prepared, err error) {
 	gomod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return p, fmt.Errorf("find the module: %w", err)
@@ -137,10 +140,37 @@ func prepare(ctx context.Context, releases []Release, log *slog.Logger) (p prepa
 	err = errors.Join(
 		lab.Build(ctx, "hostler.io/hostler", Version, file("hostler")),
 		lab.Build(ctx, "hostler.io/hostler/test/machine/guest", "", file("guest")))
+	if err == nil && pack {
+		err = writePackage(ctx, module, file(packageFile))
+	}
 	if err != nil {
 		err = errors.Join(err, os.RemoveAll(p.Built))
 	}
 	return p, err
+}
+
+const packageFile = "hostler.deb"
+
+// writePackage makes hostler's package, as `make package` does.
+func writePackage(ctx context.Context, module, to string) error {
+	dir, err := os.MkdirTemp("", "hostler-package-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	made, err := packages.Build(ctx, module, dir, "022", "ARCHITECTURES="+goruntime.GOARCH)
+	if err != nil {
+		return err
+	}
+	debs, err := filepath.Glob(filepath.Join(made, "*.deb"))
+	if err != nil || len(debs) != 1 {
+		return fmt.Errorf("make package made %q, want one deb: %w", debs, err)
+	}
+	data, err := os.ReadFile(debs[0])
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o644)
 }
 
 // writeImages makes each release's image of sandboxes and containers.

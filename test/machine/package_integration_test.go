@@ -1,0 +1,300 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/bbolt"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/test/machine"
+)
+
+// exposed is how much of a host a service that is taken over may reach at the most, in
+// tenths of what systemd-analyze(1) calls its exposure level.
+const exposed = 30
+
+// TestAPackageComesAndGoes has a machine get hostler as people do, by its package and its
+// maintainer scripts, and lose it again. What runs is never touched.
+func TestAPackageComesAndGoes(t *testing.T) {
+	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+		o.Bare = true
+		h := &packaged{t: t, Machine: machine.Boot(t, o)}
+		h.Deploy(machine.Pod{Name: "web", Critical: true})
+		h.Run("groupdel hostler") // which other machines have from their root
+		before := h.traces()
+		h.Run("mkdir /mnt/before /mnt/after && mount -t tmpfs tmpfs /mnt/before")
+
+		h.dpkg("--install " + machine.Package)
+		h.open("it is installed for the first time, without a configuration")
+		h.hardened()
+		h.seesMounts()
+		h.runsChecks()
+		h.deletesByRunc()
+		h.upgradedAmidADrain()
+		h.upgradedWithAFault()
+		h.downgraded()
+		node := h.Status().Node.UID
+
+		h.dpkg("--remove hostler")
+		h.closed("it is removed")
+		h.dpkg("--install " + machine.Package)
+		h.open("it is installed again")
+		if uid := h.Status().Node.UID; uid != node || !strings.Contains(h.Read("/etc/hostler/conf.d/house.yaml"), "gracePeriod") {
+			t.Errorf("after a removal and an installation the Node's UID is %s, want %s and the configuration as before", uid, node)
+		}
+
+		h.dpkg("--purge hostler")
+		h.closed("it is purged")
+		if after := h.traces(); after != before {
+			t.Errorf("a purge leaves\n%s\nwant\n%s", after, before)
+		}
+		h.dpkg("--install " + machine.Package)
+		h.open("it is installed after a purge")
+	})
+}
+
+// packaged is a machine that gets hostler by its package.
+type packaged struct {
+	*machine.Machine
+	t *testing.T
+}
+
+func (h *packaged) dpkg(what string) string {
+	h.t.Helper()
+	return h.Run("dpkg " + what + " 2>&1")
+}
+
+// release makes the package anew as another version, and returns its path.
+func (h *packaged) release(version string) string {
+	h.t.Helper()
+	path := "/root/hostler-" + version + ".deb"
+	h.Run(fmt.Sprintf(`set -e
+		dpkg-deb --raw-extract %s /root/made
+		sed -i 's/^Version: .*/Version: %s/' /root/made/DEBIAN/control
+		dpkg-deb --build -Znone /root/made %s >/dev/null
+		rm -r /root/made`, machine.Package, version, path))
+	return path
+}
+
+// open looks that hostler guards the machine, and that the pod has not been touched.
+func (h *packaged) open(when string) {
+	h.t.Helper()
+	h.AwaitArmed()
+	if n := hostlersLocks(h.Machine); n != 1 {
+		h.t.Errorf("hostler holds %d locks when %s, want 1", n, when)
+	}
+	if socket := h.Run("stat --format '%A %U %G' /run/hostler/hostler.sock"); socket != "srw-rw---- root hostler\n" {
+		h.t.Errorf("the socket is %q when %s, want it open to group hostler", socket, when)
+	}
+	h.livesOn(when)
+}
+
+// closed looks that no agent runs, and that the pod has not been touched.
+func (h *packaged) closed(when string) {
+	h.t.Helper()
+	left := h.Run("pgrep -x hostler; ls -d /run/hostler /run/systemd/logind.conf.d/zz-hostler.conf /usr/bin/hostler 2>/dev/null; true")
+	if n := hostlersLocks(h.Machine); n != 0 || left != "" {
+		h.t.Errorf("there are %d locks and %q when %s, want nothing", n, left, when)
+	}
+	h.livesOn(when)
+}
+
+// livesOn looks that the pod has not been touched.
+func (h *packaged) livesOn(when string) {
+	h.t.Helper()
+	before := h.Work().Pod("web")
+	if len(before) != 1 || len(before[0].Signals) > 0 || !before[0].CutOff() {
+		h.t.Fatalf("web was touched when %s:\n%s", when, before)
+	}
+	h.Eventually("web lives on", func() bool { return h.Work().Pod("web")[0].LastSeen.After(before[0].LastSeen) })
+}
+
+// traces are what is called hostler, and what is in /etc and /usr.
+func (h *packaged) traces() string {
+	h.t.Helper()
+	return h.Run(`find /etc /usr -xdev \( -path '/etc/*-' -o -name .pwd.lock \) -prune -o -print | sort | sha256sum
+		find /var /run /tmp /srv -xdev \( -path '/var/lib/hostler-work*' -o -path '/run/systemd/units/*' \) -prune -o -name '*hostler*' -print | sort
+		getent group hostler; systemctl list-units --all --no-legend 'hostler*'; true`)
+}
+
+// hardened holds the unit to what systemd-analyze(1) says of it, by another name: drop-ins
+// are a machine's own.
+func (h *packaged) hardened() {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), machine.Patience)
+	defer cancel()
+	r, err := h.Try(ctx, fmt.Sprintf("cp /usr/lib/systemd/system/hostler.service /tmp/packaged.service && systemd-analyze security --offline=true --no-pager --threshold=%d /tmp/packaged.service", exposed))
+	if err != nil || r.Code != 0 {
+		h.t.Errorf("hostler.service is exposed by more than %.1f, %v; it lacks\n%s%s", exposed/10.0, err, grep(r.Stdout, "✗"), r.Stderr)
+	}
+	unit := h.Read("/usr/lib/systemd/system/hostler.service")
+	for line := range strings.Lines(grep(r.Stdout, "✗")) {
+		if name, _, _ := strings.Cut(strings.Fields(line)[1], "="); !strings.Contains(unit, name+"=") {
+			h.t.Errorf("hostler.service does not say why it lacks %s=", name)
+		}
+	}
+	h.t.Logf("seen: %s", strings.TrimSpace(grep(r.Stdout, "exposure level")))
+}
+
+// seesMounts mounts and unmounts beside the agent, which lives among mounts of its own: it
+// is to see what comes, and to hold up nothing that goes.
+func (h *packaged) seesMounts() {
+	h.t.Helper()
+	seen := func() string {
+		return h.Run("awk '$5 ~ /^.mnt/ {print $5}' /proc/" + agentPID(h.Machine) + "/mountinfo | sort | tr '\\n' ' '")
+	}
+	h.Run("mount -t tmpfs tmpfs /mnt/after")
+	if got := seen(); got != "/mnt/after /mnt/before " {
+		h.t.Errorf("the agent sees %q mounted, want what was before it and what came after", got)
+	}
+	h.Run("umount /mnt/before /mnt/after")
+	if got := seen(); got != "" {
+		h.t.Errorf("the agent has %q mounted, which the host has unmounted", got)
+	}
+}
+
+// runsChecks has the agent run a check as nobody, and one as root, who look at processes.
+func (h *packaged) runsChecks() {
+	h.t.Helper()
+	const folder = "/etc/hostler/conditions.d/"
+	h.Write(folder+"as-nobody", "#!/bin/sh\n# hostler:\n#   interval: 1s\n[ \"$(id -un)\" = nobody ] && grep -q systemd /proc/1/comm && exit 1\n")
+	h.Write(folder+"as-root", "#!/bin/sh\n# hostler:\n#   interval: 1s\n#   user: root\nreadlink /proc/1/exe >/dev/null && exit 1\n")
+	h.Run("chmod 755 " + folder + "*")
+	for _, kind := range []corev1.NodeConditionType{"hostler.io/AsNobody", "hostler.io/AsRoot"} {
+		awaitCondition(h.t, h.Machine, "its check has run", kind, corev1.ConditionTrue)
+	}
+	h.Run("rm " + folder + "*")
+}
+
+// deletesByRunc has the agent delete a dead container of runc's, by runc itself, which
+// works within the limits of the service.
+func (h *packaged) deletesByRunc() {
+	h.t.Helper()
+	h.Run(`set -e
+		mkdir -p /srv/bundle/rootfs/bin && cd /srv/bundle && cp /usr/bin/busybox rootfs/bin/ && runc spec
+		sed -i 's/"terminal": true/"terminal": false/; s|^\t*"sh"|"/bin/busybox", "true"|' config.json
+		runc run --detach dead </dev/null >/dev/null 2>&1
+		until runc state dead | grep -q '"status": "stopped"'; do sleep 0.1; done`)
+	h.Eventually("hostler has deleted the dead container", func() bool {
+		h.Hostler("gc run --containers --all-unused")
+		return h.Run("runc list --quiet") == ""
+	})
+	h.Run("rm -r /srv/bundle")
+}
+
+// upgradedAmidADrain installs a newer version while a person's drain waits for a pod: the
+// drain ends with its agent, and who was not asked to end by then is not.
+func (h *packaged) upgradedAmidADrain() {
+	h.t.Helper()
+	h.Write("/etc/hostler/conf.d/house.yaml", "shutdown: {gracePeriod: 30m, gracePeriodCriticalPods: 1m}\n")
+	h.Run("systemctl restart hostler")
+	h.AwaitArmed()
+	h.Deploy(machine.Pod{Name: "stubborn", Grace: machine.Patience, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
+	newer := h.release("90")
+	drained := make(chan machine.Result, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
+		defer cancel()
+		r, err := h.Try(ctx, "hostler drain --all")
+		if err != nil {
+			h.t.Errorf("hostler drain: %v", err)
+		}
+		drained <- r
+	}()
+	h.Eventually("stubborn was asked to end", func() bool {
+		lives := h.Work().Pod("stubborn")
+		return len(lives) > 0 && !lives[0].Term().IsZero()
+	})
+	before := agentPID(h.Machine)
+	h.dpkg("--install " + newer)
+	h.open("it was upgraded amid a drain")
+	if pid := agentPID(h.Machine); pid == before {
+		h.t.Errorf("the agent has process ID %s as before the upgrade", pid)
+	}
+	if r := <-drained; r.Code == 0 {
+		h.t.Errorf("hostler drain, whose agent was upgraded meanwhile, ended well:\n%s", r.Stdout)
+	}
+	if !h.Status().Node.Spec.Unschedulable {
+		h.t.Error("the Node is not cordoned any more, want it to be until somebody uncordons it")
+	}
+}
+
+// upgradedWithAFault installs a version that refuses the configuration, in a file that a
+// drop-in of the unit names: the agent of before runs on.
+func (h *packaged) upgradedWithAFault() {
+	h.t.Helper()
+	h.Write("/srv/own.yaml", "imageGC: {minimumAge: 3m}\n")
+	h.Write("/etc/systemd/system/hostler.service.d/own.conf", "[Service]\nEnvironment=OTHER=x HOSTLER_CONFIG=/srv/own.yaml\nLoadCredential=own:/srv/own.yaml\n")
+	h.Run("systemctl daemon-reload && systemctl restart hostler")
+	h.AwaitArmed()
+	before := agentPID(h.Machine)
+	if text := h.Run("cat /proc/" + before + "/root/run/credentials/hostler.service/own"); !strings.Contains(text, "minimumAge") {
+		h.t.Errorf("the agent has the credential %q, want what the unit's LoadCredential= names", text)
+	}
+	h.Write("/srv/own.yaml", "imageGC: {highThreshold: 5}\n")
+	said := h.dpkg("--install " + h.release("91"))
+	if !strings.Contains(said, "/srv/own.yaml:1: imageGC.highThreshold: ") || !strings.Contains(said, "NOT restarted") {
+		h.t.Errorf("an upgrade with a faulty configuration says\n%s\nwant the fault, and that the agent runs on", said)
+	}
+	h.open("an upgrade refused its configuration")
+	if pid := agentPID(h.Machine); pid != before {
+		h.t.Errorf("the agent has process ID %s after an upgrade that refused the configuration, want %s as before", pid, before)
+	}
+	h.Run("cd /etc/systemd/system && rm /srv/own.yaml hostler.service.d/own.conf && rmdir --ignore-fail-on-non-empty hostler.service.d && systemctl daemon-reload && systemctl restart hostler")
+	h.AwaitArmed()
+}
+
+// downgraded goes back to the version before, over the state of a version that this one
+// would misread: that is set aside, and the rest of the folder is kept.
+func (h *packaged) downgraded() {
+	h.t.Helper()
+	const database, kept = "/var/lib/hostler/state.db", "/var/lib/hostler/pki/kept"
+	h.Write(kept, "a key\n")
+	h.Run("systemctl stop hostler")
+	h.Write(database+".text", base64.StdEncoding.EncodeToString(ofNewerVersion(h.t, h.Read(database))))
+	h.Run(fmt.Sprintf("base64 --decode %[1]s.text >%[1]s && rm %[1]s.text", database))
+	h.dpkg("--install " + machine.Package)
+	h.open("it was downgraded")
+	aside := strings.Fields(h.Run("ls " + database + ".*"))
+	if len(aside) != 1 || h.Read(kept) != "a key\n" {
+		h.t.Errorf("after a downgrade there are %q, want the state of the newer version, and the key", aside)
+	}
+	if log := h.Journal(0, "-u hostler"); !strings.Contains(log, "set aside") {
+		h.t.Errorf("the journal says nothing of the state that was set aside:\n%s", log)
+	}
+}
+
+// ofNewerVersion is a state database as a later version of hostler may leave it, one of
+// another major version of the file.
+func ofNewerVersion(t *testing.T, database string) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "state.db")
+	if err := os.WriteFile(path, []byte(database), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := json.Marshal(map[string]int{"major": 2, "minor": 0})
+	if err == nil {
+		err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("_hostler")).Put([]byte("schema"), version) })
+	}
+	if err != nil || db.Close() != nil {
+		t.Fatalf("make a newer state of %s: %v", path, err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
