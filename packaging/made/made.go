@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/cli"
+	"hostler.io/hostler/agent/config"
 )
 
 // File is one that is made.
@@ -22,7 +23,7 @@ type Release struct {
 	Date    time.Time // of the commit, and so of all that is made
 }
 
-// Files are the man pages, the completions, the changelog, and the notices of the modules
+// Files are the man pages, the completions, the changelog, the schema, and the notices of the modules
 // in the list: the same bytes for the same program, release and modules.
 func (r Release) Files(modules io.Reader) ([]File, error) {
 	configuration, err := r.configurationPage()
@@ -52,7 +53,11 @@ func (r Release) Files(modules io.Reader) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(files, File{"changelog.yaml", changelog}), nil
+	schema, err := config.Schema()
+	if err != nil {
+		return nil, err
+	}
+	return append(files, File{"changelog.yaml", changelog}, File{"hostler.schema.json", schema}), nil
 }
 
 // completion is what the program itself prints.
