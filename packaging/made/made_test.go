@@ -104,6 +104,12 @@ func TestTheSchemaIsWhatTheProgramPrints(t *testing.T) {
 	}
 }
 
+func TestTheDescriptionOfTheAPIIsOfThisVersion(t *testing.T) {
+	if got := files(t)["openapi.json"]; !strings.Contains(got, `"version": "1.2.3"`) || !strings.Contains(got, `"/v1/status"`) {
+		t.Errorf("openapi.json = %.300q..., want the routes of this version", got)
+	}
+}
+
 func TestCompletionsAreWhatTheProgramPrints(t *testing.T) {
 	all := files(t)
 	for shell, want := range map[string]string{"bash": "__start_hostler", "zsh": "#compdef hostler", "fish": "complete -c hostler"} {

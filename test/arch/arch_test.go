@@ -88,7 +88,7 @@ var ours = map[string][]string{
 	"agent/controlplane/plugin/process":    {"agent/plain"},
 	"agent/controlplane/plugin/plugintest": {"agent/controlplane/plugin/v1"},
 
-	"packaging/made":       {"agent/cli", "agent/config"},
+	"packaging/made":       {"agent/api", "agent/cli", "agent/config"},
 	"packaging/made/write": {"packaging/made"},
 
 	// An example of a plugin, as anybody could write it.
