@@ -5,21 +5,22 @@ import (
 	"log/slog"
 
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/systemd/journald"
 )
 
-// NewLog returns a log as configured, and its level, which a reload may change.
-// Times are left out where journald adds its own.
-func NewLog(w io.Writer, cfg config.Log, journald bool) (*slog.Logger, *slog.LevelVar) {
+// NewLog returns a log as configured, and its level, which a reload may change. Where w is
+// the journal, which stream tells, a text log has its attributes in fields there; times are
+// left out, for the journal adds its own.
+func NewLog(w io.Writer, cfg config.Log, stream string) (*slog.Logger, *slog.LevelVar) {
 	level := new(slog.LevelVar)
 	setLevel(level, cfg.Level)
+	inJournal := journald.Connected(w, stream)
+	if inJournal && cfg.Format != "json" {
+		return slog.New(journald.New(journald.Socket, w, level)), level
+	}
 	options := &slog.HandlerOptions{Level: level}
-	if journald {
-		options.ReplaceAttr = func(groups []string, attr slog.Attr) slog.Attr {
-			if len(groups) == 0 && attr.Key == slog.TimeKey {
-				return slog.Attr{}
-			}
-			return attr
-		}
+	if inJournal {
+		options.ReplaceAttr = journald.WithoutTime
 	}
 	if cfg.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options)), level

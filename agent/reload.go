@@ -14,17 +14,6 @@ import (
 	"hostler.io/hostler/agent/doctor"
 )
 
-// live lists the keys that a reload takes up, by prefix; all others need a
-// restart.
-var live = []string{
-	"imageGC.interval", "imageGC.highThresholdPercent", "imageGC.lowThresholdPercent",
-	"imageGC.inodesHighThresholdPercent", "imageGC.inodesLowThresholdPercent",
-	"imageGC.minimumAge", "imageGC.maximumAge", "imageGC.keep", "imageGC.includeLocal",
-	"containerGC.interval", "containerGC.minimumAge", "containerGC.maximumAge",
-	"containerGC.maxPerPodContainer", "containerGC.maxContainers",
-	"pressure.", "conditions.", "node.address.", "node.maxPods", "node.reserved.", "status.maxImages", "log.level",
-}
-
 // Reload takes up the configuration as it is now, or refuses it as a whole and
 // keeps the old one.
 func (a *Agent) Reload(context.Context) (api.ReloadReport, error) {
@@ -72,7 +61,7 @@ func (a *Agent) configuration() doctor.Configuration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.Differs = config.Changed(a.cfg, next.Config)
-	c.Restart = slices.ContainsFunc(c.Differs, func(key string) bool { return !isLive(key) })
+	c.Restart = slices.ContainsFunc(c.Differs, func(key string) bool { return !config.Live(key) })
 	if a.refused != nil && !c.Restart && len(c.Differs) > 0 && len(config.Changed(a.refusal, next.Config)) == 0 {
 		c.Refused = a.refused.Error()
 	}
@@ -90,7 +79,7 @@ func (a *Agent) takeUp() (next config.Config, changed []string, err error) {
 	changed = config.Changed(a.config(), next)
 	var refused []string
 	for _, key := range changed {
-		if !isLive(key) {
+		if !config.Live(key) {
 			refused = append(refused, key)
 		}
 	}
@@ -130,13 +119,4 @@ func warnIgnored(log *slog.Logger, files []string) {
 	for _, file := range files {
 		log.Warn("configuration file is "+config.NotRead, "file", file)
 	}
-}
-
-func isLive(key string) bool {
-	for _, prefix := range live {
-		if key == prefix || strings.HasSuffix(prefix, ".") && strings.HasPrefix(key, prefix) {
-			return true
-		}
-	}
-	return false
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
@@ -262,36 +261,5 @@ func TestReloadWithoutAChange(t *testing.T) {
 	_, _ = a.Reload(t.Context())
 	if r.log.Count("reloaded: nothing changed") != 1 || r.log.Count("level=ERROR") != 0 {
 		t.Errorf("log = %s, want nothing to have changed", &r.log)
-	}
-}
-
-// A key that is no key would never be taken up, and nobody would notice.
-func TestLiveKeysAreKeys(t *testing.T) {
-	text, err := config.Default().YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sections map[string]any
-	if err := yaml.Unmarshal(text, &sections); err != nil {
-		t.Fatal(err)
-	}
-	var keys []string
-	flatten(sections, "", &keys)
-	for _, prefix := range live {
-		if !slices.ContainsFunc(keys, func(key string) bool {
-			return key == prefix || strings.HasSuffix(prefix, ".") && strings.HasPrefix(key, prefix)
-		}) {
-			t.Errorf("live has %q, which is none of the keys %q", prefix, keys)
-		}
-	}
-}
-
-func flatten(section map[string]any, prefix string, keys *[]string) {
-	for name, value := range section {
-		if below, ok := value.(map[string]any); ok {
-			flatten(below, prefix+name+".", keys)
-			continue
-		}
-		*keys = append(*keys, prefix+name)
 	}
 }

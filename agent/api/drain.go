@@ -107,13 +107,15 @@ func drainRoutes(b Drainer) []route {
 	cordon := func(unschedulable bool) http.HandlerFunc {
 		return answer(func(r *http.Request) (any, error) { return b.Cordon(r.Context(), unschedulable) })
 	}
+	leave := answer(func(r *http.Request) (any, error) { return b.Leave(r.Context()) })
+	undo := answer(func(r *http.Request) (any, error) { return b.Return(r.Context()) })
 	return []route{
-		{"POST /v1/drain", act, drain(b)},
-		{"POST /v1/drain/plan", read, drainPlan(b)},
-		{"POST /v1/cordon", act, cordon(true)},
-		{"POST /v1/uncordon", act, cordon(false)},
-		{"POST /v1/leave", act, answer(func(r *http.Request) (any, error) { return b.Leave(r.Context()) })},
-		{"POST /v1/leave/undo", act, answer(func(r *http.Request) (any, error) { return b.Return(r.Context()) })},
+		{"POST /v1/drain", act, drain(b), "Cordons the Node and stops its pods. Each of them is a line, the last one is the report, the error, or both.", DrainRequest{}, DrainLine{}, jsonLines},
+		{"POST /v1/drain/plan", read, drainPlan(b), "Which pods a drain would stop now, and when.", DrainRequest{}, DrainPlan{}, oneJSON},
+		{"POST /v1/cordon", act, cordon(true), "Closes the Node to new pods.", nil, CordonReport{}, oneJSON},
+		{"POST /v1/uncordon", act, cordon(false), "Opens the Node to new pods.", nil, CordonReport{}, oneJSON},
+		{"POST /v1/leave", act, leave, "Takes the Node and its Lease off the control plane.", nil, LeaveReport{}, oneJSON},
+		{"POST /v1/leave/undo", act, undo, "Has the Node registered again.", nil, LeaveReport{}, oneJSON},
 	}
 }
 

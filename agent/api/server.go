@@ -49,30 +49,50 @@ const (
 	act                // root, or whoever runs the agent
 )
 
-// route is one of the API.
+// route is one of the API: how it is served, and how it is described.
 type route struct {
 	pattern string
 	access  access
 	handler http.HandlerFunc
+	summary string // a sentence
+	request any    // what its body is; nil for none
+	answer  any    // what its body is, or each of its lines; nil for what is no JSON
+	format  string
+}
+
+// The formats of answers.
+const (
+	oneJSON   = "application/json"
+	jsonLines = "application/x-ndjson"
+	plainText = "text/plain"
+	octets    = "application/octet-stream"
+)
+
+// table are all routes.
+func table(b Backend, metrics http.Handler) []route {
+	get := func(path, summary string, what any, ask func(ctx context.Context) (any, error)) route {
+		return route{"GET " + path, read, answer(func(r *http.Request) (any, error) { return ask(r.Context()) }), summary, nil, what, oneJSON}
+	}
+	return slices.Concat([]route{
+		get("/v1/status", "How the host is: what `hostler status -o json` prints.", Status{}, func(ctx context.Context) (any, error) { return b.Status(ctx) }),
+		get("/v1/pods", "The pods of this host.", PodList{}, func(ctx context.Context) (any, error) { return b.Pods(ctx) }),
+		get("/v1/images", "The images of this host, and what becomes of each.", ImageList{}, func(ctx context.Context) (any, error) { return b.Images(ctx) }),
+		{"POST /v1/gc/plan", read, collectPlan(b), "What a collection would remove now, and why.", CollectRequest{}, CollectPlan{}, oneJSON},
+		{"POST /v1/gc/run", act, run(b), "Collects now. Each step is a line, the last one is the report or the error.", CollectRequest{}, CollectLine{}, jsonLines},
+		get("/v1/gc/history", "Collections that were.", CollectHistory{}, func(ctx context.Context) (any, error) { return b.CollectHistory(ctx) }),
+		get("/v1/shutdown/plan", "Who would stop when in a shutdown, against what logind grants.", ShutdownPlan{}, func(ctx context.Context) (any, error) { return b.ShutdownPlan(ctx) }),
+		get("/v1/doctor", "What may be wrong with this host, and how to mend it.", doctor.Report{}, func(ctx context.Context) (any, error) { return b.Doctor(ctx) }),
+		get("/v1/config", "The configuration in force.", Config{}, func(ctx context.Context) (any, error) { return b.Config(ctx) }),
+		{"POST /v1/reload", act, answer(func(r *http.Request) (any, error) { return b.Reload(r.Context()) }), "Takes the files of the configuration up, or refuses them as a whole.", nil, ReloadReport{}, oneJSON},
+		{"GET /healthz", read, health(b), "ok, or with status 503 what makes no progress.", nil, nil, plainText},
+		{"GET /metrics", read, metrics.ServeHTTP, "Metrics, as Prometheus reads them.", nil, nil, plainText},
+	}, drainRoutes(b), fleetRoutes(b), profileRoutes())
 }
 
 // Routes returns the handler of the socket. metrics serves /metrics.
 func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	for _, r := range slices.Concat([]route{
-		{"GET /v1/status", read, answer(func(r *http.Request) (any, error) { return b.Status(r.Context()) })},
-		{"GET /v1/pods", read, answer(func(r *http.Request) (any, error) { return b.Pods(r.Context()) })},
-		{"GET /v1/images", read, answer(func(r *http.Request) (any, error) { return b.Images(r.Context()) })},
-		{"POST /v1/gc/plan", read, collectPlan(b)},
-		{"POST /v1/gc/run", act, run(b)},
-		{"GET /v1/gc/history", read, answer(func(r *http.Request) (any, error) { return b.CollectHistory(r.Context()) })},
-		{"GET /v1/shutdown/plan", read, answer(func(r *http.Request) (any, error) { return b.ShutdownPlan(r.Context()) })},
-		{"GET /v1/doctor", read, answer(func(r *http.Request) (any, error) { return b.Doctor(r.Context()) })},
-		{"GET /v1/config", read, answer(func(r *http.Request) (any, error) { return b.Config(r.Context()) })},
-		{"POST /v1/reload", act, answer(func(r *http.Request) (any, error) { return b.Reload(r.Context()) })},
-		{"GET /healthz", read, health(b)},
-		{"GET /metrics", read, metrics.ServeHTTP},
-	}, drainRoutes(b), fleetRoutes(b)) {
+	for _, r := range table(b, metrics) {
 		mux.Handle(r.pattern, guarded(r.access, r.handler))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

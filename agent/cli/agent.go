@@ -29,7 +29,7 @@ func (a *app) agentCommand() *cobra.Command {
 			if a.Getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)
 			}
-			log, level := agent.NewLog(a.Stderr, loaded.Log, a.Getenv("JOURNAL_STREAM") != "")
+			log, level := agent.NewLog(a.Stderr, loaded.Log, a.Getenv("JOURNAL_STREAM"))
 			daemon, err := agent.New(agent.Options{
 				Config:   loaded,
 				File:     a.named(file),

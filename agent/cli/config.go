@@ -109,7 +109,30 @@ func (a *app) configCommand() *cobra.Command {
 		},
 	}
 	configFlag(check, &file)
-	return group("config", "Check and print the configuration", check, a.configShowCommand(), defaults, a.fromKubeletCommand())
+	return group("config", "Check and print the configuration", check, a.configShowCommand(), defaults, a.configSchemaCommand(), a.fromKubeletCommand())
+}
+
+func (a *app) configSchemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON schema of the configuration, for editors",
+		Long: `Print the configuration's JSON schema (draft 2020-12), by which an editor
+completes keys, shows what they mean, and marks what is wrong. Packages install
+it as ` + config.SchemaFile + `, and a file names it in a comment:
+
+  # yaml-language-server: $schema=` + config.SchemaFile + `
+
+What depends on other keys or on the host, only hostler config check tells.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			text, err := config.Schema()
+			if err != nil {
+				return err
+			}
+			_, err = a.Stdout.Write(text)
+			return err
+		},
+	}
 }
 
 func (a *app) configShowCommand() *cobra.Command {

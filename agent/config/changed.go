@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 )
@@ -27,3 +28,22 @@ func differences(a, b reflect.Value, path string, keys *[]string) {
 		*keys = append(*keys, path)
 	}
 }
+
+// Live tells whether a reload takes a key up; all others need a restart.
+func Live(key string) bool {
+	t := reflect.TypeFor[Config]()
+	for name := range strings.SplitSeq(key, ".") {
+		f, found := field(t, name)
+		if !found || isLive(f) {
+			return found
+		}
+		t = f.Type
+		if t.Kind() != reflect.Struct {
+			return false
+		}
+	}
+	return false
+}
+
+// isLive tells whether a reload takes up a field with all that it holds.
+func isLive(f reflect.StructField) bool { return f.Tag.Get("reload") == "live" }

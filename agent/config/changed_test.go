@@ -68,6 +68,22 @@ func TestChangedSeesEveryKey(t *testing.T) {
 	t.Fatal("the configuration has more keys than this test looks at")
 }
 
+// What a reload takes up is what the agent's loops are told of then; a key more would be
+// believed to count, and would not.
+func TestLiveKeys(t *testing.T) {
+	for key, want := range map[string]bool{
+		"imageGC.interval": true, "imageGC.keep": true, "imageGC.enabled": false, "imageGC": false,
+		"containerGC.maxContainers": true, "containerGC.enabled": false,
+		"pressure.psi.io.kind": true, "conditions.timeout": true, "node.address.internal": true, "node.reserved.ephemeral-storage": true,
+		"node.maxPods": true, "node.labels": false, "status.maxImages": true, "status.updateInterval": false,
+		"log.level": true, "log.format": false, "runtimes": false, "shutdown.gracePeriod": false, "no.such.key": false, "": false,
+	} {
+		if got := config.Live(key); got != want {
+			t.Errorf("Live(%q) = %t, want %t", key, got, want)
+		}
+	}
+}
+
 // spoil changes the skip-th value of v, and tells its key.
 func spoil(v reflect.Value, path string, skip *int) (string, bool) {
 	if _, whole := v.Interface().(config.Runtimes); v.Kind() == reflect.Struct && !whole {

@@ -5,16 +5,24 @@
 // that they are for.
 package config
 
-// Config is the whole configuration, defaults filled in. The `doc` tags are the
-// one source for what `hostler config default` prints above each key.
+// Config is the whole configuration, defaults filled in. The tags of its fields are the
+// one source for what `hostler config default`, hostler.yaml(5) and the schema say of
+// each key:
+//
+//	doc     what it means
+//	reload  "live" where a reload takes it up, with all that it holds
+//	words   the values that it may have, with nothing before the first | where it may be empty
+//	least   the smallest number that it may be, and most the largest
+//	shape   how its text is written, where its type does not say it; see shapes
+//	needed  "true" where an entry of a list is nothing without it
 type Config struct {
 	Node         Node         `yaml:"node" doc:"The Node: what this host is called and what it offers."`
 	ControlPlane ControlPlane `yaml:"controlPlane" doc:"Where Node, Lease and Events are kept."`
 	Runtimes     Runtimes     `yaml:"runtimes" doc:"auto finds every container runtime that answers through CRI, Docker, Podman, and containers of runc and crun alone; or a list of {type: cri, docker or podman, endpoint: /path/to.sock}, or {type: runc, endpoint: /run/runc}."`
 	Lease        Lease        `yaml:"lease" doc:"The heartbeat."`
 	Status       Status       `yaml:"status" doc:"How the Node's status is kept up to date."`
-	Pressure     Pressure     `yaml:"pressure" doc:"When the host counts as short of something: a quantity (100Mi) or a percentage (10%) of what there is."`
-	Conditions   Conditions   `yaml:"conditions" doc:"Conditions of your own, from executables that say whether there is a problem (docs/conditions.md)."`
+	Pressure     Pressure     `yaml:"pressure" doc:"When the host counts as short of something: a quantity (100Mi) or a percentage (10%) of what there is." reload:"live"`
+	Conditions   Conditions   `yaml:"conditions" doc:"Conditions of your own, from executables that say whether there is a problem (docs/conditions.md)." reload:"live"`
 	Shutdown     Shutdown     `yaml:"shutdown" doc:"How pods are stopped before the host goes down."`
 	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
 	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers, dead pods and their logs are removed."`
@@ -33,11 +41,11 @@ type Node struct {
 	Taints        []Taint           `yaml:"taints" doc:"Taints to give the Node: a list of {key, value, effect}. On Kubernetes only when it is created, for a node may not change its own later."`
 	Register      bool              `yaml:"register" doc:"false waits until someone else has created the Node, and then fills in its status."`
 	Unschedulable bool              `yaml:"unschedulable" doc:"Create the Node cordoned. From then on hostler cordon and uncordon decide, also for a Node that is created again."`
-	Address       Address           `yaml:"address" doc:"The addresses to publish."`
-	MaxPods       int               `yaml:"maxPods" doc:"The most pods this host is meant to run."`
-	Reserved      Reserved          `yaml:"reserved" doc:"What the system keeps for itself, as quantities: allocatable is capacity less this."`
+	Address       Address           `yaml:"address" doc:"The addresses to publish." reload:"live"`
+	MaxPods       int               `yaml:"maxPods" doc:"The most pods this host is meant to run." reload:"live" least:"1"`
+	Reserved      Reserved          `yaml:"reserved" doc:"What the system keeps for itself, as quantities: allocatable is capacity less this." reload:"live"`
 	Takeover      bool              `yaml:"takeover" doc:"Take the place of another machine that has the name, be it alive or not."`
-	CloudProvider string            `yaml:"cloudProvider" doc:"external leaves addresses to a cloud controller manager, for which a new Node waits with a taint; or none."`
+	CloudProvider string            `yaml:"cloudProvider" doc:"external leaves addresses to a cloud controller manager, for which a new Node waits with a taint; or none." words:"none|external"`
 	ProviderID    string            `yaml:"providerID" doc:"What the cloud calls this host; filled in where the Node has none."`
 }
 
@@ -49,22 +57,22 @@ type Address struct {
 
 // Taint is one taint, as Kubernetes has it.
 type Taint struct {
-	Key    string `yaml:"key"`
-	Value  string `yaml:"value,omitempty"`
-	Effect string `yaml:"effect"`
+	Key    string `yaml:"key" needed:"true" doc:"The key, such as example.com/gpu."`
+	Value  string `yaml:"value,omitempty" doc:"The value; it may be left out."`
+	Effect string `yaml:"effect" needed:"true" words:"NoSchedule|PreferNoSchedule|NoExecute" doc:"What it does to pods that do not tolerate it."`
 }
 
 // Reserved holds back part of the capacity.
 type Reserved struct {
 	CPU              Quantity `yaml:"cpu" doc:"CPUs, such as 500m."`
-	Memory           Quantity `yaml:"memory" doc:"Memory, such as 1Gi."`
-	EphemeralStorage Quantity `yaml:"ephemeral-storage" doc:"Disk of the node filesystem, such as 10Gi."`
-	PID              Quantity `yaml:"pid" doc:"Process IDs, such as 1000."`
+	Memory           Quantity `yaml:"memory" doc:"Memory, such as 1Gi." shape:"wholeQuantity"`
+	EphemeralStorage Quantity `yaml:"ephemeral-storage" doc:"Disk of the node filesystem, such as 10Gi." shape:"wholeQuantity"`
+	PID              Quantity `yaml:"pid" doc:"Process IDs, such as 1000." shape:"wholeQuantity"`
 }
 
 // ControlPlane picks the client.
 type ControlPlane struct {
-	Type       string     `yaml:"type" doc:"embedded keeps everything on this host; kubernetes tells a cluster; etcd keeps it in etcd, for others to read; plugin tells a program of yours (docs/plugin.md)."`
+	Type       string     `yaml:"type" doc:"embedded keeps everything on this host; kubernetes tells a cluster; etcd keeps it in etcd, for others to read; plugin tells a program of yours (docs/plugin.md)." words:"embedded|kubernetes|etcd|plugin"`
 	Kubernetes Kubernetes `yaml:"kubernetes" doc:"How the cluster is reached; with type kubernetes."`
 	Etcd       Etcd       `yaml:"etcd" doc:"How etcd is reached; with type etcd."`
 	Plugin     Plugin     `yaml:"plugin" doc:"Which program; with type plugin. Either socket or command."`
@@ -72,32 +80,32 @@ type ControlPlane struct {
 
 // Etcd says which etcd cluster, and as whom.
 type Etcd struct {
-	Endpoints    []string `yaml:"endpoints" doc:"The members' URLs, such as https://etcd-1.example:2379; one is used at a time, and another one where it does not answer."`
-	Prefix       string   `yaml:"prefix" doc:"What all keys begin with: PREFIX/nodes/NAME, PREFIX/leases/NAME, PREFIX/events/NODE/NAME."`
+	Endpoints    []string `yaml:"endpoints" doc:"The members' URLs, such as https://etcd-1.example:2379; one is used at a time, and another one where it does not answer." shape:"member"`
+	Prefix       string   `yaml:"prefix" doc:"What all keys begin with: PREFIX/nodes/NAME, PREFIX/leases/NAME, PREFIX/events/NODE/NAME." shape:"path"`
 	TLS          EtcdTLS  `yaml:"tls" doc:"Files for https. They are read anew for each connection."`
 	Username     string   `yaml:"username" doc:"A user of etcd's own, where its auth is on and the client certificate does not name one."`
-	PasswordFile string   `yaml:"passwordFile" doc:"A file that holds the user's password."`
+	PasswordFile string   `yaml:"passwordFile" doc:"A file that holds the user's password." shape:"optionalPath"`
 	Insecure     bool     `yaml:"insecure" doc:"true allows plain http to other hosts: everyone on the way can read and change what is told."`
 }
 
 // EtcdTLS are the files of connections to etcd.
 type EtcdTLS struct {
-	CA          string `yaml:"ca" doc:"The authorities of the members' certificates; empty for those that this host trusts anyway."`
-	Certificate string `yaml:"certificate" doc:"This host's client certificate."`
-	Key         string `yaml:"key" doc:"Its key."`
+	CA          string `yaml:"ca" doc:"The authorities of the members' certificates; empty for those that this host trusts anyway." shape:"optionalPath"`
+	Certificate string `yaml:"certificate" doc:"This host's client certificate." shape:"optionalPath"`
+	Key         string `yaml:"key" doc:"Its key." shape:"optionalPath"`
 }
 
 // Kubernetes says which cluster, and as whom.
 type Kubernetes struct {
-	Kubeconfig           string `yaml:"kubeconfig" doc:"A kubeconfig with the credentials of system:node:NAME: a client certificate, a token or an exec plugin."`
-	BootstrapKubeconfig  string `yaml:"bootstrapKubeconfig" doc:"A kubeconfig by which this host asks the cluster for a certificate of its own (TLS bootstrap), which then stands in for the credentials in kubeconfig."`
-	CertificateDirectory string `yaml:"certificateDirectory" doc:"Where that certificate is kept with its key, and renewed in time."`
+	Kubeconfig           string `yaml:"kubeconfig" doc:"A kubeconfig with the credentials of system:node:NAME: a client certificate, a token or an exec plugin." shape:"optionalPath"`
+	BootstrapKubeconfig  string `yaml:"bootstrapKubeconfig" doc:"A kubeconfig by which this host asks the cluster for a certificate of its own (TLS bootstrap), which then stands in for the credentials in kubeconfig." shape:"optionalPath"`
+	CertificateDirectory string `yaml:"certificateDirectory" doc:"Where that certificate is kept with its key, and renewed in time." shape:"path"`
 }
 
 // Runtime is one configured runtime.
 type Runtime struct {
-	Type     string `yaml:"type"`
-	Endpoint string `yaml:"endpoint"`
+	Type     string `yaml:"type" needed:"true" words:"cri|docker|podman|runc" doc:"How it is spoken to."`
+	Endpoint string `yaml:"endpoint" needed:"true" doc:"Absolute path of its unix socket; with type runc of its state root."`
 }
 
 // Lease configures the heartbeat.
@@ -111,7 +119,7 @@ type Lease struct {
 type Status struct {
 	UpdateInterval Duration `yaml:"updateInterval" doc:"How often the host is looked at; changes are written at once."`
 	ReportInterval Duration `yaml:"reportInterval" doc:"How often the status is written although nothing changed."`
-	MaxImages      int      `yaml:"maxImages" doc:"The most images listed in the Node's status; -1 lists all."`
+	MaxImages      int      `yaml:"maxImages" doc:"The most images listed in the Node's status; -1 lists all." reload:"live" least:"-1"`
 }
 
 // Pressure configures the pressure conditions.
@@ -135,14 +143,14 @@ type PSI struct {
 
 // Stall configures one of them.
 type Stall struct {
-	Kind      string   `yaml:"kind" doc:"some counts the time in which a task or more waited, full that in which all waited at once; of the CPUs there is only some."`
+	Kind      string   `yaml:"kind" doc:"some counts the time in which a task or more waited, full that in which all waited at once; of the CPUs there is only some." words:"|some|full"`
 	Window    Duration `yaml:"window" doc:"The time that is looked back over: 10s, 60s or 5m."`
-	Threshold string   `yaml:"threshold" doc:"The part of that time, such as 20%, above which the condition is raised."`
+	Threshold string   `yaml:"threshold" doc:"The part of that time, such as 20%, above which the condition is raised." shape:"percentage"`
 }
 
 // Conditions configures the checks of an administrator's own.
 type Conditions struct {
-	Directory string   `yaml:"directory" doc:"Absolute path of the folder that holds them; nobody but root may write it."`
+	Directory string   `yaml:"directory" doc:"Absolute path of the folder that holds them; nobody but root may write it." shape:"path"`
 	Interval  Duration `yaml:"interval" doc:"How often each is run that does not say it itself."`
 	Timeout   Duration `yaml:"timeout" doc:"How long a run may take where the file does not say it; then it is killed with all that it started."`
 }
@@ -153,8 +161,8 @@ type Shutdown struct {
 	GracePeriod             Duration        `yaml:"gracePeriod" doc:"Time for all pods together; 0s switches the guard off."`
 	GracePeriodCriticalPods Duration        `yaml:"gracePeriodCriticalPods" doc:"The last part of it, kept for critical pods."`
 	ByPriority              []PriorityGrace `yaml:"byPriority" doc:"Instead of the two periods: a list of {priority, gracePeriod}, lowest first to stop."`
-	StopFirst               []string        `yaml:"stopFirst" doc:"Services to stop before any pod, for they run a kubelet that would start pods again, such as k3s.service; needs enabled: true."`
-	RestartAfterBoot        string          `yaml:"restartAfterBoot" doc:"auto starts again after the boot what hostler has stopped, is to run until somebody stops it, and its runtime does not start then, such as Docker's and Podman's containers with unless-stopped; never leaves that to you."`
+	StopFirst               []string        `yaml:"stopFirst" doc:"Services to stop before any pod, for they run a kubelet that would start pods again, such as k3s.service; needs enabled: true." shape:"service"`
+	RestartAfterBoot        string          `yaml:"restartAfterBoot" doc:"auto starts again after the boot what hostler has stopped, is to run until somebody stops it, and its runtime does not start then, such as Docker's and Podman's containers with unless-stopped; never leaves that to you." words:"auto|never"`
 	Critical                []CriticalRule  `yaml:"critical" doc:"Pods to treat as critical: a list of {namespace, name, labels, annotations}, with * and ?."`
 }
 
@@ -163,50 +171,50 @@ const RestartNever = "never"
 
 // PriorityGrace is one phase.
 type PriorityGrace struct {
-	Priority    int32    `yaml:"priority"`
-	GracePeriod Duration `yaml:"gracePeriod"`
+	Priority    int32    `yaml:"priority" doc:"Pods of this priority, and above up to that of the next group."`
+	GracePeriod Duration `yaml:"gracePeriod" needed:"true" doc:"Time for all of them together."`
 }
 
 // CriticalRule matches pods; every field that is set must match.
 type CriticalRule struct {
-	Namespace   string            `yaml:"namespace,omitempty"`
-	Name        string            `yaml:"name,omitempty"`
-	Labels      map[string]string `yaml:"labels,omitempty"`
-	Annotations map[string]string `yaml:"annotations,omitempty"`
+	Namespace   string            `yaml:"namespace,omitempty" doc:"A pattern of the pod's namespace."`
+	Name        string            `yaml:"name,omitempty" doc:"A pattern of the pod's name."`
+	Labels      map[string]string `yaml:"labels,omitempty" doc:"Labels that the pod has, with patterns of their values."`
+	Annotations map[string]string `yaml:"annotations,omitempty" doc:"Annotations that the pod has, with patterns of their values."`
 }
 
 // ImageGC configures the collection of images.
 type ImageGC struct {
 	Enabled                    Switch   `yaml:"enabled" doc:"auto stands back where a kubelet collects images."`
-	Interval                   Duration `yaml:"interval" doc:"How often the image filesystems are looked at."`
-	HighThresholdPercent       int      `yaml:"highThresholdPercent" doc:"Collection starts when this much of a filesystem is used; 100 never starts."`
-	LowThresholdPercent        int      `yaml:"lowThresholdPercent" doc:"Collection stops when no more than this is used."`
-	InodesHighThresholdPercent int      `yaml:"inodesHighThresholdPercent" doc:"The same for inodes."`
-	InodesLowThresholdPercent  int      `yaml:"inodesLowThresholdPercent" doc:"The same for inodes."`
-	MinimumAge                 Duration `yaml:"minimumAge" doc:"An image that came, got a name or was used less than this ago is kept."`
-	MaximumAge                 Duration `yaml:"maximumAge" doc:"An image unused for longer than this goes, space or not; 0s is no limit."`
-	Keep                       []string `yaml:"keep" doc:"Patterns of references to keep, such as registry.example/base/*."`
-	IncludeLocal               bool     `yaml:"includeLocal" doc:"Collect images built on this host too."`
+	Interval                   Duration `yaml:"interval" doc:"How often the image filesystems are looked at." reload:"live"`
+	HighThresholdPercent       int      `yaml:"highThresholdPercent" doc:"Collection starts when this much of a filesystem is used; 100 never starts." reload:"live" least:"1" most:"100"`
+	LowThresholdPercent        int      `yaml:"lowThresholdPercent" doc:"Collection stops when no more than this is used." reload:"live" least:"0" most:"99"`
+	InodesHighThresholdPercent int      `yaml:"inodesHighThresholdPercent" doc:"The same for inodes." reload:"live" least:"1" most:"100"`
+	InodesLowThresholdPercent  int      `yaml:"inodesLowThresholdPercent" doc:"The same for inodes." reload:"live" least:"0" most:"99"`
+	MinimumAge                 Duration `yaml:"minimumAge" doc:"An image that came, got a name or was used less than this ago is kept." reload:"live"`
+	MaximumAge                 Duration `yaml:"maximumAge" doc:"An image unused for longer than this goes, space or not; 0s is no limit." reload:"live"`
+	Keep                       []string `yaml:"keep" doc:"Patterns of references to keep, such as registry.example/base/*." reload:"live"`
+	IncludeLocal               bool     `yaml:"includeLocal" doc:"Collect images built on this host too." reload:"live"`
 }
 
 // ContainerGC configures the collection of dead containers.
 type ContainerGC struct {
 	Enabled            Switch   `yaml:"enabled" doc:"auto stands back where a kubelet collects containers."`
-	Interval           Duration `yaml:"interval" doc:"How often dead containers, dead pods and logs are looked at."`
-	MinimumAge         Duration `yaml:"minimumAge" doc:"What ended less than this ago is kept. Whatever it is, what never started and the logs of no pod are kept for an hour, and a dead pod without containers for a minute."`
-	MaximumAge         Duration `yaml:"maximumAge" doc:"A container that ended longer ago than this goes; 0s is no limit."`
-	MaxPerPodContainer int      `yaml:"maxPerPodContainer" doc:"Dead ones to keep for each container of a pod; -1 is no limit."`
-	MaxContainers      int      `yaml:"maxContainers" doc:"Dead ones to keep in all; -1 is no limit."`
+	Interval           Duration `yaml:"interval" doc:"How often dead containers, dead pods and logs are looked at." reload:"live"`
+	MinimumAge         Duration `yaml:"minimumAge" doc:"What ended less than this ago is kept. Whatever it is, what never started and the logs of no pod are kept for an hour, and a dead pod without containers for a minute." reload:"live"`
+	MaximumAge         Duration `yaml:"maximumAge" doc:"A container that ended longer ago than this goes; 0s is no limit." reload:"live"`
+	MaxPerPodContainer int      `yaml:"maxPerPodContainer" doc:"Dead ones to keep for each container of a pod; -1 is no limit." reload:"live" least:"-1"`
+	MaxContainers      int      `yaml:"maxContainers" doc:"Dead ones to keep in all; -1 is no limit." reload:"live" least:"-1"`
 }
 
 // State says where state is kept.
 type State struct {
-	Directory string `yaml:"directory" doc:"Absolute path of the folder; made 0700 where it is missing."`
+	Directory string `yaml:"directory" doc:"Absolute path of the folder; made 0700 where it is missing." shape:"path"`
 }
 
 // API configures the local API.
 type API struct {
-	Socket string `yaml:"socket" doc:"Absolute path of the unix socket; root may act, group hostler may read."`
+	Socket string `yaml:"socket" doc:"Absolute path of the unix socket; root may act, group hostler may read." shape:"path"`
 }
 
 // Metrics configures the metrics listener.
@@ -216,8 +224,8 @@ type Metrics struct {
 
 // Log configures the log.
 type Log struct {
-	Level  string `yaml:"level" doc:"debug, info, warn or error."`
-	Format string `yaml:"format" doc:"text or json."`
+	Level  string `yaml:"level" doc:"debug, info, warn or error." reload:"live" words:"debug|info|warn|error"`
+	Format string `yaml:"format" doc:"text or json." words:"text|json"`
 }
 
 // DefaultFile and DefaultDropIns are where the configuration lies on a host.

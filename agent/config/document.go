@@ -70,6 +70,15 @@ type Key struct {
 	Path    string // such as imageGC.interval
 	Default string // as YAML on one line; empty for one that only holds others
 	Doc     string
+	Live    bool // a reload takes it up; of one that holds others, all that it holds
+}
+
+// Reload says in a sentence whether a reload takes the key up.
+func (k Key) Reload() string {
+	if k.Live {
+		return "A reload takes a change up."
+	}
+	return "A change takes a restart."
 }
 
 // Keys lists every key in the order of Documented, each before those that it holds.
@@ -78,22 +87,23 @@ func Keys() ([]Key, error) {
 	if err := root.Encode(Default()); err != nil {
 		return nil, fmt.Errorf("list configuration keys: %w", err)
 	}
-	return keys("", &root, reflect.TypeFor[Config]())
+	return keys("", &root, reflect.TypeFor[Config](), false)
 }
 
 // keys lists those of n, which is a value of type t, below a path.
-func keys(path string, n *yaml.Node, t reflect.Type) ([]Key, error) {
+func keys(path string, n *yaml.Node, t reflect.Type, live bool) ([]Key, error) {
 	var all []Key
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		f, found := field(t, n.Content[i].Value)
 		if !found {
 			continue
 		}
-		key, value := Key{Path: path + n.Content[i].Value, Doc: f.Tag.Get("doc")}, n.Content[i+1]
+		key := Key{Path: path + n.Content[i].Value, Doc: f.Tag.Get("doc"), Live: live || isLive(f)}
+		value := n.Content[i+1]
 		var held []Key
 		if f.Type.Kind() == reflect.Struct && value.Kind == yaml.MappingNode {
 			var err error
-			if held, err = keys(key.Path+".", value, f.Type); err != nil {
+			if held, err = keys(key.Path+".", value, f.Type, key.Live); err != nil {
 				return nil, err
 			}
 		} else {

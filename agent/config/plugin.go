@@ -16,7 +16,7 @@ const (
 
 // Plugin says which program keeps what hostler tells.
 type Plugin struct {
-	Socket  string   `yaml:"socket" doc:"Absolute path of a unix socket that it serves already, as a service of its own."`
+	Socket  string   `yaml:"socket" doc:"Absolute path of a unix socket that it serves already, as a service of its own." shape:"optionalPath"`
 	Command []string `yaml:"command" doc:"Absolute path of an executable, and its arguments: hostler runs it, and tells it in HOSTLER_PLUGIN_SOCKET which socket to serve."`
 }
 

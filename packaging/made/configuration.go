@@ -24,9 +24,17 @@ silently.
 Durations (90s, 5m, 1h30m), quantities (500m, 1Gi) and percentages (10%%) are written as
 Kubernetes writes them.
 
-**hostler reload** has the agent take the files up, as a whole or not at all, and says what
-takes a restart, which stops no container. **hostler config default** prints what follows as
-a file, **hostler config show** what is in force.
+**hostler reload** has the agent take the files up, as a whole or not at all. What follows
+says of each key whether a reload takes a change of it up, or it takes a restart, which stops
+no container. **hostler config default** prints what follows as a file, **hostler config
+show** what is in force.
+
+Editors that read JSON schemas complete and check a file with this line in it, by what
+**hostler config schema** prints:
+
+` + "```" + `
+# yaml-language-server: $schema=` + config.SchemaFile + `
+` + "```" + `
 # KEYS
 `
 	configurationEnd = `# EXAMPLE
@@ -57,7 +65,7 @@ func (r Release) configurationPage() (File, error) {
 	for _, key := range keys {
 		text := markdown(key.Doc)
 		if key.Default != "" {
-			text += " Default: " + markdown(key.Default)
+			text += " Default: " + markdown(key.Default) + ". " + key.Reload()
 		}
 		if strings.Contains(key.Path, ".") {
 			fmt.Fprintf(&b, "**%s**\n: %s\n\n", markdown(key.Path), text)

@@ -87,10 +87,26 @@ func TestThePageOfTheConfigurationHasEveryKey(t *testing.T) {
 			t.Errorf("hostler.yaml(5) lacks %q", heading)
 		}
 	}
-	for _, want := range []string{"Default: 40s", "a list of {key, value, effect}", "registry.example/base/*"} {
+	for _, want := range []string{"Default: 40s. A change takes a restart.", "Default: 5m. A reload takes a change up.", "a list of {key, value, effect}", "registry.example/base/*"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("hostler.yaml(5) lacks %q", want)
 		}
+	}
+}
+
+func TestTheSchemaIsWhatTheProgramPrints(t *testing.T) {
+	want, err := config.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := files(t)["hostler.schema.json"]; got != string(want) {
+		t.Errorf("hostler.schema.json = %.300q..., want what hostler config schema prints", got)
+	}
+}
+
+func TestTheDescriptionOfTheAPIIsOfThisVersion(t *testing.T) {
+	if got := files(t)["openapi.json"]; !strings.Contains(got, `"version": "1.2.3"`) || !strings.Contains(got, `"/v1/status"`) {
+		t.Errorf("openapi.json = %.300q..., want the routes of this version", got)
 	}
 }
 

@@ -51,6 +51,7 @@ var ours = map[string][]string{
 
 	"systemd":             {"shutdown", "systemd/bus", "systemd/logindconf", "systemd/notify"},
 	"systemd/bus":         {},
+	"systemd/journald":    {},
 	"systemd/logindconf":  {},
 	"systemd/notify":      {},
 	"systemd/systemdtest": {"systemd", "systemd/logindconf", "systemd/notify", "shutdown"},
@@ -87,7 +88,7 @@ var ours = map[string][]string{
 	"agent/controlplane/plugin/process":    {"agent/plain"},
 	"agent/controlplane/plugin/plugintest": {"agent/controlplane/plugin/v1"},
 
-	"packaging/made":       {"agent/cli", "agent/config"},
+	"packaging/made":       {"agent/api", "agent/cli", "agent/config"},
 	"packaging/made/write": {"packaging/made"},
 
 	// An example of a plugin, as anybody could write it.
@@ -104,7 +105,7 @@ var ours = map[string][]string{
 		"agent/api", "agent/conditions", "agent/config", "agent/controlplane", "agent/controlplane/census", "agent/controlplane/conformance", "agent/controlplane/embedded", "agent/controlplane/etcd", "agent/controlplane/etcd/endpoint", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/controlplane/objects", "agent/controlplane/plugin", "agent/controlplane/plugin/process", "agent/doctor", "agent/fleet", "agent/state",
 		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/reboots", "agent/report",
 		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/local", "runtime/orphans",
-		"shutdown", "shutdown/plan", "shutdown/journal", "shutdown/restart", "status", "status/probe", "systemd", "systemd/notify",
+		"shutdown", "shutdown/plan", "shutdown/journal", "shutdown/restart", "status", "status/probe", "systemd", "systemd/journald", "systemd/notify",
 	},
 }
 

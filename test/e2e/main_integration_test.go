@@ -51,7 +51,10 @@ func run(m *testing.M) (int, error) {
 			return 0, err
 		}
 	}
-	l, err := lab.Enter(ctx, lab.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	l, err := lab.Enter(ctx, lab.Options{
+		Log:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers, lab.KitLogin, lab.KitPrometheus}},
+	})
 	if err != nil {
 		return 0, errors.Join(err, os.RemoveAll(filepath.Dir(os.Getenv(builtVariable))))
 	}

@@ -49,12 +49,14 @@ type Tools struct {
 
 	Bootstrap Tool // KitBootstrap: mmdebstrap
 	Nspawn    Tool // KitNspawn: systemd-nspawn
+
+	Promtool Tool // KitPrometheus
 }
 
 func (t *Tools) all() []*Tool {
 	return []*Tool{
 		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.Dockerd, &t.Crun, &t.Podman, &t.Conmon, &t.Pause, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind,
-		&t.Bootstrap, &t.Nspawn,
+		&t.Bootstrap, &t.Nspawn, &t.Promtool,
 	}
 }
 
@@ -72,6 +74,7 @@ const (
 	KitLogin       Kit = "login"       // dbus-daemon and systemd-logind
 	KitBootstrap   Kit = "bootstrap"   // mmdebstrap
 	KitNspawn      Kit = "nspawn"      // systemd-nspawn
+	KitPrometheus  Kit = "prometheus"  // promtool
 )
 
 // FetchOptions say what to get and where to keep it.
@@ -181,6 +184,11 @@ func kitOf(name Kit) (kit, error) {
 		return kit{
 			packages: []string{"systemd-container"},
 			parts:    []part{bin("systemd-nspawn", func(t *Tools) *Tool { return &t.Nspawn })},
+		}, nil
+	case KitPrometheus:
+		return kit{
+			packages: []string{"prometheus"},
+			parts:    []part{bin("promtool", func(t *Tools) *Tool { return &t.Promtool })},
 		}, nil
 	}
 	return kit{}, fmt.Errorf("unknown kit %q", name)

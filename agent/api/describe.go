@@ -1,0 +1,26 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Description is what is said of a route to who writes a client.
+type Description struct {
+	Method, Path string
+	Acts         bool // it is root's
+	Summary      string
+	Request      any // a value of what its body is; nil for none
+	Answer       any // likewise, of each line where Format has lines; nil for what is no JSON
+	Format       string
+}
+
+// Describe lists the routes as they are served, in the order of the table.
+func Describe() []Description {
+	var list []Description
+	for _, r := range table(nil, http.NotFoundHandler()) { // the handlers are not called
+		method, path, _ := strings.Cut(r.pattern, " ")
+		list = append(list, Description{method, path, r.access == act, r.summary, r.request, r.answer, r.format})
+	}
+	return list
+}

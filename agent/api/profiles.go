@@ -1,0 +1,20 @@
+package api
+
+import (
+	"net/http"
+	"net/http/pprof"
+)
+
+// profileRoutes are those of Go's profiles. They tell what is in the agent's memory and
+// cost time to take, so that they are root's.
+func profileRoutes() []route {
+	const prefix = "GET /debug/pprof/"
+	profile := func(name, summary string, handler http.HandlerFunc) route {
+		return route{pattern: prefix + name, access: act, handler: handler, summary: summary, format: octets}
+	}
+	return []route{
+		profile("profile", "A profile of the processors' time, over so many seconds, 30 if not said.", pprof.Profile),
+		profile("trace", "An execution trace, over so many seconds, 1 if not said.", pprof.Trace),
+		profile("{name}", "One of Go's other profiles, such as heap, goroutine, allocs, mutex and block.", pprof.Index),
+	}
+}

@@ -1,0 +1,218 @@
+package config_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"sigs.k8s.io/yaml"
+
+	"hostler.io/hostler/agent/config"
+)
+
+// schema is the schema, as a validator of others understands it, which refuses to take
+// one that is none itself.
+func schema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	text := must(config.Schema())
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("hostler.schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("hostler.schema.json")
+	if err != nil {
+		t.Fatalf("compile the schema: %v", err)
+	}
+	return s
+}
+
+// validate judges a file by the schema, as an editor does.
+func validate(s *jsonschema.Schema, text []byte) error {
+	asJSON, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return err
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
+	if err != nil {
+		return err
+	}
+	return s.Validate(v)
+}
+
+func TestTheSchemaTakesWhatTheConfigurationTakes(t *testing.T) {
+	s := schema(t)
+	inputs := map[string][]byte{
+		"the documented defaults": must(config.Documented()),
+		"the printed defaults":    must(config.Default().YAML()),
+		"the package's file":      must(os.ReadFile("../../packaging/hostler.yaml")),
+		"an empty file":           {},
+		"sections without keys":   []byte("node:\nshutdown:\n  byPriority:\nimageGC: {keep: }\n"),
+		"texts of digits":         []byte("node: {name: 5, labels: {a: 1, b: true, c: }}\nimageGC: {keep: nginx}\n"),
+		"durations":               []byte("lease: {duration: 1m0s, renewInterval: .5s}\nimageGC: {minimumAge: 0, maximumAge: 1h2m3.5s}\nshutdown: {gracePeriod: +90s}\n"),
+		"quantities":              []byte("node: {reserved: {cpu: 0.5, memory: 1.5Gi, pid: 1000, ephemeral-storage: 1e9}}\npressure: {memoryAvailable: 104857600, nodefsAvailable: 12.5%, imagefsAvailable: 100%}\n"),
+		"runtimes":                []byte("runtimes: [{type: cri, endpoint: /run/x.sock}, {type: runc, endpoint: /run/runc}]\n"),
+		"no runtime":              []byte("runtimes: []\n"),
+		"switches":                []byte("imageGC: {enabled: true}\ncontainerGC: {enabled: false}\nlease: {enabled: auto}\n"),
+		"contention":              []byte("pressure: {psi: {cpu: {kind: some, window: 5m, threshold: 20%}, io: {kind: ''}}}\n"),
+		"services first":          []byte("shutdown: {enabled: true, stopFirst: k3s.service, byPriority: [{priority: -5, gracePeriod: 0s}]}\n"),
+	}
+	docs, err := os.ReadDir("../../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := 0
+	for _, d := range docs {
+		if !strings.HasSuffix(d.Name(), ".md") {
+			continue
+		}
+		for _, e := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(must(os.ReadFile("../../docs/"+d.Name())), -1) {
+			if _, err := config.Parse(d.Name(), e[1]); err == nil {
+				inputs[d.Name()+": "+string(e[1])] = e[1]
+				examples++
+			}
+		}
+	}
+	if examples < 8 {
+		t.Errorf("docs have %d examples of a configuration, want those of shutdown, conditions, kubernetes and plugin at least", examples)
+	}
+	for name, text := range inputs {
+		if _, err := config.Parse("f.yaml", text); err != nil {
+			t.Errorf("%s: Parse() = %v, want it valid", name, err)
+		}
+		if err := validate(s, text); err != nil {
+			t.Errorf("%s: the schema refuses it: %v", name, err)
+		}
+	}
+}
+
+// What is a fault of shape to hostler is one to the editor, too.
+func TestTheSchemaRefusesWhatHasTheWrongShape(t *testing.T) {
+	s := schema(t)
+	for name, c := range faultsOfShape() {
+		if validate(s, []byte(c.in)) == nil {
+			t.Errorf("%s: the schema takes %q", name, c.in)
+		}
+	}
+	for name, c := range faultsOfMeaning() {
+		if err := validate(s, []byte(c.in)); err != nil {
+			t.Errorf("%s: the schema tells it, too, so that it belongs to faultsOfShape: %v", name, err)
+		}
+	}
+}
+
+// property is what the schema says of a key.
+type property struct {
+	Enum             []any
+	Minimum, Maximum *int
+	Default          any
+	Reload           string `json:"x-hostler-reload"`
+	Description      string
+	Properties       map[string]property
+}
+
+// walk calls f for each key of the schema.
+func walk(p property, path string, f func(path string, p property)) {
+	for name, below := range p.Properties {
+		f(strings.TrimPrefix(path+"."+name, "."), below)
+		walk(below, strings.TrimPrefix(path+"."+name, "."), f)
+	}
+}
+
+func properties(t *testing.T) property {
+	t.Helper()
+	var root property
+	if err := json.Unmarshal(must(config.Schema()), &root); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// at writes a value at a key, alone.
+func at(path string, value any) []byte {
+	v := value
+	parts := strings.Split(path, ".")
+	for _, name := range slices.Backward(parts) {
+		v = map[string]any{name: v}
+	}
+	return must(yaml.Marshal(v))
+}
+
+// The words and bounds that the schema has are those that the configuration checks: each
+// of them is taken, and what is next to them refused.
+func TestTheSchemasWordsAndBoundsAreThoseOfTheConfiguration(t *testing.T) {
+	refusal := func(path string, value any) string {
+		_, err := config.Parse("f.yaml", at(path, value))
+		for line := range strings.Lines(errText(err)) {
+			if strings.Contains(line, " "+path+": ") && !strings.Contains(line, "needs to know") && !strings.Contains(line, "has no meaning") &&
+				!strings.Contains(line, "waits for ever") && !strings.Contains(line, "is not below") && !strings.Contains(line, "is not above image") {
+				return line
+			}
+		}
+		return ""
+	}
+	seen := 0
+	walk(properties(t), "", func(path string, p property) {
+		for _, word := range p.Enum {
+			if fault := refusal(path, word); fault != "" {
+				t.Errorf("the schema takes %s: %v, Parse() = %s", path, word, fault)
+			}
+		}
+		if p.Enum != nil && refusal(path, "other") == "" {
+			t.Errorf("the schema takes only %v as %s, Parse() anything", p.Enum, path)
+		}
+		for bound, beyond := range map[*int]int{p.Minimum: -1, p.Maximum: +1} {
+			if bound == nil {
+				continue
+			}
+			seen++
+			if fault := refusal(path, *bound); fault != "" {
+				t.Errorf("the schema takes %s: %d, Parse() = %s", path, *bound, fault)
+			}
+			if refusal(path, *bound+beyond) == "" {
+				t.Errorf("the schema refuses %s: %d, Parse() does not", path, *bound+beyond)
+			}
+		}
+	})
+	if seen < 12 {
+		t.Errorf("the schema has %d bounds, want those of pods, images, percentages and containers", seen)
+	}
+}
+
+// Every key has what an editor shows of it, and what the agent does when it changes.
+func TestTheSchemaTellsOfEachKey(t *testing.T) {
+	keys, err := config.Keys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]property{}
+	walk(properties(t), "", func(path string, p property) { told[path] = p })
+	if len(told) != len(keys) {
+		t.Errorf("the schema has %d keys, want %d", len(told), len(keys))
+	}
+	for _, k := range keys {
+		want := map[bool]string{true: "live", false: "restart"}[k.Live]
+		got := told[k.Path]
+		if k.Default == "" {
+			continue // a section
+		}
+		if got.Reload != want || config.Live(k.Path) != k.Live || !strings.HasPrefix(got.Description, k.Doc) {
+			t.Errorf("the schema says of %s: %+v, want its meaning and %s", k.Path, got, want)
+		}
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

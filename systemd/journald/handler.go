@@ -1,0 +1,223 @@
+// Package journald writes the agent's log to systemd's journal, each attribute in a field
+// of its own. It owns the protocol and the fields' names, and refuses to choose what is
+// logged, or to hold anybody up: what the journal does not take goes where it went before.
+package journald
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Socket is where the journal takes entries (systemd-journald.service(8)).
+const Socket = "/run/systemd/journal/socket"
+
+// sendTimeout bounds an entry for a journal that does not read.
+const sendTimeout = 500 * time.Millisecond
+
+// Prefix is what the names of fields begin with.
+const Prefix = "HOSTLER_"
+
+// Connected tells whether what is written to w goes to the journal, by the variable
+// JOURNAL_STREAM that systemd sets for its services (systemd.exec(5)). Programs that a
+// service starts inherit the variable, and may write somewhere else.
+func Connected(w io.Writer, stream string) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	var s unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &s); err != nil {
+		return false
+	}
+	return stream == strconv.FormatUint(s.Dev, 10)+":"+strconv.FormatUint(s.Ino, 10)
+}
+
+// Handler writes records to the journal. MESSAGE is the line that a text log has, without
+// its time, which the journal knows. It is safe for concurrent use.
+type Handler struct {
+	text   slog.Handler // writes to line
+	fields []byte       // those of With
+	group  string       // prefix of names
+	out    *out
+}
+
+// out is what handlers of one log share.
+type out struct {
+	mu       sync.Mutex // guards what follows
+	line     bytes.Buffer
+	socket   string
+	conn     *net.UnixConn // nil before the first entry, and after one that was not taken
+	fallback io.Writer
+}
+
+// New returns a handler that writes to the journal's socket, and to fallback what that does
+// not take.
+func New(socket string, fallback io.Writer, level slog.Leveler) *Handler {
+	o := &out{socket: socket, fallback: fallback}
+	return &Handler{out: o, text: slog.NewTextHandler(&o.line, &slog.HandlerOptions{Level: level, ReplaceAttr: WithoutTime})}
+}
+
+// WithoutTime leaves a record's time out, for slog.HandlerOptions.
+func WithoutTime(groups []string, attr slog.Attr) slog.Attr {
+	if len(groups) == 0 && attr.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return attr
+}
+
+// Enabled tells whether records of a level are written.
+func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.text.Enabled(ctx, level)
+}
+
+// WithAttrs returns a handler that writes attrs with each record.
+func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	next := *h
+	next.text = h.text.WithAttrs(attrs)
+	next.fields = bytes.Clone(h.fields)
+	for _, attr := range attrs {
+		next.fields = appendAttr(next.fields, h.group, attr)
+	}
+	return &next
+}
+
+// WithGroup returns a handler that puts a name before those of attributes that follow.
+func (h *Handler) WithGroup(name string) slog.Handler {
+	next := *h
+	next.text = h.text.WithGroup(name)
+	if name != "" {
+		next.group = h.group + name + "_"
+	}
+	return &next
+}
+
+// Handle writes a record.
+func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
+	o := h.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.line.Reset()
+	if err := h.text.Handle(ctx, r); err != nil {
+		return err
+	}
+	entry := appendField(nil, "PRIORITY", priority(r.Level))
+	entry = appendField(entry, "SYSLOG_IDENTIFIER", "hostler")
+	entry = appendField(entry, "MESSAGE", strings.TrimSuffix(o.line.String(), "\n"))
+	entry = append(entry, h.fields...)
+	r.Attrs(func(attr slog.Attr) bool {
+		entry = appendAttr(entry, h.group, attr)
+		return true
+	})
+	if o.send(entry) == nil {
+		return nil
+	}
+	_, err := o.fallback.Write(o.line.Bytes())
+	return err
+}
+
+// send gives the journal an entry. A connection that fails is made anew once: the journal
+// may have been started again since.
+func (o *out) send(entry []byte) error {
+	for again := false; ; again = true {
+		fresh := o.conn == nil
+		if fresh {
+			conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: o.socket, Net: "unixgram"})
+			if err != nil {
+				return err
+			}
+			o.conn = conn
+		}
+		err := o.conn.SetWriteDeadline(time.Now().Add(sendTimeout))
+		if err == nil {
+			_, err = o.conn.Write(entry)
+		}
+		if err == nil {
+			return nil
+		}
+		_ = o.conn.Close()
+		o.conn = nil
+		if fresh || again {
+			return err
+		}
+	}
+}
+
+// priority is a level as syslog(3) numbers it.
+func priority(l slog.Level) string {
+	switch {
+	case l >= slog.LevelError:
+		return "3"
+	case l >= slog.LevelWarn:
+		return "4"
+	case l >= slog.LevelInfo:
+		return "6"
+	}
+	return "7"
+}
+
+// appendAttr appends an attribute as a field, or those of a group each as one.
+func appendAttr(entry []byte, group string, attr slog.Attr) []byte {
+	value := attr.Value.Resolve()
+	if value.Kind() == slog.KindGroup {
+		if attr.Key != "" {
+			group += attr.Key + "_"
+		}
+		for _, a := range value.Group() {
+			entry = appendAttr(entry, group, a)
+		}
+		return entry
+	}
+	if attr.Key == "" {
+		return entry
+	}
+	return appendField(entry, FieldName(group+attr.Key), value.String())
+}
+
+// FieldName is what the field of an attribute is called: HOSTLER_FREED_BYTES for
+// freedBytes. The part of the agent that speaks is named as the loop that it mostly is.
+func FieldName(key string) string {
+	if key == "component" {
+		key = "loop"
+	}
+	var b strings.Builder
+	b.WriteString(Prefix)
+	small := false // the letter before is
+	for _, r := range key {
+		switch {
+		case r >= 'A' && r <= 'Z' && small:
+			b.WriteString("_" + string(r))
+		case r >= 'a' && r <= 'z':
+			b.WriteRune(r - 'a' + 'A')
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			b.WriteRune(r)
+		default:
+			b.WriteByte('_')
+		}
+		small = r >= 'a' && r <= 'z'
+	}
+	const longest = 64 // journald drops fields with longer names
+	name := b.String()
+	return name[:min(len(name), longest)]
+}
+
+// appendField appends a field in the journal's native protocol: a value of several lines
+// goes with its length (https://systemd.io/JOURNAL_NATIVE_PROTOCOL).
+func appendField(entry []byte, name, value string) []byte {
+	entry = append(entry, name...)
+	if !strings.Contains(value, "\n") {
+		return append(append(append(entry, '='), value...), '\n')
+	}
+	entry = binary.LittleEndian.AppendUint64(append(entry, '\n'), uint64(len(value)))
+	return append(append(entry, value...), '\n')
+}
