@@ -144,7 +144,7 @@ func New(options Options) (*Guard, error) {
 	}
 	g := &Guard{
 		options:  options,
-		log:      options.Log.With("component", "shutdown"),
+		log:      options.Log.With("component", "shutdown-guard"),
 		roster:   &drain.Roster{Runtime: options.Runtime},
 		commands: make(chan func()),
 		recheck:  make(chan struct{}, 1),
