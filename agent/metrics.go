@@ -11,10 +11,13 @@ import (
 
 // standing is how things stand, for the metrics.
 func (a *Agent) standing() metrics.Standing {
-	guard := a.guard.Status()
+	guard, lease := a.guard.Status(), a.keeper.Stats()
+	if lease.Running.IsZero() { // it is another owner's, or given up
+		lease.LastRenewed = time.Time{}
+	}
 	s := metrics.Standing{
 		Version:       a.options.Version,
-		LeaseRenewed:  a.keeper.Stats().LastRenewed,
+		LeaseRenewed:  lease.LastRenewed,
 		Loops:         a.health(),
 		Shutdown:      guard,
 		Runtimes:      map[string]bool{},

@@ -76,7 +76,7 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
 		// An earlier process began it, and the time it took is gone. From here on
 		// the monotonic clock counts, which a time from the journal lacks.
-		start = start.Add(record.Lead(start) - start.Sub(record.StartedAt))
+		start = start.Add(min(record.Lead(start), drain.LongestLead) - start.Sub(record.StartedAt))
 		g.log.Info("going on with a drain that was interrupted", "started", start)
 	}
 	g.carryOn(trigger, record, start, reason)

@@ -23,6 +23,7 @@ func (g *Guard) revive() {
 	if len(services) == 0 || g.options.First == nil || g.reviving != nil {
 		return
 	}
+	g.options.First.Release()
 	ctx, cancel := context.WithCancel(g.ctx)
 	g.reviving = cancel
 	run := g.ctx

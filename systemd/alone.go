@@ -46,11 +46,10 @@ func (m *Manager) StopAlone(ctx context.Context, name string) (ran bool, err err
 		switch {
 		case err == nil, errors.Is(err, ErrNotSystemd) && !ran:
 			return ran, nil
-		case !ran, ctx.Err() != nil, bus.ErrorName(err) != "":
+		case !ran && !bus.Severed(err), ctx.Err() != nil, bus.ErrorName(err) != "":
 			return ran, fmt.Errorf("have systemd stop %s: %w", name, err)
 		}
-		// The connection is lost that the stop was asked for over, as by a systemd that
-		// executes itself anew.
+		// The connection is lost, as by a systemd that executes itself anew.
 		select {
 		case <-time.After(alonePoll):
 		case <-ctx.Done():

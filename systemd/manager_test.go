@@ -94,9 +94,11 @@ func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
 			t.Errorf("%s() = %v, want an error that is not %v", what, err, systemd.ErrNotSystemd)
 		}
 	}
+	patient, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
 	answer := make(chan bool)
 	go func() {
-		stopping, err := manager.Stopping(t.Context())
+		stopping, err := manager.Stopping(patient)
 		answer <- stopping && err == nil
 	}()
 	if err := errors.Join(os.Symlink(fake.ManagerSocket(), socket+".new"), os.Rename(socket+".new", socket)); err != nil {

@@ -173,6 +173,9 @@ func LookAtState(path string) State {
 	if err != nil {
 		s.Problem = (&fs.PathError{Op: "write into", Path: path, Err: err}).Error()
 	}
+	if errors.Is(err, unix.EROFS) {
+		s.Problem += "; if the file system is not read-only, hostler.service may not write there: it needs ReadWritePaths=-" + path
+	}
 	return s
 }
 

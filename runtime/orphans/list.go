@@ -86,7 +86,13 @@ func (s *StandIn) discardLogs(orphans []runtime.Pod, err error) {
 	}
 }
 
+// discardLog reads away what a container logs, unless its runtime is about to do so again.
 func (s *StandIn) discardLog(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.on {
+		return
+	}
 	s.logs.discard(id, func() string { return s.runc.Bundle(id) })
 }
 

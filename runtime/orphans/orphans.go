@@ -222,10 +222,10 @@ func (s *StandIn) keep(states map[string]state) {
 
 // Release has it pass all on again: the runtimes are coming back.
 func (s *StandIn) Release() {
-	s.logs.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.on, s.known, s.asked = false, nil, nil
+	s.logs.end()
 }
 
 // adopted tells whether it stands in for that runtime where it does not answer.

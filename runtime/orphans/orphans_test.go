@@ -216,7 +216,7 @@ func TestAPodOutlivesItsRuntimeAndIsStopped(t *testing.T) {
 				t.Fatalf("Pods() = %s, want %s", got, want)
 			}
 			must(t, h.in.StopContainer(t.Context(), h.pods[0].Containers[0], time.Minute))
-			if got := container.end(t); got != "signal: quit" {
+			if got := container.end(t); !strings.HasPrefix(got, "signal: quit") { // and the core dumped, where that is allowed
 				t.Errorf("the container ended with %q, want its image's stop signal", got)
 			}
 			if got, want := h.seen(), "k3s//web ready=true priority=7: main=Exited"; got != want {
@@ -385,7 +385,7 @@ func TestTheStopSignalOutlivesTheProcess(t *testing.T) {
 	must(t, err)
 	in.Adopt(t.Context(), []runtime.Pod{{Runtime: "k3s", ID: "web", Name: "web", Ready: true, Sandbox: true}}, map[string]string{"web-c": "SIGQUIT"})
 	must(t, in.StopContainer(t.Context(), h.pods[0].Containers[0], time.Minute))
-	if got := container.end(t); got != "signal: quit" {
+	if got := container.end(t); !strings.HasPrefix(got, "signal: quit") { // and the core dumped, where that is allowed
 		t.Errorf("the container ended with %q, want its image's stop signal", got)
 	}
 }

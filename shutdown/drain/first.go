@@ -24,6 +24,8 @@ const (
 	adoptBound = 2 * time.Second
 	// answerBound is how long a stop that is given up may take to tell what it has done.
 	answerBound = 500 * time.Millisecond
+	// LongestLead is how long all of that takes at most before the phases begin.
+	LongestLead = FirstBound + adoptBound
 )
 
 // First is the services that are stopped before any pod, because they would start pods
@@ -50,7 +52,7 @@ func (f *First) Bound() time.Duration {
 	if f == nil || len(f.Names) == 0 {
 		return 0
 	}
-	return FirstBound + adoptBound
+	return LongestLead
 }
 
 // Lead is how long they may take of what the init system grants, which is zero where it is
@@ -142,14 +144,18 @@ func (d *Drain) stopFirst(ctx context.Context) {
 // toStop are the services that run, as far as anybody knows. Those on record that do not have
 // ended since they were asked, if they were.
 func (d *Drain) toStop(ctx context.Context) (names []string) {
-	ctx, cancel := context.WithTimeout(ctx, adoptBound)
+	ctx, cancel := context.WithTimeout(ctx, min(adoptBound, d.lead/5))
 	defer cancel()
 	list := &d.record.StoppedFirst
 	for _, name := range d.options.First.Names {
 		if runs, err := d.options.First.Runs(ctx, name); runs || err != nil {
 			names = append(names, name)
 		} else if i := serviceIn(*list, name); i >= 0 {
-			(*list)[i].Error = ""
+			s := &(*list)[i]
+			s.Error = ""
+			if s.Took.Duration == 0 && !s.AskedAt.IsZero() { // it ended while no process of hostler's ran
+				s.Took.Duration = max(time.Since(s.AskedAt), 1)
+			}
 		}
 	}
 	*list = slices.DeleteFunc(*list, func(s journal.Service) bool { return s.AskedAt.IsZero() && s.Error == "" })
@@ -213,7 +219,11 @@ func (d *Drain) stopAll(ctx context.Context, names []string, atMost time.Duratio
 		end := serviceEnd{ran: true, err: context.Canceled, took: atMost} // which it may have by now
 		select {
 		case end = <-ends[i]:
-		case <-late:
+		default:
+			select {
+			case end = <-ends[i]:
+			case <-late:
+			}
 		}
 		if run.Err() != nil {
 			return // another process goes on

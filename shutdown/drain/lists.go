@@ -162,7 +162,7 @@ func (d *Drain) firstList(ctx context.Context) {
 			d.take(l)
 			d.settled = true
 			if !again && l.err == nil && untold(d.current) {
-				known, ok, again, wait = d.current, true, true, listBound
+				known, ok, again, wait = d.current, true, true, min(listBound, d.slack)
 				continue
 			}
 			if l.err == nil || ok {
@@ -173,7 +173,7 @@ func (d *Drain) firstList(ctx context.Context) {
 			}
 		case <-time.After(wait):
 			if ok && !again && untold(known) {
-				again, wait = true, listBound // by the one that is under way
+				again, wait = true, min(listBound, d.slack) // by the one that is under way
 				continue
 			}
 			if ok {

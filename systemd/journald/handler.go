@@ -1,12 +1,14 @@
 // Package journald writes the agent's log to systemd's journal, each attribute in a field
 // of its own. It owns the protocol and the fields' names, and refuses to choose what is
-// logged, or to hold anybody up: what the journal does not take goes where it went before.
+// logged, or to hold anybody up for longer than a moment: what the journal does not take goes
+// where it went before.
 package journald
 
 import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -22,8 +24,12 @@ import (
 // Socket is where the journal takes entries (systemd-journald.service(8)).
 const Socket = "/run/systemd/journal/socket"
 
-// sendTimeout bounds an entry for a journal that does not read.
-const sendTimeout = 500 * time.Millisecond
+// sendTimeout bounds an entry for a journal that does not read, and mutePause is how long
+// it is spared then: not each entry is to wait.
+const (
+	sendTimeout = 500 * time.Millisecond
+	mutePause   = 30 * time.Second
+)
 
 // Prefix is what the names of fields begin with.
 const Prefix = "HOSTLER_"
@@ -59,6 +65,7 @@ type out struct {
 	socket   string
 	conn     *net.UnixConn // nil before the first entry, and after one that was not taken
 	fallback io.Writer
+	mute     time.Time // until when the journal is not tried: it did not read
 }
 
 // New returns a handler that writes to the journal's socket, and to fallback what that does
@@ -129,6 +136,9 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 // send gives the journal an entry. A connection that fails is made anew once: the journal
 // may have been started again since.
 func (o *out) send(entry []byte) error {
+	if time.Now().Before(o.mute) {
+		return os.ErrDeadlineExceeded
+	}
 	for again := false; ; again = true {
 		fresh := o.conn == nil
 		if fresh {
@@ -147,7 +157,11 @@ func (o *out) send(entry []byte) error {
 		}
 		_ = o.conn.Close()
 		o.conn = nil
-		if fresh || again {
+		hangs := errors.Is(err, os.ErrDeadlineExceeded)
+		if hangs {
+			o.mute = time.Now().Add(mutePause)
+		}
+		if fresh || again || hangs {
 			return err
 		}
 	}

@@ -18,10 +18,10 @@ func TestTheJournalFindsWhatALoopSaid(t *testing.T) {
 		m.Run("systemctl restart hostler")
 		m.AwaitArmed()
 		for arguments, want := range map[string]string{
-			"-u hostler -o cat HOSTLER_LOOP=status":             `msg="node registered"`,
-			"-u hostler -o cat HOSTLER_LOOP=shutdown -p info":   "state=Armed",
-			"-u hostler -o cat":                                 `msg="agent has ended"`,
-			"-u hostler -o cat SYSLOG_IDENTIFIER=hostler -n 50": `level=INFO msg="agent is up"`,
+			"-u hostler -o cat HOSTLER_LOOP=status":                 `msg="node registered"`,
+			"-u hostler -o cat HOSTLER_LOOP=shutdown-guard -p info": "state=Armed",
+			"-u hostler -o cat":                                     `msg="agent has ended"`,
+			"-u hostler -o cat SYSLOG_IDENTIFIER=hostler -n 50":     `level=INFO msg="agent is up"`,
 		} {
 			m.Eventually("journalctl "+arguments+" has "+want, func() bool { return strings.Contains(m.Journal(0, arguments), want) })
 		}
