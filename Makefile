@@ -39,9 +39,9 @@ machine: ## a shell in a throwaway Debian with hostler: RELEASE=12|13 BED=contai
 	CGO_ENABLED=0 $(GO) build -o dist/machine-shell ./test/machine/shell
 	dist/machine-shell -release $(RELEASE) -bed $(BED)
 
-transcript: build ## docs/demo.md with what the demo prints now; as root
+transcript: build ## docs/demo.md with what the demo prints now, and the picture of its shutdown; as root
 	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
-	dist/demo ./hostler >dist/demo.txt
+	dist/demo ./hostler docs/shutdown.svg >dist/demo.txt
 	{ sed '/^```text$$/,$$d' docs/demo.md; echo '```text'; sed 1d dist/demo.txt; echo '```'; } >dist/demo.md
 	mv dist/demo.md docs/demo.md
 

@@ -27,6 +27,7 @@ import (
 	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/agent/host"
+	"hostler.io/hostler/agent/listen"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/metrics"
@@ -107,6 +108,7 @@ type Agent struct {
 	notifier    *notify.Notifier
 	state       *state.DB
 	listener    net.Listener
+	files       *listen.Files // of what is served over the network; nil if nothing is
 	loops       loop.Set
 	guarding    *loop.Loop // the shutdown guard, which outlives the other loops
 	plugged     *plugged   // the plugin that is the control plane; nil if another one is
@@ -181,6 +183,7 @@ func (a *Agent) build() (err error) {
 		return nil
 	})
 
+	a.files = newFiles(a.cfg.API, a.log)
 	a.metrics = metrics.New(a.standing)
 	a.manager = systemd.NewManager("")
 	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.RuntimeCall, a.manager, a.log); err != nil {

@@ -52,6 +52,7 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 
 		Configuration:    a.configuration(),
 		CustomConditions: a.customConditions(),
+		Network:          a.networkStatus(),
 	}
 	s.Addresses = a.choices(node, facts)
 	for _, r := range a.runtimes.Named() {

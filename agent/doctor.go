@@ -24,7 +24,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	states, asked := a.runtimes.Current()
 	a.mu.Lock()
 	f := doctor.Facts{
-		Agent:  doctor.Agent{Answers: true, PID: os.Getpid()},
+		Agent:  doctor.Agent{Answers: true, PID: os.Getpid(), Version: a.options.Version},
 		Phases: a.policies.phases, StopFirst: a.cfg.Shutdown.StopFirst,
 		Guard:    &guard,
 		Runtimes: runtimeFacts(states, asked, a.runtimes),
@@ -34,6 +34,7 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	a.mu.Unlock()
 	f.Configuration = a.configuration()
 	f.Conditions = conditionFacts(a.customConditions())
+	f.Network = a.networkFacts()
 	if health := a.state.Health(); health.Message != "" {
 		f.State.Problem = health.Message
 	}
@@ -43,29 +44,42 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	looking.Go(func() { f.Cluster = a.cluster(ctx) })
 	looking.Go(func() { f.Etcd = a.etcdFacts(ctx) })
 	looking.Go(func() { f.Plugin = a.pluginFacts(ctx) })
-	looking.Go(func() { f.Collection = a.collection(ctx) })
+	looking.Go(func() { a.look(ctx, &f) })
 	doctor.Sources{Logind: a.logind, Manager: a.manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
 	looking.Wait()
 	return doctor.Examine(f), nil
 }
 
-// Doctor does so on a host whose agent does not answer, for the reason given. Where
-// the files have a fault, cfg is what to go by instead. It needs root.
-func Doctor(ctx context.Context, cfg config.Config, fault, unanswered error) (doctor.Report, error) {
+// ServiceConfig is the configuration file that hostler.service is told to read, as systemd
+// has loaded it; empty for the default one, or where systemd cannot be asked.
+func ServiceConfig(ctx context.Context) string {
+	run, err := systemd.NewManager("").Run(ctx, doctor.Service)
+	if err != nil { // doctor's check of the unit says so
+		return ""
+	}
+	return doctor.ConfigOf(run)
+}
+
+// Doctor does so on a host whose agent does not answer, for the reason given, of an agent
+// that would read that file; empty for the default one. Where the files have a fault, cfg is
+// what to go by instead. It needs root.
+func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswered error) (doctor.Report, error) {
 	log := slog.New(slog.DiscardHandler)
 	phases, err := cfg.Shutdown.Phases()
 	if err != nil {
 		return doctor.Report{}, err
 	}
-	last, _, lastErr := LastShutdown(cfg, log)
+	story, lastErr := LastShutdown(cfg, log)
 	f := doctor.Facts{
 		Agent:  doctor.Agent{Problem: unanswered.Error()},
 		Phases: phases, StopFirst: cfg.Shutdown.StopFirst,
-		Last:  last,
+		Last:  story.Last,
 		State: doctor.LookAtState(cfg.State.Directory),
 
 		Conditions: conditionsAlone(cfg),
+		Network:    networkAlone(cfg.API, log),
 	}
+	f.Configuration.File = file
 	if fault != nil {
 		f.Configuration.Fault = fault.Error()
 	}
@@ -73,6 +87,9 @@ func Doctor(ctx context.Context, cfg config.Config, fault, unanswered error) (do
 		f.State.Problem = lastErr.Error()
 	}
 	if f.Runtimes, err = lookOnce(ctx, cfg, log); err != nil {
+		return doctor.Report{}, err
+	}
+	if f.Machine, err = lookAlone(ctx, cfg); err != nil {
 		return doctor.Report{}, err
 	}
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
@@ -120,7 +137,7 @@ func runtimeFacts(states []status.Runtime, asked bool, r *host.Runtimes) doctor.
 		facts.Gone = append(facts.Gone, doctor.Gone(g))
 	}
 	for _, s := range states {
-		facts.List = append(facts.List, doctor.Runtime{Name: s.Name, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
+		facts.List = append(facts.List, doctor.Runtime{Name: s.Name, Version: s.Version, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
 	}
 	return facts
 }

@@ -115,6 +115,9 @@ func (a *Agent) buildLoops() {
 		loop.New("owners", 3*time.Minute, a.lookForOwners),
 		loop.New("metrics", 0, a.serveMetrics),
 	}
+	if a.cfg.API.Listen != "" {
+		a.loops = append(a.loops, loop.New("api", 0, a.serveNetwork))
+	}
 	if a.census != nil {
 		a.loops = append(a.loops, loop.New("census", 0, a.whileMine("census", owner.Node, a.whileOpen("census", a.member, func(ctx context.Context) error {
 			return a.census.Run(ctx, a.loops.Named("census").Beat, a.reporter.Changed)

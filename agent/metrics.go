@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"time"
 
 	"hostler.io/hostler/agent/loop"
@@ -46,15 +45,4 @@ func (a *Agent) health() []loop.Health {
 		list = append(list, l.Health(now))
 	}
 	return list
-}
-
-// serveMetrics serves them on the configured address, if there is one. A port
-// that is taken is a loop that fails, not an agent that does not start.
-func (a *Agent) serveMetrics(ctx context.Context) error {
-	address := a.config().Metrics.Listen
-	if address == "" {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	return a.metrics.Serve(ctx, address, func() { a.loops.Named("metrics").Beat(nil) })
 }

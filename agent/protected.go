@@ -22,7 +22,8 @@ func (a *Agent) protectedPods() (pods map[gc.PodKey]string, uids map[string]stri
 			detail = "kept for a day; a shutdown that was cancelled stopped it"
 		}
 		for _, p := range r.Pods {
-			if r.PodStatus(p).Phase != corev1.PodRunning {
+			asked := r.Unheard && !p.StartedAt.IsZero() // and has ended, or may have
+			if asked || r.PodStatus(p).Phase != corev1.PodRunning {
 				pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = detail
 				uids[cmp.Or(p.UID, p.ID)] = detail
 			}

@@ -49,10 +49,15 @@ func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 	}
 	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
 		BootID: "one", StartedAt: now, CancelledAt: now,
-		Pods: []journal.PodRecord{{ID: "a", Outcome: journal.Stopped}, {ID: "b", Outcome: journal.Skipped}, {ID: "c", Outcome: journal.Left}},
+		Pods: []journal.PodRecord{{ID: "a", Outcome: journal.Stopped}, {ID: "b", Outcome: journal.Skipped}, {ID: "c", StartedAt: now, Outcome: journal.Left}},
 	}}), "one", silent())
 	if got, _ := a.protectedPods(); len(got) != 1 || !strings.Contains(got[gc.PodKey{ID: "a"}], "cancelled") {
 		t.Errorf("protectedPods() after a shutdown that was cancelled = %v, want what it stopped, and not what runs on", got)
+	}
+	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", StartedAt: now, Pods: []journal.PodRecord{{ID: "a", StartedAt: now}, {ID: "b"}}}}), "one", silent())
+	a.journal.Settle()
+	if got, _ := a.protectedPods(); len(got) != 1 || got[gc.PodKey{ID: "a"}] == "" {
+		t.Errorf("protectedPods() after a shutdown that was cancelled unheard = %v, want whom it had asked to end", got)
 	}
 	if up := uptime(); up <= 0 {
 		t.Errorf("uptime() = %v, want what has passed since the boot", up)

@@ -52,7 +52,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	server := api.NewServer(api.Routes(a, a.metrics.Handler(), a.log.With("component", "api")))
 	failed := make(chan error, 1)
 	loops.Go(func() {
-		if err := server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(api.Bounded(a.listener, a.log.With("component", "api"))); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	})

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"log/slog"
 	"slices"
 	"time"
@@ -43,15 +42,11 @@ func (a *Agent) leftAlone(job config.Switch) []string {
 	return a.runtimes.OnRequest()
 }
 
-// collection is what doctor tells of it. A runtime that does not answer in time is told
-// by another check.
-func (a *Agent) collection(ctx context.Context) (c doctor.Collection) {
+// collection is what doctor tells of it.
+func (a *Agent) collection(facts gc.Facts) (c doctor.Collection) {
 	if len(a.runtimes.OnRequest()) == 0 {
 		return c
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	facts, _ := a.survey.Facts(ctx, gc.Options{Images: true})
 	c.Images, c.Containers = a.onRequest(facts)
 	if mine, _, _ := a.owners.Mine(owner.ImageGC); !mine {
 		c.Images = nil

@@ -128,19 +128,18 @@ func (a *Agent) dropLock() {
 }
 
 // LastShutdown reads how the last shutdown went from the state folder, for a
-// host whose agent does not run; nil if nothing is known of one. With it comes what it
-// has stopped that can be started again.
-func LastShutdown(cfg config.Config, log *slog.Logger) (*journal.Record, []journal.Restart, error) {
+// host whose agent does not run.
+func LastShutdown(cfg config.Config, log *slog.Logger) (journal.Story, error) {
 	reader, err := probe.New("/")
 	if err != nil {
-		return nil, nil, err
+		return journal.Story{}, err
 	}
 	machine, _ := reader.Machine() // the boot ID is all that counts here
-	record, restarts, err := journal.Peek(journalFile(cfg), boot(machine.BootID, systemd.NewManager(""), log))
+	story, err := journal.Peek(journalFile(cfg), boot(machine.BootID, systemd.NewManager(""), log))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
+		return journal.Story{}, nil
 	}
-	return record, restarts, err
+	return story, err
 }
 
 func journalFile(cfg config.Config) string {

@@ -115,6 +115,14 @@ type StopSignaler interface {
 	StopSignal(ctx context.Context, imageID string) (string, error)
 }
 
+// LogReader is an ability that not every adapter has: to tell what a container has written.
+type LogReader interface {
+	// Log returns the last lines of it, of stdout and stderr as they came, not more than so
+	// many of so many bytes: of what is longer, the end. ErrUnsupported where the runtime
+	// keeps none of this container.
+	Log(ctx context.Context, c Container, lines, maxBytes int) ([]byte, error)
+}
+
 // DetailedImages lists the images of a runtime with all that it can tell of them.
 func DetailedImages(ctx context.Context, r ImageLister) ([]Image, error) {
 	if d, able := r.(ImageDetailer); able {

@@ -204,9 +204,11 @@ const (
 	RestartByRuntime                    // its runtime, or not, whoever has stopped it before
 	RestartUnlessStopped                // nobody, if somebody has stopped it, as hostler does: so hostler itself
 	RestartByUnit                       // the systemd unit that it is of, or not, as that is enabled
+	RestartNotAtBoot                    // nobody after a boot; its runtime, as long as the host runs
+	RestartElsewhere                    // whoever made it, or not: its runtime runs it once
 )
 
-var restartNames = [...]string{"unknown", "never", "by-runtime", "unless-stopped", "by-unit"}
+var restartNames = [...]string{"unknown", "never", "by-runtime", "unless-stopped", "by-unit", "not-at-boot", "elsewhere"}
 
 // String returns the name that `hostler shutdown plan -o json` has for it.
 func (r Restart) String() string {

@@ -28,6 +28,20 @@ func (r *rig) setCeiling(d time.Duration) {
 	r.logind.ceiling = d
 }
 
+// What was granted before must not be told, nor gone by, once it is nothing.
+func TestAGuardThatIsGrantedNothingSaysSo(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.start()
+		r.expect(shutdown.Armed, 1)
+		r.setCeiling(-1)
+		r.alter()
+		got := r.guard.Status()
+		if got.InhibitDelayMax.Duration != 0 || got.InhibitDelayShortage != "zzz.conf says InhibitDelayMaxSec=0s" || !strings.Contains(got.Reason, "granted only 0s of the 36s") {
+			t.Errorf("Status() = %+v, want 0s granted", got)
+		}
+	})
+}
+
 func TestAnArmedGuardTellsAtOnceWhatItIsGranted(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.start()

@@ -30,6 +30,7 @@ type attempt struct {
 	err       error // why it failed
 
 	granted  time.Duration
+	none     bool // granted, and not only not known
 	source   string
 	shortage error // why less is granted than asked for
 }
@@ -82,7 +83,9 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 		return
 	}
 	if a.shortage != nil && a.granted <= 0 {
-		a.granted, _ = inhibitor.MaxDelay(ctx) // zero is "not known"
+		var err error
+		a.granted, err = inhibitor.MaxDelay(ctx)
+		a.none = err == nil && a.granted <= 0
 	}
 	if sourcer, ok := inhibitor.(DelaySourcer); ok {
 		a.source, _ = sourcer.MaxDelaySource(ctx) // it only explains
@@ -111,7 +114,7 @@ func (g *Guard) onAttempt(a attempt) {
 	if a.lock != nil {
 		g.adopt(a.lock)
 	}
-	if a.granted > 0 {
+	if a.granted > 0 || a.none {
 		g.mu.Lock()
 		g.status.InhibitDelayMax = metav1.Duration{Duration: a.granted}
 		g.status.InhibitDelaySource = a.source
@@ -181,7 +184,6 @@ func (g *Guard) guardOn(a attempt) {
 		reason = fmt.Sprintf("holds the shutdown lock, but is granted only %v of the %v asked for: %v", a.granted, g.options.needed(), a.shortage)
 	}
 	g.mu.Lock()
-	g.status.Current = nil
 	before := g.status
 	g.status.InhibitDelayShortage = shortage
 	g.mu.Unlock()
@@ -199,6 +201,9 @@ func (g *Guard) guardOn(a attempt) {
 func (g *Guard) settle() {
 	if g.options.First != nil { // where none ran, nobody is stood in for either
 		g.options.First.Release()
+	}
+	if r := g.options.Journal.Current(); r != nil && r.FinishedAt.IsZero() {
+		g.log.Info("the shutdown for which pods were being stopped was cancelled meanwhile", "started", r.StartedAt)
 	}
 	settled := g.options.Journal.Settle()
 	g.revive()

@@ -99,11 +99,12 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 		Log: g.log, Roster: g.roster, Phases: g.options.Phases, Rules: g.options.Rules, Granted: granted, Start: start, Record: record, Publish: g.publish,
 		First: g.options.First, Flush: g.options.Journal.Flush,
 	})
+	g.setCurrent(record.Clone()) // who sees Draining sees since when
 	ctx := g.ctx
 	early, hush := context.WithDeadline(ctx, d.Deadline())
 	e := &episode{drain: d, hush: hush}
 	g.episode = e
-	g.teardowns = append(slices.DeleteFunc(g.teardowns, closed), d.Idle())
+	g.teardowns = append(slices.DeleteFunc(g.teardowns, drain.Closed), d.Idle())
 	go func() {
 		d.Run(ctx)
 		select {
@@ -185,15 +186,6 @@ func (g *Guard) release(e *episode) {
 	e.answer(outcome{record: *record, teardowns: slices.Clone(g.teardowns)})
 }
 
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 func (e *episode) answer(o outcome) {
 	for _, w := range e.waiters {
 		w <- o // has room for it
@@ -243,9 +235,6 @@ func (g *Guard) endCancelled(e *episode) {
 	}
 	g.publish(record)
 	e.answer(outcome{record: *record, err: ErrCancelled})
-	g.mu.Lock()
-	g.status.Current = nil
-	g.mu.Unlock()
 	if g.lock != nil && g.subscribed {
 		g.set(Armed, "the shutdown was cancelled, and the lock is still held")
 	} else {

@@ -155,6 +155,9 @@ func New(options Options) (*Guard, error) {
 	}
 	g.status = Status{State: Disarmed, Reason: "not started", GracePeriod: metav1.Duration{Duration: plan.Total(options.Phases)}, Last: options.Journal.Last()}
 	g.status.InhibitDelayNeeded.Duration = options.needed()
+	if r := options.Journal.Current(); r != nil && r.FinishedAt.IsZero() && len(options.Phases) > 0 && options.Inhibitor != nil {
+		g.status.Current = r
+	}
 	for _, p := range options.Phases {
 		if p.Priority >= plan.CriticalPriority {
 			g.status.GracePeriodCriticalPods.Duration += p.Grace
@@ -165,9 +168,10 @@ func New(options Options) (*Guard, error) {
 
 // Run guards the shutdown until ctx ends, and returns why it did. It never
 // gives up: what fails is tried again. ctx must outlive a drain: when it ends
-// during one, the calls in flight are given up and the journal lets the next
-// process go on. The lock is not closed then, so that a copy in the service
-// manager's keeping bridges a restart of the service.
+// during one, the calls in flight are given up, those that have just begun after
+// a moment, and the journal lets the next process go on. The lock is not closed
+// then, so that a copy in the service manager's keeping bridges a restart of the
+// service.
 func (g *Guard) Run(ctx context.Context) error {
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWriting()
@@ -178,6 +182,9 @@ func (g *Guard) Run(ctx context.Context) error {
 	wg.Go(func() { g.notify.run(writing) })
 	events, lost := make(chan Event), make(chan error)
 	g.ctx = ctx
+	if g.episode != nil {
+		<-g.episode.drain.Over() // the Run before panicked, and this one goes on from its last words
+	}
 	g.subscribed, g.arming, g.rearm, g.episode, g.person, g.reviving = false, false, false, nil, nil, nil
 	if g.state() == Draining { // the Run before panicked; the journal knows where it stood
 		g.set(Disarmed, "the shutdown guard starts anew")
@@ -326,7 +333,8 @@ func (g *Guard) Status() Status {
 	status := g.status
 	g.mu.Unlock()
 	// A journal that could not be read at first may tell by now.
-	status.Last, status.Restarts = g.options.Journal.Last(), g.options.Journal.Restarts()
+	story := g.options.Journal.Story()
+	status.Last, status.CalledOff, status.Restarts = story.Last, story.CalledOff, story.Restarts
 	return status
 }
 
@@ -361,6 +369,9 @@ func (g *Guard) set(to State, reason string) {
 	if to != Draining {
 		g.status.Deadline = time.Time{}
 	}
+	if to == Armed || to == Disarmed && from != Disarmed { // whatever it was is over
+		g.status.Current = nil
+	}
 	if to == Disarmed || to == Delegated {
 		g.status.InhibitDelayShortage = ""
 	}
@@ -376,7 +387,12 @@ func (g *Guard) set(to State, reason string) {
 // publish makes a drain's progress known.
 func (g *Guard) publish(r *journal.Record) {
 	g.options.Journal.Put(r)
+	g.setCurrent(r)
+}
+
+// setCurrent has the status tell of r, which is not changed from here on.
+func (g *Guard) setCurrent(r *journal.Record) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.status.Current = r
-	g.mu.Unlock()
 }

@@ -21,7 +21,7 @@ type logind struct {
 
 	mu        sync.Mutex
 	maxDelay  time.Duration
-	ceiling   time.Duration // RaiseMaxDelay gets no further, if set
+	ceiling   time.Duration // RaiseMaxDelay gets no further, if set; below 0 it gets nothing
 	locks     map[int]bool
 	preparing bool
 	watchers  []*watcher
@@ -79,9 +79,9 @@ func (l *logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (time.Durat
 	if err != nil {
 		return 0, err
 	}
-	if l.ceiling > 0 && d > l.ceiling {
-		l.maxDelay = l.ceiling
-		return l.ceiling, errors.New("zzz.conf says InhibitDelayMaxSec=" + l.ceiling.String())
+	if l.ceiling != 0 && d > l.ceiling {
+		l.maxDelay = max(0, l.ceiling)
+		return l.maxDelay, errors.New("zzz.conf says InhibitDelayMaxSec=" + l.maxDelay.String())
 	}
 	l.maxDelay = max(l.maxDelay, d)
 	return l.maxDelay, nil

@@ -89,6 +89,16 @@ func TestTheAgentIsRestartedInMidDrain(t *testing.T) {
 			t.Errorf("%d locks after the guard ended, want 1, for the next process", held)
 		}
 		time.Sleep(2 * time.Second)
+		r.build()
+		if !r.guard.Status().GoingDown() {
+			t.Error("GoingDown() = false where the next process has not looked yet, want true")
+		}
+		clock := r.guard.Status() // which may have been set back by the boot, or since
+		clock.Current = clock.Current.Clone()
+		clock.Current.StartedAt = time.Now().Add(time.Hour)
+		if clock.GoingDown() {
+			t.Error("GoingDown() = true of a drain that begins in an hour, want false")
+		}
 		r.start() // the lock is not to be had any more, and that says enough
 		time.Sleep(30 * time.Second)
 		r.expect(shutdown.Released, 1) // the fake keeps the first one: nobody has it any more
@@ -120,6 +130,9 @@ func TestADrainThatWasCutOffAndThenCancelledIsForgotten(t *testing.T) {
 		r.logind.locks = map[int]bool{}
 		r.start()
 		r.expect(shutdown.Armed, 1)
+		if r.guard.Status().GoingDown() {
+			t.Error("GoingDown() = true after the cancellation, want false")
+		}
 		time.Sleep(time.Minute)
 		r.expectSignals("web", "TERM@0s")
 		r.logind.shutdown("reboot")

@@ -84,18 +84,25 @@ func (r *rig) ReportShutdown(ctx context.Context, status shutdown.Status) error 
 	return nil
 }
 
-// start starts an agent's guard, in the same boot or another one.
-func (r *rig) start() {
+// build makes an agent's guard, in the same boot or another one, that does nothing yet.
+func (r *rig) build() {
 	r.t.Helper()
 	r.options.Journal = journal.Open(r.path, r.boot, r.options.Log)
 	guard, err := shutdown.New(r.options)
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.guard = guard
+}
+
+// start starts one.
+func (r *rig) start() {
+	r.t.Helper()
+	r.build()
+	guard := r.guard
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- guard.Run(ctx) }()
-	r.guard = guard
 	r.stop = func() {
 		r.t.Helper()
 		cancel()
@@ -205,6 +212,9 @@ func (r *rig) checkTransitions() {
 		}
 		if c.From != state || !allowed[[2]shutdown.State{c.From, c.To}] || c.Status.State != c.To || c.Status.Reason == "" {
 			r.t.Errorf("after %v observed %v to %v (%s), which is not in the table", state, c.From, c.To, c.Status.Reason)
+		}
+		if c.To == shutdown.Draining && c.Status.Current == nil {
+			r.t.Error("observed Draining without the drain's record, which tells since when")
 		}
 		state = c.To
 	}

@@ -76,7 +76,9 @@ type Status struct {
 	GracePeriod             metav1.Duration `json:"gracePeriod"`             // of all phases
 	GracePeriodCriticalPods metav1.Duration `json:"gracePeriodCriticalPods"` // of those from plan.CriticalPriority on
 
-	// InhibitDelayMax is what the init system grants, zero if that is not known.
+	// InhibitDelayMax is what the init system grants, zero if that is nothing or not known:
+	// InhibitDelayShortage tells which. Where it is nothing the pods are stopped while services
+	// are, in phases of full length.
 	InhibitDelayMax metav1.Duration `json:"inhibitDelayMax"`
 	// InhibitDelaySource names what sets it, such as a file.
 	InhibitDelaySource string `json:"inhibitDelaySource"`
@@ -92,15 +94,33 @@ type Status struct {
 
 	// Deadline is when the drain that runs ends at the latest.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Current is the drain that runs or was released.
+	// Current is the drain that runs, was released, or was cut off by the end of the process
+	// before and may go on.
 	Current *journal.Record `json:"current,omitempty"`
 	// ByHand is the drain that a person asked for, while it runs.
 	ByHand *journal.Record `json:"byHand,omitempty"`
 	// Last is the last shutdown, as far as anything is known of it.
 	Last *journal.Record `json:"last"`
+	// CalledOff is the last shutdown that was cancelled, if that was after Last, and it had
+	// asked a container to end by then.
+	CalledOff *journal.Record `json:"calledOff,omitempty"`
 	// Restarts are the containers that it stopped, or one before that was cancelled, and
 	// that their runtime can start again, with what became of that.
 	Restarts []journal.Restart `json:"restarts,omitempty"`
+}
+
+// GoingDown tells whether pods are being stopped, or were, for a shutdown that is still under
+// way. It may be where the guard has not yet looked after a restart that cut off a drain, for
+// as long as that could have taken.
+func (s Status) GoingDown() bool {
+	switch s.State {
+	case Draining, Released:
+		return true
+	case Disarmed:
+		r := s.Current
+		return r != nil && r.FinishedAt.IsZero() && r.CancelledAt.IsZero() && time.Since(r.StartedAt).Abs() < s.InhibitDelayNeeded.Duration
+	}
+	return false
 }
 
 // Change is one change of state, or of what an armed guard is granted.

@@ -42,7 +42,7 @@ func nextSteps() map[string]string {
 		ReasonPodsOutOfReach: "`systemctl status UNIT`",
 		ReasonSwitchedOff:    "nothing, if that is wanted; else change it in `/etc/hostler/hostler.yaml` and restart hostler",
 		ReasonNoBus:          "`systemctl start dbus.socket dbus.service && systemctl restart systemd-logind`",
-		ReasonNoLogind:       "`systemctl restart systemd-logind`",
+		ReasonNoLogind:       "`systemctl unmask systemd-logind.service && systemctl restart systemd-logind`",
 		ReasonNoLock:         "`hostler doctor`",
 		ReasonDisarmed:       "wait some seconds",
 	}

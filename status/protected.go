@@ -44,9 +44,9 @@ func shutdownProtected(facts Facts) finding {
 func armed(facts Facts) finding {
 	s := facts.Shutdown
 	if s.Shortage != "" || s.Granted > 0 && s.Granted < s.Needed {
-		message := fmt.Sprintf("a shutdown waits for the pods for %v of the %v that they are to have", s.Granted, s.Needed)
+		message := fmt.Sprintf("a shutdown waits for %v, and the pods' phases take %v with their margin: they are shortened to fit", s.Granted, s.Needed)
 		if s.Granted == 0 {
-			message = fmt.Sprintf("a shutdown waits for the pods, but whether for the %v that they are to have is not known", s.Needed)
+			message = fmt.Sprintf("a shutdown may stop services before the pods' phases are over, which take %v with their margin", s.Needed)
 		}
 		return finding{corev1.ConditionFalse, ReasonDelayTooShort, strings.TrimSuffix(message+": "+s.Shortage, ": ")}
 	}

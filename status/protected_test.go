@@ -28,9 +28,9 @@ func TestProtectedTellsTheTruth(t *testing.T) {
 		message  string // a part of it
 	}{
 		{"armed, and granted what the phases take", armed, nil, true, "Armed", "a shutdown waits for the pods to stop: holds the shutdown lock"},
-		{"granted too little", short, nil, false, "DelayTooShort", "for 8s of the 36s that they are to have: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf"},
-		{"granted too little, and nobody says why", silent, nil, false, "DelayTooShort", "for 35s of the 36s that they are to have"},
-		{"granted nobody knows what", unknown, nil, false, "DelayTooShort", "whether for the 36s that they are to have is not known: granted"},
+		{"granted too little", short, nil, false, "DelayTooShort", "waits for 8s, and the pods' phases take 36s with their margin: they are shortened to fit: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf"},
+		{"granted too little, and nobody says why", silent, nil, false, "DelayTooShort", "waits for 35s, and the pods' phases take 36s with their margin: they are shortened to fit"},
+		{"granted nobody knows what", unknown, nil, false, "DelayTooShort", "may stop services before the pods' phases are over, which take 36s with their margin: granted"},
 		{"no runtime yet asked", armed, func(f *status.Facts) { f.RuntimesAsked, f.Runtimes = false, nil }, true, "Armed", ""},
 		{"no runtime found", armed, func(f *status.Facts) { f.Runtimes = nil }, false, "PodsOutOfReach", "no container runtime was found"},
 		{"a runtime that is down", armed, func(f *status.Facts) { f.Runtimes[0].Ready = false }, false, "PodsOutOfReach", "those of containerd, which is not ready"},

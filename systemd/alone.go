@@ -17,20 +17,10 @@ const alonePoll = 50 * time.Millisecond
 // UnitRuns tells whether there is anything to stop of the unit of that name: whether it runs,
 // starts, stops, or has a start job that waits. Nothing has where there is no systemd.
 func (m *Manager) UnitRuns(ctx context.Context, name string) (bool, error) {
-	operation := "ask systemd whether " + name + " runs"
-	conn, ctx, closeAll, err := m.connect(ctx)
-	if errors.Is(err, ErrNotSystemd) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", operation, err)
-	}
-	defer closeAll()
-	done, err := rests(ctx, conn, name)
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", operation, err)
-	}
-	return !done, nil
+	return orAbsent(false)(ask(ctx, m, "ask systemd whether "+name+" runs", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+		done, err := rests(ctx, conn, name)
+		return !done, err
+	}))
 }
 
 // StopAlone stops the unit of that name and no other, waits until it has ended or ctx ends,
@@ -108,15 +98,9 @@ type job struct {
 // StartUnit begins to start the unit of that name, as `systemctl start --no-block` does, and
 // fails where it is about to be stopped.
 func (m *Manager) StartUnit(ctx context.Context, name string) error {
-	operation := "have systemd start " + name
-	conn, ctx, closeAll, err := m.connect(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: %w", operation, err)
-	}
-	defer closeAll()
-	var job dbus.ObjectPath
-	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StartUnit", &job, name, "fail"); err != nil {
-		return fmt.Errorf("%s: %w", operation, err)
-	}
-	return nil
+	_, err := ask(ctx, m, "have systemd start "+name, func(ctx context.Context, conn *dbus.Conn) (job dbus.ObjectPath, err error) {
+		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StartUnit", &job, name, "fail")
+		return job, err
+	})
+	return err
 }

@@ -175,9 +175,9 @@ func (l *Logind) MaxDelaySource(context.Context) (string, error) {
 	return files.Effective.Source, nil
 }
 
-// restoreBound is how long RestoreMaxDelay waits for logind: it is called when
-// the service stops.
-const restoreBound = time.Second
+// restoreBound is how long RestoreMaxDelay waits for logind: it is called when the service
+// stops, also on a host that is busy.
+const restoreBound = 3 * time.Second
 
 // RestoreMaxDelay removes the drop-in, also one that a crashed process left,
 // has logind read its configuration again, and waits until it did: a
@@ -197,7 +197,7 @@ func (l *Logind) RestoreMaxDelay(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	if err := l.reload(ctx); err != nil {
+	if err := l.hangUp(ctx); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	files := l.Files()
@@ -233,10 +233,28 @@ func (l *Logind) reload(ctx context.Context) error {
 		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ReloadUnit", &job, logindUnit, "fail")
 	}
 	if !canReload || bus.ErrorName(err) == "org.freedesktop.systemd1.TransactionIsDestructive" {
-		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".KillUnit", nil, logindUnit, "main", int32(unix.SIGHUP))
+		return l.hangUp(ctx)
 	}
 	if err != nil {
 		return managerFault(operation, err)
+	}
+	return nil
+}
+
+// hangUp has logind read its configuration again by SIGHUP. Unlike a job of systemd's that is
+// not put off until hostler has stopped, which is ordered before it. One that is only starting
+// would die of it: a logind that has its name on the bus heeds the signal.
+func (l *Logind) hangUp(ctx context.Context) error {
+	conn, err := l.bus.Get(ctx)
+	if err != nil {
+		return err
+	}
+	var owner string
+	if err := bus.Call(ctx, conn, bus.Name, bus.Path, bus.Name+".GetNameOwner", &owner, loginName); err != nil {
+		return fault("reload "+logindUnit, err)
+	}
+	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".KillUnit", nil, logindUnit, "main", int32(unix.SIGHUP)); err != nil {
+		return managerFault("reload "+logindUnit, err)
 	}
 	return nil
 }

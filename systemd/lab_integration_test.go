@@ -124,9 +124,25 @@ func TestManagerTellsOfUnits(t *testing.T) {
 	if want := map[string]bool{"cri-containerd-a.scope": true, "libpod-b.scope": false}; err != nil || !maps.Equal(scopes, want) {
 		t.Errorf("Scopes() = %v, %v, want %v", scopes, err, want)
 	}
-	bed.login.Manager.SetUnit("web.service", map[string]any{"UnitFileState": "generated"})
-	atBoot, err := manager.UnitsAtBoot(t.Context(), "hostler.service", "web.service", "none.service", "no name of a unit")
-	if want := map[string]bool{"hostler.service": true, "web.service": false}; err != nil || !maps.Equal(atBoot, want) {
+	const template = "/etc/systemd/system/podman-compose@.service"
+	for name, unit := range map[string]map[string]any{
+		"web.service":                     {"UnitFileState": "generated"},
+		"masked.service":                  {"LoadState": "masked", "UnitFileState": "masked", "WantedBy": []string{"default.target"}},
+		"until-then.service":              {"UnitFileState": "enabled-runtime", "WantedBy": []string{"default.target"}},
+		"pod.service":                     {"UnitFileState": "generated", "WantedBy": []string{"multi-user.target"}},
+		"podman-compose@nobodys.service":  {"UnitFileState": "disabled", "FragmentPath": template},
+		"podman-compose@enabled.service":  {"UnitFileState": "enabled", "FragmentPath": template},
+		"podman-compose@required.service": {"UnitFileState": "static", "FragmentPath": template, "RequiredBy": []string{"shop.target"}},
+		"podman-compose@own.service":      {"UnitFileState": "disabled", "FragmentPath": "/etc/systemd/system/podman-compose@own.service"},
+	} {
+		bed.login.Manager.SetUnit(name, unit)
+	}
+	atBoot, err := manager.UnitsAtBoot(t.Context(), "hostler.service", "web.service", "pod.service", "masked.service", "until-then.service", "none.service", "no name of a unit",
+		"podman-compose@nobodys.service", "podman-compose@enabled.service", "podman-compose@required.service", "podman-compose@own.service")
+	if want := map[string]bool{
+		"hostler.service": true, "web.service": false, "pod.service": true, "masked.service": false, "until-then.service": false,
+		"podman-compose@enabled.service": true, "podman-compose@required.service": true, "podman-compose@own.service": false,
+	}; err != nil || !maps.Equal(atBoot, want) {
 		t.Errorf("UnitsAtBoot() = %v, %v, want %v", atBoot, err, want)
 	}
 	nobody := systemd.NewManager(t.TempDir() + "/none")

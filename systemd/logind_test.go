@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -100,6 +101,25 @@ func TestReloadUsesWhatLogindsUnitHas(t *testing.T) {
 				t.Errorf("logind was reloaded by %q, want %q once", got, want)
 			}
 		})
+	}
+}
+
+// A logind that is only starting would die of the signal, and reads its files anyway.
+func TestOnlyALogindThatAnswersToItsNameIsSignalled(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{CanReload: true})
+	logind := newLogind(t, fake)
+	if _, err := logind.RaiseMaxDelay(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	fake.KillLogind(t)
+	if err := logind.RestoreMaxDelay(t.Context()); !errors.Is(err, systemd.ErrNoLogind) {
+		t.Errorf("RestoreMaxDelay() = %v, want %v", err, systemd.ErrNoLogind)
+	}
+	if got := fake.Reloads(); !slices.Equal(got, []string{"ReloadUnit fail"}) {
+		t.Errorf("logind was told by %q, want nothing of its end", got)
+	}
+	if _, err := os.Stat(filepath.Join(fake.Root(), systemd.DropInPath)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the drop-in is left: %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -28,41 +29,39 @@ const managerTimeout = 2 * time.Second
 // redialPause is how long a socket on which nobody listens is left alone.
 const redialPause = 20 * time.Millisecond
 
+// rebindBound is how long a socket may be missing that was there: a systemd that executes
+// itself anew removes it before it makes it again.
+const rebindBound = 500 * time.Millisecond
+
 // Manager asks systemd itself, PID 1, over its private socket: the bus may be
 // stopped before the agent is. Only root is let in. It connects for each
 // question. Safe for concurrent use.
 type Manager struct {
 	socket string
+	was    bool // the socket was there at the start
 }
 
 // NewManager returns a Manager that asks at socket, ManagerSocket if empty.
 func NewManager(socket string) *Manager {
-	return &Manager{socket: cmp.Or(socket, ManagerSocket)}
+	m := &Manager{socket: cmp.Or(socket, ManagerSocket)}
+	_, err := os.Stat(m.socket)
+	m.was = err == nil
+	return m
 }
 
 // Stopping tells whether the whole system is going down (to power off, reboot,
 // halt, kexec or soft-reboot), rather than this service alone. ErrNotSystemd
 // where there is no systemd to ask.
 func (m *Manager) Stopping(ctx context.Context) (bool, error) {
-	const operation = "ask systemd whether the system is stopping"
-	conn, ctx, closeAll, err := m.connect(ctx)
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", operation, err)
-	}
-	defer closeAll()
-	var state string
-	if err := bus.Property(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager, "SystemState", &state); err != nil {
-		return false, fmt.Errorf("%s: %w", operation, err)
-	}
-	if state == "stopping" {
-		return true, nil
-	}
-	// While it still boots, systemd says "starting" whatever goes on.
-	stopping, err := shutdownQueued(ctx, conn)
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", operation, err)
-	}
-	return stopping, nil
+	return ask(ctx, m, "ask systemd whether the system is stopping", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+		var state string
+		err := bus.Property(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager, "SystemState", &state)
+		if err != nil || state == "stopping" {
+			return err == nil, err
+		}
+		// While it still boots, systemd says "starting" whatever goes on.
+		return shutdownQueued(ctx, conn)
+	})
 }
 
 // shutdownQueued tells whether shutdown.target, which every way down pulls in,
@@ -97,32 +96,54 @@ func shutdownQueued(ctx context.Context, conn *dbus.Conn) (bool, error) {
 // it identifies a boot: a soft-reboot keeps the boot ID. It is the wall clock's
 // reading of then, which later steps of the clock do not change.
 func (m *Manager) StartedAt(ctx context.Context) (time.Time, error) {
-	const operation = "ask systemd when it started"
+	return ask(ctx, m, "ask systemd when it started", func(ctx context.Context, conn *dbus.Conn) (time.Time, error) {
+		var microseconds uint64
+		err := bus.Property(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager, "UserspaceTimestamp", &microseconds)
+		return time.UnixMicro(int64(microseconds)), err
+	})
+}
+
+// ask asks the manager over a connection of its own. An error says what the operation was
+// and comes with no answer: ErrNotSystemd where there is nobody to ask.
+func ask[T any](ctx context.Context, m *Manager, operation string, question func(context.Context, *dbus.Conn) (T, error)) (T, error) {
+	var answer, none T
 	conn, ctx, closeAll, err := m.connect(ctx)
+	if err == nil {
+		defer closeAll()
+		answer, err = question(ctx, conn)
+	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%s: %w", operation, err)
+		return none, fmt.Errorf("%s: %w", operation, err)
 	}
-	defer closeAll()
-	var microseconds uint64
-	if err := bus.Property(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager, "UserspaceTimestamp", &microseconds); err != nil {
-		return time.Time{}, fmt.Errorf("%s: %w", operation, err)
+	return answer, nil
+}
+
+// orAbsent has absent for an answer where there is no systemd.
+func orAbsent[T any](absent T) func(T, error) (T, error) {
+	return func(answer T, err error) (T, error) {
+		if errors.Is(err, ErrNotSystemd) {
+			return absent, nil
+		}
+		return answer, err
 	}
-	return time.UnixMicro(int64(microseconds)), nil
 }
 
 // connect connects to the manager. Nobody may listen for a moment, while systemd executes
-// itself anew: that is waited out.
+// itself anew, and for less than that there may be no socket: that is waited out.
 func (m *Manager) connect(ctx context.Context) (*dbus.Conn, context.Context, func(), error) {
 	cancel := func() {}
 	if _, ok := ctx.Deadline(); !ok {
 		ctx, cancel = context.WithTimeout(ctx, managerTimeout)
 	}
+	asked := time.Now()
 	for {
 		conn, err := bus.Dial(ctx, "unix:path="+dbus.EscapeBusAddressValue(m.socket), false)
 		if err == nil {
 			return conn, ctx, func() { conn.Close(); cancel() }, nil
 		}
-		if errors.Is(err, unix.ECONNREFUSED) {
+		missing := errors.Is(err, fs.ErrNotExist)
+		back := missing && m.was && time.Since(asked) < rebindBound // it may be, by and by
+		if errors.Is(err, unix.ECONNREFUSED) || back {
 			select {
 			case <-time.After(redialPause):
 				continue
@@ -130,7 +151,7 @@ func (m *Manager) connect(ctx context.Context) (*dbus.Conn, context.Context, fun
 			}
 		}
 		cancel()
-		if errors.Is(err, fs.ErrNotExist) {
+		if missing && !back {
 			err = fmt.Errorf("%w: %w", ErrNotSystemd, err)
 		}
 		return nil, nil, nil, err

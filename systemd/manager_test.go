@@ -109,6 +109,37 @@ func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
 	}
 }
 
+// A systemd that executes itself anew removes its socket before it makes it again.
+func TestASocketThatIsMadeAnewIsWaitedFor(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
+	socket := filepath.Join(t.TempDir(), "private")
+	link := func() error { return os.Symlink(fake.ManagerSocket(), socket) }
+	if err := link(); err != nil {
+		t.Fatal(err)
+	}
+	manager := systemd.NewManager(socket)
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := manager.Stopping(hasty); err == nil || errors.Is(err, systemd.ErrNotSystemd) {
+		t.Errorf("Stopping() = %v of a socket that is missing for a moment, want an error that is not %v", err, systemd.ErrNotSystemd)
+	}
+	answer := make(chan error)
+	go func() {
+		_, err := manager.Stopping(t.Context())
+		answer <- err
+	}()
+	if err := errors.Join(link(), <-answer, os.Remove(socket)); err != nil {
+		t.Errorf("Stopping() = %v of a systemd whose socket is back, want none", err)
+	}
+	if _, err := manager.Stopping(t.Context()); !errors.Is(err, systemd.ErrNotSystemd) {
+		t.Errorf("Stopping() = %v of a socket that stays away, want %v", err, systemd.ErrNotSystemd)
+	}
+}
+
 func TestManagerThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	defer fake.HoldManager("Get")()

@@ -2,8 +2,6 @@ package systemd
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/godbus/dbus/v5"
 
@@ -15,19 +13,9 @@ import (
 // runs, where the process is none of it, and where there is no systemd. Process 0 is of
 // any. Doing so while it stops changes nothing.
 func (m *Manager) StopUnit(ctx context.Context, name string, pid int) (stopping bool, err error) {
-	operation := "have systemd stop " + name
-	conn, ctx, closeAll, err := m.connect(ctx)
-	if errors.Is(err, ErrNotSystemd) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", operation, err)
-	}
-	defer closeAll()
-	if stopping, err = stopUnit(ctx, conn, name, pid); err != nil {
-		return false, fmt.Errorf("%s: %w", operation, err)
-	}
-	return stopping, nil
+	return orAbsent(false)(ask(ctx, m, "have systemd stop "+name, func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+		return stopUnit(ctx, conn, name, pid)
+	}))
 }
 
 func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int) (bool, error) {
@@ -48,20 +36,10 @@ func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int) (bool,
 // for others to stop first. A unit that is not loaded, and any where there is no systemd,
 // has stopped.
 func (m *Manager) UnitStops(ctx context.Context, name string) (bool, error) {
-	operation := "ask systemd whether " + name + " stops"
-	conn, ctx, closeAll, err := m.connect(ctx)
-	if errors.Is(err, ErrNotSystemd) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", operation, err)
-	}
-	defer closeAll()
-	_, active, err := unitState(ctx, conn, name)
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", operation, err)
-	}
-	return active == "deactivating" || over(active), nil
+	return orAbsent(true)(ask(ctx, m, "ask systemd whether "+name+" stops", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+		_, active, err := unitState(ctx, conn, name)
+		return active == "deactivating" || over(active), err
+	}))
 }
 
 // unitState returns a unit's object and its ActiveState; none if it is not loaded.

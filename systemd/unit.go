@@ -2,10 +2,11 @@ package systemd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -30,6 +31,7 @@ type Unit struct {
 	DropInPaths      []string // and what adds to it
 	NeedDaemonReload bool
 	Before, After    []string
+	PulledInBy       []string // units that systemd starts it with: WantedBy, RequiredBy, TriggeredBy and the like
 
 	// JobTimeout is how long a job of it may wait and run; zero for no limit.
 	JobTimeout time.Duration
@@ -47,59 +49,84 @@ type Unit struct {
 // starts nothing. It asks systemd itself, which lets in root alone.
 // ErrNotSystemd where there is none.
 func (m *Manager) Units(ctx context.Context, names ...string) ([]Unit, error) {
-	const operation = "ask systemd for its units"
-	conn, ctx, closeAll, err := m.connect(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", operation, err)
-	}
-	defer closeAll()
-	var units []Unit
-	for _, name := range names {
-		unit, err := readUnit(ctx, conn, name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", operation, name, err)
+	return ask(ctx, m, "ask systemd for its units", func(ctx context.Context, conn *dbus.Conn) (units []Unit, err error) {
+		for _, name := range names {
+			unit, err := readUnit(ctx, conn, name)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			units = append(units, unit)
 		}
-		units = append(units, unit)
-	}
-	return units, nil
+		return units, nil
+	})
 }
 
 // UnitsAtBoot tells of those units that there are, by name, whether systemd starts them at
 // boots, as `systemctl enable` has it do; none where there is no systemd. What cannot be the
-// name of a unit is none.
+// name of a unit is none, and nor is an instance of a template that systemd does not start:
+// with the template there is one of any name.
 func (m *Manager) UnitsAtBoot(ctx context.Context, names ...string) (map[string]bool, error) {
-	const operation = "ask systemd what it starts at boots"
-	conn, ctx, closeAll, err := m.connect(ctx)
-	if errors.Is(err, ErrNotSystemd) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", operation, err)
-	}
-	defer closeAll()
-	enabled := map[string]bool{}
-	for _, name := range names {
-		unit, err := readUnit(ctx, conn, name)
-		switch {
-		case bus.ErrorName(err) == "org.freedesktop.DBus.Error.InvalidArgs":
-		case err != nil:
-			return nil, fmt.Errorf("%s: %s: %w", operation, name, err)
-		case unit.LoadState != "not-found":
-			enabled[name] = unit.UnitFileState == "enabled"
+	return orAbsent[map[string]bool](nil)(ask(ctx, m, "ask systemd what it starts at boots", func(ctx context.Context, conn *dbus.Conn) (map[string]bool, error) {
+		enabled := map[string]bool{}
+		for _, name := range names {
+			unit, err := readUnit(ctx, conn, name)
+			switch {
+			case bus.ErrorName(err) == "org.freedesktop.DBus.Error.InvalidArgs":
+			case err != nil:
+				return nil, fmt.Errorf("%s: %w", name, err)
+			case unit.LoadState != "not-found" && (unit.atBoot() || !unit.fromTemplate()):
+				enabled[name] = unit.atBoot()
+			}
 		}
+		return enabled, nil
+	}))
+}
+
+// atBoot tells whether systemd starts it at boots. What generators have made, and what has
+// nothing to be enabled by, is started where others pull it in, if they are. A unit that is
+// masked is still wanted by who wanted it before, and what is enabled until the boot by a
+// link that is gone after it.
+func (u Unit) atBoot() bool {
+	switch {
+	case u.LoadState != "loaded", u.UnitFileState == "enabled-runtime":
+		return false
 	}
-	return enabled, nil
+	return u.UnitFileState == "enabled" || len(u.PulledInBy) > 0
+}
+
+// fromTemplate tells whether it has no file of its own.
+func (u Unit) fromTemplate() bool {
+	return strings.HasSuffix(strings.TrimSuffix(u.FragmentPath, path.Ext(u.FragmentPath)), "@")
+}
+
+// pulls are the properties that name who starts a unit with itself.
+func pulls() []string {
+	return []string{"WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "TriggeredBy"}
+}
+
+// loaded are the properties of a unit, which is loaded if it is not: those of all interfaces,
+// of Unit and, for a service, of Service.
+func loaded(ctx context.Context, conn *dbus.Conn, name string) (map[string]dbus.Variant, error) {
+	var object dbus.ObjectPath
+	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".LoadUnit", &object, name); err != nil {
+		return nil, err
+	}
+	return properties(ctx, conn, object, "")
+}
+
+func properties(ctx context.Context, conn *dbus.Conn, path dbus.ObjectPath, of string) (values map[string]dbus.Variant, err error) {
+	err = bus.Call(ctx, conn, bus.Systemd, path, propertiesAll, &values, of)
+	return values, err
 }
 
 func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {
-	var path dbus.ObjectPath
-	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".LoadUnit", &path, name); err != nil {
+	values, err := loaded(ctx, conn, name)
+	if err != nil {
 		return Unit{}, err
 	}
-	// Those of all interfaces: of Unit and, for a service, of Service.
-	var values map[string]dbus.Variant
-	if err := bus.Call(ctx, conn, bus.Systemd, path, propertiesAll, &values, ""); err != nil {
-		return Unit{}, err
+	var pulledIn []string
+	for _, property := range pulls() {
+		pulledIn = append(pulledIn, value[[]string](values, property)...)
 	}
 	return Unit{
 		Name:                   name,
@@ -111,6 +138,7 @@ func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {
 		NeedDaemonReload:       value[bool](values, "NeedDaemonReload"),
 		Before:                 value[[]string](values, "Before"),
 		After:                  value[[]string](values, "After"),
+		PulledInBy:             pulledIn,
 		JobTimeout:             limit(value[uint64](values, "JobTimeoutUSec")),
 		Type:                   value[string](values, "Type"),
 		NotifyAccess:           value[string](values, "NotifyAccess"),
@@ -137,16 +165,15 @@ func limit(microseconds uint64) time.Duration {
 // Scopes tells of the active units that match one of the patterns (as systemctl
 // takes them) whether they are ordered before a unit, by name.
 func (m *Manager) Scopes(ctx context.Context, before string, patterns ...string) (map[string]bool, error) {
-	const operation = "ask systemd for the scopes of containers"
-	conn, ctx, closeAll, err := m.connect(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", operation, err)
-	}
-	defer closeAll()
+	return ask(ctx, m, "ask systemd for the scopes of containers", func(ctx context.Context, conn *dbus.Conn) (map[string]bool, error) {
+		return scopes(ctx, conn, before, patterns)
+	})
+}
+
+func scopes(ctx context.Context, conn *dbus.Conn, before string, patterns []string) (map[string]bool, error) {
 	var list []listedUnit
-	err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{"active"}, patterns)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", operation, err)
+	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{"active"}, patterns); err != nil {
+		return nil, err
 	}
 	ordered := map[string]bool{}
 	for _, unit := range list {
@@ -155,7 +182,7 @@ func (m *Manager) Scopes(ctx context.Context, before string, patterns ...string)
 			if bus.ErrorName(err) == "org.freedesktop.systemd1.NoSuchUnit" || bus.ErrorName(err) == "org.freedesktop.DBus.Error.UnknownObject" {
 				continue // its container has ended meanwhile
 			}
-			return nil, fmt.Errorf("%s: %s: %w", operation, unit.Name, err)
+			return nil, fmt.Errorf("%s: %w", unit.Name, err)
 		}
 		ordered[unit.Name] = slices.Contains(after, before)
 	}

@@ -37,6 +37,14 @@ type backend struct {
 	asked   []api.CollectRequest
 	drains  []api.DrainRequest
 	cordons []bool
+	logs    []api.LogRequest
+}
+
+func (b *backend) ContainerLog(_ context.Context, req api.LogRequest) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.logs = append(b.logs, req)
+	return []byte("ready\n"), b.err
 }
 
 func (b *backend) Status(context.Context) (api.Status, error) {
@@ -149,8 +157,11 @@ func (b *backend) requests() []api.CollectRequest {
 }
 
 func routes(b *backend) http.Handler {
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hostler_up 1\n") })
-	return api.Routes(b, metrics, slog.New(slog.DiscardHandler))
+	return api.Routes(b, metrics(), slog.New(slog.DiscardHandler))
+}
+
+func metrics() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hostler_up 1\n") })
 }
 
 // folder is short, for a socket's path has 107 bytes at the most.
@@ -174,7 +185,7 @@ func serve(t testing.TB, h http.Handler) (socket string, server *http.Server) {
 	}
 	server = api.NewServer(h)
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
+	go func() { done <- server.Serve(api.Bounded(l, slog.New(slog.DiscardHandler))) }()
 	t.Cleanup(func() {
 		_ = server.Close()
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {

@@ -8,7 +8,8 @@ import (
 // Description is what is said of a route to who writes a client.
 type Description struct {
 	Method, Path string
-	Acts         bool // it is root's
+	Acts         bool // it is root's, and over the network theirs who may act
+	Network      bool // it is served over the network, too
 	Summary      string
 	Request      any // a value of what its body is; nil for none
 	Answer       any // likewise, of each line where Format has lines; nil for what is no JSON
@@ -20,7 +21,7 @@ func Describe() []Description {
 	var list []Description
 	for _, r := range table(nil, http.NotFoundHandler()) { // the handlers are not called
 		method, path, _ := strings.Cut(r.pattern, " ")
-		list = append(list, Description{method, path, r.access == act, r.summary, r.request, r.answer, r.format})
+		list = append(list, Description{method, path, r.access == act, r.reach == network, r.summary, r.request, r.answer, r.format})
 	}
 	return list
 }

@@ -1,19 +1,14 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/user"
-	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/shutdown/journal"
@@ -110,12 +105,12 @@ func drainRoutes(b Drainer) []route {
 	leave := answer(func(r *http.Request) (any, error) { return b.Leave(r.Context()) })
 	undo := answer(func(r *http.Request) (any, error) { return b.Return(r.Context()) })
 	return []route{
-		{"POST /v1/drain", act, drain(b), "Cordons the Node and stops its pods. Each of them is a line, the last one is the report, the error, or both.", DrainRequest{}, DrainLine{}, jsonLines},
-		{"POST /v1/drain/plan", read, drainPlan(b), "Which pods a drain would stop now, and when.", DrainRequest{}, DrainPlan{}, oneJSON},
-		{"POST /v1/cordon", act, cordon(true), "Closes the Node to new pods.", nil, CordonReport{}, oneJSON},
-		{"POST /v1/uncordon", act, cordon(false), "Opens the Node to new pods.", nil, CordonReport{}, oneJSON},
-		{"POST /v1/leave", act, leave, "Takes the Node and its Lease off the control plane.", nil, LeaveReport{}, oneJSON},
-		{"POST /v1/leave/undo", act, undo, "Has the Node registered again.", nil, LeaveReport{}, oneJSON},
+		{"POST /v1/drain", act, network, drain(b), "Cordons the Node and stops its pods. Each of them is a line, the last one is the report, the error, or both.", DrainRequest{}, DrainLine{}, jsonLines},
+		{"POST /v1/drain/plan", read, network, drainPlan(b), "Which pods a drain would stop now, and when.", DrainRequest{}, DrainPlan{}, oneJSON},
+		{"POST /v1/cordon", act, network, cordon(true), "Closes the Node to new pods.", nil, CordonReport{}, oneJSON},
+		{"POST /v1/uncordon", act, network, cordon(false), "Opens the Node to new pods.", nil, CordonReport{}, oneJSON},
+		{"POST /v1/leave", act, local, leave, "Takes the Node and its Lease off the control plane.", nil, LeaveReport{}, oneJSON},
+		{"POST /v1/leave/undo", act, local, undo, "Has the Node registered again.", nil, LeaveReport{}, oneJSON},
 	}
 }
 
@@ -220,32 +215,13 @@ func (c *Client) Return(ctx context.Context) (LeaveReport, error) {
 	return ask[LeaveReport](ctx, c, http.MethodPost, "/v1/leave/undo", nil)
 }
 
-// Caller names the person behind a request that came over the socket: who logged
-// in, also where sudo stands in between (the audit system's loginuid, see
-// pam_loginuid(8)), else the user that the command runs as.
-func Caller(ctx context.Context) string {
-	cred, ok := ctx.Value(peerKey{}).(*unix.Ucred)
-	if !ok {
-		return "nobody known"
-	}
-	uid := strconv.FormatUint(uint64(cred.Uid), 10)
-	if login, err := os.ReadFile(fmt.Sprintf("/proc/%d/loginuid", cred.Pid)); err == nil {
-		const unset = "4294967295"
-		if login := string(bytes.TrimSpace(login)); login != "" && login != unset {
-			uid = login
-		}
-	}
-	if u, err := user.LookupId(uid); err == nil {
-		return u.Username
-	}
-	return "uid " + uid
-}
-
 // decodeInto reads a request of a few hundred bytes at the most.
 func decodeInto(r *http.Request, req any) error {
 	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 4<<10))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(req); err != nil {
+	if err := dec.Decode(req); errors.Is(err, io.EOF) {
+		return &Error{Message: "read request: no body", Hint: "send one of JSON, such as {}: docs/api.md has what can be asked for"}
+	} else if err != nil {
 		return &Error{Message: "read request: " + err.Error()}
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {

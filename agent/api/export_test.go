@@ -14,5 +14,5 @@ func WithUID(ctx context.Context, uid uint32) context.Context {
 
 // ListenFor listens as if the API's group had that ID, or did not exist.
 func ListenFor(path string, gid int, found bool) (net.Listener, error) {
-	return listen(path, gid, found)
+	return listenFor(path, gid, found)
 }

@@ -65,8 +65,8 @@ const FleetTime = 3 * time.Minute
 func fleetRoutes(b FleetReader) []route {
 	member := answer(func(r *http.Request) (any, error) { return b.Member(r.Context(), r.PathValue("name")) })
 	return []route{
-		{"GET /v1/nodes", read, fleet(b), "All hosts of the control plane. Each is a line, the last one says whose they are, or the error.", nil, FleetLine{}, jsonLines},
-		{"GET /v1/nodes/{name}", read, member, "One host of the control plane.", nil, MemberOf{}, oneJSON},
+		{"GET /v1/nodes", read, network, fleet(b), "All hosts of the control plane. Each is a line, the last one says whose they are, or the error.", nil, FleetLine{}, jsonLines},
+		{"GET /v1/nodes/{name}", read, network, member, "One host of the control plane.", nil, MemberOf{}, oneJSON},
 	}
 }
 

@@ -46,14 +46,22 @@ func OpenAPI(version string) ([]byte, error) {
 		"openapi": "3.1.0",
 		"info": object{
 			"title": "hostler", "version": version, "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
-			"description": "The API of a host's agent, on the unix socket /run/hostler/hostler.sock. The kernel says who calls: who may open the socket may read, root alone may act.",
+			"description": "The API of a host's agent, on the unix socket /run/hostler/hostler.sock. The kernel says who calls: who may open the socket may read, root alone may act. Where the agent is configured for it, some of it is served over the network, too, by TLS 1.3: the client's certificate says who calls, and x-hostler-network what that takes.",
 		},
-		"servers":    []object{{"url": "http://hostler", "description": "over the unix socket; the name does not matter"}},
-		"paths":      paths,
-		"components": object{"schemas": d.schemas},
+		"servers": []object{
+			{"url": "http://hostler", "description": "over the unix socket; the name does not matter"},
+			{"url": "https://{address}", "description": "over the network, if api.listen is set", "variables": object{"address": object{"default": "localhost:9755"}}},
+		},
+		"paths": paths,
+		"components": object{"schemas": d.schemas, "securitySchemes": object{
+			certificateScheme: object{"type": "mutualTLS", "description": "A client certificate of an authority in api.tls.clientCA, with a name of api.tls.allowedNames."},
+		}},
 	})
 	return b.Bytes(), err
 }
+
+// certificateScheme is what clients over the network prove who they are by.
+const certificateScheme = "clientCertificate"
 
 // describer collects the schemas of types that have a name.
 type describer struct{ schemas object }
@@ -75,10 +83,15 @@ func (d *describer) operation(r Description, failure object) (object, error) {
 		said = "One JSON value a line, of this schema each."
 	}
 	answers := object{"200": object{"description": said, "content": object{r.Format: body}}}
-	o := object{"operationId": operationID(r), "summary": r.Summary, "responses": answers, "x-hostler-access": "read"}
+	o := object{"operationId": operationID(r), "summary": r.Summary, "responses": answers, "x-hostler-access": "read", "x-hostler-network": "no"}
+	answers["403"] = fails("Over the network: who asks may not, or it is not served there.")
 	if r.Acts {
 		o["x-hostler-access"] = "root"
-		answers["403"] = fails("Somebody else than root asks.")
+		answers["403"] = fails("Somebody else than root asks; or over the network one who may not, or it is not served there.")
+	}
+	if r.Network {
+		o["x-hostler-network"] = map[bool]string{true: "act", false: "read"}[r.Acts]
+		o["security"] = []object{{}, {certificateScheme: []string{}}} // the socket takes none
 	}
 	if r.Request != nil {
 		s, err := d.schema(reflect.TypeOf(r.Request))
@@ -99,6 +112,15 @@ func (d *describer) operation(r Description, failure object) (object, error) {
 		if name, is := strings.CutPrefix(part, "{"); is {
 			parameters = append(parameters, object{"name": strings.TrimSuffix(name, "}"), "in": "path", "required": true, "schema": object{"type": "string"}})
 		}
+	}
+	if len(parameters) > 0 && r.Format != octets {
+		answers["404"] = fails("There is none of that name.")
+	}
+	if r.Path == logPath {
+		parameters = append(parameters, object{"name": "tail", "in": "query", "schema": object{"type": "integer", "minimum": 1, "maximum": maxLines, "default": standardLines}})
+		answers["400"] = fails("The request is not understood.")
+		answers["500"] = fails("It cannot be told.")
+		answers["501"] = fails("The runtime keeps no log of this container that can be read.")
 	}
 	if len(parameters) > 0 {
 		o["parameters"] = parameters

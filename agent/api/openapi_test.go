@@ -125,7 +125,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 					judge(pattern, method, "500", "application/json", w.Body.Bytes())
 				}
 			}
-			if o.Responses["400"].Content != nil {
+			if o.RequestBody != nil {
 				w := ask(routes(&backend{}), 0, strings.ToUpper(method), path(pattern), `{"no such field": 1}`)
 				if w.Code != http.StatusBadRequest {
 					t.Errorf("%s %s with a field that there is none of = %d, want 400", method, pattern, w.Code)
@@ -172,7 +172,7 @@ func TestAccessIsAsDescribed(t *testing.T) {
 
 // docs/api.md lists the routes as they are.
 func TestThePageOfTheAPIListsItsRoutes(t *testing.T) {
-	const page, begin, end = "../../docs/api.md", "| route | who | |\n|---|---|---|\n", "\n\n## "
+	const page, begin, end = "../../docs/api.md", "| route | on the socket | over the network | |\n|---|---|---|---|\n", "\n\n## "
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,11 @@ func TestThePageOfTheAPIListsItsRoutes(t *testing.T) {
 	var rows strings.Builder
 	for _, r := range api.Describe() {
 		who := map[bool]string{true: "root", false: "readers"}[r.Acts]
-		fmt.Fprintf(&rows, "| `%s %s` | %s | %s |\n", r.Method, r.Path, who, r.Summary)
+		far := "–"
+		if r.Network {
+			far = map[bool]string{true: "actors", false: "readers"}[r.Acts]
+		}
+		fmt.Fprintf(&rows, "| `%s %s` | %s | %s | %s |\n", r.Method, r.Path, who, far, r.Summary)
 	}
 	want := before + begin + strings.TrimSuffix(rows.String(), "\n") + end + after
 	if *update {

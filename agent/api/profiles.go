@@ -10,7 +10,7 @@ import (
 func profileRoutes() []route {
 	const prefix = "GET /debug/pprof/"
 	profile := func(name, summary string, handler http.HandlerFunc) route {
-		return route{pattern: prefix + name, access: act, handler: handler, summary: summary, format: octets}
+		return route{pattern: prefix + name, access: act, reach: local, handler: handler, summary: summary, format: octets}
 	}
 	return []route{
 		profile("profile", "A profile of the processors' time, over so many seconds, 30 if not said.", pprof.Profile),

@@ -1,16 +1,18 @@
-// Package api is the agent's local API: HTTP and JSON over a unix socket, the
-// server that the agent runs and the client that the commands use. It owns the
-// routes, who may call them, and the shape of the answers; it refuses to compute
-// any of them.
+// Package api is the agent's API: HTTP and JSON over a unix socket and, where that is
+// configured, some of it over the network; the server that the agent runs and the client
+// that the commands use. It owns the routes, who may call them, and the shape of the
+// answers; it refuses to compute any of them.
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"hostler.io/hostler/agent/doctor"
@@ -30,6 +32,7 @@ type Backend interface {
 	ShutdownPlan(ctx context.Context) (ShutdownPlan, error)
 	Drainer
 	FleetReader
+	LogReader
 	// Doctor looks at what may be wrong with this host, and changes nothing.
 	Doctor(ctx context.Context) (doctor.Report, error)
 	// Config tells the configuration in force.
@@ -49,10 +52,19 @@ const (
 	act                // root, or whoever runs the agent
 )
 
+// reach says where a route is served.
+type reach int
+
+const (
+	local   reach = iota // on the socket
+	network              // over the network, too, to whom api.tls.allowedNames lets in
+)
+
 // route is one of the API: how it is served, and how it is described.
 type route struct {
 	pattern string
 	access  access
+	reach   reach
 	handler http.HandlerFunc
 	summary string // a sentence
 	request any    // what its body is; nil for none
@@ -71,34 +83,60 @@ const (
 // table are all routes.
 func table(b Backend, metrics http.Handler) []route {
 	get := func(path, summary string, what any, ask func(ctx context.Context) (any, error)) route {
-		return route{"GET " + path, read, answer(func(r *http.Request) (any, error) { return ask(r.Context()) }), summary, nil, what, oneJSON}
+		return route{"GET " + path, read, network, answer(func(r *http.Request) (any, error) { return ask(r.Context()) }), summary, nil, what, oneJSON}
 	}
 	return slices.Concat([]route{
 		get("/v1/status", "How the host is: what `hostler status -o json` prints.", Status{}, func(ctx context.Context) (any, error) { return b.Status(ctx) }),
 		get("/v1/pods", "The pods of this host.", PodList{}, func(ctx context.Context) (any, error) { return b.Pods(ctx) }),
 		get("/v1/images", "The images of this host, and what becomes of each.", ImageList{}, func(ctx context.Context) (any, error) { return b.Images(ctx) }),
-		{"POST /v1/gc/plan", read, collectPlan(b), "What a collection would remove now, and why.", CollectRequest{}, CollectPlan{}, oneJSON},
-		{"POST /v1/gc/run", act, run(b), "Collects now. Each step is a line, the last one is the report or the error.", CollectRequest{}, CollectLine{}, jsonLines},
+		{"POST /v1/gc/plan", read, network, collectPlan(b), "What a collection would remove now, and why.", CollectRequest{}, CollectPlan{}, oneJSON},
+		{"POST /v1/gc/run", act, local, run(b), "Collects now. Each step is a line, the last one is the report or the error.", CollectRequest{}, CollectLine{}, jsonLines},
 		get("/v1/gc/history", "Collections that were.", CollectHistory{}, func(ctx context.Context) (any, error) { return b.CollectHistory(ctx) }),
 		get("/v1/shutdown/plan", "Who would stop when in a shutdown, against what logind grants.", ShutdownPlan{}, func(ctx context.Context) (any, error) { return b.ShutdownPlan(ctx) }),
 		get("/v1/doctor", "What may be wrong with this host, and how to mend it.", doctor.Report{}, func(ctx context.Context) (any, error) { return b.Doctor(ctx) }),
 		get("/v1/config", "The configuration in force.", Config{}, func(ctx context.Context) (any, error) { return b.Config(ctx) }),
-		{"POST /v1/reload", act, answer(func(r *http.Request) (any, error) { return b.Reload(r.Context()) }), "Takes the files of the configuration up, or refuses them as a whole.", nil, ReloadReport{}, oneJSON},
-		{"GET /healthz", read, health(b), "ok, or with status 503 what makes no progress.", nil, nil, plainText},
-		{"GET /metrics", read, metrics.ServeHTTP, "Metrics, as Prometheus reads them.", nil, nil, plainText},
-	}, drainRoutes(b), fleetRoutes(b), profileRoutes())
+		{"POST /v1/reload", act, local, answer(func(r *http.Request) (any, error) { return b.Reload(r.Context()) }), "Takes the files of the configuration up, or refuses them as a whole.", nil, ReloadReport{}, oneJSON},
+		{"GET /healthz", read, network, health(b), "ok, or with status 503 what makes no progress.", nil, nil, plainText},
+		metricsRoute(metrics),
+	}, drainRoutes(b), fleetRoutes(b), logRoutes(b), profileRoutes())
+}
+
+func metricsRoute(metrics http.Handler) route {
+	return route{"GET /metrics", read, network, metrics.ServeHTTP, "Metrics, as Prometheus reads them.", nil, nil, plainText}
 }
 
 // Routes returns the handler of the socket. metrics serves /metrics.
 func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
+	return logged(routed(table(b, metrics)), log)
+}
+
+// routed serves routes, to those who may call each.
+func routed(routes []route) *http.ServeMux {
 	mux := http.NewServeMux()
-	for _, r := range table(b, metrics) {
+	for _, r := range routes {
 		mux.Handle(r.pattern, guarded(r.access, r.handler))
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("/", unrouted(mux))
+	return mux
+}
+
+// unrouted answers what no route takes, and says which methods would be taken.
+func unrouted(mux *http.ServeMux) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var allowed []string
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} { // those of the table
+			if _, pattern := mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host}); pattern != "/" {
+				allowed = append(allowed, method)
+			}
+		}
+		if len(allowed) > 0 {
+			methods := strings.Join(allowed, ", ")
+			w.Header().Set("Allow", methods)
+			fail(w, http.StatusMethodNotAllowed, &Error{Message: "no method " + r.Method + " of " + r.URL.Path, Hint: "it takes " + methods})
+			return
+		}
 		fail(w, http.StatusNotFound, &Error{Message: "no route " + r.Method + " " + r.URL.Path, Hint: "is this command of the same version as the agent? see `hostler version`"})
-	})
-	return logged(mux, log)
+	}
 }
 
 // writeTime bounds how long a caller may take to read an answer, or one step of a
@@ -115,15 +153,19 @@ func NewServer(h http.Handler) *http.Server {
 		WriteTimeout:      writeTime, // which steps of a collection begin anew
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
+
+		DisableGeneralOptionsHandler: true, // it answers OPTIONS * before anybody is asked who they are
 	}
 }
 
-// guarded lets only those call next whom the kernel says the caller is.
+// guarded lets only those call next who may.
 func guarded(a access, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a == act && !mayAct(r.Context()) {
-			fail(w, http.StatusForbidden, &Error{Message: "only root may do this", Hint: "run the command with sudo"})
-			return
+		if a == act {
+			if refusal := refuses(r.Context()); refusal != nil {
+				fail(w, http.StatusForbidden, refusal)
+				return
+			}
 		}
 		next(w, r)
 	})
@@ -142,7 +184,7 @@ func answer(f func(r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, err := f(r)
 		if err != nil {
-			fail(w, http.StatusInternalServerError, asError(err))
+			failed(w, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -222,6 +264,12 @@ func asError(err error) *Error {
 		return e
 	}
 	return &Error{Message: err.Error()}
+}
+
+// failed answers why what was asked for cannot be told, or done.
+func failed(w http.ResponseWriter, err error) {
+	e := asError(err)
+	fail(w, cmp.Or(e.Status, http.StatusInternalServerError), e)
 }
 
 func fail(w http.ResponseWriter, code int, e *Error) {

@@ -55,8 +55,8 @@ func TestRoutes(t *testing.T) {
 				if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
 					t.Errorf("%s %s = %d %s, want 200 with %s", m, path, w.Code, w.Body, want)
 				}
-			case w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "no route "+m+" "+path):
-				t.Errorf("%s %s = %d %s, want 404 that names it", m, path, w.Code, w.Body)
+			case w.Code != http.StatusMethodNotAllowed || !strings.Contains(w.Body.String(), "no method "+m+" of "+path) || !slices.Contains(strings.Split(w.Header().Get("Allow"), ", "), method):
+				t.Errorf("%s %s = %d %s, allowed %q, want 405 that names it and allows %s", m, path, w.Code, w.Body, w.Header().Get("Allow"), method)
 			}
 		}
 	}
@@ -168,6 +168,13 @@ func TestAFailureIsAnErrorWithItsHint(t *testing.T) {
 				t.Errorf("%s after %s = %d %s, want 500 and %+v", route, name, w.Code, w.Body, c.want)
 			}
 		}
+	}
+}
+
+func TestANodeThatIsNotThereIsNotFound(t *testing.T) {
+	w := ask(routes(&backend{err: &api.Error{Message: "there is no node xx", Status: http.StatusNotFound}}), 0, "GET", "/v1/nodes/xx", "")
+	if w.Code != http.StatusNotFound || w.Body.String() != `{"error":"there is no node xx"}`+"\n" {
+		t.Errorf("GET /v1/nodes/xx = %d %s, want 404 and why", w.Code, w.Body)
 	}
 }
 

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -37,11 +36,11 @@ const listenHint = "; run the agent as root, or set api.socket"
 // is an error. Closing the listener removes the socket.
 func Listen(path string) (net.Listener, error) {
 	gid, found := lookupGroup()
-	return listen(path, gid, found)
+	return listenFor(path, gid, found)
 }
 
-// listen opens the socket to the group, if there is one.
-func listen(path string, gid int, group bool) (net.Listener, error) {
+// listenFor opens the socket to the group, if there is one.
+func listenFor(path string, gid int, group bool) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make folder of API socket: %w%s", err, listenHint)
 	}
@@ -108,30 +107,4 @@ func removeStale(path string) error {
 		return fmt.Errorf("replace API socket: %w%s", err, listenHint)
 	}
 	return nil
-}
-
-type peerKey struct{}
-
-// withPeer notes who is at the other end of a unix connection.
-func withPeer(ctx context.Context, c net.Conn) context.Context {
-	uc, ok := c.(*net.UnixConn)
-	if !ok {
-		return ctx
-	}
-	raw, err := uc.SyscallConn()
-	if err != nil {
-		return ctx
-	}
-	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			ctx = context.WithValue(ctx, peerKey{}, cred)
-		}
-	})
-	return ctx
-}
-
-// mayAct tells whether the caller is root or runs as the agent does.
-func mayAct(ctx context.Context) bool {
-	cred, ok := ctx.Value(peerKey{}).(*unix.Ucred)
-	return ok && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
 }

@@ -1,14 +1,18 @@
 package api_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
+	"net/http"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/agent/api"
 )
@@ -113,6 +117,45 @@ func TestListenRemovesNothingThatIsNoSocket(t *testing.T) {
 	}
 	if content, err := os.ReadFile(link); err != nil || string(content) != "dear" {
 		t.Errorf("the file = %q, %v, want it untouched", content, err)
+	}
+}
+
+// What a program leaves open is not another's loss: see agent/listen for other users.
+func TestOneUsersConnectionsAreBounded(t *testing.T) {
+	socket, _ := serve(t, routes(&backend{}))
+	var held []net.Conn
+	for range 32 {
+		c, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		held = append(held, c)
+	}
+	full, err := net.Dial("unix", socket) // which is accepted behind all others
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	if err := full.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(full), nil)
+	if err != nil {
+		t.Fatalf("one connection more than may be open: %v, want it answered", err)
+	}
+	defer resp.Body.Close()
+	var e api.Error
+	if err := json.NewDecoder(resp.Body).Decode(&e); resp.StatusCode != http.StatusServiceUnavailable || err != nil || !strings.Contains(e.Message, "too many connections") || e.Hint == "" {
+		t.Errorf("one connection more than may be open = %s %+v, %v, want 503 and why", resp.Status, e, err)
+	}
+	held[0].Close()
+	for end := time.Now().Add(20 * time.Second); ; { // until the server has seen it
+		if _, err := api.NewClient(socket).Status(t.Context()); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("Status() = %v although one has left", err)
+		}
 	}
 }
 

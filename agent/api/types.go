@@ -52,6 +52,8 @@ type Status struct {
 	// LeasePace is how long the control plane asks the Lease to be good for; absent where
 	// it asks for nothing.
 	LeasePace *LeasePace `json:"leasePace,omitempty"`
+	// Network is how the API is served beyond the socket; absent where it is not.
+	Network *Network `json:"network,omitempty"`
 	// Cordon is what a person on this host decided with `hostler cordon` or
 	// `uncordon`; absent if nobody did, or somebody changed it since on the
 	// control plane.
@@ -73,6 +75,18 @@ type ControlPlane struct {
 	// Overdue tells that the lease was not renewed for as long as it is good for,
 	// so that the fleet takes this host for dead, and why.
 	Overdue string `json:"overdue,omitempty"`
+}
+
+// Network is how the API, or metrics alone, are served over TLS.
+type Network struct {
+	Listen  string `json:"listen,omitempty"`  // the API, metrics with it
+	Metrics string `json:"metrics,omitempty"` // metrics alone
+	// Certificate is the file of the agent's certificate; Ends is when that does which is in
+	// force, null while none is. Hostler does not renew it.
+	Certificate string     `json:"certificate"`
+	Ends        *time.Time `json:"ends"`
+	// Message is why the files are not in force as they are, or of no use to callers.
+	Message string `json:"message,omitempty"`
 }
 
 // LeasePace is how long the Lease is to be good for.
@@ -255,6 +269,8 @@ type Step struct {
 type Error struct {
 	Message string `json:"error"`
 	Hint    string `json:"hint,omitempty"`
+	// Status is that of HTTP; 0 is that of what failed for no fault of the caller's.
+	Status int `json:"-"`
 }
 
 // Error writes the message and, on a line of its own, the hint.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -156,11 +157,16 @@ func (b *backend) Config(ctx context.Context) (api.Config, error) {
 func (b *backend) Reload(ctx context.Context) (api.ReloadReport, error) {
 	return api.ReloadReport{Changed: b.config.Differs}, b.answer(ctx)
 }
+
+func (b *backend) ContainerLog(ctx context.Context, _ api.LogRequest) ([]byte, error) {
+	return nil, b.answer(ctx)
+}
+
 func (b *backend) Healthy() error { return b.err }
 
 // serve has the backend answer at a socket until the test ends. The server waits
 // for nobody: what is left over when it closes shows as a leaked goroutine only.
-func serve(t testing.TB, b *backend) (socket string) {
+func serve(t testing.TB, b api.Backend) (socket string) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "cli") // short, for a socket's path has 107 bytes at the most
 	if err != nil {
@@ -168,6 +174,13 @@ func serve(t testing.TB, b *backend) (socket string) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	socket = filepath.Join(folder, "s")
+	serveAt(t, socket, b)
+	return socket
+}
+
+// serveAt answers at a socket, until the test ends or end is called.
+func serveAt(t testing.TB, socket string, b api.Backend) (end func()) {
+	t.Helper()
 	l, err := api.Listen(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -175,13 +188,14 @@ func serve(t testing.TB, b *backend) (socket string) {
 	server := api.NewServer(api.Routes(b, http.NotFoundHandler(), slog.New(slog.DiscardHandler)))
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
-	t.Cleanup(func() {
+	end = sync.OnceFunc(func() {
 		_ = server.Close()
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("the fake agent ended with %v", err)
 		}
 	})
-	return socket
+	t.Cleanup(end)
+	return end
 }
 
 // answer is what a command printed, and its exit code.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"hostler.io/hostler/agent"
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 )
@@ -56,14 +57,18 @@ func (a *app) checked(file string) (config.Loaded, error) {
 	return loaded, err
 }
 
-// orDefaults is the configuration for who has to look at a host without an agent,
-// which faulty files may be the cause of: the defaults, with the fault.
-func (a *app) orDefaults() (config.Config, error) {
-	loaded, err := a.load("")
-	if err != nil {
-		return config.Default(), err
+// orDefaults is the configuration for who has to look at a host without an agent, and its
+// file where that is not the default one: of the environment, else of hostler.service.
+// Faulty files may be the cause: the defaults stand for them, with the fault.
+func (a *app) orDefaults(ctx context.Context) (file string, cfg config.Config, fault error) {
+	if file = a.named(""); a.Getenv("HOSTLER_CONFIG") == "" {
+		file = agent.ServiceConfig(ctx)
 	}
-	return loaded.Config, nil
+	loaded, err := a.load(file)
+	if err != nil {
+		return file, config.Default(), err
+	}
+	return file, loaded.Config, nil
 }
 
 // shown is checked for a person, who is told as well what does not count.
@@ -78,11 +83,16 @@ func (a *app) shown(file string) (config.Loaded, error) {
 func (a *app) configCommand() *cobra.Command {
 	var file string
 	check := &cobra.Command{
-		Use:   "check",
+		Use:   "check [FILE]",
 		Short: "Check the configuration without starting anything",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			loaded, err := a.shown(file)
+		Long: `Check the configuration without starting anything: FILE, as with --config, or
+what the agent would read. The folder conf.d beside it is checked as well.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 && file != "" {
+				return usageError(fmt.Sprintf("--config %s and %s are two configurations\nhint: check one after the other", file, args[0]))
+			}
+			loaded, err := a.shown(cmp.Or(append(args, file)...))
 			if err != nil {
 				return err
 			}

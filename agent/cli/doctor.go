@@ -15,11 +15,12 @@ import (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	cmd := a.reader("doctor", "Check shutdown protection and control plane, and say the mends", func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader("doctor", "Check protection, control plane and host, and say the mends", func(ctx context.Context, c *api.Client, out *output) error {
 		r, err := a.examine(ctx, c)
 		if err != nil {
 			return err
 		}
+		r = r.SeenBy(a.Version)
 		if err := out.print(r, func(t *table) { printDiagnosis(t, out, r) }); err != nil {
 			return err
 		}
@@ -28,11 +29,13 @@ func (a *app) doctorCommand() *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Long = `Check what protects the pods at a shutdown, and the cluster, etcd or plugin that
-keeps its Node, and say how to mend it. Nothing is changed, here or there.
+	cmd.Long = `Check what protects the pods at a shutdown, the cluster, etcd or plugin that
+keeps the Node, and the host beneath, and say how to mend it. Nothing is changed
+here or there.
 
 Each check is ok, warn or fail, the worst first. Where no agent answers, root is
-told what can be seen without it.
+told what can be seen without it, by the configuration that hostler.service
+names; what only the agent knows has a question mark.
 
 Exit codes: 0 nothing fails, 1 a check fails, 3 the agent cannot be reached.`
 	return cmd
@@ -45,8 +48,8 @@ func (a *app) examine(ctx context.Context, c *api.Client) (doctor.Report, error)
 	if !errors.As(err, &unreachable) || os.Geteuid() != 0 || a.socket != "" {
 		return r, err
 	}
-	cfg, fault := a.orDefaults()
-	return agent.Doctor(ctx, cfg, fault, fmt.Errorf("no agent answers at %s: %w", unreachable.Socket, unreachable.Cause))
+	file, cfg, fault := a.orDefaults(ctx)
+	return agent.Doctor(ctx, cfg, file, fault, fmt.Errorf("no agent answers at %s: %w", unreachable.Socket, unreachable.Cause))
 }
 
 // printDiagnosis puts the verdict first, then what is wrong, each with its
@@ -55,12 +58,14 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 	if r.Message != "" {
 		t.line("%s", out.yellow(r.Message))
 	}
-	t.line("%s", diagnosis(out, r))
+	for _, line := range wrap(diagnosis(out, r), screenWidth) {
+		t.line("%s", line)
+	}
 	t.line("")
 	if out.wide() {
 		t.row("CHECK", "STATUS", "MESSAGE", "MEND")
 		for _, c := range r.Checks {
-			t.row(c.Name, string(c.Status), c.Message, c.Hint)
+			t.row(c.Name, string(c.Status), strings.NewReplacer(": \n", ": ", "\n", "; ").Replace(c.Message), c.Hint)
 		}
 		return
 	}
@@ -71,6 +76,8 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 			mark = out.red("FAIL")
 		case doctor.Warn:
 			mark = out.yellow("WARN")
+		case doctor.Unknown:
+			mark = out.yellow("?   ")
 		}
 		const indent = "      "
 		for i, line := range wrap(c.Name+": "+c.Message, screenWidth-len(indent)) {
@@ -102,8 +109,12 @@ func diagnosis(out *output, r doctor.Report) string {
 	}
 	line := "pods are " + verdict + " at a shutdown: "
 	failing, warnings := r.Count(doctor.Fail), r.Count(doctor.Warn)
-	if failing+warnings == 0 {
+	if r.Count(doctor.OK) == len(r.Checks) {
 		return line + fmt.Sprintf("all %d checks are ok", len(r.Checks))
 	}
-	return line + fmt.Sprintf("of %d checks %d fail and %d warn", len(r.Checks), failing, warnings)
+	line += fmt.Sprintf("of %d checks %d fail and %d warn", len(r.Checks), failing, warnings)
+	if n := r.Count(doctor.Unknown); n > 0 {
+		line += fmt.Sprintf(", %d unknown", n)
+	}
+	return line
 }

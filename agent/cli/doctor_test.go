@@ -44,3 +44,33 @@ func allWell() doctor.Report {
 		{Name: "other-locks", Status: doctor.OK, Message: `a shutdown also waits for unattended-upgrades (pid 1011, user 0, "Stop ongoing upgrades or perform upgrades before shutdown")`},
 	}}
 }
+
+// noAgent is a host whose agent was stopped.
+func noAgent() doctor.Report {
+	untold := func(name string) doctor.Check {
+		return doctor.Check{Name: name, Status: doctor.Unknown, Message: "cannot tell: the agent is not running", Hint: "see check agent"}
+	}
+	return doctor.Report{Message: "no agent answers; this is what can be seen without it", Checks: append([]doctor.Check{
+		{
+			Name: "agent", Status: doctor.Fail,
+			Message: "hostler.service is inactive, so that a shutdown would not wait for the pods: no agent answers at /run/hostler/hostler.sock: connect: no such file or directory",
+			Hint:    "systemctl start hostler; where that fails: journalctl -u hostler",
+		}, untold("protection"), untold("lock"),
+	}, slices.DeleteFunc(allWell().Checks, func(c doctor.Check) bool { return c.Name == "lock" })...)}
+}
+
+// otherVersion is a host whose upgrade left the agent of before running.
+func otherVersion() doctor.Report {
+	r := allWell()
+	r.Version = "1.2.2"
+	return r
+}
+
+// manyFaults is a host whose files are wrong in several places.
+func manyFaults() doctor.Report {
+	return doctor.Report{Protected: true, Checks: append([]doctor.Check{{
+		Name: "configuration", Status: doctor.Warn,
+		Message: "the files are faulty, and no agent starts with them: \n/etc/hostler/hostler.yaml:2: imageGC.highThresholdPercent: \"much\" is not a whole number\n/etc/hostler/hostler.yaml:4: node.nme: unknown field; did you mean name?",
+		Hint:    "correct them until `hostler config check` finds no fault",
+	}}, allWell().Checks...)}
+}

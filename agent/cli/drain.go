@@ -28,7 +28,7 @@ Critical pods stay unless --all is given. The Node stays cordoned: hostler
 uncordon opens it to new pods. Ctrl-C ends the drain; what was not asked to stop
 by then runs on.`
 	cmd.Flags().BoolVar(&req.All, "all", false, "critical pods, too")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be stopped, and change nothing; needs no root")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be stopped, and change nothing; group hostler may, too")
 	return cmd
 }
 
@@ -123,7 +123,7 @@ func (a *app) tellWhatIsLeft(c *api.Client, req api.DrainRequest) {
 	if len(names) == 0 {
 		fmt.Fprintln(a.Stderr, "no pod is left that it would stop")
 	} else {
-		fmt.Fprintf(a.Stderr, "not stopped, and running on: %s\n", strings.Join(names, ", "))
+		fmt.Fprintf(a.Stderr, "still running, unless who was asked to end does so yet: %s\n", strings.Join(names, ", "))
 	}
 	if s.Node != nil && s.Node.Spec.Unschedulable || s.Cordon != nil && s.Cordon.Unschedulable {
 		fmt.Fprintf(a.Stderr, "node %s stays cordoned; `hostler uncordon` opens it\n", left.Node)

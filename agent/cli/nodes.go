@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -75,22 +73,10 @@ func (a *app) showFleet(ctx context.Context, c *api.Client, out *output, watch b
 	}
 	limit := 0
 	if watch {
-		limit = a.height()
+		lines, _ := a.size()
+		limit = max(0, lines-1) // the cursor stands on the last one
 	}
 	return out.print(nil, func(t *table) { printFleet(t, out, whose, seen, limit) })
-}
-
-// height is how many lines the terminal has; 0 where there is none.
-func (a *app) height() int {
-	f, ok := a.Stdout.(*os.File)
-	if !ok {
-		return 0
-	}
-	_, lines, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
-	return lines
 }
 
 // nodeList writes a v1.NodeList item by item: a fleet may be larger than what one wants

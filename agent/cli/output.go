@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -34,10 +37,11 @@ func (a *app) output(format string) (*output, error) {
 	return &output{w: a.Stdout, format: format, color: a.terminal() && a.Getenv("NO_COLOR") == "", now: a.Now}, nil
 }
 
-// terminal tells whether a person watches the output.
+// terminal tells whether a person watches the output on what knows colours, and how to
+// draw in place.
 func (a *app) terminal() bool {
 	f, ok := a.Stdout.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return ok && a.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
 // wide tells whether the person asked for every column.
@@ -46,14 +50,10 @@ func (o *output) wide() bool { return o.format == "wide" }
 // print writes v as JSON or YAML, or lets human write it for a person.
 func (o *output) print(v any, human func(t *table)) error {
 	switch o.format {
-	case "json":
-		enc := json.NewEncoder(o.w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(v)
-	case "yaml":
-		b, err := yaml.Marshal(v)
+	case "json", "yaml":
+		b, err := encoded(v, o.format)
 		if err != nil {
-			return fmt.Errorf("write YAML: %w", err)
+			return fmt.Errorf("write %s: %w", strings.ToUpper(o.format), err)
 		}
 		_, err = o.w.Write(b)
 		return err
@@ -61,6 +61,21 @@ func (o *output) print(v any, human func(t *table)) error {
 	t := &table{w: tabwriter.NewWriter(o.w, 0, 8, 3, ' ', 0)}
 	human(t)
 	return t.w.Flush()
+}
+
+// encoded is v as JSON or YAML. A time without limit, as logind may grant it, is the word
+// that its file has for it, and not the number of hours that hostler can count to.
+func encoded(v any, format string) ([]byte, error) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	longest := strconv.Quote(time.Duration(math.MaxInt64).String())
+	b = bytes.ReplaceAll(b, []byte(longest), []byte(`"infinity"`))
+	if format == "yaml" {
+		return yaml.JSONToYAML(b)
+	}
+	return append(b, '\n'), nil
 }
 
 // table writes lines and columns.

@@ -83,41 +83,48 @@ func podState(p api.Pod) string {
 	return strings.Join(parts, ", ")
 }
 
-// lastShutdown prints how the last shutdown went. Where no agent answers, root
-// reads it from the journal.
-func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) error {
+// story is how the last shutdowns went. Where no agent answers, root reads it from the
+// journal; fault tells that the journal may be another one.
+func (a *app) story(ctx context.Context, c *api.Client) (story journal.Story, fault, err error) {
 	s, err := c.Status(ctx)
-	last, restarts := s.Shutdown.Last, s.Shutdown.Restarts
-	var fault error
+	story = journal.Story{Last: s.Shutdown.Last, CalledOff: s.Shutdown.CalledOff, Restarts: s.Shutdown.Restarts}
 	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 && a.socket == "" {
 		var cfg config.Config
-		if cfg, fault = a.orDefaults(); fault != nil {
+		if _, cfg, fault = a.orDefaults(ctx); fault != nil {
 			fmt.Fprintf(a.Stderr, "warning: the configuration is faulty, and the defaults are gone by:\n%v\n", fault)
 		}
 		fmt.Fprintln(a.Stderr, "no agent answers; this is what it left in", cfg.State.Directory)
-		last, restarts, err = agent.LastShutdown(cfg, slog.New(slog.DiscardHandler))
+		story, err = agent.LastShutdown(cfg, slog.New(slog.DiscardHandler))
+		if fault != nil {
+			fault = silentError{} // it was told
+		}
 	}
+	return story, fault, err
+}
+
+// lastShutdown prints how the last shutdown went.
+func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) error {
+	story, fault, err := a.story(ctx, c)
 	if err != nil {
 		return err
 	}
 	answer := struct {
 		Shutdown *journal.Record `json:"shutdown"`
 		Pods     []endedPod      `json:"pods"`
-		// Restarts are the containers of it that can be started again.
+		// CalledOff is one that was cancelled since.
+		CalledOff *journal.Record `json:"calledOff,omitempty"`
+		// Restarts are the containers of both that can be started again.
 		Restarts []journal.Restart `json:"restarts,omitempty"`
-	}{last, []endedPod{}, restarts}
-	if last != nil {
+	}{story.Last, []endedPod{}, story.CalledOff, story.Restarts}
+	if last := story.Last; last != nil {
 		for _, p := range last.Pods {
 			answer.Pods = append(answer.Pods, endedPod{p, last.PodStatus(p)})
 		}
 	}
-	if err := out.print(answer, func(t *table) { printRecord(t, last, restarts) }); err != nil {
+	if err := out.print(answer, func(t *table) { printStory(t, story) }); err != nil {
 		return err
 	}
-	if fault != nil {
-		return silentError{} // the agent's folder may be another one
-	}
-	return nil
+	return fault
 }
 
 // endedPod is a pod of the last shutdown, with a v1.Pod's status.
@@ -126,12 +133,32 @@ type endedPod struct {
 	Status journal.PodStatus `json:"status"`
 }
 
-func printRecord(t *table, r *journal.Record, restarts []journal.Restart) {
-	if r == nil {
-		t.line("no shutdown is on record")
-		return
+// printStory tells of the last shutdown, and of one that was cancelled since.
+func printStory(t *table, story journal.Story) {
+	ofLast, ofCalledOff := story.Restarts, []journal.Restart(nil)
+	if called := story.CalledOff; called != nil { // which was later
+		ofLast, ofCalledOff = nil, nil
+		for _, r := range story.Restarts {
+			if r.AskedAt.Before(called.StartedAt) {
+				ofLast = append(ofLast, r)
+			} else {
+				ofCalledOff = append(ofCalledOff, r)
+			}
+		}
 	}
-	t.line("%s", describeRecord(*r))
+	if story.Last == nil {
+		t.line("no shutdown is on record")
+	} else {
+		printRecord(t, *story.Last, ofLast)
+	}
+	if story.CalledOff != nil {
+		t.line("")
+		printRecord(t, *story.CalledOff, ofCalledOff)
+	}
+}
+
+func printRecord(t *table, r journal.Record, restarts []journal.Restart) {
+	t.line("%s", describeRecord(r))
 	if len(r.Pods) == 0 {
 		return
 	}
@@ -196,7 +223,7 @@ func describeRecord(r journal.Record) string {
 	default:
 		s += ", NOT graceful"
 	}
-	s += ", " + count(len(r.Pods), "pod")
+	s += ", " + count(len(r.Pods), "pod") + fates(r)
 	if !r.StartedAt.IsZero() && !r.FinishedAt.IsZero() {
 		s += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
 	}
@@ -210,6 +237,24 @@ func describeRecord(r journal.Record) string {
 		s += ": " + r.Error
 	}
 	return s
+}
+
+// fates counts those that did not end by themselves; empty where all did.
+func fates(r journal.Record) string {
+	counts := map[journal.Outcome]int{}
+	for _, p := range r.Pods {
+		counts[p.Outcome]++
+	}
+	var parts []string
+	for _, o := range []journal.Outcome{journal.Killed, journal.Left} {
+		if n := counts[o]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, o))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
 }
 
 // occasion says what a shutdown was, as far as it is known.

@@ -82,6 +82,7 @@ func printAfterBoot(t *table, p api.ShutdownPlan) {
 	if p.RestartAfterBoot == config.RestartNever {
 		hostler = "after the boot nobody starts, for shutdown.restartAfterBoot is never,"
 	}
+	by[runtime.RestartNever] = append(by[runtime.RestartNever], by[runtime.RestartNotAtBoot]...)
 	first := true
 	for _, who := range []struct {
 		restart runtime.Restart
@@ -90,6 +91,7 @@ func printAfterBoot(t *table, p api.ShutdownPlan) {
 		{runtime.RestartUnlessStopped, hostler},
 		{runtime.RestartByRuntime, "after the boot their runtime decides, by their policy, about"},
 		{runtime.RestartByUnit, "after the boot their systemd units decide, as these are enabled, about"},
+		{runtime.RestartElsewhere, "after the boot whoever made them starts, or not,"},
 		{runtime.RestartNever, "after the boot nobody starts, by their policy,"},
 	} {
 		names := by[who.restart]

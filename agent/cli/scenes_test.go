@@ -251,7 +251,7 @@ func overriddenDelay() api.Status {
 	s.Shutdown.InhibitDelayMax, s.Shutdown.InhibitDelaySource = seconds(8), "/etc/systemd/logind.conf.d/zzz.conf"
 	s.Shutdown.InhibitDelayNeeded, s.Shutdown.InhibitDelayShortage = seconds(36), overridden
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 5*time.Minute, status.ReasonDelayTooShort,
-		"a shutdown waits for the pods for 8s of the 36s that they are to have: "+overridden)
+		"a shutdown waits for 8s, and the pods' phases take 36s with their margin: they are shortened to fit: "+overridden)
 	return s
 }
 
@@ -286,7 +286,7 @@ func muchIsWrong() api.Status {
 	turn(&s, corev1.NodeNetworkUnavailable, corev1.ConditionUnknown, time.Minute, status.ReasonNotMeasured, "list addresses: netlink: too many open files")
 	s.Node.Spec.Unschedulable = true
 	s.Cordon = &api.Cordon{Unschedulable: true, By: "alice", At: ago(10 * time.Minute)}
-	s.Shutdown.ByHand = &journal.Record{Trigger: journal.TriggerPerson, StartedAt: ago(5 * time.Second), Pods: []journal.PodRecord{{Name: "web-6f7d", Outcome: journal.Stopped}, {Name: "db-0"}}}
+	s.Shutdown.ByHand = &journal.Record{Trigger: journal.TriggerPerson, StartedAt: ago(5 * time.Second), Pods: []journal.PodRecord{{Name: "web-6f7d", Outcome: journal.Stopped}, {Name: "db-0"}, {Name: "dns", Priority: 2_000_000_000}}} // dns is spared
 	s.ControlPlane.Connected, s.ControlPlane.LastError = false, "update status of node \"rack3-node07.example.net\": disk full"
 	fail(&s, "status", s.ControlPlane.LastError)
 	fail(&s, "image-gc", "panic: index out of range [3] with length 3\ngoroutine 12 [running]:\nmain.main()")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -24,7 +26,7 @@ func (a *app) shutdownCommand() *cobra.Command {
 		}
 		return nothingKnown(p.Plan)
 	})
-	return group("shutdown", "See what a shutdown would do", show)
+	return group("shutdown", "See what a shutdown would do, and what the last one did", show, a.shutdownReport())
 }
 
 // nothingKnown fails where runtimes did not answer, and no pod of any is known: as
@@ -46,9 +48,12 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 		t.line("left to %s; without it, hostler would wait at most %s for the pods", p.Reason, p.Total.Duration)
 	case p.State == shutdown.Disarmed:
 		t.line("%s: %s", out.red("a shutdown would not wait for the pods"), p.Reason)
-		t.line("when that is mended, it waits at most %s for them:", p.Total.Duration)
+		t.line("when that is mended (`hostler doctor` says how), it waits at most %s for them:", p.Total.Duration)
 	case p.Granted.Duration == 0:
-		t.line("a shutdown waits at most %s for the pods, if logind grants it: it has not said", p.Total.Duration)
+		text := fmt.Sprintf("a shutdown waits at most %s for the pods, if logind grants it: %s", p.Total.Duration, cmp.Or(p.Shortage, "it has not said"))
+		for _, line := range wrap(text, screenWidth) {
+			t.line("%s", line)
+		}
 	case p.Granted.Duration < max(p.Total.Duration, p.Needed.Duration):
 		t.line("%s", out.red(fmt.Sprintf("the pods are to get %s, but logind grants only %s: the phases are shortened to fit", p.Total.Duration, p.Granted.Duration)))
 		if p.Shortage != "" {
@@ -57,7 +62,7 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 			}
 		}
 	default:
-		t.line("a shutdown waits at most %s for the pods; logind grants %s", p.Total.Duration, p.Granted.Duration)
+		t.line("a shutdown waits at most %s for the pods; logind grants %s", p.Total.Duration, doctor.Span(p.Granted.Duration))
 	}
 	if len(p.StopFirst) > 0 {
 		t.line("stopped first, for at most %s before the phases begin: %s", shutdown.FirstBound, strings.Join(p.StopFirst, ", "))

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown"
@@ -66,7 +67,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"shutdown", guard(out, s, wrong)},
 		{"drain", byHand(s)},
 		{"last boot", lastBoot(out, s)},
-		{"last shutdown", lastRecord(s)},
+		{"last shutdown", lastRecord(out, s)},
 		{"started again", restarts(out, s)},
 		{"images", images(out, s)},
 		{"containers", containers(out, s)},
@@ -189,8 +190,10 @@ func guard(out *output, s api.Status, wrong []worry) string {
 		switch granted := g.InhibitDelayMax.Duration; {
 		case g.InhibitDelayShortage != "" && granted > 0:
 			line += fmt.Sprintf("; but logind grants only %s of the %s that this takes, see above", granted, g.InhibitDelayNeeded.Duration)
+		case g.InhibitDelayShortage != "":
+			line += fmt.Sprintf("; but logind does not grant the %s that this takes, see above", g.InhibitDelayNeeded.Duration)
 		case granted > 0:
-			line += fmt.Sprintf("; logind grants %s", granted)
+			line += "; logind grants " + doctor.Span(granted)
 		}
 		return line
 	case shutdown.Draining, shutdown.Released:
@@ -233,13 +236,13 @@ func cordon(out *output, s api.Status) string {
 	return ""
 }
 
-// byHand says how far a person's drain is.
+// byHand says how far a person's drain is, of the pods that it does not spare.
 func byHand(s api.Status) string {
 	r := s.Shutdown.ByHand
 	if r == nil {
 		return ""
 	}
-	return fmt.Sprintf("asked for by hand, %d of %s stopped", stopped(*r), count(len(r.Pods), "pod"))
+	return fmt.Sprintf("asked for by hand, %d of %s stopped", stopped(*r), count(api.Unspared(*r), "pod"))
 }
 
 // stopped counts the pods of a drain that are over and done with.
@@ -276,11 +279,15 @@ func lastBoot(out *output, s api.Status) string {
 	return line
 }
 
-func lastRecord(s api.Status) string {
-	if s.Shutdown.Last == nil {
-		return "none on record"
+func lastRecord(out *output, s api.Status) string {
+	line := "none on record"
+	if s.Shutdown.Last != nil {
+		line = describeRecord(*s.Shutdown.Last)
 	}
-	return describeRecord(*s.Shutdown.Last)
+	if r := s.Shutdown.CalledOff; r != nil {
+		line += fmt.Sprintf("; one was cancelled %s, see `hostler ps --last-shutdown`", out.ago(r.CancelledAt))
+	}
+	return line
 }
 
 func images(out *output, s api.Status) string {

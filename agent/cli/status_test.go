@@ -3,6 +3,7 @@ package cli_test
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"os"
 	"reflect"
 	"slices"
@@ -161,6 +162,27 @@ func TestStatusJSONKeysAreThePromisedOnes(t *testing.T) {
 	for _, key := range []string{"node", "lease", "controlPlane", "runtimes", "owners", "topology", "shutdown", "imageGC", "containerGC", "loops"} {
 		if _, there := got[key]; !there {
 			t.Errorf("status -o json has no key %q, only %v", key, slices.Sorted(maps.Keys(got)))
+		}
+	}
+}
+
+// A delay without limit is said so in each format.
+func TestADelayWithoutLimitIsNoNumberOfHours(t *testing.T) {
+	s := healthy()
+	s.Shutdown.InhibitDelayMax.Duration = math.MaxInt64
+	p := phases()
+	p.Granted.Duration = math.MaxInt64
+	socket := serve(t, &backend{status: s, phases: p})
+	for format, want := range map[string][2]string{
+		"table": {"logind grants time without limit", "logind grants time without limit"},
+		"json":  {`"inhibitDelayMax": "infinity"`, `"granted": "infinity"`},
+		"yaml":  {"inhibitDelayMax: infinity", "granted: infinity"},
+	} {
+		for i, args := range [][]string{{"status", "-o", format}, {"shutdown", "plan", "-o", format}} {
+			got := hostler(socket, args...).stdout
+			if text := strings.Join(strings.Fields(got), " "); !strings.Contains(text, want[i]) || strings.Contains(text, "2562047h") {
+				t.Errorf("hostler %v =\n%s\nwant %q", args, got, want[i])
+			}
 		}
 	}
 }

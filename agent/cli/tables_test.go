@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -219,6 +218,12 @@ func TestTables(t *testing.T) {
 	shortened.status.Shutdown.Last = brief
 	unseen := house()
 	unseen.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{}}
+	cancelled := house()
+	began := cancelled.status.Shutdown.Last.StartedAt.Add(48 * time.Hour)
+	cancelled.status.Shutdown.CalledOff = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, CancelledAt: began.Add(3 * time.Second), Pods: []journal.PodRecord{
+		{Runtime: "containerd", ID: "c", Namespace: "shop", Name: "web-6f7d", Phase: "regular", Grace: seconds(20), StartedAt: began, FinishedAt: began.Add(time.Second), Outcome: journal.Stopped},
+		{Runtime: "containerd", ID: "d", Namespace: "shop", Name: "db-0", Phase: "critical", Grace: seconds(10), Outcome: journal.Skipped},
+	}}
 	again := house()
 	again.status.Shutdown.Restarts = []journal.Restart{
 		{Runtime: "containerd", Pod: "a", ID: "1", Name: "web", Outcome: journal.Restarted},
@@ -233,6 +238,8 @@ func TestTables(t *testing.T) {
 		{Name: "db", Grace: seconds(20), Restart: runtime.RestartUnlessStopped},
 		{Name: "cache", Grace: seconds(20), Restart: runtime.RestartByRuntime},
 		{Name: "quadlet", Grace: seconds(20), Restart: runtime.RestartByUnit},
+		{Name: "hand", Grace: seconds(20), Restart: runtime.RestartElsewhere},
+		{Name: "batch", Grace: seconds(20), Restart: runtime.RestartNotAtBoot},
 		{Name: "job", Grace: seconds(20), Restart: runtime.RestartNever},
 	}}}
 	afterBoot.phases.RestartAfterBoot = "auto"
@@ -254,11 +261,19 @@ func TestTables(t *testing.T) {
 		"ps-empty":                    {&backend{}, "ps", 0},
 		"ps-last-shutdown":            {house(), "ps --last-shutdown", 0},
 		"ps-last-shutdown-json":       {house(), "ps --last-shutdown -o json", 0},
+		"shutdown-report":             {house(), "shutdown report", 0},
+		"shutdown-report-json":        {house(), "shutdown report -o json", 0},
+		"shutdown-report-svg":         {house(), "shutdown report --svg", 0},
+		"shutdown-report-first":       {orchestrated, "shutdown report", 0},
+		"shutdown-report-cut-off":     {cutOff, "shutdown report", 0},
+		"shutdown-report-none":        {&backend{}, "shutdown report", 0},
 		"ps-last-shutdown-cut-off":    {cutOff, "ps --last-shutdown", 0},
 		"ps-last-shutdown-unseen":     {unseen, "ps --last-shutdown", 0},
 		"ps-last-shutdown-first":      {orchestrated, "ps --last-shutdown", 0},
 		"shutdown-plan-stop-first":    {orchestrated, "shutdown plan", 0},
 		"ps-last-shutdown-shortened":  {shortened, "ps --last-shutdown", 0},
+		"ps-last-shutdown-cancelled":  {cancelled, "ps --last-shutdown", 0},
+		"status-cancelled":            {cancelled, "status", 0},
 		"ps-last-shutdown-restarts":   {again, "ps --last-shutdown", 0},
 		"shutdown-plan-after-boot":    {afterBoot, "shutdown plan", 0},
 		"shutdown-plan-not-ours":      {notOurs, "shutdown plan", 0},
@@ -289,6 +304,10 @@ func TestTables(t *testing.T) {
 		"doctor-json":                 {&backend{doctor: diagnosis()}, "doctor -o json", 1},
 		"doctor-only-warns":           {&backend{doctor: onlyWarns()}, "doctor", 0},
 		"doctor-plugin":               {&backend{doctor: pluginTrouble()}, "doctor", 1},
+		"doctor-no-agent":             {&backend{doctor: noAgent()}, "doctor", 1},
+		"doctor-other-version":        {&backend{doctor: otherVersion()}, "doctor", 0},
+		"doctor-many-faults":          {&backend{doctor: manyFaults()}, "doctor", 0},
+		"doctor-many-faults-wide":     {&backend{doctor: manyFaults()}, "doctor -o wide", 0},
 		"doctor-all-well":             {&backend{doctor: allWell()}, "doctor", 0},
 		"shutdown-plan-overridden":    {cut, "shutdown plan", 0},
 		"shutdown-plan":               {house(), "shutdown plan", 0},
@@ -345,7 +364,7 @@ func TestAnInterruptedDrainNamesWhatItLeavesAndWhetherTheNodeIsCordoned(t *testi
 		backend *backend
 		want    []string
 	}{
-		"cordoned":      {&backend{status: cordoned, phases: phases()}, []string{"not stopped, and running on: shop/web-6f7d\n", "node rack3-node07.example.net stays cordoned; `hostler uncordon` opens it\n"}},
+		"cordoned":      {&backend{status: cordoned, phases: phases()}, []string{"still running, unless who was asked to end does so yet: shop/web-6f7d\n", "node rack3-node07.example.net stays cordoned; `hostler uncordon` opens it\n"}},
 		"not cordoned":  {&backend{status: healthy(), phases: phases()}, []string{"node rack3-node07.example.net is not cordoned\n"}},
 		"nothing left":  {&backend{status: cordoned}, []string{"no pod is left that it would stop\n"}},
 		"no more agent": {&backend{err: errors.New("gone")}, []string{"what it has left is not known: gone\n", "hint: `hostler ps`"}},
@@ -397,21 +416,5 @@ func TestAPlanFailsWhereNoPodIsKnown(t *testing.T) {
 				t.Errorf("%s: hostler %v = %+v, want %d and the plan", name, command, got, c.code)
 			}
 		}
-	}
-}
-
-func TestPSLastShutdownWithoutAnAgent(t *testing.T) {
-	folder := t.TempDir()
-	file := filepath.Join(folder, "hostler.yaml")
-	if err := os.WriteFile(file, []byte("state: {directory: "+folder+"/state}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got := run(nil, map[string]string{"HOSTLER_CONFIG": file, "HOSTLER_SOCKET": folder + "/none"}, "ps", "--last-shutdown")
-	code, wanted := 3, "hint: is the agent running?"
-	if os.Geteuid() == 0 {
-		code, wanted = 0, "no agent answers; this is what it left in "+folder+"/state"
-	}
-	if got.code != code || !strings.Contains(got.stderr, wanted) {
-		t.Errorf("ps --last-shutdown = %d, %q, want %d, %q", got.code, got.stderr, code, wanted)
 	}
 }

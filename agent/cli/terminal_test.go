@@ -27,25 +27,7 @@ func onTerminal(t *testing.T, signals <-chan os.Signal, environment map[string]s
 // onTerminalOf does so on a terminal of that many lines; 0 is as a new one is.
 func onTerminalOf(t *testing.T, lines uint16, signals <-chan os.Signal, environment map[string]string, args ...string) (screen string, code int) {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer master.Close()
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: lines, Col: 80}); err != nil && lines > 0 {
-		t.Fatal(err)
-	}
+	master, terminal := openPty(t, lines, 80)
 	read := make(chan string)
 	go func() {
 		// Up to a mark, not to EIO: a terminal that is closed may take its last
@@ -62,8 +44,33 @@ func onTerminalOf(t *testing.T, lines uint16, signals <-chan os.Signal, environm
 		t.Fatal(err)
 	}
 	screen = <-read
-	terminal.Close()
 	return strings.ReplaceAll(screen, "\r\n", "\n"), code
+}
+
+// openPty makes a terminal of that many lines and columns, and who looks at it.
+func openPty(t *testing.T, lines, columns uint16) (master, terminal *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = terminal.Close() })
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: lines, Col: columns}); err != nil && lines > 0 {
+		t.Fatal(err)
+	}
+	return master, terminal
 }
 
 func TestColourIsForTerminalsWithoutNOCOLOR(t *testing.T) {
@@ -82,6 +89,24 @@ func TestColourIsForTerminalsWithoutNOCOLOR(t *testing.T) {
 	}
 	if got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "status", "-o", "json"); strings.Contains(got, "\x1b") {
 		t.Errorf("status -o json on a terminal = %q, want it without colours", got)
+	}
+}
+
+func TestATerminalThatKnowsNothingIsToldNothing(t *testing.T) {
+	socket := serve(t, &backend{status: muchIsWrong()})
+	dumb := map[string]string{"HOSTLER_SOCKET": socket, "TERM": "dumb"}
+	if got, _ := onTerminal(t, nil, dumb, "status"); got != hostler(socket, "status").stdout {
+		t.Errorf("status on a dumb terminal = %q, want it without colours", got)
+	}
+	signals := make(chan os.Signal, 1)
+	b := &times{backend: &backend{status: muchIsWrong()}, asked: func(n int) {
+		if n == 2 {
+			signals <- os.Interrupt
+		}
+	}}
+	dumb["HOSTLER_SOCKET"] = serve(t, b)
+	if got, code := onTerminal(t, signals, dumb, "status", "--watch"); code != 0 || got == "" || strings.Contains(got, "\x1b") {
+		t.Errorf("status --watch on a dumb terminal = %d, %q, want one screen after the other, without escape codes", code, got)
 	}
 }
 

@@ -3,8 +3,15 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"time"
+
+	"golang.org/x/term"
+
+	"hostler.io/hostler/agent/api"
 )
 
 const (
@@ -15,32 +22,41 @@ const (
 	watchShare = 9
 )
 
-// redraw draws until ctx ends, which is how a watch ends, or drawing fails. On a terminal
-// the screen before stays until there is another.
+// watch is an answer that is shown again and again: in place on a terminal, else one
+// after the other.
+type watch struct {
+	app    *app
+	out    *output
+	screen bytes.Buffer // what is drawn, on a terminal
+	shown  string       // there
+	drawn  time.Time    // last; zero before the first answer
+	lost   bool         // nobody answers
+}
+
+// redraw draws until ctx ends, which is how a watch ends, or drawing fails. An agent that
+// ends under a watch, as when it is restarted, is waited for.
 func (a *app) redraw(ctx context.Context, out *output, draw func(context.Context) error) error {
-	var screen bytes.Buffer
+	w := &watch{app: a, out: out}
 	if a.terminal() {
-		out.w = &screen
+		out.w = &w.screen
 	}
-	for between := ""; ; {
+	for {
 		started := time.Now()
-		if !a.terminal() {
-			fmt.Fprint(a.Stdout, between)
+		if !a.terminal() && !w.drawn.IsZero() && !w.lost {
+			fmt.Fprint(a.Stdout, between(out.format))
 		}
+		unreachable := new(api.UnreachableError)
 		err := draw(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case errors.As(err, &unreachable) && !w.drawn.IsZero():
+			w.wait(unreachable)
 		case err != nil:
 			return err
-		case a.terminal():
-			fmt.Fprint(a.Stdout, between, screen.String())
-			screen.Reset()
-			between = "\x1b[H\x1b[2J"
-		case out.format == "yaml":
-			between = "---\n"
-		case out.format != "json": // whose values need nothing between them
-			between = "\n"
+		default:
+			w.drawn, w.lost = a.Now(), false
+			w.show()
 		}
 		select {
 		case <-time.After(max(watchInterval, watchShare*time.Since(started))):
@@ -48,4 +64,114 @@ func (a *app) redraw(ctx context.Context, out *output, draw func(context.Context
 			return nil
 		}
 	}
+}
+
+// between is what parts one answer from the next where all are kept.
+func between(format string) string {
+	switch format {
+	case "json": // whose values need nothing between them
+		return ""
+	case "yaml":
+		return "---\n"
+	}
+	return "\n"
+}
+
+// show draws what was asked for on a terminal; elsewhere it is there already.
+func (w *watch) show() {
+	if !w.app.terminal() {
+		return
+	}
+	w.shown = w.screen.String()
+	w.screen.Reset()
+	w.draw(w.shown)
+}
+
+// wait tells that nobody answers, above what was last heard, once where all is kept.
+func (w *watch) wait(why *api.UnreachableError) {
+	first := !w.lost
+	w.lost = true
+	notice := fmt.Sprintf("no agent answers at %s (%v): it is asked again", why.Socket, why.Cause)
+	w.screen.Reset()
+	switch {
+	case w.app.terminal():
+		w.draw(w.out.yellow(fmt.Sprintf("%s; what follows is of %s", notice, w.drawn.Format(time.TimeOnly))) + "\n\n" + w.shown)
+	case first:
+		fmt.Fprintf(w.app.Stderr, "hostler: %s\n", notice)
+	}
+}
+
+// draw puts a screen over the one before. Tables lose what the terminal has no room for at
+// their end, where the least is.
+func (w *watch) draw(screen string) {
+	lines, columns := w.app.size()
+	if w.out.format != "table" && !w.out.wide() {
+		lines = 0
+	}
+	fmt.Fprint(w.app.Stdout, inPlace(screen, lines, columns))
+}
+
+// inPlace has a screen begin at the terminal's upper left, end each line that was longer
+// before, and leave nothing below. The terminal is not cleared, which would flicker, and
+// not told anything that it would have to be told to forget. Zero lines are no limit.
+func inPlace(screen string, height, wide int) string {
+	const home, restOfLine, restOfScreen = "\x1b[H", "\x1b[K", "\x1b[J"
+	lines := strings.Split(strings.TrimSuffix(screen, "\n"), "\n")
+	if height > 1 {
+		lines = fittingLines(lines, height-1, wide) // the cursor stands on the last one
+	}
+	var drawn strings.Builder
+	for _, line := range lines {
+		drawn.WriteString(line)
+		if !fills(line, wide) {
+			drawn.WriteString(restOfLine)
+		}
+		drawn.WriteString("\n")
+	}
+	return home + drawn.String() + restOfScreen
+}
+
+// fills tells whether a line ends at a terminal's last column. The cursor stays there, so
+// that ending the row would take the character with it.
+func fills(line string, wide int) bool {
+	n := columns(line)
+	return wide > 0 && n > 0 && n%wide == 0
+}
+
+// fittingLines leaves as many lines as there are rows for, and says how many more there are.
+func fittingLines(lines []string, rows, wide int) []string {
+	taken := 0
+	for i, line := range lines {
+		taken += rowsOf(line, wide)
+		if taken < rows || taken == rows && i == len(lines)-1 {
+			continue
+		}
+		more := fmt.Sprintf("... %s more, which a larger terminal shows", count(len(lines)-i, "line"))
+		if wide > 0 {
+			more = fitting(more, wide) // a second row would push the first line out
+		}
+		return append(lines[:i:i], more)
+	}
+	return lines
+}
+
+// rowsOf is how many rows of a terminal a line takes.
+func rowsOf(line string, wide int) int {
+	if wide <= 0 {
+		return 1
+	}
+	return max(1, (columns(line)+wide-1)/wide)
+}
+
+// size is how many lines and columns the terminal has; 0 where there is none.
+func (a *app) size() (lines, columns int) {
+	f, ok := a.Stdout.(*os.File)
+	if !ok {
+		return 0, 0
+	}
+	columns, lines, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0, 0
+	}
+	return lines, columns
 }

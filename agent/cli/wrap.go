@@ -38,9 +38,20 @@ func columnsOf(r rune) int {
 	return 1
 }
 
-// wrap breaks text into lines of at most limit columns: at blanks where it can, and
-// within a word that no line can take.
+// wrap breaks text into lines of at most limit columns: where it has lines of its own, at
+// blanks where it can, and within a word that no line can take.
 func wrap(text string, limit int) []string {
+	var lines []string
+	for own := range strings.Lines(text) {
+		lines = append(lines, wrapLine(own, limit)...)
+	}
+	if len(lines) == 0 {
+		return []string{""}
+	}
+	return lines
+}
+
+func wrapLine(text string, limit int) []string {
 	var lines []string
 	line := ""
 	for word := range strings.FieldsSeq(text) {

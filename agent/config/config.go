@@ -27,7 +27,7 @@ type Config struct {
 	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
 	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers, dead pods and their logs are removed."`
 	State        State        `yaml:"state" doc:"What must survive a restart."`
-	API          API          `yaml:"api" doc:"The local API that the hostler commands ask."`
+	API          API          `yaml:"api" doc:"The API that the hostler commands ask, and that others may over the network (docs/api.md)."`
 	Metrics      Metrics      `yaml:"metrics" doc:"Prometheus metrics; they are on the API socket as well."`
 	Log          Log          `yaml:"log" doc:"The agent's log."`
 }
@@ -210,16 +210,6 @@ type ContainerGC struct {
 // State says where state is kept.
 type State struct {
 	Directory string `yaml:"directory" doc:"Absolute path of the folder; made 0700 where it is missing." shape:"path"`
-}
-
-// API configures the local API.
-type API struct {
-	Socket string `yaml:"socket" doc:"Absolute path of the unix socket; root may act, group hostler may read." shape:"path"`
-}
-
-// Metrics configures the metrics listener.
-type Metrics struct {
-	Listen string `yaml:"listen" doc:"A loopback address and port; empty listens nowhere."`
 }
 
 // Log configures the log.

@@ -63,6 +63,7 @@ func TestTheSchemaTakesWhatTheConfigurationTakes(t *testing.T) {
 		"no runtime":              []byte("runtimes: []\n"),
 		"switches":                []byte("imageGC: {enabled: true}\ncontainerGC: {enabled: false}\nlease: {enabled: auto}\n"),
 		"contention":              []byte("pressure: {psi: {cpu: {kind: some, window: 5m, threshold: 20%}, io: {kind: ''}}}\n"),
+		"the network":             []byte("api: {listen: '[::]:9755', tls: {certificate: /a, key: /b, clientCA: /c, allowedNames: {read: 'system:node:a', act: [ops, 'spiffe://example.org/ops']}}}\nmetrics: {listen: '192.0.2.7:9754'}\n"),
 		"services first":          []byte("shutdown: {enabled: true, stopFirst: k3s.service, byPriority: [{priority: -5, gracePeriod: 0s}]}\n"),
 	}
 	docs, err := os.ReadDir("../../docs")

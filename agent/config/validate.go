@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -354,13 +352,7 @@ func (k *checker) acceptAll(err error, section string) {
 
 func (k *checker) places(c Config) {
 	k.require(filepath.IsAbs(c.State.Directory), "state.directory", "%q is not an absolute path", c.State.Directory)
-	k.require(filepath.IsAbs(c.API.Socket) && len(c.API.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.API.Socket)
-	if c.Metrics.Listen != "" {
-		host, port, err := net.SplitHostPort(c.Metrics.Listen)
-		ip := net.ParseIP(host)
-		number, portErr := strconv.ParseUint(port, 10, 16)
-		k.require(err == nil && portErr == nil && number > 0 && (host == "localhost" || ip != nil && ip.IsLoopback()), "metrics.listen", "%q is not a loopback address with a port, such as 127.0.0.1:9754", c.Metrics.Listen)
-	}
+	k.api(c.API, c.Metrics)
 	k.require(slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level), "log.level", "%q is none of debug, info, warn, error", c.Log.Level)
 	k.require(slices.Contains([]string{"text", "json"}, c.Log.Format), "log.format", "%q is neither text nor json", c.Log.Format)
 }

@@ -40,14 +40,6 @@ type Cluster struct {
 // Mend is a fault that a command mends.
 type Mend struct{ Message, Command string }
 
-// Certificate is a client certificate.
-type Certificate struct {
-	Path         string
-	Begins, Ends time.Time
-	Renewed      bool // by hostler, once 70 to 90 % of its life are over
-	Refused      bool // by the server, although it is good by its dates
-}
-
 // Writer is who else writes the Node's status.
 type Writer struct {
 	Name string // such as "kubelet"
@@ -157,9 +149,9 @@ func clusterCredentials(f Facts) Check {
 	case crt == nil:
 		return found.or(ok("they are not a certificate whose end could be told"))
 	case crt.Renewed:
-		return found.or(ok("the certificate is good until %s, and renewed before", date(crt.Ends)))
+		return found.or(crt.good(c.now(), ", and renewed before"))
 	}
-	return found.or(ok("the certificate is good until %s", date(crt.Ends)))
+	return found.or(crt.good(c.now(), ""))
 }
 
 // now is the time by which the server judges.
@@ -207,31 +199,21 @@ func (c *Cluster) requestToApprove() string {
 // life judges how much of the certificate's life is left.
 func (c *Cluster) life(f Facts, now time.Time) faults {
 	crt := c.Certificate
-	var found faults
-	left, all := crt.Ends.Sub(now), crt.Ends.Sub(crt.Begins)
-	mend := "put a new certificate into " + crt.Path + "; hostler takes it up by itself"
-	switch {
-	case c.Waits != nil:
+	mend, soon := "put a new certificate into "+crt.Path+"; hostler takes it up by itself", "hostler does not renew what a kubeconfig holds"
+	if crt.Renewed {
+		mend, soon = "see `hostler status` for what keeps a new one from coming", "it should have been renewed"
+		if !f.Agent.Answers {
+			mend = start(f)
+		}
+	}
+	if c.Waits != nil {
 		mend = "" // said with what it waits for
-	case crt.Renewed && !f.Agent.Answers:
-		mend = start(f)
-	case crt.Renewed:
-		mend = "see `hostler status` for what keeps a new one from coming"
+		if crt.Renewed {
+			soon = ""
+		}
 	}
-	switch {
-	case left <= 0:
-		found.add(fail(mend, "the certificate in %s ended on %s", crt.Path, date(crt.Ends)))
-	case crt.Begins.After(now):
-		found.add(fail("see that `date` is right here and on the control plane", "the certificate in %s is not good before %s", crt.Path, date(crt.Begins)))
-	case left < all/10 && crt.Renewed && c.Waits == nil:
-		found.add(warn(mend, "the certificate in %s should have been renewed: it ends in %v, on %s", crt.Path, left.Round(time.Second), date(crt.Ends)))
-	case left < all/10 && !crt.Renewed:
-		found.add(warn(mend, "the certificate in %s ends in %v, on %s, and hostler does not renew what a kubeconfig holds", crt.Path, left.Round(time.Second), date(crt.Ends)))
-	}
-	return found
+	return crt.aging(now, mend, soon)
 }
-
-func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
 // clusterClock compares this host's clock with the server's.
 func clusterClock(f Facts) Check {

@@ -159,7 +159,7 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 		}, []string{"warn cluster-credentials|no newer certificate comes|kubectl certificate approve node-csr-1"}},
 		{
 			"it should have been renewed", func(f *doctor.Facts) { f.Cluster.Certificate.Ends = f.Cluster.Now.Add(time.Hour) },
-			[]string{"warn cluster-credentials|should have been renewed: it ends in 1h0m0s|hostler status"},
+			[]string{"warn cluster-credentials|ends in 1h0m0s|it should have been renewed|hostler status"},
 		},
 		{"nobody renews it, and its end is near", func(f *doctor.Facts) {
 			f.Cluster.Certificate.Ends, f.Cluster.Certificate.Renewed = f.Cluster.Now.Add(time.Hour), false

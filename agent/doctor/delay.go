@@ -30,10 +30,8 @@ func protection(f Facts) Check {
 	case len(f.Phases) == 0:
 		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler; then "+f.mends().restart,
 			"a shutdown does not wait for the pods, as the configuration wants it")
-	case f.hangs():
-		return fail(start(f), "a shutdown would not wait until the pods have stopped: hostler does not answer")
 	case !f.Agent.Answers:
-		return fail(enable(f), "a shutdown would not wait for the pods: hostler does not run")
+		return untold(f)
 	case p.Reason == status.ReasonDelayTooShort:
 		return fail(mendBelow, "a shutdown would wait for the pods, but for less time than they are to have")
 	case p.Reason == status.ReasonNoBus, p.Reason == status.ReasonNoLogind, p.Reason == status.ReasonPodsOutOfReach:
@@ -112,10 +110,10 @@ func lock(f Facts) Check {
 	n := len(f.Logind.Own)
 	switch {
 	case !f.Agent.Answers && n > 0:
-		return warn(start(f), "logind lists a lock of hostler's, taken by pid %d, but no agent answers: a shutdown would wait for it in vain, up to %v",
-			f.Logind.Own[0].PID, f.Logind.Granted)
+		return warn(start(f), "logind lists a lock of hostler's, taken by pid %d, but no agent answers: a shutdown would wait for it in vain, up to %s",
+			f.Logind.Own[0].PID, Span(f.Logind.Granted))
 	case !f.Agent.Answers:
-		return fail(start(f), "logind lists no lock of hostler's")
+		return untold(f)
 	case len(f.Phases) == 0 || f.delegated():
 		if n > 0 {
 			return warn(f.mends().restartAgent(), "logind lists a lock of hostler's, taken by pid %d, that nobody needs: a shutdown would wait for it in vain", f.Logind.Own[0].PID)
@@ -206,6 +204,9 @@ func delay(f Facts) Check {
 	if hint == "" { // the files are fine: logind has not read them, or hostler not written its own
 		hint = f.mends().restartLogind + "; where that does not help: " + f.mends().journal
 	}
+	if f.Logind.Granted <= 0 {
+		return fail(hint, "logind grants %s, of the %v that the phases take: it does not wait, and the pods are stopped while services are", grant(f.Logind), needed)
+	}
 	return fail(hint, "logind grants %s, of the %v that the phases take: they are shortened to %s", grant(f.Logind), needed, describe(fitted))
 }
 
@@ -226,7 +227,7 @@ func obstacle(files logindconf.Delay, f Facts) string {
 // grant is what logind grants, and who sets it unless logind has not read that.
 func grant(l Logind) string {
 	if l.Granted != l.Files.Effective.Max {
-		return l.Granted.String()
+		return Span(l.Granted)
 	}
 	return source(l.Files.Effective)
 }
@@ -234,9 +235,9 @@ func grant(l Logind) string {
 // source is a delay and what sets it.
 func source(s logindconf.Setting) string {
 	if s.Source == "" {
-		return fmt.Sprintf("%v, its default", s.Max)
+		return fmt.Sprintf("%s, its default", Span(s.Max))
 	}
-	return fmt.Sprintf("%v, set by %s", s.Max, s.Source)
+	return fmt.Sprintf("%s, set by %s", Span(s.Max), s.Source)
 }
 
 // delayFiles looks at what logind would grant after it has read its files anew.
@@ -265,8 +266,8 @@ func delayFiles(f Facts) Check {
 		if hint == "" {
 			hint = f.mends().restart + ", which writes " + systemd.DropInPath + " again"
 		}
-		found.add(warn(hint, "logind grants %v now, but would grant only %s, after it has read its files again",
-			f.Logind.Granted, source(files.Effective)))
+		found.add(warn(hint, "logind grants %s now, but would grant only %s, after it has read its files again",
+			Span(f.Logind.Granted), source(files.Effective)))
 	case files.MaskedBy != "" && f.Logind.Granted >= f.needed() && wanted:
 		found.add(warn("rm "+files.MaskedBy, "%s masks %s, which is not needed now", files.MaskedBy, systemd.DropInPath))
 	}
@@ -313,7 +314,7 @@ func kubelet(f Facts) Check {
 		who = fmt.Sprintf("the kubelet guards the shutdown (lock of pid %d), and hostler stands back", k.Lock.PID)
 	}
 	if k.Grace > 0 {
-		who += fmt.Sprintf("; %s gives it %v, and logind grants %v", k.Config, k.Grace, granted)
+		who += fmt.Sprintf("; %s gives it %v, and logind grants %s", k.Config, k.Grace, Span(granted))
 	}
 	return found.or(ok("%s", strings.TrimPrefix(k.Evidence+": "+who, ": ")))
 }

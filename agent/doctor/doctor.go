@@ -17,11 +17,13 @@ import (
 type Status string
 
 // The verdicts. Fail is for what costs pods their time at a shutdown, or the
-// person the answer to whether it does.
+// person the answer to whether it does. Unknown is for what only an agent could say
+// where none answers, which is a fault of its own.
 const (
-	OK   Status = "ok"
-	Warn Status = "warn"
-	Fail Status = "fail"
+	OK      Status = "ok"
+	Unknown Status = "unknown"
+	Warn    Status = "warn"
+	Fail    Status = "fail"
 )
 
 // Check is one thing that was looked at.
@@ -40,23 +42,41 @@ type Report struct {
 	Checks    []Check `json:"checks"`
 	// Message says why not everything could be looked at; empty where it was.
 	Message string `json:"message,omitempty"`
+	// Version is the agent's; empty where none answers.
+	Version string `json:"version,omitempty"`
 }
 
 // Examine judges facts.
 func Examine(f Facts) Report {
-	r := Report{Protected: f.Protection.Protected && protection(f).Status == OK, Checks: []Check{}}
+	r := Report{Protected: f.Protection.Protected && protection(f).Status == OK, Checks: []Check{}, Version: f.Agent.Version}
 	for _, c := range checks() {
-		found := c.judge(f)
-		if found.Status == "" {
-			continue // it does not apply here, or another one says what is wrong
-		}
-		found.Name = c.name
-		r.Checks = append(r.Checks, found)
+		r.add(c.name, c.judge(f))
 	}
-	slices.SortStableFunc(r.Checks, func(a, b Check) int { return cmp.Compare(rank(a.Status), rank(b.Status)) })
+	r.worstFirst()
 	if !f.Agent.Answers {
 		r.Message = "no agent answers; this is what can be seen without it"
 	}
+	return r
+}
+
+// add takes a check in, unless it does not apply here, or another one says what is wrong.
+func (r *Report) add(name string, c Check) {
+	if c.Status != "" {
+		c.Name = name
+		r.Checks = append(r.Checks, c)
+	}
+}
+
+func (r *Report) worstFirst() {
+	slices.SortStableFunc(r.Checks, func(a, b Check) int { return cmp.Compare(rank(a.Status), rank(b.Status)) })
+}
+
+// SeenBy is the report as a program of that version shows it: it says so where the agent
+// that has looked is of another one.
+func (r Report) SeenBy(program string) Report {
+	r.Checks = slices.Clone(r.Checks)
+	r.add(versionCheck, version(r.Version, program))
+	r.worstFirst()
 	return r
 }
 
@@ -74,7 +94,7 @@ func (r Report) Count(s Status) int {
 	return n
 }
 
-func rank(s Status) int { return slices.Index([]Status{Fail, Warn, OK}, s) }
+func rank(s Status) int { return slices.Index([]Status{Fail, Warn, Unknown, OK}, s) }
 
 // checks lists all of them, in the order in which a person would look. Each name
 // is one that docs/doctor.md explains.
@@ -88,6 +108,7 @@ func checks() []struct {
 	}{
 		{"protection", protection},
 		{"agent", agent},
+		{versionCheck, func(Facts) Check { return Check{} }}, // SeenBy judges it
 		{"configuration", configuration},
 		{"phases", phases},
 		{"dbus", dbus},
@@ -102,9 +123,17 @@ func checks() []struct {
 		{"unit-order", unitOrder},
 		{"scopes", scopes},
 		{"job-timeouts", jobTimeouts},
+		{"bypasses", bypasses},
+		{"watchdog", watchdog},
 		{"runtimes", runtimes},
 		{"podman", podman},
+		{"image-filesystem", imageFilesystem},
+		{"thresholds", thresholds},
 		{"collection", collection},
+		{"collectors", collectors},
+		{"clock", clock},
+		{"cgroups", cgroups},
+		{"swap", swap},
 		{"cluster", clusterServer},
 		{"cluster-credentials", clusterCredentials},
 		{"cluster-clock", clusterClock},
@@ -118,10 +147,21 @@ func checks() []struct {
 		{"plugin-program", pluginProgram},
 		{"plugin-abilities", pluginAbilities},
 		{"plugin-node", pluginNode},
+		{"network", network},
 		{"last-shutdown", lastShutdown},
 		{"state", state},
 		{"conditions", conditions},
 	}
+}
+
+// untold is a check that only the agent could make, for a host where none answers: check
+// agent says why, and what to do.
+func untold(f Facts) Check {
+	why := "the agent is not running"
+	if f.hangs() {
+		why = "the agent does not answer"
+	}
+	return Check{Status: Unknown, Message: "cannot tell: " + why, Hint: "see check agent"}
 }
 
 func ok(format string, args ...any) Check {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -28,7 +29,7 @@ func healthy() doctor.Facts {
 	own := systemd.InhibitorLock{What: "shutdown", Who: "hostler", Why: "pods", Mode: "delay", PID: 812}
 	ours := logindconf.Setting{Max: 36 * time.Second, Source: systemd.DropInPath}
 	return doctor.Facts{
-		Agent:      doctor.Agent{Answers: true, PID: 812},
+		Agent:      doctor.Agent{Answers: true, PID: 812, Version: "1.2.3"},
 		Protection: doctor.Protection{Protected: true, Reason: status.ReasonArmed, Message: "a shutdown waits for the pods to stop"},
 		Phases:     plan.Defaults(),
 		Guard:      &shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
@@ -42,13 +43,21 @@ func healthy() doctor.Facts {
 				Type: "notify", NotifyAccess: "main", TimeoutStop: 30 * time.Second, FileDescriptorStoreMax: 2, MainPID: 812,
 				After: []string{"dbus.service", "systemd-logind.service", "containerd.service"},
 			},
-			Targets: []systemd.Unit{{Name: "reboot.target", JobTimeout: 30 * time.Minute}, {Name: "shutdown.target"}},
-			Scopes:  map[string]bool{"cri-containerd-1.scope": true},
-			DropIns: map[string]string{"cri-containerd": "/usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf"},
+			Targets:    []systemd.Unit{{Name: "reboot.target", JobTimeout: 30 * time.Minute}, {Name: "shutdown.target"}},
+			CtrlAltDel: systemd.Unit{Name: "ctrl-alt-del.target", LoadState: "loaded"},
+			Host:       systemd.Host{Version: "257.13-1~deb13u1"}, Run: systemd.Run{Watchdog: time.Minute},
+			TimeServices: []systemd.Unit{{Name: "systemd-timesyncd.service", ActiveState: "inactive"}, {Name: "chrony.service", ActiveState: "active"}},
+			Scopes:       map[string]bool{"cri-containerd-1.scope": true},
+			DropIns:      map[string]string{"cri-containerd": "/usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf"},
 		},
 		Runtimes: doctor.Runtimes{Asked: true, List: []doctor.Runtime{{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", Ready: true}}},
 		Last:     &journal.Record{Graceful: true, Pods: make([]journal.PodRecord, 7)},
-		State:    doctor.State{Path: "/var/lib/hostler"},
+		State:    doctor.State{Path: "/var/lib/hostler", Free: 1 << 30, Measured: true},
+		Machine: doctor.Machine{
+			CgroupVersion: 2, SwapTotal: 8 << 30, SwapFree: 7 << 30, HighPercent: 85, LowPercent: 80,
+			ImageFilesystems: []gc.FilesystemStatus{{Filesystem: "/var/lib/containerd", Device: "/dev/sdb1", Runtimes: []string{"containerd"}, CapacityBytes: 100 << 30, AvailableBytes: 28 << 30, UsedPercent: 72}},
+			Headrooms:        []status.Headroom{{Now: "198Gi of 251.6Gi memory available", Threshold: "100Mi"}},
+		},
 	}
 }
 
@@ -59,11 +68,26 @@ func disarm(f *doctor.Facts, reason, why string) {
 }
 
 func away(f *doctor.Facts) {
+	f.Machine.ImageFilesystems = nil
 	f.Agent = doctor.Agent{Problem: "no agent answers at /run/hostler/hostler.sock: connection refused"}
 	f.Protection, f.Guard = doctor.Protection{}, nil
 	f.Logind.Own, f.Logind.Locks, f.Logind.Held = nil, nil, false
 	f.Logind.Granted = 5 * time.Second
 	f.Logind.Files = logindconf.Delay{Effective: logindconf.Setting{Max: 5 * time.Second}, Others: logindconf.Setting{Max: 5 * time.Second}}
+}
+
+// stopped are the findings beside that the agent is: of what it alone could tell.
+func stopped(more ...string) []string { return untold("the agent is not running", more) }
+
+// hung are those where its service runs.
+func hung(more ...string) []string { return untold("the agent does not answer", more) }
+
+func untold(why string, more []string) []string {
+	want := []string{"unknown protection|cannot tell: " + why + "|see check agent"}
+	for _, name := range more {
+		want = append(want, "unknown "+name+"|cannot tell: "+why)
+	}
+	return append(want, "unknown image-filesystem|cannot tell: "+why)
 }
 
 func beside(f *doctor.Facts, grace time.Duration) {
@@ -81,7 +105,7 @@ func overridden(f *doctor.Facts) {
 
 func TestAHealthyHostHasNothingToMend(t *testing.T) {
 	r := doctor.Examine(healthy())
-	if !r.Protected || r.Failed() || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 14 || r.Message != "" {
+	if !r.Protected || r.Failed() || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 21 || r.Message != "" {
 		t.Errorf("Examine() = %+v, want all ok", r)
 	}
 	for _, c := range r.Checks {
@@ -121,7 +145,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}, []string{"warn configuration|refused: node.reserved.cpu: there are 2|correct the files"}},
 		{"files with faults, behind an agent of before", func(f *doctor.Facts) {
 			f.Configuration.Fault = "a.yaml:1: x: unknown\na.yaml:2: y: unknown"
-		}, []string{"warn configuration|a.yaml:1: x: unknown; a.yaml:2: y: unknown|hostler config check"}},
+		}, []string{"warn configuration|no agent starts with them: \na.yaml:1: x: unknown\na.yaml:2: y: unknown|hostler config check"}},
 		{"files with faults at a place of their own", func(f *doctor.Facts) {
 			f.Configuration.File, f.Configuration.Fault = "/srv/a.yaml", "/srv/a.yaml:1: x: unknown"
 		}, []string{"warn configuration|/srv/a.yaml:1: x: unknown|`hostler config check --config /srv/a.yaml`"}},
@@ -130,11 +154,11 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}, []string{"warn configuration|`hostler config check --config '/srv/a b.yaml'`"}},
 		{"files that this host cannot give, in two ways", func(f *doctor.Facts) {
 			f.Configuration = doctor.Configuration{Differs: []string{"node.reserved.cpu"}, Refused: "node.reserved.cpu: there are 2\nnode.reserved.memory: there is 1Gi"}
-		}, []string{"warn configuration|there are 2; node.reserved.memory: there"}},
+		}, []string{"warn configuration|refused: \nnode.reserved.cpu: there are 2\nnode.reserved.memory: there"}},
 		{"files with faults, and no agent", func(f *doctor.Facts) {
 			away(f)
 			f.Configuration.Fault = "a.yaml:1: x: unknown"
-		}, []string{"fail protection", "fail agent", "fail configuration|a.yaml:1: x: unknown|goes by the defaults|hostler config check|then systemctl", "fail lock"}},
+		}, append([]string{"fail agent", "fail configuration|a.yaml:1: x: unknown|goes by the defaults|hostler config check|then systemctl"}, hung("lock")...)},
 		{"a service that would start pods again", func(f *doctor.Facts) {
 			f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s.service", LoadState: "loaded", ActiveState: "active"}, {Name: "rke2-server.service", LoadState: "not-found", ActiveState: "inactive"}}
 		}, []string{"warn stop-first|k3s.service would start pods again|set shutdown: {enabled: true, stopFirst: [k3s.service]}|systemctl restart hostler"}},
@@ -232,26 +256,22 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"no agent", func(f *doctor.Facts) {
 			away(f)
 			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "inactive", 0
-		}, []string{
-			"fail protection|hostler does not run|systemctl enable --now hostler", "fail agent|connection refused|systemctl start hostler", "fail lock|lists no lock", "fail unit|is inactive",
-		}},
+		}, append([]string{"fail agent|hostler.service is inactive, so that a shutdown would not wait for the pods: no agent answers|connection refused | systemctl start hostler; where that fails: journalctl"}, stopped("lock")...)},
 		{"no agent, its lock and its drop-in left behind", func(f *doctor.Facts) {
 			own, files := f.Logind.Own, f.Logind.Files
 			away(f)
 			f.Logind.Own, f.Logind.Files = own, files
 			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "failed", 0
-		}, []string{"fail protection", "fail agent", "fail unit|is failed", "warn lock|taken by pid 812, but no agent answers", "warn delay-files|left by an agent that did not end well|rm " + systemd.DropInPath}},
+		}, append([]string{"fail agent|hostler.service is failed", "warn lock|taken by pid 812, but no agent answers", "warn delay-files|left by an agent that did not end well|rm " + systemd.DropInPath}, stopped()...)},
 		{"an agent that hangs", func(f *doctor.Facts) {
 			own, files := f.Logind.Own, f.Logind.Files
 			away(f)
 			f.Logind.Own, f.Logind.Files = own, files
-		}, []string{
-			"fail protection|hostler does not answer | systemctl restart hostler", "fail agent| | systemctl restart hostler, which stops no container; where that fails", "warn lock|no agent answers| | systemctl restart hostler",
-		}},
+		}, append([]string{"fail agent|hostler hangs, so that| | systemctl restart hostler, which stops no container; where that fails", "warn lock|no agent answers| | systemctl restart hostler"}, hung()...)},
 		{"no agent, and it could not raise the delay", func(f *doctor.Facts) {
 			away(f)
 			overridden(f)
-		}, []string{"fail protection", "fail agent", "fail lock", "fail delay|could not have logind grant that|raise it there to 36"}},
+		}, append([]string{"fail agent", "fail delay|could not have logind grant that|raise it there to 36"}, hung("lock")...)},
 		{"beside a kubelet", func(f *doctor.Facts) { beside(f, 30*time.Second) }, nil},
 		{"beside a kubelet that hostler's drop-in cuts down", func(f *doctor.Facts) { beside(f, time.Minute) }, []string{
 			"fail kubelet|asks for 1m0s|has logind grant 36s|rm " + systemd.DropInPath,
@@ -284,18 +304,18 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Systemd, f.Logind.Bus = doctor.Systemd{Missing: true}, fmt.Errorf("no bus: %w", fs.ErrNotExist)
 			f.Runtimes.List[0].Ready = false
 		}, []string{
-			"fail protection|hostler does not run | start `hostler agent`, at each boot too", "fail agent|start `hostler agent`; where that fails: see what it logs",
+			"fail agent|hostler does not run, so|start `hostler agent`; where that fails: see what it logs",
 			"fail dbus|start the system bus, and a logind such as elogind", "fail runtimes|start containerd; where it runs, see what it logs", "warn unit|no systemd here",
+			"unknown protection|the agent is not running", "unknown image-filesystem",
 		}},
 		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|root alone"}},
 		{"no unit", func(f *doctor.Facts) { f.Systemd.Service = systemd.Unit{LoadState: "not-found"} }, []string{"warn unit|is not there (not-found)"}},
 		{"a masked unit", func(f *doctor.Facts) { f.Systemd.Service.LoadState = "masked" }, []string{"fail unit|systemctl unmask hostler.service &&"}},
 		{"a unit that is masked until the next boot, and so no agent", func(f *doctor.Facts) {
 			away(f)
-			f.Systemd.Service.LoadState, f.Systemd.Service.UnitFileState = "masked", "masked-runtime"
+			f.Systemd.Service.LoadState, f.Systemd.Service.UnitFileState, f.Systemd.Service.ActiveState = "masked", "masked-runtime", "inactive"
 		}, []string{
-			"fail protection| | systemctl unmask --runtime hostler.service && systemctl enable --now hostler", "fail agent| | systemctl unmask --runtime hostler.service &&",
-			"fail lock| | systemctl unmask --runtime hostler.service &&", "fail unit|is masked | systemctl unmask --runtime hostler.service &&",
+			"fail agent|hostler.service is masked, so | systemctl unmask --runtime hostler.service && systemctl enable --now hostler; where", "unknown protection", "unknown lock", "unknown image-filesystem",
 		}},
 		{"a masked logind", func(f *doctor.Facts) {
 			disarm(f, status.ReasonNoLogind, "gone")
@@ -401,6 +421,31 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}, []string{"warn conditions|/a:4: what: unknown key; |/b is not executable; |/c: timed out|remove or correct it; chmod 755 b; run it by hand"}},
 		{"checks of one's own that all say something", func(f *doctor.Facts) { f.Conditions = doctor.Conditions{Number: 2, Local: []string{"example.com/A"}} }, nil},
 		{"a state folder that cannot be written", func(f *doctor.Facts) { f.State.Problem = "read-only" }, []string{"warn state|read-only"}},
+		{"a state folder without room", func(f *doctor.Facts) { f.State.Free = 1 << 20 }, []string{"warn state|/var/lib/hostler has 1.0 MiB free|df -h /var/lib/hostler"}},
+		{"a runtime that does not tell where its images are", func(f *doctor.Facts) { f.Machine.ImagesUntold = "containerd: deadline exceeded" }, []string{"warn image-filesystem|containerd: deadline exceeded|see check runtimes"}},
+		{"no filesystem of images", func(f *doctor.Facts) { f.Machine.ImageFilesystems = nil }, []string{"warn image-filesystem|no runtime has named"}},
+		{"a filesystem of images that does not answer", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].Message = "statfs: stale" }, []string{"warn image-filesystem|/var/lib/containerd cannot be measured|statfs: stale|stat /var/lib/containerd"}},
+		{"images above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent = 85 }, []string{"warn thresholds|/var/lib/containerd is 85% full, collected from 85% down to 80%|hostler gc plan"}},
+		{"images whose inodes are above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].InodesUsedPercent = 90 }, []string{"warn thresholds|is 90% full"}},
+		{"images above the high threshold that somebody else collects", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent, f.Machine.HighPercent = 85, 0 }, nil},
+		{"memory below its threshold", func(f *doctor.Facts) { f.Machine.Headrooms[0].Below = true }, []string{"warn thresholds|198Gi of 251.6Gi memory available, pressure below 100Mi|hostler status"}},
+		{"memory that was not measured", func(f *doctor.Facts) { f.Machine.Headrooms[0] = status.Headroom{Problem: "no meminfo"} }, []string{"warn thresholds|no meminfo"}},
+		{"nobody who sets the clock", func(f *doctor.Facts) { f.Systemd.TimeServices[1].ActiveState = "inactive" }, []string{"warn clock|nobody sets this host's clock|systemctl enable --now chrony"}},
+		{"nobody who sets the clock, in a container", func(f *doctor.Facts) {
+			f.Systemd.TimeServices[1].ActiveState, f.Systemd.Container = "inactive", true
+		}, nil},
+		{"timesyncd that reaches no server", func(f *doctor.Facts) { f.Systemd.TimeServices[0].ActiveState = "active" }, []string{"warn clock|has not set the clock since the boot|timedatectl timesync-status"}},
+		{"timesyncd that has set the clock", func(f *doctor.Facts) {
+			f.Systemd.TimeServices[0].ActiveState, f.Systemd.TimesyncdSet = "active", true
+		}, nil},
+		{"the old cgroups", func(f *doctor.Facts) { f.Machine.CgroupVersion = 1 }, nil},
+		{"no cgroups", func(f *doctor.Facts) { f.Machine.CgroupVersion = 0 }, []string{"warn cgroups|no cgroup file system|mount -t cgroup2"}},
+		{"no swap", func(f *doctor.Facts) { f.Machine.SwapTotal, f.Machine.SwapFree = 0, 0 }, nil},
+		{"swap that is full", func(f *doctor.Facts) { f.Machine.SwapFree = 1 << 20 }, []string{"warn swap|8.0 GiB of 8.0 GiB is used: when it is full the kernel kills|systemd-cgtop -m"}},
+		{"a service without a watchdog", func(f *doctor.Facts) { f.Systemd.Run.Watchdog = 0 }, []string{"warn watchdog|hostler.service has no watchdog|systemctl edit hostler, to set WatchdogSec=60 under [Service]"}},
+		{"others who remove images", func(f *doctor.Facts) {
+			f.Collectors = []doctor.Collector{{Where: "prune.timer", Does: "docker system prune", Mend: "systemctl disable --now prune.timer"}, {Where: "process watchtower, pid 9", Mend: "stop it"}}
+		}, []string{"warn collectors|others remove images or containers|prune.timer runs `docker system prune`; process watchtower, pid 9 |systemctl disable --now prune.timer; stop it; or leave it the job: imageGC: {enabled: false}"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := healthy()

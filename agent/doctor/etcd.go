@@ -114,18 +114,9 @@ func etcdCredentials(f Facts) Check {
 		}
 		return found.or(ok("this host comes without a certificate or a user, as etcd allows where its auth is off"))
 	}
-	mend := "put a new certificate and its key into " + crt.Path + "; hostler takes them up by itself"
 	now := time.Now()
-	left, all := crt.Ends.Sub(now), crt.Ends.Sub(crt.Begins)
-	switch {
-	case left <= 0:
-		found.add(fail(mend, "the certificate in %s ended on %s", crt.Path, date(crt.Ends)))
-	case crt.Begins.After(now):
-		found.add(fail("see that `date` is right here", "the certificate in %s is not good before %s", crt.Path, date(crt.Begins)))
-	case left < all/10:
-		found.add(warn(mend, "the certificate in %s ends in %v, on %s, and hostler does not renew it", crt.Path, left.Round(time.Second), date(crt.Ends)))
-	}
-	return found.or(ok("the certificate is good until %s", date(crt.Ends)))
+	found = append(found, crt.aging(now, "put a new certificate and its key into "+crt.Path+"; hostler takes them up by itself", "hostler does not renew it")...)
+	return found.or(crt.good(now, ""))
 }
 
 // etcdNode looks at what others see of the Node.

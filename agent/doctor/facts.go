@@ -27,12 +27,17 @@ type Facts struct {
 	Systemd       Systemd
 	Runtimes      Runtimes
 	Collection    Collection
-	Cluster       *Cluster        // nil where this host is no node of one
-	Etcd          *Etcd           // nil where the control plane is another one
-	Plugin        *Plugin         // likewise
-	Last          *journal.Record // nil where no shutdown is on record
-	State         State
-	Conditions    Conditions
+	Collectors    []Collector // others than hostler and a kubelet
+	// CollectorsUntold tells that a file in which they are looked for does not answer.
+	CollectorsUntold bool
+	Machine          Machine
+	Cluster          *Cluster        // nil where this host is no node of one
+	Etcd             *Etcd           // nil where the control plane is another one
+	Plugin           *Plugin         // likewise
+	Network          *Network        // nil where nothing is served beyond this host
+	Last             *journal.Record // nil where no shutdown is on record
+	State            State
+	Conditions       Conditions
 }
 
 // Agent is the agent itself.
@@ -40,6 +45,7 @@ type Agent struct {
 	Answers bool
 	Problem string // why not
 	PID     int
+	Version string
 }
 
 // Configuration says whether the agent runs what its files say.
@@ -55,17 +61,27 @@ type Configuration struct {
 	Fault string `json:"fault,omitempty"`
 }
 
-// Trouble says in one sentence why the files are not in force; empty where they are.
+// Trouble says why the files are not in force, several reasons on a line each; empty where
+// they are.
 func (c Configuration) Trouble() string {
 	switch {
 	case c.Fault != "":
-		return "the files are faulty, and no agent starts with them: " + strings.ReplaceAll(strings.TrimSpace(c.Fault), "\n", "; ")
+		return "the files are faulty, and no agent starts with them: " + listed(c.Fault)
 	case c.Refused != "":
-		return "a reload was refused: " + strings.ReplaceAll(strings.TrimSpace(c.Refused), "\n", "; ")
+		return "a reload was refused: " + listed(c.Refused)
 	case len(c.Differs) > 0:
 		return "the files say otherwise than what is in force: " + strings.Join(c.Differs, ", ")
 	}
 	return ""
+}
+
+// listed puts several reasons on lines of their own.
+func listed(reasons string) string {
+	reasons = strings.TrimSpace(reasons)
+	if strings.Contains(reasons, "\n") {
+		return "\n" + reasons
+	}
+	return reasons
 }
 
 // Mend is what a person types to have the files in force.
@@ -130,6 +146,14 @@ type Systemd struct {
 	Service systemd.Unit
 	Login   systemd.Unit   // logind's
 	Targets []systemd.Unit // that bring the host down
+	// CtrlAltDel is started at these keys, and an alias of reboot.target unless masked.
+	CtrlAltDel   systemd.Unit
+	TimeServices []systemd.Unit
+	TimesyncdSet bool // systemd-timesyncd says that it has set the clock
+	Container    bool // the host is one itself, whose clock is its host's to set
+	Host         systemd.Host
+	Run          systemd.Run // how it runs hostler
+	Timers       []systemd.Timer
 	// Orchestrators are the services that run a kubelet and its runtime in one, and the
 	// others that are to be stopped first.
 	Orchestrators []systemd.Unit
@@ -177,9 +201,9 @@ type Gone struct {
 
 // Runtime is one of them.
 type Runtime struct {
-	Name, Endpoint string
-	Ready          bool
-	Message        string
+	Name, Version, Endpoint string
+	Ready                   bool
+	Message                 string
 }
 
 // bare tells that it is a folder of containers, with no service to be started and no socket.
@@ -187,8 +211,10 @@ func (r Runtime) bare() bool { return r.Name == "runc" || r.Name == "crun" }
 
 // State is the folder where hostler keeps what it learns.
 type State struct {
-	Path    string
-	Problem string // why nothing can be kept there
+	Path     string
+	Problem  string // why nothing can be kept there
+	Free     uint64 // bytes
+	Measured bool   // Free is known
 }
 
 // needed is what the phases and their margin take.

@@ -35,6 +35,7 @@ const bound = 5 * time.Second
 // Gather looks at logind, systemd and a kubelet, side by side, and adds what it
 // finds to the facts. It changes nothing.
 func (s Sources) Gather(ctx context.Context, f *Facts) {
+	asked := ctx
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -42,6 +43,10 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 	wg.Go(func() { f.Systemd = s.systemd(ctx, f.StopFirst) })
 	kubelet := Kubelet{Evidence: s.Kubelet}
 	wg.Wait()
+	timers := f.Systemd.Timers
+	f.Collectors, f.CollectorsUntold = within(asked, bound, func() []Collector {
+		return slices.Concat(timedCollectors(s.Root, timers), cronCollectors(s.Root), runningCollectors(s.Root))
+	})
 	if i := slices.IndexFunc(f.Logind.Locks, func(k systemd.InhibitorLock) bool { return k.Who == "kubelet" && k.Inhibits("shutdown") }); i >= 0 {
 		kubelet.Lock = &f.Logind.Locks[i]
 	}
@@ -49,6 +54,26 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 		kubelet.readConfig(s.Root)
 	}
 	f.Kubelet = kubelet
+}
+
+// within waits for a look at files so long, and tells whether it gave up: one that lies on
+// a mount that does not answer is waited for by its goroutine alone.
+func within(ctx context.Context, limit time.Duration, look func() []Collector) (found []Collector, untold bool) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	answer := make(chan []Collector, 1)
+	go func() { answer <- look() }()
+	select {
+	case found = <-answer:
+		return found, false
+	case <-ctx.Done():
+		return nil, true
+	}
+}
+
+func (s Sources) exists(path string) bool {
+	_, err := os.Stat(filepath.Join(s.Root, path))
+	return err == nil
 }
 
 func (s Sources) logind(ctx context.Context) Logind {
@@ -67,7 +92,11 @@ func (s Sources) logind(ctx context.Context) Logind {
 }
 
 func (s Sources) systemd(ctx context.Context, first []string) Systemd {
-	r := Systemd{DropIns: map[string]string{}, Blank: map[string]string{}}
+	r := Systemd{
+		DropIns: map[string]string{}, Blank: map[string]string{},
+		TimesyncdSet: s.exists("/run/systemd/timesync/synchronized"),
+		Container:    s.exists("/run/systemd/container"),
+	}
 	var patterns []string
 	for _, prefix := range scopePrefixes() {
 		patterns = append(patterns, prefix+"-*.scope")
@@ -79,8 +108,10 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 			r.Blank[prefix] = path
 		}
 	}
-	names := []string{Service, logindService, "reboot.target", "poweroff.target", "halt.target", "kexec.target", "shutdown.target"}
+	names := []string{Service, logindService, "ctrl-alt-del.target", "reboot.target", "poweroff.target", "halt.target", "kexec.target", "shutdown.target"}
 	targets := len(names)
+	names = append(names, timeServices()...)
+	services := len(names)
 	for _, name := range slices.Concat(orchestrators(), first) {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
@@ -88,8 +119,18 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 	}
 	units, err := s.Manager.Units(ctx, names...)
 	if err == nil {
-		r.Service, r.Login, r.Targets, r.Orchestrators = units[0], units[1], units[2:targets], units[targets:]
+		r.Service, r.Login, r.CtrlAltDel = units[0], units[1], units[2]
+		r.Targets, r.TimeServices, r.Orchestrators = units[3:targets], units[targets:services], units[services:]
 		r.Scopes, err = s.Manager.Scopes(ctx, Service, patterns...)
+	}
+	if err == nil {
+		r.Run, err = s.Manager.Run(ctx, Service)
+	}
+	if err == nil {
+		r.Host, err = s.Manager.Host(ctx)
+	}
+	if err == nil {
+		r.Timers, err = s.Manager.Timers(ctx)
 	}
 	r.Missing = errors.Is(err, systemd.ErrNotSystemd)
 	if err != nil {
@@ -163,9 +204,14 @@ func (k *Kubelet) readConfig(root string) {
 	}
 }
 
-// LookAtState tells whether hostler's folder can be written, without writing.
+// LookAtState tells whether hostler's folder can be written and how much is free there,
+// without writing.
 func LookAtState(path string) State {
 	s := State{Path: path}
+	var room unix.Statfs_t
+	if err := unix.Statfs(existing(path), &room); err == nil && room.Blocks > 0 {
+		s.Free, s.Measured = room.Bavail*uint64(room.Bsize), true
+	}
 	err := unix.Access(path, unix.W_OK)
 	if errors.Is(err, unix.ENOENT) { // it is made at the first start
 		err = unix.Access(existing(path), unix.W_OK)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/systemd"
 )
@@ -18,7 +19,36 @@ func agent(f Facts) Check {
 	if f.Agent.Answers {
 		return ok("the agent answers, as pid %d", f.Agent.PID)
 	}
-	return fail(f.orJournal(start(f)), "%s", f.Agent.Problem)
+	what := "hostler does not run"
+	switch u := f.Systemd.Service; {
+	case u.LoadState == masked:
+		what = Service + " is masked"
+	case f.hangs():
+		what = "hostler hangs"
+	case u.LoadState == "loaded":
+		what = Service + " is " + u.ActiveState
+	}
+	lost := ""
+	if len(f.Phases) > 0 && !f.Protection.Protected {
+		lost = ", so that a shutdown would not wait for the pods"
+	}
+	return fail(f.orJournal(start(f)), "%s%s: %s", what, lost, f.Agent.Problem)
+}
+
+const versionCheck = "version"
+
+// version compares the agent that runs with the program that a person types: a package
+// whose program refuses the configuration leaves the agent of before running.
+func version(agent, program string) Check {
+	switch {
+	case agent == "" || program == "":
+		return Check{}
+	case agent == program:
+		return ok("agent and program are %s", agent)
+	}
+	m := Facts{}.mends()
+	return warn("hostler config check; where that finds no fault: "+m.restartAgent(),
+		"the agent that runs is %s, and the program on disk %s: it was not started anew since, or refused the configuration", agent, program)
 }
 
 // configuration looks whether what the files say is what the agent does. Without
@@ -38,21 +68,13 @@ func configuration(f Facts) Check {
 
 // start is what has the service run.
 func start(f Facts) string {
-	if f.Systemd.Service.LoadState == masked {
-		return enable(f)
+	if u := f.Systemd.Service; u.LoadState == masked {
+		return unmask(u, Service) + " && " + f.mends().enable
 	}
 	if f.hangs() {
 		return f.mends().restartAgent()
 	}
 	return f.mends().start
-}
-
-// enable is what starts it now and at each boot.
-func enable(f Facts) string {
-	if u := f.Systemd.Service; u.LoadState == masked {
-		return unmask(u, Service) + " && " + f.mends().enable
-	}
-	return f.mends().enable
 }
 
 // orJournal adds where a person sees why a start fails.
@@ -80,6 +102,8 @@ func unit(f Facts) Check {
 		return warn("have `hostler agent` started at each boot, and again when it ends, by this host's own service manager", "there is no systemd here: nobody starts the agent again, and nobody keeps its lock meanwhile")
 	case f.Systemd.Problem != "":
 		return warn("see `systemctl is-system-running`; systemd lets in root alone at /run/systemd/private", "systemd did not answer: %s", f.Systemd.Problem)
+	case u.LoadState == masked && !f.Agent.Answers:
+		return Check{} // check agent says so
 	case u.LoadState == masked:
 		return fail(start(f), "%s is masked", Service)
 	case u.LoadState != "loaded":
@@ -90,11 +114,9 @@ func unit(f Facts) Check {
 		found.add(warn("systemctl daemon-reload && systemctl restart hostler", "%s has changed on disk since systemd read it", Service))
 	}
 	switch {
-	case u.ActiveState == "active", f.Agent.Answers && int(u.MainPID) == f.Agent.PID: // it may be reloading, or draining at its stop
+	case u.ActiveState == "active", int(u.MainPID) == f.Agent.PID: // it may be reloading, or draining at its stop
 	case f.Agent.Answers:
 		found.add(warn("end it, and systemctl start hostler", "the agent that answers, pid %d, is not that of %s, which is %s", f.Agent.PID, Service, u.ActiveState))
-	default:
-		found.add(fail(f.orJournal(start(f)), "%s is %s", Service, u.ActiveState))
 	}
 	if !slices.Contains([]string{"enabled", "enabled-runtime", "static", "linked", "alias", "generated", "indirect"}, u.UnitFileState) {
 		found.add(warn("systemctl enable hostler", "%s is %s: it will not be started at the next boot", Service, u.UnitFileState))
@@ -264,7 +286,7 @@ func runtimes(f Facts) Check {
 	}
 	var names []string
 	for _, r := range f.Runtimes.List {
-		names = append(names, r.Name)
+		names = append(names, strings.TrimSpace(r.Name+" "+r.Version)+" at "+r.Endpoint)
 		if r.Ready {
 			continue
 		}
@@ -280,7 +302,7 @@ func runtimes(f Facts) Check {
 	case len(names) == 0:
 		found.add(warn("start one, or name its socket under runtimes in "+cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"), "no container runtime was found: there is nobody whose pods could be stopped in order"))
 	}
-	return found.or(ok("%s: ready", strings.Join(names, ", ")))
+	return found.or(ok("ready: %s", strings.Join(names, ", ")))
 }
 
 // service is that of a runtime, as systemctl takes it.
@@ -323,11 +345,20 @@ func (f Facts) staysDown() (names []string) {
 	return names
 }
 
+// leastFree is what hostler's own files need room for, several times over.
+const leastFree = 64 << 20
+
 func state(f Facts) Check {
 	if f.State.Problem != "" {
 		return warn("see to it that the folder is there, writable and not full", "what hostler learns may be lost: %s", f.State.Problem)
 	}
-	return ok("%s can be written", f.State.Path)
+	if f.State.Measured && f.State.Free < leastFree {
+		return warn("`df -h "+f.State.Path+"`, and make room", "%s has %s free: what hostler learns, and how a shutdown went, may not be kept", f.State.Path, gc.Size(f.State.Free))
+	}
+	if !f.State.Measured {
+		return ok("%s can be written", f.State.Path)
+	}
+	return ok("%s can be written, and has %s free", f.State.Path, gc.Size(f.State.Free))
 }
 
 // conditions looks at the administrator's own checks.

@@ -15,7 +15,7 @@ type mends struct {
 func (f Facts) mends() mends {
 	if f.Systemd.Missing {
 		return mends{
-			start: "start `hostler agent`", enable: "start `hostler agent`, at each boot too", restart: "restart `hostler agent`", journal: "see what it logs",
+			start: "start `hostler agent`", restart: "restart `hostler agent`", journal: "see what it logs",
 			startBus: "start the system bus, and a logind such as elogind: where neither runs, nobody can hold a shutdown back",
 			// elogind answers to the same name on the bus.
 			startLogind: "start a logind such as elogind: where none runs, nobody can hold a shutdown back", restartLogind: "restart logind",

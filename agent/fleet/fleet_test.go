@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -126,7 +127,7 @@ func TestAWrongNameIsAnsweredWithThoseLikeIt(t *testing.T) {
 	} {
 		_, err := fleet.New(fake, own).Member(t.Context(), wrong)
 		told, ok := errors.AsType[*api.Error](err)
-		if !ok || !strings.HasPrefix(told.Hint, hint) || !strings.Contains(told.Message, "there is no node "+wrong+" on control plane fake") {
+		if !ok || !strings.HasPrefix(told.Hint, hint) || told.Status != http.StatusNotFound || !strings.Contains(told.Message, "there is no node "+wrong+" on control plane fake") {
 			t.Errorf("Member(%q) = %v, want that there is none, and the hint %q", wrong, err, hint)
 		}
 	}

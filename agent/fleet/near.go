@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -22,6 +23,7 @@ func (r *Reader) missing(ctx context.Context, name string) error {
 	e := &api.Error{
 		Message: fmt.Sprintf("there is no node %s on control plane %s at %s", name, r.client.Type(), r.client.Endpoint()),
 		Hint:    "`hostler nodes` lists those that there are",
+		Status:  http.StatusNotFound,
 	}
 	var near []likeness
 	err := r.walk(ctx, func(m api.Member) error {

@@ -153,10 +153,13 @@ func (f *Facts) Machine() probe.Machine {
 
 // draining says in the Node's words that the host is going down.
 func draining(g shutdown.Status) status.Draining {
-	if g.State != shutdown.Draining && g.State != shutdown.Released {
+	if !g.GoingDown() {
 		return status.Draining{}
 	}
 	d := status.Draining{Active: true, Reason: g.Reason}
+	if g.State == shutdown.Disarmed {
+		d.Reason = "hostler was restarted while pods were being stopped"
+	}
 	if g.Current != nil {
 		d.Since = g.Current.StartedAt
 	}

@@ -8,9 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
 )
 
@@ -186,4 +189,33 @@ func TestFactsKeepTheImagesThatANodeLists(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAHostThatGoesDownIsDrainingUntilTheGuardKnowsBetter(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		began := time.Now()
+		needed := metav1.Duration{Duration: 36 * time.Second}
+		running, over := &journal.Record{StartedAt: began}, &journal.Record{StartedAt: began, FinishedAt: began}
+		calledOff := &journal.Record{StartedAt: began, CancelledAt: began}
+		for _, c := range []struct {
+			what   string
+			after  time.Duration
+			guard  shutdown.Status
+			active bool
+		}{
+			{"while it drains", 0, shutdown.Status{State: shutdown.Draining, Current: running}, true},
+			{"while the lock is given up", 0, shutdown.Status{State: shutdown.Released, Current: over}, true},
+			{"before it has looked after a restart amid a drain", 0, shutdown.Status{Current: running, InhibitDelayNeeded: needed}, true},
+			{"when it has looked, and armed", 0, shutdown.Status{State: shutdown.Armed, InhibitDelayNeeded: needed}, false},
+			{"before it has looked, after one that is over", 0, shutdown.Status{Current: over, InhibitDelayNeeded: needed}, false},
+			{"before it has looked, after one that was called off", 0, shutdown.Status{Current: calledOff, InhibitDelayNeeded: needed}, false},
+			{"where it cannot look for longer than a drain takes", 36 * time.Second, shutdown.Status{Current: running, InhibitDelayNeeded: needed}, false},
+		} {
+			time.Sleep(c.after)
+			b.guard = c.guard
+			if d := b.facts.Now(t.Context(), nil).Draining; d.Active != c.active || d.Active && !d.Since.Equal(began) {
+				t.Errorf("Draining %s = %+v, want it active: %v, since %v", c.what, d, c.active, began)
+			}
+		}
+	})
 }

@@ -1,9 +1,16 @@
 package host
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker"
@@ -97,4 +104,37 @@ func (r *Runtimes) leaveToCRI() {
 // podman-docker has a link to Podman's there.
 func borrowed(c local.Candidate) bool {
 	return c.Type == docker.Type && filepath.Base(socket(c.Path)) != filepath.Base(c.Path)
+}
+
+// desertion says where deserted finds one.
+func (r *Runtimes) desertion() string {
+	if left := r.deserted(); len(left) > 0 {
+		return "the runtime at " + left[0].Path + " is not there, but containers of it are"
+	}
+	return ""
+}
+
+// deserted are the runtimes that were stopped before they were found, while their pods run
+// on: containerd leaves no socket then, but beside it a folder for each container, which
+// stays where nobody sees its end.
+func (r *Runtimes) deserted() []local.Candidate {
+	return slices.DeleteFunc(slices.Clone(r.usual), func(c local.Candidate) bool {
+		left, _ := filepath.Glob(filepath.Join(filepath.Dir(c.Path), "io.containerd.runtime.v2.task", "k8s.io", "*"))
+		return r.at(c.Path) != nil || !slices.ContainsFunc(left, runs)
+	})
+}
+
+// runs tells whether the process lives whose ID is in a container's folder: runc's shim has
+// the container's in init.pid, Kata's its own in shim.pid, where runc's may have one, too,
+// that outlives the container.
+func runs(folder string) bool {
+	text, err := os.ReadFile(filepath.Join(folder, "init.pid"))
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = os.ReadFile(filepath.Join(folder, "shim.pid"))
+	}
+	if err != nil {
+		return false
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	return err == nil && pid > 0 && unix.Kill(pid, 0) != unix.ESRCH
 }

@@ -213,7 +213,22 @@ func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	if len(g.Members()) > known {
 		pods, err = g.Set.Pods(ctx)
 	}
-	return pods, errors.Join(err, g.runtimes.Complete())
+	return pods, together(err, g.runtimes.Complete())
+}
+
+// together is both errors, and one that names all runtimes where both name some.
+func together(a, b error) error {
+	failed, deserted := (*runtime.SetError)(nil), (*runtime.SetError)(nil)
+	if errors.As(a, &failed) && errors.As(b, &deserted) {
+		return &runtime.SetError{Failed: slices.Concat(failed.Failed, deserted.Failed)}
+	}
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return errors.Join(a, b) // which names not all
 }
 
 // Discover finds runtimes that came since they were looked for, and tells whether there are
@@ -246,7 +261,15 @@ func (r *Runtimes) Complete() error {
 	case len(r.silent) > 0:
 		return fmt.Errorf("%w: somebody listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.silent, ", "))
 	}
-	return nil
+	// As those of the set that are down: somebody may stand in for them.
+	var failed []runtime.MemberError
+	for _, c := range r.deserted() {
+		failed = append(failed, runtime.MemberError{Runtime: c.Name, Err: fmt.Errorf("%w: nothing listens at %s, but containers of it are there", runtime.ErrUnavailable, c.Path)})
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	return &runtime.SetError{Failed: failed}
 }
 
 // discover adds the candidates whose socket answers and that are not known yet,
@@ -303,7 +326,7 @@ func (r *Runtimes) Unseen() string {
 				return "the runtime at " + c.Path + " is not among those that are configured"
 			}
 		}
-		return r.deserted()
+		return r.desertion()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -313,19 +336,7 @@ func (r *Runtimes) Unseen() string {
 	if i := slices.IndexFunc(r.dead, func(d Dead) bool { return d.Type == cri.Type }); i >= 0 {
 		return "the runtime at " + r.dead[i].Path + " does not answer"
 	}
-	return r.deserted()
-}
-
-// deserted names a runtime that was stopped before it was found, while its pods run
-// on: containerd leaves no socket then, but beside it a folder for each container.
-func (r *Runtimes) deserted() string {
-	for _, c := range r.usual {
-		left, _ := filepath.Glob(filepath.Join(filepath.Dir(c.Path), "io.containerd.runtime.v2.task", "k8s.io", "*"))
-		if len(left) > 0 && r.at(c.Path) == nil {
-			return "the runtime at " + c.Path + " is not there, but containers of it are"
-		}
-	}
-	return ""
+	return r.desertion()
 }
 
 // Current returns every runtime's last answer in order of the set, where they were looked

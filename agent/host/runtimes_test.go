@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -104,11 +105,32 @@ func TestPodsMayBeUnseen(t *testing.T) {
 	if why := r.Unseen(); why != "" {
 		t.Errorf("Unseen() = %q, want nothing where nothing is left of a runtime", why)
 	}
-	if err := os.MkdirAll(filepath.Join(filepath.Dir(stopped), "io.containerd.runtime.v2.task", "k8s.io", "c0ffee"), 0o700); err != nil {
+	task := filepath.Join(filepath.Dir(stopped), "io.containerd.runtime.v2.task", "k8s.io", "c0ffee")
+	if err := os.MkdirAll(task, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if why := r.Unseen(); !strings.Contains(why, stopped) {
-		t.Errorf("Unseen() = %q, want the runtime whose containers run without it", why)
+	pid := filepath.Join(task, "init.pid")
+	for _, ended := range []string{"", "none", "0", fmt.Sprint(1<<22 + 1)} { // beyond the greatest
+		if err := os.WriteFile(pid, []byte(ended), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if why := r.Unseen(); why != "" {
+			t.Errorf("Unseen() = %q where the process is %q, want nothing of a container that has ended", why, ended)
+		}
+	}
+	for _, name := range []string{"shim.pid", "init.pid"} { // Kata's, runc's
+		own := filepath.Join(t.TempDir(), name)
+		if err := errors.Join(os.RemoveAll(task), os.WriteFile(own, []byte(fmt.Sprint(os.Getpid())), 0o600), os.Rename(filepath.Dir(own), task)); err != nil {
+			t.Fatal(err)
+		}
+		if why := r.Unseen(); !strings.Contains(why, stopped) {
+			t.Errorf("Unseen() with %s = %q, want the runtime whose containers run without it", name, why)
+		}
+	}
+	// Nor is a guard to believe that they have ended.
+	var away *runtime.SetError
+	if _, err := r.Guarded().Pods(t.Context()); !errors.As(err, &away) || len(away.Failed) != 1 || away.Failed[0].Runtime != "k3s" || !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("Pods() = %v, want an error that names the runtime that is not there", err)
 	}
 }
 

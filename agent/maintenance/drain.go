@@ -103,7 +103,7 @@ func (d *Drainer) Drain(ctx context.Context, req api.DrainRequest, progress func
 		}
 		return report, err
 	}
-	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", len(record.Pods))
+	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", api.Unspared(record))
 	kind, reason := corev1.EventTypeNormal, "DrainFinished"
 	if !record.Graceful {
 		kind, reason = corev1.EventTypeWarning, "DrainIncomplete"
@@ -117,14 +117,15 @@ func (d *Drainer) Drain(ctx context.Context, req api.DrainRequest, progress func
 type teller struct {
 	progress func(api.DrainStep)
 	latest   chan *journal.Record // holds the newest state of the drain
-	done     chan struct{}
+	ended    chan struct{}
 	told     map[string]bool // by runtime and ID
+	done     int             // of told, those that the drain does not spare
 }
 
 func newTeller(progress func(api.DrainStep)) *teller {
-	t := &teller{progress: progress, latest: make(chan *journal.Record, 1), done: make(chan struct{}), told: map[string]bool{}}
+	t := &teller{progress: progress, latest: make(chan *journal.Record, 1), ended: make(chan struct{}), told: map[string]bool{}}
 	go func() {
-		defer close(t.done)
+		defer close(t.ended)
 		for r := range t.latest {
 			t.tell(r)
 		}
@@ -146,11 +147,11 @@ func (t *teller) take(r *journal.Record) {
 func (t *teller) finish(r journal.Record) {
 	t.take(&r)
 	close(t.latest)
-	<-t.done
+	<-t.ended
 }
 
 func (t *teller) tell(r *journal.Record) {
-	total, done := len(r.Pods), len(t.told)
+	total := api.Unspared(*r)
 	for _, p := range r.Pods {
 		id := p.Runtime + "/" + p.ID
 		if p.Outcome == "" || t.told[id] {
@@ -160,7 +161,9 @@ func (t *teller) tell(r *journal.Record) {
 			continue // it was called off before that one's turn
 		}
 		t.told[id] = true
-		done++
-		t.progress(api.DrainStep{PodRecord: p, Done: done, Total: total})
+		if p.Outcome != journal.Skipped {
+			t.done++
+		}
+		t.progress(api.DrainStep{PodRecord: p, Done: t.done, Total: total})
 	}
 }

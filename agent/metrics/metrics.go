@@ -225,7 +225,7 @@ func (s standing) Collect(out chan<- prometheus.Metric) {
 		gauge(descShutdownState, truth(state == now.Shutdown.State), state.String())
 	}
 	gauge(descProtected, truth(now.Protected))
-	if now.Shutdown.InhibitDelayMax.Duration > 0 {
+	if now.Shutdown.InhibitDelayMax.Duration > 0 || now.Shutdown.InhibitDelayShortage != "" {
 		gauge(descGranted, now.Shutdown.InhibitDelayMax.Seconds())
 	}
 	gauge(descNeeded, now.Shutdown.InhibitDelayNeeded.Seconds())
@@ -264,12 +264,17 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// Serve serves them at an address until ctx ends; up is called once it listens. A
-// port that is taken is an error, after which it may be called again.
+// Serve serves them at a loopback address, by plain HTTP, until ctx ends; up is called once
+// it listens. A port that is taken is an error, after which it may be called again, and so is
+// another address: localhost is what the host's resolver makes of it.
 func (m *Metrics) Serve(ctx context.Context, address string, up func()) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("serve metrics: %w; set metrics.listen to another port, or to \"\"", err)
+	}
+	if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
+		_ = l.Close()
+		return fmt.Errorf("serve metrics: %s is %s, which is beyond loopback; set metrics.listen to 127.0.0.1 with a port", address, l.Addr())
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler())

@@ -85,6 +85,17 @@ func TestMetricsOnATakenPort(t *testing.T) {
 	}
 }
 
+// As where /etc/hosts has another address for localhost.
+func TestMetricsStayOnLoopback(t *testing.T) {
+	up := false
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	err := metrics.New(func() metrics.Standing { return metrics.Standing{} }).Serve(ctx, "0.0.0.0:0", func() { up = true; cancel() })
+	if up || err == nil || !strings.Contains(err.Error(), "beyond loopback; set metrics.listen to 127.0.0.1") {
+		t.Errorf("Serve() at all addresses = %v, up %t, want it refused with a hint", err, up)
+	}
+}
+
 func TestMetricsAreServedUntilTheEnd(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

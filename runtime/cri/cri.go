@@ -13,6 +13,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -27,6 +28,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri/podlog"
 	"hostler.io/hostler/runtime/local"
 )
 
@@ -48,6 +50,7 @@ type Runtime struct {
 	observe  func(method string, took time.Duration, err error)
 	timeouts local.Timeouts
 	procRoot string
+	podLogs  string
 
 	conn  *grpc.ClientConn
 	cri   criapi.RuntimeServiceClient
@@ -78,6 +81,7 @@ func New(opts Options) (*Runtime, error) {
 		observe:    opts.Observe,
 		timeouts:   opts.Timeouts,
 		procRoot:   opts.ProcRoot,
+		podLogs:    cmp.Or(opts.PodLogs, podlog.Folder),
 		facts:      facts{byID: map[string]fact{}},
 		imageFacts: imageFacts{turn: make(chan struct{}, 1), byID: map[string]imageFact{}},
 	}

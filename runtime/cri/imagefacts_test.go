@@ -165,7 +165,7 @@ func TestLabelsThatTakeTooLongAreUnknownYet(t *testing.T) {
 		return nil
 	}
 	s.set(func() { s.before = slow })
-	r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = 200 * time.Millisecond })
+	r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = 2 * time.Second })
 	for name, img := range detailed(t, r) {
 		if !img.LabelsUnknown {
 			t.Errorf("DetailedImages() of a slow runtime has %s as %+v, want its labels unknown", name, img)

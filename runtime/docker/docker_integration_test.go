@@ -5,8 +5,12 @@ package docker_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/moby/moby/client"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker"
@@ -80,6 +84,11 @@ func (d labDriver) Crash(t testing.TB) (restart func()) {
 func startDocker(t *testing.T, o lab.DockerOptions) (*docker.Runtime, labDriver) {
 	t.Helper()
 	d := labDriver{lab.DockerFor(t, o)}
+	version, err := d.API.ServerVersion(t.Context(), client.ServerVersionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("seen: Docker", version.Version)
 	return newAdapter(t, d), d
 }
 
@@ -93,8 +102,21 @@ func newAdapter(t *testing.T, d labDriver) *docker.Runtime {
 	return r
 }
 
+// Its pods are Compose projects.
 func TestDockerConforms(t *testing.T) {
-	runtimetest.Record(t, "Docker", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
-		return startDocker(t, lab.DockerOptions{})
-	})
+	trixie, err := trixieDockerd(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kit := range []struct{ version, dockerd string }{{"20.", ""}, {"26.", trixie}} {
+		t.Run(kit.version+"x", func(t *testing.T) {
+			runtimetest.Record(t, "Docker", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+				r, d := startDocker(t, lab.DockerOptions{Dockerd: kit.dockerd})
+				if v, err := d.API.ServerVersion(t.Context(), client.ServerVersionOptions{}); err != nil || !strings.HasPrefix(v.Version, kit.version) {
+					t.Fatalf("Docker is %s, %v, want %sx", v.Version, err, kit.version) // asked beside the adapter, which remembers
+				}
+				return r, d
+			})
+		})
+	}
 }

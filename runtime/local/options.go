@@ -28,6 +28,8 @@ type Options struct {
 	// ProcRoot is the proc filesystem whose self/mountinfo names the mounts
 	// that image filesystems are resolved to. "/proc" if empty.
 	ProcRoot string
+	// PodLogs is the folder that pods' logs are in; /var/log/pods if empty.
+	PodLogs string
 	// Units are those of the service manager that runs this host; nil where none does.
 	Units Units
 }
@@ -44,7 +46,7 @@ type Units interface {
 	// waits for others, that are ordered after the unit, to stop.
 	UnitStops(ctx context.Context, name string) (bool, error)
 	// UnitsAtBoot tells of those units that there are, by name, whether systemd starts them
-	// at boots.
+	// at boots. An instance of a template that it does not start is none that there is.
 	UnitsAtBoot(ctx context.Context, names ...string) (map[string]bool, error)
 	// Stopping tells whether the whole host is going down.
 	Stopping(ctx context.Context) (bool, error)

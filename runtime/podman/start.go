@@ -85,7 +85,7 @@ func (r *Runtime) askBoots(ctx context.Context, list []*container, known map[str
 }
 
 // restart says who starts a container again after a boot. No service of Podman's looks at
-// on-failure then.
+// on-failure then, unlike dockerd.
 func (r *Runtime) restart(c *container, policy string, b boots) runtime.Restart {
 	units := r.unitsOf(c)
 	if policy == "" || !b.told && (len(units) > 0 || policy == policyAlways) {
@@ -99,8 +99,10 @@ func (r *Runtime) restart(c *container, policy string, b boots) runtime.Restart 
 	switch {
 	case policy == policyUnlessStopped, policy == policyAlways && !b.units[restartUnit]:
 		return runtime.RestartUnlessStopped
-	case policy == policyAlways, policy == policyOnFailure:
+	case policy == policyAlways:
 		return runtime.RestartByRuntime
+	case policy == policyOnFailure:
+		return runtime.RestartNotAtBoot
 	}
 	return runtime.RestartNever
 }

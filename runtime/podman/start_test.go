@@ -28,7 +28,7 @@ func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
 	}{
 		"nobody has said any":                    {systemd: enabled, want: runtime.RestartNever},
 		"no":                                     {policy: "no", systemd: enabled, want: runtime.RestartNever},
-		"on-failure":                             {policy: "on-failure", systemd: enabled, want: runtime.RestartByRuntime},
+		"on-failure":                             {policy: "on-failure", systemd: enabled, want: runtime.RestartNotAtBoot},
 		"unless-stopped":                         {policy: "unless-stopped", systemd: enabled, want: runtime.RestartUnlessStopped},
 		"always, and Podman's service starts it": {policy: "always", systemd: enabled, want: runtime.RestartByRuntime},
 		"always, and Podman's service is disabled": {policy: "always", systemd: disabled, want: runtime.RestartUnlessStopped},

@@ -37,7 +37,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 func (r *Runtime) pod(c container) runtime.Pod {
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.id, PodID: c.id, Name: c.id,
-		Image: c.state.annotations[annotationReference], CreatedAt: c.state.created, Labels: c.state.annotations,
+		Image: c.state.annotations[annotationReference], CreatedAt: c.state.created, Labels: c.state.annotations, Restart: runtime.RestartElsewhere,
 	}
 	if c.err == nil {
 		converted.State, _ = c.phase(r.procRoot) // unknown where it cannot be told

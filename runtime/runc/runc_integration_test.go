@@ -128,7 +128,11 @@ func TestAContainerIsStoppedByItsOwnSignal(t *testing.T) {
 				ID: id, Ready: "ready", Annotations: map[string]string{"org.opencontainers.image.stopSignal": signal},
 				Command: []string{"sh", "-c", "trap '' TERM; trap 'echo heard; exit 0' USR1; echo ready; while :; do sleep 86400 & wait $!; done"},
 			}))
-			check(t, r.StopContainer(t.Context(), container(t, r, id), patience))
+			c := container(t, r, id)
+			if c.Restart != runtime.RestartElsewhere {
+				t.Errorf("%s says of who starts it again %v, want that nobody here does", id, c.Restart)
+			}
+			check(t, r.StopContainer(t.Context(), c, patience))
 			if said, err := d.Output(id); err != nil || !strings.Contains(said, "heard") {
 				t.Errorf("%s printed %q, %v, want that it heard its signal", id, said, err)
 			}

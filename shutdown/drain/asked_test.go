@@ -2,6 +2,7 @@ package drain_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -47,8 +48,27 @@ func TestItIsWrittenDownWhoWasAsked(t *testing.T) {
 				t.Errorf("record of %s = %v, want of those that were asked when they began to run", p.Name, p.Runs)
 			}
 		}
+		for _, p := range w.published[len(w.published)-1].Pods {
+			if want := map[string]string{"shop0": "c0", "shop1": "c1"}; p.Name == "shop" && !maps.Equal(p.Names, want) {
+				t.Errorf("record of %s has the names %v, want %v", p.Name, p.Names, want)
+			}
+		}
 		if p := w.published[len(w.published)-1].Pods; p[0].Priority+p[1].Priority != 5 || !slices.Equal(slices.Concat(p[0].Restarting, p[1].Restarting), []string{"shop0"}) {
 			t.Errorf("record = %+v, want the pods' priorities, and who was restarting", p)
+		}
+	})
+}
+
+// What its runtime cannot start again nobody is to wait for after a boot.
+func TestItIsWrittenDownWhoRunsOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("hand", 0, runtimetest.ContainerSpec{Restart: runtime.RestartElsewhere})
+		w.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartNever})
+		r, _ := w.run(t.Context())
+		for _, p := range r.Pods {
+			if p.Once != (p.Name == "hand") {
+				t.Errorf("record of %s says that it runs once: %t", p.Name, p.Once)
+			}
 		}
 	})
 }

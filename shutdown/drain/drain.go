@@ -40,6 +40,9 @@ const (
 	// newsPoll is how often a drain looks for pods that came while those of its
 	// phase are being stopped: one of them may take all the time there is.
 	newsPoll = 2 * time.Second
+	// askRoom is how long a call that asks a container to end outlives the order that this
+	// process ends: what it takes a busy host's runtime to pass the signal on.
+	askRoom = time.Second
 	// retryPause is how long a stop that failed waits at first.
 	retryPause = 100 * time.Millisecond
 )
@@ -64,7 +67,9 @@ type result struct {
 	phase   int // in which it was begun
 	pod     key
 	ends    []containerEnd
+	keep    bool      // others of the pod are stopped later: its sandbox stays
 	sandbox bool      // no more than this: the sandbox is gone
+	handed  bool      // no more than this: this process ends, and ends are the containers it did not get to ask
 	asked   key       // no more than this: a container that waited for others is asked to end
 	at      time.Time // when
 }
@@ -108,11 +113,12 @@ type Drain struct {
 	deadline time.Time
 
 	cancel, abandon func()
-	cancelled       chan struct{} // closed: no further stops
-	abandoned       chan struct{} // closed: nor any wait for those in flight
-	last            chan struct{} // closed when the last phase is over
-	over            chan struct{} // closed when Run returns
-	idle            chan struct{} // closed when the last call has ended
+	leaving         <-chan struct{} // closed: another process goes on; set by Run, nil if none ever does
+	cancelled       chan struct{}   // closed: no further stops
+	abandoned       chan struct{}   // closed: nor any wait for those in flight
+	last            chan struct{}   // closed when the last phase is over
+	over            chan struct{}   // closed when Run returns
+	idle            chan struct{}   // closed when the last call has ended
 	calls           sync.WaitGroup
 
 	// Run's goroutine owns what follows.
@@ -127,9 +133,10 @@ type Drain struct {
 	calm    chan struct{} // closed once there are none, or the phase is over
 	settled bool          // the latest list was made with nothing running, and shows nothing new
 	current []runtime.Pod
-	fresh   bool  // current is what every runtime answered
-	heard   bool  // they did, once or more
-	blind   error // why no list was ever complete
+	fresh   bool                      // current is what every runtime answered
+	silent  func(runtime string) bool // who did not; nil before the first list
+	heard   bool                      // they did, once or more
+	blind   error                     // why no list was ever complete
 
 	record  *journal.Record
 	index   map[key]int           // of pods in record
@@ -232,6 +239,9 @@ func (d *Drain) end(i int) time.Time {
 // process may go on with it.
 func (d *Drain) Run(ctx context.Context) {
 	calls, giveUp := context.WithCancel(ctx)
+	if t := d.record.Trigger; t != journal.TriggerPerson && t != journal.TriggerPersonAll {
+		d.leaving = ctx.Done()
+	}
 	defer func() {
 		close(d.over)
 		go func() {
@@ -258,10 +268,12 @@ func (d *Drain) Run(ctx context.Context) {
 	if d.ended(ctx) {
 		d.windDown(ctx, giveUp)
 	}
-	if ctx.Err() == nil { // else another process goes on
+	if ctx.Err() == nil {
 		d.conclude()
-		d.options.Publish(d.record.Clone())
+	} else { // another process goes on
+		d.handOver()
 	}
+	d.options.Publish(d.record.Clone())
 }
 
 // ended tells whether no further stop may begin.

@@ -135,10 +135,35 @@ func (d *Drain) stopFirst(ctx context.Context) {
 	if len(names) > 0 {
 		d.flush(ctx)
 		d.stopAll(ctx, names, d.leadLeft(began, len(before) > 0), before)
+		d.hear(ctx)
 	}
 	d.options.Start = d.options.Start.Add(time.Since(began))
 	d.settled = false // what was listed is from before
 	d.options.Publish(d.record.Clone())
+}
+
+// hear has every runtime answer once, or not. One that was killed with its service takes calls
+// for a moment that it passes on to nobody: who was asked by one of them would seem to have
+// been asked to end.
+func (d *Drain) hear(ctx context.Context) {
+	over := time.NewTimer(min(listBound, d.lead/10))
+	defer over.Stop()
+	for old := d.polling; !d.ended(ctx); old = false {
+		d.relist(ctx)
+		select {
+		case l := <-d.lists:
+			d.take(l)
+		case <-over.C:
+			return
+		case <-d.cancelled:
+			return
+		case <-ctx.Done():
+			return
+		}
+		if !old { // else it was asked before
+			return
+		}
+	}
 }
 
 // toStop are the services that run, as far as anybody knows. Those on record that do not have

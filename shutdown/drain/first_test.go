@@ -70,6 +70,41 @@ func TestServicesEndBeforeAnyPodIsAsked(t *testing.T) {
 	})
 }
 
+// dying is a runtime that was killed and takes calls until its sockets are closed. Then
+// somebody stands in for it.
+type dying struct {
+	*runtimetest.Fake
+	from, to time.Time
+}
+
+func (r dying) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	if time.Now().Before(r.from) {
+		return r.Fake.Pods(ctx)
+	}
+	time.Sleep(time.Until(r.to))
+	return r.Fake.Pods(ctx)
+}
+
+func (r dying) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	if now := time.Now(); !now.Before(r.from) && now.Before(r.to) { // it seems to have been passed on
+		time.Sleep(time.Until(r.to) + grace)
+		return r.Fake.StopContainer(ctx, c, 0)
+	}
+	return r.Fake.StopContainer(ctx, c, grace)
+}
+
+// Seen on a Debian 12 under load, with a containerd that is the child of its service.
+func TestNobodyIsAskedByARuntimeThatDiesWithItsService(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.first(endsAfter(3 * time.Second))
+		w.roster.Runtime = dying{w.fake, w.began.Add(3 * time.Second), w.began.Add(3100 * time.Millisecond)}
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+		w.expectSignals("web0", "TERM@3.1s")
+	})
+}
+
 func TestAServiceThatDoesNotEndHoldsPodsUpForAWhile(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)

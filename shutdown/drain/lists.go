@@ -2,13 +2,13 @@ package drain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/plan"
 )
 
 // Runtime is what a drain needs of the host's container runtimes. A list that
@@ -31,6 +31,12 @@ type Roster struct {
 // List asks the runtimes until ctx ends. Where one does not answer, its pods
 // are those last known, and the error says so.
 func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
+	pods, _, err := r.list(ctx)
+	return pods, err
+}
+
+// list is List, and tells which runtimes did not answer.
+func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, silent func(name string) bool, err error) {
 	type answer struct {
 		pods []runtime.Pod
 		err  error
@@ -56,23 +62,23 @@ func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.pods, r.ok = got.pods, true
-		return got.pods, nil
+		return got.pods, func(string) bool { return false }, nil
 	}
-	silent := silence(got.pods, got.err)
+	silent = silence(got.pods, got.err)
 	known, _ := r.Last()
 	for _, p := range known {
 		if silent(p.Runtime) {
 			got.pods = append(got.pods, p)
 		}
 	}
-	return got.pods, fmt.Errorf("list pods: %w", got.err)
+	return got.pods, silent, fmt.Errorf("list pods: %w", got.err)
 }
 
 // silence tells which runtimes did not answer a list that came with err: those
-// that it names, where it does, else those of which no pod is listed.
+// that it names, where it names all, else those of which no pod is listed.
 func silence(pods []runtime.Pod, err error) func(name string) bool {
 	names := map[string]bool{}
-	if failed := (*runtime.SetError)(nil); errors.As(err, &failed) {
+	if failed, whole := err.(*runtime.SetError); whole { // one that is joined to another names not all
 		for _, f := range failed.Failed {
 			names[f.Runtime] = true
 		}
@@ -128,12 +134,23 @@ func Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// Closed tells whether a channel that is only ever closed has been. A nil one never is.
+func Closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // listing is the answer to one list of pods.
 type listing struct {
-	pods  []runtime.Pod
-	err   error
-	quiet bool // nothing was being stopped when it was asked for
-	after int  // how many stops had begun then
+	pods   []runtime.Pod
+	silent func(runtime string) bool // of which pods has what was known before
+	err    error
+	quiet  bool // nothing was being stopped when it was asked for
+	after  int  // how many stops had begun then
 }
 
 // firstList begins with what is known if the runtime does not answer at once. Where that lacks
@@ -157,6 +174,9 @@ func (d *Drain) firstList(ctx context.Context) {
 		d.relist(ctx)
 		select {
 		case <-over.C:
+			if ok { // what is known is better than nobody
+				d.current = known
+			}
 			return
 		case l := <-d.lists:
 			d.take(l)
@@ -215,12 +235,12 @@ func (d *Drain) relist(ctx context.Context) {
 	go func() {
 		list, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
-		pods, err := d.options.Roster.List(list)
+		pods, silent, err := d.options.Roster.list(list)
 		if err != nil && first {
 			Sleep(ctx, retryPause) // it will be asked again
 		}
 		select {
-		case d.lists <- listing{pods, err, quiet, after}:
+		case d.lists <- listing{pods, silent, err, quiet, after}:
 		case <-d.over:
 		}
 	}()
@@ -242,29 +262,34 @@ func (d *Drain) settles(l listing) bool {
 // take makes a list the current one.
 func (d *Drain) take(l listing) {
 	d.polling = false
-	if d.fresh = l.err == nil; !d.fresh {
-		d.current = l.pods
-		if !d.heard {
-			d.blind = l.err
-		}
-		return
+	d.fresh, d.silent = l.err == nil, l.silent
+	switch {
+	case d.fresh:
+		d.heard, d.blind = true, nil
+	case !d.heard:
+		d.blind = l.err
 	}
-	d.heard, d.blind = true, nil
-	d.takeOver(l.pods)
+	d.takeOver(l.pods, d.told)
 }
 
-// takeOver takes in the pods that every runtime has listed, whoever asked.
-func (d *Drain) takeOver(pods []runtime.Pod) {
+// told tells whether a runtime has answered the list that is the current one.
+func (d *Drain) told(runtime string) bool { return d.silent != nil && !d.silent(runtime) }
+
+// takeOver takes in the pods that runtimes have listed, whoever asked, where those that have
+// not answered are as they were known before.
+func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool) {
 	d.current = pods
 	alive := map[key]bool{}
 	for _, p := range pods {
 		for _, c := range p.Containers {
-			alive[key{c.Runtime, c.ID}] = c.State == runtime.Running
-			d.lookAgain(c)
+			if answered(c.Runtime) {
+				d.lookAgain(c)
+			}
+			alive[key{c.Runtime, c.ID}] = plan.Alive(c)
 		}
 	}
 	for k, gone := range d.gone {
-		if !alive[k] {
+		if answered(k.runtime) && !alive[k] {
 			close(gone)
 			delete(d.gone, k)
 		}
@@ -278,7 +303,7 @@ func (d *Drain) lookAgain(c runtime.Container) {
 	k := key{c.Runtime, c.ID}
 	switch e := d.ends[k]; {
 	case e == nil, !e.done:
-	case c.State != runtime.Running:
+	case !plan.Alive(c):
 		e.dead = true
 	case e.dead && (c.StartedAt.IsZero() || !c.StartedAt.Equal(d.record.Pods[d.index[e.pod]].Runs[c.ID])):
 		delete(d.ends, k)

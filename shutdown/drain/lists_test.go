@@ -10,6 +10,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -110,6 +111,22 @@ func TestNoListTakesMoreTimeThanIsGranted(t *testing.T) {
 	}
 }
 
+// A process that goes on with a drain may come when hardly any time is left of it.
+func TestWhatIsKnownIsOnRecordWhereNoTimeIsLeftToList(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.options.Start, w.options.Granted = time.Now().Add(-time.Second), time.Second
+		w.options.Record.FinishedAt = time.Now() // what is known may be from before
+		w.pod("web", 0)
+		if _, err := w.roster.List(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Hang: true})
+		r, _ := w.run(t.Context())
+		w.expect(r, false, map[string]journal.Outcome{"web": journal.Left})
+		w.expectSignals("web0", "") // it has more time when the service stops
+	})
+}
+
 func TestNoPodsKnownAtAll(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
@@ -142,10 +159,10 @@ func TestNoPodsKnownAtAll(t *testing.T) {
 }
 
 // partial is two runtimes of which one never answers.
-type partial struct{ *runtimetest.Fake }
+type partial struct{ drain.Runtime }
 
 func (p partial) Pods(ctx context.Context) ([]runtime.Pod, error) {
-	pods, err := p.Fake.Pods(ctx)
+	pods, err := p.Runtime.Pods(ctx)
 	return pods, errors.Join(err, errors.New("the other one does not answer"))
 }
 
@@ -162,6 +179,11 @@ func TestARuntimeThatAnswersWithNoPodsHasAnswered(t *testing.T) {
 		pods, err := w.roster.List(t.Context())
 		if len(pods) != 1 || pods[0].ID != "unknown" || !errors.Is(err, runtime.ErrUnavailable) {
 			t.Errorf("List() = %+v, %v, want the pod of the runtime that does not answer alone", pods, err)
+		}
+		// Where somebody else may be there, too, whom nobody names, only what is listed counts.
+		w.roster.Runtime = partial{both}
+		if pods, err := w.roster.List(t.Context()); len(pods) != 2 || !errors.Is(err, runtime.ErrUnavailable) {
+			t.Errorf("List() = %+v, %v, want all pods that are known", pods, err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -23,6 +24,10 @@ func (d *Drain) note(r result) {
 		d.noteTurns(r.pod, map[string]time.Time{r.asked.id: r.at})
 		d.options.Publish(d.record.Clone())
 		return
+	case r.handed:
+		countDown(d.waiting, r.pod)
+		d.noteUnasked(r.pod, r.ends)
+		return
 	}
 	for _, e := range r.ends {
 		*d.ends[e.key] = e
@@ -36,9 +41,10 @@ func (d *Drain) note(r result) {
 	if d.waiting[r.pod] > 0 {
 		return
 	}
-	at := d.index[r.pod]
-	d.record.Pods[at].FinishedAt = time.Now()
-	d.judge(at)
+	if at := d.index[r.pod]; !r.keep { // else others of it are still to be asked
+		d.record.Pods[at].FinishedAt = time.Now()
+		d.judge(at)
+	}
 	d.options.Publish(d.record.Clone())
 }
 
@@ -49,17 +55,50 @@ func (d *Drain) noteTurns(pod key, turns map[string]time.Time) {
 	p.Asked = with(p.Asked, turns)
 }
 
-// with is a copy of times with more in it: what was published has the old one.
-func with(times, more map[string]time.Time) map[string]time.Time {
+// with is a copy of known with more in it: what was published has the old one.
+func with[V any](known, more map[string]V) map[string]V {
 	if len(more) == 0 {
-		return times
+		return known
 	}
-	all := maps.Clone(times)
+	all := maps.Clone(known)
 	if all == nil {
-		all = map[string]time.Time{}
+		all = map[string]V{}
 	}
 	maps.Copy(all, more)
 	return all
+}
+
+// noteUnasked writes down who is left for the next process to ask. Where that is all of a pod
+// the pod was never begun with: it is not to be killed unasked where its phase is over by then.
+func (d *Drain) noteUnasked(pod key, ends []containerEnd) {
+	p := &d.record.Pods[d.index[pod]]
+	turns, late := map[string]time.Time{}, map[string]time.Time{}
+	for _, e := range ends {
+		if _, noted := p.Asked[e.key.id]; noted {
+			turns[e.key.id] = time.Time{}
+		} else {
+			late[e.key.id] = time.Time{}
+		}
+	}
+	p.Asked, p.Late = with(p.Asked, turns), with(p.Late, late)
+	_, begun := d.resumed[pod]
+	for _, e := range d.ends {
+		if e.pod == pod {
+			turn, noted := turnOf(*p, e.key.id)
+			begun = begun || !noted || !turn.IsZero()
+		}
+	}
+	if !begun {
+		p.StartedAt = time.Time{}
+	}
+}
+
+// turnOf is when a container was asked, where that is noted for it alone.
+func turnOf(p journal.PodRecord, id string) (turn time.Time, noted bool) {
+	if turn, noted = p.Asked[id]; !noted {
+		turn, noted = p.Late[id]
+	}
+	return turn, noted
 }
 
 func countDown(m map[key]int, k key) {
@@ -76,12 +115,12 @@ func (d *Drain) conclude() {
 		return // it was before, and nothing ran since
 	}
 	running := map[key]bool{}
-	codes := map[key]map[string]int32{}
+	codes, ends := map[key]map[string]int32{}, map[key]time.Time{}
 	for _, p := range d.current {
 		k := key{p.Runtime, p.ID}
-		running[k], codes[k] = plan.Runs(p), exitCodes(p)
+		running[k], codes[k], ends[k] = plan.Runs(p), exitCodes(p), d.lastEnd(p)
 	}
-	now, cancelled := time.Now(), d.isCancelled()
+	now, cancelled, asked := time.Now(), d.isCancelled(), d.asked()
 	r := d.record
 	r.Graceful = !cancelled && d.blind == nil
 	if d.blind != nil {
@@ -94,14 +133,20 @@ func (d *Drain) conclude() {
 		case p.Outcome != "":
 		case d.waiting[k] > 0:
 			d.judge(i)
-		case d.fresh && !running[k] && !cancelled: // by itself, or while no agent looked
-			p.Outcome, p.FinishedAt = journal.Stopped, now
-		case p.StartedAt.IsZero():
+		case d.told(p.Runtime) && !running[k] && !cancelled: // by itself, or while no agent looked
+			p.Outcome, p.FinishedAt = journal.Stopped, cmp.Or(ends[k], now)
+			if p.FinishedAt.Before(p.StartedAt) { // between the list and the order
+				p.FinishedAt = p.StartedAt
+			}
+			if asked[k] {
+				d.judge(i)
+			}
+		case cancelled && p.StartedAt.IsZero():
 			p.Outcome = journal.Skipped
 		default:
 			p.Outcome = journal.Left
 		}
-		if d.fresh {
+		if d.told(p.Runtime) {
 			p.ExitCodes = codes[k]
 		}
 		r.Graceful = r.Graceful && p.Outcome != journal.Left
@@ -116,11 +161,14 @@ func (d *Drain) conclude() {
 // noteLatecomers puts on record what came when there was no time left to stop it, a
 // pod or a container of one that was stopped: nobody is to read that all went well.
 func (d *Drain) noteLatecomers() {
-	if !d.fresh || d.isCancelled() {
+	if d.isCancelled() {
 		return
 	}
 	for _, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
+			if !d.told(pod.Runtime) {
+				continue
+			}
 			record, came := d.entry(phase.Name, pod)
 			unasked := func(c plan.PlannedContainer) bool { return d.ends[key{c.Runtime, c.ID}] == nil }
 			switch {
@@ -132,6 +180,17 @@ func (d *Drain) noteLatecomers() {
 			}
 		}
 	}
+}
+
+// lastEnd is when the last of a pod's containers ended, where the runtime tells: within this
+// drain, or it is not to be believed.
+func (d *Drain) lastEnd(p runtime.Pod) (at time.Time) {
+	for _, c := range p.Containers {
+		if c.FinishedAt.After(at) && c.FinishedAt.After(d.record.StartedAt) && !c.FinishedAt.After(time.Now()) {
+			at = c.FinishedAt
+		}
+	}
+	return at
 }
 
 // exitCodes are those of a pod's containers, by name: of several of one name,
@@ -179,10 +238,13 @@ var errStillRuns = errors.New("still runs although its runtime stopped it")
 // verify corrects the outcomes by what the last list says, if it is to be
 // trusted: exit code 137 is SIGKILL, as runtimes report it.
 func (d *Drain) verify() {
-	if !d.fresh || !d.settled {
+	if !d.settled {
 		return
 	}
 	for _, p := range d.current {
+		if !d.told(p.Runtime) {
+			continue
+		}
 		for _, c := range p.Containers {
 			e, ok := d.ends[key{c.Runtime, c.ID}]
 			if !ok {
@@ -194,18 +256,25 @@ func (d *Drain) verify() {
 					e.killed = c.ExitCode == 137
 				}
 				e.done, e.err = true, nil
-			case c.State == runtime.Running && e.done && e.err == nil:
+			case c.State == runtime.Running && e.done && e.err == nil && d.fresh: // others may be from before the stop
 				e.err = errStillRuns
 			}
 		}
 	}
-	asked := map[key]bool{}
+	for k := range d.asked() {
+		if d.told(k.runtime) {
+			d.judge(d.index[k])
+		}
+	}
+}
+
+// asked are the pods of which a container was asked to end.
+func (d *Drain) asked() map[key]bool {
+	pods := map[key]bool{}
 	for _, e := range d.ends {
-		asked[e.pod] = true
+		pods[e.pod] = true
 	}
-	for k := range asked {
-		d.judge(d.index[k])
-	}
+	return pods
 }
 
 // stuck names the containers that were asked to stop and have not.

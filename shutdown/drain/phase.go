@@ -53,7 +53,7 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 		case <-news.C:
 			// Where the runtime tells of what comes and goes somebody lists them anyway.
 			if pods, told := d.options.Roster.lately(time.Now().Add(-newsPoll)); told {
-				d.takeOver(pods)
+				d.takeOver(pods, func(string) bool { return true })
 				n += d.launchLate(calls, i, end)
 			} else {
 				d.relist(ctx)
@@ -98,21 +98,24 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 		return 0
 	}
 	// As where very little is granted, or no agent was there to begin it: who was to
-	// have some time is asked in the next phase instead of killed here.
-	none := i < len(d.phases)-1 && d.options.Phases[i].Grace > 0 && !end.After(time.Now())
+	// have some time is not to be killed here.
+	none := d.options.Phases[i].Grace > 0 && d.brief(i, end)
 	for n, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
 			k := key{pod.Runtime, pod.ID}
 			record, came := d.entry(phase.Name, pod)
 			changed = changed || came
-			if n > i || none && record.StartedAt.IsZero() {
+			if n > i {
 				continue
 			}
 			if d.spares(pod) {
 				record.Outcome = journal.Skipped
 				continue
 			}
-			containers := d.unasked(k, pod.Within(max(0, time.Until(end))), end)
+			if none && record.StartedAt.IsZero() {
+				continue
+			}
+			containers, rest := d.unasked(k, pod.Within(max(0, time.Until(end))), end, none)
 			if len(containers) == 0 {
 				continue
 			}
@@ -130,7 +133,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 			d.tearing[k]++
 			d.settled = false
 			calm := d.calm
-			d.calls.Go(func() { d.stopPod(calls, result{phase: i, pod: k}, pod.Pod, containers, end, calm) })
+			d.calls.Go(func() { d.stopPod(calls, result{phase: i, pod: k, keep: rest}, pod.Pod, containers, end, calm) })
 		}
 	}
 	if changed {
@@ -148,13 +151,18 @@ func (d *Drain) reopen() {
 	d.record.FinishedAt, d.record.Graceful, d.record.Error = time.Time{}, false, ""
 }
 
-// launchLate is launch for pods that came since: those that come at the end of a
-// phase have more time in the next, and after the last when the service stops.
+// launchLate is launch for pods that came since.
 func (d *Drain) launchLate(calls context.Context, i int, end time.Time) int {
-	if time.Until(end) < min(newsPoll, d.phases[i].Grace/2) {
+	if d.brief(i, end) {
 		return 0
 	}
 	return d.launch(calls, i, end)
+}
+
+// brief tells whether so little is left of phase i that who was not asked to end yet has more
+// time in the next, and after the last when the service stops then.
+func (d *Drain) brief(i int, end time.Time) bool {
+	return time.Until(end) <= min(newsPoll, d.phases[i].Grace/2)
 }
 
 // entry is a pod's place in the record, and whether it was made just now.
@@ -177,24 +185,29 @@ func (d *Drain) spares(pod plan.PlannedPod) bool {
 }
 
 // unasked returns the containers that were not asked to end yet, and notes that
-// they are now, or will be once those have ended that need them.
-func (d *Drain) unasked(pod key, planned plan.PlannedPod, end time.Time) []target {
-	var targets []target
+// they are now, or will be once those have ended that need them. Where there is no time left
+// it leaves out whom no process has asked before, and tells that there are some.
+func (d *Drain) unasked(pod key, planned plan.PlannedPod, end time.Time, none bool) (targets []target, rest bool) {
 	for _, c := range planned.Containers {
 		k := key{c.Runtime, c.ID}
 		if _, ok := d.ends[k]; ok {
 			continue
 		}
+		asked, before := d.askedAt(d.resumed, pod, c)
+		_, spent := d.askedAt(d.spent, pod, c)
+		if none && !before && !spent {
+			rest = true
+			continue
+		}
 		d.ends[k] = &containerEnd{key: k, pod: pod, name: c.Name, kill: time.Now().Add(d.within(c.Own, end.Add(-c.Rest)))}
 		d.stops[k] = make(chan struct{})
-		t := target{PlannedContainer: c, over: d.stops[k]}
+		t := target{PlannedContainer: c, over: d.stops[k], spent: spent}
 		// An earlier process asked it to end and did not see it end. Asking
 		// again is to some programs an order to drop everything.
-		if asked, ok := d.askedAt(d.resumed, pod, c); ok {
+		if before {
 			t.asked, t.gone = asked, make(chan struct{})
 			d.gone[k] = t.gone
 		}
-		_, t.spent = d.askedAt(d.spent, pod, c)
 		targets = append(targets, t)
 	}
 	for i := range targets {
@@ -205,17 +218,19 @@ func (d *Drain) unasked(pod key, planned plan.PlannedPod, end time.Time) []targe
 		}
 	}
 	d.noteAsked(pod, targets, planned.Pod.Sandbox)
-	return targets
+	return targets, rest
 }
 
 // noteAsked writes down who is asked now that was not before: of those that wait for
 // others that they do, and of those that may be started again, as those of a sandbox are
 // not, when.
 func (d *Drain) noteAsked(pod key, targets []target, sandbox bool) {
-	turns, runs := map[string]time.Time{}, map[string]time.Time{}
+	turns, runs, names := map[string]time.Time{}, map[string]time.Time{}, map[string]string{}
+	late := map[string]time.Time{}
 	for _, t := range targets {
+		p := &d.record.Pods[d.index[pod]]
+		p.Once = p.Once || t.Container.Restart == runtime.RestartElsewhere
 		if t.Container.Restarting {
-			p := &d.record.Pods[d.index[pod]]
 			p.Restarting = append(slices.Clone(p.Restarting), t.ID) // what was published has the old one
 		}
 		switch {
@@ -224,25 +239,36 @@ func (d *Drain) noteAsked(pod key, targets []target, sandbox bool) {
 			turns[t.ID] = time.Time{}
 		case !sandbox || t.Container.Restart != runtime.RestartUnknown: // which may not have been told yet
 			turns[t.ID] = time.Now()
+		default:
+			if _, unasked := p.Late[t.ID]; unasked {
+				late[t.ID] = time.Now()
+			}
 		}
-		if _, noted := turns[t.ID]; noted && !t.Container.StartedAt.IsZero() {
-			runs[t.ID] = t.Container.StartedAt
+		if _, noted := turns[t.ID]; noted {
+			names[t.ID] = t.Name
+			if _, before := p.Runs[t.ID]; before || !t.Container.StartedAt.IsZero() { // that one is over
+				runs[t.ID] = t.Container.StartedAt
+			}
 		}
 	}
 	d.noteTurns(pod, turns)
 	p := &d.record.Pods[d.index[pod]]
-	p.Runs = with(p.Runs, runs)
+	p.Runs, p.Names, p.Late = with(p.Runs, runs), with(p.Names, names), with(p.Late, late)
 }
 
 // askedAt tells whether and when a container was asked to end by an earlier process or
 // drain, of which times has when it began with the pod. One that ends after others was
-// asked later, if at all.
+// asked later, if at all, and one that somebody has started since is another run.
 func (d *Drain) askedAt(times map[key]time.Time, pod key, c plan.PlannedContainer) (time.Time, bool) {
 	began, ok := times[pod]
 	if !ok || c.Container.CreatedAt.After(began) || d.anew[key{c.Runtime, c.ID}] {
 		return time.Time{}, false
 	}
-	if turn, waited := d.record.Pods[d.index[pod]].Asked[c.ID]; waited {
+	p := d.record.Pods[d.index[pod]]
+	if run := p.Runs[c.ID]; !run.IsZero() && !c.Container.StartedAt.IsZero() && !run.Equal(c.Container.StartedAt) {
+		return time.Time{}, false
+	}
+	if turn, noted := turnOf(p, c.ID); noted {
 		return turn, !turn.IsZero()
 	}
 	return began, true

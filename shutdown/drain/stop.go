@@ -37,8 +37,10 @@ func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containe
 		})
 	}
 	wg.Wait()
-	if ctx.Err() != nil {
-		return // nothing that failed now says anything of the containers
+	if ctx.Err() != nil { // nothing that failed now says anything of the containers
+		r.handed, r.ends = true, slices.DeleteFunc(ends, func(e containerEnd) bool { return !errors.Is(e.err, errUnasked) })
+		d.tell(r)
+		return
 	}
 	failed := slices.ContainsFunc(ends, func(e containerEnd) bool { return e.err != nil })
 	r.ends = ends
@@ -47,6 +49,14 @@ func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containe
 	}
 	if d.isCancelled() {
 		return // what is half stopped is left to its owner
+	}
+	if r.keep {
+		if failed {
+			d.tell(r)
+		}
+		r.sandbox = true
+		d.tell(r)
+		return
 	}
 	if !failed {
 		select {
@@ -147,20 +157,57 @@ func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (kil
 	}
 	grace := d.within(own, end)
 	first := grace
+	asked := c.gone != nil || c.spent // by an earlier process, and is killed now
 	for pause := retryPause; ; pause = min(2*pause, time.Second) {
-		err := Bounded(ctx, func() error { return d.options.Roster.StopContainer(ctx, c.Container, grace) })
+		made := time.Now()
+		got, err := d.ask(ctx, func(ctx context.Context) error { return d.options.Roster.StopContainer(ctx, c.Container, grace) })
 		switch {
 		case err == nil:
 			return time.Since(began) >= first, nil
-		case ctx.Err() != nil || errors.Is(err, runtime.ErrUnsupported):
+		case errors.Is(err, runtime.ErrUnsupported):
 			return false, stopError(ctx, c.Name, err)
 		}
+		// Before the runtime went away; one that is only slow may not have come to it.
+		lost := errors.Is(err, runtime.ErrLost) || time.Since(made) >= askRoom && !errors.Is(err, context.DeadlineExceeded)
+		asked = asked || got || lost
 		Sleep(ctx, pause)
-		if ctx.Err() != nil || d.isCancelled() {
+		switch {
+		case Closed(d.leaving) && !asked:
+			return false, errUnasked
+		case ctx.Err() != nil || d.isCancelled():
 			return false, stopError(ctx, c.Name, err)
 		}
 		grace = d.within(own-time.Since(began), end)
 	}
+}
+
+// errUnasked is found where the process ends before a container was asked to: no call was
+// made, or all were refused.
+var errUnasked = errors.New("not asked to end")
+
+// ask makes a call that asks a container to end. It tells of one that was given up, and that
+// the runtime has got. When the process ends it gives its calls up, but none within askRoom:
+// the next process does not make them again.
+func (d *Drain) ask(ctx context.Context, stop func(context.Context) error) (got bool, err error) {
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	began := time.Now()
+	call, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	if deadline, ok := ctx.Deadline(); ok {
+		var late context.CancelFunc
+		call, late = context.WithDeadline(call, deadline)
+		defer late()
+	}
+	defer context.AfterFunc(ctx, func() {
+		if Closed(d.leaving) {
+			Sleep(call, time.Until(began.Add(askRoom)))
+		}
+		end(context.Cause(ctx))
+	})()
+	err = Bounded(call, func() error { return stop(call) })
+	return call.Err() != nil, err
 }
 
 // stopError says what was tried where the runtime did not get to say it.
@@ -204,11 +251,4 @@ func (d *Drain) awaitEnd(ctx context.Context, c target, end time.Time) bool {
 	return false
 }
 
-func (d *Drain) isCancelled() bool {
-	select {
-	case <-d.cancelled:
-		return true
-	default:
-		return false
-	}
-}
+func (d *Drain) isCancelled() bool { return Closed(d.cancelled) }

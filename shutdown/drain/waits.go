@@ -77,3 +77,21 @@ func (d *Drain) windDown(ctx context.Context, giveUp func()) {
 		}
 	}
 }
+
+// handOver waits for what has just been asked of the runtimes, so that the next process reads
+// on record who was not.
+func (d *Drain) handOver() {
+	if d.leaving == nil {
+		return
+	}
+	over := time.NewTimer(2 * askRoom)
+	defer over.Stop()
+	for len(d.waiting) > 0 {
+		select {
+		case r := <-d.results:
+			d.note(r)
+		case <-over.C:
+			return
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -29,6 +30,8 @@ type content struct {
 	Record *Record `json:"record,omitempty"`
 	// Last is the shutdown before that.
 	Last *Record `json:"last,omitempty"`
+	// CalledOff is the last drain that was, if it had asked anybody to end.
+	CalledOff *Record `json:"calledOff,omitempty"`
 	// Restarts are containers that shutdowns have stopped and that can be started again.
 	Restarts *[]Restart `json:"restarts,omitempty"`
 	// Services are those that drains of this boot have stopped first, whose story has ended,
@@ -55,7 +58,7 @@ type Ref struct {
 func (f content) takenUp(bootID string) content {
 	switch {
 	case !SameBoot(f.BootID, bootID):
-		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), Restarts: f.owed(false)}
+		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), CalledOff: f.calledOff(), Restarts: f.owed(false)}
 	case len(bootID) > len(f.BootID):
 		f.BootID = bootID
 	}
@@ -63,11 +66,33 @@ func (f content) takenUp(bootID string) content {
 	return f
 }
 
+// calledOff is the last drain that was called off, if any pod had been asked to
+// end, or had ended, by then.
+func (f content) calledOff() *Record {
+	touched := func(p PodRecord) bool { return !p.StartedAt.IsZero() || p.Outcome == Stopped }
+	if r := f.Record; r != nil && !r.CancelledAt.IsZero() && slices.ContainsFunc(r.Pods, touched) {
+		return r
+	}
+	return f.CalledOff
+}
+
 // settle ends the story of the drain, for the host lives on.
 func (f *content) settle() (changed bool) {
 	if f.Record == nil {
 		return false
 	}
+	if f.Record.FinishedAt.IsZero() && f.Record.CancelledAt.IsZero() { // while no process was there to hear it
+		f.Record = f.Record.Clone()
+		f.Record.CancelledAt, f.Record.Unheard = time.Now(), true
+		for i := range f.Record.Pods {
+			if p := &f.Record.Pods[i]; p.Outcome == "" && p.StartedAt.IsZero() {
+				p.Outcome = Skipped
+			} else if p.Outcome == "" {
+				p.Outcome = Left
+			}
+		}
+	}
+	f.CalledOff = f.calledOff()
 	if f.Record.CancelledAt.IsZero() && !f.Record.FinishedAt.IsZero() {
 		f.Last = f.Record
 	}

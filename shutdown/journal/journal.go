@@ -135,22 +135,13 @@ func (j *Journal) reread() error {
 	if j.file.Restarts == nil {
 		j.file.Restarts = file.Restarts
 	}
+	if j.file.CalledOff == nil {
+		j.file.CalledOff = file.CalledOff
+	}
 	if j.file.Services == nil {
 		j.file.Services = file.Services
 	}
 	return nil
-}
-
-// Peek reads how the last shutdown went, as Last and Restarts tell it, and changes
-// nothing: for a person on a host whose agent does not run. A missing journal is
-// fs.ErrNotExist.
-func Peek(path, bootID string) (*Record, []Restart, error) {
-	file, err := read(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	j := &Journal{file: file.takenUp(bootID)}
-	return j.Last(), j.Restarts(), nil
 }
 
 // Last is the last shutdown, nil if nothing is known of one: this boot's, if it
@@ -203,6 +194,9 @@ func (j *Journal) Kept(now time.Time, uptime time.Duration) []*Record {
 		if runs || recent(r.FinishedAt) || recent(r.CancelledAt) {
 			kept = append(kept, r)
 		}
+	}
+	if r := j.file.CalledOff; r != nil && recent(r.CancelledAt) {
+		kept = append(kept, r)
 	}
 	if r := j.file.Last; r != nil {
 		later := !SameBoot(r.BootID, j.file.BootID)

@@ -143,7 +143,7 @@ func TestABootOfWhichLessIsKnownIsTheSame(t *testing.T) {
 				if got := journal.Open(path, tt.second, quiet); (got.Current() != nil) != tt.same || (got.Last() == nil) != tt.same {
 					t.Errorf("Current() = %+v, Last() = %+v, want the drain to go on: %v", got.Current(), got.Last(), tt.same)
 				}
-				if got, _, err := journal.Peek(path, tt.second); err != nil || (got == nil) != tt.same {
+				if got, err := journal.Peek(path, tt.second); err != nil || (got.Last == nil) != tt.same {
 					t.Errorf("Peek() = %+v, %v, want the drain to go on: %v", got, err, tt.same)
 				}
 			})

@@ -133,6 +133,7 @@ func TestWhatAShutdownStoppedIsKeptAlsoIfItWasCancelled(t *testing.T) {
 		time.Sleep(time.Hour)
 		cancelled := &journal.Record{BootID: "one", StartedAt: time.Now(), CancelledAt: time.Now(), Pods: pods(journal.Stopped)}
 		j.Put(cancelled)
+		j.Settle() // as soon as a guard holds its lock again
 		for _, c := range []struct {
 			after time.Duration
 			want  []*journal.Record
@@ -143,6 +144,87 @@ func TestWhatAShutdownStoppedIsKeptAlsoIfItWasCancelled(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestWhatACancelledShutdownStoppedIsKeptAcrossABoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "shutdown.json")
+		j := journal.Open(path, "one", quiet)
+		stop := keep(t, j)
+		j.Put(&journal.Record{BootID: "one", StartedAt: time.Now(), CancelledAt: time.Now(), Pods: pods(journal.Stopped)})
+		j.Settle()
+		j.Unmark()
+		stop()
+		time.Sleep(time.Hour)
+		next := journal.Open(path, "two", quiet)
+		stop = keep(t, next)
+		next.Mark([]journal.Ref{})
+		stop()
+		if got := journal.Open(path, "two", quiet).Kept(time.Now(), time.Minute); len(got) != 1 || got[0].CancelledAt.IsZero() {
+			t.Errorf("Kept() in the next boot = %+v, want what the cancelled shutdown of the boot before stopped", got)
+		}
+	})
+}
+
+// It is told until another shutdown is, or another boot.
+func TestAShutdownThatWasCalledOffIsTold(t *testing.T) {
+	record := func(after time.Duration, cancelled bool, outcomes ...journal.Outcome) *journal.Record {
+		r := &journal.Record{BootID: "one", StartedAt: time.Now().Add(after), Pods: pods(outcomes...)}
+		if cancelled {
+			r.CancelledAt = r.StartedAt.Add(time.Second)
+		} else {
+			r.FinishedAt = r.StartedAt.Add(time.Second)
+		}
+		return r
+	}
+	unheard := &journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{{ID: "a", StartedAt: time.Now()}, {ID: "b"}}}
+	called, last := record(0, true, journal.Stopped), record(time.Hour, false, journal.Stopped)
+	unasked := record(time.Minute, true, journal.Skipped)
+	unasked.Pods[0].StartedAt = time.Time{}
+	for name, c := range map[string]struct {
+		records []*journal.Record
+		boot    string
+		want    *journal.Record
+	}{
+		"while no process heard of it":     {[]*journal.Record{unheard}, "one", unheard},
+		"none was":                         {[]*journal.Record{last}, "one", nil},
+		"in this boot":                     {[]*journal.Record{called}, "one", called},
+		"and then one that asked nobody":   {[]*journal.Record{called, unasked}, "one", called},
+		"and then one that took place":     {[]*journal.Record{called, last}, "one", nil},
+		"after one that took place":        {[]*journal.Record{record(-time.Hour, false, journal.Stopped), called}, "one", called},
+		"in the boot before":               {[]*journal.Record{called}, "two", nil},
+		"nobody was asked in the only one": {[]*journal.Record{unasked}, "one", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "shutdown.json")
+				j := journal.Open(path, "one", quiet)
+				stop := keep(t, j)
+				for _, r := range c.records {
+					j.Put(r)
+					j.Settle()
+				}
+				stop()
+				for _, got := range []*journal.Record{journal.Open(path, c.boot, quiet).CalledOff(), peek(t, path, c.boot).CalledOff} {
+					if (got == nil) != (c.want == nil) || got != nil && !got.StartedAt.Equal(c.want.StartedAt) {
+						t.Errorf("CalledOff() = %+v, want %+v", got, c.want)
+					}
+					if got != nil && c.want == unheard && (got.CancelledAt.IsZero() || got.Pods[0].Outcome != journal.Left || got.Pods[1].Outcome != journal.Skipped) {
+						t.Errorf("CalledOff() = %+v, want it cancelled, and one asked of two", got)
+					}
+				}
+			})
+		})
+	}
+}
+
+func peek(t *testing.T, path, boot string) journal.Story {
+	t.Helper()
+	story, err := journal.Peek(path, boot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return story
 }
 
 func TestAClockThatWasSetBackKeepsNothingForEver(t *testing.T) {

@@ -57,8 +57,15 @@ type PodRecord struct {
 	// those that can be started again; zero for those whose turn has not come. The others
 	// were at StartedAt.
 	Asked map[string]time.Time `json:"asked,omitempty"`
+	// Late tells the same of those others that could not be asked then, because hostler ended or
+	// their runtime was away.
+	Late map[string]time.Time `json:"late,omitempty"`
 	// Runs tells of those of Asked when the run began that was to end, where a runtime tells.
 	Runs map[string]time.Time `json:"runs,omitempty"`
+	// Names are those of Asked.
+	Names map[string]string `json:"names,omitempty"`
+	// Once tells that its runtime runs containers once, and cannot start them again.
+	Once bool `json:"once,omitempty"`
 	// Restarting names, by their IDs, those that had ended when they were asked to, and were
 	// about to be started by their restart policy.
 	Restarting []string `json:"restarting,omitempty"`
@@ -81,6 +88,9 @@ type Record struct {
 	FinishedAt time.Time `json:"finishedAt,omitzero"` // zero if it never was
 	// CancelledAt is set if the shutdown was called off.
 	CancelledAt time.Time `json:"cancelledAt,omitzero"`
+	// Unheard tells that no process heard of that, and so nobody knows who ended of those that
+	// had been asked to.
+	Unheard bool `json:"unheard,omitempty"`
 	// Graceful tells that the drain came to its end and left no pod running.
 	// A pod that was killed had its grace.
 	Graceful bool        `json:"graceful"`

@@ -14,9 +14,9 @@ type Restart struct {
 	Runtime  string          `json:"runtime"`
 	Pod      string          `json:"pod"` // its ID
 	ID       string          `json:"id"`
-	Name     string          `json:"name,omitempty"` // known once a runtime has told it
-	Priority int32           `json:"priority"`       // of the pod
-	Grace    metav1.Duration `json:"grace"`          // of the pod
+	Name     string          `json:"name,omitempty"`
+	Priority int32           `json:"priority"` // of the pod
+	Grace    metav1.Duration `json:"grace"`    // of the pod
 	AskedAt  time.Time       `json:"askedAt"`
 	// StartedAt is when the run began that was to end, where its runtime tells.
 	StartedAt time.Time `json:"startedAt,omitzero"`
@@ -43,7 +43,7 @@ const (
 	Restarted     RestartOutcome = "started" // by hostler
 	RunsAnyway    RestartOutcome = "runs"    // somebody else has started it, or it never ended
 	LeftStopped   RestartOutcome = "left"    // it is not hostler's to start
-	RestartFailed RestartOutcome = "failed"  // its runtime refused, time and again
+	RestartFailed RestartOutcome = "failed"  // its runtime refused, time and again, or never told what decides
 )
 
 // same tells whether two are of one container.
@@ -78,10 +78,10 @@ func (f content) owed(hostLived bool) *[]Restart {
 // started by somebody meanwhile.
 func owe(list []Restart, p PodRecord, hostLived bool) []Restart {
 	for id, asked := range p.Asked {
-		if asked.IsZero() {
-			continue // its turn never came
+		if asked.IsZero() || p.Once {
+			continue // its turn never came, or nobody can
 		}
-		r := Restart{Runtime: p.Runtime, Pod: p.ID, ID: id, Priority: p.Priority, Grace: p.Grace, AskedAt: asked, StartedAt: p.Runs[id], Restarting: slices.Contains(p.Restarting, id), HostLived: hostLived}
+		r := Restart{Runtime: p.Runtime, Pod: p.ID, ID: id, Name: p.Names[id], Priority: p.Priority, Grace: p.Grace, AskedAt: asked, StartedAt: p.Runs[id], Restarting: slices.Contains(p.Restarting, id), HostLived: hostLived}
 		list = append(slices.DeleteFunc(list, r.same), r)
 	}
 	return list

@@ -38,7 +38,7 @@ func owes(j *journal.Journal) string {
 func shopDrain() *journal.Record {
 	now := time.Now()
 	return &journal.Record{BootID: "one", StartedAt: now, Pods: []journal.PodRecord{
-		{Runtime: "docker", ID: "shop", StartedAt: now, Asked: map[string]time.Time{"web": now, "db": {}}},
+		{Runtime: "docker", ID: "shop", StartedAt: now, Asked: map[string]time.Time{"web": now, "db": {}}, Names: map[string]string{"web": "shop-web", "db": "shop-db"}},
 		{Runtime: "containerd", ID: "pod", StartedAt: now},
 	}}
 }
@@ -70,6 +70,11 @@ func TestWhatIsToBeStartedAgain(t *testing.T) {
 		}, "", "web@0sr"},
 		"a drain has ended":          {func(j *journal.Journal) { j.Put(finished(shopDrain())) }, "", "web@0s"},
 		"a power cut after no drain": {func(j *journal.Journal) { j.Mark([]journal.Ref{{ID: "shop"}}) }, "", ""},
+		"a drain of what runs once": {func(j *journal.Journal) {
+			r := shopDrain()
+			r.Pods[0].Once = true
+			j.Put(r)
+		}, "", ""},
 		"a drain that knows when its run began": {func(j *journal.Journal) {
 			r := shopDrain()
 			r.Pods[0].Runs = map[string]time.Time{"web": r.StartedAt.Add(-time.Hour)}
@@ -122,8 +127,13 @@ func TestWhatIsToBeStartedAgain(t *testing.T) {
 				if got := owes(next); got != tt.next {
 					t.Errorf("Restarts() of the next boot = %q, want %q", got, tt.next)
 				}
-				if _, peeked, err := journal.Peek(path, "two"); len(peeked) != len(next.Restarts()) || err != nil && tt.next != "" {
-					t.Errorf("Peek() = %+v, %v, want %+v", peeked, err, next.Restarts())
+				for _, r := range next.Restarts() {
+					if r.Pod == "shop" && r.Name != "shop-"+r.ID {
+						t.Errorf("Restarts() = %+v, want the container's name from the record", r)
+					}
+				}
+				if peeked, err := journal.Peek(path, "two"); len(peeked.Restarts) != len(next.Restarts()) || err != nil && tt.next != "" {
+					t.Errorf("Peek() = %+v, %v, want %+v", peeked.Restarts, err, next.Restarts())
 				}
 			})
 		})

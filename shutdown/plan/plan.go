@@ -113,7 +113,7 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 	}
 	var all []Note
 	for _, c := range pod.Containers {
-		if c.State != runtime.Running {
+		if !Alive(c) {
 			continue
 		}
 		own, notes := Grace(pod, c)
@@ -174,5 +174,11 @@ func (p Plan) Bound() time.Duration {
 
 // Runs tells whether the pod has a container to stop.
 func Runs(p runtime.Pod) bool {
-	return slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.State == runtime.Running })
+	return slices.ContainsFunc(p.Containers, Alive)
+}
+
+// Alive tells whether a container is to be stopped. One that its runtime has lost track of
+// may live, as where a shim is slow to answer a containerd that has just been started.
+func Alive(c runtime.Container) bool {
+	return c.State == runtime.Running || c.State == runtime.Unknown
 }

@@ -123,7 +123,7 @@ func TestNewHolds(t *testing.T) {
 			for j := range r.IntN(4) {
 				c := running(fmt.Sprint("c", j), fmt.Sprint(r.IntN(60), "s"))
 				c.State = runtime.ContainerState(r.IntN(4))
-				if c.State == runtime.Running {
+				if c.State == runtime.Running || c.State == runtime.Unknown {
 					alive[p.Name]++
 				}
 				p.Containers = append(p.Containers, c)

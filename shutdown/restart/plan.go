@@ -8,6 +8,7 @@ package restart
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -35,6 +36,9 @@ type Facts struct {
 	// Waited tells how long it is known that a container is pending, by no wall clock; nil if
 	// only now.
 	Waited func(journal.Restart) time.Duration
+	// Heard tells likewise for how long of that its runtime has answered without a break, up
+	// to now.
+	Heard func(journal.Restart) time.Duration
 	// Unable tells which cannot start a container again; nil if all can.
 	Unable func(runtime string) bool
 	// Never tells that nothing is to be started.
@@ -65,6 +69,10 @@ const holdBound = 2 * time.Minute
 
 // goneAfter is how long a runtime is waited for that does not answer.
 const goneAfter = 24 * time.Hour
+
+// untoldAfter is how long one is waited for that answers, and does not tell of a container
+// what decides.
+const untoldAfter = time.Hour
 
 // listAge is above the age of a list that a drain goes by.
 const listAge = time.Minute
@@ -120,13 +128,14 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		r.Outcome, r.At, r.Reason = outcome, now, reason
 		return Decision{Action: Leave, Restart: r}
 	}
-	waited := time.Duration(0)
+	waited, heard := time.Duration(0), time.Duration(0)
 	if f.Waited != nil {
 		waited = f.Waited(r)
 	}
+	if f.Heard != nil {
+		heard = f.Heard(r)
+	}
 	wait := Decision{Action: Wait, Restart: r}
-	untold := wait
-	untold.holds = r.Tries == 0 && waited < holdBound
 	switch {
 	case f.Never:
 		return leave(journal.LeftStopped, "shutdown.restartAfterBoot is never")
@@ -143,24 +152,41 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return wait // it may be about to end
 	case c.State == runtime.Running:
 		return leave(journal.RunsAnyway, "")
-	case !ended(r, c), c.StartedAt.IsZero(), c.Restart == runtime.RestartUnknown:
-		return untold
+	case r.Tries >= maxTries && ended(r, c):
+		return leave(journal.RestartFailed, r.Reason)
+	case untold(r, c) != "" && heard >= untoldAfter:
+		return leave(journal.RestartFailed, "for an hour "+untold(r, c)+"; start it yourself if it is to run")
+	case untold(r, c) != "":
+		wait.holds = r.Tries == 0 && heard < holdBound
+		return wait
 	case !sameRun(r, c) && !c.StartedAt.Before(r.AskedAt):
 		return leave(journal.LeftStopped, "somebody has started it since, and it has ended")
 	case endedBefore(r, c) && !r.Restarting:
 		return leave(journal.LeftStopped, "it had ended before the shutdown")
 	case c.Restart == runtime.RestartByUnit:
 		return leave(journal.LeftStopped, "the systemd unit that it is of starts it, or not")
-	case c.Restart == runtime.RestartNever:
+	case c.Restart == runtime.RestartNever, c.Restart == runtime.RestartNotAtBoot && !r.HostLived:
 		return leave(journal.LeftStopped, "its restart policy does not ask for it")
 	case c.Restart == runtime.RestartByRuntime && !r.HostLived:
 		return leave(journal.LeftStopped, "its runtime starts it, or not, by its restart policy")
-	case r.Tries >= maxTries:
-		return leave(journal.RestartFailed, r.Reason)
 	case r.Tries > 0 && now.Sub(r.TriedAt).Abs() < pauseAfter(r.Tries):
 		return wait
 	}
 	return Decision{Action: Start, Restart: r, Container: c}
+}
+
+// untold says what has to be known of a container that does not run before it is decided
+// about; empty where all is.
+func untold(r journal.Restart, c runtime.Container) string {
+	switch {
+	case !ended(r, c):
+		return fmt.Sprintf("its runtime has said that it is %v, not that it has ended", c.State)
+	case c.StartedAt.IsZero():
+		return "its runtime has not told of its last run"
+	case c.Restart == runtime.RestartUnknown:
+		return "nobody has told who starts it again"
+	}
+	return ""
 }
 
 // ended tells whether a container has ended and waits to be started. A start that failed or

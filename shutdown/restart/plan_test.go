@@ -52,6 +52,7 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		return func(r *journal.Restart) { r.StartedAt = asked.Add(-time.Hour + later).In(time.Local) }
 	}
 	madeReady := func(c *runtime.Container) { c.State, c.FinishedAt = runtime.Created, time.Time{} }
+	anHour := func(journal.Restart) time.Duration { return time.Hour }
 	aDay := func(journal.Restart) time.Duration { return 24 * time.Hour }
 	tried := func(tries int, ago time.Duration) func(*journal.Restart) {
 		return func(r *journal.Restart) {
@@ -67,9 +68,14 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		"unless-stopped":                 {owed: owed(), now: []runtime.Container{stopped()}, want: "start"},
 		"always: Docker has started it":  {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime), runs)}, want: "settle runs"},
 		"on-failure, which ended well":   {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "settle left its runtime"},
+		"on-failure, of Podman":          {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartNotAtBoot))}, want: "settle left policy"},
 		"no":                             {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
 		"a policy that nobody knows yet": {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, want: "wait"},
 		"an end that nobody knows yet":   {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, want: "wait"},
+		"a policy that nobody tells":     {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, facts: restart.Facts{Heard: anHour}, want: "settle failed who starts it"},
+		"an end that nobody tells":       {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, facts: restart.Facts{Heard: anHour}, want: "settle failed last run"},
+		"one that stays made ready":      {owed: owed(), now: []runtime.Container{stopped(madeReady)}, facts: restart.Facts{Heard: anHour}, want: "settle failed Created"},
+		"one that is told in an hour":    {owed: owed(), now: []runtime.Container{stopped()}, facts: restart.Facts{Heard: anHour}, want: "start"},
 		"an end that is an earlier run's": {owed: owed(ran(time.Hour - 30*time.Second)), now: []runtime.Container{stopped(func(c *runtime.Container) {
 			c.StartedAt, c.FinishedAt = asked.Add(-30*time.Second), asked.Add(-31*time.Second)
 		})}, want: "start"},
@@ -105,6 +111,7 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 
 		"the host lived: unless-stopped":   {owed: owed(hostLived), now: []runtime.Container{stopped()}, want: "start"},
 		"the host lived: always":           {owed: owed(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "start"},
+		"the host lived: on-failure":       {owed: owed(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartNotAtBoot))}, want: "start"},
 		"the host lived: no":               {owed: owed(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
 		"the host lived: one yet to end":   {owed: owed(hostLived, func(r *journal.Restart) { r.Grace.Duration = 56 * time.Second }), now: []runtime.Container{stopped(runs)}, want: "wait"},
 		"the host lived: one that runs on": {owed: owed(hostLived), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
@@ -216,7 +223,7 @@ func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := runtime.Pod{Runtime: "docker", ID: "shop"}
-			facts := restart.Facts{Silent: func(string) bool { return false }, Waited: func(journal.Restart) time.Duration { return tt.waited }}
+			facts := restart.Facts{Silent: func(string) bool { return false }, Heard: func(journal.Restart) time.Duration { return tt.waited }}
 			for id, needs := range map[string]string{"db": "", "web": "db", "proxy": "web"} {
 				c, r := stopped(), owed(hostLived)
 				if id == "db" {

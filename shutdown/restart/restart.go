@@ -43,7 +43,8 @@ type Restarter struct {
 	log  *slog.Logger
 	wake chan struct{} // capacity 1
 
-	known map[owed]time.Time // what is pending, and since when; Run's goroutine owns it
+	known sinces // what is pending; Run's goroutine owns it
+	heard sinces // of that, whose runtime answers; likewise
 }
 
 // owed is a container that one shutdown has stopped.
@@ -54,7 +55,7 @@ type owed struct {
 
 // New returns a Restarter that Run starts.
 func New(o Options) *Restarter {
-	return &Restarter{o: o, log: o.Log.With("component", "restart"), wake: make(chan struct{}, 1), known: map[owed]time.Time{}}
+	return &Restarter{o: o, log: o.Log.With("component", "restart"), wake: make(chan struct{}, 1)}
 }
 
 // Stir has it look at once: a runtime has come, or a shutdown was cancelled.
@@ -98,7 +99,9 @@ func (r *Restarter) pass(ctx context.Context) {
 			return
 		}
 		f.Pods, f.Silent = r.list(ctx)
-		f.Unable, f.Waited = r.unable, r.waits(f.Restarts)
+		f.Unable = r.unable
+		f.Waited = r.known.follow(f.Restarts, func(journal.Restart) bool { return true })
+		f.Heard = r.heard.follow(f.Restarts, func(o journal.Restart) bool { return !f.Silent(o.Runtime) })
 	}
 	decisions := Plan(f, time.Now())
 	for _, d := range decisions {
@@ -133,21 +136,30 @@ func (r *Restarter) list(ctx context.Context) ([]runtime.Pod, func(string) bool)
 	return pods, func(name string) bool { return !members[name] }
 }
 
-// waits tells how long it is known of each that it is pending.
-func (r *Restarter) waits(all []journal.Restart) func(journal.Restart) time.Duration {
+// sinces tells of what is pending since when something is so.
+type sinces map[owed]time.Time
+
+// follow takes in of which of them it is so now, and tells for how long.
+func (s *sinces) follow(all []journal.Restart, is func(journal.Restart) bool) func(journal.Restart) time.Duration {
 	of := func(o journal.Restart) owed { return owed{key{o.Runtime, o.ID}, o.AskedAt.UnixNano()} }
-	known := map[owed]time.Time{}
+	now := sinces{}
 	for _, o := range all {
-		if o.Outcome == "" {
-			since, ok := r.known[of(o)]
+		if o.Outcome == "" && is(o) {
+			since, ok := (*s)[of(o)]
 			if !ok {
 				since = time.Now()
 			}
-			known[of(o)] = since
+			now[of(o)] = since
 		}
 	}
-	r.known = known
-	return func(o journal.Restart) time.Duration { return time.Since(known[of(o)]) }
+	*s = now
+	return func(o journal.Restart) time.Duration {
+		since, ok := now[of(o)]
+		if !ok {
+			return 0
+		}
+		return time.Since(since)
+	}
 }
 
 // unable tells whether a runtime cannot start containers again.

@@ -313,6 +313,24 @@ func TestWhatIsNotToldHoldsUpForAWhile(t *testing.T) {
 		h.run("two", 10*time.Minute)
 		h.expectStarts("dns api web")
 		h.expectOutcomes("api=started db= dns=started web=started")
+		h.run("two", 61*time.Minute)
+		h.expectOutcomes("api=started db=failed dns=started web=started")
+	})
+}
+
+// The hour begins when the runtime answers: its first word may lack what the next one has.
+func TestSilenceIsNoTimeInWhichSomethingCouldBeTold(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		set, err := runtime.NewSet(reticent{h.fake})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.options.Set = set
+		away := h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: fmt.Errorf("%w: refused", runtime.ErrUnavailable)})
+		time.AfterFunc(2*time.Hour, away.Release)
+		h.run("two", 2*time.Hour+time.Minute)
+		h.expectOutcomes("api= db= dns=started web=")
+		h.expectStarts("dns")
 	})
 }
 

@@ -17,7 +17,8 @@ const module = "hostler.io/hostler"
 var ours = map[string][]string{
 	"main":                   {"agent/cli"},
 	"runtime":                {},
-	"runtime/cri":            {"runtime", "runtime/cri/containerd", "runtime/local"},
+	"runtime/cri":            {"runtime", "runtime/cri/containerd", "runtime/cri/podlog", "runtime/local"},
+	"runtime/cri/podlog":     {},
 	"runtime/docker":         {"runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local"},
 	"runtime/docker/compose": {"runtime"},
 	"runtime/docker/engine":  {"runtime", "runtime/local"},
@@ -30,11 +31,12 @@ var ours = map[string][]string{
 	"runtime/orphans":        {"runtime", "runtime/local", "runtime/runc"},
 	"runtime/runtimetest":    {"runtime", "test/kept"},
 
-	"shutdown":         {"runtime", "shutdown/plan", "shutdown/journal", "shutdown/drain"},
-	"shutdown/plan":    {"runtime"},
-	"shutdown/journal": {},
-	"shutdown/restart": {"runtime", "shutdown/journal", "shutdown/plan"},
-	"shutdown/drain":   {"runtime", "shutdown/plan", "shutdown/journal"},
+	"shutdown":          {"runtime", "shutdown/plan", "shutdown/journal", "shutdown/drain"},
+	"shutdown/plan":     {"runtime"},
+	"shutdown/journal":  {},
+	"shutdown/timeline": {"shutdown/journal"},
+	"shutdown/restart":  {"runtime", "shutdown/journal", "shutdown/plan"},
+	"shutdown/drain":    {"runtime", "shutdown/plan", "shutdown/journal"},
 
 	"gc":          {"runtime"},
 	"gc/lastused": {"runtime", "gc"},
@@ -58,6 +60,7 @@ var ours = map[string][]string{
 
 	"agent/logtest":                       {},
 	"agent/conditions":                    {"agent/plain", "status"},
+	"agent/listen":                        {},
 	"agent/loop":                          {},
 	"agent/owner":                         {},
 	"agent/plain":                         {},
@@ -99,11 +102,11 @@ var ours = map[string][]string{
 	"agent/fleet":       {"agent/api", "agent/controlplane"},
 	"agent/maintenance": {"agent/api", "agent/controlplane", "agent/loop", "agent/owner", "agent/report", "shutdown", "shutdown/journal"},
 
-	"agent/api": {"agent/conditions", "agent/doctor", "agent/loop", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/conditions", "agent/config", "agent/config/fromkubelet", "agent/controlplane/conformance", "agent/doctor", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/plan", "shutdown/journal", "status"},
+	"agent/api": {"agent/conditions", "agent/doctor", "agent/listen", "agent/loop", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
+	"agent/cli": {"agent", "agent/api", "agent/conditions", "agent/config", "agent/config/fromkubelet", "agent/controlplane/conformance", "agent/doctor", "agent/owner", "agent/reboots", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/plan", "shutdown/journal", "shutdown/timeline", "status"},
 	"agent": {
 		"agent/api", "agent/conditions", "agent/config", "agent/controlplane", "agent/controlplane/census", "agent/controlplane/conformance", "agent/controlplane/embedded", "agent/controlplane/etcd", "agent/controlplane/etcd/endpoint", "agent/controlplane/kubernetes", "agent/controlplane/kubernetes/certificate", "agent/controlplane/objects", "agent/controlplane/plugin", "agent/controlplane/plugin/process", "agent/doctor", "agent/fleet", "agent/state",
-		"agent/host", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/reboots", "agent/report",
+		"agent/host", "agent/listen", "agent/loop", "agent/maintenance", "agent/metrics", "agent/owner", "agent/reboots", "agent/report",
 		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/local", "runtime/orphans",
 		"shutdown", "shutdown/plan", "shutdown/journal", "shutdown/restart", "status", "status/probe", "systemd", "systemd/journald", "systemd/notify",
 	},

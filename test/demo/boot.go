@@ -41,7 +41,7 @@ func (h *host) showNextBoot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(h.show(ctx, "status"), h.show(ctx, "ps", "--last-shutdown"), h.show(ctx, "ps")); err != nil {
+	if err := errors.Join(h.show(ctx, "status"), h.show(ctx, "ps", "--last-shutdown"), h.draw(ctx), h.show(ctx, "ps")); err != nil {
 		return err
 	}
 	now := s.Node.Status.NodeInfo.BootID
@@ -68,6 +68,18 @@ func (h *host) showNextBoot(ctx context.Context) error {
 		h.out.check(got == want, fmt.Sprintf("%s was %s", a.title(), want), "the record says %q", got)
 	}
 	return nil
+}
+
+// draw shows the shutdown over time.
+func (h *host) draw(ctx context.Context) error {
+	if err := h.show(ctx, "shutdown", "report"); err != nil || h.picture == "" {
+		return err
+	}
+	svg, err := run(ctx, h.binary, "shutdown", "report", "--svg")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(h.picture, []byte(svg), 0o644)
 }
 
 // goDown ends the agent and the daemons.

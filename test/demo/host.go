@@ -33,6 +33,8 @@ type host struct {
 	lab    *lab.Lab
 	out    *console
 	binary string
+	// picture is where that of the shutdown goes; empty for nowhere.
+	picture string
 
 	containerd *lab.Containerd
 	login      *lab.Login

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -372,6 +373,16 @@ func mentions(t testing.TB, what, text string, parts ...string) {
 			t.Errorf("%s = %q, want it to mention %q", what, text, part)
 		}
 	}
+}
+
+// eventuallyMentions is mentions once all of it stands there: Events come a moment after what
+// they tell of.
+func eventuallyMentions(t testing.TB, what string, text func() string, parts ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s mentions %q", what, parts), func() bool {
+		now := text()
+		return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(now, p) })
+	})
 }
 
 // within is the test's context with the bound of every wait.

@@ -292,7 +292,7 @@ func TestConditionsOfOnesOwnInACluster(t *testing.T) {
 		eventually(t, what, func() bool { return slices.Equal(customs(), want) })
 	}
 	await("the cluster has them", "example.com/Going=True", "example.com/Other=True", "hostler.io/Own=True")
-	mentions(t, "kubectl describe node", c.kubectl("describe", "node", name), "Bad", "so it is", "example.com/Other is True (was new): Bad: so it is")
+	eventuallyMentions(t, "kubectl describe node", func() string { return c.kubectl("describe", "node", name) }, "Bad", "so it is", "example.com/Other is True (was new): Bad: so it is")
 	eventually(t, "a temporary problem is an Event", func() bool {
 		return c.kubectl("get", "events", "--field-selector", "reason=Hiccup", "-o", "jsonpath={.items[*].involvedObject.name} {.items[*].type} {.items[*].message}") == name+" Warning hostler.io/Hiccup: just now"
 	})

@@ -139,7 +139,7 @@ func TestCtrlCEndsADrain(t *testing.T) {
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("the drain that was interrupted ended with %v, want exit code 1", err)
 	}
-	mentions(t, "its stderr", errs.String(), "interrupted", "not stopped, and running on: ", "greedy", "database", "stays cordoned", "hostler uncordon")
+	mentions(t, "its stderr", errs.String(), "interrupted", "still running, ", "greedy", "database", "stays cordoned", "hostler uncordon")
 	a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.ByHand == nil })
 	untouched(t, database, before)
 	if !cordoned(t, a.status()) {

@@ -192,6 +192,9 @@ func TestAnswersHaveThePromisedKeys(t *testing.T) {
 	pod(t, "promised", nil, 0, lab.ServeFor(0))
 	a := startAgent(t, quick)
 	a.awaitReady(corev1.ConditionTrue)
+	a.await("images and filesystems are seen", func(s api.Status) bool {
+		return len(s.ImageGC.Filesystems) > 0 && s.ImageGC.LastRun != nil && s.ContainerGC.LastRun != nil
+	})
 	for _, promise := range []struct {
 		args string
 		keys []string // "a.b" is b in a, or in the first element of a

@@ -78,7 +78,7 @@ func TestANodeOfACluster(t *testing.T) {
 	}
 	eventually(t, "the cluster sees the node Ready", ready(corev1.ConditionTrue))
 	mentions(t, "kubectl get node -o wide", c.kubectl("get", "node", "rack1-node1", "-o", "wide"), "rack1-node1", " Ready", "containerd://")
-	mentions(t, "kubectl describe node", c.kubectl("describe", "node", "rack1-node1"),
+	eventuallyMentions(t, "kubectl describe node", func() string { return c.kubectl("describe", "node", "rack1-node1") },
 		"example.com/rack=r1", "example.com/new:NoSchedule", "HolderIdentity:  rack1-node1", "RenewTime", "InternalIP", "Registered")
 	// the first lease may be older than the node; a later one names its owner
 	eventually(t, "the node owns its lease", func() bool {

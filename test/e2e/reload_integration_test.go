@@ -99,9 +99,9 @@ func TestMetricsAreOnTheSocketAndOnLoopback(t *testing.T) {
 	a.await("all loops have done a round", func(s api.Status) bool {
 		return s.Lease != nil && s.ImageGC.LastRun != nil && s.ContainerGC.LastRun != nil && loopOf(t, s, "metrics").LastSuccess != nil
 	})
-	for where, names := range map[string]map[string]string{
-		"on the socket": metricNames(t, a.onSocket(), "http://hostler/metrics"),
-		"on loopback":   metricNames(t, http.DefaultClient, "http://127.0.0.1:9754/metrics"),
+	for where, names := range map[string]func() map[string]string{
+		"on the socket": func() map[string]string { return metricNames(t, a.onSocket(), "http://hostler/metrics") },
+		"on loopback":   func() map[string]string { return metricNames(t, http.DefaultClient, "http://127.0.0.1:9754/metrics") },
 	} {
 		for _, name := range []string{
 			"hostler_build_info", "hostler_lease_age_seconds", `hostler_lease_renewals_total{result="success"}`,
@@ -112,13 +112,15 @@ func TestMetricsAreOnTheSocketAndOnLoopback(t *testing.T) {
 			`hostler_runtime_ready{runtime="containerd"}`, "hostler_runtime_call_duration_seconds_count",
 			"hostler_events_dropped_total", "process_resident_memory_bytes", "go_goroutines",
 		} {
-			if _, ok := names[name]; !ok {
-				t.Errorf("%s there is no metric %s", where, name)
-			}
+			eventually(t, where+" there is metric "+name, func() bool {
+				_, ok := names()[name]
+				return ok
+			})
 		}
-		if names["hostler_runtime_ready{runtime=\"containerd\"}"] != "1" || names[`hostler_loop_healthy{loop="lease"}`] != "1" {
-			t.Errorf("%s runtime and lease are not well: %v", where, names)
-		}
+		eventually(t, where+" runtime and lease are well", func() bool {
+			all := names()
+			return all["hostler_runtime_ready{runtime=\"containerd\"}"] == "1" && all[`hostler_loop_healthy{loop="lease"}`] == "1"
+		})
 	}
 
 	// A port that somebody has does not keep an agent from its work.

@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"syscall"
@@ -47,12 +48,15 @@ func wantLocks(t testing.TB, login *lab.Login, when string, n int) {
 	eventually(t, when+" logind lists the wanted number of locks", func() bool { return len(locks(t, login)) == n })
 }
 
-// wantDelay checks what logind grants, and whether hostler's drop-in is there.
+// wantDelay waits until logind grants that: an agent that ends gives the delay back by a
+// signal. Then it checks whether hostler's drop-in is there.
 func wantDelay(t testing.TB, login *lab.Login, when string, want time.Duration, dropIn bool) {
 	t.Helper()
-	if got, err := login.InhibitDelayMax(t.Context()); err != nil || got != want {
-		t.Errorf("%s logind grants %v, %v, want %v", when, got, err, want)
-	}
+	eventually(t, fmt.Sprintf("%s logind grants %v", when, want), func() bool {
+		got, err := login.InhibitDelayMax(t.Context())
+		check(t, err)
+		return got == want
+	})
 	if _, err := os.Stat(systemd.DropInPath); err == nil != dropIn {
 		t.Errorf("%s Stat(%s) = %v, want it there: %v", when, systemd.DropInPath, err, dropIn)
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"time"
 )
 
@@ -58,4 +59,13 @@ func (a *Authority) Sign(template *x509.Certificate) (Pair, error) {
 		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:         pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: packed}),
 	}, nil
+}
+
+// Leaf is a template of a server on loopback or of a client of that name, good since a day
+// ago and for so long from now.
+func Leaf(name string, use x509.ExtKeyUsage, life time.Duration) *x509.Certificate {
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{use},
+		NotBefore: time.Now().AddDate(0, 0, -1), NotAfter: time.Now().Add(life),
+	}
 }

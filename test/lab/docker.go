@@ -16,6 +16,8 @@ import (
 
 // DockerOptions configure a Docker Engine.
 type DockerOptions struct {
+	// Dockerd is another one than the kit's, with whose libraries it runs.
+	Dockerd string
 	// Containerd runs its containers, as on a Debian host where both are installed;
 	// if nil it gets one of its own.
 	Containerd *Containerd
@@ -101,7 +103,7 @@ func (d *Docker) start(ctx context.Context, o DockerOptions) error {
 	// The variable says that this is a container, in which dockerd loads no AppArmor
 	// profile: that would change the host.
 	environment := []string{"PATH=" + filepath.Dir(d.lab.Tools.Runc.Path) + ":" + os.Getenv("PATH"), "container=lab"}
-	d.Daemon = NewDaemon("dockerd", d.lab.Tools.Dockerd, d.dir, environment, "--config-file", d.dir+"/daemon.json")
+	d.Daemon = NewDaemon("dockerd", Tool{Path: cmp.Or(o.Dockerd, d.lab.Tools.Dockerd.Path), Libraries: d.lab.Tools.Dockerd.Libraries}, d.dir, environment, "--config-file", d.dir+"/daemon.json")
 	if err := d.Start(); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package machine_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,6 +181,9 @@ func (c *cancelled) outOfTime() {
 		c.Errorf("logind grants %v, want it raised to %v again", got, c.all)
 	}
 	c.expectUnharmed("after logind ran out of time")
+	if told := c.m.Run("hostler ps --last-shutdown"); !strings.Contains(told, ", cancelled, ") || !strings.Contains(told, " "+c.web+" ") {
+		c.Errorf("hostler ps --last-shutdown = %s, want also the one that was cancelled, and that it stopped %s", told, c.web)
+	}
 }
 
 // expectTerms looks how often the pod and the critical one were asked to end.

@@ -44,6 +44,10 @@ func ailments() []ailment {
 			reason: status.ReasonNoLogind, check: "logind", verdict: doctor.Fail, says: "systemd-logind", mend: "systemctl restart systemd-logind",
 		},
 		{
+			name: "logind masked", enter: "systemctl mask --now systemd-logind.service",
+			reason: status.ReasonNoLogind, check: "logind", verdict: doctor.Fail, says: "is masked", mend: "systemctl unmask systemd-logind.service && systemctl restart systemd-logind",
+		},
+		{
 			name: "bus gone", enter: "systemctl stop dbus.socket dbus.service",
 			reason: status.ReasonNoBus, check: "dbus", verdict: doctor.Fail, says: "bus", mend: "systemctl start dbus.socket dbus.service && systemctl restart systemd-logind",
 		},
@@ -66,7 +70,31 @@ func ailments() []ailment {
 		},
 		{
 			name: "agent not running", enter: "systemctl stop hostler",
-			check: "agent", verdict: doctor.Fail, says: "no agent answers", mend: "systemctl start hostler",
+			check: "agent", verdict: doctor.Fail, says: "hostler.service is inactive, so that a shutdown would not wait for the pods: no agent answers", mend: "systemctl start hostler",
+		},
+		{
+			name: "agent not running, and what it alone could tell", enter: "systemctl stop hostler",
+			check: "protection", verdict: doctor.Unknown, says: "cannot tell: the agent is not running", mend: "see check agent", leave: "systemctl start hostler",
+		},
+		{
+			name: "agent masked", enter: "systemctl mask --now hostler.service",
+			check: "agent", verdict: doctor.Fail, says: "hostler.service is masked", mend: "systemctl unmask hostler.service && systemctl enable --now hostler",
+		},
+		{
+			name: "no agent, and a file that its unit names", enter: "mkdir -p /etc/systemd/system/hostler.service.d && echo 'nme: {}' >/srv/other.yaml && " +
+				"printf '[Service]\nEnvironment=HOSTLER_CONFIG=/srv/other.yaml\n' >/etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl stop hostler",
+			check: "configuration", verdict: doctor.Fail, says: "/srv/other.yaml:1: nme: unknown field", mend: "`hostler config check --config /srv/other.yaml`",
+			leave: "rm /etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl start hostler",
+		},
+		{
+			name: "a timer that prunes", enter: "printf '[Service]\nType=oneshot\nExecStart=/usr/bin/docker system prune -af\n' >/etc/systemd/system/tidy.service && " +
+				"printf '[Timer]\nOnCalendar=yearly\n[Install]\nWantedBy=timers.target\n' >/etc/systemd/system/tidy.timer && systemctl daemon-reload && systemctl enable --now tidy.timer",
+			reason: status.ReasonArmed, protected: true, check: "collectors", verdict: doctor.Warn, says: "tidy.timer runs `docker system prune`", mend: "systemctl disable --now tidy.timer",
+		},
+		{
+			name: "no watchdog", enter: "mkdir -p /etc/systemd/system/hostler.service.d && printf '[Service]\nWatchdogSec=0\n' >/etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl restart hostler",
+			reason: status.ReasonArmed, protected: true, check: "watchdog", verdict: doctor.Warn, says: "hostler.service has no watchdog", mend: "WatchdogSec=60",
+			leave: "rm /etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl restart hostler",
 		},
 		{
 			name: "scope drop-in missing", enter: "mv /usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf /root && systemctl daemon-reload",

@@ -25,6 +25,9 @@ func TestTheJournalFindsWhatALoopSaid(t *testing.T) {
 		} {
 			m.Eventually("journalctl "+arguments+" has "+want, func() bool { return strings.Contains(m.Journal(0, arguments), want) })
 		}
+		if said := m.Journal(0, "-u hostler -o cat"); strings.Contains(said, "left raised") {
+			t.Errorf("a restart says\n%s\nwant nothing of a delay that is left raised", said)
+		}
 		if said := m.Journal(0, "-u hostler -o cat HOSTLER_LOOP=status"); strings.Contains(said, "agent is up") {
 			t.Errorf("journalctl HOSTLER_LOOP=status = %s, want what that loop said alone", said)
 		}

@@ -35,6 +35,7 @@ func TestAPackageComesAndGoes(t *testing.T) {
 
 		h.dpkg("--install " + machine.Package)
 		h.open("it is installed for the first time, without a configuration")
+		h.restarted()
 		h.hardened()
 		h.seesMounts()
 		h.runsChecks()
@@ -124,6 +125,14 @@ func (h *packaged) traces() string {
 	return h.Run(`find /etc /usr -xdev \( -path '/etc/*-' -o -name .pwd.lock \) -prune -o -print | sort | sha256sum
 		find /var /run /tmp /srv -xdev \( -path '/var/lib/hostler-work*' -o -path '/run/systemd/units/*' \) -prune -o -name '*hostler*' -print | sort
 		getent group hostler; systemctl list-units --all --no-legend 'hostler*'; true`)
+}
+
+// restarted restarts it more often than systemd lets a service be by default: it is to come
+// back whatever was done to it.
+func (h *packaged) restarted() {
+	h.t.Helper()
+	h.Run("for i in 1 2 3 4 5 6 7 8; do systemctl restart hostler || exit; done")
+	h.open("it was restarted again and again")
 }
 
 // hardened holds the unit to what systemd-analyze(1) says of it, by another name: drop-ins

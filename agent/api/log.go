@@ -1,0 +1,63 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// LogReader answers what a container has written. Its method is safe for concurrent use.
+type LogReader interface {
+	// ContainerLog returns the last lines, not more than MaxLogBytes.
+	ContainerLog(ctx context.Context, req LogRequest) ([]byte, error)
+}
+
+// LogRequest names a container by its pod. Of several of a name it is the one that was made
+// last.
+type LogRequest struct {
+	Namespace string // empty where the runtime has none
+	Pod       string
+	Container string
+	Lines     int
+}
+
+const (
+	// MaxLogBytes is the most of a log that is told at a time.
+	MaxLogBytes = 1 << 20
+	// noNamespace stands in a path for a namespace that is empty. It is the name of none.
+	noNamespace = "-"
+
+	standardLines, maxLines = 100, 10000
+)
+
+// logPath is that of the route.
+const logPath = "/v1/pods/{namespace}/{name}/containers/{container}/log"
+
+func logRoutes(b LogReader) []route {
+	return []route{{"GET " + logPath, act, network, containerLog(b), "The last lines that a container has written, at most 1 MiB: tail= says how many, 100 if not said. `-` is the namespace of who has none.", nil, nil, plainText}}
+}
+
+func containerLog(b LogReader) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		req := LogRequest{Namespace: r.PathValue("namespace"), Pod: r.PathValue("name"), Container: r.PathValue("container"), Lines: standardLines}
+		if req.Namespace == noNamespace {
+			req.Namespace = ""
+		}
+		if text, given := r.URL.Query()["tail"]; given {
+			var err error
+			if req.Lines, err = strconv.Atoi(text[0]); err != nil || req.Lines < 1 || req.Lines > maxLines {
+				fail(w, http.StatusBadRequest, &Error{Message: fmt.Sprintf("tail=%q is not a number of lines", text[0]), Hint: fmt.Sprintf("ask for 1 to %d", maxLines)})
+				return
+			}
+		}
+		text, err := b.ContainerLog(r.Context(), req)
+		if err != nil {
+			failed(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", plainText+"; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff") // it is anybody's
+		_, _ = w.Write(text)                                // as in answer
+	}
+}

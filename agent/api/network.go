@@ -1,0 +1,94 @@
+package api
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Names are the names in client certificates by which callers over the network are let
+// in. Who may act may read.
+type Names struct{ Read, Act []string }
+
+// certified is who came over the network.
+type certified struct {
+	name string
+	acts bool
+}
+
+// find tells as whom one of those names is let in.
+func (n Names) find(names []string) (peer certified, found bool) {
+	for _, name := range names {
+		switch {
+		case slices.Contains(n.Act, name):
+			return certified{name, true}, true
+		case !found && slices.Contains(n.Read, name):
+			peer, found = certified{name: name}, true
+		}
+	}
+	return peer, found
+}
+
+// namesOf are those that a certificate proves: its common name, DNS names, and URIs, by
+// ://, which the others do not have.
+func namesOf(c *x509.Certificate) []string {
+	var names []string
+	for _, name := range append([]string{c.Subject.CommonName}, c.DNSNames...) {
+		if name != "" && !strings.Contains(name, "://") {
+			names = append(names, name)
+		}
+	}
+	for _, u := range c.URIs {
+		if text := u.String(); strings.Contains(text, "://") {
+			names = append(names, text)
+		}
+	}
+	return names
+}
+
+// NetworkRoutes returns the handler of what is served over the network, to those whose
+// client certificates are verified and have one of the names that are allowed then.
+func NetworkRoutes(b Backend, metrics http.Handler, allowed func() Names, log *slog.Logger) http.Handler {
+	routes := table(b, metrics)
+	for i, r := range routes {
+		if r.reach == local {
+			routes[i].access, routes[i].handler = read, onlyLocal
+		}
+	}
+	sites := http.NewCrossOriginProtection() // a browser that has a certificate shows it to any page's requests
+	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusForbidden, &Error{Message: "the request comes from a page of another site"})
+	}))
+	return logged(admitted(sites.Handler(routed(routes)), allowed), log)
+}
+
+// NetworkMetrics returns likewise the handler of metrics alone.
+func NetworkMetrics(metrics http.Handler, allowed func() Names, log *slog.Logger) http.Handler {
+	return logged(admitted(routed([]route{metricsRoute(metrics)}), allowed), log)
+}
+
+// onlyLocal answers for a route that is not served over the network.
+func onlyLocal(w http.ResponseWriter, r *http.Request) {
+	fail(w, http.StatusForbidden, &Error{Message: r.Method + " " + r.URL.Path + " is not served over the network", Hint: "do it on the host itself, as root"})
+}
+
+// admitted lets callers on whose certificate has a name that is allowed.
+func admitted(next http.Handler, allowed func() Names) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+			fail(w, http.StatusForbidden, &Error{Message: "no client certificate that is verified", Hint: "come with one of an authority in api.tls.clientCA"})
+			return
+		}
+		names := namesOf(r.TLS.VerifiedChains[0][0])
+		peer, found := allowed().find(names)
+		if !found {
+			fail(w, http.StatusForbidden, &Error{Message: fmt.Sprintf("no name of the client certificate is allowed here: %q", names), Hint: "on the host, add one to api.tls.allowedNames.read or .act, then `hostler reload`"})
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, peer)))
+	})
+}

@@ -1,0 +1,114 @@
+package config
+
+import (
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// API configures who may ask the agent, and where.
+type API struct {
+	Socket string `yaml:"socket" doc:"Absolute path of the unix socket; root may act, group hostler may read." shape:"path"`
+	Listen string `yaml:"listen" doc:"An IP address and port, such as 192.0.2.7:9755, where the API is served over TLS 1.3 to who has a client certificate; empty serves nobody beyond the socket."`
+	TLS    APITLS `yaml:"tls" doc:"Files and names for listen, and for metrics.listen beyond loopback. The files are read anew when they change."`
+}
+
+// APITLS says by which certificates the agent and its callers prove who they are.
+type APITLS struct {
+	Certificate  string       `yaml:"certificate" doc:"The agent's certificate, with those between it and its authority, as PEM." shape:"optionalPath"`
+	Key          string       `yaml:"key" doc:"Its key." shape:"optionalPath"`
+	ClientCA     string       `yaml:"clientCA" doc:"The authorities of the callers' certificates, as PEM." shape:"optionalPath"`
+	AllowedNames AllowedNames `yaml:"allowedNames" doc:"Who is served, by a name in the certificate: its common name, a DNS name, or a URI with ://, letter by letter." reload:"live"`
+}
+
+// AllowedNames are the names in client certificates by which callers are let in.
+type AllowedNames struct {
+	Read []string `yaml:"read" doc:"Who may read, metrics included."`
+	Act  []string `yaml:"act" doc:"Who may read, drain, cordon, uncordon, and read containers' logs."`
+}
+
+// set tells whether a file of it is named.
+func (t APITLS) set() bool { return t.Certificate != "" || t.Key != "" || t.ClientCA != "" }
+
+// Metrics configures the metrics listener.
+type Metrics struct {
+	Listen string `yaml:"listen" doc:"An IP address and port; empty listens nowhere. Loopback is served over plain HTTP, any other address as api.tls says."`
+}
+
+// Loopback tells whether metrics stay on this host, so that they need no TLS.
+func (m Metrics) Loopback() bool {
+	host, _, _ := net.SplitHostPort(m.Listen)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// listens tells whether text is an address and a port to listen at. A host name could be
+// that of any of its addresses.
+func listens(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	number, portErr := strconv.ParseUint(port, 10, 16)
+	return err == nil && portErr == nil && number > 0 && (host == "localhost" || net.ParseIP(host) != nil)
+}
+
+// api checks where the API is served, and to whom.
+func (k *checker) api(c API, m Metrics) {
+	k.require(filepath.IsAbs(c.Socket) && len(c.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.Socket)
+	k.require(c.Listen == "" || listens(c.Listen), "api.listen", "%q is not an IP address with a port, such as 192.0.2.7:9755, or [::]:9755 for all addresses of this host", c.Listen)
+	exposed := m.Listen != "" && !m.Loopback()
+	switch {
+	case m.Listen == "":
+	case !listens(m.Listen):
+		k.require(false, "metrics.listen", "%q is not an IP address with a port, such as 127.0.0.1:9754", m.Listen)
+	case m.Listen == c.Listen:
+		k.require(false, "metrics.listen", "%s is api.listen, where metrics are served anyway", m.Listen)
+	case exposed && !c.TLS.set():
+		k.require(false, "metrics.listen", "%q is not a loopback address with a port, such as 127.0.0.1:9754: beyond this host metrics are served only over TLS; set api.tls", m.Listen)
+	}
+	k.callers(c, c.Listen != "" || exposed && c.TLS.set())
+}
+
+// callers checks by what callers over the network are known, which needs all of it and
+// is of no use where nothing is served there.
+func (k *checker) callers(c API, served bool) {
+	const field = "api.tls"
+	files := []struct{ name, path, what string }{
+		{"certificate", c.TLS.Certificate, "the agent's certificate"},
+		{"key", c.TLS.Key, "the key of the agent's certificate"},
+		{"clientCA", c.TLS.ClientCA, "the authorities of the callers' certificates"},
+	}
+	names := c.TLS.AllowedNames
+	for _, f := range files {
+		k.require(f.path == "" || filepath.IsAbs(f.path), field+"."+f.name, "%q is not an absolute path", f.path)
+		k.require(f.path != "" || !served, field, "has no %s: name the file of %s", f.name, f.what)
+	}
+	someone := len(names.Read)+len(names.Act) > 0
+	k.require(someone || !served, field+".allowedNames", "lets nobody in: write the names of who may read into read, of who may act as well into act")
+	k.require(served || !c.TLS.set() && !someone, field, "is of no use without api.listen, or a metrics.listen beyond loopback")
+	seen := map[string]string{}
+	for _, role := range []struct {
+		field string
+		names []string
+	}{{field + ".allowedNames.read", names.Read}, {field + ".allowedNames.act", names.Act}} {
+		for i, name := range role.names {
+			at := role.field + "[" + strconv.Itoa(i) + "]"
+			k.name(name, at)
+			k.require(seen[name] == "", at, "%q stands in %s already; who may act may read", name, seen[name])
+			seen[name] = at
+		}
+	}
+}
+
+// name checks that a certificate can have that name. A pattern would let in more than is
+// seen.
+func (k *checker) name(name, field string) {
+	k.require(!strings.Contains(name, "*"), field, "%q is a pattern, and names are compared letter by letter; write each name, of everybody who is let in", name)
+	odd := strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || !unicode.IsPrint(r) })
+	k.require(name != "" && name == strings.TrimSpace(name) && !odd, field, "%q is not the name of anybody; write a common name, a DNS name or a URI", name)
+	if strings.Contains(name, "://") {
+		u, err := url.Parse(name)
+		k.require(err == nil && u.Scheme != "" && u.String() == name, field, "%q is no URI as certificates hold them, such as spiffe://example.org/prometheus", name)
+	}
+}

@@ -1,0 +1,192 @@
+package listen
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Paths are the files of a listener, all of PEM.
+type Paths struct{ Certificate, Key, ClientCA string }
+
+// Files are what is in them: with every connection they are read anew. What makes no
+// sense leaves in force what did. They are safe for concurrent use.
+type Files struct {
+	paths Paths
+	log   *slog.Logger
+
+	mu      sync.Mutex // guards what follows
+	inForce *tls.Config
+	read    [3][]byte         // what it is made of: certificate, key and authorities
+	leaf    *x509.Certificate // that of it
+	fault   error             // why what was read last is not in force, or of no use; nil if all is well
+}
+
+// NewFiles returns the files at those paths, of which none is read yet.
+func NewFiles(p Paths, log *slog.Logger) *Files { return &Files{paths: p, log: log} }
+
+// Refresh takes up what the files hold now, and returns why that, or the certificate that
+// is in force, is of no use. Trouble is logged when it begins and when it ends.
+func (f *Files) Refresh() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, now := f.fault, time.Now()
+	trouble := "certificates for the network are not taken up"
+	if f.fault = f.takeUp(now); f.fault == nil {
+		trouble, f.fault = "the certificate for the network is of no use to callers", f.age(f.leaf, now)
+	}
+	switch {
+	case f.fault == nil && before != nil:
+		f.log.Info("certificates for the network are good again")
+	case f.fault != nil && (before == nil || before.Error() != f.fault.Error()):
+		f.log.Error(trouble, "error", f.fault, "kept", f.inForce != nil)
+	}
+	return f.fault
+}
+
+// takeUp has f.mu. A certificate that is over, or not good yet, takes no good one's place.
+func (f *Files) takeUp(now time.Time) error {
+	var texts [3][]byte
+	for i, path := range []string{f.paths.Certificate, f.paths.Key, f.paths.ClientCA} {
+		text, err := readFile(path)
+		if err != nil {
+			return fmt.Errorf("api.tls: %w: %s", err, absent(path, err))
+		}
+		texts[i] = text
+	}
+	if f.inForce != nil && slices.EqualFunc(texts[:], f.read[:], bytes.Equal) {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(texts[0], texts[1])
+	if err != nil {
+		return fmt.Errorf("api.tls: certificate %s with key %s: %w: %s", f.paths.Certificate, f.paths.Key, err, hint(err))
+	}
+	authorities, err := pool(texts[2])
+	if err != nil {
+		return fmt.Errorf("api.tls.clientCA: %s: %w: %s", f.paths.ClientCA, err, hint(err))
+	}
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		return fmt.Errorf("api.tls.certificate: %s: %w: %s", f.paths.Certificate, err, hint(err))
+	}
+	if f.inForce != nil {
+		if err := f.age(leaf, now); err != nil && f.age(f.leaf, now) == nil {
+			return err
+		}
+		f.log.Info("certificates for the network are taken up", "ends", leaf.NotAfter)
+	}
+	f.read, f.leaf = texts, leaf
+	f.inForce = &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{pair},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    authorities,
+		NextProtos:   []string{"http/1.1"}, // what bounds connections bounds requests
+
+		SessionTicketsDisabled: true, // a ticket would outlive the authorities it was given by
+	}
+	return nil
+}
+
+// longestFile is the most that is read of a file.
+const longestFile = 1 << 20
+
+// readFile reads one that ends: a FIFO would be waited for, by status as well.
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > longestFile {
+		return nil, fmt.Errorf("%s is no regular file of at most %d bytes", path, longestFile)
+	}
+	return io.ReadAll(io.LimitReader(f, longestFile)) // it may grow
+}
+
+// pool is that of all certificates in a text, which holds nothing else.
+func pool(text []byte) (*x509.CertPool, error) {
+	p, found := x509.NewCertPool(), false
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		c, err := x509.ParseCertificate(block.Bytes)
+		if block.Type != "CERTIFICATE" || err != nil {
+			return nil, fmt.Errorf("%s in it is no certificate", block.Type)
+		}
+		p.AddCert(c)
+		found = true
+	}
+	if !found {
+		return nil, errors.New("no certificate is in it")
+	}
+	return p, nil
+}
+
+// age is what is wrong with a certificate at a time.
+func (f *Files) age(leaf *x509.Certificate, now time.Time) error {
+	const mend = "put a new one there with its key; hostler takes them up by itself"
+	switch {
+	case now.After(leaf.NotAfter):
+		return fmt.Errorf("api.tls.certificate: %s ended on %s: %s", f.paths.Certificate, leaf.NotAfter.UTC().Format(time.RFC3339), mend)
+	case now.Before(leaf.NotBefore):
+		return fmt.Errorf("api.tls.certificate: %s is not good before %s: see that `date` is right", f.paths.Certificate, leaf.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Life is when the certificate in force begins and ends; zero while none is.
+func (f *Files) Life() (begins, ends time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.leaf == nil {
+		return time.Time{}, time.Time{}
+	}
+	return f.leaf.NotBefore, f.leaf.NotAfter
+}
+
+// config is for a listener: each handshake goes by what the files hold then.
+func (f *Files) config() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		err := f.Refresh()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.inForce == nil {
+			return nil, err
+		}
+		return f.inForce, nil
+	}}
+}
+
+// absent says what to do about a file that cannot be read.
+func absent(path string, err error) string {
+	if errors.Is(err, fs.ErrNotExist) && (strings.HasPrefix(path, "/tmp/") || strings.HasPrefix(path, "/var/tmp/")) {
+		return hint(err) + "; not below /tmp, for the service has one of its own"
+	}
+	return hint(err)
+}
+
+// hint says what to do about a file that is of no use.
+func hint(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "put the file there, or correct its name"
+	case errors.Is(err, fs.ErrPermission):
+		return "let the agent read it"
+	}
+	return "correct the file; hostler takes it up by itself"
+}

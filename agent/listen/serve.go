@@ -1,0 +1,133 @@
+package listen
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// perAddress and altogether bound connections over the network: some programs a host,
+	// some hosts.
+	perAddress = 32
+	altogether = 128
+	// lookTime is how often the files are looked at while nobody calls.
+	lookTime = 10 * time.Second
+	// closeTime bounds how long requests may go on when the server is to end.
+	closeTime = 2 * time.Second
+)
+
+// Network says where something is served over the network.
+type Network struct {
+	Key     string // of the configuration, that says the address
+	Address string
+	Files   *Files
+	Log     *slog.Logger
+	// Beat hears how the files are, at the start and then every few seconds.
+	Beat func(error)
+}
+
+// Serve has the server answer over TLS until ctx ends, and then those who have asked. An address that is taken, and files
+// of no use at the start, are errors, after which it may be called again, with another
+// server. Connections are good for one request: so each is by the certificates that are in
+// force then.
+func (n Network) Serve(ctx context.Context, server *http.Server) error {
+	err := n.Files.Refresh()
+	if _, ends := n.Files.Life(); ends.IsZero() {
+		return fmt.Errorf("serve %s: %w", n.Key, err)
+	}
+	l, err := net.Listen("tcp", n.Address)
+	if err != nil {
+		return fmt.Errorf("serve %s: %w: %s, or set it to \"\"", n.Key, err, mend(err))
+	}
+	server.SetKeepAlivesEnabled(false)
+	server.ErrorLog = log.New(complaints{n.Log}, "", 0)
+	defer server.Close()
+	n.Log.Info("serving over the network", "address", l.Addr())
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(closed)
+		closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer done()
+		_ = server.Shutdown(closing) // what still runs is ended above
+	})
+	defer stop()
+	var looks sync.WaitGroup
+	defer looks.Wait() // else a late beat would say that all is well when it is not
+	looking, end := context.WithCancel(ctx)
+	defer end()
+	looks.Go(func() { n.look(looking) })
+	l = Bound(l, Bounds{Each: perAddress, All: altogether, Who: address, Log: n.Log})
+	if err := server.Serve(tls.NewListener(l, n.Files.config())); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", n.Key, err)
+	}
+	<-closed
+	return ctx.Err()
+}
+
+// mend says what to do about an address that cannot be listened at.
+func mend(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "`ss -ltnp` tells who has it; set it to another port"
+	case errors.Is(err, syscall.EACCES):
+		return "a port below 1024 takes CAP_NET_BIND_SERVICE, which the service lacks (docs/security.md); set it to another port"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "`ip address` has this host's addresses; set it to one of them, or to [::] for all"
+	}
+	return "set it to another address or port"
+}
+
+// look tells how the files are.
+func (n Network) look(ctx context.Context) {
+	tick := time.NewTicker(lookTime)
+	defer tick.Stop()
+	for {
+		n.Beat(n.Files.Refresh())
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// address tells callers apart: by address, of IPv6 by the network, of whose addresses a
+// host has as many as it likes.
+func address(c net.Conn) (any, bool) {
+	from, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return "", false
+	}
+	ip := from.Addr() // of IPv4 as such: net.IP writes it so
+	if ip.Is6() {
+		if network, err := ip.Prefix(64); err == nil {
+			return network, false
+		}
+	}
+	return ip, false
+}
+
+// complaints are those of an HTTP server. A handshake that fails is no trouble of this
+// host, and anybody can have as many as they like.
+type complaints struct{ log *slog.Logger }
+
+// Write implements io.Writer.
+func (c complaints) Write(line []byte) (int, error) {
+	level := slog.LevelWarn
+	if bytes.Contains(line, []byte("TLS handshake error")) {
+		level = slog.LevelDebug
+	}
+	c.log.Log(context.Background(), level, "server over the network", "error", string(bytes.TrimSpace(line)))
+	return len(line), nil
+}

@@ -1,0 +1,172 @@
+package drain_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// endAndGoOn ends the process that drains at each of these times, counted from its own
+// beginning, and has another one go on as soon as between has returned.
+func (w *world) endAndGoOn(between func(), ends ...time.Duration) *journal.Record {
+	w.t.Helper()
+	for _, at := range ends {
+		ctx, end := context.WithCancel(w.t.Context())
+		time.AfterFunc(at, end)
+		d := drain.New(w.options)
+		d.Run(ctx)
+		<-d.Idle()
+		between()
+		w.options.Roster = &drain.Roster{Runtime: w.roster.Runtime}
+		w.options.Record, w.options.Start = w.published[len(w.published)-1].Clone(), w.began
+	}
+	r, _ := w.run(w.t.Context())
+	return r
+}
+
+// The order to end may come in the moment in which containers are asked to.
+func TestWhoIsBeingAskedWhenTheProcessEndsIsAskedOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second}, runtimetest.ContainerSpec{IgnoresTERM: true})
+		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Delay: 300 * time.Millisecond, Times: 2})
+		var ended time.Duration
+		r := w.endAndGoOn(func() { ended = time.Since(w.began) }, 100*time.Millisecond)
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed})
+		w.expectSignals("web0", "TERM@300ms")
+		w.expectSignals("web1", "TERM@300ms KILL@20s")
+		w.expectTook(ended, time.Second)
+	})
+}
+
+// The record says when a container ended, and not when somebody came to look.
+func TestWhatEndsWhileNoProcessLooksTookItsOwnTime(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
+		r := w.endAndGoOn(func() { time.Sleep(6 * time.Second) }, 2*time.Second)
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+		if took := r.Pods[0].FinishedAt.Sub(r.Pods[0].StartedAt); took != 3*time.Second {
+			t.Errorf("the record says that web took %v, want 3s", took)
+		}
+	})
+}
+
+// What hangs has had its chance, and does not hold the process up.
+func TestARuntimeThatHangsHoldsUpNoProcessThatEnds(t *testing.T) {
+	for at, want := range map[time.Duration]time.Duration{100 * time.Millisecond: time.Second, 5 * time.Second: 5 * time.Second} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+			w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Times: 1})
+			var ended time.Duration
+			r := w.endAndGoOn(func() { ended = time.Since(w.began) }, at)
+			w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed})
+			w.expectSignals("web0", "KILL@20s")
+			w.expectTook(ended, want)
+		})
+	}
+}
+
+// A runtime that restarts together with hostler has asked nobody.
+func TestWhoCouldNotBeAskedIsAskedByTheNextProcess(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}, runtimetest.ContainerSpec{EndsAfter: 4 * time.Second})
+		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable, Subject: "web0"})
+		r := w.endAndGoOn(func() {
+			time.Sleep(time.Second)
+			down.Release()
+		}, 2*time.Second)
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+		w.expectSignals("web0", "TERM@3s")
+		w.expectSignals("web1", "TERM@0s")
+	})
+}
+
+// Whom the second process has asked the third one does not ask again, and gives all its time.
+func TestWhoIsAskedLateIsAskedOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("10s")}, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable, Subject: "web0"})
+		r := w.endAndGoOn(down.Release, 3*time.Second, 3*time.Second)
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed})
+		w.expectSignals("web0", "TERM@3s KILL@13s")
+		w.expectSignals("web1", "TERM@0s")
+		if owed := r.Pods[0].Asked; len(owed) > 0 {
+			t.Errorf("the record says of %v that they can be started again, want that of none", owed)
+		}
+	})
+}
+
+// A phase that is over when the next process comes is no reason to kill whom nobody has
+// asked, nor is another container of its pod that was.
+func TestWhoCouldNotBeAskedInItsPhaseIsAskedInTheNext(t *testing.T) {
+	for name, beside := range map[string][]runtimetest.ContainerSpec{"alone": nil, "beside one that was asked": {{IgnoresTERM: true}}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.pod("web", 0, append([]runtimetest.ContainerSpec{{EndsAfter: time.Second}}, beside...)...)
+				down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable, Subject: "web0"})
+				r := w.endAndGoOn(func() {
+					time.Sleep(6 * time.Second)
+					down.Release()
+				}, 15*time.Second)
+				w.expectSignals("web0", "TERM@21s")
+				if beside == nil {
+					w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+					return
+				}
+				w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed})
+				w.expectSignals("web1", "TERM@0s KILL@21s")
+			})
+		})
+	}
+}
+
+// A runtime that is slow to come to it has passed nothing on.
+func TestARuntimeThatOnlyLetsOneWaitHasAskedNobody(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Delay: 3 * time.Second, Err: fmt.Errorf("%w: %w", runtime.ErrUnavailable, context.DeadlineExceeded), Times: 1})
+		r := w.endAndGoOn(down.Release, 3500*time.Millisecond)
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+		w.expectSignals("web0", "TERM@3.5s")
+	})
+}
+
+// A runtime may have passed the signal on before it went away.
+func TestWhoWasAskedBeforeTheRuntimeWentAwayIsNotAskedAgain(t *testing.T) {
+	for _, at := range []time.Duration{300 * time.Millisecond, 5 * time.Second} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+			w.roster.Runtime = leaver{w.fake, w.began.Add(at), w.began.Add(at + 2*time.Second)}
+			r := w.endAndGoOn(func() { time.Sleep(2 * time.Second) }, at+500*time.Millisecond)
+			w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed})
+			w.expectSignals("web0", "TERM@0s KILL@20s")
+		})
+	}
+}
+
+// leaver is a runtime that is away for a while.
+type leaver struct {
+	*runtimetest.Fake
+	from, to time.Time
+}
+
+func (l leaver) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	if now := time.Now(); now.Before(l.from) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, l.from)
+		defer cancel()
+	} else if now.Before(l.to) {
+		return runtime.ErrUnavailable
+	}
+	err := l.Fake.StopContainer(ctx, c, grace)
+	if ctx.Err() != nil && !time.Now().Before(l.from) {
+		return runtime.ErrLost
+	}
+	return err
+}

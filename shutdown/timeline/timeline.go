@@ -1,0 +1,100 @@
+// Package timeline draws how a shutdown went over time, from its record in the journal:
+// who was asked to end when, how long it took, and what time was left of its grace.
+//
+// It owns the order of the lanes and their lengths. It refuses to judge the shutdown, and to
+// know where pictures go.
+package timeline
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// Lane is one pod, or one service that was stopped before any. All times count from the
+// beginning of the drain.
+type Lane struct {
+	Phase   string // of the shutdown; empty for a service
+	Name    string
+	Outcome string // journal.Outcome, "service", or empty where it is not known yet
+	Asked   bool   // and only then the rest
+	From    time.Duration
+	To      time.Duration
+	Grace   time.Duration // when its grace would have ended
+}
+
+// Timeline is a drain over time.
+type Timeline struct {
+	Length time.Duration
+	Lanes  []Lane
+}
+
+// Service is the outcome of a lane that is a service's.
+const Service = "service"
+
+// New lays a record out: services first, then pods in the order in which they were asked,
+// last those that never were.
+func New(r journal.Record) Timeline {
+	end := latest(r)
+	t := Timeline{Length: end.Sub(r.StartedAt)}
+	at := func(when time.Time) time.Duration { return min(max(0, when.Sub(r.StartedAt)), t.Length) }
+	for _, s := range r.StoppedFirst {
+		l := Lane{Name: s.Name, Outcome: Service}
+		if !s.AskedAt.IsZero() && !s.AskedAt.Before(r.StartedAt) {
+			l.Asked, l.From, l.To = true, at(s.AskedAt), at(s.AskedAt.Add(s.Took.Duration))
+			l.Grace = l.To
+		}
+		t.Lanes = append(t.Lanes, l)
+	}
+	services := len(t.Lanes)
+	for _, p := range r.Pods {
+		l := Lane{Phase: p.Phase, Name: strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"), Outcome: string(p.Outcome)}
+		if !p.StartedAt.IsZero() {
+			l.Asked, l.From, l.To = true, at(p.StartedAt), t.Length
+			if !p.FinishedAt.IsZero() {
+				l.To = max(l.From, at(p.FinishedAt)) // a clock may have been set back
+			}
+			l.Grace = max(l.To, at(p.StartedAt.Add(p.Grace.Duration)))
+		}
+		t.Lanes = append(t.Lanes, l)
+	}
+	slices.SortStableFunc(t.Lanes[services:], func(a, b Lane) int {
+		if a.Asked != b.Asked {
+			if a.Asked {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), strings.Compare(a.Name, b.Name))
+	})
+	return t
+}
+
+// latest is when the last thing happened that the record knows of: a drain that was cut off
+// has no end of its own.
+func latest(r journal.Record) time.Time {
+	end := r.StartedAt
+	take := func(when time.Time) {
+		if when.After(end) {
+			end = when
+		}
+	}
+	take(r.FinishedAt)
+	take(r.CancelledAt)
+	for _, s := range r.StoppedFirst {
+		if !s.AskedAt.IsZero() && !s.AskedAt.Before(r.StartedAt) {
+			take(s.AskedAt.Add(s.Took.Duration))
+		}
+	}
+	for _, p := range r.Pods {
+		take(p.StartedAt)
+		take(p.FinishedAt)
+		if r.FinishedAt.IsZero() && r.CancelledAt.IsZero() && p.FinishedAt.IsZero() && !p.StartedAt.IsZero() {
+			take(p.StartedAt.Add(p.Grace.Duration))
+		}
+	}
+	return end
+}

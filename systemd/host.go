@@ -1,0 +1,107 @@
+package systemd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"hostler.io/hostler/systemd/bus"
+)
+
+// Host is what systemd says of itself and of this host. See
+// org.freedesktop.systemd1(5).
+type Host struct {
+	Version  string        // such as "257.13-1~deb13u1"
+	Watchdog time.Duration // in which the hardware has to hear of systemd; zero where nothing waits for that
+}
+
+// Host asks systemd itself, which lets in root alone. ErrNotSystemd where there is
+// none.
+func (m *Manager) Host(ctx context.Context) (Host, error) {
+	return ask(ctx, m, "ask systemd about this host", func(ctx context.Context, conn *dbus.Conn) (Host, error) {
+		values, err := properties(ctx, conn, bus.SystemdPath, systemdManager)
+		return Host{Version: value[string](values, "Version"), Watchdog: limit(value[uint64](values, "RuntimeWatchdogUSec"))}, err
+	})
+}
+
+// Run is how systemd runs a service, by what it has loaded.
+type Run struct {
+	Commands    [][]string    // of ExecStart= and ExecStartPost=, each with its arguments
+	Environment []string      // of Environment=, as "NAME=value"; not what files hold
+	Watchdog    time.Duration // in which it has to be heard of; zero where nobody waits for that
+}
+
+// Run tells how a service is run, loading it if it is not; that starts nothing. It is
+// empty for a service that is not there. It asks systemd itself, which lets in root
+// alone. ErrNotSystemd where there is none.
+func (m *Manager) Run(ctx context.Context, service string) (Run, error) {
+	return ask(ctx, m, "ask systemd how it runs "+service, func(ctx context.Context, conn *dbus.Conn) (Run, error) {
+		return readRun(ctx, conn, service)
+	})
+}
+
+// Timer is one that is active, with what it starts.
+type Timer struct {
+	Name string
+	Runs []Run
+}
+
+// Timers are those that are active, by name. It asks systemd itself, which lets in root
+// alone. ErrNotSystemd where there is none.
+func (m *Manager) Timers(ctx context.Context) ([]Timer, error) {
+	return ask(ctx, m, "ask systemd for its timers", func(ctx context.Context, conn *dbus.Conn) (timers []Timer, err error) {
+		var list []listedUnit
+		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{"active"}, []string{"*.timer"})
+		if err != nil {
+			return nil, err
+		}
+		for _, unit := range list {
+			var starts []string
+			if err := bus.Property(ctx, conn, bus.Systemd, unit.Path, systemdUnit, "Triggers", &starts); err != nil {
+				return nil, fmt.Errorf("%s: %w", unit.Name, err)
+			}
+			timer := Timer{Name: unit.Name}
+			for _, service := range starts {
+				run, err := readRun(ctx, conn, service)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", service, err)
+				}
+				timer.Runs = append(timer.Runs, run)
+			}
+			timers = append(timers, timer)
+		}
+		slices.SortFunc(timers, func(a, b Timer) int { return cmp.Compare(a.Name, b.Name) })
+		return timers, nil
+	})
+}
+
+func readRun(ctx context.Context, conn *dbus.Conn, service string) (Run, error) {
+	values, err := loaded(ctx, conn, service)
+	if err != nil {
+		return Run{}, err
+	}
+	return Run{
+		Commands:    append(commands(values["ExecStart"]), commands(values["ExecStartPost"])...),
+		Environment: value[[]string](values, "Environment"),
+		Watchdog:    limit(value[uint64](values, "WatchdogUSec")),
+	}, nil
+}
+
+// commands are the arguments of each command in a property such as ExecStart, whose other
+// fields tell how it went.
+func commands(property dbus.Variant) [][]string {
+	list, _ := property.Value().([][]any)
+	var all [][]string
+	for _, fields := range list {
+		if len(fields) > 1 {
+			if arguments, ok := fields[1].([]string); ok {
+				all = append(all, arguments)
+			}
+		}
+	}
+	return all
+}
