@@ -3,7 +3,6 @@ package systemd
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -53,26 +52,29 @@ type Timer struct {
 // Timers are those that are active, by name. It asks systemd itself, which lets in root
 // alone. ErrNotSystemd where there is none.
 func (m *Manager) Timers(ctx context.Context) ([]Timer, error) {
-	return ask(ctx, m, "ask systemd for its timers", func(ctx context.Context, conn *dbus.Conn) (timers []Timer, err error) {
+	return ask(ctx, m, "ask systemd for its timers", func(ctx context.Context, conn *dbus.Conn) ([]Timer, error) {
 		var list []listedUnit
-		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{"active"}, []string{"*.timer"})
+		err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{"active"}, []string{"*.timer"})
 		if err != nil {
 			return nil, err
 		}
-		for _, unit := range list {
+		timers, err := atOnce(ctx, list, func(ctx context.Context, unit listedUnit) (Timer, error) {
+			timer := Timer{Name: unit.Name}
 			var starts []string
 			if err := bus.Property(ctx, conn, bus.Systemd, unit.Path, systemdUnit, "Triggers", &starts); err != nil {
-				return nil, fmt.Errorf("%s: %w", unit.Name, err)
+				return timer, about(unit.Name, err)
 			}
-			timer := Timer{Name: unit.Name}
 			for _, service := range starts {
 				run, err := readRun(ctx, conn, service)
 				if err != nil {
-					return nil, fmt.Errorf("%s: %w", service, err)
+					return timer, about(service, err)
 				}
 				timer.Runs = append(timer.Runs, run)
 			}
-			timers = append(timers, timer)
+			return timer, nil
+		})
+		if err != nil {
+			return nil, err
 		}
 		slices.SortFunc(timers, func(a, b Timer) int { return cmp.Compare(a.Name, b.Name) })
 		return timers, nil

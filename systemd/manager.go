@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/systemd/bus"
@@ -116,6 +117,36 @@ func ask[T any](ctx context.Context, m *Manager, operation string, question func
 		return none, fmt.Errorf("%s: %w", operation, err)
 	}
 	return answer, nil
+}
+
+// questionsAtOnce is how many wait for systemd's answer together: where it or the host is
+// busy, what takes long is the way to and fro.
+const questionsAtOnce = 16
+
+// atOnce puts a question of each, several at a time, and answers in their order, or with
+// the first error.
+func atOnce[T, A any](ctx context.Context, of []T, question func(context.Context, T) (A, error)) ([]A, error) {
+	answers := make([]A, len(of))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(questionsAtOnce)
+	for i, each := range of {
+		group.Go(func() (err error) {
+			answers[i], err = question(ctx, each)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// about says of an error which unit it is about.
+func about(unit string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s: %w", unit, err)
+	}
+	return err
 }
 
 // orAbsent has absent for an answer where there is no systemd.

@@ -49,15 +49,11 @@ type Unit struct {
 // starts nothing. It asks systemd itself, which lets in root alone.
 // ErrNotSystemd where there is none.
 func (m *Manager) Units(ctx context.Context, names ...string) ([]Unit, error) {
-	return ask(ctx, m, "ask systemd for its units", func(ctx context.Context, conn *dbus.Conn) (units []Unit, err error) {
-		for _, name := range names {
+	return ask(ctx, m, "ask systemd for its units", func(ctx context.Context, conn *dbus.Conn) ([]Unit, error) {
+		return atOnce(ctx, names, func(ctx context.Context, name string) (Unit, error) {
 			unit, err := readUnit(ctx, conn, name)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			units = append(units, unit)
-		}
-		return units, nil
+			return unit, about(name, err)
+		})
 	})
 }
 
@@ -175,16 +171,25 @@ func scopes(ctx context.Context, conn *dbus.Conn, before string, patterns []stri
 	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{"active"}, patterns); err != nil {
 		return nil, err
 	}
-	ordered := map[string]bool{}
-	for _, unit := range list {
-		var after []string
-		if err := bus.Property(ctx, conn, bus.Systemd, unit.Path, systemdUnit, "Before", &after); err != nil {
-			if bus.ErrorName(err) == "org.freedesktop.systemd1.NoSuchUnit" || bus.ErrorName(err) == "org.freedesktop.DBus.Error.UnknownObject" {
-				continue // its container has ended meanwhile
-			}
-			return nil, fmt.Errorf("%s: %w", unit.Name, err)
+	type orders struct {
+		gone  bool // its container has ended meanwhile
+		after []string
+	}
+	answers, err := atOnce(ctx, list, func(ctx context.Context, unit listedUnit) (o orders, err error) {
+		err = bus.Property(ctx, conn, bus.Systemd, unit.Path, systemdUnit, "Before", &o.after)
+		if bus.ErrorName(err) == "org.freedesktop.systemd1.NoSuchUnit" || bus.ErrorName(err) == "org.freedesktop.DBus.Error.UnknownObject" {
+			return orders{gone: true}, nil
 		}
-		ordered[unit.Name] = slices.Contains(after, before)
+		return o, about(unit.Name, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	ordered := map[string]bool{}
+	for i, unit := range list {
+		if !answers[i].gone {
+			ordered[unit.Name] = slices.Contains(answers[i].after, before)
+		}
 	}
 	return ordered, nil
 }

@@ -308,7 +308,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			"fail dbus|start the system bus, and a logind such as elogind", "fail runtimes|start containerd; where it runs, see what it logs", "warn unit|no systemd here",
 			"unknown protection|the agent is not running", "unknown image-filesystem",
 		}},
-		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|root alone"}},
+		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|root alone", "unknown collectors|cannot tell what timers run|see check unit"}},
 		{"no unit", func(f *doctor.Facts) { f.Systemd.Service = systemd.Unit{LoadState: "not-found"} }, []string{"warn unit|is not there (not-found)"}},
 		{"a masked unit", func(f *doctor.Facts) { f.Systemd.Service.LoadState = "masked" }, []string{"fail unit|systemctl unmask hostler.service &&"}},
 		{"a unit that is masked until the next boot, and so no agent", func(f *doctor.Facts) {

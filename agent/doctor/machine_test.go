@@ -220,6 +220,29 @@ func TestAFileThatDoesNotAnswerIsNotWaitedForForever(t *testing.T) {
 	}
 }
 
+// A systemd that does not answer names no timers, which is not to say that there are none.
+func TestTimersThatAreNotKnownAreSaidSo(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		systemd    doctor.Systemd
+		collectors []doctor.Collector
+		want       doctor.Status
+		says       string
+	}{
+		{"systemd does not answer", doctor.Systemd{Problem: "context deadline exceeded"}, nil, doctor.Unknown, "cannot tell what timers run"},
+		{"nor does it, and cron removes", doctor.Systemd{Problem: "context deadline exceeded"}, []doctor.Collector{{Where: "/etc/cron.daily/tidy", Does: "docker rmi"}}, doctor.Warn, "/etc/cron.daily/tidy"},
+		{"there is none", doctor.Systemd{Problem: "no systemd manager here", Missing: true}, nil, doctor.OK, "nobody else"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := healthy()
+			f.Systemd, f.Collectors = c.systemd, c.collectors
+			if got := found(doctor.Examine(f), "collectors"); got.Status != c.want || !strings.Contains(got.Message, c.says) {
+				t.Errorf("check %+v, want it %s, with %q", got, c.want, c.says)
+			}
+		})
+	}
+}
+
 func TestAGrantWithoutLimitIsSaidSo(t *testing.T) {
 	f := healthy()
 	f.Logind.Granted, f.Logind.Files.Effective.Max = math.MaxInt64, math.MaxInt64

@@ -181,20 +181,27 @@ func protection(s api.Status) corev1.NodeCondition {
 	return s.Node.Status.Conditions[i]
 }
 
-// diagnosis is what hostler doctor says, and its exit code.
-func diagnosis(t *testing.T, m *machine.Machine) (doctor.Report, int) {
+// diagnosis is what hostler doctor says, and its exit code. It says so where somebody has
+// not answered in time, and on a busy machine that is nobody's fault: it is asked again.
+func diagnosis(t *testing.T, m *machine.Machine) (r doctor.Report, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
 	defer cancel()
-	out, err := m.Try(ctx, "hostler doctor -o json")
-	var r doctor.Report
-	if err == nil {
-		err = json.Unmarshal([]byte(out.Stdout), &r)
-	}
-	if err != nil {
-		t.Fatalf("hostler doctor = %v\n%s%s", err, out.Stdout, out.Stderr)
-	}
-	return r, out.Code
+	m.Eventually("all answer hostler doctor in time", func() bool {
+		r = doctor.Report{}
+		out, err := m.Try(ctx, "hostler doctor -o json")
+		if err == nil {
+			err = json.Unmarshal([]byte(out.Stdout), &r)
+		}
+		if err != nil {
+			t.Fatalf("hostler doctor = %v\n%s%s", err, out.Stdout, out.Stderr)
+		}
+		code = out.Code
+		return !slices.ContainsFunc(r.Checks, func(c doctor.Check) bool {
+			return strings.Contains(c.Message, context.DeadlineExceeded.Error())
+		})
+	})
+	return r, code
 }
 
 // grep keeps the lines with a part.
