@@ -7,6 +7,7 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/runtime"
 )
 
@@ -64,13 +65,14 @@ func TestNothingOfDockersGoesByItselfUnlessAsked(t *testing.T) {
 			if containers != nil && containers.Unused != 1 {
 				t.Errorf("onRequest() = %+v, want the stopped container", containers)
 			}
-			for what, o := range map[string]gc.Options{"images": a.images.Automatic(), "containers": a.dead.Automatic()} {
+			automatic := runs.NewReport("interval")
+			for what, spared := range map[string][]string{"images": a.images.Spared(automatic), "containers": a.dead.Spared(automatic)} {
 				alone := tt.images
 				if what == "containers" {
 					alone = tt.containers
 				}
-				if off := a.config().ImageGC.Enabled == config.Off; !off && slices.Contains(o.LeaveAlone, "docker") != alone {
-					t.Errorf("automatic runs of %s leave %v alone, want docker among them: %t", what, o.LeaveAlone, alone)
+				if off := a.config().ImageGC.Enabled == config.Off; !off && slices.Contains(spared, "docker") != alone {
+					t.Errorf("automatic runs of %s leave %v alone, want docker among them: %t", what, spared, alone)
 				}
 			}
 		})

@@ -49,16 +49,16 @@ func (c *Containers) collect(ctx context.Context, o gc.Options, report *runs.Rep
 // into its report, and by the same rules as every run of containers.
 func (c *Containers) first(ctx context.Context, report *runs.Report, progress func(runs.Progress)) bool {
 	before := len(report.Removed)
-	o := c.Automatic()
 	r := c.newRun(report, progress, nil)
 	r.kept = make(map[gc.Reason]int) // the report's are images
-	r.containers(ctx, r.look(ctx, c.Policy(), o, runs.NewReport("")).Containers)
+	r.containers(ctx, r.look(ctx, c.Policy(), gc.Options{Containers: true}, runs.NewReport("")).Containers)
 	return len(report.Removed) > before
 }
 
 func (c *Containers) newRun(report *runs.Report, progress func(runs.Progress), gauge *gauge) *containerRun {
 	return &containerRun{
 		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge, kept: report.Kept,
+		spared:   func() []string { return c.Spared(report) },
 		runtimes: byName(c.options.Survey.Runtimes()), down: make(map[string]bool), staying: make(map[gc.PodKey]bool), waits: make(patience),
 	}
 }

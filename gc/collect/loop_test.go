@@ -183,6 +183,46 @@ func TestRunLeavesAloneWhatIsCollectedOnRequestOnly(t *testing.T) {
 	})
 }
 
+// Of a runtime that comes while a run waits for its turn nothing goes unasked.
+func TestRunLeavesAloneWhatCameWhileItWaited(t *testing.T) {
+	type collector interface {
+		Run(ctx context.Context) error
+		Last() (runs.Report, bool)
+	}
+	for name, of := range map[string]func(runs.Options) (collector, error){
+		"images": func(o runs.Options) (collector, error) { return collect.NewImages(gc.DefaultPolicy().Images, o) },
+		"containers": func(o runs.Options) (collector, error) {
+			return collect.NewContainers(gc.DefaultPolicy().Containers, o)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, _ := deadHost(t)
+				h.pull("unused")
+				h.fill(90)
+				options := h.options()
+				var spared []string
+				options.LeaveAlone = func() []string { return spared }
+				c, err := of(options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				turn := options.Survey.Turn()
+				turn <- struct{}{}
+				stop := run(t, c)
+				synctest.Wait() // until it waits for its turn
+				spared = []string{"fake"}
+				<-turn
+				time.Sleep(time.Minute)
+				if last, ran := c.Last(); !ran || len(last.Removed) != 0 || last.Kept[gc.NotManaged] == 0 {
+					t.Errorf("Run() removed %v, kept %v, want all left alone", removed(last), last.Kept)
+				}
+				stop()
+			})
+		})
+	}
+}
+
 func TestRunsNeverOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

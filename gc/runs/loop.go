@@ -100,7 +100,7 @@ func NewLoop(options Options, only gc.Options, work Work) (*Loop, error) {
 func (l *Loop) Run(ctx context.Context) error {
 	trigger := "start"
 	for {
-		report, err := l.once(ctx, l.Automatic(), trigger, nil)
+		report, err := l.once(ctx, l.only, trigger, nil)
 		if err != nil {
 			return err
 		}
@@ -110,13 +110,13 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// Automatic is what a run is asked for that no person asks for.
-func (l *Loop) Automatic() gc.Options {
-	o := l.only
-	if l.options.LeaveAlone != nil {
-		o.LeaveAlone = l.options.LeaveAlone()
+// Spared names the runtimes of which the run of a report removes nothing, as of now. Ask
+// after each look: a runtime may have come since the run was asked for.
+func (l *Loop) Spared(r *Report) []string {
+	if r.Asked() || l.options.LeaveAlone == nil {
+		return nil
 	}
-	return o
+	return l.options.LeaveAlone()
 }
 
 // wait returns what starts the next run. A shorter interval counts from its setting,
