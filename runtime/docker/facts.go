@@ -48,13 +48,14 @@ type fact struct {
 	startedAt time.Time
 
 	failedAt time.Time // of the last question, if that failed
+	changes  int       // how many were told of before the question
 }
 
 // facts keeps them for the containers of the last list.
 type facts struct {
 	mu      sync.Mutex
 	byID    map[string]fact
-	changed map[string]bool // containers to ask of again
+	changes map[string]int // told of each container: after one it is asked of again
 }
 
 // change notes that a container is another than it was asked of, as `docker update
@@ -63,10 +64,10 @@ type facts struct {
 func (f *facts) change(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.changed == nil {
-		f.changed = map[string]bool{}
+	if f.changes == nil {
+		f.changes = map[string]int{}
 	}
-	f.changed[id] = true
+	f.changes[id]++
 }
 
 // complete returns what is known of each container, asking Docker for what is new.
@@ -75,25 +76,25 @@ func (f *facts) change(id string) {
 func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summary) map[string]fact {
 	known := make(map[string]fact, len(list))
 	var ask []*container.Summary
+	var changes []int // of each that is asked
 	f.mu.Lock()
 	for i := range list {
 		c := &list[i]
 		old := f.byID[c.ID]
 		known[c.ID] = old
 		// What has changed may answer now: a start that holds its container up is over.
-		if f.changed[c.ID] || old.lacks(c) && time.Since(old.failedAt) >= askAgainAfter {
-			ask = append(ask, c)
-			delete(f.changed, c.ID)
+		if now := f.changes[c.ID]; now != old.changes || old.lacks(c) && time.Since(old.failedAt) >= askAgainAfter {
+			ask, changes = append(ask, c), append(changes, now)
 		}
 	}
 	f.mu.Unlock()
 	if len(ask) > 0 {
-		f.ask(ctx, r, ask, known)
+		f.ask(ctx, r, ask, changes, known)
 	}
 	// Containers that the list lacks are gone, and so is what was known of them.
 	f.mu.Lock()
 	f.byID = known
-	maps.DeleteFunc(f.changed, func(id string, _ bool) bool { _, there := known[id]; return !there })
+	maps.DeleteFunc(f.changes, func(id string, _ int) bool { _, there := known[id]; return !there })
 	f.mu.Unlock()
 	return known
 }
@@ -123,9 +124,9 @@ func (f fact) endFits(c *container.Summary) bool {
 	return false
 }
 
-// ask fills in known. It gives up as soon as Docker itself stops answering, which would
+// ask fills in known. Who was not asked to an end is asked again. It gives up as soon as Docker itself stops answering, which would
 // cost a deadline for each container.
-func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, known map[string]fact) {
+func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, changes []int, known map[string]fact) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
 	answers := make([]fact, len(ask))
@@ -147,6 +148,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, k
 					r.log.Info("container tells of itself again", "container", name(c), "id", c.ID)
 				}
 				answers[i] = answer
+				answers[i].changes = changes[i]
 			case errors.Is(err, engine.ErrNotFound): // it will not be in the next list
 			case errors.Is(err, runtime.ErrUnavailable) && !alone || ctx.Err() != nil:
 				return err
@@ -154,7 +156,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, k
 				if answers[i].failedAt.IsZero() {
 					r.log.Warn("container does not tell of itself", "container", name(c), "id", c.ID, "error", err)
 				}
-				answers[i].failedAt = time.Now()
+				answers[i].failedAt, answers[i].changes = time.Now(), changes[i]
 			}
 			return nil
 		})

@@ -103,7 +103,6 @@ func TestAChangedContainerIsAskedAgain(t *testing.T) {
 	if got := policy(); got != runtime.RestartNever {
 		t.Errorf("Restart = %v, want %v", got, runtime.RestartNever)
 	}
-	s.set("/containers/a/json", ended("unless-stopped"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	events := make(chan runtime.Event)
@@ -112,6 +111,16 @@ func TestAChangedContainerIsAskedAgain(t *testing.T) {
 	if e := <-events; e.Type != runtime.Changed || e.ContainerID != "a" {
 		t.Errorf("event = %+v, want that a has changed", e)
 	}
+	// A Docker that breaks off has not told; the next list asks again.
+	s.set("/containers/a/json", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+			_ = conn.Close()
+		}
+	}))
+	if got := policy(); got != runtime.RestartNever {
+		t.Errorf("Restart = %v without an answer, want what was known, %v", got, runtime.RestartNever)
+	}
+	s.set("/containers/a/json", ended("unless-stopped"))
 	if got := policy(); got != runtime.RestartUnlessStopped {
 		t.Errorf("Restart = %v after an update, want %v", got, runtime.RestartUnlessStopped)
 	}
