@@ -341,6 +341,13 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a unit that the runtime outlives not", func(f *doctor.Facts) { f.Systemd.Service.After = []string{"dbus.service"} }, []string{
 			"warn unit-order|After=containerd.service",
 		}},
+		{"a unit of before the one between Docker and CRI", func(f *doctor.Facts) {
+			f.Systemd.Service.After, f.Systemd.DropIns["docker"] = append(f.Systemd.Service.After, "docker.service"), "/usr/lib/systemd/system/docker-.scope.d/10-hostler.conf"
+			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "cri-dockerd", Endpoint: "unix:///run/cri-dockerd.sock", Ready: true})
+		}, []string{"warn unit-order|After=cri-docker.service under"}},
+		{"a unit that knows no snaps", func(f *doctor.Facts) {
+			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "containerd", Endpoint: "unix:///var/snap/microk8s/common/run/containerd.sock", Ready: true})
+		}, []string{"warn unit-order|After=snap.microk8s.daemon-containerd.service under"}},
 		{"no drop-in for the runtime's scopes", func(f *doctor.Facts) { f.Systemd.DropIns, f.Systemd.Scopes["cri-containerd-1.scope"] = nil, false }, []string{
 			"warn scopes|nothing orders containerd's scopes|/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf",
 		}},

@@ -161,9 +161,33 @@ func set(u systemd.Unit, section, line string) string {
 	return "systemctl edit " + strings.TrimSuffix(u.Name, ".service") + ", to set " + line + " under " + section + reload
 }
 
-// services are the units of runtimes, by the names that runtimes go by.
-func services() map[string]string {
-	return map[string]string{"containerd": "containerd.service", "cri-o": "crio.service", "crio": "crio.service", "docker": "docker.service", "cri-dockerd": "docker.service", "podman": "podman.socket"}
+// services are the units of runtimes, by the names that runtimes go by: those that a runtime
+// does not work without.
+func services() map[string][]string {
+	return map[string][]string{
+		"containerd": {"containerd.service"}, "cri-o": {"crio.service"}, "crio": {"crio.service"}, "docker": {"docker.service"},
+		"cri-dockerd": {"cri-docker.service", "docker.service"}, "podman": {"podman.socket"},
+	}
+}
+
+// distributions are the units of a containerd that is none of its own package's, by how its
+// endpoint begins. That of k3s, RKE2 and k0s lives on when their service stops, or is named
+// by shutdown.stopFirst.
+func distributions() map[string][]string {
+	return map[string][]string{
+		"unix:///run/k3s/": nil, "unix:///run/k0s/": nil,
+		"unix:///var/snap/microk8s/": {"snap.microk8s.daemon-containerd.service"},
+	}
+}
+
+// servicesOf are the units of a runtime.
+func servicesOf(name, endpoint string) []string {
+	for beginning, units := range distributions() {
+		if strings.HasPrefix(endpoint, beginning) {
+			return units
+		}
+	}
+	return services()[name]
 }
 
 // unitOrder looks at what is stopped before hostler in a shutdown that bypasses
@@ -175,8 +199,10 @@ func unitOrder(f Facts) Check {
 	}
 	var missing []string
 	for _, r := range f.Runtimes.List {
-		if s := services()[r.Name]; s != "" && !slices.Contains(u.After, s) && !slices.Contains(missing, s) {
-			missing = append(missing, s)
+		for _, s := range servicesOf(r.Name, r.Endpoint) {
+			if !slices.Contains(u.After, s) && !slices.Contains(missing, s) {
+				missing = append(missing, s)
+			}
 		}
 	}
 	if len(missing) > 0 {
@@ -282,7 +308,7 @@ func runtimes(f Facts) Check {
 		found.add(warn("see to its service", "%s is there, but no runtime answers at it", d.Path))
 	}
 	for _, g := range f.Runtimes.Gone {
-		found.add(warn(f.mends().startRuntime(service(g.Name)), "runtime %s at %s has ended at %s, and is not expected any more", g.Name, g.Endpoint, g.Since.UTC().Format(time.RFC3339)))
+		found.add(warn(f.mends().startRuntime(service(g.Name, g.Endpoint)), "runtime %s at %s has ended at %s, and is not expected any more", g.Name, g.Endpoint, g.Since.UTC().Format(time.RFC3339)))
 	}
 	var names []string
 	for _, r := range f.Runtimes.List {
@@ -290,7 +316,7 @@ func runtimes(f Facts) Check {
 		if r.Ready {
 			continue
 		}
-		mend := f.mends().startRuntime(service(r.Name))
+		mend := f.mends().startRuntime(service(r.Name, r.Endpoint))
 		if r.bare() {
 			mend = "see to " + r.Endpoint + ": ls -ld " + r.Endpoint
 		}
@@ -306,8 +332,11 @@ func runtimes(f Facts) Check {
 }
 
 // service is that of a runtime, as systemctl takes it.
-func service(runtime string) string {
-	return cmp.Or(strings.TrimSuffix(services()[runtime], ".service"), runtime)
+func service(name, endpoint string) string {
+	for _, unit := range servicesOf(name, endpoint) {
+		return strings.TrimSuffix(unit, ".service")
+	}
+	return name
 }
 
 func lastShutdown(f Facts) Check {
