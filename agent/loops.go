@@ -161,6 +161,7 @@ func (a *Agent) whileOpen(name string, g *loop.Gate, run func(context.Context) e
 func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 	var retry time.Duration
 	for {
+		began := time.Now()
 		before, asked := a.runtimes.Current()
 		err := a.runtimes.Look(ctx)
 		a.loops.Named("runtimes").Beat(err)
@@ -175,7 +176,7 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 			retry = 0
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(pause - time.Since(began)): // one that hangs has cost time
 		case <-ctx.Done():
 			return ctx.Err()
 		}

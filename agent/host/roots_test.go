@@ -53,6 +53,9 @@ func TestAStateRootIsFoundWithItsFirstContainer(t *testing.T) {
 	write("podman", "io.container.manager=libpod")
 	look(0, "with Podman's alone")
 	write("web", "hostler.io/critical=true")
+	if pods, err := r.Guarded().Pods(t.Context()); len(pods) != 1 || err != nil {
+		t.Errorf("a guard's Pods() = %v, %v, want the container that came after the last look", pods, err)
+	}
 	look(1, "with a container of runc's own")
 	if err := os.RemoveAll(root); err != nil {
 		t.Fatal(err)

@@ -201,12 +201,12 @@ func (r *Runtimes) Look(ctx context.Context) error {
 
 // Pods lists the pods of all runtimes for the shutdown guard, who must not take
 // a runtime that is still starting for one without pods: as long as there may be
-// one that nobody knows yet, it looks for it first, and the error names what
-// does not answer.
+// one that nobody knows yet, or runc has its first container, it looks for it first, and the
+// error names what does not answer.
 func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	known := len(g.Members())
 	pods, err := g.Set.Pods(ctx)
-	if g.runtimes.Complete() == nil {
+	if g.runtimes.Complete() == nil && !g.runtimes.settled() {
 		return pods, err
 	}
 	g.runtimes.discover(ctx)
@@ -214,6 +214,13 @@ func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 		pods, err = g.Set.Pods(ctx)
 	}
 	return pods, together(err, g.runtimes.Complete())
+}
+
+// settled tells whether a state root has containers that was not found yet.
+func (r *Runtimes) settled() bool {
+	return slices.ContainsFunc(r.candidates, func(c local.Candidate) bool {
+		return c.Type == runc.Type && r.at(c.Path) == nil && r.roots.Inhabited(c.Path)
+	})
 }
 
 // together is both errors, and one that names all runtimes where both name some.
