@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"hostler.io/hostler/agent/config"
@@ -40,19 +42,40 @@ func (a *Agent) look(ctx context.Context, f *doctor.Facts) {
 
 // lookAlone does so on a host whose agent does not answer, and asks no runtime.
 func lookAlone(ctx context.Context, cfg config.Config) (doctor.Machine, error) {
+	machine, now, policies, err := measureAlone(ctx, cfg)
+	if err != nil {
+		return doctor.Machine{}, err
+	}
+	return machineFacts(machine, now, policies.node), nil
+}
+
+// measureAlone is what this host has, and what a configuration wants of it.
+func measureAlone(ctx context.Context, cfg config.Config) (machine probe.Machine, now status.Facts, p policies, err error) {
 	ctx, cancel := context.WithTimeout(ctx, host.LookTimeout)
 	defer cancel()
 	reader, err := probe.New("/")
 	if err != nil {
-		return doctor.Machine{}, err
+		return machine, now, p, err
 	}
-	machine, _ := reader.Machine() // what lacks is none of what is looked at here
-	policies, err := newPolicies(cfg, machine.HostName, "")
-	if err != nil {
-		return doctor.Machine{}, err
+	machine, _ = reader.Machine() // what lacks is none of what is looked at here
+	if p, err = newPolicies(cfg, machine.HostName, ""); err != nil {
+		return machine, now, p, err
 	}
 	facts := host.NewFacts(host.FactsOptions{Reader: reader, Folder: cfg.State.Directory, Machine: machine})
-	return machineFacts(machine, facts.Measure(ctx, nil), policies.node), nil
+	return machine, facts.Measure(ctx, nil), p, nil
+}
+
+// Fits tells whether this host has what a configuration wants of it: the error is one for
+// which an agent does not start here, and lacks is what it would do without.
+func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
+	_, now, p, err := measureAlone(ctx, cfg)
+	if err == nil {
+		err = status.CheckReserved(now, p.node.Reserved, p.node.Pressure)
+	}
+	if n := networkAlone(cfg.API, slog.New(slog.DiscardHandler)); n != nil && n.Err != nil {
+		lacks = fmt.Errorf("%w: nothing is served over the network until that is mended", n.Err)
+	}
+	return lacks, err
 }
 
 func machineFacts(machine probe.Machine, now status.Facts, options status.Options) doctor.Machine {

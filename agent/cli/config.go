@@ -80,19 +80,36 @@ func (a *app) shown(file string) (config.Loaded, error) {
 	return loaded, err
 }
 
+// fits tells whether this host has what a configuration wants of it. What an agent would do
+// without is a warning.
+func (a *app) fits(ctx context.Context, cfg config.Config) error {
+	lacks, err := agent.Fits(ctx, cfg)
+	if lacks != nil {
+		fmt.Fprintf(a.Stderr, "warning: %v\n", lacks)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nhint: the agent does not start with it here; for a file of another host: hostler config check FILE", err)
+	}
+	return nil
+}
+
 func (a *app) configCommand() *cobra.Command {
 	var file string
 	check := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check the configuration without starting anything",
-		Long: `Check the configuration without starting anything: FILE, as with --config, or
-what the agent would read. The folder conf.d beside it is checked as well.`,
+		Long: `Check the configuration without starting anything: what the agent would read, or
+that of --config, and whether this host has what it wants. Or FILE, which may be
+another host's. The folder conf.d beside it is checked as well.`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && file != "" {
 				return usageError(fmt.Sprintf("--config %s and %s are two configurations\nhint: check one after the other", file, args[0]))
 			}
 			loaded, err := a.shown(cmp.Or(append(args, file)...))
+			if err == nil && len(args) == 0 {
+				err = a.fits(cmd.Context(), loaded.Config)
+			}
 			if err != nil {
 				return err
 			}

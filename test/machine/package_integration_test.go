@@ -36,6 +36,7 @@ func TestAPackageComesAndGoes(t *testing.T) {
 		h.dpkg("--install " + machine.Package)
 		h.open("it is installed for the first time, without a configuration")
 		h.restarted()
+		h.hung()
 		h.hardened()
 		h.seesMounts()
 		h.runsChecks()
@@ -237,29 +238,58 @@ func (h *packaged) upgradedAmidADrain() {
 	}
 }
 
-// upgradedWithAFault installs a version that refuses the configuration, in a file that a
-// drop-in of the unit names: the agent of before runs on.
-func (h *packaged) upgradedWithAFault() {
+// hung has systemd start an agent again that hangs: the lock is held all the while.
+func (h *packaged) hung() {
 	h.t.Helper()
-	h.Write("/srv/own.yaml", "imageGC: {minimumAge: 3m}\n")
-	h.Write("/etc/systemd/system/hostler.service.d/own.conf", "[Service]\nEnvironment=OTHER=x HOSTLER_CONFIG=/srv/own.yaml\nLoadCredential=own:/srv/own.yaml\n")
+	const dropIn = "/etc/systemd/system/hostler.service.d/soon.conf"
+	h.Write(dropIn, "[Service]\nWatchdogSec=10\n")
 	h.Run("systemctl daemon-reload && systemctl restart hostler")
 	h.AwaitArmed()
 	before := agentPID(h.Machine)
-	if text := h.Run("cat /proc/" + before + "/root/run/credentials/hostler.service/own"); !strings.Contains(text, "minimumAge") {
-		h.t.Errorf("the agent has the credential %q, want what the unit's LoadCredential= names", text)
+	h.Run("kill -STOP " + before)
+	h.Eventually("systemd has started an agent again that hangs", func() bool {
+		if hostlersLocks(h.Machine) == 0 {
+			h.t.Error("the lock is not held while the agent hangs")
+		}
+		pid := agentPID(h.Machine)
+		return pid != before && pid != "0"
+	})
+	h.open("its agent hung")
+	if log := h.Journal(0, "-u hostler"); !strings.Contains(log, "Watchdog timeout") {
+		h.t.Errorf("the journal says nothing of a watchdog:\n%s", log)
 	}
-	h.Write("/srv/own.yaml", "imageGC: {highThreshold: 5}\n")
-	said := h.dpkg("--install " + h.release("91"))
-	if !strings.Contains(said, "/srv/own.yaml:1: imageGC.highThreshold: ") || !strings.Contains(said, "NOT restarted") {
-		h.t.Errorf("an upgrade with a faulty configuration says\n%s\nwant the fault, and that the agent runs on", said)
-	}
-	h.open("an upgrade refused its configuration")
-	if pid := agentPID(h.Machine); pid != before {
-		h.t.Errorf("the agent has process ID %s after an upgrade that refused the configuration, want %s as before", pid, before)
-	}
-	h.Run("cd /etc/systemd/system && rm /srv/own.yaml hostler.service.d/own.conf && rmdir --ignore-fail-on-non-empty hostler.service.d && systemctl daemon-reload && systemctl restart hostler")
+	h.Run("rm " + dropIn + " && rmdir --ignore-fail-on-non-empty $(dirname " + dropIn + ") && systemctl daemon-reload && systemctl restart hostler")
 	h.AwaitArmed()
+}
+
+// upgradedWithAFault installs versions that refuse the configuration, in a file that a
+// drop-in of the unit names: the agent of before runs on.
+func (h *packaged) upgradedWithAFault() {
+	h.t.Helper()
+	for _, c := range []struct{ version, names, faulty, says string }{
+		{"91", "Environment=OTHER=x HOSTLER_CONFIG=/srv/own.yaml\n", "imageGC: {highThreshold: 5}\n", "/srv/own.yaml:1: imageGC.highThreshold: "},
+		{"92", "ExecStart=\nExecStart=/usr/bin/hostler agent --config /srv/own.yaml\n", "node: {reserved: {memory: 1000Ti}}\n", "node.reserved.memory: "},
+	} {
+		h.Write("/srv/own.yaml", "imageGC: {minimumAge: 3m}\n")
+		h.Write("/etc/systemd/system/hostler.service.d/own.conf", "[Service]\n"+c.names+"LoadCredential=own:/srv/own.yaml\n")
+		h.Run("systemctl daemon-reload && systemctl restart hostler")
+		h.AwaitArmed()
+		before := agentPID(h.Machine)
+		if text := h.Run("cat /proc/" + before + "/root/run/credentials/hostler.service/own"); !strings.Contains(text, "minimumAge") {
+			h.t.Errorf("the agent has the credential %q, want what the unit's LoadCredential= names", text)
+		}
+		h.Write("/srv/own.yaml", c.faulty)
+		said := h.dpkg("--install " + h.release(c.version))
+		if !strings.Contains(said, c.says) || !strings.Contains(said, "NOT restarted") {
+			h.t.Errorf("an upgrade with a faulty configuration says\n%s\nwant %q, and that the agent runs on", said, c.says)
+		}
+		h.open("an upgrade refused its configuration")
+		if pid := agentPID(h.Machine); pid != before {
+			h.t.Errorf("the agent has process ID %s after an upgrade that refused the configuration, want %s as before", pid, before)
+		}
+		h.Run("cd /etc/systemd/system && rm /srv/own.yaml hostler.service.d/own.conf && rmdir --ignore-fail-on-non-empty hostler.service.d && systemctl daemon-reload && systemctl restart hostler")
+		h.AwaitArmed()
+	}
 }
 
 // downgraded goes back to the version before, over the state of a version that this one
