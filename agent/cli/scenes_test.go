@@ -56,6 +56,8 @@ func scenes() map[string]api.Status {
 		"own-conditions":   ownConditions(),
 		"paced":            paced(),
 		"paced-wrongly":    pacedWrongly(),
+		"served":           served(night.Add(60*24*time.Hour), ""),
+		"served-no-more":   served(ago(3*time.Hour), "api.tls.certificate: /etc/hostler/tls/host.crt: the certificate has ended on 2026-11-20 09:00 UTC"),
 	}
 }
 
@@ -403,5 +405,12 @@ func contended() api.Status {
 	s.Topology.SwapBytes, s.Topology.CgroupVersion = 0, 1
 	s.Topology.HugePages = []probe.HugePages{{PageSizeBytes: 2 << 20, Pages: 512}, {PageSizeBytes: 1 << 30, Pages: 7}}
 	s.Topology.NUMANodes = []probe.NUMANode{{ID: 0}, {ID: 1}}
+	return s
+}
+
+// served is a host whose API is served over the network, by a certificate that ends.
+func served(ends time.Time, message string) api.Status {
+	s := healthy()
+	s.Network = &api.Network{Listen: "192.0.2.7:9755", Metrics: "192.0.2.7:9754", Certificate: "/etc/hostler/tls/host.crt", Ends: &ends, Message: message}
 	return s
 }

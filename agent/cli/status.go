@@ -72,6 +72,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"images", images(out, s)},
 		{"containers", containers(out, s)},
 		{"on request", onRequest(s)},
+		{"network", served(out, s)},
 		{"addresses", addresses(s)},
 		{"capacity", resources(s, capacityOf)},
 		{"allocatable", resources(s, allocatableOf)},
@@ -117,6 +118,34 @@ func printLoops(t *table, out *output, s api.Status) {
 		}
 		t.row(l.Name, fmt.Sprint(l.Healthy), last, fmt.Sprint(l.Restarts), firstLine(l.LastError))
 	}
+}
+
+// served is what is served beyond this host, and how long its certificate holds.
+func served(out *output, s api.Status) string {
+	n := s.Network
+	if n == nil {
+		return ""
+	}
+	var what []string
+	if n.Listen != "" {
+		what = append(what, "the API at "+n.Listen)
+	}
+	if n.Metrics != "" {
+		what = append(what, "metrics at "+n.Metrics)
+	}
+	line := strings.Join(what, ", ") + " over TLS"
+	switch {
+	case n.Ends == nil:
+		line += ", " + out.red("without a certificate")
+	case !n.Ends.After(out.now()):
+		line += ", whose certificate " + out.red("has ended") + " " + out.ago(*n.Ends)
+	default:
+		line += ", whose certificate ends in " + age(n.Ends.Sub(out.now()))
+	}
+	if n.Message != "" {
+		line += "; " + n.Message
+	}
+	return line
 }
 
 func lease(out *output, s api.Status) string {

@@ -4,6 +4,8 @@ package machine_test
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,11 +13,20 @@ import (
 	"strings"
 	"testing"
 
+	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/test/machine"
+	"hostler.io/hostler/test/page"
 )
 
-// TestCommandsOfTheDocs runs every command of hostler's that the documentation names, as a
-// reader would type it, on a host with a pod and a shutdown behind it.
+// beginnings are those of commands that are typed, with how many the documentation has of
+// each at least.
+func beginnings() map[string]int {
+	return map[string]int{"hostler ": 48, "curl -s --unix-socket ": 5, "journalctl -u hostler": 6}
+}
+
+// TestCommandsOfTheDocs runs every command of hostler's that the documentation names, and
+// those of others that ask the agent or its journal, as a reader would type it, on a host with
+// a pod and a shutdown behind it.
 func TestCommandsOfTheDocs(t *testing.T) {
 	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
 		m := machine.Boot(t, o)
@@ -26,13 +37,17 @@ func TestCommandsOfTheDocs(t *testing.T) {
 		m.Write("/var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nshutdownGracePeriod: 30s\n")
 		m.Write("/run/lab/demo/hostler.yaml", "{}\n")
 		commands := documented(t)
-		if len(commands) < 48 {
-			t.Fatalf("the documentation names %q, want all that there are", commands)
+		for beginning, want := range beginnings() {
+			of := slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return !strings.HasPrefix(c, beginning) })
+			if len(of) < want {
+				t.Fatalf("the documentation names %q, want %d that begin %q", of, want, beginning)
+			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
 		defer cancel()
 		for _, c := range commands {
 			line, want := c, 0
+			line = strings.ReplaceAll(line, "seconds=20", "seconds=1")
 			if strings.Contains(line, "--watch") {
 				line, want = "timeout 2 "+line, 124 // until it is interrupted
 			}
@@ -83,21 +98,23 @@ func documented(t *testing.T) []string {
 // optional is an argument in brackets, as in a table of commands.
 var optional = regexp.MustCompile(` \[([^]]+)\]`)
 
-// typed is what a reader types for a line of the documentation: nothing if it is no command
-// of hostler's, and both where it has arguments that may be left out.
+// typed is what a reader types for a line of the documentation: nothing if it is no such
+// command, and both where it has arguments that may be left out.
 func typed(line string) []string {
 	line = strings.TrimSpace(line)
 	for _, prompt := range []string{"$ ", "# ", "sudo "} {
 		line = strings.TrimPrefix(line, prompt)
 	}
-	for _, end := range []string{"  #", " | ", " >", " -- ", " &"} {
+	for _, end := range []string{"  #", " | ", " >", " -- ", " & "} {
 		line, _, _ = strings.Cut(line, end)
 	}
 	line = strings.TrimSpace(line)
 	switch {
-	case !strings.HasPrefix(line, "hostler "), strings.HasPrefix(line, "hostler agent"): // which the unit runs
+	case strings.HasPrefix(line, "hostler agent"): // which the unit runs
 		return nil
-	case strings.ContainsAny(line, "…<:"): // a sentence, or what it says
+	case strings.HasPrefix(line, "hostler ") && strings.ContainsAny(line, "…<:"): // a sentence, or what it says
+		return nil
+	case !slices.ContainsFunc(slices.Collect(maps.Keys(beginnings())), func(b string) bool { return strings.HasPrefix(line, b) }):
 		return nil
 	}
 	for _, host := range []string{"NAME", "rack1-node02"} {
@@ -107,4 +124,36 @@ func typed(line string) []string {
 		return []string{line}
 	}
 	return []string{optional.ReplaceAllString(line, ""), optional.ReplaceAllString(line, " $1")}
+}
+
+// TestTheDocumentedWayToTheAPIOverTheNetwork follows docs/api.md to the letter, on a host with
+// the address that it speaks of.
+func TestTheDocumentedWayToTheAPIOverTheNetwork(t *testing.T) {
+	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+		section := func(language string) []string {
+			return page.Blocks(t, "../../docs/api.md", "Over the network", language)
+		}
+		m := machine.Boot(t, o)
+		m.Run("ip address add 192.0.2.7/32 dev lo")
+		m.Run("set -e\n" + section("sh")[0])
+		m.Write("/etc/hostler/conf.d/api.yaml", section("yaml")[0])
+		m.Run("systemctl restart hostler")
+		m.AwaitArmed()
+		calls := slices.Collect(strings.Lines(section("sh")[1]))
+		if len(calls) != 2 {
+			t.Fatalf("docs/api.md has the calls %q, want two", calls)
+		}
+		const folder = "cd /etc/hostler/tls && "
+		m.Eventually("the API is served over the network", func() bool {
+			ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
+			defer cancel()
+			r, err := m.Try(ctx, folder+calls[0])
+			var s api.Status
+			return err == nil && r.Code == 0 && json.Unmarshal([]byte(r.Stdout), &s) == nil && s.Node != nil
+		})
+		m.Run(folder + calls[1])
+		if s := m.Status(); s.Cordon == nil || s.Cordon.By != "certificate ops.example.org" {
+			t.Errorf("after %s the node's cordon is %+v, want it of the certificate", calls[1], s.Cordon)
+		}
+	})
 }

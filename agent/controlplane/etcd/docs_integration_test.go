@@ -20,37 +20,16 @@ import (
 	"hostler.io/hostler/agent/controlplane/etcd"
 	"hostler.io/hostler/agent/controlplane/objects"
 	bed "hostler.io/hostler/test/etcd"
+	"hostler.io/hostler/test/page"
 )
 
 // member is the host that docs/etcd.md speaks of.
 const member = "rack1-node1"
 
-// page is docs/etcd.md's blocks of a language below a heading.
-func page(t *testing.T, heading, language string) []string {
+// blocks are docs/etcd.md's of a language below a heading.
+func blocks(t *testing.T, heading, language string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/etcd.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
-	if !found {
-		t.Fatalf("docs/etcd.md has no section %q", heading)
-	}
-	section, _, _ = strings.Cut(section, "\n## ")
-	var blocks []string
-	for {
-		_, rest, more := strings.Cut(section, "\n```"+language+"\n")
-		if !more {
-			break
-		}
-		var block string
-		block, section, _ = strings.Cut(rest, "\n```")
-		blocks = append(blocks, block+"\n")
-	}
-	if len(blocks) == 0 {
-		t.Fatalf("docs/etcd.md has no %s in section %q", language, heading)
-	}
-	return blocks
+	return page.Blocks(t, "../../../docs/etcd.md", heading, language)
 }
 
 // types runs what a person types, as the cluster's administrator, and returns what it prints.
@@ -118,7 +97,7 @@ func TestAFleetIsReadAsTheDocumentationSays(t *testing.T) {
 	join(t, client, "rack1-node2")
 	ctl(t, c, "del", "/hostler/leases/rack1-node2")
 
-	commands := page(t, "Reading a fleet", "sh")[0]
+	commands := blocks(t, "Reading a fleet", "sh")[0]
 	for line, want := range map[string][]string{
 		"nodes/ --keys-only":       {"/hostler/nodes/rack1-node1\n", "/hostler/nodes/rack1-node2\n"},
 		"leases/ --keys-only":      {"/hostler/leases/rack1-node1\n"},
@@ -150,7 +129,7 @@ func TestAFleetIsReadAsTheDocumentationSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, code, _ := strings.Cut(string(program), "\n"); page(t, "Reading a fleet", "go")[0] != code {
+	if _, code, _ := strings.Cut(string(program), "\n"); blocks(t, "Reading a fleet", "go")[0] != code {
 		t.Error("docs/etcd.md shows another program than test/etcd/fleet/main.go")
 	}
 	printed := types(t, c, "go run ../../../test/etcd/fleet")
@@ -164,7 +143,7 @@ func TestAFleetIsReadAsTheDocumentationSays(t *testing.T) {
 func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{TLS: true})
-	for _, block := range page(t, "Rights", "sh") {
+	for _, block := range blocks(t, "Rights", "sh") {
 		types(t, c, block)
 	}
 	if err := c.EnableAuth(t.Context()); err != nil {
@@ -185,7 +164,7 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 		t.Errorf("Cordon() with a host's rights = %v, want no error", err)
 	}
 	asks(t, client, "")
-	types(t, c, page(t, "Sizing", "sh")[0])
+	types(t, c, blocks(t, "Sizing", "sh")[0])
 	asks(t, client, "2m")
 	other := objects.Key{Kind: objects.Lease, Node: "rack1-node2"}
 	if _, err := host.Put(t.Context(), other, objects.Put{Value: []byte("{}"), TTL: time.Minute}); !errors.Is(err, controlplane.ErrForbidden) {

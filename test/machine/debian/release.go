@@ -40,6 +40,7 @@ func packages(r Release) []string {
 		"busybox-static", "xz-utils", // the first is the initramfs's shell, the second unpacks its modules
 		"containerd", "runc", "podman", "docker.io",
 		"kexec-tools",
+		"curl", "jq", "openssl", // with which the documentation asks the API
 	}
 	if r == Trixie {
 		// Before, docker.io has the first, and Compose writes down nobody who needs another.
