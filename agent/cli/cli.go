@@ -29,7 +29,7 @@ type Process struct {
 	Version string
 }
 
-// Exit codes, as documented in the README.
+// Exit codes, as documented in docs/commands.md.
 const (
 	exitDone        = 0
 	exitFailed      = 1

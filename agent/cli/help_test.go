@@ -60,15 +60,15 @@ func TestHelpListsTheCommands(t *testing.T) {
 	}
 }
 
-// The first column of the README's table names every command: the full name, or
+// The first column of the table in docs/commands.md names every command: the full name, or
 // behind another of its group the last word alone.
-func TestReadmeListsTheCommands(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+func TestTheDocsListTheCommands(t *testing.T) {
+	text, err := os.ReadFile("../../docs/commands.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var listed []string
-	for row := range strings.Lines(string(readme)) {
+	for row := range strings.Lines(string(text)) {
 		column, isRow := strings.CutPrefix(row, "| `hostler ")
 		if column, _, _ = strings.Cut(column, " |"); !isRow {
 			continue
@@ -87,13 +87,13 @@ func TestReadmeListsTheCommands(t *testing.T) {
 	}
 	for _, c := range listed {
 		if !slices.Contains(commands, c) {
-			t.Errorf("README.md lists %q, which is no command", c)
+			t.Errorf("docs/commands.md lists %q, which is no command", c)
 		}
 	}
 	for _, c := range commands {
 		isGroup := slices.ContainsFunc(commands, func(other string) bool { return strings.HasPrefix(other, c+" ") })
 		if !isGroup && !slices.Contains(listed, c) {
-			t.Errorf("README.md does not list %q, only %q", c, listed)
+			t.Errorf("docs/commands.md does not list %q, only %q", c, listed)
 		}
 	}
 }
