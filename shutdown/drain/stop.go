@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,7 +71,7 @@ func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containe
 	defer cancel()
 	err := Bounded(teardown, func() error { return d.options.Roster.StopPod(teardown, pod) })
 	if err != nil {
-		d.log.Warn("the sandbox of a pod stays behind", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+		d.log.Warn("the sandbox of a pod stays behind", "pod", strings.TrimPrefix(pod.Namespace+"/"+pod.Name, "/"), "error", err)
 	}
 	for i := range ends { // a sandbox that is gone took along what still ran in it
 		if err == nil && ends[i].err != nil {
