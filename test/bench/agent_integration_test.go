@@ -50,8 +50,9 @@ func startAgent(b *testing.B, fresh bool) *agent {
 	return startAgentWith(b, fresh, "")
 }
 
-// startAgentWith starts one with more settings than where its state is.
-func startAgentWith(b *testing.B, fresh bool, settings string) *agent {
+// startAgentWith starts one with more settings than where its state is, and perhaps more in
+// its environment.
+func startAgentWith(b *testing.B, fresh bool, settings string, environ ...string) *agent {
 	b.Helper()
 	file, folder := filepath.Join(scratch, "hostler.yaml"), stateFolder(b)
 	if fresh {
@@ -63,7 +64,7 @@ func startAgentWith(b *testing.B, fresh bool, settings string) *agent {
 	check(b, err)
 	a := &agent{process: process{b: b}, ended: make(chan struct{}), log: &bytes.Buffer{}, api: api.NewClient(config.DefaultSocket), service: service}
 	a.cmd = exec.Command(binary, "agent", "--config", file)
-	a.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, environ...)
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
 	a.began = time.Now()
 	check(b, service.Start(a.cmd))

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"hostler.io/hostler/test/lab"
@@ -36,7 +38,11 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if _, err := lab.Enter(context.Background(), lab.Options{Log: log}); err != nil {
+	kits := []lab.Kit{lab.KitContainers, lab.KitLogin}
+	if asked("BenchmarkRuntimes") {
+		kits = append(kits, lab.KitDocker, lab.KitPodman)
+	}
+	if _, err := lab.Enter(context.Background(), lab.Options{Fetch: lab.FetchOptions{Kits: kits}, Log: log}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -46,6 +52,14 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// asked tells whether a benchmark is among those to run; a pattern that is none the
+// testing package tells better.
+func asked(benchmark string) bool {
+	pattern, _, _ := strings.Cut(flag.Lookup("test.bench").Value.String(), "/")
+	yes, err := regexp.MatchString(pattern, benchmark)
+	return err == nil && yes
 }
 
 // BenchmarkFigures takes all figures and prints their table, as far as it came.

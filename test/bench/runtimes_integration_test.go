@@ -1,0 +1,140 @@
+//go:build integration
+
+package bench_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/test/lab"
+)
+
+const (
+	runtimeRounds     = 3
+	runtimeContainers = 10 // of each runtime
+	runtimeImages     = 20 // of each that has images
+	looksAtMemory     = 12 // in a minute: garbage comes and goes
+)
+
+// BenchmarkRuntimes takes what each further runtime of a host costs an agent that has
+// nothing to do, against containerd alone in the same round.
+func BenchmarkRuntimes(b *testing.B) {
+	var t table
+	defer t.print(os.Stdout)
+	before := load(b)
+	containerd := lab.ContainerdFor(b, lab.ContainerdOptions{})
+	defer func() { fmt.Println("\non " + machine(b, containerd) + ", before " + before) }()
+	login, err := lab.In(b).StartLogin(b.Context(), lab.LoginOptions{})
+	check(b, err)
+	b.Cleanup(func() { check(b, login.Close(b.Context())) })
+
+	alone := inhabitContainerd(b, containerd)
+	further := []neighbour{inhabitDocker(b), inhabitPodman(b), inhabitRunc(b)}
+	anonymous, processor := make([]figure, len(further)), make([]figure, len(further))
+	for i, n := range further {
+		anonymous[i] = figure{name: n.name + " beside containerd: anonymous memory", unit: "MB", target: 2}
+		processor[i] = figure{name: n.name + " beside containerd: CPU in a minute", unit: "s", target: 0.03}
+	}
+	base := []figure{{name: "containerd alone: anonymous memory", unit: "MB"}, {name: "containerd alone: CPU in a minute", unit: "s"}}
+	whole := []figure{{name: "all four: anonymous memory", unit: "MB"}, {name: "all four: CPU in a minute", unit: "s"}}
+	for range runtimeRounds {
+		memory, ran := idleBeside(b, alone)
+		base[0].samples, base[1].samples = append(base[0].samples, memory), append(base[1].samples, ran)
+		for i, n := range further {
+			m, r := idleBeside(b, alone, n)
+			anonymous[i].samples, processor[i].samples = append(anonymous[i].samples, m-memory), append(processor[i].samples, r-ran)
+		}
+		m, r := idleBeside(b, append([]neighbour{alone}, further...)...)
+		whole[0].samples, whole[1].samples = append(whole[0].samples, m), append(whole[1].samples, r)
+	}
+	for _, figures := range [][]figure{base, anonymous, processor, whole} {
+		for _, f := range figures {
+			t.add(f)
+		}
+	}
+}
+
+// neighbour is a runtime with containers.
+type neighbour struct {
+	name, kind, endpoint string
+	environ              []string // what an agent needs for running its program
+}
+
+func inhabitContainerd(b *testing.B, c *lab.Containerd) neighbour {
+	b.Helper()
+	for i := range runtimeImages {
+		_, err := c.Pull(b.Context(), lab.ImageSpec{Names: []string{imageName(i)}})
+		check(b, err)
+	}
+	for i := range runtimeContainers {
+		_, err := c.RunPod(b.Context(), lab.PodSpec{Name: fmt.Sprintf("web-%d", i), Containers: []lab.ContainerSpec{{Name: "main", Image: imageName(i), Ready: "ready"}}})
+		check(b, err)
+	}
+	return neighbour{name: "containerd", kind: "cri", endpoint: c.Endpoint}
+}
+
+func inhabitDocker(b *testing.B) neighbour {
+	b.Helper()
+	d := lab.DockerFor(b, lab.DockerOptions{})
+	for i := range runtimeImages {
+		id, err := d.Load(b.Context(), lab.ImageSpec{Names: []string{imageName(i)}})
+		check(b, err)
+		if i < runtimeContainers {
+			_, err = d.Run(b.Context(), lab.DockerContainer{Name: fmt.Sprintf("web-%d", i), Image: id, Command: lab.ServeFor(0), Ready: "ready"})
+			check(b, err)
+		}
+	}
+	return neighbour{name: "docker", kind: "docker", endpoint: d.Endpoint}
+}
+
+func inhabitPodman(b *testing.B) neighbour {
+	b.Helper()
+	p := lab.PodmanFor(b, lab.PodmanOptions{Activated: true})
+	for i := range runtimeImages {
+		id, err := p.Load(b.Context(), lab.ImageSpec{Names: []string{imageName(i)}})
+		check(b, err)
+		if i < runtimeContainers {
+			_, err = p.Run(b.Context(), lab.PodmanContainer{Name: fmt.Sprintf("web-%d", i), Image: id, Command: lab.ServeFor(0), Ready: "ready"})
+			check(b, err)
+		}
+	}
+	return neighbour{name: "podman", kind: "podman", endpoint: "/run/podman/podman.sock"}
+}
+
+func inhabitRunc(b *testing.B) neighbour {
+	b.Helper()
+	r := lab.RuncFor(b, "")
+	for i := range runtimeContainers {
+		check(b, r.Run(b.Context(), lab.RuncContainer{ID: fmt.Sprintf("web-%d", i), Command: lab.ServeFor(0), Ready: "ready"}))
+	}
+	return neighbour{name: "runc", kind: "runc", endpoint: r.Root, environ: r.Environ()}
+}
+
+// idleBeside is what a new agent has of anonymous memory, in megabytes, the median of an
+// idle minute beside these runtimes, and of processor time in it, in seconds.
+func idleBeside(b *testing.B, runtimes ...neighbour) (memory, ran float64) {
+	b.Helper()
+	var list, environ []string
+	for _, n := range runtimes {
+		list = append(list, fmt.Sprintf("{type: %s, endpoint: %q}", n.kind, n.endpoint))
+		environ = append(environ, n.environ...)
+	}
+	a := startAgentWith(b, true, "runtimes: ["+strings.Join(list, ", ")+"]\n", environ...)
+	defer a.end(syscall.SIGTERM)
+	a.await("the guard is armed, and all containers are known", func(s api.Status) bool {
+		return s.Shutdown.State == shutdown.Armed && s.ContainerGC.Containers == runtimeContainers*len(runtimes) && s.ImageGC.LastRun != nil
+	})
+	time.Sleep(settling)
+	anonymous, before := figure{}, a.processorSeconds()
+	for range looksAtMemory {
+		time.Sleep(idleWindow / looksAtMemory)
+		anonymous.samples = append(anonymous.samples, a.memory()["Anonymous"]/megabyte)
+	}
+	return anonymous.median(), a.processorSeconds() - before
+}
