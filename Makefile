@@ -68,7 +68,7 @@ fuzz: ## each fuzz target for FUZZTIME
 		echo "$$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$(dirname "$$file")"; done
 
 bench: build ## the figures of docs/performance.md; as root
-	$(GO) test -tags integration -run '^$$' -bench . -benchtime 1x -timeout 90m -v ./test/bench
+	$(GO) test -tags integration -run '^$$' -bench . -benchtime 1x -timeout 150m -v ./test/bench
 
 # Apart from bench: it wants both processors of a small machine for itself.
 bench-fleet: ## how many hosts one etcd and one kube-apiserver carry here, in an hour; as root

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -72,8 +74,9 @@ func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
 	if err == nil {
 		err = status.CheckReserved(now, p.node.Reserved, p.node.Pressure)
 	}
-	if n := networkAlone(cfg.API, slog.New(slog.DiscardHandler)); n != nil && n.Err != nil {
-		lacks = fmt.Errorf("%w: nothing is served over the network until that is mended", n.Err)
+	n := networkAlone(cfg.API, slog.New(slog.DiscardHandler))
+	if n != nil && n.Err != nil && !errors.Is(n.Err, fs.ErrPermission) { // which tells nothing of root, who reads them
+		lacks = fmt.Errorf("%w: an agent that starts now serves nothing over the network", n.Err)
 	}
 	return lacks, err
 }

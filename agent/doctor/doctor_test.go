@@ -343,7 +343,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}},
 		{"a unit of before the one between Docker and CRI", func(f *doctor.Facts) {
 			f.Systemd.Service.After, f.Systemd.DropIns["docker"] = append(f.Systemd.Service.After, "docker.service"), "/usr/lib/systemd/system/docker-.scope.d/10-hostler.conf"
-			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "cri-dockerd", Endpoint: "unix:///run/cri-dockerd.sock", Ready: true})
+			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "docker", Endpoint: "unix:///run/cri-dockerd.sock", Ready: true})
 		}, []string{"warn unit-order|After=cri-docker.service under"}},
 		{"a unit that knows no snaps", func(f *doctor.Facts) {
 			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "containerd", Endpoint: "unix:///var/snap/microk8s/common/run/containerd.sock", Ready: true})
@@ -403,6 +403,9 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a Docker that is too old", func(f *doctor.Facts) {
 			f.Runtimes.Dead = []doctor.DeadSocket{{Path: "/run/docker.sock", Unfit: "API version 1.39 is not supported"}}
 		}, []string{"warn runtimes|what answers at /run/docker.sock hostler cannot use|API version 1.39|upgrade it"}},
+		{"a distribution's containerd that is down", func(f *doctor.Facts) {
+			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "containerd", Endpoint: "unix:///run/k3s/containerd/containerd.sock", Message: "refused"})
+		}, []string{"fail runtimes|runtime containerd at unix:///run/k3s/containerd/containerd.sock is not ready|see to the service whose containerd it is: k3s"}},
 		{"a Docker that has ended", func(f *doctor.Facts) {
 			f.Runtimes.Gone = []doctor.Gone{{Name: "docker", Endpoint: "unix:///run/docker.sock", Since: time.Unix(1, 0)}}
 		}, []string{"warn runtimes|runtime docker at unix:///run/docker.sock has ended at 1970-01-01T00:00:01Z|systemctl start docker"}},

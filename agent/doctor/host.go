@@ -166,23 +166,24 @@ func set(u systemd.Unit, section, line string) string {
 func services() map[string][]string {
 	return map[string][]string{
 		"containerd": {"containerd.service"}, "cri-o": {"crio.service"}, "crio": {"crio.service"}, "docker": {"docker.service"},
-		"cri-dockerd": {"cri-docker.service", "docker.service"}, "podman": {"podman.socket"},
+		"podman": {"podman.socket"},
 	}
 }
 
-// distributions are the units of a containerd that is none of its own package's, by how its
-// endpoint begins. That of k3s, RKE2 and k0s lives on when their service stops, or is named
-// by shutdown.stopFirst.
-func distributions() map[string][]string {
+// placed are the units of runtimes that their names do not tell, by how the endpoint begins:
+// cri-dockerd calls itself docker, and a distribution's containerd is none of the package's.
+// That of k3s, RKE2 and k0s lives on when their service stops, or is stopped first.
+func placed() map[string][]string {
 	return map[string][]string{
-		"unix:///run/k3s/": nil, "unix:///run/k0s/": nil,
+		"unix:///run/cri-dockerd.sock": {"cri-docker.service", "docker.service"}, "unix:///var/run/cri-dockerd.sock": {"cri-docker.service", "docker.service"},
+		"unix:///run/k3s/": {}, "unix:///run/k0s/": {},
 		"unix:///var/snap/microk8s/": {"snap.microk8s.daemon-containerd.service"},
 	}
 }
 
 // servicesOf are the units of a runtime.
 func servicesOf(name, endpoint string) []string {
-	for beginning, units := range distributions() {
+	for beginning, units := range placed() {
 		if strings.HasPrefix(endpoint, beginning) {
 			return units
 		}
@@ -308,7 +309,7 @@ func runtimes(f Facts) Check {
 		found.add(warn("see to its service", "%s is there, but no runtime answers at it", d.Path))
 	}
 	for _, g := range f.Runtimes.Gone {
-		found.add(warn(f.mends().startRuntime(service(g.Name, g.Endpoint)), "runtime %s at %s has ended at %s, and is not expected any more", g.Name, g.Endpoint, g.Since.UTC().Format(time.RFC3339)))
+		found.add(warn(f.startOf(g.Name, g.Endpoint), "runtime %s at %s has ended at %s, and is not expected any more", g.Name, g.Endpoint, g.Since.UTC().Format(time.RFC3339)))
 	}
 	var names []string
 	for _, r := range f.Runtimes.List {
@@ -316,7 +317,7 @@ func runtimes(f Facts) Check {
 		if r.Ready {
 			continue
 		}
-		mend := f.mends().startRuntime(service(r.Name, r.Endpoint))
+		mend := f.startOf(r.Name, r.Endpoint)
 		if r.bare() {
 			mend = "see to " + r.Endpoint + ": ls -ld " + r.Endpoint
 		}
@@ -331,12 +332,16 @@ func runtimes(f Facts) Check {
 	return found.or(ok("ready: %s", strings.Join(names, ", ")))
 }
 
-// service is that of a runtime, as systemctl takes it.
-func service(name, endpoint string) string {
-	for _, unit := range servicesOf(name, endpoint) {
-		return strings.TrimSuffix(unit, ".service")
+// startOf is how a runtime is started.
+func (f Facts) startOf(name, endpoint string) string {
+	units := servicesOf(name, endpoint)
+	switch {
+	case units == nil:
+		return f.mends().startRuntime(name)
+	case len(units) == 0:
+		return "see to the service whose containerd it is: k3s, rke2-server, rke2-agent or k0s"
 	}
-	return name
+	return f.mends().startRuntime(strings.TrimSuffix(units[0], ".service"))
 }
 
 func lastShutdown(f Facts) Check {

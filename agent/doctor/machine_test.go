@@ -243,6 +243,14 @@ func TestTimersThatAreNotKnownAreSaidSo(t *testing.T) {
 	}
 }
 
+func TestUsersOwnPodmansAreMentioned(t *testing.T) {
+	f := healthy()
+	f.Runtimes.PodmanUsers = []string{"1000", "1001"}
+	if got := found(doctor.Examine(f), "podman"); got.Status != doctor.OK || !strings.Contains(got.Message, "left alone") || !strings.Contains(got.Message, "1000, 1001") {
+		t.Errorf("check %+v, want it to name the users whose containers are left alone", got)
+	}
+}
+
 func TestAGrantWithoutLimitIsSaidSo(t *testing.T) {
 	f := healthy()
 	f.Logind.Granted, f.Logind.Files.Effective.Max = math.MaxInt64, math.MaxInt64

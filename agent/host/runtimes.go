@@ -206,7 +206,7 @@ func (r *Runtimes) Look(ctx context.Context) error {
 func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	known := len(g.Members())
 	pods, err := g.Set.Pods(ctx)
-	if g.runtimes.Complete() == nil && !g.runtimes.settled() {
+	if g.runtimes.Complete() == nil && !g.runtimes.unfound() {
 		return pods, err
 	}
 	g.runtimes.discover(ctx)
@@ -216,8 +216,8 @@ func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, together(err, g.runtimes.Complete())
 }
 
-// settled tells whether a state root has containers that was not found yet.
-func (r *Runtimes) settled() bool {
+// unfound tells whether a state root that was not found yet has containers.
+func (r *Runtimes) unfound() bool {
 	return slices.ContainsFunc(r.candidates, func(c local.Candidate) bool {
 		return c.Type == runc.Type && r.at(c.Path) == nil && r.roots.Inhabited(c.Path)
 	})

@@ -17,12 +17,12 @@ import (
 
 // containerRun is one run of Containers. One goroutine owns it.
 type containerRun struct {
+	loop     *runs.Loop
 	survey   *survey.Survey
 	log      *slog.Logger
 	report   *runs.Report
 	progress func(runs.Progress)
 	gauge    *gauge            // nil where the caller measures
-	spared   func() []string   // runtimes of which nothing is removed
 	kept     map[gc.Reason]int // how many stayed, by reason
 
 	runtimes map[string]survey.Runtime
@@ -44,7 +44,7 @@ type removal struct {
 
 func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Options, report *runs.Report) gc.Decisions {
 	facts, failed := r.survey.Look(ctx, o)
-	o.LeaveAlone = r.spared()
+	o.LeaveAlone = r.loop.Spared(r.report)
 	for _, err := range failed {
 		report.FailRuntime(err.Runtime, err)
 	}

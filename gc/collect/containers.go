@@ -57,8 +57,7 @@ func (c *Containers) first(ctx context.Context, report *runs.Report, progress fu
 
 func (c *Containers) newRun(report *runs.Report, progress func(runs.Progress), gauge *gauge) *containerRun {
 	return &containerRun{
-		survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge, kept: report.Kept,
-		spared:   func() []string { return c.Spared(report) },
+		loop: c.Loop, survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge, kept: report.Kept,
 		runtimes: byName(c.options.Survey.Runtimes()), down: make(map[string]bool), staying: make(map[gc.PodKey]bool), waits: make(patience),
 	}
 }

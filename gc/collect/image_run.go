@@ -17,11 +17,11 @@ const idleLimit = 2
 
 // imageRun is one run of Images. One goroutine owns it.
 type imageRun struct {
+	loop     *runs.Loop
 	survey   *survey.Survey
 	log      *slog.Logger
 	policy   gc.ImagePolicy
 	options  gc.Options
-	spared   func() []string // runtimes of which nothing is removed
 	report   *runs.Report
 	progress func(runs.Progress)
 
@@ -47,8 +47,7 @@ type imageRun struct {
 
 func newImageRun(c *Images, o gc.Options, report *runs.Report, progress func(runs.Progress)) *imageRun {
 	return &imageRun{
-		survey: c.options.Survey, log: c.options.Log, policy: c.Policy(), options: o, report: report, progress: progress,
-		spared: func() []string { return c.Spared(report) },
+		loop: c.Loop, survey: c.options.Survey, log: c.options.Log, policy: c.Policy(), options: o, report: report, progress: progress,
 		before: make(map[string]gc.Usage), measured: make(map[string]time.Time), writing: make(map[string]float64),
 		down: make(map[string]bool), skip: make(map[imageRef]bool), removed: make(map[imageRef]taken),
 		idle: make(map[string]int), pace: make(map[stride]int), yield: make(map[string]gc.Yield),
@@ -68,7 +67,7 @@ type taken struct {
 // look gathers the facts anew, without what this run has given up.
 func (r *imageRun) look(ctx context.Context) {
 	facts, failed := r.survey.Look(ctx, r.options)
-	r.options.LeaveAlone = r.spared()
+	r.options.LeaveAlone = r.loop.Spared(r.report)
 	for _, err := range failed {
 		r.lose(err.Runtime, err)
 		for _, u := range r.facts.Filesystems {

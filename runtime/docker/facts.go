@@ -48,14 +48,15 @@ type fact struct {
 	startedAt time.Time
 
 	failedAt time.Time // of the last question, if that failed
-	changes  int       // how many were told of before the question
+	changed  int       // the last change that was told of before the question
 }
 
 // facts keeps them for the containers of the last list.
 type facts struct {
 	mu      sync.Mutex
 	byID    map[string]fact
-	changes map[string]int // told of each container: after one it is asked of again
+	told    int            // changes, of whichever container
+	changes map[string]int // the last of each container: after one it is asked of again
 }
 
 // change notes that a container is another than it was asked of, as `docker update
@@ -67,7 +68,8 @@ func (f *facts) change(id string) {
 	if f.changes == nil {
 		f.changes = map[string]int{}
 	}
-	f.changes[id]++
+	f.told++
+	f.changes[id] = f.told
 }
 
 // complete returns what is known of each container, asking Docker for what is new.
@@ -83,7 +85,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 		old := f.byID[c.ID]
 		known[c.ID] = old
 		// What has changed may answer now: a start that holds its container up is over.
-		if now := f.changes[c.ID]; now != old.changes || old.lacks(c) && time.Since(old.failedAt) >= askAgainAfter {
+		if now := f.changes[c.ID]; now != old.changed || old.lacks(c) && time.Since(old.failedAt) >= askAgainAfter {
 			ask, changes = append(ask, c), append(changes, now)
 		}
 	}
@@ -124,8 +126,8 @@ func (f fact) endFits(c *container.Summary) bool {
 	return false
 }
 
-// ask fills in known. Who was not asked to an end is asked again. It gives up as soon as Docker itself stops answering, which would
-// cost a deadline for each container.
+// ask fills in known. Who was not asked to an end is asked again. It gives up as soon as
+// Docker itself stops answering, which would cost a deadline for each container.
 func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, changes []int, known map[string]fact) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
@@ -148,7 +150,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, c
 					r.log.Info("container tells of itself again", "container", name(c), "id", c.ID)
 				}
 				answers[i] = answer
-				answers[i].changes = changes[i]
+				answers[i].changed = changes[i]
 			case errors.Is(err, engine.ErrNotFound): // it will not be in the next list
 			case errors.Is(err, runtime.ErrUnavailable) && !alone || ctx.Err() != nil:
 				return err
@@ -156,7 +158,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, c
 				if answers[i].failedAt.IsZero() {
 					r.log.Warn("container does not tell of itself", "container", name(c), "id", c.ID, "error", err)
 				}
-				answers[i].failedAt, answers[i].changes = time.Now(), changes[i]
+				answers[i].failedAt, answers[i].changed = time.Now(), changes[i]
 			}
 			return nil
 		})

@@ -242,7 +242,7 @@ func (h *packaged) upgradedAmidADrain() {
 func (h *packaged) hung() {
 	h.t.Helper()
 	const dropIn = "/etc/systemd/system/hostler.service.d/soon.conf"
-	h.Write(dropIn, "[Service]\nWatchdogSec=10\n")
+	h.Write(dropIn, "[Service]\nWatchdogSec=30\n")
 	h.Run("systemctl daemon-reload && systemctl restart hostler")
 	h.AwaitArmed()
 	before := agentPID(h.Machine)

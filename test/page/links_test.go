@@ -47,7 +47,7 @@ func TestTheReadmeLeadsToEachPage(t *testing.T) {
 		t.Fatalf("find the pages: %q, %v", pages, err)
 	}
 	for _, p := range pages {
-		if name := "docs/" + filepath.Base(p); !strings.Contains(string(text), name) {
+		if name := "docs/" + filepath.Base(p); !strings.Contains(string(text), "]("+name+")") {
 			t.Errorf("README.md does not name %s", name)
 		}
 	}

@@ -246,6 +246,29 @@ func TestNothingOfDockersIsRemovedBeforeSomebodyAsks(t *testing.T) {
 	}
 }
 
+// Nobody restarts the agent for a dockerd that is started after it, and what that has is no
+// more collected unasked than that of one that was there before.
+func TestADockerThatComesLateIsFoundAndSpared(t *testing.T) {
+	d := lab.DockerFor(t, lab.DockerOptions{ImageFSBytes: 256 << 20})
+	usualPlace(t, d)
+	layer, err := lab.RandomLayer(4 << 20)
+	check(t, err)
+	id, err := d.Pull(t.Context(), lab.ImageSpec{Names: []string{d.Reference("shop/unused:1")}, Layers: []lab.Layer{layer}})
+	check(t, err)
+	check(t, d.Stop(t.Context()))
+	a := startAgentOf(t, "runtimes: auto\nimageGC: {interval: 1s, highThresholdPercent: 1, lowThresholdPercent: 0, minimumAge: 0s}\n")
+	check(t, d.Start())
+	check(t, d.Ready(t.Context()))
+	s := a.await("Docker is found, and it is told what a person may", func(s api.Status) bool {
+		return len(s.Runtimes) == 1 && s.Runtimes[0].Ready && s.ImageGC.OnRequest != nil && s.ImageGC.OnRequest.Unused == 1 && s.ImageGC.LastRun != nil
+	})
+	found := s.ImageGC.LastRun.StartedAt
+	s = a.await("another collection", func(s api.Status) bool { return s.ImageGC.LastRun.StartedAt.After(found) })
+	if _, err := d.API.ImageInspect(t.Context(), id); err != nil || s.ImageGC.LastRun.Removed != 0 {
+		t.Errorf("the image: %v, after %+v; want it there", err, s.ImageGC.LastRun)
+	}
+}
+
 // dockerd goes away and comes back, and nobody restarts the agent.
 func TestDockerIsFoundAgain(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{LiveRestore: true})
