@@ -54,17 +54,12 @@ func (r *Runtimes) detect(ctx context.Context, candidates []local.Candidate) []l
 		}
 		return c.Type == runc.Type
 	})
-	return append(detect(ctx, sockets, r.units), roots...)
-}
-
-// detect looks for runtimes behind sockets.
-func detect(ctx context.Context, candidates []local.Candidate, units local.Units) []local.Detected {
 	known := kinds()
-	return local.Detect(ctx, candidates, units, func(ctx context.Context, c local.Candidate) (name, version string, err error) {
+	return append(r.sockets.Detect(ctx, sockets, r.units, func(ctx context.Context, c local.Candidate) (name, version string, err error) {
 		k, found := known[c.Type]
 		if !found {
 			return "", "", fmt.Errorf("%w: type %q", runtime.ErrUnsupported, c.Type)
 		}
 		return k.ask(ctx, c)
-	})
+	}), roots...)
 }

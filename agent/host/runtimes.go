@@ -38,7 +38,8 @@ type Runtimes struct {
 	found      chan struct{} // holds one token when the set has grown
 
 	discovering chan struct{} // one token, whose holder may search
-	roots       runc.Finder   // of containers of runc and crun alone
+	sockets     local.Detector
+	roots       runc.Finder // of containers of runc and crun alone
 
 	mu       sync.Mutex // guards what follows
 	asked    bool

@@ -28,7 +28,7 @@ func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), e
 
 // Ask is a local.Ask for runtimes that speak CRI.
 func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
-	r, err := New(Options{Endpoint: c.Path, Name: c.Name, Timeouts: local.Timeouts{Query: local.DetectTimeout}})
+	r, err := New(Options{Endpoint: c.Path, Name: c.Name, Timeouts: local.Timeouts{Query: local.AnswerTimeout}})
 	if err != nil {
 		return "", "", err
 	}

@@ -44,7 +44,7 @@ func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), e
 func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
 	conn := engine.New(c.Path, func(string, time.Duration, error) {})
 	defer conn.Close()
-	v, err := askVersion(ctx, conn, local.DetectTimeout)
+	v, err := askVersion(ctx, conn, local.AnswerTimeout)
 	return "docker", v.Version, err
 }
 

@@ -17,8 +17,13 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// DetectTimeout bounds how long a socket may take to say which runtime it is.
-const DetectTimeout = 3 * time.Second
+const (
+	// DetectTimeout bounds how long Detect waits for a socket to say which runtime it is.
+	DetectTimeout = 3 * time.Second
+	// AnswerTimeout bounds how long the question stays open: a service that has to be
+	// started for it takes longer than that on a busy host.
+	AnswerTimeout = 30 * time.Second
+)
 
 // Candidate is a socket behind which a runtime may be.
 type Candidate struct {
@@ -70,15 +75,34 @@ func (d Detected) Silent() bool {
 // runtime.ErrUnsupported where something else answers.
 type Ask func(ctx context.Context, c Candidate) (name, version string, err error)
 
+// Detector looks for runtimes, again and again. Who has not answered when Detect returns is
+// not asked anew as long as the question is open, and a late answer is the next Detect's. Its
+// zero value is ready, and it is safe for concurrent use.
+type Detector struct {
+	mu   sync.Mutex
+	open map[string]*question // by path; guarded by mu
+}
+
+// question is put to a socket once.
+type question struct {
+	answered chan struct{}
+	answer   Detected // then
+}
+
+// Detect is a Detector's first.
+func Detect(ctx context.Context, candidates []Candidate, units Units, ask Ask) []Detected {
+	return (&Detector{}).Detect(ctx, candidates, units, ask)
+}
+
 // Detect finds the candidates whose socket exists and asks each, all at once,
 // which runtime it is. Two paths to the same socket count once. It takes at most
 // 3 s, however many of them hang. Where units tell that the host goes down, it starts
 // nobody; they may be nil.
-func Detect(ctx context.Context, candidates []Candidate, units Units, ask Ask) []Detected {
-	return detect(ctx, "/proc", candidates, units, ask)
+func (l *Detector) Detect(ctx context.Context, candidates []Candidate, units Units, ask Ask) []Detected {
+	return l.detect(ctx, "/proc", candidates, units, ask)
 }
 
-func detect(ctx context.Context, procRoot string, candidates []Candidate, units Units, ask Ask) []Detected {
+func (l *Detector) detect(ctx context.Context, procRoot string, candidates []Candidate, units Units, ask Ask) []Detected {
 	var found []Detected
 	seen := map[string]bool{}
 	for _, c := range candidates {
@@ -100,16 +124,70 @@ func detect(ctx context.Context, procRoot string, candidates []Candidate, units 
 	var wg sync.WaitGroup
 	for i := range found {
 		if found[i].Err == nil {
-			wg.Go(func() { found[i].ask(ctx, procRoot, units, ask) })
+			wg.Go(func() {
+				d := found[i]
+				found[i] = l.await(ctx, d, func(ctx context.Context) Detected {
+					d.ask(ctx, procRoot, units, ask)
+					return d
+				})
+			})
 		}
 	}
 	wg.Wait()
 	return found
 }
 
-func (d *Detected) ask(ctx context.Context, procRoot string, units Units, ask Ask) {
-	ctx, cancel := context.WithTimeout(ctx, DetectTimeout)
+// await is the answer to the question that is open, or else is put now, if there is one in
+// time.
+func (l *Detector) await(ctx context.Context, of Detected, ask func(context.Context) Detected) Detected {
+	waiting, cancel := context.WithTimeout(ctx, DetectTimeout)
 	defer cancel()
+	q := l.question(ctx, of.Path, ask)
+	select {
+	case <-q.answered:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.open[of.Path] == q {
+			delete(l.open, of.Path)
+		}
+		return q.answer
+	case <-waiting.Done():
+		of.Listens = true // who does not is told at once
+		of.Err = fmt.Errorf("ask runtime version: %w: no answer from %s within %v; it may hang: see its log", runtime.ErrUnavailable, of.Path, DetectTimeout)
+		return of
+	}
+}
+
+// question returns that which is open, or puts one: also where the last has failed since,
+// for nobody has waited for that.
+func (l *Detector) question(ctx context.Context, path string, ask func(context.Context) Detected) *question {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q := l.open[path]; q != nil {
+		select {
+		case <-q.answered:
+			if q.answer.Err == nil {
+				return q
+			}
+		default:
+			return q
+		}
+	}
+	q := &question{answered: make(chan struct{})}
+	if l.open == nil {
+		l.open = map[string]*question{}
+	}
+	l.open[path] = q
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), AnswerTimeout)
+		defer cancel()
+		q.answer = ask(ctx)
+		close(q.answered)
+	}()
+	return q
+}
+
+func (d *Detected) ask(ctx context.Context, procRoot string, units Units, ask Ask) {
 	d.Err = (&Activation{ProcRoot: procRoot, Path: d.Path}).Check()
 	if d.Err != nil && d.Wakes {
 		d.Err = MayWake(ctx, units)

@@ -2,11 +2,13 @@ package local_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/local"
 )
 
@@ -58,4 +60,66 @@ func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A service that takes long to start is asked once, and found by a later look.
+func TestALateAnswerIsTakenUp(t *testing.T) {
+	dir, err := os.MkdirTemp("", "local")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "a.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var detector local.Detector
+	asked, answer := make(chan struct{}), make(chan error)
+	look := func(ctx context.Context) local.Detected {
+		t.Helper()
+		found := detector.Detect(ctx, []local.Candidate{{Path: path}}, nil, func(context.Context, local.Candidate) (string, string, error) {
+			asked <- struct{}{}
+			return "slow", "1.0", <-answer
+		})
+		if len(found) != 1 {
+			t.Fatalf("Detect() = %+v, want the socket", found)
+		}
+		return found[0]
+	}
+	hasty, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	for range 2 { // the second is not to ask anew
+		if d := look(hasty); !d.Silent() || !errors.Is(d.Err, runtime.ErrUnavailable) {
+			t.Errorf("Detect() = %+v before it has answered, want somebody who is silent", d)
+		}
+	}
+	answer <- nil
+	if d := look(t.Context()); d.Err != nil || d.RuntimeName != "slow" || !d.Listens {
+		t.Errorf("Detect() = %+v, want what answered late", d)
+	}
+
+	// What was found is asked anew, and so is who has failed meanwhile.
+	hasty, cancel = context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	if d := look(hasty); !d.Silent() {
+		t.Errorf("Detect() = %+v, want somebody who is silent", d)
+	}
+	answer <- runtime.ErrUnavailable
+	go func() { // whichever of the two questions is open
+		for {
+			select {
+			case <-asked:
+			case answer <- nil:
+				return
+			}
+		}
+	}()
+	for range 2 {
+		if d := look(t.Context()); d.Err == nil {
+			return
+		}
+	}
+	t.Error("Detect() twice after a failure finds nobody, want who answers now")
 }

@@ -4,5 +4,5 @@ package local
 var (
 	Listener = listener
 	Holds    = holds
-	DetectIn = detect
+	DetectIn = (&Detector{}).detect
 )

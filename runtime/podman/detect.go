@@ -41,7 +41,7 @@ func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), e
 func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
 	conn := engine.NewWaking(&local.Activation{Path: c.Path}, func(string, time.Duration, error) {}, func(context.Context) error { return nil })
 	defer conn.Close()
-	version, err = askVersion(ctx, conn, local.DetectTimeout)
+	version, err = askVersion(ctx, conn, local.AnswerTimeout)
 	return "podman", version, err
 }
 
