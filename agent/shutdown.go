@@ -20,8 +20,12 @@ import (
 )
 
 const (
-	// askTimeout bounds the question whether the whole system is stopping.
+	// askTimeout bounds a question of what is to end with the agent.
 	askTimeout = 3 * time.Second
+	// verdictTimeout bounds the question whether the whole system is stopping. A systemd
+	// that stops much at once on a busy host answers after seconds, and without its answer
+	// pods would be cut off; who stops the service alone loses nothing by waiting.
+	verdictTimeout = 20 * time.Second
 	// extension is how much more time to stop the agent asks for at a time.
 	extension = 15 * time.Second
 	// teardown is how much longer than its phases and their margin a drain may
@@ -34,9 +38,7 @@ const (
 // which a shutdown that bypasses logind looks like from here, pods are drained.
 func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) (goingDown bool) {
 	a.notify(a.notifier.Stopping())
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	stopping, err := a.manager.Stopping(asking)
+	stopping, err := a.systemStops(ctx, signals)
 	if err != nil && !errors.Is(err, systemd.ErrNotSystemd) {
 		// A drain that runs says that it is; without one, containers are left alone.
 		stopping = a.guard.Status().State == shutdown.Draining
@@ -57,6 +59,42 @@ func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) 
 		a.log.Debug("events are left for the next start", "error", err)
 	}
 	return stopping
+}
+
+// systemStops asks systemd whether all of the system is stopping.
+func (a *Agent) systemStops(ctx context.Context, signals <-chan os.Signal) (stopping bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, verdictTimeout)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		stopping, err = a.manager.Stopping(ctx)
+	}()
+	if a.outlast(done, signals) != nil {
+		cancel()
+	}
+	<-done
+	return stopping, err
+}
+
+// outlast returns when something is done, and has systemd wait for it, or when a signal ends
+// the waiting, which it returns.
+func (a *Agent) outlast(done <-chan struct{}, signals <-chan os.Signal) os.Signal {
+	tick := time.NewTicker(extension / 3)
+	defer tick.Stop()
+	for {
+		a.notify(a.notifier.ExtendTimeout(extension))
+		select {
+		case <-done:
+			return nil
+		case <-tick.C:
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				continue // there is nothing left to reload for
+			}
+			return sig
+		}
+	}
 }
 
 // restoreDelay takes back what logind was told for the pods' sake.
@@ -91,21 +129,8 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal) {
 			a.log.Info("drained", "graceful", record.Graceful, "pods", len(record.Pods))
 		}
 	}()
-	tick := time.NewTicker(extension / 3)
-	defer tick.Stop()
-	for {
-		a.notify(a.notifier.ExtendTimeout(extension))
-		select {
-		case <-done:
-			return
-		case <-tick.C:
-		case sig := <-signals:
-			if sig == syscall.SIGHUP {
-				continue // there is nothing left to reload for
-			}
-			a.log.Warn("the drain is given up", "signal", sig.String())
-			return
-		}
+	if sig := a.outlast(done, signals); sig != nil {
+		a.log.Warn("the drain is given up", "signal", sig.String())
 	}
 }
 

@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/systemdtest"
+)
+
+// A systemd that stops much at once answers late, and is believed all the same: it is the
+// difference between a service that is stopped and pods that are cut off.
+func TestASystemdThatAnswersLateIsWaitedFor(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
+	busy := filepath.Join(filepath.Dir(fake.ManagerSocket()), "busy")
+	a := newRig(t).build(t)
+	a.manager = systemd.NewManager(busy)
+	listener, err := net.Listen("unix", busy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		client, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		time.Sleep(4 * time.Second) // longer than other questions may take
+		server, err := net.Dial("unix", fake.ManagerSocket())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		go func() { _, _ = io.Copy(client, server); client.Close() }()
+		_, _ = io.Copy(server, client)
+		server.Close()
+	}()
+	if stopping, err := a.systemStops(t.Context(), nil); !stopping || err != nil {
+		t.Errorf("systemStops() = %t, %v, want true", stopping, err)
+	}
+}
+
+func TestASecondSignalEndsTheWaitForSystemd(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	mute := filepath.Join(filepath.Dir(fake.ManagerSocket()), "mute")
+	listener, err := net.Listen("unix", mute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	a := newRig(t).build(t)
+	a.manager = systemd.NewManager(mute)
+	signals := make(chan os.Signal, 2)
+	signals <- syscall.SIGHUP
+	signals <- syscall.SIGTERM
+	if stopping, err := a.systemStops(t.Context(), signals); stopping || !errors.Is(err, context.Canceled) {
+		t.Errorf("systemStops() = %t, %v, want that it was given up: %v", stopping, err, context.Canceled)
+	}
+}
