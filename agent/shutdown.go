@@ -77,17 +77,17 @@ func (a *Agent) systemStops(ctx context.Context, signals <-chan os.Signal) (stop
 	return stopping, err
 }
 
-// outlast returns when something is done, and has systemd wait for it, or when a signal ends
-// the waiting, which it returns.
+// outlast returns when something is done, or when a signal ends the waiting, which it returns.
+// It has systemd wait for what takes long.
 func (a *Agent) outlast(done <-chan struct{}, signals <-chan os.Signal) os.Signal {
 	tick := time.NewTicker(extension / 3)
 	defer tick.Stop()
 	for {
-		a.notify(a.notifier.ExtendTimeout(extension))
 		select {
 		case <-done:
 			return nil
 		case <-tick.C:
+			a.notify(a.notifier.ExtendTimeout(extension))
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
 				continue // there is nothing left to reload for
@@ -129,6 +129,7 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal) {
 			a.log.Info("drained", "graceful", record.Graceful, "pods", len(record.Pods))
 		}
 	}()
+	a.notify(a.notifier.ExtendTimeout(extension))
 	if sig := a.outlast(done, signals); sig != nil {
 		a.log.Warn("the drain is given up", "signal", sig.String())
 	}
