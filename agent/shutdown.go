@@ -38,16 +38,17 @@ const (
 // which a shutdown that bypasses logind looks like from here, pods are drained.
 func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) (goingDown bool) {
 	a.notify(a.notifier.Stopping())
-	stopping, err := a.systemStops(ctx, signals)
+	stopping, again, err := a.systemStops(ctx, signals)
 	if err != nil && !errors.Is(err, systemd.ErrNotSystemd) {
 		// A drain that runs says that it is; without one, containers are left alone.
 		stopping = a.guard.Status().State == shutdown.Draining
 		a.log.Warn("the service manager does not tell whether the system is going down", "error", err)
+		a.notify(a.notifier.ExtendTimeout(2 * extension)) // the wait has taken most of what there was
 	}
 	a.log.Info("stopping", "signal", why, "systemStopping", stopping)
 	a.reboots.Ends(stopping) // at once: what follows may not end in time
 	if stopping {
-		a.drain(ctx, signals) // which takes over from a person's
+		a.drain(ctx, signals, again) // which takes over from a person's
 	} else {
 		ending, ended := context.WithTimeout(ctx, askTimeout)
 		defer ended()
@@ -61,8 +62,9 @@ func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) 
 	return stopping
 }
 
-// systemStops asks systemd whether all of the system is stopping.
-func (a *Agent) systemStops(ctx context.Context, signals <-chan os.Signal) (stopping bool, err error) {
+// systemStops asks systemd whether all of the system is stopping. A second signal, which it
+// returns, leaves it little time for the answer.
+func (a *Agent) systemStops(ctx context.Context, signals <-chan os.Signal) (stopping bool, again os.Signal, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verdictTimeout)
 	defer cancel()
 	done := make(chan struct{})
@@ -70,11 +72,15 @@ func (a *Agent) systemStops(ctx context.Context, signals <-chan os.Signal) (stop
 		defer close(done)
 		stopping, err = a.manager.Stopping(ctx)
 	}()
-	if a.outlast(done, signals) != nil {
-		cancel()
+	if again = a.outlast(done, signals); again != nil {
+		select {
+		case <-done:
+		case <-time.After(askTimeout):
+			cancel()
+		}
 	}
 	<-done
-	return stopping, err
+	return stopping, again, err
 }
 
 // outlast returns when something is done, or when a signal ends the waiting, which it returns.
@@ -111,9 +117,9 @@ func (a *Agent) restoreDelay() {
 }
 
 // drain stops the pods because the system is going down, and has systemd wait
-// for it, but not for ever. A second signal ends the waiting, not the pods' own
-// time.
-func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal) {
+// for it, but not for ever. A second signal, which may have come again before, ends the
+// waiting, not the pods' own time.
+func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Signal) {
 	ctx, cancel := context.WithTimeout(ctx, a.first().Bound()+plan.Total(a.policies.phases)+plan.Margin+teardown)
 	defer cancel()
 	done := make(chan struct{})
@@ -130,8 +136,11 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal) {
 		}
 	}()
 	a.notify(a.notifier.ExtendTimeout(extension))
-	if sig := a.outlast(done, signals); sig != nil {
-		a.log.Warn("the drain is given up", "signal", sig.String())
+	if again == nil {
+		again = a.outlast(done, signals)
+	}
+	if again != nil {
+		a.log.Warn("the drain is given up", "signal", again.String())
 	}
 }
 

@@ -75,7 +75,7 @@ func drainWith(t *testing.T, sig os.Signal) time.Duration {
 	signals := make(chan os.Signal, 1)
 	time.AfterFunc(time.Second, func() { signals <- sig })
 	began := time.Now()
-	a.drain(ctx, signals)
+	a.drain(ctx, signals, nil)
 	took := time.Since(began)
 	cancel()
 	<-ended
@@ -105,7 +105,7 @@ func TestAGuardThatDoesNotAnswerDoesNotHoldTheHostUpForEver(t *testing.T) {
 		finished := make(chan struct{})
 		go func() {
 			defer close(finished)
-			a.drain(t.Context(), make(chan os.Signal)) // nobody runs the guard
+			a.drain(t.Context(), make(chan os.Signal), nil) // nobody runs the guard
 		}()
 		select {
 		case <-finished:

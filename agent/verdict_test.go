@@ -43,7 +43,7 @@ func TestASystemdThatAnswersLateIsWaitedFor(t *testing.T) {
 		_, _ = io.Copy(server, client)
 		server.Close()
 	}()
-	if stopping, err := a.systemStops(t.Context(), nil); !stopping || err != nil {
+	if stopping, _, err := a.systemStops(t.Context(), nil); !stopping || err != nil {
 		t.Errorf("systemStops() = %t, %v, want true", stopping, err)
 	}
 }
@@ -61,7 +61,7 @@ func TestASecondSignalEndsTheWaitForSystemd(t *testing.T) {
 	signals := make(chan os.Signal, 2)
 	signals <- syscall.SIGHUP
 	signals <- syscall.SIGTERM
-	if stopping, err := a.systemStops(t.Context(), signals); stopping || !errors.Is(err, context.Canceled) {
-		t.Errorf("systemStops() = %t, %v, want that it was given up: %v", stopping, err, context.Canceled)
+	if stopping, again, err := a.systemStops(t.Context(), signals); stopping || again != syscall.SIGTERM || !errors.Is(err, context.Canceled) {
+		t.Errorf("systemStops() = %t, %v, want that it was given up for SIGTERM: %v", stopping, err, context.Canceled)
 	}
 }

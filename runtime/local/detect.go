@@ -87,6 +87,7 @@ type Detector struct {
 type question struct {
 	answered chan struct{}
 	answer   Detected // then
+	at       time.Time
 }
 
 // Detect is a Detector's first.
@@ -124,13 +125,7 @@ func (l *Detector) detect(ctx context.Context, procRoot string, candidates []Can
 	var wg sync.WaitGroup
 	for i := range found {
 		if found[i].Err == nil {
-			wg.Go(func() {
-				d := found[i]
-				found[i] = l.await(ctx, d, func(ctx context.Context) Detected {
-					d.ask(ctx, procRoot, units, ask)
-					return d
-				})
-			})
+			wg.Go(func() { found[i] = l.await(ctx, found[i], procRoot, units, ask) })
 		}
 	}
 	wg.Wait()
@@ -138,64 +133,67 @@ func (l *Detector) detect(ctx context.Context, procRoot string, candidates []Can
 }
 
 // await is the answer to the question that is open, or else is put now, if there is one in
-// time.
-func (l *Detector) await(ctx context.Context, of Detected, ask func(context.Context) Detected) Detected {
+// time. Whose service does not run is not asked.
+func (l *Detector) await(ctx context.Context, of Detected, procRoot string, units Units, ask Ask) Detected {
 	waiting, cancel := context.WithTimeout(ctx, DetectTimeout)
 	defer cancel()
-	q := l.question(ctx, of.Path, ask)
-	select {
-	case <-q.answered:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.open[of.Path] == q {
-			delete(l.open, of.Path)
-		}
-		return q.answer
-	case <-waiting.Done():
-		of.Listens = true // who does not is told at once
-		of.Err = fmt.Errorf("ask runtime version: %w: no answer from %s within %v; it may hang: see its log", runtime.ErrUnavailable, of.Path, DetectTimeout)
+	of.Err = (&Activation{ProcRoot: procRoot, Path: of.Path}).Check()
+	if of.Err != nil && of.Wakes {
+		of.Err = MayWake(waiting, units)
+	}
+	if of.Err != nil {
+		of.Asleep = true
 		return of
 	}
-}
-
-// question returns that which is open, or puts one: also where the last has failed since,
-// for nobody has waited for that.
-func (l *Detector) question(ctx context.Context, path string, ask func(context.Context) Detected) *question {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if q := l.open[path]; q != nil {
+	if waiting.Err() == nil { // else nobody is to be started, either
+		q := l.question(ctx, of, ask)
 		select {
 		case <-q.answered:
-			if q.answer.Err == nil {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if l.open[of.Path] == q {
+				delete(l.open, of.Path)
+			}
+			return q.answer
+		case <-waiting.Done():
+		}
+	}
+	of.Listens = true // who does not is told at once
+	of.Err = fmt.Errorf("ask runtime version: %w: no answer from %s within %v; it may hang: see its log", runtime.ErrUnavailable, of.Path, DetectTimeout)
+	return of
+}
+
+// question returns that which is open, or puts one: also where nobody has waited for the
+// answer to the last, and that was a failure or is old.
+func (l *Detector) question(ctx context.Context, of Detected, ask Ask) *question {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q := l.open[of.Path]; q != nil {
+		select {
+		case <-q.answered:
+			if q.answer.Err == nil && time.Since(q.at) < AnswerTimeout {
 				return q
 			}
 		default:
 			return q
 		}
 	}
-	q := &question{answered: make(chan struct{})}
+	q := &question{answered: make(chan struct{}), answer: of}
 	if l.open == nil {
 		l.open = map[string]*question{}
 	}
-	l.open[path] = q
+	l.open[of.Path] = q
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), AnswerTimeout)
 		defer cancel()
-		q.answer = ask(ctx)
+		q.answer.ask(ctx, ask)
+		q.at = time.Now()
 		close(q.answered)
 	}()
 	return q
 }
 
-func (d *Detected) ask(ctx context.Context, procRoot string, units Units, ask Ask) {
-	d.Err = (&Activation{ProcRoot: procRoot, Path: d.Path}).Check()
-	if d.Err != nil && d.Wakes {
-		d.Err = MayWake(ctx, units)
-	}
-	if d.Err != nil {
-		d.Asleep = true
-		return
-	}
+func (d *Detected) ask(ctx context.Context, ask Ask) {
 	// Nobody at all is told at once, and by this alone.
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Path)
 	if d.Listens = !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT); err == nil {

@@ -6,3 +6,10 @@ var (
 	Holds    = holds
 	DetectIn = (&Detector{}).detect
 )
+
+// Answered is closed once the question that is open has been answered.
+func (l *Detector) Answered(path string) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open[path].answered
+}
