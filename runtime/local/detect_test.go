@@ -22,19 +22,26 @@ func (d downing) UnitsAtBoot(context.Context, ...string) (map[string]bool, error
 }
 func (d downing) Stopping(context.Context) (bool, error) { return bool(d), nil }
 
-// A service that is started calls off a shutdown.
-func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {
+// listened is a socket at which somebody listens, who takes nothing up.
+func listened(t *testing.T) (path string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "local")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "a.sock")
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path = filepath.Join(dir, "a.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
+	return path
+}
+
+// A service that is started calls off a shutdown.
+func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {
+	path := listened(t)
 	for name, c := range map[string]struct {
 		holders []int
 		wakes   bool
@@ -64,17 +71,7 @@ func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {
 
 // A service that takes long to start is asked once, and found by a later look.
 func TestALateAnswerIsTakenUp(t *testing.T) {
-	dir, err := os.MkdirTemp("", "local")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "a.sock")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	path := listened(t)
 	var detector local.Detector
 	asked, answer := make(chan struct{}), make(chan error)
 	look := func(ctx context.Context) local.Detected {

@@ -3,7 +3,6 @@ package local_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -76,17 +75,7 @@ func TestNobodyIsStartedByBeingAsked(t *testing.T) {
 
 // The kernel writes its tables as this expects it.
 func TestARealListenerIsFound(t *testing.T) {
-	dir, err := os.MkdirTemp("", "local")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "a.sock")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	path := listened(t)
 	if got := local.Listener("/proc", path); got == "" || !local.Holds("/proc", int64(os.Getpid()), got) {
 		t.Errorf("the listener at %s has inode %q, which this process has not open, want it found", path, got)
 	}
