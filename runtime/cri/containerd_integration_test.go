@@ -209,7 +209,7 @@ func TestDetectContainerd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := local.Detect(t.Context(), []local.Candidate{{Name: "mine", Path: path}}, nil, cri.Ask)
+	found := new(local.Detector).Detect(t.Context(), []local.Candidate{{Name: "mine", Path: path}}, nil, cri.Ask)
 	if len(found) != 1 || found[0].Err != nil || found[0].RuntimeName != "containerd" || found[0].Version == "" {
 		t.Errorf("Detect() = %+v, want mine, a containerd with a version", found)
 	}

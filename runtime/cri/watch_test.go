@@ -187,7 +187,7 @@ func TestDetect(t *testing.T) {
 	}
 	listener.SetUnlinkOnClose(false)
 	listener.Close()
-	found := local.Detect(t.Context(), []local.Candidate{
+	found := new(local.Detector).Detect(t.Context(), []local.Candidate{
 		{Name: "missing", Path: filepath.Join(dir, "missing.sock")},
 		{Name: "file", Path: file},
 		{Name: "real", Path: s.socket},

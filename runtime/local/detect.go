@@ -90,11 +90,6 @@ type question struct {
 	at       time.Time
 }
 
-// Detect is a Detector's first.
-func Detect(ctx context.Context, candidates []Candidate, units Units, ask Ask) []Detected {
-	return (&Detector{}).Detect(ctx, candidates, units, ask)
-}
-
 // Detect finds the candidates whose socket exists and asks each, all at once,
 // which runtime it is. Two paths to the same socket count once. It takes at most
 // 3 s, however many of them hang. Where units tell that the host goes down, it starts
