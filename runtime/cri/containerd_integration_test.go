@@ -35,14 +35,14 @@ func (d labDriver) Abilities() runtimetest.Abilities {
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
 	t.Helper()
-	if _, err := d.Pull(t.Context(), lab.ImageSpec{Names: tags}); err != nil {
+	if _, err := d.Pull(t.Context(), lab.ImageSpec{Names: tags, Labels: runtimetest.Labels()}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (d labDriver) RunPod(t testing.TB, namespace, name string, programs ...runtimetest.Program) {
 	t.Helper()
-	spec := lab.PodSpec{Namespace: namespace, Name: name}
+	spec := lab.PodSpec{Namespace: namespace, Name: name, Labels: runtimetest.Labels()}
 	for _, p := range programs {
 		c := lab.ContainerSpec{Name: p.Name, Image: p.Image, Ready: "ready", Labels: map[string]string{"program": p.Name}}
 		switch p.Does {

@@ -31,7 +31,7 @@ func (d labDriver) Abilities() runtimetest.Abilities {
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
 	t.Helper()
-	if _, err := d.Load(t.Context(), lab.ImageSpec{Names: tags}); err != nil {
+	if _, err := d.Load(t.Context(), lab.ImageSpec{Names: tags, Labels: runtimetest.Labels()}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -39,7 +39,8 @@ func (d labDriver) AddImage(t testing.TB, tags ...string) {
 func (d labDriver) RunPod(t testing.TB, _, name string, programs ...runtimetest.Program) {
 	t.Helper()
 	for _, p := range programs {
-		c := lab.DockerContainer{Project: name, Name: p.Name, Image: p.Image, Ready: "ready", Labels: map[string]string{"program": p.Name}}
+		c := lab.DockerContainer{Project: name, Name: p.Name, Image: p.Image, Ready: "ready", Labels: runtimetest.Labels()}
+		c.Labels["program"] = p.Name
 		switch p.Does {
 		case runtimetest.EndsOnTERM:
 			c.Command = []string{"sh", "-c", fmt.Sprintf("trap 'exit %d' TERM; echo ready; while :; do sleep 86400 & wait $!; done", runtimetest.TermCode)}

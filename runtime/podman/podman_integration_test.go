@@ -5,6 +5,7 @@ package podman_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 
 	"hostler.io/hostler/runtime"
@@ -27,19 +28,20 @@ func (d labDriver) Abilities() runtimetest.Abilities {
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
 	t.Helper()
-	_, err := d.Load(t.Context(), lab.ImageSpec{Names: tags})
+	_, err := d.Load(t.Context(), lab.ImageSpec{Names: tags, Labels: runtimetest.Labels()})
 	check(t, err)
 }
 
 func (d labDriver) RunPod(t testing.TB, _, name string, programs ...runtimetest.Program) {
 	t.Helper()
 	if !d.projects {
-		_, err := d.MakePod(t.Context(), name, nil)
+		_, err := d.MakePod(t.Context(), name, runtimetest.Labels())
 		check(t, err)
 	}
 	for _, p := range programs {
 		c := lab.PodmanContainer{Name: p.Name, Image: p.Image, Ready: "ready", Labels: map[string]string{"program": p.Name}}
 		if d.projects {
+			maps.Copy(c.Labels, runtimetest.Labels())
 			c.Labels["com.docker.compose.project"] = name
 		} else {
 			c.Pod = name

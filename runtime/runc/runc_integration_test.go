@@ -43,7 +43,8 @@ func (d labDriver) AddImage(t testing.TB, _ ...string) {
 func (d labDriver) RunPod(t testing.TB, _, _ string, programs ...runtimetest.Program) {
 	t.Helper()
 	for _, p := range programs {
-		c := lab.RuncContainer{ID: p.Name, Annotations: map[string]string{"program": p.Name}, Ready: "ready"}
+		c := lab.RuncContainer{ID: p.Name, Annotations: runtimetest.Labels(), Ready: "ready"}
+		c.Annotations["program"] = p.Name
 		switch p.Does {
 		case runtimetest.EndsOnTERM:
 			c.Command = lab.ServeFor(0)

@@ -132,6 +132,33 @@ func testImages(b *bench) {
 	}
 }
 
+func testLabels(b *bench) {
+	p := b.run(EndsOnTERM, IgnoresTERM)
+	told := func(of string, labels map[string]string) {
+		b.Helper()
+		for key, value := range Labels() {
+			if labels[key] != value {
+				b.Errorf("labels of %s = %v, want %s=%s", of, labels, key, value)
+			}
+		}
+	}
+	told("a pod", p.Labels)
+	if err := b.StopPod(b.ctx, p); err != nil {
+		b.Fatalf("StopPod() = %v", err)
+	}
+	told("a dead pod", b.pod().Labels)
+	if b.bare() {
+		return
+	}
+	var img runtime.Image
+	b.eventually("labels of the image are known", func() bool {
+		var found bool
+		img, found = b.detailed(testImage)
+		return found && !img.LabelsUnknown
+	})
+	told("an image", img.Labels)
+}
+
 func testExit(b *bench) {
 	before := time.Now().Add(-time.Second)
 	b.run(EndsAtOnce)

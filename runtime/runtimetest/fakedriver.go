@@ -16,11 +16,13 @@ func (d FakeDriver) Abilities() Abilities {
 }
 
 // AddImage is Driver's.
-func (d FakeDriver) AddImage(_ testing.TB, tags ...string) { d.Fake.AddImage(ImageSpec{Tags: tags}) }
+func (d FakeDriver) AddImage(_ testing.TB, tags ...string) {
+	d.Fake.AddImage(ImageSpec{Tags: tags, Labels: Labels()})
+}
 
 // RunPod is Driver's.
 func (d FakeDriver) RunPod(_ testing.TB, namespace, name string, programs ...Program) {
-	p := d.Fake.RunPod(PodSpec{Namespace: namespace, Name: name})
+	p := d.Fake.RunPod(PodSpec{Namespace: namespace, Name: name, Labels: Labels()})
 	for _, prog := range programs {
 		spec := ContainerSpec{Name: prog.Name, Image: prog.Image, Labels: map[string]string{"program": prog.Name}}
 		if d.opts.NoSandboxes {

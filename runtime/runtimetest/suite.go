@@ -14,10 +14,11 @@ import (
 type Driver interface {
 	// Abilities says what the runtime has of what not every one has.
 	Abilities() Abilities
-	// AddImage makes a new image, with content of its own, under each of tags.
+	// AddImage makes a new image, with content of its own and Labels, under each of tags.
 	AddImage(t testing.TB, tags ...string)
-	// RunPod starts a pod with the given programs as its containers, and
-	// returns when all have been started.
+	// RunPod starts a pod with Labels and the given programs as its containers, and
+	// returns when all have been started. Where pods have no labels of their own, all
+	// of its containers have them.
 	RunPod(t testing.TB, namespace, name string, programs ...Program)
 	// Hang keeps the runtime from answering, its socket open, until resume. It
 	// returns once the runtime is sure not to answer. Resuming twice is fine.
@@ -49,6 +50,13 @@ type Abilities struct {
 	// more than one container, which is called like it, and nobody who remembers how
 	// one ended. It excludes the other abilities.
 	Bare bool
+}
+
+// Labels say how whoever deploys a pod, or makes an image, wants it treated.
+func Labels() map[string]string {
+	return map[string]string{
+		runtime.LabelCritical: "true", runtime.LabelPriority: "7", runtime.LabelGracePeriod: "45s", runtime.LabelKeep: "true",
+	}
 }
 
 // Program is a container of a pod that a Driver runs. Its containers carry the
@@ -135,6 +143,7 @@ var cases = [...]struct {
 	{"an empty runtime lists nothing and fails nowhere", testEmpty, nothing},
 	{"a pod is listed with its containers and their images", testPods, nothing},
 	{"an image is listed with all its names", testImages, noImages},
+	{"labels on a pod, alive or dead, and on an image are told", testLabels, nothing},
 	{"the end of a container is told with its time and code", testExit, noEnds},
 	{"a container that heeds TERM ends before its grace does", testStopHeeds, nothing},
 	{"a container that ignores TERM is killed after its grace", testStopIgnores, nothing},
@@ -220,8 +229,20 @@ func (b *bench) container() runtime.Container {
 func (b *bench) image(tag string) (runtime.Image, bool) {
 	b.Helper()
 	images, err := b.Images(b.ctx)
+	return b.tagged(tag, images, err)
+}
+
+// detailed is image with all that can be told of it.
+func (b *bench) detailed(tag string) (runtime.Image, bool) {
+	b.Helper()
+	images, err := runtime.DetailedImages(b.ctx, b.Runtime)
+	return b.tagged(tag, images, err)
+}
+
+func (b *bench) tagged(tag string, images []runtime.Image, err error) (runtime.Image, bool) {
+	b.Helper()
 	if err != nil {
-		b.Fatalf("Images() = %v", err)
+		b.Fatalf("list images: %v", err)
 	}
 	for _, i := range images {
 		for _, name := range i.Tags {
