@@ -27,7 +27,8 @@ type attempt struct {
 	lock      io.Closer // nil if none was asked for, or had
 	refused   bool      // because a shutdown is in progress
 	preparing bool
-	err       error // why it failed
+	kind      string // of the shutdown that keeps the lock from us, where that can be told
+	err       error  // why it failed
 
 	granted  time.Duration
 	none     bool // granted, and not only not known
@@ -97,6 +98,7 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 	switch {
 	case errors.Is(err, ErrShutdownInProgress):
 		a.refused = true
+		a.tellKind(ctx, inhibitor)
 		return
 	case err != nil:
 		a.err = fmt.Errorf("take the shutdown lock: %w", err)
@@ -105,6 +107,16 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 	a.lock = lock
 	if a.preparing, a.err = inhibitor.Preparing(ctx); a.err != nil {
 		a.err = fmt.Errorf("ask whether a shutdown is under way: %w", a.err)
+	}
+	if a.preparing {
+		a.tellKind(ctx, inhibitor)
+	}
+}
+
+// tellKind asks of what kind the shutdown is whose announcement nobody here has heard.
+func (a *attempt) tellKind(ctx context.Context, inhibitor Inhibitor) {
+	if teller, ok := inhibitor.(KindTeller); ok {
+		a.kind, _ = teller.PreparingKind(ctx) // it only explains
 	}
 }
 
@@ -146,9 +158,9 @@ func (g *Guard) onAttempt(a attempt) {
 	case a.refused && g.state() == Released, a.preparing && g.state() == Released:
 		g.retry.Reset(recheckInterval)
 	case a.refused:
-		g.begin(journal.TriggerShutdown, "", "a shutdown was in progress already, and no lock to be had")
+		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was in progress already, and no lock to be had")
 	case a.preparing:
-		g.begin(journal.TriggerShutdown, "", "a shutdown was announced before the guard was ready")
+		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was announced before the guard was ready")
 	case draining:
 		// The login manager has forgotten the shutdown.
 		g.cancel()

@@ -41,12 +41,16 @@ func (g *Guard) prepare(kind string) {
 			g.episode.resume(kind)
 		}
 	default:
-		reason := "a shutdown was announced"
-		if kind != "" {
-			reason = fmt.Sprintf("a shutdown (%s) was announced", kind)
-		}
-		g.begin(journal.TriggerShutdown, kind, reason)
+		g.begin(journal.TriggerShutdown, kind, shutdownOf(kind)+" was announced")
 	}
+}
+
+// shutdownOf names a shutdown of a kind that may not be known.
+func shutdownOf(kind string) string {
+	if kind == "" {
+		return "a shutdown"
+	}
+	return fmt.Sprintf("a shutdown (%s)", kind)
 }
 
 // resume has the episode go on although it was cancelled. No time is lost on

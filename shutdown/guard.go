@@ -64,7 +64,7 @@ type Options struct {
 	Log     *slog.Logger
 
 	// Inhibitor delays the shutdown; nil where this host has none. One that is
-	// a DelaySourcer is asked for that, too.
+	// a DelaySourcer or a KindTeller is asked for that, too.
 	Inhibitor Inhibitor
 	// First is the services that are stopped before any pod, and started again where the
 	// host lives on; nil for none.

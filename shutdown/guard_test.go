@@ -183,8 +183,8 @@ func TestAShutdownFoundUnderWay(t *testing.T) {
 				r.expect(shutdown.Draining, tt.locks)
 				time.Sleep(10 * time.Second)
 				r.expect(shutdown.Released, 0)
-				if last := r.guard.Status().Last; last == nil || !last.Graceful || len(last.Pods) != 2 {
-					t.Errorf("Last = %+v, want both pods stopped", last)
+				if last := r.guard.Status().Last; last == nil || !last.Graceful || len(last.Pods) != 2 || last.Kind != "reboot" {
+					t.Errorf("Last = %+v, want both pods stopped for a reboot", last)
 				}
 			})
 		})

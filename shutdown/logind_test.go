@@ -112,6 +112,8 @@ func (l *logind) Preparing(ctx context.Context) (bool, error) {
 	return l.preparing, err
 }
 
+func (l *logind) PreparingKind(context.Context) (string, error) { return "reboot", nil }
+
 func (l *logind) MaxDelaySource(context.Context) (string, error) { return "zz-hostler.conf", nil }
 
 func (l *logind) Watch(ctx context.Context, events chan<- shutdown.Event) error {

@@ -145,6 +145,12 @@ type DelaySourcer interface {
 	MaxDelaySource(ctx context.Context) (string, error)
 }
 
+// KindTeller is an Inhibitor that knows of what kind the shutdown is that is under way.
+type KindTeller interface {
+	// PreparingKind returns it, such as "reboot", or why it is not known.
+	PreparingKind(ctx context.Context) (string, error)
+}
+
 // DelayYielder is an Inhibitor that can take back what RaiseMaxDelay did.
 type DelayYielder interface {
 	// YieldMaxDelay does so where others have asked for as much, so that the

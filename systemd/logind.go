@@ -27,7 +27,12 @@ var ErrNoBus = bus.ErrUnreachable
 // ErrNoLogind tells that the bus works but nobody on it is the login manager.
 var ErrNoLogind = errors.New("systemd-logind is not on the system bus")
 
-var _ shutdown.Inhibitor = (*Logind)(nil)
+var (
+	_ shutdown.Inhibitor    = (*Logind)(nil)
+	_ shutdown.DelaySourcer = (*Logind)(nil)
+	_ shutdown.DelayYielder = (*Logind)(nil)
+	_ shutdown.KindTeller   = (*Logind)(nil)
+)
 
 const (
 	loginName    = "org.freedesktop.login1"
@@ -148,6 +153,19 @@ func (l *Logind) Preparing(ctx context.Context) (bool, error) {
 	var preparing bool
 	err := l.get(ctx, "PreparingForShutdown", &preparing)
 	return preparing, err
+}
+
+// PreparingKind is what logind's PreparingForShutdownWithMetadata says of the kind of the
+// shutdown, such as "reboot". systemd before 257 does not have it: that is an error.
+func (l *Logind) PreparingKind(ctx context.Context) (string, error) {
+	ctx, cancel := l.bus.Bounded(ctx)
+	defer cancel()
+	var metadata map[string]dbus.Variant
+	if err := l.get(ctx, "PreparingForShutdownWithMetadata", &metadata); err != nil {
+		return "", err
+	}
+	kind, _ := metadata["type"].Value().(string)
+	return kind, nil
 }
 
 // InhibitorLock is one lock as logind lists it.

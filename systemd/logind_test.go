@@ -140,6 +140,22 @@ func TestWatchTellsTheKindWhereLogindDoes(t *testing.T) {
 	}
 }
 
+func TestTheKindOfAShutdownIsToldToWhoAsks(t *testing.T) {
+	for want, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
+		fake := systemdtest.NewFake(t, options)
+		logind := newLogind(t, fake)
+		ask := func() (string, error) { return logind.PreparingKind(t.Context()) }
+		if got, err := ask(); got != "" || (err == nil) != options.Metadata {
+			t.Errorf("PreparingKind() = %q, %v without a shutdown, want none, and an error where it cannot be known", got, err)
+		}
+		call(t, fake, "PowerOff", false)
+		if got, err := ask(); got != want || (err == nil) != options.Metadata {
+			t.Errorf("PreparingKind() = %q, %v, want %q, and an error where it cannot be known", got, err, want)
+		}
+		fake.AbortShutdown(t)
+	}
+}
+
 // Seen on Debian 13: what is announced after that is no repetition.
 func TestWatchTellsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
 	for kind, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {

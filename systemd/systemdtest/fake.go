@@ -13,7 +13,8 @@ import (
 // FakeOptions makes the fake one of a certain systemd. The zero value is that
 // of Debian 12: systemd 252.
 type FakeOptions struct {
-	// Metadata: logind also sends PrepareForShutdownWithMetadata.
+	// Metadata: logind also tells of what kind a shutdown is, to those who listen and to
+	// those who ask.
 	Metadata bool
 	// CanReload: logind's unit has a reload, rather than SIGHUP alone.
 	CanReload bool
@@ -39,8 +40,7 @@ func NewFake(t testing.TB, options FakeOptions) *Fake {
 	t.Helper()
 	root := folder(t)
 	f := &Fake{root: root, bus: newServer(filepath.Join(root, "bus"), nil)}
-	f.login = newLogin1(root, f.bus)
-	f.login.metadata = options.Metadata
+	f.login = newLogin1(root, f.bus, options.Metadata)
 	f.manager = newSystemd1(options.CanReload, options.Stops, f.login.reload)
 	f.private = newServer(f.ManagerSocket(), f.manager.service)
 	for _, start := range []func() error{f.bus.start, f.private.start, f.login.start} {

@@ -31,7 +31,7 @@ type login1 struct {
 	root     string
 	bus      *server
 	service  *service
-	metadata bool // whether it also sends PrepareForShutdownWithMetadata
+	metadata bool // whether it tells the kind of a shutdown
 	down     chan time.Time
 
 	mu         sync.Mutex
@@ -52,8 +52,8 @@ type inhibitor struct {
 	fifo                 *os.File
 }
 
-func newLogin1(root string, bus *server) *login1 {
-	l := &login1{root: root, bus: bus, down: make(chan time.Time, 16)}
+func newLogin1(root string, bus *server, metadata bool) *login1 {
+	l := &login1{root: root, bus: bus, metadata: metadata, down: make(chan time.Time, 16)}
 	l.service = &service{name: loginName, objects: map[dbus.ObjectPath]object{loginPath: {loginManager: iface{
 		methods: map[string]method{
 			"Inhibit":                 {"ssss", l.inhibit},
@@ -68,7 +68,20 @@ func newLogin1(root string, bus *server) *login1 {
 			"PreparingForShutdown": func() any { l.mu.Lock(); defer l.mu.Unlock(); return l.preparing != "" },
 		},
 	}}}}
+	if metadata {
+		l.service.objects[loginPath][loginManager].properties["PreparingForShutdownWithMetadata"] = l.preparingWithMetadata
+	}
 	return l
+}
+
+func (l *login1) preparingWithMetadata() any {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	said := map[string]dbus.Variant{"preparing": dbus.MakeVariant(l.preparing != "")}
+	if l.preparing != "" {
+		said["type"] = dbus.MakeVariant(l.preparing)
+	}
+	return said
 }
 
 // start reads the configuration, opens the fifos that an earlier life left, and

@@ -84,7 +84,21 @@ func goDown(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) {
 	if c.last.Kind != way.kind {
 		t.Errorf("LastShutdown() is of kind %q, want %q", c.last.Kind, way.kind)
 	}
-	if log := m.Journal(logOf(way), "-u systemd-logind"); strings.Contains(log, "inhibitor timeout") {
+	if told := m.Hostler("status"); !strings.Contains(told, way.kind+" "+c.last.StartedAt.UTC().Format(time.RFC3339)) {
+		t.Errorf("hostler status does not tell of the %q:\n%s", way.kind, told)
+	}
+	logindWaitedIn(t, m, logOf(way))
+}
+
+// logindWaited looks that logind waited to the end of the boot before for whoever had a lock.
+func logindWaited(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	logindWaitedIn(t, m, -1)
+}
+
+func logindWaitedIn(t *testing.T, m *machine.Machine, boot int) {
+	t.Helper()
+	if log := m.Journal(boot, "-u systemd-logind"); strings.Contains(log, "inhibitor timeout") {
 		t.Errorf("logind gave up waiting:\n%s", log)
 	}
 }

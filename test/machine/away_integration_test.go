@@ -4,12 +4,145 @@ package machine_test
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/machine"
 )
+
+// wordPath is what a Node says of itself. With a range kubectl would watch no further than the
+// first change.
+const wordPath = `jsonpath={.status.conditions[?(@.type=="Ready")].status}/{.status.conditions[?(@.type=="Ready")].reason}{"\n"}`
+
+// TestTheControlPlaneIsAway shuts down while no packet reaches kube-apiserver, nor any comes
+// back: the pods get their time, nobody waits for it, and what there was to tell it is told
+// after the boot.
+func TestTheControlPlaneIsAway(t *testing.T) {
+	inVM(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+		cluster := kube.For(t, kube.Options{Apart: true})
+		o.Uplink, o.Config, o.Files = true, clusterConfig+gracesOf(o.Bed).config(), credentials(t, cluster)
+		m := machine.Boot(t, o)
+		m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
+		word := func() string {
+			out, _ := kubectl(t, cluster, "get", "node", "machine", "-o", wordPath) // which is not there yet
+			return strings.TrimSpace(out)
+		}
+		const ready, draining = "True/" + status.ReasonHostReady, "False/" + status.ReasonDraining
+		m.Eventually("the cluster sees the node Ready", func() bool { return word() == ready })
+		said := recording(t, cluster, "get", "node", "machine", "--watch", "-o", wordPath)
+		if err := cluster.Cut(); err != nil {
+			t.Fatal(err)
+		}
+		boot := m.BootID()
+
+		m.GoesDown("systemctl reboot")
+
+		expectOrder(t, m, boot, "web", "db")
+		last := expectRecord(t, m, boot, map[string]journal.Outcome{"web": journal.Stopped, "db": journal.Stopped})
+		waited := loggedAt(t, m, "state="+shutdown.Released.String()).Sub(last.FinishedAt)
+		t.Logf("seen: a control plane that is away is waited for %v", waited.Round(10*time.Millisecond))
+		if waited > plan.Margin {
+			t.Errorf("the lock was released %v after the last pod had ended, want no longer a wait than %v", waited, plan.Margin)
+		}
+		m.AwaitArmed()
+		if err := cluster.Mend(); err != nil {
+			t.Fatal(err)
+		}
+		m.Eventually("the cluster sees the node Ready again", func() bool { return word() == ready && strings.Contains(m.Journal(0, "-u hostler"), "is delivered") })
+		for _, event := range []string{"Shutdown", "ShutdownReleased", "LastShutdownGraceful"} {
+			var told string
+			m.Eventually("the cluster has the Event "+event, func() bool {
+				var err error
+				told, err = kubectl(t, cluster, "get", "events", "--all-namespaces", "--field-selector", "involvedObject.name=machine,reason="+event, "-o", "jsonpath={.items[*].message}")
+				return err == nil && told != ""
+			})
+			if event == "Shutdown" && o.Release != machine.Debian12 && !strings.Contains(told, "(reboot)") {
+				t.Errorf("the Event %s is %q, want it to tell of a reboot", event, told)
+			}
+		}
+		if got := slices.Compact(said()); !slices.Equal(got, []string{ready, draining, ready}) {
+			t.Errorf("the cluster heard %v, want it to hear of the shutdown that it missed", got)
+		}
+	})
+}
+
+// loggedAt is when the agent first logged a text in the boot before.
+func loggedAt(t *testing.T, m *machine.Machine, text string) time.Time {
+	t.Helper()
+	log := m.Journal(-1, "-u hostler", "-o short-unix")
+	for line := range strings.Lines(log) {
+		if stamp, _, _ := strings.Cut(line, " "); strings.Contains(line, text) {
+			seconds, err := strconv.ParseFloat(stamp, 64)
+			if err != nil {
+				t.Fatalf("journalctl prints %q: %v", line, err)
+			}
+			return time.UnixMicro(int64(seconds * 1e6))
+		}
+	}
+	t.Fatalf("the agent's log has no %q:\n%s", text, log)
+	return time.Time{}
+}
+
+// TestTheStoreIsAway takes the store of the embedded control plane away, which is the
+// one of a machine that is told of no other, and shuts down: the pods get their time, and
+// nobody waits for the store.
+func TestTheStoreIsAway(t *testing.T) {
+	eachMachine(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+		o.Config = gracesOf(o.Bed).config()
+		m := machine.Boot(t, o)
+		storeRefuses(t, m)
+		if o.Bed == machine.VM { // to freeze a filesystem takes a kernel that nobody else needs
+			storeHangs(t, m)
+		}
+	})
+}
+
+// storeRefuses: nothing can be written. What is known lives in memory, and ends there.
+func storeRefuses(t *testing.T, m *machine.Machine) {
+	m.Run("systemctl stop hostler && mount --bind /var/lib/hostler /var/lib/hostler && mount -o remount,bind,ro /var/lib/hostler && systemctl start hostler")
+	m.AwaitArmed()
+	if s := m.Status(); s.State.Message == "" {
+		t.Fatalf("Status().State = %+v, want it to say that nothing is kept", s.State)
+	}
+	m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
+	boot := m.BootID()
+	m.GoesDown("systemctl reboot")
+	expectOrder(t, m, boot, "web", "db")
+	awaitReady(t, m, "after a boot without a store")
+	if s := m.Status(); s.State.Message != "" {
+		t.Errorf("Status().State = %+v, want it well again", s.State)
+	}
+}
+
+// storeHangs: whoever writes, waits. The shutdown does not, and what there is to tell
+// is written once the store is back, on the way down.
+func storeHangs(t *testing.T, m *machine.Machine) {
+	m.Write("/etc/systemd/system/thaw.service", `[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=true
+ExecStop=fsfreeze --unfreeze /var/lib/hostler
+`)
+	m.Run(`systemctl daemon-reload && systemctl start thaw && systemctl stop hostler
+		truncate -s 64M /root/state.img && mkfs.ext4 -q /root/state.img && mkdir /root/old && cp -a /var/lib/hostler/. /root/old
+		modprobe loop; mount -o loop /root/state.img /var/lib/hostler && cp -a /root/old/. /var/lib/hostler
+		echo '/root/state.img /var/lib/hostler ext4 loop 0 0' >>/etc/fstab
+		systemctl daemon-reload && systemctl start hostler`)
+	m.AwaitArmed()
+	m.Deploy(machine.Pod{Name: "web2"}, machine.Pod{Name: "db2", Critical: true})
+	boot := m.BootID()
+	m.GoesDown("fsfreeze --freeze /var/lib/hostler && systemctl reboot")
+	expectOrder(t, m, boot, "web2", "db2")
+	expectRecord(t, m, boot, map[string]journal.Outcome{"web2": journal.Stopped, "db2": journal.Stopped})
+	awaitReady(t, m, "after a boot with a store that hung")
+}
 
 // TestARuntimeIsAwayWhenTheAgentIsNew has an agent that never saw the runtime asked to close
 // the house: what it cannot see it does not take for gone, and says so after the boot.

@@ -125,11 +125,16 @@ func (c *cancelled) atOnce() {
 	c.m.Run("systemctl reset-failed systemd-logind; systemctl reboot; " + restartLogind)
 }
 
+// inThePhase: somebody is still being waited for, so that the critical one's turn never comes.
 func (c *cancelled) inThePhase() {
 	c.refill()
+	c.pods++
+	c.m.Deploy(machine.Pod{Name: fmt.Sprintf("slow%d", c.pods), Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: c.regular()}}})
 	c.m.Run("systemctl reboot")
 	c.await("is asked to end", c.web, machine.Life.Term)
 	c.forget()
+	awaitState(c.T, c.m, shutdown.Armed)
+	c.expectTerms(1, 0)
 }
 
 func (c *cancelled) betweenPhases() {

@@ -32,15 +32,15 @@ until [ -s /run/left ]; do sleep 0.1; done
 #   timeout: 1m
 #   user: root
 trap 'echo told >/run/told' TERM
-touch /run/runs
 [ -e /run/hold ] || exit 0
+touch /run/held
 sleep 60
 `)
 		m.Run("chmod 755 " + folder + "*")
 		for _, kind := range []corev1.NodeConditionType{"hostler.io/Leaves", "hostler.io/Runs"} {
 			awaitCondition(t, m, "its check has run", kind, corev1.ConditionFalse)
 		}
-		m.Run("touch /run/hold; rm /run/runs; until [ -e /run/runs ]; do sleep 0.1; done")
+		m.Run("touch /run/hold; until [ -e /run/held ]; do sleep 0.1; done")
 		left := strings.TrimSpace(m.Read("/run/left"))
 		before := time.Now()
 		m.Run("systemctl restart hostler")

@@ -17,12 +17,14 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// clockConfig is of a machine that renews its lease often, to be lost soon by a
-// cluster that thinks it does not.
-const clockConfig = `controlPlane: {type: kubernetes, kubernetes: {kubeconfig: /etc/hostler/kubeconfig}}
+// clusterConfig is of a machine that is a node of a cluster, by its credentials.
+const clusterConfig = `controlPlane: {type: kubernetes, kubernetes: {kubeconfig: /etc/hostler/kubeconfig}}
 node: {name: machine}
-lease: {duration: 12s, renewInterval: 3s}
 `
+
+// clockConfig is of one that renews its lease often, to be lost soon by a cluster that
+// thinks it does not.
+const clockConfig = clusterConfig + "lease: {duration: 12s, renewInterval: 3s}\n"
 
 // A cluster takes a node for lost that renews no lease for that long; renewals
 // enough to last longer.
@@ -43,11 +45,11 @@ func TestTheClockIsStepped(t *testing.T) {
 		o.Uplink, o.Config, o.Files = true, clockConfig, credentials(t, cluster)
 		s := &stepped{T: t, cluster: cluster, m: machine.Boot(t, o)}
 		s.m.Eventually("the cluster sees the node Ready", func() bool {
-			out, err := s.kubectl(t.Context(), "get", "node", "machine", "-o", readyPath)
+			out, err := kubectl(t, cluster, "get", "node", "machine", "-o", readyPath)
 			return err == nil && out == string(corev1.ConditionTrue)+"\n"
 		})
-		ready := s.record("get", "node", "machine", "--watch", "-o", readyPath)
-		renewals := s.record("get", "lease", "machine", "-n", corev1.NamespaceNodeLease, "--watch", "-o", `jsonpath={.spec.renewTime}{"\n"}`)
+		ready := recording(t, cluster, "get", "node", "machine", "--watch", "-o", readyPath)
+		renewals := recording(t, cluster, "get", "lease", "machine", "-n", corev1.NamespaceNodeLease, "--watch", "-o", `jsonpath={.spec.renewTime}{"\n"}`)
 
 		s.step("+1 hour")
 		s.step("-1 hour") // it is right again
@@ -119,7 +121,7 @@ func (s *stepped) lives(when string) {
 	for _, want := range []struct{ command, unschedulable string }{{"cordon", "true"}, {"uncordon", ""}} {
 		s.m.Hostler(want.command)
 		s.m.Eventually("the cluster hears of a "+want.command+" "+when, func() bool {
-			out, err := s.kubectl(s.Context(), "get", "node", "machine", "-o", "jsonpath={.spec.unschedulable}")
+			out, err := kubectl(s.T, s.cluster, "get", "node", "machine", "-o", "jsonpath={.spec.unschedulable}")
 			return err == nil && out == want.unschedulable
 		})
 	}
@@ -152,27 +154,44 @@ func (s *stepped) longestGap() time.Duration {
 	return longest
 }
 
-func (s *stepped) kubectl(ctx context.Context, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, machine.Patience)
+// kubectl asks the cluster.
+func kubectl(t *testing.T, cluster *kube.Cluster, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
 	defer cancel()
-	return s.cluster.Kubectl(ctx, args...)
+	return cluster.Kubectl(ctx, args...)
 }
 
-// record has kubectl watch until the function that it returns is called, which
-// returns each line.
-func (s *stepped) record(args ...string) func() []string {
-	ctx, cancel := context.WithCancel(s.Context())
+// recording has kubectl watch until the function that it returns is called, which
+// returns each line. It returns when the watch has begun.
+func recording(t *testing.T, cluster *kube.Cluster, args ...string) func() []string {
+	t.Helper()
+	watches := func() int {
+		requests, err := cluster.Requests()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(slices.DeleteFunc(requests, func(r kube.Request) bool { return r.Verb != "watch" || !strings.HasPrefix(r.UserAgent, "kubectl/") }))
+	}
+	before := watches()
+	ctx, cancel := context.WithCancel(t.Context())
 	lines := make(chan []string, 1)
 	go func() {
-		out, _ := s.cluster.Kubectl(ctx, args...) // it is killed
+		out, _ := cluster.Kubectl(ctx, args...) // it is killed
 		lines <- strings.Fields(out)
 	}()
+	for deadline := time.Now().Add(machine.Patience); watches() == before; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			cancel()
+			t.Fatalf("kubectl %s: no watch within %v", strings.Join(args, " "), machine.Patience)
+		}
+	}
 	return func() []string {
-		s.Helper()
+		t.Helper()
 		cancel()
 		seen := <-lines
 		if len(seen) == 0 {
-			s.Fatalf("kubectl %s saw nothing", strings.Join(args, " "))
+			t.Fatalf("kubectl %s saw nothing", strings.Join(args, " "))
 		}
 		return seen
 	}

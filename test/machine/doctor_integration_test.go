@@ -148,13 +148,7 @@ func expectAilment(t *testing.T, m *machine.Machine, a ailment) {
 			c := protection(s)
 			return err == nil && c.Status == want && c.Reason == a.reason
 		})
-		metric := "hostler_shutdown_protected 0"
-		if a.protected {
-			metric = "hostler_shutdown_protected 1"
-		}
-		if out := m.Run("busybox wget -q -O - http://127.0.0.1:9754/metrics"); !strings.Contains(out, "\n"+metric+"\n") {
-			t.Errorf("%s: /metrics lacks %q:\n%s", a.name, metric, grep(out, "hostler_shutdown"))
-		}
+		expectMetric(t, m, a.name, a.protected)
 	}
 	r, code := diagnosis(t, m)
 	wantCode := 0
@@ -167,6 +161,18 @@ func expectAilment(t *testing.T, m *machine.Machine, a ailment) {
 	i := slices.IndexFunc(r.Checks, func(c doctor.Check) bool { return c.Name == a.check })
 	if i < 0 || r.Checks[i].Status != a.verdict || !strings.Contains(r.Checks[i].Message, a.says) || !strings.Contains(r.Checks[i].Hint, a.mend) {
 		t.Errorf("%s: hostler doctor = %+v, want check %s to be %s, with %q and the mend %q", a.name, r.Checks, a.check, a.verdict, a.says, a.mend)
+	}
+}
+
+// expectMetric looks that the metric tells whether pods are protected.
+func expectMetric(t *testing.T, m *machine.Machine, when string, protected bool) {
+	t.Helper()
+	metric := "hostler_shutdown_protected 0"
+	if protected {
+		metric = "hostler_shutdown_protected 1"
+	}
+	if out := m.Run("busybox wget -q -O - http://127.0.0.1:9754/metrics"); !strings.Contains(out, "\n"+metric+"\n") {
+		t.Errorf("%s: /metrics lacks %q:\n%s", when, metric, grep(out, "hostler_shutdown"))
 	}
 }
 

@@ -45,22 +45,21 @@ func TestTheFirstSecond(t *testing.T) {
 				how := fmt.Sprintf("%s; sleep %g; systemctl reboot", birth.how, offset.Seconds())
 				m.GoesDown(how)
 
-				work := m.Work().Boot(boot)
-				expectTerms(t, work, web, 1)
-				expectTerms(t, work, db, 1)
-				if !work.GoneBefore(web, db) || !work.Ended(web) || !work.Ended(db) {
-					t.Errorf("`%s`: Work() = want %s, then %s to end:\n%s", how, web, db, work)
-				}
+				expectOrder(t, m, boot, web, db)
 				last := m.LastShutdown()
 				if last == nil || !last.Graceful || !strings.HasPrefix(last.BootID, boot) || len(last.Pods) != 2 || birth.trigger != "" && last.Trigger != birth.trigger {
 					t.Errorf("`%s`: LastShutdown() = %+v, want a graceful one of two pods, in boot %s, by %q", how, last, boot, birth.trigger)
+				}
+				if last != nil && last.Trigger == journal.TriggerShutdown && o.Release != machine.Debian12 && last.Kind != "reboot" {
+					t.Errorf("`%s`: LastShutdown() is of kind %q, want a reboot", how, last.Kind)
 				}
 			}
 		}
 	})
 }
 
-// TestAskedAgain asks for a shutdown, and for others while that one runs.
+// TestAskedAgain asks for a shutdown, and for others while that one runs. A person has
+// cordoned the node, which stays so.
 func TestAskedAgain(t *testing.T) {
 	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)
@@ -70,6 +69,7 @@ func TestAskedAgain(t *testing.T) {
 			machine.Pod{Name: "web", Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: g.regular() / 2}}},
 			machine.Pod{Name: "db", Critical: true},
 		)
+		m.Hostler("cordon")
 		boot := m.BootID()
 		down := m.AwaitDown("a reboot that is asked for again", func() error {
 			m.Run("systemctl reboot")
@@ -81,12 +81,11 @@ func TestAskedAgain(t *testing.T) {
 		if down.Off {
 			t.Fatal("the machine is off, want it rebooted")
 		}
-		work := m.Work().Boot(boot)
-		expectTerms(t, work, "web", 1)
-		expectTerms(t, work, "db", 1)
-		if !work.GoneBefore("web", "db") || !work.Ended("web") || !work.Ended("db") {
-			t.Errorf("Work() = want web, then db to end:\n%s", work)
-		}
+		m.Eventually("the node is cordoned after the boot", func() bool {
+			s, err := m.TryStatus()
+			return err == nil && s.Node != nil && s.Node.Spec.Unschedulable
+		})
+		work := expectOrder(t, m, boot, "web", "db")
 		last := expectRecord(t, m, boot, map[string]journal.Outcome{"web": journal.Stopped, "db": journal.Stopped})
 		if term := work.Pod("web")[0].Term(); last.StartedAt.After(term) {
 			t.Errorf("LastShutdown().StartedAt = %v, want the first announcement, before web got SIGTERM at %v", last.StartedAt, term)

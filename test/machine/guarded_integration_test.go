@@ -152,6 +152,19 @@ func expectTerms(t *testing.T, work machine.Work, pod string, want int) {
 	}
 }
 
+// expectOrder looks that a pod and a critical one ended in order in a boot, each by itself,
+// and returns what they wrote down.
+func expectOrder(t *testing.T, m *machine.Machine, boot, web, db string) machine.Work {
+	t.Helper()
+	work := m.Work().Boot(boot)
+	expectTerms(t, work, web, 1)
+	expectTerms(t, work, db, 1)
+	if !work.GoneBefore(web, db) || !work.Ended(web) || !work.Ended(db) {
+		t.Errorf("Work() = want %s, then %s to end:\n%s", web, db, work)
+	}
+	return work
+}
+
 // expectRecord looks that the last shutdown is that of a boot, was graceful, and
 // treated the pods so; others are not looked at.
 func expectRecord(t *testing.T, m *machine.Machine, boot string, want map[string]journal.Outcome) *journal.Record {

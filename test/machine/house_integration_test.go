@@ -108,6 +108,12 @@ func checkHouse(t *testing.T, c closed, pods []machine.Pod, trigger journal.Trig
 		t.Errorf("LastShutdown() = %+v, want a graceful %s of %d pods", last, trigger, len(pods))
 	}
 	// Each wait ended by what it waited for, well before it had to.
+	if p := c.pod("stubborn"); took(p) >= regularPeriod/2 {
+		t.Errorf("stubborn was waited for %v, want it killed at the end of its grace of %v", took(p), stubbornGrace)
+	}
+	if after := last.FinishedAt.Sub(c.pod("db").FinishedAt); after >= criticalPeriod/2 {
+		t.Errorf("the last phase ended %v after its last pod: it waited for nothing", after)
+	}
 	for _, name := range []string{"web", "db"} {
 		if p := c.pod(name); p.Name != "" && took(p) >= p.Grace.Duration {
 			t.Errorf("%s, which ends at once, was waited for %v, all of its grace of %v", name, took(p), p.Grace)

@@ -5,6 +5,7 @@ package machine_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -117,8 +118,12 @@ func (in interrupted) expectShutdown(boot, prefix string) {
 	})
 	// Half of it was over at the interruption: had it begun anew, it would have
 	// taken one and a half.
-	if took := work.Pod(prefix + "-stubborn")[0].Gone().Sub(last.StartedAt); took >= in.stubborn()*4/3 {
+	stubborn := work.Pod(prefix + "-stubborn")[0]
+	if took := stubborn.Gone().Sub(last.StartedAt); took >= in.stubborn()*4/3 {
 		in.Errorf("%s-stubborn was killed %v after the announcement, want it after its %v", prefix, took, in.stubborn())
+	}
+	if had := stubborn.Gone().Sub(stubborn.Term()); had < in.stubborn()-2*time.Second { // when it was killed is known to a fifth of a second
+		in.Errorf("%s-stubborn was killed %v after it was asked to end, want it to have all of its %v", prefix, had, in.stubborn())
 	}
 }
 

@@ -174,6 +174,7 @@ func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, b
 	if critical := p.Phases[len(p.Phases)-1]; critical.Grace.Duration != share {
 		t.Errorf("critical pods are planned to get %v, want %v", critical.Grace, share)
 	}
+	expectMetric(t, m, fmt.Sprintf("too little from %s", blames), false)
 	d := machine.Ask[doctor.Report](m, "/v1/doctor")
 	if d.Protected {
 		t.Errorf("hostler doctor = %+v, want pods not protected", d)
@@ -183,8 +184,8 @@ func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, b
 		fmt.Fprintln(&all, c.Status, c.Message, c.Hint)
 	}
 	for who, said := range map[string]string{"condition": protected(t, s).Message, "status": s.Shutdown.Reason, "doctor": all.String()} {
-		if !strings.Contains(said, blames) {
-			t.Errorf("the %s does not name %s: %s", who, blames, said)
+		if !strings.Contains(said, blames) || !strings.Contains(said, grants.String()) {
+			t.Errorf("the %s does not name %s and the %v that are granted: %s", who, blames, grants, said)
 		}
 	}
 }
@@ -235,7 +236,5 @@ func shortShutdown(t *testing.T, m *machine.Machine) {
 	if !c.work.Ended("db") || !c.work.TermBefore("stubborn", "db") || !c.work.GoneBefore("web", "db") {
 		t.Errorf("Work() = want db to be asked last, and to have its share:\n%s", c.work)
 	}
-	if log := m.Journal(-1, "-u systemd-logind"); strings.Contains(log, "inhibitor timeout") {
-		t.Errorf("logind did not wait to the end:\n%s", log)
-	}
+	logindWaited(t, m)
 }
