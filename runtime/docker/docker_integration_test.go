@@ -17,6 +17,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/debian"
 )
 
 // patience bounds waits for what has to come.
@@ -105,7 +106,7 @@ func newAdapter(t *testing.T, d labDriver) *docker.Runtime {
 
 // Its pods are Compose projects.
 func TestDockerConforms(t *testing.T) {
-	trixie, err := trixieDockerd(slog.New(slog.DiscardHandler))
+	trixie, err := debian.PrepareDockerd(t.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

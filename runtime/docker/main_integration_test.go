@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"hostler.io/hostler/test/lab"
@@ -20,7 +19,7 @@ var update = flag.Bool("update", false, "write what became of the suite's cases 
 func TestMain(m *testing.M) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	// In the lab there is no network, and it is in the cache. Who is not root is told so below.
-	if _, err := trixieDockerd(log); err != nil && os.Geteuid() == 0 {
+	if _, err := debian.PrepareDockerd(context.Background(), log); err != nil && os.Geteuid() == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -28,10 +27,4 @@ func TestMain(m *testing.M) {
 		Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers, lab.KitDocker}},
 		Log:   log,
 	})
-}
-
-// trixieDockerd is Debian 13's, a later one than the host's or Debian 12's.
-func trixieDockerd(log *slog.Logger) (string, error) {
-	tree, err := debian.PrepareTree(context.Background(), debian.Trixie, []string{"docker.io"}, log)
-	return filepath.Join(tree, "usr/sbin/dockerd"), err
 }

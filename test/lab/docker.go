@@ -145,6 +145,14 @@ func (d *Docker) Restart(ctx context.Context) error {
 	return errors.Join(d.Stop(ctx), d.Start(), d.Ready(ctx))
 }
 
+// Upgrade is Restart with another dockerd, which goes on with what there is, as after an
+// upgrade of its package.
+func (d *Docker) Upgrade(ctx context.Context, dockerd string) error {
+	err := d.Stop(ctx)
+	d.tool.Path = dockerd
+	return errors.Join(err, d.Start(), d.Ready(ctx))
+}
+
 // Close ends dockerd with all its containers, and removes its mounts, cgroups and
 // files. It may be called more than once.
 func (d *Docker) Close(ctx context.Context) error {

@@ -5,6 +5,7 @@ package docker_test
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/debian"
 )
 
 // patience bounds every wait: only a fault reaches it.
@@ -47,8 +49,14 @@ func eventually(t *testing.T, what string, true func() bool) {
 // usualPlace gives a Docker the socket at which one usually is.
 func usualPlace(t *testing.T, d *lab.Docker) {
 	t.Helper()
-	const place = "/run/docker.sock"
-	check(t, os.Symlink(strings.TrimPrefix(d.Endpoint, "unix://"), place))
+	serveAt(t, "/run/docker.sock", d.Endpoint)
+}
+
+// serveAt has a runtime answer at another place, too.
+func serveAt(t *testing.T, place, endpoint string) {
+	t.Helper()
+	check(t, os.MkdirAll(filepath.Dir(place), 0o755))
+	check(t, os.Symlink(strings.TrimPrefix(endpoint, "unix://"), place))
 	t.Cleanup(func() { check(t, os.Remove(place)) })
 }
 
@@ -284,4 +292,40 @@ func TestDockerIsFoundAgain(t *testing.T) {
 	check(t, d.Ready(t.Context()))
 	a.await("Docker is found again", func(s api.Status) bool { return s.Runtimes[0].Ready })
 	eventually(t, "its container is listed", func() bool { return strings.Contains(a.hostler("ps"), "web") })
+}
+
+// An upgrade of Docker's package, from Debian 12's to Debian 13's, needs nothing of hostler's.
+func TestDockerIsUpgraded(t *testing.T) {
+	later, err := debian.PrepareDockerd(t.Context(), slog.New(slog.DiscardHandler))
+	check(t, err)
+	d := lab.DockerFor(t, lab.DockerOptions{})
+	usualPlace(t, d)
+	_, err = d.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
+	check(t, err)
+	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Command: lab.ServeFor(time.Second), Ready: "ready", Restart: "always"})
+	check(t, err)
+	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 20s}\n", "docker")
+	isOf := func(version string) func(api.Status) bool {
+		return func(s api.Status) bool {
+			return len(s.Runtimes) == 1 && s.Runtimes[0].Ready && strings.HasPrefix(s.Runtimes[0].Version, version) &&
+				s.Node != nil && s.Node.Status.NodeInfo.ContainerRuntimeVersion == "docker://"+s.Runtimes[0].Version
+		}
+	}
+	a.await("the Docker of Debian 12 is told", isOf("20."))
+
+	check(t, d.Upgrade(t.Context(), later))
+
+	a.await("the Docker of Debian 13 is told", isOf("26."))
+	eventually(t, "what it has started again is listed", func() bool {
+		told := a.hostler("ps")
+		return strings.Contains(told, "web") && strings.Contains(told, "Running")
+	})
+	if told := a.hostler("drain", "--all"); !strings.Contains(told, "web") {
+		t.Errorf("hostler drain prints %s, want web", told)
+	}
+	c, err := d.API.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{})
+	check(t, err)
+	if state := c.Container.State; state.Running || state.ExitCode != 0 {
+		t.Errorf("web is %+v, want it to have ended by itself, for good", state)
+	}
 }

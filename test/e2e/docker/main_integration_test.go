@@ -4,6 +4,7 @@ package docker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/debian"
 )
 
 // builtVariable tells the inside of the lab where the outside, which alone has a network,
@@ -39,7 +41,11 @@ func prepare(o lab.Options) error {
 			return err
 		}
 		built := filepath.Join(dir, "hostler")
-		if err := lab.Build(context.Background(), "hostler.io/hostler", "0.0.0-e2e", built); err != nil {
+		_, err = debian.PrepareDockerd(context.Background(), o.Log)
+		if os.Geteuid() != 0 {
+			err = nil // which the lab refuses
+		}
+		if err := errors.Join(err, lab.Build(context.Background(), "hostler.io/hostler", "0.0.0-e2e", built)); err != nil {
 			_ = os.RemoveAll(dir)
 			return err
 		}

@@ -21,6 +21,13 @@ func PrepareTree(ctx context.Context, release Release, packages []string, log *s
 	return r.tree(ctx, "tree", packages, "minbase", log)
 }
 
+// PrepareDockerd returns the dockerd of Debian 13, a later one than Debian 12's, as PrepareTree
+// does.
+func PrepareDockerd(ctx context.Context, log *slog.Logger) (string, error) {
+	tree, err := PrepareTree(ctx, Trixie, []string{"docker.io"}, log)
+	return filepath.Join(tree, "usr/sbin/dockerd"), err
+}
+
 // tree is a folder with packages, in the cache under a name that begins so.
 func (r recipe) tree(ctx context.Context, name string, packages []string, variant string, log *slog.Logger) (string, error) {
 	cache, err := lab.CacheDir()

@@ -1,0 +1,109 @@
+//go:build integration
+
+package docker_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/lab"
+)
+
+// A host that has them all: each is found where packages put it, what one runs for another
+// is shown once, and the phases of a drain go through all of them together.
+func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
+	// The first, to be closed last: Podman has its containers' state in there, too.
+	r := lab.RuncFor(t, "/run/runc")
+	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
+	d := lab.DockerFor(t, lab.DockerOptions{Containerd: c})
+	p := lab.PodmanFor(t, lab.PodmanOptions{})
+	serveAt(t, "/run/containerd/containerd.sock", c.Endpoint)
+	usualPlace(t, d)
+	spec := lab.ImageSpec{Names: []string{image}}
+	for _, load := range []func() (string, error){
+		func() (string, error) { return c.Import(t.Context(), spec) },
+		func() (string, error) { return d.Load(t.Context(), spec) },
+		func() (string, error) { return p.Load(t.Context(), spec) },
+	} {
+		_, err := load()
+		check(t, err)
+	}
+	for name, labels := range map[string]map[string]string{"web": nil, "dns": {"hostler.io/critical": "true"}} {
+		command := lab.ServeFor(time.Second)
+		_, err := c.RunPod(t.Context(), lab.PodSpec{Name: name + "-cri", Labels: labels, Containers: []lab.ContainerSpec{{Name: "main", Image: image, Command: command, Ready: "ready"}}})
+		check(t, err)
+		_, err = d.Run(t.Context(), lab.DockerContainer{Name: name + "-docker", Image: image, Labels: labels, Command: command, Ready: "ready"})
+		check(t, err)
+		_, err = p.Run(t.Context(), lab.PodmanContainer{Name: name + "-podman", Image: image, Labels: labels, Command: command, Ready: "ready"})
+		check(t, err)
+		check(t, r.Run(t.Context(), lab.RuncContainer{ID: name + "-runc", Annotations: labels, Command: command, Ready: "ready"}))
+	}
+	for _, variable := range r.Environ() {
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv(name, value)
+	}
+	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 30s}\n", "containerd", "docker", "podman", "runc")
+
+	var all []string
+	for _, of := range []string{"cri", "docker", "podman", "runc"} {
+		all = append(all, "dns-"+of, "web-"+of)
+	}
+	slices.Sort(all)
+	var pods []string
+	eventually(t, "each is listed once", func() bool {
+		list, err := a.api.Pods(t.Context())
+		pods = nil
+		for _, pod := range list.Pods {
+			pods = append(pods, pod.Name)
+		}
+		slices.Sort(pods)
+		return err == nil && slices.Equal(pods, all)
+	})
+	images, err := a.api.Images(t.Context())
+	check(t, err)
+	holders := map[string]bool{}
+	for _, img := range images.Images {
+		if slices.Contains(img.Names, image) {
+			holders[img.Runtime] = true
+		}
+	}
+	if len(holders) != 3 || holders["runc"] {
+		t.Errorf("%s is of %v, want it of each that keeps images", image, holders)
+	}
+
+	report, err := a.api.Drain(t.Context(), api.DrainRequest{All: true}, func(api.DrainStep) {})
+	check(t, err)
+	var regular, critical []journal.PodRecord
+	for _, pod := range report.Pods {
+		if pod.Outcome != journal.Stopped {
+			t.Errorf("%s is %s, want it stopped", pod.Name, pod.Outcome)
+		}
+		if strings.HasPrefix(pod.Name, "dns-") {
+			critical = append(critical, pod)
+		} else {
+			regular = append(regular, pod)
+		}
+	}
+	if !report.Graceful || len(regular) != 4 || len(critical) != 4 {
+		t.Errorf("drain = %+v, want a graceful one of two pods of each runtime", report)
+	}
+	for _, last := range critical {
+		for _, first := range regular {
+			if last.StartedAt.Before(first.FinishedAt) {
+				t.Errorf("%s, which is critical, was asked to end at %v, and %s had ended at %v", last.Name, last.StartedAt, first.Name, first.FinishedAt)
+			}
+		}
+	}
+	for _, name := range []string{"web", "dns"} {
+		if left, err := r.Processes(name + "-runc"); err != nil || len(left) > 0 {
+			t.Errorf("processes of %s-runc = %v, %v, want none", name, left, err)
+		}
+	}
+	if left, err := p.Command(t.Context(), "ps", "--quiet"); err != nil || left != "" {
+		t.Errorf("podman ps = %q, %v, want none that runs", left, err)
+	}
+}
