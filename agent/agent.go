@@ -252,7 +252,7 @@ func (a *Agent) buildGuard() (err error) {
 	if err != nil {
 		return err
 	}
-	a.pods = host.NewPodWatch(a.standIn.Pods, a.observed)
+	a.pods = host.NewPodWatch(a.standIn.Pods, a.observed, func() { a.guard.Change() })
 	a.restarts = restart.New(a.restartOptions())
 	return nil
 }

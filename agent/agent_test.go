@@ -47,7 +47,7 @@ func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
-		}, a.guard.Observe)
+		}, a.guard.Observe, a.guard.Change)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.pods.Run(ctx) }()

@@ -318,6 +318,10 @@ func (g *Guard) Observe(pods []runtime.Pod) {
 	g.options.Journal.Mark(refs)
 }
 
+// Change tells the guard that pods came or went, of which Observe is to tell soon. A shutdown
+// that is announced before it does asks for them once more.
+func (g *Guard) Change() { g.roster.Change() }
+
 // Recheck has an armed guard ask again whether another owner guards the
 // shutdown: nobody announces one that takes its lock later. It returns at once.
 func (g *Guard) Recheck() {

@@ -14,8 +14,8 @@ const (
 	podsGather = time.Second
 	// podsInterval is how often pods are listed where all runtimes tell of a change.
 	podsInterval = time.Minute
-	// podsRest is how many times as long as a list took nothing is listed again:
-	// where pods come and go without end, that is not what the host is there for.
+	// podsRest is how many times as long as a list took nothing is listed again, up to
+	// Interval: where pods come and go without end, that is not what the host is there for.
 	podsRest = 10
 )
 
@@ -25,15 +25,17 @@ const (
 type PodWatch struct {
 	pods    func(context.Context) ([]runtime.Pod, error)
 	observe func([]runtime.Pod)
+	change  func()
 	changed chan struct{} // capacity 1
 
 	mu    sync.Mutex
 	blind map[string]bool // guarded by mu: runtimes that send no events now
 }
 
-// NewPodWatch returns one that lists by pods, and tells observe.
-func NewPodWatch(pods func(context.Context) ([]runtime.Pod, error), observe func([]runtime.Pod)) *PodWatch {
-	return &PodWatch{pods: pods, observe: observe, changed: make(chan struct{}, 1), blind: map[string]bool{}}
+// NewPodWatch returns one that lists by pods, and tells observe, and change as soon as the
+// list that it has told is not the latest any more.
+func NewPodWatch(pods func(context.Context) ([]runtime.Pod, error), observe func([]runtime.Pod), change func()) *PodWatch {
+	return &PodWatch{pods: pods, observe: observe, change: change, changed: make(chan struct{}, 1), blind: map[string]bool{}}
 }
 
 // Notice takes in an event of a runtime. It never blocks.
@@ -59,6 +61,7 @@ func (w *PodWatch) SetBlind(name string, blind bool) {
 }
 
 func (w *PodWatch) stir() {
+	w.change()
 	select {
 	case w.changed <- struct{}{}:
 	default: // told already
@@ -70,9 +73,12 @@ func (w *PodWatch) Run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		pods, err := w.pods(ctx)
-		rest := max(podsGather, podsRest*time.Since(began))
+		rest := max(podsGather, min(podsRest*time.Since(began), Interval))
 		if err == nil {
 			w.observe(pods)
+			if len(w.changed) > 0 { // while it was being made
+				w.change()
+			}
 		}
 		select {
 		case <-w.changed:

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,7 @@ func TestWhenPodsAreListed(t *testing.T) {
 					time.Sleep(tt.takes)
 					listed <- time.Now()
 					return nil, tt.err
-				}, func([]runtime.Pod) { seen++ })
+				}, func([]runtime.Pod) { seen++ }, func() {})
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error)
 				go func() { ended <- w.Run(ctx) }()
@@ -61,6 +62,33 @@ func TestWhenPodsAreListed(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestWhatIsListedIsCalledOutdatedWhenItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := make(chan string, 100)
+		w := NewPodWatch(func(context.Context) ([]runtime.Pod, error) {
+			time.Sleep(time.Second)
+			return nil, nil
+		}, func([]runtime.Pod) { told <- "list" }, func() { told <- "change" })
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.Run(ctx) }()
+		for _, at := range []time.Duration{500 * time.Millisecond, 20 * time.Second} { // in a list, and between two
+			time.AfterFunc(at, func() { swarm(w, 1) })
+		}
+		time.Sleep(21 * time.Second)
+		cancel()
+		<-ended
+		close(told)
+		var all []string
+		for what := range told {
+			all = append(all, what)
+		}
+		if want := []string{"change", "list", "change", "list", "change"}; !slices.Equal(all, want) {
+			t.Errorf("told of %q, want %q", all, want)
+		}
+	})
 }
 
 func swarm(w *PodWatch, n int) {

@@ -148,6 +148,8 @@ type Drain struct {
 	stops   map[key]chan struct{} // closed when the stop of a container is over, however
 	waiting map[key]int           // calls of stopPod whose containers are being stopped, by pod
 	tearing map[key]int           // those whose sandbox is not torn down yet
+
+	together map[key]*company // the calls of stopPod, by pod
 }
 
 // New prepares a drain.
@@ -162,6 +164,7 @@ func New(options Options) *Drain {
 		results: make(chan result), lists: make(chan listing), early: make(chan struct{}, 1),
 		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{}, spent: map[key]time.Time{},
 		gone: map[key]chan struct{}{}, anew: map[key]bool{}, stops: map[key]chan struct{}{}, waiting: map[key]int{}, tearing: map[key]int{},
+		together: map[key]*company{},
 	}
 	d.short = shortened(options, d.phases)
 	d.deadline = options.Start.Add(plan.Total(d.phases) + d.slack)

@@ -26,6 +26,9 @@ type Roster struct {
 	pods []runtime.Pod // guarded by mu
 	ok   bool          // guarded by mu: pods was listed at least once
 	told time.Time     // guarded by mu: when somebody else listed them
+
+	changes int // guarded by mu: of which somebody has told
+	listed  int // guarded by mu: those that pods has
 }
 
 // List asks the runtimes until ctx ends. Where one does not answer, its pods
@@ -48,6 +51,9 @@ func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, silent func(name
 	}
 	defer cancel()
 	answers := make(chan answer, 1)
+	r.mu.Lock()
+	changes := r.changes
+	r.mu.Unlock()
 	go func() {
 		pods, err := r.Pods(inner)
 		answers <- answer{pods, err}
@@ -61,7 +67,7 @@ func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, silent func(name
 	if got.err == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.pods, r.ok = got.pods, true
+		r.pods, r.ok, r.listed = got.pods, true, max(r.listed, changes)
 		return got.pods, func(string) bool { return false }, nil
 	}
 	silent = silence(got.pods, got.err)
@@ -94,7 +100,21 @@ func silence(pods []runtime.Pod, err error) func(name string) bool {
 func (r *Roster) Set(pods []runtime.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pods, r.ok, r.told = pods, true, time.Now()
+	r.pods, r.ok, r.told, r.listed = pods, true, time.Now(), r.changes
+}
+
+// Change notes that pods came or went, which the next list has.
+func (r *Roster) Change() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes++
+}
+
+// outdated tells whether pods came or went since they were listed.
+func (r *Roster) outdated() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changes > r.listed
 }
 
 // lately returns what somebody else has listed since, if anybody did.
@@ -167,6 +187,8 @@ func (d *Drain) firstList(ctx context.Context) {
 		wait = listBound // what was known may be from before it
 	case d.lead > 0:
 		wait = listBound // nobody may be there to be asked afterwards
+	case d.options.Roster.outdated():
+		wait = min(listBound, d.slack) // who came may have to end before the others
 	}
 	over := time.NewTimer(time.Until(d.deadline.Add(-2 * d.slack))) // of little time granted less than that is left
 	defer over.Stop()

@@ -87,6 +87,41 @@ func TestAListFromBeforeTheStopsProvesNothing(t *testing.T) {
 	})
 }
 
+// What is known is not waited for, unless it is known to be outdated: who came may have to
+// end before the others.
+func TestWhoCameAMomentAgoIsAskedInTurn(t *testing.T) {
+	for name, tt := range map[string]struct {
+		told  bool
+		fault runtimetest.Fault
+		proxy string
+		api   string
+	}{
+		"and somebody told":                        {true, runtimetest.Fault{Delay: 300 * time.Millisecond}, "TERM@300ms", "TERM@1.3s"},
+		"and somebody told, but nobody lists them": {true, runtimetest.Fault{Hang: true}, "", "TERM@1s"},
+		"and nobody told":                          {false, runtimetest.Fault{Delay: 300 * time.Millisecond}, "TERM@300ms", "TERM@10ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.pod("api", 0, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second})
+				if _, err := w.roster.List(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				w.fake.AddContainer("api", runtimetest.ContainerSpec{ID: "proxy", Name: "proxy", Image: "image", EndsAfter: time.Second, StopsBefore: []string{"api0"}})
+				if tt.told {
+					w.roster.Change()
+				}
+				listing := w.fake.Inject(runtimetest.Pods, tt.fault)
+				time.AfterFunc(2*time.Second, func() {
+					w.expectSignals("proxy", tt.proxy)
+					listing.Release()
+				})
+				w.run(t.Context())
+				w.expectSignals("api0", tt.api)
+			})
+		})
+	}
+}
+
 // snapshots is a runtime that looks at once and answers later.
 type snapshots struct{ *runtimetest.Fake }
 

@@ -132,8 +132,13 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 			d.waiting[k]++
 			d.tearing[k]++
 			d.settled = false
-			calm := d.calm
-			d.calls.Go(func() { d.stopPod(calls, result{phase: i, pod: k, keep: rest}, pod.Pod, containers, end, calm) })
+			others, calm := d.together[k], d.calm
+			if others == nil {
+				others = &company{}
+				d.together[k] = others
+			}
+			others.join()
+			d.calls.Go(func() { d.stopPod(calls, result{phase: i, pod: k, keep: rest}, pod.Pod, containers, others, end, calm) })
 		}
 	}
 	if changed {

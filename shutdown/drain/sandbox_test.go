@@ -58,6 +58,30 @@ func TestASandboxThatHangsHoldsNoOtherBackBeyondThePhase(t *testing.T) {
 	})
 }
 
+// To tear a sandbox down is to kill what runs in it.
+func TestWhoComesIntoAPodTakesNobodysGraceThere(t *testing.T) {
+	for name, fault := range map[string]runtimetest.Fault{
+		"and ends":            {Subject: "none"},
+		"and does not end":    {Hang: true, Subject: "late"},
+		"and cannot be asked": {Err: errors.New("denied"), Subject: "late"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 15 * time.Second, Labels: grace("60s")})
+				w.fake.Inject(runtimetest.StopContainer, fault)
+				time.AfterFunc(2*time.Second, func() {
+					w.fake.AddContainer("web", runtimetest.ContainerSpec{ID: "late", Name: "late", Image: "image", Labels: grace("1s")})
+				})
+				r, _ := w.run(t.Context())
+				w.expectSignals("web0", "TERM@0s")
+				if _, ended := outcomes(r)["web"]; !ended || len(w.fake.Calls(runtimetest.StopPod)) == 0 {
+					t.Errorf("record = %+v after %d teardowns, want the pod torn down", r, len(w.fake.Calls(runtimetest.StopPod)))
+				}
+			})
+		})
+	}
+}
+
 func TestASlowKillIsNotBrokenOffWhileOthersStop(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("stubborn", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("60s")})

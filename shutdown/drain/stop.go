@@ -24,10 +24,43 @@ type target struct {
 	after []<-chan struct{} // closed likewise for those that end before it
 }
 
-// stopPod stops the containers, then the sandbox, and tells the drain of both.
+// company is the stops of one pod's containers that are under way, also of those that came
+// when others were being stopped already.
+type company struct {
+	mu   sync.Mutex
+	n    int
+	gone chan struct{} // closed when n is zero again
+}
+
+func (c *company) join() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == 0 {
+		c.gone = make(chan struct{})
+	}
+	c.n++
+}
+
+func (c *company) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n--; c.n == 0 {
+		close(c.gone)
+	}
+}
+
+// left is closed when all that are under way now are over.
+func (c *company) left() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone
+}
+
+// stopPod stops the containers, then the sandbox, and tells the drain of both. To tear
+// a sandbox down kills what runs in it: it waits for the pod's other containers, too.
 // Sandboxes go one at a time until the phase is calm: to tear one down costs a
 // runtime as much as to stop a container, and those have a grace that runs.
-func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containers []target, end time.Time, calm <-chan struct{}) {
+func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containers []target, others *company, end time.Time, calm <-chan struct{}) {
 	ends := make([]containerEnd, len(containers))
 	var wg sync.WaitGroup
 	for i, c := range containers {
@@ -38,6 +71,7 @@ func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containe
 		})
 	}
 	wg.Wait()
+	others.leave()
 	if ctx.Err() != nil { // nothing that failed now says anything of the containers
 		r.handed, r.ends = true, slices.DeleteFunc(ends, func(e containerEnd) bool { return !errors.Is(e.err, errUnasked) })
 		d.tell(r)
@@ -58,6 +92,15 @@ func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containe
 		r.sandbox = true
 		d.tell(r)
 		return
+	}
+	select {
+	case <-others.left():
+	case <-d.cancelled:
+		if failed {
+			d.tell(r)
+		}
+		return
+	case <-ctx.Done():
 	}
 	if !failed {
 		select {
