@@ -69,6 +69,13 @@ func (d *Daemon) Start() error {
 	return nil
 }
 
+// replace names another program, which the next Start runs.
+func (d *Daemon) replace(path string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tool.Path = path
+}
+
 // running is for callers that hold mu.
 func (d *Daemon) running() bool {
 	if d.cmd == nil {

@@ -148,9 +148,8 @@ func (d *Docker) Restart(ctx context.Context) error {
 // Upgrade is Restart with another dockerd, which goes on with what there is, as after an
 // upgrade of its package.
 func (d *Docker) Upgrade(ctx context.Context, dockerd string) error {
-	err := d.Stop(ctx)
-	d.tool.Path = dockerd
-	return errors.Join(err, d.Start(), d.Ready(ctx))
+	d.replace(dockerd)
+	return d.Restart(ctx)
 }
 
 // Close ends dockerd with all its containers, and removes its mounts, cgroups and

@@ -41,9 +41,8 @@ func prepare(o lab.Options) error {
 			return err
 		}
 		built := filepath.Join(dir, "hostler")
-		_, err = debian.PrepareDockerd(context.Background(), o.Log)
-		if os.Geteuid() != 0 {
-			err = nil // which the lab refuses
+		if os.Geteuid() == 0 { // the lab refuses others
+			_, err = debian.PrepareDockerd(context.Background(), o.Log)
 		}
 		if err := errors.Join(err, lab.Build(context.Background(), "hostler.io/hostler", "0.0.0-e2e", built)); err != nil {
 			_ = os.RemoveAll(dir)
