@@ -147,7 +147,7 @@ type DelaySourcer interface {
 
 // KindTeller is an Inhibitor that knows of what kind the shutdown is that is under way.
 type KindTeller interface {
-	// PreparingKind returns it, such as "reboot", or why it is not known.
+	// PreparingKind returns it, such as "reboot", or why it is not known; empty if none is.
 	PreparingKind(ctx context.Context) (string, error)
 }
 

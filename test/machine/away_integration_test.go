@@ -34,8 +34,8 @@ func TestTheControlPlaneIsAway(t *testing.T) {
 			out, _ := kubectl(t, cluster, "get", "node", "machine", "-o", wordPath) // which is not there yet
 			return strings.TrimSpace(out)
 		}
-		const ready, draining = "True/" + status.ReasonHostReady, "False/" + status.ReasonDraining
-		m.Eventually("the cluster sees the node Ready", func() bool { return word() == ready })
+		const up, down = "True/" + status.ReasonHostReady, "False/" + status.ReasonDraining
+		m.Eventually("the cluster sees the node Ready", func() bool { return word() == up })
 		said := recording(t, cluster, "get", "node", "machine", "--watch", "-o", wordPath)
 		if err := cluster.Cut(); err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestTheControlPlaneIsAway(t *testing.T) {
 		if err := cluster.Mend(); err != nil {
 			t.Fatal(err)
 		}
-		m.Eventually("the cluster sees the node Ready again", func() bool { return word() == ready && strings.Contains(m.Journal(0, "-u hostler"), "is delivered") })
+		m.Eventually("the cluster sees the node Ready again", func() bool { return word() == up && strings.Contains(m.Journal(0, "-u hostler"), "is delivered") })
 		for _, event := range []string{"Shutdown", "ShutdownReleased", "LastShutdownGraceful"} {
 			var told string
 			m.Eventually("the cluster has the Event "+event, func() bool {
@@ -67,7 +67,7 @@ func TestTheControlPlaneIsAway(t *testing.T) {
 				t.Errorf("the Event %s is %q, want it to tell of a reboot", event, told)
 			}
 		}
-		if got := slices.Compact(said()); !slices.Equal(got, []string{ready, draining, ready}) {
+		if got := slices.Compact(said()); !slices.Equal(got, []string{up, down, up}) {
 			t.Errorf("the cluster heard %v, want it to hear of the shutdown that it missed", got)
 		}
 	})

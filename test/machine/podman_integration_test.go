@@ -28,12 +28,16 @@ const (
 	deaf  = `sh -c "trap '' TERM; while :; do sleep 0.2; done"`
 )
 
+// inDiary ends when it is asked to, and writes down when. In which boot it does not matter
+// here, and it could not tell.
+func inDiary(pod string) string { return strings.Join(diaryCommand(pod), " ") + " -boot any" }
+
 // asUnit makes a container a unit's, by Quadlet where there is one, which is to be
 // started again whenever it ends.
 func asUnit(m *machine.Machine, name, program string, stopSeconds, label string) {
 	if m.Options.Release == machine.Debian12 {
 		m.Run(`set -e
-			podman create --quiet --name ` + name + ` --stop-timeout ` + stopSeconds + ` --label ` + label + ` ` + job.Image + ` ` + program + `
+			podman create --quiet --name ` + name + ` --stop-timeout ` + stopSeconds + ` --label ` + label + podmanVolumes() + ` ` + job.Image + ` ` + program + `
 			podman generate systemd --new --name ` + name + ` --container-prefix= --separator= --restart-policy=always --stop-timeout ` + stopSeconds + ` >/etc/systemd/system/` + name + `.service
 			podman rm ` + name + `
 			systemctl daemon-reload
@@ -45,6 +49,7 @@ Image=`+job.Image+`
 ContainerName=`+name+`
 Exec=`+program+`
 Label=`+label+`
+Volume=`+strings.Join(diaryVolumes(), "\nVolume=")+`
 StopTimeout=`+stopSeconds+`
 [Service]
 Restart=always
@@ -55,25 +60,30 @@ WantedBy=multi-user.target
 	m.Run("systemctl daemon-reload && systemctl start " + name)
 }
 
+// podmanVolumes are flags for what a container wants to write down what happens to it.
+func podmanVolumes() string { return " --volume " + strings.Join(diaryVolumes(), " --volume ") }
+
 // TestContainersOfUnitsStayDown takes down a Podman whose containers systemd would start
-// again: by hand and, with the machine, from which they come back as they are enabled.
+// again: by hand and, with the machine, from which they come back as they are enabled, each
+// time before what is critical.
 // What is no unit's comes back as its restart policy says.
 func TestContainersOfUnitsStayDown(t *testing.T) {
 	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
-		o.Config = "shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 10s}\n"
+		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
 		o.Files = podmanFiles()
 		m := machine.Boot(t, o)
-		m.Run("systemctl enable --now podman.socket podman-restart.service && podman load --quiet --input " + job.ImageArchive)
-		asUnit(m, "web", heeds, "50", "hostler.io/grace-period=40s")
+		m.Run("systemctl enable --now podman.socket podman-restart.service && mkdir -p " + job.Dir + " && podman load --quiet --input " + job.ImageArchive)
+		asUnit(m, "web", inDiary("web"), "50", "hostler.io/grace-period=40s")
 		// podman-compose names an instance of its template, which nobody need have enabled.
 		m.Write("/etc/systemd/system/podman-compose@.service", "[Service]\nExecStart=podman-compose up\n[Install]\nWantedBy=multi-user.target\n")
 		asUnit(m, "stubborn", deaf, "600", "hostler.io/grace-period=2s")
 		for name, flags := range map[string]string{
-			"alone": "always", "kept": "unless-stopped", "away": "unless-stopped",
+			"kept": "unless-stopped", "away": "unless-stopped",
 			"composed": "unless-stopped --label PODMAN_SYSTEMD_UNIT=podman-compose@shop.service",
 		} {
 			m.Run("podman run --quiet --detach --name " + name + " --restart " + flags + " " + job.Image + " " + heeds)
 		}
+		m.Run("podman run --quiet --detach --name alone --restart always --label hostler.io/critical=true" + podmanVolumes() + " " + job.Image + " " + inDiary("alone"))
 		m.Eventually("all are listed", func() bool {
 			pods := m.Run("hostler ps || true") // a Podman that starts something answers late
 			return !slices.ContainsFunc([]string{"web", "stubborn", "alone", "kept", "away", "composed"}, func(name string) bool { return !strings.Contains(pods, name) })
@@ -131,6 +141,13 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		m.Eventually("what is to run is back", func() bool {
 			return each("ActiveState") == "active active" && slices.Equal(names(), back)
 		})
+		work := m.Work()
+		for i, when := range []string{"hostler drain", "the reboot"} {
+			web, alone := work.Pod("web"), work.Pod("alone")
+			if len(web) <= i || len(alone) <= i || web[i].CutOff() || alone[i].CutOff() || alone[i].Term().Before(web[i].Gone()) {
+				t.Errorf("at %s web, which is a unit's, and alone, which is critical, ended so, want one after the other:\n%s", when, work)
+			}
+		}
 		var restarts []journal.Restart
 		m.Eventually("it is settled what is started again", func() bool {
 			restarts = m.Status().Shutdown.Restarts

@@ -38,7 +38,7 @@ func packages(r Release) []string {
 	list := []string{
 		"systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "kmod", "iproute2", "procps", "e2fsprogs", "mount",
 		"busybox-static", "xz-utils", // the first is the initramfs's shell, the second unpacks its modules
-		"containerd", "runc", "podman", "docker.io",
+		"containerd", "runc", "crun", "podman", "docker.io",
 		"kexec-tools",
 		"curl", "jq", "openssl", // with which the documentation asks the API
 	}
