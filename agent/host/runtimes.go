@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/docker"
 	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/runc"
 	"hostler.io/hostler/status"
@@ -306,8 +308,13 @@ func (r *Runtimes) discover(ctx context.Context) {
 		if d.Silent() {
 			silent = append(silent, d.Path)
 		}
+	}
+	// A containerd without CRI is Docker's, which tells of its containers.
+	docked := r.has(docker.Type)
+	dead = slices.DeleteFunc(dead, func(d Dead) bool { return docked && errors.Is(d.Err, cri.ErrSwitchedOff) })
+	for _, d := range dead {
 		if !slices.ContainsFunc(r.Dead(), func(known Dead) bool { return known.Path == d.Path }) {
-			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", err)
+			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", d.Err)
 		}
 	}
 	r.mu.Lock()
@@ -315,6 +322,13 @@ func (r *Runtimes) discover(ctx context.Context) {
 	r.dead, r.silent, r.searched = dead, silent, r.searched || ctx.Err() == nil
 	r.mu.Unlock()
 	r.leaveToCRI()
+}
+
+// has tells whether a runtime of a type is in the set.
+func (r *Runtimes) has(kind string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(slices.Collect(maps.Values(r.types)), kind)
 }
 
 // Dead are those of candidates that did not answer last time.
@@ -341,7 +355,8 @@ func (r *Runtimes) Unseen() string {
 	if !r.searched {
 		return "runtimes are being looked for"
 	}
-	if i := slices.IndexFunc(r.dead, func(d Dead) bool { return d.Type == cri.Type }); i >= 0 {
+	mayHave := func(d Dead) bool { return d.Type == cri.Type && !errors.Is(d.Err, cri.ErrSwitchedOff) }
+	if i := slices.IndexFunc(r.dead, mayHave); i >= 0 {
 		return "the runtime at " + r.dead[i].Path + " does not answer"
 	}
 	return r.desertion()

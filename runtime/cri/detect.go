@@ -2,7 +2,10 @@ package cri
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/local"
 )
 
@@ -26,6 +29,10 @@ func DefaultCandidates() []local.Candidate {
 // NameOf is the name of the runtime at an endpoint.
 func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
 
+// ErrSwitchedOff, which is runtime.ErrUnsupported as well: what answers is a containerd without
+// CRI, as Docker's own packages bring it. It has no pods.
+var ErrSwitchedOff = errors.New("containerd's CRI is switched off")
+
 // Ask is a local.Ask for runtimes that speak CRI.
 func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
 	r, err := New(Options{Endpoint: c.Path, Name: c.Name, Timeouts: local.Timeouts{Query: local.AnswerTimeout}})
@@ -34,5 +41,10 @@ func Ask(ctx context.Context, c local.Candidate) (name, version string, err erro
 	}
 	defer r.Close()
 	a, err := r.version(ctx)
+	if errors.Is(err, runtime.ErrUnsupported) {
+		if serves, unknown := r.containerd().HasCRI(ctx); unknown == nil && !serves {
+			err = fmt.Errorf("%w: %w", ErrSwitchedOff, err)
+		}
+	}
 	return a.name, a.version, err
 }

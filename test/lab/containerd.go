@@ -12,9 +12,11 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/containerd/containerd/api/services/version/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -40,7 +42,9 @@ type ContainerdOptions struct {
 	// HostLogs has pods' logs where kubelet has them, below /var/log, which all
 	// containerds of a lab share; if not set they lie where nobody looks for them.
 	HostLogs bool
-	Debug    bool // containerd logs what it does
+	// NoCRI switches CRI off, as in the containerd of Docker's own packages.
+	NoCRI bool
+	Debug bool // containerd logs what it does
 }
 
 // Containerd is a private containerd with its CRI plugin. The Daemon in it can
@@ -64,6 +68,7 @@ type Containerd struct {
 	cgroup      string
 	ownRegistry bool
 	hostLogs    bool
+	noCRI       bool
 	conn        *grpc.ClientConn
 	closing     sync.Once
 	closed      error
@@ -74,6 +79,7 @@ const sandboxImage = "registry.k8s.io/pause:3.8"
 
 // containerdConfig serves containerd 1.6 to 2.x, which read version 2.
 const containerdConfig = `version = 2
+disabled_plugins = [{{.Disabled}}]
 root = "{{.Root}}"
 state = "{{.Dir}}/state"
 [grpc]
@@ -116,8 +122,8 @@ func (l *Lab) StartContainerd(ctx context.Context, o ContainerdOptions) (*Contai
 		return nil, err
 	}
 	c := &Containerd{
-		hostLogs: o.HostLogs,
-		lab:      l, dir: dir, Root: filepath.Join(dir, "root"), socket: filepath.Join(dir, "containerd.sock"),
+		hostLogs: o.HostLogs, noCRI: o.NoCRI,
+		lab: l, dir: dir, Root: filepath.Join(dir, "root"), socket: filepath.Join(dir, "containerd.sock"),
 		cgroup: filepath.Join(l.Cgroup, filepath.Base(dir)), SandboxImage: sandboxImage, Registry: o.Registry,
 	}
 	c.Endpoint = "unix://" + c.socket
@@ -178,6 +184,10 @@ func (c *Containerd) configure(o ContainerdOptions) error {
 	if o.Debug {
 		level = "debug"
 	}
+	disabled := ""
+	if o.NoCRI {
+		disabled = `"io.containerd.grpc.v1.cri"`
+	}
 	parsed, err := template.New("config.toml").Parse(containerdConfig)
 	if err != nil {
 		return err
@@ -185,7 +195,7 @@ func (c *Containerd) configure(o ContainerdOptions) error {
 	var config strings.Builder
 	err = parsed.Execute(&config, map[string]string{
 		"Root": c.Root, "Dir": c.dir, "Socket": c.socket, "Level": level, "SandboxImage": c.SandboxImage,
-		"Snapshotter": c.Snapshotter, "Runc": c.lab.Tools.Runc.Path,
+		"Snapshotter": c.Snapshotter, "Disabled": disabled, "Runc": c.lab.Tools.Runc.Path,
 	})
 	if err != nil {
 		return err
@@ -202,13 +212,18 @@ func (c *Containerd) configure(o ContainerdOptions) error {
 		os.WriteFile(c.dir+"/registry/_default/hosts.toml", []byte(hosts), 0o644))
 }
 
-// Ready waits until CRI answers that the runtime is ready.
+// Ready waits until CRI answers that the runtime is ready, or containerd itself that it is
+// there where it has none.
 func (c *Containerd) Ready(ctx context.Context) error {
 	return c.Await(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		// After a while without a server grpc retries only every few seconds.
 		c.conn.ResetConnectBackoff()
+		if c.noCRI {
+			_, err := version.NewVersionClient(c.conn).Version(ctx, &emptypb.Empty{})
+			return err
+		}
 		status, err := c.Runtime.Status(ctx, &cri.StatusRequest{})
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/containerd/containerd/api/services/images/v1"
+	"github.com/containerd/containerd/api/services/introspection/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -67,3 +68,13 @@ func Equals(field, value string) string { return field + "==" + strconv.Quote(va
 
 // present is a filter that matches whatever has the label.
 func present(label string) string { return fmt.Sprintf("labels.%q", label) }
+
+// HasCRI tells whether this containerd has loaded what serves CRI, or has tried to.
+func (s *Services) HasCRI(ctx context.Context) (bool, error) {
+	var resp *introspection.PluginsResponse
+	err := s.Call(ctx, "containerd.Introspection.Plugins", "list plugins", func(ctx context.Context) (err error) {
+		resp, err = introspection.NewIntrospectionClient(s.Conn).Plugins(ctx, &introspection.PluginsRequest{Filters: []string{Equals("id", "cri")}})
+		return err
+	})
+	return len(resp.GetPlugins()) > 0, err
+}

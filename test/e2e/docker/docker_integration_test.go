@@ -18,6 +18,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/lab"
@@ -275,6 +276,28 @@ func TestADockerThatComesLateIsFoundAndSpared(t *testing.T) {
 	if _, err := d.API.ImageInspect(t.Context(), id); err != nil || s.ImageGC.LastRun.Removed != 0 {
 		t.Errorf("the image: %v, after %+v; want it there", err, s.ImageGC.LastRun)
 	}
+}
+
+// The containerd of Docker's own packages has its CRI switched off: Docker is all that there is
+// to look after, and nothing is wrong.
+func TestAContainerdWithoutCRIIsLeftToDocker(t *testing.T) {
+	c := lab.ContainerdFor(t, lab.ContainerdOptions{NoCRI: true})
+	serveAt(t, "/run/containerd/containerd.sock", c.Endpoint)
+	a := startAgentOf(t, "runtimes: auto\n")
+	eventually(t, "doctor tells of a containerd that nobody looks after", func() bool {
+		return strings.Contains(a.hostler("doctor"), "CRI is switched off")
+	})
+
+	d := lab.DockerFor(t, lab.DockerOptions{Containerd: c})
+	usualPlace(t, d)
+	a.await("Docker is found, and it alone", func(s api.Status) bool {
+		return len(s.Runtimes) == 1 && s.Runtimes[0].Name == "docker" && s.Runtimes[0].Ready
+	})
+	eventually(t, "doctor has nothing to say of it any more", func() bool {
+		r, err := a.api.Doctor(t.Context())
+		i := slices.IndexFunc(r.Checks, func(c doctor.Check) bool { return c.Name == "runtimes" })
+		return err == nil && i >= 0 && r.Checks[i].Status == doctor.OK
+	})
 }
 
 // dockerd goes away and comes back, and nobody restarts the agent.
