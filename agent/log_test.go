@@ -1,7 +1,38 @@
 package agent
 
 import (
+	"bytes"
+	"encoding/json"
 	"log/slog"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/agent/config"
 )
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestTheLogIsAsConfigured(t *testing.T) {
+	var text, lines bytes.Buffer
+	for out, format := range map[*bytes.Buffer]string{&text: "text", &lines: "json"} {
+		log, level := NewLog(out, config.Log{Format: format, Level: "warn"}, "")
+		log.Info("not told")
+		log.Warn("told", "component", "image-gc")
+		setLevel(level, "info")
+		log.Info("told since")
+	}
+	if got := text.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "level=WARN msg=told component=image-gc\n") || !strings.Contains(got, `msg="told since"`) {
+		t.Errorf("as text the log is %q", got)
+	}
+	var told []map[string]string
+	for line := range bytes.Lines(lines.Bytes()) {
+		var fields map[string]string
+		if err := json.Unmarshal(line, &fields); err != nil {
+			t.Fatalf("as JSON the log has the line %q: %v", line, err)
+		}
+		told = append(told, fields)
+	}
+	if len(told) != 2 || told[0]["level"] != "WARN" || told[0]["msg"] != "told" || told[0]["component"] != "image-gc" || told[0]["time"] == "" || told[1]["msg"] != "told since" {
+		t.Errorf("as JSON the log is %v", told)
+	}
+}

@@ -225,6 +225,45 @@ func TestACallerThatStopsReadingHoldsNothingUp(t *testing.T) {
 	})
 }
 
+// Who does not go on is left, wherever in a request that is.
+func TestACallerThatStopsSendingIsLeft(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sends  string
+		after  time.Duration
+		answer string
+	}{
+		"before it says anything":    {"", 5 * time.Second, ""},
+		"in the middle of a header":  {"GET /v1/status HTTP/1.1\r\nHost: hos", 5 * time.Second, ""},
+		"in the middle of a body":    {"POST /v1/gc/plan HTTP/1.1\r\nHost: hostler\r\nContent-Length: 100\r\n\r\n{", 10 * time.Second, "400 Bad Request"},
+		"after a request":            {"GET /v1/status HTTP/1.1\r\nHost: hostler\r\n\r\n", time.Minute, "200 OK"},
+		"after a header without end": {"GET /v1/status HTTP/1.1\r\nHost: hostler\r\nX: " + strings.Repeat("x", 64<<10), 500 * time.Millisecond, "431 Request Header Fields Too Large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				routes := routes(&backend{})
+				server := api.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					routes.ServeHTTP(w, r.WithContext(api.WithUID(r.Context(), 0)))
+				}))
+				caller, conn := net.Pipe()
+				listener := make(pipe, 1)
+				listener <- conn
+				go server.Serve(listener)
+				defer server.Close()
+				defer close(listener)
+				began := time.Now()
+				go io.WriteString(caller, tt.sends) // of which not all may be read
+				answer, err := io.ReadAll(caller)
+				if took := time.Since(began); err != nil || took != tt.after {
+					t.Errorf("the connection ended after %v, %v, want after %v", took, err, tt.after)
+				}
+				if first, _, _ := strings.Cut(string(answer), "\r\n"); strings.TrimPrefix(first, "HTTP/1.1 ") != tt.answer {
+					t.Errorf("answer = %q, want %q", first, tt.answer)
+				}
+			})
+		})
+	}
+}
+
 // Whatever a caller sends, the agent gets only what it can act upon.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{"", "{}", `{"images":true,"containers":false,"allUnused":true,"targetPercent":80}`, `{"targetPercent":-0}`, "[[[[", "\x00", `{"images":null}`} {

@@ -502,3 +502,40 @@ func TestEveryCheckIsDocumented(t *testing.T) {
 		t.Errorf("docs/doctor.md lists %q, want %q", listed, want)
 	}
 }
+
+// The unit that packages bring is one that doctor has nothing to say of, whichever runtimes
+// there are.
+func TestThePackagesUnitIsStoppedBeforeAllRuntimes(t *testing.T) {
+	text, err := os.ReadFile("../../packaging/hostler.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := healthy()
+	f.Systemd.Service.After = nil
+	for line := range strings.Lines(string(text)) {
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "="); name {
+		case "After":
+			f.Systemd.Service.After = append(f.Systemd.Service.After, strings.Fields(value)...)
+		case "Before":
+			t.Errorf("the unit has %s, want it before nothing: what it does not need would wait for its drain", line)
+		}
+	}
+	for name, endpoint := range map[string]string{
+		"containerd": "unix:///run/containerd/containerd.sock", "cri-o": "unix:///run/crio/crio.sock", "docker": "unix:///run/docker.sock",
+		"podman": "unix:///run/podman/podman.sock", "cri-dockerd": "unix:///run/cri-dockerd.sock", "microk8s": "unix:///var/snap/microk8s/common/run/containerd.sock",
+	} {
+		f.Runtimes.List = []doctor.Runtime{{Name: name, Endpoint: endpoint, Ready: true}}
+		i := slices.IndexFunc(doctor.Examine(f).Checks, func(c doctor.Check) bool { return c.Name == "unit-order" })
+		if i < 0 {
+			t.Fatal("there is no check unit-order")
+		}
+		if c := doctor.Examine(f).Checks[i]; c.Status != doctor.OK {
+			t.Errorf("beside %s at %s unit-order is %s: %s", name, endpoint, c.Status, c.Message)
+		}
+	}
+	for _, needed := range []string{"dbus.service", "systemd-logind.service", "network.target"} {
+		if !slices.Contains(f.Systemd.Service.After, needed) {
+			t.Errorf("the unit is not ordered after %s, which a drain needs", needed)
+		}
+	}
+}
