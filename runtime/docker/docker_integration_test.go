@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -104,16 +106,29 @@ func newAdapter(t *testing.T, d labDriver) *docker.Runtime {
 	return r
 }
 
-// Its pods are Compose projects.
+// Its pods are Compose projects. Where its images are makes no difference.
 func TestDockerConforms(t *testing.T) {
 	trixie, err := debian.PrepareDockerd(t.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kit := range []struct{ version, dockerd string }{{"20.", ""}, {"26.", trixie}} {
-		t.Run(kit.version+"x", func(t *testing.T) {
+	for name, kit := range map[string]struct {
+		version string
+		options lab.DockerOptions
+	}{
+		"20.x":                           {"20.", lab.DockerOptions{}},
+		"26.x":                           {"26.", lab.DockerOptions{Dockerd: trixie}},
+		"26.x with images in containerd": {"26.", lab.DockerOptions{Dockerd: trixie, ContainerdStore: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			runtimetest.Record(t, "Docker", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
-				r, d := startDocker(t, lab.DockerOptions{Dockerd: kit.dockerd})
+				r, d := startDocker(t, kit.options)
+				if kit.options.ContainerdStore { // Docker 26 does not tell where its containerd is
+					const place = "/run/containerd/containerd.sock"
+					check(t, os.MkdirAll(filepath.Dir(place), 0o755))
+					check(t, os.Symlink(strings.TrimPrefix(d.Containerd.Endpoint, "unix://"), place))
+					t.Cleanup(func() { check(t, os.Remove(place)) })
+				}
 				if v, err := d.API.ServerVersion(t.Context(), client.ServerVersionOptions{}); err != nil || !strings.HasPrefix(v.Version, kit.version) {
 					t.Fatalf("Docker is %s, %v, want %sx", v.Version, err, kit.version) // asked beside the adapter, which remembers
 				}

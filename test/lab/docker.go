@@ -27,6 +27,8 @@ type DockerOptions struct {
 	// ImageFSBytes is the size of an own ext4 for images and containers, mounted at
 	// Root; if zero they lie in the lab's tmpfs.
 	ImageFSBytes int64
+	// ContainerdStore has containerd keep the images, of which versions before 23 know nothing.
+	ContainerdStore bool
 	// LiveRestore lets containers live on while dockerd is down.
 	LiveRestore bool
 	Debug       bool // dockerd logs what it does
@@ -39,7 +41,7 @@ type Docker struct {
 	*Daemon
 	Endpoint   string // such as "unix:///run/lab/docker-1/docker.sock"
 	Root       string // holds images and containers; a mount of its own if ImageFSBytes is set
-	Driver     string // "overlay2" or "vfs"
+	Driver     string // "overlay2" or "vfs", or containerd's snapshotter
 	Containerd *Containerd
 	Registry   *Registry // where Pull has its images from
 
@@ -94,6 +96,9 @@ func (d *Docker) start(ctx context.Context, o DockerOptions) error {
 	if carriesOverlay(d.Root) {
 		d.Driver = "overlay2"
 	}
+	if o.ContainerdStore {
+		d.Driver = d.Containerd.Snapshotter
+	}
 	if d.API, err = client.New(client.WithHost(d.Endpoint)); err != nil {
 		return err
 	}
@@ -116,6 +121,7 @@ func (d *Docker) configure(o DockerOptions) error {
 	config := map[string]any{
 		"data-root": d.Root, "exec-root": d.dir + "/exec", "pidfile": d.dir + "/docker.pid", "hosts": []string{d.Endpoint},
 		"containerd": d.Containerd.socket, "storage-driver": d.Driver, "live-restore": o.LiveRestore, "debug": o.Debug,
+		"features": map[string]bool{"containerd-snapshotter": o.ContainerdStore},
 		"iptables": false, "ip6tables": false, "ip-forward": false, "ip-masq": false, "userland-proxy": false, "bridge": "none",
 		"exec-opts":     []string{"native.cgroupdriver=cgroupfs"},
 		"cgroup-parent": filepath.Join(d.Containerd.cgroup, filepath.Base(d.dir)),
