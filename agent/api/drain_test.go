@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/user"
@@ -118,16 +117,8 @@ func TestACallerThatStopsReadingDoesNotHoldADrainUp(t *testing.T) {
 		b.pods = slices.Repeat([]journal.PodRecord{{Name: strings.Repeat("n", 1<<10)}}, 100)
 		drained := false
 		b.during = func(context.Context) { drained = true }
-		routes := routes(b)
-		server := api.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			routes.ServeHTTP(w, r.WithContext(api.WithUID(r.Context(), 0)))
-		}))
-		caller, conn := net.Pipe()
-		listener := make(pipe, 1)
-		listener <- conn
-		go server.Serve(listener)
-		defer server.Close()
-		defer close(listener)
+		caller, end := called(b)
+		defer end()
 		if _, err := io.WriteString(caller, "POST /v1/drain HTTP/1.1\r\nHost: hostler\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
 			t.Fatal(err)
 		}

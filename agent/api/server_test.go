@@ -198,21 +198,29 @@ func (p pipe) Accept() (net.Conn, error) {
 func (pipe) Close() error   { return nil }
 func (pipe) Addr() net.Addr { return &net.UnixAddr{} }
 
+// called is a server that root has connected to, until it is ended.
+func called(b *backend) (caller net.Conn, end func()) {
+	routes := routes(b)
+	server := api.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		routes.ServeHTTP(w, r.WithContext(api.WithUID(r.Context(), 0)))
+	}))
+	caller, conn := net.Pipe()
+	listener := make(pipe, 1)
+	listener <- conn
+	go server.Serve(listener)
+	return caller, func() {
+		close(listener)
+		server.Close()
+	}
+}
+
 // A pager that nobody scrolls stops the command, and that its reading.
 func TestACallerThatStopsReadingHoldsNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		steps := slices.Repeat([]runs.Progress{{Removal: runs.Removal{ID: strings.Repeat("i", 1<<10)}}}, 100)
 		collected := false
-		routes := routes(&backend{steps: steps, during: func(context.Context) { collected = true }})
-		server := api.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			routes.ServeHTTP(w, r.WithContext(api.WithUID(r.Context(), 0)))
-		}))
-		caller, conn := net.Pipe()
-		listener := make(pipe, 1)
-		listener <- conn
-		go server.Serve(listener)
-		defer server.Close()
-		defer close(listener)
+		caller, end := called(&backend{steps: steps, during: func(context.Context) { collected = true }})
+		defer end()
 		if _, err := io.WriteString(caller, "POST /v1/gc/run HTTP/1.1\r\nHost: hostler\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
 			t.Fatal(err)
 		}
@@ -240,16 +248,8 @@ func TestACallerThatStopsSendingIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				routes := routes(&backend{})
-				server := api.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					routes.ServeHTTP(w, r.WithContext(api.WithUID(r.Context(), 0)))
-				}))
-				caller, conn := net.Pipe()
-				listener := make(pipe, 1)
-				listener <- conn
-				go server.Serve(listener)
-				defer server.Close()
-				defer close(listener)
+				caller, end := called(&backend{})
+				defer end()
 				began := time.Now()
 				go io.WriteString(caller, tt.sends) // of which not all may be read
 				answer, err := io.ReadAll(caller)
