@@ -94,7 +94,7 @@ func loggedAt(t *testing.T, m *machine.Machine, text string) time.Time {
 // one of a machine that is told of no other, and shuts down: the pods get their time, and
 // nobody waits for the store.
 func TestTheStoreIsAway(t *testing.T) {
-	eachMachine(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
 		o.Config = gracesOf(o.Bed).config()
 		m := machine.Boot(t, o)
 		storeRefuses(t, m)

@@ -129,7 +129,7 @@ func (c *cancelled) atOnce() {
 func (c *cancelled) inThePhase() {
 	c.refill()
 	c.pods++
-	c.m.Deploy(machine.Pod{Name: fmt.Sprintf("slow%d", c.pods), Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: c.regular()}}})
+	c.m.Deploy(machine.Pod{Name: fmt.Sprintf("slow%d", c.pods), Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: c.critical}}})
 	c.m.Run("systemctl reboot")
 	c.await("is asked to end", c.web, machine.Life.Term)
 	c.forget()
