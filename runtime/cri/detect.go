@@ -29,8 +29,8 @@ func DefaultCandidates() []local.Candidate {
 // NameOf is the name of the runtime at an endpoint.
 func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
 
-// ErrSwitchedOff, which is runtime.ErrUnsupported as well: what answers is a containerd without
-// CRI, as Docker's own packages bring it. It has no pods.
+// ErrSwitchedOff tells that what answers is a containerd without CRI, as Docker's own packages
+// bring it. It has no pods. It comes with runtime.ErrUnsupported.
 var ErrSwitchedOff = errors.New("containerd's CRI is switched off")
 
 // Ask is a local.Ask for runtimes that speak CRI.
