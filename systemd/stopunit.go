@@ -58,20 +58,45 @@ func unitState(ctx context.Context, conn *dbus.Conn, name string) (unit dbus.Obj
 // over tells whether a unit of an ActiveState has nothing to stop.
 func over(active string) bool { return active == "" || active == "inactive" || active == "failed" }
 
-// isOf tells whether a process is in a unit's cgroup, or its main process elsewhere.
-func isOf(ctx context.Context, conn *dbus.Conn, unit dbus.ObjectPath, pid int) (bool, error) {
-	var owner dbus.ObjectPath
-	err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".GetUnitByPID", &owner, uint32(pid))
-	if err != nil && bus.ErrorName(err) != "org.freedesktop.systemd1.NoUnitForPID" {
-		return false, err
+// MainOf names the service whose main process that is; none if it is of no service, or not the
+// main one, and where there is no systemd.
+func (m *Manager) MainOf(ctx context.Context, pid int) (name string, err error) {
+	return orAbsent("")(ask(ctx, m, "ask systemd whose main process it is", func(ctx context.Context, conn *dbus.Conn) (string, error) {
+		unit, err := ownerOf(ctx, conn, pid)
+		if err != nil || unit == "" {
+			return "", err
+		}
+		if is, err := isMain(ctx, conn, unit, pid); err != nil || !is {
+			return "", err
+		}
+		err = bus.Property(ctx, conn, bus.Systemd, unit, systemdUnit, "Id", &name)
+		return name, err
+	}))
+}
+
+// ownerOf is the unit that a process belongs to, if any.
+func ownerOf(ctx context.Context, conn *dbus.Conn, pid int) (unit dbus.ObjectPath, err error) {
+	err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".GetUnitByPID", &unit, uint32(pid))
+	if bus.ErrorName(err) == "org.freedesktop.systemd1.NoUnitForPID" {
+		return "", nil
 	}
-	if err == nil && owner == unit {
-		return true, nil
-	}
+	return unit, err
+}
+
+// isMain tells whether a process is the main one of a unit, if that is a service.
+func isMain(ctx context.Context, conn *dbus.Conn, unit dbus.ObjectPath, pid int) (bool, error) {
 	var main uint32
-	err = bus.Property(ctx, conn, bus.Systemd, unit, systemdService, "MainPID", &main)
+	err := bus.Property(ctx, conn, bus.Systemd, unit, systemdService, "MainPID", &main)
 	if bus.ErrorName(err) != "" { // it is no service
 		return false, nil
 	}
 	return main == uint32(pid), err
+}
+
+// isOf tells whether a process is in a unit's cgroup, or its main process elsewhere.
+func isOf(ctx context.Context, conn *dbus.Conn, unit dbus.ObjectPath, pid int) (bool, error) {
+	if owner, err := ownerOf(ctx, conn, pid); err != nil || owner == unit {
+		return err == nil, err
+	}
+	return isMain(ctx, conn, unit, pid)
 }

@@ -50,6 +50,20 @@ func TestAUnitIsStoppedForItsOwnProcesses(t *testing.T) {
 	}
 }
 
+func TestTheServiceOfAMainProcess(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	fake.SetManager(systemdtest.ManagerState{SystemState: "running", Service: systemdtest.ServiceState{Name: "web.service", ActiveState: "active", MainPID: 10, Members: []uint32{10, 11}}})
+	m := systemd.NewManager(fake.ManagerSocket())
+	for pid, want := range map[int]string{10: "web.service", 11: "", 12: ""} { // it, another one of it, and somebody else's
+		if got, err := m.MainOf(t.Context(), pid); got != want || err != nil {
+			t.Errorf("MainOf(%d) = %q, %v, want %q", pid, got, err, want)
+		}
+	}
+	if got, err := systemd.NewManager(filepath.Join(t.TempDir(), "none")).MainOf(t.Context(), 10); got != "" || err != nil {
+		t.Errorf("MainOf() without systemd = %q, %v, want none", got, err)
+	}
+}
+
 func TestAUnitStopsOnceItIsItsTurn(t *testing.T) {
 	for active, want := range map[string]bool{"active": false, "activating": false, "reloading": false, "deactivating": true, "inactive": true, "failed": true} {
 		fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})

@@ -16,6 +16,7 @@ import (
 type downing bool
 
 func (d downing) StopUnit(context.Context, string, int) (bool, error) { return false, nil }
+func (d downing) MainOf(context.Context, int) (string, error)         { return "", nil }
 func (d downing) UnitStops(context.Context, string) (bool, error)     { return true, nil }
 func (d downing) UnitsAtBoot(context.Context, ...string) (map[string]bool, error) {
 	return nil, nil

@@ -42,6 +42,8 @@ type Units interface {
 	// unit runs, or the process is none of it. Process 0 is of any. Doing so while it
 	// stops changes nothing.
 	StopUnit(ctx context.Context, name string, pid int) (stopping bool, err error)
+	// MainOf names the service whose main process that is; empty if it is that of none.
+	MainOf(ctx context.Context, pid int) (name string, err error)
 	// UnitStops tells whether the stop of a unit has begun or is over: false while it
 	// waits for others, that are ordered after the unit, to stop.
 	UnitStops(ctx context.Context, name string) (bool, error)

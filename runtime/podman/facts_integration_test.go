@@ -225,6 +225,8 @@ func (u slowUnit) StopUnit(ctx context.Context, name string, pid int) (bool, err
 	return pid > 0, nil
 }
 
+func (u slowUnit) MainOf(context.Context, int) (string, error) { return "", nil }
+
 func (u slowUnit) UnitStops(context.Context, string) (bool, error) { return true, nil }
 
 func (u slowUnit) UnitsAtBoot(context.Context, ...string) (map[string]bool, error) { return nil, nil }

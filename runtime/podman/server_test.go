@@ -55,7 +55,13 @@ func newServer(t *testing.T, answers map[string]any) *server {
 // open returns an adapter to it.
 func (s *server) open(t *testing.T, units local.Units) *podman.Runtime {
 	t.Helper()
-	r, err := podman.New(podman.Options{Endpoint: s.socket, Name: "podman", Units: units})
+	return s.openIn(t, "/proc", units)
+}
+
+// openIn is open where processes are those of another proc filesystem.
+func (s *server) openIn(t *testing.T, proc string, units local.Units) *podman.Runtime {
+	t.Helper()
+	r, err := podman.New(podman.Options{Endpoint: s.socket, Name: "podman", Units: units, ProcRoot: proc})
 	check(t, err)
 	t.Cleanup(func() { check(t, r.Close()) })
 	r.WatchExits(s.exits)

@@ -28,7 +28,6 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	}
 	r.changes.note()
 	defer r.changes.note()
-	asked := time.Now()
 	unit, err := r.stopUnit(ctx, what, c.ID, c.Labels[labelUnit], c.PodID)
 	if err != nil {
 		return err
@@ -38,8 +37,8 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 			if err := r.awaitTurn(ctx, what, unit); err != nil {
 				return err
 			}
-			asked = time.Now()
 		}
+		asked := time.Now() // it has heard nothing before
 		ended, err := engine.Within(ctx, what, asked, grace, func(ctx context.Context) error {
 			if unit != "" {
 				return r.awaitEndOf(ctx, what, c.ID, grace)

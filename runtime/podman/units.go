@@ -1,10 +1,16 @@
 package podman
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"hostler.io/hostler/runtime/docker/engine"
 )
@@ -46,7 +52,8 @@ func (r *Runtime) unitsOf(c *container) []string {
 
 // stopUnit begins to stop the unit that a container is of, or its pod, if there is one
 // that runs, and names it. What a container says itself, of which its image may be the source, counts
-// only if it is true.
+// only if it is true. One that says nothing is stopped as one of none where that cannot be told soon:
+// its time runs.
 func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (stops string, err error) {
 	if r.units == nil {
 		return "", nil
@@ -54,6 +61,13 @@ func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (s
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
 	pod := r.podUnits.get(podID)
+	if unit == "" && pod == "" {
+		var pid int
+		if unit, pid = r.serviceOf(ctx, what, id); unit == "" {
+			return "", nil
+		}
+		return r.stopIf(ctx, what, "it", unit, pid)
+	}
 	if unit != "" && unit != pod {
 		now, err := r.inspect(ctx, what, id)
 		if err != nil {
@@ -62,24 +76,67 @@ func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (s
 		if now.State.ConmonPid == 0 { // it does not run
 			return "", nil
 		}
-		stopping, err := r.units.StopUnit(ctx, unit, now.State.ConmonPid)
-		switch {
-		case err != nil:
-			return "", fmt.Errorf("%s: it is of a systemd unit: %w", what, err)
-		case stopping:
-			return unit, nil
+		main := r.mainOf(ctx, id, now.State.ConmonPid)
+		if stops, err = r.stopIf(ctx, what, "it", cmp.Or(main, unit), now.State.ConmonPid); stops != "" || err != nil {
+			return stops, err
 		}
 	}
 	if pod != "" {
-		stopping, err := r.units.StopUnit(ctx, pod, 0)
-		switch {
-		case err != nil:
-			return "", fmt.Errorf("%s: its pod is of a systemd unit: %w", what, err)
-		case stopping:
-			return pod, nil
-		}
+		return r.stopIf(ctx, what, "its pod", pod, 0)
 	}
 	return "", nil
+}
+
+// stopIf begins to stop a unit if it runs and a process is of it, if not 0, and names it then.
+func (r *Runtime) stopIf(ctx context.Context, what, whose, unit string, pid int) (stops string, err error) {
+	stopping, err := r.units.StopUnit(ctx, unit, pid)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s: %s is of a systemd unit: %w", what, whose, err)
+	case stopping:
+		return unit, nil
+	}
+	return "", nil
+}
+
+// serviceBound is how long it may take to tell of which service a container is that does not say.
+const serviceBound = 2 * time.Second
+
+// serviceOf is the service that a container is of which does not say so, and its monitor, as far
+// as that can be told soon.
+func (r *Runtime) serviceOf(ctx context.Context, what, id string) (unit string, conmon int) {
+	ctx, cancel := context.WithTimeout(ctx, serviceBound)
+	defer cancel()
+	now, err := r.inspect(ctx, what, id)
+	if err != nil {
+		r.log.Debug("it cannot be told whether a container is of a service", "id", id, "error", err)
+		return "", 0
+	}
+	return r.mainOf(ctx, id, now.State.ConmonPid), now.State.ConmonPid
+}
+
+// mainOf is the service whose main process a container's monitor is: also the containers of
+// `podman generate systemd` without --new, which do not say of which unit they are, are of one.
+// Where systemd does not tell, there is none.
+func (r *Runtime) mainOf(ctx context.Context, id string, conmon int) string {
+	if !r.monitors(conmon, id) {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, serviceBound)
+	defer cancel()
+	unit, err := r.units.MainOf(ctx, conmon)
+	if err != nil {
+		r.log.Debug("systemd does not tell of which service a container's monitor is", "pid", conmon, "error", err)
+	}
+	return unit
+}
+
+// monitors tells whether a process is the monitor of a container. Podman may not have noticed
+// that it has died, and its number may be another's by now.
+func (r *Runtime) monitors(conmon int, id string) bool {
+	line, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(conmon), "cmdline"))
+	arguments := strings.Split(string(line), "\x00")
+	return err == nil && filepath.Base(arguments[0]) == "conmon" && slices.Contains(arguments, id)
 }
 
 // awaitTurn waits until the stop of a unit begins: systemd stops others first that are

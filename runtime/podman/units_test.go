@@ -23,6 +23,7 @@ const patience = time.Minute
 // manager is a service manager with some units.
 type manager struct {
 	units map[string]int // and a process that is of each; 0 if there is none
+	main  string         // the one of which a container's monitor is the main process, if any
 	boots []string       // which of them it starts at boots
 	goes  bool           // down, with the host
 	fails error
@@ -32,6 +33,13 @@ type manager struct {
 	stop    func()
 	waits   int    // how often a unit is to be asked for before it is its turn to stop; never if negative
 	turn    func() // when it is
+}
+
+func (m *manager) MainOf(_ context.Context, pid int) (string, error) {
+	if m.fails != nil || m.main == "" || m.units[m.main] != pid {
+		return "", m.fails
+	}
+	return m.main, nil
 }
 
 func (m *manager) UnitStops(context.Context, string) (bool, error) {
@@ -170,6 +178,62 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 	}
 }
 
+// `podman generate systemd` without --new makes a unit of a container that was there before, and
+// that does not say of which it is.
+func TestAContainerWhoseMonitorIsAUnitsMainProcessIsStoppedByIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		labels  object
+		monitor string // the command of the process that was it
+		fails   error
+		stopped []string
+		sent    []string
+	}{
+		"it says of none":               {nil, "/usr/bin/conmon -c a", nil, []string{"container-web.service 4711"}, nil},
+		"it says of another one":        {object{"PODMAN_SYSTEMD_UNIT": "web.service"}, "/usr/bin/conmon -c a", nil, []string{"container-web.service 4711"}, nil},
+		"its monitor is no more":        {nil, "nginx -c a", nil, nil, []string{"stop"}},
+		"its monitor is another one's":  {nil, "/usr/bin/conmon -c b", nil, nil, []string{"stop"}},
+		"systemd does not tell of whom": {nil, "/usr/bin/conmon -c a", errors.New("systemd does not answer"), nil, []string{"stop"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, end := running(t, c.labels, nil, false)
+			m := &manager{units: map[string]int{"container-web.service": 4711, "web.service": 1}, main: "container-web.service", fails: c.fails, stop: end}
+			proc := t.TempDir()
+			check(t, os.Mkdir(filepath.Join(proc, "4711"), 0o755))
+			check(t, os.WriteFile(filepath.Join(proc, "4711", "cmdline"), []byte(strings.ReplaceAll(c.monitor, " ", "\x00")+"\x00"), 0o644))
+			r := s.openIn(t, proc, m)
+			web := runtime.Container{ID: "a", Labels: map[string]string{}}
+			for k, v := range c.labels {
+				web.Labels[k] = v.(string)
+			}
+			check(t, r.StopContainer(t.Context(), web, patience))
+			if sent := sent(s.asked()); !slices.Equal(m.stopped, c.stopped) || !slices.Equal(sent, c.sent) {
+				t.Errorf("StopContainer() stopped units %v and sent %v, want %v and %v", m.stopped, sent, c.stopped, c.sent)
+			}
+		})
+	}
+}
+
+// Nobody is killed unasked because systemd, or Podman, is slow to tell of whom he is.
+func TestTheGraceOfAContainerThatSaysOfNoUnitIsItsOwn(t *testing.T) {
+	s, _ := running(t, nil, nil, true)
+	proc := t.TempDir()
+	check(t, os.Mkdir(filepath.Join(proc, "4711"), 0o755))
+	check(t, os.WriteFile(filepath.Join(proc, "4711", "cmdline"), []byte("conmon\x00-c\x00a\x00"), 0o644))
+	r := s.openIn(t, proc, slowManager{&manager{}})
+	check(t, r.StopContainer(t.Context(), runtime.Container{ID: "a"}, 500*time.Millisecond))
+	if sent := sent(s.asked()); !slices.Equal(sent, []string{"stop", "SIGKILL"}) {
+		t.Errorf("StopContainer() sent %v, want a stop, and a kill after the grace", sent)
+	}
+}
+
+// slowManager does not say of which service a process is.
+type slowManager struct{ *manager }
+
+func (slowManager) MainOf(ctx context.Context, _ int) (string, error) {
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
 func TestNothingIsDoneBehindSystemdsBack(t *testing.T) {
 	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, false)
 	fails := errors.New("systemd does not answer")
@@ -230,10 +294,7 @@ func TestPodmanIsNotWokenByAShutdown(t *testing.T) {
 	hold("1")
 	open := func(goes bool) *podman.Runtime {
 		t.Helper()
-		r, err := podman.New(podman.Options{Endpoint: s.socket, Units: &manager{goes: goes}, ProcRoot: proc})
-		check(t, err)
-		t.Cleanup(func() { check(t, r.Close()) })
-		return r
+		return s.openIn(t, proc, &manager{goes: goes})
 	}
 	if _, err := open(true).Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || len(s.asked()) > 0 {
 		t.Errorf("Pods() of one that rests while the host goes down = %v, want %v and nothing asked", err, runtime.ErrUnavailable)

@@ -98,6 +98,7 @@ func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
 		logindUnitPath: {systemdUnit: iface{properties: map[string]func() any{"CanReload": func() any { return m.canReload }}}},
 		servicePath: {
 			systemdUnit: iface{properties: map[string]func() any{
+				"Id":          get(func(s ManagerState) any { return s.Service.Name }),
 				"ActiveState": get(func(s ManagerState) any { return s.Service.ActiveState }),
 				"Job":         get(func(s ManagerState) any { return queued(s.Service.Job) }),
 			}},
