@@ -160,14 +160,16 @@ func (a *Agent) whileOpen(name string, g *loop.Gate, run func(context.Context) e
 // lookAtRuntimes asks the runtimes how they are.
 func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 	var retry time.Duration
+	before, asked := a.runtimes.Current()
 	for {
 		began := time.Now()
-		before, asked := a.runtimes.Current()
 		err := a.runtimes.Look(ctx)
 		a.loops.Named("runtimes").Beat(err)
-		if after, _ := a.runtimes.Current(); !asked || worthAReport(before, after) {
+		after, _ := a.runtimes.Current()
+		if !asked || worthAReport(before, after) {
 			a.runtimesChanged(before, after)
 		}
+		before, asked = after, true
 		pause := host.Interval
 		if err != nil || a.runtimes.Complete() != nil {
 			retry = min(max(2*retry, runtimesRetry), host.Interval)

@@ -59,14 +59,6 @@ func (e *SetError) Unwrap() []error {
 	return errs
 }
 
-// MemberInfo is what one runtime of a Set says of itself, or why it does not.
-type MemberInfo struct {
-	Name     string
-	Endpoint string
-	Info     Info // zero if Err is not nil
-	Err      error
-}
-
 // NewSet makes a Set of the given runtimes. It fails if two have the same name.
 func NewSet(members ...Runtime) (*Set, error) {
 	s := &Set{}
@@ -131,21 +123,6 @@ func (s *Set) Members() []Runtime {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.members
-}
-
-// Infos asks every runtime at once. It always returns one entry for each, in
-// order of addition.
-func (s *Set) Infos(ctx context.Context) []MemberInfo {
-	members := s.Members()
-	infos := make([]MemberInfo, len(members))
-	each(members, func(i int, m Runtime) {
-		info, err := m.Info(ctx)
-		if err != nil {
-			info = Info{}
-		}
-		infos[i] = MemberInfo{Name: m.Name(), Endpoint: m.Endpoint(), Info: info, Err: err}
-	})
-	return infos
 }
 
 // Pods lists the pods of all runtimes. A *SetError comes with the results of

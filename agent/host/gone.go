@@ -72,6 +72,7 @@ func ended(m runtime.Runtime, running []string) bool {
 func (r *Runtimes) remove(m runtime.Runtime) {
 	r.set.Remove(m.Name())
 	delete(r.states, m.Name())
+	delete(r.faults, m.Name())
 	delete(r.types, m.Name())
 	_ = m.Close() // nothing is left to give back where that fails
 }

@@ -61,11 +61,11 @@ func (w *PodWatch) SetBlind(name string, blind bool) {
 }
 
 func (w *PodWatch) stir() {
-	w.change()
 	select {
 	case w.changed <- struct{}{}:
 	default: // told already
 	}
+	w.change() // last: the list that is being told may not be taken for one that has it
 }
 
 // Run lists until ctx ends.

@@ -80,6 +80,7 @@ func TestWhatIsListedIsCalledOutdatedWhenItIs(t *testing.T) {
 		time.Sleep(21 * time.Second)
 		cancel()
 		<-ended
+		synctest.Wait() // for those who tell
 		close(told)
 		var all []string
 		for what := range told {

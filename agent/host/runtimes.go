@@ -26,6 +26,9 @@ import (
 // that comes late, goes away or returns is noticed within it.
 const Interval = 10 * time.Second
 
+// patience is how long one look waits for a runtime that was asked before.
+const patience = 4 * time.Second
+
 // Runtimes keeps the set of this host's container runtimes: finds them, asks
 // them how they are, and follows what happens in them. A runtime that was found
 // once stays in the set when it is down, for a host without its runtime is not
@@ -42,15 +45,18 @@ type Runtimes struct {
 	discovering chan struct{} // one token, whose holder may search
 	sockets     local.Detector
 	roots       runc.Finder // of containers of runc and crun alone
+	asks        sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows
 	asked    bool
 	searched bool                      // for candidates, once or more
 	types    map[string]string         // by name in the set
 	states   map[string]status.Runtime // by name in the set
-	dead     []Dead                    // those that are of no use now
-	silent   []string                  // those among them behind which there may be a runtime with pods
-	gone     []Gone                    // those that were found and are not expected any more
+	faults   map[string]error          // why they have not said how they are, likewise
+	pending  map[runtime.Runtime]<-chan struct{}
+	dead     []Dead   // those that are of no use now
+	silent   []string // those among them behind which there may be a runtime with pods
+	gone     []Gone   // those that were found and are not expected any more
 }
 
 // Dead is a candidate whose socket is there, and why it is of no use.
@@ -78,7 +84,11 @@ func NewRuntimes(o RuntimesOptions) (*Runtimes, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runtimes{set: set, usual: cri.DefaultCandidates(), observe: o.Observe, units: o.Units, log: o.Log.With("component", "runtimes"), types: map[string]string{}, states: map[string]status.Runtime{}, found: make(chan struct{}, 1), discovering: make(chan struct{}, 1)}
+	r := &Runtimes{
+		set: set, usual: cri.DefaultCandidates(), observe: o.Observe, units: o.Units, log: o.Log.With("component", "runtimes"),
+		types: map[string]string{}, states: map[string]status.Runtime{}, faults: map[string]error{}, pending: map[runtime.Runtime]<-chan struct{}{},
+		found: make(chan struct{}, 1), discovering: make(chan struct{}, 1),
+	}
 	r.discovering <- struct{}{}
 	if o.Auto {
 		r.candidates = usualCandidates()
@@ -95,8 +105,11 @@ func NewRuntimes(o RuntimesOptions) (*Runtimes, error) {
 // Set is all of them used as one.
 func (r *Runtimes) Set() *runtime.Set { return r.set }
 
-// Close closes the connections to all of them.
-func (r *Runtimes) Close() error { return r.set.Close() }
+// Close closes the connections to all of them, and returns when nobody is asked any more.
+func (r *Runtimes) Close() error {
+	defer r.asks.Wait()
+	return r.set.Close()
+}
 
 // configured opens what a person names. Of two runtimes of one name, such as two
 // containerds, the second goes by its socket.
@@ -170,36 +183,90 @@ func (r *Runtimes) OnRequest() []string {
 }
 
 // Look finds runtimes that came since and asks all how they are. The error names
-// those that do not answer.
+// those that do not answer. One that hangs is waited for once: after that it says how it is
+// when it does, or its time is over, and keeps nobody from being found meanwhile.
 func (r *Runtimes) Look(ctx context.Context) error {
 	r.discover(ctx)
-	infos := r.set.Infos(ctx)
-	now := time.Now()
+	brief, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	members := r.set.Members()
+	answers := make([]<-chan struct{}, len(members))
+	for i, m := range members {
+		answers[i] = r.ask(ctx, m)
+	}
+	for i, m := range members {
+		over := brief.Done()
+		if !r.known(m) {
+			over = nil
+		}
+		select {
+		case <-answers[i]:
+		case <-over:
+		}
+	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = true
 	var errs []error
-	for _, m := range infos {
-		next := status.Runtime{Info: m.Info, Since: now}
-		before, known := r.states[m.Name]
-		if m.Err != nil {
-			errs = append(errs, m.Err)
-			next.Info = runtime.Info{Name: m.Name, Endpoint: m.Endpoint, Message: m.Err.Error()}
-			if known {
-				next.Name, next.Version, next.SandboxImage = before.Name, before.Version, before.SandboxImage
-			}
-		}
-		if known && before.Ready == next.Ready {
-			next.Since = before.Since
-		}
-		if !known { // what becomes of it is told by the condition Ready
-			r.log.Info("runtime found", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
-		}
-		r.states[m.Name] = next
+	for _, m := range members {
+		errs = append(errs, r.faults[m.Name()])
 	}
-	r.letGo(now)
+	r.letGo(time.Now())
 	return errors.Join(errs...)
+}
+
+// known tells whether a runtime has said how it is, or failed to.
+func (r *Runtimes) known(m runtime.Runtime) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, known := r.states[m.Name()]
+	return known
+}
+
+// ask asks a runtime how it is, and closes answered once that is noted. One that has not
+// answered yet is not asked a second time.
+func (r *Runtimes) ask(ctx context.Context, m runtime.Runtime) (answered <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if asked, pending := r.pending[m]; pending {
+		return asked
+	}
+	done := make(chan struct{})
+	r.pending[m] = done
+	r.asks.Go(func() {
+		info, err := m.Info(ctx)
+		r.note(m, info, err)
+		close(done)
+	})
+	return done
+}
+
+// note takes in what a runtime has said of itself, or why it has not.
+func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.pending, m)
+	if !slices.Contains(r.set.Members(), m) { // it was let go meanwhile
+		return
+	}
+	name := m.Name()
+	next := status.Runtime{Info: info, Since: now}
+	before, known := r.states[name]
+	if err != nil {
+		next.Info = runtime.Info{Name: name, Endpoint: m.Endpoint(), Message: err.Error()}
+		if known {
+			next.Name, next.Version, next.SandboxImage = before.Name, before.Version, before.SandboxImage
+		}
+	}
+	if known && before.Ready == next.Ready {
+		next.Since = before.Since
+	}
+	if !known { // what becomes of it is told by the condition Ready
+		r.log.Info("runtime found", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
+	}
+	r.states[name], r.faults[name] = next, err
 }
 
 // Pods lists the pods of all runtimes for the shutdown guard, who must not take

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -17,6 +18,7 @@ import (
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
 	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/runtimetest"
 )
 
 // Two containerds on one host are a containerd and a k3s, or two configured ones.
@@ -205,4 +207,57 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	if !errors.Is(err, runtime.ErrUnavailable) || len(pods) != 1 || pods[0].Name != "web" {
 		t.Errorf("Pods() = %v, %v, want web, and an error that tells of the other socket", pods, err)
 	}
+}
+
+// One that hangs says nothing for as long as a call may take.
+func TestWhoComesBesideOneThatHangsIsKnownAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bound = 10 * time.Second
+		r := opened(t)
+		add := func(name string) *runtimetest.Fake {
+			t.Helper()
+			fake := runtimetest.NewFake(runtimetest.Options{Name: name, CallTimeout: bound})
+			if err := r.set.Add(fake); err != nil {
+				t.Fatal(err)
+			}
+			return fake
+		}
+		ready := func() string {
+			var names []string
+			states, _ := r.Current()
+			for _, s := range states {
+				names = append(names, fmt.Sprint(s.Name, " ", s.Ready))
+			}
+			return strings.Join(names, ", ")
+		}
+		look := func(wantErr bool, within time.Duration, want string) {
+			t.Helper()
+			began := time.Now()
+			err := r.Look(t.Context())
+			if took := time.Since(began); (err != nil) != wantErr || took > within || ready() != want {
+				t.Errorf("Look() = %v after %v, and finds %q; want an error: %t, within %v, and %q", err, took, ready(), wantErr, within, want)
+			}
+		}
+		old := add("old")
+		look(false, 0, "old true")
+		hang := old.Inject(runtimetest.Info, runtimetest.Fault{Hang: true})
+		add("new")
+		look(false, patience, "old true, new true") // which may only be slow
+		time.Sleep(bound)
+		look(true, patience, "old false, new true")
+		add("newer")
+		look(true, patience, "old false, new true, newer true")
+		hang.Release()
+		time.Sleep(bound)
+		look(false, 0, "old true, new true, newer true")
+		if n := len(old.Calls(runtimetest.Info)); n > 5 {
+			t.Errorf("one that hangs was asked %d times, want one call at a time", n)
+		}
+		dead := add("dead")
+		dead.Inject(runtimetest.Info, runtimetest.Fault{Hang: true})
+		look(true, bound, "old true, new true, newer true, dead false") // nobody knows it yet
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
