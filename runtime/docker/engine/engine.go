@@ -1,10 +1,10 @@
 // Package engine is the connection to a daemon that speaks the Docker Engine API over
 // HTTP on a unix socket.
 //
-// It owns the negotiation of the API's version, deadlines, what errors mean, and what all
-// such daemons need done alike: the stop of a container, the removal of an image with its
-// names. It refuses to know what else is asked, and which daemon answers: Podman speaks
-// this API, too.
+// It owns the negotiation of the API's version, deadlines, that a daemon which is too busy
+// is not asked ever more, what errors mean, and what all such daemons need done alike: the
+// stop of a container, the removal of an image with its names. It refuses to know what else
+// is asked, and which daemon answers: Podman speaks this API, too.
 package engine
 
 import (
@@ -36,6 +36,7 @@ type Conn struct {
 	path      string
 	observe   func(method string, took time.Duration, err error)
 	transport *http.Transport
+	asks      limited
 	socket    *local.Activation
 	mayWake   func(context.Context) error // nil where connecting must not start the daemon
 	current   atomic.Pointer[negotiated]
@@ -56,6 +57,7 @@ func New(path string, observe func(method string, took time.Duration, err error)
 	c := &Conn{path: path, observe: observe, socket: &local.Activation{Path: path}}
 	c.open, c.close = context.WithCancel(context.Background())
 	c.transport = &http.Transport{DialContext: c.dial, DisableCompression: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
+	c.asks = limited{&patient{RoundTripper: c.transport, closed: c.open, owed: map[string]<-chan struct{}{}}}
 	return c
 }
 
@@ -142,7 +144,7 @@ func (c *Conn) client(ctx context.Context) (*client.Client, error) {
 		return n.Client, nil
 	}
 	fresh, err := client.New(client.WithHost("unix://"+c.path),
-		client.WithHTTPClient(&http.Client{Transport: limited{c.transport}, CheckRedirect: client.CheckRedirect}))
+		client.WithHTTPClient(&http.Client{Transport: c.asks, CheckRedirect: client.CheckRedirect}))
 	if err != nil {
 		return nil, fmt.Errorf("prepare connection to %s: %w", c.path, err)
 	}

@@ -33,7 +33,7 @@ func (c *Conn) roundTrip(ctx context.Context, req Request, answer any) error {
 	if err != nil {
 		return err
 	}
-	resp, err := limited{c.transport}.RoundTrip(request)
+	resp, err := c.asks.RoundTrip(request)
 	if err != nil {
 		return err
 	}

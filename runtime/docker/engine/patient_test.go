@@ -1,0 +1,142 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+)
+
+// daemon is one that says how it is in its own time.
+func daemon(t *testing.T, serve http.HandlerFunc) *engine.Conn {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "daemon.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/_ping", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Api-Version", "1.44") })
+	mux.HandleFunc("/say", serve)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	c := engine.New(path, func(string, time.Duration, error) {})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func ask(t *testing.T, c *engine.Conn, verb string, timeout time.Duration) error {
+	t.Helper()
+	var said string
+	err := c.Ask(t.Context(), "Say", "ask the daemon", timeout, engine.Request{Verb: verb, Path: "/say"}, &said)
+	if err == nil && said != "well" {
+		t.Errorf("the daemon said %q, want what it says", said)
+	}
+	return err
+}
+
+// A daemon goes on with what nobody waits for any more.
+func TestWhoOwesAnAnswerIsNotAskedAgain(t *testing.T) {
+	var asked atomic.Int32
+	busy := make(chan struct{})
+	c := daemon(t, func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1); r.Method == http.MethodGet {
+			<-busy
+		}
+		_, _ = w.Write([]byte(`"well"`))
+	})
+	for range 5 {
+		if err := ask(t, c, http.MethodGet, 20*time.Millisecond); !errors.Is(err, runtime.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Ask() of a busy daemon = %v, want that it does not answer", err)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("a daemon that did not answer was asked %d times, want once", n)
+	}
+	if err := ask(t, c, http.MethodPost, time.Minute); err != nil {
+		t.Errorf("Ask() for a deed = %v, want it done meanwhile", err)
+	}
+	later := make(chan error, 1)
+	go func() { later <- ask(t, c, http.MethodGet, time.Minute) }()
+	close(busy)
+	if err := <-later; err != nil {
+		t.Errorf("Ask() of one that is not busy any more = %v, want its answer", err)
+	}
+	if n := asked.Load(); n != 3 {
+		t.Errorf("it was asked %d times, want once more each", n)
+	}
+}
+
+// To ask may wake a daemon.
+func TestWhoDoesNotWaitAnyMoreAsksNothing(t *testing.T) {
+	var asked atomic.Int32
+	c := daemon(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_, _ = w.Write([]byte(`"well"`))
+	})
+	if err := ask(t, c, http.MethodGet, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := c.Ask(ctx, "Say", "ask the daemon", time.Minute, engine.Request{Verb: http.MethodGet, Path: "/say"}, nil)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Ask() that is called off = %v, want %v", err, context.Canceled)
+	}
+	if err := ask(t, c, http.MethodGet, time.Minute); err != nil {
+		t.Error(err)
+	}
+	if n := asked.Load(); n != 2 {
+		t.Errorf("the daemon was asked %d times, want twice", n)
+	}
+}
+
+// What it owed went with it.
+func TestADaemonThatIsStartedAnewIsAskedAtOnce(t *testing.T) {
+	var asked atomic.Int32
+	c := daemon(t, func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) > 1 {
+			_, _ = w.Write([]byte(`"well"`))
+			return
+		}
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		time.AfterFunc(50*time.Millisecond, func() { _ = conn.Close() })
+	})
+	if err := ask(t, c, http.MethodGet, 20*time.Millisecond); !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("Ask() = %v, want that it does not answer", err)
+	}
+	if err := ask(t, c, http.MethodGet, time.Minute); err != nil {
+		t.Errorf("Ask() of the next daemon = %v, want its answer", err)
+	}
+}
+
+// Nobody waits for a connection that is closed.
+func TestAClosedConnectionOwesNothing(t *testing.T) {
+	left := make(chan struct{})
+	c := daemon(t, func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		close(left)
+	})
+	if err := ask(t, c, http.MethodGet, 20*time.Millisecond); !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("Ask() = %v, want that it does not answer", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	<-left
+	if err := ask(t, c, http.MethodGet, time.Minute); !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("Ask() over a closed connection = %v, want it refused", err)
+	}
+}
