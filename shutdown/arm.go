@@ -204,7 +204,7 @@ func (g *Guard) guardOn(a attempt) {
 	g.retry.Reset(verifyInterval)
 	g.options.Beat(nil)
 	if pods, ok := g.roster.Last(); ok {
-		g.Observe(pods)
+		g.mark(pods)
 	}
 }
 

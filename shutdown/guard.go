@@ -284,7 +284,7 @@ func (g *Guard) survey(ctx context.Context) {
 		pods, err := g.roster.List(list)
 		cancel()
 		if err == nil {
-			g.Observe(pods)
+			g.mark(pods)
 			return
 		}
 		drain.Sleep(ctx, pauses.next(surveyPause))
@@ -296,6 +296,11 @@ func (g *Guard) survey(ctx context.Context) {
 // need, and it is what the next boot learns if the power is cut.
 func (g *Guard) Observe(pods []runtime.Pod) {
 	g.roster.Set(pods)
+	g.mark(pods)
+}
+
+// mark writes down which pods run, for the next boot.
+func (g *Guard) mark(pods []runtime.Pod) {
 	g.mu.Lock()
 	state := g.status.State
 	g.mu.Unlock()

@@ -62,16 +62,14 @@ type containerEnd struct {
 	dead   bool  // a list has shown that it has ended
 }
 
-// result is what the goroutine of one pod tells the drain.
+// result is what the goroutines of one pod tell the drain.
 type result struct {
-	phase   int // in which it was begun
-	pod     key
-	ends    []containerEnd
-	keep    bool      // others of the pod are stopped later: its sandbox stays
-	sandbox bool      // no more than this: the sandbox is gone
-	handed  bool      // no more than this: this process ends, and ends are the containers it did not get to ask
-	asked   key       // no more than this: a container that waited for others is asked to end
-	at      time.Time // when
+	phase int // in which it was begun
+	pod   key
+	ends  []containerEnd // of the containers that were to be stopped
+	torn  *teardown      // no more than this: what became of the sandbox
+	asked key            // no more than this: a container that waited for others is asked to end
+	at    time.Time      // when
 }
 
 // Options says what to drain and how long it may take.
@@ -124,14 +122,13 @@ type Drain struct {
 	// Run's goroutine owns what follows.
 	results chan result
 	lists   chan listing
-	early   chan struct{} // has room for one sandbox at a time, see stopPod
-	polling bool          // a list is under way
-	phase   int           // that runs
-	begun   int           // calls of stopPod in all
-	overran bool          // a phase ended with calls under way
-	inPhase int           // calls of stopPod that it began, and whose containers have not stopped
-	calm    chan struct{} // closed once there are none, or the phase is over
-	settled bool          // the latest list was made with nothing running, and shows nothing new
+	polling bool // a list is under way
+	phase   int  // that runs
+	begun   int  // calls of stopPod in all, and last resorts
+	overran bool // a phase ended with calls under way
+	inPhase int  // those that it began and that are under way
+	calm    bool // there are none, or the phase is over
+	settled bool // the latest list was made with nothing running, and shows nothing new
 	current []runtime.Pod
 	fresh   bool                      // current is what every runtime answered
 	silent  func(runtime string) bool // who did not; nil before the first list
@@ -146,10 +143,9 @@ type Drain struct {
 	gone    map[key]chan struct{} // containers among those; closed when they have ended
 	anew    map[key]bool          // containers that somebody started after they had ended
 	stops   map[key]chan struct{} // closed when the stop of a container is over, however
-	waiting map[key]int           // calls of stopPod whose containers are being stopped, by pod
-	tearing map[key]int           // those whose sandbox is not torn down yet
 
-	together map[key]*company // the calls of stopPod, by pod
+	groups map[key]*group // by pod
+	queue  []key          // pods whose sandboxes wait for their turn
 }
 
 // New prepares a drain.
@@ -161,10 +157,10 @@ func New(options Options) *Drain {
 	d := &Drain{
 		options: options, log: options.Log, phases: plan.Fit(options.Phases, options.First.Left(options.Granted)), lead: options.First.Lead(options.Granted), slack: reserve / 6,
 		cancelled: make(chan struct{}), abandoned: make(chan struct{}), last: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{}),
-		results: make(chan result), lists: make(chan listing), early: make(chan struct{}, 1),
+		results: make(chan result), lists: make(chan listing),
 		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{}, spent: map[key]time.Time{},
-		gone: map[key]chan struct{}{}, anew: map[key]bool{}, stops: map[key]chan struct{}{}, waiting: map[key]int{}, tearing: map[key]int{},
-		together: map[key]*company{},
+		gone: map[key]chan struct{}{}, anew: map[key]bool{}, stops: map[key]chan struct{}{},
+		groups: map[key]*group{},
 	}
 	d.short = shortened(options, d.phases)
 	d.deadline = options.Start.Add(plan.Total(d.phases) + d.slack)
@@ -215,13 +211,16 @@ func (d *Drain) ReportBound() time.Duration { return 2 * d.slack }
 // settle is how long a phase whose time is up waits for its kills.
 func (d *Drain) settle() time.Duration { return d.slack / 4 }
 
+// due is when phase i ends as it was planned.
+func (d *Drain) due(i int) time.Time { return d.options.Start.Add(plan.Total(d.phases[:i+1])) }
+
 // end is when phase i's graces end if it begins now: what earlier phases left
 // over is its own; what one overran is not taken from it beyond the slack. A
 // phase whose time was over before it began kills who was asked to end before, and
 // hands the others on.
 func (d *Drain) end(i int) time.Time {
 	now := time.Now()
-	end := d.options.Start.Add(plan.Total(d.phases[:i+1]))
+	end := d.due(i)
 	if d.overran {
 		late, latest := now.Add(d.phases[i].Grace), end.Add(d.slack)
 		if late.After(latest) {
@@ -267,14 +266,14 @@ func (d *Drain) Run(ctx context.Context) {
 		}
 	}
 	close(d.last)
-	d.awaitStuck(ctx)
+	d.awaitStuck(ctx, calls)
 	if d.ended(ctx) {
-		d.windDown(ctx, giveUp)
+		d.windDown(ctx, calls, giveUp)
 	}
 	if ctx.Err() == nil {
 		d.conclude()
 	} else { // another process goes on
-		d.handOver()
+		d.handOver(calls)
 	}
 	d.options.Publish(d.record.Clone())
 }

@@ -181,13 +181,40 @@ func TestARuntimeThatComesBackIsAskedAgain(t *testing.T) {
 		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
 		calls := w.fake.Calls(runtimetest.StopContainer)
 		last := calls[len(calls)-1]
-		if want := 10*time.Second - last.Start.Sub(w.began); last.Grace != want {
-			t.Errorf("the stop that worked had a grace of %v, want the rest, %v", last.Grace, want)
+		if want := 10 * time.Second; last.Grace != want {
+			t.Errorf("the stop that worked had a grace of %v, want all of it, %v: nobody was asked before", last.Grace, want)
 		}
 		if len(calls) > 12 {
 			t.Errorf("%d calls in five seconds, want a pause that grows", len(calls))
 		}
 	})
+}
+
+// Nor is one given its time anew whose runtime did not answer for as long.
+func TestWhoHadAllHisTimeIsKilledWhereTheRuntimeDidNotAnswer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.roster.Runtime = unanswered{w.fake, new(int)}
+		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("5s")})
+		w.run(t.Context())
+		w.expectSignals("web0", "TERM@0s KILL@7.1s")
+	})
+}
+
+// unanswered is a runtime that passes the first signal on, and does not say so.
+type unanswered struct {
+	*runtimetest.Fake
+	calls *int
+}
+
+func (u unanswered) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	if *u.calls++; *u.calls > 1 {
+		return u.Fake.StopContainer(ctx, c, grace)
+	}
+	call, cancel := context.WithTimeout(ctx, grace) // it does not come to kill
+	defer cancel()
+	_ = u.Fake.StopContainer(call, c, time.Hour)
+	time.Sleep(2 * time.Second)
+	return fmt.Errorf("%w: no answer (%w)", runtime.ErrUnavailable, context.DeadlineExceeded)
 }
 
 func TestASandboxHoldsTheNextPhaseBackOnlyForAMoment(t *testing.T) {

@@ -176,15 +176,20 @@ func (d *Drain) toStop(ctx context.Context) (names []string) {
 		if runs, err := d.options.First.Runs(ctx, name); runs || err != nil {
 			names = append(names, name)
 		} else if i := serviceIn(*list, name); i >= 0 {
-			s := &(*list)[i]
-			s.Error = ""
-			if s.Took.Duration == 0 && !s.AskedAt.IsZero() { // it ended while no process of hostler's ran
-				s.Took.Duration = max(time.Since(s.AskedAt), 1)
-			}
+			endedUnseen(&(*list)[i])
 		}
 	}
 	*list = slices.DeleteFunc(*list, func(s journal.Service) bool { return s.AskedAt.IsZero() && s.Error == "" })
 	return names
+}
+
+// endedUnseen notes that a service on record has ended, at the latest now: while no process of
+// hostler's ran that had asked it, or between two looks of this one.
+func endedUnseen(s *journal.Service) {
+	s.Error = ""
+	if s.Took.Duration == 0 && !s.AskedAt.IsZero() {
+		s.Took.Duration = max(time.Since(s.AskedAt), 1)
+	}
 }
 
 // service is the place of one in the record.
@@ -279,7 +284,9 @@ func (d *Drain) noteFirst(name string, end serviceEnd, before []journal.Service)
 	} else {
 		now.Took, now.StartedAt = metav1.Duration{Duration: end.took}, time.Time{}
 	}
-	now.Error = ""
+	if end.err == nil {
+		endedUnseen(now)
+	}
 	switch {
 	case end.err != nil && d.isCancelled():
 		now.Error = "the shutdown was cancelled"

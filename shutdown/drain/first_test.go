@@ -300,6 +300,20 @@ func TestAServiceThatHasEndedSinceIsNotSaidToRun(t *testing.T) {
 	})
 }
 
+// Seen on a Debian 13: it still stopped when the next process looked, and no more when that
+// asked it. How long it took is known then, and not only to the process after that.
+func TestAServiceThatEndsBeforeItIsAskedAgainHasItsTime(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.first(func(context.Context) (bool, error) { return false, nil })
+		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", AskedAt: w.began.Add(-6 * time.Second)}}
+		r, _ := w.run(t.Context())
+		if f := r.StoppedFirst; len(f) != 1 || f[0].Took.Duration != 6*time.Second || f[0].Error != "" {
+			t.Errorf("Run() recorded %+v stopped first, want k3s.service to have taken 6s", f)
+		}
+	})
+}
+
 func TestAServiceThatNobodyHasAskedAndThatHasEndedIsNotMentioned(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)

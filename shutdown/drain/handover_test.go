@@ -3,6 +3,8 @@ package drain_test
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 )
 
 // endAndGoOn ends the process that drains at each of these times, counted from its own
@@ -101,6 +104,53 @@ func TestWhoIsAskedLateIsAskedOnce(t *testing.T) {
 	})
 }
 
+// So it is with whom somebody starts in a pod that is being stopped.
+func TestWhoCameLateIsAskedOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 15 * time.Second, Labels: grace("60s")})
+		time.AfterFunc(time.Second, func() {
+			w.fake.AddContainer("web", runtimetest.ContainerSpec{ID: "late", Name: "late", Image: "image", IgnoresTERM: true, Labels: grace("10s")})
+		})
+		between := sync.OnceFunc(func() {
+			w.fake.AddContainer("web", runtimetest.ContainerSpec{ID: "later", Name: "later", Image: "image", EndsAfter: 4 * time.Second})
+		})
+		r := w.endAndGoOn(between, 5*time.Second, 2*time.Second)
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed})
+		w.expectSignals("web0", "TERM@0s")
+		w.expectSignals("later", "TERM@5s")
+		w.expectSignals("late", "TERM@2s KILL@12s")
+	})
+}
+
+// One that cannot be stopped waits for the others of its pod before that is torn down.
+func TestWhoWaitsForOthersWhenTheProcessEndsIsStoppedByTheNext(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0)
+		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "web0", Times: 1})
+		time.AfterFunc(17500*time.Millisecond, func() {
+			w.fake.AddContainer("web", runtimetest.ContainerSpec{ID: "late", Name: "late", Image: "image", EndsAfter: 6 * time.Second, Labels: grace("60s")})
+		})
+		r := w.endAndGoOn(func() {}, 23*time.Second)
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed})
+		w.expectSignals("late", "TERM@20.25s")
+		w.expectSignals("web0", "KILL@23s")
+	})
+}
+
+// Nor has a process that ends while a runtime tears the pod down, to kill it, the last word on it.
+func TestWhoIsBeingTornDownWhenTheProcessEndsIsKilledByTheNext(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 8 * time.Second})
+		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "web0", Times: 1})
+		w.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Delay: 5 * time.Second, Subject: "web", Times: 1})
+		r := w.endAndGoOn(func() {}, 23*time.Second)
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed, "dns": journal.Stopped})
+		w.expectSignals("web0", "KILL@23s")
+		w.expectSignals("dns0", "TERM@20.25s")
+	})
+}
+
 // A phase that is over when the next process comes is no reason to kill whom nobody has
 // asked, nor is another container of its pod that was.
 func TestWhoCouldNotBeAskedInItsPhaseIsAskedInTheNext(t *testing.T) {
@@ -169,4 +219,87 @@ func (l leaver) StopContainer(ctx context.Context, c runtime.Container, grace ti
 		return runtime.ErrLost
 	}
 	return err
+}
+
+// A list is older than what is done by it: who came since was not asked.
+func TestWhoIsOlderThanHisPodsStopIsAskedByTheNextProcess(t *testing.T) {
+	for name, brief := range map[string]bool{"in time": false, "too late for the phase": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.roster.Runtime = snapshots{w.fake} // of 50 ms ago
+				ends := time.Second
+				if brief {
+					w.options.Phases = []plan.PhaseSpec{{Name: "a", Grace: 3 * time.Second}, {Name: "b", Priority: 10, Grace: 10 * time.Second}}
+					ends = 2500 * time.Millisecond
+				}
+				w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 4 * time.Second, Labels: grace("60s")})
+				time.AfterFunc(20*time.Millisecond, func() {
+					w.fake.AddContainer("web", runtimetest.ContainerSpec{ID: "late", Name: "late", Image: "image", EndsAfter: time.Second, Labels: grace("60s")})
+				})
+				w.endAndGoOn(func() {}, ends)
+				if got := w.signals("late"); !strings.HasPrefix(got, "TERM@") || strings.Contains(got, " ") {
+					t.Errorf("who came got %q, want it asked to end, once", got)
+				}
+			})
+		})
+	}
+}
+
+// So it is with whom Docker starts again, whenever he was created.
+func TestWhoIsStartedBetweenTwoProcessesIsAsked(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.asDocker()
+		long := time.Now().Add(-time.Hour)
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second, Labels: grace("60s"), Restart: runtime.RestartUnlessStopped, CreatedAt: long},
+			runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("5s"), Restart: runtime.RestartUnlessStopped, CreatedAt: long})
+		w.fake.Exit("web1", 0)
+		w.endAndGoOn(func() { w.start("web1") }, 3*time.Second)
+		w.expectSignals("web1", "TERM@3s")
+	})
+}
+
+// One that an earlier process asked stays so where only others are noted since.
+func TestARecordThatToldOfNoneIsCarriedOn(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("60s")})
+		forget := sync.OnceFunc(func() {
+			r := w.published[len(w.published)-1]
+			for i := range r.Pods {
+				r.Pods[i].Late = nil
+			}
+			time.Sleep(100 * time.Millisecond)
+			w.fake.AddContainer("web", runtimetest.ContainerSpec{ID: "late", Name: "late", Image: "image", EndsAfter: time.Second})
+		})
+		w.endAndGoOn(forget, time.Second, 3*time.Second)
+		w.expectSignals("web0", "TERM@0s KILL@20s")
+	})
+}
+
+// A crash before anybody was asked is none of the drain's.
+func TestWhoCrashedBeforeItsTurnWasNotKilled(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("60s")}, runtimetest.ContainerSpec{})
+		time.AfterFunc(time.Second, func() { w.fake.Exit("dns1", 137) }) // for want of memory
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped})
+	})
+}
+
+// Of one process's containers the next one knows what their runtime tells.
+func TestAPodOfWhichAnEarlierProcessKilledOneIsKilled(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("2s")}, runtimetest.ContainerSpec{EndsAfter: 6 * time.Second})
+		r := w.endAndGoOn(func() {}, 4*time.Second)
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed})
+	})
+}
+
+// Nor is one asked twice whose turn came with the second process, by the third.
+func TestAContainerOfASandboxWhoseTurnCameIsAskedOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("shop", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, StopsBefore: []string{"shop1"}}, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("8s")})
+		w.endAndGoOn(func() { time.Sleep(time.Second) }, 500*time.Millisecond, 2*time.Second)
+		w.expectSignals("shop1", "TERM@2s KILL@10s")
+	})
 }

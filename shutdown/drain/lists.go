@@ -67,7 +67,9 @@ func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, silent func(name
 	if got.err == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.pods, r.ok, r.listed = got.pods, true, max(r.listed, changes)
+		if changes >= r.listed { // else somebody has listed them since who knows more
+			r.pods, r.ok, r.listed = got.pods, true, changes
+		}
 		return got.pods, func(string) bool { return false }, nil
 	}
 	silent = silence(got.pods, got.err)
@@ -169,8 +171,9 @@ type listing struct {
 	pods   []runtime.Pod
 	silent func(runtime string) bool // of which pods has what was known before
 	err    error
-	quiet  bool // nothing was being stopped when it was asked for
-	after  int  // how many stops had begun then
+	at     time.Time // when it was asked for
+	quiet  bool      // nothing was being stopped then
+	after  int       // how many stops had begun then
 }
 
 // firstList begins with what is known if the runtime does not answer at once. Where that lacks
@@ -247,7 +250,7 @@ func (d *Drain) relist(ctx context.Context) {
 		return
 	}
 	d.polling = true
-	quiet, after := d.inPhase == 0, d.begun
+	at, quiet, after := time.Now(), d.inPhase == 0, d.begun
 	bound, first := min(listBound, d.slack), !d.heard
 	if first || d.inPhase > 0 {
 		// A host that goes down is busy, and what is known may be old. Nobody waits
@@ -262,7 +265,7 @@ func (d *Drain) relist(ctx context.Context) {
 			Sleep(ctx, retryPause) // it will be asked again
 		}
 		select {
-		case d.lists <- listing{pods, silent, err, quiet, after}:
+		case d.lists <- listing{pods, silent, err, at, quiet, after}:
 		case <-d.over:
 		}
 	}()
@@ -291,23 +294,28 @@ func (d *Drain) take(l listing) {
 	case !d.heard:
 		d.blind = l.err
 	}
-	d.takeOver(l.pods, d.told)
+	d.takeOver(l.pods, d.told, true)
+	for _, p := range l.pods {
+		d.owe(p)
+	}
+	d.strike(l.at)
 }
 
 // told tells whether a runtime has answered the list that is the current one.
 func (d *Drain) told(runtime string) bool { return d.silent != nil && !d.silent(runtime) }
 
-// takeOver takes in the pods that runtimes have listed, whoever asked, where those that have
-// not answered are as they were known before.
-func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool) {
+// takeOver takes in the pods that runtimes have listed, to the drain's own question or to
+// somebody else's, where those that have not answered are as they were known before.
+func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool, own bool) {
 	d.current = pods
 	alive := map[key]bool{}
 	for _, p := range pods {
 		for _, c := range p.Containers {
+			// Before it may be forgotten which run was asked.
+			alive[key{c.Runtime, c.ID}] = plan.Alive(c) && !d.isAnotherRun(p, c)
 			if answered(c.Runtime) {
-				d.lookAgain(c)
+				d.lookAgain(p, c, own)
 			}
-			alive[key{c.Runtime, c.ID}] = plan.Alive(c)
 		}
 	}
 	for k, gone := range d.gone {
@@ -318,17 +326,38 @@ func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool)
 	}
 }
 
-// lookAgain forgets the end of a container that a list has shown dead and that runs: it is
-// to be asked to end like any that comes. One that no list has shown dead may be one whose
-// runtime is wrong about its end, and a list that shows the run that was asked is an old one.
-func (d *Drain) lookAgain(c runtime.Container) {
-	k := key{c.Runtime, c.ID}
+// lookAgain forgets the end of a container that runs again: it is to be asked to end like
+// any that comes. Of one that no list has shown dead the runtime may be wrong about its end,
+// and a list that shows the run that was asked is an old one, as one of somebody else may be
+// that does not tell which run it shows.
+func (d *Drain) lookAgain(p runtime.Pod, c runtime.Container, own bool) {
+	k, began := key{c.Runtime, c.ID}, runOf(c)
 	switch e := d.ends[k]; {
 	case e == nil, !e.done:
 	case !plan.Alive(c):
 		e.dead = true
-	case e.dead && (c.StartedAt.IsZero() || !c.StartedAt.Equal(d.record.Pods[d.index[e.pod]].Runs[c.ID])):
+	case d.isAnotherRun(p, c), e.dead && began.IsZero() && own, e.dead && !began.IsZero() && !began.Equal(d.record.Pods[d.index[e.pod]].Runs[c.ID]):
 		delete(d.ends, k)
 		d.anew[k] = true
 	}
+}
+
+// runOf is when a container's run began, where a runtime tells. One that runs once has its name
+// for an ID, which another may take once it is gone: that one was created later.
+func runOf(c runtime.Container) time.Time {
+	if c.Restart == runtime.RestartElsewhere {
+		return c.CreatedAt
+	}
+	return c.StartedAt
+}
+
+// isAnotherRun tells whether a container's run began after that of its ID which was asked to
+// end, by the same clock of its runtime.
+func (d *Drain) isAnotherRun(p runtime.Pod, c runtime.Container) bool {
+	at, known := d.index[key{p.Runtime, p.ID}]
+	if !known {
+		return false
+	}
+	asked := d.record.Pods[at].Runs[c.ID]
+	return !asked.IsZero() && runOf(c).After(asked)
 }

@@ -131,6 +131,24 @@ func (s snapshots) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, err
 }
 
+func TestAnOldListTakesNobodysPlaceWhoKnowsMore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("api", 0)
+		roster := &drain.Roster{Runtime: snapshots{w.fake}}
+		time.AfterFunc(20*time.Millisecond, func() {
+			w.pod("web", 0)
+			roster.Change()
+			roster.Set(w.list())
+		})
+		if _, err := roster.List(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if known, _ := roster.Last(); len(known) != 2 {
+			t.Errorf("Last() = %+v, want api and web", known)
+		}
+	})
+}
+
 func TestNoListTakesMoreTimeThanIsGranted(t *testing.T) {
 	for _, fault := range []runtimetest.Fault{{Hang: true}, {Delay: 1300 * time.Millisecond}, {Err: runtime.ErrUnavailable}} {
 		for _, granted := range []time.Duration{time.Second, 3 * time.Second, 5 * time.Second} {

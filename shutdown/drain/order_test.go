@@ -94,7 +94,7 @@ func TestWhoWaitedItsTurnInAnEarlierProcessIsAsked(t *testing.T) {
 			runtimetest.ContainerSpec{EndsAfter: time.Second, CreatedAt: old, StopsBefore: []string{"shop2"}},
 			runtimetest.ContainerSpec{IgnoresTERM: true, CreatedAt: old})
 		w.options.Record.StartedAt = w.options.Start
-		w.options.Record.Pods = []journal.PodRecord{{Runtime: "fake", ID: "shop", Name: "shop", StartedAt: w.options.Start, Asked: map[string]time.Time{"shop1": {}, "shop2": {}}}}
+		w.options.Record.Pods = []journal.PodRecord{{Runtime: "fake", ID: "shop", Name: "shop", StartedAt: w.options.Start, Asked: map[string]time.Time{"shop1": {}, "shop2": {}}, Late: map[string]time.Time{"shop0": w.options.Start}}}
 		r, _ := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"shop": journal.Killed})
 		// 16 s are left for three, of which the first was asked 4 s ago.
@@ -225,4 +225,15 @@ type late struct {
 func (r late) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	drain.Sleep(ctx, r.by)
 	return r.Runtime.Pods(ctx)
+}
+
+// Who is waited for may take all the time there is.
+func TestWhoseTurnComesAtTheEndIsAskedAllTheSame(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("shop", 0, runtimetest.ContainerSpec{Unkillable: true, StopsBefore: []string{"shop1"}, Labels: grace("60s")}, runtimetest.ContainerSpec{EndsAfter: time.Millisecond, Labels: grace("1s")})
+		w.pod("dns", plan.CriticalPriority)
+		w.run(t.Context())
+		w.expectSignals("shop1", "TERM@20s")
+		w.fake.Exit("shop0", 0)
+	})
 }

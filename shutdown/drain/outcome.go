@@ -2,6 +2,7 @@ package drain
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -14,38 +15,19 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// note takes in what a pod's goroutine tells.
-func (d *Drain) note(r result) {
+// note takes in what a pod's goroutines tell.
+func (d *Drain) note(calls context.Context, r result) {
 	switch {
-	case r.sandbox:
-		countDown(d.tearing, r.pod)
-		return
+	case r.torn != nil:
+		d.noteTorn(calls, r)
 	case r.asked != key{}:
 		d.noteTurns(r.pod, map[string]time.Time{r.asked.id: r.at})
+	default:
+		d.noteEnds(calls, r)
+	}
+	if r.torn == nil || r.torn.last {
 		d.options.Publish(d.record.Clone())
-		return
-	case r.handed:
-		countDown(d.waiting, r.pod)
-		d.noteUnasked(r.pod, r.ends)
-		return
 	}
-	for _, e := range r.ends {
-		*d.ends[e.key] = e
-	}
-	if r.phase == d.phase {
-		if d.inPhase--; d.inPhase == 0 {
-			d.calmDown()
-		}
-	}
-	countDown(d.waiting, r.pod)
-	if d.waiting[r.pod] > 0 {
-		return
-	}
-	if at := d.index[r.pod]; !r.keep { // else others of it are still to be asked
-		d.record.Pods[at].FinishedAt = time.Now()
-		d.judge(at)
-	}
-	d.options.Publish(d.record.Clone())
 }
 
 // noteTurns writes down when containers were asked to end, for a process that may have to
@@ -101,12 +83,6 @@ func turnOf(p journal.PodRecord, id string) (turn time.Time, noted bool) {
 	return turn, noted
 }
 
-func countDown(m map[key]int, k key) {
-	if m[k]--; m[k] <= 0 {
-		delete(m, k)
-	}
-}
-
 // conclude gives every pod its outcome and says how the drain went.
 func (d *Drain) conclude() {
 	d.verify()
@@ -114,11 +90,12 @@ func (d *Drain) conclude() {
 	if !d.record.FinishedAt.IsZero() && !d.isCancelled() {
 		return // it was before, and nothing ran since
 	}
-	running := map[key]bool{}
+	running, cut := map[key]bool{}, map[key]bool{}
 	codes, ends := map[key]map[string]int32{}, map[key]time.Time{}
 	for _, p := range d.current {
 		k := key{p.Runtime, p.ID}
 		running[k], codes[k], ends[k] = plan.Runs(p), exitCodes(p), d.lastEnd(p)
+		cut[k] = slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.ExitCode == 137 && d.endedHere(c) && d.wasAsked(p, c) })
 	}
 	now, cancelled, asked := time.Now(), d.isCancelled(), d.asked()
 	r := d.record
@@ -131,7 +108,7 @@ func (d *Drain) conclude() {
 		k := key{p.Runtime, p.ID}
 		switch {
 		case p.Outcome != "":
-		case d.waiting[k] > 0:
+		case d.group(k).busy():
 			d.judge(i)
 		case d.told(p.Runtime) && !running[k] && !cancelled: // by itself, or while no agent looked
 			p.Outcome, p.FinishedAt = journal.Stopped, cmp.Or(ends[k], now)
@@ -148,6 +125,9 @@ func (d *Drain) conclude() {
 		}
 		if d.told(p.Runtime) {
 			p.ExitCodes = codes[k]
+			if p.Outcome == journal.Stopped && cut[k] && !p.StartedAt.IsZero() { // by an earlier process
+				p.Outcome = journal.Killed
+			}
 		}
 		r.Graceful = r.Graceful && p.Outcome != journal.Left
 	}
@@ -170,7 +150,7 @@ func (d *Drain) noteLatecomers() {
 				continue
 			}
 			record, came := d.entry(phase.Name, pod)
-			unasked := func(c plan.PlannedContainer) bool { return d.ends[key{c.Runtime, c.ID}] == nil }
+			unasked := func(c plan.PlannedContainer) bool { return d.isUnasked(pod.Pod, c.Container) }
 			switch {
 			case came && d.spares(pod):
 				record.Outcome = journal.Skipped
@@ -186,11 +166,26 @@ func (d *Drain) noteLatecomers() {
 // drain, or it is not to be believed.
 func (d *Drain) lastEnd(p runtime.Pod) (at time.Time) {
 	for _, c := range p.Containers {
-		if c.FinishedAt.After(at) && c.FinishedAt.After(d.record.StartedAt) && !c.FinishedAt.After(time.Now()) {
+		if c.FinishedAt.After(at) && d.endedHere(c) {
 			at = c.FinishedAt
 		}
 	}
 	return at
+}
+
+// endedHere tells whether a container ended within this drain, by what its runtime tells.
+func (d *Drain) endedHere(c runtime.Container) bool {
+	return c.State == runtime.Exited && c.FinishedAt.After(d.record.StartedAt) && !c.FinishedAt.After(time.Now())
+}
+
+// wasAsked tells whether a container had been asked to end when it did.
+func (d *Drain) wasAsked(p runtime.Pod, c runtime.Container) bool {
+	at, known := d.index[key{p.Runtime, p.ID}]
+	if !known {
+		return false
+	}
+	turn, noted := turnOf(d.record.Pods[at], c.ID)
+	return noted && !turn.IsZero() && !c.FinishedAt.Before(turn)
 }
 
 // exitCodes are those of a pod's containers, by name: of several of one name,

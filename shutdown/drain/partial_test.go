@@ -2,6 +2,7 @@ package drain_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,6 +78,128 @@ func TestWhoIsStartedAgainBetweenTwoProcessesIsAskedAgain(t *testing.T) {
 	})
 }
 
+// Where an ID is a name, as runc's are, it is free again once its container is gone. Nobody tells
+// when such a one began to run.
+func TestWhoTookTheNameOfOneThatWasAskedIsAskedToo(t *testing.T) {
+	for name, c := range map[string]struct {
+		ends, taken time.Duration
+		between     time.Duration // from when the process ends until the next one comes; there is none if negative
+		priority    int32
+		want        string
+	}{
+		"between two lists":                 {time.Second, 1500 * time.Millisecond, -1, 0, "TERM@0s TERM@2s"},
+		"between two processes":             {time.Second, 1500 * time.Millisecond, time.Second, 0, "TERM@0s TERM@2s"},
+		"while its end is awaited":          {1100 * time.Millisecond, 1200 * time.Millisecond, 0, 0, "TERM@0s TERM@2s"},
+		"while its end is awaited, at last": {1100 * time.Millisecond, 1200 * time.Millisecond, 0, plan.CriticalPriority, "TERM@0s TERM@2s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.asDocker()
+				w.roster.Runtime = byName{w.fake}
+				w.pod("web", c.priority, runtimetest.ContainerSpec{EndsAfter: c.ends, Restart: runtime.RestartElsewhere})
+				w.pod("slow", c.priority, runtimetest.ContainerSpec{EndsAfter: 9 * time.Second})
+				time.AfterFunc(c.taken, func() {
+					if err := w.fake.RemoveContainer(t.Context(), runtime.Container{ID: "web0"}); err != nil {
+						t.Error(err)
+					}
+					w.pod("web", c.priority, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, Restart: runtime.RestartElsewhere})
+				})
+				var r *journal.Record
+				if c.between < 0 {
+					r, _ = w.run(t.Context())
+				} else {
+					r = w.endAndGoOn(func() { time.Sleep(c.between) }, 500*time.Millisecond)
+				}
+				w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "slow": journal.Stopped})
+				w.expectSignals("web0", c.want)
+				w.expectSignals("slow0", "TERM@0s")
+			})
+		})
+	}
+}
+
+// byName is a runtime whose IDs are names: it does not tell when a container began to run, and
+// stops none but that which was listed.
+type byName struct{ *runtimetest.Fake }
+
+func (b byName) Pods(ctx context.Context) ([]runtime.Pod, error) {
+	pods, err := b.Fake.Pods(ctx)
+	for _, p := range pods {
+		for i := range p.Containers {
+			p.Containers[i].StartedAt = time.Time{}
+		}
+	}
+	return pods, err
+}
+
+func (b byName) is(ctx context.Context, c runtime.Container) bool {
+	pods, _ := b.Pods(ctx)
+	return slices.ContainsFunc(pods, func(p runtime.Pod) bool {
+		return slices.ContainsFunc(p.Containers, func(now runtime.Container) bool { return now.ID == c.ID && now.CreatedAt.Equal(c.CreatedAt) })
+	})
+}
+
+func (b byName) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	if !b.is(ctx, c) {
+		return nil
+	}
+	return b.Fake.StopContainer(ctx, c, grace)
+}
+
+func (b byName) StopPod(ctx context.Context, p runtime.Pod) error {
+	if !slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return b.is(ctx, c) }) {
+		return nil
+	}
+	return b.Fake.StopPod(ctx, p)
+}
+
+// A clock that was set back since, as where a boot takes local time for UTC, makes nobody new.
+func TestAContainerOfTheFutureIsAskedOnce(t *testing.T) {
+	for name, run := range map[string]func(*world){
+		"by two processes": func(w *world) { w.endAndGoOn(func() {}, 2*time.Second) },
+		"by one that gets an old list": func(w *world) {
+			before := w.list()
+			time.AfterFunc(3*time.Second, func() { w.roster.Set(before) })
+			w.run(w.t.Context())
+		},
+		"by one whose runtime is wrong about its end": func(w *world) {
+			w.roster.Runtime = wrong{w.fake}
+			w.run(w.t.Context())
+			w.fake.Exit("web0", 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.asDocker()
+				w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second, CreatedAt: time.Now().Add(time.Hour), Restart: runtime.RestartUnlessStopped})
+				w.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
+				run(w)
+				if got := w.signals("web0"); got != "TERM@0s" && got != "" {
+					t.Errorf("container web0 got %q, want it asked once", got)
+				}
+				if stops := w.asked(runtimetest.StopContainer, "web0"); stops > 2 { // a process that ends gives its call up
+					t.Errorf("its runtime was asked to stop it %d times", stops)
+				}
+			})
+		})
+	}
+}
+
+// wrong is a runtime that says that a container has stopped which runs on.
+type wrong struct{ *runtimetest.Fake }
+
+func (w wrong) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	if c.ID != "web0" {
+		return w.Fake.StopContainer(ctx, c, grace)
+	}
+	call, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	_ = w.Fake.StopContainer(call, c, time.Hour)
+	return nil
+}
+
+func (w wrong) StopPod(ctx context.Context, p runtime.Pod) error { return nil }
+
 // containerd loses track of a container whose shim is slow to answer it after a restart.
 func TestAContainerThatItsRuntimeHasLostTrackOfKeepsItsGrace(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -114,7 +237,7 @@ func TestNobodyIsKilledUnaskedAfterTheLastPhase(t *testing.T) {
 			w.options.Record, w.options.Start = r, time.Now()
 			asked := time.Since(w.began)
 			r, _ = w.run(t.Context())
-			w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped})
+			w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed, "dns": journal.Stopped}) // its other container was
 			w.expectSignals("web0", "TERM@"+asked.String())
 		})
 	}

@@ -17,8 +17,8 @@ import (
 func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 	phase, began, end := d.phases[i], time.Now(), d.end(i)
 	d.phase, d.inPhase = i, 0
-	d.calm = make(chan struct{})
-	defer d.calmDown()
+	d.calm = false
+	defer d.calmDown(calls)
 	n := d.launch(calls, i, end)
 	if d.overran { // nobody has looked since
 		d.relist(ctx)
@@ -40,9 +40,10 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 		}
 		select {
 		case r := <-d.results:
-			d.note(r)
+			d.note(calls, r)
 		case l := <-d.lists:
 			d.take(l)
+			d.release(calls)
 			late := d.launchLate(calls, i, end)
 			n += late
 			d.settled = late == 0 && d.settles(l)
@@ -53,7 +54,7 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 		case <-news.C:
 			// Where the runtime tells of what comes and goes somebody lists them anyway.
 			if pods, told := d.options.Roster.lately(time.Now().Add(-newsPoll)); told {
-				d.takeOver(pods, func(string) bool { return true })
+				d.takeOver(pods, func(string) bool { return true }, false)
 				n += d.launchLate(calls, i, end)
 			} else {
 				d.relist(ctx)
@@ -74,18 +75,9 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 	if n > 0 {
 		d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))
 	}
-	if i < len(d.phases)-1 && len(d.tearing) > 0 {
-		d.awaitSandboxes(ctx, min(time.Until(end), sandboxWait))
+	if i < len(d.phases)-1 && d.any((*group).tears) {
+		d.awaitSandboxes(ctx, calls, min(time.Until(end), sandboxWait))
 		d.settled = false
-	}
-}
-
-// calmDown lets sandboxes go that waited for the containers of the phase.
-func (d *Drain) calmDown() {
-	select {
-	case <-d.calm:
-	default:
-		close(d.calm)
 	}
 }
 
@@ -97,9 +89,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 	if d.ended(calls) {
 		return 0
 	}
-	// As where very little is granted, or no agent was there to begin it: who was to
-	// have some time is not to be killed here.
-	none := d.options.Phases[i].Grace > 0 && d.brief(i, end)
+	nothingLeft := d.nothingLeft(i, end)
 	for n, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
 			k := key{pod.Runtime, pod.ID}
@@ -112,10 +102,11 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.Outcome = journal.Skipped
 				continue
 			}
-			if none && record.StartedAt.IsZero() {
+			if nothingLeft && record.StartedAt.IsZero() {
 				continue
 			}
-			containers, rest := d.unasked(k, pod.Within(max(0, time.Until(end))), end, none)
+			containers := d.unasked(k, pod.Within(max(0, time.Until(end))), i, end)
+			d.owe(pod.Pod)
 			if len(containers) == 0 {
 				continue
 			}
@@ -127,18 +118,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.Grace = metav1.Duration{Duration: d.within(pod.Grace.Duration, end)}
 			}
 			launched, changed = launched+1, true
-			d.begun++
-			d.inPhase++
-			d.waiting[k]++
-			d.tearing[k]++
-			d.settled = false
-			others, calm := d.together[k], d.calm
-			if others == nil {
-				others = &company{}
-				d.together[k] = others
-			}
-			others.join()
-			d.calls.Go(func() { d.stopPod(calls, result{phase: i, pod: k, keep: rest}, pod.Pod, containers, others, end, calm) })
+			d.begin(calls, i, pod.Pod, containers, end)
 		}
 	}
 	if changed {
@@ -156,18 +136,29 @@ func (d *Drain) reopen() {
 	d.record.FinishedAt, d.record.Graceful, d.record.Error = time.Time{}, false, ""
 }
 
-// launchLate is launch for pods that came since.
+// launchLate is launch for pods that came since. Where little is left they are to be asked
+// later, and the sandboxes stay of those that are being stopped.
 func (d *Drain) launchLate(calls context.Context, i int, end time.Time) int {
-	if d.brief(i, end) {
-		return 0
+	if !d.brief(i, end) {
+		return d.launch(calls, i, end)
 	}
-	return d.launch(calls, i, end)
+	for _, pod := range d.current {
+		d.owe(pod)
+	}
+	return 0
 }
 
 // brief tells whether so little is left of phase i that who was not asked to end yet has more
 // time in the next, and after the last when the service stops then.
 func (d *Drain) brief(i int, end time.Time) bool {
 	return time.Until(end) <= min(newsPoll, d.phases[i].Grace/2)
+}
+
+// nothingLeft tells whether phase i has no time for who was not asked to end yet, as where very
+// little is granted, or no agent was there to begin it: who was to have some time is not to be
+// killed here.
+func (d *Drain) nothingLeft(i int, end time.Time) bool {
+	return d.options.Phases[i].Grace > 0 && d.brief(i, end)
 }
 
 // entry is a pod's place in the record, and whether it was made just now.
@@ -190,23 +181,24 @@ func (d *Drain) spares(pod plan.PlannedPod) bool {
 }
 
 // unasked returns the containers that were not asked to end yet, and notes that
-// they are now, or will be once those have ended that need them. Where there is no time left
-// it leaves out whom no process has asked before, and tells that there are some.
-func (d *Drain) unasked(pod key, planned plan.PlannedPod, end time.Time, none bool) (targets []target, rest bool) {
+// they are now, or will be once those have ended that need them. Where nothing is left of phase
+// i it leaves out whom no process has asked before, or one that was in a later phase.
+func (d *Drain) unasked(pod key, planned plan.PlannedPod, i int, end time.Time) (targets []target) {
+	nothingLeft, due := d.nothingLeft(i, end), d.due(i)
 	for _, c := range planned.Containers {
 		k := key{c.Runtime, c.ID}
 		if _, ok := d.ends[k]; ok {
 			continue
 		}
 		asked, before := d.askedAt(d.resumed, pod, c)
-		_, spent := d.askedAt(d.spent, pod, c)
-		if none && !before && !spent {
-			rest = true
+		given, spent := d.askedAt(d.spent, pod, c)
+		later := before && i < len(d.phases)-1 && asked.After(due)
+		if nothingLeft && !spent && (!before || later) {
 			continue
 		}
 		d.ends[k] = &containerEnd{key: k, pod: pod, name: c.Name, kill: time.Now().Add(d.within(c.Own, end.Add(-c.Rest)))}
 		d.stops[k] = make(chan struct{})
-		t := target{PlannedContainer: c, over: d.stops[k], spent: spent}
+		t := target{PlannedContainer: c, over: d.stops[k], asked: given, spent: spent}
 		// An earlier process asked it to end and did not see it end. Asking
 		// again is to some programs an order to drop everything.
 		if before {
@@ -215,15 +207,15 @@ func (d *Drain) unasked(pod key, planned plan.PlannedPod, end time.Time, none bo
 		}
 		targets = append(targets, t)
 	}
-	for i := range targets {
-		for _, id := range targets[i].Waits {
-			if other, stops := d.stops[key{targets[i].Runtime, id}]; stops {
-				targets[i].after = append(targets[i].after, other)
+	for n := range targets {
+		for _, id := range targets[n].Waits {
+			if other, stops := d.stops[key{targets[n].Runtime, id}]; stops {
+				targets[n].after = append(targets[n].after, other)
 			}
 		}
 	}
 	d.noteAsked(pod, targets, planned.Pod.Sandbox)
-	return targets, rest
+	return targets
 }
 
 // noteAsked writes down who is asked now that was not before: of those that wait for
@@ -238,21 +230,24 @@ func (d *Drain) noteAsked(pod key, targets []target, sandbox bool) {
 		if t.Container.Restarting {
 			p.Restarting = append(slices.Clone(p.Restarting), t.ID) // what was published has the old one
 		}
+		_, owedTurn := p.Asked[t.ID] // from an earlier process
+		_, noted := turnOf(*p, t.ID)
 		switch {
 		case t.gone != nil || t.spent:
+			if !noted { // by a record that told of none
+				late[t.ID] = t.asked
+			}
 		case len(t.after) > 0:
 			turns[t.ID] = time.Time{}
-		case !sandbox || t.Container.Restart != runtime.RestartUnknown: // which may not have been told yet
+		case owedTurn, !sandbox || t.Container.Restart != runtime.RestartUnknown: // which may not have been told yet
 			turns[t.ID] = time.Now()
 		default:
-			if _, unasked := p.Late[t.ID]; unasked {
-				late[t.ID] = time.Now()
-			}
+			late[t.ID] = time.Now()
 		}
 		if _, noted := turns[t.ID]; noted {
 			names[t.ID] = t.Name
-			if _, before := p.Runs[t.ID]; before || !t.Container.StartedAt.IsZero() { // that one is over
-				runs[t.ID] = t.Container.StartedAt
+			if _, before := p.Runs[t.ID]; before || !runOf(t.Container).IsZero() { // that one is over
+				runs[t.ID] = runOf(t.Container)
 			}
 		}
 	}
@@ -266,15 +261,16 @@ func (d *Drain) noteAsked(pod key, targets []target, sandbox bool) {
 // asked later, if at all, and one that somebody has started since is another run.
 func (d *Drain) askedAt(times map[key]time.Time, pod key, c plan.PlannedContainer) (time.Time, bool) {
 	began, ok := times[pod]
-	if !ok || c.Container.CreatedAt.After(began) || d.anew[key{c.Runtime, c.ID}] {
+	if !ok || d.anew[key{c.Runtime, c.ID}] {
 		return time.Time{}, false
 	}
 	p := d.record.Pods[d.index[pod]]
-	if run := p.Runs[c.ID]; !run.IsZero() && !c.Container.StartedAt.IsZero() && !run.Equal(c.Container.StartedAt) {
+	if run, now := p.Runs[c.ID], runOf(c.Container); !run.IsZero() && !now.IsZero() && !run.Equal(now) {
 		return time.Time{}, false
 	}
 	if turn, noted := turnOf(p, c.ID); noted {
 		return turn, !turn.IsZero()
 	}
-	return began, true
+	// As records had it that told of none.
+	return began, len(p.Asked)+len(p.Late) == 0 && !c.Container.CreatedAt.After(began)
 }

@@ -9,6 +9,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -80,6 +81,47 @@ func TestWhoComesIntoAPodTakesNobodysGraceThere(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nor does a pod whose containers are over, and that waits for others to be torn down.
+func TestWhoComesIntoAPodThatWaitsForItsTurnHasItsGrace(t *testing.T) {
+	for name, cancelled := range map[string]bool{"to the end": false, "until the shutdown is cancelled": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.pod("first", 0)
+				w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+				w.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 19 * time.Second, Labels: grace("60s")})
+				w.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Delay: 9 * time.Second, Subject: "first"})
+				time.AfterFunc(3*time.Second, func() {
+					w.fake.AddContainer("web", runtimetest.ContainerSpec{ID: "late", Name: "late", Image: "image", EndsAfter: 12 * time.Second, Labels: grace("60s")})
+				})
+				d := drain.New(w.options)
+				if cancelled {
+					time.AfterFunc(8*time.Second, d.Cancel)
+				}
+				d.Run(t.Context())
+				<-d.Idle()
+				w.expectSignals("late", "TERM@4s")
+				w.fake.Exit("late", 0)
+			})
+		})
+	}
+}
+
+// Nor one whose phase is nearly over: who came has its grace in the next.
+func TestWhoComesIntoAPodAtTheEndOfItsPhaseIsAskedInTheNext(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 19500 * time.Millisecond, Labels: grace("60s")})
+		time.AfterFunc(17500*time.Millisecond, func() {
+			w.fake.AddContainer("web", runtimetest.ContainerSpec{ID: "late", Name: "late", Image: "image", EndsAfter: time.Second})
+		})
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
+		w.expectSignals("late", "TERM@19.5s")
+		if n := len(w.fake.Calls(runtimetest.StopPod)); n != 1 {
+			t.Errorf("the sandbox was torn down %d times, want once, in the end", n)
+		}
+	})
 }
 
 func TestASlowKillIsNotBrokenOffWhileOthersStop(t *testing.T) {

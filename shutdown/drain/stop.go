@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +14,7 @@ import (
 // target is a container to stop.
 type target struct {
 	plan.PlannedContainer
-	asked time.Time     // set if an earlier process asked it to end
+	asked time.Time     // when an earlier process or drain asked it to end, if one did
 	gone  chan struct{} // then closed when a list says that it has
 	spent bool          // it has had all its time, and the drain before gave it up
 
@@ -24,133 +22,19 @@ type target struct {
 	after []<-chan struct{} // closed likewise for those that end before it
 }
 
-// company is the stops of one pod's containers that are under way, also of those that came
-// when others were being stopped already.
-type company struct {
-	mu   sync.Mutex
-	n    int
-	gone chan struct{} // closed when n is zero again
-}
-
-func (c *company) join() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.n == 0 {
-		c.gone = make(chan struct{})
-	}
-	c.n++
-}
-
-func (c *company) leave() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.n--; c.n == 0 {
-		close(c.gone)
-	}
-}
-
-// left is closed when all that are under way now are over.
-func (c *company) left() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.gone
-}
-
-// stopPod stops the containers, then the sandbox, and tells the drain of both. To tear
-// a sandbox down kills what runs in it: it waits for the pod's other containers, too.
-// Sandboxes go one at a time until the phase is calm: to tear one down costs a
-// runtime as much as to stop a container, and those have a grace that runs.
-func (d *Drain) stopPod(ctx context.Context, r result, pod runtime.Pod, containers []target, others *company, end time.Time, calm <-chan struct{}) {
+// stopPod stops containers of one pod, and tells the drain how each ended.
+func (d *Drain) stopPod(ctx context.Context, phase int, pod key, containers []target, end time.Time) {
 	ends := make([]containerEnd, len(containers))
 	var wg sync.WaitGroup
 	for i, c := range containers {
 		wg.Go(func() {
 			defer close(c.over)
-			killed, err := d.stopInTurn(ctx, r.pod, c, end)
-			ends[i] = containerEnd{key: key{c.Runtime, c.ID}, pod: r.pod, name: c.Name, done: true, killed: killed, err: err}
+			killed, err := d.stopInTurn(ctx, pod, c, end)
+			ends[i] = containerEnd{key: key{c.Runtime, c.ID}, pod: pod, name: c.Name, done: true, killed: killed, err: err}
 		})
 	}
 	wg.Wait()
-	others.leave()
-	if ctx.Err() != nil { // nothing that failed now says anything of the containers
-		r.handed, r.ends = true, slices.DeleteFunc(ends, func(e containerEnd) bool { return !errors.Is(e.err, errUnasked) })
-		d.tell(r)
-		return
-	}
-	failed := slices.ContainsFunc(ends, func(e containerEnd) bool { return e.err != nil })
-	r.ends = ends
-	if !failed || d.isCancelled() {
-		d.tell(r)
-	}
-	if d.isCancelled() {
-		return // what is half stopped is left to its owner
-	}
-	if r.keep {
-		if failed {
-			d.tell(r)
-		}
-		r.sandbox = true
-		d.tell(r)
-		return
-	}
-	select {
-	case <-others.left():
-	case <-d.cancelled:
-		if failed {
-			d.tell(r)
-		}
-		return
-	case <-ctx.Done():
-	}
-	if !failed {
-		select {
-		case d.early <- struct{}{}:
-			defer func() { <-d.early }()
-		case <-calm:
-		case <-ctx.Done():
-		}
-	}
-	teardown, cancel := d.teardown(ctx, failed, end)
-	defer cancel()
-	err := Bounded(teardown, func() error { return d.options.Roster.StopPod(teardown, pod) })
-	if err != nil {
-		d.log.Warn("the sandbox of a pod stays behind", "pod", strings.TrimPrefix(pod.Namespace+"/"+pod.Name, "/"), "error", err)
-	}
-	for i := range ends { // a sandbox that is gone took along what still ran in it
-		if err == nil && ends[i].err != nil {
-			ends[i].killed, ends[i].err = true, nil
-		}
-	}
-	if failed {
-		d.tell(r)
-	}
-	r.sandbox = true
-	d.tell(r)
-}
-
-// teardown bounds the end of a sandbox. Where containers failed to stop it is the
-// last resort, by which the runtime kills them: that may take a moment, and once
-// its phase is over as long as others run. A host so slow that kills take seconds
-// has no use for one that is broken off.
-func (d *Drain) teardown(ctx context.Context, failed bool, end time.Time) (context.Context, context.CancelFunc) {
-	switch {
-	case !failed:
-		return context.WithTimeout(ctx, sandboxBound)
-	case time.Now().Before(end): // the phase waits for it
-		return context.WithTimeout(ctx, d.slack)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(d.slack, func() {
-		select {
-		case <-d.last:
-			cancel(context.DeadlineExceeded)
-		case <-ctx.Done():
-		}
-	})
-	return ctx, func() {
-		late.Stop()
-		cancel(nil)
-	}
+	d.tell(result{phase: phase, pod: pod, ends: ends})
 }
 
 func (d *Drain) tell(r result) {
@@ -175,6 +59,9 @@ func (d *Drain) stopInTurn(ctx context.Context, pod key, c target, end time.Time
 		}
 	}
 	if len(c.after) > 0 && c.gone == nil && !c.spent {
+		if least := min(c.Own, d.slack); time.Until(end) < least { // nobody is killed unasked for others' sake
+			end = time.Now().Add(least)
+		}
 		d.tell(result{pod: pod, asked: key{c.Runtime, c.ID}, at: time.Now()})
 	}
 	return d.stopContainer(ctx, c, end)
@@ -221,7 +108,13 @@ func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (kil
 		case ctx.Err() != nil || d.isCancelled():
 			return false, stopError(ctx, c.Name, err)
 		}
+		if !asked && time.Since(made) < max(grace, pause+retryPause) { // its time has not begun
+			began = time.Now()
+		}
 		grace = d.within(own-time.Since(began), end)
+		if !asked {
+			first = grace
+		}
 	}
 }
 

@@ -7,22 +7,23 @@ import (
 
 // awaitStuck gives what did not stop within its phase its last chance, and
 // looks what became of it. Each call has a deadline of its own.
-func (d *Drain) awaitStuck(ctx context.Context) {
+func (d *Drain) awaitStuck(ctx, calls context.Context) {
 	over := time.NewTimer(time.Until(d.deadline))
 	defer over.Stop()
-	if len(d.waiting) > 0 {
+	if d.any((*group).busy) {
 		d.settled = false
 	}
-	for len(d.waiting) > 0 || !d.settled {
-		if len(d.waiting) == 0 {
+	for d.any((*group).busy) || !d.settled {
+		if !d.any((*group).busy) {
 			d.relist(ctx)
 		}
 		select {
 		case r := <-d.results:
-			d.note(r)
+			d.note(calls, r)
 		case l := <-d.lists:
 			d.take(l)
-			d.settled = len(d.waiting) == 0 && d.settles(l)
+			d.release(calls)
+			d.settled = !d.any((*group).busy) && d.settles(l)
 		case <-over.C:
 			return
 		case <-d.cancelled:
@@ -35,13 +36,13 @@ func (d *Drain) awaitStuck(ctx context.Context) {
 
 // awaitSandboxes gives the sandboxes of a phase a moment. The lock is not held
 // for those of the last one: the runtime outlives this service.
-func (d *Drain) awaitSandboxes(ctx context.Context, atMost time.Duration) {
+func (d *Drain) awaitSandboxes(ctx, calls context.Context, atMost time.Duration) {
 	over := time.NewTimer(atMost)
 	defer over.Stop()
-	for len(d.tearing) > 0 {
+	for d.any((*group).tears) {
 		select {
 		case r := <-d.results:
-			d.note(r)
+			d.note(calls, r)
 		case <-over.C:
 			return
 		case <-d.cancelled:
@@ -53,7 +54,7 @@ func (d *Drain) awaitSandboxes(ctx context.Context, atMost time.Duration) {
 }
 
 // windDown waits for the calls in flight after a cancellation.
-func (d *Drain) windDown(ctx context.Context, giveUp func()) {
+func (d *Drain) windDown(ctx, calls context.Context, giveUp func()) {
 	atMost := cancelWait
 	for _, e := range d.ends {
 		if !e.done {
@@ -62,10 +63,10 @@ func (d *Drain) windDown(ctx context.Context, giveUp func()) {
 	}
 	wait := time.NewTimer(atMost)
 	defer wait.Stop()
-	for len(d.waiting) > 0 {
+	for d.any((*group).busy) {
 		select {
 		case r := <-d.results:
-			d.note(r)
+			d.note(calls, r)
 		case <-wait.C:
 			giveUp()
 			return
@@ -80,16 +81,16 @@ func (d *Drain) windDown(ctx context.Context, giveUp func()) {
 
 // handOver waits for what has just been asked of the runtimes, so that the next process reads
 // on record who was not.
-func (d *Drain) handOver() {
+func (d *Drain) handOver(calls context.Context) {
 	if d.leaving == nil {
 		return
 	}
 	over := time.NewTimer(2 * askRoom)
 	defer over.Stop()
-	for len(d.waiting) > 0 {
+	for d.any((*group).busy) {
 		select {
 		case r := <-d.results:
-			d.note(r)
+			d.note(calls, r)
 		case <-over.C:
 			return
 		}

@@ -119,6 +119,16 @@ func (w *world) signals(container string) string {
 	return strings.Join(all, " ")
 }
 
+// asked is how often the runtime was asked to do that to a container or pod.
+func (w *world) asked(op runtimetest.Op, subject string) (times int) {
+	for _, c := range w.fake.Calls(op) {
+		if c.Subject == subject {
+			times++
+		}
+	}
+	return times
+}
+
 func (w *world) expectSignals(container, want string) {
 	w.t.Helper()
 	if got := w.signals(container); got != want {

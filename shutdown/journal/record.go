@@ -54,13 +54,13 @@ type PodRecord struct {
 	Error      string          `json:"error,omitempty"`
 	Stuck      []string        `json:"stuck,omitempty"` // containers that did not stop
 	// Asked tells when containers that end after others were asked to, by their IDs, and
-	// those that can be started again; zero for those whose turn has not come. The others
-	// were at StartedAt.
+	// those that can be started again; zero for those whose turn has not come.
 	Asked map[string]time.Time `json:"asked,omitempty"`
-	// Late tells the same of those others that could not be asked then, because hostler ended or
-	// their runtime was away.
+	// Late tells the same of the others; zero for those that could not be asked because hostler
+	// ended or their runtime was away.
 	Late map[string]time.Time `json:"late,omitempty"`
-	// Runs tells of those of Asked when the run began that was to end, where a runtime tells.
+	// Runs tells of those of Asked when the run began that was to end, where a runtime tells;
+	// of one that runs once, and whose name another may take, when it was created.
 	Runs map[string]time.Time `json:"runs,omitempty"`
 	// Names are those of Asked.
 	Names map[string]string `json:"names,omitempty"`
