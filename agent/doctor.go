@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/host"
@@ -86,24 +88,34 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 	if lastErr != nil {
 		f.State.Problem = lastErr.Error()
 	}
-	if f.Runtimes, err = lookOnce(ctx, cfg, log); err != nil {
-		return doctor.Report{}, err
-	}
-	if f.Machine, err = lookAlone(ctx, cfg); err != nil {
-		return doctor.Report{}, err
-	}
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
 	evidence, _ := owner.FindKubelet("/proc")
-	if f.Cluster, err = clusterAlone(ctx, cfg, evidence == "", log); err != nil {
-		return doctor.Report{}, err
-	}
-	if f.Etcd, err = etcdAlone(ctx, cfg, evidence == ""); err != nil {
-		return doctor.Report{}, err
-	}
-	if f.Plugin, err = pluginAlone(ctx, cfg, evidence == "", log); err != nil {
-		return doctor.Report{}, err
-	}
+	ours := evidence == ""
+	var looking errgroup.Group
+	looking.Go(func() (err error) {
+		f.Runtimes, err = lookOnce(ctx, cfg, log)
+		return err
+	})
+	looking.Go(func() (err error) {
+		f.Machine, err = lookAlone(ctx, cfg)
+		return err
+	})
+	looking.Go(func() (err error) {
+		f.Cluster, err = clusterAlone(ctx, cfg, ours, log)
+		return err
+	})
+	looking.Go(func() (err error) {
+		f.Etcd, err = etcdAlone(ctx, cfg, ours)
+		return err
+	})
+	looking.Go(func() (err error) {
+		f.Plugin, err = pluginAlone(ctx, cfg, ours, log)
+		return err
+	})
 	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Kubelet: evidence}.Gather(ctx, &f)
+	if err := looking.Wait(); err != nil {
+		return doctor.Report{}, errors.Join(err, logind.Close())
+	}
 	if f.Kubelet.Lock != nil {
 		f.Protection = doctor.Protection{Protected: true, Reason: status.ReasonDelegated, Message: "the kubelet on this host delays a shutdown for the pods"}
 	}

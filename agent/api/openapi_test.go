@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -65,6 +66,9 @@ func closed(v any) {
 func path(pattern string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(pattern, "pprof/{name}", "pprof/goroutine"), "{name}", "web-1")
 }
+
+// names are the places of names in a path.
+var names = regexp.MustCompile(`\{[a-z]+\}`)
 
 // pointer makes a name a part of a JSON pointer.
 func pointer(name string) string {
@@ -203,32 +207,36 @@ func TestThePageOfTheAPIListsItsRoutes(t *testing.T) {
 	}
 }
 
-// Whatever comes to whichever route, the answer is one that is described: nothing panics,
-// and only what is understood reaches the agent.
+// Whatever comes to whichever route, by whomever, the answer is one that is described: nothing
+// panics, and only what is understood reaches the agent, of what acts from root alone.
 func FuzzRoutes(f *testing.F) {
 	all := api.Describe()
 	for i := range all {
-		f.Add(uint(i), "", "", []byte("{}"))
-		f.Add(uint(i), "/..%2f", "debug=9&x=%zz", []byte(`{"all":1,"images":true}{}`))
+		f.Add(uint(i), uint32(0), "web-1", "", []byte("{}"))
+		f.Add(uint(i), uint32(4711), "/..%2f", "debug=9&x=%zz", []byte(`{"all":1,"images":true}{}`))
 	}
 	_, d := description(f)
-	f.Fuzz(func(t *testing.T, which uint, name, query string, body []byte) {
-		r := all[which%uint(len(all))]
-		if strings.HasSuffix(r.Path, "/profile") || strings.HasSuffix(r.Path, "/trace") {
+	f.Fuzz(func(t *testing.T, which uint, uid uint32, name, query string, body []byte) {
+		r, may := all[which%uint(len(all))], uid == 0 || int(uid) == os.Geteuid()
+		if may && (strings.HasSuffix(r.Path, "/profile") || strings.HasSuffix(r.Path, "/trace")) {
 			return // they take their time
 		}
-		request, err := http.NewRequestWithContext(api.WithUID(t.Context(), 0), r.Method, "http://hostler", bytes.NewReader(body))
+		request, err := http.NewRequestWithContext(api.WithUID(t.Context(), uid), r.Method, "http://hostler", bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		request.URL.Path, request.URL.RawQuery = strings.ReplaceAll(r.Path, "{name}", name), query
-		if name == "profile" || name == "trace" || request.URL.Query().Has("seconds") {
+		request.URL.Path, request.URL.RawQuery = names.ReplaceAllLiteralString(r.Path, name), query
+		if may && (name == "profile" || name == "trace" || request.URL.Query().Has("seconds")) {
 			return
 		}
-		w := httptest.NewRecorder()
-		routes(&backend{}).ServeHTTP(w, request)
+		b, w := &backend{}, httptest.NewRecorder()
+		routes(b).ServeHTTP(w, request)
 		_, described := d.Paths[r.Path][strings.ToLower(r.Method)].Responses[fmt.Sprint(w.Code)]
-		elsewhere := strings.Contains(r.Path, "{name}") && w.Code < http.StatusInternalServerError // another route, or none
+		elsewhere := names.MatchString(r.Path) && w.Code < http.StatusInternalServerError // another route, or none
+		acted := len(b.requests())+len(b.drains)+len(b.cordons)+len(b.logs) > 0
+		if plans := strings.HasSuffix(r.Path, "/plan"); !may && (acted && !plans || r.Acts && !elsewhere && w.Code != http.StatusForbidden) {
+			t.Errorf("%s %s by uid %d = %d %s, want it refused", r.Method, request.URL.Path, uid, w.Code, w.Body)
+		}
 		if !described && !elsewhere {
 			t.Errorf("%s %s?%s with %q = %d %s, which is not described", r.Method, request.URL.Path, query, body, w.Code, w.Body)
 		}
