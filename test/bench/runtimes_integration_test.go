@@ -18,9 +18,12 @@ import (
 
 const (
 	runtimeRounds     = 3
-	runtimeContainers = 10 // of each runtime
+	usualContainers   = 20 // of containerd
+	usualImages       = 500
+	runtimeContainers = 10 // of each further runtime
 	runtimeImages     = 20 // of each that has images
 	looksAtMemory     = 12 // in a minute: garbage comes and goes
+	residentTarget    = 36 // MB
 )
 
 // BenchmarkRuntimes takes what each further runtime of a host costs an agent that has
@@ -42,8 +45,10 @@ func BenchmarkRuntimes(b *testing.B) {
 		anonymous[i] = figure{name: n.name + " beside containerd: anonymous memory", unit: "MB", target: 2}
 		processor[i] = figure{name: n.name + " beside containerd: CPU in a minute", unit: "s", target: 0.03}
 	}
-	base := []figure{{name: "containerd alone: anonymous memory", unit: "MB"}, {name: "containerd alone: CPU in a minute", unit: "s"}}
-	whole := []figure{{name: "all four: anonymous memory", unit: "MB"}, {name: "all four: CPU in a minute", unit: "s"}}
+	of := func(name string) []figure {
+		return []figure{{name: name + ": RSS", unit: "MB", target: residentTarget}, {name: name + ": anonymous memory", unit: "MB"}, {name: name + ": CPU in a minute", unit: "s"}}
+	}
+	base, whole := of("containerd alone"), of("all four")
 	defer func() { // as far as it came
 		for _, figures := range [][]figure{base, anonymous, processor, whole} {
 			for _, f := range figures {
@@ -54,14 +59,24 @@ func BenchmarkRuntimes(b *testing.B) {
 		}
 	}()
 	for range runtimeRounds {
-		memory, ran := idleBeside(b, alone)
-		base[0].samples, base[1].samples = append(base[0].samples, memory), append(base[1].samples, ran)
+		least := idleBeside(b, alone)
+		least.addTo(base)
 		for i, n := range further {
-			m, r := idleBeside(b, alone, n)
-			anonymous[i].samples, processor[i].samples = append(anonymous[i].samples, m-memory), append(processor[i].samples, r-ran)
+			c := idleBeside(b, alone, n)
+			anonymous[i].samples, processor[i].samples = append(anonymous[i].samples, c.anonymous-least.anonymous), append(processor[i].samples, c.ran-least.ran)
 		}
-		m, r := idleBeside(b, append([]neighbour{alone}, further...)...)
-		whole[0].samples, whole[1].samples = append(whole[0].samples, m), append(whole[1].samples, r)
+		idleBeside(b, append([]neighbour{alone}, further...)...).addTo(whole)
+	}
+}
+
+// idleCost is what an agent has of memory, in megabytes, and of processor time in a minute, in
+// seconds.
+type idleCost struct{ resident, anonymous, ran float64 }
+
+// addTo adds it to figures of these.
+func (c idleCost) addTo(figures []figure) {
+	for i, sample := range []float64{c.resident, c.anonymous, c.ran} {
+		figures[i].samples = append(figures[i].samples, sample)
 	}
 }
 
@@ -73,11 +88,11 @@ type neighbour struct {
 
 func inhabitContainerd(b *testing.B, c *lab.Containerd) neighbour {
 	b.Helper()
-	for i := range runtimeImages {
+	for i := range usualImages {
 		_, err := c.Pull(b.Context(), lab.ImageSpec{Names: []string{imageName(i)}})
 		check(b, err)
 	}
-	for i := range runtimeContainers {
+	for i := range usualContainers {
 		_, err := c.RunPod(b.Context(), lab.PodSpec{Name: fmt.Sprintf("web-%d", i), Containers: []lab.ContainerSpec{{Name: "main", Image: imageName(i), Ready: "ready"}}})
 		check(b, err)
 	}
@@ -121,9 +136,9 @@ func inhabitRunc(b *testing.B) neighbour {
 	return neighbour{name: "runc", kind: "runc", endpoint: r.Root, environ: r.Environ()}
 }
 
-// idleBeside is what a new agent has of anonymous memory, in megabytes, the median of an
-// idle minute beside these runtimes, and of processor time in it, in seconds.
-func idleBeside(b *testing.B, runtimes ...neighbour) (memory, ran float64) {
+// idleBeside is what a new agent costs in an idle minute beside these runtimes, of memory the
+// median.
+func idleBeside(b *testing.B, runtimes ...neighbour) idleCost {
 	b.Helper()
 	var list, environ []string
 	for _, n := range runtimes {
@@ -133,13 +148,14 @@ func idleBeside(b *testing.B, runtimes ...neighbour) (memory, ran float64) {
 	a := startAgentWith(b, true, "runtimes: ["+strings.Join(list, ", ")+"]\n", environ...)
 	defer a.end(syscall.SIGTERM)
 	a.await("the guard is armed, and all containers are known", func(s api.Status) bool {
-		return s.Shutdown.State == shutdown.Armed && s.ContainerGC.Containers >= runtimeContainers*len(runtimes) && s.ImageGC.LastRun != nil
+		return s.Shutdown.State == shutdown.Armed && s.ContainerGC.Containers >= usualContainers+runtimeContainers*(len(runtimes)-1) && s.ImageGC.LastRun != nil
 	})
 	time.Sleep(settling)
-	anonymous, before := figure{}, a.processorSeconds()
+	resident, anonymous, before := figure{}, figure{}, a.processorSeconds()
 	for range looksAtMemory {
 		time.Sleep(idleWindow / looksAtMemory)
-		anonymous.samples = append(anonymous.samples, a.memory()["Anonymous"]/megabyte)
+		memory := a.memory()
+		resident.samples, anonymous.samples = append(resident.samples, memory["Rss"]/megabyte), append(anonymous.samples, memory["Anonymous"]/megabyte)
 	}
-	return anonymous.median(), a.processorSeconds() - before
+	return idleCost{resident.median(), anonymous.median(), a.processorSeconds() - before}
 }

@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/page"
 )
 
 // machineID is where the machine's ID is, which hostler reads at its start.
@@ -127,5 +129,47 @@ func TestTheRightToLookForClones(t *testing.T) {
 		}
 		return false
 	})
+	a.stop()
+}
+
+// TestTheRightToListTheFleet follows docs/fleet.md to the letter.
+func TestTheRightToListTheFleet(t *testing.T) {
+	t.Parallel()
+	const file = "../../docs/fleet.md"
+	c := newCluster(t, kube.Options{})
+	a := startAgent(t, c.asNode("lister", "")+often)
+	eventually(t, "the node is Ready", c.ready("lister"))
+	if r := a.hostler("nodes"); r.code != 1 || !strings.Contains(r.err, "list nodes") {
+		t.Errorf("hostler nodes = %d %s, want it refused the list", r.code, r.err)
+	}
+	mentions(t, "hostler nodes of its own name", a.prints("nodes", "lister"), "lister is Ready")
+	for line := range strings.Lines(page.Blocks(t, file, "Who may see it", "sh")[0]) {
+		mentions(t, line, c.kubectl(strings.Fields(line)[1:]...), "created")
+	}
+	eventually(t, "the right has come", func() bool {
+		r := a.hostler("nodes")
+		return r.code == 0 && strings.Contains(r.out, "lister")
+	})
+
+	text, err := os.ReadFile(file)
+	check(t, err)
+	spans := regexp.MustCompile("`kubectl ([^`]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(spans) != 6 {
+		t.Fatalf("docs/fleet.md names the commands %q, want six", spans)
+	}
+	for _, span := range spans {
+		command := strings.ReplaceAll(span[1], "NAME", "lister")
+		asks := strings.HasSuffix(command, "=2m")
+		if asks {
+			c.kubectl("annotate", "node", "lister", "hostler.io/lease-duration-")
+		}
+		mentions(t, "kubectl "+command, c.kubectl(strings.Fields(command)...), "lister")
+		if asks {
+			eventually(t, "the lease is as long as was asked for", func() bool {
+				lease := answers[api.MemberOf](a, "nodes", "lister").Lease
+				return lease != nil && *lease.Spec.LeaseDurationSeconds == 120
+			})
+		}
+	}
 	a.stop()
 }

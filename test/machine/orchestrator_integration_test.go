@@ -59,6 +59,7 @@ func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
 			expectStoppedFirst(t, m, closeOrchestrated(t, m, nextHouse(m.Options), "systemctl start reboot.target", journal.TriggerServiceStop))
 		})
 		t.Run("systemctl reboot, hostler killed while the service stops", func(t *testing.T) { hostlerIsKilled(t, m) })
+		t.Run("systemctl reboot, hostler killed while pods stop", func(t *testing.T) { orchestratedResumed(t, m) })
 		t.Run("cancelled", func(t *testing.T) { orchestratorComesBack(t, m) })
 		// The last one: it takes the setting away.
 		t.Run("without the setting", func(t *testing.T) { orchestratorFights(t, m) })
@@ -99,9 +100,50 @@ func hostlerIsKilled(t *testing.T, m *machine.Machine) {
 	m.GoesDown("systemctl reboot")
 	m.Run("rm " + slow + "; systemctl daemon-reload")
 	c := lookBack(t, m, before)
+	expectKilled(t, m)
 	checkHouse(t, c, pods, journal.TriggerShutdown)
 	for _, pod := range pods {
 		expectTerms(t, c.work, pod.Name, 1)
+	}
+	expectStoppedFirst(t, m, c)
+}
+
+// expectKilled looks in the journal of the boot before: without that a story of what the next
+// process does tells of none.
+func expectKilled(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	if out := m.Journal(-1, "-u hostler"); strings.Count(out, "code=killed, status=9/KILL") != 1 {
+		t.Errorf("hostler was not killed, or more than once:\n%s", out)
+	}
+}
+
+// orchestratedResumed: in the middle of the drain the next process finds nobody who answers
+// CRI, and goes on by what the journal and runc tell.
+func orchestratedResumed(t *testing.T, m *machine.Machine) {
+	g := gracesOf(m.Options.Bed)
+	pods := []machine.Pod{
+		{Name: "resumed-web"},
+		{Name: "resumed-stubborn", Grace: g.stubborn(), Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
+		{Name: "resumed-db", Critical: true},
+	}
+	m.Deploy(pods...)
+	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
+	before := m.BootID()
+	// In one: to look from outside takes too long.
+	m.GoesDown("systemctl reboot; until grep -q SIGTERM /var/lib/hostler-work/default_resumed-stubborn_main.events; do sleep 0.1; done; " + killAgent)
+	c := lookBack(t, m, before)
+	expectKilled(t, m)
+	for _, pod := range pods {
+		expectTerms(t, c.work, pod.Name, 1)
+	}
+	if !c.work.Ended("resumed-web") || !c.work.Ended("resumed-db") || !c.work.GoneBefore("resumed-stubborn", "resumed-db") {
+		t.Errorf("want resumed-stubborn to be gone before resumed-db is asked to end:\n%s", c.work)
+	}
+	if had := c.work.Pod("resumed-stubborn")[0]; had.Gone().Sub(had.Term()) < g.stubborn()-2*time.Second { // when it was killed is known to a fifth of a second
+		t.Errorf("resumed-stubborn did not have its grace of %v:\n%s", g.stubborn(), c.work)
+	}
+	if !c.last.Graceful {
+		t.Errorf("LastShutdown() = %+v, want it graceful", c.last)
 	}
 	expectStoppedFirst(t, m, c)
 }

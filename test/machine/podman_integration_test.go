@@ -77,6 +77,13 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		// podman-compose names an instance of its template, which nobody need have enabled.
 		m.Write("/etc/systemd/system/podman-compose@.service", "[Service]\nExecStart=podman-compose up\n[Install]\nWantedBy=multi-user.target\n")
 		asUnit(m, "stubborn", deaf, "600", "hostler.io/grace-period=2s")
+		// One that does not say of which unit it is.
+		m.Run(`set -e
+			podman create --quiet --name old ` + job.Image + ` ` + heeds + `
+			podman generate systemd --name old --restart-policy=always >/etc/systemd/system/container-old.service
+			systemctl daemon-reload
+			systemctl enable --now container-old`)
+		units := []string{"web", "stubborn", "container-old"}
 		for name, flags := range map[string]string{
 			"kept": "unless-stopped", "away": "unless-stopped",
 			"composed": "unless-stopped --label PODMAN_SYSTEMD_UNIT=podman-compose@shop.service",
@@ -86,14 +93,18 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		m.Run("podman run --quiet --detach --name alone --restart always --label hostler.io/critical=true" + podmanVolumes() + " " + job.Image + " " + inDiary("alone"))
 		m.Eventually("all are listed", func() bool {
 			pods := m.Run("hostler ps || true") // a Podman that starts something answers late
-			return !slices.ContainsFunc([]string{"web", "stubborn", "alone", "kept", "away", "composed"}, func(name string) bool { return !strings.Contains(pods, name) })
+			return !slices.ContainsFunc([]string{"web", "stubborn", "old", "alone", "kept", "away", "composed"}, func(name string) bool { return !strings.Contains(pods, name) })
 		})
 		m.Run("podman stop away")
 		m.Eventually("the folder in which ends are written is watched", func() bool {
 			return m.Run(`grep -h "^inotify.* ino:$(printf %x $(stat -c %i /run/libpod/exits)) " /proc/$(systemctl show -P MainPID hostler)/fdinfo/* || true`) != ""
 		})
 		each := func(property string) string {
-			return strings.Join(strings.Fields(m.Run("systemctl show -P "+property+" web; systemctl show -P "+property+" stubborn")), " ")
+			var all []string
+			for _, unit := range units {
+				all = append(all, strings.TrimSpace(m.Run("systemctl show -P "+property+" "+unit)))
+			}
+			return strings.Join(all, " ")
 		}
 
 		m.Run("hostler drain --all")
@@ -101,13 +112,13 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			t.Errorf("after hostler drain %q run, want none", running)
 		}
 		m.Eventually("the units are down", func() bool {
-			return strings.NewReplacer("inactive", "", "failed", "").Replace(each("ActiveState")) == " "
+			return strings.NewReplacer("inactive", "", "failed", "").Replace(each("ActiveState")) == "  "
 		})
-		if restarts := each("NRestarts"); restarts != "0 0" {
+		if restarts := each("NRestarts"); restarts != "0 0 0" {
 			t.Errorf("the units were started again %s times, want never", restarts)
 		}
 
-		m.Run("systemctl start web stubborn && podman start alone kept composed && hostler uncordon")
+		m.Run("systemctl start " + strings.Join(units, " ") + " && podman start alone kept composed && hostler uncordon")
 		m.Eventually("hostler knows those that run now, and no others", func() bool {
 			var known []string
 			for _, pod := range writtenDown(t, m) {
@@ -116,12 +127,12 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			running := strings.Fields(m.Run("podman ps --quiet --no-trunc"))
 			slices.Sort(known)
 			slices.Sort(running)
-			return len(running) == 5 && slices.Equal(known, running)
+			return len(running) == 6 && slices.Equal(known, running)
 		})
 		m.GoesDown("systemctl reboot")
 		last := m.LastShutdown()
-		if last == nil || len(last.Pods) != 5 {
-			t.Fatalf("LastShutdown() = %+v, want one of five pods", last)
+		if last == nil || len(last.Pods) != 6 {
+			t.Fatalf("LastShutdown() = %+v, want one of six pods", last)
 		}
 		for _, p := range last.Pods {
 			want := journal.Stopped
@@ -137,9 +148,9 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			slices.Sort(running)
 			return running
 		}
-		back := []string{"alone", "composed", "kept", "stubborn", "web"}
+		back := []string{"alone", "composed", "kept", "old", "stubborn", "web"}
 		m.Eventually("what is to run is back", func() bool {
-			return each("ActiveState") == "active active" && slices.Equal(names(), back)
+			return each("ActiveState") == "active active active" && slices.Equal(names(), back)
 		})
 		work := m.Work()
 		for i, when := range []string{"hostler drain", "the reboot"} {
