@@ -12,6 +12,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -140,6 +141,26 @@ func TestWatchTellsTheKindWhereLogindDoes(t *testing.T) {
 	}
 }
 
+// Seen on Debian 13, by an agent that had just been started: what is announced while it
+// subscribes is told with its kind, too.
+func TestWatchTellsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{Metadata: true})
+	var once sync.Once
+	fake.OnSubscribe(func(member string) {
+		if strings.HasPrefix(member, "PrepareForShutdown") {
+			once.Do(func() {
+				if err := request(fake, "PowerOff", false); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+	events := startWatch(t, newLogind(t, fake))
+	if got := next(t, events); got != (shutdown.Event{Type: shutdown.Prepare, Kind: "poweroff"}) {
+		t.Errorf("Watch() sent %+v, want Prepare of kind %q", got, "poweroff")
+	}
+}
+
 func TestTheKindOfAShutdownIsToldToWhoAsks(t *testing.T) {
 	for want, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
@@ -174,14 +195,21 @@ func TestWatchTellsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
 // call calls a method of logind's as somebody else on the bus.
 func call(t *testing.T, fake *systemdtest.Fake, method string, args ...any) {
 	t.Helper()
+	if err := request(fake, method, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func request(fake *systemdtest.Fake, method string, args ...any) error {
 	conn, err := dbus.Connect(fake.Address())
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer conn.Close()
 	if err := conn.Object("org.freedesktop.login1", "/org/freedesktop/login1").Call("org.freedesktop.login1.Manager."+method, 0, args...).Err; err != nil {
-		t.Fatalf("%s: %v", method, err)
+		return fmt.Errorf("%s: %w", method, err)
 	}
+	return nil
 }
 
 func TestWatchTellsACancellationOfWhatWasAnnouncedBefore(t *testing.T) {

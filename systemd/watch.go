@@ -133,12 +133,13 @@ func (l *Logind) unsubscribe(conn *dbus.Conn, signals chan *dbus.Signal) {
 	}
 }
 
-// rules are narrow: logind's manager object also signals every login.
+// rules are narrow: logind's manager object also signals every login. What is announced between
+// two of them is told by the signal that says more.
 func rules() [][]dbus.MatchOption {
 	return [][]dbus.MatchOption{
 		{dbus.WithMatchSender(bus.Name), dbus.WithMatchInterface(bus.Name), dbus.WithMatchMember(ownerChanged), dbus.WithMatchArg(0, loginName)},
-		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(loginManager), dbus.WithMatchMember(prepare)},
 		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(loginManager), dbus.WithMatchMember(prepareWithMetadata)},
+		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(loginManager), dbus.WithMatchMember(prepare)},
 		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(bus.Properties), dbus.WithMatchMember(propertiesChanged), dbus.WithMatchArg(0, loginManager)},
 	}
 }

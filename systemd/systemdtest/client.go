@@ -191,6 +191,13 @@ func (c *client) bus(msg *dbus.Message) ([]any, *dbus.Error) {
 	}
 	if member == "AddMatch" {
 		c.rules = append(c.rules, rule)
+		if told := s.subscribed; told != nil {
+			func() {
+				s.mu.Unlock()
+				defer s.mu.Lock()
+				told(rule["member"])
+			}()
+		}
 		return nil, nil
 	}
 	i := slices.IndexFunc(c.rules, func(r map[string]string) bool { return fmt.Sprint(r) == fmt.Sprint(rule) })

@@ -33,6 +33,8 @@ type server struct {
 	names    map[string]*service // by well-known name: who is there now
 	serials  int                 // for unique names
 	held     map[string]chan struct{}
+	// subscribed is told of each match rule's member before who asks for the rule; or nil.
+	subscribed func(member string)
 }
 
 // service is somebody on the bus who lives in this process.
