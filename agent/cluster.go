@@ -69,6 +69,10 @@ func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.L
 	if cfg.ControlPlane.Type != kubernetes.Type {
 		return nil, nil
 	}
+	file := cmp.Or(cfg.ControlPlane.Kubernetes.Kubeconfig, cfg.ControlPlane.Kubernetes.BootstrapKubeconfig)
+	if servicesOwn(kubernetes.Files(file)...) {
+		return &doctor.Cluster{Untold: true}, nil
+	}
 	name, err := nameOfNode(cfg)
 	if err != nil {
 		return nil, err

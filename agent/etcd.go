@@ -27,6 +27,9 @@ func etcdAlone(ctx context.Context, cfg config.Config, mine bool) (*doctor.Etcd,
 	if cfg.ControlPlane.Type != etcd.Type {
 		return nil, nil
 	}
+	if c := cfg.ControlPlane.Etcd; servicesOwn(c.TLS.CA, c.TLS.Certificate, c.TLS.Key, c.PasswordFile) {
+		return &doctor.Etcd{Untold: true}, nil
+	}
 	name, err := nameOfNode(cfg)
 	if err != nil {
 		return nil, err

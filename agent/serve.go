@@ -84,13 +84,17 @@ func networkFacts(cfg config.API, files *listen.Files) *doctor.Network {
 	return n
 }
 
-// networkAlone are the facts without an agent. Files of the service's own cannot be looked at
-// then: credentials are there while it runs, and /tmp is another one for it.
+// servicesOwn tells whether one of files is the service's own, and cannot be looked at without an
+// agent: credentials are there while it runs, and /tmp is another one for it.
+func servicesOwn(files ...string) bool {
+	return slices.ContainsFunc(files, func(file string) bool {
+		return slices.ContainsFunc([]string{"/run/credentials/", "/tmp/", "/var/tmp/"}, func(folder string) bool { return strings.HasPrefix(file, folder) })
+	})
+}
+
+// networkAlone are the facts without an agent.
 func networkAlone(cfg config.API, log *slog.Logger) *doctor.Network {
-	own := func(path string) bool {
-		return slices.ContainsFunc([]string{"/run/credentials/", "/tmp/", "/var/tmp/"}, func(folder string) bool { return strings.HasPrefix(path, folder) })
-	}
-	if slices.ContainsFunc([]string{cfg.TLS.Certificate, cfg.TLS.Key, cfg.TLS.ClientCA}, own) {
+	if servicesOwn(cfg.TLS.Certificate, cfg.TLS.Key, cfg.TLS.ClientCA) {
 		return &doctor.Network{Untold: true}
 	}
 	return networkFacts(cfg, newFiles(cfg, log))

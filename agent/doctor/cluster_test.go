@@ -234,3 +234,9 @@ func finds(t *testing.T, r doctor.Report, wants []string) {
 		}
 	}
 }
+
+func TestCredentialsThatOnlyTheServiceHasAreNotJudged(t *testing.T) {
+	f := member()
+	f.Cluster = &doctor.Cluster{Untold: true}
+	finds(t, doctor.Examine(f), []string{"unknown cluster|cannot tell|see check agent"})
+}

@@ -51,6 +51,7 @@ func healthy() doctor.Facts {
 			DropIns:      map[string]string{"cri-containerd": "/usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf"},
 		},
 		Runtimes: doctor.Runtimes{Asked: true, List: []doctor.Runtime{{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", Ready: true}}},
+		Clock:    doctor.Clock{Set: true},
 		Last:     &journal.Record{Graceful: true, Pods: make([]journal.PodRecord, 7)},
 		State:    doctor.State{Path: "/var/lib/hostler", Free: 1 << 30, Measured: true},
 		Machine: doctor.Machine{
@@ -440,14 +441,18 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"images above the high threshold that somebody else collects", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent, f.Machine.HighPercent = 85, 0 }, nil},
 		{"memory below its threshold", func(f *doctor.Facts) { f.Machine.Headrooms[0].Below = true }, []string{"warn thresholds|198Gi of 251.6Gi memory available, pressure below 100Mi|hostler status"}},
 		{"memory that was not measured", func(f *doctor.Facts) { f.Machine.Headrooms[0] = status.Headroom{Problem: "no meminfo"} }, []string{"warn thresholds|no meminfo"}},
-		{"nobody who sets the clock", func(f *doctor.Facts) { f.Systemd.TimeServices[1].ActiveState = "inactive" }, []string{"warn clock|nobody sets this host's clock|systemctl enable --now chrony"}},
+		{"nobody who sets the clock", func(f *doctor.Facts) {
+			f.Systemd.TimeServices[1].ActiveState, f.Clock.Set = "inactive", false
+		}, []string{"warn clock|nobody sets this host's clock|systemctl enable --now chrony"}},
 		{"nobody who sets the clock, in a container", func(f *doctor.Facts) {
-			f.Systemd.TimeServices[1].ActiveState, f.Systemd.Container = "inactive", true
+			f.Systemd.TimeServices[1].ActiveState, f.Clock.Set, f.Systemd.Container = "inactive", false, true
 		}, nil},
-		{"timesyncd that reaches no server", func(f *doctor.Facts) { f.Systemd.TimeServices[0].ActiveState = "active" }, []string{"warn clock|has not set the clock since the boot|timedatectl timesync-status"}},
-		{"timesyncd that has set the clock", func(f *doctor.Facts) {
-			f.Systemd.TimeServices[0].ActiveState, f.Systemd.TimesyncdSet = "active", true
-		}, nil},
+		{"nobody who sets the clock any more", func(f *doctor.Facts) { f.Systemd.TimeServices[1].ActiveState = "inactive" }, []string{"warn clock|nobody sets this host's clock"}},
+		{"a chrony that reaches no server", func(f *doctor.Facts) { f.Clock.Set = false }, []string{"warn clock|chrony.service runs, and nobody has set the clock|chronyc tracking"}},
+		{"a clock of which nobody knows", func(f *doctor.Facts) { f.Clock = doctor.Clock{Untold: "no timedated"} }, nil},
+		{"nobody who sets a clock of which nobody knows", func(f *doctor.Facts) {
+			f.Systemd.TimeServices[1].ActiveState, f.Clock = "inactive", doctor.Clock{Untold: "no timedated"}
+		}, []string{"warn clock|nobody sets this host's clock"}},
 		{"the old cgroups", func(f *doctor.Facts) { f.Machine.CgroupVersion = 1 }, nil},
 		{"no cgroups", func(f *doctor.Facts) { f.Machine.CgroupVersion = 0 }, []string{"warn cgroups|no cgroup file system|mount -t cgroup2"}},
 		{"no swap", func(f *doctor.Facts) { f.Machine.SwapTotal, f.Machine.SwapFree = 0, 0 }, nil},

@@ -45,6 +45,7 @@ func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
 			silent(f, by(controlplane.ErrUnavailable))
 			f.Etcd.Overdue = "lease not renewed for 50s"
 		}, []string{"fail etcd|no member answers|etcdctl --endpoints=https://e1:2379 endpoint health", "fail etcd-node|for dead: lease not renewed for 50s|checks of etcd"}},
+		{"the files are the service's own", func(f *doctor.Facts) { f.Etcd = &doctor.Etcd{Untold: true} }, []string{"unknown etcd|cannot tell|see check agent"}},
 		{
 			"one member is away", func(f *doctor.Facts) { f.Etcd.Members[1].Err = by(controlplane.ErrUnavailable) },
 			[]string{"warn etcd|1 of 2 members answer; not https://e2:2379"},

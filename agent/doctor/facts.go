@@ -31,6 +31,7 @@ type Facts struct {
 	// CollectorsUntold tells that a file in which they are looked for does not answer.
 	CollectorsUntold bool
 	Machine          Machine
+	Clock            Clock
 	Cluster          *Cluster        // nil where this host is no node of one
 	Etcd             *Etcd           // nil where the control plane is another one
 	Plugin           *Plugin         // likewise
@@ -139,6 +140,12 @@ type Kubelet struct {
 	Fault  string // why that could not be read
 }
 
+// Clock is what is known of this host's.
+type Clock struct {
+	Set    bool   // somebody has set it, within hours
+	Untold string // why that is not known
+}
+
 // Systemd is what the service manager has loaded.
 type Systemd struct {
 	Missing bool   // there is none on this host
@@ -149,7 +156,6 @@ type Systemd struct {
 	// CtrlAltDel is started at these keys, and an alias of reboot.target unless masked.
 	CtrlAltDel   systemd.Unit
 	TimeServices []systemd.Unit
-	TimesyncdSet bool // systemd-timesyncd says that it has set the clock
 	Container    bool // the host is one itself, whose clock is its host's to set
 	Host         systemd.Host
 	Run          systemd.Run // how it runs hostler

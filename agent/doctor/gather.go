@@ -23,6 +23,8 @@ import (
 type Sources struct {
 	Logind  *systemd.Logind
 	Manager *systemd.Manager
+	// Bus is the address of the bus on which systemd-timedated is asked; the system's if empty.
+	Bus string
 	// Root is the folder under which the host's files lie: "/".
 	Root string
 	// Kubelet is the evidence of a kubelet on this host, or empty.
@@ -41,6 +43,7 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Logind = s.logind(ctx) })
 	wg.Go(func() { f.Systemd = s.systemd(ctx, f.StopFirst) })
+	wg.Go(func() { f.Clock = s.clock(ctx) })
 	kubelet := Kubelet{Evidence: s.Kubelet}
 	wg.Wait()
 	timers := f.Systemd.Timers
@@ -76,6 +79,23 @@ func (s Sources) exists(path string) bool {
 	return err == nil
 }
 
+// clock asks nobody while the system stops: to start a unit then, as of systemd-timedated,
+// could call that off.
+func (s Sources) clock(ctx context.Context) Clock {
+	stopping, err := s.Manager.Stopping(ctx)
+	if err == nil && stopping {
+		return Clock{Untold: "the system is stopping"}
+	}
+	var set bool
+	if err == nil {
+		set, err = systemd.ClockSynchronized(ctx, s.Bus)
+	}
+	if err != nil {
+		return Clock{Untold: err.Error()}
+	}
+	return Clock{Set: set}
+}
+
 func (s Sources) logind(ctx context.Context) Logind {
 	l := Logind{Files: s.Logind.Files(), Held: s.Logind.Held()}
 	var err error
@@ -94,8 +114,7 @@ func (s Sources) logind(ctx context.Context) Logind {
 func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 	r := Systemd{
 		DropIns: map[string]string{}, Blank: map[string]string{},
-		TimesyncdSet: s.exists("/run/systemd/timesync/synchronized"),
-		Container:    s.exists("/run/systemd/container"),
+		Container: s.exists("/run/systemd/container"),
 	}
 	var patterns []string
 	for _, prefix := range scopePrefixes() {

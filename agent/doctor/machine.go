@@ -83,28 +83,28 @@ func thresholds(f Facts) Check {
 
 // timeServices keep a host's clock right, each under its own name.
 func timeServices() []string {
-	return []string{timesyncd, "chrony.service", "chronyd.service", "ntpsec.service", "ntp.service", "ntpd.service", "openntpd.service"}
+	return []string{"systemd-timesyncd.service", "chrony.service", "chronyd.service", "ntpsec.service", "ntp.service", "ntpd.service", "openntpd.service"}
 }
 
-const timesyncd = "systemd-timesyncd.service"
-
-// clock looks whether somebody sets this host's clock. What the kernel holds of it is
-// not asked, by adjtimex(2): hostler.service may not, since the same call sets clocks.
+// clock looks whether somebody sets this host's clock, and has.
 func clock(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || f.Systemd.Container {
 		return Check{}
 	}
 	i := slices.IndexFunc(f.Systemd.TimeServices, func(u systemd.Unit) bool { return u.ActiveState == "active" })
-	switch {
-	case i < 0:
+	if i < 0 {
 		return warn("apt-get install chrony, or dnf install chrony; where one is there: systemctl enable --now chrony",
 			"nobody sets this host's clock: of %s none runs; leases and certificates are judged by it", strings.Join(timeServices(), ", "))
-	case f.Systemd.TimeServices[i].Name != timesyncd:
-		return ok("%s sets the clock; `chronyc tracking` or `ntpq -p` says how well", f.Systemd.TimeServices[i].Name)
-	case !f.Systemd.TimesyncdSet:
-		return warn("timedatectl timesync-status; see that its servers can be reached (UDP port 123)", "%s runs, and has not set the clock since the boot", timesyncd)
 	}
-	return ok("%s has set the clock", timesyncd)
+	name := f.Systemd.TimeServices[i].Name
+	switch {
+	case f.Clock.Untold != "":
+		return ok("%s runs; whether it has set the clock is not known: %s", name, f.Clock.Untold)
+	case !f.Clock.Set:
+		return warn("`timedatectl timesync-status`, `chronyc tracking` or `ntpq -p`; see that its servers can be reached (UDP port 123)",
+			"%s runs, and nobody has set the clock since the boot, or for hours; leases and certificates are judged by it", name)
+	}
+	return ok("%s runs, and the clock has been set", name)
 }
 
 // cgroups tells which version of them containers live in.

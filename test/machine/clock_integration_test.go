@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/machine"
 )
@@ -35,7 +36,8 @@ const (
 
 // TestTheClockIsStepped sets a machine's clock forth and back by an hour, as
 // somebody does who corrects it, while a cluster with a right clock watches: it
-// sees the node Ready throughout, and no lease go back in time.
+// sees the node Ready throughout, and no lease go back in time. hostler doctor tells
+// whether anybody sets the clock, and has.
 func TestTheClockIsStepped(t *testing.T) {
 	inVM(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		cluster := kube.For(t, kube.Options{
@@ -68,6 +70,11 @@ func TestTheClockIsStepped(t *testing.T) {
 				t.Errorf("the lease was renewed at %s after %s, want no time to go back", times[i+1], times[i])
 			}
 		}
+		s.doctor(doctor.Warn, "nobody sets this host's clock")
+		s.m.Run("systemd-run --unit=chrony sleep infinity") // which reaches no server
+		s.doctor(doctor.Warn, "chrony.service runs, and nobody has set the clock")
+		s.m.Run("guest clock-set")
+		s.doctor(doctor.OK, "chrony.service runs, and the clock has been set")
 		t.Logf("seen: %d renewals from %s to %s, at most %v apart by the cluster's clock", len(times), times[0], times[len(times)-1], s.longestGap().Round(10*time.Millisecond))
 	})
 }
@@ -109,6 +116,16 @@ func (s *stepped) step(by string) {
 	s.m.Run(fmt.Sprintf("date --set %q", by))
 	s.Logf("clock set by %s, at %s", by, strings.TrimSpace(before))
 	s.lives("after a step of " + by)
+}
+
+// doctor looks what hostler doctor says of the clock.
+func (s *stepped) doctor(want doctor.Status, says string) {
+	s.Helper()
+	checks := machine.Ask[doctor.Report](s.m, "/v1/doctor").Checks
+	i := slices.IndexFunc(checks, func(c doctor.Check) bool { return c.Name == "clock" })
+	if i < 0 || checks[i].Status != want || !strings.Contains(checks[i].Message, says) {
+		s.Errorf("hostler doctor says of the clock %+v, want %v: %q", checks, want, says)
+	}
 }
 
 // lives waits until the lease was renewed for longer than the cluster waits, and

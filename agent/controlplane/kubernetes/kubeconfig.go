@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -53,8 +54,29 @@ func Server(path string) (string, error) {
 	return net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), defaults[to.Scheme])), nil
 }
 
-// parse is Load of a file that has been read.
-func parse(path string, text []byte) (*rest.Config, error) {
+// Files are the kubeconfig at path and what it names of certificates, keys and tokens, as far as
+// it can be read. Whether they are there is another matter.
+func Files(path string) []string {
+	files := []string{path}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return files
+	}
+	file, err := resolve(path, text)
+	if err != nil {
+		return files
+	}
+	for _, cluster := range file.Clusters {
+		files = append(files, cluster.CertificateAuthority)
+	}
+	for _, user := range file.AuthInfos {
+		files = append(files, user.ClientCertificate, user.ClientKey, user.TokenFile)
+	}
+	return slices.DeleteFunc(files, func(file string) bool { return file == "" })
+}
+
+// resolve reads a kubeconfig, with the files named in it taken relative to it.
+func resolve(path string, text []byte) (*clientcmdapi.Config, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, fmt.Errorf("kubeconfig %s is empty: copy a node's kubeconfig there", path)
 	}
@@ -73,6 +95,15 @@ func parse(path string, text []byte) (*rest.Config, error) {
 	}
 	if err := clientcmd.ResolveLocalPaths(file); err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return file, nil
+}
+
+// parse is Load of a file that has been read.
+func parse(path string, text []byte) (*rest.Config, error) {
+	file, err := resolve(path, text)
+	if err != nil {
+		return nil, err
 	}
 	config, err := clientcmd.NewNonInteractiveClientConfig(*file, "", &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
