@@ -38,6 +38,7 @@ type fact struct {
 	policy     string // by which it is restarted, which a person may change
 	startedAt  time.Time
 	finishedAt time.Time
+	monitor    int // its conmon; 0 if it did not run
 }
 
 // run is what a list tells of a container's latest run, by which it is told from others.
@@ -168,6 +169,7 @@ func (i inspected) fact(of run) fact {
 	f := fact{
 		needs: i.Dependencies, annotations: i.Config.Annotations, service: i.IsService,
 		of: of, policy: cmp.Or(i.HostConfig.RestartPolicy.Name, policyNone), startedAt: i.State.StartedAt, finishedAt: i.State.FinishedAt,
+		monitor: i.State.ConmonPid,
 	}
 	if s := i.Config.StopTimeout; s != nil && *s >= 0 && time.Duration(*s)*time.Second != defaultStopTimeout {
 		timeout := time.Duration(min(*s, never)) * time.Second

@@ -84,10 +84,13 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 		}
 		now, asked := r.inspect(ctx, what, id)
 		switch {
-		case asked == nil && (now.State.Status == stateStopping || now.State.Status == statePaused):
+		case asked == nil && now.State.Status == statePaused: // it hears nothing
+			if r.resume(ctx, what, id) != nil && !engine.AwaitAgain(ctx) { // somebody else may have
+				return err
+			}
+		case asked == nil && now.State.Status == stateStopping:
 			// To some programs a second signal is an order to drop everything. Podman says
-			// that a container is stopping before it sends the first. What is paused hears
-			// none.
+			// that a container is stopping before it sends the first.
 			return r.awaitEndOf(ctx, what, id, grace)
 		case !broke:
 			return err
@@ -95,6 +98,11 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 			return asked
 		}
 	}
+}
+
+// resume has a container go on that somebody has paused.
+func (r *Runtime) resume(ctx context.Context, what, id string) error {
+	return r.conn.Ask(ctx, "ResumeContainer", what, r.timeouts.StopMargin, engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/unpause"}, nil)
 }
 
 // awaitEndOf is awaitEnd of what was asked to end, and goes on when Podman's service goes

@@ -62,22 +62,22 @@ func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (s
 	defer cancel()
 	pod := r.podUnits.get(podID)
 	if unit == "" && pod == "" {
-		var pid int
-		if unit, pid = r.serviceOf(ctx, what, id); unit == "" {
+		var monitor int
+		if unit, monitor = r.serviceOf(ctx, what, id); unit == "" {
 			return "", nil
 		}
-		return r.stopIf(ctx, what, "it", unit, pid)
+		return r.stopIf(ctx, what, "it", unit, monitor)
 	}
 	if unit != "" && unit != pod {
-		now, err := r.inspect(ctx, what, id)
+		monitor, err := r.monitorOf(ctx, what, id)
 		if err != nil {
 			return "", engine.Gone(err)
 		}
-		if now.State.ConmonPid == 0 { // it does not run
+		if monitor == 0 { // it does not run
 			return "", nil
 		}
-		main := r.mainOf(ctx, id, now.State.ConmonPid)
-		if stops, err = r.stopIf(ctx, what, "it", cmp.Or(main, unit), now.State.ConmonPid); stops != "" || err != nil {
+		main := r.mainOf(ctx, id, monitor)
+		if stops, err = r.stopIf(ctx, what, "it", cmp.Or(main, unit), monitor); stops != "" || err != nil {
 			return stops, err
 		}
 	}
@@ -104,37 +104,47 @@ const serviceBound = 2 * time.Second
 
 // serviceOf is the service that a container is of which does not say so, and its monitor, as far
 // as that can be told soon.
-func (r *Runtime) serviceOf(ctx context.Context, what, id string) (unit string, conmon int) {
+func (r *Runtime) serviceOf(ctx context.Context, what, id string) (unit string, monitor int) {
 	ctx, cancel := context.WithTimeout(ctx, serviceBound)
 	defer cancel()
-	now, err := r.inspect(ctx, what, id)
+	monitor, err := r.monitorOf(ctx, what, id)
 	if err != nil {
 		r.log.Debug("it cannot be told whether a container is of a service", "id", id, "error", err)
 		return "", 0
 	}
-	return r.mainOf(ctx, id, now.State.ConmonPid), now.State.ConmonPid
+	return r.mainOf(ctx, id, monitor), monitor
+}
+
+// monitorOf is the process of a container's monitor, conmon; 0 if the container does not run. A
+// busy Podman is not asked for what is known from the last list and still true.
+func (r *Runtime) monitorOf(ctx context.Context, what, id string) (int, error) {
+	if known, _ := r.facts.get(id); r.monitors(known.monitor, id) {
+		return known.monitor, nil
+	}
+	now, err := r.inspect(ctx, what, id)
+	return now.State.ConmonPid, err
 }
 
 // mainOf is the service whose main process a container's monitor is: also the containers of
 // `podman generate systemd` without --new, which do not say of which unit they are, are of one.
 // Where systemd does not tell, there is none.
-func (r *Runtime) mainOf(ctx context.Context, id string, conmon int) string {
-	if !r.monitors(conmon, id) {
+func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
+	if !r.monitors(monitor, id) {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, serviceBound)
 	defer cancel()
-	unit, err := r.units.MainOf(ctx, conmon)
+	unit, err := r.units.MainOf(ctx, monitor)
 	if err != nil {
-		r.log.Debug("systemd does not tell of which service a container's monitor is", "pid", conmon, "error", err)
+		r.log.Debug("systemd does not tell of which service a container's monitor is", "pid", monitor, "error", err)
 	}
 	return unit
 }
 
 // monitors tells whether a process is the monitor of a container. Podman may not have noticed
 // that it has died, and its number may be another's by now.
-func (r *Runtime) monitors(conmon int, id string) bool {
-	line, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(conmon), "cmdline"))
+func (r *Runtime) monitors(pid int, id string) bool {
+	line, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(pid), "cmdline"))
 	arguments := strings.Split(string(line), "\x00")
 	return err == nil && filepath.Base(arguments[0]) == "conmon" && slices.Contains(arguments, id)
 }

@@ -2,6 +2,7 @@ package podman_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -210,6 +211,33 @@ func TestAContainerWhoseMonitorIsAUnitsMainProcessIsStoppedByIt(t *testing.T) {
 				t.Errorf("StopContainer() stopped units %v and sent %v, want %v and %v", m.stopped, sent, c.stopped, c.sent)
 			}
 		})
+	}
+}
+
+// Seen on a busy host: it says too late what it has said before.
+func TestAPodmanIsNotAskedForAMonitorThatItHasNamed(t *testing.T) {
+	s, end := running(t, nil, nil, false)
+	m := &manager{units: map[string]int{"container-web.service": 4711}, main: "container-web.service", stop: end}
+	proc := t.TempDir()
+	check(t, os.Mkdir(filepath.Join(proc, "4711"), 0o755))
+	check(t, os.WriteFile(filepath.Join(proc, "4711", "cmdline"), []byte("conmon\x00-c\x00a\x00"), 0o644))
+	check(t, os.Symlink("/proc/net", filepath.Join(proc, "net"))) // who listens
+	r := s.openIn(t, proc, m)
+	pods, err := r.Pods(t.Context())
+	check(t, err)
+	s.set("/libpod/containers/a/json", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		m.mu.Lock()
+		stopped := len(m.stopped) > 0
+		m.mu.Unlock()
+		if !stopped {
+			<-req.Context().Done()
+			return
+		}
+		check(t, json.NewEncoder(w).Encode(inspected("exited", nil)))
+	}))
+	check(t, r.StopContainer(t.Context(), pods[0].Containers[0], patience))
+	if sent := sent(s.asked()); len(m.stopped) != 1 || len(sent) > 0 {
+		t.Errorf("StopContainer() stopped units %v and sent %v, want the unit stopped, and nothing sent", m.stopped, sent)
 	}
 }
 
