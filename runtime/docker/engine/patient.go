@@ -9,20 +9,30 @@ import (
 	"time"
 )
 
-// forgets is how long a question may stay unanswered before it is put again.
+// forgets is how long a daemon may owe an answer before the question may be put again.
 const forgets = time.Minute
 
-// patient does not put a question to a daemon again that somebody has given up waiting for, until
-// it is answered: one that is too busy goes on with what nobody waits for any more, and comes to an
-// end the later the more often it is asked. The answer itself is of no use then, for much may have
-// happened since. Questions about one container are put whenever somebody has them: its stop may
-// depend on the answer.
+// owedAtMost is how many answers to one question a daemon may owe for it to be put again. It is
+// more than one, for who asks next may have more time.
+const owedAtMost = 3
+
+// patient does not put a question to a daemon again and again that others have given up waiting for,
+// until it has answered one of them: a daemon that is too busy goes on with what nobody waits for
+// any more, and comes to an end the later the more often it is asked. The answer itself is of no
+// use then, for much may have happened since. Questions about one container are put whenever
+// somebody has them: its stop may depend on the answer.
 type patient struct {
 	http.RoundTripper
 	closed context.Context // ends with the connection to the daemon
 
 	mu   sync.Mutex
-	owed map[string]<-chan struct{} // guarded by mu: by question, closed once it is answered or given up
+	owed map[string]*debt // guarded by mu: by question
+}
+
+// debt is what a daemon owes to one question.
+type debt struct {
+	answers int
+	paid    chan struct{} // closed with the next answer, or once that is given up
 }
 
 // answer is that to one request.
@@ -39,12 +49,12 @@ func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, question := req.Context(), req.Method+" "+req.URL.RequestURI()
 	for {
-		owed := p.owes(question)
-		if owed == nil {
+		paid := p.owesMuch(question)
+		if paid == nil {
 			break
 		}
 		select {
-		case <-owed:
+		case <-paid:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -82,39 +92,42 @@ func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// owes returns what is closed once a question is answered; nil if the daemon owes no answer.
-func (p *patient) owes(question string) <-chan struct{} {
+// owesMuch returns what is closed once the daemon owes less to a question; nil if that can be put.
+func (p *patient) owesMuch(question string) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.owed[question]
+	if d := p.owed[question]; d != nil && d.answers >= owedAtMost {
+		return d.paid
+	}
+	return nil
 }
 
-// owe notes that an answer is owed that nobody waits for any more, until it is settled. One of
-// each question is enough: settle is nil where there is one.
+// owe notes that an answer is owed that nobody waits for any more, until it is settled.
 func (p *patient) owe(question string) (settle func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, known := p.owed[question]; known {
-		return nil
+	d := p.owed[question]
+	if d == nil {
+		d = &debt{paid: make(chan struct{})}
+		p.owed[question] = d
 	}
-	settled := make(chan struct{})
-	p.owed[question] = settled
+	d.answers++
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.owed, question)
-		close(settled)
+		close(d.paid)
+		if d.answers--; d.answers == 0 {
+			delete(p.owed, question)
+			return
+		}
+		d.paid = make(chan struct{})
 	}
 }
 
 // await waits for an answer that is to be settled, and gives it up after a while.
 func await(answers <-chan answer, settle, release func()) {
-	defer release()
-	if settle == nil {
-		release()
-		settle = func() {}
-	}
 	defer settle()
+	defer release()
 	forget := time.AfterFunc(forgets, release)
 	defer forget.Stop()
 	if a := <-answers; a.err == nil {
