@@ -82,12 +82,12 @@ func (a *app) shown(file string) (config.Loaded, error) {
 
 // fits tells whether this host has what a configuration wants of it. What an agent would do
 // without is a warning.
-func (a *app) fits(ctx context.Context, cfg config.Config) error {
-	lacks, err := agent.Fits(ctx, cfg)
+func (a *app) fits(ctx context.Context, loaded config.Loaded) error {
+	lacks, err := agent.Fits(ctx, loaded.Config)
 	if lacks != nil {
-		fmt.Fprintf(a.Stderr, "warning: %v\n", lacks)
+		fmt.Fprintf(a.Stderr, "warning: %v\n", loaded.Located(lacks))
 	}
-	if err != nil {
+	if err := loaded.Located(err); err != nil {
 		return fmt.Errorf("%w\nhint: the agent does not start with it here; for a file of another host: hostler config check FILE", err)
 	}
 	return nil
@@ -108,7 +108,7 @@ another host's. The folder conf.d beside it is checked as well.`,
 			}
 			loaded, err := a.shown(cmp.Or(append(args, file)...))
 			if err == nil && len(args) == 0 {
-				err = a.fits(cmd.Context(), loaded.Config)
+				err = a.fits(cmd.Context(), loaded)
 			}
 			if err != nil {
 				return err

@@ -16,12 +16,25 @@ type position struct {
 	line int
 }
 
+// origins are where files say fields, the last one that says each.
+type origins map[string]position
+
+// of is where a field stands, or what it lies in.
+func (o origins) of(field string) position {
+	for ; field != ""; field = parent(field) {
+		if p, known := o[field]; known {
+			return p
+		}
+	}
+	return o[""]
+}
+
 // decoder applies files to a configuration, one after the other, and collects
 // what is wrong with them. It walks the YAML tree along the struct itself,
 // because yaml's own errors name a line and a Go type but not the field.
 type decoder struct {
 	config Config
-	origin map[string]position // by field path
+	origin origins
 	faults Faults
 	name   string // the file being read
 }

@@ -54,6 +54,28 @@ type Loaded struct {
 	// Ignored are files that somebody may believe to be read: their names end in
 	// .yml, or in capitals.
 	Ignored []string
+	origin  origins
+}
+
+// Located is an error of the host's that says of fields what does not do there, a line each,
+// with where the files say these: as faults of the files themselves have it.
+func (l Loaded) Located(err error) error {
+	if err == nil {
+		return nil
+	}
+	located, lines := false, strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		field, _, _ := strings.Cut(line, ": ")
+		section, _, _ := strings.Cut(field, ".")
+		if _, said := l.origin[section]; said {
+			at := l.origin.of(field)
+			located, lines[i] = true, fmt.Sprintf("%s:%d: %s", at.file, at.line, line)
+		}
+	}
+	if !located {
+		return err
+	}
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 // NotRead is why an ignored file does not count.
@@ -91,7 +113,7 @@ func Load(file, folder string) (Loaded, error) {
 		}
 	}
 
-	d := decoder{config: Default(), origin: map[string]position{}}
+	d := decoder{config: Default(), origin: origins{}}
 	for _, name := range files {
 		data, err := os.ReadFile(name)
 		if err != nil {
@@ -107,12 +129,12 @@ func Load(file, folder string) (Loaded, error) {
 		})
 		return Loaded{Ignored: ignored}, d.faults
 	}
-	return Loaded{Config: d.config, Files: files, Ignored: ignored}, nil
+	return Loaded{Config: d.config, Files: files, Ignored: ignored, origin: d.origin}, nil
 }
 
 // Parse reads one document as if it were the only file; name stands in faults.
 func Parse(name string, data []byte) (Config, error) {
-	d := decoder{config: Default(), origin: map[string]position{}}
+	d := decoder{config: Default(), origin: origins{}}
 	d.file(name, data)
 	d.finish()
 	if len(d.faults) > 0 {

@@ -23,7 +23,7 @@ import (
 
 // checker collects what is wrong with values that are well-typed.
 type checker struct {
-	origin map[string]position
+	origin origins
 	faults Faults
 }
 
@@ -52,17 +52,8 @@ func (k *checker) require(ok bool, field, format string, args ...any) {
 	if ok {
 		return
 	}
-	f := Fault{Field: field, Problem: fmt.Sprintf(format, args...)}
-	for path := field; ; path = parent(path) {
-		if p, known := k.origin[path]; known {
-			f.File, f.Line = p.file, p.line
-			break
-		}
-		if path == "" {
-			break
-		}
-	}
-	k.faults = append(k.faults, f)
+	at := k.origin.of(field)
+	k.faults = append(k.faults, Fault{File: at.file, Line: at.line, Field: field, Problem: fmt.Sprintf(format, args...)})
 }
 
 // parent cuts the last element off a field path.
