@@ -46,6 +46,7 @@ func printMember(t *table, out *output, m api.MemberOf) {
 		{"lease", memberLease(out, m)},
 		{"control plane", controlPlane(s)},
 		{"cordon", memberCordon(m.Node, own)},
+		{"conditions", conditions(out, s)},
 		{"addresses", addresses(s)},
 		{"capacity", offered(s, capacityOf)},
 		{"allocatable", offered(s, allocatableOf)},
@@ -58,7 +59,7 @@ func printMember(t *table, out *output, m api.MemberOf) {
 	} {
 		out.field(t, l[0], l[1])
 	}
-	if len(m.Node.Status.Conditions) > 0 {
+	if out.wide() && len(m.Node.Status.Conditions) > 0 {
 		printConditions(t, out, s)
 	}
 }

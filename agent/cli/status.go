@@ -72,6 +72,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"images", images(out, s)},
 		{"containers", containers(out, s)},
 		{"on request", onRequest(s)},
+		{"conditions", conditions(out, s)},
 		{"network", served(out, s)},
 		{"addresses", addresses(s)},
 		{"capacity", resources(s, capacityOf)},
@@ -82,8 +83,8 @@ func printStatus(t *table, out *output, s api.Status) {
 	} {
 		out.field(t, l[0], l[1])
 	}
-	printConditions(t, out, s)
 	if out.wide() {
+		printConditions(t, out, s)
 		printAddresses(t, s)
 		printLoops(t, out, s)
 	}

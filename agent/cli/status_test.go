@@ -18,6 +18,14 @@ import (
 	"hostler.io/hostler/status"
 )
 
+// consoleRows are those of the smallest console that is usual.
+const consoleRows = 24
+
+// oneScreen names the scenes that fit it: those of which little is wrong.
+func oneScreen() []string {
+	return []string{"starting", "healthy", "beside-a-kubelet", "served", "waiting", "draining", "left", "not-ready", "switched-off"}
+}
+
 func TestStatusScreens(t *testing.T) {
 	for name, scene := range scenes() {
 		t.Run(name, func(t *testing.T) {
@@ -31,6 +39,9 @@ func TestStatusScreens(t *testing.T) {
 				t.Fatalf("hostler status = code %d, %q, want code %d and no error", got.code, got.stderr, want)
 			}
 			golden(t, "status/"+name, got.stdout)
+			if n := strings.Count(got.stdout, "\n"); n >= consoleRows && slices.Contains(oneScreen(), name) {
+				t.Errorf("hostler status prints %d lines, want all of them on a console of %d, with the prompt", n, consoleRows)
+			}
 			for line := range strings.Lines(got.stdout) {
 				if n := onScreen(strings.TrimSuffix(line, "\n")); n > 80 {
 					t.Errorf("a line has %d columns, want at most 80: %s", n, line)
