@@ -106,34 +106,45 @@ func newAdapter(t *testing.T, d labDriver) *docker.Runtime {
 	return r
 }
 
-// Its pods are Compose projects. Where its images are makes no difference.
-func TestDockerConforms(t *testing.T) {
+// onEachDocker tries each version of Docker that there is, with the options that start it.
+func onEachDocker(t *testing.T, try func(t *testing.T, o lab.DockerOptions)) {
+	t.Helper()
 	trixie, err := debian.PrepareDockerd(t.Context(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, kit := range map[string]struct {
-		version string
-		options lab.DockerOptions
-	}{
-		"20.x":                           {"20.", lab.DockerOptions{}},
-		"26.x":                           {"26.", lab.DockerOptions{Dockerd: trixie}},
-		"26.x with images in containerd": {"26.", lab.DockerOptions{Dockerd: trixie, ContainerdStore: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			runtimetest.Record(t, "Docker", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
-				r, d := startDocker(t, kit.options)
-				if kit.options.ContainerdStore { // Docker 26 does not tell where its containerd is
-					const place = "/run/containerd/containerd.sock"
-					check(t, os.MkdirAll(filepath.Dir(place), 0o755))
-					check(t, os.Symlink(strings.TrimPrefix(d.Containerd.Endpoint, "unix://"), place))
-					t.Cleanup(func() { check(t, os.Remove(place)) })
-				}
-				if v, err := d.API.ServerVersion(t.Context(), client.ServerVersionOptions{}); err != nil || !strings.HasPrefix(v.Version, kit.version) {
-					t.Fatalf("Docker is %s, %v, want %sx", v.Version, err, kit.version) // asked beside the adapter, which remembers
-				}
-				return r, d
-			})
+	check(t, err)
+	for version, dockerd := range map[string]string{"20.": "", "26.": trixie} {
+		t.Run(version+"x", func(t *testing.T) {
+			o := lab.DockerOptions{Dockerd: dockerd}
+			d := lab.DockerFor(t, o)
+			if v, err := d.API.ServerVersion(t.Context(), client.ServerVersionOptions{}); err != nil || !strings.HasPrefix(v.Version, version) {
+				t.Fatalf("Docker is %s, %v, want %sx", v.Version, err, version)
+			}
+			check(t, d.Close(t.Context()))
+			try(t, o)
 		})
 	}
+}
+
+// inContainerd has Docker keep its images in containerd, where the version can.
+func inContainerd(t *testing.T, o lab.DockerOptions) (*docker.Runtime, labDriver) {
+	t.Helper()
+	o.ContainerdStore = true
+	r, d := startDocker(t, o)
+	const place = "/run/containerd/containerd.sock" // Docker 26 does not tell where its containerd is
+	check(t, os.MkdirAll(filepath.Dir(place), 0o755))
+	check(t, os.Symlink(strings.TrimPrefix(d.Containerd.Endpoint, "unix://"), place))
+	t.Cleanup(func() { check(t, os.Remove(place)) })
+	return r, d
+}
+
+// Its pods are Compose projects. Where its images are makes no difference.
+func TestDockerConforms(t *testing.T) {
+	onEachDocker(t, func(t *testing.T, o lab.DockerOptions) {
+		runtimetest.Record(t, "Docker", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) { return startDocker(t, o) })
+		if o.Dockerd == "" { // too old
+			return
+		}
+		t.Run("with images in containerd", func(t *testing.T) {
+			runtimetest.Record(t, "Docker", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) { return inContainerd(t, o) })
+		})
+	})
 }

@@ -92,6 +92,27 @@ func TestDockerStopsWhatCrashes(t *testing.T) {
 	}
 }
 
+// One that somebody has paused goes on, and hears that it is to end.
+func TestDockerStopsWhatIsPaused(t *testing.T) { onEachDocker(t, testPaused) }
+
+func testPaused(t *testing.T, o lab.DockerOptions) {
+	r, d := startDocker(t, o)
+	d.AddImage(t, image)
+	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Command: lab.ServeFor(0), Ready: "ready"})
+	check(t, err)
+	_, err = d.API.ContainerPause(t.Context(), id, client.ContainerPauseOptions{})
+	check(t, err)
+	c := containers(t, r)["web"]
+	if c.State != runtime.Running {
+		t.Errorf("a paused container is %v, want %v", c.State, runtime.Running)
+	}
+	check(t, r.StopContainer(t.Context(), c, patience))
+	state, err := d.API.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{})
+	if err != nil || state.Container.State.Running || state.Container.State.ExitCode != 0 {
+		t.Errorf("container is %+v, %v, want it to have ended by itself", state.Container.State, err)
+	}
+}
+
 func TestDockerTellsTheLatestEnd(t *testing.T) {
 	r, d := startDocker(t, lab.DockerOptions{})
 	d.AddImage(t, image)
@@ -110,8 +131,34 @@ func TestDockerTellsTheLatestEnd(t *testing.T) {
 	}
 }
 
-func TestDockersImages(t *testing.T) {
-	r, d := startDocker(t, lab.DockerOptions{ImageFSBytes: 512 << 20})
+// Where containerd keeps them, what was pulled cannot be told from what was built here: both
+// count as built here.
+func TestImagesOfDockersInContainerdCarryNoDigests(t *testing.T) {
+	onEachDocker(t, func(t *testing.T, o lab.DockerOptions) {
+		if o.Dockerd == "" { // too old
+			return
+		}
+		r, d := inContainerd(t, o)
+		pulled, err := d.Pull(t.Context(), lab.ImageSpec{Names: []string{d.Reference("team/one:1")}})
+		check(t, err)
+		built, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
+		check(t, err)
+		list, err := r.Images(t.Context())
+		check(t, err)
+		for _, id := range []string{pulled, built} {
+			i := slices.IndexFunc(list, func(img runtime.Image) bool { return img.ID == id })
+			if i < 0 || len(list[i].Digests) > 0 || len(list[i].Tags) != 1 {
+				t.Errorf("Images() = %+v, want %s in it, with its tag and no digest", list, id)
+			}
+		}
+	})
+}
+
+func TestDockersImages(t *testing.T) { onEachDocker(t, testDockersImages) }
+
+func testDockersImages(t *testing.T, o lab.DockerOptions) {
+	o.ImageFSBytes = 512 << 20
+	r, d := startDocker(t, o)
 	shared, err := lab.RandomLayer(8 << 20)
 	check(t, err)
 	own, err := lab.RandomLayer(4 << 20)
@@ -192,8 +239,10 @@ func TestContainerdTellsWhereDockersImagesAre(t *testing.T) {
 	}
 }
 
-func TestDockersDependentsStopFirst(t *testing.T) {
-	r, d := startDocker(t, lab.DockerOptions{})
+func TestDockersDependentsStopFirst(t *testing.T) { onEachDocker(t, testDependents) }
+
+func testDependents(t *testing.T, o lab.DockerOptions) {
+	r, d := startDocker(t, o)
 	d.AddImage(t, image)
 	services := map[string][]string{"db": nil, "cache": nil, "api": {"db", "cache"}, "web": {"api", "ghost"}, "mail": nil}
 	for _, name := range []string{"db", "cache", "api", "web", "mail"} { // as Compose starts them
@@ -225,8 +274,11 @@ func TestDockersDependentsStopFirst(t *testing.T) {
 }
 
 // dockerd is restarted under containers that live on, and is found again, with its events.
-func TestDockerIsFoundAgain(t *testing.T) {
-	r, d := startDocker(t, lab.DockerOptions{LiveRestore: true})
+func TestDockerIsFoundAgain(t *testing.T) { onEachDocker(t, testFoundAgain) }
+
+func testFoundAgain(t *testing.T, o lab.DockerOptions) {
+	o.LiveRestore = true
+	r, d := startDocker(t, o)
 	d.AddImage(t, image)
 	_, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Ready: "ready"})
 	check(t, err)

@@ -18,8 +18,11 @@ import (
 
 // dockerd dies under a container that is ending and lives on, and comes back: that is
 // waited for, and the container has its signal once.
-func TestAStopOutlivesDockerd(t *testing.T) {
-	_, d := startDocker(t, lab.DockerOptions{LiveRestore: true})
+func TestAStopOutlivesDockerd(t *testing.T) { onEachDocker(t, testStopOutlives) }
+
+func testStopOutlives(t *testing.T, o lab.DockerOptions) {
+	o.LiveRestore = true
+	_, d := startDocker(t, o)
 	d.AddImage(t, image)
 	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Command: lab.ServeFor(5 * time.Second), Ready: "ready"})
 	check(t, err)

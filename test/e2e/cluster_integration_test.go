@@ -56,6 +56,26 @@ func (c cluster) refusals(name string) []string {
 	return refused
 }
 
+// onlyAsked fails unless the server was asked by that program, and nothing was changed.
+func (c cluster) onlyAsked(program string) {
+	c.t.Helper()
+	requests, err := c.Requests()
+	check(c.t, err)
+	asked := 0
+	for _, r := range requests {
+		switch {
+		case !strings.HasPrefix(r.UserAgent, program):
+			continue
+		case r.Verb != "get" && r.Verb != "list" && r.Resource != "selfsubjectaccessreviews":
+			c.t.Errorf("%s has asked the server to %v, want it to change nothing", program, r)
+		}
+		asked++
+	}
+	if asked == 0 {
+		c.t.Errorf("the audit log has no request of %s", program)
+	}
+}
+
 // TestANodesOwnRightsAreEnough has the credentials of a node, and nothing wider.
 func TestANodesOwnRightsAreEnough(t *testing.T) {
 	t.Parallel()
@@ -145,6 +165,7 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 				return c.Name == "cluster-node" && c.Status == doctor.Fail && strings.Contains(c.Message, "takes this host for dead: its lease was renewed last on")
 			})
 		})
+		c.onlyAsked("hostler/doctor ")
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/etcd"
@@ -58,6 +60,16 @@ func (f fleet) ready(name string) string {
 // alive tells whether the host's lease is there.
 func (f fleet) alive(name string) bool {
 	return strings.Contains(f.ctl("get", "--keys-only", "/hostler/leases/"+name), "/hostler/leases/"+name)
+}
+
+// revision is that of etcd's keys, which every change makes another one.
+func (f fleet) revision() string {
+	f.t.Helper()
+	revision := regexp.MustCompile(`"revision":\d+`).FindString(f.ctl("endpoint", "status", "--write-out=json"))
+	if revision == "" {
+		f.t.Fatal("etcd tells no revision")
+	}
+	return revision
 }
 
 // settings are the configuration of an agent in this fleet.
@@ -122,6 +134,11 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 		eventually(t, "its lease is gone", func() bool { return !f.alive(name) })
 		if f.node(name) == nil {
 			t.Error("the node of a host that is dead is gone, want it to stay")
+		}
+		before := f.revision()
+		found(t, a.diagnoseAlone(), "etcd", doctor.OK, "knows node "+name)
+		if after := f.revision(); after != before {
+			t.Errorf("hostler doctor has brought etcd from revision %s to %s, want nothing changed", before, after)
 		}
 		a.start()
 		wellIn("it is back")

@@ -15,9 +15,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -36,6 +38,13 @@ type Registry struct {
 	Address string // host:port
 	server  *http.Server
 	dir     string
+	held    sync.Map // of *hold by the digest of a layer
+}
+
+// hold keeps a layer back.
+type hold struct {
+	wanted, released chan struct{}
+	once             sync.Once
 }
 
 // StartRegistry starts a registry that keeps its layers in the lab's tmpfs.
@@ -49,11 +58,16 @@ func StartRegistry() (*Registry, error) {
 		return nil, errors.Join(fmt.Errorf("start registry: %w", err), os.RemoveAll(dir))
 	}
 	quiet := log.New(io.Discard, "", 0)
-	r := &Registry{Address: listener.Addr().String(), dir: dir, server: &http.Server{
-		Handler:           registry.New(registry.Logger(quiet), registry.WithBlobHandler(registry.NewDiskBlobHandler(dir))),
+	r := &Registry{Address: listener.Addr().String(), dir: dir}
+	serve := registry.New(registry.Logger(quiet), registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)))
+	r.server = &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			r.await(q)
+			serve.ServeHTTP(w, q)
+		}),
 		ErrorLog:          quiet,
 		ReadHeaderTimeout: patience,
-	}}
+	}
 	// Serve ends with ErrServerClosed, when Close is called.
 	go func() { _ = r.server.Serve(listener) }()
 	return r, nil
@@ -61,6 +75,32 @@ func StartRegistry() (*Registry, error) {
 
 // Close stops the registry and forgets its images.
 func (r *Registry) Close() error { return errors.Join(r.server.Close(), os.RemoveAll(r.dir)) }
+
+// Hold keeps a layer back from who pulls an image of it, until release, which may be called
+// more than once. Wanted is closed once somebody waits for it.
+func (r *Registry) Hold(layer Layer) (wanted <-chan struct{}, release func(), err error) {
+	digest, err := layer.layer.Digest()
+	if err != nil {
+		return nil, nil, fmt.Errorf("hold layer: %w", err)
+	}
+	h := &hold{wanted: make(chan struct{}), released: make(chan struct{})}
+	r.held.Store(digest.String(), h)
+	return h.wanted, sync.OnceFunc(func() { close(h.released) }), nil
+}
+
+// await waits as long as what a request is for is held.
+func (r *Registry) await(q *http.Request) {
+	held, ok := r.held.Load(path.Base(q.URL.Path))
+	if !ok || q.Method != http.MethodGet {
+		return
+	}
+	h := held.(*hold)
+	h.once.Do(func() { close(h.wanted) })
+	select {
+	case <-h.released:
+	case <-q.Context().Done():
+	}
+}
 
 // Layer is one layer of images; images that are given the same Layer share it.
 type Layer struct{ layer v1.Layer }

@@ -5,6 +5,7 @@ package machine_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/test/machine"
 	"hostler.io/hostler/test/page"
 )
@@ -30,6 +32,10 @@ func beginnings() map[string]int {
 
 // silent are the beginnings of those that print nothing.
 var silent = regexp.MustCompile(`^systemctl (start|restart|reload|unmask|daemon-reload)`)
+
+// unsaid are those that ask the journal for what has not happened on this host: nothing was
+// collected on it.
+var unsaid = regexp.MustCompile(`HOSTLER_(POD|IMAGE)=`)
 
 // TestCommandsOfTheDocs runs every command of hostler's that the documentation names, and
 // those of others that ask the agent or its journal, or that mend the host, as a reader would
@@ -64,6 +70,9 @@ func TestCommandsOfTheDocs(t *testing.T) {
 			}
 			if r.Code != want || (r.Stdout == "") != silent.MatchString(line) {
 				t.Errorf("%s ends with %d, want %d and an answer\n%s%s", c, r.Code, want, r.Stdout, r.Stderr)
+			}
+			if strings.Contains(r.Stdout, "-- No entries --") && !unsaid.MatchString(line) {
+				t.Errorf("%s finds nothing", c)
 			}
 			if silent.MatchString(line) {
 				m.AwaitArmed()
@@ -154,16 +163,40 @@ func TestTheDocumentedWayToTheAPIOverTheNetwork(t *testing.T) {
 			t.Fatalf("docs/api.md has the calls %q, want two", calls)
 		}
 		const folder = "cd /etc/hostler/tls && "
-		m.Eventually("the API is served over the network", func() bool {
-			ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
-			defer cancel()
-			r, err := m.Try(ctx, folder+calls[0])
-			var s api.Status
-			return err == nil && r.Code == 0 && json.Unmarshal([]byte(r.Stdout), &s) == nil && s.Node != nil
-		})
+		served := func(what string) {
+			t.Helper()
+			m.Eventually("the API is served over the network "+what, func() bool {
+				ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
+				defer cancel()
+				r, err := m.Try(ctx, folder+calls[0])
+				var s api.Status
+				return err == nil && r.Code == 0 && json.Unmarshal([]byte(r.Stdout), &s) == nil && s.Node != nil
+			})
+		}
+		served("with keys in files")
 		m.Run(folder + calls[1])
 		if s := m.Status(); s.Cordon == nil || s.Cordon.By != "certificate ops.example.org" {
 			t.Errorf("after %s the node's cordon is %+v, want it of the certificate", calls[1], s.Cordon)
+		}
+
+		// The key comes by LoadCredential=, as docs/security.md has it.
+		m.Run("mkdir -p /etc/credstore /etc/systemd/system/hostler.service.d && mv /etc/hostler/tls/host.key /etc/credstore/api.key" +
+			" && printf '[Service]\nLoadCredential=api.key:/etc/credstore/api.key\n' >/etc/systemd/system/hostler.service.d/key.conf" +
+			" && sed -i 's,/etc/hostler/tls/host.key,/run/credentials/hostler.service/api.key,' /etc/hostler/conf.d/api.yaml" +
+			" && grep /run/credentials /etc/hostler/conf.d/api.yaml && systemctl daemon-reload && systemctl restart hostler")
+		m.AwaitArmed()
+		served("with a key from systemd")
+		m.Run("systemctl stop hostler")
+		ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
+		defer cancel()
+		r, err := m.Try(ctx, "hostler doctor -o json")
+		var report doctor.Report
+		if err := errors.Join(err, json.Unmarshal([]byte(r.Stdout), &report)); err != nil {
+			t.Fatalf("hostler doctor: %v\n%s%s", err, r.Stdout, r.Stderr)
+		}
+		i := slices.IndexFunc(report.Checks, func(c doctor.Check) bool { return c.Name == "network" })
+		if i < 0 || report.Checks[i].Status != doctor.Unknown {
+			t.Errorf("hostler doctor says of a key that only the service has: %+v, want that it cannot tell", report.Checks)
 		}
 	})
 }

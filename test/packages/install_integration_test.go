@@ -73,6 +73,30 @@ func TestAnUpgradeKeepsWhatAPersonWrote(t *testing.T) {
 	}
 }
 
+// Where nobody answers dpkg's question it stops, and goes on as docs/install.md says.
+func TestAnUpgradeWhoseConfigurationBothSidesHaveChanged(t *testing.T) {
+	got := steps(t, `
+		deb >/dev/null
+		echo '# mine' >>/etc/hostler/hostler.yaml
+		dpkg-deb --raw-extract /packages/hostler_*_`+machine(t)+`.deb /tmp/next
+		sed -i 's/^Version: .*/Version: 99/' /tmp/next/DEBIAN/control
+		echo '# theirs' >>/tmp/next/etc/hostler/hostler.yaml
+		dpkg-deb --build -Znone /tmp/next /tmp/next.deb >/dev/null
+		last() { tail -n 1 "/etc/hostler/hostler.yaml${1-}"; }
+		state() { dpkg-query --show --showformat='${Status} ${Version}\n' hostler; }
+		step unanswered; dpkg --install /tmp/next.deb </dev/null >/dev/null 2>&1 || echo stops; last; state
+		step answered; dpkg --force-confold --configure hostler >/dev/null 2>&1; last; last .dpkg-dist; state
+	`)
+	for part, want := range map[string]string{
+		"unanswered": "stops\n# mine\ninstall ok half-configured 99\n",
+		"answered":   "# mine\n# theirs\ninstall ok installed 99\n",
+	} {
+		if got[part] != want {
+			t.Errorf("%s, an upgrade leaves\n%s\nwant\n%s", part, got[part], want)
+		}
+	}
+}
+
 func TestAPurgeLeavesNothing(t *testing.T) {
 	got := steps(t, `
 		everything() { find / -xdev \( -path /packages -o -path /proc -o -path /dev -o -path '/var/lib/dpkg/*' -o -path '/var/log/*' -o -path '/var/cache/*' -o -path '/tmp/*' -o -path '/etc/*-' -o -name .pwd.lock \) -prune -o -print | sort; cat /etc/group; }

@@ -153,7 +153,13 @@ func (a *agent) hostler(args ...string) string {
 // A Compose project of five services, which Docker would start again and again, goes
 // down with the host in the order of depends_on, and what is critical after it.
 func TestADockerHostGoesDownInOrder(t *testing.T) {
-	d := lab.DockerFor(t, lab.DockerOptions{})
+	for name, o := range map[string]lab.DockerOptions{"as installed": {}, "with live restore": {LiveRestore: true}} {
+		t.Run(name, func(t *testing.T) { testGoesDownInOrder(t, o) })
+	}
+}
+
+func testGoesDownInOrder(t *testing.T, o lab.DockerOptions) {
+	d := lab.DockerFor(t, o)
 	usualPlace(t, d)
 	_, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
 	check(t, err)

@@ -14,7 +14,8 @@ import (
 )
 
 // A host that has them all: each is found where packages put it, what one runs for another
-// is shown once, and the phases of a drain go through all of them together.
+// is shown once, the phases of a drain go through all of them together, and labels mean the
+// same in each.
 func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 	// The first, to be closed last: Podman has its containers' state in there, too.
 	r := lab.RuncFor(t, "/run/runc")
@@ -32,8 +33,27 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 		_, err := load()
 		check(t, err)
 	}
-	for name, labels := range map[string]map[string]string{"web": nil, "dns": {"hostler.io/critical": "true"}} {
-		command := lab.ServeFor(time.Second)
+	unused, keep := "shop/unused:1", "shop/keep:1"
+	for name, labels := range map[string]map[string]string{unused: nil, keep: {"hostler.io/keep": "true"}} {
+		pulled := func(reference string) lab.ImageSpec {
+			return lab.ImageSpec{Names: []string{reference + name}, Labels: labels}
+		}
+		_, err := c.Pull(t.Context(), pulled("docker.io/"))
+		check(t, err)
+		_, err = d.Pull(t.Context(), pulled(d.Reference("")))
+		check(t, err)
+		_, err = p.Pull(t.Context(), pulled(p.Registry.Address+"/"))
+		check(t, err)
+	}
+	for name, pod := range map[string]struct {
+		labels  map[string]string
+		command []string
+	}{
+		"web":      {nil, lab.ServeFor(time.Second)},
+		"stubborn": {map[string]string{"hostler.io/grace-period": "2s"}, lab.IgnoreTerm()},
+		"dns":      {map[string]string{"hostler.io/critical": "true"}, lab.ServeFor(time.Second)},
+	} {
+		labels, command := pod.labels, pod.command
 		_, err := c.RunPod(t.Context(), lab.PodSpec{Name: name + "-cri", Labels: labels, Containers: []lab.ContainerSpec{{Name: "main", Image: image, Command: command, Ready: "ready"}}})
 		check(t, err)
 		_, err = d.Run(t.Context(), lab.DockerContainer{Name: name + "-docker", Image: image, Labels: labels, Command: command, Ready: "ready"})
@@ -46,11 +66,11 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 		name, value, _ := strings.Cut(variable, "=")
 		t.Setenv(name, value)
 	}
-	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 30s}\n", "containerd", "docker", "podman", "runc")
+	a := startAgentOf(t, "runtimes: auto\nimageGC: {minimumAge: 0s}\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 30s}\n", "containerd", "docker", "podman", "runc")
 
 	var all []string
 	for _, of := range []string{"cri", "docker", "podman", "runc"} {
-		all = append(all, "dns-"+of, "web-"+of)
+		all = append(all, "dns-"+of, "stubborn-"+of, "web-"+of)
 	}
 	slices.Sort(all)
 	var pods []string
@@ -75,12 +95,32 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 		t.Errorf("%s is of %v, want it of each that keeps images", image, holders)
 	}
 
+	collected, err := a.api.Collect(t.Context(), api.CollectRequest{Images: true, AllUnused: true}, func(api.Step) {})
+	check(t, err)
+	var removed []string
+	for _, r := range collected.Removed {
+		removed = append(removed, r.Names...)
+	}
+	if n := strings.Count(strings.Join(removed, " "), unused); n != 3 || len(collected.Errors) > 0 {
+		t.Errorf("gc run removed %q, with errors %v, want %s of each that keeps images", removed, collected.Errors, unused)
+	}
+	if strings.Contains(strings.Join(removed, " "), keep) {
+		t.Errorf("gc run removed %q, want no %s among them", removed, keep)
+	}
+
 	report, err := a.api.Drain(t.Context(), api.DrainRequest{All: true}, func(api.DrainStep) {})
 	check(t, err)
 	var regular, critical []journal.PodRecord
 	for _, pod := range report.Pods {
-		if pod.Outcome != journal.Stopped {
-			t.Errorf("%s is %s, want it stopped", pod.Name, pod.Outcome)
+		outcome := journal.Stopped
+		if strings.HasPrefix(pod.Name, "stubborn-") {
+			outcome = journal.Killed
+			if pod.Grace.Duration != 2*time.Second {
+				t.Errorf("%s was given %v, want the 2s of its label", pod.Name, pod.Grace)
+			}
+		}
+		if pod.Outcome != outcome {
+			t.Errorf("%s is %s, want it %s", pod.Name, pod.Outcome, outcome)
 		}
 		if strings.HasPrefix(pod.Name, "dns-") {
 			critical = append(critical, pod)
@@ -88,8 +128,8 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 			regular = append(regular, pod)
 		}
 	}
-	if !report.Graceful || len(regular) != 4 || len(critical) != 4 {
-		t.Errorf("drain = %+v, want a graceful one of two pods of each runtime", report)
+	if !report.Graceful || len(regular) != 8 || len(critical) != 4 {
+		t.Errorf("drain = %+v, want a graceful one of three pods of each runtime", report)
 	}
 	for _, last := range critical {
 		for _, first := range regular {
@@ -98,7 +138,7 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"web", "dns"} {
+	for _, name := range []string{"web", "stubborn", "dns"} {
 		if left, err := r.Processes(name + "-runc"); err != nil || len(left) > 0 {
 			t.Errorf("processes of %s-runc = %v, %v, want none", name, left, err)
 		}

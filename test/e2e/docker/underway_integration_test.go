@@ -1,0 +1,160 @@
+//go:build integration
+
+package docker_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/build"
+	"github.com/moby/moby/api/types/jsonstream"
+	"github.com/moby/moby/client"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/test/lab"
+)
+
+// eager collects what images it may, every second. What a step of a build has made is held by
+// nobody until the next begins, but young.
+const eager = "imageGC: {enabled: true, includeLocal: true, interval: 1s, highThresholdPercent: 1, lowThresholdPercent: 0, minimumAge: 5s}\n"
+
+// kept is the label of an image that stays though nobody uses it.
+var kept = map[string]string{"hostler.io/keep": "true"}
+
+// collectedSince waits for a collection that has begun and ended since now, and for the end of
+// an image that nobody uses.
+func (a *agent) collectedSince(t *testing.T, d *lab.Docker, unused string) {
+	t.Helper()
+	now := time.Now()
+	a.await("images are collected", func(s api.Status) bool { return s.ImageGC.LastRun != nil && s.ImageGC.LastRun.StartedAt.After(now) })
+	eventually(t, "what nobody uses is collected", func() bool {
+		_, err := d.API.ImageInspect(t.Context(), unused)
+		return err != nil
+	})
+}
+
+// A pull that is under way is completed, whatever is collected meanwhile: also images that
+// hold the same layers.
+func TestAPullOfDockersUnderWayIsLeftAlone(t *testing.T) {
+	d := lab.DockerFor(t, lab.DockerOptions{ImageFSBytes: 256 << 20})
+	usualPlace(t, d)
+	shared, err := lab.RandomLayer(4 << 20)
+	check(t, err)
+	last, err := lab.RandomLayer(1 << 20)
+	check(t, err)
+	unused, slow := d.Reference("shop/unused:1"), d.Reference("shop/slow:1")
+	_, err = d.Pull(t.Context(), lab.ImageSpec{Names: []string{unused}, Layers: []lab.Layer{shared}})
+	check(t, err)
+
+	wanted, release, err := d.Registry.Hold(last)
+	check(t, err)
+	defer release()
+	pulled := make(chan error, 1)
+	go func() {
+		_, err := d.Pull(t.Context(), lab.ImageSpec{Names: []string{slow}, Layers: []lab.Layer{shared, last}, Labels: kept})
+		pulled <- err
+	}()
+	select {
+	case <-wanted:
+	case err := <-pulled:
+		t.Fatalf("the pull ended before its last layer came: %v", err)
+	}
+	a := startAgent(t, eager)
+	a.collectedSince(t, d, unused)
+	release()
+	check(t, <-pulled)
+	_, err = d.Run(t.Context(), lab.DockerContainer{Name: "slow", Image: slow, Command: lab.ServeFor(0), Ready: "ready"})
+	check(t, err)
+}
+
+// A build that is under way is completed, whatever is collected meanwhile: what it is made
+// from is in use.
+func TestABuildOfDockersUnderWayIsLeftAlone(t *testing.T) {
+	for name, builder := range map[string]build.BuilderVersion{"the classic builder": build.BuilderV1, "BuildKit": build.BuilderBuildKit} {
+		t.Run(name, func(t *testing.T) {
+			d := lab.DockerFor(t, lab.DockerOptions{ImageFSBytes: 256 << 20})
+			usualPlace(t, d)
+			const base = "localhost/shop/base:1"
+			_, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{base}})
+			check(t, err)
+			unused := d.Reference("shop/unused:1")
+			_, err = d.Pull(t.Context(), lab.ImageSpec{Names: []string{unused}})
+			check(t, err)
+
+			mark := fmt.Sprint("go-", time.Now().UnixNano())
+			built := make(chan error, 1)
+			go func() {
+				built <- buildImage(t, d, builder, image, "FROM "+base+"\n"+
+					"RUN echo one >/data/one\n"+
+					"RUN until [ -e /tmp/"+mark+" ]; do sleep 1; done\n"+
+					"RUN ls /data/one /tmp/"+mark+"\n"+
+					"LABEL hostler.io/keep=true\n")
+			}()
+			var step string
+			eventually(t, "the build is at the step that waits", func() bool {
+				select {
+				case err := <-built:
+					t.Fatalf("the build ended before that: %v", err)
+				default:
+				}
+				step = rootOf("until [ -e /tmp/" + mark)
+				return step != ""
+			})
+			a := startAgent(t, eager)
+			a.collectedSince(t, d, unused)
+			check(t, os.WriteFile(filepath.Join(step, "tmp", mark), nil, 0o644))
+			check(t, <-built)
+			_, err = d.Run(t.Context(), lab.DockerContainer{Name: "built", Image: image, Command: lab.ServeFor(0), Ready: "ready"})
+			check(t, err)
+		})
+	}
+}
+
+// rootOf is the root folder of a container's process, by a part of its command line; empty
+// if there is none.
+func rootOf(command string) string {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil && strings.HasPrefix(string(text), "/bin/sh\x00-c\x00") && strings.Contains(string(text), command) {
+			return filepath.Join(filepath.Dir(file), "root")
+		}
+	}
+	return ""
+}
+
+// buildImage builds an image of a Dockerfile that dockerd fetches.
+func buildImage(t *testing.T, d *lab.Docker, builder build.BuilderVersion, tag, dockerfile string) error {
+	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = io.WriteString(w, dockerfile) // else the build fails
+	}))
+	defer files.Close()
+	reply, err := d.API.ImageBuild(t.Context(), nil, client.ImageBuildOptions{Version: builder, RemoteContext: files.URL + "/Dockerfile", Tags: []string{tag}, NetworkMode: "none", Remove: true})
+	if err != nil {
+		return err
+	}
+	defer reply.Body.Close()
+	var said []string
+	for lines := json.NewDecoder(reply.Body); ; {
+		var m jsonstream.Message
+		switch err := lines.Decode(&m); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case m.Error != nil:
+			return fmt.Errorf("build: %w, after %q", m.Error, said)
+		}
+		said = append(said, m.Stream)
+	}
+}
