@@ -99,15 +99,16 @@ func (r *Runtime) stopIf(ctx context.Context, what, whose, unit string, pid int)
 	return "", nil
 }
 
-// serviceBound is how long it may take to tell of which service a container is that does not say.
-const serviceBound = 2 * time.Second
+// monitorBound is how long Podman may take to name the monitor of a container that does not say
+// of which unit it is.
+const monitorBound = 2 * time.Second
 
 // serviceOf is the service that a container is of which does not say so, and its monitor, as far
-// as that can be told soon.
+// as that can be told.
 func (r *Runtime) serviceOf(ctx context.Context, what, id string) (unit string, monitor int) {
-	ctx, cancel := context.WithTimeout(ctx, serviceBound)
+	soon, cancel := context.WithTimeout(ctx, monitorBound)
 	defer cancel()
-	monitor, err := r.monitorOf(ctx, what, id)
+	monitor, err := r.monitorOf(soon, what, id)
 	if err != nil {
 		r.log.Debug("it cannot be told whether a container is of a service", "id", id, "error", err)
 		return "", 0
@@ -127,18 +128,33 @@ func (r *Runtime) monitorOf(ctx context.Context, what, id string) (int, error) {
 
 // mainOf is the service whose main process a container's monitor is: also the containers of
 // `podman generate systemd` without --new, which do not say of which unit they are, are of one.
-// Where systemd does not tell, there is none.
+// Where systemd does not tell, there is none. It is not asked of monitors that are in no service's
+// cgroup, as are all that Podman has put into scopes.
 func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
-	if !r.monitors(monitor, id) {
+	if !r.monitors(monitor, id) || !r.inService(monitor) {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, serviceBound)
-	defer cancel()
 	unit, err := r.units.MainOf(ctx, monitor)
 	if err != nil {
 		r.log.Debug("systemd does not tell of which service a container's monitor is", "pid", monitor, "error", err)
 	}
 	return unit
+}
+
+// inService tells whether a process is in the cgroup of a service, as systemd keeps them.
+func (r *Runtime) inService(pid int) bool {
+	text, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		_, hierarchy, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, path, _ := strings.Cut(hierarchy, ":")
+		if (controllers == "" || controllers == "name=systemd") && slices.ContainsFunc(strings.Split(path, "/"), func(group string) bool { return strings.HasSuffix(group, ".service") }) {
+			return true
+		}
+	}
+	return false
 }
 
 // monitors tells whether a process is the monitor of a container. Podman may not have noticed

@@ -1,6 +1,7 @@
 package podman_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -179,29 +180,44 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 	}
 }
 
+// inService is the cgroup of a service's process.
+const inService = "0::/system.slice/container-web.service\n"
+
+// withMonitor is a proc filesystem in which process 4711 has that command line and cgroup.
+func withMonitor(t *testing.T, command, cgroup string) (proc string) {
+	t.Helper()
+	proc = t.TempDir()
+	check(t, os.Mkdir(filepath.Join(proc, "4711"), 0o755))
+	for name, text := range map[string]string{"cmdline": strings.ReplaceAll(command, " ", "\x00") + "\x00", "cgroup": cgroup} {
+		check(t, os.WriteFile(filepath.Join(proc, "4711", name), []byte(text), 0o644))
+	}
+	return proc
+}
+
 // `podman generate systemd` without --new makes a unit of a container that was there before, and
 // that does not say of which it is.
 func TestAContainerWhoseMonitorIsAUnitsMainProcessIsStoppedByIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		labels  object
 		monitor string // the command of the process that was it
+		cgroup  string // that of the process; a service's if empty
 		fails   error
 		stopped []string
 		sent    []string
 	}{
-		"it says of none":               {nil, "/usr/bin/conmon -c a", nil, []string{"container-web.service 4711"}, nil},
-		"it says of another one":        {object{"PODMAN_SYSTEMD_UNIT": "web.service"}, "/usr/bin/conmon -c a", nil, []string{"container-web.service 4711"}, nil},
-		"its monitor is no more":        {nil, "nginx -c a", nil, nil, []string{"stop"}},
-		"its monitor is another one's":  {nil, "/usr/bin/conmon -c b", nil, nil, []string{"stop"}},
-		"systemd does not tell of whom": {nil, "/usr/bin/conmon -c a", errors.New("systemd does not answer"), nil, []string{"stop"}},
+		"it says of none":                {nil, "/usr/bin/conmon -c a", "", nil, []string{"container-web.service 4711"}, nil},
+		"it says of another one":         {object{"PODMAN_SYSTEMD_UNIT": "web.service"}, "/usr/bin/conmon -c a", "", nil, []string{"container-web.service 4711"}, nil},
+		"hierarchies of version 1":       {nil, "/usr/bin/conmon -c a", "3:pids:/\n1:name=systemd:/system.slice/container-web.service\n0::/\n", nil, []string{"container-web.service 4711"}, nil},
+		"its unit has groups of its own": {nil, "/usr/bin/conmon -c a", "0::/system.slice/container-web.service/supervisor\n", nil, []string{"container-web.service 4711"}, nil},
+		"its monitor is in a scope":      {nil, "/usr/bin/conmon -c a", "0::/machine.slice/libpod-conmon-a.scope\n", nil, nil, []string{"stop"}},
+		"its monitor is no more":         {nil, "nginx -c a", "", nil, nil, []string{"stop"}},
+		"its monitor is another one's":   {nil, "/usr/bin/conmon -c b", "", nil, nil, []string{"stop"}},
+		"systemd does not tell of whom":  {nil, "/usr/bin/conmon -c a", "", errors.New("systemd does not answer"), nil, []string{"stop"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, end := running(t, c.labels, nil, false)
 			m := &manager{units: map[string]int{"container-web.service": 4711, "web.service": 1}, main: "container-web.service", fails: c.fails, stop: end}
-			proc := t.TempDir()
-			check(t, os.Mkdir(filepath.Join(proc, "4711"), 0o755))
-			check(t, os.WriteFile(filepath.Join(proc, "4711", "cmdline"), []byte(strings.ReplaceAll(c.monitor, " ", "\x00")+"\x00"), 0o644))
-			r := s.openIn(t, proc, m)
+			r := s.openIn(t, withMonitor(t, c.monitor, cmp.Or(c.cgroup, inService)), m)
 			web := runtime.Container{ID: "a", Labels: map[string]string{}}
 			for k, v := range c.labels {
 				web.Labels[k] = v.(string)
@@ -218,9 +234,7 @@ func TestAContainerWhoseMonitorIsAUnitsMainProcessIsStoppedByIt(t *testing.T) {
 func TestAPodmanIsNotAskedForAMonitorThatItHasNamed(t *testing.T) {
 	s, end := running(t, nil, nil, false)
 	m := &manager{units: map[string]int{"container-web.service": 4711}, main: "container-web.service", stop: end}
-	proc := t.TempDir()
-	check(t, os.Mkdir(filepath.Join(proc, "4711"), 0o755))
-	check(t, os.WriteFile(filepath.Join(proc, "4711", "cmdline"), []byte("conmon\x00-c\x00a\x00"), 0o644))
+	proc := withMonitor(t, "conmon -c a", inService)
 	check(t, os.Symlink("/proc/net", filepath.Join(proc, "net"))) // who listens
 	r := s.openIn(t, proc, m)
 	pods, err := r.Pods(t.Context())
@@ -244,10 +258,7 @@ func TestAPodmanIsNotAskedForAMonitorThatItHasNamed(t *testing.T) {
 // Nobody is killed unasked because systemd, or Podman, is slow to tell of whom he is.
 func TestTheGraceOfAContainerThatSaysOfNoUnitIsItsOwn(t *testing.T) {
 	s, _ := running(t, nil, nil, true)
-	proc := t.TempDir()
-	check(t, os.Mkdir(filepath.Join(proc, "4711"), 0o755))
-	check(t, os.WriteFile(filepath.Join(proc, "4711", "cmdline"), []byte("conmon\x00-c\x00a\x00"), 0o644))
-	r := s.openIn(t, proc, slowManager{&manager{}})
+	r := s.openIn(t, withMonitor(t, "conmon -c a", inService), slowManager{&manager{}})
 	check(t, r.StopContainer(t.Context(), runtime.Container{ID: "a"}, 500*time.Millisecond))
 	if sent := sent(s.asked()); !slices.Equal(sent, []string{"stop", "SIGKILL"}) {
 		t.Errorf("StopContainer() sent %v, want a stop, and a kill after the grace", sent)
