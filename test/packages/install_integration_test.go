@@ -88,7 +88,7 @@ func TestAnUpgradeWhoseConfigurationBothSidesHaveChanged(t *testing.T) {
 		step answered; dpkg --force-confold --configure hostler >/dev/null 2>&1; last; last .dpkg-dist; state
 	`)
 	for part, want := range map[string]string{
-		"unanswered": "stops\n# mine\ninstall ok half-configured 99\n",
+		"unanswered": "stops\n# mine\ninstall ok unpacked 99\n",
 		"answered":   "# mine\n# theirs\ninstall ok installed 99\n",
 	} {
 		if got[part] != want {
