@@ -35,7 +35,7 @@ var silent = regexp.MustCompile(`^systemctl (start|restart|reload|unmask|daemon-
 
 // unsaid are those that ask the journal for what has not happened on this host: nothing was
 // collected on it.
-var unsaid = regexp.MustCompile(`HOSTLER_(POD|IMAGE)=`)
+var unsaid = regexp.MustCompile(`HOSTLER_(POD|IMAGE|LOOP)=`)
 
 // TestCommandsOfTheDocs runs every command of hostler's that the documentation names, and
 // those of others that ask the agent or its journal, or that mend the host, as a reader would
