@@ -92,7 +92,7 @@ type judge struct {
 	now        time.Time
 	leaveAlone []string
 	users      Users
-	sandbox    map[imageRef]bool
+	sandbox    map[string]bool            // by reference, of whatever runtime: cri-dockerd's is its Docker's
 	pods       map[*runtime.Container]int // index into facts.Pods
 	facts      *Facts
 	refs       []string // scratch
@@ -101,7 +101,7 @@ type judge struct {
 func newJudge(f *Facts, p ImagePolicy, now time.Time, o Options, leaving map[*runtime.Container]bool) *judge {
 	j := &judge{
 		policy: p, now: now, leaveAlone: o.LeaveAlone, facts: f,
-		users: make(Users), sandbox: make(map[imageRef]bool), pods: make(map[*runtime.Container]int),
+		users: make(Users), sandbox: make(map[string]bool), pods: make(map[*runtime.Container]int),
 	}
 	for i := range f.Pods {
 		for k := range f.Pods[i].Containers {
@@ -111,9 +111,9 @@ func newJudge(f *Facts, p ImagePolicy, now time.Time, o Options, leaving map[*ru
 			}
 		}
 	}
-	for runtimeName, ref := range f.SandboxImages {
+	for _, ref := range f.SandboxImages {
 		if ref != "" {
-			j.sandbox[imageRef{runtimeName, NormalReference(ref)}] = true
+			j.sandbox[NormalReference(ref)] = true
 		}
 	}
 	return j
@@ -174,7 +174,7 @@ func (j *judge) kept(img *ImageFact) string {
 		return "the runtime has not told its labels yet"
 	}
 	for _, ref := range j.refs {
-		if j.sandbox[imageRef{img.Runtime, ref}] {
+		if j.sandbox[ref] {
 			return "sandbox image"
 		}
 		for _, pattern := range j.policy.Keep {

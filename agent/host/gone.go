@@ -22,9 +22,6 @@ import (
 // waits before it takes the pods of a NotReady Node elsewhere.
 const absence = 2 * time.Minute
 
-// criDockerd is the candidate that drives a Docker.
-const criDockerd = "cri-dockerd"
-
 // Gone is a runtime that was found and is not expected any more: a person has stopped or
 // removed it.
 type Gone struct {
@@ -80,25 +77,6 @@ func (r *Runtimes) remove(m runtime.Runtime) {
 // member tells whether a runtime of that name is in the set.
 func (r *Runtimes) member(name string) bool {
 	return slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == name })
-}
-
-// driven tells whether runtimes of a type are left to one that drives them: cri-dockerd
-// lists the images of its Docker itself, and would have them counted twice.
-func (r *Runtimes) driven(kind string) bool { return kind == docker.Type && r.member(criDockerd) }
-
-// leaveToCRI takes a Docker out that was found before the cri-dockerd that drives it.
-func (r *Runtimes) leaveToCRI() {
-	if r.candidates == nil || !r.driven(docker.Type) {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, m := range r.set.Members() {
-		if r.types[m.Name()] == docker.Type {
-			r.log.Info("docker is left to cri-dockerd, which drives it", "endpoint", m.Endpoint())
-			r.remove(m)
-		}
-	}
 }
 
 // borrowed tells whether a socket of Docker's leads to somebody else's: package

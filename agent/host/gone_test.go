@@ -100,23 +100,6 @@ func TestADockerWhoseContainersRunIsExpected(t *testing.T) {
 	}
 }
 
-// Both list the same images, and cri-dockerd starts after the Docker that it drives.
-func TestADockerThatIsDrivenByCRIIsLeftToIt(t *testing.T) {
-	r := away(t, filepath.Join(folder(t), "docker.sock"), docker.Type, time.Now())
-	r.leaveToCRI()
-	if !r.member(docker.Type) || r.driven(docker.Type) {
-		t.Error("Docker was taken out where nobody drives it")
-	}
-	fake := runtimetest.NewFake(runtimetest.Options{Name: criDockerd})
-	if err := r.set.Add(fake); err != nil {
-		t.Fatal(err)
-	}
-	r.leaveToCRI()
-	if r.member(docker.Type) || !r.driven(docker.Type) || len(r.Gone()) > 0 {
-		t.Errorf("Docker is in the set beside cri-dockerd, or told as gone: %+v", r.Gone())
-	}
-}
-
 // Package podman-docker puts a link where Docker has its socket.
 func TestASocketOfPodmansIsNotDockers(t *testing.T) {
 	dir := folder(t)

@@ -3,20 +3,13 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
-	"hostler.io/hostler/runtime/docker"
 	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/runc"
 	"hostler.io/hostler/status"
@@ -57,12 +50,6 @@ type Runtimes struct {
 	dead     []Dead   // those that are of no use now
 	silent   []string // those among them behind which there may be a runtime with pods
 	gone     []Gone   // those that were found and are not expected any more
-}
-
-// Dead is a candidate whose socket is there, and why it is of no use.
-type Dead struct {
-	local.Candidate
-	Err error
 }
 
 // RuntimesOptions say which runtimes there are.
@@ -109,63 +96,6 @@ func (r *Runtimes) Set() *runtime.Set { return r.set }
 func (r *Runtimes) Close() error {
 	defer r.asks.Wait()
 	return r.set.Close()
-}
-
-// configured opens what a person names. Of two runtimes of one name, such as two
-// containerds, the second goes by its socket.
-func (r *Runtimes) configured(c local.Candidate) error {
-	if m := r.at(c.Path); m != nil {
-		return fmt.Errorf("runtimes: %s leads to the same socket as %s; leave one out", c.Path, m.Endpoint())
-	}
-	if c.Name = local.NameOf(usualCandidates(), c.Path); slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == c.Name }) {
-		c.Name = strings.TrimPrefix(c.Path, "unix://")
-	}
-	return r.open(c)
-}
-
-// at returns the runtime whose socket the path or endpoint leads to, or nil.
-func (r *Runtimes) at(endpoint string) runtime.Runtime {
-	members := r.set.Members()
-	i := slices.IndexFunc(members, func(m runtime.Runtime) bool { return socket(m.Endpoint()) == socket(endpoint) })
-	if i < 0 {
-		return nil
-	}
-	return members[i]
-}
-
-// socket is the path of an endpoint, with links resolved as far as it exists.
-func socket(endpoint string) string {
-	path := filepath.Clean(strings.TrimPrefix(endpoint, "unix://"))
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
-	}
-	return path
-}
-
-// open adds a runtime to the set. It connects at the first call.
-func (r *Runtimes) open(c local.Candidate) error {
-	k, known := kinds()[c.Type]
-	if !known {
-		return fmt.Errorf("runtimes: %q is not a type of runtime that this version has", c.Type)
-	}
-	adapter, err := k.open(local.Options{
-		Endpoint: c.Path, Name: c.Name, Logger: r.log, Units: r.units,
-		Observe: func(method string, took time.Duration, err error) { r.observe(c.Name, method, took, err) },
-	})
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	r.types[c.Name] = c.Type
-	r.mu.Unlock()
-	if err := r.set.Add(adapter); err != nil {
-		return errors.Join(err, adapter.Close())
-	}
-	select {
-	case r.found <- struct{}{}:
-	default: // told already
-	}
-	return nil
 }
 
 // OnRequest names those of runtimes, in order of the set, where people build images and
@@ -269,166 +199,6 @@ func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
 	r.states[name], r.faults[name] = next, err
 }
 
-// Pods lists the pods of all runtimes for the shutdown guard, who must not take
-// a runtime that is still starting for one without pods: as long as there may be
-// one that nobody knows yet, or runc has its first container, it looks for it first, and the
-// error names what does not answer.
-func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
-	known := len(g.Members())
-	pods, err := g.Set.Pods(ctx)
-	if g.runtimes.Complete() == nil && !g.runtimes.unfound() {
-		return pods, err
-	}
-	g.runtimes.discover(ctx)
-	if len(g.Members()) > known {
-		pods, err = g.Set.Pods(ctx)
-	}
-	return pods, together(err, g.runtimes.Complete())
-}
-
-// unfound tells whether a state root that was not found yet has containers.
-func (r *Runtimes) unfound() bool {
-	return slices.ContainsFunc(r.candidates, func(c local.Candidate) bool {
-		return c.Type == runc.Type && r.at(c.Path) == nil && r.roots.Inhabited(c.Path)
-	})
-}
-
-// together is both errors, and one that names all runtimes where both name some.
-func together(a, b error) error {
-	failed, deserted := (*runtime.SetError)(nil), (*runtime.SetError)(nil)
-	if errors.As(a, &failed) && errors.As(b, &deserted) {
-		return &runtime.SetError{Failed: slices.Concat(failed.Failed, deserted.Failed)}
-	}
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
-	}
-	return errors.Join(a, b) // which names not all
-}
-
-// Discover finds runtimes that came since they were looked for, and tells whether there are
-// any: for who cannot wait for the next Look.
-func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
-	known := len(r.set.Members())
-	r.discover(ctx)
-	return len(r.set.Members()) > known
-}
-
-// Guarded is the set as the shutdown guard sees it.
-type Guarded struct {
-	*runtime.Set
-	runtimes *Runtimes
-}
-
-// Guarded is the set for the shutdown guard.
-func (r *Runtimes) Guarded() Guarded { return Guarded{r.set, r} }
-
-// Complete tells why there may be runtimes that are not in the set; nil if there
-// are none.
-func (r *Runtimes) Complete() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.candidates == nil:
-		return nil
-	case !r.searched:
-		return fmt.Errorf("%w: nobody has looked for runtimes yet", runtime.ErrUnavailable)
-	case len(r.silent) > 0:
-		return fmt.Errorf("%w: somebody listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.silent, ", "))
-	}
-	// As those of the set that are down: somebody may stand in for them.
-	var failed []runtime.MemberError
-	for _, c := range r.deserted() {
-		failed = append(failed, runtime.MemberError{Runtime: c.Name, Err: fmt.Errorf("%w: nothing listens at %s, but containers of it are there", runtime.ErrUnavailable, c.Path)})
-	}
-	if len(failed) == 0 {
-		return nil
-	}
-	return &runtime.SetError{Failed: failed}
-}
-
-// discover adds the candidates whose socket answers and that are not known yet,
-// by whatever path. A search by somebody else is waited for no longer than ctx.
-func (r *Runtimes) discover(ctx context.Context) {
-	select {
-	case <-r.discovering:
-		defer func() { r.discovering <- struct{}{} }()
-	case <-ctx.Done():
-		return
-	}
-	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c local.Candidate) bool {
-		return r.at(c.Path) != nil || r.member(c.Name) || borrowed(c)
-	})
-	var dead []Dead
-	var silent []string
-	for _, d := range r.detect(ctx, unknown) {
-		err := d.Err
-		if err == nil && !r.driven(d.Type) {
-			err = r.open(d.Candidate)
-		}
-		if err == nil || d.Asleep { // it has no pods
-			continue
-		}
-		dead = append(dead, Dead{d.Candidate, err})
-		if d.Silent() {
-			silent = append(silent, d.Path)
-		}
-	}
-	// A containerd without CRI is Docker's, which tells of its containers.
-	docked := r.has(docker.Type)
-	dead = slices.DeleteFunc(dead, func(d Dead) bool { return docked && errors.Is(d.Err, cri.ErrSwitchedOff) })
-	for _, d := range dead {
-		if !slices.ContainsFunc(r.Dead(), func(known Dead) bool { return known.Path == d.Path }) {
-			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", d.Err)
-		}
-	}
-	r.mu.Lock()
-	// A search that was cut short has heard nothing of those that would answer.
-	r.dead, r.silent, r.searched = dead, silent, r.searched || ctx.Err() == nil
-	r.mu.Unlock()
-	r.leaveToCRI()
-}
-
-// has tells whether a runtime of a type is in the set.
-func (r *Runtimes) has(kind string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Contains(slices.Collect(maps.Values(r.types)), kind)
-}
-
-// Dead are those of candidates that did not answer last time.
-func (r *Runtimes) Dead() []Dead {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.dead
-}
-
-// Unseen says why there may be pods of CRI on this host that no runtime of the set lists,
-// and nothing if there are none: a runtime that does not answer, that was not looked
-// for yet, that was stopped, or that the configuration leaves out.
-func (r *Runtimes) Unseen() string {
-	if r.candidates == nil {
-		for _, c := range r.usual {
-			if info, err := os.Stat(c.Path); err == nil && info.Mode().Type() == fs.ModeSocket && r.at(c.Path) == nil {
-				return "the runtime at " + c.Path + " is not among those that are configured"
-			}
-		}
-		return r.desertion()
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.searched {
-		return "runtimes are being looked for"
-	}
-	mayHave := func(d Dead) bool { return d.Type == cri.Type && !errors.Is(d.Err, cri.ErrSwitchedOff) }
-	if i := slices.IndexFunc(r.dead, mayHave); i >= 0 {
-		return "the runtime at " + r.dead[i].Path + " does not answer"
-	}
-	return r.desertion()
-}
-
 // Current returns every runtime's last answer in order of the set, where they were looked
 // for those of CRI first, whose pods a Node's are, and whether all have been asked yet.
 func (r *Runtimes) Current() (states []status.Runtime, asked bool) {
@@ -461,60 +231,4 @@ func (r *Runtimes) Named() []status.Runtime {
 		}
 	}
 	return list
-}
-
-// Watch hands every runtime's events to receive until ctx ends, and tells blind
-// when a runtime's stream opens and ends. A stream that breaks is opened again; a
-// runtime without one is left to those who poll.
-func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind func(runtime string, blind bool)) error {
-	watched, lost := map[string]bool{}, map[string]bool{}
-	events := make(chan runtime.Event, 64)
-	ended := make(chan string)
-	tick := time.NewTicker(Interval)
-	defer tick.Stop()
-	var streams sync.WaitGroup
-	ctx, cancel := context.WithCancel(ctx)
-	defer streams.Wait()
-	defer cancel()
-	start := func() {
-		for name := range lost {
-			if delete(lost, name); !r.member(name) {
-				blind(name, false) // it is let go: nobody waits for its events
-			}
-		}
-		for _, m := range r.set.Members() {
-			if watched[m.Name()] {
-				continue
-			}
-			watched[m.Name()] = true
-			streams.Go(func() {
-				blind(m.Name(), false)
-				err := m.Watch(ctx, events)
-				blind(m.Name(), true)
-				r.log.Debug("event stream ended", "runtime", m.Name(), "error", err)
-				if errors.Is(err, runtime.ErrUnsupported) {
-					<-ctx.Done() // asking again would not help
-				}
-				select {
-				case ended <- m.Name():
-				case <-ctx.Done():
-				}
-			})
-		}
-	}
-	for start(); ; {
-		select {
-		case e := <-events:
-			receive(e)
-		case name := <-ended:
-			delete(watched, name) // opened again at the next tick
-			lost[name] = true
-		case <-r.found:
-			start()
-		case <-tick.C:
-			start()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
