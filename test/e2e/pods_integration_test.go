@@ -21,11 +21,17 @@ var critical = map[string]string{"hostler.io/critical": "true"}
 // pod runs a pod of one container, until the test ends.
 func pod(t testing.TB, name string, labels map[string]string, grace time.Duration, command []string) *lab.Pod {
 	t.Helper()
-	_, err := containerd.Pull(t.Context(), lab.ImageSpec{Names: []string{webImage}})
+	return podOf(t, lab.ImageSpec{Names: []string{webImage}}, name, labels, grace, command)
+}
+
+// podOf is pod, of an image that it has pulled.
+func podOf(t testing.TB, image lab.ImageSpec, name string, labels map[string]string, grace time.Duration, command []string) *lab.Pod {
+	t.Helper()
+	_, err := containerd.Pull(t.Context(), image)
 	check(t, err)
 	p, err := containerd.RunPod(t.Context(), lab.PodSpec{
 		Name: name, Labels: labels, Grace: grace,
-		Containers: []lab.ContainerSpec{{Name: "main", Image: webImage, Command: command, Ready: "ready"}},
+		Containers: []lab.ContainerSpec{{Name: "main", Image: image.Names[0], Command: command, Ready: "ready"}},
 	})
 	check(t, err)
 	t.Cleanup(func() {

@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -159,6 +160,26 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "graceful, 4 pods", "polite", "stopped", "stubborn", "killed")
 	a.awaitGuard(shutdown.Armed)
 	a.stop()
+}
+
+// Databases and web servers have images that want another signal than SIGTERM, by which they
+// would break off what they do.
+func TestContainersAreAskedByTheStopSignalOfTheirImage(t *testing.T) {
+	login := logind(t)
+	const byTerm, byOwn = 3, 5
+	p := podOf(t, lab.ImageSpec{Names: []string{"docker.io/library/db:1"}, StopSignal: "SIGUSR1"}, "db", nil, time.Minute,
+		[]string{"sh", "-c", fmt.Sprintf("trap 'exit %d' TERM; trap 'exit %d' USR1; echo ready; while :; do sleep 86400 & wait $!; done", byTerm, byOwn)})
+	a := newAgent(t, phases)
+	a.start()
+	a.awaitGuard(shutdown.Armed)
+	check(t, login.Reboot(t.Context()))
+	if _, code := ended(t, p); code != byOwn {
+		t.Errorf("the container ended with code %d, want %d, by the signal of its image", code, byOwn)
+	}
+	s := a.awaitGuard(shutdown.Released)
+	if r := s.Shutdown.Current; r == nil || len(r.Pods) != 1 || r.Pods[0].Outcome != journal.Stopped {
+		t.Errorf("record = %+v, want one pod that was stopped", r)
+	}
 }
 
 func TestAShutdownThatIsCancelledAfterTheReleaseArmsAgain(t *testing.T) {

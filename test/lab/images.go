@@ -193,10 +193,11 @@ func newLayer(write func(*tar.Writer) error) (Layer, error) {
 type ImageSpec struct {
 	// Names are full references, such as "docker.io/library/web:1". All of
 	// them name one image; two specs make two images, even with equal layers.
-	Names   []string
-	Layers  []Layer
-	Command []string          // default command; a sleep that ends on SIGTERM if nil
-	Labels  map[string]string // in the image's configuration
+	Names      []string
+	Layers     []Layer
+	Command    []string          // default command; a sleep that ends on SIGTERM if nil
+	StopSignal string            // such as "SIGUSR1"; nothing is said of any if empty
+	Labels     map[string]string // in the image's configuration
 }
 
 func (l *Lab) build(spec ImageSpec) (v1.Image, error) {
@@ -226,7 +227,7 @@ func (l *Lab) build(spec ImageSpec) (v1.Image, error) {
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", goruntime.GOARCH
 	config.Created = v1.Time{Time: time.Now().Truncate(time.Second).UTC()}
-	config.Config = v1.Config{Cmd: command, Labels: spec.Labels, Env: []string{"PATH=/bin", "IMAGE=" + spec.Names[0]}}
+	config.Config = v1.Config{Cmd: command, StopSignal: spec.StopSignal, Labels: spec.Labels, Env: []string{"PATH=/bin", "IMAGE=" + spec.Names[0]}}
 	return mutate.ConfigFile(img, config)
 }
 
