@@ -67,7 +67,8 @@ type agent struct {
 	runtimes []string // the names of those that it is told of
 	folder   string
 	api      *api.Client
-	cmd      *exec.Cmd
+	cmd      *exec.Cmd   // nil before it is run
+	manager  *lab.Notify // the service manager; nil: none
 }
 
 // startAgent runs one that is told of Docker, unless its settings say otherwise, and waits
@@ -83,6 +84,14 @@ func startAgent(t *testing.T, settings string) *agent {
 // startAgentOf runs one, and waits until the runtimes of these names, in their order, answer.
 func startAgentOf(t *testing.T, settings string, runtimes ...string) *agent {
 	t.Helper()
+	a := newAgent(t, settings, runtimes...)
+	a.run()
+	return a
+}
+
+// newAgent is one that was not run yet.
+func newAgent(t *testing.T, settings string, runtimes ...string) *agent {
+	t.Helper()
 	folder, err := os.MkdirTemp(lab.Dir, "agent-")
 	check(t, err)
 	socket := filepath.Join(folder, "s")
@@ -97,7 +106,6 @@ func startAgentOf(t *testing.T, settings string, runtimes ...string) *agent {
 		}
 		check(t, os.RemoveAll(folder))
 	})
-	a.run()
 	return a
 }
 
@@ -109,7 +117,11 @@ func (a *agent) run() {
 	defer log.Close()
 	a.cmd = exec.Command(os.Getenv(builtVariable), "agent", "--config", filepath.Join(a.folder, "hostler.yaml"))
 	a.cmd.Stdout, a.cmd.Stderr = log, log
-	check(a.T, a.cmd.Start())
+	start := a.cmd.Start
+	if a.manager != nil {
+		start = func() error { return a.manager.Start(a.cmd) }
+	}
+	check(a.T, start())
 	a.await(fmt.Sprintf("%q are found", a.runtimes), func(s api.Status) bool {
 		var ready []string
 		for _, r := range s.Runtimes {
@@ -124,7 +136,7 @@ func (a *agent) run() {
 
 // end ends the agent, once.
 func (a *agent) end(s syscall.Signal) {
-	if a.cmd.ProcessState == nil {
+	if a.cmd != nil && a.cmd.ProcessState == nil {
 		_ = a.cmd.Process.Signal(s)
 		_ = a.cmd.Wait() // how it ended is of no interest
 	}
@@ -213,6 +225,41 @@ func testGoesDownInOrder(t *testing.T, o lab.DockerOptions) {
 	}
 	if r == nil || !r.Graceful || len(r.Pods) != 2 || slices.ContainsFunc(r.Pods, func(p journal.PodRecord) bool { return p.Outcome != journal.Stopped }) {
 		t.Errorf("record = %+v, want shop and dns stopped gracefully", r)
+	}
+}
+
+// Docker passes every order to end on, where containerd does so once in a container's life: to
+// some programs the second one means to drop everything.
+func TestNobodyIsAskedToEndTwice(t *testing.T) {
+	d := lab.DockerFor(t, lab.DockerOptions{})
+	usualPlace(t, d)
+	_, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
+	check(t, err)
+	id, err := d.Run(t.Context(), lab.DockerContainer{
+		Name: "stubborn", Image: image, Ready: "ready", StopTimeout: 10 * time.Second,
+		Command: []string{"sh", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 86400 & wait $!; done"},
+	})
+	check(t, err)
+	manager, err := lab.StartNotify(2)
+	check(t, err)
+	t.Cleanup(func() { check(t, manager.Close()) })
+	login := lab.LoginFor(t, lab.LoginOptions{})
+	a := newAgent(t, "runtimes: [{type: docker, endpoint: /run/docker.sock}]\nshutdown: {gracePeriod: 40s, gracePeriodCriticalPods: 5s}\n", "docker")
+	a.manager = manager
+	a.run()
+	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
+	check(t, login.Reboot(t.Context()))
+	check(t, d.AwaitOutput(t.Context(), id, "asked"))
+	a.end(syscall.SIGKILL)
+	a.run()
+	s := a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.State == shutdown.Released })
+	said, err := d.Output(t.Context(), id)
+	check(t, err)
+	if n := strings.Count(said, "asked"); n != 1 {
+		t.Errorf("the container was asked to end %d times, want once, although the agent was killed meanwhile", n)
+	}
+	if r := s.Shutdown.Current; r == nil || len(r.Pods) != 1 || r.Pods[0].Outcome != journal.Killed {
+		t.Errorf("record = %+v, want one pod, killed when its grace was over", r)
 	}
 }
 
