@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	machine.Main(m)
+	machine.Main(m, "hostler.io/hostler/docs/examples/plugin-https", "hostler.io/hostler/test/httpstore/serve")
 }
 
 // TestAReboot is the story that every scenario begins with.

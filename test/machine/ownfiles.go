@@ -5,10 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
-	"hostler.io/hostler/test/lab"
 	"hostler.io/hostler/test/machine/debian"
 	"hostler.io/hostler/test/machine/job"
 )
@@ -92,7 +90,7 @@ func ownFiles(o Options, installed debian.Files) (debian.Files, error) {
 		{strings.TrimPrefix(job.ImageArchive, "/"), imageFile(o.Release), 0o644},
 	}
 	for _, s := range sources {
-		data, err := os.ReadFile(filepath.Join(lab.Dir, "built", s.from))
+		data, err := os.ReadFile(Built(s.from))
 		if err != nil {
 			return nil, err
 		}

@@ -39,9 +39,10 @@ type prepared struct {
 }
 
 // Main runs the tests of m where machines can be booted, and exits with their
-// code. It is all that a TestMain has to call.
-func Main(m *testing.M) {
-	if err := enter(context.Background(), Releases(), true, false); err != nil {
+// code. It is all that a TestMain has to call. Programs are packages of this module
+// that its tests copy into machines, from where Built says.
+func Main(m *testing.M, programs ...string) {
+	if err := enter(context.Background(), Releases(), true, false, programs); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -52,10 +53,10 @@ func Main(m *testing.M) {
 // where it returns nil; outside it returns only errors of the preparations. All
 // that machines are and use ends with the lab, however that ends. Only with the package
 // there are Bare machines.
-func enter(ctx context.Context, releases []Release, pack, terminal bool) error {
+func enter(ctx context.Context, releases []Release, pack, terminal bool, programs []string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if os.Getenv(preparedVariable) == "" && os.Geteuid() == 0 {
-		p, err := prepare(ctx, releases, pack, log)
+		p, err := prepare(ctx, releases, pack, programs, log)
 		if err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func enter(ctx context.Context, releases []Release, pack, terminal bool) error {
 		return err
 	}
 	// In the lab's own memory nothing of it stays behind.
-	built := filepath.Join(lab.Dir, "built")
+	built := Built("")
 	entries, err := os.ReadDir(p.Built)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // a program that a program in the lab has started
@@ -102,6 +103,9 @@ func enter(ctx context.Context, releases []Release, pack, terminal bool) error {
 	return os.RemoveAll(p.Built)
 }
 
+// Built is where a program of Main's is, by the last part of its package's path.
+func Built(program string) string { return filepath.Join(lab.Dir, "built", program) }
+
 // current is what was prepared, seen from inside.
 func current() (prepared, error) {
 	var p prepared
@@ -111,7 +115,7 @@ func current() (prepared, error) {
 	return p, nil
 }
 
-func prepare(ctx context.Context, releases []Release, pack bool, log *slog.Logger) (p prepared, err error) {
+func prepare(ctx context.Context, releases []Release, pack bool, programs []string, log *slog.Logger) (p prepared, err error) {
 	gomod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return p, fmt.Errorf("find the module: %w", err)
@@ -140,6 +144,9 @@ func prepare(ctx context.Context, releases []Release, pack bool, log *slog.Logge
 	err = errors.Join(
 		lab.Build(ctx, "hostler.io/hostler", Version, file("hostler")),
 		lab.Build(ctx, "hostler.io/hostler/test/machine/guest", "", file("guest")))
+	for _, program := range programs {
+		err = errors.Join(err, lab.Build(ctx, program, "", file(filepath.Base(program))))
+	}
 	if err == nil && pack {
 		err = writePackage(ctx, module, file(packageFile))
 	}

@@ -27,7 +27,7 @@ const welcome = `hostler is Armed. Ctrl-D ends the shell and the machine. Give i
 // the program runs on, until that ends. Over reboots of the machine it comes
 // back. It does what Main does for tests, and may be called once.
 func Shell(ctx context.Context, o Options) (err error) {
-	if err := enter(ctx, []Release{o.Release}, false, true); err != nil {
+	if err := enter(ctx, []Release{o.Release}, false, true, nil); err != nil {
 		return err
 	}
 	s := &visit{ctx: ctx}
