@@ -94,6 +94,7 @@ type Agent struct {
 	reboots     *reboots.Ledger
 	boot        string        // names the present one
 	kept        *state.Bucket // of what is to be told later
+	notes       *state.Notes  // of the Node: what nothing else tells, such as a person's cordon
 	survey      *survey.Survey
 	tracker     *lastused.Tracker
 	images      *collect.Images
@@ -221,8 +222,7 @@ func (a *Agent) buildControlPlane(stateFile string, machine probe.Machine) (err 
 	}
 	a.defers("control plane", a.client.Close)
 	a.recorder = controlplane.NewRecorder(a.client, a.node, time.Now, a.log)
-	a.kept = a.state.Bucket("agent")
-	a.recallKubelet()
+	a.openNotes()
 	a.existence, a.member = loop.NewGate(""), loop.NewGate("")
 	if !a.cfg.Node.Register {
 		a.existence.Set("whether there is a Node is not known yet")
@@ -326,6 +326,7 @@ func (a *Agent) reports() report.Options {
 		Beside:    a.besideKubelet,
 		Boot:      a.boot,
 		Store:     a.kept,
+		Notes:     a.notes,
 		Named:     a.keeper.SetOwner,
 		Asked:     func(leaseDuration string) { a.pacing.Ask(controlplane.AskedOfNode, leaseDuration) },
 		Waits:     a.existence.Set,

@@ -64,32 +64,6 @@ func (a *Agent) otherOwners(ctx context.Context) map[owner.Job]owner.Owner {
 	return seen
 }
 
-// keyKubeletsNode is where the store keeps the name of the Node in a cluster that a
-// kubelet of this host has.
-const keyKubeletsNode = "kubelets-node"
-
-// noteKubelet keeps, across restarts and boots, that the Node is a kubelet's: where
-// that does not run, or not yet, the cluster must not take the host for one that
-// starts pods. Only a person who switches the job on makes the Node hostler's again.
-func (a *Agent) noteKubelet(found bool) {
-	switch on := switches(a.config())[owner.Node] == owner.On; {
-	case found && a.kubeletsNode.CompareAndSwap(false, true):
-		_ = a.kept.Write(map[string][]byte{keyKubeletsNode: []byte(a.node)}, nil) // lost, it is found again
-	case !found && on && a.kubeletsNode.CompareAndSwap(true, false):
-		_ = a.kept.Write(nil, []string{keyKubeletsNode})
-	}
-}
-
-// recallKubelet takes up what an earlier run has noted.
-func (a *Agent) recallKubelet() {
-	values, err := a.kept.Load()
-	if err != nil {
-		a.log.Warn("whether the node is a kubelet's is not known before that runs", "error", err)
-		return
-	}
-	a.kubeletsNode.Store(string(values[keyKubeletsNode]) == a.node)
-}
-
 // reserved are the jobs that stay a kubelet's while none runs.
 func (a *Agent) reserved() map[owner.Job]owner.Owner {
 	if !a.kubeletsNode.Load() {

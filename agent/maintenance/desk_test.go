@@ -35,13 +35,14 @@ type desk struct {
 	maintenance.Options
 	client *controlplanetest.Fake
 	store  *state.Bucket
+	notes  *state.Notes
 }
 
 func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		kept := state.NewMemory()
-		d := &desk{client: controlplanetest.NewFake(nil), store: kept.Bucket("agent")}
+		d := &desk{client: controlplanetest.NewFake(nil), store: kept.Bucket("agent"), notes: kept.Notes("node")}
 		log := slog.New(slog.DiscardHandler)
 		d.Options = maintenance.Options{
 			Node:     nodeName,
@@ -85,6 +86,7 @@ func (d *desk) over(client controlplane.Client) {
 		Mine:     func() bool { mine, _, _ := d.Owners.Mine(owner.Node); return mine },
 		Boot:     "one",
 		Store:    d.store,
+		Notes:    d.notes,
 		Named:    func(types.UID) {},
 		Log:      d.Log,
 		Observe:  func(error) {},

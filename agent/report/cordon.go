@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/agent/controlplane"
 )
 
-// keyCordon is where the store keeps what a person decided.
-const keyCordon = "cordon"
+// KeyCordon is where the notes keep what a person decided.
+const KeyCordon = "cordon"
 
 // Decision is what a person on this host said last of whether the Node takes new
 // pods. It outlives the agent, the boot and the Node.
@@ -29,9 +29,9 @@ type Decision struct {
 type cordons struct{ *word[Decision] }
 
 // newCordons reads what was decided before this start.
-func newCordons(store Store, log *slog.Logger) *cordons {
+func newCordons(notes Store, log *slog.Logger) *cordons {
 	log = log.With("component", "cordon")
-	decision, err := recall[Decision](store, keyCordon, log)
+	decision, err := recall[Decision](notes, KeyCordon, log)
 	if err != nil {
 		log.Warn("whether a person has cordoned the node is not known; what the control plane says stands", "error", err)
 	}

@@ -23,6 +23,7 @@ func (d *desk) again(t *testing.T, boot string) *desk {
 	next.client, o.Client = d.client, d.client
 	o.Recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, silent())
 	next.kept, o.Store, o.Boot, o.Node = d.kept, d.kept, boot, d.o.Node
+	next.noted, o.Notes = d.noted, d.noted
 	next.Reporter = New(o)
 	return next
 }
@@ -65,6 +66,40 @@ func TestACordonIsStoredAndSurvivesRestartAndReboot(t *testing.T) {
 			if by := next.cordons.decided(); by == nil || by.By != "alice" || !by.Delivered {
 				t.Errorf("who cordoned it is %+v in boot %s, want alice", by, boot)
 			}
+		}
+	})
+}
+
+// As a downgrade loses it, which sets the state file aside.
+func TestAPersonsWordOutlivesTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		next := func() {
+			t.Helper()
+			d.kept = &shelf{}
+			d = d.again(t, "one")
+			if err := d.once(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next()
+		if _, err := d.decide(t, true); err != nil {
+			t.Fatal(err)
+		}
+		// The embedded control plane loses its Node with it.
+		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
+			t.Fatal(err)
+		}
+		next()
+		d.wantCordoned(t, "made anew,", true)
+		if by := d.Decided(); by == nil || by.By != "alice" {
+			t.Errorf("Decided() = %+v, want alice's word", by)
+		}
+		if err := d.Leave(t.Context(), "bob"); err != nil {
+			t.Fatal(err)
+		}
+		next()
+		if left := d.Left(); left == nil || left.By != "bob" || d.stored(t) != nil {
+			t.Errorf("Left() = %v, the Node %v, want it to stay away as bob said", left, d.stored(t))
 		}
 	})
 }

@@ -34,6 +34,7 @@ type desk struct {
 	machine  probe.Machine
 	log      *logtest.Book
 	kept     *shelf // what outlives the agent
+	noted    *shelf // and the state file
 	named    []types.UID
 	counted  []string // transitions
 
@@ -93,6 +94,7 @@ func unasked(t *testing.T) *desk {
 		runtime: runtimetest.NewFake(runtimetest.Options{Name: "containerd"}),
 		log:     &logtest.Book{},
 		kept:    &shelf{},
+		noted:   &shelf{},
 		machine: machine,
 		mine:    true,
 		guard:   shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
@@ -124,6 +126,7 @@ func unasked(t *testing.T) *desk {
 		Mine:    func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.mine },
 		Boot:    "one",
 		Store:   d.kept,
+		Notes:   d.noted,
 		Named:   func(uid types.UID) { d.named = append(d.named, uid) },
 		Log:     d.log.Logger(),
 		Observe: func(error) {},

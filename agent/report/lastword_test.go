@@ -252,4 +252,8 @@ func TestEventsThatWereNotPublishedOutliveTheBoot(t *testing.T) {
 	})
 }
 
-var _ Store = state.NewMemory().Bucket("agent") // what the tests' shelf stands in for
+// What the tests' shelves stand in for.
+var (
+	_ Store = state.NewMemory().Bucket("agent")
+	_ Store = state.NewMemory().Notes("node")
+)

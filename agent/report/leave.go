@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/agent/controlplane"
 )
 
-// keyLeft is where the store keeps that a person took the Node away.
-const keyLeft = "left"
+// KeyLeft is where the notes keep that a person took the Node away.
+const KeyLeft = "left"
 
 // Departure is a person's word that a Node is to stay off a control plane. It
 // outlives the agent and the boot, until somebody takes it back. It says nothing of
@@ -39,8 +39,8 @@ func (d Departure) String() string {
 }
 
 // newDepartures reads whether a person had the Node leave before this start.
-func newDepartures(store Store, log *slog.Logger) *word[Departure] {
-	departure, err := recall[Departure](store, keyLeft, log)
+func newDepartures(notes Store, log *slog.Logger) *word[Departure] {
+	departure, err := recall[Departure](notes, KeyLeft, log)
 	if err != nil {
 		log.Warn("whether a person took the node off the control plane is not known; it is registered", "error", err)
 	}

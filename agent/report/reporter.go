@@ -40,7 +40,8 @@ type Options struct {
 	Mine      func() bool                 // whether the Node is hostler's to write
 	Beside    func() bool                 // whether it is a kubelet's on this host; never if nil
 	Boot      string                      // the present one
-	Store     Store                       // keeps a last word that was not delivered, and a person's cordon and departure
+	Store     Store                       // keeps a last word that was not delivered
+	Notes     Store                       // keeps a person's cordon and departure, also where the Store is lost
 	Named     func(types.UID)             // is told the UID that the control plane gave the Node
 	// Asked is told what the stored Node asks for of its Lease, with each that is read; it
 	// may be nil.
@@ -48,7 +49,7 @@ type Options struct {
 	// Waits is told why the Node is waited for, as is its Lease then; nothing once
 	// it is there. It may be nil.
 	Waits   func(why string)
-	Flush   func() error     // writes to the disk what the Store was given; may be nil
+	Flush   func() error     // writes to the disk what the Store and the Notes were given; may be nil
 	Now     func() time.Time // the wall clock; time.Now if nil
 	Log     *slog.Logger
 	Observe func(err error)            // after each write
@@ -64,7 +65,7 @@ type Facts interface {
 	Machine() probe.Machine
 }
 
-// Store keeps values by key: a *state.Bucket.
+// Store keeps values by key: a *state.Bucket, or *state.Notes, whose values are JSON.
 type Store interface {
 	Load() (map[string][]byte, error)
 	Write(put map[string][]byte, remove []string) error
@@ -119,7 +120,7 @@ type Reporter struct {
 // New returns a reporter that has told nothing yet, but knows what a person
 // decided before.
 func New(o Options) *Reporter {
-	cordons := newCordons(o.Store, o.Log)
+	cordons := newCordons(o.Notes, o.Log)
 	o.Log = o.Log.With("component", "status")
 	if o.Now == nil {
 		o.Now = time.Now
@@ -127,7 +128,7 @@ func New(o Options) *Reporter {
 	if o.Beside == nil {
 		o.Beside = func() bool { return false }
 	}
-	r := &Reporter{o: o, cordons: cordons, departures: newDepartures(o.Store, o.Log), foreign: newForeign(o.Store, o.Log), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	r := &Reporter{o: o, cordons: cordons, departures: newDepartures(o.Notes, o.Log), foreign: newForeign(o.Store, o.Log), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	r.turn <- struct{}{}
 	o.Recorder.SilentWhile(func() bool { return r.Left() != nil }) // of a Node that is to be gone the fleet hears no more
 	if d := r.Left(); d != nil {

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// word is what a person said last about the node, kept where it outlives the agent
-// and the boot. It is safe for concurrent use.
+// word is what a person said last about the node, kept where it outlives the agent, the
+// boot, and the state file. It is safe for concurrent use.
 type word[T comparable] struct {
-	store Store
+	notes Store
 	key   string
 	log   *slog.Logger
 
@@ -18,9 +18,9 @@ type word[T comparable] struct {
 }
 
 // recall reads what was said before this start; without it nothing counts as said.
-func recall[T comparable](store Store, key string, log *slog.Logger) (*word[T], error) {
-	w := &word[T]{store: store, key: key, log: log}
-	values, err := store.Load()
+func recall[T comparable](notes Store, key string, log *slog.Logger) (*word[T], error) {
+	w := &word[T]{notes: notes, key: key, log: log}
+	values, err := notes.Load()
 	if value, found := values[key]; err == nil && found {
 		var said T
 		if err = json.Unmarshal(value, &said); err == nil {
@@ -69,7 +69,7 @@ func (w *word[T]) put(said *T) {
 		}
 		put, remove = map[string][]byte{w.key: value}, nil
 	}
-	if err := w.store.Write(put, remove); err != nil {
+	if err := w.notes.Write(put, remove); err != nil {
 		w.log.Warn("what a person said of the node may not survive the agent", "about", w.key, "error", err)
 	}
 }

@@ -89,9 +89,7 @@ func (db *DB) change(bucket string, put map[string][]byte, remove []string, dela
 	if db.path == "" {
 		return nil // nothing will ever be written
 	}
-	if due := time.Now().Add(delay); db.due.IsZero() || due.Before(db.due) && db.err == nil {
-		db.schedule(due)
-	}
+	db.soon(delay)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,6 +60,7 @@ type DB struct {
 	err      error     // why the file cannot be written
 	setAside string
 	closed   bool
+	notes    []*Notes
 }
 
 // Open opens the state file at path, creating it (0600) and its folder (0700)
@@ -157,18 +159,24 @@ func (db *DB) flush() error {
 		db.mu.Unlock()
 		return errClosed
 	}
-	batch := db.pending
+	batch, notes := db.pending, slices.Clone(db.notes)
 	db.pending, db.due = changes{}, time.Time{}
 	retry := db.err != nil
 	db.mu.Unlock()
-	if len(batch) == 0 && !retry {
-		return nil
+	var err error
+	for _, n := range notes { // first: nothing else tells what they say
+		err = errors.Join(err, n.flush())
 	}
-	if err := db.write(batch); err != nil {
-		db.forgetDeletes(batch)
-		db.mu.Lock()
-		db.pending = batch.overlaid(db.pending)
-		db.mu.Unlock()
+	if len(batch) > 0 || retry {
+		if unwritten := db.write(batch); unwritten != nil {
+			err = unwritten // of what has befallen notes too, most likely
+			db.forgetDeletes(batch)
+			db.mu.Lock()
+			db.pending = batch.overlaid(db.pending)
+			db.mu.Unlock()
+		}
+	}
+	if err != nil {
 		db.failed(err)
 		return err
 	}
@@ -245,7 +253,7 @@ func (db *DB) openFile() error {
 			}
 			return err
 		}
-		db.moveAside(unusable.suffix, unusable)
+		db.moveAside(db.path, unusable.suffix, unusable)
 		unusable.release()
 	}
 }
@@ -253,21 +261,27 @@ func (db *DB) openFile() error {
 // abandon gives up the open file after a fault in it. bbolt's own locks may
 // still be held, so that its Close could block: only the descriptor is closed.
 func (db *DB) abandon(why error) {
-	db.moveAside(suffixCorrupt, why)
+	db.moveAside(db.path, suffixCorrupt, why)
 	db.file.abandon()
 	db.file = nil
 }
 
-func (db *DB) moveAside(suffix string, why error) {
-	to, err := setAside(db.path, suffix, time.Now())
+// moveAside sets a file aside, the state file or one of notes.
+func (db *DB) moveAside(path, suffix string, why error) {
+	to, err := setAside(path, suffix, time.Now())
 	if err != nil {
-		db.log.Warn("state file cannot be used, nor moved out of the way", "path", db.path, "reason", why, "error", err)
+		db.log.Warn("state file cannot be used, nor moved out of the way", "path", path, "reason", why, "error", err)
 		return
 	}
+	db.noteAside(to)
+	db.log.Warn("state file cannot be used and was set aside, starting with an empty one", "path", path, "moved_to", to, "reason", why)
+}
+
+// noteAside has Health tell where a file was moved to.
+func (db *DB) noteAside(to string) {
 	db.mu.Lock()
+	defer db.mu.Unlock()
 	db.setAside = to
-	db.mu.Unlock()
-	db.log.Warn("state file cannot be used and was set aside, starting with an empty one", "path", db.path, "moved_to", to, "reason", why)
 }
 
 // failed notes that the file cannot be written, and logs it when it begins.
@@ -279,6 +293,13 @@ func (db *DB) failed(err error) {
 	db.mu.Unlock()
 	if began {
 		db.log.Warn("state is not persisted, going on from memory", "path", db.path, "error", err)
+	}
+}
+
+// soon has what is pending written after delay at the latest, for a caller that holds mu.
+func (db *DB) soon(delay time.Duration) {
+	if due := time.Now().Add(delay); db.due.IsZero() || due.Before(db.due) && db.err == nil {
+		db.schedule(due)
 	}
 }
 

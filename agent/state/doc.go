@@ -1,7 +1,9 @@
 // Package state keeps what the agent has learned in one bbolt file, so that it
 // survives restarts: last-used times of images, the Node, Lease and Events of
 // the embedded control plane. It hands out narrow stores, one Bucket for each
-// owner, and knows nothing of what they keep.
+// owner, and knows nothing of what they keep. The few values that nothing else tells, and
+// that must be there also where that file is not, such as a person's word, are Notes: text
+// in a file of their own.
 //
 // Writes go to memory first and to the file in batches, so that a heartbeat
 // costs no fsync of its own. What the file holds is always a whole batch, synced:

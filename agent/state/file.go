@@ -29,7 +29,8 @@ const (
 	// one.
 	keptAside = 3
 
-	suffixCorrupt = "corrupt"
+	suffixCorrupt    = "corrupt"
+	suffixUnreadable = "unreadable"
 )
 
 // errDamaged tells that the file's content made no sense, or could not be read.

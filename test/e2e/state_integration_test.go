@@ -119,6 +119,44 @@ func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 	}
 }
 
+// A host that somebody took out of service must not come back by itself.
+func TestAPersonsWordOutlivesTheStateFile(t *testing.T) {
+	t.Parallel()
+	a := startAgent(t, quick)
+	first := a.awaitNode()
+	lose := func(end func()) {
+		t.Helper()
+		end()
+		file := filepath.Join(a.state, "state.db")
+		info, err := os.Stat(file)
+		check(t, err)
+		check(t, os.WriteFile(file, make([]byte, info.Size()), 0o600))
+		a.start()
+	}
+	a.prints("cordon")
+	said := a.status().Cordon
+	lose(a.kill) // the word was on disk before it was answered
+	s := a.awaitNode()
+	if s.Node.UID == first.Node.UID || !cordoned(t, s) || s.Cordon == nil || said == nil || *s.Cordon != *said {
+		t.Errorf("the Node anew = %+v, cordon %+v, want another one that is cordoned as %+v says", s.Node.ObjectMeta, s.Cordon, said)
+	}
+	a.prints("leave")
+	lose(a.kill)
+	s = a.await("the Node stays away", func(s api.Status) bool { return s.ControlPlane.Resting != "" })
+	mentions(t, "why nothing is written", s.ControlPlane.Resting, said.By+" took the Node off the control plane", "hostler leave --undo")
+	a.prints("leave", "--undo")
+	lose(a.stop)
+	if s := a.awaitNode(); !cordoned(t, s) {
+		t.Error("the Node that has returned is not cordoned any more")
+	}
+	a.prints("uncordon")
+	lose(a.kill)
+	if s := a.awaitNode(); cordoned(t, s) {
+		t.Error("the Node is cordoned again, which somebody has uncordoned since")
+	}
+	a.stop()
+}
+
 // cramp makes the state folder a small filesystem, and fills it.
 func cramp(t *testing.T, a *agent) (filler string) {
 	t.Helper()

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/test/machine"
 )
 
@@ -295,11 +296,16 @@ func (h *packaged) upgradedWithAFault() {
 }
 
 // downgraded goes back to the version before, over the state of a version that this one
-// would misread: that is set aside, and the rest of the folder is kept.
+// would misread: that is set aside, and the rest of the folder is kept. The Node, which a
+// drain has cordoned, stays so.
 func (h *packaged) downgraded() {
 	h.t.Helper()
 	const database, kept = "/var/lib/hostler/state.db", "/var/lib/hostler/pki/kept"
 	h.Write(kept, "a key\n")
+	before := h.Status()
+	if before.Cordon == nil || !before.Node.Spec.Unschedulable {
+		h.t.Fatalf("before the downgrade the cordon is %+v, want that of the drain", before.Cordon)
+	}
 	h.Run("systemctl stop hostler")
 	h.Write(database+".text", base64.StdEncoding.EncodeToString(ofNewerVersion(h.t, h.Read(database))))
 	h.Run(fmt.Sprintf("base64 --decode %[1]s.text >%[1]s && rm %[1]s.text", database))
@@ -311,6 +317,14 @@ func (h *packaged) downgraded() {
 	}
 	if log := h.Journal(0, "-u hostler"); !strings.Contains(log, "set aside") {
 		h.t.Errorf("the journal says nothing of the state that was set aside:\n%s", log)
+	}
+	var after api.Status
+	h.Eventually("the Node is made anew, for its database was set aside", func() bool {
+		after = h.Status()
+		return after.Node != nil && after.Node.UID != "" && after.Node.UID != before.Node.UID
+	})
+	if after.Cordon == nil || *after.Cordon != *before.Cordon || !after.Node.Spec.Unschedulable {
+		h.t.Errorf("after a downgrade the cordon is %+v, unschedulable: %t, want %+v as before", after.Cordon, after.Node.Spec.Unschedulable, before.Cordon)
 	}
 }
 
