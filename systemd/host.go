@@ -18,13 +18,10 @@ type Host struct {
 	Watchdog time.Duration // in which the hardware has to hear of systemd; zero where nothing waits for that
 }
 
-// Host asks systemd itself, which lets in root alone. ErrNotSystemd where there is
-// none.
-func (m *Manager) Host(ctx context.Context) (Host, error) {
-	return ask(ctx, m, "ask systemd about this host", func(ctx context.Context, conn *dbus.Conn) (Host, error) {
-		values, err := properties(ctx, conn, bus.SystemdPath, systemdManager)
-		return Host{Version: value[string](values, "Version"), Watchdog: limit(value[uint64](values, "RuntimeWatchdogUSec"))}, err
-	})
+// Host tells of systemd itself and of this host.
+func (t *Talk) Host(ctx context.Context) (Host, error) {
+	values, err := t.properties(ctx, bus.SystemdPath, systemdManager)
+	return Host{Version: value[string](values, "Version"), Watchdog: limit(value[uint64](values, "RuntimeWatchdogUSec"))}, err
 }
 
 // Run is how systemd runs a service, by what it has loaded.
@@ -39,50 +36,13 @@ type Run struct {
 // alone. ErrNotSystemd where there is none.
 func (m *Manager) Run(ctx context.Context, service string) (Run, error) {
 	return ask(ctx, m, "ask systemd how it runs "+service, func(ctx context.Context, conn *dbus.Conn) (Run, error) {
-		return readRun(ctx, conn, service)
+		return newTalk(conn).Run(ctx, service)
 	})
 }
 
-// Timer is one that is active, with what it starts.
-type Timer struct {
-	Name string
-	Runs []Run
-}
-
-// Timers are those that are active, by name. It asks systemd itself, which lets in root
-// alone. ErrNotSystemd where there is none.
-func (m *Manager) Timers(ctx context.Context) ([]Timer, error) {
-	return ask(ctx, m, "ask systemd for its timers", func(ctx context.Context, conn *dbus.Conn) ([]Timer, error) {
-		var list []listedUnit
-		err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{"active"}, []string{"*.timer"})
-		if err != nil {
-			return nil, err
-		}
-		timers, err := atOnce(ctx, list, func(ctx context.Context, unit listedUnit) (Timer, error) {
-			timer := Timer{Name: unit.Name}
-			var starts []string
-			if err := bus.Property(ctx, conn, bus.Systemd, unit.Path, systemdUnit, "Triggers", &starts); err != nil {
-				return timer, about(unit.Name, err)
-			}
-			for _, service := range starts {
-				run, err := readRun(ctx, conn, service)
-				if err != nil {
-					return timer, about(service, err)
-				}
-				timer.Runs = append(timer.Runs, run)
-			}
-			return timer, nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		slices.SortFunc(timers, func(a, b Timer) int { return cmp.Compare(a.Name, b.Name) })
-		return timers, nil
-	})
-}
-
-func readRun(ctx context.Context, conn *dbus.Conn, service string) (Run, error) {
-	values, err := loaded(ctx, conn, service)
+// Run is Manager.Run.
+func (t *Talk) Run(ctx context.Context, service string) (Run, error) {
+	values, err := t.unit(ctx, service)
 	if err != nil {
 		return Run{}, err
 	}
@@ -91,6 +51,41 @@ func readRun(ctx context.Context, conn *dbus.Conn, service string) (Run, error) 
 		Environment: value[[]string](values, "Environment"),
 		Watchdog:    limit(value[uint64](values, "WatchdogUSec")),
 	}, nil
+}
+
+// Timer is one that is active, with what it starts.
+type Timer struct {
+	Name string
+	Runs []Run
+}
+
+// Timers are those that are active, by name. With an error it is those alone that systemd
+// told of.
+func (t *Talk) Timers(ctx context.Context) ([]Timer, error) {
+	list, err := t.active(ctx, "*.timer")
+	if err != nil {
+		return nil, err
+	}
+	timers, err := sideBySide(list, func(unit listedUnit) (Timer, error) { return t.timer(ctx, unit) })
+	slices.SortFunc(timers, func(a, b Timer) int { return cmp.Compare(a.Name, b.Name) })
+	return timers, err
+}
+
+func (t *Talk) timer(ctx context.Context, unit listedUnit) (Timer, error) {
+	timer := Timer{Name: unit.Name}
+	var starts dbus.Variant
+	if err := t.call(ctx, unit.Path, bus.Properties+".Get", &starts, systemdUnit, "Triggers"); err != nil {
+		return timer, about(unit.Name, err)
+	}
+	services, _ := starts.Value().([]string)
+	for _, service := range services {
+		run, err := t.Run(ctx, service)
+		if err != nil {
+			return timer, about(service, err)
+		}
+		timer.Runs = append(timer.Runs, run)
+	}
+	return timer, nil
 }
 
 // commands are the arguments of each command in a property such as ExecStart, whose other

@@ -3,6 +3,7 @@
 package systemd_test
 
 import (
+	"context"
 	"reflect"
 	"testing"
 	"time"
@@ -43,11 +44,13 @@ func TestManagerTellsHowServicesAreRun(t *testing.T) {
 		t.Errorf("Run() of none = %+v, %v, want nothing", got, err)
 	}
 	timers := []systemd.Timer{{Name: "a.timer", Runs: []systemd.Run{{}}}, {Name: "tidy.timer", Runs: []systemd.Run{want}}}
-	if got, err := manager.Timers(t.Context()); err != nil || !reflect.DeepEqual(got, timers) {
-		t.Errorf("Timers() = %+v, %v, want %+v", got, err, timers)
-	}
 	host := systemd.Host{Version: "257.13-1~deb13u1", Watchdog: 30 * time.Second}
-	if got, err := manager.Host(t.Context()); err != nil || got != host {
-		t.Errorf("Host() = %+v, %v, want %+v", got, err, host)
-	}
+	check(t, manager.Ask(t.Context(), func(ctx context.Context, talk *systemd.Talk) {
+		if got, err := talk.Timers(ctx); err != nil || !reflect.DeepEqual(got, timers) {
+			t.Errorf("Timers() = %+v, %v, want %+v", got, err, timers)
+		}
+		if got, err := talk.Host(ctx); err != nil || got != host {
+			t.Errorf("Host() = %+v, %v, want %+v", got, err, host)
+		}
+	}))
 }

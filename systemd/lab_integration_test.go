@@ -95,7 +95,7 @@ func TestManagerTellsOfUnits(t *testing.T) {
 	bed := newRealBed(t)
 	bed.login.Manager.SetUnit("hostler.service", map[string]any{
 		"UnitFileState": "enabled", "FragmentPath": "/usr/lib/systemd/system/hostler.service", "DropInPaths": []string{"/etc/a.conf"}, "NeedDaemonReload": true,
-		"Before": []string{"shutdown.target"}, "After": []string{"containerd.service"}, "JobTimeoutUSec": uint64(math.MaxUint64),
+		"Before": []string{"shutdown.target"}, "After": []string{"containerd.service", "libpod-d.scope"}, "JobTimeoutUSec": uint64(math.MaxUint64),
 		"Type": "notify", "NotifyAccess": "main", "TimeoutStopUSec": uint64(30_000_000), "FileDescriptorStoreMax": uint32(2), "MainPID": uint32(812),
 	})
 	bed.login.Manager.SetUnit("reboot.target", map[string]any{"JobTimeoutUSec": uint64(1_800_000_000), "ActiveState": "inactive"})
@@ -106,23 +106,29 @@ func TestManagerTellsOfUnits(t *testing.T) {
 	check(t, bed.login.Bus.Kill())
 	manager := systemd.NewManager(lab.PrivateSocket)
 
-	got, err := manager.Units(t.Context(), "hostler.service", "reboot.target", "none.service")
+	bed.login.Manager.SetUnit("libpod-d.scope", nil) // of which hostler.service alone tells
+	var got []systemd.Unit
+	var scopes map[string]bool
+	var scopesErr error
+	check(t, manager.Ask(t.Context(), func(ctx context.Context, talk *systemd.Talk) {
+		got = talk.Units(ctx, "hostler.service", "reboot.target", "none.service")
+		scopes, scopesErr = talk.Scopes(ctx, "hostler.service", "cri-containerd-*.scope", "libpod-*.scope")
+	}))
 	want := []systemd.Unit{
 		{
 			Name: "hostler.service", LoadState: "loaded", ActiveState: "active", UnitFileState: "enabled",
 			FragmentPath: "/usr/lib/systemd/system/hostler.service", DropInPaths: []string{"/etc/a.conf"}, NeedDaemonReload: true,
-			Before: []string{"shutdown.target"}, After: []string{"containerd.service"},
+			Before: []string{"shutdown.target"}, After: []string{"containerd.service", "libpod-d.scope"},
 			Type: "notify", NotifyAccess: "main", TimeoutStop: 30 * time.Second, FileDescriptorStoreMax: 2, MainPID: 812,
 		},
 		{Name: "reboot.target", LoadState: "loaded", ActiveState: "inactive", JobTimeout: 30 * time.Minute},
 		{Name: "none.service", LoadState: "not-found", ActiveState: "inactive"},
 	}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("Units() = %+v, %v, want %+v", got, err, want)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("Units() = %+v, want %+v", got, want)
 	}
-	scopes, err := manager.Scopes(t.Context(), "hostler.service", "cri-containerd-*.scope", "libpod-*.scope")
-	if want := map[string]bool{"cri-containerd-a.scope": true, "libpod-b.scope": false}; err != nil || !maps.Equal(scopes, want) {
-		t.Errorf("Scopes() = %v, %v, want %v", scopes, err, want)
+	if want := map[string]bool{"cri-containerd-a.scope": true, "libpod-b.scope": false, "libpod-d.scope": true}; scopesErr != nil || !maps.Equal(scopes, want) {
+		t.Errorf("Scopes() = %v, %v, want %v", scopes, scopesErr, want)
 	}
 	const template = "/etc/systemd/system/podman-compose@.service"
 	for name, unit := range map[string]map[string]any{
@@ -149,10 +155,7 @@ func TestManagerTellsOfUnits(t *testing.T) {
 	if atBoot, err := nobody.UnitsAtBoot(t.Context(), "hostler.service"); len(atBoot) > 0 || err != nil {
 		t.Errorf("UnitsAtBoot() = %v, %v without systemd, want none", atBoot, err)
 	}
-	if _, err := nobody.Units(t.Context(), "hostler.service"); !errors.Is(err, systemd.ErrNotSystemd) {
-		t.Errorf("Units() = %v without systemd, want %v", err, systemd.ErrNotSystemd)
-	}
-	if _, err := nobody.Scopes(t.Context(), "hostler.service"); !errors.Is(err, systemd.ErrNotSystemd) {
-		t.Errorf("Scopes() = %v without systemd, want %v", err, systemd.ErrNotSystemd)
+	if err := nobody.Ask(t.Context(), func(context.Context, *systemd.Talk) { t.Error("nobody is asked") }); !errors.Is(err, systemd.ErrNotSystemd) {
+		t.Errorf("Ask() = %v without systemd, want %v", err, systemd.ErrNotSystemd)
 	}
 }

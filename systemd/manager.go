@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"time"
 
 	"github.com/godbus/dbus/v5"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/systemd/bus"
@@ -38,16 +38,29 @@ const rebindBound = 500 * time.Millisecond
 // stopped before the agent is. Only root is let in. It connects for each
 // question. Safe for concurrent use.
 type Manager struct {
-	socket string
-	was    bool // the socket was there at the start
+	dial func(context.Context) (*dbus.Conn, error)
+	was  bool // the socket was there at the start
 }
 
 // NewManager returns a Manager that asks at socket, ManagerSocket if empty.
 func NewManager(socket string) *Manager {
-	m := &Manager{socket: cmp.Or(socket, ManagerSocket)}
-	_, err := os.Stat(m.socket)
-	m.was = err == nil
-	return m
+	socket = cmp.Or(socket, ManagerSocket)
+	_, err := os.Stat(socket)
+	return &Manager{was: err == nil, dial: func(ctx context.Context) (*dbus.Conn, error) {
+		return bus.Dial(ctx, "unix:path="+dbus.EscapeBusAddressValue(socket), false)
+	}}
+}
+
+// NewManagerOver returns a Manager that asks over streams which dial makes, one for each
+// question: for who has a time of his own, as tests do, that a socket does not keep.
+func NewManagerOver(dial func(context.Context) (io.ReadWriteCloser, error)) *Manager {
+	return &Manager{dial: func(ctx context.Context) (*dbus.Conn, error) {
+		stream, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return bus.Over(ctx, stream, false)
+	}}
 }
 
 // Stopping tells whether the whole system is going down (to power off, reboot,
@@ -119,36 +132,6 @@ func ask[T any](ctx context.Context, m *Manager, operation string, question func
 	return answer, nil
 }
 
-// questionsAtOnce is how many wait for systemd's answer together: where it or the host is
-// busy, what takes long is the way to and fro.
-const questionsAtOnce = 16
-
-// atOnce puts a question of each, several at a time, and answers in their order, or with
-// the first error.
-func atOnce[T, A any](ctx context.Context, of []T, question func(context.Context, T) (A, error)) ([]A, error) {
-	answers := make([]A, len(of))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(questionsAtOnce)
-	for i, each := range of {
-		group.Go(func() (err error) {
-			answers[i], err = question(ctx, each)
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	return answers, nil
-}
-
-// about says of an error which unit it is about.
-func about(unit string, err error) error {
-	if err != nil {
-		err = fmt.Errorf("%s: %w", unit, err)
-	}
-	return err
-}
-
 // orAbsent has absent for an answer where there is no systemd.
 func orAbsent[T any](absent T) func(T, error) (T, error) {
 	return func(answer T, err error) (T, error) {
@@ -168,7 +151,7 @@ func (m *Manager) connect(ctx context.Context) (*dbus.Conn, context.Context, fun
 	}
 	asked := time.Now()
 	for {
-		conn, err := bus.Dial(ctx, "unix:path="+dbus.EscapeBusAddressValue(m.socket), false)
+		conn, err := m.dial(ctx)
 		if err == nil {
 			return conn, ctx, func() { conn.Close(); cancel() }, nil
 		}

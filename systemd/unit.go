@@ -43,18 +43,22 @@ type Unit struct {
 	TimeoutStop            time.Duration // zero for no limit
 	FileDescriptorStoreMax uint32
 	MainPID                uint32
+
+	// Untold is why systemd did not tell of it; all but Name is empty then.
+	Untold error
 }
 
 // Units tells of units, in the order of names, loading those that are not; that
-// starts nothing. It asks systemd itself, which lets in root alone.
-// ErrNotSystemd where there is none.
-func (m *Manager) Units(ctx context.Context, names ...string) ([]Unit, error) {
-	return ask(ctx, m, "ask systemd for its units", func(ctx context.Context, conn *dbus.Conn) ([]Unit, error) {
-		return atOnce(ctx, names, func(ctx context.Context, name string) (Unit, error) {
-			unit, err := readUnit(ctx, conn, name)
-			return unit, about(name, err)
-		})
+// starts nothing.
+func (t *Talk) Units(ctx context.Context, names ...string) []Unit {
+	units, _ := sideBySide(names, func(name string) (Unit, error) { // each has its own error
+		values, err := t.unit(ctx, name)
+		if err != nil {
+			return Unit{Name: name, Untold: about(name, err)}, nil
+		}
+		return newUnit(name, values), nil
 	})
+	return units
 }
 
 // UnitsAtBoot tells of those units that there are, by name, whether systemd starts them at
@@ -100,26 +104,21 @@ func pulls() []string {
 	return []string{"WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "TriggeredBy"}
 }
 
-// loaded are the properties of a unit, which is loaded if it is not: those of all interfaces,
-// of Unit and, for a service, of Service.
-func loaded(ctx context.Context, conn *dbus.Conn, name string) (map[string]dbus.Variant, error) {
+// readUnit loads a unit by its name, which systemd looks at.
+func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {
 	var object dbus.ObjectPath
 	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".LoadUnit", &object, name); err != nil {
-		return nil, err
-	}
-	return properties(ctx, conn, object, "")
-}
-
-func properties(ctx context.Context, conn *dbus.Conn, path dbus.ObjectPath, of string) (values map[string]dbus.Variant, err error) {
-	err = bus.Call(ctx, conn, bus.Systemd, path, propertiesAll, &values, of)
-	return values, err
-}
-
-func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {
-	values, err := loaded(ctx, conn, name)
-	if err != nil {
 		return Unit{}, err
 	}
+	var values map[string]dbus.Variant
+	if err := bus.Call(ctx, conn, bus.Systemd, object, propertiesAll, &values, ""); err != nil {
+		return Unit{}, err
+	}
+	return newUnit(name, values), nil
+}
+
+// newUnit is a unit by its properties.
+func newUnit(name string, values map[string]dbus.Variant) Unit {
 	var pulledIn []string
 	for _, property := range pulls() {
 		pulledIn = append(pulledIn, value[[]string](values, property)...)
@@ -141,7 +140,7 @@ func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {
 		TimeoutStop:            limit(value[uint64](values, "TimeoutStopUSec")),
 		FileDescriptorStoreMax: value[uint32](values, "FileDescriptorStoreMax"),
 		MainPID:                value[uint32](values, "MainPID"),
-	}, nil
+	}
 }
 
 // value is a property, or nothing where the unit has none of that name and type.
@@ -159,39 +158,52 @@ func limit(microseconds uint64) time.Duration {
 }
 
 // Scopes tells of the active units that match one of the patterns (as systemctl
-// takes them) whether they are ordered before a unit, by name.
-func (m *Manager) Scopes(ctx context.Context, before string, patterns ...string) (map[string]bool, error) {
-	return ask(ctx, m, "ask systemd for the scopes of containers", func(ctx context.Context, conn *dbus.Conn) (map[string]bool, error) {
-		return scopes(ctx, conn, before, patterns)
-	})
-}
-
-func scopes(ctx context.Context, conn *dbus.Conn, before string, patterns []string) (map[string]bool, error) {
-	var list []listedUnit
-	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{"active"}, patterns); err != nil {
-		return nil, err
-	}
-	type orders struct {
-		gone  bool // its container has ended meanwhile
-		after []string
-	}
-	answers, err := atOnce(ctx, list, func(ctx context.Context, unit listedUnit) (o orders, err error) {
-		err = bus.Property(ctx, conn, bus.Systemd, unit.Path, systemdUnit, "Before", &o.after)
-		if bus.ErrorName(err) == "org.freedesktop.systemd1.NoSuchUnit" || bus.ErrorName(err) == "org.freedesktop.DBus.Error.UnknownObject" {
-			return orders{gone: true}, nil
-		}
-		return o, about(unit.Name, err)
-	})
-	if err != nil {
-		return nil, err
+// takes them) whether they are ordered before a unit, by name. With an error it is those
+// alone that systemd told of.
+func (t *Talk) Scopes(ctx context.Context, before string, patterns ...string) (map[string]bool, error) {
+	list, err := t.active(ctx, patterns...)
+	if err != nil || len(list) == 0 {
+		return map[string]bool{}, err
 	}
 	ordered := map[string]bool{}
-	for i, unit := range list {
-		if !answers[i].gone {
-			ordered[unit.Name] = slices.Contains(answers[i].after, before)
+	// Who is ordered before a unit is in that one's After: one answer for all of them, as a
+	// rule. Those that are not there, and all where it lacks, are asked themselves.
+	var after dbus.Variant
+	if err := t.call(ctx, unitPath(before), bus.Properties+".Get", &after, systemdUnit, "After"); err == nil {
+		names, _ := after.Value().([]string)
+		for _, name := range names {
+			ordered[name] = true
 		}
 	}
-	return ordered, nil
+	told := map[string]bool{}
+	var others []listedUnit
+	for _, unit := range list {
+		if ordered[unit.Name] {
+			told[unit.Name] = true
+		} else {
+			others = append(others, unit)
+		}
+	}
+	type order struct {
+		name string
+		gone bool // its container has ended meanwhile
+		is   bool
+	}
+	answers, err := sideBySide(others, func(unit listedUnit) (order, error) {
+		var precedes dbus.Variant
+		err := t.call(ctx, unit.Path, bus.Properties+".Get", &precedes, systemdUnit, "Before")
+		if name := bus.ErrorName(err); name == "org.freedesktop.systemd1.NoSuchUnit" || name == "org.freedesktop.DBus.Error.UnknownObject" {
+			return order{gone: true}, nil
+		}
+		names, _ := precedes.Value().([]string)
+		return order{name: unit.Name, is: slices.Contains(names, before)}, about(unit.Name, err)
+	})
+	for _, o := range answers {
+		if !o.gone {
+			told[o.name] = o.is
+		}
+	}
+	return told, err
 }
 
 // listedUnit is one of ListUnitsByPatterns' answer, field by field.

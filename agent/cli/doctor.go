@@ -35,7 +35,8 @@ here or there.
 
 Each check is ok, warn or fail, the worst first. Where no agent answers, root is
 told what can be seen without it, by the configuration that hostler.service
-names; what only the agent knows has a question mark.
+names; what only the agent knows, and what systemd has not told in time, has a
+question mark.
 
 Exit codes: 0 nothing fails, 1 a check fails, 3 the agent cannot be reached.`
 	return cmd

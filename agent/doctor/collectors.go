@@ -131,13 +131,20 @@ func collectors(f Facts) Check {
 			"it is not known who else removes images or containers: a file that a timer or cron runs was not read within %v", bound)
 	}
 	fine := ok("nobody else was found who removes images or containers: no timer, no cron job, no program")
-	if f.Systemd.Problem != "" && !f.Systemd.Missing {
-		fine = Check{Status: Unknown, Hint: "see check unit", Message: "cannot tell what timers run; no cron job and no program was found that removes images or containers"}
+	const rest = "; no cron job and no program was found that removes images or containers"
+	switch err := f.Systemd.TimersUntold; {
+	case f.Systemd.Problem != "" && !f.Systemd.Missing:
+		fine = Check{Status: Unknown, Hint: "see check unit", Message: "cannot tell what timers run" + rest}
+	case err != nil:
+		fine = unsaid("what all timers run", err)
+		fine.Message += rest
 	}
 	var found faults
 	for _, c := range f.Collectors {
 		if c.Asked {
-			fine = ok("%s runs `%s`, which restarts only containers labelled for it, and removes images without a name; where that is not wanted: %s", c.Where, c.Does, c.Mend)
+			if fine.Status == OK {
+				fine = ok("%s runs `%s`, which restarts only containers labelled for it, and removes images without a name; where that is not wanted: %s", c.Where, c.Does, c.Mend)
+			}
 			continue
 		}
 		what := c.Where

@@ -18,7 +18,8 @@ type Status string
 
 // The verdicts. Fail is for what costs pods their time at a shutdown, or the
 // person the answer to whether it does. Unknown is for what only an agent could say
-// where none answers, which is a fault of its own.
+// where none answers, which is a fault of its own, and for what systemd has not told in
+// time.
 const (
 	OK      Status = "ok"
 	Unknown Status = "unknown"
@@ -162,6 +163,14 @@ func untold(f Facts) Check {
 		why = "the agent does not answer"
 	}
 	return Check{Status: Unknown, Message: "cannot tell: " + why, Hint: "see check agent"}
+}
+
+// unsaid is a check that lacks what systemd has not told, though it told other things.
+func unsaid(what string, why error) Check {
+	return Check{
+		Status: Unknown, Message: fmt.Sprintf("cannot tell %s: systemd did not say: %s", what, reason(why)),
+		Hint: "ask again in some seconds; where it stays so: `systemctl is-system-running`, and `systemd-cgtop` for who keeps the host busy",
+	}
 }
 
 func ok(format string, args ...any) Check {

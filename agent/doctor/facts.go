@@ -146,10 +146,11 @@ type Clock struct {
 	Untold string // why that is not known
 }
 
-// Systemd is what the service manager has loaded.
+// Systemd is what the service manager has loaded. What it has not told, where it told other
+// things, says so itself: Untold of each unit, and those below.
 type Systemd struct {
 	Missing bool   // there is none on this host
-	Problem string // why it was not asked
+	Problem string // why it told nothing
 	Service systemd.Unit
 	Login   systemd.Unit   // logind's
 	Targets []systemd.Unit // that bring the host down
@@ -164,6 +165,9 @@ type Systemd struct {
 	// others that are to be stopped first.
 	Orchestrators []systemd.Unit
 	Scopes        map[string]bool // of containers, by name: whether they wait for hostler at a shutdown
+	// Why the Host, the Run, some of the Timers, and some of the Scopes are not known; nil where
+	// they are.
+	HostUntold, RunUntold, TimersUntold, ScopesUntold error
 	// DropIns is, by the prefix of scopes ("cri-containerd"), the file that has
 	// them wait; empty where there is none.
 	DropIns map[string]string

@@ -20,8 +20,14 @@ func stopFirst(f Facts) Check {
 	}
 	var unnamed []string
 	var found faults
+	var fine Check
+	if len(f.StopFirst) > 0 {
+		fine = ok("stopped before the pods: %s", strings.Join(f.StopFirst, ", "))
+	}
 	for _, u := range f.Systemd.Orchestrators {
 		switch named := slices.Contains(f.StopFirst, u.Name); {
+		case u.Untold != nil:
+			fine = unsaid("whether a service runs that would start pods again", u.Untold)
 		case named && u.LoadState != "loaded":
 			found.add(warn("correct shutdown.stopFirst; systemctl list-units --type=service has the names",
 				"%s, which is to be stopped before the pods, is not there (%s)", u.Name, u.LoadState))
@@ -33,8 +39,5 @@ func stopFirst(f Facts) Check {
 		found.add(warn(fmt.Sprintf("set shutdown: {enabled: true, stopFirst: [%s]}, see docs/kubernetes.md; then %s", strings.Join(unnamed, ", "), f.mends().restartAgent()),
 			"%s would start pods again while hostler stops them", strings.Join(unnamed, ", ")))
 	}
-	if len(f.StopFirst) == 0 {
-		return found.or(Check{})
-	}
-	return found.or(ok("stopped before the pods: %s", strings.Join(f.StopFirst, ", ")))
+	return found.or(fine)
 }

@@ -31,7 +31,8 @@ type Sources struct {
 	Kubelet string
 }
 
-// bound is how long each part may take: somebody waits for the answer.
+// bound is how long each part may take: somebody waits for the answer. What systemd has not
+// told by then is not known, and what it has is.
 const bound = 5 * time.Second
 
 // Gather looks at logind, systemd and a kubelet, side by side, and adds what it
@@ -136,26 +137,37 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 			names = append(names, name)
 		}
 	}
-	units, err := s.Manager.Units(ctx, names...)
+	var units []systemd.Unit
+	err := s.Manager.Ask(ctx, func(ctx context.Context, talk *systemd.Talk) {
+		var asking sync.WaitGroup
+		asking.Go(func() { units = talk.Units(ctx, names...) })
+		asking.Go(func() { r.Run, r.RunUntold = talk.Run(ctx, Service) })
+		asking.Go(func() { r.Host, r.HostUntold = talk.Host(ctx) })
+		asking.Go(func() { r.Scopes, r.ScopesUntold = talk.Scopes(ctx, Service, patterns...) })
+		asking.Go(func() { r.Timers, r.TimersUntold = talk.Timers(ctx) })
+		asking.Wait()
+	})
 	if err == nil {
 		r.Service, r.Login, r.CtrlAltDel = units[0], units[1], units[2]
 		r.Targets, r.TimeServices, r.Orchestrators = units[3:targets], units[targets:services], units[services:]
-		r.Scopes, err = s.Manager.Scopes(ctx, Service, patterns...)
-	}
-	if err == nil {
-		r.Run, err = s.Manager.Run(ctx, Service)
-	}
-	if err == nil {
-		r.Host, err = s.Manager.Host(ctx)
-	}
-	if err == nil {
-		r.Timers, err = s.Manager.Timers(ctx)
+		told := func(u systemd.Unit) bool { return u.Untold == nil }
+		if !slices.ContainsFunc(units, told) && r.RunUntold != nil && r.HostUntold != nil {
+			err = r.Service.Untold
+		}
 	}
 	r.Missing = errors.Is(err, systemd.ErrNotSystemd)
 	if err != nil {
-		r.Problem = err.Error()
+		r.Problem = reason(err)
 	}
 	return r
+}
+
+// reason is why systemd has not told something.
+func reason(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("not within %v, as on a host that is busy", bound)
+	}
+	return err.Error()
 }
 
 // ScopeDropIn is where an administrator orders the scopes of a prefix.

@@ -3,7 +3,6 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -102,6 +101,8 @@ func unit(f Facts) Check {
 		return warn("have `hostler agent` started at each boot, and again when it ends, by this host's own service manager", "there is no systemd here: nobody starts the agent again, and nobody keeps its lock meanwhile")
 	case f.Systemd.Problem != "":
 		return warn("see `systemctl is-system-running`; systemd lets in root alone at /run/systemd/private", "systemd did not answer: %s", f.Systemd.Problem)
+	case u.Untold != nil:
+		return unsaid("how "+Service+" is set up, and whether it is enabled", u.Untold)
 	case u.LoadState == masked && !f.Agent.Answers:
 		return Check{} // check agent says so
 	case u.LoadState == masked:
@@ -214,67 +215,6 @@ func unitOrder(f Facts) Check {
 	return ok("%s is stopped before the runtimes", Service)
 }
 
-// scopePrefixes are the scopes that containers run in, by the names of runtimes, or of
-// those that have their containers in scopes only where they are told to.
-func scopePrefixes() map[string]string {
-	return map[string]string{
-		"containerd": "cri-containerd", "cri-o": "crio", "crio": "crio", "docker": "docker", "cri-dockerd": "docker", "podman": "libpod",
-		"runc --systemd-cgroup": "runc", "crun --systemd-cgroup": "crun",
-	}
-}
-
-// scopes looks whether systemd would leave containers alone until hostler has
-// drained them, in a shutdown that bypasses logind.
-func scopes(f Facts) Check {
-	if f.Systemd.Missing || f.Systemd.Problem != "" {
-		return Check{}
-	}
-	var found faults
-	seen := map[string]bool{}
-	unordered := func(prefix, whose string) {
-		if prefix == "" || seen[prefix] || f.Systemd.DropIns[prefix] != "" {
-			return
-		}
-		seen[prefix] = true
-		found.add(f.Systemd.unordered(prefix, whose))
-	}
-	for _, r := range f.Runtimes.List {
-		unordered(scopePrefixes()[r.Name], r.Name)
-	}
-	var early []string
-	for _, name := range slices.Sorted(maps.Keys(f.Systemd.Scopes)) {
-		if f.Systemd.Scopes[name] {
-			continue
-		}
-		prefix, _, _ := strings.Cut(name, "-")
-		if strings.HasPrefix(name, "cri-containerd-") {
-			prefix = "cri-containerd"
-		}
-		unordered(prefix, prefix)
-		if !seen[prefix] {
-			early = append(early, name)
-		}
-	}
-	if len(early) > 0 {
-		found.add(warn("systemctl daemon-reload", "%d of %d scopes of containers, such as %s, are not ordered before %s: systemd has not read the drop-in",
-			len(early), len(f.Systemd.Scopes), early[0], Service))
-	}
-	return found.or(ok("in a shutdown past logind, too, containers are left alone until hostler has stopped their pods"))
-}
-
-// unordered is the fault of a prefix whose scopes no drop-in orders.
-func (s Systemd) unordered(prefix, whose string) Check {
-	message := fmt.Sprintf("nothing orders %s's scopes: in a shutdown past logind systemd stops their containers at once", whose)
-	hint := fmt.Sprintf("install the package, or write \"[Unit]\" and \"Before=%s\" into %s", Service, ScopeDropIn(prefix))
-	if blank := s.Blank[prefix]; blank != "" {
-		message += fmt.Sprintf("; %s does not say Before=%s", blank, Service)
-		if !strings.HasPrefix(blank, "/usr/lib/") && !strings.HasPrefix(blank, "/lib/") { // those are the package's
-			hint = "rm " + blank
-		}
-	}
-	return warn(hint+"; then systemctl daemon-reload", "%s", message)
-}
-
 // longestJob is how long systemd lets a shutdown take by default, and afterwards is
 // what all that is stopped after hostler gets beside the phases.
 const (
@@ -289,14 +229,18 @@ func jobTimeouts(f Facts) Check {
 		return Check{}
 	}
 	var found faults
+	fine := ok("systemd forces no shutdown before the phases are over")
 	enough := math.Ceil(max(longestJob, f.needed()+afterwards).Minutes())
 	for _, u := range f.Systemd.Targets {
+		if u.Untold != nil {
+			fine = unsaid("when systemd forces a shutdown", u.Untold)
+		}
 		if u.JobTimeout > 0 && u.JobTimeout < f.needed() {
 			found.add(warn(set(u, "[Unit]", fmt.Sprintf("JobTimeoutSec=%.0fmin", enough)),
 				"%s is forced after %v, but the phases take %v", u.Name, u.JobTimeout, f.needed()))
 		}
 	}
-	return found.or(ok("systemd forces no shutdown before the phases are over"))
+	return found.or(fine)
 }
 
 func runtimes(f Facts) Check {

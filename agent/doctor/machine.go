@@ -92,6 +92,10 @@ func clock(f Facts) Check {
 		return Check{}
 	}
 	i := slices.IndexFunc(f.Systemd.TimeServices, func(u systemd.Unit) bool { return u.ActiveState == "active" })
+	untold := slices.IndexFunc(f.Systemd.TimeServices, func(u systemd.Unit) bool { return u.Untold != nil })
+	if i < 0 && untold >= 0 {
+		return unsaid("whether anybody sets this host's clock", f.Systemd.TimeServices[untold].Untold)
+	}
 	if i < 0 {
 		return warn("apt-get install chrony, or dnf install chrony; where one is there: systemctl enable --now chrony",
 			"nobody sets this host's clock: of %s none runs; leases and certificates are judged by it", strings.Join(timeServices(), ", "))
@@ -145,6 +149,12 @@ func watchdog(f Facts) Check {
 	if d := f.Systemd.Host.Watchdog; d > 0 {
 		hardware = fmt.Sprintf("the hardware resets the host when systemd hangs for %v", d)
 	}
+	if f.Systemd.HostUntold != nil {
+		hardware = "of the hardware's systemd did not say"
+	}
+	if err := f.Systemd.RunUntold; err != nil {
+		return unsaid("whether anybody starts an agent again that hangs", err)
+	}
 	if f.Systemd.Run.Watchdog == 0 {
 		return warn(set(f.Systemd.Service, "[Service]", "WatchdogSec=60")+" && systemctl restart hostler", "%s has no watchdog: nobody starts an agent again that hangs; %s", Service, hardware)
 	}
@@ -157,7 +167,10 @@ func bypasses(f Facts) Check {
 		return Check{}
 	}
 	past := "`systemctl start reboot.target`"
-	if f.Systemd.CtrlAltDel.LoadState != masked {
+	switch u := f.Systemd.CtrlAltDel; {
+	case u.Untold != nil:
+		past += " and, unless it is masked, Ctrl-Alt-Del"
+	case u.LoadState != masked:
 		past += " and Ctrl-Alt-Del"
 	}
 	return ok("with systemd %s %s go past logind: pods are stopped in order then, too, where checks unit-order, scopes and job-timeouts are ok; `reboot -f` and a reset ask nobody",

@@ -102,14 +102,30 @@ func (b *Connection) Close() {
 // All of it ends with ctx: a socket that systemd keeps open for a dead
 // dbus-daemon accepts the connection and then never answers.
 func Dial(ctx context.Context, address string, hello bool) (*dbus.Conn, error) {
-	// The default handler starts a goroutine for a signal that finds its
-	// channel full, which loses their order.
-	conn, err := dbus.Dial(address, dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()))
+	conn, err := dbus.Dial(address, inOrder())
 	if err != nil {
 		return nil, err
 	}
+	return begin(ctx, conn, hello)
+}
+
+// Over is Dial over a stream that is connected already.
+func Over(ctx context.Context, stream io.ReadWriteCloser, hello bool) (*dbus.Conn, error) {
+	conn, err := dbus.NewConn(stream, inOrder())
+	if err != nil {
+		return nil, err
+	}
+	return begin(ctx, conn, hello)
+}
+
+// inOrder keeps signals in their order, which the default handler does not: it starts a
+// goroutine for one that finds its channel full.
+func inOrder() dbus.ConnOption { return dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()) }
+
+// begin authenticates and says hello, until ctx ends.
+func begin(ctx context.Context, conn *dbus.Conn, hello bool) (*dbus.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	err = conn.Auth(nil)
+	err := conn.Auth(nil)
 	switch {
 	case err != nil:
 	case hello:

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
@@ -18,8 +19,9 @@ import (
 // client is one connection to the server.
 type client struct {
 	server *server
-	conn   *net.UnixConn
-	unique string // set by Hello; guarded by server.mu
+	conn   net.Conn // a *net.UnixConn, or one end of a pipe
+	slow   *slow    // nil where it is answered at once
+	unique string   // set by Hello; guarded by server.mu
 
 	rules []map[string]string // guarded by server.mu
 
@@ -29,7 +31,9 @@ type client struct {
 
 // serve answers one call after the other, until the connection ends.
 func (c *client) serve() {
+	gone := make(chan struct{})
 	defer func() {
+		close(gone)
 		c.conn.Close()
 		c.server.mu.Lock()
 		delete(c.server.clients, c)
@@ -47,14 +51,38 @@ func (c *client) serve() {
 		c.server.mu.Lock()
 		gate := c.server.held[text(msg, dbus.FieldMember)]
 		c.server.mu.Unlock()
-		if gate == nil {
+		switch {
+		case gate != nil:
+			go func() {
+				<-gate
+				c.handle(msg)
+			}()
+		case c.slow != nil: // what a caller sends must not wait until it is read
+			go c.slow.answer(gone, func() { c.handle(msg) })
+		default:
 			c.handle(msg)
-			continue
 		}
-		go func() {
-			<-gate
-			c.handle(msg)
-		}()
+	}
+}
+
+// slow takes its time for each answer, one after the other whoever asks.
+type slow struct {
+	takes time.Duration
+	turn  chan struct{} // has an element while it is at one
+}
+
+// answer does so unless who asks is gone before.
+func (s *slow) answer(gone <-chan struct{}, how func()) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-gone:
+		return
+	}
+	select {
+	case <-time.After(s.takes):
+		how()
+	case <-gone:
 	}
 }
 
@@ -117,13 +145,19 @@ func (c *client) dispatch(destination string, msg *dbus.Message) ([]any, *dbus.E
 		return nil, fault(busError+"ServiceUnknown", "the name %s was not provided", destination)
 	}
 	object, ok := svc.objects[dbus.ObjectPath(path)]
+	if !ok && svc.more != nil {
+		object, ok = svc.more(dbus.ObjectPath(path))
+	}
 	if !ok {
 		return nil, fault(busError+"UnknownObject", "unknown object %q", path)
 	}
 	var found method
-	if name == "org.freedesktop.DBus.Properties" && member == "Get" {
+	switch name + "." + member {
+	case "org.freedesktop.DBus.Properties.Get":
 		found = object.get()
-	} else {
+	case "org.freedesktop.DBus.Properties.GetAll":
+		found = object.getAll()
+	default:
 		iface, ok := object[name]
 		if !ok {
 			return nil, fault(busError+"UnknownInterface", "unknown interface %q", name)
@@ -150,6 +184,26 @@ func (o object) get() method {
 			return nil, fault(busError+"UnknownProperty", "unknown property %q", args[1])
 		}
 		return []any{dbus.MakeVariant(read())}, nil
+	}}
+}
+
+// getAll is org.freedesktop.DBus.Properties.GetAll on the object, of all that it is where no
+// interface is named, as systemd has it.
+func (o object) getAll() method {
+	return method{in: "s", call: func(args []any) ([]any, *dbus.Error) {
+		of := args[0].(string)
+		if _, ok := o[of]; !ok && of != "" {
+			return nil, fault(busError+"UnknownInterface", "unknown interface %q", of)
+		}
+		values := map[string]dbus.Variant{}
+		for name, iface := range o {
+			for property, read := range iface.properties {
+				if of == "" || of == name {
+					values[property] = dbus.MakeVariant(read())
+				}
+			}
+		}
+		return []any{values}, nil
 	}}
 }
 
@@ -291,5 +345,9 @@ func (c *client) send(msg *dbus.Message) {
 	defer c.writing.Unlock()
 	c.serial++
 	binary.LittleEndian.PutUint32(out.Bytes()[8:], c.serial) // the package encodes 0, which no bus sends
-	_, _, _ = c.conn.WriteMsgUnix(out.Bytes(), rights, nil)
+	if socket, ok := c.conn.(*net.UnixConn); ok {
+		_, _, _ = socket.WriteMsgUnix(out.Bytes(), rights, nil)
+	} else {
+		_, _ = c.conn.Write(out.Bytes())
+	}
 }

@@ -1,6 +1,9 @@
 package systemdtest
 
 import (
+	"context"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +11,8 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"hostler.io/hostler/systemd"
 )
 
 // FakeOptions makes the fake one of a certain systemd. The zero value is that
@@ -129,6 +134,18 @@ func (f *Fake) KeepClock(set bool) {
 
 // HoldManager is Hold for the private socket.
 func (f *Fake) HoldManager(member string) (release func()) { return f.private.hold(member) }
+
+// SlowManager is the manager as asked over pipes, in the time of who calls this, where it may
+// be that of a bubble (testing/synctest): each answer takes so long, one after the other, as
+// on a host that is busy.
+func (f *Fake) SlowManager(takes time.Duration) *systemd.Manager {
+	pace := &slow{takes: takes, turn: make(chan struct{}, 1)}
+	return systemd.NewManagerOver(func(context.Context) (io.ReadWriteCloser, error) {
+		here, there := net.Pipe()
+		f.private.admit(&client{server: f.private, conn: there, slow: pace})
+		return here, nil
+	})
+}
 
 // RestartManager has the manager execute itself anew: its connections are lost, and those
 // that ask find nobody for a moment.

@@ -42,6 +42,7 @@ type service struct {
 	name    string
 	unique  string
 	objects map[dbus.ObjectPath]object
+	more    func(dbus.ObjectPath) (object, bool) // finds others; or nil
 }
 
 // object is its interfaces by name.
@@ -77,14 +78,17 @@ func (s *server) start() error {
 			if err != nil {
 				return // stopped
 			}
-			c := &client{server: s, conn: conn}
-			s.mu.Lock()
-			s.clients[c] = true
-			s.mu.Unlock()
-			go c.serve()
+			s.admit(&client{server: s, conn: conn})
 		}
 	}()
 	return nil
+}
+
+func (s *server) admit(c *client) {
+	s.mu.Lock()
+	s.clients[c] = true
+	s.mu.Unlock()
+	go c.serve()
 }
 
 // stop ends all connections; the names are forgotten with them.
@@ -224,7 +228,11 @@ func (c *client) isUser(encoded string) bool {
 	if err != nil {
 		return false
 	}
-	raw, err := c.conn.SyscallConn()
+	socket, ok := c.conn.(*net.UnixConn)
+	if !ok { // a pipe leads nowhere else
+		return string(claimed) == strconv.Itoa(os.Geteuid())
+	}
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return false
 	}

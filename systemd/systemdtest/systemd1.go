@@ -31,7 +31,11 @@ type ManagerState struct {
 	ShutdownJob    uint32 // its job, or 0
 	StartedAtUsec  uint64 // UserspaceTimestamp
 	Service        ServiceState
+	Units          map[string]UnitState // others that are there, by name
 }
+
+// UnitState are properties of a unit; it is loaded and inactive where they do not say.
+type UnitState map[string]any
 
 // ServiceState is that of a service beside logind's, if it has a name.
 type ServiceState struct {
@@ -89,10 +93,13 @@ func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
 				"StartUnit":    {"ss", m.startUnit},
 				"KillUnit":     {"ssi", func(args []any) ([]any, *dbus.Error) { return nil, m.killUnit(args, reloaded) }},
 				"ReloadUnit":   {"ss", func(args []any) ([]any, *dbus.Error) { return m.reloadUnit(args, reloaded) }},
+
+				"ListUnitsByPatterns": {"asas", m.listUnits},
 			},
 			properties: map[string]func() any{
 				"SystemState":        get(func(s ManagerState) any { return s.SystemState }),
 				"UserspaceTimestamp": get(func(s ManagerState) any { return s.StartedAtUsec }),
+				"Version":            func() any { return "252.fake" },
 			},
 		}},
 		logindUnitPath: {systemdUnit: iface{properties: map[string]func() any{"CanReload": func() any { return m.canReload }}}},
@@ -110,6 +117,7 @@ func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
 			"Job":         get(job),
 		}}},
 	}}
+	m.service.more = m.unit
 	return m
 }
 

@@ -1,0 +1,182 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/systemdtest"
+)
+
+// examined is a host on which all is well but for its bus, which it has not, and whose
+// systemd takes so long for each answer; with how long it took to look at.
+func examined(t *testing.T, takes time.Duration) (report doctor.Report, took time.Duration) {
+	t.Helper()
+	after := []string{"dbus.service", "systemd-logind.service", "containerd.service"}
+	units := map[string]systemdtest.UnitState{"chrony.service": {"ActiveState": "active"}}
+	for i := range 20 {
+		scope := fmt.Sprintf("cri-containerd-%d.scope", i)
+		units[scope] = systemdtest.UnitState{"ActiveState": "active", "Before": []string{doctor.Service}}
+		after = append(after, scope)
+	}
+	for i := range 5 {
+		units[fmt.Sprintf("%d.timer", i)] = systemdtest.UnitState{"ActiveState": "active", "Triggers": []string{fmt.Sprintf("%d.service", i)}}
+	}
+	units[doctor.Service] = systemdtest.UnitState{
+		"ActiveState": "active", "UnitFileState": "enabled", "FragmentPath": "/usr/lib/systemd/system/hostler.service", "After": after,
+		"Type": "notify", "NotifyAccess": "main", "FileDescriptorStoreMax": uint32(2), "MainPID": uint32(812), "WatchdogUSec": uint64(60_000_000),
+	}
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	fake.SetManager(systemdtest.ManagerState{SystemState: "running", Units: units})
+
+	root := t.TempDir()
+	dropIn := filepath.Join(root, "usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(dropIn), 0o755), os.WriteFile(dropIn, []byte("[Unit]\nBefore=hostler.service\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	const nowhere = "unix:path=/nonexistent/bus"
+	logind := systemd.NewLogind(systemd.LogindOptions{Address: nowhere, Root: root})
+	synctest.Test(t, func(t *testing.T) {
+		f := healthy()
+		began := time.Now()
+		doctor.Sources{Logind: logind, Manager: fake.SlowManager(takes), Bus: nowhere, Root: root}.Gather(t.Context(), &f)
+		report, took = doctor.Examine(f), time.Since(began)
+	})
+	if err := logind.Close(); err != nil {
+		t.Error(err)
+	}
+	return report, took
+}
+
+const patience = 5 * time.Second // that doctor has
+
+// verdicts are those of checks that go by what systemd says.
+func verdicts(r doctor.Report) map[string]doctor.Check {
+	of := map[string]doctor.Check{}
+	for _, name := range []string{"stop-first", "unit", "unit-order", "scopes", "job-timeouts", "bypasses", "watchdog", "collectors", "clock"} {
+		if c := found(r, name); c.Status != "" {
+			of[name] = c
+		}
+	}
+	return of
+}
+
+func TestABusySystemdIsAskedLittleAndSideBySide(t *testing.T) {
+	quick, _ := examined(t, 0)
+	for name, c := range verdicts(quick) {
+		if c.Status != doctor.OK {
+			t.Errorf("with a quick systemd check %s is %+v, want it ok", name, c)
+		}
+	}
+	if n := len(verdicts(quick)); n != 8 {
+		t.Errorf("%d checks go by systemd, want all but stop-first", n)
+	}
+	slow, took := examined(t, 80*time.Millisecond)
+	if !reflect.DeepEqual(slow, quick) || took >= patience {
+		t.Errorf("after %v a systemd that takes 80ms for an answer has doctor find\n%+v\nwant it within %v, and as of a quick one\n%+v", took, verdicts(slow), patience, verdicts(quick))
+	}
+}
+
+func TestWhatABusySystemdHasToldCounts(t *testing.T) {
+	quick, _ := examined(t, 0)
+	slow, took := examined(t, 150*time.Millisecond)
+	if took != patience {
+		t.Errorf("Gather() took %v, want it to wait %v for what is missing", took, patience)
+	}
+	counts := map[doctor.Status]int{}
+	for name, c := range verdicts(slow) {
+		counts[c.Status]++
+		switch c.Status {
+		case found(quick, name).Status:
+		case doctor.Unknown:
+			if !strings.Contains(c.Message, "systemd did not say: not within 5s") || !strings.Contains(c.Hint, "ask again") {
+				t.Errorf("check %s is %+v, want why it is not known, and to ask again", name, c)
+			}
+		default:
+			t.Errorf("check %s is %+v, want it as of a systemd that has told all, or not known", name, c)
+		}
+	}
+	if counts[doctor.OK] == 0 || counts[doctor.Unknown] == 0 {
+		t.Errorf("verdicts = %v, want some ok and some not known", counts)
+	}
+}
+
+func TestASystemdThatTellsNothingIsAFault(t *testing.T) {
+	for what, takes := range map[string]time.Duration{"it hangs": time.Minute, "it answers a greeting, and no more": 2 * time.Second} {
+		hung, took := examined(t, takes)
+		if c := found(hung, "unit"); c.Status != doctor.Warn || !strings.Contains(c.Message, "systemd did not answer: not within 5s") || took != patience {
+			t.Errorf("%s: after %v check unit is %+v, want a warning after %v", what, took, c, patience)
+		}
+	}
+}
+
+// Each fact by itself: what is not known is no fault, and nobody says that it is well.
+func TestWhatSystemdHasNotToldIsNotKnown(t *testing.T) {
+	late := fmt.Errorf("some.unit: %w", context.DeadlineExceeded)
+	for _, c := range []struct {
+		name    string
+		spoil   func(*doctor.Systemd)
+		unknown string // the check; none if empty
+		says    string // part of a message that is ok, or not known
+	}{
+		{"its unit", func(s *doctor.Systemd) { s.Service = systemd.Unit{Name: doctor.Service, Untold: late} }, "unit", "cannot tell how hostler.service is set up"},
+		{"how it is run", func(s *doctor.Systemd) { s.Run, s.RunUntold = systemd.Run{}, late }, "watchdog", "starts an agent again that hangs"},
+		{"the host", func(s *doctor.Systemd) { s.Host, s.HostUntold = systemd.Host{}, late }, "", "of the hardware's systemd did not say"},
+		{"some scopes", func(s *doctor.Systemd) { s.ScopesUntold = late }, "scopes", "whether all scopes"},
+		{"some timers", func(s *doctor.Systemd) { s.TimersUntold = late }, "collectors", "what all timers run"},
+		{"a target", func(s *doctor.Systemd) { s.Targets[0] = systemd.Unit{Name: "reboot.target", Untold: late} }, "job-timeouts", "when systemd forces a shutdown"},
+		{"Ctrl-Alt-Del", func(s *doctor.Systemd) { s.CtrlAltDel = systemd.Unit{Untold: late} }, "", "and, unless it is masked, Ctrl-Alt-Del"},
+		{"the service that sets the clock", func(s *doctor.Systemd) { s.TimeServices[1] = systemd.Unit{Untold: late} }, "clock", "whether anybody sets"},
+		{"another one that could", func(s *doctor.Systemd) { s.TimeServices[0] = systemd.Unit{Untold: late} }, "", "chrony.service runs"},
+		{"a service that starts pods", func(s *doctor.Systemd) { s.Orchestrators = []systemd.Unit{{Name: "k3s.service", Untold: late}} }, "stop-first", "whether a service runs that would start pods again"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := healthy()
+			c.spoil(&f.Systemd)
+			said := false
+			for _, check := range doctor.Examine(f).Checks {
+				want := doctor.OK
+				if check.Name == c.unknown {
+					want = doctor.Unknown
+				}
+				if check.Status != want {
+					t.Errorf("check %+v, want it %s", check, want)
+				}
+				said = said || strings.Contains(check.Message, c.says) && (c.unknown == "" || check.Name == c.unknown)
+			}
+			if !said {
+				t.Errorf("no check says %q", c.says)
+			}
+		})
+	}
+}
+
+func TestAFaultThatIsKnownOutweighsWhatIsNot(t *testing.T) {
+	late := context.DeadlineExceeded
+	f := healthy()
+	f.Systemd.Scopes["cri-containerd-0.scope"], f.Systemd.ScopesUntold = false, late
+	f.Systemd.Targets = append(f.Systemd.Targets, systemd.Unit{Name: "halt.target", Untold: late})
+	f.Systemd.Targets[0].JobTimeout = time.Second
+	f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s.service", LoadState: "loaded", ActiveState: "active"}, {Name: "k0sworker.service", Untold: late}}
+	f.Collectors, f.Systemd.TimersUntold = []doctor.Collector{{Where: "prune.timer", Does: "docker system prune"}}, late
+	r := doctor.Examine(f)
+	for _, name := range []string{"scopes", "job-timeouts", "stop-first", "collectors"} {
+		if c := found(r, name); c.Status != doctor.Warn {
+			t.Errorf("check %+v, want a warning of what is known", c)
+		}
+	}
+	f = healthy()
+	f.Collectors, f.Systemd.TimersUntold = []doctor.Collector{{Where: "podman-auto-update.timer", Does: "podman auto-update", Asked: true}}, late
+	if c := found(doctor.Examine(f), "collectors"); c.Status != doctor.Unknown {
+		t.Errorf("check %+v, want that not all timers are known", c)
+	}
+}
