@@ -70,7 +70,38 @@ func (r *Runtime) listImages(ctx context.Context, what string) ([]image, error) 
 	if err := r.get(ctx, "ListImages", what, "/images/json", url.Values{"all": {"false"}}, &list); err != nil {
 		return nil, err
 	}
+	list = together(list)
 	return list, distinct(what, "image", list, func(img *image) string { return img.ID })
+}
+
+// together has each image once. Podman lists one as often as there are stores that have it,
+// of which all but one are somebody else's, and who asks for it gets it from any of them: it
+// counts as theirs.
+func together(list []image) []image {
+	at := make(map[string]int, len(list))
+	var once []image
+	for _, img := range list {
+		i, known := at[img.ID]
+		if !known || !img.ReadOnly && !once[i].ReadOnly {
+			at[img.ID] = len(once)
+			once = append(once, img)
+			continue
+		}
+		own := &once[i]
+		own.ReadOnly, own.Size = true, max(own.Size, img.Size)
+		own.RepoTags, own.RepoDigests, own.Names = union(own.RepoTags, img.RepoTags), union(own.RepoDigests, img.RepoDigests), union(own.Names, img.Names)
+	}
+	return once
+}
+
+// union is the first list with what it lacks of the second.
+func union(a, b []string) []string {
+	for _, name := range b {
+		if !slices.Contains(a, name) {
+			a = append(a, name)
+		}
+	}
+	return a
 }
 
 // wasPulled tells whether an image came from a registry, by what Podman has written down

@@ -140,6 +140,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 		"a pod without an ID":        {"/libpod/containers/json": []any{listed("i", "running", 1, object{"IsInfra": true, "Pod": "p"})}, "/libpod/pods/json": []any{object{"Name": "p"}}},
 		"folders that are not paths": {"/libpod/info": object{"store": object{"graphRoot": "root", "runRoot": "/run"}}},
 		"an image without an ID":     {"/libpod/images/json": []any{object{"Size": 1}}},
+		"an image that is twice":     {"/libpod/images/json": []any{object{"Id": "a"}, object{"Id": "a"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newServer(t, answers).open(t, nil)
@@ -147,6 +148,28 @@ func TestNonsenseIsRefused(t *testing.T) {
 			_, images := r.Images(t.Context())
 			if err := errors.Join(pods, images); !errors.Is(err, runtime.ErrNonsense) {
 				t.Errorf("Pods(), Images() = %v, want %v", err, runtime.ErrNonsense)
+			}
+		})
+	}
+}
+
+// Podman lists such an image for each of its stores.
+func TestAnImageThatOthersHaveAsWellIsToldOnceAndKept(t *testing.T) {
+	own, theirs := object{"Id": "a", "Size": 2, "RepoTags": []string{"a:1", "a:2"}}, object{"Id": "a", "Size": 1, "RepoTags": []string{"a:2", "a:3"}, "ReadOnly": true}
+	for name, list := range map[string][]any{
+		"its own first": {own, theirs, theirs, object{"Id": "b", "Size": 1}},
+		"theirs first":  {theirs, own, theirs, object{"Id": "b", "Size": 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			images, err := newServer(t, map[string]any{"/libpod/images/json": list}).open(t, nil).Images(t.Context())
+			if err != nil || len(images) != 2 || images[0].ID != "a" || images[1].ID != "b" {
+				t.Fatalf("Images() = %+v, %v, want a and b, once each", images, err)
+			}
+			if tags := slices.Sorted(slices.Values(images[0].Tags)); !images[0].Pinned || images[0].SizeBytes != 2 || !slices.Equal(tags, []string{"a:1", "a:2", "a:3"}) {
+				t.Errorf("Images() = %+v, want it pinned, with all names, as large as the larger", images[0])
+			}
+			if images[1].Pinned {
+				t.Errorf("Images() = %+v, want the other one not pinned", images[1])
 			}
 		})
 	}
