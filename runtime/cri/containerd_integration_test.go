@@ -5,6 +5,7 @@ package cri_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -24,10 +25,14 @@ import (
 	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/debian"
 )
 
 // labDriver drives a real containerd.
-type labDriver struct{ *lab.Containerd }
+type labDriver struct {
+	*lab.Containerd
+	version string
+}
 
 func (d labDriver) Abilities() runtimetest.Abilities {
 	return runtimetest.Abilities{Sandboxes: true, Namespaces: true}
@@ -113,8 +118,20 @@ func (d labDriver) Crash(t testing.TB) (restart func()) {
 // startContainerd makes a real containerd and an adapter to it.
 func startContainerd(t *testing.T, o lab.ContainerdOptions) (*cri.Runtime, labDriver) {
 	t.Helper()
-	d := labDriver{lab.ContainerdFor(t, o)}
-	return newAdapter(t, d), d
+	return startIn(t, lab.In(t), o)
+}
+
+// startIn makes them of what a lab has.
+func startIn(t *testing.T, l *lab.Lab, o lab.ContainerdOptions) (*cri.Runtime, labDriver) {
+	t.Helper()
+	d := labDriver{Containerd: l.ContainerdFor(t, o)}
+	r := newAdapter(t, d)
+	info, err := r.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.version = info.Version
+	return r, d
 }
 
 func newAdapter(t *testing.T, d labDriver) *cri.Runtime {
@@ -130,6 +147,20 @@ func newAdapter(t *testing.T, d labDriver) *cri.Runtime {
 func TestContainerdConforms(t *testing.T) {
 	runtimetest.Record(t, "containerd", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
 		return startContainerd(t, lab.ContainerdOptions{})
+	})
+}
+
+func TestContainerdOfDebian13Conforms(t *testing.T) {
+	tree, err := debian.PrepareRuntimes(t.Context(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtimetest.Record(t, "containerd", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+		r, d := startIn(t, lab.TreeFor(t, tree), lab.ContainerdOptions{})
+		if !strings.HasPrefix(d.version, "1.7.") {
+			t.Fatalf("containerd is %s, want 1.7.x", d.version)
+		}
+		return r, d
 	})
 }
 

@@ -5,7 +5,9 @@ package podman_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 
 	"hostler.io/hostler/runtime"
@@ -13,6 +15,7 @@ import (
 	"hostler.io/hostler/runtime/podman"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/debian"
 )
 
 // labDriver drives a real Podman, whose pods are its own or, where projects is set,
@@ -80,7 +83,13 @@ func (d labDriver) Crash(t testing.TB) (restart func()) {
 // startPodman makes a real Podman and an adapter to it.
 func startPodman(t *testing.T, o lab.PodmanOptions) (*podman.Runtime, labDriver) {
 	t.Helper()
-	d := labDriver{Podman: lab.PodmanFor(t, o)}
+	return startIn(t, lab.In(t), o)
+}
+
+// startIn makes them of what a lab has.
+func startIn(t *testing.T, l *lab.Lab, o lab.PodmanOptions) (*podman.Runtime, labDriver) {
+	t.Helper()
+	d := labDriver{Podman: l.PodmanFor(t, o)}
 	return newAdapter(t, d.Podman, nil), d
 }
 
@@ -95,6 +104,19 @@ func newAdapter(t *testing.T, p *lab.Podman, units local.Units) *podman.Runtime 
 func TestPodmanConforms(t *testing.T) {
 	runtimetest.Record(t, "Podman", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
 		return startPodman(t, lab.PodmanOptions{})
+	})
+}
+
+// Debian 13's keeps its containers in another database, and runs them with crun.
+func TestPodmanOfDebian13Conforms(t *testing.T) {
+	tree, err := debian.PrepareRuntimes(t.Context(), slog.New(slog.DiscardHandler))
+	check(t, err)
+	runtimetest.Record(t, "Podman", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+		r, d := startIn(t, lab.TreeFor(t, tree), lab.PodmanOptions{Runtime: "crun"})
+		if info, err := r.Info(t.Context()); err != nil || !strings.HasPrefix(info.Version, "5.4.") {
+			t.Fatalf("Info() = %+v, %v, want Podman 5.4", info, err)
+		}
+		return r, d
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/debian"
 )
 
 var update = flag.Bool("update", false, "write what became of the suite's cases anew")
@@ -27,9 +28,16 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (int, error) {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	// In the lab there is no network, and it is in the cache. Who is not root is told so below.
+	if os.Geteuid() == 0 {
+		if _, err := debian.PrepareRuntimes(context.Background(), log); err != nil {
+			return 1, err
+		}
+	}
 	_, err := lab.Enter(context.Background(), lab.Options{
 		Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitContainers, lab.KitCrun}},
-		Log:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Log:   log,
 	})
 	if err != nil {
 		return 1, err

@@ -5,6 +5,7 @@ package runc_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"hostler.io/hostler/runtime/runc"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/machine/debian"
 )
 
 // patience bounds waits for what has to come.
@@ -95,6 +97,22 @@ func TestRuncConforms(t *testing.T) {
 
 func TestCrunConforms(t *testing.T) {
 	runtimetest.Record(t, "crun", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) { return bed(t, lab.CrunFor) })
+}
+
+func TestRuncOfDebian13Conforms(t *testing.T) { ofDebian13(t, "runc", "1.1.15", (*lab.Lab).RuncFor) }
+
+func TestCrunOfDebian13Conforms(t *testing.T) { ofDebian13(t, "crun", "1.21", (*lab.Lab).CrunFor) }
+
+func ofDebian13(t *testing.T, kind, version string, program func(*lab.Lab, testing.TB, string) *lab.Runc) {
+	tree, err := debian.PrepareRuntimes(t.Context(), slog.New(slog.DiscardHandler))
+	check(t, err)
+	runtimetest.Record(t, kind, *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+		r, d := bed(t, func(t testing.TB, root string) *lab.Runc { return program(lab.TreeFor(t, tree), t, root) })
+		if info, err := r.Info(t.Context()); err != nil || info.Name != kind || !strings.HasPrefix(info.Version, version) {
+			t.Fatalf("Info() = %+v, %v, want %s %s", info, err, kind, version)
+		}
+		return r, d
+	})
 }
 
 // with runs a test with real containers of each program.

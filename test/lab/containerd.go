@@ -141,7 +141,9 @@ func (c *Containerd) start(ctx context.Context, o ContainerdOptions) error {
 	}
 	var err error
 	if o.ImageFSBytes > 0 {
-		err = c.lab.mountImageFS(ctx, c.Root, o)
+		if err = c.lab.mountImageFS(ctx, c.Root, o); err == nil {
+			err = c.lab.show(c.Root)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("mount image file system: %w", err)
@@ -249,7 +251,7 @@ func (c *Containerd) GoDown(ctx context.Context) error {
 	err := c.Stop(ctx)
 	c.killAll()
 	state := filepath.Join(c.dir, "state")
-	return errors.Join(err, unmountBelow(state), os.RemoveAll(state), os.Mkdir(state, 0o755))
+	return errors.Join(err, c.lab.unmountBelow(state), os.RemoveAll(state), os.Mkdir(state, 0o755))
 }
 
 // Close ends containerd with all its pods, and removes its mounts, cgroups and
@@ -277,7 +279,7 @@ func (c *Containerd) close(ctx context.Context) error {
 	if c.ownRegistry {
 		errs = append(errs, c.Registry.Close())
 	}
-	if err := unmountBelow(c.dir); err != nil {
+	if err := c.lab.unmountBelow(c.dir); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, os.RemoveAll(c.dir), removeCgroup(c.cgroup, patience))...)

@@ -47,6 +47,8 @@ type Lab struct {
 	Tools    Tools
 	Cgroup   string // absolute cgroup, in every hierarchy, that all pods lie below
 	Hostname string
+
+	root string // that the container runtimes run in, see WithTree; empty where it is the lab's
 }
 
 // Main runs the tests of m inside a lab and exits with their code. It is all

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type PodmanOptions struct {
 	// time.
 	Activated bool
 	Idle      time.Duration // whole seconds; 5 s, as in Podman's own unit, if zero
+	// Runtime runs its containers: "runc", as if empty, or "crun", which is of KitCrun.
+	Runtime string
 }
 
 // Podman is a Podman of the lab's host, at its usual places: there is one at a time. Its
@@ -77,14 +80,17 @@ func (p *Podman) start(ctx context.Context, o PodmanOptions) error {
 	if o.ImageFSBytes > 0 {
 		mountRoot = func(target string) error { return p.lab.MountExt4(ctx, target, o.ImageFSBytes) }
 	}
-	if err := mountRoot(p.Root); err != nil {
+	err := mountRoot(p.Root)
+	if err == nil {
+		err = p.lab.show(p.Root)
+	}
+	if err != nil {
 		return fmt.Errorf("mount file system: %w", err)
 	}
-	var err error
 	if p.Registry, err = StartRegistry(); err != nil {
 		return err
 	}
-	if err := p.configure(); err != nil {
+	if err := p.configure(cmp.Or(o.Runtime, "runc")); err != nil {
 		return err
 	}
 	args := []string{"system", "service", "--time", fmt.Sprint(int(p.idle / time.Second))}
@@ -107,9 +113,17 @@ func (p *Podman) start(ctx context.Context, o PodmanOptions) error {
 
 // configure writes the files that Podman reads. Its own programs get no environment from
 // it, and so find fetched libraries by way of scripts.
-func (p *Podman) configure() error {
+func (p *Podman) configure(runtime string) error {
+	tools := map[string]Tool{"conmon": p.lab.Tools.Conmon, "runc": p.lab.Tools.Runc}
+	if runtime == "crun" {
+		script := filepath.Join(p.dir, "crun-here")
+		if err := p.lab.writeCrun(script); err != nil {
+			return err
+		}
+		tools[runtime] = Tool{Path: script, Libraries: p.lab.Tools.Crun.Libraries}
+	}
 	wrapped := map[string]string{}
-	for name, tool := range map[string]Tool{"conmon": p.lab.Tools.Conmon, "runc": p.lab.Tools.Runc} {
+	for name, tool := range tools {
 		wrapped[name] = filepath.Join(p.dir, name)
 		libraries := strings.Trim(p.lab.Tools.Podman.Libraries+":"+tool.Libraries, ":")
 		script := fmt.Sprintf("#!/bin/sh\nexport LD_LIBRARY_PATH=%s\nexec %s \"$@\"\n", libraries, tool.Path)
@@ -122,7 +136,7 @@ func (p *Podman) configure() error {
 		p.Driver = "overlay"
 	}
 	files := map[string]string{
-		"storage.conf": fmt.Sprintf("[storage]\ndriver = %q\ngraphroot = %q\nrunroot = \"/run/containers/storage\"\n", p.Driver, p.Root),
+		"storage.conf": p.storage(),
 		"containers.conf": fmt.Sprintf(`[containers]
 netns = "none"
 log_driver = "k8s-file"
@@ -132,12 +146,12 @@ pids_limit = 0
 [engine]
 cgroup_manager = "cgroupfs"
 events_logger = "file"
-runtime = "runc"
+runtime = %q
 conmon_path = [%q]
-helper_binaries_dir = [%q]
+helper_binaries_dir = [%q, "/usr/lib/podman"]
 [engine.runtimes]
-runc = [%q]
-`, p.lab.Tools.Seccomp, wrapped["conmon"], filepath.Dir(p.lab.Tools.Pause.Path), wrapped["runc"]),
+%s = [%q]
+`, p.lab.Tools.Seccomp, runtime, wrapped["conmon"], filepath.Dir(p.lab.Tools.Pause.Path), runtime, wrapped[runtime]),
 		"policy.json":     `{"default": [{"type": "insecureAcceptAnything"}]}`,
 		"registries.conf": fmt.Sprintf("[[registry]]\nlocation = %q\ninsecure = true\n", p.Registry.Address),
 	}
@@ -149,7 +163,12 @@ runc = [%q]
 			return err
 		}
 	}
-	return nil
+	return p.lab.show("/etc/containers")
+}
+
+// storage is what Podman reads of where images and containers are.
+func (p *Podman) storage() string {
+	return fmt.Sprintf("[storage]\ndriver = %q\ngraphroot = %q\nrunroot = \"/run/containers/storage\"\n", p.Driver, p.Root)
 }
 
 // Ready waits until Podman answers.
@@ -194,10 +213,10 @@ func (p *Podman) Boot(ctx context.Context) error {
 	errs := []error{p.Kill()}
 	killCgroup(p.cgroup)
 	for _, dir := range []string{p.Driver, p.Driver + "-containers"} {
-		errs = append(errs, unmountBelow(filepath.Join(p.Root, dir)))
+		errs = append(errs, p.lab.unmountBelow(filepath.Join(p.Root, dir)))
 	}
 	for _, dir := range []string{"/run/libpod", "/run/containers"} {
-		errs = append(errs, unmountBelow(dir), os.RemoveAll(dir))
+		errs = append(errs, p.lab.unmountBelow(dir), os.RemoveAll(dir))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("boot podman: %w", err)
@@ -234,9 +253,9 @@ func (p *Podman) close(ctx context.Context) error {
 	if p.Registry != nil {
 		errs = append(errs, p.Registry.Close())
 	}
-	errs = append(errs, unmountBelow(p.Root))
+	errs = append(errs, p.lab.unmountBelow(p.Root))
 	for _, dir := range append(podmanFolders[:], p.dir) {
-		errs = append(errs, unmountBelow(dir), os.RemoveAll(dir))
+		errs = append(errs, p.lab.unmountBelow(dir), os.RemoveAll(dir))
 	}
 	return errors.Join(errs...)
 }

@@ -52,7 +52,7 @@ func (l *Lab) NewCrun(root string) (*Runc, error) {
 		return nil, err
 	}
 	r.Path = filepath.Join(r.dir, "bin")
-	if err := errors.Join(os.Mkdir(r.Path, 0o755), os.WriteFile(filepath.Join(r.Path, "crun"), []byte(fmt.Sprintf(withoutHybrid, l.Tools.Crun.Path)), 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(r.Path, 0o755), l.writeCrun(filepath.Join(r.Path, "crun"))); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -61,8 +61,13 @@ func (l *Lab) NewCrun(root string) (*Runc, error) {
 // withoutHybrid hides the second of two cgroup hierarchies from crun, which refuses hosts
 // that have controllers in both.
 const withoutHybrid = `#!/bin/sh
-exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified 2>/dev/null; exec "$0" "$@"' %s "$@"
+exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified %[1]s/sys/fs/cgroup/unified 2>/dev/null; exec "$0" "$@"' %[2]s "$@"
 `
+
+// writeCrun writes a script that runs crun here, in the runtimes' root as well.
+func (l *Lab) writeCrun(path string) error {
+	return os.WriteFile(path, fmt.Appendf(nil, withoutHybrid, l.root, l.Tools.Crun.Path), 0o755)
+}
 
 func (l *Lab) newRunc(tool Tool, kit Kit, root string) (*Runc, error) {
 	if tool.Path == "" {
@@ -245,6 +250,6 @@ func (r *Runc) thaw() {
 func (r *Runc) Close() error {
 	r.thaw()
 	killCgroup(r.cgroup)
-	err := unmountBelow(r.dir)
+	err := r.lab.unmountBelow(r.dir)
 	return errors.Join(err, os.RemoveAll(r.Root), os.RemoveAll(r.dir), removeCgroup(r.cgroup, patience))
 }

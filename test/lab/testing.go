@@ -35,11 +35,32 @@ func LoginFor(tb testing.TB, o LoginOptions) *Login {
 	return g
 }
 
+// TreeFor is WithTree for the time of a test.
+func TreeFor(tb testing.TB, tree string) *Lab {
+	tb.Helper()
+	l, remove, err := In(tb).WithTree(tree)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := remove(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return l
+}
+
 // ContainerdFor is StartContainerd for the time of a test, which shows
 // containerd's log if it fails.
 func ContainerdFor(tb testing.TB, o ContainerdOptions) *Containerd {
 	tb.Helper()
-	c, err := In(tb).StartContainerd(tb.Context(), o)
+	return In(tb).ContainerdFor(tb, o)
+}
+
+// ContainerdFor is the function of that name in this lab.
+func (l *Lab) ContainerdFor(tb testing.TB, o ContainerdOptions) *Containerd {
+	tb.Helper()
+	c, err := l.StartContainerd(tb.Context(), o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -57,14 +78,26 @@ func ContainerdFor(tb testing.TB, o ContainerdOptions) *Containerd {
 // RuncFor is NewRunc for the time of a test.
 func RuncFor(tb testing.TB, root string) *Runc {
 	tb.Helper()
-	r, err := In(tb).NewRunc(root)
+	return In(tb).RuncFor(tb, root)
+}
+
+// RuncFor is the function of that name in this lab.
+func (l *Lab) RuncFor(tb testing.TB, root string) *Runc {
+	tb.Helper()
+	r, err := l.NewRunc(root)
 	return forTest(tb, r, err)
 }
 
 // CrunFor is NewCrun for the time of a test.
 func CrunFor(tb testing.TB, root string) *Runc {
 	tb.Helper()
-	r, err := In(tb).NewCrun(root)
+	return In(tb).CrunFor(tb, root)
+}
+
+// CrunFor is the function of that name in this lab.
+func (l *Lab) CrunFor(tb testing.TB, root string) *Runc {
+	tb.Helper()
+	r, err := l.NewCrun(root)
 	return forTest(tb, r, err)
 }
 
@@ -104,7 +137,13 @@ func DockerFor(tb testing.TB, o DockerOptions) *Docker {
 // fails.
 func PodmanFor(tb testing.TB, o PodmanOptions) *Podman {
 	tb.Helper()
-	p, err := In(tb).StartPodman(tb.Context(), o)
+	return In(tb).PodmanFor(tb, o)
+}
+
+// PodmanFor is the function of that name in this lab.
+func (l *Lab) PodmanFor(tb testing.TB, o PodmanOptions) *Podman {
+	tb.Helper()
+	p, err := l.StartPodman(tb.Context(), o)
 	if err != nil {
 		tb.Fatal(err)
 	}

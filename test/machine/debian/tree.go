@@ -28,6 +28,12 @@ func PrepareDockerd(ctx context.Context, log *slog.Logger) (string, error) {
 	return filepath.Join(tree, "usr/sbin/dockerd"), err
 }
 
+// PrepareRuntimes returns a root of Debian 13 with its container runtimes but Docker, later
+// ones than Debian 12's, as PrepareTree does. lab.TreeFor runs them.
+func PrepareRuntimes(ctx context.Context, log *slog.Logger) (string, error) {
+	return PrepareTree(ctx, Trixie, []string{"containerd", "runc", "crun", "podman", "catatonit"}, log)
+}
+
 // tree is a folder with packages, in the cache under a name that begins so.
 func (r recipe) tree(ctx context.Context, name string, packages []string, variant string, log *slog.Logger) (string, error) {
 	cache, err := lab.CacheDir()
