@@ -35,12 +35,20 @@ type labDriver struct {
 }
 
 func (d labDriver) Abilities() runtimetest.Abilities {
-	return runtimetest.Abilities{Sandboxes: true, Namespaces: true}
+	return runtimetest.Abilities{Sandboxes: true, Namespaces: true, TellsMaking: true, Pins: !strings.HasPrefix(d.version, "1.6.")}
 }
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
 	t.Helper()
 	if _, err := d.Pull(t.Context(), lab.ImageSpec{Names: tags, Labels: runtimetest.Labels()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d labDriver) AddPinnedImage(t testing.TB, tag string) {
+	t.Helper()
+	d.AddImage(t, tag)
+	if err := d.Pin(t.Context(), tag); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -57,6 +65,8 @@ func (d labDriver) RunPod(t testing.TB, namespace, name string, programs ...runt
 			c.Command = lab.IgnoreTerm()
 		case runtimetest.EndsAtOnce:
 			c.Command, c.Ready = lab.ExitWith(int(runtimetest.EndCode)), ""
+		case runtimetest.NeverStarted:
+			c.Unstarted = true
 		default:
 			t.Fatalf("program %q: behaviour %d is unknown", p.Name, p.Does)
 		}
@@ -145,7 +155,7 @@ func newAdapter(t *testing.T, d labDriver) *cri.Runtime {
 }
 
 func TestContainerdConforms(t *testing.T) {
-	runtimetest.Record(t, "containerd", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
+	runtimetest.Run(t, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
 		return startContainerd(t, lab.ContainerdOptions{})
 	})
 }

@@ -41,6 +41,7 @@ func (s *server) GetContainerEvents(_ *criapi.GetEventsRequest, stream criapi.Ru
 	}
 	return s.forward(stream.Context(), func(e runtime.Event) error {
 		kind, ok := map[runtime.EventType]criapi.ContainerEventType{
+			runtime.ContainerCreated: criapi.ContainerEventType_CONTAINER_CREATED_EVENT,
 			runtime.ContainerStarted: criapi.ContainerEventType_CONTAINER_STARTED_EVENT,
 			runtime.ContainerExited:  criapi.ContainerEventType_CONTAINER_STOPPED_EVENT,
 			runtime.ContainerRemoved: criapi.ContainerEventType_CONTAINER_DELETED_EVENT,
@@ -86,6 +87,8 @@ func envelopes(e runtime.Event) []*types.Envelope {
 		}
 	}
 	switch e.Type {
+	case runtime.ContainerCreated:
+		return []*types.Envelope{pack("k8s.io", "/containers/create", &apievents.ContainerCreate{ID: e.ContainerID, Image: e.Image})}
 	case runtime.ContainerStarted:
 		return []*types.Envelope{pack("k8s.io", "/tasks/start", &apievents.TaskStart{ContainerID: e.ContainerID, Pid: 42})}
 	case runtime.ContainerExited:

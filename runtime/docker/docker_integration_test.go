@@ -29,7 +29,12 @@ const patience = 30 * time.Second
 type labDriver struct{ *lab.Docker }
 
 func (d labDriver) Abilities() runtimetest.Abilities {
-	return runtimetest.Abilities{RefusesImagesInUse: true, Starts: true}
+	return runtimetest.Abilities{RefusesImagesInUse: true, Starts: true, TellsMaking: true}
+}
+
+func (d labDriver) AddPinnedImage(t testing.TB, _ string) {
+	t.Helper()
+	t.Fatal("Docker pins no image")
 }
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
@@ -51,6 +56,8 @@ func (d labDriver) RunPod(t testing.TB, _, name string, programs ...runtimetest.
 			c.Command = lab.IgnoreTerm()
 		case runtimetest.EndsAtOnce:
 			c.Command, c.Ready = lab.ExitWith(int(runtimetest.EndCode)), ""
+		case runtimetest.NeverStarted:
+			c.Unstarted = true
 		default:
 			t.Fatalf("program %q: behaviour %d is unknown", p.Name, p.Does)
 		}

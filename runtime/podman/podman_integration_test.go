@@ -26,13 +26,20 @@ type labDriver struct {
 }
 
 func (d labDriver) Abilities() runtimetest.Abilities {
-	return runtimetest.Abilities{RefusesImagesInUse: true, PodsStay: !d.projects, Starts: true}
+	return runtimetest.Abilities{RefusesImagesInUse: true, PodsStay: !d.projects, Starts: true, Pins: true}
 }
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
 	t.Helper()
 	_, err := d.Load(t.Context(), lab.ImageSpec{Names: tags, Labels: runtimetest.Labels()})
 	check(t, err)
+}
+
+// AddPinnedImage has it in a folder of others' images as well, which Podman may not change.
+func (d labDriver) AddPinnedImage(t testing.TB, tag string) {
+	t.Helper()
+	d.AddImage(t, tag)
+	check(t, d.Share(t.Context(), tag))
 }
 
 func (d labDriver) RunPod(t testing.TB, _, name string, programs ...runtimetest.Program) {
@@ -56,6 +63,8 @@ func (d labDriver) RunPod(t testing.TB, _, name string, programs ...runtimetest.
 			c.Command = lab.IgnoreTerm()
 		case runtimetest.EndsAtOnce:
 			c.Command, c.Ready = lab.ExitWith(int(runtimetest.EndCode)), ""
+		case runtimetest.NeverStarted:
+			c.Unstarted = true
 		default:
 			t.Fatalf("program %q: behaviour %d is unknown", p.Name, p.Does)
 		}

@@ -42,6 +42,11 @@ func (d labDriver) AddImage(t testing.TB, _ ...string) {
 	t.Fatal("there are no images")
 }
 
+func (d labDriver) AddPinnedImage(t testing.TB, tag string) {
+	t.Helper()
+	d.AddImage(t, tag)
+}
+
 func (d labDriver) RunPod(t testing.TB, _, _ string, programs ...runtimetest.Program) {
 	t.Helper()
 	for _, p := range programs {
@@ -54,6 +59,8 @@ func (d labDriver) RunPod(t testing.TB, _, _ string, programs ...runtimetest.Pro
 			c.Command = lab.IgnoreTerm()
 		case runtimetest.EndsAtOnce:
 			c.Command, c.Ready = lab.ExitWith(int(runtimetest.EndCode)), ""
+		case runtimetest.NeverStarted:
+			c.Command, c.Ready, c.Unstarted = lab.ServeFor(0), "", true
 		default:
 			t.Fatalf("program %q: behaviour %d is unknown", p.Name, p.Does)
 		}

@@ -12,12 +12,17 @@ type FakeDriver struct{ *Fake }
 
 // Abilities is Driver's.
 func (d FakeDriver) Abilities() Abilities {
-	return Abilities{Sandboxes: !d.opts.NoSandboxes, Namespaces: true, RefusesImagesInUse: d.opts.RefusesInUse, Starts: d.opts.NoSandboxes}
+	return Abilities{Sandboxes: !d.opts.NoSandboxes, Namespaces: true, RefusesImagesInUse: d.opts.RefusesInUse, Starts: d.opts.NoSandboxes, Pins: !d.opts.NoSandboxes, TellsMaking: true}
 }
 
 // AddImage is Driver's.
 func (d FakeDriver) AddImage(_ testing.TB, tags ...string) {
 	d.Fake.AddImage(ImageSpec{Tags: tags, Labels: Labels()})
+}
+
+// AddPinnedImage is Driver's.
+func (d FakeDriver) AddPinnedImage(_ testing.TB, tag string) {
+	d.Fake.AddImage(ImageSpec{Tags: []string{tag}, Labels: Labels(), Pinned: true})
 }
 
 // RunPod is Driver's.
@@ -35,6 +40,8 @@ func (d FakeDriver) RunPod(_ testing.TB, namespace, name string, programs ...Pro
 			spec.IgnoresTERM = true
 		case EndsAtOnce:
 			spec.State, spec.ExitCode = runtime.Exited, EndCode
+		case NeverStarted:
+			spec.State = runtime.Created
 		default:
 			panic(fmt.Sprintf("program %q: behaviour %d is unknown", prog.Name, prog.Does))
 		}

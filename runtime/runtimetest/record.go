@@ -73,6 +73,20 @@ func nothing(Abilities) string { return "" }
 
 func noImages(a Abilities) string { return unless(!a.Bare, "there are no images") }
 
+func noPins(a Abilities) string {
+	if a.Bare {
+		return noImages(a)
+	}
+	return unless(a.Pins, "the runtime pins no image")
+}
+
+func noMaking(a Abilities) string {
+	if a.Bare {
+		return noImages(a)
+	}
+	return unless(a.TellsMaking, "what is made and gone before the next list, seconds later, counts as no use")
+}
+
 func noEnds(a Abilities) string {
 	return unless(!a.Bare, "nobody remembers how a container ended, or when")
 }

@@ -16,8 +16,10 @@ type Driver interface {
 	Abilities() Abilities
 	// AddImage makes a new image, with content of its own and Labels, under each of tags.
 	AddImage(t testing.TB, tags ...string)
+	// AddPinnedImage is AddImage of one that the runtime is to keep.
+	AddPinnedImage(t testing.TB, tag string)
 	// RunPod starts a pod with Labels and the given programs as its containers, and
-	// returns when all have been started. Where pods have no labels of their own, all
+	// returns when all have been started that are to be. Where pods have no labels of their own, all
 	// of its containers have them.
 	RunPod(t testing.TB, namespace, name string, programs ...Program)
 	// Hang keeps the runtime from answering, its socket open, until resume. It
@@ -42,6 +44,11 @@ type Abilities struct {
 	// RefusesImagesInUse: the runtime itself refuses to remove an image that a
 	// container uses, running or not.
 	RefusesImagesInUse bool
+	// Pins: somebody can tell the runtime to keep an image.
+	Pins bool
+	// TellsMaking: a watcher is told of a container as it is made, and from which image,
+	// so that one counts as its use that is gone before anybody lists it.
+	TellsMaking bool
 	// Starts: the adapter is a runtime.Starter, and the runtime tells who starts
 	// containers again.
 	Starts bool
@@ -72,9 +79,10 @@ type Behaviour int
 
 // What programs do.
 const (
-	EndsOnTERM  Behaviour = iota // runs until TERM, then exits with TermCode
-	IgnoresTERM                  // runs until it is killed
-	EndsAtOnce                   // exits with EndCode as soon as it is started
+	EndsOnTERM   Behaviour = iota // runs until TERM, then exits with TermCode
+	IgnoresTERM                   // runs until it is killed
+	EndsAtOnce                    // exits with EndCode as soon as it is started
+	NeverStarted                  // is made, and that is all
 )
 
 // Exit codes of programs.
@@ -144,6 +152,9 @@ var cases = [...]struct {
 	{"a pod is listed with its containers and their images", testPods, nothing},
 	{"an image is listed with all its names", testImages, noImages},
 	{"labels on a pod, alive or dead, and on an image are told", testLabels, nothing},
+	{"what the runtime pins is told as pinned, and nothing else", testPinned, noPins},
+	{"a container tells its image by ID, dead too, and once the name has moved on", testUse, noImages},
+	{"a container that was never started is told as that, with its image", testUnstarted, nothing},
 	{"the end of a container is told with its time and code", testExit, noEnds},
 	{"a container that heeds TERM ends before its grace does", testStopHeeds, nothing},
 	{"a container that ignores TERM is killed after its grace", testStopIgnores, nothing},
@@ -157,6 +168,7 @@ var cases = [...]struct {
 	{"an image is removed with all its names, once or twice", testRemoveImage, noImages},
 	{"an image in use goes only where the runtime lets it", testRemoveImageInUse, noRefusal},
 	{"a watcher sees starts, ends and removals", testWatch, nothing},
+	{"a watcher is told from which image a container is made", testMaking, noMaking},
 	{"a watch ends with its context", testWatchEnds, nothing},
 	{"a call ends with its context", testCancel, nothing},
 	{"a stop that is cancelled leaves at once", testCancelStop, nothing},

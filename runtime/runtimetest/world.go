@@ -145,6 +145,7 @@ func (f *Fake) addContainer(p *pod, spec ContainerSpec) *container {
 	if c.began = spec.StartedAt; c.began.IsZero() {
 		c.began = c.CreatedAt
 	}
+	f.publish(runtime.Event{Type: runtime.ContainerCreated, ContainerID: c.ID, Image: spec.Image})
 	switch c.State {
 	case runtime.Running:
 		c.StartedAt = c.latestRun()

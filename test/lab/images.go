@@ -226,7 +226,7 @@ func (l *Lab) build(spec ImageSpec) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", goruntime.GOARCH
-	config.Created = v1.Time{Time: time.Now().Truncate(time.Second).UTC()}
+	config.Created = v1.Time{Time: time.Now().UTC()}
 	config.Config = v1.Config{Cmd: command, StopSignal: spec.StopSignal, Labels: spec.Labels, Env: []string{"PATH=/bin", "IMAGE=" + spec.Names[0]}}
 	return mutate.ConfigFile(img, config)
 }
@@ -303,10 +303,7 @@ func (c *Containerd) Import(ctx context.Context, spec ImageSpec) (id string, err
 		return "", err
 	}
 	defer os.Remove(file)
-	ctr := c.lab.Tools.Ctr
-	args := append(ctr.Environ(), ctr.Path, "--address", c.socket, "--namespace", "k8s.io",
-		"images", "import", "--snapshotter", c.Snapshotter, file)
-	if _, err := run(ctx, c.dir, "env", args...); err != nil {
+	if err := c.ctr(ctx, "images", "import", "--snapshotter", c.Snapshotter, file); err != nil {
 		return "", fmt.Errorf("import image %s: %w", spec.Names[0], err)
 	}
 	// CRI learns of it by an event.
@@ -324,6 +321,21 @@ func (c *Containerd) Import(ctx context.Context, spec ImageSpec) (id string, err
 		return nil
 	})
 	return id, err
+}
+
+// ctr runs containerd's command line in CRI's namespace.
+func (c *Containerd) ctr(ctx context.Context, args ...string) error {
+	ctr := c.lab.Tools.Ctr
+	_, err := run(ctx, c.dir, "env", append(append(ctr.Environ(), ctr.Path, "--address", c.socket, "--namespace", "k8s.io"), args...)...)
+	return err
+}
+
+// Pin has containerd keep an image, which versions before 1.7 do not know.
+func (c *Containerd) Pin(ctx context.Context, ref string) error {
+	if err := c.ctr(ctx, "images", "label", ref, "io.cri-containerd.pinned=pinned"); err != nil {
+		return fmt.Errorf("pin image %s: %w", ref, err)
+	}
+	return nil
 }
 
 // RemoveImage removes an image, by name or ID, over CRI.

@@ -24,12 +24,17 @@ type PodmanContainer struct {
 	Flags       []string      // more, as `podman run` takes them
 
 	// Ready is a text that the container prints once it is ready; Run waits for it.
-	Ready string
+	Ready     string
+	Unstarted bool // it is created and that is all
 }
 
 // Run makes a container, starts it, and returns its ID once it is ready.
 func (p *Podman) Run(ctx context.Context, c PodmanContainer) (string, error) {
-	args := []string{"run", "--detach", "--name", c.Name, "--pull", "never"}
+	args := []string{"run", "--detach"}
+	if c.Unstarted {
+		args = []string{"create"}
+	}
+	args = append(args, "--name", c.Name, "--pull", "never")
 	if c.Pod == "" {
 		args = append(args, "--network", "none", "--cgroup-parent", p.cgroup)
 	} else {
@@ -48,7 +53,7 @@ func (p *Podman) Run(ctx context.Context, c PodmanContainer) (string, error) {
 		args = append(args, "--restart", c.Restart)
 	}
 	id, err := p.Command(ctx, append(append(append(args, c.Flags...), c.Image), c.Command...)...)
-	if err != nil || c.Ready == "" {
+	if err != nil || c.Ready == "" || c.Unstarted {
 		return id, err
 	}
 	return id, p.AwaitOutput(ctx, id, c.Ready)
@@ -99,6 +104,25 @@ func (p *Podman) Load(ctx context.Context, spec ImageSpec) (id string, err error
 		return "", err
 	}
 	return p.imageID(ctx, spec.Names[0])
+}
+
+// Share copies an image into another folder, from which Podman has images, too, that it may
+// not change (additionalimagestores). Its service reads that only when it starts, and is
+// started anew.
+func (p *Podman) Share(ctx context.Context, name string) error {
+	shared := filepath.Join(p.dir, "shared")
+	archive := shared + ".tar"
+	if _, err := p.Command(ctx, "save", "--quiet", "--output", archive, name); err != nil {
+		return err
+	}
+	if _, err := p.Command(ctx, "--root", shared, "--runroot", shared+"-run", "--tmpdir", shared+"-tmp", "--storage-driver", p.Driver, "load", "--quiet", "--input", archive); err != nil {
+		return err
+	}
+	config := p.storage() + fmt.Sprintf("[storage.options]\nadditionalimagestores = [%q]\n", shared)
+	if err := os.WriteFile("/etc/containers/storage.conf", []byte(config), 0o644); err != nil {
+		return err
+	}
+	return errors.Join(p.Kill(), p.Start(), p.Ready(ctx))
 }
 
 // Pull makes an image, pushes it to the lab's registry and pulls it under all its names,
