@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,35 @@ func TestThereIsNoPictureOfNothing(t *testing.T) {
 	got := hostler(serve(t, &backend{}), "shutdown", "report", "--svg")
 	if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "hint: `hostler ps --last-shutdown`") {
 		t.Errorf("shutdown report --svg without a shutdown = %+v, want 1, a hint and no picture", got)
+	}
+}
+
+// docs/shutdown.svg is what is drawn from the record that was taken with it, byte by byte.
+func TestThePictureInTheDocumentationIsWhatIsDrawn(t *testing.T) {
+	const picture, record = "../../docs/shutdown.svg", "../../docs/shutdown.json"
+	text, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b backend
+	if err := json.Unmarshal(text, &b.status.Shutdown.Last); err != nil {
+		t.Fatalf("%s: %v", record, err)
+	}
+	got := hostler(serve(t, &b), "shutdown", "report", "--svg")
+	if got.code != 0 || got.stderr != "" {
+		t.Fatalf("shutdown report --svg of %s = %+v, want a picture", record, got)
+	}
+	if *update {
+		if err := os.WriteFile(picture, []byte(got.stdout), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(picture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.stdout != string(want) {
+		t.Errorf("shutdown report --svg of %s =\n%s\nwant %s:\n%s\n-update writes it from the record, `make transcript` makes both anew", record, got.stdout, picture, want)
 	}
 }
 

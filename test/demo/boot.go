@@ -70,16 +70,21 @@ func (h *host) showNextBoot(ctx context.Context) error {
 	return nil
 }
 
-// draw shows the shutdown over time.
+// draw shows the shutdown over time, and keeps its picture beside what it is made from.
 func (h *host) draw(ctx context.Context) error {
 	if err := h.show(ctx, "shutdown", "report"); err != nil || h.picture == "" {
 		return err
 	}
-	svg, err := run(ctx, h.binary, "shutdown", "report", "--svg")
-	if err != nil {
-		return err
+	for file, form := range map[string]string{h.picture: "--svg", h.record: "--output=json"} {
+		text, err := run(ctx, h.binary, "shutdown", "report", form)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(h.picture, []byte(svg), 0o644)
+	return nil
 }
 
 // goDown ends the agent and the daemons.

@@ -33,8 +33,9 @@ type host struct {
 	lab    *lab.Lab
 	out    *console
 	binary string
-	// picture is where that of the shutdown goes; empty for nowhere.
-	picture string
+	// picture is where that of the shutdown goes, and record what it is made from; empty for
+	// nowhere.
+	picture, record string
 
 	containerd *lab.Containerd
 	login      *lab.Login

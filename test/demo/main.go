@@ -37,8 +37,8 @@ func main() {
 // demo is main with an exit code: 0 if all went as claimed, 1 if not, 2 for
 // wrong use, 130 where it was interrupted.
 func demo(args []string) int {
-	if len(args) != 1 && len(args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: demo PATH-OF-HOSTLER [PICTURE-OF-THE-SHUTDOWN]\nhint: as root, `make demo` builds both and runs this")
+	if len(args) != 1 && len(args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: demo PATH-OF-HOSTLER [PICTURE-OF-THE-SHUTDOWN ITS-RECORD]\nhint: as root, `make demo` builds both and runs this")
 		return 2
 	}
 	binary, err := filepath.Abs(args[0])
@@ -64,19 +64,19 @@ func demo(args []string) int {
 	}
 	interrupted, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
 	defer stop()
-	picture := ""
-	if len(args) == 2 {
-		picture = args[1]
+	h := &host{lab: l, binary: binary}
+	if len(args) == 3 {
+		h.picture, h.record = args[1], args[2]
 	}
-	return play(interrupted, l, binary, picture)
+	return play(interrupted, h)
 }
 
 // play runs the chapters until one fails, and cleans up.
-func play(interrupted context.Context, l *lab.Lab, binary, picture string) int {
+func play(interrupted context.Context, h *host) int {
 	ctx, cancel := context.WithTimeoutCause(interrupted, runLimit, fmt.Errorf("the demo took longer than %s", runLimit))
 	defer cancel()
 	out := newConsole(os.Stdout)
-	h := &host{lab: l, out: out, binary: binary, picture: picture}
+	h.out = out
 
 	err := h.perform(ctx)
 	if errors.Is(err, context.DeadlineExceeded) && interrupted.Err() == nil {
