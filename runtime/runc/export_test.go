@@ -2,6 +2,7 @@ package runc
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 )
 
@@ -14,8 +15,8 @@ var (
 // Ancestors are for tests of who is a stranger.
 var Ancestors = ancestors
 
-// sound says what a state is, or why it is none. It panics where it could lead somebody to
-// a wrong process.
+// sound says what a state is, of a container that is called as Buildah would call it, or why
+// it is none. It panics where it could lead somebody to a wrong process.
 func sound(s state, err error) string {
 	if err != nil {
 		return err.Error()
@@ -24,6 +25,6 @@ func sound(s state, err error) string {
 		panic("a state that makes no sense was taken")
 	}
 	return fmt.Sprintf("%s pid %d since %d, created %v, of %q, image %q, signal %q, critical %q, own PIDs %t, cgroup %s, freezer %s",
-		s.program, s.pid, s.start, s.created, s.manager(""), s.annotations[annotationReference], s.annotations[annotationStopSignal],
+		s.program, s.pid, s.start, s.created, s.manager("buildah-"+filepath.Base(s.bundle)), s.annotations[annotationReference], s.annotations[annotationStopSignal],
 		s.annotations["hostler.io/critical"], s.ownPIDs, strings.Join(s.cgroups[:min(1, len(s.cgroups))], ""), s.freezer)
 }
