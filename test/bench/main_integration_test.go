@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	kits := []lab.Kit{lab.KitContainers, lab.KitLogin}
-	if asked("BenchmarkRuntimes") {
+	if asked("BenchmarkRuntimes") || asked("BenchmarkFinding") {
 		kits = append(kits, lab.KitDocker, lab.KitPodman)
 	}
 	if _, err := lab.Enter(context.Background(), lab.Options{Fetch: lab.FetchOptions{Kits: kits}, Log: log}); err != nil {
