@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/test/machine"
+	"hostler.io/hostler/test/machine/job"
 )
 
 // TestTheJournalFindsWhatALoopSaid has journald itself take the agent's entries, up to the
@@ -30,6 +31,58 @@ func TestTheJournalFindsWhatALoopSaid(t *testing.T) {
 		}
 		if said := m.Journal(0, "-u hostler -o cat HOSTLER_LOOP=status"); strings.Contains(said, "agent is up") {
 			t.Errorf("journalctl HOSTLER_LOOP=status = %s, want what that loop said alone", said)
+		}
+	})
+}
+
+// TestTheJournalFindsWhatWasCollected has a real image, and what a drain has left of a pod,
+// removed, and found by the fields that docs/observability.md names.
+func TestTheJournalFindsWhatWasCollected(t *testing.T) {
+	const image = "docker.io/library/nginx:1" // as on that page
+	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+		o.Config = "imageGC: {minimumAge: 0s, includeLocal: true}\n"
+		m := machine.Boot(t, o)
+		m.Deploy(machine.Pod{Name: "web"})
+		// Another image than that of the pods, by another name in its configuration.
+		m.Run(`set -e
+			mkdir /root/image && cd /root/image && tar -xf ` + job.ImageArchive + `
+			for file in $(grep -lI '` + job.Image + `' *); do sed -i 's|` + job.Image + `|` + image + `|g' $file; done
+			tar -cf ../image.tar * && ctr --namespace k8s.io images import ../image.tar`)
+		m.Eventually("hostler knows the image", func() bool { return strings.Contains(m.Hostler("images -o json"), image) })
+		m.AwaitArmed()
+		m.Hostler("drain")
+		m.Hostler("gc run --all-unused")
+		if left := m.Run("ctr --namespace k8s.io images list --quiet"); strings.Contains(left, image) || !strings.Contains(left, job.Image) {
+			t.Errorf("containerd has %q, want %s gone and %s there, which is that of sandboxes", left, image, job.Image)
+		}
+		journal := func(fields string) []string {
+			return strings.Split(strings.TrimSpace(m.Journal(0, "-q -u hostler -o cat "+fields)), "\n")
+		}
+		for fields, want := range map[string][]string{ // of each line
+			"HOSTLER_IMAGE=" + image:                            {`msg="image removed"`, "component=image-gc", "image=" + image, "reason=all-unused"},
+			"HOSTLER_IMAGE=" + image + " HOSTLER_LOOP=image-gc": {`msg="image removed"`, "image=" + image},
+			"HOSTLER_LOOP=image-gc":                             {"component=image-gc"},
+			"HOSTLER_POD=default/web":                           {"component=container-gc", "removed", "pod=default/web"},
+			"HOSTLER_LOOP=container-gc":                         {"component=container-gc"},
+		} {
+			var lines []string
+			m.Eventually("journalctl "+fields+" finds something", func() bool { lines = journal(fields); return lines[0] != "" })
+			for _, line := range lines {
+				for _, part := range want {
+					if !strings.Contains(line, part) {
+						t.Errorf("journalctl %s finds %s, want nothing without %q", fields, line, part)
+					}
+				}
+			}
+		}
+		for fields, want := range map[string]string{
+			"HOSTLER_LOOP=image-gc":   "image=" + image,
+			"HOSTLER_POD=default/web": `msg="container removed"`,
+			"-F HOSTLER_LOOP":         "image-gc",
+		} {
+			if said := strings.Join(journal(fields), "\n"); !strings.Contains(said, want) {
+				t.Errorf("journalctl %s finds\n%s\nwant %s in it", fields, said, want)
+			}
 		}
 	})
 }
