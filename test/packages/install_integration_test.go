@@ -217,22 +217,3 @@ func TestAConfigurationThatTheNewAgentRefuses(t *testing.T) {
 		}
 	}
 }
-
-// Each shell completes a command by what the package installs.
-func TestCompletionsCompleteInTheirShells(t *testing.T) {
-	got := steps(t, `
-		deb >/dev/null
-		step fish; fish -c 'complete -C "hostler gc pl"' | cut -f1
-		step bash; bash -c '
-			source /usr/share/bash-completion/bash_completion
-			source /usr/share/bash-completion/completions/hostler
-			COMP_WORDS=(hostler gc pl) COMP_CWORD=2 COMP_LINE="hostler gc pl" COMP_POINT=13 COMP_TYPE=9
-			__start_hostler && echo "${COMPREPLY[@]}"' 2>/dev/null # compopt: readline does not run
-		step zsh; zsh -c 'autoload -U compinit && compinit -u -d /tmp/dump && echo "$_comps[hostler]"' 2>&1
-	`)
-	for shell, want := range map[string]string{"fish": "plan\n", "bash": "plan\n", "zsh": "_hostler\n"} {
-		if strings.ReplaceAll(got[shell], " \n", "\n") != want {
-			t.Errorf("%s completes to %q, want %q", shell, got[shell], want)
-		}
-	}
-}
