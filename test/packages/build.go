@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 
 	"hostler.io/hostler/test/lab"
@@ -16,6 +17,9 @@ import (
 // Version is that of the packages that tests make: one between two releases, which is the
 // hardest to write and to order.
 const Version = "0.1.0-dev.42+g0123456789ab"
+
+// LaterVersion is that of the rpm of Later.
+const LaterVersion = "0.1.0"
 
 // date is that of their commit, in 2023.
 const date = "1700000000"
@@ -51,6 +55,30 @@ func Build(ctx context.Context, root, dir, umask string, environ ...string) (str
 		return "", fmt.Errorf("make package: %w:\n%s", err, lab.LastLines(string(out), 20))
 	}
 	return filepath.Join(dir, "dist", "packages"), nil
+}
+
+// Later makes the rpm anew in the folder of a Build, as a later version brings it: one whose
+// hostler.yaml ends with another line. It returns the folder of that rpm.
+func Later(ctx context.Context, dir, line string) (string, error) {
+	file, err := os.OpenFile(filepath.Join(dir, "packaging", "hostler.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	_, err = fmt.Fprintln(file, line)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return "", err
+	}
+	to := filepath.Join(dir, "dist", "later")
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "tool", "-modfile=packaging/tools/go.mod", "nfpm", "package", "-f", "packaging/nfpm.yaml", "-p", "rpm", "-t", to)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false", "ARCH="+goruntime.GOARCH, "VERSION="+LaterVersion, "SOURCE_DATE_EPOCH="+date)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make a later rpm: %w:\n%s", err, lab.LastLines(string(out), 20))
+	}
+	return to, nil
 }
 
 // output is what a program prints that runs in a folder.

@@ -15,19 +15,20 @@ import (
 
 // House is a Debian that does not run, with what looks at packages.
 type House struct {
-	tree     string
-	packages string
+	tree            string
+	packages, later string
 }
 
-// NewHouse prepares one that finds a folder of packages in /packages.
-func NewHouse(ctx context.Context, packages string, log *slog.Logger) (*House, error) {
+// NewHouse prepares one that finds a folder of packages in /packages, and another one in
+// /later.
+func NewHouse(ctx context.Context, packages, later string, log *slog.Logger) (*House, error) {
 	// The newest, whose lintian knows best what has become of systemd's folders.
 	tree, err := debian.PrepareTree(ctx, debian.Trixie, []string{
 		"systemd", "passwd", // what hostler's package needs
 		"lintian", "man-db", "rpm", "rpmlint",
 		"bash-completion", "fish", "zsh",
 	}, log)
-	return &House{tree, packages}, err
+	return &House{tree, packages, later}, err
 }
 
 // enter makes a root of the tree that may be written to, and runs a script in it.
@@ -35,11 +36,12 @@ const enter = `set -eu
 mount -t tmpfs tmpfs "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay -o "lowerdir=$2,upperdir=$1/upper,workdir=$1/work" overlay "$1/root"
-mkdir "$1/root/packages"
+mkdir "$1/root/packages" "$1/root/later"
 mount --bind -o ro "$3" "$1/root/packages"
+mount --bind -o ro "$4" "$1/root/later"
 mount -t proc proc "$1/root/proc"
 mount --rbind /dev "$1/root/dev"
-exec chroot "$1/root" bash -euc "$4"
+exec chroot "$1/root" bash -euc "$5"
 `
 
 // Run runs a script of bash as root in it, and returns what it prints and complains. What
@@ -50,7 +52,7 @@ func (h *House) Run(ctx context.Context, script string) (string, error) {
 		return "", err
 	}
 	defer os.Remove(dir)
-	cmd := exec.CommandContext(ctx, "sh", "-c", enter, "enter", dir, h.tree, h.packages, script)
+	cmd := exec.CommandContext(ctx, "sh", "-c", enter, "enter", dir, h.tree, h.packages, h.later, script)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "TZ=UTC", "DEBIAN_FRONTEND=noninteractive", "HOME=/root"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:   syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,

@@ -116,49 +116,6 @@ func TestAPurgeLeavesNothing(t *testing.T) {
 	}
 }
 
-// What rpm does on Debian it does anywhere; only who depends on whom it cannot know.
-func TestAnRpmIsInstalledUpgradedAndRemoved(t *testing.T) {
-	const functions = `
-		rpm() { command rpm --nodeps "$@" 2>&1; }
-		everything() { find /etc /usr /var/lib /run -xdev \( -path '/var/lib/rpm*' -o -path '/etc/*-' -o -name .pwd.lock \) -prune -o -print | sort; }
-		asked() { grep '^systemctl .*hostler' || true; }
-		mkdir -p /usr/share/licenses /usr/share/zsh/site-functions # another package's
-	`
-	really := steps(t, functions+`
-		everything >/tmp/before
-		step install; rpm --install /packages/*.x86_64.rpm >/dev/null; getent group hostler | cut -d: -f1; rpm --verify hostler
-		rpm --erase hostler >/dev/null
-		everything >/tmp/after
-		step left; diff /tmp/before /tmp/after || true
-	`)
-	for part, want := range map[string]string{"install": "hostler\n", "left": ""} {
-		if really[part] != want {
-			t.Errorf("%s says\n%s\nwant\n%s", part, really[part], want)
-		}
-	}
-	got := steps(t, running+functions+`
-		step install; rpm --install /packages/*.x86_64.rpm | asked
-		echo '# mine' >>/etc/hostler/hostler.yaml
-		step upgrade; rpm --upgrade --force /packages/*.x86_64.rpm | asked; tail -n 1 /etc/hostler/hostler.yaml
-		echo 'imageGC: {highThreshold: 5}' >/etc/hostler/conf.d/old.yaml
-		step refused; rpm --upgrade --force /packages/*.x86_64.rpm
-		step remove; rpm --erase hostler | asked; cd /etc/hostler; ls -R
-	`)
-	for part, want := range map[string]string{
-		"install": "systemctl --no-reload preset hostler.service\n",
-		"upgrade": "systemctl try-restart hostler.service\n# mine\n",
-		"remove":  "systemctl --no-reload disable --now hostler.service\n.:\nconf.d\nhostler.yaml.rpmsave\n\n./conf.d:\nold.yaml\n",
-	} {
-		if got[part] != want {
-			t.Errorf("at %s of an rpm is said\n%s\nwant\n%s", part, got[part], want)
-		}
-	}
-	refused := got["refused"]
-	if !strings.Contains(refused, "old.yaml:1: imageGC.highThreshold: ") || !strings.Contains(refused, "NOT restarted") || strings.Contains(refused, "try-restart") {
-		t.Errorf("an upgrade by an rpm with a configuration that is refused says\n%s", refused)
-	}
-}
-
 // running has the maintainer scripts believe in a systemd that runs: they ask it for jobs
 // by two programs, which say so instead.
 const running = `

@@ -61,7 +61,11 @@ func prepare(dir string) error {
 	if err != nil {
 		return err
 	}
-	house, err = packages.NewHouse(ctx, first, log)
+	later, err := packages.Later(ctx, filepath.Join(dir, "first"), "# theirs")
+	if err != nil {
+		return err
+	}
+	house, err = packages.NewHouse(ctx, first, later, log)
 	return err
 }
 
