@@ -7,6 +7,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -80,6 +83,16 @@ func TestProfilesAreThere(t *testing.T) {
 		check(t, resp.Body.Close())
 		if resp.StatusCode != http.StatusOK || !bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
 			t.Errorf("GET /debug/pprof/%s = %s, %.200q, want a profile", name, resp.Status, body)
+		}
+		if name != "heap" {
+			continue
+		}
+		// As docs/observability.md has it.
+		file := filepath.Join(a.folder, "heap.pb.gz")
+		check(t, os.WriteFile(file, body, 0o600))
+		out, err := exec.CommandContext(t.Context(), "go", "tool", "pprof", "-top", file).CombinedOutput()
+		if err != nil || !bytes.Contains(out, []byte("inuse_space")) {
+			t.Errorf("go tool pprof -top of %s = %v, want what uses memory:\n%s", name, err, out)
 		}
 	}
 	a.stop()

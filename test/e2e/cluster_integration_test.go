@@ -242,7 +242,7 @@ func TestTheDocumentedWayToJoin(t *testing.T) {
 		switch {
 		case i%2 == 0: // between blocks
 		case strings.Contains(block, "bootstrapKubeconfig:"):
-			settings = strings.ReplaceAll(block, "/etc/hostler/bootstrap.kubeconfig", file)
+			_, settings, _ = strings.Cut(strings.ReplaceAll(block, "/etc/hostler/bootstrap.kubeconfig", file), "\n") // the language stands before
 		default:
 			for line := range strings.Lines(block) {
 				arguments, found := strings.CutPrefix(strings.TrimSpace(line), "kubectl ")

@@ -3,8 +3,12 @@
 package packages_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"hostler.io/hostler/test/packages"
+	"hostler.io/hostler/test/page"
 )
 
 // steps puts a script's functions in front of those of a test: `deb` installs this
@@ -46,6 +50,40 @@ func TestAFirstInstallation(t *testing.T) {
 	} {
 		if got[part] != want {
 			t.Errorf("after an installation %s is\n%s\nwant\n%s", part, got[part], want)
+		}
+	}
+}
+
+// TestTheDocumentedWayToInstall follows README.md and docs/install.md, for this machine's
+// architecture, beside packages.
+func TestTheDocumentedWayToInstall(t *testing.T) {
+	const root, sums = "../..", "sha256sum --ignore-missing -c SHA256SUMS"
+	apt := func(name string) string {
+		t.Helper()
+		for _, c := range page.Commands(t, root, name) {
+			if strings.HasPrefix(c.Line, "apt install ") {
+				return strings.ReplaceAll(c.Line, "_amd64.", "_"+machine(t)+".") + " >/dev/null 2>&1; hostler version"
+			}
+		}
+		t.Fatalf("%s has nothing that apt installs", name)
+		return ""
+	}
+	if spans := page.Spans(t, root, "docs/install.md"); !slices.Contains(spans, sums) {
+		t.Fatalf("docs/install.md names %q, want %q", spans, sums)
+	}
+	got := steps(t, `
+		mkdir /root/dist && ln -s /packages /root/dist/packages
+		step readme; cd /root; `+apt("README.md")+`; apt-get purge --yes hostler >/dev/null 2>&1
+		step page; cd /packages; `+apt("docs/install.md")+`
+		step sums; `+sums+` | cut -d: -f2 | sort | uniq -c
+	`)
+	for part, want := range map[string]string{
+		"readme": "hostler " + packages.Version + "\n",
+		"page":   "hostler " + packages.Version + "\n",
+		"sums":   "6  OK\n",
+	} {
+		if strings.TrimLeft(got[part], " ") != want {
+			t.Errorf("%s comes to\n%s\nwant\n%s", part, got[part], want)
 		}
 	}
 }

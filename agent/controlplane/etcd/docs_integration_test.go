@@ -98,12 +98,16 @@ func TestAFleetIsReadAsTheDocumentationSays(t *testing.T) {
 	ctl(t, c, "del", "/hostler/leases/rack1-node2")
 
 	commands := blocks(t, "Reading a fleet", "sh")[0]
-	for line, want := range map[string][]string{
+	wants := map[string][]string{
 		"nodes/ --keys-only":       {"/hostler/nodes/rack1-node1\n", "/hostler/nodes/rack1-node2\n"},
 		"leases/ --keys-only":      {"/hostler/leases/rack1-node1\n"},
 		"value-only /hostler/node": {`"kind":"Node"`, `"all is well"`},
 		"/events/rack1-node1/":     {`"kind":"Event"`, `"Started"`},
-	} {
+	}
+	if n := strings.Count(commands, "\n"); n != len(wants) {
+		t.Errorf("docs/etcd.md reads a fleet by %d commands, want %d:\n%s", n, len(wants), commands)
+	}
+	for line, want := range wants {
 		for command := range strings.Lines(commands) {
 			if !strings.Contains(command, line) {
 				continue

@@ -1,0 +1,186 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/test/page"
+)
+
+// beginnings are those of the commands that TestCommandsOfTheDocs runs, with how many the
+// documentation has of each at least. Those of the service manager's that change something
+// print nothing.
+func beginnings() map[string]int {
+	return map[string]int{
+		"hostler ": 53, "curl -s --unix-socket ": 6, "curl -s 127.0.0.1:9754/": 1, "journalctl -u ": 10, "journalctl -b ": 2, "journalctl --": 1,
+		"df -h /var": 1, "systemd-analyze security ": 1, "systemd-inhibit ": 1, "systemctl cat ": 1, "systemctl status containerd": 1,
+		"systemctl start containerd": 1, "systemctl start dbus": 1, "systemctl start hostler": 1, "systemctl restart ": 2, "systemctl reload ": 1, "systemctl unmask ": 2, "systemctl daemon-reload": 1,
+		"systemctl enable --now hostler": 1, "systemctl enable --now podman.socket": 1, "usermod ": 1, "ctr --namespace k8s.io images label ": 1,
+	}
+}
+
+// silent are the beginnings of those that print nothing.
+var silent = regexp.MustCompile(`^(systemctl (enable|start|restart|reload|unmask|daemon-reload)|usermod)\b`)
+
+// into is the file that a command's output goes into.
+var into = regexp.MustCompile(` >(\S+)$`)
+
+// unsaid are those that ask the journal for what has not happened on this host: nothing was
+// collected on it.
+var unsaid = regexp.MustCompile(`HOSTLER_(POD|IMAGE|LOOP)=`)
+
+// rebirth begins the command after which a machine is another one: it is the last.
+const rebirth = "rm -f /etc/machine-id "
+
+// onAMachine makes a reader's line of one of the documentation.
+func onAMachine() *strings.Replacer {
+	return strings.NewReplacer(
+		"NAME", "$(hostname)", "rack1-node02", "$(hostname)",
+		"seconds=20", "seconds=1",
+		"config check FILE", "config check /run/lab/demo/hostler.yaml",
+		">/etc/hostler/hostler.yaml", ">hostler.yaml") // what follows is told of hostler's own periods
+}
+
+// elsewhere are the lines in the documentation's blocks that TestCommandsOfTheDocs does not
+// run, each by how it begins, with who runs it instead, or why nobody does.
+func elsewhere() []struct{ page, line, why string } {
+	const network = "TestTheDocumentedWayToTheAPIOverTheNetwork runs its block"
+	const rights = "needs an etcd: TestTheRightsInTheDocumentationAreEnoughAndNoMore runs its block"
+	return []struct{ page, line, why string }{
+		{"README.md", "make demo", "needs Go and apt: .ci/run does it"},
+		{"README.md", "make test", "runs this, too"},
+		{"README.md", "make package", "needs Go: TestTwoBuildsOfOneCommitAreTheSame"},
+		{"README.md", "apt install ./dist/packages/*_amd64.deb", "needs packages: TestTheDocumentedWayToInstall"},
+		{"docs/api.md", "mkdir -p -m 0700 /etc/hostler/tls && cd /etc/hostler/tls", network},
+		{"docs/api.md", "new='openssl req ", network},
+		{"docs/api.md", "$new -subj ", network},
+		{"docs/api.md", "curl --cacert ", network},
+		{"docs/demo.md", "make demo", "needs Go and apt: .ci/run does it"},
+		{"docs/demo.md", "make build && go build -o dist/demo ./test/demo && sudo dist/demo ./hostler", "needs Go and apt: it is what make demo does"},
+		{"docs/etcd.md", "etcdctl get ", "needs an etcd: TestAFleetIsReadAsTheDocumentationSays runs each, and counts them"},
+		{"docs/etcd.md", "etcdctl role ", rights},
+		{"docs/etcd.md", "etcdctl user ", rights},
+		{"docs/etcd.md", "etcdctl put /hostler/settings/lease-duration ", rights},
+		{"docs/etcd.md", "etcdctl snapshot save backup.db", "needs an etcd: TestARestoredBackup does it"},
+		{"docs/etcd.md", "etcdutl snapshot restore backup.db ", "needs an etcd that is lost: TestARestoredBackup does it, without the last two flags, which are for other programs than hostler"},
+		{"docs/fleet.md", "kubectl create ", "needs a cluster: TestTheRightToListTheFleet runs each"},
+		{"docs/install.md", "apt install ./hostler_*_amd64.deb", "needs packages: TestTheDocumentedWayToInstall"},
+		{"docs/install.md", "dnf install ./hostler-*.x86_64.rpm", "needs a Fedora: TestAnRpmComesAndGoes has rpm install it"},
+		{"docs/kubernetes.md", "kubectl ", "needs a cluster: TestTheDocumentedWayToJoin runs each, and counts them"},
+		{"docs/observability.md", "go tool pprof -top heap.pb.gz", "needs Go: TestProfilesAreThere runs it"},
+		{"docs/plugin.md", "CGO_ENABLED=0 go build -o /usr/local/bin/plugin-https ", "needs Go: TestAHostWhoseControlPlaneIsAPlugin has it built"},
+		{"docs/plugin.md", "go run ./test/httpstore/serve ", "needs Go: TestAHostWhoseControlPlaneIsAPlugin has the endpoint that it serves"},
+		{"docs/plugin.md", "grpcurl ", "is no package of Debian's: TestAHostWhoseControlPlaneIsAPlugin makes these calls"},
+	}
+}
+
+// documented are the commands in README.md and docs as they can be typed on a machine of their
+// own, the script of a check, and the command that comes last. A line of a block that neither
+// this test runs nor elsewhere explains fails the test, and so does what elsewhere has in vain.
+func documented(t *testing.T) (commands []string, script, last string) {
+	t.Helper()
+	const root = "../.."
+	pages, err := filepath.Glob(root + "/docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("find the documentation: %v", err)
+	}
+	explained := elsewhere()
+	needed := make([]bool, len(explained))
+	for _, name := range append(pages, root+"/README.md") {
+		name = strings.TrimPrefix(name, root+"/")
+		for _, c := range page.Commands(t, root, name) {
+			i := slices.IndexFunc(explained, func(e struct{ page, line, why string }) bool {
+				return e.page == c.Page && strings.HasPrefix(c.Line, e.line)
+			})
+			switch {
+			case strings.HasPrefix(c.Line, "#!") && script == "":
+				script = c.Line
+			case strings.HasPrefix(c.Line, rebirth) && last == "":
+				last = c.Line
+			case i >= 0:
+				needed[i] = true
+			case known(c.Line):
+				commands = append(commands, c.Line)
+			default:
+				t.Errorf("%s has people type what nobody tries, and what needs a beginning in beginnings, or a reason in elsewhere: %s", c.Page, c.Line)
+			}
+		}
+		for _, code := range page.Spans(t, root, name) {
+			said := strings.HasPrefix(code, "hostler ") && strings.ContainsAny(code, "…<:") // a sentence, or what it says
+			if known(code) && !said {
+				commands = append(commands, choices(code)...)
+			}
+		}
+	}
+	tests := testsOf(t, root)
+	for i, e := range explained {
+		if !needed[i] {
+			t.Errorf("%s has no line %q any more, which elsewhere explains", e.page, e.line)
+		}
+		if name := testName.FindString(e.why); name != "" && !tests[name] {
+			t.Errorf("%s: there is no %s, by which elsewhere explains %q", e.page, name, e.line)
+		}
+	}
+	if script == "" || last == "" {
+		t.Errorf("the documentation has the script %q and the command %q, want both", script, last)
+	}
+	slices.Sort(commands)
+	commands = slices.Compact(commands)
+	for beginning, want := range beginnings() {
+		of := slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return !strings.HasPrefix(c, beginning) })
+		if len(of) < want {
+			t.Errorf("the documentation names %q, want %d that begin %q", of, want, beginning)
+		}
+	}
+	return commands, script, last
+}
+
+// known tells whether a line is a command that this test runs. The agent is the unit's to run.
+func known(line string) bool {
+	return !strings.HasPrefix(line, "hostler agent") &&
+		slices.ContainsFunc(slices.Collect(maps.Keys(beginnings())), func(b string) bool { return strings.HasPrefix(line, b) })
+}
+
+// optional is an argument in brackets, as in a table of commands.
+var optional = regexp.MustCompile(` \[([^]]+)\]`)
+
+// choices are both commands that stand for one with arguments that may be left out.
+func choices(line string) []string {
+	if !optional.MatchString(line) {
+		return []string{line}
+	}
+	return []string{optional.ReplaceAllString(line, ""), optional.ReplaceAllString(line, " $1")}
+}
+
+var (
+	testName = regexp.MustCompile(`\bTest\w+`)
+	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+)
+
+// testsOf are the names of all tests.
+func testsOf(t *testing.T, root string) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, f := range testFunc.FindAllStringSubmatch(string(text), -1) {
+			names[f[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("look for tests: %v", err)
+	}
+	return names
+}
