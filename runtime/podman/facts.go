@@ -3,8 +3,10 @@ package podman
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -149,8 +151,19 @@ type inspected struct {
 		RestartPolicy struct{ Name string }
 	}
 	Config struct {
-		StopTimeout *int64 // seconds
+		StopTimeout *int64          // seconds
+		StopSignal  json.RawMessage // a number, and a name from Podman 5 on
 		Annotations map[string]string
+	}
+}
+
+// stopSignal is what the container is asked to end by.
+func (i inspected) stopSignal() string {
+	switch signal := strings.Trim(string(i.Config.StopSignal), `"`); signal {
+	case "", "null", "0": // nobody says
+		return "SIGTERM"
+	default:
+		return signal
 	}
 }
 

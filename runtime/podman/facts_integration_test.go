@@ -4,6 +4,8 @@ package podman_test
 
 import (
 	"context"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -92,6 +94,45 @@ func TestPodmansContainersStayStopped(t *testing.T) {
 	for name, code := range map[string]int32{"always": 0, "stubborn": 137, "own": 6, "once": 4, "paused": 0} {
 		if c := after[name]; c.State != runtime.Exited || c.ExitCode != code {
 			t.Errorf("%s is %v with exit code %d, want it to have ended with %d", name, c.State, c.ExitCode, code)
+		}
+	}
+}
+
+// A Podman that is killed between resuming a container and writing that down takes it for
+// paused from then on: it can neither resume nor stop it.
+func TestWhatPodmanTakesForPausedIsAskedToEnd(t *testing.T) {
+	r, d := startPodman(t, lab.PodmanOptions{})
+	d.AddImage(t, built)
+	for name, c := range map[string]lab.PodmanContainer{
+		"usual": {Command: lab.ServeFor(0)},
+		"own":   {Command: []string{"sh", "-c", "trap 'exit 6' USR1; echo ready; while :; do sleep 0.1; done"}, StopSignal: "SIGUSR1"},
+	} {
+		c.Name, c.Image, c.Ready = name, built, "ready"
+		_, err := d.Run(t.Context(), c)
+		check(t, err)
+		_, err = d.Command(t.Context(), "pause", name)
+		check(t, err)
+	}
+	here, err := lab.Current()
+	check(t, err)
+	var stops sync.WaitGroup
+	for _, c := range containers(t, r) {
+		resume := exec.CommandContext(t.Context(), here.Tools.Runc.Path, "resume", c.ID)
+		resume.Env = append(os.Environ(), here.Tools.Runc.Environ()...)
+		if out, err := resume.CombinedOutput(); err != nil {
+			t.Fatalf("runc resume %s = %v: %s", c.Name, err, out)
+		}
+		stops.Go(func() {
+			if err := r.StopContainer(t.Context(), c, patience); err != nil {
+				t.Errorf("StopContainer(%s) = %v", c.Name, err)
+			}
+		})
+	}
+	stops.Wait()
+	after := containers(t, r)
+	for name, code := range map[string]int32{"usual": 0, "own": 6} {
+		if c := after[name]; c.State != runtime.Exited || c.ExitCode != code {
+			t.Errorf("%s is %v with exit code %d, want it to have ended with %d, by the signal of its own", name, c.State, c.ExitCode, code)
 		}
 	}
 }

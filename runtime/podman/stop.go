@@ -73,6 +73,7 @@ const never = 1 << 31
 // restart policy has the container run again.
 func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Duration) error {
 	request := engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/stop", Query: url.Values{"timeout": {strconv.Itoa(never)}}}
+	signalled := false
 	for {
 		err := r.conn.Ask(ctx, "StopContainer", what, grace+r.timeouts.StopMargin, request, nil)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrNotFound) {
@@ -85,7 +86,17 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 		now, asked := r.inspect(ctx, what, id)
 		switch {
 		case asked == nil && now.State.Status == statePaused: // it hears nothing
-			if r.resume(ctx, what, id) != nil && !engine.AwaitAgain(ctx) { // somebody else may have
+			unresumed := r.resume(ctx, what, id)
+			if unresumed == nil && signalled {
+				return r.awaitEndOf(ctx, what, id, grace)
+			}
+			if unresumed == nil {
+				continue
+			}
+			if !signalled && !errors.Is(unresumed, runtime.ErrUnavailable) {
+				signalled = r.askPaused(ctx, what, id)
+			}
+			if !engine.AwaitAgain(ctx) {
 				return err
 			}
 		case asked == nil && now.State.Status == stateStopping:
@@ -98,6 +109,18 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 			return asked
 		}
 	}
+}
+
+// askPaused sends the stop signal to a container that Podman takes for paused after it failed
+// to resume it, and tells whether it did: one that died in the middle of resuming it takes it
+// for paused from then on, and neither resumes nor stops it, but passes signals on.
+func (r *Runtime) askPaused(ctx context.Context, what, id string) bool {
+	now, err := r.inspect(ctx, what, id)
+	if err != nil || now.State.Status != statePaused { // somebody else has resumed it
+		return false
+	}
+	request := engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/kill", Query: url.Values{"signal": {now.stopSignal()}}}
+	return r.conn.Ask(ctx, "SignalContainer", what, r.timeouts.StopMargin, request, nil) == nil
 }
 
 // resume has a container go on that somebody has paused.
