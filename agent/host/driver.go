@@ -25,8 +25,6 @@ var (
 	_ runtime.ImageDetailer = driver{}
 )
 
-func newDriver(r *cri.Runtime, docked func() bool) driver { return driver{r, docked} }
-
 // Info calls it cri-dockerd beside its Docker, by whose name it goes itself.
 func (d driver) Info(ctx context.Context) (runtime.Info, error) {
 	info, err := d.Runtime.Info(ctx)

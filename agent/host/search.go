@@ -68,7 +68,7 @@ func (r *Runtimes) open(c local.Candidate) error {
 		return err
 	}
 	if c, is := adapter.(*cri.Runtime); is && c.Name() == criDockerd {
-		adapter = newDriver(c, r.docked)
+		adapter = driver{c, r.docked}
 	}
 	r.mu.Lock()
 	r.types[c.Name] = c.Type

@@ -228,41 +228,6 @@ func testGoesDownInOrder(t *testing.T, o lab.DockerOptions) {
 	}
 }
 
-// Docker passes every order to end on, where containerd does so once in a container's life: to
-// some programs the second one means to drop everything.
-func TestNobodyIsAskedToEndTwice(t *testing.T) {
-	d := lab.DockerFor(t, lab.DockerOptions{})
-	usualPlace(t, d)
-	_, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
-	check(t, err)
-	id, err := d.Run(t.Context(), lab.DockerContainer{
-		Name: "stubborn", Image: image, Ready: "ready", StopTimeout: 10 * time.Second,
-		Command: []string{"sh", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 86400 & wait $!; done"},
-	})
-	check(t, err)
-	manager, err := lab.StartNotify(2)
-	check(t, err)
-	t.Cleanup(func() { check(t, manager.Close()) })
-	login := lab.LoginFor(t, lab.LoginOptions{})
-	a := newAgent(t, "runtimes: [{type: docker, endpoint: /run/docker.sock}]\nshutdown: {gracePeriod: 40s, gracePeriodCriticalPods: 5s}\n", "docker")
-	a.manager = manager
-	a.run()
-	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
-	check(t, login.Reboot(t.Context()))
-	check(t, d.AwaitOutput(t.Context(), id, "asked"))
-	a.end(syscall.SIGKILL)
-	a.run()
-	s := a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.State == shutdown.Released })
-	said, err := d.Output(t.Context(), id)
-	check(t, err)
-	if n := strings.Count(said, "asked"); n != 1 {
-		t.Errorf("the container was asked to end %d times, want once, although the agent was killed meanwhile", n)
-	}
-	if r := s.Shutdown.Current; r == nil || len(r.Pods) != 1 || r.Pods[0].Outcome != journal.Killed {
-		t.Errorf("record = %+v, want one pod, killed when its grace was over", r)
-	}
-}
-
 // What nobody uses stays until somebody asks, and is told.
 func TestNothingOfDockersIsRemovedBeforeSomebodyAsks(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{ImageFSBytes: 256 << 20})
