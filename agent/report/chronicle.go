@@ -72,6 +72,8 @@ func (c *Chronicle) TellOfLastBoot(ctx context.Context) {
 		if settled {
 			c.recordReboot()
 		}
+		// Asked first: what is read from here on, the next look tells of.
+		_, read := c.journal.Found()
 		last, told := c.recordLastBoot()
 		if told && settled {
 			return // by an earlier process
@@ -81,7 +83,6 @@ func (c *Chronicle) TellOfLastBoot(ctx context.Context) {
 		cancel()
 		if err == nil && settled {
 			c.reboots.Told()
-			_, read := c.journal.Found()
 			switch {
 			case last != "":
 				// Lost, it is told once more.
