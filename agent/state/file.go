@@ -15,6 +15,8 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/durable"
 )
 
 const (
@@ -199,7 +201,7 @@ func (f *file) prepare(s schema) error {
 	}
 	err = f.update(func(tx *bbolt.Tx) error { return s.migrate(tx, from) })
 	if err == nil {
-		return syncFolder(filepath.Dir(f.bolt.Path()))
+		return durable.SyncFolder(filepath.Dir(f.bolt.Path()))
 	}
 	if from.Major != 0 && !noSpace(err) {
 		return &unusableError{suffix: suffixCorrupt, err: err}
@@ -300,19 +302,10 @@ func setAside(path, suffix string, now time.Time) (string, error) {
 		_ = os.Remove(old[0]) // tried again with the next one set aside
 		old = old[1:]
 	}
-	return to, syncFolder(filepath.Dir(path))
+	return to, durable.SyncFolder(filepath.Dir(path))
 }
 
 // asideTime is the part of the name from the time on, which sorts by age.
 func asideTime(path string) string {
 	return path[strings.LastIndexByte(path, '-'):]
-}
-
-func syncFolder(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"hostler.io/hostler/durable"
 )
 
 // maxNotesBytes is far above what a few small values can fill.
@@ -194,7 +196,7 @@ func (n *Notes) flush() error {
 		err = n.makeWay()
 	}
 	if err == nil {
-		err = replace(n.path, append(text, '\n'))
+		err = durable.Replace(n.path, append(text, '\n'))
 	}
 	if err != nil {
 		n.db.mu.Lock()
@@ -221,27 +223,4 @@ func (n *Notes) makeWay() error {
 	}
 	n.unread = nil
 	return nil
-}
-
-// replace writes a file so that a crash at any moment leaves the old or the new one, whole.
-func replace(path string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	temp, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(text)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(temp.Name()) // it is written over else
-		return err
-	}
-	return syncFolder(filepath.Dir(path)) // without it the new name may not be there after a power cut
 }

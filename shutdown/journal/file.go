@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"hostler.io/hostler/durable"
 )
 
 const (
@@ -174,38 +175,13 @@ func (f content) verdict() *Record {
 	return r
 }
 
-// write replaces the file so that a crash at any moment leaves the old
-// or the new one, whole.
+// write replaces the file.
 func write(path string, file content) error {
 	data, err := json.Marshal(file)
 	if err != nil {
 		return fmt.Errorf("encode shutdown journal: %w", err)
 	}
-	folder := filepath.Dir(path)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return fmt.Errorf("write shutdown journal: %w", err)
-	}
-	temp, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("write shutdown journal: %w", err)
-	}
-	_, err = temp.Write(data)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write shutdown journal: %w", errors.Join(err, os.Remove(temp.Name())))
-	}
-	// Without this the new name may not be there after a power cut.
-	d, err := os.Open(folder)
-	if err != nil {
-		return fmt.Errorf("write shutdown journal: %w", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
+	if err := durable.Replace(path, data); err != nil {
 		return fmt.Errorf("write shutdown journal: %w", err)
 	}
 	return nil

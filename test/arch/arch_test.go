@@ -31,9 +31,11 @@ var ours = map[string][]string{
 	"runtime/orphans":        {"runtime", "runtime/local", "runtime/runc"},
 	"runtime/runtimetest":    {"runtime", "test/kept"},
 
+	"durable": {},
+
 	"shutdown":          {"runtime", "shutdown/plan", "shutdown/journal", "shutdown/drain"},
 	"shutdown/plan":     {"runtime"},
-	"shutdown/journal":  {},
+	"shutdown/journal":  {"durable"},
 	"shutdown/timeline": {"shutdown/journal"},
 	"shutdown/restart":  {"runtime", "shutdown/journal", "shutdown/plan"},
 	"shutdown/drain":    {"runtime", "shutdown/plan", "shutdown/journal"},
@@ -68,7 +70,7 @@ var ours = map[string][]string{
 	"agent/reboots":                       {"shutdown/journal"},
 	"agent/report":                        {"agent/controlplane", "agent/reboots", "shutdown", "shutdown/journal", "status", "status/probe"},
 	"agent/metrics":                       {"agent/loop", "agent/reboots", "gc/runs", "shutdown", "status"},
-	"agent/state":                         {},
+	"agent/state":                         {"durable"},
 	"agent/config":                        {"agent/conditions", "agent/controlplane/etcd/endpoint", "gc", "runtime/runc/root", "shutdown/plan", "status"},
 	"agent/config/fromkubelet":            {"agent/config"},
 	"agent/controlplane":                  {},
@@ -85,7 +87,7 @@ var ours = map[string][]string{
 
 	"agent/controlplane/objects/objectstest": {"agent/controlplane", "agent/controlplane/faulttest", "agent/controlplane/objects"},
 
-	"agent/controlplane/kubernetes/certificate": {"agent/controlplane"},
+	"agent/controlplane/kubernetes/certificate": {"agent/controlplane", "durable"},
 
 	"agent/controlplane/plugin/v1":         {},
 	"agent/controlplane/plugin/process":    {"agent/plain"},

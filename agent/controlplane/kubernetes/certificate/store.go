@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"hostler.io/hostler/durable"
 )
 
 // Files in the directory, all of mode 0600.
@@ -158,30 +160,7 @@ func decode(text []byte) (*ecdsa.PrivateKey, error) {
 	return x509.ParseECPrivateKey(block.Bytes)
 }
 
-// write replaces a file as a whole or not at all, whatever happens.
+// write replaces a file.
 func (s store) write(file string, text []byte) error {
-	if err := os.MkdirAll(s.directory, 0o700); err != nil {
-		return err
-	}
-	path := s.path(file)
-	temp, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(text)
-	if err == nil {
-		err = errors.Join(temp.Chmod(0o600), temp.Sync())
-	}
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp.Name()))
-	}
-	// Without this the new name may not be there after a power cut.
-	folder, err := os.Open(s.directory)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
+	return durable.Replace(s.path(file), text)
 }
