@@ -111,7 +111,7 @@ func (a *Agent) restoreDelay() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	if err := a.logind.RestoreMaxDelay(ctx); err != nil && !errors.Is(err, systemd.ErrNoBus) && !errors.Is(err, systemd.ErrNoLogind) {
+	if err := a.logind.RestoreMaxDelay(ctx); err != nil && !absent(err) {
 		a.log.Warn("logind's maximum delay is left raised", "error", err)
 	}
 }

@@ -33,13 +33,14 @@ type Unit struct {
 	Before, After    []string
 	PulledInBy       []string // units that systemd starts it with: WantedBy, RequiredBy, TriggeredBy and the like
 
-	// JobTimeout is how long a job of it may wait and run; zero for no limit.
-	JobTimeout time.Duration
+	Job        bool          // something is to be done with it, or is being done: a start, a stop, ...
+	JobTimeout time.Duration // how long a job of it may wait and run; zero for no limit
 
 	// Of a service alone:
 
 	Type                   string
 	NotifyAccess           string        // who may send notifications: "main", "none", ...
+	Restart                string        // when systemd starts it again by itself: "no", "on-failure", ...
 	TimeoutStop            time.Duration // zero for no limit
 	FileDescriptorStoreMax uint32
 	MainPID                uint32
@@ -59,6 +60,14 @@ func (t *Talk) Units(ctx context.Context, names ...string) []Unit {
 		return newUnit(name, values), nil
 	})
 	return units
+}
+
+// Unit tells of one, loading it if it is not; that starts nothing.
+func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
+	return ask(ctx, m, "ask systemd about "+name, func(ctx context.Context, conn *dbus.Conn) (Unit, error) {
+		values, err := newTalk(conn).unit(ctx, name)
+		return newUnit(name, values), err
+	})
 }
 
 // UnitsAtBoot tells of those units that there are, by name, whether systemd starts them at
@@ -134,13 +143,21 @@ func newUnit(name string, values map[string]dbus.Variant) Unit {
 		Before:                 value[[]string](values, "Before"),
 		After:                  value[[]string](values, "After"),
 		PulledInBy:             pulledIn,
+		Job:                    hasJob(values["Job"]),
 		JobTimeout:             limit(value[uint64](values, "JobTimeoutUSec")),
 		Type:                   value[string](values, "Type"),
 		NotifyAccess:           value[string](values, "NotifyAccess"),
+		Restart:                value[string](values, "Restart"),
 		TimeoutStop:            limit(value[uint64](values, "TimeoutStopUSec")),
 		FileDescriptorStoreMax: value[uint32](values, "FileDescriptorStoreMax"),
 		MainPID:                value[uint32](values, "MainPID"),
 	}
+}
+
+// hasJob tells whether a unit's property Job, the number and the object of one, names any.
+func hasJob(property dbus.Variant) bool {
+	job, _ := property.Value().([]any)
+	return len(job) > 0 && job[0] != uint32(0)
 }
 
 // value is a property, or nothing where the unit has none of that name and type.

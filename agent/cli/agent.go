@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"runtime/debug"
 
@@ -16,12 +17,15 @@ import (
 const gcPercent = 50
 
 func (a *app) agentCommand() *cobra.Command {
-	var file string
+	var file, ended string
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent; this is what the service runs",
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if ended != "" {
+				return a.takeBack(cmd.Context(), ended)
+			}
 			loaded, err := a.checked(file)
 			if err != nil {
 				return err
@@ -47,5 +51,13 @@ func (a *app) agentCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &file)
+	cmd.Flags().StringVar(&ended, "take-back", "", "run no agent, but take back what one of service `UNIT` that was killed has left with logind")
 	return cmd
+}
+
+// takeBack is for the service's ExecStopPost=, to which systemd tells how the agent ended,
+// and for who removes the package.
+func (a *app) takeBack(ctx context.Context, service string) error {
+	log, _ := agent.NewLog(a.Stderr, config.Default().Log, a.Getenv("JOURNAL_STREAM"))
+	return agent.TakeBack(ctx, service, a.Getenv("SERVICE_RESULT"), log)
 }

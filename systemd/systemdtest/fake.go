@@ -201,6 +201,14 @@ func (f *Fake) AwaitDown(t testing.TB) time.Time {
 	}
 }
 
+// Reboot has logind announce a reboot, and bring the system down when no lock delays it.
+func (f *Fake) Reboot(t testing.TB) {
+	t.Helper()
+	if err := f.login.shutDown("reboot"); err != nil {
+		t.Fatalf("reboot: %v", err)
+	}
+}
+
 // AbortShutdown has the job that brings the system down cancelled.
 func (f *Fake) AbortShutdown(testing.TB) { f.login.abort() }
 

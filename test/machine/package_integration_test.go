@@ -39,6 +39,7 @@ func TestAPackageComesAndGoes(t *testing.T) {
 		h.open("it is installed for the first time, without a configuration")
 		h.restarted()
 		h.hung()
+		h.takenBack()
 		h.hardened()
 		h.seesMounts()
 		h.runsChecks()

@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/logindconf"
+	"hostler.io/hostler/systemd/systemdtest"
+)
+
+// property Job of a unit, of systemd's.
+type job struct {
+	ID   uint32
+	Path string
+}
+
+func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
+	queued := systemdtest.UnitState{"ActiveState": "deactivating", "Restart": "on-failure", "Job": job{7, "/org/freedesktop/systemd1/job/7"}}
+	alone := systemdtest.UnitState{"ActiveState": "deactivating", "Restart": "on-failure", "Job": job{0, "/"}}
+	type state = systemdtest.ManagerState
+	for name, c := range map[string]struct {
+		unit   systemdtest.UnitState
+		result string
+		host   func(*testing.T, *state, *systemdtest.Fake)
+		locked string // who else has a lock
+		left   bool
+	}{
+		"killed, and about to be started again":       {unit: alone, result: "signal", left: true},
+		"hung, and about to be started again":         {unit: alone, result: "watchdog", left: true},
+		"killed as it was stopped":                    {unit: queued, result: "signal"},
+		"it did not end when it was stopped":          {unit: queued, result: "timeout"},
+		"killed, and not to be started again":         {unit: systemdtest.UnitState{"ActiveState": "deactivating", "Restart": "no"}, result: "signal"},
+		"its successor refuses the configuration":     {unit: alone, result: "exit-code"},
+		"ended by itself":                             {unit: queued, result: "success", left: true},
+		"asked while it runs":                         {unit: systemdtest.UnitState{"ActiveState": "active"}, left: true},
+		"asked while it starts":                       {unit: systemdtest.UnitState{"ActiveState": "activating"}, left: true},
+		"asked when it has stopped":                   {unit: systemdtest.UnitState{"ActiveState": "inactive"}},
+		"asked when it has failed":                    {unit: systemdtest.UnitState{"ActiveState": "failed"}},
+		"the host goes down":                          {unit: queued, result: "signal", host: func(_ *testing.T, s *state, _ *systemdtest.Fake) { s.SystemState = "stopping" }, left: true},
+		"logind has announced that it will":           {unit: queued, result: "signal", host: func(t *testing.T, _ *state, f *systemdtest.Fake) { f.Reboot(t) }, left: true},
+		"a kubelet counts on it":                      {unit: queued, result: "signal", locked: "kubelet", left: true},
+		"somebody else than a kubelet delays as well": {unit: queued, result: "signal", locked: "backup"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+			options := systemd.LogindOptions{Root: fake.Root(), Address: fake.Address()}
+			logind := systemd.NewLogind(options)
+			defer logind.Close()
+			if _, err := logind.RaiseMaxDelay(t.Context(), 36*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if c.locked != "" {
+				options.Who = c.locked
+				other := systemd.NewLogind(options)
+				defer other.Close()
+				if _, err := other.Inhibit(t.Context(), "to be last"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			host := state{SystemState: "running", Units: map[string]systemdtest.UnitState{"hostler.service": c.unit}}
+			if c.host != nil {
+				c.host(t, &host, fake)
+			}
+			fake.SetManager(host)
+			err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), "hostler.service", c.result, func() bool { return true })
+			if err != nil {
+				t.Errorf("takeBack() = %v", err)
+			}
+			want := logindconf.DefaultDelay
+			if c.left {
+				want = 36 * time.Second
+			}
+			_, missing := os.Stat(filepath.Join(fake.Root(), systemd.DropInPath))
+			if got, err := logind.MaxDelay(t.Context()); got != want || err != nil || errors.Is(missing, fs.ErrNotExist) == c.left {
+				t.Errorf("logind grants %v, %v, and of the drop-in there is said %v; want %v", got, err, missing, want)
+			}
+		})
+	}
+}
+
+// Without a bus nobody delays a shutdown: the file is removed, whoever reads it next.
+func TestWhatAKilledAgentHasLeftIsTakenBackWithoutABus(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	fake.SetManager(systemdtest.ManagerState{SystemState: "running", Units: map[string]systemdtest.UnitState{"hostler.service": {"ActiveState": "failed"}}})
+	root := t.TempDir()
+	dropIn := filepath.Join(root, systemd.DropInPath)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(dropIn), 0o755), os.WriteFile(dropIn, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	logind := systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
+	defer logind.Close()
+	err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), "hostler.service", "", func() bool { return false })
+	if _, missing := os.Stat(dropIn); !errors.Is(missing, fs.ErrNotExist) || !errors.Is(err, systemd.ErrNoBus) {
+		t.Errorf("takeBack() = %v, and of the drop-in there is said %v; want that there is no bus, and no file", err, missing)
+	}
+}
