@@ -39,6 +39,7 @@ func packages(r Release) []string {
 		"systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "kmod", "iproute2", "procps", "e2fsprogs", "mount",
 		"busybox-static", "xz-utils", // the first is the initramfs's shell, the second unpacks its modules
 		"containerd", "runc", "crun", "podman", "docker.io",
+		"uidmap", // for Podmans of users
 		"kexec-tools",
 		"curl", "jq", "openssl", // with which the documentation asks the API
 	}
