@@ -26,14 +26,15 @@ import (
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/lab/unit"
 )
 
 // patience bounds every wait: far longer than anything takes, so that only a
 // fault reaches it.
 const patience = 2 * time.Minute
 
-// agent is `hostler agent` as a service manager runs it. It can be started,
-// ended in every way, and started again on what it has learned.
+// agent is `hostler agent` as systemd runs it, behind what hostler.service takes from it.
+// It can be started, ended in every way, and started again on what it has learned.
 type agent struct {
 	t      testing.TB
 	config string // file; empty: none at all, and everything at its default place
@@ -43,11 +44,11 @@ type agent struct {
 	log    string
 	notify *lab.Notify // nil: no service manager
 	island *island     // nil: it has the lab's network
+	dropIn []string    // what a person's drop-in of the unit says
 	env    []string
 
-	cmd  *exec.Cmd
-	done chan struct{}
-	api  *api.Client
+	process *unit.Process // nil before it is started
+	api     *api.Client
 }
 
 // newAgent prepares an agent with a configuration of its own, and does not start
@@ -114,7 +115,7 @@ func (a *agent) start() {
 	a.launch()
 	eventually(a.t, "the agent answers", func() bool {
 		if !a.running() {
-			a.t.Fatalf("the agent has ended: %v", a.cmd.ProcessState)
+			a.t.Fatalf("the agent has ended: %v", a.process)
 		}
 		_, err := a.api.Status(a.t.Context())
 		return err == nil
@@ -134,49 +135,37 @@ func (a *agent) launch() {
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, a.env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	start := cmd.Start
-	if a.notify != nil {
-		start = func() error { return a.notify.Start(cmd) }
-	}
+	more := a.dropIn
 	if a.island != nil {
-		check(a.t, a.island.try(start)) // a process begins in the namespace of the thread that starts it
+		more = append(slices.Clone(more), "NetworkNamespacePath="+a.island.file())
+	}
+	start := func() (err error) {
+		a.process, err = units.Start(cmd, more...)
+		return err
+	}
+	if a.notify != nil {
+		check(a.t, a.notify.StartBy(cmd, start))
 	} else {
 		check(a.t, start())
 	}
-	done := make(chan struct{})
-	a.cmd, a.done = cmd, done
-	go func() {
-		_ = cmd.Wait() // how it ended is read off the state
-		close(done)
-	}()
 }
 
-func (a *agent) running() bool {
-	if a.cmd == nil {
-		return false
-	}
-	select {
-	case <-a.done:
-		return false
-	default:
-		return true
-	}
-}
+func (a *agent) running() bool { return a.process != nil && a.process.Running() }
 
 func (a *agent) signal(s syscall.Signal) {
 	a.t.Helper()
-	check(a.t, a.cmd.Process.Signal(s))
+	check(a.t, a.process.Signal(s))
 }
 
 // exit waits for the agent's end and returns its exit code.
 func (a *agent) exit() int {
 	a.t.Helper()
 	select {
-	case <-a.done:
+	case <-a.process.Done:
 	case <-time.After(patience):
 		a.t.Fatalf("the agent still runs after %v", patience)
 	}
-	return a.cmd.ProcessState.ExitCode()
+	return a.process.ExitCode()
 }
 
 // stop ends the agent as `systemctl stop` does.

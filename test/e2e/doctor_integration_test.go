@@ -96,7 +96,7 @@ func setting(t testing.TB, path, value string) {
 func TestDoctorFindsNothingOnAHostThatIsProtected(t *testing.T) {
 	login := logind(t)
 	a := startAgent(t, wanting)
-	installUnits(t, login, a.cmd.Process.Pid)
+	installUnits(t, login, a.process.PID)
 	a.awaitProtection(status.ReasonArmed)
 	r := a.diagnose()
 	if !r.Protected || r.Message != "" || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 14 {

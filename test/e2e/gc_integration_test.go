@@ -146,7 +146,7 @@ func TestImagesGoByThemselvesUntilTheLowThresholdAndNoFurther(t *testing.T) {
 	// The same fullness under another threshold, taken up live.
 	high, low := before, before-8
 	a.configure(p.settings(fmt.Sprintf("highThresholdPercent: %d, lowThresholdPercent: %d, interval: 1h", high, low)))
-	check(t, a.cmd.Process.Signal(hangUp))
+	check(t, a.process.Signal(hangUp))
 	a.await("the thresholds are taken up", func(s api.Status) bool { return s.ImageGC.HighThresholdPercent == high })
 	var planned []string
 	plan := answers[api.CollectPlan](a, "gc", "plan")
@@ -171,7 +171,7 @@ func TestImagesGoByThemselvesUntilTheLowThresholdAndNoFurther(t *testing.T) {
 	}
 
 	a.configure(p.settings(fmt.Sprintf("highThresholdPercent: %d, lowThresholdPercent: %d, interval: 1s", high, low)))
-	check(t, a.cmd.Process.Signal(hangUp))
+	check(t, a.process.Signal(hangUp))
 	// The last run may be one of those after it, which find nothing to do.
 	eventually(t, "images were collected", func() bool {
 		runs := answers[api.CollectHistory](a, "gc", "history", "--images").Runs
@@ -294,7 +294,7 @@ func TestDiskPressureCollectsAtOnce(t *testing.T) {
 	high := usedPercent(a) + 8
 	a.configure(p.settings(fmt.Sprintf("highThresholdPercent: %d, lowThresholdPercent: %d, interval: 1h", high, high-5)) +
 		fmt.Sprintf("containerGC: {interval: 1h}\npressure: {imagefsAvailable: %d%%}\n", 100-high))
-	check(t, a.cmd.Process.Signal(hangUp))
+	check(t, a.process.Signal(hangUp))
 	a.await("the thresholds are taken up", func(s api.Status) bool { return s.ImageGC.HighThresholdPercent == high })
 
 	ballast, err := os.Create(filepath.Join(p.Root, "ballast"))

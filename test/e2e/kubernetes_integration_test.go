@@ -120,9 +120,9 @@ func TestANodeOfACluster(t *testing.T) {
 		eventually(t, "the cluster sees the node Ready again", ready(corev1.ConditionTrue))
 	})
 	t.Run("an agent that is held up and has nothing to tell", func(t *testing.T) {
-		check(t, a.cmd.Process.Signal(syscall.SIGSTOP))
+		check(t, a.process.Signal(syscall.SIGSTOP))
 		eventually(t, "the cluster takes the node for lost", ready(corev1.ConditionUnknown))
-		check(t, a.cmd.Process.Signal(syscall.SIGCONT))
+		check(t, a.process.Signal(syscall.SIGCONT))
 		eventually(t, "the cluster sees the node Ready again", ready(corev1.ConditionTrue))
 	})
 	t.Run("a node may not delete itself", func(t *testing.T) {

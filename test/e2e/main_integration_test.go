@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 
 	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/lab/unit"
 )
 
 const (
@@ -24,14 +24,21 @@ const (
 	binary = lab.Dir + "/bin/hostler"
 	// examplePlugin is the plugin of docs/plugin.md, likewise.
 	examplePlugin = lab.Dir + "/bin/plugin-https"
+	// spawner is what starts the agent as the process of a unit, likewise.
+	spawner = lab.Dir + "/bin/spawn"
 	// builtVariable tells the inside of the lab where the outside, which alone
 	// has a network, has built it.
 	builtVariable = "HOSTLER_E2E_BUILT"
+	// temporary is the folder for temporary files.
+	temporary = lab.Dir + "/tmp"
 )
 
 // containerd serves all tests but those that want an image filesystem of their
-// own. It is set once, before the first of them.
-var containerd *lab.Containerd
+// own, and units runs all agents. They are set once, before the first of them.
+var (
+	containerd *lab.Containerd
+	units      *unit.Manager
+)
 
 func TestMain(m *testing.M) {
 	code, err := run(m)
@@ -58,7 +65,14 @@ func run(m *testing.M) (int, error) {
 	if err != nil {
 		return 0, errors.Join(err, os.RemoveAll(filepath.Dir(os.Getenv(builtVariable))))
 	}
-	if err := takeBinaries(filepath.Dir(os.Getenv(builtVariable))); err != nil {
+	if err := lab.Take(filepath.Dir(os.Getenv(builtVariable)), binary, examplePlugin, spawner); err != nil {
+		return 0, err
+	}
+	// The agent sees another /tmp than tests do: theirs is to be where it sees it.
+	if err := errors.Join(os.Mkdir(temporary, 0o777), os.Chmod(temporary, 0o1777), os.Setenv("TMPDIR", temporary)); err != nil {
+		return 0, err
+	}
+	if units, err = unit.Start(ctx, l, unit.Options{File: "../../packaging/hostler.service", Spawner: spawner}); err != nil {
 		return 0, err
 	}
 	if containerd, err = l.StartContainerd(ctx, lab.ContainerdOptions{}); err != nil {
@@ -69,10 +83,10 @@ func run(m *testing.M) (int, error) {
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		return 0, err
 	}
-	return m.Run(), containerd.Close(ctx)
+	return m.Run(), errors.Join(containerd.Close(ctx), units.Close())
 }
 
-// build makes the static binary, as `make build` does, and the plugin.
+// build makes the static binary, as `make build` does, the plugin and the spawner.
 func build() error {
 	dir, err := os.MkdirTemp("", "hostler-e2e-")
 	if err != nil {
@@ -80,38 +94,15 @@ func build() error {
 	}
 	built := filepath.Join(dir, filepath.Base(binary))
 	err = lab.Build(context.Background(), "hostler.io/hostler", version, built)
-	if err == nil {
-		err = lab.Build(context.Background(), "hostler.io/hostler/docs/examples/plugin-https", "", filepath.Join(dir, filepath.Base(examplePlugin)))
+	for _, other := range []struct{ pkg, file string }{
+		{"docs/examples/plugin-https", examplePlugin}, {"test/lab/unit/spawn", spawner},
+	} {
+		if err == nil {
+			err = lab.Build(context.Background(), "hostler.io/hostler/"+other.pkg, "", filepath.Join(dir, filepath.Base(other.file)))
+		}
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	return os.Setenv(builtVariable, built)
-}
-
-// takeBinaries moves what was built into the lab, so that nothing of it stays behind.
-func takeBinaries(folder string) error {
-	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
-		return err
-	}
-	for _, to := range []string{binary, examplePlugin} {
-		if err := take(filepath.Join(folder, filepath.Base(to)), to); err != nil {
-			return err
-		}
-	}
-	return os.RemoveAll(folder)
-}
-
-func take(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }

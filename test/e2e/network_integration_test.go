@@ -62,6 +62,9 @@ func (i island) try(what func() error) error {
 	return onThread(func() error { return errors.Join(netns.Set(i.handle), what()) })
 }
 
+// file is where others find the island.
+func (i island) file() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), i.handle) }
+
 // card makes an interface on the island, at the end of a cable whose other end the lab
 // has by the name far. Both go with the test.
 func (i island) card(name, far string) {

@@ -241,7 +241,7 @@ func (u usage) String() string {
 func (a *agent) use(c cluster) (u usage) {
 	a.t.Helper()
 	u.goroutines = int(number(a.t, metricNames(a.t, a.onSocket(), "http://hostler/metrics")["go_goroutines"]))
-	proc := fmt.Sprintf("/proc/%d", a.cmd.Process.Pid)
+	proc := fmt.Sprintf("/proc/%d", a.process.PID)
 	text, err := os.ReadFile(proc + "/status")
 	check(a.t, err)
 	for line := range strings.Lines(string(text)) {

@@ -79,7 +79,7 @@ func (f endpoint) ready(name string) string {
 // children are the processes that the agent has started and not ended.
 func (a *agent) children() (ids []int) {
 	a.t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", a.cmd.Process.Pid))
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", a.process.PID))
 	check(a.t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)

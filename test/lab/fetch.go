@@ -45,6 +45,7 @@ type Tools struct {
 	MkfsXFS, MkfsBtrfs Tool // KitFilesystems
 
 	DBusDaemon, Logind Tool   // KitLogin
+	Manager            Tool   // KitLogin: systemd itself
 	LoginPolicy        string // KitLogin: the bus policy that ships with logind
 
 	Bootstrap Tool // KitBootstrap: mmdebstrap
@@ -55,7 +56,7 @@ type Tools struct {
 
 func (t *Tools) all() []*Tool {
 	return []*Tool{
-		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.Dockerd, &t.Crun, &t.Podman, &t.Conmon, &t.Pause, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind,
+		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.Dockerd, &t.Crun, &t.Podman, &t.Conmon, &t.Pause, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind, &t.Manager,
 		&t.Bootstrap, &t.Nspawn, &t.Promtool,
 	}
 }
@@ -71,7 +72,7 @@ const (
 	KitPodman      Kit = "podman"      // podman, conmon and catatonit; they run on what is in KitContainers
 	KitCrun        Kit = "crun"        // crun; its containers are made of what is in KitContainers
 	KitFilesystems Kit = "filesystems" // mkfs.xfs and mkfs.btrfs
-	KitLogin       Kit = "login"       // dbus-daemon and systemd-logind
+	KitLogin       Kit = "login"       // dbus-daemon, systemd-logind and systemd itself
 	KitBootstrap   Kit = "bootstrap"   // mmdebstrap
 	KitNspawn      Kit = "nspawn"      // systemd-nspawn
 	KitPrometheus  Kit = "prometheus"  // promtool
@@ -168,6 +169,10 @@ func kitOf(name Kit) (kit, error) {
 				{
 					paths: []string{"usr/lib/systemd/systemd-logind", "lib/systemd/systemd-logind"},
 					put:   func(t *Tools, path, libraries string) { t.Logind = Tool{Path: path, Libraries: libraries} },
+				},
+				{
+					paths: []string{"usr/lib/systemd/systemd", "lib/systemd/systemd"},
+					put:   func(t *Tools, path, libraries string) { t.Manager = Tool{Path: path, Libraries: libraries} },
 				},
 				{
 					paths: []string{"usr/share/dbus-1/system.d/org.freedesktop.login1.conf", "etc/dbus-1/system.d/org.freedesktop.login1.conf"},

@@ -84,7 +84,8 @@ func mountExt4(ctx context.Context, mkfs Tool, target string, sizeBytes int64, m
 // no name any more when this returns, and the loop device frees itself with the
 // last mount, so that nothing is left however the lab ends.
 func mountFresh(ctx context.Context, mkfs Tool, args []string, kind, data, target string, sizeBytes int64) error {
-	file, err := os.CreateTemp("", "hostler-lab-*."+kind)
+	// Not in a folder for temporary files that may be of memory.
+	file, err := os.CreateTemp("/var/tmp", "hostler-lab-*."+kind)
 	if err != nil {
 		return err
 	}

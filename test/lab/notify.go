@@ -202,12 +202,15 @@ func (n *Notify) Stored() []string {
 // LISTEN_FDNAMES. LISTEN_PID must be the command's own, which is not known
 // before it runs; a shell that becomes the command sets it. A message that has a
 // descriptor dropped waits until the command has it.
-func (n *Notify) Start(cmd *exec.Cmd) error {
+func (n *Notify) Start(cmd *exec.Cmd) error { return n.StartBy(cmd, cmd.Start) }
+
+// StartBy is Start by a function that starts the command.
+func (n *Notify) StartBy(cmd *exec.Cmd, start func() error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.prune()
 	n.prepare(cmd)
-	return cmd.Start()
+	return start()
 }
 
 // prepare sets the command up, for a caller that holds mu.

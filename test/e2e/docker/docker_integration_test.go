@@ -22,6 +22,7 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/lab/unit"
 	"hostler.io/hostler/test/machine/debian"
 )
 
@@ -67,8 +68,9 @@ type agent struct {
 	runtimes []string // the names of those that it is told of
 	folder   string
 	api      *api.Client
-	cmd      *exec.Cmd   // nil before it is run
-	manager  *lab.Notify // the service manager; nil: none
+	process  *unit.Process // nil before it is run
+	manager  *lab.Notify   // the service manager; nil: none
+	dropIn   []string      // what a person's drop-in of the unit says
 }
 
 // startAgent runs one that is told of Docker, unless its settings say otherwise, and waits
@@ -115,13 +117,18 @@ func (a *agent) run() {
 	log, err := os.OpenFile(filepath.Join(a.folder, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	check(a.T, err)
 	defer log.Close()
-	a.cmd = exec.Command(os.Getenv(builtVariable), "agent", "--config", filepath.Join(a.folder, "hostler.yaml"))
-	a.cmd.Stdout, a.cmd.Stderr = log, log
-	start := a.cmd.Start
-	if a.manager != nil {
-		start = func() error { return a.manager.Start(a.cmd) }
+	cmd := exec.Command(binary, "agent", "--config", filepath.Join(a.folder, "hostler.yaml"))
+	cmd.Env = os.Environ() // of which runc and crun want the libraries
+	cmd.Stdout, cmd.Stderr = log, log
+	start := func() (err error) {
+		a.process, err = units.Start(cmd, a.dropIn...)
+		return err
 	}
-	check(a.T, start())
+	if a.manager != nil {
+		check(a.T, a.manager.StartBy(cmd, start))
+	} else {
+		check(a.T, start())
+	}
 	a.await(fmt.Sprintf("%q are found", a.runtimes), func(s api.Status) bool {
 		var ready []string
 		for _, r := range s.Runtimes {
@@ -136,9 +143,9 @@ func (a *agent) run() {
 
 // end ends the agent, once.
 func (a *agent) end(s syscall.Signal) {
-	if a.cmd != nil && a.cmd.ProcessState == nil {
-		_ = a.cmd.Process.Signal(s)
-		_ = a.cmd.Wait() // how it ended is of no interest
+	if a.process != nil && a.process.Running() {
+		_ = a.process.Signal(s) // it may have ended by now
+		<-a.process.Done
 	}
 }
 
@@ -155,7 +162,7 @@ func (a *agent) await(what string, awaited func(api.Status) bool) (s api.Status)
 // hostler runs a command and returns what it printed.
 func (a *agent) hostler(args ...string) string {
 	a.Helper()
-	cmd := exec.Command(os.Getenv(builtVariable), append(args, "--socket", filepath.Join(a.folder, "s"))...)
+	cmd := exec.Command(binary, append(args, "--socket", filepath.Join(a.folder, "s"))...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	_ = cmd.Run() // what it printed says

@@ -12,12 +12,23 @@ import (
 	"testing"
 
 	"hostler.io/hostler/test/lab"
+	"hostler.io/hostler/test/lab/unit"
 	"hostler.io/hostler/test/machine/debian"
 )
 
-// builtVariable tells the inside of the lab where the outside, which alone has a network,
-// has built the binary under test.
-const builtVariable = "HOSTLER_E2E_BUILT"
+const (
+	// builtVariable tells the inside of the lab where the outside, which alone has a network,
+	// has built the binary under test.
+	builtVariable = "HOSTLER_E2E_BUILT"
+	// binary is that one, and spawner what starts the agent as the process of a unit, inside.
+	binary  = lab.Dir + "/bin/hostler"
+	spawner = lab.Dir + "/bin/spawn"
+	// temporary is the folder for temporary files.
+	temporary = lab.Dir + "/tmp"
+)
+
+// units runs all agents. It is set once, before the first of them.
+var units *unit.Manager
 
 func TestMain(m *testing.M) {
 	o := lab.Options{
@@ -29,11 +40,14 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	_ = os.RemoveAll(filepath.Dir(os.Getenv(builtVariable))) // the lab is over
+	if err := units.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(code)
 }
 
-// prepare returns inside the lab, with the binary built.
+// prepare returns inside the lab, with the binary built, and what runs it.
 func prepare(o lab.Options) error {
 	if os.Getenv(builtVariable) == "" {
 		dir, err := os.MkdirTemp("", "hostler-e2e-")
@@ -44,7 +58,13 @@ func prepare(o lab.Options) error {
 		if os.Geteuid() == 0 { // the lab refuses others
 			_, err = debian.PrepareDockerd(context.Background(), o.Log)
 		}
-		if err := errors.Join(err, lab.Build(context.Background(), "hostler.io/hostler", "0.0.0-e2e", built)); err != nil {
+		if err == nil {
+			err = lab.Build(context.Background(), "hostler.io/hostler", "0.0.0-e2e", built)
+		}
+		if err == nil {
+			err = lab.Build(context.Background(), "hostler.io/hostler/test/lab/unit/spawn", "", filepath.Join(dir, filepath.Base(spawner)))
+		}
+		if err != nil {
 			_ = os.RemoveAll(dir)
 			return err
 		}
@@ -52,6 +72,18 @@ func prepare(o lab.Options) error {
 			return err
 		}
 	}
-	_, err := lab.Enter(context.Background(), o)
+	l, err := lab.Enter(context.Background(), o)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(filepath.Dir(os.Getenv(builtVariable))))
+	}
+	// The agent sees another /tmp than tests do: theirs is to be where it sees it.
+	err = errors.Join(
+		lab.Take(filepath.Dir(os.Getenv(builtVariable)), binary, spawner),
+		os.Mkdir(temporary, 0o777), os.Chmod(temporary, 0o1777), os.Setenv("TMPDIR", temporary),
+	)
+	if err != nil {
+		return err
+	}
+	units, err = unit.Start(context.Background(), l, unit.Options{File: "../../../packaging/hostler.service", Spawner: spawner})
 	return err
 }

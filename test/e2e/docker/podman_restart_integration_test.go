@@ -107,7 +107,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 	// The host boots, and a person is quicker than hostler.
 	check(t, errors.Join(s.runtime.Boot(t.Context()), login.RestartLogind(t.Context())))
 	login.Manager.SetProperty("SystemState", "running")
-	nextBoot(t)
+	a.nextBoot()
 	s.podman("start", "meanwhile")
 	s.podman("stop", "meanwhile")
 	s.podman("rm", "removed")

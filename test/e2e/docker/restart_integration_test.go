@@ -22,14 +22,16 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// nextBoot has the kernel tell another boot ID from now on.
-func nextBoot(t *testing.T) {
-	t.Helper()
+// nextBoot has the kernel tell another boot ID from now on, by a file mounted over its own,
+// as on a host that is a container. There the unit wants a drop-in (docs/security.md).
+func (a *agent) nextBoot() {
+	a.Helper()
 	const place = "/proc/sys/kernel/random/boot_id"
-	id := filepath.Join(t.TempDir(), "boot_id")
-	check(t, os.WriteFile(id, []byte("5f3c9f0e-7f0b-4c4e-9d53-000000000002\n"), 0o444))
-	check(t, syscall.Mount(id, place, "", syscall.MS_BIND, ""))
-	t.Cleanup(func() { check(t, syscall.Unmount(place, 0)) })
+	id := filepath.Join(a.TempDir(), "boot_id")
+	check(a.T, os.WriteFile(id, []byte("5f3c9f0e-7f0b-4c4e-9d53-000000000002\n"), 0o444))
+	check(a.T, syscall.Mount(id, place, "", syscall.MS_BIND, ""))
+	a.Cleanup(func() { check(a.T, syscall.Unmount(place, 0)) })
+	a.dropIn = append(a.dropIn, "ProtectKernelTunables=no")
 }
 
 // house is a Docker with containers, by name.
@@ -142,7 +144,7 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 	// The host boots: dockerd starts what it starts, and a person is quicker than hostler.
 	check(t, errors.Join(h.docker.Restart(t.Context()), login.RestartLogind(t.Context())))
 	login.Manager.SetProperty("SystemState", "running")
-	nextBoot(t)
+	a.nextBoot()
 	_, err := h.docker.API.ContainerStart(t.Context(), h.ids["meanwhile"], client.ContainerStartOptions{})
 	check(t, err)
 	h.stop("meanwhile")

@@ -1,0 +1,214 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/test/lab/unit"
+	"hostler.io/hostler/test/lab/unit/attempt"
+)
+
+const unitFile = "../../packaging/hostler.service"
+
+// directives are what hostler.service says.
+func directives(t testing.TB) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(unitFile)
+	check(t, err)
+	return unit.Directives(string(text))
+}
+
+// capabilities are those that hostler.service leaves.
+func capabilities(t testing.TB) (set uint64) {
+	t.Helper()
+	numbers := map[string]int{
+		"CAP_DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "CAP_DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH, "CAP_FOWNER": unix.CAP_FOWNER,
+		"CAP_KILL": unix.CAP_KILL, "CAP_SETGID": unix.CAP_SETGID, "CAP_SETUID": unix.CAP_SETUID, "CAP_SYS_PTRACE": unix.CAP_SYS_PTRACE,
+	}
+	for name := range strings.FieldsSeq(strings.Join(directives(t)["CapabilityBoundingSet"], " ")) {
+		number, known := numbers[name]
+		if !known {
+			t.Fatalf("the number of %s is not known here", name)
+		}
+		set |= 1 << number
+	}
+	return set
+}
+
+// statusOf is what the kernel says of a process.
+func statusOf(t testing.TB, pid int) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	check(t, err)
+	values := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		values[name] = strings.TrimSpace(value)
+	}
+	return values
+}
+
+// The agents of all these tests run as the unit says: each of its directives shows in an
+// agent that runs, or in what a program beside it is refused, and may do outside of it.
+func TestTheAgentRunsAsItsUnitSays(t *testing.T) {
+	check(t, os.MkdirAll("/run/user", 0o755)) // as on a host where somebody is logged in
+	a := startAgent(t, quick)
+	shown := map[string]bool{}
+	shows := func(directive string) { shown[directive] = true }
+
+	kernel := statusOf(t, a.process.PID)
+	for field, want := range map[string]string{"NoNewPrivs": "1", "Seccomp": "2", "CapBnd": fmt.Sprintf("%016x", capabilities(t)), "CapEff": fmt.Sprintf("%016x", capabilities(t)), "CapAmb": fmt.Sprintf("%016x", 0)} {
+		if kernel[field] != want {
+			t.Errorf("%s of the agent = %s, want %s", field, kernel[field], want)
+		}
+	}
+	// One for each of several directives; what else ran here would have fewer.
+	if n, err := strconv.Atoi(kernel["Seccomp_filters"]); err != nil || n < 10 {
+		t.Errorf("Seccomp_filters of the agent = %q, want at least 10", kernel["Seccomp_filters"])
+	}
+	shows("NoNewPrivileges")
+	shows("CapabilityBoundingSet")
+
+	outside, inside := attempts(t)
+	for _, c := range []struct{ directive, what, want string }{
+		{"ProtectSystem", "write to /usr", "EROFS"},
+		{"ProtectSystem", "write to /etc", "EROFS"},
+		{"ProtectSystem", "write to /var/lib", "EROFS"},
+		{"ProtectHome", "write to a user's /run", "EROFS"},
+		{"PrivateTmp", "see the lab's /tmp", "ENOENT"},
+		{"ProtectKernelTunables", "set a kernel's tunable", "EROFS"},
+		{"ProtectKernelModules", "unload a kernel module", "EPERM"},
+		{"ProtectKernelLogs", "read the kernel's log", "EPERM"},
+		{"ProtectClock", "set a clock", "EPERM"},
+		{"LockPersonality", "become of another personality", "EPERM"},
+		{"RestrictRealtime", "be scheduled in real time", "EPERM"},
+		{"RestrictSUIDSGID", "set a file's setuid bit", "EPERM"},
+		{"RestrictNamespaces", "make a namespace", "EPERM"},
+		{"RestrictAddressFamilies", "open a packet socket", "EAFNOSUPPORT"},
+		{"SystemCallFilter", "mount", "EPERM"},
+		{"SystemCallFilter", "change its priority", "EPERM"},
+		{"SystemCallErrorNumber", "change its priority", "EPERM"},
+	} {
+		if inside[c.what] != c.want || outside[c.what] == c.want {
+			t.Errorf("%s=: to %s says %q, and %q outside the unit, want %q, and something else outside", c.directive, c.what, inside[c.what], outside[c.what], c.want)
+		}
+		shows(c.directive)
+	}
+	for directive, what := range map[string]string{"ReadWritePaths": "write to /var/log", "StateDirectory": "write to its state"} {
+		if inside[what] != "" || inside["write to /run"] != "" || inside["write to cgroups"] != "" {
+			t.Errorf("%s=: to %s says %q, to write to /run %q, to write to cgroups %q, want all done", directive, what, inside[what], inside["write to /run"], inside["write to cgroups"])
+		}
+		shows(directive)
+	}
+	state, err := os.Stat("/var/lib/hostler")
+	check(t, err)
+	if mode := state.Mode().Perm(); mode != 0o700 {
+		t.Errorf("mode of /var/lib/hostler = %o, want 700", mode)
+	}
+	shows("StateDirectoryMode")
+
+	a.lives(shows)
+	// Go makes no calls of another architecture: systemd's own word.
+	architectures, err := units.Property(a.process, "SystemCallArchitectures")
+	check(t, err)
+	if want := directives(t)["SystemCallArchitectures"]; !reflect.DeepEqual(architectures, want) {
+		t.Errorf("systemd has SystemCallArchitectures=%v, want %v", architectures, want)
+	}
+	shows("SystemCallArchitectures")
+	for name := range directives(t) {
+		_, left := unit.Exceptions()[name]
+		if left == shown[name] {
+			t.Errorf("%s= of hostler.service: left out in the lab: %t, shown to be carried out here: %t, want the one or the other", name, left, shown[name])
+		}
+	}
+	a.stop()
+}
+
+// attempts are what comes of trying what units forbid, outside of the unit and in it.
+func attempts(t testing.TB) (outside, inside attempt.Results) {
+	t.Helper()
+	seen, err := os.CreateTemp("/tmp", "hostler-e2e-") // not in the folder that the unit sees
+	check(t, err)
+	t.Cleanup(func() { check(t, os.Remove(seen.Name())) })
+	check(t, seen.Close())
+	changed := filepath.Join(t.TempDir(), "changed")
+	check(t, os.WriteFile(changed, nil, 0o600))
+	check(t, os.MkdirAll("/var/lib/hostler", 0o700))
+
+	text, err := exec.Command(spawner, "try", seen.Name(), changed).Output()
+	check(t, err)
+	check(t, json.Unmarshal(text, &outside))
+
+	out, err := os.Create(filepath.Join(t.TempDir(), "said"))
+	check(t, err)
+	defer out.Close()
+	cmd := exec.Command(spawner, "try", seen.Name(), changed)
+	cmd.Stdout, cmd.Stderr = out, out
+	p, err := units.Start(cmd)
+	check(t, err)
+	<-p.Done
+	text, err = os.ReadFile(out.Name())
+	check(t, err)
+	if err := json.Unmarshal(text, &inside); err != nil || p.ExitCode() != 0 {
+		t.Fatalf("%v, and it said %s: %v", p, text, err)
+	}
+	return outside, inside
+}
+
+// lives looks at the mounts among which the agent lives.
+func (a *agent) lives(shows func(directive string)) {
+	a.t.Helper()
+	namespaces := func(of, kind string) string {
+		link, err := os.Readlink("/proc/" + of + "/ns/" + kind)
+		check(a.t, err)
+		return link
+	}
+	for kind, own := range map[string]bool{"mnt": true, "user": false, "net": false, "pid": false, "uts": false} {
+		if is := namespaces(strconv.Itoa(a.process.PID), kind); (is != namespaces("thread-self", kind)) != own {
+			a.t.Errorf("the agent is in %s, want one of its own: %t", is, own)
+		}
+	}
+	// What is mounted outside while the agent runs is so for it, too.
+	folder := filepath.Join(a.folder, "mount")
+	check(a.t, os.Mkdir(folder, 0o755))
+	check(a.t, syscall.Mount("later", folder, "tmpfs", 0, ""))
+	mounts := func() string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", a.process.PID))
+		check(a.t, err)
+		return string(text)
+	}
+	if !strings.Contains(mounts(), folder+" ") {
+		a.t.Errorf("mounts of the agent lack %s, which was mounted meanwhile", folder)
+	}
+	check(a.t, syscall.Unmount(folder, 0))
+	if strings.Contains(mounts(), folder+" ") {
+		a.t.Errorf("mounts of the agent have %s, which was unmounted", folder)
+	}
+	shows("PrivateMounts")
+
+	// Of devices it has those of no hardware.
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/root/dev", a.process.PID))
+	check(a.t, err)
+	for _, e := range entries {
+		if e.Type()&(os.ModeDevice|os.ModeCharDevice) != 0 && !slices.Contains([]string{"null", "zero", "full", "random", "urandom", "tty", "ptmx"}, e.Name()) {
+			a.t.Errorf("the agent has /dev/%s", e.Name())
+		}
+	}
+	if len(entries) == 0 {
+		a.t.Error("the agent has no /dev at all")
+	}
+	shows("PrivateDevices")
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	goruntime "runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// manager becomes a service manager in a cgroup, whose file of members it is told. It gets
+// a /tmp and a /var/tmp of its own, where systemd puts the folders of PrivateTmp=, so that
+// none stay behind on the host.
+func manager(program, members string) error {
+	goruntime.LockOSThread() // the thread becomes the program
+	if err := os.WriteFile(members, fmt.Append(nil, os.Getpid()), 0o644); err != nil {
+		return fmt.Errorf("join a cgroup: %w", err)
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	// What is mounted in the lab is so here at once, and not the other way round.
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("follow the lab's mounts: %w", err)
+	}
+	for _, folder := range []string{"/tmp", "/var/tmp"} {
+		if err := unix.Mount("tmpfs", folder, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
+			return fmt.Errorf("mount %s: %w", folder, err)
+		}
+	}
+	return unix.Exec(program, []string{program, "--user", "--unit=basic.target"}, os.Environ())
+}
