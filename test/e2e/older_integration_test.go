@@ -1,0 +1,63 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// The state folder is one that an older program has written, see the README beside it: a host
+// that a person took out of service, and that went down. Today's program goes on with it.
+func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
+	logind(t) // by which this is another boot
+	const kept = "testdata/state-of-e431762"
+	a := newAgent(t, quick)
+	check(t, os.Mkdir(a.state, 0o700))
+	gunzip(t, filepath.Join(kept, "state.db.gz"), filepath.Join(a.state, "state.db"))
+	last, err := os.ReadFile(filepath.Join(kept, "shutdown.json"))
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(a.state, "shutdown.json"), last, 0o600))
+	var then api.Status // as that program told it
+	text, err := os.ReadFile(filepath.Join(kept, "status.json"))
+	check(t, err)
+	check(t, json.Unmarshal(text, &then))
+	if then.Node == nil || then.Cordon == nil || then.Shutdown.Last == nil {
+		t.Fatalf("the older program told %s, want a Node, a cordon and a shutdown", text)
+	}
+
+	reinstalled(t, then.Node.Annotations[controlplane.AnnotationMachineID]) // the Node is of that machine
+	a.start()
+	s := a.awaitNode()
+	if s.Node.UID != then.Node.UID || s.State.Message != "" {
+		t.Errorf("Node %s, and of the state %q, want %s as before, and nothing to say", s.Node.UID, s.State.Message, then.Node.UID)
+	}
+	if aside, err := filepath.Glob(filepath.Join(a.state, "*.db.*")); err != nil || len(aside) > 0 {
+		t.Errorf("set aside = %v, %v, want nothing", aside, err)
+	}
+	if !cordoned(t, s) || s.Cordon == nil || s.Cordon.By != then.Cordon.By || !s.Cordon.At.Equal(then.Cordon.At) {
+		t.Errorf("cordon = %+v, want that of the older program, %+v", s.Cordon, then.Cordon)
+	}
+	wantReport(t, s.Shutdown.Last, journal.TriggerShutdown)
+	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "graceful, 4 pods", "polite", "stubborn", "greedy", "critical")
+	a.stop()
+	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 4 pods: 2 stopped, 2 killed at the end of their grace")
+
+	// What a person says from now on holds against it.
+	a.start()
+	a.prints("uncordon")
+	a.kill()
+	a.start()
+	if s := a.awaitNode(); cordoned(t, s) || condition(s, corev1.NodeReady).Type == "" {
+		t.Errorf("the Node after an uncordon = %+v, want it open", s.Node)
+	}
+	a.stop()
+}
