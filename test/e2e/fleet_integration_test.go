@@ -148,7 +148,11 @@ func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 	}
 
 	b.kill()
-	eventually(t, "the watch shows that its lease is gone", func() bool { return strings.Contains(onOneLine(watch.shown()), "1 without a live lease") })
+	// First it has expired, and a while later etcd takes it away.
+	eventually(t, "the watch shows that its lease is gone", func() bool {
+		shown := onOneLine(watch.shown())
+		return strings.Contains(shown, "1 without a live lease") && strings.Contains(shown, " gone ")
+	})
 	if code := watch.interrupt(); code != 0 {
 		t.Errorf("hostler nodes --watch that is interrupted ends with %d, want 0", code)
 	}
