@@ -1,0 +1,93 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/lab"
+)
+
+// processOf is the process that CRI tells of to whoever looks for a fault.
+func processOf(t testing.TB, info map[string]string) int {
+	t.Helper()
+	var said struct{ PID int }
+	check(t, json.Unmarshal([]byte(info["info"]), &said))
+	if said.PID <= 1 {
+		t.Fatalf("CRI tells of no process in %s", info["info"])
+	}
+	return said.PID
+}
+
+// killSandbox kills what holds a pod's namespaces, as the kernel does where memory is short, and
+// waits until the runtime has seen it. The pod's container runs on.
+func killSandbox(t testing.TB, p *lab.Pod) {
+	t.Helper()
+	before := mainOf(t, p)
+	sandbox := func() *cri.PodSandboxStatusResponse {
+		reply, err := containerd.Runtime.PodSandboxStatus(t.Context(), &cri.PodSandboxStatusRequest{PodSandboxId: p.ID, Verbose: true})
+		check(t, err)
+		return reply
+	}
+	check(t, syscall.Kill(processOf(t, sandbox().Info), syscall.SIGKILL))
+	eventually(t, "the sandbox of "+p.Name+" is not ready", func() bool {
+		return sandbox().Status.State == cri.PodSandboxState_SANDBOX_NOTREADY
+	})
+	untouched(t, p, before)
+}
+
+// TestPodsWhoseSandboxesDieAmidADrainAreStoppedInOrder: one that has been asked to end, and one
+// whose turn is yet to come.
+func TestPodsWhoseSandboxesDieAmidADrainAreStoppedInOrder(t *testing.T) {
+	login := logind(t)
+	// It ends when it is told to, so that the sandboxes are dead long before.
+	web := pod(t, "web", nil, time.Minute, []string{"sh", "-c", "trap 'echo asked' TERM; trap 'exit 3' USR1; echo ready; while :; do sleep 86400 & wait $!; done"})
+	database := pod(t, "database", critical, 0, lab.ServeFor(0))
+	a := startAgent(t, quick+"shutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n")
+	a.awaitGuard(shutdown.Armed)
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	eventually(t, "web has got SIGTERM", func() bool {
+		log, err := os.ReadFile(mainOf(t, web).LogPath)
+		check(t, err)
+		return strings.Contains(string(log), "asked")
+	})
+	killSandbox(t, web)
+	killSandbox(t, database)
+	if s := a.status(); s.Shutdown.State != shutdown.Draining {
+		t.Errorf("hostler is %s when two sandboxes have died, want it Draining: their containers run", s.Shutdown.State)
+	}
+	reply, err := containerd.Runtime.ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: web.Containers["main"], Verbose: true})
+	check(t, err)
+	check(t, syscall.Kill(processOf(t, reply.Info), syscall.SIGUSR1))
+
+	down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	webEnd, webCode := ended(t, web)
+	databaseEnd, databaseCode := ended(t, database)
+	if webCode != 3 || databaseCode != 0 || databaseEnd.Before(webEnd) {
+		t.Errorf("web ended with code %d, database with %d, %v later, want 3, then 0", webCode, databaseCode, databaseEnd.Sub(webEnd))
+	}
+	if late := down.Time.Sub(databaseEnd); late < 0 || late > 8*time.Second { // of the 20 s that it has
+		t.Errorf("the host went down %v after the last container ended, want it at once", late)
+	}
+	s := a.awaitGuard(shutdown.Released)
+	r := s.Shutdown.Current
+	if r == nil || !r.Graceful || r.Error != "" || len(r.Pods) != 2 {
+		t.Fatalf("record = %+v, want a graceful one of two pods", r)
+	}
+	for _, p := range r.Pods {
+		if p.Outcome != journal.Stopped || p.Error != "" || len(p.Stuck) > 0 || p.StartedAt.IsZero() || p.FinishedAt.IsZero() {
+			t.Errorf("record has %+v, want it stopped, and when", p)
+		}
+	}
+}
