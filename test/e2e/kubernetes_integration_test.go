@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -316,5 +317,49 @@ func TestTheClusterSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	a.stop()
 	for _, reason := range []string{"Shutdown", "ShutdownReleased", "LastShutdownGraceful", "Rebooted"} {
 		mentions(t, "kubectl get events", c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), reason)
+	}
+}
+
+// TestTheClusterSeesThatAShutdownWasCancelled, once for each.
+func TestTheClusterSeesThatAShutdownWasCancelled(t *testing.T) {
+	login := logind(t)
+	pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	c := newCluster(t, kube.Options{})
+	const name, cancellations = "stays", 3
+	const up, down = "True " + status.ReasonHostReady, "False " + status.ReasonDraining
+	a := startAgent(t, c.asNode(name, "")+quick+"shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 5s}\n")
+	eventually(t, "the cluster knows the node", func() bool { return c.node(name) != nil })
+	w := c.watch(name)
+	says := func(ready string) func(sighting) bool { return func(s sighting) bool { return s.ready() == ready } }
+	w.await("the cluster sees the node Ready", 0, says(up))
+	first := slices.IndexFunc(w.sightings(), says(up))
+	want := []string{up}
+	for range cancellations {
+		a.awaitGuard(shutdown.Armed)
+		before := len(w.sightings())
+		check(t, login.Reboot(t.Context()))
+		w.await("the cluster sees that the node drains", before, says(down))
+		before = len(w.sightings())
+		check(t, login.RestartLogind(t.Context()))
+		w.await("the cluster sees the node Ready again", before, says(up))
+		want = append(want, down, up)
+	}
+	told := func(reason string) (times int) {
+		for count := range strings.FieldsSeq(c.kubectl("get", "events", "-o", `jsonpath={range .items[?(@.reason=="`+reason+`")]}{.count} {end}`)) {
+			n, err := strconv.Atoi(count)
+			check(t, err)
+			times += n
+		}
+		return times
+	}
+	eventually(t, "the cluster is told of the last cancellation", func() bool { return told("ShutdownCancelled") >= cancellations })
+	a.stop() // what there is to tell is told by then
+	if got := readies(w.sightings()[first:]); !slices.Equal(got, want) {
+		t.Errorf("the cluster saw %q, want %q", got, want)
+	}
+	for _, reason := range []string{"Shutdown", "ShutdownCancelled"} {
+		if n := told(reason); n != cancellations {
+			t.Errorf("the cluster was told %d times of %s, want %d", n, reason, cancellations)
+		}
 	}
 }
