@@ -23,7 +23,7 @@ const key = "reboots"
 // Store keeps values by key: a *state.Bucket.
 type Store interface {
 	Load() (map[string][]byte, error)
-	Write(put map[string][]byte, remove []string) error
+	WriteNow(put map[string][]byte, remove []string) error
 }
 
 // Machine is what tells one machine from another; empty where it is not known.
@@ -168,10 +168,12 @@ func (l *Ledger) count(r Reboot) {
 	l.o.Log.Log(context.Background(), level, "the host has been rebooted", "bootID", r.BootID, "verdict", r.Verdict, "how", r.String())
 }
 
+// write has it on disk before the journal has this boot: else a boot that ends within seconds
+// would be in the journal alone, which is then taken for that of a boot before.
 func (l *Ledger) write() {
 	value, err := json.Marshal(l.kept)
 	if err == nil {
-		err = l.o.Store.Write(map[string][]byte{key: value}, nil)
+		err = l.o.Store.WriteNow(map[string][]byte{key: value}, nil)
 	}
 	if err != nil {
 		l.o.Log.Warn("what is known of reboots may not survive the agent", "error", err)

@@ -26,7 +26,7 @@ type shelf struct {
 
 func (s *shelf) Load() (map[string][]byte, error) { return maps.Clone(s.values), s.err }
 
-func (s *shelf) Write(put map[string][]byte, remove []string) error {
+func (s *shelf) WriteNow(put map[string][]byte, remove []string) error {
 	if s.values == nil {
 		s.values = map[string][]byte{}
 	}

@@ -69,6 +69,8 @@ func (s *shelf) Write(put map[string][]byte, remove []string) error {
 	return nil
 }
 
+func (s *shelf) WriteNow(put map[string][]byte, remove []string) error { return s.Write(put, remove) }
+
 // newDesk is a desk whose runtime was asked how it is.
 func newDesk(t *testing.T) *desk {
 	t.Helper()

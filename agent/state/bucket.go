@@ -63,6 +63,12 @@ func (b *Bucket) WriteLazily(put map[string][]byte, remove []string) error {
 	return b.db.change(b.name, put, remove, lazyFlushDelay)
 }
 
+// WriteNow is Write for changes that are rare and that a power cut must not take: they are
+// written at once, with all that waits.
+func (b *Bucket) WriteNow(put map[string][]byte, remove []string) error {
+	return b.db.change(b.name, put, remove, 0)
+}
+
 func (db *DB) change(bucket string, put map[string][]byte, remove []string, delay time.Duration) error {
 	if len(put) == 0 && len(remove) == 0 {
 		return nil

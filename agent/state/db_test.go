@@ -218,6 +218,28 @@ func TestALazyChangeGoesWithTheNextOne(t *testing.T) {
 	})
 }
 
+func TestAChangeThatCannotWaitTakesTheOthersAlong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	synctest.Test(t, func(t *testing.T) {
+		db := open(t, path)
+		write(t, db.Bucket("a"), map[string]string{"k": "v"})
+		if err := db.Bucket("b").WriteNow(map[string][]byte{"boot": []byte("two")}, nil); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- db.Run(ctx) }()
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if n := db.PendingKeys(); n != 0 {
+			t.Errorf("pending at once = %d, want 0", n)
+		}
+		cancel()
+		<-done
+		closeDB(t, db)
+	})
+}
+
 // A folder where the file should be is what neither root nor anyone else can
 // write to.
 func TestGoesOnFromMemoryWhereNoFileCanBe(t *testing.T) {
