@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -111,6 +112,10 @@ func storeRefuses(t *testing.T, m *machine.Machine) {
 	if s := m.Status(); s.State.Message == "" {
 		t.Fatalf("Status().State = %+v, want it to say that nothing is kept", s.State)
 	}
+	expectAilment(t, m, ailment{
+		name: "a state folder that is read-only", reason: status.ReasonArmed, protected: true,
+		check: "state", verdict: doctor.Warn, says: "what hostler learns may be lost: not persisted", mend: "writable",
+	})
 	m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
 	boot := m.BootID()
 	m.GoesDown("systemctl reboot")
@@ -119,6 +124,7 @@ func storeRefuses(t *testing.T, m *machine.Machine) {
 	if s := m.Status(); s.State.Message != "" {
 		t.Errorf("Status().State = %+v, want it well again", s.State)
 	}
+	expectAilment(t, m, ailment{name: "a state folder that can be written again", reason: status.ReasonArmed, protected: true, check: "state", verdict: doctor.OK})
 }
 
 // storeHangs: whoever writes, waits. The shutdown does not, and what there is to tell

@@ -27,8 +27,8 @@ type ailment struct {
 	check     string // of hostler doctor
 	verdict   doctor.Status
 	says      string // a part of its message
-	mend      string // a part of its hint, which is run; with `leave`, a person's own
-	leave     string // the command that ends the state where no hint is to
+	mend      string // a part of its hint, which is run
+	leave     string // the command that is run instead: what that part has a person do by hand, or where nothing is to be mended what ends the state
 }
 
 const fakeKubelet = "systemd-run -q --unit=kubelet-like systemd-inhibit --what=shutdown --mode=delay --who=kubelet --why='Kubelet needs time' /usr/local/bin/kubelet infinity"
@@ -53,8 +53,9 @@ func ailments() []ailment {
 		},
 		{
 			name: "overridden delay", enter: "mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nInhibitDelayMaxSec=7\\n' >/etc/systemd/logind.conf.d/zzz.conf && systemctl kill -s HUP systemd-logind",
-			reason: status.ReasonDelayTooShort, check: "delay", verdict: doctor.Fail, says: "logind grants 7s", mend: "/etc/systemd/logind.conf.d/zzz.conf",
-			leave: "rm /etc/systemd/logind.conf.d/zzz.conf && systemctl restart systemd-logind",
+			reason: status.ReasonDelayTooShort, check: "delay", verdict: doctor.Fail, says: "logind grants 7s",
+			mend:  "/etc/systemd/logind.conf.d/zzz.conf sets InhibitDelayMaxSec= to 7s",
+			leave: "sed -i /InhibitDelayMaxSec/d /etc/systemd/logind.conf.d/zzz.conf && systemctl restart systemd-logind",
 		},
 		{
 			name: "another owner", enter: "cp /usr/bin/sleep /usr/local/bin/kubelet && " + fakeKubelet,
@@ -84,7 +85,8 @@ func ailments() []ailment {
 			name: "no agent, and a file that its unit names", enter: "mkdir -p /etc/systemd/system/hostler.service.d && echo 'nme: {}' >/srv/other.yaml && " +
 				"printf '[Service]\nEnvironment=HOSTLER_CONFIG=/srv/other.yaml\n' >/etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl stop hostler",
 			check: "configuration", verdict: doctor.Fail, says: "/srv/other.yaml:1: nme: unknown field", mend: "`hostler config check --config /srv/other.yaml`",
-			leave: "rm /etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl start hostler",
+			leave: "hostler config check --config /srv/other.yaml 2>&1 | grep -q '/srv/other.yaml:1: nme: unknown field' && " +
+				"rm /etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl start hostler",
 		},
 		{
 			name: "a timer that prunes", enter: "printf '[Service]\nType=oneshot\nExecStart=/usr/bin/docker system prune -af\n' >/etc/systemd/system/tidy.service && " +
@@ -93,13 +95,16 @@ func ailments() []ailment {
 		},
 		{
 			name: "no watchdog", enter: "mkdir -p /etc/systemd/system/hostler.service.d && printf '[Service]\nWatchdogSec=0\n' >/etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl restart hostler",
-			reason: status.ReasonArmed, protected: true, check: "watchdog", verdict: doctor.Warn, says: "hostler.service has no watchdog", mend: "WatchdogSec=60",
-			leave: "rm /etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl restart hostler",
+			reason: status.ReasonArmed, protected: true, check: "watchdog", verdict: doctor.Warn, says: "hostler.service has no watchdog",
+			mend:  "set WatchdogSec=60 under [Service] in /etc/systemd/system/hostler.service.d/zz.conf, then systemctl daemon-reload && systemctl restart hostler",
+			leave: "sed -i s/WatchdogSec=0/WatchdogSec=60/ /etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl restart hostler",
 		},
 		{
 			name: "scope drop-in missing", enter: "mv /usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf /root && systemctl daemon-reload",
-			reason: status.ReasonArmed, protected: true, check: "scopes", verdict: doctor.Warn, says: "nothing orders containerd's scopes", mend: "systemctl daemon-reload",
-			leave: "mv /root/10-hostler.conf /usr/lib/systemd/system/cri-containerd-.scope.d && systemctl daemon-reload",
+			reason: status.ReasonArmed, protected: true, check: "scopes", verdict: doctor.Warn, says: "nothing orders containerd's scopes",
+			mend: `write "[Unit]" and "Before=hostler.service" into /etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf; then systemctl daemon-reload`,
+			leave: "mkdir /etc/systemd/system/cri-containerd-.scope.d && printf '[Unit]\\nBefore=hostler.service\\n' >/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf && " +
+				"systemctl daemon-reload",
 		},
 		{
 			name: "stale unit", enter: "echo '# touched' >>/usr/lib/systemd/system/hostler.service",
@@ -118,20 +123,27 @@ func TestTheTruthAboutProtection(t *testing.T) {
 		m.Deploy(machine.Pod{Name: "web", Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
 		for _, a := range ailments() {
 			m.Run("systemctl reset-failed; " + a.enter)
-			expectAilment(t, m, a)
-			mend := a.leave
-			if mend == "" {
-				mend = a.mend
-			}
-			m.Run("systemctl reset-failed; " + mend)
-			m.AwaitArmed()
-			healthy := ailment{name: "after `" + mend + "`", reason: status.ReasonArmed, protected: true, check: a.check, verdict: doctor.OK}
-			if a.name == "another owner" { // the check does not apply any more
-				healthy.check = "lock"
-			}
-			expectAilment(t, m, healthy)
+			expectMendable(t, m, a)
 		}
 	})
+}
+
+// expectMendable looks that hostler tells of a state, does as it says, and expects the machine
+// to be well.
+func expectMendable(t *testing.T, m *machine.Machine, a ailment) {
+	t.Helper()
+	expectAilment(t, m, a)
+	mend := a.leave
+	if mend == "" {
+		mend = a.mend
+	}
+	m.Run("systemctl reset-failed; " + mend)
+	m.AwaitArmed()
+	healthy := ailment{name: "after `" + mend + "`", reason: status.ReasonArmed, protected: true, check: a.check, verdict: doctor.OK}
+	if a.name == "another owner" { // the check does not apply any more
+		healthy.check = "lock"
+	}
+	expectAilment(t, m, healthy)
 }
 
 // expectAilment waits until the condition tells the truth, and looks that the
