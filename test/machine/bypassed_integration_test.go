@@ -29,24 +29,52 @@ func TestShutdownsThatBypassLogind(t *testing.T) {
 		} {
 			t.Run(way.name, func(t *testing.T) {
 				pods := nextHouse(o)
-				spread(m, i+1, pods...)
+				spread(t, m, i+1, pods...)
 				bypass(t, m, way, pods)
 			})
 		}
 		t.Run("systemctl reboot -ff", func(t *testing.T) { uncaught(t, m) })
-		// The last one: it breaks the machine's protection.
+		// The last ones: this breaks the machine's protection.
 		t.Run("without the scopes' drop-in", func(t *testing.T) { unordered(t, m) })
+		// Which needs no drop-in.
+		t.Run("systemctl start reboot.target, no scopes", func(t *testing.T) { scopeless(t, m) })
 	})
 }
 
 // spread runs pods in the slices where runtimes put their scopes, in turn, from one of them
 // on. Those in the first two are what systemd would stop at once.
-func spread(m *machine.Machine, from int, pods ...machine.Pod) {
+func spread(t *testing.T, m *machine.Machine, from int, pods ...machine.Pod) {
+	t.Helper()
 	slices := []string{"kubepods.slice", "machine.slice", "system.slice"}
 	for i, pod := range pods {
 		m.Options.CgroupParent = slices[(from+i)%len(slices)]
 		m.Deploy(pod)
+		expectGroup(t, m, pod.Name, m.Options.CgroupParent+"/cri-containerd-", ".scope")
 	}
+}
+
+// expectGroup looks that the kernel has a pod's only container in a control group whose path,
+// from the machine's root on, begins and ends so, with the container's ID between.
+func expectGroup(t *testing.T, m *machine.Machine, pod, begins, ends string) {
+	t.Helper()
+	group := strings.TrimSpace(m.Run(`grep '^0::' /proc/$(pgrep -xf '/guest work -name default/` + pod + `/main .*')/cgroup`))
+	id, found := strings.CutPrefix(group, "0::/"+begins)
+	if id = strings.TrimSuffix(id, ends); !found || len(id) != 64 || group != "0::/"+begins+id+ends {
+		t.Errorf("%s runs in the control group %s, want 0::/%sID%s", pod, group, begins, ends)
+	}
+}
+
+// scopeless has containerd make the control groups itself, of which systemd knows nothing.
+func scopeless(t *testing.T, m *machine.Machine) {
+	m.Options.SystemdCgroup, m.Options.CgroupParent = false, "/kubepods"
+	m.Run("sed -i 's/SystemdCgroup = true/SystemdCgroup = false/' /etc/containerd/config.toml && systemctl restart containerd")
+	m.AwaitArmed()
+	pods := nextHouse(m.Options)
+	m.Deploy(pods...)
+	for _, pod := range pods {
+		expectGroup(t, m, pod.Name, "kubepods/", "")
+	}
+	bypass(t, m, wayDown{name: "systemctl start reboot.target, no scopes", down: by("systemctl start reboot.target")}, pods)
 }
 
 // bypass closes the house in a way of which logind hears nothing.
@@ -62,6 +90,9 @@ func bypass(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) c
 	expectReboot(t, m, reboots.Expected)
 	during, after := unmounts(m)
 	t.Logf("seen: %s: systemd unmounted %d of the containers' file systems before hostler had ended, %d after", way.name, during, after)
+	if during == 0 {
+		t.Errorf("systemd unmounted none of the containers' file systems while hostler stopped them: that they do not need these on the host is not shown")
+	}
 	if log := m.Journal(-1, "-u hostler"); !strings.Contains(log, "systemStopping=true") {
 		t.Errorf("hostler did not see that the system stops:\n%s", log)
 	}
@@ -97,7 +128,7 @@ func longGrace(t *testing.T, m *machine.Machine) {
 			pods[i].Grace, pods[i].Containers[0].EndsSlowly = needs+20*time.Second, needs
 		}
 	}
-	spread(m, 0, pods...)
+	spread(t, m, 0, pods...)
 	c := bypass(t, m, wayDown{name: "systemctl start reboot.target, 35 s of grace", down: by("systemctl start reboot.target")}, pods)
 	for _, life := range c.work.Pod("batch") {
 		if lasted := life.Gone().Sub(life.Term()); lasted < needs {
@@ -120,7 +151,7 @@ func writtenDown(t *testing.T, m *machine.Machine) []journal.Ref {
 // uncaught ends a boot without anybody being asked. The next one says so.
 func uncaught(t *testing.T, m *machine.Machine) {
 	pods := nextHouse(m.Options)
-	spread(m, 0, pods...)
+	spread(t, m, 0, pods...)
 	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
 	before := m.BootID()
 	m.GoesDown("systemctl reboot -ff")
@@ -154,12 +185,19 @@ func uncaught(t *testing.T, m *machine.Machine) {
 // drop-in systemd asks all containers to end at once.
 func unordered(t *testing.T, m *machine.Machine) {
 	m.Run("rm -r /usr/lib/systemd/system/*-.scope.d && systemctl daemon-reload")
-	spread(m, 0, nextHouse(m.Options)...)
+	pods := nextHouse(m.Options)
+	spread(t, m, 0, pods...)
 	before := m.BootID()
 	m.GoesDown("systemctl start reboot.target")
 	work := m.Work().Boot(before)
-	if work.GoneBefore("stubborn", "db") || work.GoneBefore("batch", "db") {
-		t.Errorf("the pods were stopped in order without the drop-in, too: the other tests prove nothing:\n%s", work)
+	for _, pod := range pods {
+		if lives := work.Pod(pod.Name); len(lives) != 1 || lives[0].Term().IsZero() {
+			t.Errorf("%s was not asked to end, want one life of it, with SIGTERM:\n%s", pod.Name, work)
+		}
+		// web may have ended by the time that systemd comes to db.
+		if slow := pod.Name == "stubborn" || pod.Name == "batch"; slow && work.GoneBefore(pod.Name, "db") {
+			t.Errorf("db was asked to end after %s also without the drop-in: the other tests prove nothing:\n%s", pod.Name, work)
+		}
 	}
 	t.Logf("seen: without the drop-in:\n%s", work)
 }
