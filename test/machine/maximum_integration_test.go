@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
@@ -238,6 +239,62 @@ func shortShutdown(t *testing.T, m *machine.Machine) {
 		t.Errorf("db was asked to end %v after stubborn, want after the %v that it was given", after, stubborn.Grace)
 	}
 	if !c.work.Ended("db") || !c.work.TermBefore("stubborn", "db") || !c.work.GoneBefore("web", "db") {
+		t.Errorf("Work() = want db to be asked last, and to have its share:\n%s", c.work)
+	}
+	logindWaited(t, m)
+}
+
+// TestLogindsOwnMaximum closes the house in the five seconds that logind grants by itself,
+// where somebody has masked what hostler asks for. An emulated processor has hardly begun by
+// then, so that this is told in containers, whatever the usual bed is.
+func TestLogindsOwnMaximum(t *testing.T) {
+	t.Parallel()
+	for _, release := range machine.Releases() {
+		t.Run("debian"+string(release)+"-"+string(machine.Container), func(t *testing.T) {
+			t.Parallel()
+			shortestShutdown(t, machine.Boot(t, machine.Options{Release: release, Bed: machine.Container, Config: houseConfig()}))
+		})
+	}
+}
+
+// shortestShutdown: a second is for regular pods, the rest for critical ones.
+func shortestShutdown(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	const grants, regular = 5 * time.Second, time.Second
+	m.Run("mkdir -p " + ofAdmin + " && ln -s /dev/null " + ofAdmin + ours)
+	readAgain(m)
+	tooLittle(t, m, grants, "", ofAdmin+ours)
+	if told := m.Hostler("status"); !strings.Contains(told, ofAdmin+ours) {
+		t.Errorf("hostler status does not name %s:\n%s", ofAdmin+ours, told)
+	}
+	m.Deploy(
+		machine.Pod{Name: "web"},
+		machine.Pod{Name: "stubborn", Grace: regularPeriod, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
+		// Longer than it had by its part of the periods, which is a third.
+		machine.Pod{Name: "db", Critical: true, Grace: criticalPeriod, Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: 3 * time.Second / 2}}},
+	)
+	before := m.BootID()
+	m.GoesDown("systemctl reboot")
+	c := lookBack(t, m, before)
+	c.tells(t, "systemctl reboot, 5 s granted")
+	short := journal.Shortened{
+		Granted: metav1.Duration{Duration: grants}, Wanted: metav1.Duration{Duration: wanted}, Had: metav1.Duration{Duration: grants - plan.Reserve(grants)},
+	}
+	if c.last.Shortened == nil || *c.last.Shortened != short || !c.last.Graceful || c.last.Trigger != journal.TriggerShutdown {
+		t.Errorf("LastShutdown() = %+v, want a graceful one of which it says that %v", c.last, &short)
+	}
+	for name, want := range map[string]journal.Outcome{"web": journal.Stopped, "stubborn": journal.Killed, "db": journal.Stopped} {
+		if got := c.pod(name); got.Outcome != want {
+			t.Errorf("LastShutdown() tells of %s: %+v, want it %s", name, got, want)
+		}
+	}
+	if grace := c.pod("stubborn").Grace.Duration; grace <= 0 || grace > regular {
+		t.Errorf("stubborn was given %v, want no more than the %v that regular pods have", grace, regular)
+	}
+	if grace := c.pod("db").Grace.Duration; grace <= regular || grace > short.Had.Duration {
+		t.Errorf("db was given %v, want most of the %v that there were", grace, short.Had)
+	}
+	if !c.work.Ended("web") || !c.work.Ended("db") || !c.work.TermBefore("stubborn", "db") || !c.work.GoneBefore("web", "db") {
 		t.Errorf("Work() = want db to be asked last, and to have its share:\n%s", c.work)
 	}
 	logindWaited(t, m)
