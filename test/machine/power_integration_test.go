@@ -23,18 +23,6 @@ func TestAMachineGoesDownInEveryWay(t *testing.T) {
 	}
 }
 
-// TestAVMLosesPower adds to it what only a VM can lose. The scenarios press its buttons.
-func TestAVMLosesPower(t *testing.T) {
-	t.Parallel()
-	m := machine.Boot(t, machine.Options{Release: machine.Debian12, Bed: machine.VM})
-	m.Write("/srv/kept", "over a power cut\n")
-	m.CutPower()
-	m.Start()
-	if text := m.Read("/srv/kept"); text != "over a power cut\n" {
-		t.Errorf("Read() = %q, want what was synced before the power was cut", text)
-	}
-}
-
 func goesDown(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	m.Write("/srv/kept", "over every reboot\n")
