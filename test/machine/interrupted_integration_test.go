@@ -32,14 +32,16 @@ func TestInterruptions(t *testing.T) {
 
 		in.beforeAShutdown()
 		in.agentDuringADrain("killed", killAgent)
-		in.logindDuringADrain()
+		in.logindDuringADrain("forgotten", restartLogind)
 		if inBrief(o) {
 			return
 		}
 		in.agentDuringADrain("restarted", restartAgent)
+		in.logindDuringADrain("crashed", killLogind)
 		in.agentAfterTheRelease("restartedlate", restartAgent)
 		in.agentAfterTheRelease("killedlate", killAgent)
 		in.busDuringADrain()
+		in.logindAfterTheRelease()
 	})
 }
 
@@ -151,8 +153,7 @@ func (in interrupted) agentDuringADrain(prefix, how string) {
 func (in interrupted) agentAfterTheRelease(prefix, how string) {
 	in.deploy(prefix)
 	boot := in.m.BootID()
-	in.m.Run("systemd-run -q --unit=late systemd-inhibit --what=shutdown --mode=delay --who=late --why=slower sleep infinity")
-	in.m.Eventually("the other lock is held", func() bool { return len(inhibitors(in.T, in.m)) == 2 })
+	in.holdAnotherLock()
 	in.m.AwaitDown("a reboot with `"+how+"` after the release", func() error {
 		in.m.Run("systemctl reboot")
 		awaitState(in.T, in.m, shutdown.Released)
@@ -167,14 +168,22 @@ func (in interrupted) agentAfterTheRelease(prefix, how string) {
 	in.expectShutdown(boot, prefix)
 }
 
-// logindDuringADrain: a logind that is restarted has forgotten the shutdown, so
-// that it is a cancellation. The next one is as good as any.
-func (in interrupted) logindDuringADrain() {
-	in.deploy("forgotten")
-	in.reboot("forgotten")
-	in.m.Run(restartLogind)
-	in.expectCancelled("forgotten", "`"+restartLogind+"`")
-	in.rebootAfterAll("forgotten")
+// holdAnotherLock has somebody else delay a shutdown, until the unit late is stopped.
+func (in interrupted) holdAnotherLock() {
+	in.Helper()
+	in.m.Run("systemd-run -q --unit=late systemd-inhibit --what=shutdown --mode=delay --who=late --why=slower sleep infinity")
+	in.m.Eventually("the other lock is held", func() bool { return len(inhibitors(in.T, in.m)) == 2 })
+}
+
+// logindDuringADrain: the logind that comes after one that was restarted or killed
+// has forgotten the shutdown, so that it is a cancellation. The next one is as good
+// as any.
+func (in interrupted) logindDuringADrain(prefix, how string) {
+	in.deploy(prefix)
+	in.reboot(prefix)
+	in.m.Run("systemctl reset-failed; " + how)
+	in.expectCancelled(prefix, "`"+how+"`")
+	in.rebootAfterAll(prefix)
 }
 
 // busDuringADrain is the same where logind ends with the bus. One that does not
@@ -203,6 +212,33 @@ func (in interrupted) busDuringADrain() {
 	expectRecord(in.T, in.m, boot, map[string]journal.Outcome{
 		"after-quick": journal.Stopped, "after-stubborn": journal.Killed, "after-db": journal.Stopped,
 	})
+}
+
+// logindAfterTheRelease: hostler is done, another lock delays the shutdown still, and
+// logind forgets it, by itself or with the bus. The host lives on without its pods, and
+// is guarded again. Their story is that of a shutdown that came to its end.
+func (in interrupted) logindAfterTheRelease() {
+	boot := in.m.BootID()
+	in.holdAnotherLock()
+	for _, after := range []struct{ prefix, how string }{{"restartedafter", restartLogind}, {"killedafter", killLogind}, {"buslessafter", restartBus}} {
+		in.deploy(after.prefix)
+		in.m.Run("systemctl reboot")
+		awaitState(in.T, in.m, shutdown.Released)
+		in.m.Run("systemctl reset-failed; " + after.how)
+		if after.how == restartBus && in.logindLosesTheBus() {
+			awaitState(in.T, in.m, shutdown.Released) // nobody is there to say otherwise
+			in.m.Run(restartLogind)
+		}
+		in.awaitBack(after.how)
+		when := "after the release and `" + after.how + "`"
+		expectOneLock(in.T, in.m, when)
+		awaitReady(in.T, in.m, when)
+		in.expectShutdown(boot, after.prefix)
+	}
+	in.m.Run("systemctl stop late") // which no shutdown waits for any more
+	in.deploy("lastly")
+	in.m.GoesDown("systemctl reboot")
+	in.expectShutdown(boot, "lastly")
 }
 
 // expectCancelled waits until the guard is Armed again, and looks that the pods
