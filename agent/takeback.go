@@ -5,29 +5,40 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"time"
 
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/systemd"
 )
 
-// TakeBack has logind grant again what it did without hostler, where an agent that was
-// killed has left it raised and nobody needs that: no agent runs or is about to be started
-// again, the host is not going down, and no kubelet counts on it. The service manager tells
-// the result of the service's run; empty for who is not asked by it.
-func TakeBack(ctx context.Context, service, result string, log *slog.Logger) error {
-	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
-	kubelet := func() bool { _, found := owner.FindKubelet("/proc"); return found }
-	return errors.Join(takeBack(ctx, logind, systemd.NewManager(""), service, result, kubelet), logind.Close())
+// takeBackTimeout bounds all that TakeBack asks: it is called when a service stops, also on
+// a host that is busy, and nobody tries again.
+const takeBackTimeout = 15 * time.Second
+
+// Ended is how a run of a service ended.
+type Ended struct {
+	Service string // its unit
+	Result  string // as the service manager tells it, see SERVICE_RESULT in systemd.exec(5); empty for who is not asked by it
+	Refused bool   // the agent refuses its configuration
 }
 
-func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Manager, service, result string, kubelet func() bool) error {
-	if result == "success" || !logind.Files().DropIn {
+// TakeBack has logind grant again what it did without hostler, where an agent that was
+// killed has left it raised and nobody needs that: no agent runs or is about to be started
+// again, the host is not going down, and no kubelet counts on it.
+func TakeBack(ctx context.Context, ended Ended, log *slog.Logger) error {
+	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
+	kubelet := func() bool { _, found := owner.FindKubelet("/proc"); return found }
+	return errors.Join(takeBack(ctx, logind, systemd.NewManager(""), ended, kubelet), logind.Close())
+}
+
+func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Manager, ended Ended, kubelet func() bool) error {
+	if ended.Result == "success" || !logind.Files().DropIn {
 		return nil // an agent that ends by itself knows what to leave
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
 	defer cancel()
-	unit, err := manager.Unit(ctx, service)
-	if err != nil || !forsaken(unit, result) {
+	unit, err := manager.Unit(ctx, ended.Service)
+	if err != nil || !forsaken(unit, ended) {
 		return err
 	}
 	if stopping, err := manager.Stopping(ctx); err != nil || stopping {
@@ -46,15 +57,15 @@ func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Mana
 }
 
 // forsaken tells whether no agent of this service guards the host, nor will unless somebody
-// starts one. A service of which a process was killed is started again by systemd, but for
-// one that it was told to stop, or not to start again; one that has ended with an error
-// refuses its configuration, and will again.
-func forsaken(unit systemd.Unit, result string) bool {
+// starts one. systemd starts one again that was killed, or ended with an error, unless it was
+// told to stop the service, or not to start it again. Told to start it anew, it has that done
+// by an agent that raises the delay again.
+func forsaken(unit systemd.Unit, ended Ended) bool {
 	switch unit.ActiveState {
 	case "inactive", "failed":
 		return true
 	case "deactivating":
-		return unit.Job || unit.Restart == "no" || result == "exit-code"
+		return unit.Job || unit.Restart == "no" || ended.Refused
 	}
 	return false
 }

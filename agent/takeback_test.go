@@ -26,6 +26,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		unit   systemdtest.UnitState
 		result string
+		refuse bool
 		host   func(*testing.T, *state, *systemdtest.Fake)
 		locked string // who else has a lock
 		left   bool
@@ -35,7 +36,8 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 		"killed as it was stopped":                    {unit: queued, result: "signal"},
 		"it did not end when it was stopped":          {unit: queued, result: "timeout"},
 		"killed, and not to be started again":         {unit: systemdtest.UnitState{"ActiveState": "deactivating", "Restart": "no"}, result: "signal"},
-		"its successor refuses the configuration":     {unit: alone, result: "exit-code"},
+		"it panicked, and is started again":           {unit: alone, result: "exit-code", left: true},
+		"its successor refuses the configuration":     {unit: alone, result: "exit-code", refuse: true},
 		"ended by itself":                             {unit: queued, result: "success", left: true},
 		"asked while it runs":                         {unit: systemdtest.UnitState{"ActiveState": "active"}, left: true},
 		"asked while it starts":                       {unit: systemdtest.UnitState{"ActiveState": "activating"}, left: true},
@@ -67,7 +69,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 				c.host(t, &host, fake)
 			}
 			fake.SetManager(host)
-			err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), "hostler.service", c.result, func() bool { return true })
+			err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), Ended{Service: "hostler.service", Result: c.result, Refused: c.refuse}, func() bool { return true })
 			if err != nil {
 				t.Errorf("takeBack() = %v", err)
 			}
@@ -94,8 +96,28 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWithoutABus(t *testing.T) {
 	}
 	logind := systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
 	defer logind.Close()
-	err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), "hostler.service", "", func() bool { return false })
+	err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), Ended{Service: "hostler.service"}, func() bool { return false })
 	if _, missing := os.Stat(dropIn); !errors.Is(missing, fs.ErrNotExist) || !errors.Is(err, systemd.ErrNoBus) {
 		t.Errorf("takeBack() = %v, and of the drop-in there is said %v; want that there is no bus, and no file", err, missing)
+	}
+}
+
+func TestNothingIsTakenBackWhereSystemdDoesNotTell(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	logind := systemd.NewLogind(systemd.LogindOptions{Root: fake.Root(), Address: fake.Address()})
+	defer logind.Close()
+	nobody := systemd.NewManager(filepath.Join(t.TempDir(), "private"))
+	ended := Ended{Service: "hostler.service", Result: "signal"}
+	if err := takeBack(t.Context(), logind, nobody, ended, func() bool { return false }); err != nil {
+		t.Errorf("takeBack() = %v with nothing to take back, want nothing", err)
+	}
+	if _, err := logind.RaiseMaxDelay(t.Context(), 36*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := takeBack(t.Context(), logind, nobody, ended, func() bool { return false }); !errors.Is(err, systemd.ErrNotSystemd) {
+		t.Errorf("takeBack() = %v, want %v", err, systemd.ErrNotSystemd)
+	}
+	if got, err := logind.MaxDelay(t.Context()); got != 36*time.Second || err != nil {
+		t.Errorf("logind grants %v, %v, want what it did", got, err)
 	}
 }

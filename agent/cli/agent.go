@@ -52,6 +52,8 @@ func (a *app) agentCommand() *cobra.Command {
 	}
 	configFlag(cmd, &file)
 	cmd.Flags().StringVar(&ended, "take-back", "", "run no agent, but take back what one of service `UNIT` that was killed has left with logind")
+	_ = cmd.Flags().MarkHidden("take-back") // nobody types it
+	cmd.MarkFlagsMutuallyExclusive("config", "take-back")
 	return cmd
 }
 
@@ -59,5 +61,10 @@ func (a *app) agentCommand() *cobra.Command {
 // and for who removes the package.
 func (a *app) takeBack(ctx context.Context, service string) error {
 	log, _ := agent.NewLog(a.Stderr, config.Default().Log, a.Getenv("JOURNAL_STREAM"))
-	return agent.TakeBack(ctx, service, a.Getenv("SERVICE_RESULT"), log)
+	ended := agent.Ended{Service: service, Result: a.Getenv("SERVICE_RESULT")}
+	if ended.Result == "exit-code" { // other ends than that have nothing to do with it
+		_, _, fault := a.orDefaults(ctx)
+		ended.Refused = fault != nil
+	}
+	return agent.TakeBack(ctx, ended, log)
 }
