@@ -111,6 +111,8 @@ func unmounts(m *machine.Machine) (before, after int) {
 			} else {
 				before++
 			}
+		case strings.Contains(line, "Started hostler.service"): // as after a restart
+			before, after, done = 0, 0, false
 		case strings.Contains(line, "Stopped hostler.service"):
 			done = true
 		}
