@@ -11,8 +11,8 @@ import (
 )
 
 // Replace writes a file in place of the one at path, if there is one, and makes the folder
-// where there is none. With an error it is the old one, but that a power cut may bring it
-// back where only the folder could not be synced.
+// where there is none. After an error there is the old one, or, where only the folder could
+// not be synced, the new one, in whose place a power cut may bring back the old.
 func Replace(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

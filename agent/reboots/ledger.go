@@ -168,7 +168,7 @@ func (l *Ledger) count(r Reboot) {
 	l.o.Log.Log(context.Background(), level, "the host has been rebooted", "bootID", r.BootID, "verdict", r.Verdict, "how", r.String())
 }
 
-// write has it on disk before the journal has this boot: else a boot that ends within seconds
+// write has it written at once, ahead of the journal, which takes a second: else a boot that ends within seconds
 // would be in the journal alone, which is then taken for that of a boot before.
 func (l *Ledger) write() {
 	value, err := json.Marshal(l.kept)

@@ -63,8 +63,8 @@ func (b *Bucket) WriteLazily(put map[string][]byte, remove []string) error {
 	return b.db.change(b.name, put, remove, lazyFlushDelay)
 }
 
-// WriteNow is Write for changes that are rare and that a power cut must not take: they are
-// written at once, with all that waits.
+// WriteNow is Write for changes that are rare and that a power cut should not take: they are
+// written next, with all that waits. It does not wait for that either.
 func (b *Bucket) WriteNow(put map[string][]byte, remove []string) error {
 	return b.db.change(b.name, put, remove, 0)
 }
