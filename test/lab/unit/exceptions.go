@@ -16,6 +16,9 @@ type Exception struct {
 // spawner stands for the program that is a unit's own process in the lab.
 const spawner = "the spawner"
 
+// nothing stands for a list that is empty in the lab.
+const nothing = "nothing"
+
 // Exceptions are the directives of hostler.service that are of no effect in the lab, where
 // tests do what a service manager does over a service's life. All others are carried out.
 func Exceptions() map[string]Exception {
@@ -32,10 +35,9 @@ func Exceptions() map[string]Exception {
 		"WantedBy":              {Reason: alone},
 		"StartLimitIntervalSec": {Reason: "each start is a unit of its own"},
 
-		"ExecStart":  {Reason: "the spawner starts the agent as the test wants it", Instead: spawner},
-		"ExecReload": {Reason: "tests reload the agent"},
-		// The program that it names is not there, which the unit heeds as little as its end.
-		"ExecStopPost": {Reason: "no hostler is installed in the lab"},
+		"ExecStart":    {Reason: "the spawner starts the agent as the test wants it", Instead: spawner},
+		"ExecReload":   {Reason: "tests reload the agent"},
+		"ExecStopPost": {Reason: "it asks the systemd that is PID 1, which is none of the lab's", Instead: nothing},
 
 		"Type":                   {Reason: told, Instead: "exec"},
 		"NotifyAccess":           {Reason: told, Instead: "none"},
@@ -62,11 +64,14 @@ func dropIn(command, log string) string {
 		if value == "" {
 			continue
 		}
-		if value == spawner {
-			value = command
-			b.WriteString(directive + "=\n") // it is a list
+		switch value {
+		case spawner:
+			b.WriteString(directive + "=\n" + directive + "=" + command + "\n") // it is a list
+		case nothing:
+			b.WriteString(directive + "=\n")
+		default:
+			b.WriteString(directive + "=" + value + "\n")
 		}
-		b.WriteString(directive + "=" + value + "\n")
 	}
 	// Not of the unit: what a system's manager does by itself, and a user's does not; and one
 	// instance is not to take the runtime folder away from another.
