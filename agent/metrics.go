@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/status"
@@ -11,12 +12,9 @@ import (
 // standing is how things stand, for the metrics.
 func (a *Agent) standing() metrics.Standing {
 	guard, lease := a.guard.Status(), a.keeper.Stats()
-	if lease.Running.IsZero() { // it is another owner's, or given up
-		lease.LastRenewed = time.Time{}
-	}
 	s := metrics.Standing{
 		Version:       a.options.Version,
-		LeaseRenewed:  lease.LastRenewed,
+		LeaseRenewed:  leaseSince(lease),
 		Loops:         a.health(),
 		Shutdown:      guard,
 		Runtimes:      map[string]bool{},
@@ -35,6 +33,15 @@ func (a *Agent) standing() metrics.Standing {
 		s.Runtimes[r.Name] = r.Ready
 	}
 	return s
+}
+
+// leaseSince is since when no renewal of the Lease was answered: without that of the tries a
+// host that boots into an outage would be silent. Zero where it is another owner's, or given up.
+func leaseSince(s controlplane.LeaseStats) time.Time {
+	if s.Running.IsZero() || s.Running.After(s.LastRenewed) {
+		return s.Running
+	}
+	return s.LastRenewed
 }
 
 // health is that of all loops, now.

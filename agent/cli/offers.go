@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,8 +51,9 @@ func resources(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
 	}
 	list := of(s.Node)
 	bytes := func(q *resource.Quantity) string { return size(q.Value()) }
+	cpus := strconv.FormatFloat(list.Cpu().AsApproximateFloat64(), 'f', -1, 64) // "63500m" is for machines
 	return fmt.Sprintf("%s CPUs, %s memory, %s disk, %s pods",
-		list.Cpu(), bytes(list.Memory()), bytes(list.StorageEphemeral()), list.Pods())
+		cpus, bytes(list.Memory()), bytes(list.StorageEphemeral()), list.Pods())
 }
 
 // machine says, to who asks for more, what pods share beside the capacity.

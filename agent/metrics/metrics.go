@@ -53,7 +53,7 @@ type Metrics struct {
 // Standing is how things stand at one time.
 type Standing struct {
 	Version       string
-	LeaseRenewed  time.Time // zero if it never was
+	LeaseRenewed  time.Time // or since when that is tried, where it never was; zero where nobody tries
 	Loops         []loop.Health
 	Shutdown      shutdown.Status
 	Protected     bool            // whether a shutdown would wait for the pods
@@ -173,7 +173,7 @@ type standing struct{ ask func() Standing }
 
 var (
 	descBuildInfo     = prometheus.NewDesc("hostler_build_info", "Always 1; the labels tell the build.", []string{"version", "goversion"}, nil)
-	descLeaseAge      = prometheus.NewDesc("hostler_lease_age_seconds", "Time since the lease was last renewed.", nil, nil)
+	descLeaseAge      = prometheus.NewDesc("hostler_lease_age_seconds", "Time since the lease was last renewed, or since the agent began to try where it never was.", nil, nil)
 	descLoopHealthy   = prometheus.NewDesc("hostler_loop_healthy", "Whether a loop's last round succeeded and it makes progress.", []string{"loop"}, nil)
 	descLoopRestarts  = prometheus.NewDesc("hostler_loop_restarts_total", "How often a loop had to be started again.", []string{"loop"}, nil)
 	descShutdownState = prometheus.NewDesc("hostler_shutdown_state", "1 for the state that the shutdown guard is in.", []string{"state"}, nil)

@@ -24,11 +24,12 @@ func beginnings() map[string]int {
 		"df -h /var": 1, "systemd-analyze security ": 1, "systemd-inhibit ": 1, "systemctl cat ": 1, "systemctl status containerd": 1,
 		"systemctl start containerd": 1, "systemctl start dbus": 1, "systemctl start hostler": 1, "systemctl restart ": 2, "systemctl reload ": 1, "systemctl unmask ": 2, "systemctl daemon-reload": 1,
 		"systemctl enable --now hostler": 1, "systemctl enable --now podman.socket": 1, "usermod ": 1, "ctr --namespace k8s.io images label ": 1,
+		"ps -": 2, "ip address": 1, "ip link": 2, "ip route get ": 1, "du -x": 2,
 	}
 }
 
 // silent are the beginnings of those that print nothing.
-var silent = regexp.MustCompile(`^(systemctl (enable|start|restart|reload|unmask|daemon-reload)|usermod)\b`)
+var silent = regexp.MustCompile(`^(systemctl (enable|start|restart|reload|unmask|daemon-reload)|usermod|ip link set)\b`)
 
 // into is the file that a command's output goes into.
 var into = regexp.MustCompile(` >(\S+)$`)
@@ -45,6 +46,7 @@ func onAMachine() *strings.Replacer {
 	return strings.NewReplacer(
 		"NAME", "$(hostname)", "rack1-node02", "$(hostname)",
 		"seconds=20", "seconds=1",
+		"INTERFACE", "lo", "ADDRESS", "127.0.0.1", "MOUNTPOINT", "/etc",
 		"config check FILE", "config check /run/lab/demo/hostler.yaml",
 		">/etc/hostler/hostler.yaml", ">hostler.yaml") // what follows is told of hostler's own periods
 }
@@ -76,6 +78,7 @@ func elsewhere() []struct{ page, line, why string } {
 		{"docs/install.md", "dnf install ./hostler-*.x86_64.rpm", "needs a Fedora: TestAnRpmComesAndGoes has rpm install it"},
 		{"docs/kubernetes.md", "kubectl ", "needs a cluster: TestTheDocumentedWayToJoin runs each, and counts them"},
 		{"docs/observability.md", "go tool pprof -top heap.pb.gz", "needs Go: TestProfilesAreThere runs it"},
+		{"docs/operate.md", "systemctl reboot", "ends a machine: TestAnnouncedShutdowns has it reboot so"},
 		{"docs/plugin.md", "CGO_ENABLED=0 go build -o /usr/local/bin/plugin-https ", "needs Go: TestAHostWhoseControlPlaneIsAPlugin has it built"},
 		{"docs/plugin.md", "go run ./test/httpstore/serve ", "needs Go: TestAHostWhoseControlPlaneIsAPlugin has the endpoint that it serves"},
 		{"docs/plugin.md", "grpcurl ", "is no package of Debian's: TestAHostWhoseControlPlaneIsAPlugin makes these calls"},

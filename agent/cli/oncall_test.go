@@ -1,0 +1,44 @@
+package cli_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// worried is the name that begins what is wrong on a screen of status.
+var worried = regexp.MustCompile(`(?m)^  ([a-zA-Z][a-zA-Z./-]*(?: [a-zA-Z./-]+){0,2})(?:, for [^:]+)?: `)
+
+// What status says is wrong is explained, by the same name, on the page for who is on call.
+func TestThePageForWhoIsOnCallKnowsWhatStatusSays(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "\n## What is wrong, by its name\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	found := 0
+	for name, s := range scenes() {
+		screen := hostler(serve(t, &backend{status: s}), "status").stdout
+		wrong, _, _ := strings.Cut(screen, "\n\n")
+		for _, m := range worried.FindAllStringSubmatch(wrong, -1) {
+			if strings.HasPrefix(m[1], "is ") { // a verdict of two lines
+				continue
+			}
+			what := strings.TrimSuffix(m[1], " unknown") // of which the table tells once
+			for _, kind := range []string{"loop ", "runtime "} {
+				if strings.HasPrefix(what, kind) {
+					what = kind + "NAME"
+				}
+			}
+			found++
+			if !strings.Contains(table, "`"+what+"`") && !strings.Contains(what, ".") { // a check of one's own has a domain
+				t.Errorf("docs/operate.md does not know %q, which status says of scene %s:\n%s", what, name, wrong)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("status says %d times what is wrong, want more: what is compared?", found)
+	}
+}
