@@ -67,6 +67,7 @@ type Options struct {
 // Agent is a running or a half-built agent.
 type Agent struct {
 	*maintenance.Drainer // what a person does to the node
+	drained              *maintenance.Drained
 	*fleet.Reader        // what a person sees of the other hosts
 
 	options     Options
@@ -259,6 +260,7 @@ func (a *Agent) buildGuard() (err error) {
 
 func (a *Agent) buildMaintenance() {
 	a.Reader = fleet.New(a.client, a.node)
+	a.drained = maintenance.OpenDrained(a.state.Bucket("drained"), a.log)
 	a.Drainer = maintenance.New(maintenance.Options{
 		Node:         a.node,
 		ControlPlane: a.client.Type(),
@@ -267,6 +269,7 @@ func (a *Agent) buildMaintenance() {
 		Recorder:     a.recorder,
 		Guard:        a.guard,
 		Member:       a.member,
+		Drained:      a.drained,
 		Flush:        a.state.Flush,
 		Log:          a.log,
 	})

@@ -10,12 +10,17 @@ import (
 	"hostler.io/hostler/gc"
 )
 
-// protectedPods are those that a shutdown ended, of which everything stays for a
-// day, so that a person may look what they did; and the same by their UIDs, by which
-// their logs go. One that runs on is not among them: what dies in it later is its
-// own affair.
-func (a *Agent) protectedPods() (pods map[gc.PodKey]string, uids map[string]string) {
-	pods, uids = map[gc.PodKey]string{}, map[string]string{}
+// protectedPods are those that a shutdown or a person's drain ended, of which everything
+// stays for a day, so that a person may look what they did, or start them again; and the
+// same by their UIDs, by which their logs go. One that runs on is not among them: what dies
+// in it later is its own affair.
+func (a *Agent) protectedPods() (pods map[gc.PodKey]gc.Kept, uids map[string]gc.Kept) {
+	pods, uids = map[gc.PodKey]gc.Kept{}, map[string]gc.Kept{}
+	for _, p := range a.drained.Kept(time.Now()) {
+		kept := gc.Kept{Reason: gc.Drained, Detail: "kept for a day, to be started again; hostler drain has stopped it"}
+		pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = kept
+		uids[cmp.Or(p.UID, p.ID)] = kept
+	}
 	for _, r := range a.journal.Kept(time.Now(), uptime()) {
 		detail := "kept for a day; see `hostler ps --last-shutdown`"
 		if !r.CancelledAt.IsZero() {
@@ -24,14 +29,15 @@ func (a *Agent) protectedPods() (pods map[gc.PodKey]string, uids map[string]stri
 		for _, p := range r.Pods {
 			asked := r.Unheard && !p.StartedAt.IsZero() // and has ended, or may have
 			if asked || r.PodStatus(p).Phase != corev1.PodRunning {
-				pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = detail
-				uids[cmp.Or(p.UID, p.ID)] = detail
+				kept := gc.Kept{Reason: gc.LastShutdown, Detail: detail}
+				pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = kept
+				uids[cmp.Or(p.UID, p.ID)] = kept
 			}
 		}
 	}
 	for _, r := range a.journal.Restarts() {
 		if r.Outcome == "" {
-			pods[gc.PodKey{Runtime: r.Runtime, ID: r.Pod}] = "a shutdown has stopped it; it is to be started again"
+			pods[gc.PodKey{Runtime: r.Runtime, ID: r.Pod}] = gc.Kept{Reason: gc.LastShutdown, Detail: "a shutdown has stopped it; it is to be started again"}
 		}
 	}
 	return pods, uids

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/state"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -29,15 +31,15 @@ func left(t *testing.T, content map[string]any) string {
 
 func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 	now := time.Now()
-	a := &Agent{journal: journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
+	a := &Agent{drained: maintenance.OpenDrained(state.NewMemory().Bucket("drained"), silent()), journal: journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
 		BootID: "one", StartedAt: now, FinishedAt: now, Graceful: true,
 		Pods: []journal.PodRecord{{Runtime: "containerd", ID: "a", UID: "u", Outcome: journal.Stopped}, {Runtime: "podman", ID: "b", Outcome: journal.Left}},
 	}}), "two", silent())}
 	got, uids := a.protectedPods()
-	if len(uids) != 2 || uids["u"] == "" || uids["b"] == "" {
+	if len(uids) != 2 || uids["u"].Reason == "" || uids["b"].Reason == "" {
 		t.Errorf("protectedPods() = UIDs %v, want that of the orchestrator, and the ID where there is none", uids)
 	}
-	if len(got) != 2 || got[gc.PodKey{Runtime: "containerd", ID: "a"}] == "" || got[gc.PodKey{Runtime: "podman", ID: "b"}] == "" {
+	if len(got) != 2 || got[gc.PodKey{Runtime: "containerd", ID: "a"}].Reason == "" || got[gc.PodKey{Runtime: "podman", ID: "b"}].Reason == "" {
 		t.Errorf("protectedPods() = %v, want both pods", got)
 	}
 	long := now.Add(-25 * time.Hour)
@@ -51,15 +53,34 @@ func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 		BootID: "one", StartedAt: now, CancelledAt: now,
 		Pods: []journal.PodRecord{{ID: "a", Outcome: journal.Stopped}, {ID: "b", Outcome: journal.Skipped}, {ID: "c", StartedAt: now, Outcome: journal.Left}},
 	}}), "one", silent())
-	if got, _ := a.protectedPods(); len(got) != 1 || !strings.Contains(got[gc.PodKey{ID: "a"}], "cancelled") {
+	if got, _ := a.protectedPods(); len(got) != 1 || !strings.Contains(got[gc.PodKey{ID: "a"}].Detail, "cancelled") {
 		t.Errorf("protectedPods() after a shutdown that was cancelled = %v, want what it stopped, and not what runs on", got)
 	}
 	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", StartedAt: now, Pods: []journal.PodRecord{{ID: "a", StartedAt: now}, {ID: "b"}}}}), "one", silent())
 	a.journal.Settle()
-	if got, _ := a.protectedPods(); len(got) != 1 || got[gc.PodKey{ID: "a"}] == "" {
+	if got, _ := a.protectedPods(); len(got) != 1 || got[gc.PodKey{ID: "a"}].Reason == "" {
 		t.Errorf("protectedPods() after a shutdown that was cancelled unheard = %v, want whom it had asked to end", got)
 	}
 	if up := uptime(); up <= 0 {
 		t.Errorf("uptime() = %v, want what has passed since the boot", up)
+	}
+}
+
+func TestWhatADrainHasStoppedIsProtected(t *testing.T) {
+	now := time.Now()
+	store := state.NewMemory().Bucket("drained")
+	before := maintenance.OpenDrained(store, silent())
+	before.Take(&journal.Record{Pods: []journal.PodRecord{
+		{Runtime: "docker", ID: "a", StartedAt: now, Outcome: journal.Stopped}, {Runtime: "docker", ID: "b", UID: "u", StartedAt: now},
+		{Runtime: "docker", ID: "spared", Outcome: journal.Skipped},
+		{Runtime: "docker", ID: "of long ago", StartedAt: now.Add(-25 * time.Hour)},
+	}}, now)
+	a := &Agent{drained: maintenance.OpenDrained(store, silent()), journal: journal.Open(left(t, map[string]any{"bootID": "one"}), "one", silent())}
+	pods, uids := a.protectedPods()
+	if len(pods) != 2 || pods[gc.PodKey{Runtime: "docker", ID: "a"}].Reason != gc.Drained || pods[gc.PodKey{Runtime: "docker", ID: "b"}].Reason != gc.Drained {
+		t.Errorf("protectedPods() after a restart = %v, want both that were asked to end", pods)
+	}
+	if len(uids) != 2 || uids["a"].Reason != gc.Drained || uids["u"].Reason != gc.Drained {
+		t.Errorf("protectedPods() after a restart = UIDs %v, want those of both", uids)
 	}
 }

@@ -76,7 +76,7 @@ func (a *Agent) onRequest(facts gc.Facts) (images, containers *doctor.OnRequest)
 		}
 	}
 	if names := a.leftAlone(cfg.ContainerGC.Enabled); len(names) > 0 && cfg.ContainerGC.Enabled != config.Off {
-		containers = &doctor.OnRequest{Runtimes: names, Setting: "containerGC: {enabled: true}"}
+		containers = &doctor.OnRequest{Runtimes: names, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
 		for _, d := range gc.Plan(facts, policy, now, gc.Options{Containers: true, AllUnused: true}).Containers {
 			if d.Action == gc.Remove && slices.Contains(names, d.Runtime) && d.Container.State != runtime.Running {
 				containers.Unused++

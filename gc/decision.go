@@ -33,6 +33,7 @@ const (
 	Pinned         Reason = "pinned"          // the runtime wants the image kept
 	Protected      Reason = "protected"       // sandbox image, keep pattern, keep label
 	LastShutdown   Reason = "last-shutdown"   // of a pod that the last shutdown ended, for a day
+	Drained        Reason = "drained"         // of a pod that a person's drain ended, for a day
 	Local          Reason = "local"           // built or imported here, in no registry
 	TooYoung       Reason = "too-young"       // younger than the minimum age
 	BelowThreshold Reason = "below-threshold" // may go, but room is not needed or others go first

@@ -19,10 +19,10 @@ type Facts struct {
 	// SandboxImages maps a runtime's name to the image of its sandboxes, where
 	// the runtime tells.
 	SandboxImages map[string]string
-	// ProtectedPods are those that a shutdown ended, whose dead containers stay,
-	// with what a person is told about it. A pod that its orchestrator has made
+	// ProtectedPods are those that a shutdown or a drain ended, whose dead containers
+	// stay, and why. A pod that its orchestrator has made
 	// anew since has another ID, and what dies in it is nobody's evidence.
-	ProtectedPods map[PodKey]string
+	ProtectedPods map[PodKey]Kept
 
 	// Kubelet tells that a kubelet on this host makes pods' sandboxes anew, and
 	// reads from the newest one how a pod fared.
@@ -34,7 +34,13 @@ type Facts struct {
 	LogsUnsure string
 	LogsErr    error // why some logs could not be looked at
 	// ProtectedLogs are UIDs as ProtectedPods has IDs: a pod's logs go by its UID.
-	ProtectedLogs map[string]string
+	ProtectedLogs map[string]Kept
+}
+
+// Kept is why something stays.
+type Kept struct {
+	Reason Reason
+	Detail string // what a person is told about it
 }
 
 // LogFact is the log folder of a pod, or a link to the log of a container, as CRI

@@ -95,13 +95,13 @@ func newDead(decision ContainerDecision, f *Facts, pod *runtime.Pod, p Container
 
 // protectedPod says what keeps all of a pod, and nothing if nothing does.
 func protectedPod(f *Facts, pod *runtime.Pod, o Options) (Reason, string) {
-	shutdown := f.ProtectedPods[PodKey{pod.Runtime, pod.ID}]
+	kept := f.ProtectedPods[PodKey{pod.Runtime, pod.ID}]
 	label := keepLabel(pod.Labels, pod.Annotations)
 	switch {
 	case label != "":
 		return Protected, label
-	case shutdown != "":
-		return LastShutdown, shutdown
+	case kept.Reason != "":
+		return kept.Reason, kept.Detail
 	case slices.Contains(o.LeaveAlone, pod.Runtime):
 		return NotManaged, "removed on request only"
 	}

@@ -108,7 +108,7 @@ func TestPlanKeepsContainers(t *testing.T) {
 		name      string
 		container runtime.Container
 		minimum   time.Duration
-		protected map[gc.PodKey]string
+		protected map[gc.PodKey]gc.Kept
 		want      gc.Reason
 		detail    string
 	}{
@@ -118,8 +118,8 @@ func TestPlanKeepsContainers(t *testing.T) {
 		{name: "its exit is unknown and a minimum age set", container: untold, minimum: time.Minute, want: gc.TooYoung, detail: "unknown"},
 		{name: "its exit is unknown and no minimum age set", container: untold, want: gc.OverLimit},
 		{name: "it exited in the future, after a step of the clock", container: exited("c", "web", -time.Hour), minimum: time.Minute, want: gc.TooYoung},
-		{name: "the last shutdown ended its pod", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]string{{Runtime: "containerd", ID: "pod-p"}: "a day for people to look"}, want: gc.LastShutdown, detail: "a day"},
-		{name: "the last shutdown ended a pod of that ID in another runtime", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]string{{Runtime: "docker", ID: "pod-p"}: "a day"}, want: gc.OverLimit},
+		{name: "the last shutdown ended its pod", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]gc.Kept{{Runtime: "containerd", ID: "pod-p"}: {gc.LastShutdown, "a day for people to look"}}, want: gc.LastShutdown, detail: "a day"},
+		{name: "the last shutdown ended a pod of that ID in another runtime", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]gc.Kept{{Runtime: "docker", ID: "pod-p"}: {gc.LastShutdown, "a day"}}, want: gc.OverLimit},
 		{name: "a keep annotation", container: labelled("true"), want: gc.Protected, detail: "label hostler.io/keep"},
 		{name: "a keep annotation that says neither", container: labelled("True"), want: gc.Protected, detail: `"True", neither "true" nor "false"`},
 		{name: "a keep annotation that says no", container: labelled("false"), want: gc.OverLimit},

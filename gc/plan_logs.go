@@ -45,8 +45,8 @@ func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecisi
 		switch {
 		case log.Foreign != "":
 			d.Reason, d.Detail = NotManaged, log.Foreign
-		case f.ProtectedLogs[log.UID] != "":
-			d.Reason, d.Detail = LastShutdown, f.ProtectedLogs[log.UID]
+		case f.ProtectedLogs[log.UID].Reason != "":
+			d.Reason, d.Detail = f.ProtectedLogs[log.UID].Reason, f.ProtectedLogs[log.UID].Detail
 		case unsure != "":
 			d.Reason, d.Detail = NotManaged, unsure
 		case age(now, log.ModifiedAt) < patience:

@@ -45,7 +45,7 @@ func TestPlanPods(t *testing.T) {
 			o.AllUnused = true
 		}},
 		{name: "the last shutdown ended it", pod: deadPod(9*time.Hour, exited("a", "web", 2*time.Hour)), want: gc.LastShutdown, detail: "a day", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) {
-			f.ProtectedPods = map[gc.PodKey]string{{Runtime: "containerd", ID: "pod-p"}: "a day"}
+			f.ProtectedPods = map[gc.PodKey]gc.Kept{{Runtime: "containerd", ID: "pod-p"}: {gc.LastShutdown, "a day"}}
 		}},
 		{name: "a runtime that is left alone", pod: deadPod(2 * time.Hour), want: gc.NotManaged, change: func(_ *gc.Facts, _ *gc.Policy, o *gc.Options) { o.LeaveAlone = []string{"containerd"} }},
 		{name: "beside a kubelet the newest stays", pod: deadPod(2 * time.Hour), want: gc.Newest, detail: "kubelet", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) { f.Kubelet = true }},
@@ -120,8 +120,12 @@ func TestPlanLogs(t *testing.T) {
 		{name: "and leaves what was written in it", log: with(folder, func(l *gc.LogFact) { l.ModifiedAt = ago(59 * time.Second) }), want: gc.TooYoung, change: func(_ *gc.Facts, _ *gc.Policy, o *gc.Options) { o.AllUnused = true }},
 		{name: "one from the future, after a step of the clock, stays", log: with(folder, func(l *gc.LogFact) { l.ModifiedAt = ago(-time.Hour) }), want: gc.TooYoung},
 		{name: "one that holds something else stays", log: with(folder, func(l *gc.LogFact) { l.Foreign = "it holds a socket" }), want: gc.NotManaged, detail: "socket"},
-		{name: "the last shutdown ended its pod", log: folder, want: gc.LastShutdown, detail: "a day", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) { f.ProtectedLogs = map[string]string{"u1": "a day"} }},
-		{name: "a link into a folder that the last shutdown left", log: link, want: gc.LastShutdown, change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) { f.ProtectedLogs = map[string]string{"u1": "a day"} }},
+		{name: "the last shutdown ended its pod", log: folder, want: gc.LastShutdown, detail: "a day", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) {
+			f.ProtectedLogs = map[string]gc.Kept{"u1": {gc.LastShutdown, "a day"}}
+		}},
+		{name: "a link into a folder that the last shutdown left", log: link, want: gc.LastShutdown, change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) {
+			f.ProtectedLogs = map[string]gc.Kept{"u1": {gc.LastShutdown, "a day"}}
+		}},
 		{name: "where a runtime does not answer all stay", log: folder, want: gc.NotManaged, detail: "crio", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) { f.LogsUnsure = "crio does not answer" }},
 		{name: "where a runtime does not answer links stay as well", log: link, want: gc.NotManaged, detail: "crio", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) { f.LogsUnsure = "crio does not answer" }},
 		{name: "where a runtime of pods is left alone", log: folder, want: gc.NotManaged, detail: "containerd", change: func(f *gc.Facts, _ *gc.Policy, o *gc.Options) {

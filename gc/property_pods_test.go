@@ -46,7 +46,7 @@ func removedPods(d gc.Decisions) []string {
 
 // keptPod tells whether a pod is to be kept whole.
 func keptPod(f gc.Facts, pod runtime.Pod) bool {
-	return pod.Annotations[runtime.LabelKeep] == "true" || f.ProtectedPods[gc.PodKey{Runtime: pod.Runtime, ID: pod.ID}] != ""
+	return pod.Annotations[runtime.LabelKeep] == "true" || f.ProtectedPods[gc.PodKey{Runtime: pod.Runtime, ID: pod.ID}].Reason != ""
 }
 
 // settling is how long a sandbox or a log may be in the making.
@@ -123,7 +123,7 @@ func checkLogs(t *testing.T, f gc.Facts, p gc.Policy, d gc.Decisions) {
 		switch {
 		case known:
 			t.Errorf("Plan() removes log %s of a pod or container that is there", l.Path)
-		case f.LogsUnsure != "" || l.Log.Foreign != "" || f.ProtectedLogs[l.UID] != "":
+		case f.LogsUnsure != "" || l.Log.Foreign != "" || f.ProtectedLogs[l.UID].Reason != "":
 			t.Errorf("Plan() removes log %s, want it kept: %+v", l.Path, l.Log)
 		case now.Sub(l.ModifiedAt) < settling(p):
 			t.Errorf("Plan() removes log %s, written %s ago", l.Path, now.Sub(l.ModifiedAt))

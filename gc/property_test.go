@@ -69,10 +69,10 @@ func generate(r *rand.Rand, images, pods int) (gc.Facts, gc.Policy, gc.Options) 
 		f.Pods = append(f.Pods, p)
 	}
 	f.Kubelet = r.IntN(4) == 0
-	f.ProtectedPods, f.ProtectedLogs = map[gc.PodKey]string{}, map[string]string{}
+	f.ProtectedPods, f.ProtectedLogs = map[gc.PodKey]gc.Kept{}, map[string]gc.Kept{}
 	for _, p := range f.Pods {
 		if r.IntN(8) == 0 {
-			f.ProtectedPods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}], f.ProtectedLogs[p.UID] = "a day", "a day"
+			f.ProtectedPods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}], f.ProtectedLogs[p.UID] = gc.Kept{gc.LastShutdown, "a day"}, gc.Kept{gc.Drained, "a day"}
 		}
 	}
 	generateLogs(r, &f, pods)

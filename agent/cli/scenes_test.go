@@ -201,7 +201,7 @@ func onRequest() api.Status {
 		{Runtime: "docker", Pod: "d", ID: "d", Name: "job", Outcome: journal.LeftStopped, Reason: "its restart policy does not ask for it"},
 	}
 	s.ImageGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker"}, Unused: 61, Bytes: 19 << 30, Setting: "imageGC: {enabled: true}"}
-	s.ContainerGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker"}, Unused: 1, Setting: "containerGC: {enabled: true}"}
+	s.ContainerGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker"}, Unused: 1, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
 	return s
 }
 

@@ -63,7 +63,7 @@ func collection(f Facts) Check {
 		return Check{}
 	}
 	message := fmt.Sprintf("of %s hostler removes nothing by itself: %s would go on request", whose, strings.Join(waiting, " and "))
-	mend := fmt.Sprintf("`hostler gc plan --all-unused` shows them, `hostler gc run --all-unused` removes them; %s in %s has hostler do so by itself when room is needed",
+	mend := fmt.Sprintf("`hostler gc plan --all-unused` shows them, `hostler gc run --all-unused` removes them; %s in %s and `systemctl restart hostler` have hostler do so by itself",
 		strings.Join(settings, " and "), cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"))
 	if len(full) > 0 {
 		return warn(mend, "%s is above the high threshold, and %s", strings.Join(full, " and "), message)

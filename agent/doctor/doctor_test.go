@@ -127,8 +127,8 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 	}{
 		{"images that go on request only, on a filesystem that is full", func(f *doctor.Facts) {
 			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 3, Bytes: 2 << 30, Full: []string{"/var/lib/docker"}, Setting: "imageGC: {enabled: true}"}
-			f.Collection.Containers = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 1, Setting: "containerGC: {enabled: true}"}
-		}, []string{"warn collection|/var/lib/docker is above the high threshold, and of docker hostler removes nothing by itself: 3 unused images of 2.0 GiB and 1 unused dead container|imageGC: {enabled: true} and containerGC: {enabled: true} in /etc/hostler/hostler.yaml"}},
+			f.Collection.Containers = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 1, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
+		}, []string{"warn collection|/var/lib/docker is above the high threshold, and of docker hostler removes nothing by itself: 3 unused images of 2.0 GiB and 1 unused dead container|imageGC: {enabled: true} and containerGC: {enabled: true, maximumAge: 168h} in /etc/hostler/hostler.yaml and `systemctl restart hostler`"}},
 		{"images that go on request only, where there is room", func(f *doctor.Facts) {
 			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 3, Setting: "imageGC: {enabled: true}"}
 		}, nil},

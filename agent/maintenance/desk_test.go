@@ -49,6 +49,7 @@ func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
 			Owners:   ownedBy(owner.Auto, nil),
 			Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, log),
 			Member:   loop.NewGate(""),
+			Drained:  maintenance.OpenDrained(kept.Bucket("drained"), log),
 			Flush:    kept.Flush,
 			Log:      log,
 		}

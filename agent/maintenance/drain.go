@@ -88,8 +88,10 @@ func (d *Drainer) Drain(ctx context.Context, req api.DrainRequest, progress func
 	teller := newTeller(progress)
 	record, err := d.o.Guard.DrainByHand(ctx, req.All, func(r *journal.Record) {
 		begin()
+		d.o.Drained.Take(r, time.Now())
 		teller.take(r)
 	})
+	d.o.Drained.Take(&record, time.Now())
 	teller.finish(record)
 	report.Record = record
 	switch {

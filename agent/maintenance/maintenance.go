@@ -22,7 +22,8 @@ type Options struct {
 	Reporter     *report.Reporter
 	Recorder     *controlplane.Recorder
 	Guard        *shutdown.Guard
-	Member       *loop.Gate   // shut while the Node is off the control plane
+	Member       *loop.Gate // shut while the Node is off the control plane
+	Drained      *Drained
 	Flush        func() error // writes to the disk what was learned
 	Log          *slog.Logger
 }

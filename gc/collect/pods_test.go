@@ -192,16 +192,16 @@ func TestCollectPods(t *testing.T) {
 		{
 			name: "a pod of the last shutdown stays whole", stays: []string{"ended", "made", "lost", "dead"},
 			setup: func(h *host) {
-				h.survey.Protected = func() (map[gc.PodKey]string, map[string]string) {
-					return map[gc.PodKey]string{{Runtime: "fake", ID: "dead"}: "a day"}, nil
+				h.survey.Protected = func() (map[gc.PodKey]gc.Kept, map[string]gc.Kept) {
+					return map[gc.PodKey]gc.Kept{{Runtime: "fake", ID: "dead"}: {Reason: gc.LastShutdown}}, nil
 				}
 			},
 		},
 		{
 			name: "the logs of a pod of the last shutdown stay", stays: []string{"/var/log/pods/barn_horse_u-gone"},
 			setup: func(h *host) {
-				h.survey.Protected = func() (map[gc.PodKey]string, map[string]string) {
-					return nil, map[string]string{"u-gone": "a day"}
+				h.survey.Protected = func() (map[gc.PodKey]gc.Kept, map[string]gc.Kept) {
+					return nil, map[string]gc.Kept{"u-gone": {Reason: gc.LastShutdown}}
 				}
 			},
 		},

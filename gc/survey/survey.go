@@ -60,10 +60,10 @@ type Survey struct {
 	Runtimes func() []Runtime // those of this host, as of now
 	Meter    Meter
 	Uses     *lastused.Tracker
-	// Protected returns the pods that a shutdown ended, of which everything stays,
-	// with what a person is told about it: by their IDs, and by their UIDs, by which
+	// Protected returns the pods that a shutdown or a drain ended, of which everything
+	// stays, and why: by their IDs, and by their UIDs, by which
 	// their logs are known. Nil if there never are any.
-	Protected func() (pods map[gc.PodKey]string, logs map[string]string)
+	Protected func() (pods map[gc.PodKey]gc.Kept, logs map[string]gc.Kept)
 
 	// Logs are those of the host's pods; nil to leave them alone.
 	Logs Logs

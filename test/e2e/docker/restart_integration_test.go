@@ -52,6 +52,18 @@ func (h *house) run(c lab.DockerContainer) {
 	h.ids[c.Name] = id
 }
 
+// names are those of all containers that there are.
+func (h *house) names() (names []string) {
+	h.Helper()
+	list, err := h.docker.API.ContainerList(h.Context(), client.ContainerListOptions{All: true})
+	check(h.T, err)
+	for _, c := range list.Items {
+		names = append(names, strings.TrimPrefix(c.Names[0], "/"))
+	}
+	slices.Sort(names)
+	return names
+}
+
 // started is when the latest run of a container began; running whether it lasts.
 func (h *house) started(name string) (at time.Time, running bool) {
 	h.Helper()

@@ -1,0 +1,99 @@
+package maintenance
+
+import (
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// keepDrained is how long what a drain has stopped is kept at least: nobody but a person
+// starts it again, who may have more to do first.
+const keepDrained = 24 * time.Hour
+
+// keyDrained is where the store has them.
+const keyDrained = "drained"
+
+// Store keeps values by key: a *state.Bucket.
+type Store interface {
+	Load() (map[string][]byte, error)
+	Write(put map[string][]byte, remove []string) error
+}
+
+// DrainedPod is one that a person's drain has stopped.
+type DrainedPod struct {
+	Runtime   string    `json:"runtime"`
+	ID        string    `json:"id"`
+	UID       string    `json:"uid,omitempty"`
+	StoppedAt time.Time `json:"stoppedAt"`
+}
+
+// Drained knows what drains have stopped, across restarts and boots. It is safe for
+// concurrent use.
+type Drained struct {
+	store Store
+	log   *slog.Logger
+
+	mu   sync.Mutex
+	pods map[string]DrainedPod // by runtime and ID
+}
+
+// OpenDrained reads what is kept.
+func OpenDrained(store Store, log *slog.Logger) *Drained {
+	d := &Drained{store: store, log: log, pods: map[string]DrainedPod{}}
+	values, err := store.Load()
+	if value, found := values[keyDrained]; err == nil && found {
+		err = json.Unmarshal(value, &d.pods)
+	}
+	if err != nil {
+		d.pods = map[string]DrainedPod{}
+		log.Warn("what a drain has stopped is not known any more, and may be collected", "error", err)
+	}
+	return d
+}
+
+// Take takes in how a drain stands.
+func (d *Drained) Take(r *journal.Record, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	changed := false
+	for _, p := range r.Pods {
+		id := p.Runtime + "/" + p.ID
+		if p.StartedAt.IsZero() || d.pods[id].StoppedAt.Equal(p.StartedAt) {
+			continue // it was not asked to end, or is known
+		}
+		d.pods[id] = DrainedPod{Runtime: p.Runtime, ID: p.ID, UID: p.UID, StoppedAt: p.StartedAt}
+		changed = true
+	}
+	if !changed {
+		return
+	}
+	maps.DeleteFunc(d.pods, func(_ string, p DrainedPod) bool { return !p.kept(now) })
+	value, err := json.Marshal(d.pods)
+	if err == nil {
+		err = d.store.Write(map[string][]byte{keyDrained: value}, nil)
+	}
+	if err != nil {
+		d.log.Warn("what a drain stops may be collected after a restart of hostler", "error", err)
+	}
+}
+
+// Kept returns those that are to be kept now.
+func (d *Drained) Kept(now time.Time) []DrainedPod {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var pods []DrainedPod
+	for _, p := range d.pods {
+		if p.kept(now) {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// kept tells whether it is less than a day since. The wall clock may have been set right
+// meanwhile, forth or back.
+func (p DrainedPod) kept(now time.Time) bool { return now.Sub(p.StoppedAt).Abs() < keepDrained }

@@ -1,0 +1,56 @@
+//go:build integration
+
+package docker_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/test/lab"
+)
+
+// TestWhatADrainStoppedIsNotCollected, also where a person asks for all that is unused, or has
+// done as hostler doctor says: who emptied the host wants it as it was afterwards.
+func TestWhatADrainStoppedIsNotCollected(t *testing.T) {
+	h := &house{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
+	usualPlace(t, h.docker)
+	_, err := h.docker.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
+	check(t, err)
+	h.run(lab.DockerContainer{Name: "kept", Restart: "unless-stopped"})
+	ends := func(name string) {
+		t.Helper()
+		h.run(lab.DockerContainer{Name: name, Command: []string{"sh", "-c", "echo ready"}, Ready: "ready"})
+		eventually(t, name+" has ended", func() bool { _, running := h.started(name); return !running })
+	}
+	ends("ended")
+	there := func() string { return strings.Join(h.names(), " ") }
+
+	a := startAgent(t, "containerGC: {minimumAge: 0s, interval: 1s}\n")
+	a.await("Docker is ready", func(s api.Status) bool { return len(s.Runtimes) == 1 && s.Runtimes[0].Ready })
+	a.hostler("drain", "--all")
+	if plan := a.hostler("gc", "plan", "--containers", "--all-unused"); !strings.Contains(plan, "drained") {
+		t.Errorf("hostler gc plan prints %s, want it to keep one that was drained", plan)
+	}
+	a.hostler("gc", "run", "--containers", "--all-unused")
+	if got := there(); got != "kept" {
+		t.Errorf("after a drain and a collection of all that is unused there are %q, want what the drain has stopped alone", got)
+	}
+
+	// As doctor has it written, but that nobody waits for a week.
+	ends("endedagain")
+	s := a.await("it is told what has dead containers collected", func(s api.Status) bool { return s.ContainerGC.OnRequest != nil && s.ContainerGC.OnRequest.Unused == 1 })
+	setting := s.ContainerGC.OnRequest.Setting
+	if told := a.hostler("doctor"); !strings.Contains(strings.Join(strings.Fields(told), " "), setting) {
+		t.Errorf("hostler doctor prints %s, want %q", told, setting)
+	}
+	a.end(syscall.SIGTERM)
+	conf := filepath.Join(a.folder, "conf.d")
+	check(t, os.Mkdir(conf, 0o755))
+	check(t, os.WriteFile(filepath.Join(conf, "collect.yaml"), []byte(strings.ReplaceAll(setting, "168h", "1s")+"\n"), 0o644))
+	a.run()
+	eventually(t, "the dead container is collected", func() bool { return there() == "kept" })
+}
