@@ -116,6 +116,24 @@ func TestAHealthyHostHasNothingToMend(t *testing.T) {
 	}
 }
 
+// Ctrl-Alt-Del goes past logind unless it is masked.
+func TestWaysDownThatPassLogindByAreTold(t *testing.T) {
+	for state, ways := range map[string]string{
+		"loaded": "with systemd 257.13-1~deb13u1 `systemctl start reboot.target` and Ctrl-Alt-Del go past logind",
+		"masked": "with systemd 257.13-1~deb13u1 `systemctl start reboot.target` go past logind",
+	} {
+		f := healthy()
+		f.Systemd.CtrlAltDel.LoadState = state
+		i := slices.IndexFunc(doctor.Examine(f).Checks, func(c doctor.Check) bool { return c.Name == "bypasses" })
+		if i < 0 {
+			t.Fatalf("Examine() has no check bypasses where Ctrl-Alt-Del is %s", state)
+		}
+		if c := doctor.Examine(f).Checks[i]; !strings.HasPrefix(c.Message, ways) {
+			t.Errorf("where Ctrl-Alt-Del is %s doctor says %q, want it to begin %q", state, c.Message, ways)
+		}
+	}
+}
+
 // TestEachFaultIsFoundWithItsMend spoils one thing at a time. Lines are the
 // checks that are not ok, the worst first: "status name: message | hint", of
 // which each wanted one gives status, name and parts.
