@@ -71,7 +71,8 @@ func TestWhatADrainHasStoppedIsProtected(t *testing.T) {
 	store := state.NewMemory().Bucket("drained")
 	before := maintenance.OpenDrained(store, silent())
 	before.Take(&journal.Record{Pods: []journal.PodRecord{
-		{Runtime: "docker", ID: "a", StartedAt: now, Outcome: journal.Stopped}, {Runtime: "docker", ID: "b", UID: "u", StartedAt: now},
+		{Runtime: "docker", ID: "a", StartedAt: now, Outcome: journal.Stopped},
+		{Runtime: "docker", ID: "b", UID: "u", StartedAt: now},
 		{Runtime: "docker", ID: "spared", Outcome: journal.Skipped},
 		{Runtime: "docker", ID: "of long ago", StartedAt: now.Add(-25 * time.Hour)},
 	}}, now)
