@@ -40,7 +40,7 @@ func nextSteps() map[string]string {
 
 		ReasonDelayTooShort:  "`hostler doctor` prints what to type",
 		ReasonPodsOutOfReach: "`systemctl status UNIT`",
-		ReasonSwitchedOff:    "nothing, if that is wanted; else change it in `/etc/hostler/hostler.yaml` and restart hostler",
+		ReasonSwitchedOff:    "nothing, if that is wanted; else change it in /etc/hostler, where `conf.d` counts over `hostler.yaml`, and `systemctl restart hostler`",
 		ReasonNoBus:          "`systemctl start dbus.socket dbus.service && systemctl restart systemd-logind`",
 		ReasonNoLogind:       "`systemctl unmask systemd-logind.service && systemctl restart systemd-logind`",
 		ReasonNoLock:         "`hostler doctor`",

@@ -78,7 +78,7 @@ func elsewhere() []struct{ page, line, why string } {
 		{"docs/install.md", "dnf install ./hostler-*.x86_64.rpm", "needs a Fedora: TestAnRpmComesAndGoes has rpm install it"},
 		{"docs/kubernetes.md", "kubectl ", "needs a cluster: TestTheDocumentedWayToJoin runs each, and counts them"},
 		{"docs/observability.md", "go tool pprof -top heap.pb.gz", "needs Go: TestProfilesAreThere runs it"},
-		{"docs/operate.md", "systemctl reboot", "ends a machine: TestAnnouncedShutdowns has it reboot so"},
+		{"docs/operate.md", "hostler drain --all && systemctl reboot", "ends a machine: others run each of the two"},
 		{"docs/plugin.md", "CGO_ENABLED=0 go build -o /usr/local/bin/plugin-https ", "needs Go: TestAHostWhoseControlPlaneIsAPlugin has it built"},
 		{"docs/plugin.md", "go run ./test/httpstore/serve ", "needs Go: TestAHostWhoseControlPlaneIsAPlugin has the endpoint that it serves"},
 		{"docs/plugin.md", "grpcurl ", "is no package of Debian's: TestAHostWhoseControlPlaneIsAPlugin makes these calls"},
