@@ -46,6 +46,7 @@ func onAMachine() *strings.Replacer {
 	return strings.NewReplacer(
 		"NAME", "$(hostname)", "rack1-node02", "$(hostname)",
 		"seconds=20", "seconds=1",
+		"--socket PATH", "--socket /run/hostler/hostler.sock",
 		"INTERFACE", "lo", "ADDRESS", "127.0.0.1", "MOUNTPOINT", "/etc",
 		"config check FILE", "config check /run/lab/demo/hostler.yaml",
 		">/etc/hostler/hostler.yaml", ">hostler.yaml") // what follows is told of hostler's own periods
