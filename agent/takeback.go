@@ -28,7 +28,12 @@ type Ended struct {
 func TakeBack(ctx context.Context, ended Ended, log *slog.Logger) error {
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
 	kubelet := func() bool { _, found := owner.FindKubelet("/proc"); return found }
-	return errors.Join(takeBack(ctx, logind, systemd.NewManager(""), ended, kubelet), logind.Close())
+	left := logind.Files().DropIn
+	err := takeBack(ctx, logind, systemd.NewManager(""), ended, kubelet)
+	if left && !logind.Files().DropIn {
+		log.Info("took back what an agent that was killed had raised logind's longest delay by", "file", systemd.DropInPath)
+	}
+	return errors.Join(err, logind.Close())
 }
 
 func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Manager, ended Ended, kubelet func() bool) error {

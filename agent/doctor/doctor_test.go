@@ -347,9 +347,9 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}, []string{"warn unit|is not that of hostler.service|will not be started at the next boot|systemctl enable hostler"}},
 		{"a unit that somebody edited", func(f *doctor.Facts) {
 			u := &f.Systemd.Service
-			u.NotifyAccess, u.FileDescriptorStoreMax, u.TimeoutStop, u.Type, u.NeedDaemonReload = "none", 0, 5*time.Second, "exec", true
+			u.NotifyAccess, u.FileDescriptorStoreMax, u.TimeoutStop, u.Type, u.Restart, u.NeedDaemonReload = "none", 0, 5*time.Second, "exec", "no", true
 			u.DropInPaths = []string{"/etc/systemd/system/hostler.service.d/override.conf"}
-		}, []string{"warn unit|daemon-reload|under [Service], then systemctl daemon-reload && systemctl restart hostler|NotifyAccess=main (/usr/lib/systemd/system/hostler.service and /etc/systemd/system/hostler.service.d/override.conf)|FileDescriptorStoreMax=2|TimeoutStopSec=30|Type=notify"}},
+		}, []string{"warn unit|daemon-reload|under [Service], then systemctl daemon-reload && systemctl restart hostler|NotifyAccess=main (/usr/lib/systemd/system/hostler.service and /etc/systemd/system/hostler.service.d/override.conf)|FileDescriptorStoreMax=2|Restart=on-failure|TimeoutStopSec=30|Type=notify"}},
 		{"drop-ins that are read after those that systemctl edit writes", func(f *doctor.Facts) {
 			f.Systemd.Service.FileDescriptorStoreMax, f.Systemd.Service.DropInPaths = 0, []string{"/etc/systemd/system/hostler.service.d/override.conf", "/etc/systemd/system/hostler.service.d/x.conf"}
 			f.Systemd.Targets[0].JobTimeout, f.Systemd.Targets[0].DropInPaths = time.Second, []string{"/etc/systemd/system/reboot.target.d/soon.conf"}

@@ -143,6 +143,7 @@ func unitSettings(u systemd.Unit) faults {
 		{!strings.HasPrefix(u.Type, "notify"), "Type=notify", "systemd does not wait for it to be ready"},
 		{u.NotifyAccess == "none", "NotifyAccess=main", "systemd does not hear it: it cannot ask for time to drain, nor hand its lock over"},
 		{u.FileDescriptorStoreMax < 2, "FileDescriptorStoreMax=2", "its lock is gone for the time of a restart"},
+		{u.Restart == "no", "Restart=on-failure", "an agent that was killed does not come back, and nobody guards the host"},
 		{u.TimeoutStop > 0 && u.TimeoutStop < shortestStop, "TimeoutStopSec=30", "it is killed before it can ask for time to drain"},
 	} {
 		if s.wrong {
