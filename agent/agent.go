@@ -67,8 +67,8 @@ type Options struct {
 // Agent is a running or a half-built agent.
 type Agent struct {
 	*maintenance.Drainer // what a person does to the node
-	drained              *maintenance.Drained
 	*fleet.Reader        // what a person sees of the other hosts
+	drained              *maintenance.Drained
 
 	options     Options
 	log         *slog.Logger

@@ -3,7 +3,6 @@ package agent
 import (
 	"time"
 
-	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/status"
@@ -14,7 +13,7 @@ func (a *Agent) standing() metrics.Standing {
 	guard, lease := a.guard.Status(), a.keeper.Stats()
 	s := metrics.Standing{
 		Version:       a.options.Version,
-		LeaseRenewed:  leaseSince(lease),
+		LeaseRenewed:  lease.Since(),
 		Loops:         a.health(),
 		Shutdown:      guard,
 		Runtimes:      map[string]bool{},
@@ -33,15 +32,6 @@ func (a *Agent) standing() metrics.Standing {
 		s.Runtimes[r.Name] = r.Ready
 	}
 	return s
-}
-
-// leaseSince is since when no renewal of the Lease was answered: without that of the tries a
-// host that boots into an outage would be silent. Zero where it is another owner's, or given up.
-func leaseSince(s controlplane.LeaseStats) time.Time {
-	if s.Running.IsZero() || s.Running.After(s.LastRenewed) {
-		return s.Running
-	}
-	return s.LastRenewed
 }
 
 // health is that of all loops, now.

@@ -57,7 +57,7 @@ func (a *Agent) otherOwners(ctx context.Context) map[owner.Job]owner.Owner {
 		return seen
 	}
 	for _, l := range locks {
-		if l.Who == "kubelet" {
+		if l.Who == owner.Kubelet {
 			seen[owner.Shutdown] = owner.Owner{Name: owner.Kubelet, Evidence: fmt.Sprintf("%s lock %q of pid %d", l.Mode, l.Why, l.PID)}
 		}
 	}

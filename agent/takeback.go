@@ -28,15 +28,10 @@ type Ended struct {
 func TakeBack(ctx context.Context, ended Ended, log *slog.Logger) error {
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
 	kubelet := func() bool { _, found := owner.FindKubelet("/proc"); return found }
-	left := logind.Files().DropIn
-	err := takeBack(ctx, logind, systemd.NewManager(""), ended, kubelet)
-	if left && !logind.Files().DropIn {
-		log.Info("took back what an agent that was killed had raised logind's longest delay by", "file", systemd.DropInPath)
-	}
-	return errors.Join(err, logind.Close())
+	return errors.Join(takeBack(ctx, logind, systemd.NewManager(""), ended, kubelet, log), logind.Close())
 }
 
-func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Manager, ended Ended, kubelet func() bool) error {
+func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Manager, ended Ended, kubelet func() bool, log *slog.Logger) error {
 	if ended.Result == "success" || !logind.Files().DropIn {
 		return nil // an agent that ends by itself knows what to leave
 	}
@@ -58,7 +53,11 @@ func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Mana
 			return err
 		}
 	}
-	return logind.RestoreMaxDelay(ctx)
+	if err := logind.RestoreMaxDelay(ctx); err != nil {
+		return err
+	}
+	log.Info("took back what an agent that was killed had raised logind's longest delay by", "file", systemd.DropInPath)
+	return nil
 }
 
 // forsaken tells whether no agent of this service guards the host, nor will unless somebody

@@ -42,11 +42,12 @@ func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecisi
 			Path: log.Path, Pod: podTitle(&runtime.Pod{Namespace: log.Namespace, Name: log.Pod, ID: log.ContainerID}), UID: log.UID,
 			ModifiedAt: log.ModifiedAt, SizeBytes: log.SizeBytes, Action: Keep, Log: log,
 		}
+		kept := f.ProtectedLogs[log.UID]
 		switch {
 		case log.Foreign != "":
 			d.Reason, d.Detail = NotManaged, log.Foreign
-		case f.ProtectedLogs[log.UID].Reason != "":
-			d.Reason, d.Detail = f.ProtectedLogs[log.UID].Reason, f.ProtectedLogs[log.UID].Detail
+		case kept.Reason != "":
+			d.Reason, d.Detail = kept.Reason, kept.Detail
 		case unsure != "":
 			d.Reason, d.Detail = NotManaged, unsure
 		case age(now, log.ModifiedAt) < patience:

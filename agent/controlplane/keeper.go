@@ -254,6 +254,16 @@ func (k *LeaseKeeper) Stats() LeaseStats {
 	return stats
 }
 
+// Since is since when no renewal of the Lease was answered: of the last one, or, where none
+// was since the keeper runs, of the tries; else a host that boots into an outage would be silent.
+// Zero while it does not run: the Lease is another owner's, or given up.
+func (s LeaseStats) Since() time.Time {
+	if s.Running.IsZero() || s.Running.After(s.LastRenewed) {
+		return s.Running
+	}
+	return s.LastRenewed
+}
+
 // Overdue is nil unless the keeper runs and has not renewed the Lease for as long as
 // that is good for, or where none was stored yet within the configured duration:
 // whoever watches it takes the host for dead.
@@ -262,11 +272,8 @@ func (s LeaseStats) Overdue(configured time.Duration) error {
 	if s.Lease != nil && s.Lease.Spec.LeaseDurationSeconds != nil {
 		duration = time.Duration(*s.Lease.Spec.LeaseDurationSeconds) * time.Second
 	}
-	since := s.Running
-	if s.LastRenewed.After(since) {
-		since = s.LastRenewed
-	}
-	if s.Running.IsZero() || time.Since(since) < duration {
+	since := s.Since()
+	if since.IsZero() || time.Since(since) < duration {
 		return nil
 	}
 	err := fmt.Errorf("lease not renewed for %v, and good for %v only", time.Since(since).Round(time.Second), duration)

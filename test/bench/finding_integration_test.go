@@ -40,9 +40,7 @@ func BenchmarkFinding(b *testing.B) {
 	containerd := lab.ContainerdFor(b, lab.ContainerdOptions{})
 	defer func() { fmt.Println("\non " + machine(b, containerd) + ", before " + before) }()
 	// Podman is looked for once systemd has said that the host does not go down.
-	login, err := lab.In(b).StartLogin(b.Context(), lab.LoginOptions{})
-	check(b, err)
-	b.Cleanup(func() { check(b, login.Close(context.Background())) })
+	lab.LoginFor(b, lab.LoginOptions{})
 	docker := lab.DockerFor(b, lab.DockerOptions{})
 	measureFinding(b, &t, "docker", docker, "/run/docker.sock", docker.Endpoint)
 	podman := lab.PodmanFor(b, lab.PodmanOptions{})

@@ -3,7 +3,6 @@
 package bench_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -34,9 +33,7 @@ func BenchmarkRuntimes(b *testing.B) {
 	before := load(b)
 	containerd := lab.ContainerdFor(b, lab.ContainerdOptions{})
 	defer func() { fmt.Println("\non " + machine(b, containerd) + ", before " + before) }()
-	login, err := lab.In(b).StartLogin(b.Context(), lab.LoginOptions{})
-	check(b, err)
-	b.Cleanup(func() { check(b, login.Close(context.Background())) })
+	lab.LoginFor(b, lab.LoginOptions{})
 
 	alone := inhabitContainerd(b, containerd)
 	further := []neighbour{inhabitDocker(b), inhabitPodman(b), inhabitRunc(b)}

@@ -1,4 +1,4 @@
-package agent
+package controlplane_test
 
 import (
 	"testing"
@@ -19,7 +19,7 @@ func TestALeaseThatWasNeverRenewedIsAsOldAsTheTries(t *testing.T) {
 		"taken up again after a pause":   {controlplane.LeaseStats{Running: began, LastRenewed: began.Add(-time.Hour)}, began},
 		"neither tried nor ever renewed": {},
 	} {
-		if got := leaseSince(c.stats); !got.Equal(c.want) {
+		if got := c.stats.Since(); !got.Equal(c.want) {
 			t.Errorf("a lease %s counts from %v, want %v", name, got, c.want)
 		}
 	}
