@@ -45,6 +45,11 @@ func TestContainersOfRuncAloneAreLookedAfterBesideContainerd(t *testing.T) {
 		annotations := map[string]map[string]string{"stubborn": {"hostler.io/grace-period": "2s"}, "dns": critical}[id]
 		check(t, r.Run(t.Context(), lab.RuncContainer{ID: id, Command: command, Annotations: annotations, Ready: "ready"}))
 	}
+	check(t, r.Run(t.Context(), lab.RuncContainer{ID: "job", Command: lab.ExitWith(0)}))
+	eventually(t, "job has ended", func() bool {
+		left, err := r.Processes("job")
+		return err == nil && len(left) == 0
+	})
 	mentions(t, "hostler ps", a.prints("ps"), "web", "stubborn", "dns", "pod", "Running")
 	mentions(t, "hostler shutdown plan", a.prints("shutdown", "plan"), "web", "stubborn", "dns", "pod")
 
@@ -65,14 +70,25 @@ func TestContainersOfRuncAloneAreLookedAfterBesideContainerd(t *testing.T) {
 		}
 	}
 
-	// What is dead stays until somebody asks.
+	// What is dead stays until somebody asks, and what the drain has stopped even then: it
+	// is to be started again.
 	a.prints("gc", "run", "--containers")
-	mentions(t, "hostler ps after a collection", a.prints("ps"), "web", "stubborn", "dns")
-	mentions(t, "hostler gc run", a.prints("gc", "run", "--containers", "--all-unused"), "web", "stubborn", "dns")
-	eventually(t, "runc has none left", func() bool {
-		list := answers[api.PodList](a, "ps")
-		return !slices.ContainsFunc(list.Pods, func(p api.Pod) bool { return p.Runtime == "runc" })
+	mentions(t, "hostler ps after a collection", a.prints("ps"), "web", "stubborn", "dns", "job")
+	mentions(t, "hostler gc run", a.prints("gc", "run", "--containers", "--all-unused"), "job")
+	var left []string
+	eventually(t, "job is gone from runc", func() bool {
+		left = nil
+		for _, p := range answers[api.PodList](a, "ps").Pods {
+			if p.Runtime == "runc" {
+				left = append(left, p.Name)
+			}
+		}
+		return !slices.Contains(left, "job")
 	})
+	slices.Sort(left)
+	if want := []string{"dns", "stubborn", "web"}; !slices.Equal(left, want) {
+		t.Errorf("runc has %q left, want what was drained: %q", left, want)
+	}
 	a.stop()
 }
 
