@@ -64,8 +64,13 @@ type Options struct {
 const Patience = 10 * time.Minute
 
 // pollInterval is how often the machine is asked what a test waits for. In a VM an
-// answer keeps a processor from what is waited for.
-const pollInterval = 300 * time.Millisecond
+// answer keeps the processor from what is waited for.
+func (m *Machine) pollInterval() time.Duration {
+	if m.Options.Bed == VM {
+		return time.Second
+	}
+	return 300 * time.Millisecond
+}
 
 // Machine is a Debian that runs, or that is off. Run, Try and what is made from
 // them are safe for concurrent use; what boots it or takes it down is not.
@@ -350,7 +355,7 @@ func (m *Machine) Eventually(what string, condition func() bool) {
 		if time.Now().After(deadline) {
 			m.t.Fatalf("waited %v until %s", Patience, what)
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(m.pollInterval())
 	}
 }
 
@@ -367,7 +372,7 @@ func (m *Machine) AwaitArmed() {
 		select {
 		case <-ctx.Done():
 			m.t.Fatalf("%v; last seen: %v %s %s", context.Cause(ctx), err, s.Shutdown.State, s.Shutdown.Reason)
-		case <-time.After(pollInterval):
+		case <-time.After(m.pollInterval()):
 		}
 	}
 }

@@ -59,8 +59,14 @@ for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub
 	modprobe@drm.service modprobe@efi_pstore.service modprobe@fuse.service modprobe@configfs.service modprobe@dm_mod.service \
 	systemd-random-seed.service systemd-pstore.service systemd-ask-password-console.path systemd-ask-password-wall.path systemd-udev-load-credentials.service \
 	dev-hugepages.mount dev-mqueue.mount sys-kernel-config.mount sys-kernel-debug.mount sys-kernel-tracing.mount \
+	systemd-tmpfiles-setup-dev-early.service systemd-tmpfiles-setup-dev.service kmod-static-nodes.service netavark-dhcp-proxy.service netavark-dhcp-proxy.socket \
 	systemd-sysext.socket systemd-creds.socket systemd-initctl.socket systemd-tmpfiles-clean.timer proc-sys-fs-binfmt_misc.automount; do # slow, and of no use
 	ln -sf /dev/null "/etc/systemd/system/$unit"
+done
+# Likewise; those of fstab, SysV scripts and Quadlet stay.
+mkdir -p /etc/systemd/system-generators
+for generator in cryptsetup debug getty gpt-auto hibernate-resume integritysetup rc-local run ssh system-update tpm2 veritysetup; do
+	ln -s /dev/null "/etc/systemd/system-generators/systemd-$generator-generator"
 done
 # Podman and Docker are for the scenarios that switch them on.
 systemctl --quiet disable podman.socket podman.service podman-restart.service podman-auto-update.timer podman-auto-update.service \
