@@ -188,7 +188,7 @@ func (a *Agent) build() (err error) {
 	a.files = newFiles(a.cfg.API, a.log)
 	a.metrics = metrics.New(a.standing)
 	a.manager = systemd.NewManager("")
-	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.RuntimeCall, a.manager, a.log); err != nil {
+	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.RuntimeCall, units{a.manager, a.unitStops}, a.log); err != nil {
 		return err
 	}
 	a.defers("runtimes", a.runtimes.Close)

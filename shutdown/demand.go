@@ -122,6 +122,9 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	g.options.Journal.WaiveRestarts("a person has drained the host", func(priority int32) bool {
 		return trigger == journal.TriggerPerson && priority >= plan.CriticalPriority
 	})
+	if trigger == journal.TriggerPersonAll { // else some are of pods that are spared
+		g.options.Journal.WaiveUnits(func(string) bool { return true })
+	}
 	record := &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, StartedAt: time.Now(), Pods: []journal.PodRecord{}}
 	show, hide := g.show(progress)
 	d := drain.New(drain.Options{

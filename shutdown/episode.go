@@ -74,9 +74,9 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	}
 	switch {
 	case record == nil:
-		owed := g.options.Journal.Owed()
+		first := slices.DeleteFunc(g.options.Journal.Owed(), func(s journal.Service) bool { return s.InTurn })
 		g.options.Journal.Settle() // also one that was called off a moment ago: what it has stopped is not forgotten
-		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}, StoppedFirst: owed}
+		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}, StoppedFirst: first}
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
 		// An earlier process began it, and the time it took is gone. From here on
 		// the monotonic clock counts, which a time from the journal lacks.

@@ -66,8 +66,8 @@ type Options struct {
 	// Inhibitor delays the shutdown; nil where this host has none. One that is
 	// a DelaySourcer or a KindTeller is asked for that, too.
 	Inhibitor Inhibitor
-	// First is the services that are stopped before any pod, and started again where the
-	// host lives on; nil for none.
+	// First is the services that are stopped before any pod, and how those are started again
+	// where the host lives on that the journal has; nil for none.
 	First *First
 	// Reporter tells the fleet; nil tells nobody.
 	Reporter Reporter

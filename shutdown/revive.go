@@ -2,11 +2,18 @@ package shutdown
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/shutdown/journal"
 )
+
+// ErrNoService is what First.Start returns where there is no such service, or somebody has seen
+// to it that it is not started: that does not mend itself.
+var ErrNoService = errors.New("there is no such service to start")
 
 const (
 	// reviveBound is how long one try to start a service may take; it only begins to start.
@@ -15,8 +22,8 @@ const (
 	revivePause = 30 * time.Second
 )
 
-// revive begins to start the services again that drains of this boot have stopped first: the
-// host lives on. Until all are, that is not forgotten, also by the next process. None waits
+// revive begins to start the services again that drains of this boot have stopped, before the
+// pods or for a container of theirs: the host lives on. Until all are, that is not forgotten, also by the next process. None waits
 // for another, nor does anybody else.
 func (g *Guard) revive() {
 	services := g.options.Journal.Owed()
@@ -45,25 +52,35 @@ func (g *Guard) revive() {
 	}()
 }
 
-// start starts a service again, however often it takes, until ctx ends.
+// start starts a service again, however often it takes, until ctx ends, or nobody wants that
+// any more. One that still stops is not started before it has.
 func (g *Guard) start(ctx context.Context, name string) {
 	var pauses backoff
-	for failed := false; ctx.Err() == nil; failed = true {
+	for failed := false; ctx.Err() == nil && g.owes(name); failed = true {
 		bounded, cancel := context.WithTimeout(ctx, reviveBound)
 		err := drain.Bounded(bounded, func() error { return g.options.First.Start(bounded, name) })
 		cancel()
 		switch {
+		case ctx.Err() != nil: // also if it was started: the next drain may have asked it to stop already
+			return
 		case err == nil:
 			g.options.Journal.NoteStarted(name, time.Now())
-			g.log.Info("a service that was stopped before the pods is started again, for the host does not go down", "unit", name)
+			g.log.Info("a service that the shutdown had stopped is started again, for the host does not go down", "unit", name)
 			return
-		case ctx.Err() != nil:
+		case errors.Is(err, ErrNoService):
+			g.options.Journal.NoteStarted(name, time.Now()) // as good as that: nothing is to be done any more
+			g.log.Warn("a service that the shutdown had stopped stays down", "unit", name, "error", err)
 			return
 		case !failed:
-			g.log.Warn("a service that was stopped before the pods does not start again, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)
+			g.log.Warn("a service that the shutdown had stopped does not start again yet, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)
 		}
 		drain.Sleep(ctx, pauses.next(revivePause))
 	}
+}
+
+// owes tells whether a service is to be started again.
+func (g *Guard) owes(name string) bool {
+	return slices.ContainsFunc(g.options.Journal.Owed(), func(s journal.Service) bool { return s.Name == name })
 }
 
 // endRevival has no more services be started: the host goes down after all.

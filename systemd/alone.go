@@ -8,6 +8,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
+	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/systemd/bus"
 )
 
@@ -96,10 +97,15 @@ type job struct {
 }
 
 // StartUnit begins to start the unit of that name, as `systemctl start --no-block` does, and
-// fails where it is about to be stopped.
+// fails where it is about to be stopped, or stops: such a start would undo that, and the
+// shutdown with it. shutdown.ErrNoService where there is no such unit (any more), or it is
+// masked.
 func (m *Manager) StartUnit(ctx context.Context, name string) error {
 	_, err := ask(ctx, m, "have systemd start "+name, func(ctx context.Context, conn *dbus.Conn) (job dbus.ObjectPath, err error) {
 		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StartUnit", &job, name, "fail")
+		if name := bus.ErrorName(err); name == "org.freedesktop.systemd1.NoSuchUnit" || name == "org.freedesktop.systemd1.UnitMasked" {
+			err = fmt.Errorf("%w: %w", shutdown.ErrNoService, err)
+		}
 		return job, err
 	})
 	return err

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/systemdtest"
 )
@@ -141,8 +142,8 @@ func TestAUnitIsStarted(t *testing.T) {
 	if err := m.StartUnit(t.Context(), "k3s.service"); err != nil || !slices.Equal(fake.StartedUnits(), []string{"k3s.service"}) {
 		t.Errorf("StartUnit() = %v, and started %v, want k3s.service", err, fake.StartedUnits())
 	}
-	if err := m.StartUnit(t.Context(), "other.service"); err == nil {
-		t.Error("StartUnit() of one that is not there = nil, want an error")
+	if err := m.StartUnit(t.Context(), "other.service"); !errors.Is(err, shutdown.ErrNoService) {
+		t.Errorf("StartUnit() of one that is not there = %v, want %v", err, shutdown.ErrNoService)
 	}
 	if err := systemd.NewManager(filepath.Join(t.TempDir(), "none")).StartUnit(t.Context(), "k3s.service"); !errors.Is(err, systemd.ErrNotSystemd) {
 		t.Errorf("StartUnit() without systemd = %v, want %v", err, systemd.ErrNotSystemd)

@@ -13,12 +13,18 @@ import (
 // runs, where the process is none of it, and where there is no systemd. Process 0 is of
 // any. Doing so while it stops changes nothing.
 func (m *Manager) StopUnit(ctx context.Context, name string, pid int) (stopping bool, err error) {
+	return m.StopUnitAfter(ctx, name, pid, func(context.Context) {})
+}
+
+// StopUnitAfter is StopUnit, and calls before right before systemd is asked, which is only
+// where there is something to stop.
+func (m *Manager) StopUnitAfter(ctx context.Context, name string, pid int, before func(context.Context)) (stopping bool, err error) {
 	return orAbsent(false)(ask(ctx, m, "have systemd stop "+name, func(ctx context.Context, conn *dbus.Conn) (bool, error) {
-		return stopUnit(ctx, conn, name, pid)
+		return stopUnit(ctx, conn, name, pid, before)
 	}))
 }
 
-func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int) (bool, error) {
+func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int, before func(context.Context)) (bool, error) {
 	unit, active, err := unitState(ctx, conn, name)
 	if err != nil || over(active) {
 		return false, err
@@ -28,6 +34,7 @@ func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int) (bool,
 			return false, err
 		}
 	}
+	before(ctx)
 	var job dbus.ObjectPath
 	return true, bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, name, "replace")
 }

@@ -37,7 +37,8 @@ type First struct {
 	Runs func(ctx context.Context, name string) (bool, error)
 	// Stop stops one, returns when it has ended or ctx ends, and tells whether it ran.
 	Stop func(ctx context.Context, name string) (ran bool, err error)
-	// Start starts one again; the guard calls it where the host lives on.
+	// Start starts one again, or a unit that was stopped for a container of it, and fails as
+	// long as it stops; the guard calls it where the host lives on.
 	Start func(ctx context.Context, name string) error
 	// Adopt is told right before which pods run, with what was written down of them by an
 	// earlier process: from then on they may have to be stopped without their runtime. It

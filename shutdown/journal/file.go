@@ -36,7 +36,7 @@ type content struct {
 	// Restarts are containers that shutdowns have stopped and that can be started again.
 	Restarts *[]Restart `json:"restarts,omitempty"`
 	// Services are those that drains of this boot have stopped first, whose story has ended,
-	// and that are to be started again.
+	// and units that they stop for a container of them: all are to be started again.
 	Services *[]Service `json:"services,omitempty"`
 }
 

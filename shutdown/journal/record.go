@@ -107,7 +107,8 @@ type Record struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Service is one that was stopped before any pod, because it would have started them again.
+// Service is one that was stopped before any pod, because it would have started them again,
+// or in the turn of a container of it.
 type Service struct {
 	Name    string          `json:"name"`
 	AskedAt time.Time       `json:"askedAt,omitzero"` // zero if nobody got to ask it
@@ -115,6 +116,9 @@ type Service struct {
 	Error   string          `json:"error,omitempty"`  // why it may still run
 	// StartedAt is when it was started again, because the host did not go down.
 	StartedAt time.Time `json:"startedAt,omitzero"`
+	// InTurn tells that it is no service that is stopped first, but a unit that was stopped for
+	// a container of it. No record has such ones.
+	InTurn bool `json:"inTurn,omitempty"`
 }
 
 // Lead is how long services were waited for by now before the phases began, or are still.

@@ -42,7 +42,7 @@ type RestartOutcome string
 const (
 	Restarted     RestartOutcome = "started" // by hostler
 	RunsAnyway    RestartOutcome = "runs"    // somebody else has started it, or it never ended
-	LeftStopped   RestartOutcome = "left"    // it is not hostler's to start
+	LeftStopped   RestartOutcome = "left"    // it is not hostler's to start, though its unit may be
 	RestartFailed RestartOutcome = "failed"  // its runtime refused, time and again, or never told what decides
 )
 

@@ -6,7 +6,8 @@ import (
 )
 
 // Owed are the services that drains of this boot have asked to stop and that were not started
-// again since, also if they were called off or their story has ended.
+// again since, also if they were called off or their story has ended, and units that they
+// stopped for a container of them.
 func (j *Journal) Owed() []Service {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -54,6 +55,44 @@ func (j *Journal) NoteStarted(name string, at time.Time) {
 		f.Services = nil
 		if rest := slices.DeleteFunc(*owed, func(s Service) bool { return s.Name == name }); len(rest) > 0 {
 			f.Services = &rest
+		}
+		return true
+	})
+}
+
+// OweUnit records that a unit is about to be stopped for a container of it, and is to be
+// started again. Only a shutdown owes that: while none drains the host it does nothing.
+func (j *Journal) OweUnit(name string, at time.Time) {
+	j.change(true, func(f *content) bool {
+		if f.Record == nil || !f.Record.CancelledAt.IsZero() {
+			return false
+		}
+		var owed []Service
+		if f.Services != nil {
+			owed = slices.Clone(*f.Services) // what was handed out stays as it is
+		}
+		if slices.ContainsFunc(owed, func(s Service) bool { return s.Name == name }) {
+			return false
+		}
+		owed = append(owed, Service{Name: name, AskedAt: at, InTurn: true})
+		f.Services = &owed
+		return true
+	})
+}
+
+// WaiveUnits takes units off the record that were stopped for a container of them: a person
+// wants these stopped.
+func (j *Journal) WaiveUnits(waived func(name string) bool) {
+	j.change(true, func(f *content) bool {
+		if f.Services == nil {
+			return false
+		}
+		rest := slices.DeleteFunc(slices.Clone(*f.Services), func(s Service) bool { return s.InTurn && waived(s.Name) })
+		if len(rest) == len(*f.Services) {
+			return false
+		}
+		if f.Services = &rest; len(rest) == 0 {
+			f.Services = nil
 		}
 		return true
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/machine"
 	"hostler.io/hostler/test/machine/job"
@@ -76,13 +77,14 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		asUnit(m, "web", inDiary("web"), "50", "hostler.io/grace-period=40s")
 		// podman-compose names an instance of its template, which nobody need have enabled.
 		m.Write("/etc/systemd/system/podman-compose@.service", "[Service]\nExecStart=podman-compose up\n[Install]\nWantedBy=multi-user.target\n")
-		asUnit(m, "stubborn", deaf, "600", "hostler.io/grace-period=2s")
 		// One that does not say of which unit it is.
 		m.Run(`set -e
 			podman create --quiet --name old ` + job.Image + ` ` + heeds + `
 			podman generate systemd --name old --restart-policy=always >/etc/systemd/system/container-old.service
 			systemctl daemon-reload
 			systemctl enable --now container-old`)
+		unitsComeBack(t, m)
+		asUnit(m, "stubborn", deaf, "600", "hostler.io/grace-period=2s")
 		units := []string{"web", "stubborn", "container-old"}
 		for name, flags := range map[string]string{
 			"kept": "unless-stopped", "away": "unless-stopped",
@@ -154,7 +156,7 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		})
 		work := m.Work()
 		for i, when := range []string{"hostler drain", "the reboot"} {
-			web, alone := work.Pod("web"), work.Pod("alone")
+			web, alone := work.Pod("web")[2:], work.Pod("alone") // the first two lives are those of unitsComeBack
 			if len(web) <= i || len(alone) <= i || web[i].CutOff() || alone[i].CutOff() || alone[i].Term().Before(web[i].Gone()) {
 				t.Errorf("at %s web, which is a unit's, and alone, which is critical, ended so, want one after the other:\n%s", when, work)
 			}
@@ -175,4 +177,33 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			t.Errorf("after the boot %v run, Status().Shutdown.Restarts = %+v, want hostler to have started %v alone, and %v to run", names(), restarts, want, back)
 		}
 	})
+}
+
+// unitsComeBack calls shutdowns off that have stopped web and old, which are units': they are
+// started again, also where no agent hears that, and what was not stopped runs on.
+func unitsComeBack(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	m.Run("podman run --quiet --detach --name slow --label hostler.io/grace-period=5m " + job.Image + " " + deaf)
+	defer m.Run("podman rm --force --time 0 slow")
+	slow := m.Run("podman inspect --format '{{.State.StartedAt}}' slow")
+	for i, how := range []string{restartLogind, killAgent + "; " + restartLogind} {
+		m.Eventually("web, old and slow are listed", func() bool {
+			pods := m.Run("hostler ps || true")
+			return strings.Contains(pods, "web") && strings.Contains(pods, "old") && strings.Contains(pods, "slow")
+		})
+		m.AwaitArmed()
+		m.Run("systemctl reboot")
+		m.Eventually("the units of web and old are stopped", func() bool {
+			return m.Run("systemctl is-active web container-old; true") != "active\nactive\n" && m.Run("podman ps --quiet --filter name=web --filter name=old") == ""
+		})
+		m.Run("systemctl reset-failed systemd-logind; " + how)
+		m.Eventually("web and old run again after "+how, func() bool {
+			return m.Run("systemctl is-active web container-old; true") == "active\nactive\n" && len(strings.Fields(m.Run("podman ps --quiet --filter name=web --filter name=old"))) == 2
+		})
+		awaitState(t, m, shutdown.Armed)
+		m.Eventually("it is web's next life", func() bool { return len(m.Work().Pod("web")) == i+2 })
+		if now := m.Run("podman inspect --format '{{.State.StartedAt}}' slow"); now != slow {
+			t.Errorf("after %s slow runs since %s, want it to run on since %s", how, now, slow)
+		}
+	}
 }

@@ -1,0 +1,37 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/systemd"
+)
+
+// unitBound is how long a unit that is to be stopped waits until that is on disk.
+const unitBound = time.Second
+
+// units are systemd's as runtimes see them, who stop some for containers of theirs.
+type units struct {
+	*systemd.Manager
+	stops func(ctx context.Context, name string) // is told right before
+}
+
+// StopUnit is that of systemd.Manager.
+func (u units) StopUnit(ctx context.Context, name string, pid int) (stopping bool, err error) {
+	return u.StopUnitAfter(ctx, name, pid, func(ctx context.Context) { u.stops(ctx, name) })
+}
+
+// unitStops puts on record that a unit is about to be stopped for a container of it: where the
+// shutdown is called off it is started again, whatever becomes of this process. What a person
+// drains stays down.
+func (a *Agent) unitStops(ctx context.Context, name string) {
+	if g := a.guard.Status(); g.ByHand != nil && g.State != shutdown.Draining {
+		a.journal.WaiveUnits(func(owed string) bool { return owed == name })
+		return
+	}
+	a.journal.OweUnit(name, time.Now())
+	ctx, cancel := context.WithTimeout(ctx, unitBound)
+	defer cancel()
+	a.journal.Flush(ctx)
+}

@@ -1,0 +1,186 @@
+package shutdown_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// ofUnits is a runtime whose containers are stopped by stopping a unit of their name, which is
+// on record before.
+type ofUnits struct {
+	*runtimetest.Fake
+	r *rig
+}
+
+func (u ofUnits) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	u.r.options.Journal.OweUnit(c.ID+".service", time.Now())
+	return u.Fake.StopContainer(ctx, c, grace)
+}
+
+// units are those that a guard starts.
+type units struct {
+	mu      sync.Mutex
+	fails   error
+	tries   int
+	started []string
+}
+
+func (u *units) start(_ context.Context, name string) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.tries++
+	if u.fails == nil {
+		u.started = append(u.started, name)
+	}
+	return u.fails
+}
+
+func (u *units) fail(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.fails, u.tries = err, 0
+}
+
+func (u *units) expect(t *testing.T, when string, want ...string) {
+	t.Helper()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if got := fmt.Sprint(slices.Sorted(slices.Values(u.started))); got != fmt.Sprint(want) {
+		t.Errorf("%s: %v are started, want %v", when, got, want)
+	}
+}
+
+// unitsHost has a container of a unit that is being stopped for a shutdown, and a critical one
+// whose turn has not come.
+func unitsHost(r *rig) *units {
+	u := &units{}
+	r.options.Runtime = ofUnits{r.fake, r}
+	r.options.First = &shutdown.First{Start: u.start, Release: func() {}}
+	r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
+	r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
+	r.start()
+	r.logind.shutdown("reboot")
+	time.Sleep(3 * time.Second)
+	return u
+}
+
+// again has another process of the same boot take over, where a shutdown is under way or not.
+func (r *rig) again(preparing bool) {
+	r.t.Helper()
+	r.stop()
+	r.logind.locks, r.logind.preparing = map[int]bool{}, preparing
+	r.start()
+}
+
+func TestAUnitIsStartedAgainWhereTheHostLivesOn(t *testing.T) {
+	for name, after := range map[string]struct {
+		lives   func(r *rig)
+		started []string
+	}{
+		"the shutdown is called off":                    {func(r *rig) { r.logind.cancel() }, []string{"web-c.service"}},
+		"it is called off after the release":            {func(r *rig) { time.Sleep(time.Minute); r.logind.cancel() }, []string{"dns-c.service", "web-c.service"}},
+		"the agent was killed, and it is called off":    {func(r *rig) { r.again(false) }, []string{"web-c.service"}},
+		"the agent was killed, goes on, and then it is": {func(r *rig) { r.again(true); time.Sleep(time.Second); r.logind.cancel() }, []string{"web-c.service"}},
+		"it is announced anew at once, and then called off": {func(r *rig) {
+			r.logind.cancel()
+			r.logind.shutdown("reboot")
+			time.Sleep(time.Second)
+			r.logind.cancel()
+		}, []string{"web-c.service"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onHost(t, func(t *testing.T, r *rig) {
+				u := unitsHost(r)
+				u.expect(t, "while the host goes down")
+				after.lives(r)
+				time.Sleep(time.Minute)
+				r.expect(shutdown.Armed, 1)
+				u.expect(t, "afterwards", after.started...)
+				if owed := r.options.Journal.Owed(); len(owed) > 0 {
+					t.Errorf("Owed() = %+v once all are started, want none", owed)
+				}
+				if r := r.guard.Status().CalledOff; r != nil && r.First() != "" {
+					t.Errorf("CalledOff tells %q, want no service that was stopped first", r.First())
+				}
+			})
+		})
+	}
+}
+
+func TestAUnitIsNotStartedAgain(t *testing.T) {
+	for name, then := range map[string]func(t *testing.T, r *rig, u *units){
+		"in the next boot": func(t *testing.T, r *rig, u *units) {
+			r.boot = "two"
+			r.again(false)
+		},
+		"amid the next shutdown": func(t *testing.T, r *rig, u *units) {
+			u.fail(fmt.Errorf("it still stops"))
+			r.logind.cancel()
+			time.Sleep(10 * time.Second)
+			r.logind.shutdown("reboot")
+			time.Sleep(time.Second)
+			u.fail(nil)
+		},
+		"where a person drains all": func(t *testing.T, r *rig, u *units) {
+			u.fail(fmt.Errorf("it still stops"))
+			r.logind.cancel()
+			time.Sleep(10 * time.Second)
+			if _, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll); err != nil {
+				t.Fatal(err)
+			}
+			u.fail(nil)
+		},
+		"where there is none any more": func(t *testing.T, r *rig, u *units) {
+			u.fail(fmt.Errorf("start it: %w", shutdown.ErrNoService))
+			r.logind.cancel()
+			time.Sleep(time.Minute)
+			u.mu.Lock()
+			tries := u.tries
+			u.mu.Unlock()
+			if owed := r.options.Journal.Owed(); tries != 1 || len(owed) > 0 {
+				t.Errorf("it was tried %d times, and Owed() = %+v, want once and none", tries, owed)
+			}
+			u.fail(nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onHost(t, func(t *testing.T, r *rig) {
+				u := unitsHost(r)
+				then(t, r, u)
+				time.Sleep(time.Minute)
+				u.expect(t, "a minute later")
+			})
+		})
+	}
+}
+
+// A unit that stops for long is not forgotten, nor by the shutdown that comes meanwhile, whose
+// record does not take it for a service that was stopped before the pods.
+func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		u := unitsHost(r)
+		u.fail(fmt.Errorf("it still stops"))
+		r.logind.cancel()
+		time.Sleep(10 * time.Minute)
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Second)
+		if now := r.guard.Status().Current; now == nil || len(now.StoppedFirst) > 0 {
+			t.Errorf("Current = %+v, want nothing stopped first", now)
+		}
+		r.logind.cancel()
+		time.Sleep(10 * time.Minute)
+		u.fail(nil)
+		time.Sleep(time.Minute)
+		u.expect(t, "once it has stopped", "dns-c.service", "web-c.service")
+	})
+}
