@@ -55,7 +55,7 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		Network:          a.networkStatus(),
 	}
 	s.Addresses = a.choices(node, facts)
-	for _, r := range a.runtimes.Named() {
+	for _, r := range append(a.runtimes.Named(), a.runtimes.Unheard()...) {
 		s.Runtimes = append(s.Runtimes, api.Runtime{Name: r.Name, Version: r.Version, Endpoint: r.Endpoint, Ready: r.Ready, Message: r.Message})
 	}
 	_, adds := a.client.(controlplane.ConditionWriter)

@@ -157,7 +157,7 @@ func runtimeFacts(states []status.Runtime, asked bool, r *host.Runtimes) doctor.
 // protectionFacts are all that the condition ShutdownProtected is judged by.
 func (a *Agent) protectionFacts(g shutdown.Status) status.Facts {
 	runtimes, asked := a.runtimes.Current()
-	return status.Facts{Shutdown: a.guardFacts(g), RuntimesAsked: asked, Runtimes: runtimes}
+	return status.Facts{Shutdown: a.guardFacts(g), RuntimesAsked: asked, Runtimes: runtimes, Unheard: a.runtimes.Unheard()}
 }
 
 // guardFacts says in the Node's words what the shutdown guard says of itself.

@@ -56,10 +56,13 @@ func armed(facts Facts) finding {
 			away = append(away, r.Name)
 		}
 	}
+	for _, r := range facts.Unheard {
+		away = append(away, r.Name)
+	}
 	const outOfReach = "a shutdown waits for the pods, but hostler could not stop "
 	switch {
 	case !facts.RuntimesAsked: // they will be
-	case len(facts.Runtimes) == 0:
+	case len(facts.Runtimes)+len(facts.Unheard) == 0:
 		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "any: no container runtime was found"}
 	case len(away) > 0:
 		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "those of " + strings.Join(away, ", ") + ", which is not ready"}

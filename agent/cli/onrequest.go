@@ -28,5 +28,5 @@ func onRequest(s api.Status) string {
 // collectsByItself tells whether there is a runtime whose images need no request.
 func collectsByItself(s api.Status) bool {
 	on := s.ImageGC.OnRequest
-	return on == nil || slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool { return !slices.Contains(on.Runtimes, r.Name) })
+	return on == nil || slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool { return r.Ready && !slices.Contains(on.Runtimes, r.Name) })
 }

@@ -260,6 +260,8 @@ func unitAway(s api.Status) string {
 		case r.Ready:
 		case r.Name == "cri-o":
 			return "crio"
+		case r.Name == "podman": // its service is started by who asks
+			return "podman.socket"
 		case !strings.Contains(r.Name, "/"):
 			return r.Name
 		}

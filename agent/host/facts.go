@@ -91,6 +91,7 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 
 	result := f.Measure(ctx, filesystems)
 	result.RuntimesAsked, result.Runtimes, result.Images = asked, runtimes, images
+	result.Unheard = f.options.Runtimes.Unheard()
 	for _, d := range f.options.Runtimes.Dead() {
 		result.DeadSockets = append(result.DeadSockets, d.Path)
 	}

@@ -50,6 +50,7 @@ type Runtimes struct {
 	dead     []Dead   // those that are of no use now
 	silent   []string // those among them behind which there may be a runtime with pods
 	gone     []Gone   // those that were found and are not expected any more
+	unheard  []status.Runtime
 }
 
 // RuntimesOptions say which runtimes there are.

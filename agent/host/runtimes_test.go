@@ -129,6 +129,11 @@ func TestPodsMayBeUnseen(t *testing.T) {
 			t.Errorf("Unseen() with %s = %q, want the runtime whose containers run without it", name, why)
 		}
 	}
+	// Its pods are not protected, which somebody has to know.
+	r.discover(t.Context())
+	if list := r.Unheard(); len(list) != 1 || list[0].Name != "k3s" || list[0].Ready || !strings.Contains(list[0].Message, stopped) {
+		t.Errorf("Unheard() = %+v, want the runtime that is not there", list)
+	}
 	// Nor is a guard to believe that they have ended.
 	var away *runtime.SetError
 	if _, err := r.Guarded().Pods(t.Context()); !errors.As(err, &away) || len(away.Failed) != 1 || away.Failed[0].Runtime != "k3s" || !errors.Is(err, runtime.ErrUnavailable) {

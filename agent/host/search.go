@@ -126,7 +126,9 @@ func (r *Runtimes) discover(ctx context.Context) {
 			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", d.Err)
 		}
 	}
+	unheard := r.unanswered()
 	r.mu.Lock()
+	r.unheard = unheard
 	// A search that was cut short has heard nothing of those that would answer.
 	r.dead, r.silent, r.searched = dead, silent, r.searched || ctx.Err() == nil
 	r.mu.Unlock()

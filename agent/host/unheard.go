@@ -1,0 +1,63 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/status"
+)
+
+// Unheard are the runtimes that were looked for and could not be asked at the last search,
+// while containers of theirs run: a shutdown would cut these off. A socket that is left
+// over without any is none. Nobody is in it that a person has configured: that is in the set.
+func (r *Runtimes) Unheard() []status.Runtime {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unheard
+}
+
+// unanswered looks for them among candidates. Containers of one type look alike whoever of
+// it runs them, so that one that answers speaks for all.
+func (r *Runtimes) unanswered() (list []status.Runtime) {
+	add := func(c local.Candidate) {
+		list = append(list, status.Runtime{Info: runtime.Info{
+			Name: c.Name, Endpoint: "unix://" + c.Path, Message: "containers of it run, and nothing answers at " + c.Path,
+		}})
+	}
+	if r.candidates == nil {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, c := range r.candidates {
+		if !seen[c.Type] && !r.has(c.Type) && !borrowed(c) && slices.ContainsFunc(kinds()[c.Type].running, inhabited) {
+			seen[c.Type] = true
+			add(c)
+		}
+	}
+	for _, c := range r.deserted() {
+		add(c)
+	}
+	return list
+}
+
+// inhabited tells whether a process lives of a container that a pattern finds: conmon, whose
+// ID the file holds that Podman knows it by, or one of those that runs knows. Files of
+// containers that have ended stay until these are removed, and the ID may be another's.
+func inhabited(pattern string) bool {
+	left, _ := filepath.Glob(pattern)
+	return slices.ContainsFunc(left, func(path string) bool {
+		if filepath.Base(path) != "conmon.pid" {
+			return runs(path)
+		}
+		id, err := os.ReadFile(path)
+		if err != nil {
+			return false
+		}
+		name, _ := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(id)), "comm"))
+		return strings.HasPrefix(string(name), "conmon")
+	})
+}

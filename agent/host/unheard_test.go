@@ -1,0 +1,46 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Files of containers that have ended stay, and a process ID is given again.
+func TestAContainerOfPodmansRunsWhileItsConmonDoes(t *testing.T) {
+	root := t.TempDir()
+	program := filepath.Join(root, "conmon")
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, text, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	conmon := exec.Command(program, "600")
+	if err := conmon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := filepath.Join(root, "conmon.pid")
+	expect := func(when, id string, want bool) {
+		t.Helper()
+		if err := os.WriteFile(pid, []byte(id), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := inhabited(filepath.Join(root, "*.pid")); got != want {
+			t.Errorf("inhabited() of one %s = %v, want %v", when, got, want)
+		}
+	}
+	expect("that runs", fmt.Sprint(conmon.Process.Pid), true)
+	expect("whose ID another process has", fmt.Sprint(os.Getpid()), false)
+	expect("without an ID", "", false)
+	_ = conmon.Process.Kill()
+	_ = conmon.Wait()
+	expect("that has ended", fmt.Sprint(conmon.Process.Pid), false)
+}
