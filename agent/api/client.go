@@ -26,16 +26,16 @@ type UnreachableError struct {
 
 // Error says what is wrong and what to try.
 func (e *UnreachableError) Error() string {
-	hint := "is the agent running? see `systemctl status hostler`"
+	what, hint := "no agent answers at", "is the agent running? see `systemctl status hostler`"
 	switch {
 	case errors.Is(e.Cause, os.ErrPermission):
-		hint = "run it with sudo, or join group " + Group
+		what, hint = "ask the agent at", "run it with sudo, or join group "+Group
 	case errors.Is(e.Cause, os.ErrDeadlineExceeded), errors.Is(e.Cause, context.DeadlineExceeded):
 		hint = "the agent is there but does not answer; see `journalctl -u hostler`"
 	case errors.Is(e.Cause, syscall.ECONNREFUSED):
 		hint = "the agent has ended without cleaning up; see `journalctl -u hostler`"
 	}
-	return fmt.Sprintf("reach the agent at %s: %v\nhint: %s", e.Socket, e.Cause, hint)
+	return fmt.Sprintf("%s %s: %v\nhint: %s", what, e.Socket, e.Cause, hint)
 }
 
 // Unwrap returns the cause.

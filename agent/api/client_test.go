@@ -182,7 +182,7 @@ func TestAnAgentThatDoesNotAnswerInTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := api.NewClient(socket).Status(ctx)
-	want := "reach the agent at " + socket + ": context deadline exceeded\nhint: the agent is there but does not answer; see `journalctl -u hostler`"
+	want := "no agent answers at " + socket + ": context deadline exceeded\nhint: the agent is there but does not answer; see `journalctl -u hostler`"
 	if err == nil || err.Error() != want {
 		t.Errorf("Status() = %v, want %s", err, want)
 	}
@@ -193,7 +193,7 @@ func TestHintsOfAnUnreachableAgent(t *testing.T) {
 		cause error
 		want  string
 	}{
-		"no permission":   {&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", os.ErrPermission)}, "reach the agent at /s: dial: connect: permission denied\nhint: run it with sudo, or join group hostler"},
+		"no permission":   {&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", os.ErrPermission)}, "ask the agent at /s: dial: connect: permission denied\nhint: run it with sudo, or join group hostler"},
 		"no answer":       {context.DeadlineExceeded, "hint: the agent is there but does not answer; see `journalctl -u hostler`"},
 		"a read too long": {os.ErrDeadlineExceeded, "hint: the agent is there but does not answer; see `journalctl -u hostler`"},
 	} {
