@@ -26,9 +26,9 @@ func TestContainersOfAPodmanThatIsNotHeard(t *testing.T) {
 			systemctl restart hostler`)
 		m.Eventually("hostler knows that it does not hear Podman", func() bool {
 			s, err := m.TryStatus()
-			return err == nil && protected(t, s).Status == corev1.ConditionFalse && protected(t, s).Reason == "PodsOutOfReach"
+			return err == nil && protection(s).Status == corev1.ConditionFalse && protection(s).Reason == "PodsOutOfReach"
 		})
-		if said := protected(t, m.Status()).Message; !strings.Contains(said, "podman") {
+		if said := protection(m.Status()).Message; !strings.Contains(said, "podman") {
 			t.Errorf("the condition says %q, want it to name Podman", said)
 		}
 		if said := m.Hostler("status"); !strings.Contains(said, "systemctl status podman.socket") {
@@ -40,7 +40,7 @@ func TestContainersOfAPodmanThatIsNotHeard(t *testing.T) {
 
 		m.Run("systemctl start podman.socket")
 		m.Eventually("hostler hears Podman", func() bool {
-			return protected(t, m.Status()).Status == corev1.ConditionTrue && strings.Contains(m.Hostler("ps"), "theirs")
+			return protection(m.Status()).Status == corev1.ConditionTrue && strings.Contains(m.Hostler("ps"), "theirs")
 		})
 		if said := m.Hostler("status"); strings.Contains(said, "NOT READY") {
 			t.Errorf("hostler status says\n%s\nwant no runtime that is not ready", said)
