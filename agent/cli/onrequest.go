@@ -5,28 +5,34 @@ import (
 	"strings"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/gc"
 )
 
 // onRequest says what is removed when a person asks for it only, and what switches that.
 func onRequest(s api.Status) string {
-	var waiting, settings, names []string
+	var waiting, settings []string
+	var whose string
 	for _, job := range []struct {
 		owner, what string
 		on          *api.OnRequest
 	}{{"imageGC", "image", s.ImageGC.OnRequest}, {"containerGC", "dead container", s.ContainerGC.OnRequest}} {
 		if job.on != nil && job.on.Unused > 0 && mine(s, job.owner) {
 			waiting, settings = append(waiting, job.on.Describe(job.what)), append(settings, job.on.Setting)
-			names = job.on.Runtimes
+			whose = job.on.Whose()
 		}
 	}
 	if len(waiting) == 0 {
 		return ""
 	}
-	return strings.Join(waiting, ", ") + " of " + strings.Join(names, " and ") + "; `hostler gc run --all-unused` removes it, and hostler by itself with " + strings.Join(settings, " and ")
+	return strings.Join(waiting, ", ") + " of " + whose + "; `hostler gc run --all-unused` removes it, and hostler by itself with " + strings.Join(settings, " and ")
 }
 
-// collectsByItself tells whether there is a runtime whose images need no request.
-func collectsByItself(s api.Status) bool {
-	on := s.ImageGC.OnRequest
-	return on == nil || slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool { return r.Ready && !slices.Contains(on.Runtimes, r.Name) })
+// collectsByItself tells whether there is a runtime whose images need no request. One that has
+// no images, such as runc, is on no filesystem.
+func collectsByItself(g api.ImageGC) bool {
+	return slices.ContainsFunc(g.Filesystems, func(fs gc.FilesystemStatus) bool {
+		return slices.ContainsFunc(fs.Runtimes, func(name string) bool {
+			return g.OnRequest == nil || !slices.Contains(g.OnRequest.Runtimes, name)
+		})
+	})
 }

@@ -188,20 +188,25 @@ func fail(s *api.Status, loop, text string) {
 	}
 }
 
-// onRequest is a host with Docker, of which nothing is removed by itself.
+// onRequest is a host with Docker, Podman and runc, of which nothing is removed by itself; runc
+// has no images.
 func onRequest() api.Status {
 	s := healthy()
-	s.Runtimes = []api.Runtime{{Name: "docker", Version: "26.1.5", Endpoint: "unix:///run/docker.sock", Ready: true}}
+	s.Runtimes = []api.Runtime{
+		{Name: "docker", Version: "26.1.5", Endpoint: "unix:///run/docker.sock", Ready: true},
+		{Name: "podman", Version: "5.4.2", Endpoint: "unix:///run/podman/podman.sock", Ready: true},
+		{Name: "runc", Version: "1.1.15", Endpoint: "/run/runc", Ready: true},
+	}
 	s.ImageGC.LastRun = nil
-	s.ImageGC.Filesystems[0].Filesystem, s.ImageGC.Filesystems[0].Runtimes = "/var/lib/docker", []string{"docker"}
+	s.ImageGC.Filesystems[0].Filesystem, s.ImageGC.Filesystems[0].Runtimes = "/var/lib", []string{"docker", "podman"}
 	s.Shutdown.Restarts = []journal.Restart{
 		{Runtime: "docker", Pod: "compose:shop", ID: "a", Name: "shop-db-1", Outcome: journal.Restarted},
 		{Runtime: "docker", Pod: "compose:shop", ID: "b", Name: "shop-web-1"},
 		{Runtime: "docker", Pod: "c", ID: "c", Name: "gpu", Outcome: journal.RestartFailed, Reason: `start container "gpu": no such device`},
 		{Runtime: "docker", Pod: "d", ID: "d", Name: "job", Outcome: journal.LeftStopped, Reason: "its restart policy does not ask for it"},
 	}
-	s.ImageGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker"}, Unused: 61, Bytes: 19 << 30, Setting: "imageGC: {enabled: true}"}
-	s.ContainerGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker"}, Unused: 1, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
+	s.ImageGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker", "podman"}, Unused: 61, Bytes: 19 << 30, Setting: "imageGC: {enabled: true}"}
+	s.ContainerGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker", "podman", "runc"}, Unused: 1, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
 	return s
 }
 

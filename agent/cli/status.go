@@ -336,7 +336,7 @@ func images(out *output, s api.Status) string {
 		}
 		line += fmt.Sprintf("; %s is %d%% full", fs.Filesystem, fs.UsedPercent)
 	}
-	if mine(s, "imageGC") && g.HighThresholdPercent < 100 && collectsByItself(s) {
+	if mine(s, "imageGC") && g.HighThresholdPercent < 100 && collectsByItself(g) {
 		line += fmt.Sprintf(", collected at %d%%", g.HighThresholdPercent)
 	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {

@@ -35,13 +35,22 @@ func (r OnRequest) Describe(what string) string {
 	return text
 }
 
+// Whose names the runtimes in words.
+func (r OnRequest) Whose() string {
+	rest, last := r.Runtimes[:len(r.Runtimes)-1], r.Runtimes[len(r.Runtimes)-1]
+	if len(rest) == 0 {
+		return last
+	}
+	return strings.Join(rest, ", ") + " and " + last
+}
+
 // Collection is what waits for a person; nil where nothing does.
 type Collection struct{ Images, Containers *OnRequest }
 
 // collection tells what is removed on request only.
 func collection(f Facts) Check {
-	var waiting, settings, names, full []string
-	idle := false
+	var waiting, settings, full []string
+	whose, idle := "", false
 	for _, job := range []struct {
 		what string
 		on   *OnRequest
@@ -49,13 +58,12 @@ func collection(f Facts) Check {
 		switch {
 		case job.on == nil:
 		case job.on.Unused == 0:
-			idle, names = true, job.on.Runtimes
+			idle, whose = true, job.on.Whose()
 		default:
 			waiting, settings = append(waiting, job.on.Describe(job.what)), append(settings, job.on.Setting)
-			names, full = job.on.Runtimes, append(full, job.on.Full...)
+			whose, full = job.on.Whose(), append(full, job.on.Full...)
 		}
 	}
-	whose := strings.Join(names, " and ")
 	switch {
 	case len(waiting) == 0 && idle:
 		return ok("of %s hostler removes nothing by itself, and nothing would go on request", whose)

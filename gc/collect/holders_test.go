@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -23,7 +24,11 @@ type weigher struct {
 
 func (w *weigher) Folders(_ context.Context, fs runtime.Filesystem, byInodes bool) ([]gc.Folder, error) {
 	w.asked.Add(1)
-	return []gc.Folder{{Filesystem: fs.Mountpoint, Path: "/var/lib/fake/leftover", SizeBytes: 7 * mib, Inodes: 3}}, nil
+	folders := []gc.Folder{{Filesystem: fs.Mountpoint, Path: "/var/lib/fake/leftover", SizeBytes: 7 * mib, Inodes: 3}}
+	if fs.Path == "/var/lib/other" { // next to it, so that both are looked at
+		folders = append([]gc.Folder{{Filesystem: fs.Mountpoint, Path: fs.Path + "/layers", SizeBytes: 9 * mib, Inodes: 2}}, folders...)
+	}
+	return folders, nil
 }
 
 func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
@@ -70,5 +75,20 @@ func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
 			t.Errorf("Run() looked at folders %d times in two hours more, want about two and once for a person", asked-1)
 		}
 		stop()
+	})
+}
+
+// A disk may be full of what another runtime keeps on it than the first one that names it.
+func TestCollectNamesTheFoldersOfAllRuntimesOfAFilesystem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		other := runtimetest.NewFake(runtimetest.Options{Name: "other", Path: "/var/lib/other", Mountpoint: "/var/lib/fake", Device: "/dev/fake"})
+		h.survey.Meter = &weigher{meter: h.meter}
+		h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{h.fake, other} }
+		h.fill(99)
+		r, err := h.images().Collect(t.Context(), gc.Options{}, nil)
+		if err != nil || len(r.Folders) != 2 || r.Folders[0].Path != "/var/lib/other/layers" || r.Folders[1].Path != "/var/lib/fake/leftover" {
+			t.Errorf("Collect() names the folders %+v, %v, want the larger one of the other runtime, then the one that both see", r.Folders, err)
+		}
 	})
 }

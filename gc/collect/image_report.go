@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -211,8 +212,11 @@ const weighTimeout = 10 * time.Second
 // disk that is busy as it is.
 const weighAgain = time.Hour
 
-// folders names the largest folders where a runtime of the filesystem keeps its
-// own, as far as anybody can tell.
+// maxFolders is how many folders are named of a filesystem.
+const maxFolders = 5
+
+// folders names the largest folders where the runtimes of the filesystem keep their own, as
+// far as anybody can tell.
 func (r *imageRun) folders(ctx context.Context, fs gc.FilesystemDecision) []gc.Folder {
 	weigher, able := r.survey.Meter.(survey.Weigher)
 	if !able {
@@ -221,14 +225,40 @@ func (r *imageRun) folders(ctx context.Context, fs gc.FilesystemDecision) []gc.F
 	last := r.weighed[fs.Filesystem]
 	if last.at.IsZero() || time.Since(last.at) >= weighAgain || r.report.Asked() {
 		byInodes := fs.InodesToFree > 0 && fs.BytesToFree == 0
-		folders, err := runtime.Within(ctx, weighTimeout, func(ctx context.Context) ([]gc.Folder, error) {
-			return weigher.Folders(ctx, r.usage(fs.Filesystem).Filesystem, byInodes)
-		})
-		if err != nil {
-			r.log.Debug("folders cannot be weighed", "filesystem", fs.Filesystem, "error", err)
-		}
-		last = weighing{time.Now(), folders}
+		last = weighing{time.Now(), r.weigh(ctx, weigher, fs.Filesystem, byInodes)}
 		r.weighed[fs.Filesystem] = last
 	}
 	return last.folders
+}
+
+// weigh looks below the roots of all runtimes of a filesystem, one after the other: each keeps
+// the disk busy.
+func (r *imageRun) weigh(ctx context.Context, weigher survey.Weigher, filesystem string, byInodes bool) []gc.Folder {
+	var all []gc.Folder
+	for _, u := range r.facts.Filesystems {
+		if u.Name() != filesystem {
+			continue
+		}
+		folders, err := runtime.Within(ctx, weighTimeout, func(ctx context.Context) ([]gc.Folder, error) {
+			return weigher.Folders(ctx, u.Filesystem, byInodes)
+		})
+		if err != nil {
+			r.log.Debug("folders cannot be weighed", "runtime", u.Runtime, "filesystem", filesystem, "error", err)
+		}
+		all = append(all, folders...)
+	}
+	slices.SortStableFunc(all, func(a, b gc.Folder) int {
+		if byInodes {
+			return cmp.Compare(b.Inodes, a.Inodes)
+		}
+		return cmp.Compare(b.SizeBytes, a.SizeBytes)
+	})
+	// The root of one runtime may lie in what is looked at for another.
+	seen := map[string]bool{}
+	all = slices.DeleteFunc(all, func(f gc.Folder) bool {
+		again := seen[f.Path]
+		seen[f.Path] = true
+		return again
+	})
+	return all[:min(len(all), maxFolders)]
 }
