@@ -37,11 +37,11 @@ func (r OnRequest) Describe(what string) string {
 
 // Whose names the runtimes in words.
 func (r OnRequest) Whose() string {
-	rest, last := r.Runtimes[:len(r.Runtimes)-1], r.Runtimes[len(r.Runtimes)-1]
-	if len(rest) == 0 {
-		return last
+	last := len(r.Runtimes) - 1
+	if last < 1 {
+		return strings.Join(r.Runtimes, "")
 	}
-	return strings.Join(rest, ", ") + " and " + last
+	return strings.Join(r.Runtimes[:last], ", ") + " and " + r.Runtimes[last]
 }
 
 // Collection is what waits for a person; nil where nothing does.

@@ -98,8 +98,11 @@ func (r *Runtimes) desertion() string {
 // stays where nobody sees its end.
 func (r *Runtimes) deserted() []local.Candidate {
 	return slices.DeleteFunc(slices.Clone(r.usual), func(c local.Candidate) bool {
+		if r.at(c.Path) != nil { // which is so at nearly every look
+			return true
+		}
 		left, _ := filepath.Glob(filepath.Join(filepath.Dir(c.Path), "io.containerd.runtime.v2.task", "k8s.io", "*"))
-		return r.at(c.Path) != nil || !slices.ContainsFunc(left, runs)
+		return !slices.ContainsFunc(left, runs)
 	})
 }
 

@@ -23,23 +23,20 @@ func (r *Runtimes) Unheard() []status.Runtime {
 // unanswered looks for them among candidates. Containers of one type look alike whoever of
 // it runs them, so that one that answers speaks for all.
 func (r *Runtimes) unanswered() (list []status.Runtime) {
-	add := func(c local.Candidate) {
-		list = append(list, status.Runtime{Info: runtime.Info{
-			Name: c.Name, Endpoint: "unix://" + c.Path, Message: "containers of it run, and nothing answers at " + c.Path,
-		}})
-	}
 	if r.candidates == nil {
 		return nil
 	}
-	seen := map[string]bool{}
+	var silent []local.Candidate
 	for _, c := range r.candidates {
-		if !seen[c.Type] && !r.has(c.Type) && !borrowed(c) && slices.ContainsFunc(kinds()[c.Type].running, inhabited) {
-			seen[c.Type] = true
-			add(c)
+		told := slices.ContainsFunc(silent, func(s local.Candidate) bool { return s.Type == c.Type })
+		if !told && !r.has(c.Type) && !borrowed(c) && slices.ContainsFunc(kinds()[c.Type].running, inhabited) {
+			silent = append(silent, c)
 		}
 	}
-	for _, c := range r.deserted() {
-		add(c)
+	for _, c := range append(silent, r.deserted()...) {
+		list = append(list, status.Runtime{Info: runtime.Info{
+			Name: c.Name, Endpoint: "unix://" + c.Path, Message: "containers of it run, and nothing answers at " + c.Path,
+		}})
 	}
 	return list
 }
