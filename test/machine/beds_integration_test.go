@@ -5,6 +5,10 @@ package machine_test
 import (
 	"cmp"
 	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"hostler.io/hostler/test/machine"
@@ -14,6 +18,68 @@ import (
 // releases: `make test-machine` names the VM. Empty for the usual ones.
 func forcedBed() machine.Bed { return machine.Bed(os.Getenv("HOSTLER_TEST_BED")) }
 
+// queue has so many places for machines, and gives them to those that need one longest first.
+type queue struct {
+	mu      sync.Mutex
+	free    int
+	waiting []waiting // whose turn is first, first
+}
+
+type waiting struct {
+	rank int
+	turn chan struct{} // closed when it has a place
+}
+
+// queues are those of the beds. A VM waits for itself now and then, so that one more than there
+// are processors keeps these at work. A container hardly needs one: it waits for graces to end.
+var queues = map[machine.Bed]*queue{
+	machine.VM:        {free: runtime.NumCPU() + 1},
+	machine.Container: {free: runtime.NumCPU()},
+}
+
+// longest are the stories that take longest, the longest first: what comes last keeps one
+// processor at work.
+var longest = []string{"TestAnnouncedShutdowns", "TestShutdownsThatBypassLogind", "TestACrowd", "TestCancellations", "TestInterruptions", "TestTheTruthAboutProtection", "TestAPackageComesAndGoes", "TestLogindsMaximum"}
+
+// besideOthers goes on, in parallel to other stories, when there is a place for a machine.
+func besideOthers(t *testing.T, bed machine.Bed) {
+	t.Helper()
+	t.Parallel()
+	story, _, _ := strings.Cut(t.Name(), "/")
+	rank := slices.Index(longest, story)
+	if rank < 0 {
+		rank = len(longest)
+	}
+	q := queues[bed]
+	<-q.enter(rank)
+	t.Cleanup(q.leave) // when the machine is gone
+}
+
+func (q *queue) enter(rank int) (turn <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w := waiting{rank, make(chan struct{})}
+	if q.free > 0 {
+		q.free--
+		close(w.turn)
+		return w.turn
+	}
+	q.waiting = append(q.waiting, w)
+	slices.SortStableFunc(q.waiting, func(a, b waiting) int { return cmp.Compare(a.rank, b.rank) })
+	return w.turn
+}
+
+func (q *queue) leave() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 {
+		q.free++
+		return
+	}
+	close(q.waiting[0].turn)
+	q.waiting = q.waiting[1:]
+}
+
 // onBothDebians runs a scenario on both releases, in the bed that it usually
 // runs in, unless the environment forces another one.
 func onBothDebians(t *testing.T, usual machine.Bed, scenario func(t *testing.T, o machine.Options)) {
@@ -22,7 +88,7 @@ func onBothDebians(t *testing.T, usual machine.Bed, scenario func(t *testing.T, 
 	bed := cmp.Or(forcedBed(), usual)
 	for _, release := range machine.Releases() {
 		t.Run("debian"+string(release)+"-"+string(bed), func(t *testing.T) {
-			t.Parallel() // a machine that waits leaves the other one the host
+			besideOthers(t, bed)
 			scenario(t, machine.Options{Release: release, Bed: bed})
 		})
 	}
@@ -43,7 +109,7 @@ func eachMachine(t *testing.T, inVM machine.Release, story func(t *testing.T, o 
 	}
 	for _, o := range machines {
 		t.Run("debian"+string(o.Release)+"-"+string(o.Bed), func(t *testing.T) {
-			t.Parallel() // a machine that waits leaves the other one the host
+			besideOthers(t, o.Bed)
 			story(t, o)
 		})
 	}
@@ -58,7 +124,7 @@ func inVM(t *testing.T, usual machine.Release, story func(t *testing.T, o machin
 	for _, release := range machine.Releases() {
 		if release == usual || forcedBed() == machine.VM {
 			t.Run("debian"+string(release)+"-vm", func(t *testing.T) {
-				t.Parallel() // a machine that waits leaves the other one the host
+				besideOthers(t, machine.VM)
 				story(t, machine.Options{Release: release, Bed: machine.VM})
 			})
 		}

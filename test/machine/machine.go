@@ -63,13 +63,14 @@ type Options struct {
 // VM, on a loaded host.
 const Patience = 10 * time.Minute
 
-// pollInterval is how often the machine is asked what a test waits for. In a VM an
-// answer keeps the processor from what is waited for.
-func (m *Machine) pollInterval() time.Duration {
+// pause is how long the machine is left alone after it was asked, which took so long, what a
+// test waits for: what it takes to answer it lacks for what is waited for.
+func (m *Machine) pause(took time.Duration) time.Duration {
+	least := 300 * time.Millisecond
 	if m.Options.Bed == VM {
-		return time.Second
+		least = time.Second
 	}
-	return 300 * time.Millisecond
+	return max(least, 2*took)
 }
 
 // Machine is a Debian that runs, or that is off. Run, Try and what is made from
@@ -351,11 +352,15 @@ func (m *Machine) BootID() string { return m.boot.BootID }
 func (m *Machine) Eventually(what string, condition func() bool) {
 	m.t.Helper()
 	deadline := time.Now().Add(Patience)
-	for !condition() {
+	for {
+		asked := time.Now()
+		if condition() {
+			return
+		}
 		if time.Now().After(deadline) {
 			m.t.Fatalf("waited %v until %s", Patience, what)
 		}
-		time.Sleep(m.pollInterval())
+		time.Sleep(m.pause(time.Since(asked)))
 	}
 }
 
@@ -365,6 +370,7 @@ func (m *Machine) AwaitArmed() {
 	ctx, cancel := m.bounded("hostler to be Armed")
 	defer cancel()
 	for {
+		asked := time.Now()
 		s, err := m.TryStatus()
 		if err == nil && s.Shutdown.State == shutdown.Armed {
 			return
@@ -372,7 +378,7 @@ func (m *Machine) AwaitArmed() {
 		select {
 		case <-ctx.Done():
 			m.t.Fatalf("%v; last seen: %v %s %s", context.Cause(ctx), err, s.Shutdown.State, s.Shutdown.Reason)
-		case <-time.After(m.pollInterval()):
+		case <-time.After(m.pause(time.Since(asked))):
 		}
 	}
 }

@@ -251,7 +251,7 @@ func TestLogindsOwnMaximum(t *testing.T) {
 	t.Parallel()
 	for _, release := range machine.Releases() {
 		t.Run("debian"+string(release)+"-"+string(machine.Container), func(t *testing.T) {
-			t.Parallel()
+			besideOthers(t, machine.Container)
 			shortestShutdown(t, machine.Boot(t, machine.Options{Release: release, Bed: machine.Container, Config: houseConfig()}))
 		})
 	}

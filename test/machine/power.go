@@ -65,7 +65,7 @@ func (m *Machine) awaitUp(ctx context.Context) (off bool) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(m.pollInterval()):
+		case <-time.After(m.pause(0)):
 		}
 	}
 }

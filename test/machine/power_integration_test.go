@@ -17,7 +17,7 @@ func TestAMachineGoesDownInEveryWay(t *testing.T) {
 	t.Parallel()
 	for _, release := range machine.Releases() {
 		t.Run("debian"+string(release), func(t *testing.T) {
-			t.Parallel()
+			besideOthers(t, machine.Container)
 			goesDown(t, machine.Boot(t, machine.Options{Release: release, Bed: machine.Container}))
 		})
 	}
@@ -53,7 +53,7 @@ func goesDown(t *testing.T, m *machine.Machine) {
 }
 
 func TestCommandsRunInAMachine(t *testing.T) {
-	t.Parallel()
+	besideOthers(t, machine.Container)
 	m := machine.Boot(t, machine.Options{Release: machine.Debian12, Bed: machine.Container})
 	r, err := m.Try(t.Context(), "echo out; echo err >&2; exit 3")
 	if want := (machine.Result{Stdout: "out\n", Stderr: "err\n", Code: 3}); err != nil || r != want {
@@ -86,7 +86,7 @@ func TestCommandsRunInAMachine(t *testing.T) {
 }
 
 func TestWorkloadsTellHowTheyEnd(t *testing.T) {
-	t.Parallel()
+	besideOthers(t, machine.Container)
 	m := machine.Boot(t, machine.Options{
 		Release: machine.Debian12, Bed: machine.Container, SystemdCgroup: true,
 		Config: "shutdown: {gracePeriod: 6s, gracePeriodCriticalPods: 2s}\n",
