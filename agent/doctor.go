@@ -126,7 +126,7 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
 	ctx, cancel := context.WithTimeout(ctx, host.LookTimeout)
 	defer cancel()
-	r, err := newRuntimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, systemd.NewManager(""), log)
+	r, err := newRuntimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, units{Manager: systemd.NewManager("")}, log)
 	if err != nil {
 		return doctor.Runtimes{}, err
 	}

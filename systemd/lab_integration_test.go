@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -130,9 +131,17 @@ func TestManagerTellsOfUnits(t *testing.T) {
 	if want := map[string]bool{"cri-containerd-a.scope": true, "libpod-b.scope": false, "libpod-d.scope": true}; scopesErr != nil || !maps.Equal(scopes, want) {
 		t.Errorf("Scopes() = %v, %v, want %v", scopes, scopesErr, want)
 	}
+	type command struct {
+		Path                             string
+		Words                            []string
+		IgnoreFailure                    bool
+		Start, StartMono, Exit, ExitMono uint64
+		PID                              uint32
+		Code, Status                     int32
+	}
 	const template = "/etc/systemd/system/podman-compose@.service"
 	for name, unit := range map[string]map[string]any{
-		"web.service":                     {"UnitFileState": "generated"},
+		"web.service":                     {"UnitFileState": "generated", "ActiveState": "active", "ExecStop": []command{{"/usr/bin/podman", []string{"/usr/bin/podman", "rm", "-f", "web"}, false, 0, 0, 0, 0, 0, 0, 0}}},
 		"masked.service":                  {"LoadState": "masked", "UnitFileState": "masked", "WantedBy": []string{"default.target"}},
 		"until-then.service":              {"UnitFileState": "enabled-runtime", "WantedBy": []string{"default.target"}},
 		"pod.service":                     {"UnitFileState": "generated", "WantedBy": []string{"multi-user.target"}},
@@ -143,17 +152,31 @@ func TestManagerTellsOfUnits(t *testing.T) {
 	} {
 		bed.login.Manager.SetUnit(name, unit)
 	}
-	atBoot, err := manager.UnitsAtBoot(t.Context(), "hostler.service", "web.service", "pod.service", "masked.service", "until-then.service", "none.service", "no name of a unit",
+	units, err := manager.UnitsThatAre(t.Context(), "hostler.service", "web.service", "pod.service", "masked.service", "until-then.service", "none.service", "no name of a unit",
 		"podman-compose@nobodys.service", "podman-compose@enabled.service", "podman-compose@required.service", "podman-compose@own.service")
+	atBoot, fromTemplate := map[string]bool{}, []string{}
+	for name, unit := range units {
+		atBoot[name] = unit.AtBoot()
+		if unit.FromTemplate() {
+			fromTemplate = append(fromTemplate, name)
+		}
+	}
+	slices.Sort(fromTemplate)
 	if want := map[string]bool{
 		"hostler.service": true, "web.service": false, "pod.service": true, "masked.service": false, "until-then.service": false,
-		"podman-compose@enabled.service": true, "podman-compose@required.service": true, "podman-compose@own.service": false,
+		"podman-compose@nobodys.service": false, "podman-compose@enabled.service": true, "podman-compose@required.service": true, "podman-compose@own.service": false,
 	}; err != nil || !maps.Equal(atBoot, want) {
-		t.Errorf("UnitsAtBoot() = %v, %v, want %v", atBoot, err, want)
+		t.Errorf("UnitsThatAre() = %v, %v, want those started at boots to be %v", atBoot, err, want)
+	}
+	if want := []string{"podman-compose@enabled.service", "podman-compose@nobodys.service", "podman-compose@required.service"}; !slices.Equal(fromTemplate, want) {
+		t.Errorf("UnitsThatAre() has %v from templates, want %v", fromTemplate, want)
+	}
+	if web := units["web.service"]; !web.Runs() || len(web.ExecStop) != 1 || !slices.Equal(web.ExecStop[0], []string{"/usr/bin/podman", "rm", "-f", "web"}) || units["pod.service"].Runs() {
+		t.Errorf("UnitsThatAre() = %+v, want web.service to run and to be stopped by Podman, and pod.service not to run", web)
 	}
 	nobody := systemd.NewManager(t.TempDir() + "/none")
-	if atBoot, err := nobody.UnitsAtBoot(t.Context(), "hostler.service"); len(atBoot) > 0 || err != nil {
-		t.Errorf("UnitsAtBoot() = %v, %v without systemd, want none", atBoot, err)
+	if units, err := nobody.UnitsThatAre(t.Context(), "hostler.service"); len(units) > 0 || err != nil {
+		t.Errorf("UnitsThatAre() = %v, %v without systemd, want none", units, err)
 	}
 	if err := nobody.Ask(t.Context(), func(context.Context, *systemd.Talk) { t.Error("nobody is asked") }); !errors.Is(err, systemd.ErrNotSystemd) {
 		t.Errorf("Ask() = %v without systemd, want %v", err, systemd.ErrNotSystemd)

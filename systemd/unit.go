@@ -42,6 +42,7 @@ type Unit struct {
 	NotifyAccess           string        // who may send notifications: "main", "none", ...
 	Restart                string        // when systemd starts it again by itself: "no", "on-failure", ...
 	TimeoutStop            time.Duration // zero for no limit
+	ExecStop               [][]string    // commands by which it is stopped
 	FileDescriptorStoreMax uint32
 	MainPID                uint32
 
@@ -70,32 +71,30 @@ func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
 	})
 }
 
-// UnitsAtBoot tells of those units that there are, by name, whether systemd starts them at
-// boots, as `systemctl enable` has it do; none where there is no systemd. What cannot be the
-// name of a unit is none, and nor is an instance of a template that systemd does not start:
-// with the template there is one of any name.
-func (m *Manager) UnitsAtBoot(ctx context.Context, names ...string) (map[string]bool, error) {
-	return orAbsent[map[string]bool](nil)(ask(ctx, m, "ask systemd what it starts at boots", func(ctx context.Context, conn *dbus.Conn) (map[string]bool, error) {
-		enabled := map[string]bool{}
+// UnitsThatAre tells of those units that there are, by name; of none where there is no
+// systemd. What cannot be the name of a unit is none.
+func (m *Manager) UnitsThatAre(ctx context.Context, names ...string) (map[string]Unit, error) {
+	return orAbsent[map[string]Unit](nil)(ask(ctx, m, "ask systemd about units", func(ctx context.Context, conn *dbus.Conn) (map[string]Unit, error) {
+		units := map[string]Unit{}
 		for _, name := range names {
 			unit, err := readUnit(ctx, conn, name)
 			switch {
 			case bus.ErrorName(err) == "org.freedesktop.DBus.Error.InvalidArgs":
 			case err != nil:
 				return nil, fmt.Errorf("%s: %w", name, err)
-			case unit.LoadState != "not-found" && (unit.atBoot() || !unit.fromTemplate()):
-				enabled[name] = unit.atBoot()
+			case unit.LoadState != "not-found":
+				units[name] = unit
 			}
 		}
-		return enabled, nil
+		return units, nil
 	}))
 }
 
-// atBoot tells whether systemd starts it at boots. What generators have made, and what has
+// AtBoot tells whether systemd starts it at boots, as `systemctl enable` has it do. What generators have made, and what has
 // nothing to be enabled by, is started where others pull it in, if they are. A unit that is
 // masked is still wanted by who wanted it before, and what is enabled until the boot by a
 // link that is gone after it.
-func (u Unit) atBoot() bool {
+func (u Unit) AtBoot() bool {
 	switch {
 	case u.LoadState != "loaded", u.UnitFileState == "enabled-runtime":
 		return false
@@ -103,8 +102,12 @@ func (u Unit) atBoot() bool {
 	return u.UnitFileState == "enabled" || len(u.PulledInBy) > 0
 }
 
-// fromTemplate tells whether it has no file of its own.
-func (u Unit) fromTemplate() bool {
+// Runs tells whether there is anything to stop.
+func (u Unit) Runs() bool { return !over(u.ActiveState) }
+
+// FromTemplate tells whether it has no file of its own: with the template there is one of any
+// name.
+func (u Unit) FromTemplate() bool {
 	return strings.HasSuffix(strings.TrimSuffix(u.FragmentPath, path.Ext(u.FragmentPath)), "@")
 }
 
@@ -149,9 +152,24 @@ func newUnit(name string, values map[string]dbus.Variant) Unit {
 		NotifyAccess:           value[string](values, "NotifyAccess"),
 		Restart:                value[string](values, "Restart"),
 		TimeoutStop:            limit(value[uint64](values, "TimeoutStopUSec")),
+		ExecStop:               execs(values["ExecStop"]),
 		FileDescriptorStoreMax: value[uint32](values, "FileDescriptorStoreMax"),
 		MainPID:                value[uint32](values, "MainPID"),
 	}
+}
+
+// execs are the commands of a service's property ExecStop or the like: each is a path, the
+// words of the command, and how it went when it was last run.
+func execs(property dbus.Variant) (list [][]string) {
+	all, _ := property.Value().([][]any)
+	for _, command := range all {
+		if len(command) > 1 {
+			if words, ok := command[1].([]string); ok {
+				list = append(list, words)
+			}
+		}
+	}
+	return list
 }
 
 // hasJob tells whether a unit's property Job, the number and the object of one, names any.

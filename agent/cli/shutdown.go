@@ -93,14 +93,18 @@ func printPhases(t *table, p plan.Plan) {
 				if i > 0 {
 					containers += ", "
 				}
-				containers += fmt.Sprintf("%s (%s)", c.Name, c.Grace.Duration)
+				by := ""
+				if c.Unit != "" {
+					by = ", by " + c.Unit
+				}
+				containers += fmt.Sprintf("%s (%s%s)", c.Name, c.Grace.Duration, by)
 			}
 			t.row("  "+pod.Namespace, pod.Name, pod.Grace.Duration.String(), containers)
 		}
 	}
 }
 
-// printNotes lists labels that nobody could make sense of.
+// printNotes lists labels that nobody could make sense of, or that cannot have their way.
 func printNotes(t *table, p plan.Plan) {
 	if len(p.Notes) > 0 {
 		t.line("")

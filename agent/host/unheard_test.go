@@ -44,3 +44,30 @@ func TestAContainerOfPodmansRunsWhileItsConmonDoes(t *testing.T) {
 	_ = conmon.Wait()
 	expect("that has ended", fmt.Sprint(conmon.Process.Pid), false)
 }
+
+// Folders of containers of Docker's stay where their shim was killed with them.
+func TestAContainerOfDockersRunsWhileItsProcessDoes(t *testing.T) {
+	root := t.TempDir()
+	folder := filepath.Join(root, "0123456789ab")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	process := exec.Command("sleep", "600")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(when string, want bool) {
+		t.Helper()
+		if got := inhabited(filepath.Join(root, "*")); got != want {
+			t.Errorf("inhabited() of one %s = %v, want %v", when, got, want)
+		}
+	}
+	expect("that has no process yet", false)
+	if err := os.WriteFile(filepath.Join(folder, "init.pid"), fmt.Append(nil, process.Process.Pid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect("that runs", true)
+	_ = process.Process.Kill()
+	_ = process.Wait()
+	expect("that has ended", false)
+}

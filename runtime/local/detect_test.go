@@ -18,7 +18,7 @@ type downing bool
 func (d downing) StopUnit(context.Context, string, int) (bool, error) { return false, nil }
 func (d downing) MainOf(context.Context, int) (string, error)         { return "", nil }
 func (d downing) UnitStops(context.Context, string) (bool, error)     { return true, nil }
-func (d downing) UnitsAtBoot(context.Context, ...string) (map[string]bool, error) {
+func (d downing) Units(context.Context, ...string) (map[string]local.Unit, error) {
 	return nil, nil
 }
 func (d downing) Stopping(context.Context) (bool, error) { return bool(d), nil }

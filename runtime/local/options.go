@@ -47,11 +47,23 @@ type Units interface {
 	// UnitStops tells whether the stop of a unit has begun or is over: false while it
 	// waits for others, that are ordered after the unit, to stop.
 	UnitStops(ctx context.Context, name string) (bool, error)
-	// UnitsAtBoot tells of those units that there are, by name, whether systemd starts them
-	// at boots. An instance of a template that it does not start is none that there is.
-	UnitsAtBoot(ctx context.Context, names ...string) (map[string]bool, error)
+	// Units tells of those units that there are, by name.
+	Units(ctx context.Context, names ...string) (map[string]Unit, error)
 	// Stopping tells whether the whole host is going down.
 	Stopping(ctx context.Context) (bool, error)
+}
+
+// Unit is what an adapter is told of one.
+type Unit struct {
+	Instance bool // of a template: with that there is one of any name
+	AtBoot   bool // systemd starts it at boots
+	Runs     bool // there is something to stop
+
+	// Of a service alone:
+
+	Main        int           // its main process, if it has one
+	ExecStop    [][]string    // commands by which it is stopped
+	TimeoutStop time.Duration // after which it is killed, zero for never
 }
 
 // MayWake tells why a service must not be started now that is meant to be started by

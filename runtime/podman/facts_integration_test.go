@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/podman"
 	"hostler.io/hostler/test/lab"
 )
@@ -270,7 +271,7 @@ func (u slowUnit) MainOf(context.Context, int) (string, error) { return "", nil 
 
 func (u slowUnit) UnitStops(context.Context, string) (bool, error) { return true, nil }
 
-func (u slowUnit) UnitsAtBoot(context.Context, ...string) (map[string]bool, error) { return nil, nil }
+func (u slowUnit) Units(context.Context, ...string) (map[string]local.Unit, error) { return nil, nil }
 
 func (u slowUnit) Stopping(context.Context) (bool, error) { return false, nil }
 

@@ -42,10 +42,10 @@ func (r *Runtime) askPods(ctx context.Context) ([]runtime.Pod, error) {
 	if slices.ContainsFunc(list, func(c container) bool { return c.State == stateInitialized }) {
 		r.changes.note() // no file tells that it starts
 	}
-	atBoot := r.askBoots(ctx, own, known)
+	told := r.askUnits(ctx, own, known)
 	containers := make([]runtime.Container, len(own))
 	for i, c := range own {
-		containers[i] = r.container(c, known[c.ID], atBoot)
+		containers[i] = r.container(c, known[c.ID], told)
 	}
 	withinPods(containers)
 	pods := compose.Pods(containers)
@@ -123,14 +123,15 @@ func (r *Runtime) withPods(ctx context.Context, pods []runtime.Pod, infra map[st
 	return pods, nil
 }
 
-func (r *Runtime) container(c *container, f fact, atBoot boots) runtime.Container {
+func (r *Runtime) container(c *container, f fact, told toldUnits) runtime.Container {
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.ID, PodID: c.podID(), Name: c.name(),
 		Image: c.Image, ImageID: c.ImageID,
-		State: c.state(), CreatedAt: c.Created, Restart: r.restart(c, f.policy, atBoot),
+		State: c.state(), CreatedAt: c.Created, Restart: r.restart(c, f.policy, told),
 		Untold: f.policy == "", StopTimeout: f.stopTimeout, StopsBefore: slices.Clone(f.needs),
 		Labels: c.Labels, Annotations: f.annotations,
 	}
+	converted.Unit, converted.UnitGrace = r.unit(c, f, told)
 	if converted.StartedAt, converted.FinishedAt = f.times(c); !converted.FinishedAt.IsZero() {
 		converted.ExitCode = c.ExitCode
 	}

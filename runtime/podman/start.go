@@ -3,10 +3,7 @@ package podman
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"time"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
@@ -42,62 +39,22 @@ const (
 	policyUnlessStopped = "unless-stopped"
 )
 
-// boots are what systemd starts at boots: units that there are, and whether it starts them.
-type boots struct {
-	units map[string]bool
-	told  bool // by systemd, or there is none
-}
-
-// bootsBound is how long systemd may take to tell: a list of what runs does not depend on
-// it, and while systemd reads its units anew it answers nobody.
-const bootsBound = 2 * time.Second
-
-// askBoots asks systemd about the units that containers name, and about Podman's own if
-// that matters.
-func (r *Runtime) askBoots(ctx context.Context, list []*container, known map[string]fact) boots {
-	if r.units == nil {
-		return boots{told: true}
-	}
-	ask := map[string]bool{}
-	for _, c := range list {
-		for _, unit := range r.unitsOf(c) {
-			ask[unit] = true
-		}
-		if known[c.ID].policy == policyAlways {
-			ask[restartUnit] = true
-		}
-	}
-	if len(ask) == 0 {
-		return boots{told: true}
-	}
-	patience := bootsBound
-	if deadline, bounded := ctx.Deadline(); bounded {
-		patience = min(patience, time.Until(deadline)/4)
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	units, err := r.units.UnitsAtBoot(ctx, slices.Sorted(maps.Keys(ask))...)
-	if err != nil {
-		r.log.Debug("systemd does not tell what it starts at boots", "error", err)
-		r.changes.note() // the next list is to ask again
-	}
-	return boots{units: units, told: err == nil}
-}
-
 // restart says who starts a container again after a boot. No service of Podman's looks at
 // on-failure then, unlike dockerd.
-func (r *Runtime) restart(c *container, policy string, b boots) runtime.Restart {
+func (r *Runtime) restart(c *container, policy string, told toldUnits) runtime.Restart {
 	units := r.unitsOf(c)
-	if policy == "" || !b.told && (len(units) > 0 || policy == policyAlways) {
+	if policy == "" || !told.all && (len(units) > 0 || policy == policyAlways) {
 		return runtime.RestartUnknown
 	}
-	for _, unit := range units {
-		if _, there := b.units[unit]; there {
+	for _, name := range units {
+		// An instance of a template is one of any name: podman-compose names one.
+		if unit, there := told.byName[name]; there && (unit.AtBoot || !unit.Instance) {
 			return runtime.RestartByUnit
 		}
 	}
+	restarts := told.byName[restartUnit].AtBoot
 	switch {
-	case policy == policyUnlessStopped, policy == policyAlways && !b.units[restartUnit]:
+	case policy == policyUnlessStopped, policy == policyAlways && !restarts:
 		return runtime.RestartUnlessStopped
 	case policy == policyAlways:
 		return runtime.RestartByRuntime

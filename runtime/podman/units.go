@@ -131,7 +131,7 @@ func (r *Runtime) monitorOf(ctx context.Context, what, id string) (int, error) {
 // Where systemd does not tell, there is none. It is not asked of monitors that are in no service's
 // cgroup, as are all that Podman has put into scopes.
 func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
-	if !r.monitors(monitor, id) || !r.inService(monitor) {
+	if r.serviceWith(monitor, id) == "" {
 		return ""
 	}
 	unit, err := r.units.MainOf(ctx, monitor)
@@ -141,20 +141,29 @@ func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
 	return unit
 }
 
-// inService tells whether a process is in the cgroup of a service, as systemd keeps them.
-func (r *Runtime) inService(pid int) bool {
-	text, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(pid), "cgroup"))
+// serviceWith is the service in whose cgroup a container's monitor is, as systemd keeps them, if
+// it is in any.
+func (r *Runtime) serviceWith(monitor int, id string) string {
+	if monitor == 0 || !r.monitors(monitor, id) {
+		return ""
+	}
+	text, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(monitor), "cgroup"))
 	if err != nil {
-		return false
+		return ""
 	}
 	for line := range strings.Lines(string(text)) {
 		_, hierarchy, _ := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, path, _ := strings.Cut(hierarchy, ":")
-		if (controllers == "" || controllers == "name=systemd") && slices.ContainsFunc(strings.Split(path, "/"), func(group string) bool { return strings.HasSuffix(group, ".service") }) {
-			return true
+		if controllers != "" && controllers != "name=systemd" {
+			continue
+		}
+		for group := range strings.SplitSeq(path, "/") {
+			if strings.HasSuffix(group, ".service") {
+				return group
+			}
 		}
 	}
-	return false
+	return ""
 }
 
 // monitors tells whether a process is the monitor of a container. Podman may not have noticed

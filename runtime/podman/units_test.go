@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/podman"
 )
 
@@ -29,6 +30,9 @@ type manager struct {
 	boots []string       // which of them it starts at boots
 	goes  bool           // down, with the host
 	fails error
+
+	stops   [][]string // commands of each of them
+	timeout time.Duration
 
 	mu      sync.Mutex
 	stopped []string
@@ -71,17 +75,21 @@ func (m *manager) StopUnit(_ context.Context, name string, pid int) (bool, error
 	return true, nil
 }
 
-func (m *manager) UnitsAtBoot(_ context.Context, names ...string) (map[string]bool, error) {
+func (m *manager) Units(_ context.Context, names ...string) (map[string]local.Unit, error) {
 	if m.fails != nil {
 		return nil, m.fails
 	}
-	atBoot := map[string]bool{}
+	known := map[string]local.Unit{}
 	for _, name := range names {
-		if _, there := m.units[name]; there {
-			atBoot[name] = slices.Contains(m.boots, name)
+		if pid, there := m.units[name]; there {
+			unit := local.Unit{AtBoot: slices.Contains(m.boots, name), Runs: true, Instance: strings.Contains(name, "@"), ExecStop: m.stops, TimeoutStop: m.timeout}
+			if name == m.main {
+				unit.Main = pid
+			}
+			known[name] = unit
 		}
 	}
-	return atBoot, nil
+	return known, nil
 }
 
 func (m *manager) Stopping(context.Context) (bool, error) { return m.goes, nil }
@@ -180,6 +188,59 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 	}
 }
 
+func TestWhatItsUnitGivesAContainer(t *testing.T) {
+	unit := object{"PODMAN_SYSTEMD_UNIT": "container-web.service"}
+	never := time.Duration(-1)
+	podman := func(words ...string) [][]string { return [][]string{append([]string{"/usr/bin/podman"}, words...)} }
+	removed := podman("rm", "-v", "-f", "-i", "--cidfile=/run/web.cid") // Quadlet's
+	for name, c := range map[string]struct {
+		labels, infra object
+		main          bool // the monitor is the main process
+		stops         [][]string
+		timeout       time.Duration
+		config        object
+		fails         error
+		unit          string
+		want          time.Duration
+	}{
+		"as long as the container has by default":       {labels: unit, stops: removed, timeout: time.Minute, unit: "container-web.service", want: 10 * time.Second},
+		"as long as the container was made with":        {labels: unit, stops: removed, timeout: time.Minute, config: object{"StopTimeout": 25}, unit: "container-web.service", want: 25 * time.Second},
+		"as long as its command says":                   {labels: unit, stops: podman("stop", "--ignore", "-t", "7", "--cidfile=/run/web.cid"), timeout: time.Minute, unit: "container-web.service", want: 7 * time.Second},
+		"in one word":                                   {labels: unit, stops: podman("stop", "-t7", "web"), unit: "container-web.service", want: 7 * time.Second},
+		"spelled out":                                   {labels: unit, stops: podman("container", "stop", "--time=7", "web"), unit: "container-web.service", want: 7 * time.Second},
+		"its command never kills, but systemd does":     {labels: unit, stops: podman("stop", "--time", "-1", "web"), timeout: time.Minute, unit: "container-web.service", want: time.Minute},
+		"systemd kills before its command does":         {labels: unit, stops: removed, timeout: 4 * time.Second, unit: "container-web.service", want: 4 * time.Second},
+		"another program's command":                     {labels: unit, stops: [][]string{nil, {"/usr/bin/nginx", "stop"}}, timeout: time.Minute, unit: "container-web.service", want: time.Minute},
+		"another command of Podman's":                   {labels: unit, stops: podman("exec", "web", "nginx", "stop"), timeout: time.Minute, unit: "container-web.service", want: time.Minute},
+		"nobody kills it":                               {labels: unit, unit: "container-web.service", want: never},
+		"its pod's unit":                                {infra: object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, stops: podman("pod", "stop", "-t", "10", "p"), unit: "pod.service", want: 10 * time.Second},
+		"it says of none, and is the main process":      {main: true, stops: podman("stop", "-t", "10", "web"), unit: "container-web.service", want: 10 * time.Second},
+		"it says of none, and is another process of it": {stops: removed, want: never},
+		"its image claims another's unit":               {labels: object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, stops: removed, want: never},
+		"its unit is not there":                         {labels: object{"PODMAN_SYSTEMD_UNIT": "gone.service"}, stops: removed, want: never},
+		"systemd does not answer":                       {labels: unit, stops: removed, fails: errors.New("systemd does not answer"), want: never},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := running(t, c.labels, c.infra, false)
+			s.set("/libpod/containers/a/json", inspected("running", c.config))
+			m := &manager{units: map[string]int{"container-web.service": 4711, "pod.service": 99}, stops: c.stops, timeout: c.timeout, fails: c.fails}
+			if c.main {
+				m.main = "container-web.service"
+			}
+			proc := withMonitor(t, "conmon -c a", inService)
+			pods, err := s.openIn(t, proc, m).Pods(t.Context())
+			check(t, err)
+			web, grace := pods[0].Containers[0], never
+			if web.UnitGrace != nil {
+				grace = *web.UnitGrace
+			}
+			if web.Unit != c.unit || grace != c.want {
+				t.Errorf("its unit is %q and gives it %v, want %q and %v", web.Unit, grace, c.unit, c.want)
+			}
+		})
+	}
+}
+
 // inService is the cgroup of a service's process.
 const inService = "0::/system.slice/container-web.service\n"
 
@@ -188,6 +249,7 @@ func withMonitor(t *testing.T, command, cgroup string) (proc string) {
 	t.Helper()
 	proc = t.TempDir()
 	check(t, os.Mkdir(filepath.Join(proc, "4711"), 0o755))
+	check(t, os.Symlink("/proc/net", filepath.Join(proc, "net"))) // who listens
 	for name, text := range map[string]string{"cmdline": strings.ReplaceAll(command, " ", "\x00") + "\x00", "cgroup": cgroup} {
 		check(t, os.WriteFile(filepath.Join(proc, "4711", name), []byte(text), 0o644))
 	}
@@ -235,7 +297,6 @@ func TestAPodmanIsNotAskedForAMonitorThatItHasNamed(t *testing.T) {
 	s, end := running(t, nil, nil, false)
 	m := &manager{units: map[string]int{"container-web.service": 4711}, main: "container-web.service", stop: end}
 	proc := withMonitor(t, "conmon -c a", inService)
-	check(t, os.Symlink("/proc/net", filepath.Join(proc, "net"))) // who listens
 	r := s.openIn(t, proc, m)
 	pods, err := r.Pods(t.Context())
 	check(t, err)

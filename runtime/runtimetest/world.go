@@ -27,6 +27,8 @@ type ContainerSpec struct {
 	CreatedAt           time.Time // now if zero
 	WritableBytes       uint64    // of its own, freed when it is removed
 	StopTimeout         *time.Duration
+	Unit                string
+	UnitGrace           *time.Duration
 	StopsBefore         []string // IDs
 	Restart             runtime.Restart
 	Restarting          bool
@@ -136,7 +138,7 @@ func (f *Fake) addContainer(p *pod, spec ContainerSpec) *container {
 	c := &container{spec: spec, layers: img.layers, ended: make(chan struct{}), Container: runtime.Container{
 		Runtime: f.opts.Name, ID: cmp.Or(spec.ID, f.newID("container")), PodID: p.ID, Name: spec.Name,
 		Image: spec.Image, ImageID: img.ID, State: spec.State, CreatedAt: orNow(spec.CreatedAt),
-		StopTimeout: spec.StopTimeout, StopsBefore: slices.Clone(spec.StopsBefore), Restart: spec.Restart, Restarting: spec.Restarting,
+		StopTimeout: spec.StopTimeout, Unit: spec.Unit, UnitGrace: spec.UnitGrace, StopsBefore: slices.Clone(spec.StopsBefore), Restart: spec.Restart, Restarting: spec.Restarting,
 		Labels: maps.Clone(spec.Labels), Annotations: maps.Clone(spec.Annotations),
 	}}
 	if f.container(c.ID) != nil {

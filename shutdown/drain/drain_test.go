@@ -60,6 +60,34 @@ func TestWhoIgnoresTERMIsKilledAtTheEndOfTheSmallerGrace(t *testing.T) {
 	})
 }
 
+// A unit removes its container once that has ended, so that no list tells how.
+func TestWhoIsKilledByHisUnitIsKilledOnRecord(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.roster.Runtime = removing{w.fake}
+		given := 3 * time.Second
+		w.pod("heeds", 0, runtimetest.ContainerSpec{Unit: "heeds.service", UnitGrace: &given, EndsAfter: 2 * time.Second})
+		w.pod("deaf", 0, runtimetest.ContainerSpec{Unit: "deaf.service", UnitGrace: &given, EndsAfter: 3 * time.Second})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"heeds": journal.Stopped, "deaf": journal.Killed})
+		w.expectTook(took, given)
+		for _, p := range r.Pods {
+			if p.Grace.Duration != given {
+				t.Errorf("%s has a grace of %v on record, want %v", p.Name, p.Grace.Duration, given)
+			}
+		}
+	})
+}
+
+// removing is a runtime whose containers are removed once they have ended.
+type removing struct{ *runtimetest.Fake }
+
+func (r removing) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	if err := r.Fake.StopContainer(ctx, c, grace); err != nil {
+		return err
+	}
+	return r.RemoveContainer(ctx, c)
+}
+
 func TestTimeThatOnePhaseDoesNotNeedGoesToTheNext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})

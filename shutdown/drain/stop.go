@@ -69,7 +69,7 @@ func (d *Drain) stopInTurn(ctx context.Context, pod key, c target, end time.Time
 
 // stopContainer stops one container by the end of its phase, trying again as
 // long as there is time: a runtime that restarts is back soon. It tells whether
-// the grace ran out.
+// the grace ran out, or that of its unit, by which it was killed then.
 func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (killed bool, err error) {
 	if c.spent {
 		end = time.Now() // one more attempt to kill it, and no second period
@@ -94,7 +94,7 @@ func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (kil
 		got, err := d.ask(ctx, func(ctx context.Context) error { return d.options.Roster.StopContainer(ctx, c.Container, grace) })
 		switch {
 		case err == nil:
-			return time.Since(began) >= first, nil
+			return time.Since(began) >= c.Given(first), nil
 		case errors.Is(err, runtime.ErrUnsupported):
 			return false, stopError(ctx, c.Name, err)
 		}

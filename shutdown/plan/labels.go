@@ -108,7 +108,7 @@ func allMatch(wanted map[string]*regexp.Regexp, have map[string]string) bool {
 }
 
 // Note is a label or annotation that hostler could not make sense of, and
-// therefore passed over.
+// therefore passed over, or that cannot have its way.
 type Note struct {
 	Runtime   string `json:"runtime"`
 	Namespace string `json:"namespace"`
@@ -197,6 +197,12 @@ func said(p runtime.Pod, sources []source) (int32, bool, []Note) {
 func Grace(p runtime.Pod, c runtime.Container) (time.Duration, []Note) {
 	sources := append(containerSources(c), podSources(p)...)
 	grace, ok, notes := lookup(p, sources, runtime.LabelGracePeriod, parseGrace)
+	if ok && c.UnitGrace != nil && grace > *c.UnitGrace {
+		notes = append(notes, Note{
+			Runtime: p.Runtime, Namespace: p.Namespace, Pod: p.Name, Container: c.Name, Key: runtime.LabelGracePeriod, Value: grace.String(),
+			Problem: fmt.Sprintf("is more than %s gives it: %v", c.Unit, *c.UnitGrace),
+		})
+	}
 	if ok {
 		return grace, notes
 	}

@@ -45,7 +45,7 @@ func (p PlannedPod) Within(left time.Duration) PlannedPod {
 	p.Containers = slices.Clone(p.Containers)
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		c.Grace.Duration, c.After, c.Waits, c.Rest = min(c.Own, left), nil, nil, 0
+		c.Grace.Duration, c.After, c.Waits, c.Rest = min(c.Given(c.Own), left), nil, nil, 0
 	}
 	order(p.Pod, p.Containers, left)
 	return p

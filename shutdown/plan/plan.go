@@ -47,8 +47,8 @@ type PlannedPod struct {
 	Pod runtime.Pod `json:"-"`
 }
 
-// PlannedContainer is a running container. Grace is the smaller of its own and
-// its phase's.
+// PlannedContainer is a running container. Grace is the smallest of its own, its
+// unit's and its phase's.
 type PlannedContainer struct {
 	Runtime string          `json:"runtime"`
 	ID      string          `json:"id"`
@@ -57,11 +57,13 @@ type PlannedContainer struct {
 	// After names the containers of the pod that need this one: it is asked to end once
 	// they have.
 	After []string `json:"after,omitempty"`
+	// Unit is the systemd unit by whose stop it is stopped, if it is of any.
+	Unit string `json:"unit,omitempty"`
 	// Restart is who starts it again after the boot, where its runtime tells.
 	Restart runtime.Restart `json:"restart,omitzero"`
 
 	Container runtime.Container `json:"-"`
-	Own       time.Duration     `json:"-"` // its own grace, whatever the phase's
+	Own       time.Duration     `json:"-"` // its own grace, whatever its unit's and the phase's
 	Waits     []string          `json:"-"` // After, by IDs
 	Rest      time.Duration     `json:"-"` // what of the phase is kept for those that end after it
 }
@@ -123,15 +125,23 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 				all = append(all, n)
 			}
 		}
-		planned.Containers = append(planned.Containers, PlannedContainer{
-			Runtime: c.Runtime, ID: c.ID, Name: c.Name, Grace: metav1.Duration{Duration: min(own, atMost)}, Restart: c.Restart, Container: c, Own: own,
-		})
+		ends := PlannedContainer{Runtime: c.Runtime, ID: c.ID, Name: c.Name, Unit: c.Unit, Restart: c.Restart, Container: c, Own: own}
+		ends.Grace.Duration = min(ends.Given(own), atMost)
+		planned.Containers = append(planned.Containers, ends)
 	}
 	order(pod, planned.Containers, atMost)
 	for _, c := range planned.Containers {
 		planned.Grace.Duration = max(planned.Grace.Duration, c.Grace.Duration)
 	}
 	return planned, all
+}
+
+// Given is what a container that is granted a grace has of it: no more than its unit gives.
+func (c PlannedContainer) Given(grace time.Duration) time.Duration {
+	if unit := c.Container.UnitGrace; unit != nil {
+		return min(grace, *unit)
+	}
+	return grace
 }
 
 // Spare takes the critical pods out of a plan: a person's drain leaves them

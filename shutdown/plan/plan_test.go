@@ -92,6 +92,40 @@ func TestNewGivesTheSmallerGrace(t *testing.T) {
 	}
 }
 
+// What a unit gives its container is no more for what somebody asks, and no less.
+func TestAContainerHasNoMoreThanItsUnitGivesIt(t *testing.T) {
+	for _, c := range []struct {
+		unit, label string
+		want        time.Duration
+		notes       int
+	}{
+		{"10s", "", 10 * time.Second, 0},
+		{"40s", "", 30 * time.Second, 0},
+		{"10s", "5s", 5 * time.Second, 0},
+		{"10s", "45s", 10 * time.Second, 1},
+		{"0s", "45s", 0, 1},
+	} {
+		given, err := time.ParseDuration(c.unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		web := runtime.Container{ID: "c", Name: "web", State: runtime.Running, Unit: "web.service", UnitGrace: &given, Labels: map[string]string{}}
+		if c.label != "" {
+			web.Labels[runtime.LabelGracePeriod] = c.label
+		}
+		p := plan.New([]plan.PhaseSpec{{Name: "regular", Grace: time.Minute}}, []runtime.Pod{{ID: "p", Name: "web", Containers: []runtime.Container{web}}}, plan.Rules{}, 0)
+		pod := p.Phases[0].Pods[0]
+		for what, got := range map[string]plan.PlannedPod{"New()": pod, "Within()": pod.Within(time.Minute)} {
+			if planned := got.Containers[0]; planned.Grace.Duration != c.want || planned.Unit != "web.service" {
+				t.Errorf("%s = %v by %q for what its unit gives %s and its label says %q, want %v", what, planned.Grace.Duration, planned.Unit, c.unit, c.label, c.want)
+			}
+		}
+		if len(p.Notes) != c.notes {
+			t.Errorf("New() notes %+v for what its unit gives %s and its label says %q, want %d", p.Notes, c.unit, c.label, c.notes)
+		}
+	}
+}
+
 func TestPlanAsJSON(t *testing.T) {
 	got, err := json.Marshal(plan.New(plan.Defaults(), []runtime.Pod{pod("web", "", running("nginx", "5s"))}, plan.Rules{}, 36*time.Second))
 	want := `{"phases":[{"name":"regular","priority":0,"grace":"20s","pods":[` +

@@ -16,20 +16,6 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// dockerFiles configure a Docker for a machine in which there is no network, nor, where
-// it is a container, overlays on its root.
-func dockerFiles(o machine.Options) map[string]string {
-	driver := "overlay2"
-	if o.Bed == machine.Container {
-		driver = "vfs"
-	}
-	return map[string]string{
-		"etc/docker/daemon.json": `{"bridge": "none", "iptables": false, "ip-forward": false, "storage-driver": "` + driver + `"}`,
-		// Containers that live in several boots are to write down in which.
-		"etc/systemd/system/docker.service.d/boot_id.conf": "[Service]\nExecStartPre=install -D /proc/sys/kernel/random/boot_id " + job.Dir + "/" + job.BootFile + "\n",
-	}
-}
-
 // composeService is one of a Compose project.
 type composeService struct {
 	name    string
@@ -127,7 +113,7 @@ func TestAComposeProjectComesBack(t *testing.T) {
 	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
 		// What is not said here is as it is by default, runtimes and restartAfterBoot too.
 		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
-		o.Files = dockerFiles(o)
+		o.Files = machine.DockerFiles(o)
 		m := machine.Boot(t, o)
 		m.Run("systemctl enable --now docker.socket docker.service && docker load --quiet --input " + job.ImageArchive)
 		shopUp(m)

@@ -3,25 +3,17 @@
 package machine_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/test/machine"
 	"hostler.io/hostler/test/machine/job"
 )
-
-// podmanFiles configure a Podman for a machine in which there is no network, nor
-// controllers of cgroups, nor overlays on its root.
-func podmanFiles() map[string]string {
-	return map[string]string{
-		"etc/containers/policy.json":     `{"default": [{"type": "insecureAcceptAnything"}]}`,
-		"etc/containers/storage.conf":    "[storage]\ndriver = \"vfs\"\ngraphroot = \"/var/lib/containers/storage\"\nrunroot = \"/run/containers/storage\"\n",
-		"etc/containers/containers.conf": "[containers]\nnetns = \"none\"\nlog_driver = \"k8s-file\"\npids_limit = 0\n[engine]\nruntime = \"runc\"\n[engine.runtimes]\nrunc = [\"/usr/local/sbin/runc\"]\n",
-	}
-}
 
 const (
 	// heeds ends when it is asked to, deaf only when it is killed.
@@ -71,7 +63,7 @@ func podmanVolumes() string { return " --volume " + strings.Join(diaryVolumes(),
 func TestContainersOfUnitsStayDown(t *testing.T) {
 	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
 		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
-		o.Files = podmanFiles()
+		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)
 		m.Run("systemctl enable --now podman.socket podman-restart.service && mkdir -p " + job.Dir + " && podman load --quiet --input " + job.ImageArchive)
 		asUnit(m, "web", inDiary("web"), "50", "hostler.io/grace-period=40s")
@@ -85,7 +77,8 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			systemctl enable --now container-old`)
 		unitsComeBack(t, m)
 		asUnit(m, "stubborn", deaf, "600", "hostler.io/grace-period=2s")
-		units := []string{"web", "stubborn", "container-old"}
+		asUnit(m, "hasty", deaf, "3", "hostler.io/grace-period=1m") // it is Podman that kills it
+		units := []string{"web", "stubborn", "hasty", "container-old"}
 		for name, flags := range map[string]string{
 			"kept": "unless-stopped", "away": "unless-stopped",
 			"composed": "unless-stopped --label PODMAN_SYSTEMD_UNIT=podman-compose@shop.service",
@@ -95,12 +88,13 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		m.Run("podman run --quiet --detach --name alone --restart always --label hostler.io/critical=true" + podmanVolumes() + " " + job.Image + " " + inDiary("alone"))
 		m.Eventually("all are listed", func() bool {
 			pods := m.Run("hostler ps || true") // a Podman that starts something answers late
-			return !slices.ContainsFunc([]string{"web", "stubborn", "old", "alone", "kept", "away", "composed"}, func(name string) bool { return !strings.Contains(pods, name) })
+			return !slices.ContainsFunc([]string{"web", "stubborn", "hasty", "old", "alone", "kept", "away", "composed"}, func(name string) bool { return !strings.Contains(pods, name) })
 		})
 		m.Run("podman stop away")
 		m.Eventually("the folder in which ends are written is watched", func() bool {
 			return m.Run(`grep -h "^inotify.* ino:$(printf %x $(stat -c %i /run/libpod/exits)) " /proc/$(systemctl show -P MainPID hostler)/fdinfo/* || true`) != ""
 		})
+		unitsArePlanned(t, m)
 		each := func(property string) string {
 			var all []string
 			for _, unit := range units {
@@ -114,9 +108,9 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			t.Errorf("after hostler drain %q run, want none", running)
 		}
 		m.Eventually("the units are down", func() bool {
-			return strings.NewReplacer("inactive", "", "failed", "").Replace(each("ActiveState")) == "  "
+			return strings.TrimSpace(strings.NewReplacer("inactive", "", "failed", "").Replace(each("ActiveState"))) == ""
 		})
-		if restarts := each("NRestarts"); restarts != "0 0 0" {
+		if restarts := each("NRestarts"); restarts != "0 0 0 0" {
 			t.Errorf("the units were started again %s times, want never", restarts)
 		}
 
@@ -129,16 +123,16 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			running := strings.Fields(m.Run("podman ps --quiet --no-trunc"))
 			slices.Sort(known)
 			slices.Sort(running)
-			return len(running) == 6 && slices.Equal(known, running)
+			return len(running) == 7 && slices.Equal(known, running)
 		})
 		m.GoesDown("systemctl reboot")
 		last := m.LastShutdown()
-		if last == nil || len(last.Pods) != 6 {
-			t.Fatalf("LastShutdown() = %+v, want one of six pods", last)
+		if last == nil || len(last.Pods) != 7 {
+			t.Fatalf("LastShutdown() = %+v, want one of seven pods", last)
 		}
 		for _, p := range last.Pods {
 			want := journal.Stopped
-			if p.Name == "stubborn" { // its unit would wait for it for ten minutes
+			if p.Name == "stubborn" || p.Name == "hasty" { // the unit of the one would wait for it for ten minutes
 				want = journal.Killed
 			}
 			if p.Outcome != want {
@@ -150,9 +144,9 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			slices.Sort(running)
 			return running
 		}
-		back := []string{"alone", "composed", "kept", "old", "stubborn", "web"}
+		back := []string{"alone", "composed", "hasty", "kept", "old", "stubborn", "web"}
 		m.Eventually("what is to run is back", func() bool {
-			return each("ActiveState") == "active active active" && slices.Equal(names(), back)
+			return each("ActiveState") == "active active active active" && slices.Equal(names(), back)
 		})
 		work := m.Work()
 		for i, when := range []string{"hostler drain", "the reboot"} {
@@ -177,6 +171,35 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			t.Errorf("after the boot %v run, Status().Shutdown.Restarts = %+v, want hostler to have started %v alone, and %v to run", names(), restarts, want, back)
 		}
 	})
+}
+
+// unitsArePlanned tells which unit ends each container, and how much time it has: no more than
+// its unit gives it, whatever its label says.
+func unitsArePlanned(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	want := map[string]string{
+		"web": "web.service 40s", "stubborn": "stubborn.service 2s", "hasty": "hasty.service 3s", "old": "container-old.service 10s",
+		"alone": " 30s", "kept": " 30s", "composed": " 30s",
+	}
+	var got map[string]string
+	m.Eventually("systemd has told of all units", func() bool { // a busy one is not waited for
+		got = map[string]string{}
+		shown := machine.Answer[plan.Plan](m, "shutdown", "plan")
+		for _, phase := range shown.Phases {
+			for _, pod := range phase.Pods {
+				for _, c := range pod.Containers {
+					got[c.Name] = c.Unit + " " + c.Grace.Duration.String()
+				}
+			}
+		}
+		return maps.Equal(got, want)
+	})
+	text := m.Hostler("shutdown", "plan")
+	for _, line := range []string{"hasty (3s, by hasty.service)", `hostler.io/grace-period="1m0s": is more than hasty.service gives it: 3s`} {
+		if !strings.Contains(text, line) {
+			t.Errorf("hostler shutdown plan lacks %q:\n%s", line, text)
+		}
+	}
 }
 
 // unitsComeBack calls shutdowns off that have stopped web and old, which are units': they are

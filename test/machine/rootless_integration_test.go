@@ -16,7 +16,7 @@ import (
 func TestContainersOfAUsersOwnPodmanAreLeftAlone(t *testing.T) {
 	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
 		o.Config = "imageGC: {minimumAge: 0s}\ncontainerGC: {minimumAge: 0s}\n"
-		o.Files = podmanFiles()
+		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)
 		m.Run(`set -e
 			systemctl enable --now podman.socket

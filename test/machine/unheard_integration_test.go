@@ -16,34 +16,54 @@ import (
 // starts: a shutdown would cut it off, and whoever asks is told, also what to do.
 func TestContainersOfAPodmanThatIsNotHeard(t *testing.T) {
 	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
-		o.Files = podmanFiles()
+		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)
-		m.Run(`set -e
-			systemctl enable --now podman.socket
-			podman load --quiet --input ` + job.ImageArchive + `
-			podman run --quiet --detach --name theirs ` + job.Image + ` ` + heeds + `
-			systemctl stop podman.socket podman.service
-			systemctl restart hostler`)
-		m.Eventually("hostler knows that it does not hear Podman", func() bool {
-			s, err := m.TryStatus()
-			return err == nil && protection(s).Status == corev1.ConditionFalse && protection(s).Reason == "PodsOutOfReach"
+		m.Run("systemctl enable --now podman.socket && podman load --quiet --input " + job.ImageArchive)
+		m.Run("podman run --quiet --detach --name theirs " + job.Image + " " + heeds)
+		theyAreOutOfReach(t, m, "podman", "podman.socket podman.service", "podman.socket", func() {
+			if said := m.Run("hostler doctor || true"); !strings.Contains(said, "podman.socket") {
+				t.Errorf("hostler doctor says\n%s\nwant it to name podman.socket", said)
+			}
 		})
-		if said := protection(m.Status()).Message; !strings.Contains(said, "podman") {
-			t.Errorf("the condition says %q, want it to name Podman", said)
-		}
-		if said := m.Hostler("status"); !strings.Contains(said, "systemctl status podman.socket") {
-			t.Errorf("hostler status says\n%s\nwant what to look at", said)
-		}
-		if said := m.Run("hostler doctor || true"); !strings.Contains(said, "podman.socket") {
-			t.Errorf("hostler doctor says\n%s\nwant it to name podman.socket", said)
-		}
-
-		m.Run("systemctl start podman.socket")
-		m.Eventually("hostler hears Podman", func() bool {
-			return protection(m.Status()).Status == corev1.ConditionTrue && strings.Contains(m.Hostler("ps"), "theirs")
-		})
-		if said := m.Hostler("status"); strings.Contains(said, "NOT READY") {
-			t.Errorf("hostler status says\n%s\nwant no runtime that is not ready", said)
-		}
 	})
+}
+
+// TestContainersOfADockerThatIsNotHeard is the same of a Docker whose containers live on without
+// it (live restore).
+func TestContainersOfADockerThatIsNotHeard(t *testing.T) {
+	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+		o.Files = machine.DockerFiles(o)
+		const settings = "etc/docker/daemon.json"
+		o.Files[settings] = strings.Replace(o.Files[settings], "{", `{"live-restore": true, `, 1)
+		m := machine.Boot(t, o)
+		m.Run("systemctl enable --now docker.socket docker.service && docker load --quiet --input " + job.ImageArchive)
+		dockerRun(m, "theirs", "theirs", "no")
+		theyAreOutOfReach(t, m, "docker", "docker.socket docker.service", "docker", func() {})
+	})
+}
+
+// theyAreOutOfReach stops the units of a runtime whose container theirs runs, and starts one of
+// them again; while hostler, which starts meanwhile, hears nobody there, more is looked at.
+func theyAreOutOfReach(t *testing.T, m *machine.Machine, name, units, unit string, more func()) {
+	t.Helper()
+	m.Run("systemctl stop " + units + " && systemctl restart hostler")
+	m.Eventually("hostler knows that it does not hear "+name, func() bool {
+		s, err := m.TryStatus()
+		return err == nil && protection(s).Status == corev1.ConditionFalse && protection(s).Reason == "PodsOutOfReach"
+	})
+	if said := protection(m.Status()).Message; !strings.Contains(said, name) {
+		t.Errorf("the condition says %q, want it to name %s", said, name)
+	}
+	if said := m.Hostler("status"); !strings.Contains(said, "systemctl status "+unit) {
+		t.Errorf("hostler status says\n%s\nwant what to look at", said)
+	}
+	more()
+
+	m.Run("systemctl start " + unit)
+	m.Eventually("hostler hears "+name, func() bool {
+		return protection(m.Status()).Status == corev1.ConditionTrue && strings.Contains(m.Hostler("ps"), "theirs")
+	})
+	if said := m.Hostler("status"); strings.Contains(said, "NOT READY") {
+		t.Errorf("hostler status says\n%s\nwant no runtime that is not ready", said)
+	}
 }

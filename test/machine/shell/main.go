@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 
 	"hostler.io/hostler/test/machine"
@@ -32,5 +33,7 @@ func run(o machine.Options, config string) error {
 		}
 		o.Config = string(data)
 	}
+	o.Files = machine.DockerFiles(o)
+	maps.Copy(o.Files, machine.PodmanFiles())
 	return machine.Shell(context.Background(), o)
 }

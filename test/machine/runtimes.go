@@ -1,0 +1,29 @@
+package machine
+
+import "hostler.io/hostler/test/machine/job"
+
+// A machine has Debian's Docker and Podman, which nobody has started. They want to be told that
+// there is no network and, where it is a container, neither controllers of cgroups nor overlays
+// on its root.
+
+// DockerFiles configure its Docker.
+func DockerFiles(o Options) map[string]string {
+	driver := "overlay2"
+	if o.Bed == Container {
+		driver = "vfs"
+	}
+	return map[string]string{
+		"etc/docker/daemon.json": `{"bridge": "none", "iptables": false, "ip-forward": false, "storage-driver": "` + driver + `"}`,
+		// Containers that live in several boots are to write down in which.
+		"etc/systemd/system/docker.service.d/boot_id.conf": "[Service]\nExecStartPre=install -D /proc/sys/kernel/random/boot_id " + job.Dir + "/" + job.BootFile + "\n",
+	}
+}
+
+// PodmanFiles configure its Podman.
+func PodmanFiles() map[string]string {
+	return map[string]string{
+		"etc/containers/policy.json":     `{"default": [{"type": "insecureAcceptAnything"}]}`,
+		"etc/containers/storage.conf":    "[storage]\ndriver = \"vfs\"\ngraphroot = \"/var/lib/containers/storage\"\nrunroot = \"/run/containers/storage\"\n",
+		"etc/containers/containers.conf": "[containers]\nnetns = \"none\"\nlog_driver = \"k8s-file\"\npids_limit = 0\n[engine]\nruntime = \"runc\"\n[engine.runtimes]\nrunc = [\"/usr/local/sbin/runc\"]\n",
+	}
+}
