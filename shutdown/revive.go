@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,8 +24,8 @@ const (
 )
 
 // revive begins to start the services again that drains of this boot have stopped, before the
-// pods or for a container of theirs: the host lives on. Until all are, that is not forgotten, also by the next process. None waits
-// for another, nor does anybody else.
+// pods or for a container of theirs: the host lives on. Until all are, that is not forgotten,
+// also by the next process. None waits for another, nor does anybody else.
 func (g *Guard) revive() {
 	services := g.options.Journal.Owed()
 	if len(services) == 0 || g.options.First == nil || g.reviving != nil {
@@ -55,6 +56,7 @@ func (g *Guard) revive() {
 // start starts a service again, however often it takes, until ctx ends, or nobody wants that
 // any more. One that still stops is not started before it has.
 func (g *Guard) start(ctx context.Context, name string) {
+	defer g.noteDown(name, nil)
 	var pauses backoff
 	for failed := false; ctx.Err() == nil && g.owes(name); failed = true {
 		bounded, cancel := context.WithTimeout(ctx, reviveBound)
@@ -74,8 +76,22 @@ func (g *Guard) start(ctx context.Context, name string) {
 		case !failed:
 			g.log.Warn("a service that the shutdown had stopped does not start again yet, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)
 		}
+		g.noteDown(name, err)
 		drain.Sleep(ctx, pauses.next(revivePause))
 	}
+}
+
+// noteDown has the status tell why a service is not started again; nil where nobody waits for
+// that any more.
+func (g *Guard) noteDown(name string, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	rest := slices.DeleteFunc(slices.Clone(g.status.NotStarted), func(n NotStarted) bool { return n.Unit == name }) // what was handed out stays as it is
+	if err != nil {
+		rest = append(rest, NotStarted{Unit: name, Reason: err.Error()})
+		slices.SortFunc(rest, func(a, b NotStarted) int { return strings.Compare(a.Unit, b.Unit) })
+	}
+	g.status.NotStarted = rest
 }
 
 // owes tells whether a service is to be started again.

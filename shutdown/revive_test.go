@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -169,6 +170,9 @@ func TestAServiceThatDoesNotStartIsTriedAgain(t *testing.T) {
 		r.logind.cancel()
 		time.Sleep(time.Minute)
 		s.expect(t, "stop@0s")
+		if got, want := r.guard.Status().NotStarted, []shutdown.NotStarted{{Unit: "k3s.service", Reason: "no answer"}}; !slices.Equal(got, want) {
+			t.Errorf("Status().NotStarted = %v, want %v", got, want)
+		}
 		// Whatever becomes of this process.
 		r.stop()
 		r.logind.locks = map[int]bool{}
@@ -179,6 +183,9 @@ func TestAServiceThatDoesNotStartIsTriedAgain(t *testing.T) {
 		r.expect(shutdown.Armed, 1)
 		if !s.runs || len(s.log) != 2 {
 			t.Errorf("the service saw %q, want it started once", s.log)
+		}
+		if got := r.guard.Status().NotStarted; len(got) > 0 {
+			t.Errorf("Status().NotStarted = %v once all run, want none", got)
 		}
 	})
 }
@@ -196,6 +203,9 @@ func TestTheNextShutdownKnowsOfAServiceThatIsDown(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Second)
+		if got := r.guard.Status().NotStarted; len(got) > 0 {
+			t.Errorf("Status().NotStarted = %v while the host goes down, want none", got)
+		}
 		s.breaks(false)
 		time.Sleep(time.Minute)
 		r.expect(shutdown.Released, 0)

@@ -107,6 +107,15 @@ type Status struct {
 	// Restarts are the containers that it stopped, or one before that was cancelled, and
 	// that their runtime can start again, with what became of that.
 	Restarts []journal.Restart `json:"restarts,omitempty"`
+	// NotStarted are units that a shutdown stopped which was called off, and that systemd did
+	// not start again when it was last asked to.
+	NotStarted []NotStarted `json:"notStarted,omitempty"`
+}
+
+// NotStarted is a unit that is still to be started again.
+type NotStarted struct {
+	Unit   string `json:"unit"`
+	Reason string `json:"reason"`
 }
 
 // GoingDown tells whether pods are being stopped, or were, for a shutdown that is still under

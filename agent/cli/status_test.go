@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 )
 
@@ -80,6 +81,7 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 	turn(&worst, corev1.NodeNetworkUnavailable, corev1.ConditionUnknown, time.Hour, status.ReasonNotMeasured, "too many open files")
 	fail(&worst, "last-used", "out of memory")
 	worst.State.Message = "not persisted: disk full"
+	worst.Shutdown.NotStarted = []shutdown.NotStarted{{Unit: "web.service", Reason: "Unit web.service has a bad unit file setting."}}
 	screen := hostler(serve(t, &backend{status: worst}), "status").stdout
 	at := 0
 	for _, want := range []string{
@@ -89,6 +91,7 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 		"shutdown, for 60m: no bus", "next: `systemctl start dbus.socket",
 		"NetworkUnavailable unknown, for 60m: too many", "next: see whether",
 		"loop last-used: out of memory", "next: `journalctl -u hostler",
+		"web.service: stopped for a shutdown", "next: `systemctl start web.service`",
 		"state: not persisted", "next: `df -h /var/lib/hostler`", "\n\n",
 	} {
 		next := strings.Index(screen[at:], want)

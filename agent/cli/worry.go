@@ -204,6 +204,9 @@ func oddities(out *output, s api.Status) []worry {
 	if text := s.Configuration.Trouble(); text != "" {
 		list = append(list, worry{what: "configuration", text: text, next: s.Configuration.Mend(), harm: odd})
 	}
+	for _, n := range s.Shutdown.NotStarted {
+		list = append(list, worry{what: n.Unit, text: "stopped for a shutdown that was called off, and not started again so far: " + n.Reason, next: "`systemctl start " + n.Unit + "`", harm: failing})
+	}
 	if text := s.State.Message; text != "" {
 		next := "`df -h " + s.State.Path + "`, and `" + logOfAgent + "`"
 		if !strings.Contains(text, "not persisted") { // a file of before was set aside
