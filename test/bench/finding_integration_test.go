@@ -33,6 +33,7 @@ type daemon interface {
 
 // BenchmarkFinding times an agent from the moment at which a runtime answers to that at which
 // its status has it ready: one that it has never seen, and then the same after it was killed.
+// runc and crun, which do not answer, count from their first container.
 func BenchmarkFinding(b *testing.B) {
 	var t table
 	defer t.print(os.Stdout)
@@ -46,6 +47,8 @@ func BenchmarkFinding(b *testing.B) {
 	podman := lab.PodmanFor(b, lab.PodmanOptions{})
 	measureFinding(b, &t, "podman", podman, podman.Endpoint, podman.Endpoint)
 	measureFinding(b, &t, "containerd", containerd, knownSocket, containerd.Endpoint) // it ends running
+	measureFirst(b, &t, "runc", lab.RuncFor(b, "/run/runc"))
+	measureFirst(b, &t, "crun", lab.CrunFor(b, "/run/crun"))
 }
 
 // measureFinding does so with one whose socket leads to an endpoint from where agents look.
@@ -76,6 +79,30 @@ func measureFinding(b *testing.B, into *table, name string, d daemon, place, end
 	}
 	into.add(first)
 	into.add(again)
+}
+
+// measureFirst does so with one that nobody serves, and that is found by its first container:
+// from when the program in that says that it runs.
+func measureFirst(b *testing.B, into *table, name string, r *lab.Runc) {
+	b.Helper()
+	for _, variable := range r.Environ() {
+		name, value, _ := strings.Cut(variable, "=")
+		b.Setenv(name, value)
+	}
+	f := figure{name: name + "'s first container runs, to status has it ready", unit: "s", target: 10}
+	for round := range findingRounds {
+		a := startAgent(b, true)
+		a.await("an agent without "+name, func(s api.Status) bool { return !has(s, name) })
+		time.Sleep(time.Duration(round) * findingSpread)
+		id := fmt.Sprintf("web-%d", round)
+		check(b, r.Run(b.Context(), lab.RuncContainer{ID: id, Command: lab.ServeFor(0), Ready: "ready"}))
+		runs := time.Now()
+		a.await(name+" is ready", func(s api.Status) bool { return has(s, name) })
+		f.samples = append(f.samples, time.Since(runs).Seconds())
+		a.end(syscall.SIGTERM)
+		check(b, r.Do(b.Context(), "delete", "--force", id))
+	}
+	into.add(f)
 }
 
 // has tells whether a runtime is listed as ready.

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	kits := []lab.Kit{lab.KitContainers, lab.KitLogin}
 	if asked("BenchmarkRuntimes") || asked("BenchmarkFinding") {
-		kits = append(kits, lab.KitDocker, lab.KitPodman)
+		kits = append(kits, lab.KitDocker, lab.KitPodman, lab.KitCrun)
 	}
 	if _, err := lab.Enter(context.Background(), lab.Options{Fetch: lab.FetchOptions{Kits: kits}, Log: log}); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -3,6 +3,7 @@
 package docker_test
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -12,29 +13,47 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
+// store is a runtime's, to which images come.
+type store struct {
+	at     string // the line of the configuration
+	prefix string // of names
+	pull   func(context.Context, lab.ImageSpec) (string, error)
+}
+
+func ofDocker(t *testing.T, root string) store {
+	t.Helper()
+	d := lab.DockerFor(t, lab.DockerOptions{Root: filepath.Join(root, "docker")})
+	return store{fmt.Sprintf("{type: docker, endpoint: %q}", d.Endpoint), d.Reference(""), d.Pull}
+}
+
 // Of two runtimes on one filesystem the image goes first that was unused longest,
 // whichever has it.
 func TestTwoRuntimesOnOneFilesystemShareOneCollection(t *testing.T) {
-	c := lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: 256 << 20})
-	d := lab.DockerFor(t, lab.DockerOptions{Root: filepath.Join(c.Root, "docker")})
-	a := startAgentOf(t, fmt.Sprintf("runtimes: [{type: cri, endpoint: %q}, {type: docker, endpoint: %q}]\n", c.Endpoint, d.Endpoint)+
-		"imageGC: {enabled: true, highThresholdPercent: 99, lowThresholdPercent: 98, minimumAge: 0s}\n", "containerd", "docker")
+	const bytes = 256 << 20
+	t.Run("containerd and Docker", func(t *testing.T) {
+		c := lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: bytes})
+		theyShareOneCollection(t, ofDocker(t, c.Root), store{fmt.Sprintf("{type: cri, endpoint: %q}", c.Endpoint), "docker.io/library/", c.Pull}, "containerd", "docker")
+	})
+	t.Run("Podman and Docker", func(t *testing.T) {
+		p := lab.PodmanFor(t, lab.PodmanOptions{ImageFSBytes: bytes})
+		theyShareOneCollection(t, ofDocker(t, p.Root), store{fmt.Sprintf("{type: podman, endpoint: %q}", p.Endpoint), p.Registry.Address + "/", p.Pull}, "docker", "podman")
+	})
+}
 
-	pulls := []func(lab.ImageSpec) (string, error){
-		func(spec lab.ImageSpec) (string, error) { return d.Pull(t.Context(), spec) },
-		func(spec lab.ImageSpec) (string, error) { return c.Pull(t.Context(), spec) },
-	}
-	var names []string // the one that came first, first: Docker's and containerd's in turn
+func theyShareOneCollection(t *testing.T, one, other store, names ...string) {
+	t.Helper()
+	a := startAgentOf(t, fmt.Sprintf("runtimes: [%s, %s]\n", one.at, other.at)+
+		"imageGC: {enabled: true, highThresholdPercent: 99, lowThresholdPercent: 98, minimumAge: 0s}\n", names...)
+
+	var images []string // the one that came first, first: of each in turn
 	for i := range 6 {
-		name := fmt.Sprintf("docker.io/library/unused-%d:1", i)
-		if i%2 == 0 {
-			name = d.Reference(fmt.Sprintf("shop/unused-%d:1", i))
-		}
+		of := []store{one, other}[i%2]
+		name := fmt.Sprintf("%sshop/unused-%d:1", of.prefix, i)
 		layer, err := lab.RandomLayer(12 << 20)
 		check(t, err)
-		_, err = pulls[i%2](lab.ImageSpec{Names: []string{name}, Layers: []lab.Layer{layer}})
+		_, err = of.pull(t.Context(), lab.ImageSpec{Names: []string{name}, Layers: []lab.Layer{layer}})
 		check(t, err)
-		names = append(names, name)
+		images = append(images, name)
 		eventually(t, "the agent knows "+name, func() bool {
 			list, err := a.api.Images(t.Context())
 			return err == nil && slices.ContainsFunc(list.Images, func(img api.Image) bool {
@@ -44,7 +63,7 @@ func TestTwoRuntimesOnOneFilesystemShareOneCollection(t *testing.T) {
 	}
 
 	s := a.await("the filesystem is measured", func(s api.Status) bool {
-		return len(s.ImageGC.Filesystems) == 1 && s.ImageGC.Filesystems[0].UsedPercent > 0 && s.ImageGC.Unused >= len(names)
+		return len(s.ImageGC.Filesystems) == 1 && s.ImageGC.Filesystems[0].UsedPercent > 0 && s.ImageGC.Unused >= len(images)
 	})
 	// Each image takes some 5 % of the filesystem, in containerd twice that.
 	report, err := a.api.Collect(t.Context(), api.CollectRequest{Images: true, TargetPercent: s.ImageGC.Filesystems[0].UsedPercent - 12}, func(api.Step) {})
@@ -56,8 +75,8 @@ func TestTwoRuntimesOnOneFilesystemShareOneCollection(t *testing.T) {
 	for _, r := range report.Removed {
 		gone = append(gone, r.Names[0]) // the other is its digest
 	}
-	if len(gone) < 2 || len(gone) == len(names) || !slices.Equal(gone, names[:len(gone)]) {
-		t.Errorf("gc run removed %q, want some of %q, the first of them first", gone, names)
+	if len(gone) < 2 || len(gone) == len(images) || !slices.Equal(gone, images[:len(gone)]) {
+		t.Errorf("gc run removed %q, want some of %q, the first of them first", gone, images)
 	}
 	list, err := a.api.Images(t.Context())
 	check(t, err)

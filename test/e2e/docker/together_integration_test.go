@@ -52,6 +52,7 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 		"web":      {nil, lab.ServeFor(time.Second)},
 		"stubborn": {map[string]string{"hostler.io/grace-period": "2s"}, lab.IgnoreTerm()},
 		"dns":      {map[string]string{"hostler.io/critical": "true"}, lab.ServeFor(time.Second)},
+		"clock":    {map[string]string{"hostler.io/priority": "2000000000"}, lab.ServeFor(time.Second)},
 	} {
 		labels, command := pod.labels, pod.command
 		_, err := c.RunPod(t.Context(), lab.PodSpec{Name: name + "-cri", Labels: labels, Containers: []lab.ContainerSpec{{Name: "main", Image: image, Command: command, Ready: "ready"}}})
@@ -70,7 +71,7 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 
 	var all []string
 	for _, of := range []string{"cri", "docker", "podman", "runc"} {
-		all = append(all, "dns-"+of, "stubborn-"+of, "web-"+of)
+		all = append(all, "clock-"+of, "dns-"+of, "stubborn-"+of, "web-"+of)
 	}
 	slices.Sort(all)
 	var pods []string
@@ -122,14 +123,14 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 		if pod.Outcome != outcome {
 			t.Errorf("%s is %s, want it %s", pod.Name, pod.Outcome, outcome)
 		}
-		if strings.HasPrefix(pod.Name, "dns-") {
+		if strings.HasPrefix(pod.Name, "dns-") || strings.HasPrefix(pod.Name, "clock-") {
 			critical = append(critical, pod)
 		} else {
 			regular = append(regular, pod)
 		}
 	}
-	if !report.Graceful || len(regular) != 8 || len(critical) != 4 {
-		t.Errorf("drain = %+v, want a graceful one of three pods of each runtime", report)
+	if !report.Graceful || len(regular) != 8 || len(critical) != 8 {
+		t.Errorf("drain = %+v, want a graceful one of four pods of each runtime", report)
 	}
 	for _, last := range critical {
 		for _, first := range regular {
@@ -138,7 +139,7 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"web", "stubborn", "dns"} {
+	for _, name := range []string{"web", "stubborn", "dns", "clock"} {
 		if left, err := r.Processes(name + "-runc"); err != nil || len(left) > 0 {
 			t.Errorf("processes of %s-runc = %v, %v, want none", name, left, err)
 		}
