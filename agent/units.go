@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"hostler.io/hostler/runtime/local"
@@ -30,7 +31,7 @@ func (u units) Units(ctx context.Context, names ...string) (map[string]local.Uni
 	for name, unit := range known {
 		list[name] = local.Unit{
 			Instance: unit.FromTemplate(), AtBoot: unit.AtBoot(), Runs: unit.Runs(),
-			Main: int(unit.MainPID), ExecStop: unit.ExecStop, TimeoutStop: unit.TimeoutStop,
+			Main: int(unit.MainPID), Stops: slices.Concat(unit.ExecStop, unit.ExecStopPost), TimeoutStop: unit.TimeoutStop,
 		}
 	}
 	return list, err

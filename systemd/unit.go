@@ -42,7 +42,7 @@ type Unit struct {
 	NotifyAccess           string        // who may send notifications: "main", "none", ...
 	Restart                string        // when systemd starts it again by itself: "no", "on-failure", ...
 	TimeoutStop            time.Duration // zero for no limit
-	ExecStop               [][]string    // commands by which it is stopped
+	ExecStop, ExecStopPost [][]string    // commands by which it is stopped, and after it has
 	FileDescriptorStoreMax uint32
 	MainPID                uint32
 
@@ -153,6 +153,7 @@ func newUnit(name string, values map[string]dbus.Variant) Unit {
 		Restart:                value[string](values, "Restart"),
 		TimeoutStop:            limit(value[uint64](values, "TimeoutStopUSec")),
 		ExecStop:               execs(values["ExecStop"]),
+		ExecStopPost:           execs(values["ExecStopPost"]),
 		FileDescriptorStoreMax: value[uint32](values, "FileDescriptorStoreMax"),
 		MainPID:                value[uint32](values, "MainPID"),
 	}

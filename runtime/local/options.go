@@ -62,7 +62,7 @@ type Unit struct {
 	// Of a service alone:
 
 	Main        int           // its main process, if it has one
-	ExecStop    [][]string    // commands by which it is stopped
+	Stops       [][]string    // commands that its stop runs, in turn
 	TimeoutStop time.Duration // after which it is killed, zero for never
 }
 

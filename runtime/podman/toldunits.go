@@ -100,7 +100,7 @@ func graceOf(unit local.Unit, own *time.Duration) (grace *time.Duration) {
 	if unit.TimeoutStop > 0 {
 		limit(unit.TimeoutStop)
 	}
-	for _, command := range unit.ExecStop {
+	for _, command := range unit.Stops {
 		if said, stops := stopTime(command); stops {
 			switch {
 			case said == nil && own == nil:
@@ -124,10 +124,10 @@ func stopTime(command []string) (said *time.Duration, stops bool) {
 		return nil, false
 	}
 	words := command[1:]
-	if len(words) > 0 && (words[0] == "pod" || words[0] == "container") {
+	if len(words) > 1 && slices.Contains([]string{"container", "pod", "kube"}, words[0]) {
 		words = words[1:]
 	}
-	if len(words) == 0 || words[0] != "stop" && words[0] != "rm" {
+	if len(words) == 0 || !slices.Contains([]string{"stop", "rm", "down"}, words[0]) {
 		return nil, false
 	}
 	for i, word := range words {

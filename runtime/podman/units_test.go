@@ -82,7 +82,7 @@ func (m *manager) Units(_ context.Context, names ...string) (map[string]local.Un
 	known := map[string]local.Unit{}
 	for _, name := range names {
 		if pid, there := m.units[name]; there {
-			unit := local.Unit{AtBoot: slices.Contains(m.boots, name), Runs: true, Instance: strings.Contains(name, "@"), ExecStop: m.stops, TimeoutStop: m.timeout}
+			unit := local.Unit{AtBoot: slices.Contains(m.boots, name), Runs: true, Instance: strings.Contains(name, "@"), Stops: m.stops, TimeoutStop: m.timeout}
 			if name == m.main {
 				unit.Main = pid
 			}
@@ -213,6 +213,7 @@ func TestWhatItsUnitGivesAContainer(t *testing.T) {
 		"another program's command":                     {labels: unit, stops: [][]string{nil, {"/usr/bin/nginx", "stop"}}, timeout: time.Minute, unit: "container-web.service", want: time.Minute},
 		"another command of Podman's":                   {labels: unit, stops: podman("exec", "web", "nginx", "stop"), timeout: time.Minute, unit: "container-web.service", want: time.Minute},
 		"nobody kills it":                               {labels: unit, unit: "container-web.service", want: never},
+		"a .kube of Quadlet's":                          {main: true, stops: podman("kube", "down", "/etc/containers/systemd/store.yaml"), timeout: time.Minute, unit: "container-web.service", want: 10 * time.Second},
 		"its pod's unit":                                {infra: object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, stops: podman("pod", "stop", "-t", "10", "p"), unit: "pod.service", want: 10 * time.Second},
 		"it says of none, and is the main process":      {main: true, stops: podman("stop", "-t", "10", "web"), unit: "container-web.service", want: 10 * time.Second},
 		"it says of none, and is another process of it": {stops: removed, want: never},

@@ -363,5 +363,5 @@ func IgnoreTerm() []string {
 func ExitWith(code int) []string { return shell("exit %d", code) }
 
 func shell(format string, args ...any) []string {
-	return []string{"sh", "-c", strings.TrimSpace(fmt.Sprintf(format, args...))}
+	return []string{"/bin/sh", "-c", strings.TrimSpace(fmt.Sprintf(format, args...))}
 }

@@ -84,9 +84,14 @@ func (q *queue) leave() {
 // runs in, unless the environment forces another one.
 func onBothDebians(t *testing.T, usual machine.Bed, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
+	onDebians(t, machine.Releases(), usual, scenario)
+}
+
+func onDebians(t *testing.T, releases []machine.Release, usual machine.Bed, scenario func(t *testing.T, o machine.Options)) {
+	t.Helper()
 	t.Parallel()
 	bed := cmp.Or(forcedBed(), usual)
-	for _, release := range machine.Releases() {
+	for _, release := range releases {
 		t.Run("debian"+string(release)+"-"+string(bed), func(t *testing.T) {
 			besideOthers(t, bed)
 			scenario(t, machine.Options{Release: release, Bed: bed})

@@ -3,6 +3,7 @@
 package machine_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -177,15 +178,24 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 // its unit gives it, whatever its label says.
 func unitsArePlanned(t *testing.T, m *machine.Machine) {
 	t.Helper()
-	want := map[string]string{
+	awaitPlan(m, map[string]string{
 		"web": "web.service 40s", "stubborn": "stubborn.service 2s", "hasty": "hasty.service 3s", "old": "container-old.service 10s",
 		"alone": " 30s", "kept": " 30s", "composed": " 30s",
+	})
+	text := m.Hostler("shutdown", "plan")
+	for _, line := range []string{"hasty (3s, by hasty.service)", `hostler.io/grace-period="1m0s": is more than hasty.service gives it: 3s`} {
+		if !strings.Contains(text, line) {
+			t.Errorf("hostler shutdown plan lacks %q:\n%s", line, text)
+		}
 	}
-	var got map[string]string
-	m.Eventually("systemd has told of all units", func() bool { // a busy one is not waited for
-		got = map[string]string{}
-		shown := machine.Answer[plan.Plan](m, "shutdown", "plan")
-		for _, phase := range shown.Phases {
+}
+
+// awaitPlan waits until exactly these containers are planned for, each by its unit, if it is of any,
+// and with as much time. A systemd that is busy is not waited for by hostler.
+func awaitPlan(m *machine.Machine, want map[string]string) {
+	m.Eventually(fmt.Sprintf("the plan is %v", want), func() bool {
+		got := map[string]string{}
+		for _, phase := range machine.Answer[plan.Plan](m, "shutdown", "plan").Phases {
 			for _, pod := range phase.Pods {
 				for _, c := range pod.Containers {
 					got[c.Name] = c.Unit + " " + c.Grace.Duration.String()
@@ -194,12 +204,6 @@ func unitsArePlanned(t *testing.T, m *machine.Machine) {
 		}
 		return maps.Equal(got, want)
 	})
-	text := m.Hostler("shutdown", "plan")
-	for _, line := range []string{"hasty (3s, by hasty.service)", `hostler.io/grace-period="1m0s": is more than hasty.service gives it: 3s`} {
-		if !strings.Contains(text, line) {
-			t.Errorf("hostler shutdown plan lacks %q:\n%s", line, text)
-		}
-	}
 }
 
 // unitsComeBack calls shutdowns off that have stopped web and old, which are units': they are

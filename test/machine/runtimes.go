@@ -19,11 +19,11 @@ func DockerFiles(o Options) map[string]string {
 	}
 }
 
-// PodmanFiles configure its Podman.
+// PodmanFiles configure its Podman, whose pods are held together by containers of the one image.
 func PodmanFiles() map[string]string {
 	return map[string]string{
 		"etc/containers/policy.json":     `{"default": [{"type": "insecureAcceptAnything"}]}`,
 		"etc/containers/storage.conf":    "[storage]\ndriver = \"vfs\"\ngraphroot = \"/var/lib/containers/storage\"\nrunroot = \"/run/containers/storage\"\n",
-		"etc/containers/containers.conf": "[containers]\nnetns = \"none\"\nlog_driver = \"k8s-file\"\npids_limit = 0\n[engine]\nruntime = \"runc\"\n[engine.runtimes]\nrunc = [\"/usr/local/sbin/runc\"]\n",
+		"etc/containers/containers.conf": "[containers]\nnetns = \"none\"\nlog_driver = \"k8s-file\"\npids_limit = 0\n[engine]\nruntime = \"runc\"\ninfra_image = \"" + job.Image + "\"\n[engine.runtimes]\nrunc = [\"/usr/local/sbin/runc\"]\n",
 	}
 }

@@ -1,0 +1,70 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/test/machine"
+	"hostler.io/hostler/test/machine/job"
+)
+
+// TestPodsOfQuadlet takes down a pod that is a unit (.pod) with a container that is another one
+// (.container), and one of a Kubernetes manifest (.kube): by hand and, with the machine, from
+// which they come back. Podman knows Quadlet's pods from version 5 on.
+func TestPodsOfQuadlet(t *testing.T) {
+	onDebians(t, []machine.Release{machine.Debian13}, machine.Container, func(t *testing.T, o machine.Options) {
+		o.Config = "shutdown: {gracePeriod: 3m, gracePeriodCriticalPods: 1m}\n"
+		o.Files = machine.PodmanFiles()
+		m := machine.Boot(t, o)
+		for name, text := range map[string]string{
+			"shop.pod": "[Pod]\nPodName=shop\nNetwork=none\n[Install]\nWantedBy=multi-user.target\n",
+			"web.container": "[Container]\nImage=" + job.Image + "\nContainerName=web\nPod=shop.pod\nStopTimeout=25\nExec=" + heeds + "\n" +
+				"[Service]\nRestart=always\n",
+			"store.kube": "[Kube]\nYaml=store.yaml\nNetwork=none\n[Service]\nRestart=always\n[Install]\nWantedBy=multi-user.target\n",
+			"store.yaml": `{apiVersion: v1, kind: Pod, metadata: {name: store}, spec: {containers: [
+				{name: db, image: "` + job.Image + `", imagePullPolicy: Never, command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 0.2; done"]},
+				{name: cache, image: "` + job.Image + `", imagePullPolicy: Never, command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 0.2; done"]},
+			]}}`,
+		} {
+			m.Write("/etc/containers/systemd/"+name, text)
+		}
+		const units = "shop-pod web store"
+		m.Run("systemctl enable --now podman.socket && podman load --quiet --input " + job.ImageArchive + " && systemctl daemon-reload && systemctl start " + units)
+
+		arePlanned := func() {
+			t.Helper()
+			awaitPlan(m, map[string]string{"web": "web.service 25s", "store-db": "store.service 10s", "store-cache": "store.service 10s"})
+		}
+		arePlanned()
+		m.Run("hostler drain --all")
+		if running := strings.TrimSpace(m.Run("podman ps --quiet")); running != "" {
+			t.Errorf("after hostler drain %q run, want none", running)
+		}
+		m.Eventually("the units are down", func() bool {
+			return strings.TrimSpace(strings.ReplaceAll(m.Run("systemctl is-active "+units+" || true"), "inactive", "")) == ""
+		})
+		if restarts := strings.Fields(m.Run("systemctl show -P NRestarts " + units)); strings.Join(restarts, " ") != "0 0 0" {
+			t.Errorf("the units were started again %v times, want never", restarts)
+		}
+
+		m.Run("systemctl start " + units + " && hostler uncordon")
+		arePlanned()
+		m.GoesDown("systemctl reboot")
+		last := m.LastShutdown()
+		if last == nil || !last.Graceful || len(last.Pods) != 2 {
+			t.Fatalf("LastShutdown() = %+v, want a graceful one of two pods", last)
+		}
+		for _, p := range last.Pods {
+			if p.Outcome != journal.Stopped {
+				t.Errorf("%s is %v on record, want it %v", p.Name, p.Outcome, journal.Stopped)
+			}
+		}
+		m.Eventually("all are back", func() bool {
+			return strings.Join(strings.Fields(m.Run("systemctl is-active "+units+" || true")), " ") == "active active active"
+		})
+		arePlanned()
+	})
+}
