@@ -142,7 +142,7 @@ func TestManagerTellsOfUnits(t *testing.T) {
 	const template = "/etc/systemd/system/podman-compose@.service"
 	for name, unit := range map[string]map[string]any{
 		"web.service":                     {"UnitFileState": "generated", "ActiveState": "active", "ExecStop": []command{{"/usr/bin/podman", []string{"/usr/bin/podman", "rm", "-f", "web"}, false, 0, 0, 0, 0, 0, 0, 0}}, "ExecStopPost": []command{}},
-		"masked.service":                  {"LoadState": "masked", "UnitFileState": "masked", "WantedBy": []string{"default.target"}},
+		"masked.service":                  {"LoadState": "masked", "UnitFileState": "masked", "ActiveState": "inactive", "WantedBy": []string{"default.target"}},
 		"until-then.service":              {"UnitFileState": "enabled-runtime", "WantedBy": []string{"default.target"}},
 		"pod.service":                     {"UnitFileState": "generated", "WantedBy": []string{"multi-user.target"}},
 		"podman-compose@nobodys.service":  {"UnitFileState": "disabled", "FragmentPath": template},
