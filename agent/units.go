@@ -30,7 +30,7 @@ func (u units) Units(ctx context.Context, names ...string) (map[string]local.Uni
 	list := make(map[string]local.Unit, len(known))
 	for name, unit := range known {
 		list[name] = local.Unit{
-			Instance: unit.FromTemplate(), AtBoot: unit.AtBoot(), Runs: unit.Runs(),
+			Instance: unit.FromTemplate(), AtBoot: unit.AtBoot(), Runs: unit.Runs(), Starts: unit.Starts(),
 			Main: int(unit.MainPID), Stops: slices.Concat(unit.ExecStop, unit.ExecStopPost), TimeoutStop: unit.TimeoutStop,
 		}
 	}

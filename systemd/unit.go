@@ -105,6 +105,9 @@ func (u Unit) AtBoot() bool {
 // Runs tells whether there is anything to stop.
 func (u Unit) Runs() bool { return !over(u.ActiveState) }
 
+// Starts tells whether it is being started.
+func (u Unit) Starts() bool { return u.ActiveState == "activating" }
+
 // FromTemplate tells whether it has no file of its own: with the template there is one of any
 // name.
 func (u Unit) FromTemplate() bool {

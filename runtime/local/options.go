@@ -58,6 +58,7 @@ type Unit struct {
 	Instance bool // of a template: with that there is one of any name
 	AtBoot   bool // systemd starts it at boots
 	Runs     bool // there is something to stop
+	Starts   bool // it is being started: what is its main process may not be known yet
 
 	// Of a service alone:
 

@@ -60,8 +60,11 @@ func (r *Runtime) askUnits(ctx context.Context, list []*container, known map[str
 	}
 	told.byName, told.all = units, err == nil
 	for id, service := range told.serviceOf {
-		if unit := units[service]; unit.Main != 0 && unit.Main == known[id].monitor {
+		switch unit := units[service]; {
+		case unit.Main == known[id].monitor: // which is there
 			told.mainOf[id] = service
+		case unit.Starts:
+			r.changes.note() // no file tells when it has started
 		}
 	}
 	return told
