@@ -185,7 +185,8 @@ func TestWhatIsNotPodmanIsRefused(t *testing.T) {
 // While somebody watches, Podman is asked again only once something has happened.
 func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 	s := newServer(t, fleet())
-	r := s.open(t, nil)
+	m := &manager{units: map[string]int{"container-web.service": 1}, starts: true}
+	r := s.openIn(t, withMonitor(t, "conmon -c alone", inService), m)
 	ask := func() {
 		t.Helper()
 		_, info := r.Info(t.Context())
@@ -241,6 +242,14 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 	}
 	list := s.answers["/libpod/containers/json"].([]any)
 	s.set("/libpod/containers/json", slices.DeleteFunc(slices.Clone(list), func(c any) bool { return c.(object)["State"] == "initialized" }))
+	// Nor when systemd knows the main process of what it starts.
+	ask()
+	s.asked()
+	ask()
+	if calls := s.asked(); !slices.Contains(calls, "GET /libpod/containers/json") {
+		t.Errorf("while the service is started that a container is in, %v was asked, want a list", calls)
+	}
+	m.starts = false
 	ask()
 	s.asked()
 	ask()

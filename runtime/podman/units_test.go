@@ -25,11 +25,12 @@ const patience = time.Minute
 
 // manager is a service manager with some units.
 type manager struct {
-	units map[string]int // and a process that is of each; 0 if there is none
-	main  string         // the one of which a container's monitor is the main process, if any
-	boots []string       // which of them it starts at boots
-	goes  bool           // down, with the host
-	fails error
+	units  map[string]int // and a process that is of each; 0 if there is none
+	main   string         // the one of which a container's monitor is the main process, if any
+	boots  []string       // which of them it starts at boots
+	goes   bool           // down, with the host
+	starts bool           // each of them, just now
+	fails  error
 
 	stops   [][]string // commands of each of them
 	timeout time.Duration
@@ -82,7 +83,7 @@ func (m *manager) Units(_ context.Context, names ...string) (map[string]local.Un
 	known := map[string]local.Unit{}
 	for _, name := range names {
 		if pid, there := m.units[name]; there {
-			unit := local.Unit{AtBoot: slices.Contains(m.boots, name), Runs: true, Instance: strings.Contains(name, "@"), Stops: m.stops, TimeoutStop: m.timeout}
+			unit := local.Unit{AtBoot: slices.Contains(m.boots, name), Runs: true, Starts: m.starts, Instance: strings.Contains(name, "@"), Stops: m.stops, TimeoutStop: m.timeout}
 			if name == m.main {
 				unit.Main = pid
 			}
@@ -250,7 +251,9 @@ func withMonitor(t *testing.T, command, cgroup string) (proc string) {
 	t.Helper()
 	proc = t.TempDir()
 	check(t, os.Mkdir(filepath.Join(proc, "4711"), 0o755))
-	check(t, os.Symlink("/proc/net", filepath.Join(proc, "net"))) // who listens
+	for _, real := range []string{"net", "self"} { // who listens, and what is mounted
+		check(t, os.Symlink(filepath.Join("/proc", real), filepath.Join(proc, real)))
+	}
 	for name, text := range map[string]string{"cmdline": strings.ReplaceAll(command, " ", "\x00") + "\x00", "cgroup": cgroup} {
 		check(t, os.WriteFile(filepath.Join(proc, "4711", name), []byte(text), 0o644))
 	}
