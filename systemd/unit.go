@@ -90,10 +90,10 @@ func (m *Manager) UnitsThatAre(ctx context.Context, names ...string) (map[string
 	}))
 }
 
-// AtBoot tells whether systemd starts it at boots, as `systemctl enable` has it do. What generators have made, and what has
-// nothing to be enabled by, is started where others pull it in, if they are. A unit that is
-// masked is still wanted by who wanted it before, and what is enabled until the boot by a
-// link that is gone after it.
+// AtBoot tells whether systemd starts it at boots, as `systemctl enable` has it do. What
+// generators have made, and what has nothing to be enabled by, is started where others pull it
+// in, if they are. A unit that is masked is still wanted by who wanted it before, and what is
+// enabled until the boot by a link that is gone after it.
 func (u Unit) AtBoot() bool {
 	switch {
 	case u.LoadState != "loaded", u.UnitFileState == "enabled-runtime":

@@ -17,8 +17,8 @@ import (
 type toldUnits struct {
 	byName map[string]local.Unit // those that there are
 	all    bool                  // it has told, or there is no systemd
-	// By containers' IDs: in which service's cgroup its monitor is, and whose main process.
-	serviceOf, mainOf map[string]string
+	// serviceOf is in which service's cgroup a container's monitor is, by the container's ID.
+	serviceOf map[string]string
 }
 
 // unitsBound is how long systemd may take to tell: a list of what runs does not depend on
@@ -28,7 +28,7 @@ const unitsBound = 2 * time.Second
 // askUnits asks systemd about the units that containers name, or are in, and about Podman's
 // own if that matters.
 func (r *Runtime) askUnits(ctx context.Context, list []*container, known map[string]fact) toldUnits {
-	told := toldUnits{all: true, serviceOf: map[string]string{}, mainOf: map[string]string{}}
+	told := toldUnits{all: true, serviceOf: map[string]string{}}
 	if r.units == nil {
 		return told
 	}
@@ -60,10 +60,7 @@ func (r *Runtime) askUnits(ctx context.Context, list []*container, known map[str
 	}
 	told.byName, told.all = units, err == nil
 	for id, service := range told.serviceOf {
-		switch unit := units[service]; {
-		case unit.Main == known[id].monitor: // which is there
-			told.mainOf[id] = service
-		case unit.Starts:
+		if unit := units[service]; unit.Starts && unit.Main != known[id].monitor {
 			r.changes.note() // no file tells when it has started
 		}
 	}
@@ -76,12 +73,11 @@ func (r *Runtime) unit(c *container, f fact, told toldUnits) (name string, grace
 	if c.state() != runtime.Running {
 		return "", nil
 	}
-	own, pod := c.Labels[labelUnit], r.podUnits.get(c.podID())
-	switch main := told.mainOf[c.ID]; {
-	case main != "" && (own != "" || pod == ""):
-		name = main
-	case own != "" && own != pod && told.serviceOf[c.ID] == own:
-		name = own
+	own, pod, service := c.Labels[labelUnit], r.podUnits.get(c.podID()), told.serviceOf[c.ID]
+	isMain := service != "" && told.byName[service].Main == f.monitor
+	switch {
+	case isMain && (own != "" || pod == ""), own != "" && own != pod && service == own:
+		name = service
 	case pod != "":
 		name = pod
 	}

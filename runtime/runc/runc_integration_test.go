@@ -88,10 +88,7 @@ var programs = map[string]func(testing.TB, string) *lab.Runc{"runc": lab.RuncFor
 func bed(t *testing.T, program func(testing.TB, string) *lab.Runc) (*runc.Runtime, labDriver) {
 	t.Helper()
 	d := labDriver{program(t, "")}
-	for _, variable := range d.Environ() {
-		name, value, _ := strings.Cut(variable, "=")
-		t.Setenv(name, value)
-	}
+	d.Setenv(t)
 	r, err := runc.New(runc.Options{Endpoint: d.Root, Timeouts: local.Timeouts{Query: patience / 2}})
 	check(t, err)
 	t.Cleanup(func() { check(t, r.Close()) })

@@ -197,13 +197,13 @@ func said(p runtime.Pod, sources []source) (int32, bool, []Note) {
 func Grace(p runtime.Pod, c runtime.Container) (time.Duration, []Note) {
 	sources := append(containerSources(c), podSources(p)...)
 	grace, ok, notes := lookup(p, sources, runtime.LabelGracePeriod, parseGrace)
-	if ok && c.UnitGrace != nil && grace > *c.UnitGrace {
-		notes = append(notes, Note{
-			Runtime: p.Runtime, Namespace: p.Namespace, Pod: p.Name, Container: c.Name, Key: runtime.LabelGracePeriod, Value: grace.String(),
-			Problem: fmt.Sprintf("is more than %s gives it: %v", c.Unit, *c.UnitGrace),
-		})
-	}
 	if ok {
+		if c.UnitGrace != nil && grace > *c.UnitGrace {
+			notes = append(notes, Note{
+				Runtime: p.Runtime, Namespace: p.Namespace, Pod: p.Name, Container: c.Name, Key: runtime.LabelGracePeriod, Value: grace.String(),
+				Problem: fmt.Sprintf("is more than %s gives it: %v", c.Unit, *c.UnitGrace),
+			})
+		}
 		return grace, notes
 	}
 	grace, ok, more := lookup(p, sources, runtime.LabelTerminationGracePeriod, parseSeconds)

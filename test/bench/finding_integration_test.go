@@ -85,10 +85,7 @@ func measureFinding(b *testing.B, into *table, name string, d daemon, place, end
 // from when the program in that says that it runs.
 func measureFirst(b *testing.B, into *table, name string, r *lab.Runc) {
 	b.Helper()
-	for _, variable := range r.Environ() {
-		name, value, _ := strings.Cut(variable, "=")
-		b.Setenv(name, value)
-	}
+	r.Setenv(b)
 	f := figure{name: name + "'s first container runs, to status has it ready", unit: "s", target: 10}
 	for round := range findingRounds {
 		a := startAgent(b, true)

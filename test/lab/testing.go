@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"strings"
 	"testing"
 )
 
@@ -99,6 +100,15 @@ func (l *Lab) CrunFor(tb testing.TB, root string) *Runc {
 	tb.Helper()
 	r, err := l.NewCrun(root)
 	return forTest(tb, r, err)
+}
+
+// Setenv has what the test starts find this one, with its libraries.
+func (r *Runc) Setenv(tb testing.TB) {
+	tb.Helper()
+	for _, variable := range r.Environ() {
+		name, value, _ := strings.Cut(variable, "=")
+		tb.Setenv(name, value)
+	}
 }
 
 func forTest(tb testing.TB, r *Runc, err error) *Runc {

@@ -87,6 +87,7 @@ func onBothDebians(t *testing.T, usual machine.Bed, scenario func(t *testing.T, 
 	onDebians(t, machine.Releases(), usual, scenario)
 }
 
+// onDebians is onBothDebians on some of them.
 func onDebians(t *testing.T, releases []machine.Release, usual machine.Bed, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
 	t.Parallel()

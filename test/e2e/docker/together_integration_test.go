@@ -63,10 +63,7 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 		check(t, err)
 		check(t, r.Run(t.Context(), lab.RuncContainer{ID: name + "-runc", Annotations: labels, Command: command, Ready: "ready"}))
 	}
-	for _, variable := range r.Environ() {
-		name, value, _ := strings.Cut(variable, "=")
-		t.Setenv(name, value)
-	}
+	r.Setenv(t)
 	a := startAgentOf(t, "runtimes: auto\nimageGC: {minimumAge: 0s}\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 30s}\n", "containerd", "docker", "podman", "runc")
 
 	var all []string
