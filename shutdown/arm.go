@@ -311,7 +311,6 @@ func (c *onceCloser) Close() error {
 func (g *Guard) lose(err error) {
 	began := g.trouble == nil
 	g.trouble = err
-	g.publishTrouble(err)
 	g.options.Beat(err)
 	switch g.state() {
 	case Armed, Disarmed:
@@ -328,13 +327,6 @@ func (g *Guard) well() {
 		g.log.Info("the login manager answers again")
 	}
 	g.trouble = nil
-	g.publishTrouble(nil)
-}
-
-func (g *Guard) publishTrouble(err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.status.Trouble = err
 }
 
 // on takes in what the login manager announces.

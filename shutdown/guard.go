@@ -374,7 +374,7 @@ func (g *Guard) state() State { return g.Status().State }
 func (g *Guard) set(to State, reason string) {
 	g.mu.Lock()
 	from := g.status.State
-	g.status.State, g.status.Reason = to, reason
+	g.status.State, g.status.Reason, g.status.Trouble = to, reason, g.trouble
 	if to != Draining {
 		g.status.Deadline = time.Time{}
 	}

@@ -227,15 +227,17 @@ func (s *Systemd1) export(conn *dbus.Conn) error {
 	)
 }
 
-// emit sends a signal of the manager to everybody who is connected.
+// emit sends a signal of the manager to everybody who is connected. Who hangs up
+// meanwhile does not want it.
 func (s *Systemd1) emit(name string, values ...any) error {
 	s.mu.Lock()
 	conns := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
 	var errs []error
 	for _, conn := range conns {
-		if conn.Connected() {
-			errs = append(errs, conn.Emit(systemd1Path, systemd1Manager+"."+name, values...))
+		err := conn.Emit(systemd1Path, systemd1Manager+"."+name, values...)
+		if !errors.Is(err, dbus.ErrClosed) && !errors.Is(err, syscall.EPIPE) {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
