@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"hostler.io/hostler/runtime/local"
@@ -31,7 +30,7 @@ func (u units) Units(ctx context.Context, names ...string) (map[string]local.Uni
 	for name, unit := range known {
 		list[name] = local.Unit{
 			Instance: unit.FromTemplate(), AtBoot: unit.AtBoot(), Runs: unit.Runs(), Starts: unit.Starts(),
-			Main: int(unit.MainPID), Stops: slices.Concat(unit.ExecStop, unit.ExecStopPost), TimeoutStop: unit.TimeoutStop,
+			Oneshot: unit.Type == "oneshot", Main: int(unit.MainPID), Stop: unit.ExecStop, StopPost: unit.ExecStopPost, TimeoutStop: unit.TimeoutStop,
 		}
 	}
 	return list, err

@@ -41,7 +41,9 @@ type Stopper interface {
 	// after grace, and returns once it is dead. Stopping a dead or a missing
 	// container succeeds. A grace of zero kills at once; where the runtime counts
 	// in whole seconds a grace is rounded up. If ctx ends before the grace does,
-	// the error is that of ctx, and the container may never be killed.
+	// the error is that of ctx, and the container may never be killed. Of one that has a
+	// Unit the runtime alone knows when its time began, and what the unit did: ErrKilled
+	// says that it is dead, and did not end in its time.
 	StopContainer(ctx context.Context, c Container, grace time.Duration) error
 	// StopPod tears down what the pod has besides containers: sandbox, network.
 	// It kills containers that still run; where pods have no sandbox, those that p
@@ -160,6 +162,8 @@ var (
 	// ErrLost, which is ErrUnavailable as well: the runtime went away in the middle of the
 	// call. It may have begun, or even done, what it was asked for.
 	ErrLost = fmt.Errorf("%w in the middle of the call", ErrUnavailable)
+	// ErrKilled: what was asked for is done, and a container was killed for it.
+	ErrKilled = errors.New("killed")
 	// ErrInUse: the runtime refuses because something uses the object.
 	ErrInUse = errors.New("in use")
 	// ErrUnsupported: this runtime cannot do that at all.

@@ -3,6 +3,7 @@ package shutdown
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,9 +13,13 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// ErrNoService is what First.Start returns where there is no such service, or somebody has seen
-// to it that it is not started: that does not mend itself.
-var ErrNoService = errors.New("there is no such service to start")
+var (
+	// ErrNoService is what First.Start returns where there is no such service, or somebody has
+	// seen to it that it is not started: that does not mend itself.
+	ErrNoService = errors.New("there is no such service to start")
+	// ErrStillStops is what it returns of one that has not ended yet: that does.
+	ErrStillStops = errors.New("it still stops")
+)
 
 const (
 	// reviveBound is how long one try to start a service may take; it only begins to start.
@@ -56,10 +61,11 @@ func (g *Guard) revive() {
 // start starts a service again, however often it takes, until ctx ends, or nobody wants that
 // any more. One that still stops is not started before it has.
 func (g *Guard) start(ctx context.Context, name string) {
-	defer g.noteDown(name, nil)
+	defer g.noteDown(ctx, name, nil)
 	var pauses backoff
-	for failed := false; ctx.Err() == nil && g.owes(name); failed = true {
-		bounded, cancel := context.WithTimeout(ctx, reviveBound)
+	failed := false
+	for ctx.Err() == nil && g.owes(name) {
+		bounded, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the order to start it for %v", reviveBound))
 		err := drain.Bounded(bounded, func() error { return g.options.First.Start(bounded, name) })
 		cancel()
 		switch {
@@ -73,20 +79,28 @@ func (g *Guard) start(ctx context.Context, name string) {
 			g.options.Journal.NoteStarted(name, time.Now()) // as good as that: nothing is to be done any more
 			g.log.Warn("a service that the shutdown had stopped stays down", "unit", name, "error", err)
 			return
-		case !failed:
-			g.log.Warn("a service that the shutdown had stopped does not start again yet, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)
+		case errors.Is(err, ErrStillStops): // nobody has to do anything
+		default:
+			if !failed {
+				g.log.Warn("a service that the shutdown had stopped does not start again yet, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)
+			}
+			failed = true
+			g.noteDown(ctx, name, err)
 		}
-		g.noteDown(name, err)
 		drain.Sleep(ctx, pauses.next(revivePause))
 	}
 }
 
 // noteDown has the status tell why a service is not started again; nil where nobody waits for
-// that any more.
-func (g *Guard) noteDown(name string, err error) {
+// that any more. It does nothing once ctx has ended, and another revival may have begun.
+func (g *Guard) noteDown(ctx context.Context, name string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	rest := slices.DeleteFunc(slices.Clone(g.status.NotStarted), func(n NotStarted) bool { return n.Unit == name }) // what was handed out stays as it is
+	if ctx.Err() != nil {
+		return
+	}
+	// What was handed out stays as it is.
+	rest := slices.DeleteFunc(slices.Clone(g.status.NotStarted), func(n NotStarted) bool { return n.Unit == name })
 	if err != nil {
 		rest = append(rest, NotStarted{Unit: name, Reason: err.Error()})
 		slices.SortFunc(rest, func(a, b NotStarted) int { return strings.Compare(a.Unit, b.Unit) })
@@ -104,5 +118,8 @@ func (g *Guard) endRevival() {
 	if g.reviving != nil {
 		g.reviving()
 		g.reviving = nil
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.status.NotStarted = nil
 	}
 }

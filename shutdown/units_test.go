@@ -124,7 +124,7 @@ func TestAUnitIsNotStartedAgain(t *testing.T) {
 			r.again(false)
 		},
 		"amid the next shutdown": func(t *testing.T, r *rig, u *units) {
-			u.fail(fmt.Errorf("it still stops"))
+			u.fail(fmt.Errorf("start it: %w", shutdown.ErrStillStops))
 			r.logind.cancel()
 			time.Sleep(10 * time.Second)
 			r.logind.shutdown("reboot")
@@ -132,7 +132,7 @@ func TestAUnitIsNotStartedAgain(t *testing.T) {
 			u.fail(nil)
 		},
 		"where a person drains all": func(t *testing.T, r *rig, u *units) {
-			u.fail(fmt.Errorf("it still stops"))
+			u.fail(fmt.Errorf("start it: %w", shutdown.ErrStillStops))
 			r.logind.cancel()
 			time.Sleep(10 * time.Second)
 			if _, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll); err != nil {
@@ -169,9 +169,12 @@ func TestAUnitIsNotStartedAgain(t *testing.T) {
 func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		u := unitsHost(r)
-		u.fail(fmt.Errorf("it still stops"))
+		u.fail(fmt.Errorf("start it: %w", shutdown.ErrStillStops))
 		r.logind.cancel()
 		time.Sleep(10 * time.Minute)
+		if said := r.guard.Status().NotStarted; len(said) > 0 {
+			t.Errorf("Status().NotStarted = %v, want no word of those that only take their time", said)
+		}
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Second)
 		if now := r.guard.Status().Current; now == nil || len(now.StoppedFirst) > 0 {

@@ -98,13 +98,16 @@ type job struct {
 
 // StartUnit begins to start the unit of that name, as `systemctl start --no-block` does, and
 // fails where it is about to be stopped, or stops: such a start would undo that, and the
-// shutdown with it. shutdown.ErrNoService where there is no such unit (any more), or it is
-// masked.
+// shutdown with it. shutdown.ErrStillStops says so, and shutdown.ErrNoService that there is no such
+// unit (any more), or that it is masked.
 func (m *Manager) StartUnit(ctx context.Context, name string) error {
 	_, err := ask(ctx, m, "have systemd start "+name, func(ctx context.Context, conn *dbus.Conn) (job dbus.ObjectPath, err error) {
 		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StartUnit", &job, name, "fail")
-		if name := bus.ErrorName(err); name == "org.freedesktop.systemd1.NoSuchUnit" || name == "org.freedesktop.systemd1.UnitMasked" {
+		switch bus.ErrorName(err) {
+		case "org.freedesktop.systemd1.NoSuchUnit", "org.freedesktop.systemd1.UnitMasked":
 			err = fmt.Errorf("%w: %w", shutdown.ErrNoService, err)
+		case "org.freedesktop.systemd1.TransactionIsDestructive":
+			err = fmt.Errorf("%w: %w", shutdown.ErrStillStops, err)
 		}
 		return job, err
 	})

@@ -145,6 +145,10 @@ func TestAUnitIsStarted(t *testing.T) {
 	if err := m.StartUnit(t.Context(), "other.service"); !errors.Is(err, shutdown.ErrNoService) {
 		t.Errorf("StartUnit() of one that is not there = %v, want %v", err, shutdown.ErrNoService)
 	}
+	fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "deactivating", Job: "stop"}})
+	if err := m.StartUnit(t.Context(), "k3s.service"); !errors.Is(err, shutdown.ErrStillStops) {
+		t.Errorf("StartUnit() of one that stops = %v, want %v", err, shutdown.ErrStillStops)
+	}
 	if err := systemd.NewManager(filepath.Join(t.TempDir(), "none")).StartUnit(t.Context(), "k3s.service"); !errors.Is(err, systemd.ErrNotSystemd) {
 		t.Errorf("StartUnit() without systemd = %v, want %v", err, systemd.ErrNotSystemd)
 	}

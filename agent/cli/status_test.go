@@ -91,7 +91,7 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 		"shutdown, for 60m: no bus", "next: `systemctl start dbus.socket",
 		"NetworkUnavailable unknown, for 60m: too many", "next: see whether",
 		"loop last-used: out of memory", "next: `journalctl -u hostler",
-		"web.service: stopped for a shutdown", "next: `systemctl start web.service`",
+		"web.service: stopped for a shutdown", "next: `systemctl status web.service`; hostler goes on trying",
 		"state: not persisted", "next: `df -h /var/lib/hostler`", "\n\n",
 	} {
 		next := strings.Index(screen[at:], want)

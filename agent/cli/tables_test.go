@@ -237,7 +237,7 @@ func TestTables(t *testing.T) {
 		{Name: "web", Grace: seconds(20), Restart: runtime.RestartUnlessStopped},
 		{Name: "db", Grace: seconds(20), Restart: runtime.RestartUnlessStopped},
 		{Name: "cache", Grace: seconds(20), Restart: runtime.RestartByRuntime},
-		{Name: "quadlet", Grace: seconds(20), Restart: runtime.RestartByUnit},
+		{Name: "quadlet", Unit: "quadlet.service", Grace: seconds(20), Restart: runtime.RestartByUnit},
 		{Name: "hand", Grace: seconds(20), Restart: runtime.RestartElsewhere},
 		{Name: "batch", Grace: seconds(20), Restart: runtime.RestartNotAtBoot},
 		{Name: "job", Grace: seconds(20), Restart: runtime.RestartNever},

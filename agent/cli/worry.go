@@ -205,7 +205,8 @@ func oddities(out *output, s api.Status) []worry {
 		list = append(list, worry{what: "configuration", text: text, next: s.Configuration.Mend(), harm: odd})
 	}
 	for _, n := range s.Shutdown.NotStarted {
-		list = append(list, worry{what: n.Unit, text: "stopped for a shutdown that was called off, and not started again so far: " + n.Reason, next: "`systemctl start " + n.Unit + "`", harm: failing})
+		text := "stopped for a shutdown that was called off, and not started again so far: " + n.Reason
+		list = append(list, worry{what: n.Unit, text: text, next: "`systemctl status " + n.Unit + "`; hostler goes on trying", harm: failing})
 	}
 	if text := s.State.Message; text != "" {
 		next := "`df -h " + s.State.Path + "`, and `" + logOfAgent + "`"

@@ -62,9 +62,11 @@ type Unit struct {
 
 	// Of a service alone:
 
+	Oneshot     bool          // it is being started as long as its main process runs
 	Main        int           // its main process, if it has one
-	Stops       [][]string    // commands that its stop runs, in turn
-	TimeoutStop time.Duration // after which it is killed, zero for never
+	Stop        [][]string    // commands by which it is stopped, in turn, once it has started
+	StopPost    [][]string    // commands that are run once its main process has ended
+	TimeoutStop time.Duration // after which each step of its stop is given up, zero for never
 }
 
 // MayWake tells why a service must not be started now that is meant to be started by

@@ -249,13 +249,19 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 	if calls := s.asked(); !slices.Contains(calls, "GET /libpod/containers/json") {
 		t.Errorf("while the service is started that a container is in, %v was asked, want a list", calls)
 	}
-	m.starts = false
-	ask()
-	s.asked()
-	ask()
-	if calls := s.asked(); len(calls) != 0 {
-		t.Errorf("while nothing happened, %v was asked", calls)
+	quiet := func(while string) {
+		t.Helper()
+		ask()
+		s.asked()
+		ask()
+		if calls := s.asked(); len(calls) != 0 {
+			t.Errorf("while %s, %v was asked", while, calls)
+		}
 	}
+	m.once = true
+	quiet("a service is started for as long as its container runs")
+	m.starts = false
+	quiet("nothing happened")
 
 	folder := filepath.Join(s.run, "overlay-containers", id, "userdata")
 	exit := filepath.Join(s.exits, id)

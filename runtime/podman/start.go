@@ -43,7 +43,7 @@ const (
 // on-failure then, unlike dockerd.
 func (r *Runtime) restart(c *container, policy string, told toldUnits) runtime.Restart {
 	units := r.unitsOf(c)
-	if policy == "" || !told.all && (len(units) > 0 || policy == policyAlways) {
+	if policy == "" || !told.answered && (len(units) > 0 || policy == policyAlways) {
 		return runtime.RestartUnknown
 	}
 	for _, name := range units {

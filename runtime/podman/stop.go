@@ -20,7 +20,8 @@ import (
 // Podman takes either as a person's stop, so that no restart policy starts the container
 // again. A container of a systemd unit is stopped by stopping that, which systemd would
 // start again otherwise: how it is asked to end is the unit's own affair, and it is killed
-// after grace all the same, which counts from when the unit begins to stop.
+// after grace all the same, which counts from when the unit begins to stop, as does the time
+// that the unit gives it.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	what := local.Named("stop container", c.Name, c.ID)
 	if c.ID == "" {
@@ -45,11 +46,25 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 			}
 			return r.terminate(ctx, what, c.ID, grace)
 		})
+		if ended && err == nil && c.UnitGrace != nil && time.Since(asked) >= *c.UnitGrace {
+			return killed(what, c)
+		}
 		if ended || err != nil {
 			return err
 		}
 	}
-	return r.kill(ctx, what, c.ID, r.timeouts.StopMargin)
+	if err := r.kill(ctx, what, c.ID, r.timeouts.StopMargin); err != nil {
+		return err
+	}
+	return killed(what, c)
+}
+
+// killed is what StopContainer says of a container that was killed.
+func killed(what string, c runtime.Container) error {
+	if c.Unit == "" {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, runtime.ErrKilled)
 }
 
 // kill ends a container by what nothing heeds. Podman has no class for the error that one

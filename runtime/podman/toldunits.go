@@ -1,6 +1,7 @@
 package podman
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"path/filepath"
@@ -15,8 +16,8 @@ import (
 
 // toldUnits are what systemd tells of the units of containers.
 type toldUnits struct {
-	byName map[string]local.Unit // those that there are
-	all    bool                  // it has told, or there is no systemd
+	byName   map[string]local.Unit // those that there are
+	answered bool                  // or there is no systemd
 	// serviceOf is in which service's cgroup a container's monitor is, by the container's ID.
 	serviceOf map[string]string
 }
@@ -28,7 +29,7 @@ const unitsBound = 2 * time.Second
 // askUnits asks systemd about the units that containers name, or are in, and about Podman's
 // own if that matters.
 func (r *Runtime) askUnits(ctx context.Context, list []*container, known map[string]fact) toldUnits {
-	told := toldUnits{all: true, serviceOf: map[string]string{}}
+	told := toldUnits{answered: true, serviceOf: map[string]string{}}
 	if r.units == nil {
 		return told
 	}
@@ -58,9 +59,9 @@ func (r *Runtime) askUnits(ctx context.Context, list []*container, known map[str
 		r.log.Debug("systemd does not tell of containers' units", "error", err)
 		r.changes.note() // the next list is to ask again
 	}
-	told.byName, told.all = units, err == nil
+	told.byName, told.answered = units, err == nil
 	for id, service := range told.serviceOf {
-		if unit := units[service]; unit.Starts && unit.Main != known[id].monitor {
+		if unit := units[service]; unit.Starts && !unit.Oneshot && unit.Main != known[id].monitor {
 			r.changes.note() // no file tells when it has started
 		}
 	}
@@ -85,34 +86,37 @@ func (r *Runtime) unit(c *container, f fact, told toldUnits) (name string, grace
 	if !unit.Runs {
 		return "", nil
 	}
-	return name, graceOf(unit, f.stopTimeout)
+	return name, graceOf(unit, isMain && name == service, f.stopTimeout)
 }
 
-// graceOf is the most that a unit gives a container of its to end, by what the first of its
-// commands does that has Podman stop it, and by when systemd itself kills; nil for no limit.
-func graceOf(unit local.Unit, own *time.Duration) (grace *time.Duration) {
-	limit := func(d time.Duration) {
-		if grace == nil || d < *grace {
-			grace = &d
+// graceOf is the most that a unit gives a container of its to end; nil for no limit. A command of
+// Podman's that stops it says. What takes longer than its TimeoutStop, systemd ends itself, and
+// kills it after as long again. It does so at once with a unit that is still being started, and
+// with the main process where no command stops that: what is run after that is for the others.
+func graceOf(unit local.Unit, isMain bool, own *time.Duration) *time.Duration {
+	commands, most := unit.Stop, 2*unit.TimeoutStop
+	switch {
+	case len(unit.Stop) > 0 && !unit.Starts:
+	case len(unit.Stop) > 0, isMain:
+		commands, most = nil, unit.TimeoutStop
+	default:
+		commands = unit.StopPost
+	}
+	for _, command := range commands {
+		said, stops := stopTime(command)
+		if !stops {
+			continue
 		}
-	}
-	if unit.TimeoutStop > 0 {
-		limit(unit.TimeoutStop)
-	}
-	for _, command := range unit.Stops {
-		if said, stops := stopTime(command); stops {
-			switch {
-			case said == nil && own == nil:
-				limit(defaultStopTimeout)
-			case said == nil:
-				limit(*own)
-			case *said >= 0:
-				limit(*said)
-			}
-			break
+		d := *cmp.Or(said, own, new(defaultStopTimeout))
+		if d >= 0 && (unit.TimeoutStop == 0 || d <= unit.TimeoutStop) {
+			return &d
 		}
+		break // it never kills, or is given up before it does
 	}
-	return grace
+	if most == 0 {
+		return nil
+	}
+	return &most
 }
 
 // stopTime tells whether a command has Podman stop containers or pods, as those of Quadlet and
@@ -123,25 +127,41 @@ func stopTime(command []string) (said *time.Duration, stops bool) {
 		return nil, false
 	}
 	words := command[1:]
-	if len(words) > 1 && slices.Contains([]string{"container", "pod", "kube"}, words[0]) {
-		words = words[1:]
-	}
-	if len(words) == 0 || !slices.Contains([]string{"stop", "rm", "down"}, words[0]) {
+	if !stopsAny(words) {
 		return nil, false
 	}
 	for i, word := range words {
-		text, given := strings.CutPrefix(word, "--time=")
+		flag, text, joined := strings.Cut(word, "=")
 		switch {
-		case given:
-		case (word == "--time" || word == "-t") && i+1 < len(words):
-			text = words[i+1]
-		case strings.HasPrefix(word, "-t"):
+		case flag != "-t" && flag != "--time" && flag != "--timeout":
+			if strings.HasPrefix(word, "--") || !strings.HasPrefix(word, "-t") {
+				continue
+			}
 			text = word[len("-t"):]
+		case !joined && i+1 < len(words):
+			text = words[i+1]
 		}
-		if seconds, err := strconv.ParseInt(text, 10, 32); err == nil && text != word {
-			d := time.Duration(seconds) * time.Second
-			return &d, true
+		if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
+			return new(time.Duration(seconds) * time.Second), true
 		}
 	}
 	return nil, true
+}
+
+// stopsAny tells whether the words after `podman` make it stop something: `[flags] [container|pod]
+// stop|rm`, or `[flags] kube down`, which was `play kube --down` once. A word after a flag may
+// be its value.
+func stopsAny(words []string) bool {
+	for i, word := range words {
+		switch {
+		case slices.Contains([]string{"stop", "rm", "down"}, word):
+			return true
+		case word == "play":
+			return slices.Contains(words[i:], "--down")
+		case slices.Contains([]string{"container", "pod", "kube"}, word), strings.HasPrefix(word, "-"), i > 0 && strings.HasPrefix(words[i-1], "-"):
+		default:
+			return false
+		}
+	}
+	return false
 }

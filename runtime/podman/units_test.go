@@ -30,10 +30,11 @@ type manager struct {
 	boots  []string       // which of them it starts at boots
 	goes   bool           // down, with the host
 	starts bool           // each of them, just now
+	once   bool           // each of them, as Type=oneshot has it
 	fails  error
 
-	stops   [][]string // commands of each of them
-	timeout time.Duration
+	stops, stopPost [][]string // commands of each of them
+	timeout         time.Duration
 
 	mu      sync.Mutex
 	stopped []string
@@ -83,7 +84,7 @@ func (m *manager) Units(_ context.Context, names ...string) (map[string]local.Un
 	known := map[string]local.Unit{}
 	for _, name := range names {
 		if pid, there := m.units[name]; there {
-			unit := local.Unit{AtBoot: slices.Contains(m.boots, name), Runs: true, Starts: m.starts, Instance: strings.Contains(name, "@"), Stops: m.stops, TimeoutStop: m.timeout}
+			unit := local.Unit{AtBoot: slices.Contains(m.boots, name), Runs: true, Starts: m.starts, Instance: strings.Contains(name, "@"), Oneshot: m.once, Stop: m.stops, StopPost: m.stopPost, TimeoutStop: m.timeout}
 			if name == m.main {
 				unit.Main = pid
 			}
@@ -149,9 +150,12 @@ func running(t *testing.T, labels, infra object, stubborn bool) (s *server, end 
 
 func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 	unit := object{"PODMAN_SYSTEMD_UNIT": "web.service"}
+	const web, pod = "web.service", "pod.service"
+	ofPod := object{"PODMAN_SYSTEMD_UNIT": pod}
 	cases := []struct {
 		name          string
 		labels, infra object
+		in            string // the service in whose cgroup its monitor is
 		units         map[string]int
 		ends          bool // when its unit is stopped
 		stubborn      bool
@@ -159,15 +163,15 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 		stopped       []string
 		sent          []string
 	}{
-		{"its unit ends it", unit, nil, map[string]int{"web.service": 4711}, true, false, patience, []string{"web.service 4711"}, nil},
-		{"its unit takes longer than its grace", unit, nil, map[string]int{"web.service": 4711}, false, true, 20 * time.Millisecond, []string{"web.service 4711"}, []string{"SIGKILL"}},
-		{"it has no grace", unit, nil, map[string]int{"web.service": 4711}, false, true, 0, []string{"web.service 4711"}, []string{"SIGKILL"}},
-		{"its unit does not run", unit, nil, nil, false, false, patience, nil, []string{"stop"}},
-		{"its image claims another's unit", unit, nil, map[string]int{"web.service": 1}, false, false, patience, nil, []string{"stop"}},
-		{"it is of none and takes longer than its grace", nil, nil, nil, false, true, 20 * time.Millisecond, nil, []string{"stop", "SIGKILL"}},
-		{"it is of none", nil, nil, map[string]int{"web.service": 4711}, false, false, patience, nil, []string{"stop"}},
-		{"its pod is a unit's", nil, object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, map[string]int{"pod.service": 99}, true, false, patience, []string{"pod.service 0"}, nil},
-		{"its pod is a unit's, and it is another's", unit, object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, map[string]int{"web.service": 4711, "pod.service": 99}, true, false, patience, []string{"web.service 4711"}, nil},
+		{"its unit ends it", unit, nil, web, map[string]int{web: 4711}, true, false, patience, []string{"web.service 4711"}, nil},
+		{"its unit takes longer than its grace", unit, nil, web, map[string]int{web: 4711}, false, true, 20 * time.Millisecond, []string{"web.service 4711"}, []string{"SIGKILL"}},
+		{"it has no grace", unit, nil, web, map[string]int{web: 4711}, false, true, 0, []string{"web.service 4711"}, []string{"SIGKILL"}},
+		{"its unit does not run", unit, nil, web, nil, false, false, patience, nil, []string{"stop"}},
+		{"its image claims another's unit", unit, nil, "", map[string]int{web: 1}, false, false, patience, nil, []string{"stop"}},
+		{"it is of none and takes longer than its grace", nil, nil, "", nil, false, true, 20 * time.Millisecond, nil, []string{"stop", "SIGKILL"}},
+		{"it is of none", nil, nil, "", map[string]int{web: 4711}, false, false, patience, nil, []string{"stop"}},
+		{"its pod is a unit's", nil, ofPod, "", map[string]int{pod: 99}, true, false, patience, []string{"pod.service 0"}, nil},
+		{"its pod is a unit's, and it is another's", unit, ofPod, web, map[string]int{web: 4711, pod: 99}, true, false, patience, []string{"web.service 4711"}, nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -176,58 +180,89 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 			if c.ends {
 				m.stop = end
 			}
-			r := s.open(t, m)
+			r := s.openIn(t, withMonitor(t, "conmon -c a", "0::/"+cmp.Or(c.in, "machine.slice/libpod-conmon-a.scope")+"\n"), m)
 			pods, err := r.Pods(t.Context())
 			check(t, err)
-			if err := r.StopContainer(t.Context(), pods[0].Containers[0], c.grace); err != nil {
-				t.Fatalf("StopContainer() = %v", err)
+			listed := pods[0].Containers[0]
+			err = r.StopContainer(t.Context(), listed, c.grace)
+			sent := sent(s.asked())
+			if killed := slices.Contains(sent, "SIGKILL") && listed.Unit != ""; errors.Is(err, runtime.ErrKilled) != killed || err != nil && !killed {
+				t.Fatalf("StopContainer() = %v, want it to tell that it was killed = %t", err, killed)
 			}
-			if sent := sent(s.asked()); !slices.Equal(m.stopped, c.stopped) || !slices.Equal(sent, c.sent) {
+			if !slices.Equal(m.stopped, c.stopped) || !slices.Equal(sent, c.sent) {
 				t.Errorf("StopContainer() stopped units %v and sent %v, want %v and %v", m.stopped, sent, c.stopped, c.sent)
+			}
+			// What the list told is what was done.
+			if stops := len(m.stopped) > 0; stops != (listed.Unit != "") || stops && !strings.HasPrefix(m.stopped[0], listed.Unit+" ") {
+				t.Errorf("the list tells of %q, and StopContainer() stopped %v", listed.Unit, m.stopped)
 			}
 		})
 	}
 }
 
+func TestAKillByItsUnitIsTold(t *testing.T) {
+	s, end := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, false)
+	m := &manager{units: map[string]int{"web.service": 4711}, stops: [][]string{{"podman", "stop", "-t", "0", "web"}}, stop: end}
+	r := s.openIn(t, withMonitor(t, "conmon -c a", "0::/system.slice/web.service\n"), m)
+	pods, err := r.Pods(t.Context())
+	check(t, err)
+	if err := r.StopContainer(t.Context(), pods[0].Containers[0], patience); !errors.Is(err, runtime.ErrKilled) {
+		t.Errorf("StopContainer() of one whose unit gives it no time = %v, want %v", err, runtime.ErrKilled)
+	}
+	if sent := sent(s.asked()); len(sent) > 0 {
+		t.Errorf("StopContainer() sent %v, want its unit to have done it all", sent)
+	}
+}
+
 func TestWhatItsUnitGivesAContainer(t *testing.T) {
-	unit := object{"PODMAN_SYSTEMD_UNIT": "container-web.service"}
-	never := time.Duration(-1)
+	const own, ofPod = "container-web.service", "pod.service"
+	unit, pod := object{"PODMAN_SYSTEMD_UNIT": own}, object{"PODMAN_SYSTEMD_UNIT": ofPod}
 	podman := func(words ...string) [][]string { return [][]string{append([]string{"/usr/bin/podman"}, words...)} }
 	removed := podman("rm", "-v", "-f", "-i", "--cidfile=/run/web.cid") // Quadlet's
+	down := podman("kube", "down", "/etc/containers/systemd/store.yaml")
+	const minute, never = time.Minute, time.Duration(-1)
 	for name, c := range map[string]struct {
-		labels, infra object
-		main          bool // the monitor is the main process
-		stops         [][]string
-		timeout       time.Duration
-		config        object
-		fails         error
-		unit          string
-		want          time.Duration
+		labels, infra   object
+		main            bool // the monitor is the main process
+		starts          bool // the unit, just now
+		stops, stopPost [][]string
+		timeout         time.Duration
+		config          object
+		fails           error
+		unit            string
+		want            time.Duration
 	}{
-		"as long as the container has by default":       {labels: unit, stops: removed, timeout: time.Minute, unit: "container-web.service", want: 10 * time.Second},
-		"as long as the container was made with":        {labels: unit, stops: removed, timeout: time.Minute, config: object{"StopTimeout": 25}, unit: "container-web.service", want: 25 * time.Second},
-		"as long as its command says":                   {labels: unit, stops: podman("stop", "--ignore", "-t", "7", "--cidfile=/run/web.cid"), timeout: time.Minute, unit: "container-web.service", want: 7 * time.Second},
-		"in one word":                                   {labels: unit, stops: podman("stop", "-t7", "web"), unit: "container-web.service", want: 7 * time.Second},
-		"spelled out":                                   {labels: unit, stops: podman("container", "stop", "--time=7", "web"), unit: "container-web.service", want: 7 * time.Second},
-		"its command never kills, but systemd does":     {labels: unit, stops: podman("stop", "--time", "-1", "web"), timeout: time.Minute, unit: "container-web.service", want: time.Minute},
-		"systemd kills before its command does":         {labels: unit, stops: removed, timeout: 4 * time.Second, unit: "container-web.service", want: 4 * time.Second},
-		"another program's command":                     {labels: unit, stops: [][]string{nil, {"/usr/bin/nginx", "stop"}}, timeout: time.Minute, unit: "container-web.service", want: time.Minute},
-		"another command of Podman's":                   {labels: unit, stops: podman("exec", "web", "nginx", "stop"), timeout: time.Minute, unit: "container-web.service", want: time.Minute},
-		"nobody kills it":                               {labels: unit, unit: "container-web.service", want: never},
-		"a .kube of Quadlet's":                          {main: true, stops: podman("kube", "down", "/etc/containers/systemd/store.yaml"), timeout: time.Minute, unit: "container-web.service", want: 10 * time.Second},
-		"its pod's unit":                                {infra: object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, stops: podman("pod", "stop", "-t", "10", "p"), unit: "pod.service", want: 10 * time.Second},
-		"it says of none, and is the main process":      {main: true, stops: podman("stop", "-t", "10", "web"), unit: "container-web.service", want: 10 * time.Second},
+		"as long as the container has by default":       {labels: unit, stops: removed, timeout: minute, unit: own, want: 10 * time.Second},
+		"as long as the container was made with":        {labels: unit, stops: removed, timeout: minute, config: object{"StopTimeout": 25}, unit: own, want: 25 * time.Second},
+		"as long as its command says":                   {labels: unit, stops: podman("stop", "--ignore", "-t", "7", "--cidfile=/run/web.cid"), timeout: minute, unit: own, want: 7 * time.Second},
+		"in one word":                                   {labels: unit, stops: podman("stop", "-t7", "web"), unit: own, want: 7 * time.Second},
+		"in one word, with a sign":                      {labels: unit, stops: podman("stop", "-t=7", "web"), unit: own, want: 7 * time.Second},
+		"spelled out":                                   {labels: unit, stops: podman("container", "stop", "--time=7", "web"), unit: own, want: 7 * time.Second},
+		"spelled out in full":                           {labels: unit, stops: podman("stop", "--timeout", "7", "web"), unit: own, want: 7 * time.Second},
+		"after flags of all commands":                   {labels: unit, stops: podman("--module=/etc/nvidia.conf", "--log-level", "debug", "rm", "-f", "-t", "7", "web"), timeout: minute, unit: own, want: 7 * time.Second},
+		"its command never kills, but systemd does":     {labels: unit, stops: podman("stop", "--time", "-1", "web"), timeout: minute, unit: own, want: 2 * minute},
+		"systemd gives its command up before it kills":  {labels: unit, stops: removed, timeout: 4 * time.Second, unit: own, want: 8 * time.Second},
+		"another program's command":                     {labels: unit, stops: [][]string{nil, {"/usr/bin/nginx", "stop"}}, timeout: minute, unit: own, want: 2 * minute},
+		"another command of Podman's":                   {labels: unit, stops: podman("exec", "web", "nginx", "stop"), timeout: minute, unit: own, want: 2 * minute},
+		"it is still being started":                     {labels: unit, starts: true, stops: removed, stopPost: removed, timeout: minute, unit: own, want: minute},
+		"no command stops its main process":             {labels: unit, main: true, stopPost: removed, timeout: minute, unit: own, want: minute},
+		"nobody kills it":                               {labels: unit, unit: own, want: never},
+		"a .kube of Quadlet's":                          {infra: pod, stopPost: down, timeout: minute, unit: ofPod, want: 10 * time.Second},
+		"as once they were written":                     {infra: pod, stopPost: podman("play", "kube", "--down", "store.yaml"), timeout: minute, unit: ofPod, want: 10 * time.Second},
+		"a .kube that is started":                       {infra: pod, starts: true, stopPost: down, timeout: minute, unit: ofPod, want: 10 * time.Second},
+		"its pod's unit":                                {infra: pod, stops: podman("pod", "stop", "-t", "10", "p"), unit: ofPod, want: 10 * time.Second},
+		"it says of none, and is the main process":      {main: true, stops: podman("stop", "-t", "10", "web"), unit: own, want: 10 * time.Second},
 		"it says of none, and is another process of it": {stops: removed, want: never},
-		"its image claims another's unit":               {labels: object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, stops: removed, want: never},
+		"its image claims another's unit":               {labels: pod, stops: removed, want: never},
 		"its unit is not there":                         {labels: object{"PODMAN_SYSTEMD_UNIT": "gone.service"}, stops: removed, want: never},
 		"systemd does not answer":                       {labels: unit, stops: removed, fails: errors.New("systemd does not answer"), want: never},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := running(t, c.labels, c.infra, false)
 			s.set("/libpod/containers/a/json", inspected("running", c.config))
-			m := &manager{units: map[string]int{"container-web.service": 4711, "pod.service": 99}, stops: c.stops, timeout: c.timeout, fails: c.fails}
+			m := &manager{units: map[string]int{own: 4711, ofPod: 99}, starts: c.starts, stops: c.stops, stopPost: c.stopPost, timeout: c.timeout, fails: c.fails}
 			if c.main {
-				m.main = "container-web.service"
+				m.main = own
 			}
 			proc := withMonitor(t, "conmon -c a", inService)
 			pods, err := s.openIn(t, proc, m).Pods(t.Context())

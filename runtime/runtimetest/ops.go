@@ -84,8 +84,8 @@ func (f *Fake) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, erro
 	}}, nil
 }
 
-// StopContainer sends TERM, and KILL after grace. A caller that leaves earlier
-// spares the container the KILL but not the TERM, as in containerd.
+// StopContainer sends TERM, and KILL after grace, or what its unit gives. A caller that
+// leaves earlier spares the container the KILL but not the TERM, as in containerd.
 func (f *Fake) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	_, finish, err := f.begin(ctx, StopContainer, c.ID, grace)
 	if err == nil {
@@ -102,29 +102,44 @@ func (f *Fake) stopContainer(ctx context.Context, id string, grace time.Duration
 		return nil
 	}
 	ended := c.ended
-	if grace > 0 {
-		f.terminate(c)
-	} else {
-		f.kill(c)
-	}
 	f.mu.Unlock()
 	if grace > 0 {
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case <-ended:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err() // the runtime is fine; its caller is in a hurry
-		case <-f.closed:
-			return fmt.Errorf("%w: closed", runtime.ErrUnavailable)
-		case <-timer.C:
+		if over, err := f.within(ctx, c.spec.UnitWaits, ended); over || err != nil {
+			return err
 		}
 		f.mu.Lock()
-		f.kill(c)
+		f.terminate(c)
 		f.mu.Unlock()
+		if c.UnitGrace != nil {
+			grace = min(grace, *c.UnitGrace)
+		}
+		if over, err := f.within(ctx, grace, ended); over || err != nil {
+			return err
+		}
 	}
-	return f.wait(ctx, nil, ended)
+	f.mu.Lock()
+	f.kill(c)
+	f.mu.Unlock()
+	if err := f.wait(ctx, nil, ended); err != nil || c.Unit == "" {
+		return err
+	}
+	return runtime.ErrKilled
+}
+
+// within waits so long for a container to end, and tells whether it has.
+func (f *Fake) within(ctx context.Context, d time.Duration, ended <-chan struct{}) (over bool, err error) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return true, nil
+	case <-ctx.Done():
+		return false, ctx.Err() // the runtime is fine; its caller is in a hurry
+	case <-f.closed:
+		return false, fmt.Errorf("%w: closed", runtime.ErrUnavailable)
+	case <-timer.C:
+		return false, nil
+	}
 }
 
 // terminate sends TERM; the container's end follows by itself, whether or not

@@ -29,7 +29,8 @@ type ContainerSpec struct {
 	StopTimeout         *time.Duration
 	Unit                string
 	UnitGrace           *time.Duration
-	StopsBefore         []string // IDs
+	UnitWaits           time.Duration // for other units to stop, before it is its turn
+	StopsBefore         []string      // IDs
 	Restart             runtime.Restart
 	Restarting          bool
 

@@ -60,19 +60,23 @@ func TestWhoIgnoresTERMIsKilledAtTheEndOfTheSmallerGrace(t *testing.T) {
 	})
 }
 
-// A unit removes its container once that has ended, so that no list tells how.
+// A unit removes its container once that has ended, so that no list tells how. Its turn may
+// come late, and the time that it gives counts from then.
 func TestWhoIsKilledByHisUnitIsKilledOnRecord(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.roster.Runtime = removing{w.fake}
 		given := 3 * time.Second
 		w.pod("heeds", 0, runtimetest.ContainerSpec{Unit: "heeds.service", UnitGrace: &given, EndsAfter: 2 * time.Second})
-		w.pod("deaf", 0, runtimetest.ContainerSpec{Unit: "deaf.service", UnitGrace: &given, EndsAfter: 3 * time.Second})
+		w.pod("waits", 0, runtimetest.ContainerSpec{Unit: "waits.service", UnitGrace: &given, EndsAfter: 2 * time.Second, UnitWaits: 2 * time.Second})
+		w.pod("deaf", 0, runtimetest.ContainerSpec{Unit: "deaf.service", UnitGrace: &given, IgnoresTERM: true})
+		w.pod("deaf-to-all", 0, runtimetest.ContainerSpec{Unit: "deaf-to-all.service", IgnoresTERM: true, Labels: grace("5s")})
 		r, took := w.run(t.Context())
-		w.expect(r, true, map[string]journal.Outcome{"heeds": journal.Stopped, "deaf": journal.Killed})
-		w.expectTook(took, given)
+		w.expect(r, true, map[string]journal.Outcome{"heeds": journal.Stopped, "waits": journal.Stopped, "deaf": journal.Killed, "deaf-to-all": journal.Killed})
+		w.expectSignals("deaf0", "TERM@0s KILL@3s")
+		w.expectTook(took, 5*time.Second)
 		for _, p := range r.Pods {
-			if p.Grace.Duration != given {
-				t.Errorf("%s has a grace of %v on record, want %v", p.Name, p.Grace.Duration, given)
+			if want := map[bool]time.Duration{true: given, false: 5 * time.Second}[p.Name != "deaf-to-all"]; p.Grace.Duration != want {
+				t.Errorf("%s has a grace of %v on record, want %v", p.Name, p.Grace.Duration, want)
 			}
 		}
 	})
@@ -82,10 +86,11 @@ func TestWhoIsKilledByHisUnitIsKilledOnRecord(t *testing.T) {
 type removing struct{ *runtimetest.Fake }
 
 func (r removing) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
-	if err := r.Fake.StopContainer(ctx, c, grace); err != nil {
+	err := r.Fake.StopContainer(ctx, c, grace)
+	if err != nil && !errors.Is(err, runtime.ErrKilled) {
 		return err
 	}
-	return r.RemoveContainer(ctx, c)
+	return errors.Join(err, r.RemoveContainer(ctx, c))
 }
 
 func TestTimeThatOnePhaseDoesNotNeedGoesToTheNext(t *testing.T) {

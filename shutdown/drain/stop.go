@@ -68,8 +68,8 @@ func (d *Drain) stopInTurn(ctx context.Context, pod key, c target, end time.Time
 }
 
 // stopContainer stops one container by the end of its phase, trying again as
-// long as there is time: a runtime that restarts is back soon. It tells whether
-// the grace ran out, or that of its unit, by which it was killed then.
+// long as there is time: a runtime that restarts is back soon. It tells whether it was
+// killed, which the runtime says of one of a unit: of others, whether the grace ran out.
 func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (killed bool, err error) {
 	if c.spent {
 		end = time.Now() // one more attempt to kill it, and no second period
@@ -93,8 +93,10 @@ func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (kil
 		made := time.Now()
 		got, err := d.ask(ctx, func(ctx context.Context) error { return d.options.Roster.StopContainer(ctx, c.Container, grace) })
 		switch {
+		case errors.Is(err, runtime.ErrKilled):
+			return true, nil
 		case err == nil:
-			return time.Since(began) >= c.Given(first), nil
+			return c.Unit == "" && time.Since(began) >= first, nil
 		case errors.Is(err, runtime.ErrUnsupported):
 			return false, stopError(ctx, c.Name, err)
 		}

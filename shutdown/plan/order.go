@@ -45,7 +45,7 @@ func (p PlannedPod) Within(left time.Duration) PlannedPod {
 	p.Containers = slices.Clone(p.Containers)
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		c.Grace.Duration, c.After, c.Waits, c.Rest = min(c.Given(c.Own), left), nil, nil, 0
+		c.Grace.Duration, c.After, c.Waits, c.Rest = min(c.Given(), left), nil, nil, 0
 	}
 	order(p.Pod, p.Containers, left)
 	return p
@@ -146,7 +146,7 @@ func circles(direct map[int][]int, count int) []int {
 // rests are what each container has to leave of its phase: the longest time that those may
 // take which it needs, one after another, each its own grace and no more than a share.
 func rests(planned []PlannedContainer, needs map[int][]int, share time.Duration) []time.Duration {
-	return Heaviest(needs, len(planned), func(i int) time.Duration { return min(planned[i].Own, share) })
+	return Heaviest(needs, len(planned), func(i int) time.Duration { return min(planned[i].Given(), share) })
 }
 
 // Heaviest is, of each of so many, the heaviest way through what it needs, as Needs tells
@@ -177,7 +177,7 @@ func fairShare(planned []PlannedContainer, needs map[int][]int, atMost time.Dura
 	atMost = min(atMost, longestShare) // sums of what is longer could not be counted
 	fits := func(share time.Duration) bool {
 		for i, left := range rests(planned, needs, share) {
-			if min(planned[i].Own, share)+left > atMost {
+			if min(planned[i].Given(), share)+left > atMost {
 				return false
 			}
 		}

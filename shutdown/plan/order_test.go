@@ -34,6 +34,16 @@ func project(services ...string) runtime.Pod {
 	return pod
 }
 
+// byUnit has a unit give one of a pod's containers no more than that.
+func byUnit(p runtime.Pod, name string, gives time.Duration) runtime.Pod {
+	for i := range p.Containers {
+		if c := &p.Containers[i]; c.Name == name {
+			c.Unit, c.UnitGrace = name+".service", &gives
+		}
+	}
+	return p
+}
+
 func TestDependentsStopBeforeWhatTheyNeed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pod  runtime.Pod
@@ -43,6 +53,7 @@ func TestDependentsStopBeforeWhatTheyNeed(t *testing.T) {
 		"a chain that has time":              {project("web:5s>api", "api:5s>db", "db:5s"), "web=5s(10s) api=5s(5s)<web db=5s<api"},
 		"a chain that has too little":        {project("web:30s>api", "api:30s>db", "db:30s"), "web=8s(12s) api=14s(6s)<web db=20s<api"},
 		"who needs less leaves it to others": {project("web:2s>db", "db:50s"), "web=2s(18s) db=20s<web"},
+		"who is given less by its unit":      {byUnit(project("web:30s>db", "db:50s"), "db", 3*time.Second), "web=17s(3s) db=3s<web"},
 		"two need one, and one needs two":    {project("a:4s>db cache", "b:6s>db", "db:8s", "cache:1s"), "a=4s(8s) b=6s(8s) db=8s<a,b cache=1s<a"},
 		"a service that is not there":        {project("web:5s>ghost"), "web=5s"},
 		"by way of one that does not run":    {project("web:5s>api", "-api>db", "db:5s"), "web=5s(5s) db=5s<web"},

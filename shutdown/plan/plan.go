@@ -126,7 +126,7 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 			}
 		}
 		ends := PlannedContainer{Runtime: c.Runtime, ID: c.ID, Name: c.Name, Unit: c.Unit, Restart: c.Restart, Container: c, Own: own}
-		ends.Grace.Duration = min(ends.Given(own), atMost)
+		ends.Grace.Duration = min(ends.Given(), atMost)
 		planned.Containers = append(planned.Containers, ends)
 	}
 	order(pod, planned.Containers, atMost)
@@ -136,12 +136,12 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 	return planned, all
 }
 
-// Given is what a container that is granted a grace has of it: no more than its unit gives.
-func (c PlannedContainer) Given(grace time.Duration) time.Duration {
+// Given is what a container has of its own grace: no more than its unit gives.
+func (c PlannedContainer) Given() time.Duration {
 	if unit := c.Container.UnitGrace; unit != nil {
-		return min(grace, *unit)
+		return min(c.Own, *unit)
 	}
-	return grace
+	return c.Own
 }
 
 // Spare takes the critical pods out of a plan: a person's drain leaves them

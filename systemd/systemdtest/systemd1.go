@@ -182,6 +182,8 @@ func (m *systemd1) startUnit(args []any) ([]any, *dbus.Error) {
 		return nil, fault("org.freedesktop.systemd1.NoSuchUnit", "unit %s not found", unit)
 	case mode != "fail":
 		return nil, fault(busError+"InvalidArgs", "a start in mode %q would undo the next shutdown", mode)
+	case m.state.Service.Job == "stop":
+		return nil, fault("org.freedesktop.systemd1.TransactionIsDestructive", "transaction for %s/start is destructive (%s has 'stop' job queued, but 'start' is included in transaction)", unit, unit)
 	}
 	m.started = append(m.started, unit)
 	return []any{systemdPath + "/job/3"}, nil
