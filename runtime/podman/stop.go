@@ -202,12 +202,29 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	for i := range list {
 		c := &list[i]
 		kills.Go(func() { // all at once: one may never end
-			what := what + ": " + local.Named("container", c.name(), c.ID)
-			if _, errs[i] = r.stopUnit(ctx, what, c.ID, c.Labels[labelUnit], p.ID); errs[i] == nil {
-				errs[i] = r.kill(ctx, what, c.ID, r.timeouts.Teardown)
-			}
+			errs[i] = r.takeDown(ctx, what+": "+local.Named("container", c.name(), c.ID), p, c)
 		})
 	}
 	kills.Wait()
 	return errors.Join(errs...)
+}
+
+// unitMargin is how long the unit of a pod may take to end what holds the pod together, before
+// that is killed: the unit would have failed then.
+const unitMargin = 10 * time.Second
+
+// takeDown kills a container of a pod whose time is over.
+func (r *Runtime) takeDown(ctx context.Context, what string, p runtime.Pod, c *container) error {
+	asked := time.Now()
+	stops, err := r.stopUnit(ctx, what, c.ID, c.Labels[labelUnit], p.ID)
+	if err != nil {
+		return err
+	}
+	if stops != "" && c.IsInfra {
+		ended, err := engine.Within(ctx, what, asked, unitMargin, func(ctx context.Context) error { return r.awaitEndOf(ctx, what, c.ID, unitMargin) })
+		if ended || err != nil {
+			return err
+		}
+	}
+	return r.kill(ctx, what, c.ID, r.timeouts.Teardown)
 }

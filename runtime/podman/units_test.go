@@ -214,6 +214,22 @@ func TestAKillByItsUnitIsTold(t *testing.T) {
 	}
 }
 
+// Killed, it would have its unit fail.
+func TestWhatHoldsAPodOfAUnitTogetherIsLeftToTheUnit(t *testing.T) {
+	s, end := running(t, nil, nil, false)
+	infra := listed("a", "running", 1, object{"Labels": object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, "IsInfra": true, "Pod": "p"})
+	s.set("/libpod/containers/json", []any{infra})
+	s.set("/libpod/pods/json", []any{object{"Id": "p", "Name": "p"}})
+	m := &manager{units: map[string]int{"pod.service": 4711}, stop: func() { time.AfterFunc(20*time.Millisecond, end) }}
+	r := s.open(t, m)
+	pods, err := r.Pods(t.Context())
+	check(t, err)
+	check(t, r.StopPod(t.Context(), pods[0]))
+	if sent := sent(s.asked()); len(sent) > 0 || !slices.Equal(m.stopped, []string{"pod.service 0"}) {
+		t.Errorf("StopPod() stopped units %v and sent %v, want pod.service to be stopped, and nothing sent", m.stopped, sent)
+	}
+}
+
 func TestWhatItsUnitGivesAContainer(t *testing.T) {
 	const own, ofPod = "container-web.service", "pod.service"
 	unit, pod := object{"PODMAN_SYSTEMD_UNIT": own}, object{"PODMAN_SYSTEMD_UNIT": ofPod}

@@ -18,6 +18,9 @@ func TestAnAgentThatEndsTouchesNoContainer(t *testing.T) {
 		o.Config = houseConfig()
 		m := machine.Boot(t, o)
 		m.Deploy(house()...)
+		for _, pod := range house() {
+			expectGroup(t, m, pod.Name, "kubepods/", "")
+		}
 		for _, way := range []struct {
 			name string
 			end  func(m *machine.Machine)

@@ -30,16 +30,16 @@ type waiting struct {
 	turn chan struct{} // closed when it has a place
 }
 
-// queues are those of the beds. A VM waits for itself now and then, so that one more than there
-// are processors keeps these at work. A container hardly needs one: it waits for graces to end.
+// queues are those of the beds. A VM keeps a processor at work: more of them than there are
+// would only be in each other's way. A container hardly needs one: it waits for graces to end.
 var queues = map[machine.Bed]*queue{
-	machine.VM:        {free: runtime.NumCPU() + 1},
+	machine.VM:        {free: runtime.NumCPU()},
 	machine.Container: {free: runtime.NumCPU()},
 }
 
 // longest are the stories that take longest, the longest first: what comes last keeps one
 // processor at work.
-var longest = []string{"TestAnnouncedShutdowns", "TestShutdownsThatBypassLogind", "TestACrowd", "TestCancellations", "TestInterruptions", "TestTheTruthAboutProtection", "TestAPackageComesAndGoes", "TestLogindsMaximum"}
+var longest = []string{"TestAnnouncedShutdowns", "TestShutdownsThatBypassLogind", "TestACrowd", "TestCancellations", "TestInterruptions", "TestTheTruthAboutProtection", "TestAPackageComesAndGoes", "TestLogindsMaximum", "TestAnAgentThatEndsTouchesNoContainer"}
 
 // besideOthers goes on, in parallel to other stories, when there is a place for a machine.
 func besideOthers(t *testing.T, bed machine.Bed) {

@@ -17,7 +17,7 @@ import (
 // hears nothing. systemd stops everything at once then, and hostler, which is
 // stopped before the runtime, drains first. Containers are in scopes of several
 // slices, which systemd would stop as well, but for the order that their drop-in
-// says.
+// says. TestAnAgentThatEndsTouchesNoContainer ends so without scopes.
 func TestShutdownsThatBypassLogind(t *testing.T) {
 	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
 		o.Config, o.SystemdCgroup = houseConfig(), true
@@ -34,12 +34,10 @@ func TestShutdownsThatBypassLogind(t *testing.T) {
 			})
 		}
 		t.Run("systemctl reboot -ff", func(t *testing.T) { uncaught(t, m) })
-		// The last ones: this breaks the machine's protection. In brief one release is proof.
+		// The last one: this breaks the machine's protection. In brief one release is proof.
 		if !inBrief(o) || o.Release == machine.Debian12 {
 			t.Run("without the scopes' drop-in", func(t *testing.T) { unordered(t, m) })
 		}
-		// Which needs no drop-in.
-		t.Run("systemctl start reboot.target, no scopes", func(t *testing.T) { scopeless(t, m) })
 	})
 }
 
@@ -64,19 +62,6 @@ func expectGroup(t *testing.T, m *machine.Machine, pod, begins, ends string) {
 	if id = strings.TrimSuffix(id, ends); !found || len(id) != 64 || group != "0::/"+begins+id+ends {
 		t.Errorf("%s runs in the control group %s, want 0::/%sID%s", pod, group, begins, ends)
 	}
-}
-
-// scopeless has containerd make the control groups itself, of which systemd knows nothing.
-func scopeless(t *testing.T, m *machine.Machine) {
-	m.Options.SystemdCgroup, m.Options.CgroupParent = false, "/kubepods"
-	m.Run("sed -i 's/SystemdCgroup = true/SystemdCgroup = false/' /etc/containerd/config.toml && systemctl restart containerd")
-	m.AwaitArmed()
-	pods := nextHouse(m.Options)
-	m.Deploy(pods...)
-	for _, pod := range pods {
-		expectGroup(t, m, pod.Name, "kubepods/", "")
-	}
-	bypass(t, m, wayDown{name: "systemctl start reboot.target, no scopes", down: by("systemctl start reboot.target")}, pods)
 }
 
 // bypass closes the house in a way of which logind hears nothing.

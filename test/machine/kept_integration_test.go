@@ -9,24 +9,18 @@ import (
 	"strings"
 	"testing"
 
-	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/machine"
 )
 
 // keptForADay has everything collected that may go, after a boot: the pods of the last
-// shutdown stay, with their containers, sandboxes and logs, as do those that one had stopped
-// which was called off, and those of the shutdown before go.
-func keptForADay(t *testing.T, m *machine.Machine, cancelled *journal.Record) {
+// shutdown stay, with their containers, sandboxes and logs, and those of the shutdown before go.
+func keptForADay(t *testing.T, m *machine.Machine) {
 	last := m.LastShutdown()
 	if last == nil {
 		t.Fatal("LastShutdown() = nil, want one on record")
 	}
 	var ofLast, logs []string
-	pods := slices.Clone(last.Pods)
-	if cancelled != nil {
-		pods = append(pods, slices.DeleteFunc(slices.Clone(cancelled.Pods), func(p journal.PodRecord) bool { return p.Outcome != journal.Stopped })...)
-	}
-	for _, p := range pods {
+	for _, p := range last.Pods {
 		uid := cmp.Or(p.UID, p.ID)
 		ofLast = append(ofLast, fmt.Sprintf(`'labels."io.kubernetes.pod.uid"==%s'`, uid))
 		logs = append(logs, fmt.Sprintf("%s_%s_%s", p.Namespace, p.Name, uid))
@@ -39,7 +33,7 @@ func keptForADay(t *testing.T, m *machine.Machine, cancelled *journal.Record) {
 	}
 	folders := func() []string { return strings.Fields(m.Run("LC_ALL=C ls /var/log/pods")) }
 	kept := containers(ofLast...)
-	if len(kept) != 2*len(pods) || len(containers()) == len(kept) || len(folders()) == len(logs) {
+	if len(kept) != 2*len(last.Pods) || len(containers()) == len(kept) || len(folders()) == len(logs) {
 		t.Fatalf("containerd has %q, of these %q of the last shutdown's pods, and their logs are among %q; want a container and a sandbox of each, and others, too", containers(), kept, folders())
 	}
 	// What has just ended stays for a minute anyway.
