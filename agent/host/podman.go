@@ -23,7 +23,7 @@ type Podmans struct {
 func LookForPodmans(root string) (p Podmans) {
 	for _, c := range podman.DefaultCandidates() {
 		socket := local.Activation{ProcRoot: filepath.Join(root, "proc"), Path: c.Path}
-		if exists(filepath.Join(root, podman.Exits)) && holdsContainers(filepath.Join(root, "run/containers/storage")) && !socket.Listened() {
+		if exists(filepath.Join(root, podman.Exits)) && holdsContainers(filepath.Join(root, "run/containers/storage")) && socket.Listener() == "" {
 			p.Unheard = c.Path
 		}
 	}

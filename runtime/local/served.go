@@ -54,9 +54,10 @@ func (a *Activation) Served() bool {
 	return listener(root, a.Path) != "" && a.Check() == nil
 }
 
-// Listened tells whether anybody listens at the socket, init included, without asking.
-func (a *Activation) Listened() bool {
-	return listener(cmp.Or(a.ProcRoot, "/proc"), a.Path) != ""
+// Listener tells who listens at the socket, init included, without asking: empty if nobody
+// does, and another text each time that it is bound anew, as by an upgrade.
+func (a *Activation) Listener() string {
+	return listener(cmp.Or(a.ProcRoot, "/proc"), a.Path)
 }
 
 // listener returns the inode of the socket that listens at a path, as

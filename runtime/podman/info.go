@@ -17,6 +17,7 @@ const aboutAge = time.Hour
 // about is what changes only with Podman's version or configuration.
 type about struct {
 	askedAt time.Time
+	socket  string // who listened then: an upgrade has another one listen
 	version string
 	root    string // where images and containers are kept
 	run     string // where their state is, which a boot takes away
@@ -43,7 +44,7 @@ func (r *Runtime) check(ctx context.Context, what string) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
-	if !r.socket.Listened() {
+	if r.socket.Listener() == "" {
 		return fmt.Errorf("%s: %w: nobody listens at %s: systemctl enable --now podman.socket", what, runtime.ErrUnavailable, r.path)
 	}
 	return nil
@@ -52,9 +53,9 @@ func (r *Runtime) check(ctx context.Context, what string) error {
 // describe asks Podman what it is, unless that is known.
 func (r *Runtime) describe(ctx context.Context) (about, error) {
 	r.aboutMu.Lock()
-	a := r.about
+	a, socket := r.about, r.socket.Listener()
 	r.aboutMu.Unlock()
-	if !a.askedAt.IsZero() && time.Since(a.askedAt) < aboutAge {
+	if !a.askedAt.IsZero() && time.Since(a.askedAt) < aboutAge && a.socket == socket {
 		return a, nil
 	}
 	version, err := askVersion(ctx, r.conn, r.timeouts.Query)
@@ -75,7 +76,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 			return about{}, fmt.Errorf("%s: %w: its folder %q is not an absolute path", what, runtime.ErrNonsense, folder)
 		}
 	}
-	a = about{askedAt: time.Now(), version: version, root: answer.Store.GraphRoot, run: answer.Store.RunRoot, driver: answer.Store.GraphDriverName}
+	a = about{askedAt: time.Now(), socket: socket, version: version, root: answer.Store.GraphRoot, run: answer.Store.RunRoot, driver: answer.Store.GraphDriverName}
 	r.aboutMu.Lock()
 	r.about = a
 	r.aboutMu.Unlock()

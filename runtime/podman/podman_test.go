@@ -182,6 +182,28 @@ func TestWhatIsNotPodmanIsRefused(t *testing.T) {
 	}
 }
 
+func TestAnUpgradeIsTold(t *testing.T) {
+	s := newServer(t, nil)
+	r := s.open(t, nil)
+	told := func() string {
+		t.Helper()
+		info, err := r.Info(t.Context())
+		check(t, err)
+		return info.Version
+	}
+	if v := told(); v != "4.3.1" {
+		t.Errorf("Info() tells of version %q, want 4.3.1", v)
+	}
+	s.set("/version", object{"Version": "5.4.2", "Components": []any{object{"Name": "Podman Engine", "Version": "5.4.2"}}})
+	if v := told(); v != "4.3.1" {
+		t.Errorf("Info() tells of version %q, want 4.3.1: it was asked again, though nobody else listens", v)
+	}
+	s.upgrade()
+	if v := told(); v != "5.4.2" {
+		t.Errorf("Info() tells of version %q after an upgrade, want 5.4.2", v)
+	}
+}
+
 // While somebody watches, Podman is asked again only once something has happened.
 func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 	s := newServer(t, fleet())

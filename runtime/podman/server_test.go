@@ -25,6 +25,7 @@ type server struct {
 	mu      sync.Mutex
 	answers map[string]any // by path without its version
 	calls   []string       // "POST /libpod/containers/a/wait"
+	upgrade func()         // has another Podman listen
 }
 
 func newServer(t *testing.T, answers map[string]any) *server {
@@ -44,12 +45,20 @@ func newServer(t *testing.T, answers map[string]any) *server {
 	for path, answer := range answers {
 		s.answers[path] = answer
 	}
+	stop := s.listen(t)
+	s.upgrade = func() { stop(); s.listen(t) }
+	return s
+}
+
+// listen answers at the socket until stop is called, or the test ends.
+func (s *server) listen(t *testing.T) (stop func()) {
+	t.Helper()
 	l, err := net.Listen("unix", s.socket)
 	check(t, err)
 	h := &http.Server{Handler: s}
 	go func() { _ = h.Serve(l) }()
 	t.Cleanup(func() { h.Close() })
-	return s
+	return func() { check(t, h.Close()) }
 }
 
 // open returns an adapter to it.

@@ -1,0 +1,72 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/test/machine"
+	"hostler.io/hostler/test/machine/job"
+)
+
+// TestRuntimesAreUpgraded has containerd and Podman become other versions, as their packages
+// have them, under an agent that goes on: it tells of the new ones, and of the same containers.
+func TestRuntimesAreUpgraded(t *testing.T) {
+	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+		o.Files = machine.PodmanFiles()
+		m := machine.Boot(t, o)
+		m.Run("systemctl enable --now podman.socket && podman load --quiet --input " + job.ImageArchive +
+			" && podman run --quiet --detach --name alone " + job.Image + " " + heeds)
+		m.Deploy(machine.Pod{Name: "web"})
+		version := func(runtime string) string {
+			list := m.Status().Runtimes
+			i := slices.IndexFunc(list, func(r api.Runtime) bool { return r.Name == runtime && r.Ready })
+			if i < 0 {
+				return ""
+			}
+			return list[i].Version
+		}
+		known := func() bool {
+			var pods []string
+			for _, p := range machine.Ask[api.PodList](m, "/v1/pods").Pods {
+				pods = append(pods, p.Name)
+			}
+			slices.Sort(pods)
+			return slices.Equal(pods, []string{"alone", "web"})
+		}
+		m.Eventually("both runtimes are known", func() bool { return version("containerd") != "" && version("podman") != "" && known() })
+		agent := agentPID(m)
+		for _, r := range []struct{ name, program, restart string }{
+			{"containerd", "/usr/bin/containerd", "systemctl restart containerd"},
+			{"podman", "/usr/bin/podman", "systemctl restart podman.socket"}, // nothing else is: each command is another process
+		} {
+			before := version(r.name)
+			after := nextVersion(before)
+			// Real programs, but for how they call themselves.
+			m.Run("sed 's/" + strings.ReplaceAll(before, ".", `\.`) + "/" + after + "/g' " + r.program + " >/root/new && chmod 755 /root/new && mv /root/new " + r.program + " && " + r.restart)
+			m.Eventually(r.name+" is "+after, func() bool { return version(r.name) == after })
+		}
+		m.Eventually("the same containers are known", known)
+		if pid := agentPID(m); pid != agent {
+			t.Errorf("the agent has process ID %s, and had %s: want it to go on", pid, agent)
+		}
+		untouched(t, m, "the runtimes were upgraded")
+	})
+}
+
+// nextVersion has another last digit, and no other length.
+func nextVersion(v string) string {
+	number, rest, _ := strings.Cut(v, "~")
+	other := "9"
+	if strings.HasSuffix(number, other) {
+		other = "8"
+	}
+	next := number[:len(number)-1] + other
+	if rest != "" {
+		next += "~" + rest
+	}
+	return next
+}
