@@ -41,9 +41,9 @@ type Stopper interface {
 	// after grace, and returns once it is dead. Stopping a dead or a missing
 	// container succeeds. A grace of zero kills at once; where the runtime counts
 	// in whole seconds a grace is rounded up. If ctx ends before the grace does,
-	// the error is that of ctx, and the container may never be killed. Of one that has a
-	// Unit the runtime alone knows when its time began, and what the unit did: ErrKilled
-	// says that it is dead, and did not end in its time.
+	// the error is that of ctx, and the container may never be killed. Of one that is
+	// stopped with a unit the runtime alone knows when its time began, and what the unit
+	// did: ErrKilled says that it is dead, and did not end in its time.
 	StopContainer(ctx context.Context, c Container, grace time.Duration) error
 	// StopPod tears down what the pod has besides containers: sandbox, network.
 	// It kills containers that still run; where pods have no sandbox, those that p

@@ -185,7 +185,8 @@ func (g *Guard) Run(ctx context.Context) error {
 	if g.episode != nil {
 		<-g.episode.drain.Over() // the Run before panicked, and this one goes on from its last words
 	}
-	g.subscribed, g.arming, g.rearm, g.episode, g.person, g.reviving = false, false, false, nil, nil, nil
+	g.endRevival()
+	g.subscribed, g.arming, g.rearm, g.episode, g.person = false, false, false, nil, nil
 	if g.state() == Draining { // the Run before panicked; the journal knows where it stood
 		g.set(Disarmed, "the shutdown guard starts anew")
 	}

@@ -26,6 +26,8 @@ const (
 	reviveBound = 5 * time.Second
 	// revivePause is how long the next one waits at the most.
 	revivePause = 30 * time.Second
+	// stopsBound is how long a service may take to stop before that is told.
+	stopsBound = 5 * time.Minute
 )
 
 // revive begins to start the services again that drains of this boot have stopped, before the
@@ -63,7 +65,7 @@ func (g *Guard) revive() {
 func (g *Guard) start(ctx context.Context, name string) {
 	defer g.noteDown(ctx, name, nil)
 	var pauses backoff
-	failed := false
+	failed, began := false, time.Now()
 	for ctx.Err() == nil && g.owes(name) {
 		bounded, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the order to start it for %v", reviveBound))
 		err := drain.Bounded(bounded, func() error { return g.options.First.Start(bounded, name) })
@@ -79,7 +81,8 @@ func (g *Guard) start(ctx context.Context, name string) {
 			g.options.Journal.NoteStarted(name, time.Now()) // as good as that: nothing is to be done any more
 			g.log.Warn("a service that the shutdown had stopped stays down", "unit", name, "error", err)
 			return
-		case errors.Is(err, ErrStillStops): // nobody has to do anything
+		case errors.Is(err, ErrStillStops) && time.Since(began) < stopsBound: // nobody has to do anything
+			g.noteDown(ctx, name, nil)
 		default:
 			if !failed {
 				g.log.Warn("a service that the shutdown had stopped does not start again yet, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -171,9 +172,13 @@ func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 		u := unitsHost(r)
 		u.fail(fmt.Errorf("start it: %w", shutdown.ErrStillStops))
 		r.logind.cancel()
-		time.Sleep(10 * time.Minute)
+		time.Sleep(4 * time.Minute)
 		if said := r.guard.Status().NotStarted; len(said) > 0 {
 			t.Errorf("Status().NotStarted = %v, want no word of those that only take their time", said)
+		}
+		time.Sleep(6 * time.Minute)
+		if said := r.guard.Status().NotStarted; len(said) != 1 || !strings.Contains(said[0].Reason, "it still stops") {
+			t.Errorf("Status().NotStarted = %v after ten minutes, want web-c.service, which still stops", said)
 		}
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Second)

@@ -39,6 +39,7 @@ type Unit struct {
 	// Of a service alone:
 
 	Type                   string
+	RemainAfterExit        bool          // it is active, too, once its processes have ended
 	NotifyAccess           string        // who may send notifications: "main", "none", ...
 	Restart                string        // when systemd starts it again by itself: "no", "on-failure", ...
 	TimeoutStop            time.Duration // zero for no limit
@@ -152,6 +153,7 @@ func newUnit(name string, values map[string]dbus.Variant) Unit {
 		Job:                    hasJob(values["Job"]),
 		JobTimeout:             limit(value[uint64](values, "JobTimeoutUSec")),
 		Type:                   value[string](values, "Type"),
+		RemainAfterExit:        value[bool](values, "RemainAfterExit"),
 		NotifyAccess:           value[string](values, "NotifyAccess"),
 		Restart:                value[string](values, "Restart"),
 		TimeoutStop:            limit(value[uint64](values, "TimeoutStopUSec")),

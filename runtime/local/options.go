@@ -62,7 +62,7 @@ type Unit struct {
 
 	// Of a service alone:
 
-	Oneshot     bool          // it is being started as long as its main process runs
+	Oneshot     bool          // it is being started as long as its main process runs, and over then
 	Main        int           // its main process, if it has one
 	Stop        [][]string    // commands by which it is stopped, in turn, once it has started
 	StopPost    [][]string    // commands that are run once its main process has ended

@@ -3,6 +3,7 @@
 package podman_test
 
 import (
+	"errors"
 	"context"
 	"os"
 	"os/exec"
@@ -282,8 +283,8 @@ func TestAUnitsStopIsCutAtTheGrace(t *testing.T) {
 	check(t, err)
 	u := slowUnit{d.Podman, make(chan string, 1)}
 	r := newAdapter(t, d.Podman, u)
-	if err := r.StopContainer(t.Context(), containers(t, r)["web"], 3*time.Second); err != nil {
-		t.Fatalf("StopContainer() = %v", err)
+	if err := r.StopContainer(t.Context(), containers(t, r)["web"], 3*time.Second); !errors.Is(err, runtime.ErrKilled) {
+		t.Fatalf("StopContainer() = %v, want %v", err, runtime.ErrKilled)
 	}
 	if name := <-u.stopped; name != "web.service" {
 		t.Errorf("StopContainer() stopped %s, want web.service", name)

@@ -46,26 +46,27 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 			}
 			return r.terminate(ctx, what, c.ID, grace)
 		})
-		if ended && err == nil && c.UnitGrace != nil && time.Since(asked) >= *c.UnitGrace {
-			return killed(what, c)
+		if ended && err == nil && unit != "" && c.UnitGrace != nil && time.Since(asked) >= *c.UnitGrace {
+			return killed(what)
 		}
 		if ended || err != nil {
 			return err
 		}
 	}
+	if unit == "" && c.Unit == "" {
+		return r.kill(ctx, what, c.ID, r.timeouts.StopMargin)
+	}
+	if running, _, err := r.running(ctx, what, c.ID); !running && engine.Gone(err) == nil { // it was quicker
+		return nil
+	}
 	if err := r.kill(ctx, what, c.ID, r.timeouts.StopMargin); err != nil {
 		return err
 	}
-	return killed(what, c)
+	return killed(what)
 }
 
-// killed is what StopContainer says of a container that was killed.
-func killed(what string, c runtime.Container) error {
-	if c.Unit == "" {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, runtime.ErrKilled)
-}
+// killed is what StopContainer says of a container of a unit that was killed.
+func killed(what string) error { return fmt.Errorf("%s: %w", what, runtime.ErrKilled) }
 
 // kill ends a container by what nothing heeds. Podman has no class for the error that one
 // does not run.
@@ -213,15 +214,19 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 // that is killed: the unit would have failed then.
 const unitMargin = 10 * time.Second
 
-// takeDown kills a container of a pod whose time is over.
+// takeDown kills a container of a pod whose time is over; what holds the pod together only after
+// half of the time that there is, if its unit does not end it.
 func (r *Runtime) takeDown(ctx context.Context, what string, p runtime.Pod, c *container) error {
-	asked := time.Now()
+	asked, margin := time.Now(), unitMargin
+	if deadline, bounded := ctx.Deadline(); bounded {
+		margin = min(margin, time.Until(deadline)/2)
+	}
 	stops, err := r.stopUnit(ctx, what, c.ID, c.Labels[labelUnit], p.ID)
 	if err != nil {
 		return err
 	}
 	if stops != "" && c.IsInfra {
-		ended, err := engine.Within(ctx, what, asked, unitMargin, func(ctx context.Context) error { return r.awaitEndOf(ctx, what, c.ID, unitMargin) })
+		ended, err := engine.Within(ctx, what, asked, margin, func(ctx context.Context) error { return r.awaitEndOf(ctx, what, c.ID, margin) })
 		if ended || err != nil {
 			return err
 		}

@@ -89,29 +89,26 @@ func (r *Runtime) unit(c *container, f fact, told toldUnits) (name string, grace
 	return name, graceOf(unit, isMain && name == service, f.stopTimeout)
 }
 
-// graceOf is the most that a unit gives a container of its to end; nil for no limit. A command of
-// Podman's that stops it says. What takes longer than its TimeoutStop, systemd ends itself, and
-// kills it after as long again. It does so at once with a unit that is still being started, and
-// with the main process where no command stops that: what is run after that is for the others.
+// graceOf is the most that a unit gives a container of its to end; nil for no limit. The command
+// of Podman's that stops it says. What takes longer than its TimeoutStop, systemd ends itself, and
+// kills it after as long again. It runs no command that stops what is still being started, and ends
+// itself a oneshot, and the main process where no command stops that: the others hear of their end
+// by what is run after it.
 func graceOf(unit local.Unit, isMain bool, own *time.Duration) *time.Duration {
-	commands, most := unit.Stop, 2*unit.TimeoutStop
+	commands, most := unit.StopPost, 2*unit.TimeoutStop
 	switch {
 	case len(unit.Stop) > 0 && !unit.Starts:
-	case len(unit.Stop) > 0, isMain:
+		commands, most = unit.Stop, time.Duration(len(unit.Stop)+1)*unit.TimeoutStop // each has as long
+	case unit.Oneshot, isMain:
 		commands, most = nil, unit.TimeoutStop
-	default:
-		commands = unit.StopPost
 	}
-	for _, command := range commands {
-		said, stops := stopTime(command)
-		if !stops {
-			continue
+	if len(commands) > 0 { // how long another one takes before Podman's, nobody knows
+		if said, stops := stopTime(commands[0]); stops {
+			// Less than zero never kills, and one that is given up does not either.
+			if d := *cmp.Or(said, own, new(defaultStopTimeout)); d >= 0 && (unit.TimeoutStop == 0 || d <= unit.TimeoutStop) {
+				return &d
+			}
 		}
-		d := *cmp.Or(said, own, new(defaultStopTimeout))
-		if d >= 0 && (unit.TimeoutStop == 0 || d <= unit.TimeoutStop) {
-			return &d
-		}
-		break // it never kills, or is given up before it does
 	}
 	if most == 0 {
 		return nil
@@ -158,6 +155,8 @@ func stopsAny(words []string) bool {
 			return true
 		case word == "play":
 			return slices.Contains(words[i:], "--down")
+		case slices.Contains([]string{"exec", "run", "start"}, word):
+			return false
 		case slices.Contains([]string{"container", "pod", "kube"}, word), strings.HasPrefix(word, "-"), i > 0 && strings.HasPrefix(words[i-1], "-"):
 		default:
 			return false

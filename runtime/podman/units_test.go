@@ -201,32 +201,73 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 }
 
 func TestAKillByItsUnitIsTold(t *testing.T) {
-	s, end := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, false)
-	m := &manager{units: map[string]int{"web.service": 4711}, stops: [][]string{{"podman", "stop", "-t", "0", "web"}}, stop: end}
-	r := s.openIn(t, withMonitor(t, "conmon -c a", "0::/system.slice/web.service\n"), m)
-	pods, err := r.Pods(t.Context())
-	check(t, err)
-	if err := r.StopContainer(t.Context(), pods[0].Containers[0], patience); !errors.Is(err, runtime.ErrKilled) {
-		t.Errorf("StopContainer() of one whose unit gives it no time = %v, want %v", err, runtime.ErrKilled)
-	}
-	if sent := sent(s.asked()); len(sent) > 0 {
-		t.Errorf("StopContainer() sent %v, want its unit to have done it all", sent)
+	const soon = 50 * time.Millisecond
+	for name, c := range map[string]struct {
+		gives string // the seconds that its unit gives it
+		turn  time.Duration
+		ends  time.Duration // after its turn; less than zero for before anybody asks
+		over  bool          // the unit, since the list
+		want  bool
+	}{
+		"its unit gives it no time":              {gives: "0", ends: soon, want: true},
+		"it ends in its time":                    {gives: "10", ends: soon},
+		"it ends in its time, its turn was late": {gives: "3", turn: 3100 * time.Millisecond, ends: soon},
+		"its unit is over, and does nothing":     {gives: "0", over: true, ends: soon},
+		"it has ended before":                    {gives: "0", ends: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, end := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
+			m := &manager{units: map[string]int{"web.service": 4711}, stops: [][]string{{"podman", "stop", "-t", c.gives, "web"}}}
+			ends := func() { time.AfterFunc(c.ends, end) }
+			if m.turn = ends; c.turn > 0 {
+				m.waits = -1
+				time.AfterFunc(c.turn, func() { m.mu.Lock(); defer m.mu.Unlock(); m.waits = 0 })
+			}
+			r := s.openIn(t, withMonitor(t, "conmon -c a", "0::/system.slice/web.service\n"), m)
+			pods, err := r.Pods(t.Context())
+			check(t, err)
+			if c.over {
+				m.units = nil
+				ends()
+			}
+			grace := patience
+			if c.ends < 0 {
+				end()
+				grace = 0
+			}
+			if err := r.StopContainer(t.Context(), pods[0].Containers[0], grace); errors.Is(err, runtime.ErrKilled) != c.want || err != nil && !c.want {
+				t.Errorf("StopContainer() = %v, want it to tell that it was killed = %t", err, c.want)
+			}
+			if sent := sent(s.asked()); slices.Contains(sent, "SIGKILL") {
+				t.Errorf("StopContainer() sent %v, want no kill of hostler's", sent)
+			}
+		})
 	}
 }
 
 // Killed, it would have its unit fail.
 func TestWhatHoldsAPodOfAUnitTogetherIsLeftToTheUnit(t *testing.T) {
-	s, end := running(t, nil, nil, false)
-	infra := listed("a", "running", 1, object{"Labels": object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, "IsInfra": true, "Pod": "p"})
-	s.set("/libpod/containers/json", []any{infra})
-	s.set("/libpod/pods/json", []any{object{"Id": "p", "Name": "p"}})
-	m := &manager{units: map[string]int{"pod.service": 4711}, stop: func() { time.AfterFunc(20*time.Millisecond, end) }}
-	r := s.open(t, m)
-	pods, err := r.Pods(t.Context())
-	check(t, err)
-	check(t, r.StopPod(t.Context(), pods[0]))
-	if sent := sent(s.asked()); len(sent) > 0 || !slices.Equal(m.stopped, []string{"pod.service 0"}) {
-		t.Errorf("StopPod() stopped units %v and sent %v, want pod.service to be stopped, and nothing sent", m.stopped, sent)
+	for name, want := range map[string][]string{"the unit ends it": nil, "the unit does not": {"SIGKILL"}} {
+		t.Run(name, func(t *testing.T) {
+			s, end := running(t, nil, nil, false)
+			infra := listed("a", "running", 1, object{"Labels": object{"PODMAN_SYSTEMD_UNIT": "pod.service"}, "IsInfra": true, "Pod": "p"})
+			s.set("/libpod/containers/json", []any{infra})
+			s.set("/libpod/pods/json", []any{object{"Id": "p", "Name": "p"}})
+			m := &manager{units: map[string]int{"pod.service": 4711}}
+			if want == nil {
+				m.stop = func() { time.AfterFunc(20*time.Millisecond, end) }
+			}
+			r := s.open(t, m)
+			pods, err := r.Pods(t.Context())
+			check(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // of which half is the unit's
+			defer cancel()
+			check(t, r.StopPod(ctx, pods[0]))
+			if sent := sent(s.asked()); !slices.Equal(sent, want) || !slices.Equal(m.stopped, []string{"pod.service 0"}) {
+				t.Errorf("StopPod() stopped units %v and sent %v, want pod.service to be stopped, and %v sent", m.stopped, sent, want)
+			}
+		})
 	}
 }
 
@@ -240,7 +281,7 @@ func TestWhatItsUnitGivesAContainer(t *testing.T) {
 	for name, c := range map[string]struct {
 		labels, infra   object
 		main            bool // the monitor is the main process
-		starts          bool // the unit, just now
+		starts, once    bool // the unit, just now, and each time
 		stops, stopPost [][]string
 		timeout         time.Duration
 		config          object
@@ -258,9 +299,12 @@ func TestWhatItsUnitGivesAContainer(t *testing.T) {
 		"after flags of all commands":                   {labels: unit, stops: podman("--module=/etc/nvidia.conf", "--log-level", "debug", "rm", "-f", "-t", "7", "web"), timeout: minute, unit: own, want: 7 * time.Second},
 		"its command never kills, but systemd does":     {labels: unit, stops: podman("stop", "--time", "-1", "web"), timeout: minute, unit: own, want: 2 * minute},
 		"systemd gives its command up before it kills":  {labels: unit, stops: removed, timeout: 4 * time.Second, unit: own, want: 8 * time.Second},
-		"another program's command":                     {labels: unit, stops: [][]string{nil, {"/usr/bin/nginx", "stop"}}, timeout: minute, unit: own, want: 2 * minute},
+		"another program's command":                     {labels: unit, stops: [][]string{{"/usr/bin/nginx", "stop"}}, timeout: minute, unit: own, want: 2 * minute},
 		"another command of Podman's":                   {labels: unit, stops: podman("exec", "web", "nginx", "stop"), timeout: minute, unit: own, want: 2 * minute},
-		"it is still being started":                     {labels: unit, starts: true, stops: removed, stopPost: removed, timeout: minute, unit: own, want: minute},
+		"it is still being started":                     {labels: unit, starts: true, stops: podman("stop", "-t", "7", "web"), stopPost: removed, timeout: minute, unit: own, want: 10 * time.Second},
+		"a oneshot":                                     {labels: unit, starts: true, once: true, stops: removed, stopPost: removed, timeout: minute, unit: own, want: minute},
+		"a command that comes before Podman's":          {labels: unit, stops: append(podman("exec", "web", "flush"), removed...), timeout: minute, unit: own, want: 3 * minute},
+		"after a flag without a value":                  {labels: unit, stops: podman("--remote", "exec", "-i", "web", "stop"), timeout: minute, unit: own, want: 2 * minute},
 		"no command stops its main process":             {labels: unit, main: true, stopPost: removed, timeout: minute, unit: own, want: minute},
 		"nobody kills it":                               {labels: unit, unit: own, want: never},
 		"a .kube of Quadlet's":                          {infra: pod, stopPost: down, timeout: minute, unit: ofPod, want: 10 * time.Second},
@@ -276,7 +320,7 @@ func TestWhatItsUnitGivesAContainer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, _ := running(t, c.labels, c.infra, false)
 			s.set("/libpod/containers/a/json", inspected("running", c.config))
-			m := &manager{units: map[string]int{own: 4711, ofPod: 99}, starts: c.starts, stops: c.stops, stopPost: c.stopPost, timeout: c.timeout, fails: c.fails}
+			m := &manager{units: map[string]int{own: 4711, ofPod: 99}, starts: c.starts, once: c.once, stops: c.stops, stopPost: c.stopPost, timeout: c.timeout, fails: c.fails}
 			if c.main {
 				m.main = own
 			}

@@ -104,8 +104,10 @@ func (f *Fake) stopContainer(ctx context.Context, id string, grace time.Duration
 	ended := c.ended
 	f.mu.Unlock()
 	if grace > 0 {
-		if over, err := f.within(ctx, c.spec.UnitWaits, ended); over || err != nil {
-			return err
+		if c.spec.UnitWaits > 0 {
+			if over, err := f.within(ctx, c.spec.UnitWaits, ended); over || err != nil {
+				return err
+			}
 		}
 		f.mu.Lock()
 		f.terminate(c)
