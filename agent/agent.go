@@ -270,6 +270,7 @@ func (a *Agent) buildMaintenance() {
 		Guard:        a.guard,
 		Member:       a.member,
 		Drained:      a.drained,
+		OutOfReach:   a.runtimes.OutOfReach,
 		Flush:        a.state.Flush,
 		Log:          a.log,
 	})

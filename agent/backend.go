@@ -220,8 +220,9 @@ func (a *Agent) Pods(ctx context.Context) (api.PodList, error) {
 		}
 		list.Pods = append(list.Pods, pod)
 	}
+	list.Message = a.runtimes.OutOfReach()
 	if err != nil {
-		list.Message = err.Error()
+		list.Message = strings.TrimSuffix(err.Error()+"; "+list.Message, "; ")
 	}
 	return list, nil
 }
@@ -303,8 +304,9 @@ func collectOptions(req api.CollectRequest) gc.Options {
 // that does not answer, as they were last seen: a shutdown would try no less.
 func (a *Agent) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 	p, err := a.guard.Plan(ctx)
+	p.Message = a.runtimes.OutOfReach()
 	if err != nil {
-		p.Message = err.Error()
+		p.Message = strings.TrimSuffix(err.Error()+"; "+p.Message, "; ")
 	}
 	guard := a.guard.Status()
 	return api.ShutdownPlan{

@@ -26,6 +26,8 @@ const (
 	reviveBound = 5 * time.Second
 	// revivePause is how long the next one waits at the most.
 	revivePause = 30 * time.Second
+	// stopsPause is how often one that still stops is tried: it is to be up soon after.
+	stopsPause = 2 * time.Second
 	// stopsBound is how long a service may take to stop before that is told.
 	stopsBound = 5 * time.Minute
 )
@@ -83,6 +85,8 @@ func (g *Guard) start(ctx context.Context, name string) {
 			return
 		case errors.Is(err, ErrStillStops) && time.Since(began) < stopsBound: // nobody has to do anything
 			g.noteDown(ctx, name, nil)
+			drain.Sleep(ctx, stopsPause)
+			continue
 		default:
 			if !failed {
 				g.log.Warn("a service that the shutdown had stopped does not start again yet, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)

@@ -40,6 +40,15 @@ func shutdownProtected(facts Facts) finding {
 	return finding{corev1.ConditionUnknown, ReasonNotMeasured, "the shutdown guard has not said yet whether it holds a lock"}
 }
 
+// named says of runtimes that they are not ready.
+func named(away []string) string {
+	last := len(away) - 1
+	if last == 0 {
+		return away[0] + ", which is not ready"
+	}
+	return strings.Join(away[:last], ", ") + " and " + away[last] + ", which are not ready"
+}
+
 // armed judges whether the lock that is held is worth anything.
 func armed(facts Facts) finding {
 	s := facts.Shutdown
@@ -65,7 +74,7 @@ func armed(facts Facts) finding {
 	case len(facts.Runtimes)+len(facts.Unheard) == 0:
 		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "any: no container runtime was found"}
 	case len(away) > 0:
-		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "those of " + strings.Join(away, ", ") + ", which is not ready"}
+		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "those of " + named(away)}
 	}
 	message := "a shutdown waits for the pods to stop"
 	if s.Reason != "" {

@@ -110,6 +110,6 @@ func printNotes(t *table, p plan.Plan) {
 		t.line("")
 	}
 	for _, n := range p.Notes {
-		t.line("note: %s/%s: %s=%q: %s", n.Namespace, n.Pod, n.Key, n.Value, n.Problem)
+		t.line("note: %s: %s=%q: %s", strings.TrimPrefix(n.Namespace+"/"+n.Pod, "/"), n.Key, n.Value, n.Problem)
 	}
 }

@@ -34,7 +34,9 @@ func protection(f Facts) Check {
 		return untold(f)
 	case p.Reason == status.ReasonDelayTooShort:
 		return fail(mendBelow, "a shutdown would wait for the pods, but for less time than they are to have")
-	case p.Reason == status.ReasonNoBus, p.Reason == status.ReasonNoLogind, p.Reason == status.ReasonPodsOutOfReach:
+	case p.Reason == status.ReasonPodsOutOfReach:
+		return fail(mendBelow, "%s", p.Message)
+	case p.Reason == status.ReasonNoBus, p.Reason == status.ReasonNoLogind:
 		return fail(mendBelow, "a shutdown would not wait until the pods have stopped (%s)", p.Reason)
 	default:
 		return fail("hostler status; "+f.mends().journal, "%s", p.Message)

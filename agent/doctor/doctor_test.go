@@ -406,8 +406,8 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a runtime that is down", func(f *doctor.Facts) {
 			f.Runtimes.List[0].Ready, f.Runtimes.List[0].Message = false, "refused"
 			f.Runtimes.Dead = []doctor.DeadSocket{{Path: "/run/crio/crio.sock"}}
-			f.Protection = doctor.Protection{Reason: status.ReasonPodsOutOfReach}
-		}, []string{"fail protection|PodsOutOfReach", "fail runtimes|/run/crio/crio.sock|refused|systemctl start containerd; where it runs: journalctl -u containerd"}},
+			f.Protection = doctor.Protection{Reason: status.ReasonPodsOutOfReach, Message: "hostler could not stop those of crio"}
+		}, []string{"fail protection|could not stop those of crio", "fail runtimes|/run/crio/crio.sock|refused|systemctl start containerd; where it runs: journalctl -u containerd"}},
 		{"containers of runc alone, in no scopes", func(f *doctor.Facts) {
 			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "runc", Endpoint: "/run/runc", Ready: true})
 		}, nil},

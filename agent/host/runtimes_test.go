@@ -134,6 +134,9 @@ func TestPodsMayBeUnseen(t *testing.T) {
 	if list := r.Unheard(); len(list) != 1 || list[0].Name != "k3s" || list[0].Ready || !strings.Contains(list[0].Message, stopped) {
 		t.Errorf("Unheard() = %+v, want the runtime that is not there", list)
 	}
+	if away := r.OutOfReach(); !strings.HasPrefix(away, "k3s: ") || !strings.Contains(away, stopped) {
+		t.Errorf("OutOfReach() = %q, want the runtime that is not there", away)
+	}
 	// Nor is a guard to believe that they have ended.
 	var away *runtime.SetError
 	if _, err := r.Guarded().Pods(t.Context()); !errors.As(err, &away) || len(away.Failed) != 1 || away.Failed[0].Runtime != "k3s" || !errors.Is(err, runtime.ErrUnavailable) {

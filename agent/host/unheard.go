@@ -20,6 +20,16 @@ func (r *Runtimes) Unheard() []status.Runtime {
 	return r.unheard
 }
 
+// OutOfReach says which runtimes are unheard: what their containers are is not known. Empty if
+// none is.
+func (r *Runtimes) OutOfReach() string {
+	var all []string
+	for _, u := range r.Unheard() {
+		all = append(all, u.Name+": "+u.Message)
+	}
+	return strings.Join(all, "; ")
+}
+
 // unanswered looks for them among candidates. Containers of one type look alike whoever of
 // it runs them, so that one that answers speaks for all.
 func (r *Runtimes) unanswered() (list []status.Runtime) {

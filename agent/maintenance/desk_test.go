@@ -52,6 +52,8 @@ func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
 			Drained:  maintenance.OpenDrained(kept.Bucket("drained"), log),
 			Flush:    kept.Flush,
 			Log:      log,
+
+			OutOfReach: func() string { return "" },
 		}
 		d.over(d.client)
 		test(t, d)

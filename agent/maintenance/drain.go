@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,8 +21,9 @@ import (
 // DrainPlan says what a person's drain would do now.
 func (d *Drainer) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainPlan, error) {
 	p, spared, err := d.o.Guard.PlanByHand(ctx, req.All)
+	p.Message = d.o.OutOfReach()
 	if err != nil { // what is known of a runtime that does not answer is tried
-		p.Message = err.Error()
+		p.Message = strings.TrimSuffix(err.Error()+"; "+p.Message, "; ")
 	}
 	answer := api.DrainPlan{Plan: p, Node: d.o.Node, Spared: spared, Bound: metav1.Duration{Duration: p.Bound()}}
 	if err := d.mayDrain(ctx); err != nil {
@@ -93,6 +95,9 @@ func (d *Drainer) Drain(ctx context.Context, req api.DrainRequest, progress func
 	})
 	d.o.Drained.Take(&record, time.Now())
 	teller.finish(record)
+	if away := d.o.OutOfReach(); away != "" && err == nil { // theirs run on
+		record.Graceful, record.Error = false, strings.TrimPrefix(record.Error+"; "+away, "; ")
+	}
 	report.Record = record
 	switch {
 	case err != nil && record.StartedAt.IsZero():

@@ -224,6 +224,23 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 	}
 }
 
+// Their pods run on, of which nobody knows.
+func TestADrainTellsOfRuntimesThatAreOutOfReach(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.register(t)
+		d.OutOfReach = func() string { return "podman: nothing answers" }
+		drainer, _ := d.guarded(t, runtimetest.ContainerSpec{Name: "web"})
+		p, err := drainer.DrainPlan(t.Context(), api.DrainRequest{All: true})
+		if err != nil || p.Message != "podman: nothing answers" {
+			t.Errorf("DrainPlan() = %q, %v, want it to name podman", p.Message, err)
+		}
+		report, err := drainer.Drain(t.Context(), api.DrainRequest{All: true}, func(api.DrainStep) {})
+		if err != nil || report.Graceful || report.Error != "podman: nothing answers" || len(report.Pods) != 1 {
+			t.Errorf("Drain() = %+v, %v, want one pod stopped, and podman named", report, err)
+		}
+	})
+}
+
 func TestADrainWithoutANodeIsADrain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.Owners = ownedBy(owner.Off, nil)

@@ -24,7 +24,8 @@ type Options struct {
 	Guard        *shutdown.Guard
 	Member       *loop.Gate // shut while the Node is off the control plane
 	Drained      *Drained
-	Flush        func() error // writes to the disk what was learned
+	OutOfReach   func() string // names the runtimes whose pods are not known, and says why; empty if there are none
+	Flush        func() error  // writes to the disk what was learned
 	Log          *slog.Logger
 }
 

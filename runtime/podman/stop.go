@@ -29,13 +29,14 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	}
 	r.changes.note()
 	defer r.changes.note()
+	began := time.Now()
 	unit, err := r.stopUnit(ctx, what, c.ID, c.Labels[labelUnit], c.PodID)
 	if err != nil {
 		return err
 	}
 	if grace > 0 {
 		if unit != "" {
-			if err := r.awaitTurn(ctx, what, unit); err != nil {
+			if began, err = r.awaitTurn(ctx, what, unit, began); err != nil {
 				return err
 			}
 		}
@@ -46,7 +47,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 			}
 			return r.terminate(ctx, what, c.ID, grace)
 		})
-		if ended && err == nil && unit != "" && c.UnitGrace != nil && time.Since(asked) >= *c.UnitGrace {
+		if ended && err == nil && unit != "" && c.UnitGrace != nil && time.Since(began) >= *c.UnitGrace {
 			return killed(what)
 		}
 		if ended || err != nil {

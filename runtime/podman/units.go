@@ -174,11 +174,13 @@ func (r *Runtime) monitors(pid int, id string) bool {
 	return err == nil && filepath.Base(arguments[0]) == "conmon" && slices.Contains(arguments, id)
 }
 
-// awaitTurn waits until the stop of a unit begins: systemd stops others first that are
-// ordered after it, and a container of it has not heard that it is to end before that.
-// Where systemd does not tell, nobody waits for it.
-func (r *Runtime) awaitTurn(ctx context.Context, what, unit string) error {
-	for {
+// awaitTurn waits until the stop of a unit begins, which was asked for at a moment: systemd
+// stops others first that are ordered after it, and a container of it has not heard that it is
+// to end before that. It returns the last moment at which it had not begun. Where systemd does
+// not tell, nobody waits for it.
+func (r *Runtime) awaitTurn(ctx context.Context, what, unit string, asked time.Time) (before time.Time, err error) {
+	for before = asked; ; {
+		now := time.Now()
 		asking, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 		stops, err := r.units.UnitStops(asking, unit)
 		cancel()
@@ -186,10 +188,11 @@ func (r *Runtime) awaitTurn(ctx context.Context, what, unit string) error {
 			r.log.Debug("systemd does not tell whether a unit stops", "unit", unit, "error", err)
 		}
 		if (stops || err != nil) && ctx.Err() == nil {
-			return nil
+			return before, nil
 		}
+		before = now
 		if !engine.AwaitAgain(ctx) {
-			return fmt.Errorf("%s: %w while %s waits for other units to stop", what, context.Cause(ctx), unit)
+			return before, fmt.Errorf("%s: %w while %s waits for other units to stop", what, context.Cause(ctx), unit)
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 
 // TestPodsOfQuadlet takes down a pod that is a unit (.pod) with a container that is another one
 // (.container), and one of a Kubernetes manifest (.kube): by hand and, with the machine, from
-// which they come back. Podman knows Quadlet's pods from version 5 on.
+// which they come back; and, by hand, a oneshot that systemd kills. Podman knows Quadlet's pods from
+// version 5 on.
 func TestPodsOfQuadlet(t *testing.T) {
 	onDebians(t, []machine.Release{machine.Debian13}, machine.Container, func(t *testing.T, o machine.Options) {
 		o.Config = "shutdown: {gracePeriod: 3m, gracePeriodCriticalPods: 1m}\n"
@@ -23,6 +24,8 @@ func TestPodsOfQuadlet(t *testing.T) {
 			"shop.pod": "[Pod]\nPodName=shop\nNetwork=none\n[Install]\nWantedBy=multi-user.target\n",
 			"web.container": "[Container]\nImage=" + job.Image + "\nContainerName=web\nPod=shop.pod\nStopTimeout=25\nExec=" + heeds + "\n" +
 				"[Service]\nRestart=always\n",
+			"backup.container": "[Container]\nImage=" + job.Image + "\nContainerName=backup\nNetwork=none\nExec=" + deaf + "\n" +
+				"[Service]\nType=oneshot\nTimeoutStopSec=4\n",
 			"store.kube": "[Kube]\nYaml=store.yaml\nNetwork=none\n[Service]\nRestart=always\n[Install]\nWantedBy=multi-user.target\n",
 			"store.yaml": `{apiVersion: v1, kind: Pod, metadata: {name: store}, spec: {containers: [
 				{name: db, image: "` + job.Image + `", imagePullPolicy: Never, command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 0.2; done"]},
@@ -39,7 +42,11 @@ func TestPodsOfQuadlet(t *testing.T) {
 			awaitPlan(m, map[string]string{"web": "web.service 25s", "store-db": "store.service 10s", "store-cache": "store.service 10s"})
 		}
 		arePlanned()
-		m.Run("hostler drain --all")
+		m.Run("systemctl start --no-block backup")
+		awaitPlan(m, map[string]string{"web": "web.service 25s", "store-db": "store.service 10s", "store-cache": "store.service 10s", "backup": "backup.service 4s"})
+		if said := m.Run("hostler drain --all"); !strings.Contains(said, "killed backup after 4") {
+			t.Errorf("hostler drain says\n%s\nwant backup to be killed, which systemd did after 4 s", said)
+		}
 		if running := strings.TrimSpace(m.Run("podman ps --quiet")); running != "" {
 			t.Errorf("after hostler drain %q run, want none", running)
 		}

@@ -75,6 +75,9 @@ func reason(err error, message string) string {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Error()
 	}
+	if client.IsErrConnectionFailed(err) { // the client's own words are of Docker, whoever was asked
+		return "the connection broke, or was refused"
+	}
 	return message
 }
 
