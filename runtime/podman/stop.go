@@ -169,11 +169,12 @@ func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Du
 		return err // what was never started would be waited for in vain
 	}
 	request := engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/wait", Query: url.Values{"condition": {"stopped", "exited"}}}
-	if err := r.conn.Ask(ctx, "WaitContainer", what, timeout, request, nil); err != nil {
-		return err
-	}
+	waited := r.conn.Ask(ctx, "WaitContainer", what, timeout, request, nil)
 	running, since, err := r.running(ctx, what, id)
-	if err == nil && running {
+	switch {
+	case waited != nil && (err != nil || running): // else its monitor was killed, and the wait ends with a complaint
+		return waited
+	case err == nil && running:
 		return fmt.Errorf("%s: it runs again, since %s", what, since.Format(time.RFC3339))
 	}
 	return err

@@ -247,7 +247,7 @@ func (d *Drain) verify() {
 			}
 			switch {
 			case c.State == runtime.Exited:
-				if !c.FinishedAt.IsZero() { // else its end was not told
+				if !c.FinishedAt.IsZero() && c.ExitCode >= 0 { // else nobody saw how it ended
 					e.killed = c.ExitCode == 137
 				}
 				e.done, e.err = true, nil
