@@ -43,7 +43,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 		asked := time.Now() // it has heard nothing before
 		ended, err := engine.Within(ctx, what, asked, grace, func(ctx context.Context) error {
 			if unit != "" {
-				return r.awaitEndOf(ctx, what, c.ID, grace)
+				return r.awaitUnit(ctx, what, c.ID, grace)
 			}
 			return r.terminate(ctx, what, c.ID, grace)
 		})
@@ -151,6 +151,17 @@ func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Du
 	for {
 		err := r.awaitEnd(ctx, what, id, grace+r.timeouts.StopMargin)
 		if !errors.Is(err, runtime.ErrUnavailable) || !engine.AwaitAgain(ctx) {
+			return err
+		}
+	}
+}
+
+// awaitUnit is awaitEnd of what its unit ends, which goes on whatever Podman says meanwhile: it
+// complains where the container's monitor is killed as well.
+func (r *Runtime) awaitUnit(ctx context.Context, what, id string, grace time.Duration) error {
+	for {
+		err := engine.Gone(r.awaitEnd(ctx, what, id, grace+r.timeouts.StopMargin))
+		if err == nil || !engine.AwaitAgain(ctx) {
 			return err
 		}
 	}
