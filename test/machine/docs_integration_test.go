@@ -27,6 +27,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 		return
 	}
 	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+		o.Files = machine.PodmanFiles() // whose socket one of them switches on
 		m := machine.Boot(t, o)
 		m.Deploy(machine.Pod{Name: "web"})
 		m.GoesDown("systemctl reboot")
