@@ -177,8 +177,21 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 		} else {
 			retry = 0
 		}
+		if err := a.searchUntil(ctx, began.Add(pause)); err != nil { // one that hangs has cost time
+			return err
+		}
+	}
+}
+
+// searchUntil looks for runtimes that came until it is time, or until one has.
+func (a *Agent) searchUntil(ctx context.Context, over time.Time) error {
+	for {
+		left := time.Until(over)
 		select {
-		case <-time.After(pause - time.Since(began)): // one that hangs has cost time
+		case <-time.After(min(left, host.SearchInterval)):
+			if left <= host.SearchInterval || a.runtimes.Discover(ctx) {
+				return nil
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}

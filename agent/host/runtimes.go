@@ -15,9 +15,14 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// Interval is how often runtimes are to be asked how they are, and looked for: one
-// that comes late, goes away or returns is noticed within it.
-const Interval = 10 * time.Second
+const (
+	// Interval is how often runtimes are to be asked how they are: one that goes away or
+	// returns is noticed within it.
+	Interval = 10 * time.Second
+	// SearchInterval is how often they are to be looked for, which takes a few looks at files:
+	// one that comes late has half of Interval to say who it is, and is known within it as well.
+	SearchInterval = Interval / 2
+)
 
 // patience is how long one look waits for a runtime that was asked before.
 const patience = 4 * time.Second

@@ -84,11 +84,11 @@ func (r *Runtimes) open(c local.Candidate) error {
 }
 
 // Discover finds runtimes that came since they were looked for, and tells whether there are
-// any: for who cannot wait for the next Look.
+// any that have not said yet how they are, by whomever they were found: for who cannot wait
+// for the next Look.
 func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
-	known := len(r.set.Members())
 	r.discover(ctx)
-	return len(r.set.Members()) > known
+	return slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return !r.known(m) })
 }
 
 // discover adds the candidates whose socket answers and that are not known yet,
