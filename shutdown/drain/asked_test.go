@@ -59,6 +59,16 @@ func TestItIsWrittenDownWhoWasAsked(t *testing.T) {
 	})
 }
 
+// What its unit starts again hostler does not wait to start.
+func TestItIsWrittenDownWhomAUnitStarts(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartByUnit}, runtimetest.ContainerSpec{Restart: runtime.RestartNever})
+		if r, _ := w.run(t.Context()); !slices.Equal(r.Pods[0].ByUnit, []string{"web0"}) {
+			t.Errorf("record says %v of units, want web0", r.Pods[0].ByUnit)
+		}
+	})
+}
+
 // What its runtime cannot start again nobody is to wait for after a boot.
 func TestItIsWrittenDownWhoRunsOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -230,6 +230,9 @@ func (d *Drain) noteAsked(pod key, targets []target, sandbox bool) {
 		if t.Container.Restarting {
 			p.Restarting = append(slices.Clone(p.Restarting), t.ID) // what was published has the old one
 		}
+		if t.Container.Restart == runtime.RestartByUnit {
+			p.ByUnit = append(slices.Clone(p.ByUnit), t.ID) // likewise
+		}
 		_, owedTurn := p.Asked[t.ID] // from an earlier process
 		_, noted := turnOf(*p, t.ID)
 		switch {

@@ -46,6 +46,9 @@ const (
 	RestartFailed RestartOutcome = "failed"  // its runtime refused, time and again, or never told what decides
 )
 
+// ReasonByUnit is why hostler starts no container that its systemd unit starts, or does not.
+const ReasonByUnit = "the systemd unit that it is of starts it, or not"
+
 // same tells whether two are of one container.
 func (r Restart) same(o Restart) bool { return r.Runtime == o.Runtime && r.ID == o.ID }
 
@@ -82,6 +85,9 @@ func owe(list []Restart, p PodRecord, hostLived bool) []Restart {
 			continue // its turn never came, or nobody can
 		}
 		r := Restart{Runtime: p.Runtime, Pod: p.ID, ID: id, Name: p.Names[id], Priority: p.Priority, Grace: p.Grace, AskedAt: asked, StartedAt: p.Runs[id], Restarting: slices.Contains(p.Restarting, id), HostLived: hostLived}
+		if slices.Contains(p.ByUnit, id) { // it may be a new container by then, and this one removed
+			r.Outcome, r.At, r.Reason = LeftStopped, asked, ReasonByUnit
+		}
 		list = append(slices.DeleteFunc(list, r.same), r)
 	}
 	return list

@@ -70,6 +70,12 @@ func TestWhatIsToBeStartedAgain(t *testing.T) {
 		}, "", "web@0sr"},
 		"a drain has ended":          {func(j *journal.Journal) { j.Put(finished(shopDrain())) }, "", "web@0s"},
 		"a power cut after no drain": {func(j *journal.Journal) { j.Mark([]journal.Ref{{ID: "shop"}}) }, "", ""},
+		"a drain of what its unit starts": {func(j *journal.Journal) {
+			r := shopDrain()
+			r.Pods[0].ByUnit = []string{"web"}
+			j.Put(cancelled(r))
+			j.Settle()
+		}, "web@0slleft", ""},
 		"a drain of what runs once": {func(j *journal.Journal) {
 			r := shopDrain()
 			r.Pods[0].Once = true

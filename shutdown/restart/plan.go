@@ -164,7 +164,7 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	case endedBefore(r, c) && !r.Restarting:
 		return leave(journal.LeftStopped, "it had ended before the shutdown")
 	case c.Restart == runtime.RestartByUnit:
-		return leave(journal.LeftStopped, "the systemd unit that it is of starts it, or not")
+		return leave(journal.LeftStopped, journal.ReasonByUnit)
 	case c.Restart == runtime.RestartNever, c.Restart == runtime.RestartNotAtBoot && !r.HostLived:
 		return leave(journal.LeftStopped, "its restart policy does not ask for it")
 	case c.Restart == runtime.RestartByRuntime && !r.HostLived:
