@@ -35,6 +35,7 @@ func (a *Agent) first() *shutdown.First {
 		Runs:    a.manager.UnitRuns,
 		Stop:    a.manager.StopAlone,
 		Start:   a.manager.StartUnit,
+		Fares:   a.manager.UnitFares,
 		Adopt:   a.adopt,
 		Release: a.standIn.Release,
 	}

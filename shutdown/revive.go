@@ -30,6 +30,10 @@ const (
 	stopsPause = 2 * time.Second
 	// stopsBound is how long a service may take to stop before that is told.
 	stopsBound = 5 * time.Minute
+	// faresPause is how often one that was started is looked at, and steady how long it has to
+	// fare well before nobody looks any more.
+	faresPause = 5 * time.Second
+	steady     = 30 * time.Second
 )
 
 // revive begins to start the services again that drains of this boot have stopped, before the
@@ -65,7 +69,7 @@ func (g *Guard) revive() {
 // start starts a service again, however often it takes, until ctx ends, or nobody wants that
 // any more. One that still stops is not started before it has.
 func (g *Guard) start(ctx context.Context, name string) {
-	defer g.noteDown(ctx, name, nil)
+	defer g.noteDown(ctx, name)
 	var pauses backoff
 	failed, began := false, time.Now()
 	for ctx.Err() == nil && g.owes(name) {
@@ -78,13 +82,14 @@ func (g *Guard) start(ctx context.Context, name string) {
 		case err == nil:
 			g.options.Journal.NoteStarted(name, time.Now())
 			g.log.Info("a service that the shutdown had stopped is started again, for the host does not go down", "unit", name)
+			g.follow(ctx, name)
 			return
 		case errors.Is(err, ErrNoService):
 			g.options.Journal.NoteStarted(name, time.Now()) // as good as that: nothing is to be done any more
 			g.log.Warn("a service that the shutdown had stopped stays down", "unit", name, "error", err)
 			return
 		case errors.Is(err, ErrStillStops) && time.Since(began) < stopsBound: // nobody has to do anything
-			g.noteDown(ctx, name, nil)
+			g.noteDown(ctx, name)
 			drain.Sleep(ctx, stopsPause)
 			continue
 		default:
@@ -92,15 +97,47 @@ func (g *Guard) start(ctx context.Context, name string) {
 				g.log.Warn("a service that the shutdown had stopped does not start again yet, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)
 			}
 			failed = true
-			g.noteDown(ctx, name, err)
+			g.noteDown(ctx, name, NotStarted{Unit: name, Reason: err.Error()})
 		}
 		drain.Sleep(ctx, pauses.next(revivePause))
 	}
 }
 
-// noteDown has the status tell why a service is not started again; nil where nobody waits for
-// that any more. It does nothing once ctx has ended, and another revival may have begun.
-func (g *Guard) noteDown(ctx context.Context, name string, err error) {
+// follow has the status tell of a service that was started and has failed, for as long as it
+// has: what becomes of that is systemd's affair, or a person's.
+func (g *Guard) follow(ctx context.Context, name string) {
+	told := false
+	for since := (time.Time{}); since.IsZero() || time.Since(since) < steady; {
+		bounded, cancel := context.WithTimeout(ctx, reviveBound)
+		starting, failed, err := g.options.First.Fares(bounded, name)
+		cancel()
+		pause, well := faresPause, err == nil && failed == "" && !starting
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil: // it fares as before, as far as is known
+		case failed == "":
+			g.noteDown(ctx, name)
+		default:
+			if !told {
+				g.log.Warn("a service that the shutdown had stopped was started again, and has failed", "unit", name, "result", failed)
+			}
+			told, pause = true, revivePause
+			g.noteDown(ctx, name, NotStarted{Unit: name, Reason: failed, Failed: true})
+		}
+		switch {
+		case !well:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		}
+		drain.Sleep(ctx, pause)
+	}
+}
+
+// noteDown has the status tell why a service is not up again, if it is told so. It does nothing
+// once ctx has ended, and another revival may have begun.
+func (g *Guard) noteDown(ctx context.Context, name string, why ...NotStarted) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if ctx.Err() != nil {
@@ -108,11 +145,7 @@ func (g *Guard) noteDown(ctx context.Context, name string, err error) {
 	}
 	// What was handed out stays as it is.
 	rest := slices.DeleteFunc(slices.Clone(g.status.NotStarted), func(n NotStarted) bool { return n.Unit == name })
-	if err != nil {
-		rest = append(rest, NotStarted{Unit: name, Reason: err.Error()})
-		slices.SortFunc(rest, func(a, b NotStarted) int { return strings.Compare(a.Unit, b.Unit) })
-	}
-	g.status.NotStarted = rest
+	g.status.NotStarted = slices.SortedFunc(slices.Values(append(rest, why...)), func(a, b NotStarted) int { return strings.Compare(a.Unit, b.Unit) })
 }
 
 // owes tells whether a service is to be started again.

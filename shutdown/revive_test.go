@@ -24,6 +24,7 @@ type service struct {
 	began  time.Time
 	runs   bool
 	broken bool     // it cannot be started
+	failed string   // how it ends once it is
 	log    []string // what was done to it, and when
 }
 
@@ -35,6 +36,7 @@ func (r *rig) orchestrated() *service {
 		Runs:    s.running,
 		Stop:    s.stop,
 		Start:   s.start,
+		Fares:   s.fares,
 		Adopt:   func(context.Context, []runtime.Pod, []journal.PodRecord) map[string]string { return nil },
 		Release: func() {},
 	}
@@ -79,6 +81,18 @@ func (s *service) start(context.Context, string) error {
 	s.note("start")
 	s.runs = true
 	return nil
+}
+
+func (s *service) fares(context.Context, string) (starting bool, failed string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return false, s.failed, nil
+}
+
+func (s *service) fails(result string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = result
 }
 
 func (s *service) breaks(broken bool) {
@@ -215,6 +229,33 @@ func TestTheNextShutdownKnowsOfAServiceThatIsDown(t *testing.T) {
 		r.expect(shutdown.Armed, 1)
 		if !s.runs {
 			t.Error("the service is down after the second cancellation, want it started again")
+		}
+	})
+}
+
+// systemd has accepted to start it, and a person is to know how that went.
+func TestAServiceThatFailsOnceItIsStarted(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		s := r.orchestrated()
+		s.fails("exit-code")
+		r.usual()
+		r.start()
+		r.logind.shutdown("reboot")
+		time.Sleep(3 * time.Second)
+		r.logind.cancel()
+		time.Sleep(5 * time.Minute)
+		if got, want := r.guard.Status().NotStarted, []shutdown.NotStarted{{Unit: "k3s.service", Reason: "exit-code", Failed: true}}; !slices.Equal(got, want) {
+			t.Errorf("Status().NotStarted = %v, want %v", got, want)
+		}
+		if len(s.log) != 2 {
+			t.Errorf("the service saw %q, want it started once", s.log)
+		}
+		s.fails("")
+		time.Sleep(time.Minute)
+		s.fails("signal") // that is of no shutdown any more
+		time.Sleep(time.Minute)
+		if got := r.guard.Status().NotStarted; len(got) > 0 {
+			t.Errorf("Status().NotStarted = %v once it has run for half a minute, want none", got)
 		}
 	})
 }

@@ -108,14 +108,17 @@ type Status struct {
 	// that their runtime can start again, with what became of that.
 	Restarts []journal.Restart `json:"restarts,omitempty"`
 	// NotStarted are units that a shutdown stopped which was called off, and that systemd did
-	// not start again when it was last asked to.
+	// not start again when it was last asked to, or that have failed since.
 	NotStarted []NotStarted `json:"notStarted,omitempty"`
 }
 
-// NotStarted is a unit that is still to be started again.
+// NotStarted is a unit that is not up again.
 type NotStarted struct {
 	Unit   string `json:"unit"`
 	Reason string `json:"reason"`
+	// Failed tells that systemd has started it, and that it ended as Reason says, such as
+	// "exit-code": hostler does not start it a second time.
+	Failed bool `json:"failed,omitempty"`
 }
 
 // GoingDown tells whether pods are being stopped, or were, for a shutdown that is still under

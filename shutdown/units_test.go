@@ -66,7 +66,11 @@ func (u *units) expect(t *testing.T, when string, want ...string) {
 func unitsHost(r *rig) *units {
 	u := &units{}
 	r.options.Runtime = ofUnits{r.fake, r}
-	r.options.First = &shutdown.First{Start: u.start, Release: func() {}}
+	r.options.First = &shutdown.First{
+		Start:   u.start,
+		Fares:   func(context.Context, string) (starting bool, failed string, err error) { return false, "", nil },
+		Release: func() {},
+	}
 	r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 	r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
 	r.start()

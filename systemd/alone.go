@@ -96,6 +96,26 @@ type job struct {
 	Path dbus.ObjectPath
 }
 
+// UnitFares tells whether the unit of that name is about to be up, by itself if systemd starts
+// it anew whenever it fails, and if it has failed, with what result, such as "exit-code".
+func (m *Manager) UnitFares(ctx context.Context, name string) (starting bool, failed string, err error) {
+	starting, err = ask(ctx, m, "ask systemd how "+name+" fares", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+		unit, active, err := unitState(ctx, conn, name)
+		if err != nil || unit == "" {
+			return false, err
+		}
+		var queued job
+		if err := bus.Property(ctx, conn, bus.Systemd, unit, systemdUnit, "Job", &queued); err != nil {
+			return false, err
+		}
+		if queued.ID == 0 && active == "failed" {
+			err = bus.Property(ctx, conn, bus.Systemd, unit, bus.Systemd+".Service", "Result", &failed)
+		}
+		return queued.ID != 0 || active == "activating", err
+	})
+	return starting, failed, err
+}
+
 // StartUnit begins to start the unit of that name, as `systemctl start --no-block` does, and
 // fails where it is about to be stopped, or stops: such a start would undo that, and the
 // shutdown with it. shutdown.ErrStillStops says so, and shutdown.ErrNoService that there is no such

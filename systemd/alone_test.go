@@ -153,3 +153,28 @@ func TestAUnitIsStarted(t *testing.T) {
 		t.Errorf("StartUnit() without systemd = %v, want %v", err, systemd.ErrNotSystemd)
 	}
 }
+
+func TestHowAUnitFares(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	m := systemd.NewManager(fake.ManagerSocket())
+	for _, tt := range []struct {
+		is       systemdtest.ServiceState
+		starting bool
+		failed   string
+	}{
+		{systemdtest.ServiceState{ActiveState: "active", Result: "success"}, false, ""},
+		{systemdtest.ServiceState{ActiveState: "inactive", Result: "success"}, false, ""},
+		{systemdtest.ServiceState{ActiveState: "activating", Result: "exit-code"}, true, ""}, // RestartSec= passes
+		{systemdtest.ServiceState{ActiveState: "failed", Job: "start", Result: "exit-code"}, true, ""},
+		{systemdtest.ServiceState{ActiveState: "failed", Result: "exit-code"}, false, "exit-code"},
+	} {
+		tt.is.Name = "web.service"
+		fake.SetManager(systemdtest.ManagerState{Service: tt.is})
+		if starting, failed, err := m.UnitFares(t.Context(), "web.service"); starting != tt.starting || failed != tt.failed || err != nil {
+			t.Errorf("UnitFares() of %+v = %t, %q, %v, want %t, %q", tt.is, starting, failed, err, tt.starting, tt.failed)
+		}
+	}
+	if starting, failed, err := m.UnitFares(t.Context(), "other.service"); starting || failed != "" || err != nil {
+		t.Errorf("UnitFares() of one that is not there = %t, %q, %v, want that there is nothing to tell", starting, failed, err)
+	}
+}

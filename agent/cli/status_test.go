@@ -81,7 +81,7 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 	turn(&worst, corev1.NodeNetworkUnavailable, corev1.ConditionUnknown, time.Hour, status.ReasonNotMeasured, "too many open files")
 	fail(&worst, "last-used", "out of memory")
 	worst.State.Message = "not persisted: disk full"
-	worst.Shutdown.NotStarted = []shutdown.NotStarted{{Unit: "web.service", Reason: "Unit web.service has a bad unit file setting."}}
+	worst.Shutdown.NotStarted = []shutdown.NotStarted{{Unit: "db.service", Reason: "exit-code", Failed: true}, {Unit: "web.service", Reason: "Unit web.service has a bad unit file setting."}}
 	screen := hostler(serve(t, &backend{status: worst}), "status").stdout
 	at := 0
 	for _, want := range []string{
@@ -91,6 +91,7 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 		"shutdown, for 60m: no bus", "next: `systemctl start dbus.socket",
 		"NetworkUnavailable unknown, for 60m: too many", "next: see whether",
 		"loop last-used: out of memory", "next: `journalctl -u hostler",
+		"db.service: stopped for a shutdown that was called off, started again, and", "failed: exit-code", "next: `systemctl status db.service` says why",
 		"web.service: stopped for a shutdown", "next: `systemctl status web.service`; hostler goes on trying",
 		"state: not persisted", "next: `df -h /var/lib/hostler`", "\n\n",
 	} {

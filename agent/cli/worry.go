@@ -205,8 +205,11 @@ func oddities(out *output, s api.Status) []worry {
 		list = append(list, worry{what: "configuration", text: text, next: s.Configuration.Mend(), harm: odd})
 	}
 	for _, n := range s.Shutdown.NotStarted {
-		text := "stopped for a shutdown that was called off, and not started again so far: " + n.Reason
-		list = append(list, worry{what: n.Unit, text: text, next: "`systemctl status " + n.Unit + "`; hostler goes on trying", harm: failing})
+		text, next := "stopped for a shutdown that was called off, and not started again so far: "+n.Reason, "; hostler goes on trying"
+		if n.Failed {
+			text, next = "stopped for a shutdown that was called off, started again, and failed: "+n.Reason, " says why; hostler does not start it a second time"
+		}
+		list = append(list, worry{what: n.Unit, text: text, next: "`systemctl status " + n.Unit + "`" + next, harm: failing})
 	}
 	if text := s.State.Message; text != "" {
 		next := "`df -h " + s.State.Path + "`, and `" + logOfAgent + "`"

@@ -44,6 +44,7 @@ type ServiceState struct {
 	Job         string // type of the job that is queued, such as "start"; or empty
 	MainPID     uint32
 	Members     []uint32 // processes in its cgroup
+	Result      string
 }
 
 // systemd1 is the fake manager: on the bus for logind's reload, and on its
@@ -109,7 +110,10 @@ func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
 				"ActiveState": get(func(s ManagerState) any { return s.Service.ActiveState }),
 				"Job":         get(func(s ManagerState) any { return queued(s.Service.Job) }),
 			}},
-			systemdService: iface{properties: map[string]func() any{"MainPID": get(func(s ManagerState) any { return s.Service.MainPID })}},
+			systemdService: iface{properties: map[string]func() any{
+				"MainPID": get(func(s ManagerState) any { return s.Service.MainPID }),
+				"Result":  get(func(s ManagerState) any { return s.Service.Result }),
+			}},
 		},
 		serviceJob: {systemdName + ".Job": iface{properties: map[string]func() any{"JobType": get(func(s ManagerState) any { return s.Service.Job })}}},
 		shutdownPath: {systemdUnit: iface{properties: map[string]func() any{

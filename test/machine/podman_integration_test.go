@@ -233,4 +233,22 @@ func unitsComeBack(t *testing.T, m *machine.Machine) {
 			t.Errorf("after %s slow runs since %s, want it to run on since %s", how, now, slow)
 		}
 	}
+
+	const dropIn = "/run/systemd/system/web.service.d/broken.conf"
+	m.Write(dropIn, "[Service]\nRestart=no\nExecStartPre=false\n")
+	m.Run("systemctl daemon-reload")
+	m.AwaitArmed()
+	m.Run("systemctl reboot")
+	m.Eventually("the unit of web is stopped", func() bool { return m.Run("systemctl is-active web; true") != "active\n" })
+	m.Run("systemctl reset-failed systemd-logind; " + restartLogind)
+	tells := func(want ...shutdown.NotStarted) func() bool {
+		return func() bool {
+			s, err := m.TryStatus()
+			return err == nil && slices.Equal(s.Shutdown.NotStarted, want)
+		}
+	}
+	m.Eventually("status tells that web fails", tells(shutdown.NotStarted{Unit: "web.service", Reason: "exit-code", Failed: true}))
+	m.Run("rm " + dropIn + " && systemctl daemon-reload && systemctl start web")
+	m.Eventually("status tells no more of it", tells())
+	awaitState(t, m, shutdown.Armed)
 }
