@@ -183,13 +183,13 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 	}
 }
 
-// searchUntil looks for runtimes that came until it is time, or until one has.
+// searchUntil looks for runtimes that came until it is time, or until one may have.
 func (a *Agent) searchUntil(ctx context.Context, over time.Time) error {
 	for {
 		left := time.Until(over)
 		select {
 		case <-time.After(min(left, host.SearchInterval)):
-			if left <= host.SearchInterval || a.runtimes.Discover(ctx) {
+			if left <= host.SearchInterval || a.runtimes.Search(ctx) {
 				return nil
 			}
 		case <-ctx.Done():

@@ -56,12 +56,12 @@ func TestAStateRootIsFoundWithItsFirstContainer(t *testing.T) {
 	if pods, err := r.Guarded().Pods(t.Context()); len(pods) != 1 || err != nil {
 		t.Errorf("a guard's Pods() = %v, %v, want the container that came after the last look", pods, err)
 	}
-	if !r.Discover(t.Context()) {
-		t.Error("Discover() = false once a guard has found a root, want that somebody asks runc how it is")
+	if !r.Search(t.Context()) {
+		t.Error("Search() = false once a guard has found a root, want that somebody asks runc how it is")
 	}
 	look(1, "with a container of runc's own")
-	if r.Discover(t.Context()) {
-		t.Error("Discover() = true, though all have said how they are")
+	if r.Search(t.Context()) {
+		t.Error("Search() = true, though all have said how they are")
 	}
 	if err := os.RemoveAll(root); err != nil {
 		t.Fatal(err)

@@ -19,8 +19,8 @@ const (
 	// Interval is how often runtimes are to be asked how they are: one that goes away or
 	// returns is noticed within it.
 	Interval = 10 * time.Second
-	// SearchInterval is how often they are to be looked for, which takes a few looks at files:
-	// one that comes late has half of Interval to say who it is, and is known within it as well.
+	// SearchInterval is how often they are to be looked for, by Look or by Search: one that
+	// comes late has half of Interval to say who it is, and is known within it as well.
 	SearchInterval = Interval / 2
 )
 
@@ -54,6 +54,7 @@ type Runtimes struct {
 	pending  map[runtime.Runtime]<-chan struct{}
 	dead     []Dead   // those that are of no use now
 	silent   []string // those among them behind which there may be a runtime with pods
+	others   []Dead   // those that answered, but not as a runtime, whether that is told or not
 	gone     []Gone   // those that were found and are not expected any more
 	unheard  []status.Runtime
 }

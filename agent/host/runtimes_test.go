@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/runtime"
@@ -268,4 +270,47 @@ func TestWhoComesBesideOneThatHangsIsKnownAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// counted is a listener that counts who came.
+type counted struct {
+	net.Listener
+	came *atomic.Int32
+}
+
+func (l counted) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.came.Add(1)
+	}
+	return conn, err
+}
+
+func TestASearchAsksNobodyTwiceWhoIsNoRuntime(t *testing.T) {
+	path := filepath.Join(folder(t), "containerd.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var came atomic.Int32
+	server := grpc.NewServer() // as a containerd without CRI
+	go func() { _ = server.Serve(counted{l, &came}) }()
+	t.Cleanup(server.Stop)
+	r := opened(t)
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: path}}
+	for i, look := range []struct {
+		by   func()
+		asks bool
+	}{
+		{func() { r.discover(t.Context()) }, true},
+		{func() { r.Search(t.Context()) }, false},
+		{func() { r.Search(t.Context()) }, false},
+		{func() { r.discover(t.Context()) }, true},
+	} {
+		before := came.Load()
+		look.by()
+		if asked := came.Load() > before; asked != look.asks || len(r.Dead()) != 1 || !errors.Is(r.Dead()[0].Err, runtime.ErrUnsupported) {
+			t.Errorf("look %d asked it: %t, want %t, and Dead() = %v", i+1, asked, look.asks, r.Dead())
+		}
+	}
 }

@@ -84,16 +84,28 @@ func (r *Runtimes) open(c local.Candidate) error {
 }
 
 // Discover finds runtimes that came since they were looked for, and tells whether there are
-// any that have not said yet how they are, by whomever they were found: for who cannot wait
-// for the next Look.
+// any: for who cannot wait for the next Look.
 func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
+	known := len(r.set.Members())
 	r.discover(ctx)
-	return slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return !r.known(m) })
+	return len(r.set.Members()) > known
+}
+
+// Search is between two times that Look is due. It asks nobody again who has said that it is
+// no runtime, and tells whether there is something to Look at: a runtime that has not said
+// yet how it is, by whomever it was found, or somebody who may be one.
+func (r *Runtimes) Search(ctx context.Context) (found bool) {
+	r.mu.Lock()
+	others := r.others
+	r.mu.Unlock()
+	r.discover(ctx, others...)
+	return r.Complete() != nil || slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return !r.known(m) })
 }
 
 // discover adds the candidates whose socket answers and that are not known yet,
-// by whatever path. A search by somebody else is waited for no longer than ctx.
-func (r *Runtimes) discover(ctx context.Context) {
+// by whatever path, but for those of which it is known that they are none. A search by
+// somebody else is waited for no longer than ctx.
+func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 	select {
 	case <-r.discovering:
 		defer func() { r.discovering <- struct{}{} }()
@@ -101,9 +113,10 @@ func (r *Runtimes) discover(ctx context.Context) {
 		return
 	}
 	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c local.Candidate) bool {
-		return r.at(c.Path) != nil || r.member(c.Name) || borrowed(c)
+		is := func(d Dead) bool { return d.Path == c.Path }
+		return r.at(c.Path) != nil || r.member(c.Name) || borrowed(c) || slices.ContainsFunc(others, is)
 	})
-	var dead []Dead
+	dead := slices.Clone(others)
 	var silent []string
 	for _, d := range r.detect(ctx, unknown) {
 		err := d.Err
@@ -118,6 +131,7 @@ func (r *Runtimes) discover(ctx context.Context) {
 			silent = append(silent, d.Path)
 		}
 	}
+	others = slices.DeleteFunc(slices.Clone(dead), func(d Dead) bool { return !errors.Is(d.Err, runtime.ErrUnsupported) })
 	// A containerd without CRI is Docker's, which tells of its containers.
 	docked := r.docked()
 	dead = slices.DeleteFunc(dead, func(d Dead) bool { return docked && errors.Is(d.Err, cri.ErrSwitchedOff) })
@@ -130,7 +144,7 @@ func (r *Runtimes) discover(ctx context.Context) {
 	r.mu.Lock()
 	r.unheard = unheard
 	// A search that was cut short has heard nothing of those that would answer.
-	r.dead, r.silent, r.searched = dead, silent, r.searched || ctx.Err() == nil
+	r.dead, r.silent, r.others, r.searched = dead, silent, others, r.searched || ctx.Err() == nil
 	r.mu.Unlock()
 }
 
