@@ -17,6 +17,9 @@ func restarts(out *output, s api.Status) string {
 	counts := map[journal.RestartOutcome]int{}
 	var failed []string
 	for _, r := range s.Shutdown.Restarts {
+		if ofSystemd(r) {
+			continue
+		}
 		counts[r.Outcome]++
 		if r.Outcome == journal.RestartFailed {
 			failed = append(failed, r.Name+": "+r.Reason)
@@ -36,6 +39,9 @@ func restarts(out *output, s api.Status) string {
 	return strings.Join(parts, "; ")
 }
 
+// ofSystemd tells whether systemd, and not hostler, is about to start a container again.
+func ofSystemd(r journal.Restart) bool { return r.ByUnit && r.Outcome == "" }
+
 // restartNote says what became of the containers of a pod that a shutdown has stopped and
 // that can be started again.
 func restartNote(p journal.PodRecord, all []journal.Restart) string {
@@ -50,7 +56,7 @@ func restartNote(p journal.PodRecord, all []journal.Restart) string {
 	} {
 		var names []string
 		for _, r := range all {
-			if r.Runtime == p.Runtime && r.Pod == p.ID && r.Outcome == o.outcome {
+			if r.Runtime == p.Runtime && r.Pod == p.ID && r.Outcome == o.outcome && !ofSystemd(r) {
 				name := r.Name
 				if name == "" {
 					name = short(r.ID)

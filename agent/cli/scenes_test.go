@@ -202,6 +202,7 @@ func onRequest() api.Status {
 	s.Shutdown.Restarts = []journal.Restart{
 		{Runtime: "docker", Pod: "compose:shop", ID: "a", Name: "shop-db-1", Outcome: journal.Restarted},
 		{Runtime: "docker", Pod: "compose:shop", ID: "b", Name: "shop-web-1"},
+		{Runtime: "podman", Pod: "e", ID: "e", Name: "quadlet", ByUnit: true},
 		{Runtime: "docker", Pod: "c", ID: "c", Name: "gpu", Outcome: journal.RestartFailed, Reason: `start container "gpu": no such device`},
 		{Runtime: "docker", Pod: "d", ID: "d", Name: "job", Outcome: journal.LeftStopped, Reason: "its restart policy does not ask for it"},
 	}

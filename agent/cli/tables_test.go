@@ -230,6 +230,7 @@ func TestTables(t *testing.T) {
 		{Runtime: "containerd", Pod: "a", ID: "2", Name: "log", Outcome: journal.RestartFailed, Reason: "no such device"},
 		{Runtime: "containerd", Pod: "b", ID: "0123456789abcdef"},
 		{Runtime: "containerd", Pod: "b", ID: "3", Name: "job", Outcome: journal.LeftStopped, Reason: "it was removed"},
+		{Runtime: "containerd", Pod: "b", ID: "4", Name: "quadlet", ByUnit: true},
 	}
 	afterBoot := house()
 	afterBoot.phases.Phases = slices.Clone(afterBoot.phases.Phases)

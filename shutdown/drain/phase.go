@@ -227,10 +227,10 @@ func (d *Drain) noteAsked(pod key, targets []target, sandbox bool) {
 	for _, t := range targets {
 		p := &d.record.Pods[d.index[pod]]
 		p.Once = p.Once || t.Container.Restart == runtime.RestartElsewhere
-		if t.Container.Restarting {
+		if t.Container.Restarting && !slices.Contains(p.Restarting, t.ID) {
 			p.Restarting = append(slices.Clone(p.Restarting), t.ID) // what was published has the old one
 		}
-		if t.Container.Restart == runtime.RestartByUnit {
+		if t.Container.Restart == runtime.RestartByUnit && !slices.Contains(p.ByUnit, t.ID) {
 			p.ByUnit = append(slices.Clone(p.ByUnit), t.ID) // likewise
 		}
 		_, owedTurn := p.Asked[t.ID] // from an earlier process

@@ -69,7 +69,7 @@ type PodRecord struct {
 	// Restarting names, by their IDs, those that had ended when they were asked to, and were
 	// about to be started by their restart policy.
 	Restarting []string `json:"restarting,omitempty"`
-	// ByUnit names likewise those that their systemd units start again, or do not.
+	// ByUnit names likewise those that their systemd units start again.
 	ByUnit []string `json:"byUnit,omitempty"`
 	// Sandbox tells that the pod is a sandbox, which may outlive its runtime.
 	Sandbox bool `json:"sandbox,omitempty"`

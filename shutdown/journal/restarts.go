@@ -22,6 +22,8 @@ type Restart struct {
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	// Restarting tells that it had ended then, and was about to be started.
 	Restarting bool `json:"restarting,omitempty"`
+	// ByUnit tells that its systemd unit was to start it again, perhaps as a new container.
+	ByUnit bool `json:"byUnit,omitempty"`
 	// HostLived tells that the host did not go down after all.
 	HostLived bool `json:"hostLived,omitempty"`
 
@@ -45,9 +47,6 @@ const (
 	LeftStopped   RestartOutcome = "left"    // it is not hostler's to start, though its unit may be
 	RestartFailed RestartOutcome = "failed"  // its runtime refused, time and again, or never told what decides
 )
-
-// ReasonByUnit is why hostler starts no container that its systemd unit starts, or does not.
-const ReasonByUnit = "the systemd unit that it is of starts it, or not"
 
 // same tells whether two are of one container.
 func (r Restart) same(o Restart) bool { return r.Runtime == o.Runtime && r.ID == o.ID }
@@ -84,10 +83,7 @@ func owe(list []Restart, p PodRecord, hostLived bool) []Restart {
 		if asked.IsZero() || p.Once {
 			continue // its turn never came, or nobody can
 		}
-		r := Restart{Runtime: p.Runtime, Pod: p.ID, ID: id, Name: p.Names[id], Priority: p.Priority, Grace: p.Grace, AskedAt: asked, StartedAt: p.Runs[id], Restarting: slices.Contains(p.Restarting, id), HostLived: hostLived}
-		if slices.Contains(p.ByUnit, id) { // it may be a new container by then, and this one removed
-			r.Outcome, r.At, r.Reason = LeftStopped, asked, ReasonByUnit
-		}
+		r := Restart{Runtime: p.Runtime, Pod: p.ID, ID: id, Name: p.Names[id], Priority: p.Priority, Grace: p.Grace, AskedAt: asked, StartedAt: p.Runs[id], Restarting: slices.Contains(p.Restarting, id), ByUnit: slices.Contains(p.ByUnit, id), HostLived: hostLived}
 		list = append(slices.DeleteFunc(list, r.same), r)
 	}
 	return list

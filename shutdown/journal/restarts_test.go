@@ -14,7 +14,7 @@ import (
 
 // owes says which restarts a journal has, by container: how long after the first of 2000
 // it was asked to end, an "l" where the host lived, an "r" where it was
-// between two attempts to run, how long it had run where that is known, and the outcome.
+// between two attempts to run, a "u" where its unit starts it, how long it had run where that is known, and the outcome.
 func owes(j *journal.Journal) string {
 	var list []string
 	for _, r := range j.Restarts() {
@@ -24,6 +24,9 @@ func owes(j *journal.Journal) string {
 		}
 		if r.Restarting {
 			lived += "r"
+		}
+		if r.ByUnit {
+			lived += "u"
 		}
 		if !r.StartedAt.IsZero() {
 			lived += r.StartedAt.Sub(r.AskedAt).String()
@@ -75,7 +78,7 @@ func TestWhatIsToBeStartedAgain(t *testing.T) {
 			r.Pods[0].ByUnit = []string{"web"}
 			j.Put(cancelled(r))
 			j.Settle()
-		}, "web@0slleft", ""},
+		}, "web@0slu", "web@0su"},
 		"a drain of what runs once": {func(j *journal.Journal) {
 			r := shopDrain()
 			r.Pods[0].Once = true

@@ -77,6 +77,9 @@ const untoldAfter = time.Hour
 // listAge is above the age of a list that a drain goes by.
 const listAge = time.Minute
 
+// byUnit is why nobody here starts a container of a unit.
+const byUnit = "the systemd unit that it is of starts it, or not"
+
 // pauseAfter is how long after so many tries the next one is made: 5 s, and three times
 // as long each time.
 func pauseAfter(tries int) time.Duration {
@@ -145,6 +148,8 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return wait
 	case f.Unable != nil && f.Unable(r.Runtime):
 		return leave(journal.LeftStopped, "its runtime cannot start it again")
+	case !there && r.ByUnit:
+		return leave(journal.LeftStopped, byUnit)
 	case !there:
 		return leave(journal.LeftStopped, "it was removed")
 	case c.State == runtime.Running && r.HostLived && now.Sub(r.AskedAt).Abs() < r.Grace.Duration+margin:
@@ -164,7 +169,7 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	case endedBefore(r, c) && !r.Restarting:
 		return leave(journal.LeftStopped, "it had ended before the shutdown")
 	case c.Restart == runtime.RestartByUnit:
-		return leave(journal.LeftStopped, journal.ReasonByUnit)
+		return leave(journal.LeftStopped, byUnit)
 	case c.Restart == runtime.RestartNever, c.Restart == runtime.RestartNotAtBoot && !r.HostLived:
 		return leave(journal.LeftStopped, "its restart policy does not ask for it")
 	case c.Restart == runtime.RestartByRuntime && !r.HostLived:

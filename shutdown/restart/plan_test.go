@@ -80,6 +80,7 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 			c.StartedAt, c.FinishedAt = asked.Add(-30*time.Second), asked.Add(-31*time.Second)
 		})}, want: "start"},
 		"one that somebody removed":                  {owed: owed(), want: "settle left removed"},
+		"one that its unit makes anew":               {owed: owed(func(r *journal.Restart) { r.ByUnit = true }), want: "settle left unit"},
 		"one that somebody started":                  {owed: owed(), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
 		"one that somebody started, and stopped":     {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left somebody"},
 		"one that somebody had stopped before":       {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Millisecond) })}, want: "settle left before"},
