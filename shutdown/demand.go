@@ -119,6 +119,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		g.options.Journal.Settle() // what was called off a moment ago, so that it is waived, too
 		g.revive()
 	}
+	g.endFollowing() // what a person stops has not failed
 	g.options.Journal.WaiveRestarts("a person has drained the host", func(priority int32) bool {
 		return trigger == journal.TriggerPerson && priority >= plan.CriticalPriority
 	})

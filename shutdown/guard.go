@@ -114,7 +114,8 @@ type Guard struct {
 	trigger    journal.Trigger   // of the latest drain, whatever its record began with
 	teardowns  []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
 	person     *drain.Drain      // that a person asked for; nil if none runs
-	reviving   func()            // ends the start of services that were stopped first; nil while none are started
+	reviving   func()            // ends the start of services that a drain has stopped; nil while none are started
+	following  func()            // ends what tells how those fare; nil if nobody has been started
 	drained    chan *episode
 	reported   chan *episode
 

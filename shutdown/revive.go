@@ -30,10 +30,11 @@ const (
 	stopsPause = 2 * time.Second
 	// stopsBound is how long a service may take to stop before that is told.
 	stopsBound = 5 * time.Minute
-	// faresPause is how often one that was started is looked at, and steady how long it has to
-	// fare well before nobody looks any more.
-	faresPause = 5 * time.Second
-	steady     = 30 * time.Second
+	// faresPause is how often one that was started is looked at, until it has been up for steady,
+	// or has been about to be up, or has told nothing, for startsBound.
+	faresPause  = 5 * time.Second
+	steady      = 30 * time.Second
+	startsBound = 10 * time.Minute
 )
 
 // revive begins to start the services again that drains of this boot have stopped, before the
@@ -47,10 +48,17 @@ func (g *Guard) revive() {
 	g.options.First.Release()
 	ctx, cancel := context.WithCancel(g.ctx)
 	g.reviving = cancel
+	g.endFollowing()
+	following, end := context.WithCancel(g.ctx)
+	g.following = end
 	run := g.ctx
 	var starts sync.WaitGroup
 	for _, s := range services {
-		starts.Go(func() { g.start(ctx, s.Name) })
+		starts.Go(func() {
+			if g.start(ctx, s.Name) {
+				go g.follow(following, s.Name)
+			}
+		})
 	}
 	go func() {
 		defer cancel()
@@ -67,8 +75,8 @@ func (g *Guard) revive() {
 }
 
 // start starts a service again, however often it takes, until ctx ends, or nobody wants that
-// any more. One that still stops is not started before it has.
-func (g *Guard) start(ctx context.Context, name string) {
+// any more, and tells whether it did. One that still stops is not started before it has.
+func (g *Guard) start(ctx context.Context, name string) (started bool) {
 	defer g.noteDown(ctx, name)
 	var pauses backoff
 	failed, began := false, time.Now()
@@ -78,16 +86,15 @@ func (g *Guard) start(ctx context.Context, name string) {
 		cancel()
 		switch {
 		case ctx.Err() != nil: // also if it was started: the next drain may have asked it to stop already
-			return
+			return false
 		case err == nil:
 			g.options.Journal.NoteStarted(name, time.Now())
 			g.log.Info("a service that the shutdown had stopped is started again, for the host does not go down", "unit", name)
-			g.follow(ctx, name)
-			return
+			return true
 		case errors.Is(err, ErrNoService):
 			g.options.Journal.NoteStarted(name, time.Now()) // as good as that: nothing is to be done any more
 			g.log.Warn("a service that the shutdown had stopped stays down", "unit", name, "error", err)
-			return
+			return false
 		case errors.Is(err, ErrStillStops) && time.Since(began) < stopsBound: // nobody has to do anything
 			g.noteDown(ctx, name)
 			drain.Sleep(ctx, stopsPause)
@@ -101,42 +108,56 @@ func (g *Guard) start(ctx context.Context, name string) {
 		}
 		drain.Sleep(ctx, pauses.next(revivePause))
 	}
+	return false
 }
 
 // follow has the status tell of a service that was started and has failed, for as long as it
-// has: what becomes of that is systemd's affair, or a person's.
+// has: what becomes of that is systemd's affair, or a person's. It ends once that is up for
+// good, or has been about to be for long.
 func (g *Guard) follow(ctx context.Context, name string) {
-	told := false
-	for since := (time.Time{}); since.IsZero() || time.Since(since) < steady; {
+	failed := false
+	for up, unfailed := time.Duration(0), time.Duration(0); up < steady && unfailed < startsBound; {
 		bounded, cancel := context.WithTimeout(ctx, reviveBound)
-		starting, failed, err := g.options.First.Fares(bounded, name)
+		starting, result, err := g.options.First.Fares(bounded, name)
 		cancel()
-		pause, well := faresPause, err == nil && failed == "" && !starting
+		pause := faresPause
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil: // it fares as before, as far as is known
-		case failed == "":
-			g.noteDown(ctx, name)
-		default:
-			if !told {
-				g.log.Warn("a service that the shutdown had stopped was started again, and has failed", "unit", name, "result", failed)
+		case err == nil && result != "":
+			if !failed {
+				g.log.Warn("a service that the shutdown had stopped was started again, and has failed", "unit", name, "result", result)
 			}
-			told, pause = true, revivePause
-			g.noteDown(ctx, name, NotStarted{Unit: name, Reason: failed, Failed: true})
-		}
-		switch {
-		case !well:
-			since = time.Time{}
-		case since.IsZero():
-			since = time.Now()
+			failed, up, unfailed, pause = true, 0, 0, revivePause
+			g.noteDown(ctx, name, NotStarted{Unit: name, Reason: result, Failed: true})
+		case err != nil || starting: // as far as is known it fares as before
+			up, unfailed = 0, unfailed+pause
+		default:
+			up, unfailed = up+pause, unfailed+pause
+			g.noteDown(ctx, name)
 		}
 		drain.Sleep(ctx, pause)
 	}
+	if failed {
+		g.log.Info("a service that had failed since the shutdown was called off has not any more", "unit", name)
+	}
+	g.noteDown(ctx, name)
 }
 
-// noteDown has the status tell why a service is not up again, if it is told so. It does nothing
-// once ctx has ended, and another revival may have begun.
+// endFollowing has nobody told any more how those fare that were started.
+func (g *Guard) endFollowing() {
+	if g.following == nil {
+		return
+	}
+	g.following()
+	g.following = nil
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.status.NotStarted = slices.DeleteFunc(slices.Clone(g.status.NotStarted), func(n NotStarted) bool { return n.Failed })
+}
+
+// noteDown has the status tell why a service is not up again, and without a reason no more. It
+// does nothing once ctx has ended, and another revival may have begun.
 func (g *Guard) noteDown(ctx context.Context, name string, why ...NotStarted) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -155,6 +176,7 @@ func (g *Guard) owes(name string) bool {
 
 // endRevival has no more services be started: the host goes down after all.
 func (g *Guard) endRevival() {
+	g.endFollowing()
 	if g.reviving != nil {
 		g.reviving()
 		g.reviving = nil

@@ -96,24 +96,17 @@ type job struct {
 	Path dbus.ObjectPath
 }
 
-// UnitFares tells whether the unit of that name is about to be up, by itself if systemd starts
-// it anew whenever it fails, and if it has failed, with what result, such as "exit-code".
+// UnitFares tells whether systemd starts the unit of that name, or has a job for it, and else, if
+// it has failed, with what result, such as "exit-code".
 func (m *Manager) UnitFares(ctx context.Context, name string) (starting bool, failed string, err error) {
-	starting, err = ask(ctx, m, "ask systemd how "+name+" fares", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
-		unit, active, err := unitState(ctx, conn, name)
-		if err != nil || unit == "" {
-			return false, err
-		}
-		var queued job
-		if err := bus.Property(ctx, conn, bus.Systemd, unit, systemdUnit, "Job", &queued); err != nil {
-			return false, err
-		}
-		if queued.ID == 0 && active == "failed" {
-			err = bus.Property(ctx, conn, bus.Systemd, unit, bus.Systemd+".Service", "Result", &failed)
-		}
-		return queued.ID != 0 || active == "activating", err
-	})
-	return starting, failed, err
+	unit, err := m.Unit(ctx, name)
+	if err != nil {
+		return false, "", err
+	}
+	if starting = unit.Job || unit.Starts(); !starting && unit.ActiveState == "failed" {
+		failed = unit.Result
+	}
+	return starting, failed, nil
 }
 
 // StartUnit begins to start the unit of that name, as `systemctl start --no-block` does, and

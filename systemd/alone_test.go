@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godbus/dbus/v5"
+
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/systemdtest"
@@ -157,24 +159,25 @@ func TestAUnitIsStarted(t *testing.T) {
 func TestHowAUnitFares(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	m := systemd.NewManager(fake.ManagerSocket())
+	job := struct {
+		ID   uint32
+		Path dbus.ObjectPath
+	}{7, "/org/freedesktop/systemd1/job/7"}
 	for _, tt := range []struct {
-		is       systemdtest.ServiceState
+		is       systemdtest.UnitState
 		starting bool
 		failed   string
 	}{
-		{systemdtest.ServiceState{ActiveState: "active", Result: "success"}, false, ""},
-		{systemdtest.ServiceState{ActiveState: "inactive", Result: "success"}, false, ""},
-		{systemdtest.ServiceState{ActiveState: "activating", Result: "exit-code"}, true, ""}, // RestartSec= passes
-		{systemdtest.ServiceState{ActiveState: "failed", Job: "start", Result: "exit-code"}, true, ""},
-		{systemdtest.ServiceState{ActiveState: "failed", Result: "exit-code"}, false, "exit-code"},
+		{systemdtest.UnitState{"ActiveState": "active", "Result": "success"}, false, ""},
+		{systemdtest.UnitState{"ActiveState": "inactive", "Result": "success"}, false, ""},
+		{systemdtest.UnitState{"ActiveState": "activating", "Result": "exit-code"}, true, ""}, // RestartSec= passes
+		{systemdtest.UnitState{"ActiveState": "failed", "Result": "exit-code", "Job": job}, true, ""},
+		{systemdtest.UnitState{"ActiveState": "failed", "Result": "exit-code"}, false, "exit-code"},
+		{systemdtest.UnitState{"LoadState": "not-found"}, false, ""},
 	} {
-		tt.is.Name = "web.service"
-		fake.SetManager(systemdtest.ManagerState{Service: tt.is})
+		fake.SetManager(systemdtest.ManagerState{Units: map[string]systemdtest.UnitState{"web.service": tt.is}})
 		if starting, failed, err := m.UnitFares(t.Context(), "web.service"); starting != tt.starting || failed != tt.failed || err != nil {
 			t.Errorf("UnitFares() of %+v = %t, %q, %v, want %t, %q", tt.is, starting, failed, err, tt.starting, tt.failed)
 		}
-	}
-	if starting, failed, err := m.UnitFares(t.Context(), "other.service"); starting || failed != "" || err != nil {
-		t.Errorf("UnitFares() of one that is not there = %t, %q, %v, want that there is nothing to tell", starting, failed, err)
 	}
 }

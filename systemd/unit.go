@@ -32,6 +32,7 @@ type Unit struct {
 	NeedDaemonReload bool
 	Before, After    []string
 	PulledInBy       []string // units that systemd starts it with: WantedBy, RequiredBy, TriggeredBy and the like
+	StoppedWithIt    []string // units that systemd stops with it: RequiredBy, ConsistsOf and the like
 
 	Job        bool          // something is to be done with it, or is being done: a start, a stop, ...
 	JobTimeout time.Duration // how long a job of it may wait and run; zero for no limit
@@ -46,6 +47,7 @@ type Unit struct {
 	ExecStop, ExecStopPost [][]string    // commands by which it is stopped, and after it has
 	FileDescriptorStoreMax uint32
 	MainPID                uint32
+	Result                 string // of its last run: "success", "exit-code", ...
 
 	// Untold is why systemd did not tell of it; all but Name is empty then.
 	Untold error
@@ -115,11 +117,6 @@ func (u Unit) FromTemplate() bool {
 	return strings.HasSuffix(strings.TrimSuffix(u.FragmentPath, path.Ext(u.FragmentPath)), "@")
 }
 
-// pulls are the properties that name who starts a unit with itself.
-func pulls() []string {
-	return []string{"WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "TriggeredBy"}
-}
-
 // readUnit loads a unit by its name, which systemd looks at.
 func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {
 	var object dbus.ObjectPath
@@ -135,10 +132,6 @@ func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {
 
 // newUnit is a unit by its properties.
 func newUnit(name string, values map[string]dbus.Variant) Unit {
-	var pulledIn []string
-	for _, property := range pulls() {
-		pulledIn = append(pulledIn, value[[]string](values, property)...)
-	}
 	return Unit{
 		Name:                   name,
 		LoadState:              value[string](values, "LoadState"),
@@ -149,7 +142,8 @@ func newUnit(name string, values map[string]dbus.Variant) Unit {
 		NeedDaemonReload:       value[bool](values, "NeedDaemonReload"),
 		Before:                 value[[]string](values, "Before"),
 		After:                  value[[]string](values, "After"),
-		PulledInBy:             pulledIn,
+		PulledInBy:             named(values, "WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "TriggeredBy"),
+		StoppedWithIt:          named(values, "RequiredBy", "BoundBy", "ConsistsOf", "PropagatesStopTo"),
 		Job:                    hasJob(values["Job"]),
 		JobTimeout:             limit(value[uint64](values, "JobTimeoutUSec")),
 		Type:                   value[string](values, "Type"),
@@ -161,6 +155,7 @@ func newUnit(name string, values map[string]dbus.Variant) Unit {
 		ExecStopPost:           execs(values["ExecStopPost"]),
 		FileDescriptorStoreMax: value[uint32](values, "FileDescriptorStoreMax"),
 		MainPID:                value[uint32](values, "MainPID"),
+		Result:                 value[string](values, "Result"),
 	}
 }
 
@@ -182,6 +177,14 @@ func execs(property dbus.Variant) (list [][]string) {
 func hasJob(property dbus.Variant) bool {
 	job, _ := property.Value().([]any)
 	return len(job) > 0 && job[0] != uint32(0)
+}
+
+// named are the units that some properties name.
+func named(values map[string]dbus.Variant, properties ...string) (names []string) {
+	for _, property := range properties {
+		names = append(names, value[[]string](values, property)...)
+	}
+	return names
 }
 
 // value is a property, or nothing where the unit has none of that name and type.

@@ -44,7 +44,6 @@ type ServiceState struct {
 	Job         string // type of the job that is queued, such as "start"; or empty
 	MainPID     uint32
 	Members     []uint32 // processes in its cgroup
-	Result      string
 }
 
 // systemd1 is the fake manager: on the bus for logind's reload, and on its
@@ -90,6 +89,7 @@ func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
 			methods: map[string]method{
 				"GetUnit":      {"s", m.getUnit},
 				"GetUnitByPID": {"u", m.getUnitByPID},
+				"LoadUnit":     {"s", func(args []any) ([]any, *dbus.Error) { return []any{unitPath(args[0].(string))}, nil }},
 				"StopUnit":     {"ss", m.stopUnit},
 				"StartUnit":    {"ss", m.startUnit},
 				"KillUnit":     {"ssi", func(args []any) ([]any, *dbus.Error) { return nil, m.killUnit(args, reloaded) }},
@@ -110,10 +110,7 @@ func newSystemd1(canReload, stops bool, reload func() error) *systemd1 {
 				"ActiveState": get(func(s ManagerState) any { return s.Service.ActiveState }),
 				"Job":         get(func(s ManagerState) any { return queued(s.Service.Job) }),
 			}},
-			systemdService: iface{properties: map[string]func() any{
-				"MainPID": get(func(s ManagerState) any { return s.Service.MainPID }),
-				"Result":  get(func(s ManagerState) any { return s.Service.Result }),
-			}},
+			systemdService: iface{properties: map[string]func() any{"MainPID": get(func(s ManagerState) any { return s.Service.MainPID })}},
 		},
 		serviceJob: {systemdName + ".Job": iface{properties: map[string]func() any{"JobType": get(func(s ManagerState) any { return s.Service.Job })}}},
 		shutdownPath: {systemdUnit: iface{properties: map[string]func() any{
