@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"hostler.io/hostler/runtime/local"
@@ -15,12 +16,12 @@ const unitBound = time.Second
 // units are systemd's as runtimes see them, who stop some for containers of theirs.
 type units struct {
 	*systemd.Manager
-	stops func(ctx context.Context, name string) // is told right before; nil where nobody stops any
+	stops func(ctx context.Context, names []string) // is told right before; nil where nobody stops any
 }
 
 // StopUnit is that of systemd.Manager.
 func (u units) StopUnit(ctx context.Context, name string, pid int) (stopping bool, err error) {
-	return u.StopUnitAfter(ctx, name, pid, func(ctx context.Context) { u.stops(ctx, name) })
+	return u.StopUnitAfter(ctx, name, pid, u.stops)
 }
 
 // Units tells of those units that there are, by name.
@@ -36,15 +37,17 @@ func (u units) Units(ctx context.Context, names ...string) (map[string]local.Uni
 	return list, err
 }
 
-// unitStops puts on record that a unit is about to be stopped for a container of it: where the
-// shutdown is called off it is started again, whatever becomes of this process. What a person
-// drains stays down.
-func (a *Agent) unitStops(ctx context.Context, name string) {
+// unitStops puts on record that a unit is about to be stopped for a container of it, and others
+// with it: where the shutdown is called off they are started again, whatever becomes of this
+// process. What a person drains stays down.
+func (a *Agent) unitStops(ctx context.Context, names []string) {
 	if g := a.guard.Status(); g.ByHand != nil && g.State != shutdown.Draining {
-		a.journal.WaiveUnits(func(owed string) bool { return owed == name })
+		a.journal.WaiveUnits(func(owed string) bool { return slices.Contains(names, owed) })
 		return
 	}
-	a.journal.OweUnit(name, time.Now())
+	for _, name := range names {
+		a.journal.OweUnit(name, time.Now())
+	}
 	ctx, cancel := context.WithTimeout(ctx, unitBound)
 	defer cancel()
 	a.journal.Flush(ctx)

@@ -27,8 +27,9 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 	go func() { a.journal.Run(ctx); close(ended) }()
 	defer func() { cancel(); <-ended }()
 	told := 0
-	u := units{systemd.NewManager(fake.ManagerSocket()), func(ctx context.Context, name string) {
-		a.unitStops(ctx, name)
+	u := units{systemd.NewManager(fake.ManagerSocket()), func(ctx context.Context, names []string) {
+		a.unitStops(ctx, names)
+		name := names[0]
 		told++
 		data, err := os.ReadFile(path)
 		if drains := a.journal.Current() != nil; err != nil && drains || strings.Contains(string(data), name) != drains || len(fake.StoppedUnits()) > told-1 {
@@ -71,9 +72,7 @@ func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
 	for a.guard.Status().ByHand == nil {
 		goruntime.Gosched()
 	}
-	for _, name := range []string{"web.service", "other.service"} {
-		a.unitStops(ctx, name)
-	}
+	a.unitStops(ctx, []string{"web.service", "other.service"})
 	if owed := a.journal.Owed(); len(owed) != 1 || owed[0].Name != "db.service" {
 		t.Errorf("Owed() = %+v, want db.service alone", owed)
 	}

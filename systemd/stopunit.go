@@ -2,6 +2,8 @@ package systemd
 
 import (
 	"context"
+	"path"
+	"slices"
 
 	"github.com/godbus/dbus/v5"
 
@@ -13,18 +15,19 @@ import (
 // runs, where the process is none of it, and where there is no systemd. Process 0 is of
 // any. Doing so while it stops changes nothing.
 func (m *Manager) StopUnit(ctx context.Context, name string, pid int) (stopping bool, err error) {
-	return m.StopUnitAfter(ctx, name, pid, func(context.Context) {})
+	return m.StopUnitAfter(ctx, name, pid, func(context.Context, []string) {})
 }
 
-// StopUnitAfter is StopUnit, and calls before right before systemd is asked, which is only
-// where there is something to stop.
-func (m *Manager) StopUnitAfter(ctx context.Context, name string, pid int, before func(context.Context)) (stopping bool, err error) {
+// StopUnitAfter is StopUnit, and right before systemd is asked, which is only where there is
+// something to stop, calls before with the names of that unit and of those that systemd stops
+// with it.
+func (m *Manager) StopUnitAfter(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string)) (stopping bool, err error) {
 	return orAbsent(false)(ask(ctx, m, "have systemd stop "+name, func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		return stopUnit(ctx, conn, name, pid, before)
 	}))
 }
 
-func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int, before func(context.Context)) (bool, error) {
+func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int, before func(context.Context, []string)) (bool, error) {
 	unit, active, err := unitState(ctx, conn, name)
 	if err != nil || over(active) {
 		return false, err
@@ -34,9 +37,31 @@ func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int, before
 			return false, err
 		}
 	}
-	before(ctx)
+	others, _ := along(ctx, conn, name) // to stop it matters more than to know who goes with it
+	before(ctx, append([]string{name}, others...))
 	var job dbus.ObjectPath
 	return true, bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, name, "replace")
+}
+
+// along names the units that run and that systemd stops with that of a name, with those, and so
+// on. A target is none: nothing of it runs, and to start it again would start all that it wants.
+func along(ctx context.Context, conn *dbus.Conn, name string) (names []string, err error) {
+	concerned := []string{name}
+	for i := 0; i < len(concerned); i++ {
+		unit, err := readUnit(ctx, conn, concerned[i])
+		if err != nil {
+			return names, err
+		}
+		if i > 0 && unit.Runs() && unit.ActiveState != "deactivating" && path.Ext(unit.Name) != ".target" {
+			names = append(names, unit.Name)
+		}
+		for _, other := range unit.StoppedWithIt {
+			if !slices.Contains(concerned, other) {
+				concerned = append(concerned, other)
+			}
+		}
+	}
+	return names, nil
 }
 
 // UnitStops tells whether the stop of a unit has begun or is over, and not while it waits

@@ -1,6 +1,8 @@
 package systemd_test
 
 import (
+	"context"
+	"maps"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -47,6 +49,37 @@ func TestAUnitIsStoppedForItsOwnProcesses(t *testing.T) {
 	}
 	if got, err := systemd.NewManager(filepath.Join(t.TempDir(), "none")).StopUnit(t.Context(), "web.service", 0); got || err != nil {
 		t.Errorf("StopUnit() without systemd = %t, %v, want false", got, err)
+	}
+}
+
+// systemd stops what needs a unit, or is part of it, with that.
+func TestWhoIsStoppedWithAUnit(t *testing.T) {
+	unit := func(active string, more systemdtest.UnitState) systemdtest.UnitState {
+		state := systemdtest.UnitState{"ActiveState": active}
+		maps.Copy(state, more)
+		return state
+	}
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	fake.SetManager(systemdtest.ManagerState{
+		Service: systemdtest.ServiceState{Name: "web.service", ActiveState: "active"},
+		Units: map[string]systemdtest.UnitState{
+			"web.service": unit("active", systemdtest.UnitState{
+				"RequiredBy": []string{"needs.service", "down.service", "all.target"}, "BoundBy": []string{"bound.service"}, "WantedBy": []string{"wants.service"},
+			}),
+			"needs.service":   unit("active", systemdtest.UnitState{"BoundBy": []string{"bound.service"}}),
+			"bound.service":   unit("activating", systemdtest.UnitState{"ConsistsOf": []string{"web.service", "ends.service"}}),
+			"down.service":    unit("failed", systemdtest.UnitState{"PropagatesStopTo": []string{"through.service"}}),
+			"all.target":      unit("active", systemdtest.UnitState{"ConsistsOf": []string{"part.service"}}),
+			"ends.service":    unit("deactivating", nil),
+			"through.service": unit("reloading", nil),
+			"part.service":    unit("active", nil),
+			"wants.service":   unit("active", nil),
+		},
+	})
+	var told []string
+	stopping, err := systemd.NewManager(fake.ManagerSocket()).StopUnitAfter(t.Context(), "web.service", 0, func(_ context.Context, names []string) { told = names })
+	if want := []string{"web.service", "needs.service", "bound.service", "through.service", "part.service"}; !stopping || err != nil || len(told) == 0 || told[0] != want[0] || !slices.Equal(slices.Sorted(slices.Values(told)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("StopUnitAfter() = %t, %v, and told of %v, want %v", stopping, err, told, want)
 	}
 }
 

@@ -213,6 +213,11 @@ func unitsComeBack(t *testing.T, m *machine.Machine) {
 	m.Run("podman run --quiet --detach --name slow --label hostler.io/grace-period=5m " + job.Image + " " + deaf)
 	defer m.Run("podman kill slow && podman rm slow") // Podman 4 removes one that still stops from under its process
 	slow := m.Run("podman inspect --format '{{.State.StartedAt}}' slow")
+	m.Write("/etc/systemd/system/beside.service", "[Unit]\nRequires=web.service\nAfter=web.service\n[Service]\nExecStart=sleep infinity\n") // systemd stops it with web
+	m.Run("systemctl daemon-reload && systemctl start beside")
+	defer m.Run("systemctl stop beside && rm /etc/systemd/system/beside.service && systemctl daemon-reload")
+	const allRun = "active\nactive\nactive\n"
+	units := func() string { return m.Run("systemctl is-active web container-old beside; true") }
 	for i, how := range []string{restartLogind, killAgent + "; " + restartLogind} {
 		m.Eventually("web, old and slow are listed", func() bool {
 			pods := m.Run("hostler ps || true")
@@ -221,11 +226,11 @@ func unitsComeBack(t *testing.T, m *machine.Machine) {
 		m.AwaitArmed()
 		m.Run("systemctl reboot")
 		m.Eventually("the units of web and old are stopped", func() bool {
-			return m.Run("systemctl is-active web container-old; true") != "active\nactive\n" && m.Run("podman ps --quiet --filter name=web --filter name=old") == ""
+			return units() != allRun && m.Run("podman ps --quiet --filter name=web --filter name=old") == ""
 		})
 		m.Run("systemctl reset-failed systemd-logind; " + how)
 		m.Eventually("web and old run again after "+how, func() bool {
-			return m.Run("systemctl is-active web container-old; true") == "active\nactive\n" && len(strings.Fields(m.Run("podman ps --quiet --filter name=web --filter name=old"))) == 2
+			return units() == allRun && len(strings.Fields(m.Run("podman ps --quiet --filter name=web --filter name=old"))) == 2
 		})
 		awaitState(t, m, shutdown.Armed)
 		m.Eventually("it is web's next life", func() bool { return len(m.Work().Pod("web")) == i+2 })
