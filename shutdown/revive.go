@@ -55,8 +55,8 @@ func (g *Guard) revive() {
 	var starts sync.WaitGroup
 	for _, s := range services {
 		starts.Go(func() {
-			if g.start(ctx, s.Name) {
-				go g.follow(following, s.Name)
+			if at := g.start(ctx, s.Name); !at.IsZero() {
+				go g.follow(following, s.Name, at)
 			}
 		})
 	}
@@ -75,26 +75,27 @@ func (g *Guard) revive() {
 }
 
 // start starts a service again, however often it takes, until ctx ends, or nobody wants that
-// any more, and tells whether it did. One that still stops is not started before it has.
-func (g *Guard) start(ctx context.Context, name string) (started bool) {
+// any more, and tells when it did, if so. One that still stops is not started before it has.
+func (g *Guard) start(ctx context.Context, name string) (at time.Time) {
 	defer g.noteDown(ctx, name)
 	var pauses backoff
 	failed, began := false, time.Now()
 	for ctx.Err() == nil && g.owes(name) {
+		asked := time.Now()
 		bounded, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the order to start it for %v", reviveBound))
 		err := drain.Bounded(bounded, func() error { return g.options.First.Start(bounded, name) })
 		cancel()
 		switch {
 		case ctx.Err() != nil: // also if it was started: the next drain may have asked it to stop already
-			return false
+			return time.Time{}
 		case err == nil:
 			g.options.Journal.NoteStarted(name, time.Now())
 			g.log.Info("a service that the shutdown had stopped is started again, for the host does not go down", "unit", name)
-			return true
+			return asked
 		case errors.Is(err, ErrNoService):
 			g.options.Journal.NoteStarted(name, time.Now()) // as good as that: nothing is to be done any more
 			g.log.Warn("a service that the shutdown had stopped stays down", "unit", name, "error", err)
-			return false
+			return time.Time{}
 		case errors.Is(err, ErrStillStops) && time.Since(began) < stopsBound: // nobody has to do anything
 			g.noteDown(ctx, name)
 			drain.Sleep(ctx, stopsPause)
@@ -108,17 +109,18 @@ func (g *Guard) start(ctx context.Context, name string) (started bool) {
 		}
 		drain.Sleep(ctx, pauses.next(revivePause))
 	}
-	return false
+	return time.Time{}
 }
 
-// follow has the status tell of a service that was started and has failed, for as long as it
-// has: what becomes of that is systemd's affair, or a person's. It ends once that is up for
+// follow has the status tell of a service that was started at a time and has failed, for as long
+// as it has: what becomes of that is systemd's affair, or a person's. It ends once that is up for
 // good, or has been about to be for long.
-func (g *Guard) follow(ctx context.Context, name string) {
+func (g *Guard) follow(ctx context.Context, name string, since time.Time) {
 	failed := false
-	for up, unfailed := time.Duration(0), time.Duration(0); up < steady && unfailed < startsBound; {
+	var up, unfailed time.Duration // for how long
+	for up < steady && unfailed < startsBound {
 		bounded, cancel := context.WithTimeout(ctx, reviveBound)
-		starting, result, err := g.options.First.Fares(bounded, name)
+		starting, result, err := g.options.First.Fares(bounded, name, since)
 		cancel()
 		pause := faresPause
 		switch {
@@ -138,7 +140,7 @@ func (g *Guard) follow(ctx context.Context, name string) {
 		}
 		drain.Sleep(ctx, pause)
 	}
-	if failed {
+	if failed && up >= steady {
 		g.log.Info("a service that had failed since the shutdown was called off has not any more", "unit", name)
 	}
 	g.noteDown(ctx, name)

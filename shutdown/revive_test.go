@@ -85,7 +85,7 @@ func (s *service) start(context.Context, string) error {
 	return nil
 }
 
-func (s *service) fares(context.Context, string) (starting bool, failed string, err error) {
+func (s *service) fares(context.Context, string, time.Time) (starting bool, failed string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mute {
@@ -296,6 +296,8 @@ func TestAServiceThatFailsOnceItIsStarted(t *testing.T) {
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Second)
 		s.looks(t, r, "while the host goes down", "")
+		time.Sleep(time.Minute)
+		r.expect(shutdown.Released, 0)
 	})
 }
 

@@ -67,8 +67,10 @@ func unitsHost(r *rig) *units {
 	u := &units{}
 	r.options.Runtime = ofUnits{r.fake, r}
 	r.options.First = &shutdown.First{
-		Start:   u.start,
-		Fares:   func(context.Context, string) (starting bool, failed string, err error) { return false, "", nil },
+		Start: u.start,
+		Fares: func(context.Context, string, time.Time) (starting bool, failed string, err error) {
+			return false, "", nil
+		},
 		Release: func() {},
 	}
 	r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})

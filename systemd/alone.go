@@ -96,28 +96,35 @@ type job struct {
 	Path dbus.ObjectPath
 }
 
+// notBegun is what systemd says in its log alone.
+const notBegun = "what it needs did not start, or a condition of it does not hold"
+
 // UnitFares tells whether systemd starts the unit of that name, or has a job for it, and else, if
-// it has failed, with what result, such as "exit-code".
-func (m *Manager) UnitFares(ctx context.Context, name string) (starting bool, failed string, err error) {
+// it has failed since somebody had it started, with what result, such as "exit-code".
+func (m *Manager) UnitFares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {
 	unit, err := m.Unit(ctx, name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return false, "", err
+	case unit.Job, unit.Starts():
+		return true, "", nil
+	case unit.ActiveState == "failed":
+		return false, unit.Result, nil
+	case unit.ActiveState == "inactive" && unit.Began.Before(since):
+		return false, notBegun, nil
 	}
-	if starting = unit.Job || unit.Starts(); !starting && unit.ActiveState == "failed" {
-		failed = unit.Result
-	}
-	return starting, failed, nil
+	return false, "", nil
 }
 
 // StartUnit begins to start the unit of that name, as `systemctl start --no-block` does, and
 // fails where it is about to be stopped, or stops: such a start would undo that, and the
 // shutdown with it. shutdown.ErrStillStops says so, and shutdown.ErrNoService that there is no such
-// unit (any more), or that it is masked.
+// unit (any more), or that nobody may start it.
 func (m *Manager) StartUnit(ctx context.Context, name string) error {
 	_, err := ask(ctx, m, "have systemd start "+name, func(ctx context.Context, conn *dbus.Conn) (job dbus.ObjectPath, err error) {
 		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StartUnit", &job, name, "fail")
 		switch bus.ErrorName(err) {
-		case "org.freedesktop.systemd1.NoSuchUnit", "org.freedesktop.systemd1.UnitMasked":
+		case "org.freedesktop.systemd1.NoSuchUnit", "org.freedesktop.systemd1.UnitMasked", "org.freedesktop.systemd1.OnlyByDependency":
 			err = fmt.Errorf("%w: %w", shutdown.ErrNoService, err)
 		case "org.freedesktop.systemd1.TransactionIsDestructive":
 			err = fmt.Errorf("%w: %w", shutdown.ErrStillStops, err)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/godbus/dbus/v5"
-
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/systemdtest"
@@ -159,24 +157,21 @@ func TestAUnitIsStarted(t *testing.T) {
 func TestHowAUnitFares(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	m := systemd.NewManager(fake.ManagerSocket())
-	job := struct {
-		ID   uint32
-		Path dbus.ObjectPath
-	}{7, "/org/freedesktop/systemd1/job/7"}
+	since := time.UnixMicro(2_000_000)
 	for _, tt := range []struct {
 		is       systemdtest.UnitState
 		starting bool
 		failed   string
 	}{
 		{systemdtest.UnitState{"ActiveState": "active", "Result": "success"}, false, ""},
-		{systemdtest.UnitState{"ActiveState": "inactive", "Result": "success"}, false, ""},
+		{systemdtest.UnitState{"ActiveState": "inactive", "Result": "success", "InactiveExitTimestamp": uint64(2_000_001)}, false, ""},
+		{systemdtest.UnitState{"ActiveState": "inactive", "Result": "success", "InactiveExitTimestamp": uint64(1_999_999)}, false, "what it needs did not start, or a condition of it does not hold"},
 		{systemdtest.UnitState{"ActiveState": "activating", "Result": "exit-code"}, true, ""}, // RestartSec= passes
-		{systemdtest.UnitState{"ActiveState": "failed", "Result": "exit-code", "Job": job}, true, ""},
+		{systemdtest.UnitState{"ActiveState": "failed", "Result": "exit-code", "Job": queuedJob()}, true, ""},
 		{systemdtest.UnitState{"ActiveState": "failed", "Result": "exit-code"}, false, "exit-code"},
-		{systemdtest.UnitState{"LoadState": "not-found"}, false, ""},
 	} {
 		fake.SetManager(systemdtest.ManagerState{Units: map[string]systemdtest.UnitState{"web.service": tt.is}})
-		if starting, failed, err := m.UnitFares(t.Context(), "web.service"); starting != tt.starting || failed != tt.failed || err != nil {
+		if starting, failed, err := m.UnitFares(t.Context(), "web.service", since); starting != tt.starting || failed != tt.failed || err != nil {
 			t.Errorf("UnitFares() of %+v = %t, %q, %v, want %t, %q", tt.is, starting, failed, err, tt.starting, tt.failed)
 		}
 	}

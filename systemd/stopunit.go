@@ -4,11 +4,16 @@ import (
 	"context"
 	"path"
 	"slices"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 
 	"hostler.io/hostler/systemd/bus"
 )
+
+// alongBound is how long the stop of a unit waits until it is known who stops with it: that it is
+// stopped matters more.
+const alongBound = 500 * time.Millisecond
 
 // StopUnit begins to stop the unit of that name that a process is of, as `systemctl stop
 // --no-block`, and tells whether there was anything to stop: false where no such unit
@@ -37,22 +42,25 @@ func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int, before
 			return false, err
 		}
 	}
-	others, _ := along(ctx, conn, name) // to stop it matters more than to know who goes with it
-	before(ctx, append([]string{name}, others...))
+	before(ctx, append([]string{name}, along(ctx, conn, name)...))
 	var job dbus.ObjectPath
 	return true, bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, name, "replace")
 }
 
 // along names the units that run and that systemd stops with that of a name, with those, and so
-// on. A target is none: nothing of it runs, and to start it again would start all that it wants.
-func along(ctx context.Context, conn *dbus.Conn, name string) (names []string, err error) {
+// on, as far as it tells soon; none that is being stopped already. A target is none: nothing of
+// it runs, and to start it again would start all that it wants.
+func along(ctx context.Context, conn *dbus.Conn, name string) (names []string) {
+	ctx, cancel := context.WithTimeout(ctx, alongBound)
+	defer cancel()
 	concerned := []string{name}
-	for i := 0; i < len(concerned); i++ {
+	for i := 0; i < len(concerned) && ctx.Err() == nil; i++ {
 		unit, err := readUnit(ctx, conn, concerned[i])
 		if err != nil {
-			return names, err
+			continue
 		}
-		if i > 0 && unit.Runs() && unit.ActiveState != "deactivating" && path.Ext(unit.Name) != ".target" {
+		runs := unit.Starts() || unit.Runs() && unit.ActiveState != "deactivating" && !unit.Job
+		if i > 0 && runs && unit.CanStart && path.Ext(unit.Name) != ".target" {
 			names = append(names, unit.Name)
 		}
 		for _, other := range unit.StoppedWithIt {
@@ -61,7 +69,7 @@ func along(ctx context.Context, conn *dbus.Conn, name string) (names []string, e
 			}
 		}
 	}
-	return names, nil
+	return names
 }
 
 // UnitStops tells whether the stop of a unit has begun or is over, and not while it waits

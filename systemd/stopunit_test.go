@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/godbus/dbus/v5"
+
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/systemdtest"
 )
@@ -52,6 +54,14 @@ func TestAUnitIsStoppedForItsOwnProcesses(t *testing.T) {
 	}
 }
 
+// queuedJob is a unit's property Job of which there is one.
+func queuedJob() any {
+	return struct {
+		ID   uint32
+		Path dbus.ObjectPath
+	}{7, "/org/freedesktop/systemd1/job/7"}
+}
+
 // systemd stops what needs a unit, or is part of it, with that.
 func TestWhoIsStoppedWithAUnit(t *testing.T) {
 	unit := func(active string, more systemdtest.UnitState) systemdtest.UnitState {
@@ -64,13 +74,15 @@ func TestWhoIsStoppedWithAUnit(t *testing.T) {
 		Service: systemdtest.ServiceState{Name: "web.service", ActiveState: "active"},
 		Units: map[string]systemdtest.UnitState{
 			"web.service": unit("active", systemdtest.UnitState{
-				"RequiredBy": []string{"needs.service", "down.service", "all.target"}, "BoundBy": []string{"bound.service"}, "WantedBy": []string{"wants.service"},
+				"RequiredBy": []string{"needs.service", "down.service", "all.target"}, "BoundBy": []string{"bound.service"}, "RequisiteOf": []string{"queued.service", "refuses.service"}, "WantedBy": []string{"wants.service"},
 			}),
 			"needs.service":   unit("active", systemdtest.UnitState{"BoundBy": []string{"bound.service"}}),
 			"bound.service":   unit("activating", systemdtest.UnitState{"ConsistsOf": []string{"web.service", "ends.service"}}),
 			"down.service":    unit("failed", systemdtest.UnitState{"PropagatesStopTo": []string{"through.service"}}),
 			"all.target":      unit("active", systemdtest.UnitState{"ConsistsOf": []string{"part.service"}}),
 			"ends.service":    unit("deactivating", nil),
+			"queued.service":  unit("active", systemdtest.UnitState{"Job": queuedJob()}),
+			"refuses.service": unit("active", systemdtest.UnitState{"CanStart": false}),
 			"through.service": unit("reloading", nil),
 			"part.service":    unit("active", nil),
 			"wants.service":   unit("active", nil),

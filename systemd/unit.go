@@ -33,6 +33,8 @@ type Unit struct {
 	Before, After    []string
 	PulledInBy       []string // units that systemd starts it with: WantedBy, RequiredBy, TriggeredBy and the like
 	StoppedWithIt    []string // units that systemd stops with it: RequiredBy, ConsistsOf and the like
+	CanStart         bool
+	Began            time.Time // when it was last begun to be started
 
 	Job        bool          // something is to be done with it, or is being done: a start, a stop, ...
 	JobTimeout time.Duration // how long a job of it may wait and run; zero for no limit
@@ -143,7 +145,9 @@ func newUnit(name string, values map[string]dbus.Variant) Unit {
 		Before:                 value[[]string](values, "Before"),
 		After:                  value[[]string](values, "After"),
 		PulledInBy:             named(values, "WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "TriggeredBy"),
-		StoppedWithIt:          named(values, "RequiredBy", "BoundBy", "ConsistsOf", "PropagatesStopTo"),
+		StoppedWithIt:          named(values, "RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo"),
+		CanStart:               value[bool](values, "CanStart"),
+		Began:                  moment(value[uint64](values, "InactiveExitTimestamp")),
 		Job:                    hasJob(values["Job"]),
 		JobTimeout:             limit(value[uint64](values, "JobTimeoutUSec")),
 		Type:                   value[string](values, "Type"),
@@ -191,6 +195,14 @@ func named(values map[string]dbus.Variant, properties ...string) (names []string
 func value[T any](values map[string]dbus.Variant, name string) T {
 	v, _ := values[name].Value().(T)
 	return v
+}
+
+// moment is a time of systemd's, which is zero for never.
+func moment(microseconds uint64) time.Time {
+	if microseconds == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(microseconds))
 }
 
 // limit is a time-out of systemd's, whose infinity is no limit.

@@ -92,14 +92,15 @@ func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
 }
 
 // Search is between two times that Look is due. It asks nobody again who has said that it is
-// no runtime, and tells whether there is something to Look at: a runtime that has not said
-// yet how it is, by whomever it was found, or somebody who may be one.
+// no runtime, and tells whether there is something new to Look at: a runtime that has not
+// said yet how it is, by whomever it was found, or somebody who may be one.
 func (r *Runtimes) Search(ctx context.Context) (found bool) {
 	r.mu.Lock()
 	others := r.others
 	r.mu.Unlock()
+	complete := r.Complete() == nil
 	r.discover(ctx, others...)
-	return r.Complete() != nil || slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return !r.known(m) })
+	return complete && r.Complete() != nil || slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return !r.known(m) })
 }
 
 // discover adds the candidates whose socket answers and that are not known yet,
@@ -116,7 +117,7 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 		is := func(d Dead) bool { return d.Path == c.Path }
 		return r.at(c.Path) != nil || r.member(c.Name) || borrowed(c) || slices.ContainsFunc(others, is)
 	})
-	dead := slices.Clone(others)
+	dead := slices.DeleteFunc(slices.Clone(others), func(d Dead) bool { return r.at(d.Path) != nil }) // by now
 	var silent []string
 	for _, d := range r.detect(ctx, unknown) {
 		err := d.Err

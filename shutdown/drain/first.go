@@ -40,9 +40,9 @@ type First struct {
 	// Start starts one again, or a unit that was stopped for a container of it, and fails as
 	// long as it stops; the guard calls it where the host lives on.
 	Start func(ctx context.Context, name string) error
-	// Fares tells whether one that was started is still about to be up, and if it has failed
-	// instead, how.
-	Fares func(ctx context.Context, name string) (starting bool, failed string, err error)
+	// Fares tells whether one that was started at a time is still about to be up, and if it has
+	// failed instead, how.
+	Fares func(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error)
 	// Adopt is told right before which pods run, with what was written down of them by an
 	// earlier process: from then on they may have to be stopped without their runtime. It
 	// returns the stop signals that are to be written down, by ID of the container.

@@ -17,7 +17,7 @@ func unitPath(name string) dbus.ObjectPath {
 
 // properties are those of a unit as they are where nobody has said otherwise.
 func (u UnitState) properties() map[string]any {
-	all := map[string]any{"LoadState": "loaded", "ActiveState": "inactive", "Before": []string{}, "After": []string{}}
+	all := map[string]any{"LoadState": "loaded", "ActiveState": "inactive", "CanStart": true, "Before": []string{}, "After": []string{}}
 	maps.Copy(all, u)
 	return all
 }

@@ -252,8 +252,10 @@ func unitsComeBack(t *testing.T, m *machine.Machine) {
 			return err == nil && slices.Equal(s.Shutdown.NotStarted, want)
 		}
 	}
-	m.Eventually("status tells that web fails", tells(shutdown.NotStarted{Unit: "web.service", Reason: "exit-code", Failed: true}))
-	m.Run("rm " + dropIn + " && systemctl daemon-reload && systemctl start web")
+	m.Eventually("status tells that web fails", tells(
+		shutdown.NotStarted{Unit: "beside.service", Reason: "what it needs did not start, or a condition of it does not hold", Failed: true},
+		shutdown.NotStarted{Unit: "web.service", Reason: "exit-code", Failed: true}))
+	m.Run("rm " + dropIn + " && systemctl daemon-reload && systemctl start web beside")
 	m.Eventually("status tells no more of it", tells())
 	awaitState(t, m, shutdown.Armed)
 }
