@@ -63,11 +63,12 @@ func (l *logind) enter(ctx context.Context, method string) error {
 	}
 	if err == nil && ctx.Err() == nil && len(l.watchers) == 0 && method != "Watch" && method != "MaxDelay" {
 		l.mu.Unlock()
-		time.Sleep(1) // whose Run ends has its contexts end one after the other
-		l.mu.Lock()
-		if ctx.Err() == nil {
+		select {
+		case <-ctx.Done(): // whose Run ends has its contexts end one after the other
+		case <-time.After(time.Nanosecond): // once everybody waits for something
 			l.t.Errorf("%s is called although nobody watches", method)
 		}
+		l.mu.Lock()
 	}
 	return err
 }
