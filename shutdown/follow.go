@@ -1,0 +1,63 @@
+package shutdown
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/shutdown/drain"
+)
+
+const (
+	// faresPause is how often a service that was started again is looked at, until it has been
+	// up for steady, or has been about to be up, or has told nothing, for startsBound.
+	faresPause  = 5 * time.Second
+	steady      = 30 * time.Second
+	startsBound = 10 * time.Minute
+)
+
+// follow has the status tell of a service that was started at a time and has failed, for as long
+// as it has: what becomes of that is systemd's affair, or a person's. It ends once that is up for
+// good, or has been about to be for long.
+func (g *Guard) follow(ctx context.Context, name string, since time.Time) {
+	failed := false
+	var up, unfailed time.Duration // for how long
+	for up < steady && unfailed < startsBound {
+		bounded, cancel := context.WithTimeout(ctx, reviveBound)
+		starting, result, err := g.options.First.Fares(bounded, name, since)
+		cancel()
+		pause := faresPause
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && result != "":
+			if !failed {
+				g.log.Warn("a service that the shutdown had stopped was started again, and has failed", "unit", name, "result", result)
+			}
+			failed, up, unfailed, pause = true, 0, 0, revivePause
+			g.noteDown(ctx, name, NotStarted{Unit: name, Reason: result, Failed: true})
+		case err != nil || starting: // as far as is known it fares as before
+			up, unfailed = 0, unfailed+pause
+		default:
+			up, unfailed = up+pause, unfailed+pause
+			g.noteDown(ctx, name)
+		}
+		drain.Sleep(ctx, pause)
+	}
+	if failed && up >= steady {
+		g.log.Info("a service that had failed since the shutdown was called off has not any more", "unit", name)
+	}
+	g.noteDown(ctx, name)
+}
+
+// endFollowing has nobody told any more how those fare that were started.
+func (g *Guard) endFollowing() {
+	if g.following == nil {
+		return
+	}
+	g.following()
+	g.following = nil
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.status.NotStarted = slices.DeleteFunc(slices.Clone(g.status.NotStarted), func(n NotStarted) bool { return n.Failed })
+}

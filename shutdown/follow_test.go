@@ -1,0 +1,90 @@
+package shutdown_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+func (s *service) fares(context.Context, string, time.Time) (starting bool, failed string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mute {
+		return false, "", errors.New("no answer")
+	}
+	return s.starts, s.failed, nil
+}
+
+func (s *service) fails(result string) { s.is(false, result, false) }
+
+func (s *service) is(starting bool, failed string, mute bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starts, s.failed, s.mute = starting, failed, mute
+}
+
+func (s *service) looks(t *testing.T, r *rig, when, failed string) {
+	t.Helper()
+	var want []shutdown.NotStarted
+	if failed != "" {
+		want = []shutdown.NotStarted{{Unit: "k3s.service", Reason: failed, Failed: true}}
+	}
+	if got := r.guard.Status().NotStarted; !slices.Equal(got, want) {
+		t.Errorf("%s: Status().NotStarted = %v, want %v", when, got, want)
+	}
+}
+
+// systemd has accepted to start it, and a person is to know how that went.
+func TestAServiceThatFailsOnceItIsStarted(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		s := r.orchestrated()
+		s.is(true, "", false)
+		r.usual()
+		r.start()
+		callOff := func() {
+			r.logind.shutdown("reboot")
+			time.Sleep(3 * time.Second)
+			r.logind.cancel()
+			time.Sleep(5 * time.Minute)
+		}
+		callOff()
+		s.looks(t, r, "while it starts", "")
+		s.fails("timeout")
+		time.Sleep(time.Minute)
+		s.looks(t, r, "once it has failed", "timeout")
+		s.is(false, "", true)
+		time.Sleep(time.Minute)
+		s.looks(t, r, "while nobody tells", "timeout")
+		s.fails("exit-code")
+		time.Sleep(time.Hour)
+		s.looks(t, r, "an hour later", "exit-code")
+		if len(s.log) != 2 {
+			t.Errorf("the service saw %q, want it started once", s.log)
+		}
+		s.fails("")
+		time.Sleep(time.Minute)
+		s.fails("signal")
+		time.Sleep(time.Minute)
+		s.looks(t, r, "once it has run for half a minute", "") // that is of no shutdown any more
+
+		callOff()
+		s.looks(t, r, "after the next one", "signal")
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		s.looks(t, r, "once a person has drained the host", "")
+
+		callOff()
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Second)
+		s.looks(t, r, "while the host goes down", "")
+		time.Sleep(time.Minute)
+		r.expect(shutdown.Released, 0)
+	})
+}
