@@ -50,6 +50,14 @@ func with[V any](known, more map[string]V) map[string]V {
 	return all
 }
 
+// also is a copy of known with an ID in it, once: what was published has the old one.
+func also(known []string, id string) []string {
+	if slices.Contains(known, id) {
+		return known
+	}
+	return append(slices.Clone(known), id)
+}
+
 // noteUnasked writes down who is left for the next process to ask. Where that is all of a pod
 // the pod was never begun with: it is not to be killed unasked where its phase is over by then.
 func (d *Drain) noteUnasked(pod key, ends []containerEnd) {

@@ -2,7 +2,6 @@ package drain
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -227,11 +226,11 @@ func (d *Drain) noteAsked(pod key, targets []target, sandbox bool) {
 	for _, t := range targets {
 		p := &d.record.Pods[d.index[pod]]
 		p.Once = p.Once || t.Container.Restart == runtime.RestartElsewhere
-		if t.Container.Restarting && !slices.Contains(p.Restarting, t.ID) {
-			p.Restarting = append(slices.Clone(p.Restarting), t.ID) // what was published has the old one
+		if t.Container.Restarting {
+			p.Restarting = also(p.Restarting, t.ID)
 		}
-		if t.Container.Restart == runtime.RestartByUnit && !slices.Contains(p.ByUnit, t.ID) {
-			p.ByUnit = append(slices.Clone(p.ByUnit), t.ID) // likewise
+		if t.Container.Restart == runtime.RestartByUnit {
+			p.ByUnit = also(p.ByUnit, t.ID)
 		}
 		_, owedTurn := p.Asked[t.ID] // from an earlier process
 		_, noted := turnOf(*p, t.ID)
