@@ -205,10 +205,11 @@ func oddities(out *output, s api.Status) []worry {
 		list = append(list, worry{what: "configuration", text: text, next: s.Configuration.Mend(), harm: odd})
 	}
 	for _, n := range s.Shutdown.NotStarted {
-		text, next := "stopped for a shutdown that was called off, and not started again so far: "+n.Reason, "; hostler goes on trying"
+		how, next := "and not started again so far", "; hostler goes on trying"
 		if n.Failed {
-			text, next = "stopped for a shutdown that was called off, started again, and failed: "+n.Reason, " says why; hostler does not start it a second time"
+			how, next = "started again, and failed", " says why; hostler does not start it a second time"
 		}
+		text := "stopped for a shutdown that was called off, " + how + ": " + n.Reason
 		list = append(list, worry{what: n.Unit, text: text, next: "`systemctl status " + n.Unit + "`" + next, harm: failing})
 	}
 	if text := s.State.Message; text != "" {
