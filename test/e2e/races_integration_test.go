@@ -32,6 +32,7 @@ type rush struct {
 	builds  atomic.Int64
 	runs    atomic.Int64
 	ended   chan struct{} // holds a token when a round has ended since it was taken
+	asked   atomic.Int64  // collections on request that have ended
 	slipped atomic.Int64  // pulls and containers whose image went while they were being made
 	lost    atomic.Int64  // containers that ran, with their image gone meanwhile
 }
@@ -46,6 +47,9 @@ func (r *rush) run(ctx context.Context, pod *lab.Pod, image string) error {
 	if err != nil {
 		r.slipped.Add(1)
 		r.t.Logf("%s, and is tried again", err)
+		if err := r.settle(ctx); err != nil {
+			return err
+		}
 		spec.Attempt = 1
 		if id, err = r.c.RunContainer(ctx, pod, spec); err != nil {
 			return fmt.Errorf("a second try failed, too: %w", err)
@@ -68,6 +72,20 @@ func (r *rush) run(ctx context.Context, pod *lab.Pod, image string) error {
 	}
 	_, err = r.c.Runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
 	return err
+}
+
+// settle waits, as an orchestrator does before it tries again, until the removal is over that
+// was in its way: containerd tells of an image until then, and makes no container from it. hostler
+// makes one collection at a time, so that it is once one has ended that began since.
+func (r *rush) settle(ctx context.Context) error {
+	for before := r.asked.Load(); r.asked.Load() < before+2; {
+		select {
+		case r.ended <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 // work goes through rounds until all are done or one fails.
@@ -97,6 +115,9 @@ func (r *rush) pull(ctx context.Context, image string) error {
 	if err != nil {
 		r.slipped.Add(1)
 		r.t.Logf("%s, and is tried again", err)
+		if err := r.settle(ctx); err != nil {
+			return err
+		}
 		_, err = r.c.Images.PullImage(ctx, request)
 	}
 	return err
@@ -195,7 +216,7 @@ func TestCollectionBreaksNothingInARush(t *testing.T) {
 	})
 	over := make(chan struct{})
 	go func() { workers.Wait(); close(over) }()
-	var collections, removed int
+	removed := 0
 	var window time.Duration
 	for running := true; running; {
 		select {
@@ -205,7 +226,7 @@ func TestCollectionBreaksNothingInARush(t *testing.T) {
 		}
 		report, err := a.api.Collect(t.Context(), api.CollectRequest{Images: true, AllUnused: true}, func(api.Step) {})
 		check(t, err)
-		collections++
+		r.asked.Add(1)
 		removed += len(report.Removed)
 		window = max(window, report.LongestWindow.Duration)
 	}
@@ -216,7 +237,7 @@ func TestCollectionBreaksNothingInARush(t *testing.T) {
 
 	automatic := len(a.logLines("msg=\"image removed\"")) - removed
 	t.Logf("%d runs, %d pulls, %d builds; %d collections on request removed %d images, those by themselves %d; %d pulls and containers had to be made again, %d containers lost their image; longest window %s",
-		r.runs.Load(), r.pulls.Load(), r.builds.Load(), collections, removed, automatic, r.slipped.Load(), r.lost.Load(), window)
+		r.runs.Load(), r.pulls.Load(), r.builds.Load(), r.asked.Load(), removed, automatic, r.slipped.Load(), r.lost.Load(), window)
 	if r.runs.Load() != rounds || removed < rounds/20 {
 		t.Errorf("%d containers ran and %d images were removed on request, want %d, and enough to have been in each other's way", r.runs.Load(), removed, rounds)
 	}
