@@ -19,22 +19,15 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/conditions"
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/census"
-	"hostler.io/hostler/agent/controlplane/etcd"
-	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/agent/fleet"
-	"hostler.io/hostler/agent/host"
-	"hostler.io/hostler/agent/listen"
-	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/reboots"
-	"hostler.io/hostler/agent/report"
-	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/census"
+	"hostler.io/hostler/controlplane/etcd"
+	"hostler.io/hostler/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/lastused"
@@ -42,12 +35,20 @@ import (
 	"hostler.io/hostler/gc/podlogs"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
+	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/runtime/orphans"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/restart"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/conditions"
+	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/status/probe"
+	"hostler.io/hostler/status/reboots"
+	"hostler.io/hostler/status/report"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/notify"
 )
@@ -75,10 +76,10 @@ type Agent struct {
 	node        string // the Node's name
 	metrics     *metrics.Metrics
 	owners      *owner.Owners
-	runtimes    *host.Runtimes
-	network     *host.Network
+	runtimes    *discovery.Runtimes
+	network     *gather.Network
 	conditions  *conditions.Runner
-	facts       *host.Facts
+	facts       *gather.Facts
 	client      controlplane.Client
 	recorder    *controlplane.Recorder
 	keeper      *controlplane.LeaseKeeper
@@ -102,8 +103,8 @@ type Agent struct {
 	dead        *collect.Containers
 	history     *history.History
 	guard       *shutdown.Guard
-	standIn     *orphans.StandIn // for runtimes that go before their pods
-	pods        *host.PodWatch   // for the guard
+	standIn     *orphans.StandIn    // for runtimes that go before their pods
+	pods        *discovery.PodWatch // for the guard
 	restarts    *restart.Restarter
 	logind      *systemd.Logind
 	manager     *systemd.Manager
@@ -253,7 +254,7 @@ func (a *Agent) buildGuard() (err error) {
 	if err != nil {
 		return err
 	}
-	a.pods = host.NewPodWatch(a.standIn.Pods, a.observed, func() { a.guard.Change() })
+	a.pods = discovery.NewPodWatch(a.standIn.Pods, a.observed, func() { a.guard.Change() })
 	a.restarts = restart.New(a.restartOptions())
 	return nil
 }
@@ -292,8 +293,8 @@ func boot(bootID string, manager *systemd.Manager, log *slog.Logger) string {
 }
 
 func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
-	a.network = host.NewNetwork(a.networkOptions())
-	a.facts = host.NewFacts(host.FactsOptions{
+	a.network = gather.NewNetwork(a.networkOptions())
+	a.facts = gather.NewFacts(gather.FactsOptions{
 		Reader:     reader,
 		Folder:     a.cfg.State.Directory,
 		Runtimes:   a.runtimes,
@@ -343,7 +344,7 @@ func (a *Agent) reports() report.Options {
 
 // checkReserved refuses to keep more for the system than there is.
 func (a *Agent) checkReserved(o status.Options) error {
-	ctx, cancel := context.WithTimeout(context.Background(), host.LookTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), gather.LookTimeout)
 	defer cancel()
 	return status.CheckReserved(a.facts.Measure(ctx, nil), o.Reserved, o.Pressure)
 }

@@ -11,11 +11,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/host"
-	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/report"
 )
 
 func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
@@ -40,7 +40,7 @@ func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
 		"a runtime fell mute": func() { a.setBlind("containerd", true) },
 	} {
 		listed := make(chan struct{}, 1)
-		a.pods = host.NewPodWatch(func(ctx context.Context) ([]runtime.Pod, error) {
+		a.pods = discovery.NewPodWatch(func(ctx context.Context) ([]runtime.Pod, error) {
 			select {
 			case listed <- struct{}{}:
 				return nil, nil

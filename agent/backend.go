@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/runtime"

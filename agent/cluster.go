@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/kubernetes"
-	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/controlplane/kubernetes/certificate"
 )
 
 // clusterTimeout bounds how long a person waits for what a cluster says.

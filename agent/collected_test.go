@@ -8,9 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/controlplane/embedded"
+	"hostler.io/hostler/controlplane/embedded"
 	"hostler.io/hostler/gc/runs"
-	"hostler.io/hostler/status"
+	"hostler.io/hostler/runtime"
 )
 
 // ranFor waits until a collector's last run was for that reason.
@@ -66,10 +66,10 @@ func TestACollectionIsMadeUpForOnceTheRuntimeIsReady(t *testing.T) {
 	if last := ranFor(t, a.images, "start"); len(last.Errors) == 0 {
 		t.Fatalf("first run = %+v, want the runtime missed", last)
 	}
-	down, up := status.Runtime{}, status.Runtime{}
+	down, up := runtime.Health{}, runtime.Health{}
 	up.Ready = true
-	a.runtimesChanged([]status.Runtime{up}, []status.Runtime{down})
-	a.runtimesChanged([]status.Runtime{down}, []status.Runtime{up})
+	a.runtimesChanged([]runtime.Health{up}, []runtime.Health{down})
+	a.runtimesChanged([]runtime.Health{down}, []runtime.Health{up})
 	ranFor(t, a.images, "RuntimeReady")
 	cancel()
 	<-ended

@@ -7,11 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/conditions"
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/conditions"
 )
 
 // conditionsPatience is how long the loop of checks may go without a round.

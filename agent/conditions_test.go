@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/conditions"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/conditions"
 )
 
 func TestWhatTheDoctorHearsOfChecks(t *testing.T) {

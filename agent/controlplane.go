@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/embedded"
-	"hostler.io/hostler/agent/controlplane/etcd"
-	"hostler.io/hostler/agent/controlplane/etcd/endpoint"
-	"hostler.io/hostler/agent/controlplane/kubernetes"
-	"hostler.io/hostler/agent/controlplane/objects"
-	"hostler.io/hostler/agent/controlplane/plugin"
-	"hostler.io/hostler/agent/host"
-	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/embedded"
+	"hostler.io/hostler/controlplane/etcd"
+	"hostler.io/hostler/controlplane/etcd/endpoint"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/controlplane/plugin"
+	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/status/gather"
 )
 
 // surroundings are what a client of a control plane needs beside its configuration.
@@ -66,8 +66,8 @@ func etcdOptions(c config.Etcd, version string) etcd.Options {
 }
 
 // networkOptions have the ways to the control plane followed, where it is elsewhere.
-func (a *Agent) networkOptions() host.NetworkOptions {
-	o := host.NetworkOptions{Log: a.log.With("component", "network")}
+func (a *Agent) networkOptions() gather.NetworkOptions {
+	o := gather.NetworkOptions{Log: a.log.With("component", "network")}
 	switch a.client.Type() {
 	case kubernetes.Type:
 		c := a.cfg.ControlPlane.Kubernetes

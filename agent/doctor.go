@@ -12,11 +12,12 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/systemd"
 )
 
@@ -124,7 +125,7 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 
 // lookOnce asks the runtimes of this host how they are.
 func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
-	ctx, cancel := context.WithTimeout(ctx, host.LookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, gather.LookTimeout)
 	defer cancel()
 	r, err := newRuntimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, units{Manager: systemd.NewManager("")}, log)
 	if err != nil {
@@ -135,8 +136,8 @@ func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.
 	return runtimeFacts(states, asked, r), r.Close()
 }
 
-func runtimeFacts(states []status.Runtime, asked bool, r *host.Runtimes) doctor.Runtimes {
-	podmans := host.LookForPodmans("/")
+func runtimeFacts(states []runtime.Health, asked bool, r *discovery.Runtimes) doctor.Runtimes {
+	podmans := discovery.LookForPodmans("/")
 	facts := doctor.Runtimes{Asked: asked, PodmanUnheard: podmans.Unheard, PodmanUsers: podmans.Users}
 	for _, d := range r.Dead() {
 		dead := doctor.DeadSocket{Path: d.Path}

@@ -10,11 +10,11 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/status/probe"
 )
 
@@ -53,7 +53,7 @@ func lookAlone(ctx context.Context, cfg config.Config) (doctor.Machine, error) {
 
 // measureAlone is what this host has, and what a configuration wants of it.
 func measureAlone(ctx context.Context, cfg config.Config) (machine probe.Machine, now status.Facts, p policies, err error) {
-	ctx, cancel := context.WithTimeout(ctx, host.LookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, gather.LookTimeout)
 	defer cancel()
 	reader, err := probe.New("/")
 	if err != nil {
@@ -63,7 +63,7 @@ func measureAlone(ctx context.Context, cfg config.Config) (machine probe.Machine
 	if p, err = newPolicies(cfg, machine.HostName, ""); err != nil {
 		return machine, now, p, err
 	}
-	facts := host.NewFacts(host.FactsOptions{Reader: reader, Folder: cfg.State.Directory, Machine: machine})
+	facts := gather.NewFacts(gather.FactsOptions{Reader: reader, Folder: cfg.State.Directory, Machine: machine})
 	return machine, facts.Measure(ctx, nil), p, nil
 }
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane/etcd"
-	"hostler.io/hostler/agent/controlplane/etcd/endpoint"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/controlplane/etcd"
+	"hostler.io/hostler/controlplane/etcd/endpoint"
 )
 
 // etcdFacts look at the etcd that keeps this host's Node; nil if none does.

@@ -38,14 +38,16 @@ func TestEventsAreDocumented(t *testing.T) {
 		}
 	}
 	made := map[string]bool{}
-	err = filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
-			reasonsIn(t, path, made)
+	for _, folder := range []string{".", "../status/report", "../controlplane"} {
+		err = filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				reasonsIn(t, path, made)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	if len(made) < 18 {
 		t.Errorf("found the reasons %v, want all of hostler's", slices.Sorted(maps.Keys(made)))
@@ -98,7 +100,7 @@ func reasonsIn(t *testing.T, path string, found map[string]bool) {
 				add(n.Results)
 			}
 		case *ast.AssignStmt: // reason, ... := "Word", ...
-			if slices.ContainsFunc(n.Lhs, reasonVariable) && (filepath.Dir(path) == "report" || filepath.Dir(path) == "maintenance") {
+			if slices.ContainsFunc(n.Lhs, reasonVariable) && slices.Contains([]string{"report", "maintenance"}, filepath.Base(filepath.Dir(path))) {
 				add(n.Rhs)
 			}
 		}

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"hostler.io/hostler/agent/controlplane/kubernetes"
-	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/controlplane/kubernetes/certificate"
 )
 
 // openKubernetes opens a cluster: with the credentials of a kubeconfig, or where

@@ -12,17 +12,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/census"
-	"hostler.io/hostler/agent/controlplane/kubernetes"
-	"hostler.io/hostler/agent/host"
-	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/census"
+	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/status/probe"
+	"hostler.io/hostler/status/report"
 )
 
 // runtimesRetry is how soon runtimes are asked again that did not answer: they may
@@ -97,7 +98,7 @@ func (a *Agent) buildLoops() {
 	a.loops = loop.Set{
 		loop.New("lease", time.Duration(a.cfg.Lease.Duration), a.whileMine("lease", owner.Lease,
 			a.whileOpen("lease", a.member, a.whileOpen("lease", a.existence, a.keeper.Run)))),
-		loop.New("status", 3*update+host.LookTimeout+report.WriteTimeout, func(ctx context.Context) error {
+		loop.New("status", 3*update+gather.LookTimeout+report.WriteTimeout, func(ctx context.Context) error {
 			return a.reporter.Run(ctx, a.loops.Named("status").Beat)
 		}),
 		loop.New("image-gc", collectorPatience(a.cfg.ImageGC.Interval), a.whileMine("image-gc", owner.ImageGC, a.images.Run)),
@@ -170,9 +171,9 @@ func (a *Agent) lookAtRuntimes(ctx context.Context) error {
 			a.runtimesChanged(before, after)
 		}
 		before, asked = after, true
-		pause := host.Interval
+		pause := discovery.Interval
 		if err != nil || a.runtimes.Complete() != nil {
-			retry = min(max(2*retry, runtimesRetry), host.Interval)
+			retry = min(max(2*retry, runtimesRetry), discovery.Interval)
 			pause = retry
 		} else {
 			retry = 0
@@ -188,8 +189,8 @@ func (a *Agent) searchUntil(ctx context.Context, over time.Time) error {
 	for {
 		left := time.Until(over)
 		select {
-		case <-time.After(min(left, host.SearchInterval)):
-			if left <= host.SearchInterval || a.runtimes.Search(ctx) {
+		case <-time.After(min(left, discovery.SearchInterval)):
+			if left <= discovery.SearchInterval || a.runtimes.Search(ctx) {
 				return nil
 			}
 		case <-ctx.Done():
@@ -202,25 +203,25 @@ func (a *Agent) searchUntil(ctx context.Context, over time.Time) error {
 // for a runtime's sake is made up for once that is ready: until then its loop is
 // shown as failing. So is one that was made before a runtime was found, as that at the
 // start is.
-func (a *Agent) runtimesChanged(before, after []status.Runtime) {
+func (a *Agent) runtimesChanged(before, after []runtime.Health) {
 	a.facts.Renew()
 	a.reporter.Changed()
 	a.restarts.Stir()
-	if slices.ContainsFunc(after, func(r status.Runtime) bool { return r.Ready && !slices.ContainsFunc(before, same(r)) }) {
+	if slices.ContainsFunc(after, func(r runtime.Health) bool { return r.Ready && !slices.ContainsFunc(before, same(r)) }) {
 		a.dead.Retry("RuntimeReady")
 		a.images.Retry("RuntimeReady")
 	}
 }
 
 // same tells which runtime is r, in r's state.
-func same(r status.Runtime) func(status.Runtime) bool {
-	return func(o status.Runtime) bool {
+func same(r runtime.Health) func(runtime.Health) bool {
+	return func(o runtime.Health) bool {
 		return o.Name == r.Name && o.Endpoint == r.Endpoint && o.Ready == r.Ready
 	}
 }
 
 // worthAReport tells whether runtimes came, went, or changed their mind.
-func worthAReport(before, after []status.Runtime) bool {
+func worthAReport(before, after []runtime.Health) bool {
 	if len(before) != len(after) {
 		return true
 	}

@@ -17,12 +17,12 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/controlplanetest"
-	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/metrics"
-	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controlplanetest"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/status/probe"
+	"hostler.io/hostler/status/report"
 )
 
 // over builds an agent over another control plane than its own.

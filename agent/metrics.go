@@ -3,8 +3,8 @@ package agent
 import (
 	"time"
 
-	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/status"
 )
 

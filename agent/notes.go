@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/status/report"
 )
 
 // openNotes opens what is kept of the Node that nothing else tells, and that a state file

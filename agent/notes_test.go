@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"hostler.io/hostler/agent/report"
-	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/status/report"
 )
 
 func TestWhatAnEarlierVersionHasKeptOfTheNodeOutlivesTheStateFile(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/controlplane"
 )
 
 // ownersInterval is how often the agent looks for other owners of its jobs.

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/controlplanetest"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controlplanetest"
+	"hostler.io/hostler/status/report"
 )
 
 // What failed before the job was lost is not tried again, and so would never be

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/objects"
-	"hostler.io/hostler/agent/controlplane/plugin"
-	"hostler.io/hostler/agent/controlplane/plugin/process"
-	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/controlplane/plugin"
+	"hostler.io/hostler/controlplane/plugin/process"
+	"hostler.io/hostler/internal/loop"
 )
 
 // pluginPatience is how long the loop that runs a plugin may go without a look at it.

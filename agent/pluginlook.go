@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane/plugin"
-	"hostler.io/hostler/agent/controlplane/plugin/process"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/controlplane/plugin"
+	"hostler.io/hostler/controlplane/plugin/process"
 )
 
 // pluginStart bounds how long a person waits for a plugin that is run to be looked at.

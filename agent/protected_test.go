@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/maintenance"
-	"hostler.io/hostler/agent/state"
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/state"
 	"hostler.io/hostler/shutdown/journal"
 )
 

@@ -3,8 +3,8 @@ package agent
 import (
 	"time"
 
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/status/probe"
+	"hostler.io/hostler/status/reboots"
 )
 
 // openReboots takes up what is known of reboots, and which boot this is.

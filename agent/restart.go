@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/restart"

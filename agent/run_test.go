@@ -21,9 +21,9 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/logtest"
-	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/internal/logtest"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/systemd/notify"
 )
 

@@ -7,20 +7,20 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/agent/host"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/runtime/local"
 )
 
 // newRuntimes opens the configured runtimes, or has them looked for.
-func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), units local.Units, log *slog.Logger) (*host.Runtimes, error) {
-	o := host.RuntimesOptions{Auto: cfg.Auto, Observe: observe, Units: units, Log: log}
+func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), units local.Units, log *slog.Logger) (*discovery.Runtimes, error) {
+	o := discovery.Options{Auto: cfg.Auto, Observe: observe, Units: units, Log: log}
 	for _, r := range cfg.List {
 		o.Configured = append(o.Configured, local.Candidate{Type: r.Type, Path: r.Endpoint})
 	}
-	return host.NewRuntimes(o)
+	return discovery.New(o)
 }
 
 // members are the runtimes of a set in the words of a room that uses them.

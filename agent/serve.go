@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/agent/listen"
+	"hostler.io/hostler/internal/listen"
 )
 
 // newFiles returns the files of what is served over the network; nil where nothing is.

@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/test/lab"
 )
 

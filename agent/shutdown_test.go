@@ -14,13 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/reboots"
-	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/state"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status/reboots"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/notify"
 )

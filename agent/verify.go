@@ -12,14 +12,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/conformance"
-	"hostler.io/hostler/agent/controlplane/embedded"
-	"hostler.io/hostler/agent/controlplane/etcd"
-	"hostler.io/hostler/agent/controlplane/kubernetes"
-	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
-	"hostler.io/hostler/agent/controlplane/objects"
-	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/conformance"
+	"hostler.io/hostler/controlplane/embedded"
+	"hostler.io/hostler/controlplane/etcd"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/controlplane/kubernetes/certificate"
+	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/internal/state"
 	"hostler.io/hostler/status/probe"
 )
 

@@ -176,6 +176,16 @@ type Info struct {
 	SandboxImage string
 }
 
+// Health is what a runtime last reported.
+type Health struct {
+	// Info is the answer. For a runtime that did not answer, Name and Endpoint are set,
+	// Ready is false, Message is the error, and Version may be the one last reported.
+	Info
+	// Since is when Ready last changed, or when the runtime was first asked; zero if
+	// that is not known.
+	Since time.Time
+}
+
 // ContainerState is the life phase of a container.
 type ContainerState int
 

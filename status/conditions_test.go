@@ -31,7 +31,7 @@ func healthy() status.Facts {
 		Filesystems:   []status.Filesystem{{Role: status.RoleNode, Filesystem: node}, {Role: status.RoleImage, Filesystem: image}},
 		Network:       network(address("10.0.0.5", 24, "eth0")),
 		RuntimesAsked: true,
-		Runtimes: []status.Runtime{{
+		Runtimes: []runtime.Health{{
 			Info:  runtime.Info{Name: "containerd", Version: "2.1.4", Endpoint: "unix:///run/c.sock", Ready: true, NetworkReady: true},
 			Since: noon.Add(-time.Hour),
 		}},

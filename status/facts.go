@@ -20,10 +20,10 @@ type Facts struct {
 	// RuntimesAsked tells that the search for runtimes is over and each one
 	// found was asked once. Until then Ready stays what it was before.
 	RuntimesAsked bool
-	Runtimes      []Runtime
+	Runtimes      []runtime.Health
 	// Unheard are runtimes that were looked for and do not answer, while containers of
 	// theirs run: Ready does not ask for them, but a shutdown cuts these off.
-	Unheard []Runtime
+	Unheard []runtime.Health
 	// DeadSockets are the paths where a runtime's socket is but none answers.
 	DeadSockets []string
 	Images      []runtime.Image // of all runtimes, in any order; not changed
@@ -56,17 +56,6 @@ func (r Role) String() string {
 		return "image"
 	}
 	return "node"
-}
-
-// Runtime is a runtime's last answer.
-type Runtime struct {
-	// Info is the answer. For a runtime that gave none the agent sets Name,
-	// Endpoint, Ready to false and Message to the error; Version may be the one
-	// it last told.
-	runtime.Info
-	// Since is when Ready last changed, or when it was first asked; zero if that
-	// is not known.
-	Since time.Time
 }
 
 // Draining tells that the host's pods are being stopped.

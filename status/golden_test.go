@@ -74,7 +74,7 @@ func host(t testing.TB, name string) (status.Facts, status.Options) {
 		facts.Filesystems = append(facts.Filesystems, status.Filesystem{Role: role, Filesystem: fs.Filesystem})
 	}
 	for _, info := range c.Runtimes {
-		facts.Runtimes = append(facts.Runtimes, status.Runtime{Info: info, Since: noon.Add(-time.Hour)})
+		facts.Runtimes = append(facts.Runtimes, runtime.Health{Info: info, Since: noon.Add(-time.Hour)})
 	}
 
 	o := status.DefaultOptions()

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	semver "k8s.io/apimachinery/pkg/util/version"
 
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/status/probe"
 )
 
@@ -126,11 +127,11 @@ func nodeInfo(facts Facts, version string) corev1.NodeSystemInfo {
 
 // runtimeVersion names the first runtime, of those that keep images if one does: they
 // have the Node's pods. The field has room for one.
-func runtimeVersion(runtimes []Runtime) string {
+func runtimeVersion(runtimes []runtime.Health) string {
 	if len(runtimes) == 0 {
 		return ""
 	}
-	chosen := runtimes[max(0, slices.IndexFunc(runtimes, func(r Runtime) bool { return !r.Imageless }))]
+	chosen := runtimes[max(0, slices.IndexFunc(runtimes, func(r runtime.Health) bool { return !r.Imageless }))]
 	version := chosen.Version
 	if version == "" {
 		version = "Unknown" // as kubelet says

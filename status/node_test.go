@@ -60,8 +60,8 @@ func TestNode(t *testing.T) {
 		t.Errorf("Node() has info %+v", info)
 	}
 	facts.Runtimes[0].Version = ""
-	bare := status.Runtime{Info: runtime.Info{Name: "runc", Version: "1.1.5", Ready: true, Imageless: true}}
-	facts.Runtimes = append([]status.Runtime{bare}, facts.Runtimes...)
+	bare := runtime.Health{Info: runtime.Info{Name: "runc", Version: "1.1.5", Ready: true, Imageless: true}}
+	facts.Runtimes = append([]runtime.Health{bare}, facts.Runtimes...)
 	if node, _ = status.Node(facts, o, status.Memory{}, noon); node.Status.NodeInfo.ContainerRuntimeVersion != "containerd://Unknown" {
 		t.Errorf("Node() = %+v for a runtime that never answered, want containerd://Unknown", node.Status.NodeInfo)
 	}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/status/probe"
 )
 
@@ -103,7 +104,7 @@ func imageFilesystemProblem(facts Facts) string {
 
 // readyMessage names the runtimes, and a pod network that is not set up, which
 // is a fault only to pods that want one.
-func readyMessage(runtimes []Runtime) string {
+func readyMessage(runtimes []runtime.Health) string {
 	var parts []string
 	for _, r := range runtimes {
 		part := strings.TrimSpace(r.Name+" "+r.Version) + " is ready"

@@ -14,7 +14,7 @@ import (
 
 func TestReady(t *testing.T) {
 	since := noon.Add(-3 * time.Minute)
-	down := status.Runtime{Info: runtime.Info{Name: "docker", Endpoint: "unix:///run/docker.sock", Message: "connection refused"}, Since: since}
+	down := runtime.Health{Info: runtime.Info{Name: "docker", Endpoint: "unix:///run/docker.sock", Message: "connection refused"}, Since: since}
 	for _, c := range []struct {
 		name    string
 		spoil   func(f *status.Facts)
@@ -38,7 +38,7 @@ func TestReady(t *testing.T) {
 			"False", "NoRuntime", "no container runtime found on this host, though there is /run/containerd/containerd.sock, where none answers; see to its service, since 2026-11-20T12:00:00Z",
 		},
 		{
-			"the only runtime is down", func(f *status.Facts) { f.Runtimes = []status.Runtime{down} }, "False", "RuntimeDown",
+			"the only runtime is down", func(f *status.Facts) { f.Runtimes = []runtime.Health{down} }, "False", "RuntimeDown",
 			"runtime docker at unix:///run/docker.sock is not ready: connection refused, since 2026-11-20T11:57:00Z",
 		},
 		{
@@ -53,7 +53,7 @@ func TestReady(t *testing.T) {
 		},
 		{
 			"draining counts most, and the rest is told", func(f *status.Facts) {
-				f.Draining, f.Runtimes = status.Draining{Active: true}, []status.Runtime{{Info: runtime.Info{Name: "crio"}}}
+				f.Draining, f.Runtimes = status.Draining{Active: true}, []runtime.Health{{Info: runtime.Info{Name: "crio"}}}
 			},
 			"False", "Draining", "node is shutting down; runtime crio is not ready",
 		},

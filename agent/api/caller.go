@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hostler.io/hostler/agent/listen"
+	"hostler.io/hostler/internal/listen"
 )
 
 // peerKey is that of who is at the other end: a *unix.Ucred over the socket, certified

@@ -120,7 +120,7 @@ func TestListenRemovesNothingThatIsNoSocket(t *testing.T) {
 	}
 }
 
-// What a program leaves open is not another's loss: see agent/listen for other users.
+// What a program leaves open is not another's loss: see internal/listen for other users.
 func TestOneUsersConnectionsAreBounded(t *testing.T) {
 	socket, _ := serve(t, routes(&backend{}))
 	var held []net.Conn

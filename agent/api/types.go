@@ -7,18 +7,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"hostler.io/hostler/agent/conditions"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/conditions"
+	"hostler.io/hostler/status/reboots"
 )
 
 // Status is the answer of `hostler status -o json`. Its top-level keys are a

@@ -10,16 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/conditions"
-	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/conditions"
 	"hostler.io/hostler/status/probe"
+	"hostler.io/hostler/status/reboots"
 )
 
 func seconds(n int) metav1.Duration { return metav1.Duration{Duration: time.Duration(n) * time.Second} }

@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/loop"
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/reboots"
 )
 
 // diskFull is a host whose disks are full, and whose collections do not help.

@@ -14,7 +14,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/cli"
-	"hostler.io/hostler/agent/controlplane/plugin/plugintest"
+	"hostler.io/hostler/controlplane/plugin/plugintest"
 )
 
 // TestMain lets scripts run the command as a process of its own.

@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status/reboots"
 )
 
 func (a *app) statusCommand() *cobra.Command {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hostler.io/hostler/agent"
-	"hostler.io/hostler/agent/controlplane/conformance"
+	"hostler.io/hostler/controlplane/conformance"
 )
 
 func (a *app) controlPlaneCommand() *cobra.Command {

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/reboots"
 )
 
 // verdict is the first line: the node, and the worst that can be said of it.

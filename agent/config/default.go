@@ -3,7 +3,7 @@ package config
 import (
 	"time"
 
-	"hostler.io/hostler/agent/conditions"
+	"hostler.io/hostler/status/conditions"
 )
 
 // Default returns the configuration of a host that has none.

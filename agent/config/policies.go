@@ -9,10 +9,10 @@ import (
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/conditions"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/conditions"
 )
 
 // What follows says the configuration in the words of the rooms that it is for.

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"hostler.io/hostler/agent/controlplane/etcd/endpoint"
+	"hostler.io/hostler/controlplane/etcd/endpoint"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime/runc/root"
 	"hostler.io/hostler/shutdown/plan"

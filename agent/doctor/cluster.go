@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/controlplane"
 )
 
 // Cluster is a Kubernetes cluster that this host is a node of, as it answers now.

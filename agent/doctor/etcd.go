@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/controlplane"
 )
 
 // Etcd is the etcd cluster that keeps this host's Node, as it answers now.

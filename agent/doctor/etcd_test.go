@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/controlplane"
 )
 
 // kept is a host whose Node is in etcd, and all is well.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/controlplane"
 )
 
 const program = "/usr/local/bin/fleet-plugin"

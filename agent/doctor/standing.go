@@ -3,7 +3,7 @@ package doctor
 import (
 	"errors"
 
-	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/controlplane"
 )
 
 // Standing is what a store of objects has of this host's Node, and how the agent fares

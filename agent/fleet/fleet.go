@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/controlplane"
 )
 
 // memberTime bounds how long a person waits for one host.

@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/controlplanetest"
 	"hostler.io/hostler/agent/fleet"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controlplanetest"
 )
 
 const own = "rack3-node07.example.net"

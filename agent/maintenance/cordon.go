@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/status/report"
 )
 
 // diskTimeout bounds how long a person waits for a disk.

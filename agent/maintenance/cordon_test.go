@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/status/report"
 )
 
 func TestACordonSaysWhatIsKeptWhere(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/maintenance"
-	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/internal/state"
 	"hostler.io/hostler/runtime/runtimetest"
 )
 

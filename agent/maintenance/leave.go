@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/status/report"
 )
 
 // hasLeft is why loops rest that write to the control plane.

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/controlplanetest"
-	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controlplanetest"
+	"hostler.io/hostler/internal/loop"
 )
 
 // keeps renews the lease as the agent does: it rests with the gate, but what is

@@ -7,11 +7,11 @@ import (
 	"log/slog"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/report"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status/report"
 )
 
 // Options say which node it is, and who does what to it.

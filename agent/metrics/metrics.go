@@ -17,11 +17,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/loop"
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/reboots"
 )
 
 // Metrics counts what happens and reads off, when asked, how things stand. It is

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/metrics"
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/reboots"
 )
 
 // bound is how long an event may take that normally takes milliseconds.

@@ -18,10 +18,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"hostler.io/hostler/agent/loop"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"

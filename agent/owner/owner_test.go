@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"hostler.io/hostler/agent/logtest"
-	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/internal/logtest"
+	"hostler.io/hostler/internal/loop"
 )
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }

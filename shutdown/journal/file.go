@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"hostler.io/hostler/durable"
+	"hostler.io/hostler/internal/atomicfile"
 )
 
 const (
@@ -181,7 +181,7 @@ func write(path string, file content) error {
 	if err != nil {
 		return fmt.Errorf("encode shutdown journal: %w", err)
 	}
-	if err := durable.Replace(path, data); err != nil {
+	if err := atomicfile.Replace(path, data); err != nil {
 		return fmt.Errorf("write shutdown journal: %w", err)
 	}
 	return nil

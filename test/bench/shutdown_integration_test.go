@@ -23,8 +23,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane/embedded"
-	"hostler.io/hostler/agent/state"
+	"hostler.io/hostler/controlplane/embedded"
+	"hostler.io/hostler/internal/state"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"

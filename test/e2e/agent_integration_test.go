@@ -23,7 +23,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/loop"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/test/lab"
 	"hostler.io/hostler/test/lab/unit"

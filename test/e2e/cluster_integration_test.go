@@ -22,8 +22,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/test/kube"
 )
 

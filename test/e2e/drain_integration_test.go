@@ -17,10 +17,10 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status/reboots"
 	"hostler.io/hostler/test/lab"
 )
 

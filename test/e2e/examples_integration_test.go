@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/conditions"
+	"hostler.io/hostler/status/conditions"
 )
 
 // example switches a packaged one on as docs/conditions.md says, but for its

@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/etcd"
 )

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/lab"

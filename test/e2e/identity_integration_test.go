@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/controlplane"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/page"
 )

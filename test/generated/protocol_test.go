@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write what is generated")
 // TestTheGoOfTheProtocolIsCurrent compares what is checked in with what the protocol
 // says, or writes it with -update.
 func TestTheGoOfTheProtocolIsCurrent(t *testing.T) {
-	const root, file = "../..", "agent/controlplane/plugin/v1/controlplane.proto"
+	const root, file = "../..", "controlplane/plugin/v1/controlplane.proto"
 	made, err := generated.Protocol(t.Context(), root, file)
 	if err != nil {
 		t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status/reboots"
 	"hostler.io/hostler/test/machine"
 )
 

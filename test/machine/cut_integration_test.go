@@ -10,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status/reboots"
 	"hostler.io/hostler/test/machine"
 )
 

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/status/reboots"
 	"hostler.io/hostler/test/machine"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/reboots"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status/reboots"
 	"hostler.io/hostler/test/machine"
 	"hostler.io/hostler/test/machine/job"
 )

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	v1 "hostler.io/hostler/agent/controlplane/plugin/v1"
+	v1 "hostler.io/hostler/controlplane/plugin/v1"
 )
 
 // bridge answers hostler's calls. It leaves out Watch: hostler then asks now and then.

@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"hostler.io/hostler/agent/controlplane"
-	"hostler.io/hostler/agent/controlplane/controlplanetest"
-	"hostler.io/hostler/agent/controlplane/objects"
-	"hostler.io/hostler/agent/controlplane/objects/objectstest"
-	"hostler.io/hostler/agent/controlplane/plugin"
-	"hostler.io/hostler/agent/controlplane/plugin/process"
-	"hostler.io/hostler/agent/logtest"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controlplanetest"
+	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/controlplane/objects/objectstest"
+	"hostler.io/hostler/controlplane/plugin"
+	"hostler.io/hostler/controlplane/plugin/process"
+	"hostler.io/hostler/internal/logtest"
 	"hostler.io/hostler/test/httpstore"
 )
 

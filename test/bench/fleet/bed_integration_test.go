@@ -20,9 +20,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 
-	etcdstore "hostler.io/hostler/agent/controlplane/etcd"
-	"hostler.io/hostler/agent/controlplane/kubernetes"
-	"hostler.io/hostler/agent/controlplane/objects"
+	etcdstore "hostler.io/hostler/controlplane/etcd"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/controlplane/objects"
 	"hostler.io/hostler/test/bench/fleet"
 	"hostler.io/hostler/test/etcd"
 	"hostler.io/hostler/test/kube"

@@ -1,0 +1,84 @@
+package controlplane_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controlplanetest"
+)
+
+// instance is the policy of one process of this machine.
+func instance(name string) controlplane.LeasePolicy {
+	p := policy(here)
+	p.Instance = name
+	return p
+}
+
+func TestTwoThatAreOneMachineSeeEachOther(t *testing.T) {
+	for name, second := range map[string]string{
+		"of another boot":                   "boot-2/7/b",
+		"copied with its memory, and alive": "boot-1/7/a",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fake, log := controlplanetest.NewFake(nil), &journal{}
+				first, _ := keep(t, fake, instance("boot-1/7/a"), log.logger())
+				after(15 * time.Second)
+				other, stop := keep(t, fake, instance(second), quiet())
+				after(35 * time.Second)
+				for who, k := range map[string]*controlplane.LeaseKeeper{"the first": first, "the second": other} {
+					clone := k.Stats().Clone
+					if clone == nil {
+						t.Fatalf("Stats().Clone of %s = nil, want it seen", who)
+					}
+					if text := clone.Message("n"); !strings.Contains(text, "this Node, too") || !strings.Contains(clone.Mend(), "systemd-machine-id-setup") {
+						t.Errorf("clone of %s: %q, %q, want what is wrong and the mend", who, text, clone.Mend())
+					}
+				}
+				calls := fake.Calls(controlplanetest.Any)
+				after(10 * time.Minute)
+				if n := fake.Calls(controlplanetest.Any) - calls; n > 2*3*61 {
+					t.Errorf("calls of both in ten minutes = %d, want at most three in each interval of each", n)
+				}
+				if n := log.count("ERROR"); n != 1 {
+					t.Errorf("errors logged = %d, want one", n)
+				}
+				if stats := first.Stats(); stats.Overdue(40*time.Second) != nil {
+					t.Errorf("Overdue() of the first = %v, want the lease kept up", stats.Overdue(40*time.Second))
+				}
+				stop()
+				after(time.Minute)
+				if clone := first.Stats().Clone; clone != nil {
+					t.Errorf("Stats().Clone a minute after the other has ended = %+v, want none", clone)
+				}
+			})
+		})
+	}
+}
+
+func TestARestartIsNoClone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, log := controlplanetest.NewFake(nil), &journal{}
+		for i, name := range []string{"boot-1/7/a", "boot-1/8/b", "boot-2/7/c", "boot-2/7/d"} {
+			keeper, stop := keep(t, fake, instance(name), log.logger())
+			after(time.Second)
+			fake.Inject(controlplanetest.RenewLease, controlplanetest.Fault{LoseAnswer: true, Times: 3})
+			after(time.Minute)
+			fake.Inject(controlplanetest.Any, controlplanetest.Fault{Stale: true, Times: 6})
+			after(time.Minute)
+			lease := stored(t, fake)
+			lease.Labels = map[string]string{"noted": name}
+			if _, err := fake.RenewLease(t.Context(), lease); err != nil {
+				t.Fatal(err)
+			}
+			after(time.Minute)
+			if stats := keeper.Stats(); stats.Clone != nil || stats.ConsecutiveFailures != 0 || log.count("ERROR") != 0 {
+				t.Errorf("Stats() of run %d = %+v, want no clone and no failure", i, stats)
+			}
+			stop()
+		}
+	})
+}

@@ -1,0 +1,337 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+)
+
+const (
+	// soon is how long a call may take to end once its context has ended. It is
+	// generous, for machines that are busy: an end that is missed takes far longer.
+	soon = 15 * time.Second
+	// ownDeadline is what no call without a deadline may last longer than.
+	ownDeadline = 45 * time.Second
+)
+
+// endedEarly tells whether a call may end so whose context ends while it is under way:
+// it may just have been done, or another one before it was that nobody heard of.
+func endedEarly(err error) bool {
+	return err == nil || errors.Is(err, context.Canceled) || errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrConflict)
+}
+
+// checkCancelledAnytime cancels each call later and later, until one gets its answer.
+func checkCancelledAnytime(ctx context.Context, b *Backend) error {
+	name := b.Name("cancelled-anytime")
+	if _, err := alive(ctx, b, name, here); err != nil {
+		return err
+	}
+	leaks := watchGoroutines(ctx)
+	for _, call := range slices.Sorted(maps.Keys(calls(b.Client, name))) {
+		run := calls(b.Client, name)[call]
+		for after := time.Duration(0); after <= 20*time.Millisecond; after = after*2 + 50*time.Microsecond {
+			err := leaks.under(func(ctx context.Context) error {
+				ctx, cancel := context.WithCancel(ctx)
+				defer cancel()
+				stop := time.AfterFunc(after, cancel)
+				defer stop.Stop()
+				return within(call+" cancelled after "+after.String(), func() error { return run(ctx) })
+			})
+			if !endedEarly(err) {
+				return fmt.Errorf("%s cancelled after %v = %w, want that it was cancelled", call, after, err)
+			}
+		}
+	}
+	if err := leaks.gone(ctx); err != nil {
+		return err
+	}
+	return worksAgain(ctx, b, name)
+}
+
+// worksAgain registers a Node and renews its Lease, as after any trouble. What was
+// asked for in it may be done late, so that this is tried until it goes well.
+func worksAgain(ctx context.Context, b *Backend, name string) error {
+	deadline := time.Now().Add(soon)
+	for {
+		err := works(ctx, b, name)
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%v after the trouble is over: %w", soon, err)
+		}
+		if err := controlplane.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func works(ctx context.Context, b *Backend, name string) error {
+	node, err := register(ctx, b, name, here)
+	if err != nil {
+		return err
+	}
+	if _, err := b.Client.UpdateStatus(ctx, node); err != nil {
+		return fmt.Errorf("UpdateStatus() = %w, want no error", err)
+	}
+	lease, err := b.Client.Lease(ctx, name)
+	if errors.Is(err, controlplane.ErrNotFound) {
+		lease, err = newLease(name, here, time.Now()), nil
+	}
+	if err == nil {
+		_, err = b.Client.RenewLease(ctx, controlplane.Renew(lease, time.Now()))
+	}
+	if err != nil {
+		return fmt.Errorf("RenewLease() of the lease as it is stored = %w, want no error", err)
+	}
+	return nil
+}
+
+// hindered registers a Node with a Lease, and has a fault befall answers from then on.
+func hindered(ctx context.Context, b *Backend, own string, f Fault) (name string, restore func(), err error) {
+	name = b.Name(own)
+	if _, err = alive(ctx, b, name, here); err == nil {
+		restore, err = b.hinder(f)
+	}
+	return name, restore, err
+}
+
+func checkSlow(ctx context.Context, b *Backend) error {
+	name, restore, err := hindered(ctx, b, "slow", Slow)
+	if err != nil {
+		return err
+	}
+	defer restore()
+	if err := worksAgain(ctx, b, name); err != nil {
+		return fmt.Errorf("answers that come late: %w", err)
+	}
+	for call, run := range calls(b.Client, name) {
+		err := within(call+" that is given 20ms", func() error {
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			return run(ctx)
+		})
+		if err := wantError(call+" of a slow server that is given 20ms", err, context.DeadlineExceeded); err != nil {
+			return err
+		}
+	}
+	restore()
+	return worksAgain(ctx, b, name)
+}
+
+func checkSilent(ctx context.Context, b *Backend) error {
+	name, restore, err := hindered(ctx, b, "silent", Silent)
+	if err != nil {
+		return err
+	}
+	defer restore()
+	leaks := watchGoroutines(ctx)
+	for call, run := range calls(b.Client, name) {
+		err := leaks.under(func(ctx context.Context) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer time.AfterFunc(100*time.Millisecond, cancel).Stop()
+			return within(call+" cancelled, of a server that is silent,", func() error { return run(ctx) })
+		})
+		if err := wantError(call+" of a server that is silent", err, context.Canceled); err != nil {
+			return err
+		}
+	}
+	restore()
+	if err := leaks.gone(ctx); err != nil {
+		return err
+	}
+	return worksAgain(ctx, b, name)
+}
+
+func checkDeadline(ctx context.Context, b *Backend) error {
+	name, restore, err := hindered(ctx, b, "hanging", Silent)
+	if err != nil {
+		return err
+	}
+	defer restore()
+	unbounded, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	errs := make(chan error)
+	all := calls(b.Client, name)
+	for call, run := range all {
+		go func() {
+			err := run(unbounded)
+			if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, controlplane.ErrUnavailable) {
+				err = fmt.Errorf("%s of a server that is silent = %w, want that it was too late or the control plane unavailable", call, orNone(err))
+			} else {
+				err = nil
+			}
+			select {
+			case errs <- err:
+			case <-ctx.Done():
+			}
+		}()
+	}
+	late := time.After(ownDeadline)
+	for range all {
+		select {
+		case err := <-errs:
+			if err != nil {
+				return err
+			}
+		case <-late:
+			return fmt.Errorf("a call without a deadline, of a server that is silent, has not ended after %v", ownDeadline)
+		}
+	}
+	restore()
+	return worksAgain(ctx, b, name)
+}
+
+// checkLost has each write be done and its answer be lost, and makes it again, as
+// whoever calls does.
+func checkLost(ctx context.Context, b *Backend) error {
+	name := b.Name("lost")
+	lose := func(call string, run func() error) error {
+		restore, err := b.hinder(Lost)
+		if err != nil {
+			return err
+		}
+		defer restore()
+		if err := run(); !errors.Is(err, controlplane.ErrUnavailable) {
+			return fmt.Errorf("%s whose answer is lost = %w, want the control plane unavailable", call, orNone(err))
+		}
+		return nil
+	}
+	_, err := b.Client.Node(ctx, name)
+	if err := wantError("Node() of a node that is not there", err, controlplane.ErrNotFound); err != nil {
+		return err
+	}
+	first, event := newLease(name, here, time.Now()), newEvent(name, 1)
+	for call, run := range map[string]func() error{
+		"Register()": func() error {
+			_, err := b.Client.Register(ctx, newNode(name, here), controlplane.RegisterOptions{})
+			return err
+		},
+		"RenewLease()":   func() error { _, err := b.Client.RenewLease(ctx, first); return err },
+		"PublishEvent()": func() error { return b.Client.PublishEvent(ctx, event) },
+	} {
+		if err := lose(call, run); err != nil {
+			return err
+		}
+		if err := run(); err != nil && (call != "RenewLease()" || !errors.Is(err, controlplane.ErrConflict)) {
+			return fmt.Errorf("%s again after its answer was lost = %w, want no error", call, err)
+		}
+	}
+	events, can, err := eventsOf(ctx, b, name)
+	if err != nil {
+		return err
+	}
+	if can && len(events) != 1 {
+		return fmt.Errorf("Events() after one was published twice, its answer lost = %d, want 1", len(events))
+	}
+	if err := worksAgain(ctx, b, name); err != nil {
+		return err
+	}
+	leave := func() error { return b.Client.Leave(ctx, name, controlplane.Identity{}) }
+	if err := lose("Leave()", leave); err != nil {
+		return err
+	}
+	if err := leave(); err != nil {
+		return fmt.Errorf("Leave() again after its answer was lost = %w, want no error", err)
+	}
+	return nil
+}
+
+func checkLying(ctx context.Context, b *Backend) error {
+	name, restore, err := hindered(ctx, b, "lied-to", Lying)
+	if err != nil {
+		return err
+	}
+	defer restore()
+	node, err := b.Client.Node(ctx, name)
+	if err == nil {
+		return fmt.Errorf("Node(%q) answered by another object = %v, want an error", name, node)
+	}
+	lease, err := b.Client.Lease(ctx, name)
+	if err == nil {
+		return fmt.Errorf("Lease(%q) answered by another object = %v, want an error", name, lease)
+	}
+	restore()
+	return worksAgain(ctx, b, name)
+}
+
+// within returns what a call does, or that it does not end.
+func within(what string, call func() error) error {
+	result := make(chan error, 1)
+	go func() { result <- call() }()
+	select {
+	case err := <-result:
+		return err
+	case <-time.After(soon):
+		return fmt.Errorf("%s has not ended after %v", what, soon)
+	}
+}
+
+// orNone is an error that can be wrapped.
+func orNone(err error) error {
+	if err == nil {
+		return errors.New("no error")
+	}
+	return err
+}
+
+// goroutines tells those apart that calls have started, by a label that they inherit.
+type goroutines struct {
+	ctx   context.Context
+	label string
+}
+
+// labelKey is what goroutines are labelled with.
+const labelKey = "conformance"
+
+func watchGoroutines(ctx context.Context) goroutines {
+	return goroutines{ctx: ctx, label: rand.Text()}
+}
+
+// under makes a call whose goroutines are known.
+func (g goroutines) under(call func(context.Context) error) (err error) {
+	pprof.Do(g.ctx, pprof.Labels(labelKey, g.label), func(ctx context.Context) { err = call(ctx) })
+	return err
+}
+
+// gone waits until no goroutine of hostler's is left that a call has started. Those of
+// connections, which outlive a call, run no code of hostler's.
+func (g goroutines) gone(ctx context.Context) error {
+	deadline := time.Now().Add(soon)
+	for {
+		left := g.left()
+		switch {
+		case left == "":
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("a call that was cancelled has left a goroutine:\n%s", left)
+		}
+		if err := controlplane.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// left is the stack of such a goroutine; empty if there is none.
+func (g goroutines) left() string {
+	var text bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
+		return err.Error() // a buffer takes all
+	}
+	for stack := range strings.SplitSeq(text.String(), "\n\n") {
+		if strings.Contains(stack, fmt.Sprintf("%q:%q", labelKey, g.label)) && strings.Contains(stack, "hostler/agent/") {
+			return stack
+		}
+	}
+	return ""
+}

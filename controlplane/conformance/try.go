@@ -1,0 +1,219 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// Status is what became of a check.
+type Status string
+
+// What becomes of a check.
+const (
+	OK      Status = "ok"
+	Failed  Status = "failed"
+	Absent  Status = "not promised"
+	Untried Status = "not tried"
+)
+
+// Result is what became of one check.
+type Result struct {
+	Check   string `json:"check"`
+	Status  Status `json:"status"`
+	Message string `json:"message,omitempty"` // what was found, or why it was not tried or is not promised
+	// Forbidden is whether it was not tried because the credentials do not allow it.
+	Forbidden bool `json:"-"`
+	// Left are the Nodes by whose names something is left, which could not be taken
+	// away.
+	Left []string `json:"left,omitempty"`
+}
+
+// Try runs one check, takes away what it has made, also after a failure or once ctx
+// has ended, and tells what became of both. The clean-up has another Timeout. The
+// Backend may have another Client afterwards, which the caller closes.
+func Try(ctx context.Context, c Check, b *Backend) Result {
+	n := &noting{Client: b.Client}
+	b.Client = n
+	err := attempt(ctx, c, b)
+	b.Client = n.Client
+	r := Result{Check: c.Name, Status: OK}
+	if err != nil {
+		r.Status, r.Message = Failed, err.Error()
+	}
+	absent, isAbsent := errors.AsType[*AbsentError](err)
+	untried, isUntried := errors.AsType[*UntriedError](err)
+	switch {
+	case err == nil:
+	case isAbsent:
+		r.Status, r.Message = Absent, absent.Why
+	case isUntried:
+		r.Status, r.Message = Untried, untried.Why
+	case ctx.Err() != nil:
+		r.Status, r.Message = Untried, "interrupted"
+	case errors.Is(err, controlplane.ErrForbidden):
+		r.Status, r.Forbidden, r.Message = Untried, true, fmt.Sprintf("the credentials do not allow it: %v", n.refusal(err))
+	}
+	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+	defer cancel()
+	left, err := n.clean(cleaning, b)
+	if err != nil {
+		r.Left = left
+		if r.Status != Failed {
+			r.Status = Failed
+			r.Message = fmt.Sprintf("what it has made cannot be taken away: %v", err)
+		}
+	}
+	return r
+}
+
+// attempt runs the check within its time. A client that panics has failed.
+func attempt(ctx context.Context, c Check, b *Backend) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	defer func() {
+		if what := recover(); what != nil {
+			err = fmt.Errorf("panic: %v", what)
+		}
+	}()
+	return c.Run(ctx, b)
+}
+
+// noting is a Client that notes by which names something may have been stored, and
+// what it was forbidden.
+type noting struct {
+	controlplane.Client
+
+	mu        sync.Mutex // guards what follows
+	made      []string   // names of Nodes and Leases
+	told      []string   // names of Nodes that have Events
+	forbidden []error
+}
+
+// note takes in how a call ended that stores something under that name.
+func (n *noting) note(names *[]string, name string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if errors.Is(err, controlplane.ErrForbidden) {
+		n.forbidden = append(n.forbidden, err)
+	}
+	for _, nothing := range []error{controlplane.ErrForbidden, controlplane.ErrInvalid} {
+		if errors.Is(err, nothing) {
+			return
+		}
+	}
+	if names != nil && !slices.Contains(*names, name) {
+		*names = append(*names, name)
+	}
+}
+
+// refusal is what a check was forbidden that ended with that error: the call that it
+// tells of, or the whole where that was one in a role, or an edit.
+func (n *noting) refusal(err error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if i := slices.IndexFunc(n.forbidden, func(call error) bool { return errors.Is(err, call) }); i >= 0 {
+		return n.forbidden[i]
+	}
+	return err
+}
+
+// clean takes away what was made, and names what it could not. It asks three times:
+// others may write meanwhile, or a server be busy.
+func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err error) {
+	n.mu.Lock()
+	made, told := slices.Clone(n.made), slices.Clone(n.told)
+	n.mu.Unlock()
+	var errs []error
+	for _, name := range made {
+		if err := thrice(ctx, func() error { return b.delete(ctx, name) }); err != nil {
+			left, errs = append(left, name), append(errs, err)
+		}
+	}
+	remover, able := as[EventRemover](b)
+	if !able {
+		return left, errors.Join(errs...)
+	}
+	for _, name := range told {
+		err := thrice(ctx, func() error { return remover.RemoveEvents(ctx, name) })
+		if err != nil && !errors.Is(err, controlplane.ErrForbidden) { // else the control plane forgets them by itself
+			errs = append(errs, err)
+			if !slices.Contains(left, name) {
+				left = append(left, name)
+			}
+		}
+	}
+	return left, errors.Join(errs...)
+}
+
+// thrice calls until it succeeds, a second apart.
+func thrice(ctx context.Context, call func() error) (err error) {
+	for range 3 {
+		if err = call(); err == nil || errors.Is(err, controlplane.ErrForbidden) {
+			return err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return err
+		}
+	}
+	return err
+}
+
+// Register implements controlplane.Client.
+func (n *noting) Register(ctx context.Context, node *corev1.Node, o controlplane.RegisterOptions) (*corev1.Node, error) {
+	stored, err := n.Client.Register(ctx, node, o)
+	n.note(&n.made, node.Name, err)
+	return stored, err
+}
+
+// Node implements controlplane.Client.
+func (n *noting) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	stored, err := n.Client.Node(ctx, name)
+	n.note(nil, name, err)
+	return stored, err
+}
+
+// UpdateStatus implements controlplane.Client.
+func (n *noting) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	stored, err := n.Client.UpdateStatus(ctx, node)
+	n.note(nil, node.Name, err)
+	return stored, err
+}
+
+// Lease implements controlplane.Client.
+func (n *noting) Lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
+	stored, err := n.Client.Lease(ctx, name)
+	n.note(nil, name, err)
+	return stored, err
+}
+
+// RenewLease implements controlplane.Client.
+func (n *noting) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	stored, err := n.Client.RenewLease(ctx, lease)
+	n.note(&n.made, lease.Name, err)
+	return stored, err
+}
+
+// PublishEvent implements controlplane.Client.
+func (n *noting) PublishEvent(ctx context.Context, event *corev1.Event) error {
+	err := n.Client.PublishEvent(ctx, event)
+	n.note(&n.told, event.InvolvedObject.Name, err)
+	return err
+}
+
+// Leave implements controlplane.Client.
+func (n *noting) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
+	err := n.Client.Leave(ctx, name, machine)
+	n.note(nil, name, err)
+	return err
+}

@@ -1,0 +1,151 @@
+package controlplanetest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/controlplane/conformance"
+)
+
+// slowness is by how much a Wire delays what a server sends.
+const slowness = 250 * time.Millisecond
+
+// Wire lies between clients and a server that is reached by TCP, and hinders what the
+// server sends. It knows no protocol: it has a server lie by leading to another one. Use
+// NewWire.
+type Wire struct {
+	// Liar is the address of who answers in the server's place, in its words but for
+	// objects, which are others than were asked for; empty where nobody can. It is set
+	// before the wire is used.
+	Liar string
+
+	listener net.Listener
+	server   string
+	serving  sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows
+	fault conformance.Fault
+	ends  map[net.Conn]bool // of all connections
+}
+
+// NewWire returns a wire to the server at that address, HOST:PORT. The caller closes it.
+func NewWire(server string) (*Wire, error) {
+	listener, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		return nil, fmt.Errorf("lay a wire to %s: %w", server, err)
+	}
+	w := &Wire{listener: listener, server: server, ends: map[net.Conn]bool{}}
+	w.serving.Go(w.serve)
+	return w, nil
+}
+
+// Port is where clients reach it on localhost.
+func (w *Wire) Port() int { return w.listener.Addr().(*net.TCPAddr).Port }
+
+// Hinder is that of a conformance.Backend.
+func (w *Wire) Hinder(f conformance.Fault) (restore func(), err error) {
+	if f != conformance.Lying {
+		w.set(f)
+		return func() { w.set("") }, nil
+	}
+	if w.Liar == "" {
+		return nil, &conformance.UntriedError{Why: "the server proves who it is, and no bed can speak in its place"}
+	}
+	w.set(f)
+	w.cut()
+	return sync.OnceFunc(func() { w.set(""); w.cut() }), nil
+}
+
+// cut breaks all connections: the next ones lead where the wire leads now.
+func (w *Wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for end := range w.ends {
+		_ = end.Close()
+	}
+}
+
+// to is where connections lead.
+func (w *Wire) to() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fault == conformance.Lying {
+		return w.Liar
+	}
+	return w.server
+}
+
+func (w *Wire) set(f conformance.Fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fault = f
+}
+
+// Close cuts all connections, and returns once nothing is sent any more.
+func (w *Wire) Close() error {
+	err := w.listener.Close()
+	w.cut()
+	w.serving.Wait()
+	return err
+}
+
+func (w *Wire) serve() {
+	for {
+		client, err := w.listener.Accept()
+		if err != nil {
+			return // it was closed
+		}
+		to := w.to()
+		server, err := net.DialTimeout("tcp", to, 10*time.Second)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		w.mu.Lock()
+		w.ends[client], w.ends[server] = true, true
+		w.mu.Unlock()
+		if to != w.to() { // it was cut meanwhile, and these not with it
+			w.cut()
+		}
+		cut := func() {
+			_, _ = client.Close(), server.Close()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			delete(w.ends, client)
+			delete(w.ends, server)
+		}
+		w.serving.Go(func() { _, _ = io.Copy(server, client); cut() })
+		w.serving.Go(func() { _ = w.down(client, server); cut() })
+	}
+}
+
+// down hands on what the server sends. A connection that has swallowed anything is
+// silent from then on, whatever is healed, for what follows would make no sense.
+func (w *Wire) down(client io.Writer, server io.Reader) error {
+	silent := false
+	for chunk := make([]byte, 64<<10); ; {
+		n, err := server.Read(chunk)
+		if err != nil {
+			return err
+		}
+		w.mu.Lock()
+		fault := w.fault
+		w.mu.Unlock()
+		switch {
+		case fault == conformance.Lost:
+			return errors.New("the connection breaks")
+		case fault == conformance.Silent || silent:
+			silent = true
+			continue
+		case fault == conformance.Slow:
+			time.Sleep(slowness)
+		}
+		if _, err := client.Write(chunk[:n]); err != nil {
+			return err
+		}
+	}
+}

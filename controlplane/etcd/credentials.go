@@ -1,0 +1,161 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/credentials"
+
+	"hostler.io/hostler/controlplane/etcd/endpoint"
+)
+
+// check refuses what could never be used.
+func (o Options) check() error {
+	if len(o.Endpoints) == 0 {
+		return errors.New("no endpoint is given: name some in controlPlane.etcd.endpoints")
+	}
+	for _, e := range o.Endpoints {
+		if err := endpoint.Check(e, o.Insecure); err != nil {
+			return fmt.Errorf("controlPlane.etcd.endpoints: %w", err)
+		}
+	}
+	if err := endpoint.CheckPrefix(o.Prefix); err != nil {
+		return fmt.Errorf("controlPlane.etcd.prefix: %w", err)
+	}
+	if (o.Certificate == "") != (o.Key == "") {
+		return errors.New("controlPlane.etcd.tls: a certificate needs its key, and a key its certificate")
+	}
+	if (o.Username == "") != (o.PasswordFile == "") {
+		return errors.New("controlPlane.etcd: a username needs its passwordFile, and a passwordFile its username")
+	}
+	return nil
+}
+
+// tlsConfig is made of what the files hold now.
+func (o Options) tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CA != "" {
+		text, err := os.ReadFile(o.CA)
+		if err != nil {
+			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: %w: %s", err, hintForFile(err))
+		}
+		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: no certificate is in %s: it has to hold the servers' authorities as PEM", o.CA)
+		}
+	}
+	if o.Certificate == "" {
+		return config, nil
+	}
+	pair, err := tls.LoadX509KeyPair(o.Certificate, o.Key)
+	if err != nil {
+		return nil, fmt.Errorf("controlPlane.etcd.tls: certificate %s with key %s: %w: %s", o.Certificate, o.Key, err, hintForFile(err))
+	}
+	// Whatever authorities the server names: it says why it does not take this one,
+	// where no certificate at all would have it say only that.
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	return config, nil
+}
+
+// password is what the file holds now; empty without one.
+func (o Options) password() (string, error) {
+	if o.PasswordFile == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(o.PasswordFile)
+	if err != nil {
+		return "", fmt.Errorf("controlPlane.etcd.passwordFile: %w: %s", err, hintForFile(err))
+	}
+	if text = bytes.TrimSpace(text); len(text) == 0 {
+		return "", fmt.Errorf("controlPlane.etcd.passwordFile: %s is empty: write the password of user %q there", o.PasswordFile, o.Username)
+	}
+	return string(text), nil
+}
+
+// hintForFile says what to do about a credential that cannot be had.
+func hintForFile(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "put the file there, or correct its name; hostler takes it up by itself"
+	case errors.Is(err, fs.ErrPermission):
+		return "let root read it"
+	}
+	return "correct the file; hostler takes it up by itself"
+}
+
+// handshakes are TLS, and tell why one has failed, which gRPC makes a text of.
+type handshakes struct {
+	credentials.TransportCredentials
+	failed func(error)
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (h *handshakes) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		h.failed(err)
+		return nil, nil, err
+	}
+	return &refusable{conn, h.failed}, info, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (h *handshakes) Clone() credentials.TransportCredentials {
+	return &handshakes{h.TransportCredentials.Clone(), h.failed}
+}
+
+// refusable is a connection whose server may yet refuse the client's certificate: in TLS
+// 1.3 it says so once the handshake is over for the client, who may be told before it
+// has read that, only that it cannot write any more.
+type refusable struct {
+	net.Conn
+	refused func(error)
+}
+
+// lastWord bounds how long a server's last word is waited for, which it has said before.
+const lastWord = time.Second
+
+// Read implements net.Conn.
+func (r *refusable) Read(b []byte) (int, error) {
+	n, err := r.Conn.Read(b)
+	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" {
+		r.refused(err)
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (r *refusable) Write(b []byte) (int, error) {
+	n, err := r.Conn.Write(b)
+	if err != nil && r.SetReadDeadline(time.Now().Add(lastWord)) == nil {
+		_, _ = r.Read(make([]byte, 1)) // for what it says, to whom it is to be told
+	}
+	return n, err
+}
+
+// token goes with each request, once there is one.
+type token struct{ text atomic.Pointer[string] }
+
+func (t *token) set(text string) { t.text.Store(&text) }
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (t *token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	text := t.text.Load()
+	if text == nil {
+		return nil, nil
+	}
+	return map[string]string{rpctypes.TokenFieldNameGRPC: *text}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials: where plain http is
+// used, somebody has allowed it.
+func (t *token) RequireTransportSecurity() bool { return false }

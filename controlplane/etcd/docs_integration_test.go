@@ -1,0 +1,191 @@
+//go:build integration
+
+package etcd_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/etcd"
+	"hostler.io/hostler/controlplane/objects"
+	bed "hostler.io/hostler/test/etcd"
+	"hostler.io/hostler/test/page"
+)
+
+// member is the host that docs/etcd.md speaks of.
+const member = "rack1-node1"
+
+// blocks are docs/etcd.md's of a language below a heading.
+func blocks(t *testing.T, heading, language string) []string {
+	t.Helper()
+	return page.Blocks(t, "../../docs/etcd.md", heading, language)
+}
+
+// types runs what a person types, as the cluster's administrator, and returns what it prints.
+func types(t *testing.T, c *bed.Cluster, commands string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail")
+	cmd.Stdin = strings.NewReader(commands)
+	cmd.Env = append(os.Environ(), append(c.Environment(), "PATH="+c.Tools()+":"+os.Getenv("PATH"))...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s\n%v\n%s", commands, err, out.String())
+	}
+	return out.String()
+}
+
+// join is a host that has come to stay.
+func join(t *testing.T, client *objects.Client, name string) {
+	t.Helper()
+	id := controlplane.Identity{MachineID: "of-" + name}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	node.Status.NodeInfo.MachineID = id.MachineID
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Message: "all is well"}}
+	if _, err := client.Register(t.Context(), node, controlplane.RegisterOptions{}); err != nil {
+		t.Fatalf("Register() = %v, want no error", err)
+	}
+	lease, err := controlplane.NewLease(name, id, time.Hour)
+	if err == nil {
+		_, err = client.RenewLease(t.Context(), controlplane.Renew(lease, time.Now()))
+	}
+	if err != nil {
+		t.Fatalf("RenewLease() = %v, want no error", err)
+	}
+	event := &corev1.Event{InvolvedObject: controlplane.NodeReference(name), Type: "Normal", Reason: "Started", Count: 1}
+	event.Namespace, event.Name = metav1.NamespaceDefault, name+".1"
+	if err := client.PublishEvent(t.Context(), event); err != nil {
+		t.Fatalf("PublishEvent() = %v, want no error", err)
+	}
+}
+
+// asks wants the store to ask all hosts for Leases that are good for that long.
+func asks(t *testing.T, client *objects.Client, want string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	seen, ended := make(chan string), make(chan error, 1)
+	go func() { ended <- client.WatchPace(ctx, seen) }()
+	select {
+	case got := <-seen:
+		if got != want {
+			t.Errorf("WatchPace() told %q, want %q", got, want)
+		}
+		cancel()
+		<-ended
+	case err := <-ended:
+		cancel()
+		t.Errorf("WatchPace() with a host's rights = %v, want %q", err, want)
+	}
+}
+
+func TestAFleetIsReadAsTheDocumentationSays(t *testing.T) {
+	t.Parallel()
+	c := bed.For(t, bed.Options{})
+	client := objects.New(at(t, c), objects.Options{})
+	join(t, client, member)
+	join(t, client, "rack1-node2")
+	ctl(t, c, "del", "/hostler/leases/rack1-node2")
+
+	commands := blocks(t, "Reading a fleet", "sh")[0]
+	wants := map[string][]string{
+		"nodes/ --keys-only":       {"/hostler/nodes/rack1-node1\n", "/hostler/nodes/rack1-node2\n"},
+		"leases/ --keys-only":      {"/hostler/leases/rack1-node1\n"},
+		"value-only /hostler/node": {`"kind":"Node"`, `"all is well"`},
+		"/events/rack1-node1/":     {`"kind":"Event"`, `"Started"`},
+	}
+	if n := strings.Count(commands, "\n"); n != len(wants) {
+		t.Errorf("docs/etcd.md reads a fleet by %d commands, want %d:\n%s", n, len(wants), commands)
+	}
+	for line, want := range wants {
+		for command := range strings.Lines(commands) {
+			if !strings.Contains(command, line) {
+				continue
+			}
+			printed := types(t, c, command)
+			for _, part := range want {
+				if !strings.Contains(printed, part) {
+					t.Errorf("%sprints %q, want %q", command, printed, part)
+				}
+			}
+			want = nil
+		}
+		if want != nil {
+			t.Errorf("docs/etcd.md has no command with %q", line)
+		}
+	}
+	var node corev1.Node
+	if err := json.Unmarshal([]byte(types(t, c, "etcdctl get --print-value-only /hostler/nodes/"+member)), &node); err != nil || node.Name != member || node.APIVersion != "v1" {
+		t.Errorf("the value of %s = %v, %v, want a v1 Node", member, node, err)
+	}
+
+	program, err := os.ReadFile("../../test/etcd/fleet/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, code, _ := strings.Cut(string(program), "\n"); blocks(t, "Reading a fleet", "go")[0] != code {
+		t.Error("docs/etcd.md shows another program than test/etcd/fleet/main.go")
+	}
+	printed := types(t, c, "go run ../../test/etcd/fleet")
+	for _, want := range []string{"rack1-node1: alive, Ready is True: all is well\n", "rack1-node2: dead"} {
+		if !strings.Contains(printed, want) {
+			t.Errorf("test/etcd/fleet prints %q, want %q", printed, want)
+		}
+	}
+}
+
+func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
+	t.Parallel()
+	c := bed.For(t, bed.Options{TLS: true})
+	for _, block := range blocks(t, "Rights", "sh") {
+		types(t, c, block)
+	}
+	if err := c.EnableAuth(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	as := func(user string) *etcd.Store {
+		t.Helper()
+		files, err := c.Client(user, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at(t, c, func(o *etcd.Options) { o.Certificate, o.Key, o.Insecure = files.Certificate, files.Key, false })
+	}
+	host := as(member)
+	client := objects.New(host, objects.Options{})
+	join(t, client, member)
+	if _, err := client.Cordon(t.Context(), member, true); err != nil {
+		t.Errorf("Cordon() with a host's rights = %v, want no error", err)
+	}
+	asks(t, client, "")
+	types(t, c, blocks(t, "Sizing", "sh")[0])
+	asks(t, client, "2m")
+	other := objects.Key{Kind: objects.Lease, Node: "rack1-node2"}
+	if _, err := host.Put(t.Context(), other, objects.Put{Value: []byte("{}"), TTL: time.Minute}); !errors.Is(err, controlplane.ErrForbidden) {
+		t.Errorf("Put() of another host's lease = %v, want it forbidden", err)
+	}
+	if _, err := client.Nodes(t.Context()); !errors.Is(err, controlplane.ErrForbidden) {
+		t.Errorf("Nodes() with a host's rights = %v, want it forbidden", err)
+	}
+	if err := client.Leave(t.Context(), member, controlplane.Identity{MachineID: "of-" + member}); err != nil {
+		t.Errorf("Leave() with a host's rights = %v, want no error", err)
+	}
+	join(t, client, member)
+	reader := objects.New(as("reader"), objects.Options{})
+	if nodes, err := reader.Nodes(t.Context()); err != nil || len(nodes) != 1 || nodes[0].Name != member {
+		t.Errorf("Nodes() with a reader's rights = %v, %v, want the one host", nodes, err)
+	}
+	if _, err := reader.Cordon(t.Context(), member, true); !errors.Is(err, controlplane.ErrForbidden) {
+		t.Errorf("Cordon() with a reader's rights = %v, want it forbidden", err)
+	}
+}

@@ -1,0 +1,160 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// call is one that may fail.
+type call struct {
+	operation string // such as "put"
+	object    string // such as "leases/n"
+	right     string // that it takes: "read" or "write"
+	path      string // on that key, or on all that begin with it if it ends with a slash
+}
+
+// connectError tells that no member could be connected to.
+type connectError struct{ cause error }
+
+// Error is one line.
+func (e *connectError) Error() string { return strings.ReplaceAll(e.cause.Error(), "\n", "; ") }
+
+// Unwrap returns the cause.
+func (e *connectError) Unwrap() error { return e.cause }
+
+// tokenRefused tells whether an answer says that nothing was done for want of a token
+// that is known.
+func tokenRefused(err error) bool {
+	return slices.ContainsFunc([]error{rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrUserEmpty}, func(refusal error) bool {
+		return errors.Is(err, refusal)
+	})
+}
+
+// untouched tells whether a failed request has surely changed nothing, and may fare
+// better on another way.
+func untouched(err error) bool {
+	return errors.Is(err, rpctypes.ErrNoLeader) || tokenRefused(err)
+}
+
+// spent tells whether a way is of no more use after that error: it brought no answer, or
+// none but that the token is not known, or that this member cannot serve.
+func spent(err error) bool {
+	for _, answer := range []error{controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrInvalid, context.Canceled} {
+		if err == nil || errors.Is(err, answer) {
+			return false
+		}
+	}
+	if answer, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		return tokenRefused(err) || slices.Contains([]codes.Code{codes.Unavailable, codes.DataLoss, codes.Internal}, answer.Code())
+	}
+	return status.Code(err) != codes.ResourceExhausted // too large to be sent
+}
+
+// fault says what a failed call means: a class of controlplane's, with the operation,
+// such as `put leases/n`, before it.
+func (s *Store) fault(ctx context.Context, c call, endpoint string, err error) error {
+	operation := c.operation + " " + c.object
+	for _, known := range []error{controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrInvalid} {
+		if errors.Is(err, known) {
+			return fmt.Errorf("%s: %w", operation, err)
+		}
+	}
+	if connecting, ok := errors.AsType[*connectError](err); ok {
+		return fmt.Errorf("%s: %w", operation, connecting)
+	}
+	if answer, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		return fmt.Errorf("%s: %w", operation, s.refusal(c, endpoint, answer))
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: no answer from %s: %w", operation, endpoint, context.Cause(ctx))
+	}
+	if status.Code(err) == codes.ResourceExhausted {
+		return fmt.Errorf("%s: %w: %v", operation, controlplane.ErrInvalid, err)
+	}
+	return fmt.Errorf("%s: %w: %s: %s", operation, controlplane.ErrUnavailable, endpoint, plain(err))
+}
+
+// refusal says what an answer other than success means.
+func (s *Store) refusal(c call, endpoint string, answer rpctypes.EtcdError) error {
+	switch {
+	case errors.Is(answer, rpctypes.ErrPermissionDenied):
+		all, prefix, right := "", "", c.right
+		if strings.HasSuffix(c.path, "/") {
+			all, prefix = "*", " --prefix"
+		}
+		if right == "write" { // what a host writes it has read
+			right = "readwrite"
+		}
+		return fmt.Errorf("%w: %v to %s %s%s: give a role of %s the right to: `etcdctl role grant-permission ROLE%s %s %s`",
+			controlplane.ErrForbidden, answer, c.right, c.path, all, s.o.who(), prefix, right, c.path)
+	case tokenRefused(answer):
+		hint := "see that the cluster's members share how tokens are made (--auth-token)"
+		if s.o.Username == "" {
+			hint = "its auth is on: set controlPlane.etcd.username and passwordFile, or give this host a client certificate whose CN is a user"
+		}
+		return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, s.o.who(), answer, hint)
+	case errors.Is(answer, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: %s takes no writes: %v: once there is room (`etcdctl compact`, `etcdctl defrag`), `etcdctl alarm disarm`", controlplane.ErrUnavailable, endpoint, answer)
+	case errors.Is(answer, rpctypes.ErrRequestTooLarge), errors.Is(answer, rpctypes.ErrLeaseTTLTooLarge):
+		return fmt.Errorf("%w: %v: %s takes 1.5 MiB unless its --max-request-bytes says otherwise", controlplane.ErrInvalid, answer, endpoint)
+	case errors.Is(answer, rpctypes.ErrNoLeader):
+		return fmt.Errorf("%w: %s: %v: most members have to run and reach each other", controlplane.ErrUnavailable, endpoint, answer)
+	}
+	return fmt.Errorf("%w: %s: %v", controlplane.ErrUnavailable, endpoint, answer)
+}
+
+// who is this host as the cluster knows it.
+func (o Options) who() string {
+	switch {
+	case o.Username != "":
+		return fmt.Sprintf("user %q", o.Username)
+	case o.Certificate != "":
+		return "the user that is the CN of " + o.Certificate
+	}
+	return "this host"
+}
+
+// connectFault says what it means that an endpoint cannot be used.
+func connectFault(o Options, endpoint string, err error) error {
+	if unproven, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("%w: %s: %w: %v: check controlPlane.etcd.tls.ca, the host in the endpoint, and this host's clock", controlplane.ErrUnavailable, endpoint, controlplane.ErrUntrusted, unproven.Err)
+	}
+	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return fmt.Errorf("%w: %s: %w: %v: it may speak plain http", controlplane.ErrUnavailable, endpoint, controlplane.ErrUntrusted, record)
+	}
+	text := plain(err)
+	switch {
+	case errors.Is(err, controlplane.ErrUnavailable):
+		return fmt.Errorf("connect to %s: %w", endpoint, err)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
+	case errors.Is(err, rpctypes.ErrAuthFailed):
+		return fmt.Errorf("%w: %s: %w %s: %v: see that %s holds its password", controlplane.ErrUnavailable, endpoint, controlplane.ErrUnauthorized, o.who(), err, o.PasswordFile)
+	case strings.Contains(text, "remote error: tls:"): // in TLS 1.3 it comes after the handshake, as a text
+		hint := "check whether it has ended, and that the cluster's --trusted-ca-file is its authority"
+		if o.Certificate == "" {
+			hint = "set controlPlane.etcd.tls.certificate and key"
+		}
+		return fmt.Errorf("%w: %s: %w this host's certificate: %s: %s", controlplane.ErrUnavailable, endpoint, controlplane.ErrUnauthorized, text, hint)
+	}
+	return fmt.Errorf("%w: connect to %s: %s", controlplane.ErrUnavailable, endpoint, text)
+}
+
+// plain is an error without what gRPC puts around it.
+func plain(err error) string {
+	if answer, ok := status.FromError(err); ok && answer.Code() != codes.OK {
+		return answer.Message()
+	}
+	return err.Error()
+}

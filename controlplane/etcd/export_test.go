@@ -1,0 +1,39 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"hostler.io/hostler/controlplane/objects"
+)
+
+// VersionOf is the version of a value that a cluster has stored at these revisions.
+func VersionOf(cluster uint64, create, mod int64, value string) objects.Version {
+	kv := &mvccpb.KeyValue{CreateRevision: create, ModRevision: mod, Value: []byte(value)}
+	return objects.Version(versionOf(cluster, kv).String())
+}
+
+// Reads tells whether a text is a version.
+func Reads(text objects.Version) bool {
+	_, ok := parseVersion(text)
+	return ok
+}
+
+// Path is the key that an object is stored under.
+func (s *Store) Path(key objects.Key) string { return s.path(key) }
+
+// KeyAt is the object that a path is of.
+func (s *Store) KeyAt(path string) (objects.Key, bool) { return s.keyAt(path) }
+
+// Fault is what a call on nodes/n makes of an error.
+func (s *Store) Fault(err error) error {
+	return s.fault(context.Background(), call{"put", "nodes/n", "write", s.o.Prefix + "/nodes/n"}, s.o.Endpoints[0], err)
+}
+
+// Patience is how long each endpoint has until it serves requests.
+func (o Options) Patience() time.Duration { return o.patience() }
+
+// Spent tells whether a way is left after an error.
+func Spent(err error) bool { return spent(err) }

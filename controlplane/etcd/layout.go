@@ -1,0 +1,42 @@
+package etcd
+
+import (
+	"strings"
+
+	"hostler.io/hostler/controlplane/objects"
+)
+
+// path is the key that an object is stored under: PREFIX/nodes/NAME, PREFIX/leases/NAME,
+// PREFIX/events/NODE/NAME or PREFIX/settings/NAME.
+func (s *Store) path(key objects.Key) string { return s.o.Prefix + "/" + key.String() }
+
+// folder is what the paths of a kind's objects begin with: of those about one node, where
+// that is not empty, which only Events can be asked for.
+func (s *Store) folder(kind objects.Kind, node string) string {
+	folder := s.o.Prefix + "/" + string(kind) + "/"
+	if node != "" {
+		folder += node + "/"
+	}
+	return folder
+}
+
+// keyAt is the object that a path is of. What else there is below the prefix is nobody's.
+func (s *Store) keyAt(path string) (objects.Key, bool) {
+	rest, below := strings.CutPrefix(path, s.o.Prefix+"/")
+	kind, rest, parted := strings.Cut(rest, "/")
+	if !below || !parted {
+		return objects.Key{}, false
+	}
+	key := objects.Key{Kind: objects.Kind(kind), Node: rest}
+	switch key.Kind {
+	case objects.Node, objects.Lease:
+	case objects.Event:
+		key.Node, key.Name, parted = strings.Cut(rest, "/")
+		if !parted || key.Name == "" || strings.Contains(key.Name, "/") {
+			return objects.Key{}, false
+		}
+	default:
+		return objects.Key{}, false
+	}
+	return key, key.Node != "" && !strings.Contains(key.Node, "/")
+}

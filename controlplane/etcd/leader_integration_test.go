@@ -1,0 +1,102 @@
+//go:build integration
+
+package etcd_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/etcd"
+	"hostler.io/hostler/controlplane/objects"
+	bed "hostler.io/hostler/test/etcd"
+)
+
+// election is the members' election timeout, which a new leader adds to each etcd lease's
+// TTL: as long as the others may take to follow it.
+const election = 1 // second
+
+// countdown is what the cluster says of an etcd lease. The leader alone counts.
+type countdown struct {
+	Term      uint64 `json:"raft_term"` // of the leader
+	Granted   int64  `json:"granted-ttl"`
+	Remaining int64  `json:"ttl"` // seconds; below zero once it has ended
+}
+
+// counts asks for it.
+func counts(t *testing.T, c *bed.Cluster, id string) countdown {
+	t.Helper()
+	var now countdown
+	eventually(t, "the leader says how long an etcd lease lives", func(ctx context.Context) bool {
+		leader, err := c.Leader(ctx)
+		if err != nil {
+			return false
+		}
+		text, err := c.At(ctx, leader, "lease", "timetolive", id, "--write-out=json")
+		if err != nil {
+			return false
+		}
+		if err := json.Unmarshal([]byte(text), &now); err != nil {
+			t.Fatalf("etcdctl lease timetolive prints %q: %v", text, err)
+		}
+		return true
+	})
+	return now
+}
+
+// dies has a host renew its Lease for the last time, and returns the etcd lease that it is
+// bound to.
+func dies(t *testing.T, c *bed.Cluster, s *etcd.Store, name string, ttl time.Duration) string {
+	t.Helper()
+	key := objects.Key{Kind: objects.Lease, Node: name}
+	for {
+		version := put(t, s, key, objects.Put{Value: []byte("1"), TTL: ttl})
+		_, err := s.Put(t.Context(), key, objects.Put{Value: []byte("2"), Instead: version, TTL: ttl})
+		if err != nil && !errors.Is(err, controlplane.ErrConflict) {
+			t.Fatalf("Put() = %v, want no error", err)
+		}
+		if id := etcdLease(t, c, s.Path(key)); id != "" { // else the machine was that slow
+			return id
+		}
+	}
+}
+
+// aLeaseLivesATTLOfEachLeaderAtMost has two hosts die with the leader, in the moment that
+// they have renewed. The bound is told by etcd and by no clock of the test, which may be
+// held up for as long as it likes: what a new leader begins to count from, and that it
+// counts down from there to the end.
+func aLeaseLivesATTLOfEachLeaderAtMost(t *testing.T, c *bed.Cluster) {
+	s := at(t, c)
+	hours := dies(t, c, s, "hour", time.Hour)
+	shorts := dies(t, c, s, "short", 5*time.Second)
+	before := counts(t, c, hours)
+	if err := leads(t, c).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// Who is asked may have been told of that, and of no new leader yet.
+	after := before
+	for after.Term == before.Term {
+		after = counts(t, c, hours)
+	}
+	const hour = int64(time.Hour / time.Second)
+	if after.Granted != hour || after.Remaining <= 0 || after.Remaining > hour+election {
+		t.Errorf("a new leader counts %+v of a Lease of an hour, want what was asked for, and no more left than that and an election", after)
+	}
+	for last := counts(t, c, shorts); last.Remaining >= 0; {
+		now := counts(t, c, shorts)
+		if most := now.Granted + election; now.Remaining > most || now.Term == last.Term && now.Remaining > last.Remaining {
+			t.Fatalf("one leader counts %+v and then %+v, want it to count down from %d", last, now, most)
+		}
+		last = now
+	}
+	eventually(t, "the Lease is gone that has no time left", func(ctx context.Context) bool {
+		_, err := s.Get(ctx, objects.Key{Kind: objects.Lease, Node: "short"})
+		return errors.Is(err, controlplane.ErrNotFound)
+	})
+	if err := c.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}

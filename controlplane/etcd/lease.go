@@ -1,0 +1,159 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"hostler.io/hostler/controlplane/objects"
+)
+
+const (
+	// shareTTL is by which part of their TTL objects that are put one after another may
+	// share an etcd lease: of an hour 3 minutes.
+	shareTTL = 20
+	// shareMost is how many of them may: a lease ends with all its keys in one step.
+	shareMost = 1000
+)
+
+// leases are the etcd leases that this process has been granted. It never ends one by
+// word: that would take along whatever is bound to it by then.
+type leases struct {
+	granting chan struct{} // held by who asks for a shared one: the next wants the same
+
+	mu     sync.Mutex               // guards what follows
+	own    map[objects.Key]grant    // of Leases: each lives and dies by itself
+	shared map[time.Duration]*share // of all else, by its TTL
+}
+
+// grant is an etcd lease.
+type grant struct {
+	id  clientv3.LeaseID
+	ttl time.Duration // that was asked for
+}
+
+// share is an etcd lease of several objects.
+type share struct {
+	id    clientv3.LeaseID
+	since time.Time
+	users int
+}
+
+func newLeases() leases {
+	return leases{granting: make(chan struct{}, 1), own: map[objects.Key]grant{}, shared: map[time.Duration]*share{}}
+}
+
+// bind returns an etcd lease for an object to be put under, which lives for its TTL
+// from now on; none without a TTL. A Lease's is granted once and kept alive with each put.
+func (l *leases) bind(ctx context.Context, w *way, key objects.Key, ttl time.Duration) (clientv3.LeaseID, error) {
+	switch {
+	case ttl <= 0:
+		return clientv3.NoLease, nil
+	case key.Kind != objects.Lease:
+		return l.join(ctx, w, ttl)
+	}
+	l.mu.Lock()
+	g, granted := l.own[key]
+	l.mu.Unlock()
+	if granted && g.ttl == ttl {
+		if alive, err := keepAlive(ctx, w, g.id); alive || err != nil {
+			return g.id, err
+		}
+	}
+	id, err := newGrant(ctx, w, ttl)
+	if err == nil {
+		l.mu.Lock()
+		l.own[key] = grant{id, ttl}
+		l.mu.Unlock()
+	}
+	return id, err
+}
+
+// join returns an etcd lease that others may have, too.
+func (l *leases) join(ctx context.Context, w *way, ttl time.Duration) (clientv3.LeaseID, error) {
+	select {
+	case l.granting <- struct{}{}:
+		defer func() { <-l.granting }()
+	case <-ctx.Done():
+		return clientv3.NoLease, context.Cause(ctx)
+	}
+	reuse := ttl / shareTTL
+	if id := l.present(ttl, reuse); id != clientv3.NoLease {
+		return id, nil
+	}
+	id, err := newGrant(ctx, w, ttl+reuse)
+	if err == nil {
+		l.mu.Lock()
+		l.shared[ttl] = &share{id: id, since: time.Now(), users: 1}
+		l.mu.Unlock()
+	}
+	return id, err
+}
+
+// present is the shared etcd lease of that TTL, for one more user; none if it is too old
+// or has too many.
+func (l *leases) present(ttl, reuse time.Duration) clientv3.LeaseID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.shared[ttl]
+	if s == nil || s.users >= shareMost || time.Since(s.since) >= reuse {
+		return clientv3.NoLease
+	}
+	s.users++
+	return s.id
+}
+
+// drop forgets the etcd lease of an object that is deleted: it ends by itself.
+func (l *leases) drop(key objects.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.own, key)
+}
+
+// forget has the next put bound to another etcd lease than one that has ended.
+func (l *leases) forget(id clientv3.LeaseID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, g := range l.own {
+		if g.id == id {
+			delete(l.own, key)
+		}
+	}
+	for ttl, s := range l.shared {
+		if s.id == id {
+			delete(l.shared, ttl)
+		}
+	}
+}
+
+// newGrant asks for an etcd lease. A server may grant a longer one, of two seconds or so
+// at least.
+func newGrant(ctx context.Context, w *way, ttl time.Duration) (clientv3.LeaseID, error) {
+	answer, err := w.leases.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: int64((ttl + time.Second - 1) / time.Second)})
+	if err != nil {
+		return clientv3.NoLease, fmt.Errorf("grant an etcd lease: %w", rpctypes.Error(err))
+	}
+	return clientv3.LeaseID(answer.ID), nil
+}
+
+// keepAlive has an etcd lease live for its TTL from now on. It is false where there is
+// none of that ID any more.
+func keepAlive(ctx context.Context, w *way, id clientv3.LeaseID) (bool, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := w.leases.LeaseKeepAlive(ctx)
+	if err == nil {
+		// What has gone wrong with what is sent is said to who receives.
+		_ = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(id)})
+		var answer *etcdserverpb.LeaseKeepAliveResponse
+		if answer, err = stream.Recv(); err == nil {
+			return answer.TTL > 0, nil
+		}
+	}
+	return false, fmt.Errorf("keep an etcd lease alive: %w", rpctypes.Error(err))
+}

@@ -1,0 +1,52 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects"
+)
+
+// pageSize is how many objects are read at once: Nodes take some 10 kB each, and a server
+// holds an answer in memory as a whole.
+const pageSize = 200
+
+// List reads a page of objects. Pages are read one after the other, each as it is then.
+func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) ([]objects.Object, string, error) {
+	ctx, cancel := bound(ctx, kind)
+	defer cancel()
+	folder := s.folder(kind, node)
+	operation := call{"list", strings.TrimPrefix(folder, s.o.Prefix+"/"), "read", folder}
+	begin := folder
+	if page != "" {
+		if begin = page + "\x00"; !strings.HasPrefix(page, folder) {
+			return nil, "", fmt.Errorf("list %s: %w: there is no page %q", operation.object, controlplane.ErrInvalid, page)
+		}
+	}
+	var found []objects.Object
+	next := ""
+	err := s.do(ctx, operation, func(ctx context.Context, w *way) error {
+		answer, err := w.kv.Get(ctx, begin, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithLimit(pageSize))
+		if err != nil {
+			return err
+		}
+		for _, kv := range answer.Kvs {
+			if key, ok := s.keyAt(string(kv.Key)); ok {
+				version := objects.Version(versionOf(answer.Header.ClusterId, kv).String())
+				found = append(found, objects.Object{Key: key, Value: kv.Value, Version: version})
+			}
+		}
+		if answer.More && len(answer.Kvs) > 0 {
+			next = string(answer.Kvs[len(answer.Kvs)-1].Key)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return found, next, nil
+}

@@ -1,0 +1,151 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects"
+)
+
+// Sight is what one look at a cluster tells a person. Nothing is changed by it.
+type Sight struct {
+	Members []MemberSight // as in Options.Endpoints
+	// Node is whether that is known to be there, Leaseless whether its Lease is known
+	// not to be: neither is where it may not be read, or nobody answers.
+	Node, Leaseless bool
+	// Lacks are the rights that the cluster refuses of what a host does by itself,
+	// such as "write /hostler/leases/n"; RightsErr is why it did not tell.
+	Lacks     []string
+	RightsErr error
+	// Unheard is the key that this host may not read and would do well to: what is asked
+	// of all hosts. Empty where it may.
+	Unheard string
+}
+
+// MemberSight is how one member answers.
+type MemberSight struct {
+	Endpoint string
+	Err      error // nil if it serves reads, with a majority behind it, be they refused
+}
+
+// Look asks each member of those Options once, over connections of its own.
+func Look(ctx context.Context, o Options, node string) Sight {
+	s := Sight{Members: make([]MemberSight, len(o.Endpoints))}
+	var looking sync.WaitGroup
+	var first sync.Once // that answers: one that hangs is to leave the others time
+	for i, to := range o.Endpoints {
+		looking.Go(func() {
+			alone := o
+			alone.Endpoints = []string{to}
+			s.Members[i].Endpoint = to
+			store, err := New(alone)
+			if err != nil {
+				s.Members[i].Err = err
+				return
+			}
+			defer func() { _ = store.Close() }()
+			found, err := store.finds(ctx, node)
+			if s.Members[i].Err = err; err == nil {
+				first.Do(func() { s.ask(ctx, store, node, found) })
+			}
+		})
+	}
+	looking.Wait()
+	return s
+}
+
+// finds tells whether a node is known to be there. It is an error if a read from the
+// majority is not answered, be it by a refusal.
+func (s *Store) finds(ctx context.Context, node string) (bool, error) {
+	_, err := s.Get(ctx, objects.Key{Kind: objects.Node, Node: node})
+	if errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrForbidden) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// ask asks a member that answers for what all of them would say.
+func (s *Sight) ask(ctx context.Context, store *Store, node string, found bool) {
+	_, err := store.Get(ctx, objects.Key{Kind: objects.Lease, Node: node})
+	s.Node, s.Leaseless = found, errors.Is(err, controlplane.ErrNotFound)
+	if s.Lacks, s.RightsErr = store.lacks(ctx, node); s.RightsErr == nil {
+		s.Unheard, s.RightsErr = store.unheard(ctx)
+	}
+}
+
+// lacks are the rights that a node needs and does not have.
+func (s *Store) lacks(ctx context.Context, node string) ([]string, error) {
+	var lacks []string
+	for _, key := range []objects.Key{
+		{Kind: objects.Node, Node: node},
+		{Kind: objects.Lease, Node: node},
+		{Kind: objects.Event, Node: node, Name: node + ".0"},
+	} {
+		path := s.path(key)
+		for _, try := range []struct {
+			right string
+			op    clientv3.Op
+		}{{"read", clientv3.OpGet(path, clientv3.WithKeysOnly())}, {"write", clientv3.OpPut(path, "")}} {
+			refused, err := s.refuses(ctx, try.right, path, try.op)
+			if err != nil {
+				return nil, err
+			}
+			if refused {
+				lacks = append(lacks, try.right+" "+shown(key, path))
+			}
+		}
+	}
+	return lacks, nil
+}
+
+// unheard is the key by which all hosts are asked for another Lease, if this one may not
+// read it.
+func (s *Store) unheard(ctx context.Context) (string, error) {
+	path := s.path(objects.Key{Kind: objects.Setting, Node: objects.LeaseDuration})
+	refused, err := s.refuses(ctx, "read", path, clientv3.OpGet(path, clientv3.WithKeysOnly()))
+	if !refused {
+		path = ""
+	}
+	return path, err
+}
+
+// refuses tells whether this host lacks a right. It is tried in a transaction whose
+// condition never holds: etcd checks the rights to all that one could do before it looks
+// at the condition.
+func (s *Store) refuses(ctx context.Context, right, path string, op clientv3.Op) (bool, error) {
+	never := clientv3.Compare(clientv3.ModRevision(path), "<", 0)
+	_, err := s.line.do(ctx, func(ctx context.Context, w *way) error {
+		_, err := w.kv.Txn(ctx).If(never).Then(op).Commit()
+		return err
+	})
+	if err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return err != nil, nil
+	}
+	return false, s.fault(ctx, call{"ask for the right to " + right, path, right, path}, s.Endpoint(), err)
+}
+
+// shown is the path as a role is given rights to it: of Events a folder.
+func shown(key objects.Key, path string) string {
+	return strings.TrimSuffix(path, key.Name)
+}
+
+// Life is when a client certificate begins and ends; zero without one.
+func (o Options) Life() (begins, ends time.Time, err error) {
+	if o.Certificate == "" {
+		return begins, ends, nil
+	}
+	pair, err := tls.LoadX509KeyPair(o.Certificate, o.Key)
+	if err != nil {
+		return begins, ends, fmt.Errorf("certificate %s with key %s: %w: %s", o.Certificate, o.Key, err, hintForFile(err))
+	}
+	return pair.Leaf.NotBefore, pair.Leaf.NotAfter, nil
+}

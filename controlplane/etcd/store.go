@@ -1,0 +1,261 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects"
+)
+
+// Type is the control plane's name in the configuration.
+const Type = "etcd"
+
+const (
+	// callTimeout bounds a call whose caller sets no deadline.
+	callTimeout = 10 * time.Second
+	// leaseTimeout does so for those on the Lease: a fifth of the 40 s that it is
+	// good for by default.
+	leaseTimeout = 8 * time.Second
+)
+
+// Options say which cluster to talk to, and as whom.
+type Options struct {
+	// Endpoints are the members' URLs, as endpoint.Check allows. One is used at a time,
+	// and another one where that does not answer.
+	Endpoints []string
+	// Prefix is what all keys begin with, as endpoint.CheckPrefix allows.
+	Prefix string
+	// CA is the file with the authorities of the servers' certificates; empty for
+	// those of the host. Certificate and Key are the client's, both or none. All are
+	// read anew for each connection.
+	CA, Certificate, Key string
+	// Username and PasswordFile, both or none, are for a cluster with auth. The file
+	// is read anew for each connection; white space around the password is not its.
+	Username, PasswordFile string
+	// Insecure allows plain http to others than this host.
+	Insecure bool
+	// Version is hostler's own, for the user agent.
+	Version string
+}
+
+// Store is an etcd cluster as an objects.Store.
+type Store struct {
+	o      Options
+	line   *line
+	leases leases
+}
+
+var _ objects.Store = (*Store)(nil)
+
+// New returns a store that has not connected yet. It is an error if the Options could
+// never be used.
+func New(o Options) (*Store, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	return &Store{o: o, line: newLine(o), leases: newLeases()}, nil
+}
+
+// Type returns "etcd".
+func (s *Store) Type() string { return Type }
+
+// Endpoint returns the URL of the member that is talked to, or as long as that is none
+// of the one that is tried first.
+func (s *Store) Endpoint() string { return s.line.endpoint() }
+
+// Close closes all connections. etcd leases are left to end by themselves: an end by
+// word could take along what another process has put meanwhile.
+func (s *Store) Close() error {
+	s.line.close()
+	return nil
+}
+
+// Reconnect has the next calls make new connections. Calls under way end on theirs.
+func (s *Store) Reconnect() { s.line.renew() }
+
+// bound gives a call a deadline if its caller did not.
+func bound(ctx context.Context, kind objects.Kind) (context.Context, context.CancelFunc) {
+	d := callTimeout
+	if kind == objects.Lease {
+		d = leaseTimeout
+	}
+	return controlplane.Bound(ctx, d)
+}
+
+// Get reads an object from the majority.
+func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error) {
+	ctx, cancel := bound(ctx, key.Kind)
+	defer cancel()
+	object := objects.Object{}
+	err := s.do(ctx, call{"get", key.String(), "read", s.path(key)}, func(ctx context.Context, w *way) error {
+		stored, _, err := s.read(ctx, w, key)
+		if object = stored; err == nil && stored.Version == objects.None {
+			err = controlplane.ErrNotFound
+		}
+		return err
+	})
+	return object, err
+}
+
+// read is what is stored, at version None where nothing is, and the revision at which.
+func (s *Store) read(ctx context.Context, w *way, key objects.Key) (objects.Object, int64, error) {
+	answer, err := w.kv.Get(ctx, s.path(key))
+	if err != nil {
+		return objects.Object{Key: key}, 0, err
+	}
+	return w.learn(key, answer.Header, answer.Kvs), answer.Header.Revision, nil
+}
+
+// Put stores an object in one transaction with the look at what is there.
+func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (objects.Version, error) {
+	ctx, cancel := bound(ctx, key.Kind)
+	defer cancel()
+	var stored objects.Version
+	err := s.do(ctx, call{"put", key.String(), "write", s.path(key)}, func(ctx context.Context, w *way) error {
+		before, err := s.confirm(ctx, w, key, put.Instead)
+		if err != nil {
+			return err
+		}
+		stored, err = s.put(ctx, w, key, put, before)
+		return err
+	})
+	return stored, err
+}
+
+// put does so where the etcd lease that it is bound to, if any, may have ended just now.
+func (s *Store) put(ctx context.Context, w *way, key objects.Key, put objects.Put, before version) (objects.Version, error) {
+	for again := true; ; again = false {
+		lease, err := s.leases.bind(ctx, w, key, put.TTL)
+		if err != nil {
+			return objects.None, err
+		}
+		then := clientv3.OpPut(s.path(key), string(put.Value), clientv3.WithLease(lease))
+		answer, err := s.swap(ctx, w, key, &before, then)
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) && again {
+			s.leases.forget(lease)
+			continue
+		}
+		if err != nil {
+			return objects.None, err
+		}
+		after := version{cluster: answer.Header.ClusterId, create: before.create, mod: answer.Header.Revision, digest: digest(put.Value)}
+		if before == (version{}) {
+			after.create = after.mod
+		}
+		w.confirm(key, objects.Version(after.String()))
+		return objects.Version(after.String()), nil
+	}
+}
+
+// Delete removes an object, and with a Node its Lease.
+func (s *Store) Delete(ctx context.Context, key objects.Key, v objects.Version) error {
+	ctx, cancel := bound(ctx, key.Kind)
+	defer cancel()
+	then := []clientv3.Op{clientv3.OpDelete(s.path(key))}
+	if key.Kind == objects.Node {
+		lease := objects.Key{Kind: objects.Lease, Node: key.Node}
+		then = append(then, clientv3.OpDelete(s.path(lease)))
+		defer s.leases.drop(lease)
+	}
+	defer s.leases.drop(key)
+	return s.do(ctx, call{"delete", key.String(), "write", s.path(key)}, func(ctx context.Context, w *way) error {
+		if v == objects.None {
+			_, err := s.swap(ctx, w, key, nil, then...)
+			return err
+		}
+		before, err := s.confirm(ctx, w, key, v)
+		if err != nil {
+			return err
+		}
+		_, err = s.swap(ctx, w, key, &before, then...)
+		return err
+	})
+}
+
+// swap does something if an object's state is the one before, nil for any: else
+// *ConflictError.
+func (s *Store) swap(ctx context.Context, w *way, key objects.Key, before *version, then ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	path := s.path(key)
+	var compare []clientv3.Cmp
+	if before != nil {
+		compare = []clientv3.Cmp{
+			clientv3.Compare(clientv3.CreateRevision(path), "=", before.create),
+			clientv3.Compare(clientv3.ModRevision(path), "=", before.mod),
+		}
+	}
+	answer, err := w.kv.Txn(ctx).If(compare...).Then(then...).Else(clientv3.OpGet(path)).Commit()
+	if err != nil {
+		return nil, err
+	}
+	if !answer.Succeeded {
+		var found []*mvccpb.KeyValue
+		if len(answer.Responses) > 0 {
+			found = answer.Responses[0].GetResponseRange().GetKvs()
+		}
+		return nil, conflict(w.learn(key, answer.Header, found))
+	}
+	return answer, nil
+}
+
+// confirm is the state that a version is of, as the transaction compares it: by its
+// revisions. Since a backup may have been restored these tell no more than they say,
+// but a server's end takes its connections along: what was learned over the present
+// one is not older than the server. What was not is read anew, and compared as a whole.
+func (s *Store) confirm(ctx context.Context, w *way, key objects.Key, v objects.Version) (version, error) {
+	if v == objects.None {
+		return version{}, nil
+	}
+	if !w.knows(key, v) {
+		stored, _, err := s.read(ctx, w, key)
+		if err != nil {
+			return version{}, err
+		}
+		if stored.Version != v {
+			return version{}, conflict(stored)
+		}
+	}
+	before, ok := parseVersion(v)
+	if !ok {
+		return version{}, fmt.Errorf("%w: version %q is not of this store", controlplane.ErrInvalid, v)
+	}
+	return before, nil
+}
+
+// conflict refuses a change of what has changed.
+func conflict(stored objects.Object) error {
+	what := "somebody else has changed it"
+	if stored.Version == objects.None {
+		what = "it is not there any more"
+	}
+	return &objects.ConflictError{Stored: stored, Err: fmt.Errorf("%w: %s", controlplane.ErrConflict, what)}
+}
+
+// objectOf is what an answer about one key tells.
+func objectOf(key objects.Key, header *etcdserverpb.ResponseHeader, found []*mvccpb.KeyValue) objects.Object {
+	if len(found) == 0 {
+		return objects.Object{Key: key}
+	}
+	return objects.Object{Key: key, Value: found[0].Value, Version: objects.Version(versionOf(header.ClusterId, found[0]).String())}
+}
+
+// do makes a call over the line, and says what has become of it.
+func (s *Store) do(ctx context.Context, c call, request func(context.Context, *way) error) error {
+	w, err := s.line.do(ctx, request)
+	if err == nil {
+		return nil
+	}
+	endpoint := strings.Join(s.o.Endpoints, ", ")
+	if w != nil {
+		endpoint = w.endpoint
+	}
+	return s.fault(ctx, c, endpoint, err)
+}

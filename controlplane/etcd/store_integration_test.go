@@ -1,0 +1,291 @@
+//go:build integration
+
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/etcd"
+	"hostler.io/hostler/controlplane/objects"
+	bed "hostler.io/hostler/test/etcd"
+)
+
+// patience is for what comes soon on any machine.
+const patience = 2 * time.Minute
+
+var (
+	node  = objects.Key{Kind: objects.Node, Node: "n"}
+	lease = objects.Key{Kind: objects.Lease, Node: "n"}
+)
+
+// at returns a store in a cluster.
+func at(t *testing.T, c *bed.Cluster, change ...func(*etcd.Options)) *etcd.Store {
+	t.Helper()
+	return open(t, append([]func(*etcd.Options){func(o *etcd.Options) {
+		o.Endpoints, o.CA, o.Insecure = c.Endpoints(), c.CAFile, true
+	}}, change...)...)
+}
+
+// put stores a value, or ends the test.
+func put(t *testing.T, s *etcd.Store, key objects.Key, p objects.Put) objects.Version {
+	t.Helper()
+	version, err := s.Put(t.Context(), key, p)
+	if err != nil {
+		t.Fatalf("Put(%s) = %v, want no error", key, err)
+	}
+	return version
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, so func(context.Context) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for !so(ctx) {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: not within %v", what, patience)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// ctl runs etcdctl as the administrator.
+func ctl(t *testing.T, c *bed.Cluster, args ...string) string {
+	t.Helper()
+	out, err := c.Ctl(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// holds reads a value, or ends the test.
+func holds(t *testing.T, s *etcd.Store, key objects.Key) objects.Object {
+	t.Helper()
+	object, err := s.Get(t.Context(), key)
+	if err != nil {
+		t.Fatalf("Get(%s) = %v, want no error", key, err)
+	}
+	return object
+}
+
+func TestAnObjectIsReplacedOnlyAsItWasSeen(t *testing.T) {
+	t.Parallel()
+	s := at(t, bed.For(t, bed.Options{}))
+	if _, err := s.Get(t.Context(), node); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("Get() of nothing = %v, want that it is not there", err)
+	}
+	first := put(t, s, node, objects.Put{Value: []byte("1")})
+	if got := holds(t, s, node); got.Version != first || string(got.Value) != "1" || got.Key != node {
+		t.Errorf("Get() = %v, want 1 at version %s", got, first)
+	}
+	second := put(t, s, node, objects.Put{Value: []byte("2"), Instead: first})
+	for what, p := range map[string]objects.Put{
+		"what is there already": {Value: []byte("3")},
+		"an earlier version":    {Value: []byte("3"), Instead: first},
+		"no version at all":     {Value: []byte("3"), Instead: "anything"},
+	} {
+		_, err := s.Put(t.Context(), node, p)
+		conflict, ok := errors.AsType[*objects.ConflictError](err)
+		if !ok || !errors.Is(err, controlplane.ErrConflict) || conflict.Stored.Version != second || string(conflict.Stored.Value) != "2" {
+			t.Errorf("Put() instead of %s = %v, want a conflict that tells 2 at version %s", what, err, second)
+		}
+	}
+	if err := s.Delete(t.Context(), node, first); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("Delete() of an earlier version = %v, want a conflict", err)
+	}
+	put(t, s, lease, objects.Put{Value: []byte("l"), TTL: time.Hour})
+	if err := s.Delete(t.Context(), node, second); err != nil {
+		t.Fatalf("Delete() = %v, want no error", err)
+	}
+	if _, err := s.Get(t.Context(), lease); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("Get() of the lease after its node was deleted = %v, want that it went along", err)
+	}
+	if err := s.Delete(t.Context(), node, objects.None); err != nil {
+		t.Errorf("Delete() of what is gone = %v, want no error", err)
+	}
+	_, err := s.Put(t.Context(), node, objects.Put{Value: []byte("3"), Instead: second})
+	if conflict, ok := errors.AsType[*objects.ConflictError](err); !ok || conflict.Stored.Version != objects.None {
+		t.Errorf("Put() instead of what is gone = %v, want a conflict with nothing", err)
+	}
+	if again := put(t, s, node, objects.Put{Value: []byte("1")}); again == first {
+		t.Errorf("Put() of the first value again = version %s, want another one than before", again)
+	}
+	if _, err := s.Put(t.Context(), lease, objects.Put{Value: []byte(strings.Repeat("x", 1<<21))}); !errors.Is(err, controlplane.ErrInvalid) {
+		t.Errorf("Put() of 2 MiB = %v, want it invalid", err)
+	}
+}
+
+func TestAListComesInPages(t *testing.T) {
+	t.Parallel()
+	c := bed.For(t, bed.Options{})
+	s := at(t, c)
+	const many = 450
+	for i := range many {
+		put(t, s, objects.Key{Kind: objects.Event, Node: "n", Name: fmt.Sprintf("n.%03d", i)}, objects.Put{Value: []byte("e"), TTL: time.Hour})
+	}
+	put(t, s, objects.Key{Kind: objects.Event, Node: "n1", Name: "other"}, objects.Put{Value: []byte("e"), TTL: time.Hour})
+	if got := strings.Count(ctl(t, c, "lease", "list", "--write-out=simple"), "\n") - 1; got != 1 {
+		t.Errorf("etcd leases of %d events = %d, want them to share one", many+1, got)
+	}
+	ctl(t, c, "put", "/hostler/events/n/a/b", "nobody's")
+	var names []string
+	for page := ""; ; {
+		found, next, err := s.List(t.Context(), objects.Event, "n", page)
+		if err != nil {
+			t.Fatalf("List() = %v, want no error", err)
+		}
+		for _, o := range found {
+			names = append(names, o.Key.Name)
+		}
+		if page = next; page == "" {
+			break
+		}
+	}
+	if len(names) != many || names[0] != "n.000" || names[many-1] != "n.449" {
+		t.Errorf("List() = %d events from %s, want %d in order", len(names), names[0], many)
+	}
+	if _, _, err := s.List(t.Context(), objects.Event, "n", "/elsewhere"); !errors.Is(err, controlplane.ErrInvalid) {
+		t.Errorf("List() from a page that is not there = %v, want it invalid", err)
+	}
+}
+
+func TestALeaseEndsByItselfUnlessItIsRenewed(t *testing.T) {
+	t.Parallel()
+	c := bed.For(t, bed.Options{})
+	s := at(t, c)
+	const ttl = 5 * time.Second
+	version := objects.None
+	// Of six seconds, though the machine may be slow, it is gone only if it ever ends.
+	began := time.Now()
+	for time.Since(began) < ttl+time.Second {
+		next, err := s.Put(t.Context(), lease, objects.Put{Value: []byte("l"), Instead: version, TTL: ttl})
+		if errors.Is(err, controlplane.ErrConflict) {
+			version = objects.None // this test was held up for longer than it lives
+			continue
+		}
+		if err != nil {
+			t.Fatalf("Put() = %v, want no error", err)
+		}
+		version = next
+		time.Sleep(200 * time.Millisecond)
+	}
+	if got := strings.Count(ctl(t, c, "lease", "list", "--write-out=simple"), "\n") - 1; got > 1 {
+		t.Errorf("etcd leases of one object that was put many times = %d, want 1", got)
+	}
+	eventually(t, "the lease that nobody renews is gone", func(ctx context.Context) bool {
+		_, err := s.Get(ctx, lease)
+		return errors.Is(err, controlplane.ErrNotFound)
+	})
+	version = put(t, s, lease, objects.Put{Value: []byte("l"), TTL: ttl}) // although its etcd lease has ended
+
+	longer := put(t, s, lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Hour})
+	id := attached(t, c, "/hostler/leases/n")
+	if remaining := ctl(t, c, "lease", "timetolive", id); !strings.Contains(remaining, "granted with TTL(3600s)") {
+		t.Errorf("etcd lease after the TTL was raised to an hour = %s, want it to live as long", remaining)
+	}
+	ctl(t, c, "lease", "revoke", id)
+	_, err := s.Put(t.Context(), lease, objects.Put{Value: []byte("l"), Instead: longer, TTL: time.Hour})
+	if !errors.Is(err, controlplane.ErrConflict) {
+		t.Fatalf("Put() after somebody revoked its etcd lease = %v, want a conflict with nothing", err)
+	}
+	put(t, s, lease, objects.Put{Value: []byte("l"), TTL: time.Hour})
+	if now := attached(t, c, "/hostler/leases/n"); now == id || now == "0" {
+		t.Errorf("etcd lease of what was put again = %s, want a new one", now)
+	}
+}
+
+// attached is the ID of the etcd lease that a key is bound to, in hexadecimal; "0" for none.
+func attached(t *testing.T, c *bed.Cluster, key string) string {
+	t.Helper()
+	id := etcdLease(t, c, key)
+	if id == "" {
+		t.Fatalf("etcdctl get %s tells no lease", key)
+	}
+	return id
+}
+
+// etcdLease is the same; empty where there is no such key.
+func etcdLease(t *testing.T, c *bed.Cluster, key string) string {
+	t.Helper()
+	for line := range strings.Lines(ctl(t, c, "get", key, "--write-out=fields")) {
+		if value, found := strings.CutPrefix(line, `"Lease" :`); found {
+			var id int64
+			if _, err := fmt.Sscan(value, &id); err != nil {
+				t.Fatalf("etcdctl get %s says %q: %v", key, line, err)
+			}
+			return fmt.Sprintf("%x", id)
+		}
+	}
+	return ""
+}
+
+// follow watches an object and returns what is seen of it, as text; "" where nothing is.
+func follow(t *testing.T, s *etcd.Store, key objects.Key) (seen <-chan objects.Object, ended <-chan error) {
+	t.Helper()
+	objects, end := make(chan objects.Object), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { end <- s.Watch(ctx, key, objects) }()
+	t.Cleanup(cancel)
+	return objects, end
+}
+
+// sees waits until a watch tells that value; "" is for nothing.
+func sees(t *testing.T, seen <-chan objects.Object, ended <-chan error, want string) {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case o := <-seen:
+			if string(o.Value) == want && (o.Version == objects.None) == (want == "") {
+				return
+			}
+		case err := <-ended:
+			t.Fatalf("Watch() = %v, want it to tell %q", err, want)
+		case <-timeout:
+			t.Fatalf("Watch() does not tell %q within %v", want, patience)
+		}
+	}
+}
+
+func TestAWatchTellsOfEachChangeAndSurvivesACompaction(t *testing.T) {
+	t.Parallel()
+	c := bed.For(t, bed.Options{})
+	s := at(t, c)
+	seen, ended := follow(t, s, node)
+	sees(t, seen, ended, "")
+	first := put(t, s, node, objects.Put{Value: []byte("1")})
+	sees(t, seen, ended, "1")
+	second := put(t, s, node, objects.Put{Value: []byte("2"), Instead: first})
+	ctl(t, c, "put", "/hostler/nodes/n", "3") // and nobody receives
+	ctl(t, c, "put", "/hostler/nodes/n", "4")
+	sees(t, seen, ended, "4")
+	ctl(t, c, "put", "/hostler/nodes/other", "x")
+	revision := revision(t, c)
+	ctl(t, c, "compact", revision)
+	ctl(t, c, "defrag")
+	ctl(t, c, "del", "/hostler/nodes/n")
+	sees(t, seen, ended, "")
+	if _, err := s.Put(t.Context(), node, objects.Put{Value: []byte("5"), Instead: second}); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("Put() instead of what is gone = %v, want a conflict", err)
+	}
+}
+
+// revision is the store's.
+func revision(t *testing.T, c *bed.Cluster) string {
+	t.Helper()
+	for line := range strings.Lines(ctl(t, c, "get", "/", "--write-out=fields")) {
+		if value, found := strings.CutPrefix(line, `"Revision" :`); found {
+			return strings.TrimSpace(value)
+		}
+	}
+	t.Fatal("etcdctl get tells no revision")
+	return ""
+}

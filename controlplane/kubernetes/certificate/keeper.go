@@ -1,0 +1,276 @@
+package certificate
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"hostler.io/hostler/controlplane"
+)
+
+const (
+	// A certificate is renewed at a random point between these parts of its life,
+	// as kubelet does, so that a fleet that was made in a day does not come back
+	// in one hour.
+	renewFrom, renewTo = 0.7, 0.9
+
+	attemptTimeout = 30 * time.Second // for one attempt
+	deniedPause    = 5 * time.Minute  // after a request was denied
+	lookAgain      = time.Hour        // a wall clock may be set, and a host may sleep
+)
+
+// retry is how long to wait between attempts: an approval may take a person.
+func retry() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.2, Steps: math.MaxInt32, Cap: 30 * time.Second}
+}
+
+// Options say whose certificate is kept, and where.
+type Options struct {
+	Node      string
+	Directory string
+	// Bootstrap makes requests for a node that has no certificate; nil if there
+	// is no way to.
+	Bootstrap Requests
+	// Renewal makes requests with the certificate in use.
+	Renewal Requests
+	// Try tells whether the server accepts a certificate: no error, if it does.
+	Try func(context.Context, *tls.Certificate) error
+	// Renewed is called after another certificate has come into use.
+	Renewed func()
+	Log     *slog.Logger
+}
+
+// Keeper keeps this node's certificate. It is safe for concurrent use.
+type Keeper struct {
+	o     Options
+	store store
+
+	doubts chan struct{} // holds one token when the server may not accept current
+
+	mu      sync.Mutex // guards all below
+	current *tls.Certificate
+	renewAt time.Time // of current
+	state   error     // of the last attempt; nil if nothing is to be done
+}
+
+// New returns a keeper of what is in the directory. A file that is damaged is
+// set aside with a warning.
+func New(o Options) (*Keeper, error) {
+	if o.Directory == "" {
+		return nil, errors.New("no directory for certificates is given: name one in controlPlane.kubernetes.certificateDirectory")
+	}
+	o.Log = o.Log.With("component", "certificate")
+	k := &Keeper{o: o, store: store{o.Directory}, doubts: make(chan struct{}, 1)}
+	current, err := k.store.current(commonName(o.Node))
+	if err != nil {
+		o.Log.Warn("stored certificate cannot be used", "error", err)
+	}
+	if current != nil {
+		k.use(current, current.Leaf.NotBefore)
+	}
+	return k, nil
+}
+
+// Certificate returns the certificate in use, or why there is none. It does not
+// wait.
+func (k *Keeper) Certificate() (*tls.Certificate, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.current != nil:
+		return k.current, nil
+	case k.state != nil:
+		return nil, fmt.Errorf("this node has no certificate yet: %w", k.state)
+	default:
+		return nil, errors.New("this node has no certificate yet")
+	}
+}
+
+// Status returns when the certificate in use ends, zero if there is none, and
+// what keeps the next one from coming, nil if none is due.
+func (k *Keeper) Status() (ends time.Time, waiting error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current != nil {
+		ends = k.current.Leaf.NotAfter
+	}
+	return ends, k.state
+}
+
+// Doubt tells that the server seems not to accept the certificate in use, though it
+// is good by its dates. Run asks the server, and if that is so gets another one as a
+// node does that has none. It does not wait.
+func (k *Keeper) Doubt() {
+	select {
+	case k.doubts <- struct{}{}:
+	default: // it is known
+	}
+}
+
+// Run gets a certificate where there is none or the server does not accept it, and
+// renews it in time, until ctx ends, and returns why. It tries again for as long as
+// it takes.
+func (k *Keeper) Run(ctx context.Context) error {
+	backoff := retry()
+	for doubted := false; ; {
+		pause, doubts := k.due(), k.doubts
+		if doubted || pause <= 0 {
+			err := k.attempt(ctx, doubted)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			k.note(err)
+			switch {
+			case err == nil:
+				doubted, backoff = false, retry()
+				pause = max(k.due(), backoff.Step()) // if its life is as good as over, no faster than that
+			case errors.Is(err, ErrDenied):
+				pause = wait.Jitter(deniedPause, backoff.Jitter)
+			default:
+				pause = backoff.Step()
+			}
+			doubted = doubted || errors.Is(err, controlplane.ErrUnauthorized)
+			if err != nil {
+				doubts = nil // nobody hurries it: there may be one with each request
+			}
+		}
+		timer := time.NewTimer(min(pause, lookAgain))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-doubts:
+			doubted = true
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// due is how long the next attempt may wait.
+func (k *Keeper) due() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current == nil {
+		return 0
+	}
+	return time.Until(k.renewAt)
+}
+
+// attempt sees to it that there is a certificate in time, and where the one in use
+// is doubted, that it is one that the server accepts.
+func (k *Keeper) attempt(ctx context.Context, doubted bool) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	k.mu.Lock()
+	current := k.current
+	k.mu.Unlock()
+	if current == nil || !time.Now().Before(current.Leaf.NotAfter) {
+		if k.o.Bootstrap == nil {
+			return fmt.Errorf("%w: no certificate in %s, and no way to ask for one: name a controlPlane.kubernetes.bootstrapKubeconfig", controlplane.ErrUnavailable, k.o.Directory)
+		}
+		return k.request(ctx, k.o.Bootstrap)
+	}
+	if !doubted {
+		return k.request(ctx, k.o.Renewal)
+	}
+	err := k.o.Try(ctx, current)
+	switch {
+	case err == nil && k.due() > 0: // whatever was not accepted is no more
+		return nil
+	case err == nil:
+		return k.request(ctx, k.o.Renewal)
+	case !errors.Is(err, controlplane.ErrUnauthorized):
+		return fmt.Errorf("ask whether the certificate in use is accepted: %w", err)
+	case k.o.Bootstrap == nil:
+		return &RefusedError{Until: current.Leaf.NotAfter, Err: err}
+	}
+	if err := k.request(ctx, k.o.Bootstrap); err != nil {
+		return &RefusedError{Until: current.Leaf.NotAfter, Err: err}
+	}
+	return nil
+}
+
+// RefusedError tells that the server does not accept the certificate in use, which
+// is good by its dates, and what keeps another one from coming.
+type RefusedError struct {
+	Until time.Time
+	Err   error
+}
+
+// Error says both.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the server does not accept this node's certificate, though it is good until %s; another one is asked for with the bootstrap kubeconfig: %v", e.Until.UTC().Format(time.RFC3339), e.Err)
+}
+
+// Unwrap returns what keeps another one from coming.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// request makes a request, or looks at the one that is under way.
+func (k *Keeper) request(ctx context.Context, requests Requests) error {
+	key, err := k.store.pending()
+	if err != nil {
+		return fmt.Errorf("key for a certificate: %w", err)
+	}
+	wanted, err := newRequest(k.o.Node, key)
+	if err != nil {
+		return fmt.Errorf("certificate signing request: %w", err)
+	}
+	request, err := requests.Submit(ctx, wanted)
+	if err != nil {
+		return err
+	}
+	text, next, err := issued(request, k.o.Node, key)
+	if errors.Is(err, ErrDenied) {
+		// The name of a denied request is spent, and with it its key.
+		return errors.Join(err, k.store.forget())
+	}
+	if err != nil {
+		return err
+	}
+	if err := k.o.Try(ctx, next); err != nil {
+		return fmt.Errorf("certificate of request %s is not accepted, going on with the former: %w", request.Name, err)
+	}
+	if err := k.store.replace(text, key); err != nil {
+		return fmt.Errorf("keep certificate: %w", err)
+	}
+	// Signers date certificates back, by 5 minutes as a rule, which may be more than
+	// they are good for.
+	k.use(next, time.Now())
+	k.o.Log.Info("certificate is in use", "node", k.o.Node, "request", request.Name, "until", next.Leaf.NotAfter)
+	k.o.Renewed()
+	return nil
+}
+
+// use takes a certificate into use that began its life then.
+func (k *Keeper) use(certificate *tls.Certificate, began time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	life := certificate.Leaf.NotAfter.Sub(began)
+	k.current = certificate
+	// By the wall clock, as its end is: the monotonic one stands still while a host
+	// sleeps, and knows nothing of a clock that is set right after the start.
+	k.renewAt = began.Round(0).Add(time.Duration(float64(life) * (renewFrom + rand.Float64()*(renewTo-renewFrom))))
+}
+
+// note records the outcome of an attempt, and logs when failures begin, change
+// their kind and end.
+func (k *Keeper) note(err error) {
+	k.mu.Lock()
+	before := k.state
+	k.state = err
+	k.mu.Unlock()
+	_, refused := errors.AsType[*RefusedError](err)
+	_, refusedBefore := errors.AsType[*RefusedError](before)
+	if err != nil && (before == nil || errors.Is(err, ErrWaiting) != errors.Is(before, ErrWaiting) || refused != refusedBefore) {
+		k.o.Log.Warn("no new certificate yet, trying again", "node", k.o.Node, "error", err)
+	}
+}

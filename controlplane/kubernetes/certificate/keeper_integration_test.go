@@ -1,0 +1,159 @@
+//go:build integration
+
+package certificate_test
+
+import (
+	"context"
+	"crypto/tls"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/controlplane/kubernetes/certificate"
+	"hostler.io/hostler/test/kube"
+)
+
+// patience is for what comes soon on any machine.
+const patience = 2 * time.Minute
+
+// node is a host that joins by bootstrap: its keeper, and its client.
+type node struct {
+	keeper  *certificate.Keeper
+	client  *kubernetes.Client
+	renewed chan struct{}
+}
+
+// join puts the parts together as an agent does, and runs the keeper.
+func join(t *testing.T, name, bootstrap, directory string) *node {
+	t.Helper()
+	n := &node{renewed: make(chan struct{}, 16)}
+	asNode := kubernetes.Options{Kubeconfig: bootstrap, Version: "1.2.3", Log: quiet(), Certificate: func() (*tls.Certificate, error) { return n.keeper.Certificate() }}
+	byToken := asNode
+	byToken.Certificate = nil
+	first, err := kubernetes.NewRequests(byToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later, err := kubernetes.NewRequests(asNode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.client, err = kubernetes.New(asNode); err != nil {
+		t.Fatal(err)
+	}
+	n.keeper, err = certificate.New(certificate.Options{
+		Node: name, Directory: directory, Bootstrap: first, Renewal: later, Log: quiet(),
+		Try: func(ctx context.Context, c *tls.Certificate) error { return kubernetes.Try(ctx, byToken, name, c) },
+		Renewed: func() {
+			n.client.Reconnect()
+			later.Reconnect()
+			n.renewed <- struct{}{}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.keeper.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return n
+}
+
+func (n *node) await(t *testing.T) int64 {
+	t.Helper()
+	select {
+	case <-n.renewed:
+	case <-time.After(patience):
+		_, err := n.keeper.Status()
+		t.Fatalf("no certificate in %v: %v", patience, err)
+	}
+	return serial(t, n.keeper)
+}
+
+func TestANodeJoinsAndRenews(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--cluster-signing-duration=30s"}})
+	bootstrap, err := cluster.BootstrapKubeconfig(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := join(t, "n", bootstrap, t.TempDir())
+	first := n.await(t)
+	registered := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	if _, err := n.client.Register(t.Context(), registered, controlplane.RegisterOptions{}); err != nil {
+		t.Fatalf("Register() with the new certificate = %v, want no error", err)
+	}
+	// The token is not needed any more.
+	if _, err := cluster.Kubectl(t.Context(), "delete", "secret", "bootstrap-token-hostlr", "-n", "kube-system"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if next := n.await(t); next == first {
+			t.Error("renewed certificate is the first one")
+		}
+		if _, err := n.client.UpdateStatus(t.Context(), registered); err != nil {
+			t.Errorf("UpdateStatus() with a renewed certificate = %v, want no error", err)
+		}
+	}
+	requests, err := cluster.Requests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string]int{}
+	for _, r := range requests {
+		if r.Verb == "create" && r.Resource == "certificatesigningrequests" {
+			by[r.User]++
+		}
+	}
+	if by["system:bootstrap:hostlr"] != 1 || by["system:node:n"] < 2 {
+		t.Errorf("signing requests = %v, want one by the bootstrap's user and the others by the node", by)
+	}
+}
+
+func TestAPersonDecidesOnARequest(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{ControllerManager: true})
+	bootstrap, err := cluster.BootstrapKubeconfig(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.Kubectl(t.Context(), "delete", "clusterrolebinding", "nodes-are-approved"); err != nil {
+		t.Fatal(err)
+	}
+	n := join(t, "m", bootstrap, t.TempDir())
+	var waiting error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if _, waiting = n.keeper.Status(); waiting != nil && strings.Contains(waiting.Error(), "kubectl certificate approve") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if _, err := n.client.Node(t.Context(), "m"); err == nil || !strings.Contains(err.Error(), "kubectl certificate approve") {
+		t.Errorf("Node() before there is a certificate = %v, want it to tell what it waits for", err)
+	}
+	_, name, _ := strings.Cut(waiting.Error(), "kubectl certificate approve ")
+	if out, err := cluster.Kubectl(t.Context(), "certificate", "approve", strings.Trim(name, "`")); err != nil {
+		t.Fatalf("kubectl certificate approve = %s, %v", out, err)
+	}
+	n.await(t)
+	if _, err := n.client.Register(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m"}}, controlplane.RegisterOptions{}); err != nil {
+		t.Errorf("Register() once approved = %v, want no error", err)
+	}
+	if err := os.Remove(bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	n.client.Reconnect()
+	if _, err := n.client.Node(t.Context(), "m"); err != nil {
+		t.Errorf("Node() once the bootstrap kubeconfig is gone = %v, want what it said to be remembered", err)
+	}
+}

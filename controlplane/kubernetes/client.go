@@ -1,0 +1,160 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	goruntime "runtime"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// Type is the control plane's name in the configuration.
+const Type = "kubernetes"
+
+const (
+	// callTimeout bounds a call whose caller sets no deadline.
+	callTimeout = 10 * time.Second
+	// leaseTimeout does so for those on the Lease: a fifth of the 40 s that it is
+	// good for by default.
+	leaseTimeout = 8 * time.Second
+	// attempts are how often an object is read and written anew while others keep
+	// changing it, as many as kubelet makes.
+	attempts = 5
+)
+
+// Options say which server to talk to, and as whom.
+type Options struct {
+	// Kubeconfig is a file's path. It is read when it is first needed, so that it
+	// may come later than the agent, and with all files that it names again after
+	// a request without an answer, with credentials that are not accepted, or that
+	// the server could not serve.
+	Kubeconfig string
+	// Certificate gives the client certificate for each new connection, in place
+	// of all credentials in the kubeconfig; nil to use those.
+	Certificate func() (*tls.Certificate, error)
+	// Refused is called after a request whose credentials the server does not
+	// accept, from any goroutine; it must not block. It may be nil.
+	Refused func()
+	// Version is hostler's own, for the user agent.
+	Version string
+	Log     *slog.Logger
+
+	heard func(date time.Time) // is told the server's time with each answer; may be nil
+}
+
+// Client is the node's side of a Kubernetes API server. It implements
+// controlplane.Client and its roles Cordoner, NodeWatcher, ConditionWriter,
+// MachineFinder and FleetLister.
+type Client struct {
+	o            Options
+	core, leases *line
+	others       *line // for the Leases of others, which must not hold up its own
+
+	mu    sync.Mutex   // guards what follows
+	known *known       // nil where the next status has to read the Node first
+	owed  *corev1.Node // of another machine, deleted or about to be, that has none in its place yet
+}
+
+var (
+	_ controlplane.Client   = (*Client)(nil)
+	_ controlplane.Cordoner = (*Client)(nil)
+
+	_ controlplane.NodeWatcher     = (*Client)(nil)
+	_ controlplane.ConditionWriter = (*Client)(nil)
+	_ controlplane.MachineFinder   = (*Client)(nil)
+	_ controlplane.FleetLister     = (*Client)(nil)
+)
+
+// New returns a client that has not connected yet.
+func New(o Options) (*Client, error) {
+	if o.Kubeconfig == "" {
+		return nil, errors.New("no kubeconfig is given: name one in controlPlane.kubernetes.kubeconfig")
+	}
+	o.Log = o.Log.With("component", "controlplane")
+	return &Client{
+		o:      o,
+		core:   newLine(o, corev1.SchemeGroupVersion),
+		leases: newLine(o, coordinationv1.SchemeGroupVersion),
+		others: newLine(o, coordinationv1.SchemeGroupVersion),
+	}, nil
+}
+
+// Type returns "kubernetes".
+func (c *Client) Type() string { return Type }
+
+// Endpoint returns the server's URL, or the path of the kubeconfig as long as
+// that could not be read.
+func (c *Client) Endpoint() string {
+	return cmp.Or(c.core.server(), c.leases.server(), c.o.Kubeconfig)
+}
+
+// Close closes all connections.
+func (c *Client) Close() error {
+	c.Reconnect()
+	return nil
+}
+
+// Reconnect has the next calls make new connections, so that they present the
+// certificate that there is then. Calls under way end on theirs.
+func (c *Client) Reconnect() {
+	c.core.renew()
+	c.leases.renew()
+	c.others.renew()
+}
+
+// ask runs one request over one of the lines, and decodes the answer, also where nobody
+// wants it: what cannot be read was not said by an API server, whatever its status is.
+func (c *Client) ask(ctx context.Context, operation string, over *line, request func(rest.Interface) *rest.Request, into runtime.Object) error {
+	result, err := over.do(ctx, request)
+	switch {
+	case err == nil && into != nil:
+		err = result.Into(into)
+	case err == nil:
+		_, err = result.Get()
+	}
+	return c.fault(ctx, operation, err)
+}
+
+// asked is which object a request is for; of any UID where that is empty.
+type asked struct {
+	name string
+	uid  types.UID
+}
+
+// answered returns an error if an answer is of another object than the one asked for: who
+// comes between may send what it has kept for somebody else, and client-go takes an object
+// of another kind for an empty one.
+func (c *Client) answered(operation string, a asked, o metav1.Object) error {
+	if o.GetName() == a.name && (a.uid == "" || o.GetUID() == a.uid) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: %s answers with another object, named %q, of UID %q: is there a proxy between?", operation, controlplane.ErrUnavailable, c.Endpoint(), o.GetName(), o.GetUID())
+}
+
+// userAgent is by what name the server's logs know this client.
+func userAgent(version string) string {
+	return fmt.Sprintf("hostler/%s (%s/%s)", version, goruntime.GOOS, goruntime.GOARCH)
+}
+
+// warnings are notes that the server adds to answers, of things deprecated.
+type warnings struct{ log *slog.Logger }
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (w warnings) HandleWarningHeader(code int, _, text string) {
+	if text != "" {
+		w.log.Debug("the API server warns", "code", code, "text", text)
+	}
+}

@@ -1,0 +1,101 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// fault says what a failed request means: a class of controlplane's, with the
+// operation, such as `get node "n"`, before it.
+func (c *Client) fault(ctx context.Context, operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		return fmt.Errorf("%s: %w", operation, c.refusal(status.Status(), err))
+	}
+	if plugin, ok := errors.AsType[*pluginError](err); ok {
+		return fmt.Errorf("%s: %w", operation, plugin)
+	}
+	if file, ok := errors.AsType[*fileError](err); ok {
+		return fmt.Errorf("%s: %w", operation, file)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: no answer from %s: %w", operation, c.Endpoint(), context.Cause(ctx))
+	}
+	if outer, ok := errors.AsType[*url.Error](err); ok {
+		err = outer.Err // without the address, which the operation tells better
+	}
+	if unproven, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("%s: %w: %w: %v: check certificate-authority and server in %s, and this host's clock", operation, controlplane.ErrUnavailable, controlplane.ErrUntrusted, unproven.Err, c.o.Kubeconfig)
+	}
+	return fmt.Errorf("%s: %w: %v", operation, controlplane.ErrUnavailable, err)
+}
+
+// unauthorized is the error of a server that does not accept this host's
+// credentials. It is not ErrForbidden: new ones mend it, and what waits is then
+// wanted.
+func (c *Client) unauthorized(err error) error {
+	if c.o.Refused != nil {
+		c.o.Refused()
+	}
+	whose, check := "the credentials of "+c.o.Kubeconfig, "check whether they have expired, and which cluster they are of"
+	if c.o.Certificate != nil {
+		whose, check = "this node's certificate", "see `hostler doctor`"
+	}
+	return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, whose, err, check)
+}
+
+// class is what a code of HTTP means; nil for any other than these, from a server
+// that cannot serve now, for there is no knowing that it never will.
+func class(code int32) error {
+	switch code {
+	case http.StatusForbidden:
+		return controlplane.ErrForbidden
+	case http.StatusNotFound:
+		return controlplane.ErrNotFound
+	case http.StatusConflict:
+		return controlplane.ErrConflict
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return controlplane.ErrInvalid
+	default:
+		return nil
+	}
+}
+
+// refusal says what an answer other than success means.
+func (c *Client) refusal(status metav1.Status, err error) error {
+	meaning := class(status.Code)
+	switch {
+	case status.Code == http.StatusUnauthorized && !foreign(status):
+		return c.unauthorized(err)
+	case meaning == nil || foreign(status):
+		err = fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
+	default:
+		err = fmt.Errorf("%w: %v", meaning, err)
+	}
+	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
+		return &controlplane.BusyError{After: time.Duration(status.Details.RetryAfterSeconds) * time.Second, Err: err}
+	}
+	return err
+}
+
+// foreign tells whether the answer is not an API server's: that something on the
+// way, or an API server that has just started, finds nothing there does not mean
+// that a Node is gone.
+func foreign(status metav1.Status) bool {
+	return status.Details != nil && slices.ContainsFunc(status.Details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Type == metav1.CauseTypeUnexpectedServerResponse
+	})
+}

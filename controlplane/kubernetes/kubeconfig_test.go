@@ -1,0 +1,91 @@
+package kubernetes_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/controlplane/kubernetes"
+)
+
+func TestKubeconfigsThatAreRefused(t *testing.T) {
+	const here, skip = "https://192.0.2.1:6443", "insecure-skip-tls-verify: true"
+	for name, check := range map[string]struct {
+		text string
+		says []string
+	}{
+		"an empty file":                             {"\n", []string{"is empty"}},
+		"no YAML":                                   {"{", []string{"cannot be read", "kubectl config view"}},
+		"no context":                                {"apiVersion: v1\nkind: Config\n", []string{"kubeconfig"}},
+		"a server that is not verified":             {config(here, skip, "token: t"), []string{"insecure-skip-tls-verify", "certificate-authority"}},
+		"a server without TLS":                      {config("http://192.0.2.1:8080", "", "token: t"), []string{"http://192.0.2.1:8080", "https://"}},
+		"a server without TLS on this host":         {config("http://127.0.0.1:8001", "", "token: t"), []string{"https://"}},
+		"a server without a scheme":                 {config("192.0.2.1:6443", "", "token: t"), []string{"https://HOST:PORT"}},
+		"an authority's file that is not there":     {config(here, "certificate-authority: ca.crt", "token: t"), []string{"ca.crt", "no such file", "put the file there"}},
+		"a certificate's file that is not there":    {config(here, "", "client-certificate: c.crt, client-key: c.key"), []string{"c.crt", "no such file"}},
+		"a token's file that is not there":          {config(here, "", "tokenFile: token"), []string{"token", "no such file"}},
+		"a certificate without a key":               {config(here, "", "client-certificate-data: aGk="), []string{"client-key"}},
+		"a plugin of a version that is not known":   {config(here, "", "exec: {apiVersion: v9, command: c, interactiveMode: Never}"), []string{"v9"}},
+		"an authentication provider of the past":    {config(here, "", "auth-provider: {name: gcp}"), []string{"gcp"}},
+		"a current context that is not in the file": {strings.Replace(config(here, "", "token: t"), "current-context: x", "current-context: y", 1), []string{"y"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, "kubeconfig", check.text)
+			_, err := kubernetes.Load(path)
+			if err == nil {
+				_, err = open(t, path).Node(t.Context(), "n")
+			}
+			if err == nil {
+				t.Fatalf("Load(%s) = no error, want one that says %q", check.text, check.says)
+			}
+			for _, part := range append(check.says, path) {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("Load() = %v, want it to say %q", err, part)
+				}
+			}
+		})
+	}
+	_, err := kubernetes.Load(filepath.Join(t.TempDir(), "kubeconfig"))
+	if err == nil || !strings.Contains(err.Error(), "put the file there") {
+		t.Errorf("Load() of a file that is not there = %v, want a hint", err)
+	}
+}
+
+func TestFilesInAKubeconfigAreRelativeToIt(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"ca.crt", "c.crt", "c.key"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "kubeconfig")
+	text := config("https://192.0.2.1:6443", "certificate-authority: ca.crt", "client-certificate: c.crt, client-key: c.key")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config, err := kubernetes.Load(path)
+	if err != nil || config.CAFile != filepath.Join(dir, "ca.crt") || config.CertFile != filepath.Join(dir, "c.crt") || config.KeyFile != filepath.Join(dir, "c.key") {
+		t.Errorf("Load() = %v, %v, want files in %s", config, err, dir)
+	}
+}
+
+func TestWhereConnectionsGo(t *testing.T) {
+	for _, c := range []struct{ name, server, cluster, want string }{
+		{"an address", "https://192.0.2.1:6443", "", "192.0.2.1:6443"},
+		{"an address of IPv6, and a path", "https://[2001:db8::1]:6443/k8s/clusters/c-1", "", "[2001:db8::1]:6443"},
+		{"a name without a port", "https://api.example", "", "api.example:443"},
+		{"over a proxy", "https://api.example:6443", "proxy-url: http://proxy.example:3128", "proxy.example:3128"},
+		{"over a proxy without a port", "https://api.example:6443", "proxy-url: socks5://192.0.2.9", "192.0.2.9:1080"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := kubernetes.Server(write(t, "kubeconfig", config(c.server, c.cluster, "token: t")))
+			if err != nil || got != c.want {
+				t.Errorf("Server() = %q, %v, want %q", got, err, c.want)
+			}
+		})
+	}
+	if _, err := kubernetes.Server(filepath.Join(t.TempDir(), "kubeconfig")); err == nil {
+		t.Error("Server() of a file that is not there = no error, want one")
+	}
+}

@@ -1,0 +1,225 @@
+//go:build integration
+
+package kubernetes_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/test/kube"
+)
+
+// altered is a lie that changes an object, or that of a change which a watch tells.
+func altered(change func(object, metadata map[string]any)) kube.Lie {
+	return func(_ http.Header, body []byte) []byte {
+		answer := map[string]any{}
+		if json.Unmarshal(body, &answer) != nil {
+			return body
+		}
+		object := answer
+		if inner, told := answer["object"].(map[string]any); told {
+			object = inner
+		}
+		if metadata, has := object["metadata"].(map[string]any); has {
+			change(object, metadata)
+		}
+		text, err := json.Marshal(answer)
+		if err != nil {
+			return body
+		}
+		return text
+	}
+}
+
+// ofAnother tells of another object than the one that was asked for.
+func ofAnother(header http.Header, body []byte) []byte {
+	return altered(func(_, metadata map[string]any) {
+		if metadata["name"] != nil {
+			metadata["name"] = "another"
+		}
+	})(header, body)
+}
+
+// says puts something else in the place of every answer; of the same type if that is empty.
+func says(kind, text string) kube.Lie {
+	return func(header http.Header, _ []byte) []byte {
+		if kind != "" {
+			header.Set("Content-Type", kind)
+		}
+		return []byte(text)
+	}
+}
+
+// second tells the lie as the second answer, and else the truth.
+func second(lie kube.Lie) kube.Lie {
+	var answers atomic.Int32
+	return func(header http.Header, body []byte) []byte {
+		if answers.Add(1) != 2 {
+			return body
+		}
+		return lie(header, body)
+	}
+}
+
+const forPeople = "<html><body>please log in</body></html>"
+
+// lies are those that a client has to find out; of some calls alone, where others cannot.
+var lies = map[string]struct {
+	lie   kube.Lie
+	calls []string
+}{
+	"another object": {
+		lie:   ofAnother, // which a list holds none of
+		calls: slices.DeleteFunc(slices.Collect(maps.Keys(calls)), func(call string) bool { return call == "Fleet()" }),
+	},
+	"another object in a watch alone": {
+		lie: func(header http.Header, body []byte) []byte {
+			if !strings.HasPrefix(string(body), `{"type":`) {
+				return body
+			}
+			return ofAnother(header, body)
+		},
+		calls: []string{"WatchNode()"},
+	},
+	"an object of another kind": {lie: altered(func(object, _ map[string]any) { object["kind"], object["apiVersion"] = "ConfigMap", "v1" })},
+	"an object of another UID": {
+		lie:   altered(func(_, metadata map[string]any) { metadata["uid"] = "11111111-2222-4333-8444-555555555555" }),
+		calls: []string{"UpdateStatus()", "UpdateConditions()"}, // others take what has the name
+	},
+	"half of it":            {lie: func(_ http.Header, body []byte) []byte { return body[:len(body)/2] }},
+	"nothing":               {lie: says("", "")},
+	"an object of no kind":  {lie: says("", "{}")},
+	"a page":                {lie: says("text/html", forPeople)},
+	"a page that says JSON": {lie: says("application/json", forPeople)},
+	"a page once it was read": {
+		lie:   second(says("text/html", forPeople)), // to a deletion, whose answer nobody else needs
+		calls: []string{"Leave()"},
+	},
+}
+
+// lied is a client with a Node, whose server can be had to lie.
+type lied struct {
+	*kubernetes.Client
+	node *corev1.Node
+}
+
+// calls are those that an agent makes. What is stored is changed by each.
+var calls = map[string]func(context.Context, lied) error{
+	"Node()":  func(ctx context.Context, l lied) error { _, err := l.Node(ctx, l.node.Name); return err },
+	"Lease()": func(ctx context.Context, l lied) error { _, err := l.Lease(ctx, l.node.Name); return err },
+	"Register() of a new node": func(ctx context.Context, l lied) error {
+		_, err := l.Register(ctx, newNode(l.node.Name+"-new"), controlplane.RegisterOptions{})
+		return err
+	},
+	"Register() again": func(ctx context.Context, l lied) error {
+		wanted := newNode(l.node.Name)
+		wanted.Labels = map[string]string{"example.com/rack": "r2"}
+		_, err := l.Register(ctx, wanted, controlplane.RegisterOptions{})
+		return err
+	},
+	"UpdateStatus()": func(ctx context.Context, l lied) error { _, err := l.UpdateStatus(ctx, l.changed()); return err },
+	"UpdateConditions()": func(ctx context.Context, l lied) error {
+		_, err := l.UpdateConditions(ctx, l.changed(), nil)
+		return err
+	},
+	"Cordon()": func(ctx context.Context, l lied) error { _, err := l.Cordon(ctx, l.node.Name, true); return err },
+	"RenewLease()": func(ctx context.Context, l lied) error {
+		lease, err := controlplane.NewLease(l.node.Name+"-new", controlplane.Identity{MachineID: "m"}, 40*time.Second)
+		if err == nil {
+			_, err = l.RenewLease(ctx, controlplane.Renew(lease, time.Now()))
+		}
+		return err
+	},
+	"PublishEvent()": func(ctx context.Context, l lied) error {
+		return l.PublishEvent(ctx, &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: l.node.Name + ".1"}, InvolvedObject: controlplane.NodeReference(l.node.Name),
+			Type: corev1.EventTypeNormal, Reason: "Test", Message: "lied to", LastTimestamp: metav1.Now(),
+		})
+	},
+	"Fleet()": func(ctx context.Context, l lied) error {
+		return l.Fleet(ctx, func(*corev1.Node, *coordinationv1.Lease) error { return nil })
+	},
+	"Leave()": func(ctx context.Context, l lied) error { return l.Leave(ctx, l.node.Name, controlplane.Identity{}) },
+	"WatchNode()": func(ctx context.Context, l lied) error {
+		seen, ended := make(chan *corev1.Node), make(chan error, 1)
+		go func() { ended <- l.WatchNode(ctx, l.node.Name, seen) }()
+		for {
+			select {
+			case n := <-seen:
+				if n == nil || n.Name != l.node.Name || n.UID != l.node.UID {
+					return fmt.Errorf("%v was believed", n)
+				}
+			case err := <-ended:
+				return err
+			}
+		}
+	},
+}
+
+// changed is the Node with a status that is news.
+func (l lied) changed() *corev1.Node {
+	node := newNode(l.node.Name)
+	node.UID = l.node.UID
+	node.Status.Conditions = []corev1.NodeCondition{{Type: "hostler.io/LiedTo", Status: corev1.ConditionTrue, Reason: "Test"}}
+	return node
+}
+
+// What comes between a host and its server, and proves to be that, may be a proxy with a
+// cache, or one that asks people to log in.
+func TestAServerThatLiesIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	liar, err := cluster.NewLiar()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = liar.Close() })
+	text, err := os.ReadFile(cluster.AdminKubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := open(t, write(t, "kubeconfig", strings.ReplaceAll(string(text), cluster.Server, "https://"+liar.Address)))
+	number := 0
+	for told, lie := range lies {
+		for name, call := range calls {
+			if lie.calls != nil && !slices.Contains(lie.calls, name) {
+				continue
+			}
+			t.Run(name+" answered by "+told, func(t *testing.T) {
+				number++
+				l := lied{Client: client, node: mustRegister(t, client, newNode(fmt.Sprint("lied-to-", number)), controlplane.RegisterOptions{})}
+				if _, err := client.RenewLease(t.Context(), newLease(t, l.node.Name)); err != nil {
+					t.Fatal(err)
+				}
+				liar.Tell(lie.lie)
+				err := within(t, patience, func(ctx context.Context) error { return call(ctx, l) })
+				liar.Tell(nil)
+				if !errors.Is(err, controlplane.ErrUnavailable) {
+					t.Errorf("%s = %v, want %v", name, err, controlplane.ErrUnavailable)
+				}
+				if name == "Leave()" { // it may be gone
+					return
+				}
+				if stored, err := client.UpdateStatus(t.Context(), l.changed()); err != nil || stored.UID != l.node.UID {
+					t.Errorf("UpdateStatus() once the truth is told = %v, %v, want it written", stored, err)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,384 @@
+package kubernetes_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/kubernetes"
+)
+
+// patience is for what comes soon on any machine.
+const patience = 30 * time.Second
+
+// over returns a client that reaches the server over the wire.
+func over(t *testing.T, w *wire, server *httptest.Server) *kubernetes.Client {
+	t.Helper()
+	return open(t, write(t, "kubeconfig", config("https://"+w.listener.Addr().String(), "certificate-authority: "+authority(t, server), "token: secret")))
+}
+
+func TestAConnectionThatWentDeadIsUsedOnce(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, leaseText) })
+	wire := newWire(t, server.Listener.Addr().String())
+	client := over(t, wire, server)
+	renew := func(timeout time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
+		_, err := client.RenewLease(ctx, newLease(t, "n"))
+		return err
+	}
+	for range 3 {
+		if err := renew(patience); err != nil {
+			t.Fatalf("RenewLease() = %v, want no error", err)
+		}
+	}
+	if n := wire.accepted.Load(); n != 1 {
+		t.Fatalf("connections for three renewals = %d, want 1", n)
+	}
+	wire.cut()
+	if err := renew(100 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("RenewLease() over a dead connection = %v, want no answer in time", err)
+	}
+	if err := renew(patience); err != nil {
+		t.Errorf("RenewLease() after that = %v, want no error", err)
+	}
+	if n := wire.accepted.Load(); n != 2 {
+		t.Errorf("connections = %d, want the second renewal on a second one", n)
+	}
+}
+
+// A load balancer would else keep the host with the one server of several that is ill.
+func TestAServerThatCannotServeIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		code        int
+		connections int32
+	}{
+		"etcd is away":             {http.StatusInternalServerError, 4},
+		"it goes down":             {http.StatusServiceUnavailable, 4},
+		"there is no such lease":   {http.StatusNotFound, 1},
+		"it has too much to do":    {http.StatusTooManyRequests, 1},
+		"somebody else was faster": {http.StatusConflict, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, func(w http.ResponseWriter, _ *http.Request) { refuse(w, c.code, "Reason", "told so") })
+			wire := newWire(t, server.Listener.Addr().String())
+			client := over(t, wire, server)
+			for range 4 {
+				if _, err := client.Lease(t.Context(), "n"); err == nil {
+					t.Error("Lease() = no error, want what the server says")
+				}
+			}
+			if n := wire.accepted.Load(); n != c.connections {
+				t.Errorf("connections for four requests = %d, want %d", n, c.connections)
+			}
+		})
+	}
+}
+
+func TestNobodyIsCalledWithoutACertificate(t *testing.T) {
+	server := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the server is asked") })
+	wire := newWire(t, server.Listener.Addr().String())
+	none := errors.New("this node has no certificate yet")
+	client, err := kubernetes.New(kubernetes.Options{
+		Kubeconfig: write(t, "kubeconfig", config("https://"+wire.listener.Addr().String(), "certificate-authority: "+authority(t, server), "token: secret")),
+		Version:    "1.2.3", Log: quiet(), Certificate: func() (*tls.Certificate, error) { return nil, none },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.RenewLease(t.Context(), newLease(t, "n"))
+	if n := wire.accepted.Load(); n != 0 || !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), none.Error()) {
+		t.Errorf("RenewLease() without a certificate = %v over %d connections, want none, and why", err, n)
+	}
+}
+
+func TestACallThatIsGivenUpLeavesNoDeadConnection(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) })
+	wire := newWire(t, server.Listener.Addr().String())
+	client := over(t, wire, server)
+	if _, err := client.Node(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	wire.cut()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, err := client.Node(ctx, "n"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("Node() over a dead connection = %v, want it cancelled", err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := client.Node(ctx, "n"); err != nil {
+		t.Errorf("Node() after that = %v, want no error", err)
+	}
+}
+
+func TestALeaseDoesNotWaitForAStatus(t *testing.T) {
+	begun, block := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPatch {
+			once.Do(func() { close(begun) })
+			<-block
+		}
+		if strings.Contains(r.URL.Path, "/leases") {
+			say(w, leaseText)
+			return
+		}
+		say(w, nodeText)
+	}))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := client.UpdateStatus(t.Context(), newNode("n")); err != nil {
+			t.Errorf("UpdateStatus() = %v, want no error in the end", err)
+		}
+	})
+	<-begun
+	for range 3 {
+		if _, err := client.RenewLease(t.Context(), newLease(t, "n")); err != nil {
+			t.Errorf("RenewLease() beside a slow status = %v, want no error", err)
+		}
+	}
+	close(block)
+	wg.Wait()
+}
+
+func TestLinesHaveConnectionsOfTheirOwn(t *testing.T) {
+	var mu sync.Mutex
+	from := map[string][]string{} // remote address to paths
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		from[r.RemoteAddr] = append(from[r.RemoteAddr], r.URL.Path)
+		mu.Unlock()
+		if strings.Contains(r.URL.Path, "/leases") {
+			say(w, leaseText)
+			return
+		}
+		say(w, nodeText)
+	}))
+	for range 3 {
+		if _, err := client.RenewLease(t.Context(), newLease(t, "n")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Node(t.Context(), "n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(from) != 2 {
+		t.Errorf("connections = %v, want two", from)
+	}
+	for address, paths := range from {
+		for _, path := range paths {
+			if strings.Contains(path, "/leases") != strings.Contains(paths[0], "/leases") {
+				t.Errorf("connection %s carries %v, want one kind of objects", address, paths)
+			}
+		}
+	}
+}
+
+func TestWhatGoesOverTheWire(t *testing.T) {
+	const protobuf = "application/vnd.kubernetes.protobuf"
+	type seen struct{ contentType, accept, userAgent, authorization string }
+	requests := map[string]seen{}
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		requests[r.Method+" "+r.URL.Path] = seen{r.Header.Get("Content-Type"), r.Header.Get("Accept"), r.UserAgent(), r.Header.Get("Authorization")}
+		if r.ProtoMajor != 2 {
+			t.Errorf("%s %s came by %s, want HTTP/2", r.Method, r.URL, r.Proto)
+		}
+		if strings.Contains(r.URL.Path, "/leases") {
+			say(w, leaseText)
+			return
+		}
+		say(w, nodeText)
+	}))
+	if _, err := client.RenewLease(t.Context(), newLease(t, "n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Register(t.Context(), newNode("n"), controlplane.RegisterOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.UpdateStatus(t.Context(), newNode("n")); err != nil {
+		t.Fatal(err)
+	}
+	for request, contentType := range map[string]string{
+		"POST /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases": protobuf,
+		"POST /api/v1/nodes":           protobuf,
+		"PATCH /api/v1/nodes/n/status": "application/strategic-merge-patch+json",
+	} {
+		got, ok := requests[request]
+		if !ok {
+			t.Errorf("requests = %v, want %s among them", requests, request)
+			continue
+		}
+		if got.contentType != contentType || !strings.HasPrefix(got.accept, protobuf) || !strings.HasPrefix(got.userAgent, "hostler/1.2.3 (") || got.authorization != "Bearer secret" {
+			t.Errorf("%s = %+v, want content %s, protobuf accepted, hostler as user agent and the token", request, got, contentType)
+		}
+	}
+	if len(requests) != 3 {
+		t.Errorf("requests = %v, want three", requests)
+	}
+}
+
+func TestAKubeconfigMayComeLaterAndChange(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer good" {
+			refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+			return
+		}
+		say(w, nodeText)
+	})
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	client := open(t, path)
+	_, err := client.Node(t.Context(), "n")
+	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), path) || client.Endpoint() != path {
+		t.Errorf("Node() without a kubeconfig = %v at %s, want an unavailable control plane, and the path", err, client.Endpoint())
+	}
+	put := func(token string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(config(server.URL, "certificate-authority: "+authority(t, server), "token: "+token)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("bad")
+	for range 2 {
+		_, err = client.Node(t.Context(), "n")
+		if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), path) || client.Endpoint() != server.URL {
+			t.Errorf("Node() with bad credentials = %v, want an unavailable control plane, and the path", err)
+		}
+	}
+	put("good")
+	_, _ = client.Node(t.Context(), "n") // it is this failure that makes it look
+	if _, err := client.Node(t.Context(), "n"); err != nil {
+		t.Errorf("Node() once the kubeconfig is right = %v, want no error", err)
+	}
+}
+
+func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "go")
+	gate := write(t, "plugin", fmt.Sprintf("#!/bin/sh\nwhile ! [ -e %s ]; do sleep 0.02; done\n"+
+		`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"late"}}'`+"\n", fifo))
+	if err := os.Chmod(gate, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer late" {
+			refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+			return
+		}
+		say(w, leaseText)
+	})
+	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
+		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+gate+", interactiveMode: IfAvailable}")))
+	named := 0                                         // on a loaded machine a call may not even get to the plugin
+	for calls := 0; calls < 20 || named < 2; calls++ { // more than may wait at a time
+		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+		_, err := client.Lease(ctx, "n")
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Lease() with a plugin that hangs = %v, want it to end with its context", err)
+		}
+		if strings.Contains(err.Error(), "exec plugin "+gate) {
+			named++
+		} else if calls == 200 {
+			t.Fatalf("Lease() with a plugin that hangs = %v, want it to name the plugin", err)
+		}
+	}
+	if err := os.WriteFile(fifo, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := client.Lease(ctx, "n"); err != nil {
+		t.Errorf("Lease() once the plugin answers = %v, want no error", err)
+	}
+}
+
+// A server that does not answer is no fault of the plugin's.
+func TestAPluginIsNotBlamedForTheServer(t *testing.T) {
+	plugin := write(t, "plugin", "#!/bin/sh\n"+
+		`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'`+"\n")
+	if err := os.Chmod(plugin, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 1)
+	server := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	})
+	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
+		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: IfAvailable}")))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	if _, err := client.Lease(ctx, "n"); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "plugin "+plugin) {
+		t.Errorf("Lease() of a server that does not answer = %v, want the plugin not blamed", err)
+	}
+}
+
+func TestATokenFileIsReadAgain(t *testing.T) {
+	token := write(t, "token", "one\n")
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		got := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		want, err := os.ReadFile(token)
+		if err != nil || got != strings.TrimSpace(string(want)) {
+			refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		say(w, leaseText)
+	})
+	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server), "tokenFile: "+token)))
+	if _, err := client.Lease(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(token, []byte("two"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Lease(t.Context(), "n"); !errors.Is(err, controlplane.ErrUnavailable) {
+		t.Errorf("Lease() with a token that is outdated = %v, want an unavailable control plane", err)
+	}
+	if _, err := client.Lease(t.Context(), "n"); err != nil {
+		t.Errorf("Lease() after that = %v, want the new token to be used", err)
+	}
+}
+
+func TestCallsUnderWayOutliveANewCertificate(t *testing.T) {
+	begun, block := make(chan struct{}), make(chan struct{})
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/nodes/slow" {
+			close(begun)
+			<-block
+		}
+		say(w, strings.Replace(nodeText, `"n"`, strconv.Quote(path.Base(r.URL.Path)), 1))
+	})
+	wire := newWire(t, server.Listener.Addr().String())
+	client := over(t, wire, server)
+	slow := make(chan error, 1)
+	go func() {
+		_, err := client.Node(t.Context(), "slow")
+		slow <- err
+	}()
+	<-begun
+	client.Reconnect()
+	if _, err := client.Node(t.Context(), "n"); err != nil {
+		t.Errorf("Node() after Reconnect() = %v, want no error", err)
+	}
+	if n := wire.accepted.Load(); n != 2 {
+		t.Errorf("connections = %d, want a new one after Reconnect()", n)
+	}
+	close(block)
+	if err := <-slow; err != nil {
+		t.Errorf("Node() that was under way = %v, want no error", err)
+	}
+}

@@ -1,0 +1,245 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// Sight is what one look at the server tells a person. Nothing is changed by it.
+type Sight struct {
+	Server string                // its URL; empty where the kubeconfig does not tell
+	Node   *corev1.Node          // nil where there is none, or it could not be read
+	Lease  *coordinationv1.Lease // likewise
+	Err    error                 // why the Node could not be read; nil where there is none
+	// Now is the time by the server's clock when it answered, to the second, and
+	// Skew how far this host's was ahead then; zero without an answer.
+	Now  time.Time
+	Skew time.Duration
+	// Rights is whether the server allows what it was asked for, in that order; nil
+	// with why it does not tell.
+	Rights    []bool
+	RightsErr error
+}
+
+// Right is something that the server may allow these credentials.
+type Right struct {
+	Verb        string `json:"verb"`
+	Group       string `json:"group,omitempty"`
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource,omitempty"`
+	Namespace   string `json:"namespace,omitempty"`
+	Name        string `json:"name,omitempty"`
+}
+
+// String is how a person reads it: "patch nodes/status".
+func (r Right) String() string {
+	text := r.Verb + " " + r.Resource
+	if r.Subresource != "" {
+		text += "/" + r.Subresource
+	}
+	if r.Namespace != "" {
+		text += " in " + r.Namespace
+	}
+	return text
+}
+
+// Needed are the rights for what a Client does by itself as that node: all of them
+// a node's own under the Node authorizer.
+func Needed(node string) []Right {
+	lease := Right{Group: coordinationv1.GroupName, Resource: "leases", Namespace: controlplane.LeaseNamespace, Name: node}
+	own, event := Right{Resource: "nodes", Name: node}, Right{Resource: "events", Namespace: metav1.NamespaceDefault}
+	with := func(r Right, verb string) Right { r.Verb = verb; return r }
+	status := with(own, "patch")
+	status.Subresource = "status"
+	return []Right{
+		with(own, "get"), with(own, "watch"), with(own, "create"), with(own, "patch"), status,
+		with(lease, "get"), with(lease, "create"), with(lease, "update"),
+		with(event, "create"), with(event, "patch"),
+	}
+}
+
+// ToLeave is the right that a node lacks unless somebody gives it: to delete its own
+// Node.
+func ToLeave(node string) Right { return Right{Verb: "delete", Resource: "nodes", Name: node} }
+
+// Look asks the server of those Options once for all that a Sight tells, over
+// connections of its own.
+func Look(ctx context.Context, o Options, node string, rights []Right) (s Sight) {
+	o.Refused = nil   // the caller is told
+	var mu sync.Mutex // guards now and skew: a request that was given up may yet be answered
+	var now time.Time
+	var skew time.Duration
+	o.heard = func(date time.Time) {
+		mu.Lock()
+		defer mu.Unlock()
+		now, skew = date, time.Since(date.Add(time.Second/2))
+	}
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		s.Now, s.Skew = now, skew
+	}()
+	client, err := New(o)
+	if err != nil {
+		s.Err = err
+		return s
+	}
+	defer client.Reconnect()
+	s.Node, s.Err = client.Node(ctx, node)
+	s.Server = client.core.server()
+	if errors.Is(s.Err, controlplane.ErrNotFound) {
+		s.Err = nil
+	}
+	if s.Err != nil && !errors.Is(s.Err, controlplane.ErrForbidden) {
+		return s
+	}
+	s.Lease, _ = client.Lease(ctx, node) // which the rights tell more of
+	s.Rights, s.RightsErr = client.mayEach(ctx, rights)
+	return s
+}
+
+// mayEach asks of all rights at once, for one after the other takes longer over a
+// slow network than a person waits. An error leaves all of them unknown.
+func (c *Client) mayEach(ctx context.Context, rights []Right) ([]bool, error) {
+	allowed, errs := make([]bool, len(rights)), make([]error, len(rights))
+	var answers sync.WaitGroup
+	for i, r := range rights {
+		answers.Go(func() { allowed[i], errs[i] = c.may(ctx, r) })
+	}
+	answers.Wait()
+	if err := cmp.Or(errs...); err != nil {
+		return nil, err
+	}
+	return allowed, nil
+}
+
+// may asks whether the server would allow something. Every user may ask that of
+// himself. The API group is spoken here alone, and in JSON, so that the scheme need
+// not hold it.
+func (c *Client) may(ctx context.Context, r Right) (bool, error) {
+	type review struct {
+		Kind       string `json:"kind"`
+		APIVersion string `json:"apiVersion"`
+		Spec       struct {
+			ResourceAttributes Right `json:"resourceAttributes"`
+		} `json:"spec"`
+		Status struct {
+			Allowed bool `json:"allowed"`
+		} `json:"status"`
+	}
+	question := review{Kind: "SelfSubjectAccessReview", APIVersion: "authorization.k8s.io/v1"}
+	question.Spec.ResourceAttributes = r
+	body, err := json.Marshal(question)
+	if err != nil {
+		return false, err
+	}
+	operation := fmt.Sprintf("ask whether this node may %s", r)
+	result, err := c.core.do(ctx, func(i rest.Interface) *rest.Request {
+		return i.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").
+			SetHeader("Content-Type", "application/json").SetHeader("Accept", "application/json").Body(body)
+	})
+	if err != nil {
+		return false, c.fault(ctx, operation, err)
+	}
+	text, err := result.Raw()
+	var answer review
+	if err == nil {
+		err = json.Unmarshal(text, &answer)
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w: %v", operation, controlplane.ErrUnavailable, err)
+	}
+	return answer.Status.Allowed, nil
+}
+
+// Writers are those who have written the Node's status, and when each did last,
+// beside this client. The server knows them by the names of their programs.
+func Writers(node *corev1.Node) map[string]time.Time {
+	own, _, _ := strings.Cut(userAgent(""), "/")
+	last := map[string]time.Time{}
+	for _, f := range node.ManagedFields {
+		if f.Subresource == "status" && f.Manager != own && f.Time != nil && f.Time.After(last[f.Manager]) {
+			last[f.Manager] = f.Time.Time
+		}
+	}
+	return last
+}
+
+// listening tells of the time in each answer.
+type listening struct {
+	carrier http.RoundTripper
+	heard   func(time.Time)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l listening) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := l.carrier.RoundTrip(request)
+	if err == nil {
+		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+			l.heard(date)
+		}
+	}
+	return response, err
+}
+
+// WrappedRoundTripper lets client-go find the connections below.
+func (l listening) WrappedRoundTripper() http.RoundTripper { return l.carrier }
+
+// Held are the credentials that a kubeconfig gives, as far as they can be told.
+type Held struct {
+	Certificate  string // the file that holds the client certificate; empty without one
+	Begins, Ends time.Time
+	Secrets      []string // files that hold a key or a token
+}
+
+// Credentials reads what a kubeconfig gives. Nothing is asked, and no plugin run.
+func Credentials(kubeconfig string) (Held, error) {
+	var h Held
+	config, err := Load(kubeconfig)
+	if err != nil {
+		return h, err
+	}
+	if len(config.KeyData) > 0 || config.Password != "" || config.BearerToken != "" && config.BearerTokenFile == "" {
+		h.Secrets = append(h.Secrets, kubeconfig)
+	}
+	for _, file := range []string{config.KeyFile, config.BearerTokenFile} {
+		if file != "" && !slices.Contains(h.Secrets, file) {
+			h.Secrets = append(h.Secrets, file)
+		}
+	}
+	text := config.CertData
+	switch {
+	case len(text) > 0:
+		h.Certificate = kubeconfig
+	case config.CertFile != "":
+		h.Certificate = config.CertFile
+		if text, err = os.ReadFile(config.CertFile); err != nil {
+			return h, fmt.Errorf("kubeconfig %s: %w: %s", kubeconfig, err, hintForFile(err))
+		}
+	default:
+		return h, nil
+	}
+	chain, err := cert.ParseCertsPEM(text)
+	if err != nil {
+		return h, fmt.Errorf("kubeconfig %s: client certificate in %s: %w", kubeconfig, h.Certificate, err)
+	}
+	h.Begins, h.Ends = chain[0].NotBefore, chain[0].NotAfter
+	return h, nil
+}

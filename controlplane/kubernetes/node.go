@@ -1,0 +1,156 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// Node reads a Node.
+func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	if err := controlplane.CheckCall(ctx, "get node", name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
+	defer cancel()
+	stored, err := c.node(ctx, fmt.Sprintf("get node %q", name), asked{name: name}, func(r rest.Interface) *rest.Request {
+		return r.Get().Resource("nodes").Name(name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.update(stored)
+	return stored, nil
+}
+
+// Register creates the Node, or adopts the one that is there.
+func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	if err := controlplane.CheckCall(ctx, "register node", node.Name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
+	defer cancel()
+	var err error
+	for range attempts {
+		var stored *corev1.Node
+		stored, err = c.register(ctx, node, opts)
+		if err == nil {
+			c.learn(stored)
+			return stored, nil
+		}
+		if !errors.Is(err, controlplane.ErrConflict) {
+			break
+		}
+	}
+	if _, ok := errors.AsType[*controlplane.IdentityError](err); ok {
+		return nil, fmt.Errorf("register: %w", err)
+	}
+	return nil, fmt.Errorf("register node %q: %w", node.Name, err)
+}
+
+// register makes one attempt, which ends in ErrConflict if the Node comes, goes
+// or changes meanwhile.
+func (c *Client) register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	var refused error
+	if !opts.AdoptOnly {
+		created, err := c.create(ctx, node, opts)
+		// A node whose name is taken may be forbidden to create it, depending on
+		// what the server looks at first.
+		if !errors.Is(err, controlplane.ErrConflict) && !errors.Is(err, controlplane.ErrForbidden) {
+			return created, err
+		}
+		refused = err
+	}
+	stored, err := c.Node(ctx, node.Name)
+	if errors.Is(err, controlplane.ErrNotFound) && refused != nil {
+		return nil, refused
+	}
+	if err != nil {
+		return nil, err
+	}
+	var lease *coordinationv1.Lease
+	if controlplane.Disputed(stored, node) {
+		if lease, err = c.Lease(ctx, node.Name); err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+			return nil, err
+		}
+	}
+	others, err := controlplane.Claim(stored, node, lease, opts)
+	if err != nil {
+		return nil, err
+	}
+	if others {
+		return c.replace(ctx, stored, node, opts)
+	}
+	adopted, err := controlplane.Adopt(stored, node)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := nodePatch(stored, adopted)
+	if err != nil || patch == nil {
+		return stored, err
+	}
+	return c.patch(ctx, "adopt node", stored, patch)
+}
+
+// create creates the Node with its status, in the place of one that was deleted for it
+// if that is due.
+func (c *Client) create(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	if before := c.owedFor(node.Name); before != nil {
+		return c.recreate(ctx, before, node, opts)
+	}
+	wanted, err := controlplane.NewNode(node)
+	if err != nil {
+		return nil, err
+	}
+	return c.post(ctx, wanted)
+}
+
+func (c *Client) post(ctx context.Context, wanted *corev1.Node) (*corev1.Node, error) {
+	return c.node(ctx, "create", asked{name: wanted.Name}, func(r rest.Interface) *rest.Request {
+		return r.Post().Resource("nodes").Body(wanted)
+	})
+}
+
+// Cordon sets spec.unschedulable, which a node may do with its own Node.
+func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
+	if err := controlplane.CheckCall(ctx, "cordon node", name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
+	defer cancel()
+	stored, err := c.patch(ctx, "cordon node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable))
+	if err != nil {
+		return nil, err
+	}
+	c.update(stored)
+	return stored, nil
+}
+
+// patch applies a strategic merge patch to that Node, or to subresources of it.
+func (c *Client) patch(ctx context.Context, operation string, of *corev1.Node, patch []byte, subresources ...string) (*corev1.Node, error) {
+	return c.node(ctx, fmt.Sprintf("%s %q", operation, of.Name), asked{of.Name, of.UID}, func(r rest.Interface) *rest.Request {
+		return r.Patch(types.StrategicMergePatchType).Resource("nodes").Name(of.Name).SubResource(subresources...).Body(patch)
+	})
+}
+
+// node runs a request that that Node answers.
+func (c *Client) node(ctx context.Context, operation string, a asked, request func(rest.Interface) *rest.Request) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	err := c.ask(ctx, operation, c.core, request, node)
+	if err == nil {
+		err = c.answered(operation, a, node)
+	}
+	if err != nil {
+		return nil, err
+	}
+	node.Kind, node.APIVersion = "Node", "v1"
+	return node, nil
+}

@@ -1,0 +1,76 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// Requests makes certificate signing requests. Its credentials are those of
+// Options, as a Client's are.
+type Requests struct {
+	client *Client
+	line   *line
+}
+
+// NewRequests returns one that has not connected yet.
+func NewRequests(o Options) (*Requests, error) {
+	client, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Requests{client: client, line: newLine(client.o, certificatesv1.SchemeGroupVersion)}, nil
+}
+
+// Submit stores a request, or returns the stored one of its name, with
+// what has become of it.
+func (r *Requests) Submit(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
+	defer cancel()
+	stored := &certificatesv1.CertificateSigningRequest{}
+	ask := func(how string, build func(rest.Interface) *rest.Request) error {
+		return r.client.ask(ctx, fmt.Sprintf("%s certificate signing request %q", how, request.Name), r.line, build, stored)
+	}
+	get := func() error {
+		return ask("get", func(i rest.Interface) *rest.Request {
+			return i.Get().Resource("certificatesigningrequests").Name(request.Name)
+		})
+	}
+	err := get()
+	if errors.Is(err, controlplane.ErrNotFound) {
+		err = ask("create", func(i rest.Interface) *rest.Request {
+			return i.Post().Resource("certificatesigningrequests").Body(request)
+		})
+		if errors.Is(err, controlplane.ErrConflict) { // its answer was lost
+			err = get()
+		}
+	}
+	return stored, err
+}
+
+// Reconnect has the next request present the certificate that there is then.
+func (r *Requests) Reconnect() { r.line.renew() }
+
+// Try tells whether the server of those Options knows who presents that
+// certificate, by reading the node's own Node. That there is none is as good an
+// answer as any, and so is that the node may not.
+func Try(ctx context.Context, o Options, node string, certificate *tls.Certificate) error {
+	o.Refused = nil // the caller is told
+	o.Certificate = func() (*tls.Certificate, error) { return certificate, nil }
+	client, err := New(o)
+	if err != nil {
+		return err
+	}
+	defer client.Reconnect()
+	_, err = client.Node(ctx, node)
+	if errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrForbidden) {
+		return nil
+	}
+	return err
+}

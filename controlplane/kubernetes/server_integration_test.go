@@ -1,0 +1,417 @@
+//go:build integration
+
+package kubernetes_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/test/kube"
+)
+
+// within bounds one attempt on a server that may not answer.
+func within(t *testing.T, d time.Duration, call func(context.Context) error) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	return call(ctx)
+}
+
+func mustRegister(t *testing.T, client *kubernetes.Client, node *corev1.Node, o controlplane.RegisterOptions) *corev1.Node {
+	t.Helper()
+	stored, err := client.Register(t.Context(), node, o)
+	if err != nil {
+		t.Fatalf("Register() = %v, want no error", err)
+	}
+	return stored
+}
+
+func TestNothingIsReadWhileNobodyElseWrites(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	client := asNode(t, cluster, "n")
+	mustRegister(t, client, newNode("n"), controlplane.RegisterOptions{})
+	lease := newLease(t, "n")
+	event := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "n.1"}, InvolvedObject: controlplane.NodeReference("n"),
+		Type: corev1.EventTypeNormal, Reason: "Test", Message: "again", LastTimestamp: metav1.Now(),
+	}
+	for i := range 3 {
+		node := newNode("n")
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Unix(int64(i), 0)}}
+		if _, err := client.UpdateStatus(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+		stored, err := client.RenewLease(t.Context(), controlplane.Renew(lease, time.Now()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease = stored
+		event.Count = int32(i) + 1
+		if err := client.PublishEvent(t.Context(), event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := asked(t, cluster, "n")
+	slices.Sort(got)
+	want := []string{
+		"create events default/ 201", "create leases kube-node-lease/ 201", "create nodes  201",
+		"patch events default/n.1 200", "patch events default/n.1 200",
+		"patch nodes/status n 200", "patch nodes/status n 200", "patch nodes/status n 200",
+		"update leases kube-node-lease/n 200", "update leases kube-node-lease/n 200",
+	}
+	for i, request := range got { // whether a create names its object depends on the audit's version
+		if strings.HasPrefix(request, "create ") {
+			got[i] = strings.NewReplacer("n.1 ", " ", "/n ", "/ ", "nodes n ", "nodes  ").Replace(request)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("requests = %q, want %q", got, want)
+	}
+	if text, err := cluster.Kubectl(t.Context(), "get", "event", "n.1", "-o", "jsonpath={.count}"); err != nil || text != "3" {
+		t.Errorf("count of the event = %q, %v, want 3", text, err)
+	}
+
+	if _, err := cluster.Kubectl(t.Context(), "delete", "event", "n.1"); err != nil {
+		t.Fatal(err)
+	}
+	event.Count = 4
+	if err := client.PublishEvent(t.Context(), event); err != nil {
+		t.Errorf("PublishEvent() of a repetition whose first is forgotten = %v, want it created", err)
+	}
+}
+
+func TestWhatOthersWroteIsReadOnceAtMost(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	client := asNode(t, cluster, "n")
+	mustRegister(t, client, newNode("n"), controlplane.RegisterOptions{})
+	annotate := func(value string) {
+		t.Helper()
+		if _, err := cluster.Kubectl(t.Context(), "annotate", "--overwrite", "node", "n", "example.com/seen="+value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heartbeats := int64(0)
+	writes := func(after string, want ...string) {
+		t.Helper()
+		before := len(asked(t, cluster, "n"))
+		node := newNode("n")
+		heartbeats++
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Unix(heartbeats, 0)}}
+		if _, err := client.UpdateStatus(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+		if got := asked(t, cluster, "n")[before:]; !slices.Equal(got, want) {
+			t.Errorf("requests of UpdateStatus() %s = %q, want %q", after, got, want)
+		}
+	}
+	annotate("by nobody")
+	writes("after somebody else's write", "patch nodes/status n 409", "get nodes n 200", "patch nodes/status n 200")
+
+	annotate("by a read")
+	if _, err := client.Node(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	writes("after a read of it", "patch nodes/status n 200")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	seen, ended := make(chan *corev1.Node), make(chan error, 1)
+	go func() { ended <- client.WatchNode(ctx, "n", seen) }()
+	<-seen // as it is
+	annotate("by a watch")
+	for node := range seen {
+		if node.Annotations["example.com/seen"] == "by a watch" {
+			break
+		}
+	}
+	cancel()
+	<-ended
+	writes("after a watch has told of it", "patch nodes/status n 200")
+}
+
+// asked is what the node has asked of the server.
+func asked(t *testing.T, cluster *kube.Cluster, name string) []string {
+	t.Helper()
+	requests, err := cluster.Requests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own []string
+	for _, r := range requests {
+		if r.User == "system:node:"+name {
+			own = append(own, r.String())
+			if !strings.HasPrefix(r.UserAgent, "hostler/1.2.3 (linux/") {
+				t.Errorf("%v came from %q, want hostler", r, r.UserAgent)
+			}
+		}
+	}
+	return own
+}
+
+func TestOthersWriteToTheNodeToo(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	client := asNode(t, cluster, "n")
+	node := newNode("n")
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::1"}, {Type: corev1.NodeHostName, Address: "n"}}
+	node.Status.Conditions = conditions("Ready", "Backup")
+	mustRegister(t, client, node, controlplane.RegisterOptions{})
+	if _, err := client.UpdateStatus(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	patch := `{"status":{"capacity":{"example.com/dongle":"3"},"conditions":[{"type":"KernelDeadlock","status":"False","reason":"NoDeadlock"}]}}`
+	if _, err := cluster.Kubectl(t.Context(), "patch", "node", "n", "--subresource=status", "--type=strategic", "-p", patch); err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Conditions = conditions("Ready")
+	node.Status.Addresses = node.Status.Addresses[1:]
+	got, err := client.UpdateStatus(t.Context(), node)
+	if err != nil {
+		t.Fatalf("UpdateStatus() after somebody else's = %v, want no error", err)
+	}
+	if !equality.Semantic.DeepEqual(got.Status.Addresses, node.Status.Addresses) {
+		t.Errorf("addresses = %v, want %v", got.Status.Addresses, node.Status.Addresses)
+	}
+	var types []string
+	for _, condition := range got.Status.Conditions {
+		types = append(types, string(condition.Type))
+	}
+	slices.Sort(types)
+	if quantity := got.Status.Capacity["example.com/dongle"]; !slices.Equal(types, []string{"KernelDeadlock", "Ready"}) || quantity.String() != "3" {
+		t.Errorf("conditions = %v, capacity = %v, want theirs and ours, and no Backup", types, got.Status.Capacity)
+	}
+}
+
+func TestANodeThatIsNoLongerOurs(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	ours, theirs := asNode(t, cluster, "n"), asNode(t, cluster, "n")
+	mustRegister(t, ours, newNode("n"), controlplane.RegisterOptions{})
+	other := newNode("n")
+	other.Status.NodeInfo.MachineID = "other"
+	mustRegister(t, theirs, other, controlplane.RegisterOptions{Takeover: true})
+	_, err := ours.UpdateStatus(t.Context(), newNode("n"))
+	if _, ok := errors.AsType[*controlplane.IdentityError](err); !ok {
+		t.Errorf("UpdateStatus() of a node that another machine took over = %v, want an IdentityError", err)
+	}
+	if node, err := ours.Node(t.Context(), "n"); err != nil || node.Status.NodeInfo.MachineID != other.Status.NodeInfo.MachineID {
+		t.Errorf("Node() = %v, %v, want the other machine's status", node, err)
+	}
+
+	mustRegister(t, ours, newNode("n"), controlplane.RegisterOptions{Takeover: true})
+	if _, err := cluster.Kubectl(t.Context(), "delete", "node", "n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ours.UpdateStatus(t.Context(), newNode("n")); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("UpdateStatus() of a node that was deleted = %v, want it not found", err)
+	}
+	mustRegister(t, ours, newNode("n"), controlplane.RegisterOptions{})
+	if _, err := cluster.Kubectl(t.Context(), "delete", "node", "n"); err != nil {
+		t.Fatal(err)
+	}
+	mustRegister(t, theirs, newNode("n"), controlplane.RegisterOptions{})
+	if _, err := ours.UpdateStatus(t.Context(), newNode("n")); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("UpdateStatus() of a node that was deleted and made anew = %v, want it not found", err)
+	}
+	if _, err := asNode(t, cluster, "gone").Register(t.Context(), newNode("gone"), controlplane.RegisterOptions{AdoptOnly: true}); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("Register() of a node that may only be adopted = %v, want it not found", err)
+	}
+}
+
+func TestALeaseThatIsDeletedIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	client := asNode(t, cluster, "n")
+	first, err := client.RenewLease(t.Context(), newLease(t, "n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.Kubectl(t.Context(), "delete", "lease", "n", "-n", controlplane.LeaseNamespace); err != nil {
+		t.Fatal(err)
+	}
+	next, err := client.RenewLease(t.Context(), controlplane.Renew(first, time.Now()))
+	if err != nil || next.UID == first.UID {
+		t.Errorf("RenewLease() of a lease that was deleted = %v, %v, want a new one", next, err)
+	}
+}
+
+func TestAControlPlaneThatComesAndGoes(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{Apart: true})
+	client := asNode(t, cluster, "n")
+	mustRegister(t, client, newNode("n"), controlplane.RegisterOptions{})
+	lease := newLease(t, "n")
+	renew := func(ctx context.Context) error {
+		stored, err := client.RenewLease(ctx, controlplane.Renew(lease, time.Now()))
+		if err == nil {
+			lease = stored
+		}
+		return err
+	}
+	report := func(ctx context.Context) error {
+		_, err := client.UpdateStatus(ctx, newNode("n"))
+		return err
+	}
+	calls := map[string]func(context.Context) error{"RenewLease()": renew, "UpdateStatus()": report}
+	well := func(when string) {
+		t.Helper()
+		for call, run := range calls {
+			// An answer that was lost shows as a conflict, once.
+			err := within(t, patience, run)
+			if errors.Is(err, controlplane.ErrConflict) {
+				stored, readErr := client.Lease(t.Context(), "n")
+				if readErr != nil {
+					t.Fatal(readErr)
+				}
+				lease = stored
+				err = within(t, patience, run)
+			}
+			if err != nil {
+				t.Errorf("%s %s = %v, want no error", call, when, err)
+			}
+		}
+	}
+	well("at first")
+	for _, trouble := range []struct {
+		name       string
+		begin, end func() error
+		want       error
+	}{
+		{"once the network is mended", cluster.Cut, cluster.Mend, context.DeadlineExceeded},
+		{"once etcd goes on", cluster.Etcd.Pause, cluster.Etcd.Continue, context.DeadlineExceeded},
+		{"once the server is back", cluster.APIServer.Kill, func() error { return errors.Join(cluster.APIServer.Start(), cluster.Ready(t.Context())) }, controlplane.ErrUnavailable},
+	} {
+		if err := trouble.begin(); err != nil {
+			t.Fatal(err)
+		}
+		for call, run := range calls {
+			start := time.Now()
+			err := within(t, time.Second, run)
+			if !errors.Is(err, trouble.want) {
+				t.Errorf("%s not yet %s = %v, want %v", call, trouble.name, err, trouble.want)
+			}
+			if took := time.Since(start); took > patience {
+				t.Errorf("%s not yet %s took %v, want it to end with its context", call, trouble.name, took)
+			}
+		}
+		if err := errors.Join(trouble.end(), cluster.Ready(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		well(trouble.name)
+	}
+}
+
+// What such a server does not know is not asked for again and again.
+func TestANodeThatIsOlderThanTheServerIsReadOnce(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{Apart: true})
+	client := asNode(t, cluster, "n")
+	mustRegister(t, client, newNode("n"), controlplane.RegisterOptions{})
+	if _, err := cluster.Kubectl(t.Context(), "create", "namespace", "later"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(cluster.APIServer.Kill(), cluster.APIServer.Start(), cluster.Ready(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	before := len(asked(t, cluster, "n"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seen, ended := make(chan *corev1.Node), make(chan error, 1)
+	go func() { ended <- client.WatchNode(ctx, "n", seen) }()
+	<-seen // as it is
+	if _, err := cluster.Kubectl(t.Context(), "annotate", "node", "n", "example.com/seen=yes"); err != nil {
+		t.Fatal(err)
+	}
+	for told := false; !told; {
+		select {
+		case node := <-seen:
+			told = node != nil && node.Annotations["example.com/seen"] == "yes"
+		case err := <-ended:
+			t.Fatalf("WatchNode() = %v, want it to tell of the change", err)
+		}
+	}
+	reads := 0
+	for _, request := range asked(t, cluster, "n")[before:] {
+		if strings.HasPrefix(request, "get nodes n ") {
+			reads++
+		}
+	}
+	if reads != 1 {
+		t.Errorf("the node was read %d times, want once", reads)
+	}
+}
+
+func TestACertificateThatIsReplaced(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	dir := t.TempDir()
+	issue := func(life time.Duration) {
+		t.Helper()
+		user := kube.Node("n")
+		user.Lifetime = life
+		certificate, key, err := cluster.Certificate(user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, data := range map[string][]byte{"n.crt": certificate, "n.key": key} {
+			if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	issue(3 * time.Second)
+	path := filepath.Join(dir, "kubeconfig")
+	text := config(cluster.Server, "certificate-authority: "+cluster.CAFile, "client-certificate: n.crt, client-key: n.key")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client := open(t, path)
+	mustRegister(t, client, newNode("n"), controlplane.RegisterOptions{})
+	var err error
+	for deadline := time.Now().Add(patience); err == nil && time.Now().Before(deadline); {
+		_, err = client.Node(t.Context(), "n")
+	}
+	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), path) {
+		t.Errorf("Node() with a certificate that is over = %v, want an unavailable control plane and the kubeconfig's name", err)
+	}
+	issue(time.Hour)
+	_, _ = client.Node(t.Context(), "n") // has it look
+	if _, err := client.Node(t.Context(), "n"); err != nil {
+		t.Errorf("Node() with a new certificate = %v, want no error", err)
+	}
+}
+
+func TestAddressesOfACloudProviderStay(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	client := asNode(t, cluster, "n")
+	node := newNode("n")
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n"}}
+	mustRegister(t, client, node, controlplane.RegisterOptions{})
+	theirs, err := json.Marshal(map[string]any{"status": map[string]any{"addresses": addresses("203.0.113.1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.Kubectl(t.Context(), "patch", "node", "n", "--subresource=status", "--type=strategic", "-p", string(theirs)); err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Addresses = nil
+	got, err := client.UpdateStatus(t.Context(), node)
+	if err != nil || len(got.Status.Addresses) != 2 {
+		t.Errorf("UpdateStatus() = %v, %v, want the provider's address beside the name", got.Status.Addresses, err)
+	}
+}

@@ -1,0 +1,169 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// known is the Node as the server answered last, so that a status can be written
+// without reading first. It is not changed once it is made.
+type known struct {
+	node   *corev1.Node         // what a patch is made from, and no more
+	stored controlplane.Written // by this client in this Node
+}
+
+// UpdateStatus patches what differs in the status. It reads the Node only where
+// that is not known from an earlier answer or a watch, or someone else has just
+// changed it.
+func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	if err := controlplane.CheckCall(ctx, "update status of node", node.Name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
+	defer cancel()
+	operation := fmt.Sprintf("update status of node %q", node.Name)
+	base := c.knownOf(node.Name)
+	uid := node.UID
+	if uid == "" && base != nil {
+		uid = base.node.UID
+	}
+	var err error
+	for range attempts {
+		fresh := base == nil
+		if fresh {
+			if base, err = c.read(ctx, node.Name); err != nil {
+				return nil, fmt.Errorf("%s: %w", operation, err)
+			}
+		}
+		if err = owned(base.node, node, uid); err == nil {
+			var stored *corev1.Node
+			if stored, err = c.writeStatus(ctx, base, node); err == nil {
+				return stored, nil
+			}
+			if !errors.Is(err, controlplane.ErrConflict) {
+				break
+			}
+		} else if fresh {
+			break
+		}
+		base = nil // what was known may be outdated
+	}
+	if errors.Is(err, controlplane.ErrNotFound) {
+		c.forget()
+	}
+	return nil, fmt.Errorf("%s: %w", operation, err)
+}
+
+// owned returns why the stored Node is not the one that node's status belongs
+// to, if that is so.
+func owned(stored, node *corev1.Node, uid types.UID) error {
+	if uid != "" && stored.UID != uid {
+		return fmt.Errorf("%w: another one, of UID %s, has its name", controlplane.ErrNotFound, stored.UID)
+	}
+	return controlplane.CheckOwner(stored, node)
+}
+
+// writeStatus patches the Node that base is about, if it has not changed since.
+func (c *Client) writeStatus(ctx context.Context, base *known, node *corev1.Node) (*corev1.Node, error) {
+	status := base.stored.Merge(base.node.Status, node.Status)
+	if len(status.Addresses) == 0 { // somebody else knows them
+		status.Addresses = base.node.Status.Addresses
+	}
+	patch, err := statusPatch(base.node, status)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := c.patch(ctx, "patch node", base.node, patch, "status")
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := &known{node: essence(stored), stored: base.stored.With(node.Status)}
+	if c.known != nil && later(c.known.node, stored) { // seen before this answer came
+		next.node = c.known.node
+	}
+	c.known = next
+	return stored, nil
+}
+
+// read reads the Node anew, without taking it for the one that is registered.
+func (c *Client) read(ctx context.Context, name string) (*known, error) {
+	node, err := c.Node(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	base := &known{node: essence(node)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known != nil && c.known.node.UID == node.UID {
+		base.stored = c.known.stored
+		c.known = base // also where versions went back, as after a restore of the server's store
+	}
+	return base, nil
+}
+
+// knownOf returns what is known of the Node of that name; nil if nothing is.
+func (c *Client) knownOf(name string) *known {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || c.known.node.Name != name {
+		return nil
+	}
+	return c.known
+}
+
+// learn takes a Node for the registered one.
+func (c *Client) learn(node *corev1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := &known{node: essence(node)}
+	if c.known != nil && c.known.node.UID == node.UID {
+		next.stored = c.known.stored
+	}
+	c.known = next
+}
+
+// update notes a later state of the registered Node, whoever made it, so that the
+// next status is written by one patch: it names the state that it is made from.
+func (c *Client) update(node *corev1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known != nil && later(node, c.known.node) {
+		c.known = &known{node: essence(node), stored: c.known.stored}
+	}
+}
+
+// later tells whether a state of a Node is later than another of the same one.
+// Where that cannot be told it is not: a patch of an outdated state is refused.
+func later(node, than *corev1.Node) bool {
+	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, than.ResourceVersion)
+	return err == nil && order > 0 && node.UID == than.UID
+}
+
+// forget has the next status read the Node first.
+func (c *Client) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = nil
+}
+
+// essence is what of a Node it takes to patch its status.
+func essence(node *corev1.Node) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
+			Annotations: maps.Clone(node.Annotations),
+		},
+		Status: *node.Status.DeepCopy(),
+	}
+}

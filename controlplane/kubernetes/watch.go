@@ -1,0 +1,167 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// shortWatch is how long a watch lasts at least that a server ends for its age. One
+// that ends sooner is begun again once: else that would go on and on.
+const shortWatch = time.Second
+
+// WatchNode follows the Node. It reads it once, and then again only where the
+// server no longer knows what it said last.
+func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error {
+	if err := controlplane.CheckCall(ctx, "watch node", name); err != nil {
+		return err
+	}
+	for version, short := "", false; ; {
+		began, again := time.Now(), short
+		var err error
+		if version, err = c.follow(ctx, name, version, seen); err != nil {
+			return err
+		}
+		if short = time.Since(began) < shortWatch; short && again {
+			return fmt.Errorf("watch node %q: %w: the server ends it at once", name, controlplane.ErrUnavailable)
+		}
+	}
+}
+
+// tell delivers what is seen of the Node.
+func tell(ctx context.Context, name string, seen chan<- *corev1.Node, node *corev1.Node) error {
+	select {
+	case seen <- node:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("watch node %q: %w", name, context.Cause(ctx))
+	}
+}
+
+// anyVersion begins a watch wherever the server stands. It may not be begun at the
+// version of a Node that was read: a server that was started since takes that for too
+// old, for as long as nobody changes the Node.
+const anyVersion = "0"
+
+// follow delivers changes since a version, or where that is empty the Node as it is
+// and changes from then on, until the server ends the watch for its age. It returns the
+// version that was seen last; empty if the Node has to be read anew.
+func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *corev1.Node) (string, error) {
+	operation := fmt.Sprintf("watch node %q", name)
+	changes, err := c.core.watch(ctx, func(r rest.Interface) *rest.Request {
+		return r.Get().Resource("nodes").Param("watch", "true").Param("allowWatchBookmarks", "true").
+			// By which the Node authorizer knows that it is the node's own.
+			Param("fieldSelector", fields.OneTermEqualSelector("metadata.name", name).String()).
+			Param("resourceVersion", cmp.Or(version, anyVersion))
+	})
+	if outdated(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", c.fault(ctx, operation, err)
+	}
+	defer changes.Stop()
+	var read *corev1.Node
+	if version == "" { // not before the watch, which tells what becomes of it meanwhile
+		if read, err = c.Node(ctx, name); err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+			return "", err
+		}
+		if err := tell(ctx, name, seen, read); err != nil {
+			return "", err
+		}
+	}
+	for change := range changes.ResultChan() {
+		if change.Type == watch.Error {
+			switch err := apierrors.FromObject(change.Object); {
+			case ctx.Err() != nil: // which client-go makes such an error of
+				return "", fmt.Errorf("%s: %w", operation, context.Cause(ctx))
+			case outdated(err):
+				return "", nil
+			default:
+				return "", c.fault(ctx, operation, err)
+			}
+		}
+		node, ok := change.Object.(*corev1.Node)
+		if !ok {
+			return "", fmt.Errorf("%s: %w: the server sent a %T", operation, controlplane.ErrUnavailable, change.Object)
+		}
+		if change.Type != watch.Bookmark && node.Name != name { // of which no more than a version is said
+			return "", c.answered(operation, asked{name: name}, node)
+		}
+		version = node.ResourceVersion
+		switch change.Type {
+		case watch.Bookmark: // no more than a version
+			continue
+		case watch.Deleted:
+			node = nil
+		default:
+			if read != nil && (later(read, node) || node.ResourceVersion == read.ResourceVersion) {
+				continue // it was told
+			}
+			node.Kind, node.APIVersion = "Node", "v1"
+			c.update(node)
+		}
+		if err := tell(ctx, name, seen, node); err != nil {
+			return "", err
+		}
+	}
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("%s: %w", operation, context.Cause(ctx))
+	}
+	return version, nil
+}
+
+// outdated tells whether the server no longer has what came after a version.
+func outdated(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
+
+// watch begins a watch over the line, on the present way: it ends with that. Until
+// the server has taken it on it is bounded as any other request.
+func (l *line) watch(ctx context.Context, request func(rest.Interface) *rest.Request) (watch.Interface, error) {
+	finding, found := controlplane.Bound(ctx, callTimeout)
+	defer found()
+	w, err := l.find(finding)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrSilent) })
+	changes, err := request(w).MaxRetries(0).Watch(ctx)
+	if err == nil && !late.Stop() {
+		changes.Stop()
+		err = controlplane.ErrSilent
+	}
+	if err != nil {
+		late.Stop()
+		cancel(nil)
+		if spent(err) {
+			l.leave(w)
+		}
+		l.done(w)
+		return nil, err
+	}
+	return &bounded{changes, sync.OnceFunc(func() {
+		changes.Stop()
+		cancel(nil)
+		l.done(w)
+	})}, nil
+}
+
+// bounded is a watch that gives back what it holds.
+type bounded struct {
+	watch.Interface
+	stop func()
+}
+
+// Stop implements watch.Interface.
+func (b *bounded) Stop() { b.stop() }

@@ -1,0 +1,93 @@
+package kubernetes_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+)
+
+const tooOld = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"reason":"Expired","message":"too old resource version"}}`
+
+// A server knows of no change from before it was started, and a Node may not have
+// changed since.
+func TestANodeThatIsOlderThanTheServerIsWatched(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	reads, watches := 0, 0
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch query := r.URL.Query(); {
+		case !query.Has("watch"):
+			reads++
+			say(w, nodeText)
+		case query.Get("resourceVersion") != "0":
+			if watches++; watches > 100 {
+				cancel()
+			}
+			say(w, tooOld)
+		default:
+			say(w, `{"type":"ADDED","object":`+nodeText+`}`+"\n"+`{"type":"MODIFIED","object":`+strings.Replace(nodeText, `"resourceVersion":"1"`, `"resourceVersion":"7"`, 1)+`}`+"\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+	}))
+	seen, ended := make(chan *corev1.Node), make(chan error, 1)
+	go func() { ended <- client.WatchNode(ctx, "n", seen) }()
+	for _, want := range []string{"1", "7"} {
+		select {
+		case n := <-seen:
+			if n == nil || n.ResourceVersion != want {
+				t.Errorf("WatchNode() tells of %+v, want version %s", n, want)
+			}
+		case err := <-ended:
+			t.Fatalf("WatchNode() = %v after %d reads and %d watches, want it to tell of version %s", err, reads, watches, want)
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) || reads != 1 {
+		t.Errorf("WatchNode() = %v after %d reads, want it cancelled after 1", err, reads)
+	}
+}
+
+// The server is asked no faster than by whoever calls, who backs off.
+func TestAWatchThatIsEndedAtOnceIsNotBegunAgainAndAgain(t *testing.T) {
+	for name, end := range map[string]string{
+		"without a word":         "",
+		"what came after is old": tooOld,
+		"with the node":          `{"type":"MODIFIED","object":` + nodeText + `}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			watches := 0
+			client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if !r.URL.Query().Has("watch") {
+					say(w, nodeText)
+					return
+				}
+				if watches++; watches > 100 {
+					cancel()
+				}
+				say(w, end)
+			}))
+			seen := make(chan *corev1.Node)
+			go func() {
+				for {
+					select {
+					case <-seen:
+					case <-ctx.Done():
+						return
+					}
+				}
+			}()
+			if err := client.WatchNode(ctx, "n", seen); !errors.Is(err, controlplane.ErrUnavailable) {
+				t.Errorf("WatchNode() = %v after %d watches, want it unavailable soon", err, watches)
+			}
+		})
+	}
+}

@@ -1,0 +1,152 @@
+package objects
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+)
+
+const (
+	// callTimeout bounds a call whose caller sets no deadline.
+	callTimeout = 10 * time.Second
+	// leaseTimeout does so for those on the Lease: a fifth of the 40 s that it is
+	// good for by default.
+	leaseTimeout = 8 * time.Second
+	// listTimeout does so for all pages of a list.
+	listTimeout = time.Minute
+	// attempts are how often an object is written anew while others keep changing it,
+	// as many as kubelet makes.
+	attempts = 5
+)
+
+// Options are what a Client can be told.
+type Options struct {
+	// Now is the wall clock, which gives objects the time of their creation; time.Now
+	// if nil.
+	Now func() time.Time
+}
+
+// Client is the control plane that a Store makes. It implements controlplane.Client
+// and all of its roles.
+//
+// What it remembers of the Node is where its next write begins, and no more: a write
+// names the version that it was made from, and one that is refused is made anew from
+// what is stored. So it does not matter what the store has become meanwhile, a backup
+// that was restored included.
+type Client struct {
+	store Store
+	now   func() time.Time
+
+	mu     sync.Mutex // guards what follows
+	known  *known     // nil where the next status has to read the Node first
+	owed   *owed      // nil unless it is to be told that another machine's Node gave way
+	holder holder     // none since the Node was registered last
+}
+
+// known is the Node as this client has seen it last. It is not changed once it is made.
+type known struct {
+	node    *corev1.Node
+	written controlplane.Written // by this client in this Node
+}
+
+var (
+	_ controlplane.Client          = (*Client)(nil)
+	_ controlplane.NodeLister      = (*Client)(nil)
+	_ controlplane.EventLister     = (*Client)(nil)
+	_ controlplane.Cordoner        = (*Client)(nil)
+	_ controlplane.MachineFinder   = (*Client)(nil)
+	_ controlplane.NodeWatcher     = (*Client)(nil)
+	_ controlplane.ConditionWriter = (*Client)(nil)
+	_ controlplane.TaintReconciler = (*Client)(nil)
+	_ controlplane.FleetLister     = (*Client)(nil)
+	_ controlplane.LeaseEnder      = (*Client)(nil)
+	_ controlplane.Pacer           = (*Client)(nil)
+)
+
+// New returns a client over the store, which is the client's to close.
+func New(store Store, o Options) *Client {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Client{store: store, now: o.Now}
+}
+
+// Type returns the store's name in the configuration.
+func (c *Client) Type() string { return c.store.Type() }
+
+// Endpoint returns the address that the store is reached at.
+func (c *Client) Endpoint() string { return c.store.Endpoint() }
+
+// ReconcilesTaints says that Register does.
+func (c *Client) ReconcilesTaints() {}
+
+// Close closes the store.
+func (c *Client) Close() error { return c.store.Close() }
+
+// learn takes a Node for the registered one.
+func (c *Client) learn(node *corev1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := &known{node: node}
+	if c.known != nil && same(c.known.node, node) {
+		next.written = c.known.written
+	}
+	c.known = next
+}
+
+// update notes a state of the registered Node, be it another's.
+func (c *Client) update(node *corev1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known != nil && same(c.known.node, node) {
+		c.known = &known{node: node, written: c.known.written}
+	}
+}
+
+// writes notes that status is about to be stored in the Node, be the answer lost, and
+// returns what was written there before.
+func (c *Client) writes(node *corev1.Node, status corev1.NodeStatus) controlplane.Written {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := &known{node: node}
+	if c.known != nil && same(c.known.node, node) {
+		next.written = c.known.written
+	}
+	before := next.written
+	next.written = before.With(status)
+	c.known = next
+	return before
+}
+
+// last is the Node of that name as it was seen last; nil if it was not.
+func (c *Client) last(name string) *corev1.Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || c.known.node.Name != name {
+		return nil
+	}
+	return c.known.node
+}
+
+// forget has the next status read the Node first.
+func (c *Client) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = nil
+}
+
+// same tells whether both are states of one Node.
+func same(a, b *corev1.Node) bool { return a.Name == b.Name && a.UID == b.UID }
+
+// instead is what is stored where a write was refused, if err says that it was.
+func instead(err error) (Object, bool) {
+	conflict, refused := errors.AsType[*ConflictError](err)
+	if !refused {
+		return Object{}, false
+	}
+	return conflict.Stored, true
+}

@@ -1,0 +1,77 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// eventTTL is how long an Event is kept after it was published last, as by
+// kube-apiserver.
+const eventTTL = time.Hour
+
+// PublishEvent stores the Event for an hour. A repetition learns from the store's
+// refusal which one it is to replace.
+func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
+	key := Key{Kind: Event, Node: event.InvolvedObject.Name, Name: event.Name}
+	if err := controlplane.CheckCall(ctx, "publish event", key.Name); err != nil {
+		return err
+	}
+	if err := controlplane.CheckCall(ctx, "publish event about node", key.Node); err != nil {
+		return err
+	}
+	if event.Namespace != metav1.NamespaceDefault { // where those about Nodes are
+		return fmt.Errorf("publish event %q: %w: namespace %q is not %q", event.Name, controlplane.ErrInvalid, event.Namespace, metav1.NamespaceDefault)
+	}
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
+	defer cancel()
+	next, before := event.DeepCopy(), None
+	c.newborn(next)
+	var err error
+	for range attempts {
+		var value []byte
+		if value, err = encode(Event, next); err != nil {
+			break
+		}
+		if _, err = c.store.Put(ctx, key, Put{Value: value, Instead: before, TTL: eventTTL}); err == nil {
+			return nil
+		}
+		stored, conflict := instead(err)
+		if !conflict {
+			break
+		}
+		before = stored.Version
+		if first, unreadable := decode[corev1.Event](key, stored.Value, stored.Version); before != None && unreadable == nil {
+			next.UID, next.CreationTimestamp = first.UID, first.CreationTimestamp
+		}
+	}
+	return fmt.Errorf("publish event %q: %w", event.Name, err)
+}
+
+// Events lists the stored Events of all Nodes in the order in which they happened
+// last, those of one second by name. Those that cannot be read are left out, and named
+// by the error that comes beside the others.
+func (c *Client) Events(ctx context.Context) ([]corev1.Event, error) {
+	var events []corev1.Event
+	var unreadable []error
+	err := c.each(ctx, Event, func(o Object) {
+		event, err := decode[corev1.Event](o.Key, o.Value, o.Version)
+		if err != nil {
+			unreadable = append(unreadable, err)
+			return
+		}
+		events = append(events, *event)
+	})
+	if err = errors.Join(append(unreadable, err)...); err != nil {
+		err = fmt.Errorf("list events: %w", err)
+	}
+	slices.SortStableFunc(events, func(a, b corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
+	return events, err
+}

@@ -1,0 +1,91 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// EndsLeases says that a store ends a Lease that is not renewed, if it does not say
+// itself that it is none which does.
+func (c *Client) EndsLeases() bool {
+	ender, may := c.store.(Ender)
+	return !may || ender.Ends()
+}
+
+// Fleet goes through all Nodes and Leases. Those that cannot be read are left out, and
+// named by the ErrIncomplete that comes after the others.
+func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
+	var unreadable []error
+	err := controlplane.JoinFleet(ctx, pagesOf[corev1.Node](c, Node, &unreadable), pagesOf[coordinationv1.Lease](c, Lease, &unreadable), each)
+	if err == nil && len(unreadable) > 0 {
+		return fmt.Errorf("list nodes: %w: %w", controlplane.ErrIncomplete, errors.Join(unreadable...))
+	}
+	return err
+}
+
+// pagesOf reads the objects of a kind once, but for those that cannot be read. Pages that
+// are out of order are an error: Nodes would seem to have no Leases.
+func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) controlplane.Pages[T] {
+	var last string
+	return func(ctx context.Context, page string) ([]T, string, error) {
+		if ctx.Err() != nil {
+			return nil, "", fmt.Errorf("list %s: %w", kind, context.Cause(ctx))
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrSilent)
+		defer cancel()
+		stored, next, err := c.store.List(ctx, kind, "", page)
+		if err == nil && next != "" && next == page {
+			err = fmt.Errorf("list %s: %w: %s at %s has page %q follow itself", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
+		}
+		if err == nil && len(stored) > 0 {
+			if first := stored[0].Key.String(); first <= last {
+				err = fmt.Errorf("list %s: %w: %s at %s has a page with %s follow one with %s", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), first, last)
+			}
+			last = stored[len(stored)-1].Key.String()
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		var read []T
+		for _, o := range stored {
+			p, err := decode[T, P](o.Key, o.Value, o.Version)
+			if err != nil {
+				if len(*unreadable) < mostUnreadable {
+					*unreadable = append(*unreadable, err)
+				}
+				continue
+			}
+			read = append(read, *p)
+		}
+		return read, next, nil
+	}
+}
+
+// mostUnreadable is how many objects that cannot be read are named: a person mends them
+// one by one.
+const mostUnreadable = 10
+
+// LeaseDuration is the setting by which the store asks all hosts how long their Leases
+// are to be good, such as "2m". Nothing is asked where there is none.
+const LeaseDuration = "lease-duration"
+
+// longestSetting is how many bytes of a setting are read.
+const longestSetting = 100
+
+// WatchPace implements controlplane.Pacer.
+func (c *Client) WatchPace(ctx context.Context, seen chan<- string) error {
+	key := Key{Kind: Setting, Node: LeaseDuration}
+	return follow(ctx, c.store, key, seen, func(state Object) (string, error) {
+		if state.Version == None {
+			return "", nil
+		}
+		return string(bytes.TrimSpace(state.Value[:min(len(state.Value), longestSetting)])), nil
+	})
+}

@@ -1,0 +1,209 @@
+package objects
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// Node reads a Node.
+func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	if err := controlplane.CheckCall(ctx, "get node", name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
+	defer cancel()
+	stored, err := c.read(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("get node %q: %w", name, err)
+	}
+	c.update(stored)
+	return stored.DeepCopy(), nil
+}
+
+// read reads a Node.
+func (c *Client) read(ctx context.Context, name string) (*corev1.Node, error) {
+	key := Key{Kind: Node, Node: name}
+	stored, err := c.store.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return decode[corev1.Node](key, stored.Value, stored.Version)
+}
+
+// put stores a Node in the place of that version, and returns it as whoever reads it
+// will see it.
+func (c *Client) put(ctx context.Context, node *corev1.Node, instead Version) (*corev1.Node, error) {
+	value, err := encode(Node, node)
+	if err != nil {
+		return nil, err
+	}
+	key := Key{Kind: Node, Node: node.Name}
+	version, err := c.store.Put(ctx, key, Put{Value: value, Instead: instead})
+	if err != nil {
+		return nil, err
+	}
+	return decode[corev1.Node](key, value, version)
+}
+
+// refused returns the Node that a write was refused for: ErrNotFound where there is
+// none. Any other error than a refusal it returns.
+func refused(name string, err error) (*corev1.Node, error) {
+	stored, conflict := instead(err)
+	switch {
+	case !conflict:
+		return nil, err
+	case stored.Version == None:
+		return nil, fmt.Errorf("%w any more", controlplane.ErrNotFound)
+	}
+	return decode[corev1.Node](Key{Kind: Node, Node: name}, stored.Value, stored.Version)
+}
+
+// versionOf is the version of what was read; None of nothing.
+func versionOf(node *corev1.Node) Version {
+	if node == nil {
+		return None
+	}
+	return Version(node.ResourceVersion)
+}
+
+// Cordon sets spec.unschedulable, and the taint that goes with it.
+func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
+	if err := controlplane.CheckCall(ctx, "cordon node", name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
+	defer cancel()
+	stored, err := c.read(ctx, name)
+	var lost error
+	for range attempts {
+		if err != nil {
+			return nil, fmt.Errorf("cordon node %q: %w", name, err)
+		}
+		next := stored.DeepCopy()
+		next.Spec.Unschedulable = unschedulable
+		controlplane.TaintCordon(next, c.now())
+		lost = nil
+		if !equality.Semantic.DeepEqual(stored, next) {
+			next, lost = c.put(ctx, next, versionOf(stored))
+		}
+		if lost == nil {
+			c.update(next)
+			return next.DeepCopy(), nil
+		}
+		stored, err = refused(name, lost)
+	}
+	return nil, fmt.Errorf("cordon node %q: %w", name, lost)
+}
+
+// Nodes lists all Nodes by name. Those that cannot be read are left out, and named by
+// the error that comes beside the others.
+func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
+	var nodes []corev1.Node
+	var unreadable []error
+	err := c.each(ctx, Node, func(o Object) {
+		node, err := decode[corev1.Node](o.Key, o.Value, o.Version)
+		if err != nil {
+			unreadable = append(unreadable, err)
+			return
+		}
+		nodes = append(nodes, *node)
+	})
+	if len(unreadable) > 0 {
+		err = errors.Join(fmt.Errorf("list nodes: %w", errors.Join(unreadable...)), err)
+	}
+	slices.SortFunc(nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes, err
+}
+
+// NodesOf looks through all Nodes, page by page. Those that cannot be read have no
+// machine ID.
+func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
+	var found []corev1.Node
+	err := c.each(ctx, Node, func(o Object) {
+		node, err := decode[corev1.Node](o.Key, o.Value, o.Version)
+		if err == nil && node.Status.NodeInfo.MachineID == machineID {
+			found = append(found, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}, Status: corev1.NodeStatus{NodeInfo: node.Status.NodeInfo}})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// each hands over all objects of a kind, in the order of their keys.
+func (c *Client) each(ctx context.Context, kind Kind, take func(Object)) error {
+	ctx, cancel := controlplane.Bound(ctx, listTimeout)
+	defer cancel()
+	for page := ""; ; {
+		if ctx.Err() != nil {
+			return fmt.Errorf("list %s: %w", kind, context.Cause(ctx))
+		}
+		objects, next, err := c.store.List(ctx, kind, "", page)
+		if err != nil {
+			return err
+		}
+		for _, o := range objects {
+			take(o)
+		}
+		if next == "" {
+			return nil
+		}
+		if next == page {
+			return fmt.Errorf("list %s: %w: %s at %s has page %q follow itself", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
+		}
+		page = next
+	}
+}
+
+// WatchNode follows the Node.
+func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error {
+	if err := controlplane.CheckCall(ctx, "watch node", name); err != nil {
+		return err
+	}
+	key := Key{Kind: Node, Node: name}
+	return follow(ctx, c.store, key, seen, func(state Object) (*corev1.Node, error) {
+		if state.Version == None {
+			return nil, nil
+		}
+		return decode[corev1.Node](key, state.Value, state.Version)
+	})
+}
+
+// follow sends what read makes of each state of an object, the last one whatever is left
+// out before, and returns why it ended.
+func follow[T any](ctx context.Context, store Store, key Key, seen chan<- T, read func(Object) (T, error)) error {
+	watching, stop := context.WithCancel(ctx)
+	states, ended := make(chan Object), make(chan error, 1)
+	go func() { ended <- store.Watch(watching, key, states) }()
+	var last T
+	var news chan<- T // nil while there are none
+	var err error
+	for err == nil {
+		select {
+		case state := <-states:
+			last, err = read(state)
+			news = seen
+		case news <- last:
+			news = nil
+		case err = <-ended:
+			ended <- err
+			err = cmp.Or(err, fmt.Errorf("watch %s: %w", key, controlplane.ErrUnavailable))
+		}
+	}
+	stop()
+	<-ended
+	if ctx.Err() != nil {
+		return fmt.Errorf("watch %s: %w", key, context.Cause(ctx))
+	}
+	return err
+}

@@ -1,0 +1,181 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// Register creates the Node, or adopts or replaces the one that is there. Another
+// machine's gives way in one step: the new one takes its key.
+func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	if err := controlplane.CheckCall(ctx, "register node", node.Name); err != nil {
+		return nil, err
+	}
+	ctx, cancel := controlplane.Bound(ctx, callTimeout)
+	defer cancel()
+	stored, err := c.read(ctx, node.Name)
+	var lost error
+	for range attempts {
+		if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+			break
+		}
+		var next *corev1.Node
+		var others bool
+		if next, others, err = c.become(ctx, stored, node, opts); err != nil {
+			break
+		}
+		if stored != nil && equality.Semantic.DeepEqual(stored, next) {
+			return c.registered(stored, opts), nil
+		}
+		if others {
+			c.owe(&owed{before: stored, uid: next.UID})
+		}
+		if next, lost = c.put(ctx, next, versionOf(stored)); lost == nil {
+			return c.registered(next, opts), nil
+		}
+		if _, conflict := instead(lost); conflict && others {
+			c.owe(nil) // it has not taken place
+		}
+		stored, err = refused(node.Name, lost)
+	}
+	if err == nil || errors.Is(err, controlplane.ErrNotFound) && !opts.AdoptOnly {
+		err = lost
+	}
+	if _, taken := errors.AsType[*controlplane.IdentityError](err); taken {
+		return nil, fmt.Errorf("register: %w", err)
+	}
+	return nil, fmt.Errorf("register node %q: %w", node.Name, err)
+}
+
+// become is what is to be stored in the place of the stored Node, nil if there is
+// none, and whether that is another machine's that gives way.
+func (c *Client) become(ctx context.Context, stored, desired *corev1.Node, opts controlplane.RegisterOptions) (next *corev1.Node, others bool, err error) {
+	from := stored
+	switch {
+	case stored == nil && opts.AdoptOnly:
+		return nil, false, controlplane.ErrNotFound
+	case stored == nil:
+		next, err = controlplane.NewNode(desired)
+	default:
+		if others, err = c.claim(ctx, stored, desired, opts); err != nil {
+			return nil, false, err
+		}
+		switch {
+		case others && (opts.AdoptOnly || controlplane.Reports(stored, desired)):
+			next, err = controlplane.TakeOver(stored, desired)
+		case others:
+			next, err = controlplane.Replace(stored, desired)
+			from = nil
+		default:
+			next, err = controlplane.Adopt(stored, desired)
+		}
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if err := controlplane.ReconcileTaints(next, from, desired); err != nil {
+		return nil, false, err
+	}
+	controlplane.TaintCordon(next, c.now())
+	if next.UID == "" { // also where a person has written it
+		c.newborn(next)
+	}
+	return next, others, nil
+}
+
+// claim tells whether the stored Node is another machine's that gives way. The Lease
+// of a dead one is gone by the store's own clock; one that is there is watched.
+func (c *Client) claim(ctx context.Context, stored, desired *corev1.Node, opts controlplane.RegisterOptions) (bool, error) {
+	if !controlplane.Disputed(stored, desired) {
+		return controlplane.Claim(stored, desired, nil, opts)
+	}
+	lease, err := c.Lease(ctx, stored.Name)
+	switch ended := errors.Is(err, controlplane.ErrNotFound); {
+	case err != nil && !ended:
+		return false, err
+	case ended && opts.Lost && c.held(stored):
+		opts.Lost = false
+	case ended && opts.Lost:
+		return claimLeaseless(stored, desired, opts)
+	}
+	return controlplane.Claim(stored, desired, lease, opts)
+}
+
+// leaselessFor is how long a Node without a Lease is watched: three of the intervals in
+// which hostler writes it by default though nothing changes.
+const leaselessFor = 15 * time.Minute
+
+// claimLeaseless is claim for a machine that took the Node from this process and was
+// not seen to have a Lease. It may have none; or it had one, and has died while this
+// host could not look. Its Node stands in for the Lease then, with each change for a
+// renewal: else nobody would ever get it back.
+func claimLeaseless(stored, desired *corev1.Node, opts controlplane.RegisterOptions) (bool, error) {
+	lease, err := controlplane.NewLease(stored.Name, controlplane.IdentityOf(stored), leaselessFor)
+	if err != nil {
+		return false, err
+	}
+	lease.UID = types.UID(fmt.Sprintf("%s/%s", stored.UID, stored.ResourceVersion))
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: stored.CreationTimestamp.Time}
+	others, err := controlplane.Claim(stored, desired, lease, opts)
+	if identity, taken := errors.AsType[*controlplane.IdentityError](err); taken {
+		identity.LeaseRenewed = time.Time{} // there is none
+	}
+	return others, err
+}
+
+// owed is a Node of another machine's in whose place one of that UID is put. The store
+// may do so and its answer be lost: it is told of with the next one.
+type owed struct {
+	before *corev1.Node
+	uid    types.UID
+}
+
+func (c *Client) owe(o *owed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owed = o
+}
+
+// registered takes the stored Node for this machine's, and returns a copy.
+func (c *Client) registered(stored *corev1.Node, opts controlplane.RegisterOptions) *corev1.Node {
+	c.learn(stored)
+	c.mu.Lock()
+	o := c.owed
+	c.owed, c.holder = nil, holder{}
+	c.mu.Unlock()
+	if o != nil && o.before.Name == stored.Name && o.uid == stored.UID {
+		opts.Replaced(o.before.DeepCopy())
+	}
+	return stored.DeepCopy()
+}
+
+// holder is whose the Lease was that was read last.
+type holder struct {
+	lease   string // its name
+	machine controlplane.Identity
+}
+
+// holds notes the holder of a Lease that was read.
+func (c *Client) holds(lease *coordinationv1.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holder = holder{lease.Name, controlplane.HolderOf(lease)}
+}
+
+// held tells whether the Node's machine was seen to have a Lease on it.
+func (c *Client) held(node *corev1.Node) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	had := c.holder.machine
+	return c.holder.lease == node.Name && had != (controlplane.Identity{}) && !had.Differs(controlplane.IdentityOf(node))
+}

@@ -1,0 +1,105 @@
+package objects_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects/objectstest"
+)
+
+// Who has taken the Node from this process is dead when its Lease has ended, also if
+// this host could not see that one; else a Node whose next machine died would be
+// nobody's until the agent starts again.
+func TestAMachineGetsTheNodeBackThatItHasLost(t *testing.T) {
+	lost := controlplane.RegisterOptions{Lost: true}
+	for name, sees := range map[string]bool{"the other's lease was seen": true, "nobody saw a lease": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := objectstest.New()
+				a, b := newAgent(t, store, here), newAgent(t, store, there)
+				a.registered()
+				if _, err := b.register(controlplane.RegisterOptions{Takeover: true}); err != nil {
+					t.Fatal(err)
+				}
+				refused := func(when string) {
+					t.Helper()
+					identity := &controlplane.IdentityError{}
+					if _, err := a.register(lost); !errors.As(err, &identity) || !sees && !identity.LeaseRenewed.IsZero() {
+						t.Fatalf("Register() %s = %v, want it refused", when, err)
+					}
+				}
+				patience := 40 * time.Second
+				if sees {
+					b.renewed()
+				} else {
+					refused("at first")
+					time.Sleep(14 * time.Minute)
+					if _, err := b.UpdateStatus(t.Context(), newNode("n", there)); err != nil { // it lives, without a lease
+						t.Fatal(err)
+					}
+					patience = 15 * time.Minute
+				}
+				refused("at first")
+				time.Sleep(patience - time.Second)
+				refused("before its time is over")
+				time.Sleep(time.Second)
+				replaced := 0
+				again := lost
+				again.Replaces = func(*corev1.Node) { replaced++ }
+				node, err := a.register(again)
+				if err != nil || controlplane.IdentityOf(node) != here || replaced != 1 {
+					t.Errorf("Register() after its time is over = %v, %v, told %d times, want the node back", node, err, replaced)
+				}
+			})
+		})
+	}
+}
+
+func TestWhoGaveWayIsToldAlsoWhenTheAnswerWasLost(t *testing.T) {
+	for name, adoptOnly := range map[string]bool{"replaced": false, "taken over": true} {
+		t.Run(name, func(t *testing.T) {
+			store := objectstest.New()
+			before := newAgent(t, store, there).registered()
+			var told []*corev1.Node
+			o := controlplane.RegisterOptions{AdoptOnly: adoptOnly, Replaces: func(n *corev1.Node) { told = append(told, n) }}
+			a := newAgent(t, store, here)
+			store.Inject(objectstest.Put, objectstest.Fault{LoseAnswer: true, Times: 1})
+			if _, err := a.register(o); !errors.Is(err, controlplane.ErrUnavailable) || len(told) > 0 {
+				t.Fatalf("Register() without an answer = %v, told of %v, want %v", err, told, controlplane.ErrUnavailable)
+			}
+			node, err := a.register(o)
+			if err != nil || controlplane.IdentityOf(node) != here || (node.UID == before.UID) != adoptOnly {
+				t.Errorf("Register() again = %v, %v, want this machine's", node, err)
+			}
+			if len(told) != 1 || told[0].UID != before.UID {
+				t.Errorf("told of %v, want the node before, once", told)
+			}
+			if _, err := a.register(o); err != nil || len(told) != 1 {
+				t.Errorf("Register() once more = %v, told of %v, want no more", err, told)
+			}
+		})
+	}
+}
+
+func TestRegisterResolvesConflicts(t *testing.T) {
+	store := objectstest.New()
+	a := newAgent(t, store, here)
+	a.registered()
+	wanted := newNode("n", here)
+	wanted.Labels["rack"] = "r2"
+	store.Inject(objectstest.Put, objectstest.Fault{Conflict: true, Times: 3})
+	counted(t, store, "somebody is faster three times", 1, 4, func() {
+		if n, err := a.Register(t.Context(), wanted, controlplane.RegisterOptions{}); err != nil || n.Labels["rack"] != "r2" {
+			t.Errorf("Register() = %v, %v, want it stored at last", n, err)
+		}
+	})
+	store.Inject(objectstest.Put, objectstest.Fault{Conflict: true})
+	if _, err := a.register(controlplane.RegisterOptions{}); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("Register() where somebody is always faster = %v, want %v", err, controlplane.ErrConflict)
+	}
+}

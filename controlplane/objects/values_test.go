@@ -1,0 +1,138 @@
+package objects_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/controlplane/objects/objectstest"
+)
+
+// spoil has somebody put what is no object under a key.
+func spoil(t *testing.T, store *objectstest.Store, key objects.Key) {
+	t.Helper()
+	if err := store.Edit(key, func([]byte) []byte { return []byte(`{"kind":"Node"`) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnUnreadableNodeIsNamedAndLeftAsItIs(t *testing.T) {
+	store := objectstest.New()
+	a := newAgent(t, store, here)
+	a.registered()
+	for _, name := range []string{"m", "o"} {
+		if _, err := a.Register(t.Context(), newNode(name, here), controlplane.RegisterOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spoil(t, store, objects.Key{Kind: objects.Node, Node: "n"})
+	version := func() objects.Version {
+		o, err := store.Get(t.Context(), objects.Key{Kind: objects.Node, Node: "n"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.Version
+	}
+	before := version()
+	for call, run := range map[string]func() error{
+		"Node()":         func() error { _, err := a.Node(t.Context(), "n"); return err },
+		"Register()":     func() error { _, err := a.register(controlplane.RegisterOptions{}); return err },
+		"UpdateStatus()": func() error { _, err := a.UpdateStatus(t.Context(), newNode("n", here)); return err },
+		"Cordon()":       func() error { _, err := a.Cordon(t.Context(), "n", true); return err },
+		"Leave()":        func() error { return a.Leave(t.Context(), "n", here) },
+		"WatchNode()":    func() error { return a.WatchNode(t.Context(), "n", make(chan *corev1.Node)) },
+		"Nodes()":        func() error { _, err := a.Nodes(t.Context()); return err },
+	} {
+		if err := run(); err == nil || !strings.Contains(err.Error(), "nodes/n") || !strings.Contains(err.Error(), "mend or delete it") {
+			t.Errorf("%s = %v, want an error that names the key and the mend", call, err)
+		}
+	}
+	if after := version(); after != before {
+		t.Errorf("version of what cannot be read = %s, want %s as before", after, before)
+	}
+	nodes, _ := a.Nodes(t.Context())
+	if len(nodes) != 2 || nodes[0].Name != "m" || nodes[1].Name != "o" {
+		t.Errorf("Nodes() beside one that cannot be read = %d, want the two others", len(nodes))
+	}
+	if found, err := a.NodesOf(t.Context(), here.MachineID); err != nil || len(found) != 2 {
+		t.Errorf("NodesOf() beside one that cannot be read = %v, %v, want the two others", found, err)
+	}
+}
+
+func TestAnUnreadableLeaseGivesWayToTheNodesOwn(t *testing.T) {
+	store := objectstest.New()
+	a := newAgent(t, store, here)
+	a.renewed()
+	spoil(t, store, objects.Key{Kind: objects.Lease, Node: "n"})
+	lease := newLease(t, "n", here)
+	if _, err := a.RenewLease(t.Context(), lease); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("RenewLease() before it is known whose the node is = %v, want %v", err, controlplane.ErrConflict)
+	}
+	node := a.registered()
+	controlplane.SetOwner(lease, "n", node.UID)
+	if _, err := a.RenewLease(t.Context(), lease); err != nil {
+		t.Errorf("RenewLease() of the node's own = %v, want no error", err)
+	}
+	if _, err := a.Lease(t.Context(), "n"); err != nil {
+		t.Errorf("Lease() = %v, want it readable again", err)
+	}
+}
+
+func TestANodeThatAPersonWroteGetsAUID(t *testing.T) {
+	store := objectstest.New()
+	if _, err := store.Put(t.Context(), objects.Key{Kind: objects.Node, Node: "n"}, objects.Put{Value: []byte(`{"metadata":{"name":"n","labels":{"theirs":"kept"}}}`)}); err != nil {
+		t.Fatal(err)
+	}
+	a := newAgent(t, store, here)
+	node, err := a.register(controlplane.RegisterOptions{AdoptOnly: true})
+	if err != nil || node.UID == "" || node.CreationTimestamp.IsZero() || node.Labels["theirs"] != "kept" {
+		t.Errorf("Register() = %v, %v, want it adopted, with a UID", node, err)
+	}
+}
+
+// FuzzValues has anything at all be stored, by somebody else: it is read, or it is
+// named.
+func FuzzValues(f *testing.F) {
+	f.Add([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","annotations":{"hostler.io/owned":"{}"}},"spec":{"taints":[{}]},"status":{"conditions":[{}]}}`))
+	f.Add([]byte(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"n"},"spec":{"renewTime":"2026-01-01T00:00:00.000000Z"}}`))
+	f.Add([]byte(`{"kind":"Event","apiVersion":"v1","metadata":{"name":"n"},"lastTimestamp":null}`))
+	f.Add([]byte(`null`))
+	f.Add([]byte(``))
+	f.Fuzz(func(t *testing.T, value []byte) {
+		store := objectstest.New()
+		for _, key := range []objects.Key{{Kind: objects.Node, Node: "n"}, {Kind: objects.Lease, Node: "n"}, {Kind: objects.Event, Node: "n", Name: "n"}} {
+			if _, err := store.Put(t.Context(), key, objects.Put{Value: value}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := newAgent(t, store, here)
+		for key, run := range map[string]func() error{
+			"nodes/n":    func() error { _, err := a.Node(t.Context(), "n"); return err },
+			"leases/n":   func() error { _, err := a.Lease(t.Context(), "n"); return err },
+			"events/n/n": func() error { _, err := a.Events(t.Context()); return err },
+		} {
+			if err := run(); err != nil && !strings.Contains(err.Error(), key) {
+				t.Errorf("reading %s = %v, want an error that names it", key, err)
+			}
+		}
+		node, err := a.register(controlplane.RegisterOptions{Takeover: true})
+		if err != nil {
+			return
+		}
+		if node.Name != "n" || node.UID == "" || controlplane.IdentityOf(node) != here {
+			t.Errorf("Register() over %s = %v, want this machine's node", value, node)
+		}
+		if _, err := a.UpdateStatus(t.Context(), newNode("n", here)); err != nil {
+			t.Errorf("UpdateStatus() over %s = %v, want no error", value, err)
+		}
+		lease := newLease(t, "n", here)
+		controlplane.SetOwner(lease, "n", node.UID)
+		if _, err := a.RenewLease(t.Context(), lease); err != nil && !errors.Is(err, controlplane.ErrConflict) {
+			t.Errorf("RenewLease() over %s = %v, want no error or a conflict", value, err)
+		}
+	})
+}

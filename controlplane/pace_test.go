@@ -1,0 +1,347 @@
+package controlplane_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controlplanetest"
+)
+
+// applied notes what paces are put in force.
+type applied struct {
+	mu  sync.Mutex
+	all []time.Duration
+}
+
+func (a *applied) apply(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all = append(a.all, d)
+}
+
+func (a *applied) list() []time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.all)
+}
+
+func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
+	const node, all = controlplane.AskedOfNode, controlplane.AskedOfAll
+	type step struct {
+		by   controlplane.Asker
+		text string
+		want time.Duration // that is in force then
+	}
+	for name, steps := range map[string][]step{
+		"by the Node":                    {{node, "2m", 2 * time.Minute}, {node, "90s", 90 * time.Second}, {node, "", 40 * time.Second}},
+		"by the control plane":           {{all, "1h", time.Hour}, {all, "", 40 * time.Second}},
+		"by both, and the Node's counts": {{all, "10m", 10 * time.Minute}, {node, "2m", 2 * time.Minute}, {all, "20m", 2 * time.Minute}, {node, "", 20 * time.Minute}},
+		"as it is configured anyway":     {{node, "40s", 40 * time.Second}, {node, "40000ms", 40 * time.Second}},
+		"in words of no use":             {{node, "soon", 40 * time.Second}, {all, "2", 40 * time.Second}, {node, "2m", 2 * time.Minute}},
+		"too short, too long":            {{node, "39s", 40 * time.Second}, {node, "1h1s", 40 * time.Second}, {node, "-2m", 40 * time.Second}},
+		"not in whole seconds":           {{node, "90500ms", 40 * time.Second}},
+		"and a slip changes nothing":     {{all, "10m", 10 * time.Minute}, {all, "20 minutes", 10 * time.Minute}, {all, "", 40 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var to applied
+			pacing := controlplane.NewPacing(40*time.Second, "take it off", to.apply, quiet())
+			want, last := []time.Duration{}, 40*time.Second
+			for _, s := range steps {
+				pacing.Ask(s.by, s.text)
+				pacing.Ask(s.by, s.text) // as it is read again and again
+				if got := pacing.Pace().Duration; got != s.want {
+					t.Errorf("Pace() after %v asked for %q = %v, want %v", s.by, s.text, got, s.want)
+				}
+				if s.want != last {
+					want, last = append(want, s.want), s.want
+				}
+			}
+			if got := to.list(); !slices.Equal(got, want) {
+				t.Errorf("applied %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestWhatIsAskedForAndOfNoUseIsTold(t *testing.T) {
+	for text, says := range map[string]string{
+		"soon":                    "no duration",
+		"39s":                     "lease.duration 40s",
+		"2h":                      "more than 1h0m0s",
+		"90500ms":                 "no whole number of seconds",
+		strings.Repeat("1m", 500): "more than 1h0m0s",
+		"\x00\n":                  "no duration",
+	} {
+		var log journal
+		pacing := controlplane.NewPacing(40*time.Second, "take it off", func(d time.Duration) { t.Errorf("%q is applied as %v", text, d) }, log.logger())
+		for range 3 {
+			pacing.Ask(controlplane.AskedOfNode, text)
+		}
+		faults := pacing.Pace().Faults
+		if len(faults) != 1 || !strings.Contains(faults[0].Message, says) || len(faults[0].Message) > 300 || faults[0].Mend != "take it off" {
+			t.Errorf("Pace() of %.20q has the faults %+v, want one that says %q, and the mend", text, faults, says)
+		}
+		if n := log.count("WARN"); n != 1 {
+			t.Errorf("%.20q is warned of %d times, want once", text, n)
+		}
+		pacing.Ask(controlplane.AskedOfNode, "")
+		if faults := pacing.Pace().Faults; len(faults) != 0 {
+			t.Errorf("Pace() has the faults %v once nothing is asked for, want none", faults)
+		}
+	}
+}
+
+func FuzzAskedPacesAreUsableOrTold(f *testing.F) {
+	for _, text := range []string{"", "2m", "1h", "40s", "39s", "soon", "9223372036s", "-1ns", "1e9h", "1.5m"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		pacing := controlplane.NewPacing(40*time.Second, "take it off", func(time.Duration) {}, quiet())
+		pacing.Ask(controlplane.AskedOfAll, text)
+		p := pacing.Pace()
+		if p.Duration < 40*time.Second || p.Duration > time.Hour || p.Duration%time.Second != 0 {
+			t.Errorf("Pace() of %q = %v, want whole seconds from 40 s to an hour", text, p.Duration)
+		}
+		if told := len(p.Faults) > 0; told == (p.By != "" || text == "") {
+			t.Errorf("Pace() of %q = %+v, want it in force or told, and not both", text, p)
+		}
+	})
+}
+
+func TestTheControlPlaneIsFollowedThroughOutages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var to applied
+		var log journal
+		fake := controlplanetest.NewFake(nil)
+		pacing := controlplane.NewPacing(40*time.Second, "take it off", to.apply, log.logger())
+		var mu sync.Mutex
+		var last error
+		stop := run(t, func(ctx context.Context) error {
+			return pacing.Follow(ctx, fake, func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				last = err
+			})
+		})
+		failing := func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return last != nil
+		}
+		fake.AskPace("2m")
+		synctest.Wait()
+		fake.Inject(controlplanetest.WatchPace, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+		after(10 * time.Minute)
+		if !failing() || pacing.Pace().Duration != 2*time.Minute {
+			t.Errorf("in an outage: failing %t, Pace() = %v, want it told, and what was asked for last in force", failing(), pacing.Pace().Duration)
+		}
+		if n := fake.Calls(controlplanetest.WatchPace); n < 10 || n > 200 {
+			t.Errorf("%d attempts in ten minutes, want some, and no more than every few seconds", n)
+		}
+		fake.AskPace("3m")
+		fake.Heal()
+		after(time.Minute)
+		if failing() || pacing.Pace().Duration != 3*time.Minute {
+			t.Errorf("after an outage: failing %t, Pace() = %v, want what was asked for meanwhile", failing(), pacing.Pace().Duration)
+		}
+		if log.count("WARN") != 1 || log.count("INFO") != 3 {
+			t.Errorf("log lines = %d warnings, %d infos, want one of the outage's begin, one of its end, and one a change", log.count("WARN"), log.count("INFO"))
+		}
+		stop()
+
+		fake.Inject(controlplanetest.WatchPace, controlplanetest.Fault{Err: controlplane.ErrForbidden})
+		asked := fake.Calls(controlplanetest.WatchPace)
+		run(t, func(ctx context.Context) error {
+			return pacing.Follow(ctx, fake, func(err error) {
+				if err != nil {
+					t.Errorf("Follow() tells of %v, want a control plane that lets nobody see it to be none", err)
+				}
+			})
+		})
+		after(3 * time.Hour)
+		if n := fake.Calls(controlplanetest.WatchPace) - asked; n < 2 || n > 4 {
+			t.Errorf("%d attempts in three hours where it is forbidden, want one in one or two hours", n)
+		}
+	})
+}
+
+// gaps are how long after one another renewals were stored.
+func gaps(t *testing.T, fake *controlplanetest.Fake, keeper *controlplane.LeaseKeeper, total time.Duration) []time.Duration {
+	t.Helper()
+	var list []time.Duration
+	last := keeper.Stats()
+	for end := time.Now().Add(total); time.Now().Before(end); {
+		after(100 * time.Millisecond)
+		if now := keeper.Stats(); now.Renewals != last.Renewals {
+			list = append(list, now.LastRenewed.Sub(last.LastRenewed))
+			last = now
+		}
+	}
+	return list
+}
+
+func TestALongerLeaseIsStoredWithTheNextRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		keeper, _ := keep(t, fake, policy(here), quiet())
+		after(33 * time.Second)
+		before := fake.Calls(controlplanetest.RenewLease)
+		keeper.SetPace(20 * time.Minute)
+		after(time.Second)
+		if n := fake.Calls(controlplanetest.RenewLease); n != before || *stored(t, fake).Spec.LeaseDurationSeconds != 40 {
+			t.Errorf("%d renewals a second after a longer lease was asked for, want none before it is due", n-before)
+		}
+		after(11 * time.Second)
+		if d := *stored(t, fake).Spec.LeaseDurationSeconds; d != 1200 {
+			t.Errorf("the lease is good for %d s after the next renewal, want 1200", d)
+		}
+		list := gaps(t, fake, keeper, 4*time.Hour)
+		if first := list[0]; first < 9*time.Second || first > 5*time.Minute {
+			t.Errorf("the renewal after that came after %v, want it at a random moment of the interval", first)
+		}
+		for _, gap := range list[1:] {
+			if gap < 299*time.Second || gap > 313*time.Second {
+				t.Errorf("a renewal came %v after the one before, want 5 min and 4 %% more at the most", gap)
+			}
+		}
+		if stats := keeper.Stats(); stats.Overdue(40*time.Second) != nil {
+			t.Errorf("Overdue() = %v, want it to go by the lease's own duration", stats.Overdue(40*time.Second))
+		}
+	})
+}
+
+func TestAShorterLeaseIsStoredSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		keeper, _ := keep(t, fake, policy(here), quiet())
+		keeper.SetPace(time.Hour)
+		after(2 * time.Hour)
+		for _, shorter := range []time.Duration{2 * time.Minute, 40 * time.Second} {
+			interval := shorter / 4
+			keeper.SetPace(shorter)
+			after(interval)
+			if d := *stored(t, fake).Spec.LeaseDurationSeconds; time.Duration(d)*time.Second != shorter {
+				t.Errorf("the lease is good for %d s within an interval after %v was asked for", d, shorter)
+			}
+			for _, gap := range gaps(t, fake, keeper, 10*time.Minute) {
+				if most := interval + interval/20 + 100*time.Millisecond; gap > most {
+					t.Errorf("a renewal came %v after the one before, want %v at the most", gap, most)
+				}
+			}
+		}
+		keeper.SetPace(time.Hour) // and the word is taken back before it is stored
+		keeper.SetPace(40 * time.Second)
+		for _, gap := range gaps(t, fake, keeper, time.Minute) {
+			if gap > 10500*time.Millisecond {
+				t.Errorf("a renewal came %v after the one before, want the pace as it was", gap)
+			}
+		}
+	})
+}
+
+// However the pace changes, and whatever fails, who watches the Lease never sees it end.
+func TestNoChangeOfPaceLeavesAGap(t *testing.T) {
+	for seed, faults := range []controlplanetest.Fault{{}, {Err: controlplane.ErrUnavailable, Times: 3}, {LoseAnswer: true, Times: 2}, {Conflict: true, Times: 2}} {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fake := controlplanetest.NewFake(nil)
+				keeper, _ := keep(t, fake, policy(here), quiet())
+				watch := controlplane.NewLeaseWatch(nil)
+				synctest.Wait()
+				for i, d := range []time.Duration{2 * time.Minute, time.Hour, 90 * time.Second, 40 * time.Second, 30 * time.Minute, 40 * time.Second} {
+					keeper.SetPace(d)
+					if i%2 == seed%2 {
+						fake.Inject(controlplanetest.RenewLease, faults)
+					}
+					for range 600 {
+						after(time.Duration(i+1) * 500 * time.Millisecond)
+						if watch.See(stored(t, fake)).Dead {
+							t.Fatalf("the lease has ended while the pace was changing to %v", d)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// A fleet that is told at once spreads over the interval that it is told.
+func TestHostsThatAreToldTogetherDoNotRenewTogether(t *testing.T) {
+	const hosts, pace = 200, 20 * time.Minute
+	for name, c := range map[string]struct{ from, to time.Duration }{
+		"to come less often": {40 * time.Second, pace},
+		"to come more often": {pace, 2 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var keepers []*controlplane.LeaseKeeper
+				for i := range hosts {
+					p := policy(here)
+					p.Node = fmt.Sprintf("n%d", i)
+					keeper, _ := keep(t, controlplanetest.NewFake(nil), p, quiet())
+					keeper.SetPace(c.from)
+					keepers = append(keepers, keeper)
+				}
+				after(2 * time.Hour)
+				before := make([]uint64, hosts)
+				for i, k := range keepers {
+					before[i] = k.Stats().Renewals
+					k.SetPace(c.to)
+				}
+				if c.to > c.from { // the first ones are at the pace of before
+					after(11 * time.Second)
+					for i, k := range keepers {
+						before[i] = k.Stats().Renewals
+					}
+				}
+				interval := c.to / 4
+				busiest, all := 0, 0
+				for range 10 {
+					after(interval / 10)
+					n := 0
+					for i, k := range keepers {
+						now := k.Stats().Renewals
+						n, before[i] = n+int(now-before[i]), now
+					}
+					busiest, all = max(busiest, n), all+n
+				}
+				if all < hosts/2 || busiest > hosts/3 {
+					t.Errorf("%d of %d renewals in an interval came in one tenth of it, want them spread", busiest, all)
+				}
+			})
+		})
+	}
+}
+
+// In an outage that lasts a fleet that was told to come rarely does not come every few
+// seconds.
+func TestALongLeaseIsTriedAgainLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		keeper, _ := keep(t, fake, policy(here), quiet())
+		keeper.SetPace(time.Hour)
+		after(3 * time.Hour)
+		fake.Inject(controlplanetest.RenewLease, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+		after(30 * time.Minute)
+		before := fake.Calls(controlplanetest.RenewLease)
+		after(2 * time.Hour)
+		if n := fake.Calls(controlplanetest.RenewLease) - before; n < 20 || n > 33 {
+			t.Errorf("%d attempts in two hours, want one in four to five minutes", n)
+		}
+		if keeper.Stats().Overdue(40*time.Second) == nil {
+			t.Error("Overdue() = nil after two hours without a renewal, want it overdue")
+		}
+		fake.Heal()
+		after(5 * time.Minute)
+		if err := keeper.Stats().Overdue(40 * time.Second); err != nil {
+			t.Errorf("Overdue() = %v five minutes after the outage, want it renewed", err)
+		}
+	})
+}

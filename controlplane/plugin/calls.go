@@ -1,0 +1,195 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects"
+	v1 "hostler.io/hostler/controlplane/plugin/v1"
+)
+
+// wire is the key as the protocol has it.
+func wire(k objects.Key) *v1.Key {
+	return &v1.Key{Kind: string(k.Kind), Node: k.Node, Name: k.Name}
+}
+
+// object is what a plugin says that is stored under the key, if it has that key. What
+// its value is worth those tell who read it.
+func (s *Store) object(operation string, key objects.Key, answer *v1.Object) (objects.Object, error) {
+	if answer == nil {
+		return objects.Object{}, s.lie(operation, "answers with no object")
+	}
+	if k := answer.GetKey(); k.GetKind() != string(key.Kind) || k.GetNode() != key.Node || k.GetName() != key.Name {
+		return objects.Object{}, s.lie(operation, "answers with another key: kind %q, node %q, name %q", k.GetKind(), k.GetNode(), k.GetName())
+	}
+	if answer.GetVersion() == "" {
+		return objects.Object{Key: key}, nil
+	}
+	return objects.Object{Key: key, Value: answer.GetValue(), Version: objects.Version(answer.GetVersion())}, nil
+}
+
+// do makes one call, once the plugin has said who it is.
+func (s *Store) do(ctx context.Context, operation string, rpc func(context.Context, about) error) error {
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", operation, context.Cause(ctx))
+	}
+	a, err := s.meet(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	if err := rpc(ctx, a); err != nil {
+		return s.fault(ctx, operation, err)
+	}
+	return nil
+}
+
+// Get implements objects.Store.
+func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error) {
+	operation := "get " + key.String()
+	var answer *v1.GetResponse
+	err := s.do(ctx, operation, func(ctx context.Context, _ about) (err error) {
+		answer, err = s.rpc.Get(ctx, &v1.GetRequest{Key: wire(key)})
+		return err
+	})
+	if err != nil {
+		return objects.Object{}, reading(err)
+	}
+	o, err := s.object(operation, key, answer.GetObject())
+	if err == nil && o.Version == objects.None {
+		err = s.lie(operation, "answers without a version")
+	}
+	if err != nil {
+		return objects.Object{}, err
+	}
+	return o, nil
+}
+
+// reading is the error of a call that changes nothing, and so has nothing to lose to
+// somebody else's change.
+func reading(err error) error {
+	if errors.Is(err, controlplane.ErrConflict) {
+		return fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
+	}
+	return err
+}
+
+// Put implements objects.Store.
+func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (objects.Version, error) {
+	operation := "put " + key.String()
+	if len(put.Value) > maxValueBytes {
+		return "", fmt.Errorf("%s: %w: %d bytes, and a plugin is sent %d at most: status.maxImages bounds the images that a Node lists", operation, controlplane.ErrInvalid, len(put.Value), maxValueBytes)
+	}
+	var answer *v1.PutResponse
+	err := s.do(ctx, operation, func(ctx context.Context, _ about) (err error) {
+		answer, err = s.rpc.Put(ctx, &v1.PutRequest{Key: wire(key), Value: put.Value, Instead: string(put.Instead), TtlSeconds: int64(put.TTL / time.Second)})
+		return err
+	})
+	if err != nil {
+		return "", s.lost(ctx, key, err)
+	}
+	if stored := answer.GetConflict(); stored != nil {
+		return "", s.conflict(operation, key, put.Instead, stored)
+	}
+	if answer.GetVersion() == "" {
+		return "", s.lie(operation, "answers without a version")
+	}
+	return objects.Version(answer.GetVersion()), nil
+}
+
+// Delete implements objects.Store.
+func (s *Store) Delete(ctx context.Context, key objects.Key, version objects.Version) error {
+	operation := "delete " + key.String()
+	var answer *v1.DeleteResponse
+	err := s.do(ctx, operation, func(ctx context.Context, _ about) (err error) {
+		answer, err = s.rpc.Delete(ctx, &v1.DeleteRequest{Key: wire(key), Version: string(version)})
+		return err
+	})
+	switch {
+	case version == objects.None && errors.Is(err, controlplane.ErrNotFound):
+		return nil
+	case err != nil:
+		return s.lost(ctx, key, err)
+	case answer.GetConflict() == nil:
+		return nil
+	case version == objects.None:
+		return s.lie(operation, "refuses to delete what is there, whatever it is, since something is there")
+	}
+	return s.conflict(operation, key, version, answer.GetConflict())
+}
+
+// conflict is the error of a write that was refused with what is there instead.
+func (s *Store) conflict(operation string, key objects.Key, wanted objects.Version, answer *v1.Object) error {
+	stored, err := s.object(operation, key, answer)
+	if err != nil {
+		return err
+	}
+	if stored.Version == wanted {
+		return s.lie(operation, "refuses it for want of version %q, which it says is there", wanted)
+	}
+	return &objects.ConflictError{Stored: stored, Err: fmt.Errorf("%s: %s: %w", operation, s.name(), controlplane.ErrConflict)}
+}
+
+// lost is the error of a write that failed. One that was lost to another is told with
+// what is there, which is read where the plugin has not said so.
+func (s *Store) lost(ctx context.Context, key objects.Key, err error) error {
+	switch {
+	case errors.Is(err, controlplane.ErrNotFound):
+		err = fmt.Errorf("%w: %v", controlplane.ErrConflict, err)
+	case !errors.Is(err, controlplane.ErrConflict):
+		return err
+	}
+	stored, failed := s.Get(ctx, key)
+	if errors.Is(failed, controlplane.ErrNotFound) {
+		stored, failed = objects.Object{Key: key}, nil
+	}
+	if failed != nil {
+		return failed
+	}
+	return &objects.ConflictError{Stored: stored, Err: err}
+}
+
+// List implements objects.Store.
+func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) (list []objects.Object, next string, err error) {
+	operation := "list " + string(kind)
+	var answer *v1.ListResponse
+	err = s.do(ctx, operation, func(ctx context.Context, a about) (err error) {
+		if !a.list {
+			return status.Error(codes.Unimplemented, "it says so itself")
+		}
+		answer, err = s.rpc.List(ctx, &v1.ListRequest{Kind: string(kind), Node: node, Page: page})
+		return err
+	})
+	if errors.Is(err, errLacks) {
+		return nil, "", fmt.Errorf("%s: %s: %w: it answers no List (%w): other hosts can be looked at only with what its control plane has for it", operation, s.name(), controlplane.ErrForbidden, errLacks)
+	}
+	if err != nil {
+		return nil, "", reading(err)
+	}
+	last := objects.Key{Kind: kind}
+	for _, o := range answer.GetObjects() {
+		key := objects.Key{Kind: objects.Kind(o.GetKey().GetKind()), Node: o.GetKey().GetNode(), Name: o.GetKey().GetName()}
+		if key.Kind != kind || node != "" && key.Node != node || key.String() <= last.String() && last.Node != "" {
+			return nil, "", s.lie(operation, "answers with %s after %s: not what was asked for, or not in order", key, last)
+		}
+		read, err := s.object(operation, key, o)
+		if err == nil && read.Version == objects.None {
+			err = s.lie(operation, "answers with %s, and without a version", key)
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		list, last = append(list, read), key
+	}
+	if next = answer.GetNext(); next != "" && next == page {
+		return nil, "", s.lie(operation, "answers page %q with itself as the next one", page)
+	}
+	return list, next, nil
+}

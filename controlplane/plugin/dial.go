@@ -1,0 +1,107 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// maxPath is the longest path that a socket can have (unix(7)).
+const maxPath = 107
+
+// strangerError tells that others than root, or hostler's own user, may be at the other
+// end of the socket.
+type strangerError struct {
+	path string
+	why  string
+	mend string
+}
+
+func (e *strangerError) Error() string { return e.path + " " + e.why + ": " + e.mend }
+
+// Unwrap returns its class: nobody is asked, and nothing was.
+func (e *strangerError) Unwrap() []error {
+	return []error{controlplane.ErrUnavailable, controlplane.ErrUntrusted}
+}
+
+// trusted refuses a socket that others could serve or write to. One that is not there
+// is not refused: it may come.
+func trusted(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil // who connects tells
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return &strangerError{path, "is no socket", "a plugin listens on a unix socket; take away what is in its place"}
+	}
+	owner, known := info.Sys().(*syscall.Stat_t)
+	if !known || !own(owner.Uid) {
+		return &strangerError{path, fmt.Sprintf("belongs to user %d, and a plugin's socket to root, or the user whom hostler runs as", owner.Uid), "run the plugin as that user"}
+	}
+	if mode := info.Mode(); mode.Perm()&0o022 != 0 {
+		return &strangerError{path, fmt.Sprintf("may be written by others (%v), who could speak for this host", mode), "chmod go-w " + path}
+	}
+	return nil
+}
+
+// own tells root and hostler's own user from others.
+func own(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+// dial connects to the plugin, and keeps why it could not.
+func (s *Store) dial(ctx context.Context) (net.Conn, error) {
+	conn, err := connect(ctx, s.o.Socket)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused = err; err == nil {
+		s.dials.Add(1)
+	}
+	return conn, err
+}
+
+// connect connects to a socket that is trusted, served by one who is.
+func connect(ctx context.Context, path string) (net.Conn, error) {
+	if err := trusted(path); err != nil {
+		return nil, err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errors.New("there is no socket: is the plugin running?")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, errors.New("nobody serves it: is the plugin running?")
+	case err != nil:
+		return nil, err
+	}
+	if err := served(conn, path); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// served refuses whoever is at the other end, if it is somebody else than the owner of a
+// trusted socket: the file may have been exchanged since it was looked at.
+func served(conn net.Conn, path string) error {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var asked error
+	err = raw.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(err, asked); err != nil {
+		return fmt.Errorf("ask who serves %s: %w", path, err)
+	}
+	if !own(peer.Uid) {
+		return &strangerError{path, fmt.Sprintf("is served by user %d (process %d), and a plugin by root, or the user whom hostler runs as", peer.Uid, peer.Pid), "run the plugin as that user"}
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/sanitize"
+)
+
+// deadlineSlack is how much earlier than hostler's own a plugin's copy of a deadline may
+// run out. What it then answers is no answer.
+const deadlineSlack = 100 * time.Millisecond
+
+// fault says what a failed call means: a class of controlplane's, with the operation,
+// such as "get nodes/n", and the plugin before it.
+func (s *Store) fault(ctx context.Context, operation string, err error) error {
+	if stranger, ok := errors.AsType[*strangerError](err); ok {
+		return fmt.Errorf("%s: plugin's socket %w", operation, stranger)
+	}
+	at, bounded := ctx.Deadline()
+	if code := status.Code(err); bounded && (code == codes.DeadlineExceeded || code == codes.Canceled) && time.Until(at) < deadlineSlack {
+		<-ctx.Done()
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: no answer from %s: %w%s", operation, s.name(), context.Cause(ctx), s.missing())
+	}
+	return fmt.Errorf("%s: %s: %w", operation, s.name(), refusal(status.Convert(err)))
+}
+
+// lie is the error of an answer that is not believed.
+func (s *Store) lie(operation, format string, args ...any) error {
+	return fmt.Errorf("%s: %w: %s %s", operation, controlplane.ErrUnavailable, s.name(), fmt.Sprintf(format, args...))
+}
+
+// name is what errors call the plugin.
+func (s *Store) name() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.about.name == "" {
+		return "plugin at " + s.o.Socket
+	}
+	return fmt.Sprintf("plugin %q at %s", s.about.name, s.o.Socket)
+}
+
+// missing says why there is no connection; nothing if there is one.
+func (s *Store) missing() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused == nil {
+		return ": it may hang: see its log"
+	}
+	return ": " + s.refused.Error()
+}
+
+// class is what a code means; ErrUnavailable for all that may mend itself.
+func class(code codes.Code) error {
+	switch code {
+	case codes.NotFound:
+		return controlplane.ErrNotFound
+	case codes.Aborted, codes.FailedPrecondition, codes.AlreadyExists:
+		return controlplane.ErrConflict
+	case codes.PermissionDenied:
+		return controlplane.ErrForbidden
+	case codes.InvalidArgument:
+		return controlplane.ErrInvalid
+	default:
+		return controlplane.ErrUnavailable
+	}
+}
+
+// errLacks marks a call that a plugin does not implement.
+var errLacks = errors.New("it does not implement this call")
+
+// refusal is the error that a plugin has answered with.
+func refusal(st *status.Status) error {
+	code, message := st.Code(), sanitize.Line(st.Message(), maxMessage)
+	err := fmt.Errorf("%w: %s (%v)", class(code), message, code)
+	switch {
+	case code == codes.Unauthenticated:
+		err = fmt.Errorf("%w: %w this host: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, message)
+	case code == codes.Unimplemented && strings.Contains(message, "unknown service"):
+		err = fmt.Errorf("%w: it does not speak protocol %d of hostler: %s: install versions of both that have one in common", controlplane.ErrUnavailable, protocol, message)
+	case code == codes.Unimplemented:
+		err = fmt.Errorf("%w: %w: %s", controlplane.ErrUnavailable, errLacks, message)
+	case code == codes.ResourceExhausted && strings.Contains(message, "larger than max"): // either side's limit
+		err = fmt.Errorf("%w: %s", controlplane.ErrInvalid, message)
+	}
+	for _, detail := range st.Details() {
+		if retry, ok := detail.(*errdetails.RetryInfo); ok && retry.GetRetryDelay().AsDuration() > 0 && errors.Is(err, controlplane.ErrUnavailable) {
+			return &controlplane.BusyError{After: min(retry.GetRetryDelay().AsDuration(), maxBusy), Err: err}
+		}
+	}
+	return err
+}
+
+// maxMessage is how many bytes are told of what a plugin says.
+const maxMessage = 1 << 10
+
+// maxBusy is the longest that a plugin is left alone at its own wish.
+const maxBusy = 5 * time.Minute

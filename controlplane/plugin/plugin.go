@@ -1,0 +1,239 @@
+// Package plugin is a store of objects that somebody else has written: a program that
+// answers protocol 1 (package v1) on a unix socket, in whatever language.
+//
+// It owns the connection, who may be at its other end, how long an answer is waited
+// for, and what is believed of it. It refuses to know what is behind the plugin, to
+// start it (package process does) and to judge the objects that it keeps.
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects"
+	v1 "hostler.io/hostler/controlplane/plugin/v1"
+	"hostler.io/hostler/internal/sanitize"
+)
+
+// Type is the store's name in the configuration.
+const Type = "plugin"
+
+// protocol is the only one that this version speaks.
+const protocol = 1
+
+const (
+	// callTimeout bounds each call but a watch, whatever its caller allows.
+	callTimeout = 10 * time.Second
+	// defaultPoll is Options.Poll where nobody says.
+	defaultPoll = 10 * time.Second
+	// maxReconnectDelay bounds how long a plugin that came back goes unnoticed.
+	maxReconnectDelay = time.Second
+	// maxAbout is how many bytes are taken of each thing that a plugin says of itself.
+	maxAbout = 1 << 10
+	// maxAnswerBytes is the largest answer that is received, a page of a list: four times
+	// what the protocol says, for who counts otherwise.
+	maxAnswerBytes = 16 << 20
+	// maxValueBytes is the largest value that is sent: with what is around it, it is less
+	// than the 4 MiB that a gRPC server takes by default.
+	maxValueBytes = 3 << 20
+)
+
+// Options say which plugin to talk to. Socket and Log are required.
+type Options struct {
+	// Socket is the absolute path of the plugin's socket, which need not be there yet.
+	Socket string
+	// Version is hostler's own.
+	Version string
+	// Poll is how often an object is read whose changes the plugin cannot tell, and one
+	// that can is asked whether it is still there: 10 s if 0.
+	Poll time.Duration
+	Log  *slog.Logger
+}
+
+// Store reaches a plugin. It is safe for concurrent use.
+type Store struct {
+	o     Options
+	log   *slog.Logger
+	conn  *grpc.ClientConn
+	rpc   v1.ControlPlaneClient
+	dials atomic.Uint64 // connections made so far: a new one may be another plugin
+	turn  chan struct{} // holds a token; who has it asks a new plugin who it is
+
+	mu      sync.Mutex // guards what follows
+	about   about      // the plugin that answered last
+	refused error      // why no connection could be made last; nil once one was
+}
+
+// about is what a plugin says of itself.
+type about struct {
+	met               uint64 // the connection over which it has said so; 0 before the first
+	name, version     string
+	endpoint          string
+	list, watch, ends bool
+}
+
+var (
+	_ objects.Store = (*Store)(nil)
+	_ objects.Ender = (*Store)(nil)
+)
+
+// New prepares a store without talking to it: the first call connects, and the
+// connection is made again whenever it is lost. It fails on a path that cannot be a
+// socket's.
+func New(o Options) (*Store, error) {
+	switch {
+	case !filepath.IsAbs(o.Socket) || len(o.Socket) > maxPath:
+		return nil, fmt.Errorf("plugin's socket %q: not an absolute path of at most %d bytes", o.Socket, maxPath)
+	case o.Log == nil || o.Poll < 0:
+		return nil, errors.New("plugin: no log, or a negative pause")
+	}
+	o.Poll = cmp.Or(o.Poll, defaultPoll)
+	s := &Store{o: o, log: o.Log.With("component", "plugin", "socket", o.Socket), turn: make(chan struct{}, 1)}
+	s.turn <- struct{}{}
+	conn, err := grpc.NewClient("passthrough:///plugin",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.dial(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // who is there the socket tells
+		grpc.WithAuthority("localhost"),                          // some servers refuse what is no host's name
+		grpc.WithUserAgent("hostler/"+o.Version),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay},
+			MinConnectTimeout: callTimeout,
+		}),
+		grpc.WithIdleTimeout(0),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("plugin's socket %s: %w", o.Socket, err)
+	}
+	s.conn, s.rpc = conn, v1.NewControlPlaneClient(conn)
+	return s, nil
+}
+
+// Type implements objects.Store.
+func (s *Store) Type() string { return Type }
+
+// Endpoint is what the plugin says that is behind it, or else its socket.
+func (s *Store) Endpoint() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.about.endpoint != "" {
+		return s.about.endpoint
+	}
+	return "unix://" + s.o.Socket
+}
+
+// Ends tells whether the plugin has said that objects end by themselves.
+func (s *Store) Ends() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.about.ends
+}
+
+// Socket is the path of the plugin's.
+func (s *Store) Socket() string { return s.o.Socket }
+
+// Close implements objects.Store.
+func (s *Store) Close() error { return s.conn.Close() }
+
+// Probe asks whether the plugin is there, and speaks a protocol that hostler knows.
+func (s *Store) Probe(ctx context.Context) error {
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	if err := s.takeTurn(ctx); err != nil {
+		return s.fault(ctx, "ask who it is", err)
+	}
+	defer s.giveTurn()
+	_, err := s.ask(ctx)
+	return err
+}
+
+// meet returns what the plugin has said of itself, and asks one that is new.
+func (s *Store) meet(ctx context.Context) (about, error) {
+	if a, known := s.known(); known {
+		return a, nil
+	}
+	if err := s.takeTurn(ctx); err != nil {
+		return about{}, s.fault(ctx, "ask who it is", err)
+	}
+	defer s.giveTurn()
+	if a, known := s.known(); known { // by who had the turn before
+		return a, nil
+	}
+	return s.ask(ctx)
+}
+
+// known tells whether the plugin at the other end has said who it is. A call that is
+// begun while the connection is lost unnoticed may still be the first on the next one.
+func (s *Store) known() (about, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.about, s.about.met != 0 && s.about.met == s.dials.Load() && s.conn.GetState() == connectivity.Ready
+}
+
+func (s *Store) takeTurn(ctx context.Context) error {
+	select {
+	case <-s.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Store) giveTurn() { s.turn <- struct{}{} }
+
+// ask has the plugin say who it is.
+func (s *Store) ask(ctx context.Context) (about, error) {
+	const operation = "ask who it is"
+	if err := trusted(s.o.Socket); err != nil {
+		return about{}, s.fault(ctx, operation, err)
+	}
+	answer, err := s.rpc.Info(ctx, &v1.InfoRequest{Protocols: []uint32{protocol}, HostlerVersion: s.o.Version})
+	if err != nil {
+		return about{}, s.fault(ctx, operation, err)
+	}
+	a := about{
+		met:  s.dials.Load(), // by now: it is the call that connects
+		name: sanitize.Line(answer.GetName(), maxAbout), version: sanitize.Line(answer.GetVersion(), maxAbout), endpoint: sanitize.Line(answer.GetEndpoint(), maxAbout),
+		list:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_LIST),
+		watch: slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_WATCH),
+		ends:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_TTL),
+	}
+	if !slices.Contains(answer.GetProtocols(), protocol) {
+		return about{}, s.lie(operation, "speaks protocol %v, and hostler %s speaks %d: install versions of both that have one in common", answer.GetProtocols(), s.o.Version, protocol)
+	}
+	if a.name == "" {
+		return about{}, s.lie(operation, "does not say what it is called")
+	}
+	s.mu.Lock()
+	before := s.about
+	s.about = a
+	s.mu.Unlock()
+	if before.met = a.met; before != a {
+		s.log.Info("plugin answers", "name", a.name, "version", a.version, "endpoint", a.endpoint, "lists", a.list, "watches", a.watch, "ends objects", a.ends)
+	}
+	return a, nil
+}
+
+// bound ends a call in time, whatever its caller allows.
+func bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if at, has := ctx.Deadline(); has && time.Until(at) <= callTimeout {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrSilent)
+}

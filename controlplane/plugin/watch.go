@@ -1,0 +1,126 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects"
+	v1 "hostler.io/hostler/controlplane/plugin/v1"
+)
+
+// Watch implements objects.Store. Where the plugin tells of no changes the object is
+// read from time to time.
+func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
+	operation := "watch " + key.String()
+	lacks := false
+	err := s.do(ctx, operation, func(_ context.Context, a about) error {
+		lacks = !a.watch
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !lacks {
+		err = s.follow(ctx, operation, key, seen)
+		lacks = errors.Is(err, errLacks)
+	}
+	if lacks {
+		return s.look(ctx, operation, key, seen)
+	}
+	return err
+}
+
+// follow hands on what the plugin tells. Beside it the plugin is asked whether it is
+// still there: one that hangs would be silent for good. gRPC's own keepalive is of no
+// use for that, since servers refuse by default what is more often than every 5 minutes.
+func (s *Store) follow(ctx context.Context, operation string, key objects.Key, seen chan<- objects.Object) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// It also waits for a connection that was lost since the plugin was asked who it is.
+	silent := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrSilent) })
+	defer silent.Stop()
+	stream, err := s.rpc.Watch(ctx, &v1.WatchRequest{Key: wire(key)})
+	if err != nil {
+		return s.fault(ctx, operation, err)
+	}
+	probing := make(chan struct{})
+	defer func() { cancel(nil); <-probing }()
+	go func() {
+		defer close(probing)
+		s.attend(ctx, cancel)
+	}()
+	for {
+		object, err := s.told(ctx, operation, key, stream)
+		if err != nil {
+			return err
+		}
+		silent.Stop()
+		select {
+		case seen <- object:
+		case <-ctx.Done():
+			return s.fault(ctx, operation, ctx.Err())
+		}
+	}
+}
+
+// told receives one change.
+func (s *Store) told(ctx context.Context, operation string, key objects.Key, stream grpc.ServerStreamingClient[v1.WatchResponse]) (objects.Object, error) {
+	answer, err := stream.Recv()
+	switch {
+	case errors.Is(err, io.EOF) && ctx.Err() == nil:
+		return objects.Object{}, s.lie(operation, "has ended the watch")
+	case err != nil:
+		return objects.Object{}, reading(s.fault(ctx, operation, err))
+	}
+	return s.object(operation, key, answer.GetObject())
+}
+
+// attend ends a watch whose plugin does not say any more who it is.
+func (s *Store) attend(ctx context.Context, end context.CancelCauseFunc) {
+	tick := time.NewTicker(s.o.Poll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := s.Probe(ctx); err != nil && ctx.Err() == nil {
+			end(fmt.Errorf("%w: %w", controlplane.ErrUnavailable, err))
+		}
+	}
+}
+
+// look reads the object from time to time, and hands on what has changed.
+func (s *Store) look(ctx context.Context, operation string, key objects.Key, seen chan<- objects.Object) error {
+	tick := time.NewTicker(s.o.Poll)
+	defer tick.Stop()
+	for first, last := true, objects.None; ; first = false {
+		object, err := s.Get(ctx, key)
+		switch {
+		case errors.Is(err, controlplane.ErrNotFound):
+			object = objects.Object{Key: key}
+		case err != nil:
+			return err
+		}
+		if first || object.Version != last {
+			last = object.Version
+			select {
+			case seen <- object:
+			case <-ctx.Done():
+				return fmt.Errorf("%s: %w", operation, context.Cause(ctx))
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", operation, context.Cause(ctx))
+		}
+	}
+}

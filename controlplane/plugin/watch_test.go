@@ -1,0 +1,136 @@
+package plugin_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/controlplane/plugin"
+	"hostler.io/hostler/controlplane/plugin/plugintest"
+	v1 "hostler.io/hostler/controlplane/plugin/v1"
+)
+
+func TestAPluginWithoutListOrWatchIsStoodInFor(t *testing.T) {
+	lacks := func(_ context.Context, method string) error {
+		if method == "List" || method == "Watch" {
+			return status.Error(codes.Unimplemented, "none")
+		}
+		return nil
+	}
+	for name, server := range map[string]*plugintest.Server{
+		"that says so":   {About: func(r *v1.InfoResponse) { r.Abilities = nil }},
+		"that claims it": {Fault: lacks},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := with(t, server)
+			if err := list(t.Context(), s); !errors.Is(err, controlplane.ErrForbidden) {
+				t.Errorf("List() = %v, want %v", err, controlplane.ErrForbidden)
+			}
+			watched(t, s)
+		})
+	}
+}
+
+// watched watches an object come, change and go.
+func watched(t *testing.T, s *plugin.Store) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	seen, ended := make(chan objects.Object), make(chan error, 1)
+	go func() { ended <- s.Watch(ctx, node, seen) }()
+	next := func(want objects.Version) {
+		t.Helper()
+		select {
+		case o := <-seen:
+			if o.Key != node || o.Version != want {
+				t.Fatalf("Watch() sends %+v, want version %q", o, want)
+			}
+		case err := <-ended:
+			t.Fatalf("Watch() = %v, want it to go on", err)
+		}
+	}
+	next(objects.None)
+	version := put(t, s, node, "a", objects.None)
+	next(version)
+	version = put(t, s, node, "b", version)
+	next(version)
+	check(t, s.Delete(t.Context(), node, version))
+	next(objects.None)
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Watch() = %v, want %v", err, context.Canceled)
+	}
+}
+
+func TestAPluginTellsOfChanges(t *testing.T) { watched(t, with(t, &plugintest.Server{})) }
+
+func TestAWatchEndsWithItsPlugin(t *testing.T) {
+	path := socket(t)
+	stop := serve(t, path, &plugintest.Server{})
+	s := open(t, path)
+	seen, ended := make(chan objects.Object), make(chan error, 1)
+	go func() { ended <- s.Watch(t.Context(), node, seen) }()
+	<-seen
+	stop()
+	if err := <-ended; !errors.Is(err, controlplane.ErrUnavailable) {
+		t.Errorf("Watch() of a plugin that has ended = %v, want %v", err, controlplane.ErrUnavailable)
+	}
+}
+
+func TestAWatchEndsWhenItsPluginDoesNotSayAnyMoreWhoItIs(t *testing.T) {
+	var silent atomic.Bool
+	s := with(t, &plugintest.Server{Fault: func(_ context.Context, method string) error {
+		if method == "Info" && silent.Load() {
+			return status.Error(codes.Unavailable, "gone quiet")
+		}
+		return nil
+	}})
+	seen, ended := make(chan objects.Object), make(chan error, 1)
+	go func() { ended <- s.Watch(t.Context(), node, seen) }()
+	<-seen
+	silent.Store(true)
+	if err := <-ended; !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "gone quiet") {
+		t.Errorf("Watch() = %v, want what the plugin said last", err)
+	}
+}
+
+// told is a log that calls with each message.
+type told func(message string)
+
+func (f told) Enabled(context.Context, slog.Level) bool { return true }
+
+func (f told) Handle(_ context.Context, r slog.Record) error {
+	f(r.Message)
+	return nil
+}
+
+func (f told) WithAttrs([]slog.Attr) slog.Handler { return f }
+
+func (f told) WithGroup(string) slog.Handler { return f }
+
+// The plugin goes as soon as it has said who it is, and does not come back.
+func TestAWatchThatCannotBeginEnds(t *testing.T) {
+	t.Parallel()
+	path := socket(t)
+	stop := serve(t, path, &plugintest.Server{})
+	var s *plugin.Store
+	var err error
+	s, err = plugin.New(plugin.Options{Socket: path, Version: "1.2.3", Log: slog.New(told(func(message string) {
+		if message == "plugin answers" {
+			stop()
+			s.WaitLost(t.Context())
+		}
+	}))})
+	check(t, err)
+	t.Cleanup(func() { check(t, s.Close()) })
+	if err := s.Watch(t.Context(), node, make(chan objects.Object)); !errors.Is(err, controlplane.ErrUnavailable) {
+		t.Errorf("Watch() = %v, want %v", err, controlplane.ErrUnavailable)
+	}
+}

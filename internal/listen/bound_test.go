@@ -1,0 +1,126 @@
+package listen_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/internal/logtest"
+)
+
+// bound is how long an event may take that normally takes milliseconds.
+const bound = 20 * time.Second
+
+// door is a bounded listener whose callers say who they are, in a line, before they are
+// let in; what it accepts it answers, and keeps open until its caller goes.
+type door struct {
+	t    *testing.T
+	path string
+	log  logtest.Book
+}
+
+func open(t *testing.T, each, all int) *door {
+	t.Helper()
+	d := &door{t: t, path: filepath.Join(t.TempDir(), "s")}
+	l, err := net.Listen("unix", d.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = listen.Bound(l, listen.Bounds{
+		Each: each, All: all, Log: d.log.Logger(),
+		Who: func(c net.Conn) (any, bool) {
+			name, _ := bufio.NewReader(c).ReadString('\n')
+			return strings.TrimSpace(name), name == "root\n"
+		},
+		Refuse: func(c net.Conn) { _, _ = io.WriteString(c, "full\n") },
+	})
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.WriteString(c, "come in\n")
+				_, _ = io.Copy(io.Discard, c)
+				_ = c.Close()
+				_ = c.Close() // as servers do
+			}()
+		}
+	}()
+	return d
+}
+
+// calls dials as somebody, and returns what they hear.
+func (d *door) calls(who string) (net.Conn, string) {
+	d.t.Helper()
+	c, err := net.Dial("unix", d.path)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(bound)); err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, who+"\n"); err != nil {
+		d.t.Fatal(err)
+	}
+	heard, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return c, strings.TrimSpace(heard)
+}
+
+// hears calls as somebody who is to hear that.
+func (d *door) hears(who, want string) net.Conn {
+	d.t.Helper()
+	c, heard := d.calls(who)
+	if heard != want {
+		d.t.Errorf("%s heard %q, want %q", who, heard, want)
+	}
+	return c
+}
+
+func TestOneWhoHangsKeepsOutNobodyElse(t *testing.T) {
+	d := open(t, 2, 5)
+	first := d.hears("prometheus", "come in")
+	d.hears("prometheus", "come in")
+	d.hears("prometheus", "full")
+	d.hears("prometheus", "full")
+	d.hears("bob", "come in")
+	if got := d.log.Count("connections are refused"); got != 1 {
+		t.Errorf("the log tells %d times that connections are refused, want once:\n%s", got, d.log.String())
+	}
+	first.Close()
+	for end := time.Now().Add(bound); ; { // the other end has to see it
+		if _, heard := d.calls("prometheus"); heard == "come in" {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("prometheus is not let in again")
+		}
+	}
+	d.hears("prometheus", "full") // one has left, if twice
+	if d.log.Count("accepted again") == 0 {
+		t.Errorf("the log does not tell that it is over:\n%s", d.log.String())
+	}
+}
+
+func TestManyWhoHangDoNotKeepRootOut(t *testing.T) {
+	d := open(t, 2, 3)
+	for _, who := range []string{"a", "b", "c"} {
+		d.hears(who, "come in")
+	}
+	d.hears("d", "full")
+	d.hears("root", "come in")
+	d.hears("root", "come in")
+	d.hears("root", "full")
+	d.hears("d", "full") // root's are not of those either
+}

@@ -1,0 +1,448 @@
+package listen_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/internal/logtest"
+	"hostler.io/hostler/test/lab"
+)
+
+// house is a server over the network, with its files and two authorities.
+type house struct {
+	t              *testing.T
+	own, other     *lab.Authority
+	ownCA, otherCA []byte
+	paths          listen.Paths
+	files          *listen.Files
+	log            logtest.Book
+	beats          chan error
+	address        string
+	patience       time.Duration // with who says nothing
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	folder := t.TempDir()
+	h := &house{t: t, beats: make(chan error, 100), patience: time.Hour}
+	h.paths = listen.Paths{Certificate: filepath.Join(folder, "a.crt"), Key: filepath.Join(folder, "a.key"), ClientCA: filepath.Join(folder, "ca.crt")}
+	for authority, text := range map[**lab.Authority]*[]byte{&h.own: &h.ownCA, &h.other: &h.otherCA} {
+		a, pair, err := lab.NewAuthority("authority")
+		if err != nil {
+			t.Fatal(err)
+		}
+		*authority, *text = a, pair.Certificate
+	}
+	h.files = listen.NewFiles(h.paths, h.log.Logger())
+	h.install(time.Hour)
+	h.write(h.paths.ClientCA, h.ownCA)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.address = l.Addr().String()
+	l.Close()
+	return h
+}
+
+func (h *house) write(path string, text []byte) {
+	h.t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// install gives the server a certificate that ends then, and returns its serial number.
+func (h *house) install(life time.Duration) string {
+	h.t.Helper()
+	template := lab.Leaf("server", x509.ExtKeyUsageServerAuth, life)
+	pair, err := h.own.Sign(template)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.write(h.paths.Key, pair.Key)
+	h.write(h.paths.Certificate, pair.Certificate)
+	return template.SerialNumber.String()
+}
+
+// client makes a certificate for somebody.
+func (h *house) client(by *lab.Authority, life time.Duration, use x509.ExtKeyUsage) *tls.Certificate {
+	h.t.Helper()
+	pair, err := by.Sign(lab.Leaf("prometheus", use, life))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	c, err := tls.X509KeyPair(pair.Certificate, pair.Key)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return &c
+}
+
+// friend is a certificate that the server is to accept.
+func (h *house) friend() *tls.Certificate {
+	return h.client(h.own, time.Hour, x509.ExtKeyUsageClientAuth)
+}
+
+// serves has the server run until the test ends, and waits until it does.
+func (h *house) serves() {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(h.t.Context())
+	ended := make(chan error, 1)
+	server := &http.Server{ReadHeaderTimeout: h.patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "hello %s, by %s", r.TLS.VerifiedChains[0][0].Subject.CommonName, r.Proto)
+		if r.TLS.DidResume {
+			fmt.Fprint(w, ", as before")
+		}
+	})}
+	go func() { ended <- h.network().Serve(ctx, server) }()
+	h.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			h.t.Errorf("Serve() = %v, want it to end with its context", err)
+		}
+	})
+	select {
+	case err := <-h.beats:
+		if err != nil {
+			h.t.Fatalf("Beat(%v), want all well", err)
+		}
+	case err := <-ended:
+		h.t.Fatalf("Serve() = %v", err)
+	case <-time.After(bound):
+		h.t.Fatal("nothing is served")
+	}
+}
+
+func (h *house) network() listen.Network {
+	return listen.Network{Key: "api.listen", Address: h.address, Files: h.files, Log: h.log.Logger(), Beat: func(err error) { h.beats <- err }}
+}
+
+// asks makes a request over a connection of its own, and returns the answer and the
+// serial number of the server's certificate.
+func (h *house) asks(with *tls.Certificate, change func(*tls.Config)) (text, serial string, err error) {
+	h.t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(h.ownCA)
+	config := &tls.Config{RootCAs: roots}
+	if with != nil {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return with, nil }
+	}
+	if change != nil {
+		change(config)
+	}
+	client := http.Client{Timeout: bound, Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: false}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get("https://" + h.address)
+	if err != nil {
+		return "", "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if !resp.Close {
+		h.t.Error("the connection would be good for another request, by authorities that may have gone by then")
+	}
+	return string(body), resp.TLS.PeerCertificates[0].SerialNumber.String(), err
+}
+
+func TestOnlyVerifiedClientsAreServed(t *testing.T) {
+	h := newHouse(t)
+	h.serves()
+	if text, _, err := h.asks(h.friend(), nil); err != nil || text != "hello prometheus, by HTTP/1.1" {
+		t.Errorf("a client with a certificate hears %q, %v", text, err)
+	}
+	for name, c := range map[string]struct {
+		with   *tls.Certificate
+		change func(*tls.Config)
+	}{
+		"without a certificate":           {nil, nil},
+		"with one of another authority":   {h.client(h.other, time.Hour, x509.ExtKeyUsageClientAuth), nil},
+		"with one that is over":           {h.client(h.own, -time.Hour, x509.ExtKeyUsageClientAuth), nil},
+		"with one that is for servers":    {h.client(h.own, time.Hour, x509.ExtKeyUsageServerAuth), nil},
+		"by TLS 1.2, with a good one":     {h.friend(), func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }},
+		"as one that trusts another host": {h.friend(), func(c *tls.Config) { c.ServerName = "other.example" }},
+	} {
+		if text, _, err := h.asks(c.with, c.change); err == nil {
+			t.Errorf("a client %s hears %q, want it refused", name, text)
+		}
+	}
+	if h.log.Count("level=WARN") > 0 || h.log.Count("level=ERROR") > 0 {
+		t.Errorf("those who are refused fill the log:\n%s", h.log.String())
+	}
+}
+
+// Else one would come in by authorities that have gone since.
+func TestNobodyComesInByAConnectionOfBefore(t *testing.T) {
+	h := newHouse(t)
+	h.serves()
+	known := tls.NewLRUClientSessionCache(10)
+	for range 2 {
+		if text, _, err := h.asks(h.friend(), func(c *tls.Config) { c.ClientSessionCache = known }); err != nil || text != "hello prometheus, by HTTP/1.1" {
+			t.Errorf("a client that may have been there hears %q, %v, want it verified anew", text, err)
+		}
+	}
+}
+
+func TestOneHostHasSoManyConnections(t *testing.T) {
+	h := newHouse(t)
+	h.serves()
+	var last net.Conn
+	for range 33 {
+		c, err := net.Dial("tcp", h.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		last = c
+	}
+	if err := last.SetReadDeadline(time.Now().Add(bound)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := last.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("one connection more than 32 is held")
+	}
+	if h.log.Count("connections are refused") != 1 {
+		t.Errorf("the log does not tell that connections are refused:\n%s", h.log.String())
+	}
+}
+
+func TestOneWhoSaysNothingIsLeft(t *testing.T) {
+	h := newHouse(t)
+	h.patience = 200 * time.Millisecond
+	h.serves()
+	c, err := net.Dial("tcp", h.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetReadDeadline(time.Now().Add(bound)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("one who does not begin to shake hands holds the connection")
+	}
+}
+
+func TestFilesAreTakenUpAsTheyChange(t *testing.T) {
+	h := newHouse(t)
+	friend := h.friend()
+	h.serves()
+	_, before, err := h.asks(friend, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := h.install(2 * time.Hour)
+	if _, got, err := h.asks(friend, nil); err != nil || got != want || got == before {
+		t.Errorf("the next connection has certificate %s, %v, want the new one, %s", got, err, want)
+	}
+	begins, ends := h.files.Life()
+	if left := time.Until(ends); begins.After(time.Now()) || left < time.Hour || left > 2*time.Hour {
+		t.Errorf("Ends() is in %v, want that of the new one", left)
+	}
+	h.write(h.paths.ClientCA, h.otherCA)
+	if text, _, err := h.asks(friend, nil); err == nil {
+		t.Errorf("a client of an authority that was taken away hears %q", text)
+	}
+	if _, _, err := h.asks(h.client(h.other, time.Hour, x509.ExtKeyUsageClientAuth), nil); err != nil {
+		t.Errorf("a client of the new authority hears %v", err)
+	}
+}
+
+func TestABrokenFileLeavesTheOldOneInForce(t *testing.T) {
+	for name, c := range map[string]struct {
+		damage func(h *house)
+		want   string
+	}{
+		"no certificate":            {func(h *house) { h.write(h.paths.Certificate, []byte("what")) }, "correct the file"},
+		"the key of another one":    {func(h *house) { old := must(os.ReadFile(h.paths.Key)); h.install(time.Hour); h.write(h.paths.Key, old) }, "private key does not match public key"},
+		"one that has ended":        {func(h *house) { h.install(-time.Hour) }, " ended on "},
+		"no key at all":             {func(h *house) { os.Remove(h.paths.Key) }, "put the file there, or correct its name"},
+		"no authority":              {func(h *house) { h.write(h.paths.ClientCA, nil) }, "no certificate is in it"},
+		"a key among the authority": {func(h *house) { h.write(h.paths.ClientCA, append(must(os.ReadFile(h.paths.Key)), h.ownCA...)) }, "EC PRIVATE KEY in it is no certificate"},
+		"half an authority behind 1": {func(h *house) {
+			h.write(h.paths.ClientCA, append(h.ownCA, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"...))
+		}, "is no certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			h.serves()
+			_, before, err := h.asks(h.friend(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.damage(h)
+			if _, got, err := h.asks(h.friend(), nil); err != nil || got != before {
+				t.Errorf("the next connection has certificate %s, %v, want that of before, %s", got, err, before)
+			}
+			if err := h.files.Refresh(); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "api.tls") {
+				t.Errorf("Refresh() = %v, want %q", err, c.want)
+			}
+			if got := h.log.Count("level=ERROR"); got != 1 {
+				t.Errorf("the log has %d errors, want that it is not taken up, once:\n%s", got, h.log.String())
+			}
+			want := h.install(time.Hour)
+			h.write(h.paths.ClientCA, h.ownCA)
+			if _, got, err := h.asks(h.friend(), nil); err != nil || got != want || h.log.Count("good again") != 1 {
+				t.Errorf("once it is mended the certificate is %s, %v, want %s; log:\n%s", got, err, want, h.log.String())
+			}
+		})
+	}
+}
+
+// A FIFO would be waited for, and zeros have no end.
+func TestOnlyFilesThatEndAreRead(t *testing.T) {
+	h := newHouse(t)
+	fifo, long := filepath.Join(t.TempDir(), "fifo"), filepath.Join(t.TempDir(), "long")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.write(long, append(h.ownCA, make([]byte, 1<<20)...))
+	for _, path := range []string{fifo, long, "/dev/null", t.TempDir()} {
+		paths := h.paths
+		paths.ClientCA = path
+		told := make(chan error, 1)
+		go func() { told <- listen.NewFiles(paths, h.log.Logger()).Refresh() }()
+		select {
+		case err := <-told:
+			if err == nil || !strings.Contains(err.Error(), path+" is no regular file of at most ") || !strings.Contains(err.Error(), "correct the file") {
+				t.Errorf("Refresh() with clientCA %s = %v, want it refused with a hint", path, err)
+			}
+		case <-time.After(bound):
+			t.Errorf("Refresh() waits for clientCA %s", path)
+		}
+	}
+}
+
+func TestACertificateThatIsOverIsTold(t *testing.T) {
+	h := newHouse(t)
+	h.install(-time.Hour)
+	if err := h.files.Refresh(); err == nil || !strings.Contains(err.Error(), h.paths.Certificate+" ended on ") || !strings.Contains(err.Error(), "put a new one there") {
+		t.Errorf("Refresh() = %v, want that it is over, and what to do", err)
+	}
+	if h.log.Count("is of no use to callers") != 1 {
+		t.Errorf("the log does not say that it is over, once:\n%s", h.log.String())
+	}
+	if _, ends := h.files.Life(); ends.IsZero() {
+		t.Error("Ends() is unknown, want when it did")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.network().Serve(ctx, &http.Server{}) }()
+	select {
+	case err := <-h.beats:
+		if err == nil || !strings.Contains(err.Error(), " ended on ") {
+			t.Errorf("Beat(%v), want that it is over: the loop is not well", err)
+		}
+	case <-time.After(bound):
+		t.Error("nothing is told while it is served")
+	}
+	cancel()
+	<-ended
+}
+
+func TestWhatCannotBeServedSaysWhatToDo(t *testing.T) {
+	h := newHouse(t)
+	taken, err := net.Listen("tcp", h.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for address, want := range map[string]string{
+		h.address:      "address already in use: `ss -ltnp` tells who has it; set it to another port, or set it to \"\"",
+		"192.0.2.7:0":  "cannot assign requested address: `ip address` has this host's addresses; ",
+		"192.0.2.7:no": "set it to another address or port, or set it to \"\"",
+	} {
+		n := h.network()
+		n.Address = address
+		if err := n.Serve(t.Context(), &http.Server{}); err == nil || !strings.Contains(err.Error(), "serve api.listen: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("Serve() at %s = %v, want %q", address, err, want)
+		}
+	}
+	h.files = listen.NewFiles(listen.Paths{Certificate: "/no/such.crt", Key: "/no/such.key", ClientCA: "/no/ca.crt"}, h.log.Logger())
+	if err := h.network().Serve(t.Context(), &http.Server{}); err == nil || !strings.Contains(err.Error(), "/no/such.crt") || !strings.Contains(err.Error(), "put the file there") {
+		t.Errorf("Serve() without files = %v, want a hint", err)
+	}
+}
+
+// listening waits until somebody listens, or nobody any more.
+func (h *house) listening(want bool) {
+	h.t.Helper()
+	for end := time.Now().Add(bound); time.Now().Before(end); {
+		c, err := net.Dial("tcp", h.address)
+		if err == nil {
+			c.Close()
+		}
+		if (err == nil) == want {
+			return
+		}
+	}
+	h.t.Errorf("that somebody listens is not %t", want)
+}
+
+func TestWhoHasAskedIsAnswered(t *testing.T) {
+	h := newHouse(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended, beaten := make(chan error, 1), false
+	release := make(chan struct{})
+	n := h.network()
+	n.Beat = func(error) { <-release; beaten = true } // as one that is late
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		cancel()
+		h.listening(false)
+		_, _ = io.WriteString(w, "done")
+	})}
+	go func() { ended <- n.Serve(ctx, server) }()
+	h.listening(true)
+	if text, _, err := h.asks(h.friend(), nil); err != nil || text != "done" {
+		t.Errorf("one who asked before the end hears %q, %v, want the answer", text, err)
+	}
+	close(release)
+	if err := <-ended; !errors.Is(err, context.Canceled) || !beaten {
+		t.Errorf("Serve() = %v, last beat over: %t, want that it was cancelled, and nothing to come", err, beaten)
+	}
+}
+
+// from is a connection from there.
+type from struct {
+	net.Conn
+	ip string
+}
+
+func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.ip), Port: 4711} }
+
+func TestAHostIsOneCallerWhateverItsAddressIs(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"192.0.2.7", "192.0.2.7", true},
+		{"192.0.2.7", "::ffff:192.0.2.7", true},
+		{"192.0.2.7", "192.0.2.8", false},
+		{"2001:db8:1:2::7", "2001:db8:1:2:3:4:5:6", true},
+		{"2001:db8:1:2::7", "2001:db8:1:3::7", false},
+	} {
+		if a, b := listen.Address(from{ip: c.a}), listen.Address(from{ip: c.b}); (a == b) != c.same {
+			t.Errorf("%s and %s are %v and %v, want them the same: %t", c.a, c.b, a, b, c.same)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

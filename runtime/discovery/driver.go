@@ -1,0 +1,62 @@
+package discovery
+
+import (
+	"context"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/docker"
+)
+
+// criDockerd is the candidate that drives a Docker.
+const criDockerd = "cri-dockerd"
+
+// driver is cri-dockerd. Its pods are its own, and its images those of the Docker that it
+// drives: as long as that one is looked after too, they are left to it, who tells what they
+// share and who uses them. Else each would be shown and counted twice, and what people build
+// in that Docker would be removed without being asked for.
+type driver struct {
+	*cri.Runtime
+	docked func() bool // a Docker is looked after, too
+}
+
+var (
+	_ runtime.Runtime       = driver{}
+	_ runtime.ImageDetailer = driver{}
+)
+
+// Info calls it cri-dockerd beside its Docker, by whose name it goes itself.
+func (d driver) Info(ctx context.Context) (runtime.Info, error) {
+	info, err := d.Runtime.Info(ctx)
+	if err == nil && d.docked() {
+		info.Name, info.Imageless = criDockerd, true
+	}
+	return info, err
+}
+
+// Images are its Docker's to list.
+func (d driver) Images(ctx context.Context) ([]runtime.Image, error) {
+	if d.docked() {
+		return nil, nil
+	}
+	return d.Runtime.Images(ctx)
+}
+
+// DetailedImages are, too.
+func (d driver) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
+	if d.docked() {
+		return nil, nil
+	}
+	return d.Runtime.DetailedImages(ctx)
+}
+
+// ImageFilesystems are its Docker's to tell.
+func (d driver) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error) {
+	if d.docked() {
+		return nil, nil
+	}
+	return d.Runtime.ImageFilesystems(ctx)
+}
+
+// docked tells whether a Docker is in the set.
+func (r *Runtimes) docked() bool { return r.has(docker.Type) }

@@ -1,0 +1,65 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/docker"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/podman"
+	"hostler.io/hostler/runtime/runc"
+)
+
+// kind is how runtimes of one type are found and opened.
+type kind struct {
+	candidates func() []local.Candidate
+	ask        local.Ask
+	open       func(local.Options) (runtime.Runtime, error)
+	// asked tells that people build images and keep stopped containers there: nothing
+	// is removed by itself unless somebody has asked for it.
+	asked bool
+	// running are patterns of folders that are there while containers of it run. One that
+	// was looked for, has ended and left none is not expected back for ever; where there
+	// are no patterns it is.
+	running []string
+}
+
+// kinds are the types of runtimes, by the name that configurations give them.
+func kinds() map[string]kind {
+	return map[string]kind{
+		cri.Type:    {candidates: cri.DefaultCandidates, ask: cri.Ask, open: func(o local.Options) (runtime.Runtime, error) { return cri.New(o) }},
+		docker.Type: {candidates: docker.DefaultCandidates, ask: docker.Ask, asked: true, running: docker.Running(), open: func(o local.Options) (runtime.Runtime, error) { return docker.New(o) }},
+		podman.Type: {candidates: podman.DefaultCandidates, ask: podman.Ask, asked: true, running: podman.Running(), open: func(o local.Options) (runtime.Runtime, error) { return podman.New(o) }},
+		runc.Type:   {candidates: runc.DefaultCandidates, asked: true, open: func(o local.Options) (runtime.Runtime, error) { return runc.New(o) }},
+	}
+}
+
+// usualCandidates are where runtimes usually are, the likeliest to hold a Node's pods
+// first. Package podman-docker has Docker's socket lead to Podman's, which is found as
+// what it is.
+func usualCandidates() []local.Candidate {
+	return slices.Concat(cri.DefaultCandidates(), podman.DefaultCandidates(), docker.DefaultCandidates(), runc.DefaultCandidates())
+}
+
+// detect looks for runtimes of all types: for those behind sockets, and for state roots of
+// runc and crun with containers that are nobody else's.
+func (r *Runtimes) detect(ctx context.Context, candidates []local.Candidate) []local.Detected {
+	var roots []local.Detected
+	sockets := slices.DeleteFunc(slices.Clone(candidates), func(c local.Candidate) bool {
+		if c.Type == runc.Type && r.roots.Inhabited(c.Path) {
+			roots = append(roots, local.Detected{Candidate: c})
+		}
+		return c.Type == runc.Type
+	})
+	known := kinds()
+	return append(r.sockets.Detect(ctx, sockets, r.units, func(ctx context.Context, c local.Candidate) (name, version string, err error) {
+		k, found := known[c.Type]
+		if !found {
+			return "", "", fmt.Errorf("%w: type %q", runtime.ErrUnsupported, c.Type)
+		}
+		return k.ask(ctx, c)
+	}), roots...)
+}

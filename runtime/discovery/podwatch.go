@@ -1,0 +1,105 @@
+package discovery
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+const (
+	// podsGather is how long a change is waited with: pods come with several events,
+	// and in swarms.
+	podsGather = time.Second
+	// podsInterval is how often pods are listed where all runtimes tell of a change.
+	podsInterval = time.Minute
+	// podsRest is how many times as long as a list took nothing is listed again, up to
+	// Interval: where pods come and go without end, that is not what the host is there for.
+	podsRest = 10
+)
+
+// PodWatch lists pods soon after one came or went, and now and then, for somebody
+// who has to know them in the hour of need: a runtime may hang then, or the power
+// may be gone.
+type PodWatch struct {
+	pods    func(context.Context) ([]runtime.Pod, error)
+	observe func([]runtime.Pod)
+	change  func()
+	changed chan struct{} // capacity 1
+
+	mu    sync.Mutex
+	blind map[string]bool // guarded by mu: runtimes that send no events now
+}
+
+// NewPodWatch returns one that lists by pods, and tells observe, and change as soon as the
+// list that it has told is not the latest any more.
+func NewPodWatch(pods func(context.Context) ([]runtime.Pod, error), observe func([]runtime.Pod), change func()) *PodWatch {
+	return &PodWatch{pods: pods, observe: observe, change: change, changed: make(chan struct{}, 1), blind: map[string]bool{}}
+}
+
+// Notice takes in an event of a runtime. It never blocks.
+func (w *PodWatch) Notice(e runtime.Event) {
+	switch e.Type {
+	case runtime.ImageAdded, runtime.ImageRemoved, runtime.ContainerCreated: // nothing runs for it
+		return
+	}
+	w.stir()
+}
+
+// SetBlind says whether a runtime sends no events now. What happened before its
+// stream opened, or after it broke, nobody told.
+func (w *PodWatch) SetBlind(name string, blind bool) {
+	w.mu.Lock()
+	if blind {
+		w.blind[name] = true
+	} else {
+		delete(w.blind, name)
+	}
+	w.mu.Unlock()
+	w.stir()
+}
+
+func (w *PodWatch) stir() {
+	select {
+	case w.changed <- struct{}{}:
+	default: // told already
+	}
+	w.change() // last: the list that is being told may not be taken for one that has it
+}
+
+// Run lists until ctx ends.
+func (w *PodWatch) Run(ctx context.Context) error {
+	for {
+		began := time.Now()
+		pods, err := w.pods(ctx)
+		rest := max(podsGather, min(podsRest*time.Since(began), Interval))
+		if err == nil {
+			w.observe(pods)
+			if len(w.changed) > 0 { // while it was being made
+				w.change()
+			}
+		}
+		select {
+		case <-w.changed:
+		case <-time.After(w.interval(err)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case <-time.After(rest):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// interval is how long nothing is listed where nobody tells of a change.
+func (w *PodWatch) interval(failed error) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if failed != nil || len(w.blind) > 0 {
+		return Interval
+	}
+	return podsInterval
+}

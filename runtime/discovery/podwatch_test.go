@@ -1,0 +1,105 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+func TestWhenPodsAreListed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		takes  time.Duration // a list
+		err    error
+		story  func(*PodWatch)
+		within time.Duration // from the story's end until pods are listed again
+	}{
+		"soon after a container started":                            {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerStarted}) }, within: time.Second},
+		"once for a swarm":                                          {story: func(w *PodWatch) { swarm(w, 100) }, within: time.Second},
+		"when one ended":                                            {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerExited}) }, within: time.Second},
+		"when one was removed":                                      {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerRemoved}) }, within: time.Second},
+		"when nobody says what changed":                             {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.Changed}) }, within: time.Second},
+		"not for a container that is made":                          {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerCreated}) }, within: time.Minute + time.Second},
+		"now and then where nothing happens":                        {story: func(*PodWatch) {}, within: time.Minute + time.Second},
+		"no sooner for an image":                                    {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ImageAdded}) }, within: time.Minute + time.Second},
+		"more often where a runtime tells nothing":                  {story: func(w *PodWatch) { w.SetBlind("crio", true); settle() }, within: Interval + time.Second},
+		"as usual where it tells again":                             {story: func(w *PodWatch) { w.SetBlind("crio", true); settle(); w.SetBlind("crio", false); settle() }, within: time.Minute + time.Second},
+		"after a rest where a list takes long":                      {takes: time.Second, story: func(w *PodWatch) { swarm(w, 1) }, within: 11 * time.Second},
+		"again soon where a runtime did not answer, and tells none": {err: errors.New("down"), story: func(*PodWatch) {}, within: Interval + time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				listed, seen := make(chan time.Time, 100), 0
+				w := NewPodWatch(func(context.Context) ([]runtime.Pod, error) {
+					time.Sleep(tt.takes)
+					listed <- time.Now()
+					return nil, tt.err
+				}, func([]runtime.Pod) { seen++ }, func() {})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- w.Run(ctx) }()
+				<-listed
+				synctest.Wait()
+				tt.story(w)
+				for len(listed) > 0 {
+					<-listed
+				}
+				told := time.Now()
+				if got := (<-listed).Sub(told); got != tt.within {
+					t.Errorf("pods are listed after %v, want %v", got, tt.within)
+				}
+				cancel()
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					t.Errorf("Run() = %v, want %v", err, context.Canceled)
+				}
+				if told := seen > 0; told != (tt.err == nil) {
+					t.Errorf("observed: %v, want it of lists that are whole", told)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatIsListedIsCalledOutdatedWhenItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := make(chan string, 100)
+		w := NewPodWatch(func(context.Context) ([]runtime.Pod, error) {
+			time.Sleep(time.Second)
+			return nil, nil
+		}, func([]runtime.Pod) { told <- "list" }, func() { told <- "change" })
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.Run(ctx) }()
+		for _, at := range []time.Duration{500 * time.Millisecond, 20 * time.Second} { // in a list, and between two
+			time.AfterFunc(at, func() { swarm(w, 1) })
+		}
+		time.Sleep(21 * time.Second)
+		cancel()
+		<-ended
+		synctest.Wait() // for those who tell
+		close(told)
+		var all []string
+		for what := range told {
+			all = append(all, what)
+		}
+		if want := []string{"change", "list", "change", "list", "change"}; !slices.Equal(all, want) {
+			t.Errorf("told of %q, want %q", all, want)
+		}
+	})
+}
+
+func swarm(w *PodWatch, n int) {
+	for range n {
+		w.Notice(runtime.Event{Type: runtime.ContainerExited})
+	}
+}
+
+// settle waits until a list that was asked for is made.
+func settle() {
+	time.Sleep(podsGather)
+	synctest.Wait()
+}

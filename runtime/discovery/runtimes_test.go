@@ -1,0 +1,316 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/runtimetest"
+)
+
+// Two containerds on one host are a containerd and a k3s, or two configured ones.
+func TestTwoRuntimesOfOneKindAreToldApart(t *testing.T) {
+	first, second := newContainerd(t), newContainerd(t)
+	r := opened(t, first.socket, second.socket)
+	if err := r.Look(t.Context()); err != nil {
+		t.Fatalf("Look() = %v", err)
+	}
+	images, err := r.set.Images(t.Context())
+	if err != nil || len(images) != 2 {
+		t.Fatalf("Images() = %v, %v, want one of each runtime", images, err)
+	}
+	named := r.Named()
+	if len(named) != 2 || named[0].Name != images[0].Runtime || named[1].Name != images[1].Runtime || named[0].Name == named[1].Name {
+		t.Errorf("Named() = %+v, want the names that images carry: %s, %s", named, images[0].Runtime, images[1].Runtime)
+	}
+}
+
+func TestOneSocketIsOneRuntime(t *testing.T) {
+	s := newContainerd(t)
+	link := filepath.Join(folder(t), "k3s.sock")
+	if err := os.Symlink(s.socket, link); err != nil {
+		t.Fatal(err)
+	}
+	candidates := []local.Candidate{{Type: cri.Type, Name: "containerd", Path: s.socket}, {Type: cri.Type, Name: "k3s", Path: link}}
+	r := opened(t)
+	r.candidates = candidates
+	for range 2 {
+		if err := r.Look(t.Context()); err != nil {
+			t.Fatalf("Look() = %v", err)
+		}
+		if found := r.Named(); len(found) != 1 || found[0].Name != "containerd" {
+			t.Errorf("Named() = %+v, want containerd alone", found)
+		}
+	}
+	twice := Options{Configured: []local.Candidate{{Type: cri.Type, Path: s.socket}, {Type: cri.Type, Path: link}}, Log: slog.New(slog.DiscardHandler)}
+	if _, err := New(twice); err == nil || !strings.Contains(err.Error(), link) {
+		t.Errorf("New() of two paths to one socket = %v, want an error that names the second", err)
+	}
+}
+
+// Whoever takes what no runtime lists for gone has to know that all were asked.
+func TestPodsMayBeUnseen(t *testing.T) {
+	configured, other := newContainerd(t), newContainerd(t)
+	dead := filepath.Join(folder(t), "crio.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := opened(t, configured.socket)
+	r.usual = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: configured.socket}, {Type: cri.Type, Name: "cri-o", Path: filepath.Join(folder(t), "none.sock")}}
+	if why := r.Unseen(); why != "" {
+		t.Errorf("Unseen() = %q, want nothing where the configured runtime is the only one", why)
+	}
+	r.usual = append(r.usual, local.Candidate{Type: cri.Type, Name: "k3s", Path: other.socket})
+	if why := r.Unseen(); !strings.Contains(why, other.socket) {
+		t.Errorf("Unseen() = %q, want the runtime that the configuration leaves out", why)
+	}
+
+	r = opened(t)
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: configured.socket}}
+	if why := r.Unseen(); why == "" {
+		t.Errorf("Unseen() = nothing before runtimes were looked for")
+	}
+	r.discover(t.Context())
+	if why := r.Unseen(); why != "" {
+		t.Errorf("Unseen() = %q, want nothing where every runtime answers", why)
+	}
+	r.candidates = append(r.candidates, local.Candidate{Type: cri.Type, Name: "cri-o", Path: dead})
+	r.discover(t.Context())
+	if why := r.Unseen(); !strings.Contains(why, dead) {
+		t.Errorf("Unseen() = %q, want the runtime that does not answer", why)
+	}
+
+	// One that was stopped before the agent came has no socket, but its pods run on.
+	r = opened(t)
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: configured.socket}}
+	r.discover(t.Context())
+	stopped := filepath.Join(folder(t), "stopped.sock")
+	r.usual = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: configured.socket}, {Type: cri.Type, Name: "k3s", Path: stopped}}
+	if why := r.Unseen(); why != "" {
+		t.Errorf("Unseen() = %q, want nothing where nothing is left of a runtime", why)
+	}
+	task := filepath.Join(filepath.Dir(stopped), "io.containerd.runtime.v2.task", "k8s.io", "c0ffee")
+	if err := os.MkdirAll(task, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	pid := filepath.Join(task, "init.pid")
+	for _, ended := range []string{"", "none", "0", fmt.Sprint(1<<22 + 1)} { // beyond the greatest
+		if err := os.WriteFile(pid, []byte(ended), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if why := r.Unseen(); why != "" {
+			t.Errorf("Unseen() = %q where the process is %q, want nothing of a container that has ended", why, ended)
+		}
+	}
+	for _, name := range []string{"shim.pid", "init.pid"} { // Kata's, runc's
+		own := filepath.Join(t.TempDir(), name)
+		if err := errors.Join(os.RemoveAll(task), os.WriteFile(own, []byte(fmt.Sprint(os.Getpid())), 0o600), os.Rename(filepath.Dir(own), task)); err != nil {
+			t.Fatal(err)
+		}
+		if why := r.Unseen(); !strings.Contains(why, stopped) {
+			t.Errorf("Unseen() with %s = %q, want the runtime whose containers run without it", name, why)
+		}
+	}
+	// Its pods are not protected, which somebody has to know.
+	r.discover(t.Context())
+	if list := r.Unheard(); len(list) != 1 || list[0].Name != "k3s" || list[0].Ready || !strings.Contains(list[0].Message, stopped) {
+		t.Errorf("Unheard() = %+v, want the runtime that is not there", list)
+	}
+	if away := r.OutOfReach(); !strings.HasPrefix(away, "k3s: ") || !strings.Contains(away, stopped) {
+		t.Errorf("OutOfReach() = %q, want the runtime that is not there", away)
+	}
+	// Nor is a guard to believe that they have ended.
+	var away *runtime.SetError
+	if _, err := r.Guarded().Pods(t.Context()); !errors.As(err, &away) || len(away.Failed) != 1 || away.Failed[0].Runtime != "k3s" || !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("Pods() = %v, want an error that names the runtime that is not there", err)
+	}
+}
+
+// A guard that is asked to drain in the first moments of a boot must not believe
+// that nothing runs: containerd says that it is up before it knows its pods.
+func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
+	s := newContainerd(t)
+	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}
+	r := opened(t)
+	dir := folder(t)
+	left := filepath.Join(dir, "left.sock")
+	listener, err := net.Listen("unix", left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	listener.Close()
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: s.socket}, {Type: cri.Type, Name: "cri-o", Path: left}}
+
+	s.starts.Store(true)
+	for _, when := range []string{"before anybody has looked", "after that"} {
+		if pods, err := r.Guarded().Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), s.socket) || strings.Contains(err.Error(), left) {
+			t.Errorf("Pods() %s = %v, %v, want an error that names %s alone", when, pods, err, s.socket)
+		}
+	}
+	s.starts.Store(false)
+	if pods, err := r.Guarded().Pods(t.Context()); err != nil || len(pods) != 1 || pods[0].Name != "web" {
+		t.Errorf("Pods() of a runtime that has started = %v, %v, want web", pods, err)
+	}
+}
+
+// A drain gives a list a second. One that waited for a search at a socket that
+// never answers would come too late, with the pods of those that do.
+func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
+	s := newContainerd(t)
+	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}
+	r := opened(t)
+	hung := filepath.Join(folder(t), "hung.sock")
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: s.socket}}
+	if err := r.Look(t.Context()); err != nil {
+		t.Fatalf("Look() = %v", err)
+	}
+	listener, err := net.Listen("unix", hung)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	r.candidates = append(r.candidates, local.Candidate{Type: cri.Type, Name: "cri-o", Path: hung})
+	r.silent = []string{hung}
+
+	searching, stop := context.WithCancel(t.Context())
+	searched := make(chan struct{})
+	go func() {
+		defer close(searched)
+		r.discover(searching)
+	}()
+	defer func() { stop(); <-searched }()
+	conn, err := listener.Accept() // the search is under way
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	pods, err := r.Guarded().Pods(ctx)
+	select {
+	case <-searched:
+		t.Error("Pods() waited for the search to end, want no longer than its context allows")
+	default:
+	}
+	if !errors.Is(err, runtime.ErrUnavailable) || len(pods) != 1 || pods[0].Name != "web" {
+		t.Errorf("Pods() = %v, %v, want web, and an error that tells of the other socket", pods, err)
+	}
+}
+
+// One that hangs says nothing for as long as a call may take.
+func TestWhoComesBesideOneThatHangsIsKnownAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bound = 10 * time.Second
+		r := opened(t)
+		add := func(name string) *runtimetest.Fake {
+			t.Helper()
+			fake := runtimetest.NewFake(runtimetest.Options{Name: name, CallTimeout: bound})
+			if err := r.set.Add(fake); err != nil {
+				t.Fatal(err)
+			}
+			return fake
+		}
+		ready := func() string {
+			var names []string
+			states, _ := r.Current()
+			for _, s := range states {
+				names = append(names, fmt.Sprint(s.Name, " ", s.Ready))
+			}
+			return strings.Join(names, ", ")
+		}
+		look := func(wantErr bool, within time.Duration, want string) {
+			t.Helper()
+			began := time.Now()
+			err := r.Look(t.Context())
+			if took := time.Since(began); (err != nil) != wantErr || took > within || ready() != want {
+				t.Errorf("Look() = %v after %v, and finds %q; want an error: %t, within %v, and %q", err, took, ready(), wantErr, within, want)
+			}
+		}
+		old := add("old")
+		look(false, 0, "old true")
+		hang := old.Inject(runtimetest.Info, runtimetest.Fault{Hang: true})
+		add("new")
+		look(false, patience, "old true, new true") // which may only be slow
+		time.Sleep(bound)
+		look(true, patience, "old false, new true")
+		add("newer")
+		look(true, patience, "old false, new true, newer true")
+		hang.Release()
+		time.Sleep(bound)
+		look(false, 0, "old true, new true, newer true")
+		if n := len(old.Calls(runtimetest.Info)); n > 5 {
+			t.Errorf("one that hangs was asked %d times, want one call at a time", n)
+		}
+		dead := add("dead")
+		dead.Inject(runtimetest.Info, runtimetest.Fault{Hang: true})
+		look(true, bound, "old true, new true, newer true, dead false") // nobody knows it yet
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// counted is a listener that counts who came.
+type counted struct {
+	net.Listener
+	came *atomic.Int32
+}
+
+func (l counted) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.came.Add(1)
+	}
+	return conn, err
+}
+
+func TestASearchAsksNobodyTwiceWhoIsNoRuntime(t *testing.T) {
+	path := filepath.Join(folder(t), "containerd.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var came atomic.Int32
+	server := grpc.NewServer() // as a containerd without CRI
+	go func() { _ = server.Serve(counted{l, &came}) }()
+	t.Cleanup(server.Stop)
+	r := opened(t)
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: path}}
+	for i, look := range []struct {
+		by   func()
+		asks bool
+	}{
+		{func() { r.discover(t.Context()) }, true},
+		{func() { r.Search(t.Context()) }, false},
+		{func() { r.Search(t.Context()) }, false},
+		{func() { r.discover(t.Context()) }, true},
+	} {
+		before := came.Load()
+		look.by()
+		if asked := came.Load() > before; asked != look.asks || len(r.Dead()) != 1 || !errors.Is(r.Dead()[0].Err, runtime.ErrUnsupported) {
+			t.Errorf("look %d asked it: %t, want %t, and Dead() = %v", i+1, asked, look.asks, r.Dead())
+		}
+	}
+}

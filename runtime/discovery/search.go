@@ -1,0 +1,221 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/local"
+)
+
+// Dead is a candidate whose socket is there, and why it is of no use.
+type Dead struct {
+	local.Candidate
+	Err error
+}
+
+// at returns the runtime whose socket the path or endpoint leads to, or nil.
+func (r *Runtimes) at(endpoint string) runtime.Runtime {
+	members := r.set.Members()
+	i := slices.IndexFunc(members, func(m runtime.Runtime) bool { return socket(m.Endpoint()) == socket(endpoint) })
+	if i < 0 {
+		return nil
+	}
+	return members[i]
+}
+
+// socket is the path of an endpoint, with links resolved as far as it exists.
+func socket(endpoint string) string {
+	path := filepath.Clean(strings.TrimPrefix(endpoint, "unix://"))
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// configured opens what a person names. Of two runtimes of one name, such as two
+// containerds, the second goes by its socket.
+func (r *Runtimes) configured(c local.Candidate) error {
+	if m := r.at(c.Path); m != nil {
+		return fmt.Errorf("runtimes: %s leads to the same socket as %s; leave one out", c.Path, m.Endpoint())
+	}
+	if c.Name = local.NameOf(usualCandidates(), c.Path); slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == c.Name }) {
+		c.Name = strings.TrimPrefix(c.Path, "unix://")
+	}
+	return r.open(c)
+}
+
+// open adds a runtime to the set. It connects at the first call.
+func (r *Runtimes) open(c local.Candidate) error {
+	k, known := kinds()[c.Type]
+	if !known {
+		return fmt.Errorf("runtimes: %q is not a type of runtime that this version has", c.Type)
+	}
+	adapter, err := k.open(local.Options{
+		Endpoint: c.Path, Name: c.Name, Logger: r.log, Units: r.units,
+		Observe: func(method string, took time.Duration, err error) { r.observe(c.Name, method, took, err) },
+	})
+	if err != nil {
+		return err
+	}
+	if c, is := adapter.(*cri.Runtime); is && c.Name() == criDockerd {
+		adapter = driver{c, r.docked}
+	}
+	r.mu.Lock()
+	r.types[c.Name] = c.Type
+	r.mu.Unlock()
+	if err := r.set.Add(adapter); err != nil {
+		return errors.Join(err, adapter.Close())
+	}
+	select {
+	case r.found <- struct{}{}:
+	default: // told already
+	}
+	return nil
+}
+
+// Discover finds runtimes that came since they were looked for, and tells whether there are
+// any: for who cannot wait for the next Look.
+func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
+	known := len(r.set.Members())
+	r.discover(ctx)
+	return len(r.set.Members()) > known
+}
+
+// Search is between two times that Look is due. It asks nobody again who has said that it is
+// no runtime, and tells whether there is something new to Look at: a runtime that has not
+// said yet how it is, by whomever it was found, or somebody who may be one.
+func (r *Runtimes) Search(ctx context.Context) (found bool) {
+	r.mu.Lock()
+	others := r.others
+	r.mu.Unlock()
+	complete := r.Complete() == nil
+	r.discover(ctx, others...)
+	return complete && r.Complete() != nil || slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return !r.known(m) })
+}
+
+// discover adds the candidates whose socket answers and that are not known yet,
+// by whatever path, but for those of which it is known that they are none. A search by
+// somebody else is waited for no longer than ctx.
+func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
+	select {
+	case <-r.discovering:
+		defer func() { r.discovering <- struct{}{} }()
+	case <-ctx.Done():
+		return
+	}
+	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c local.Candidate) bool {
+		is := func(d Dead) bool { return d.Path == c.Path }
+		return r.at(c.Path) != nil || r.member(c.Name) || borrowed(c) || slices.ContainsFunc(others, is)
+	})
+	dead := slices.DeleteFunc(slices.Clone(others), func(d Dead) bool { return r.at(d.Path) != nil }) // by now
+	var silent []string
+	for _, d := range r.detect(ctx, unknown) {
+		err := d.Err
+		if err == nil {
+			err = r.open(d.Candidate)
+		}
+		if err == nil || d.Asleep { // it has no pods
+			continue
+		}
+		dead = append(dead, Dead{d.Candidate, err})
+		if d.Silent() {
+			silent = append(silent, d.Path)
+		}
+	}
+	others = slices.DeleteFunc(slices.Clone(dead), func(d Dead) bool { return !errors.Is(d.Err, runtime.ErrUnsupported) })
+	// A containerd without CRI is Docker's, which tells of its containers.
+	docked := r.docked()
+	dead = slices.DeleteFunc(dead, func(d Dead) bool { return docked && errors.Is(d.Err, cri.ErrSwitchedOff) })
+	for _, d := range dead {
+		if !slices.ContainsFunc(r.Dead(), func(known Dead) bool { return known.Path == d.Path }) {
+			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", d.Err)
+		}
+	}
+	unheard := r.unanswered()
+	r.mu.Lock()
+	r.unheard = unheard
+	// A search that was cut short has heard nothing of those that would answer.
+	r.dead, r.silent, r.others, r.searched = dead, silent, others, r.searched || ctx.Err() == nil
+	r.mu.Unlock()
+}
+
+// has tells whether a runtime of a type is in the set.
+func (r *Runtimes) has(kind string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(slices.Collect(maps.Values(r.types)), kind)
+}
+
+// Dead are those of candidates that did not answer last time.
+func (r *Runtimes) Dead() []Dead {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dead
+}
+
+// DeadSockets are the paths of Dead.
+func (r *Runtimes) DeadSockets() []string {
+	var paths []string
+	for _, d := range r.Dead() {
+		paths = append(paths, d.Path)
+	}
+	return paths
+}
+
+// Complete tells why there may be runtimes that are not in the set; nil if there
+// are none.
+func (r *Runtimes) Complete() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.candidates == nil:
+		return nil
+	case !r.searched:
+		return fmt.Errorf("%w: nobody has looked for runtimes yet", runtime.ErrUnavailable)
+	case len(r.silent) > 0:
+		return fmt.Errorf("%w: somebody listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.silent, ", "))
+	}
+	// As those of the set that are down: somebody may stand in for them.
+	var failed []runtime.MemberError
+	for _, c := range r.deserted() {
+		failed = append(failed, runtime.MemberError{Runtime: c.Name, Err: fmt.Errorf("%w: nothing listens at %s, but containers of it are there", runtime.ErrUnavailable, c.Path)})
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	return &runtime.SetError{Failed: failed}
+}
+
+// Unseen says why there may be pods of CRI on this host that no runtime of the set lists,
+// and nothing if there are none: a runtime that does not answer, that was not looked
+// for yet, that was stopped, or that the configuration leaves out.
+func (r *Runtimes) Unseen() string {
+	if r.candidates == nil {
+		for _, c := range r.usual {
+			if info, err := os.Stat(c.Path); err == nil && info.Mode().Type() == fs.ModeSocket && r.at(c.Path) == nil {
+				return "the runtime at " + c.Path + " is not among those that are configured"
+			}
+		}
+		return r.desertion()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.searched {
+		return "runtimes are being looked for"
+	}
+	mayHave := func(d Dead) bool { return d.Type == cri.Type && !errors.Is(d.Err, cri.ErrSwitchedOff) }
+	if i := slices.IndexFunc(r.dead, mayHave); i >= 0 {
+		return "the runtime at " + r.dead[i].Path + " does not answer"
+	}
+	return r.desertion()
+}

@@ -1,0 +1,69 @@
+package discovery
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+)
+
+// Unheard are the runtimes that were looked for and could not be asked at the last search,
+// while containers of theirs run: a shutdown would cut these off. A socket that is left
+// over without any is none. Nobody is in it that a person has configured: that is in the set.
+func (r *Runtimes) Unheard() []runtime.Health {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unheard
+}
+
+// OutOfReach says which runtimes are unheard: what their containers are is not known. Empty if
+// none is.
+func (r *Runtimes) OutOfReach() string {
+	var all []string
+	for _, u := range r.Unheard() {
+		all = append(all, u.Name+": "+u.Message)
+	}
+	return strings.Join(all, "; ")
+}
+
+// unanswered looks for them among candidates. Containers of one type look alike whoever of
+// it runs them, so that one that answers speaks for all.
+func (r *Runtimes) unanswered() (list []runtime.Health) {
+	if r.candidates == nil {
+		return nil
+	}
+	var silent []local.Candidate
+	for _, c := range r.candidates {
+		told := slices.ContainsFunc(silent, func(s local.Candidate) bool { return s.Type == c.Type })
+		if !told && !r.has(c.Type) && !borrowed(c) && slices.ContainsFunc(kinds()[c.Type].running, inhabited) {
+			silent = append(silent, c)
+		}
+	}
+	for _, c := range append(silent, r.deserted()...) {
+		list = append(list, runtime.Health{Info: runtime.Info{
+			Name: c.Name, Endpoint: "unix://" + c.Path, Message: "containers of it run, and nothing answers at " + c.Path,
+		}})
+	}
+	return list
+}
+
+// inhabited tells whether a process lives of a container that a pattern finds: conmon, whose
+// ID the file holds that Podman knows it by, or one of those that runs knows. Files of
+// containers that have ended stay until these are removed, and the ID may be another's.
+func inhabited(pattern string) bool {
+	left, _ := filepath.Glob(pattern)
+	return slices.ContainsFunc(left, func(path string) bool {
+		if filepath.Base(path) != "conmon.pid" {
+			return runs(path)
+		}
+		id, err := os.ReadFile(path)
+		if err != nil {
+			return false
+		}
+		name, _ := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(id)), "comm"))
+		return strings.HasPrefix(string(name), "conmon")
+	})
+}

@@ -1,0 +1,259 @@
+package conditions
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"os/exec"
+	goruntime "runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/internal/sanitize"
+	"hostler.io/hostler/status"
+)
+
+const (
+	// messageBytes is the most that a message may have: an Event takes 1024 with what
+	// stands around it.
+	messageBytes = 512
+	// keptBytes is what is kept of each stream, its beginning or its end.
+	keptBytes = 4 << 10
+	// outputBytes is what a check may print to a stream before it is ended.
+	outputBytes = 8 << 20
+	// pipeGrace is how long a process that a check has left behind, and that was not
+	// killed with it, may hold its output open.
+	pipeGrace = time.Second
+	// killGrace is how long a killed check may take to be gone. One that waits in the
+	// kernel, for a disk or a network mount, is gone when that answers.
+	killGrace = 2*pipeGrace + time.Second
+	// searchPath is where checks find their commands.
+	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+// group is the process group of a running check. Its number is good for as long as its
+// first process has not been waited for.
+type group struct {
+	mu     sync.Mutex // guards what follows
+	id     int        // 0 before it is started, and once it was waited for
+	doomed bool
+}
+
+func (g *group) started(id int) {
+	g.mu.Lock()
+	g.id = id
+	doomed := g.doomed
+	g.mu.Unlock()
+	if doomed {
+		g.kill()
+	}
+}
+
+// kill ends all processes of the group, now or once it is started.
+func (g *group) kill() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.doomed = true
+	if g.id != 0 {
+		_ = unix.Kill(-g.id, unix.SIGKILL) // none may be left
+	}
+}
+
+// reap kills what the first process, which has ended, left behind, and then lets go.
+func (g *group) reap() {
+	g.kill()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.id = 0
+}
+
+// execute runs a check once. It returns in little more than the check's time-out, or soon
+// after ctx ends. gone is closed when the check has ended, which may be later.
+func execute(ctx context.Context, p Program) (r Result, gone <-chan struct{}) {
+	r.Started = time.Now()
+	defer func() { r.Took = time.Since(r.Started) }()
+	var g group
+	done, ended := make(chan Result, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		// Its thread ends with this goroutine, for it is never unlocked: it may gain no
+		// privileges any more, and a check ends with it (PR_SET_PDEATHSIG, prctl(2)).
+		goruntime.LockOSThread()
+		done <- start(p, &g)
+	}()
+	late := time.NewTimer(p.Timeout)
+	defer late.Stop()
+	select {
+	case answer := <-done:
+		r.Answer, r.Message = answer.Answer, answer.Message
+		return r, ended
+	case <-ctx.Done():
+	case <-late.C:
+	}
+	r.Answer, r.Message = status.TimedOut, fmt.Sprintf("the check did not end within %v", p.Timeout)
+	g.kill()
+	killed := time.NewTimer(killGrace)
+	defer killed.Stop()
+	select {
+	case answer := <-done:
+		if answer.said != "" {
+			r.Message += "; it said: " + answer.said
+		}
+	case <-killed.C:
+		r.Message += ", and cannot be killed: it waits in the kernel, as for a disk or a mount that does not answer"
+	}
+	return r, ended
+}
+
+// start starts a check and waits until it ends.
+func start(p Program, g *group) Result {
+	real, _, err := trusted(p.Path) // which may have changed since it was looked at
+	if err != nil {
+		return Result{Answer: status.NotRun, Message: notRun(p.Path, err, "").String()}
+	}
+	credential, err := p.as.credential()
+	if err == nil && p.as.switched {
+		err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	}
+	if err != nil {
+		return failed(p, err)
+	}
+	out, complaint := &stream{}, &stream{end: true}
+	cmd := &exec.Cmd{
+		Path: real, Args: []string{p.Path}, Dir: "/",
+		Env:    []string{"PATH=" + searchPath, "LANG=C.UTF-8", "HOME=/", "USER=" + p.User, "LOGNAME=" + p.User},
+		Stdout: out, Stderr: complaint, WaitDelay: pipeGrace,
+		// A session of its own, which is a group of its own, too, has no terminal: on that of
+		// whoever runs the agent by hand, nobody could type what root's shell reads (TIOCSTI,
+		// ioctl_tty(2)).
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Credential: credential},
+	}
+	// What whoever started the agent has left open is none of the check's business. Linux
+	// before 5.11 does not know how.
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	if err := cmd.Start(); err != nil {
+		return failed(p, err)
+	}
+	g.started(cmd.Process.Pid)
+	for { // WNOWAIT leaves its number, and so the group's, as it is
+		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	g.reap()
+	err = cmd.Wait()
+	if cmd.ProcessState == nil {
+		return failed(p, err)
+	}
+	if max(out.size, complaint.size) > outputBytes {
+		return Result{Answer: status.Undecided, Message: fmt.Sprintf("the check was ended, since it printed more than %d MiB", outputBytes>>20)}
+	}
+	return judge(cmd.ProcessState.Sys().(syscall.WaitStatus), message(out, complaint))
+}
+
+// judge says what the end of a check means.
+func judge(end syscall.WaitStatus, said string) Result {
+	r := Result{Answer: status.Undecided, Message: said, said: said}
+	switch {
+	case end.Signaled():
+		r.Message = fmt.Sprintf("the check was ended by signal %d (%v)", end.Signal(), end.Signal())
+		if said != "" {
+			r.Message += "; it said: " + said
+		}
+		return r
+	case end.ExitStatus() == 0:
+		r.Answer = status.Passed
+	case end.ExitStatus() == 1:
+		r.Answer = status.Problem
+	}
+	if r.Message == "" {
+		r.Message = fmt.Sprintf("the check ended with %d and said nothing", end.ExitStatus())
+	}
+	return r
+}
+
+// failed says why a check was not started, with what mends it.
+func failed(p Program, err error) Result {
+	why := err
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		why = path.Err
+	}
+	hint := ""
+	switch {
+	case errors.Is(err, fs.ErrPermission) && p.as.switched:
+		hint = fmt.Sprintf("; user %s must be able to read and run it, and to enter its folder", p.User)
+	case errors.Is(err, fs.ErrNotExist) && endsAsOnWindows(p.Path):
+		hint = "; its first line ends in a carriage return, as on Windows, which the kernel takes for part of the interpreter's name: sed -i 's/\\r$//' " + p.Path
+	case errors.Is(err, fs.ErrNotExist):
+		hint = "; it, or the interpreter that its first line names, is not there"
+	case errors.Is(err, syscall.ENOEXEC):
+		hint = "; the first line of a script names its interpreter, as #!/bin/sh"
+	}
+	return Result{Answer: status.NotRun, Message: fmt.Sprintf("start %s: %v%s", p.Path, why, hint)}
+}
+
+// endsAsOnWindows tells whether the first line of a script, as far as the kernel reads it
+// for the interpreter (execve(2)), ends in a carriage return.
+func endsAsOnWindows(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false // for a hint alone
+	}
+	defer func() { _ = file.Close() }()
+	line := make([]byte, 256)
+	n, _ := io.ReadFull(file, line)
+	first, _, ended := bytes.Cut(line[:n], []byte("\n"))
+	return ended && bytes.HasPrefix(first, []byte("#!")) && bytes.HasSuffix(first, []byte("\r"))
+}
+
+// errTooMuch ends a check that prints without end: its pipe is closed.
+var errTooMuch = errors.New("too much output")
+
+// stream keeps the beginning of what a check prints, or its end.
+type stream struct {
+	end  bool
+	kept []byte
+	size int
+}
+
+// Write takes in what is printed.
+func (s *stream) Write(p []byte) (int, error) {
+	s.size += len(p)
+	if s.size > outputBytes {
+		return 0, errTooMuch
+	}
+	switch {
+	case s.end:
+		s.kept = append(s.kept, p[max(0, len(p)-keptBytes):]...)
+		s.kept = append(s.kept[:0], s.kept[max(0, len(s.kept)-keptBytes):]...)
+	case len(s.kept) < keptBytes:
+		s.kept = append(s.kept, p[:min(len(p), keptBytes-len(s.kept))]...)
+	}
+	return len(p), nil
+}
+
+// message is the first line of the output, or the last of the complaints where there is
+// no output.
+func message(out, complaint *stream) string {
+	for line := range bytes.Lines(out.kept) {
+		if text := sanitize.Line(string(line), messageBytes); text != "" {
+			return text
+		}
+	}
+	last := ""
+	for line := range bytes.Lines(complaint.kept) {
+		if text := sanitize.Line(string(line), messageBytes); text != "" {
+			last = text
+		}
+	}
+	return last
+}

@@ -1,0 +1,179 @@
+package conditions_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/conditions"
+)
+
+// bound is how long what takes no time may take.
+const bound = 30 * time.Second
+
+func TestWhatAScriptSays(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		answer status.Answer
+		want   string // of the message; its beginning where it ends in "*"
+	}{
+		"fine":                              {"echo all well", status.Passed, "all well"},
+		"fine, without a word":              {"exit 0", status.Passed, "the check ended with 0 and said nothing"},
+		"a problem":                         {"echo bad disk; echo more; exit 1", status.Problem, "bad disk"},
+		"a problem told on stderr alone":    {"echo first >&2; echo last >&2; echo >&2; exit 1", status.Problem, "last"},
+		"a problem told on both":            {"echo on stderr >&2; echo on stdout; exit 1", status.Problem, "on stdout"},
+		"blank lines before the first":      {`printf '\n  \nfirst\n'; exit 1`, status.Problem, "first"},
+		"that it cannot tell":               {"echo no idea; exit 2", status.Undecided, "no idea"},
+		"a number that no one knows":        {"exit 77", status.Undecided, "the check ended with 77 and said nothing"},
+		"nothing, being killed":             {"echo half; kill -9 $$", status.Undecided, "the check was ended by signal 9 (killed); it said: half"},
+		"a megabyte":                        {"echo first; head -c 1000000 /dev/zero | tr '\\0' x; exit 1", status.Problem, "first"},
+		"a megabyte on one line":            {"head -c 1000000 /dev/zero | tr '\\0' x; exit 1", status.Problem, "xxxx*"},
+		"a megabyte of complaints":          {"head -c 1000000 /dev/zero | tr '\\0' 'x' >&2; echo >&2; echo last >&2; exit 1", status.Problem, "last"},
+		"output without end":                {"exec cat /dev/zero", status.Undecided, "the check was ended, since it printed more than 8 MiB"},
+		"bytes that are no text":            {`printf 'a\377\033[31mb\007\n'; exit 1`, status.Problem, "a\uFFFDb"},
+		"where and with what it is":         {"echo $(pwd) $HOME $# $(cat | wc -c) $(env | grep -v '^_=\\|^PWD=\\|^OLDPWD=\\|^SHLVL=' | cut -d= -f1 | sort | tr '\\n' ' ')", status.Passed, "/ / 0 0 HOME LANG LOGNAME PATH USER"},
+		"with a child that holds its pipes": {"sleep 1000 & echo done", status.Passed, "done"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x")
+			put(t, path, "#!/bin/sh\n"+c.script+"\n", 0o755)
+			began := time.Now()
+			got, gone := conditions.Execute(t.Context(), path, bound)
+			begins, cut := strings.CutSuffix(c.want, "*")
+			if got.Answer != c.answer || got.Message != c.want && !(cut && strings.HasPrefix(got.Message, begins)) || time.Since(began) >= bound {
+				t.Errorf("execute() = %v %q after %v, want %v %q", got.Answer, got.Message, time.Since(began), c.answer, c.want)
+			}
+			<-gone
+		})
+	}
+}
+
+// On the terminal of a person who runs the agent in a shell, a check could type for them.
+func TestAScriptHasNoTerminalOfAnybody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	put(t, path, "#!/bin/sh\nread -r pid _ _ _ group session terminal _ </proc/self/stat\n"+
+		"[ $pid = $$ ] && [ $group = $$ ] && [ $session = $$ ] && [ $terminal = 0 ] && exit 0\n"+
+		"echo \"$pid is of group $group, session $session, terminal $terminal\"\nexit 1\n", 0o755)
+	got, gone := conditions.Execute(t.Context(), path, bound)
+	if got.Answer != status.Passed {
+		t.Errorf("execute() = %v %q, want it to lead a session of its own", got.Answer, got.Message)
+	}
+	<-gone
+}
+
+func TestAScriptThatHangsIsKilledWithItsGroup(t *testing.T) {
+	folder := t.TempDir()
+	path, child := filepath.Join(folder, "x"), filepath.Join(folder, "child")
+	put(t, path, "#!/bin/sh\ntrap '' TERM\necho half\nsleep 1000 &\necho $! >"+child+"\nwait\nsleep 1000\n", 0o755)
+	got, gone := conditions.Execute(t.Context(), path, time.Second)
+	if got.Answer != status.TimedOut || got.Message != "the check did not end within 1s; it said: half" || got.Took < time.Second || got.Took > bound {
+		t.Errorf("execute() = %+v, want that it timed out after 1s", got)
+	}
+	<-gone
+	wantGone(t, child)
+}
+
+// wantGone waits until the process whose number is in the file is gone or dead.
+func wantGone(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); ; {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if err != nil || strings.Contains(string(stat), ") Z ") { // of a parent that does not ask
+			return
+		}
+		if time.Since(began) > bound {
+			t.Fatalf("process %d is still there: %s", pid, stat)
+		}
+	}
+}
+
+func TestWhatAScriptLeavesBehindIsKilled(t *testing.T) {
+	folder := t.TempDir()
+	path, child := filepath.Join(folder, "x"), filepath.Join(folder, "child")
+	put(t, path, "#!/bin/sh\nsleep 1000 >/dev/null 2>&1 &\necho $! >"+child+"\n", 0o755)
+	got, gone := conditions.Execute(t.Context(), path, bound)
+	if got.Answer != status.Passed {
+		t.Errorf("execute() = %+v, want it fine", got)
+	}
+	<-gone
+	wantGone(t, child)
+}
+
+// A grandchild in a session of its own is out of reach of the group; it must not keep
+// the answer.
+func TestAGrandchildThatHoldsThePipeIsNotWaitedFor(t *testing.T) {
+	folder := t.TempDir()
+	path, child := filepath.Join(folder, "x"), filepath.Join(folder, "child")
+	put(t, path, "#!/bin/sh\nsetsid sh -c 'echo $$ >"+child+"; exec sleep 1000' &\nwhile ! [ -s "+child+" ]; do :; done\necho done\nexit 1\n", 0o755)
+	got, gone := conditions.Execute(t.Context(), path, bound)
+	if got.Answer != status.Problem || got.Message != "done" || got.Took >= bound {
+		t.Errorf("execute() = %+v, want the problem, soon", got)
+	}
+	<-gone
+	text, err := os.ReadFile(child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Errorf("end the grandchild: %v", err)
+	}
+}
+
+func TestTheEndOfTheAgentEndsAScript(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	put(t, path, "#!/bin/sh\nsleep 1000\n", 0o755)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	got, gone := conditions.Execute(ctx, path, time.Hour)
+	if got.Took > bound {
+		t.Errorf("execute() took %v, want it to end with its context", got.Took)
+	}
+	<-gone
+}
+
+func TestWhatOthersMayWriteByNowIsNotRun(t *testing.T) {
+	folder := t.TempDir()
+	path, ran := filepath.Join(folder, "x"), filepath.Join(folder, "ran")
+	put(t, path, "#!/bin/sh\ntouch "+ran+"\n", 0o757)
+	got, gone := conditions.Execute(t.Context(), path, bound)
+	<-gone
+	if _, err := os.Stat(ran); err == nil || got.Answer != status.NotRun || !strings.Contains(got.Message, "may be written by others than root") {
+		t.Errorf("execute() = %+v, ran: %v, want it not to be run", got, err == nil)
+	}
+}
+
+func TestWhatCannotBeStarted(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"an interpreter that is not there": {"#!/no/such/thing\n", "no such file or directory; it, or the interpreter"},
+		"lines that end as on Windows":     {"#!/bin/sh\r\nexit 0\r\n", "no such file or directory; its first line ends in a carriage return, as on Windows"},
+		"no interpreter":                   {"exit 0\n", "exec format error; the first line of a script names its interpreter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x")
+			put(t, path, c.text, 0o755)
+			got, gone := conditions.Execute(t.Context(), path, bound)
+			if got.Answer != status.NotRun || !strings.HasPrefix(got.Message, "start "+path+": ") || !strings.Contains(got.Message, c.want) {
+				t.Errorf("execute() = %+v, want that it was not run: %s", got, c.want)
+			}
+			<-gone
+		})
+	}
+}

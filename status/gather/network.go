@@ -1,0 +1,361 @@
+package gather
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/status/probe"
+)
+
+const (
+	// resolveInterval is how often a control plane's name is resolved anew, and
+	// resolvePause the least time between two for changes of the network: a
+	// container that starts is one.
+	resolveInterval = 5 * time.Minute
+	resolvePause    = 30 * time.Second
+	// resolveTimeout bounds one look for the addresses; resolveRetry is the first
+	// pause after one in vain, which grows to a minute.
+	resolveTimeout  = 2 * time.Second
+	resolveRetry    = time.Second
+	maxResolveRetry = time.Minute
+	// resolvingFor is how long the addresses are waited for at the start.
+	resolvingFor = time.Minute
+	// keepAnswer is how long an address counts that the name had and has no more, and
+	// maxAnswers how many do: DNS may answer in turns.
+	keepAnswer = time.Hour
+	maxAnswers = 8
+)
+
+// NetworkOptions say what is looked at, and how.
+type NetworkOptions struct {
+	// ControlPlane returns where connections to the control plane go, as HOST:PORT;
+	// nil where that is on this host. It may take as long as reading a file.
+	ControlPlane func() (string, error)
+	// Endpoint changes with what ControlPlane returns, now or later; it must not
+	// block.
+	Endpoint func() string
+	// Lost is called when the address is gone that connections to the control plane
+	// came from; they are of no more use, and none of their ends hears of it. It must
+	// not block, and may be nil.
+	Lost func()
+	Log  *slog.Logger
+
+	// What follows is for tests; by default it is this host's network and DNS.
+	Look   func(controlPlane ...netip.AddrPort) probe.Network
+	Watch  func(ctx context.Context, destinations func() []netip.Addr, changes chan<- struct{}) error
+	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Network follows the host's addresses, and the ways from them to the control plane.
+// It is safe for concurrent use.
+type Network struct {
+	o     NetworkOptions
+	again chan struct{} // holds one token when the control plane may be elsewhere
+
+	mu           sync.Mutex // guards what follows
+	now          probe.Network
+	destinations []netip.Addr // of the control plane; replaced, not changed
+	endpoint     string       // as it was when the addresses were last asked for
+
+	// What follows is Run's alone, and before it NewNetwork's.
+	server  string // HOST:PORT that the answers are for
+	answers []known
+	failed  bool // the last look for them
+}
+
+// known is an address of the control plane.
+type known struct {
+	netip.AddrPort
+	at time.Time // when it was last said
+}
+
+// NewNetwork looks at the network once, and asks no DNS yet. Where the control plane is
+// is waited for for a moment only: Run asks again.
+func NewNetwork(o NetworkOptions) *Network {
+	if o.Look == nil {
+		o.Look, o.Watch, o.Lookup = probe.Addresses, probe.Watch, net.DefaultResolver.LookupNetIP
+	}
+	n := &Network{o: o, again: make(chan struct{}, 1)}
+	resolving := false
+	if o.ControlPlane != nil {
+		n.endpoint = o.Endpoint()
+		server, answered := soon(o.ControlPlane)
+		resolving = !answered
+		if host, port, split := splitServer(server); split {
+			ip, err := netip.ParseAddr(host)
+			resolving = err != nil
+			if err == nil {
+				n.take(found{server: server, addresses: []netip.AddrPort{netip.AddrPortFrom(ip.Unmap(), port)}})
+			}
+		}
+	}
+	n.look(resolving)
+	return n
+}
+
+// soon is what ask returns; none where it fails, or takes longer than the agent's start
+// can, as a file does whose filesystem does not answer.
+func soon(ask func() (string, error)) (server string, answered bool) {
+	result := make(chan string, 1)
+	go func() {
+		server, _ := ask()
+		result <- server
+	}()
+	select {
+	case server = <-result:
+		return server, true
+	case <-time.After(resolveTimeout):
+		return "", false
+	}
+}
+
+// Current is the network as it was last looked at.
+func (n *Network) Current() probe.Network {
+	if n.o.ControlPlane != nil {
+		endpoint := n.o.Endpoint()
+		n.mu.Lock()
+		moved := endpoint != n.endpoint
+		n.mu.Unlock()
+		if moved {
+			n.Again()
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.now
+}
+
+// Again has the control plane's addresses looked for anew.
+func (n *Network) Again() {
+	select {
+	case n.again <- struct{}{}:
+	default: // that is asked for already
+	}
+}
+
+// Run looks at the network again whenever it may have changed, and calls changed if
+// it has, until ctx ends or the network cannot be watched, and says which. Name
+// servers are waited for beside that.
+func (n *Network) Run(ctx context.Context, changed func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changes, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- n.o.Watch(ctx, n.to, changes) }()
+	h := n.hunt()
+	defer h.due.Stop()
+	h.begin(ctx)
+	resolving, settled := n.Current().Resolving, time.After(resolvingFor)
+	for {
+		look := true
+		select {
+		case <-changes:
+			h.stir(ctx)
+		case f := <-h.results:
+			h.took(ctx, f)
+			resolving = resolving && f.err != nil
+		case <-settled:
+			resolving = false
+		case <-n.again:
+			look = false
+			h.begin(ctx)
+		case <-h.due.C:
+			look = false
+			h.begin(ctx)
+		case err := <-ended:
+			return err
+		}
+		before := n.now // which Run alone changes
+		if !look || !n.look(resolving) {
+			continue
+		}
+		if n.o.Lost != nil && lost(before, n.now) {
+			n.o.Lost()
+		}
+		changed()
+	}
+}
+
+// hunt is when the control plane's addresses are searched for: one search at a time,
+// beside Run, whose goroutine has all of it.
+type hunt struct {
+	*Network
+	results chan found
+	under   bool        // a search is
+	more    bool        // another one is wanted after it
+	due     *time.Timer // the next one, which the result of one under way sets
+	began   time.Time   // the last one
+	retry   time.Duration
+}
+
+func (n *Network) hunt() *hunt {
+	return &hunt{Network: n, results: make(chan found, 1), due: time.NewTimer(resolveInterval), retry: resolveRetry}
+}
+
+// begin searches where there is anything to find, after the search that is under way.
+func (h *hunt) begin(ctx context.Context) {
+	if h.o.ControlPlane == nil || h.under {
+		h.more = h.under
+		return
+	}
+	h.under, h.more, h.began = true, false, time.Now()
+	h.mu.Lock()
+	h.endpoint = h.o.Endpoint()
+	h.mu.Unlock()
+	go func() { h.results <- h.search(ctx) }()
+}
+
+// stir has a change of the network looked into: what failed may do now, and what was
+// found may be another's view.
+func (h *hunt) stir(ctx context.Context) {
+	pause := resolvePause
+	switch {
+	case h.failed:
+		pause, h.retry = resolveRetry, resolveRetry
+	case h.literal():
+		return
+	}
+	if wait := pause - time.Since(h.began); wait > 0 {
+		h.due.Reset(wait)
+		return
+	}
+	h.begin(ctx)
+}
+
+// took takes in how a search ended.
+func (h *hunt) took(ctx context.Context, f found) {
+	h.under = false
+	h.take(f)
+	if f.err == nil {
+		h.retry = resolveRetry
+		h.due.Reset(resolveInterval)
+	} else {
+		h.due.Reset(h.retry)
+		h.retry = min(2*h.retry, maxResolveRetry)
+	}
+	if h.more {
+		h.begin(ctx)
+	}
+}
+
+// found is what a search for the control plane's addresses came to.
+type found struct {
+	server    string // HOST:PORT; empty where that is not known
+	addresses []netip.AddrPort
+	err       error
+}
+
+// search looks for the addresses of the control plane, for a bounded time.
+func (n *Network) search(ctx context.Context) found {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	server, err := n.o.ControlPlane()
+	host, port, split := splitServer(server)
+	if err != nil || !split {
+		return found{err: cmp.Or(err, error(&net.AddrError{Err: "no host and port", Addr: server}))}
+	}
+	f := found{server: server}
+	ips := []netip.Addr{}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		ips = append(ips, ip)
+	} else {
+		ips, f.err = n.o.Lookup(ctx, "ip", host)
+	}
+	for _, ip := range ips {
+		f.addresses = append(f.addresses, netip.AddrPortFrom(ip.Unmap(), port))
+	}
+	// Of those that come together the order says nothing.
+	slices.SortFunc(f.addresses, netip.AddrPort.Compare)
+	return f
+}
+
+// take adds to what is known of the control plane: its addresses in the order in
+// which they were first said, so that the first one stays the first however DNS
+// turns them. What failed adds nothing.
+func (n *Network) take(f found) {
+	if f.err != nil && !n.failed && n.o.Log != nil {
+		n.o.Log.Debug("the control plane's addresses cannot be found, going on by those of before", "error", f.err)
+	}
+	n.failed = f.err != nil
+	if f.server != "" && f.server != n.server {
+		n.server, n.answers = f.server, nil
+	}
+	if f.err == nil {
+		now := time.Now()
+		for _, to := range f.addresses {
+			i := slices.IndexFunc(n.answers, func(k known) bool { return k.AddrPort == to })
+			if i < 0 {
+				n.answers, i = append(n.answers, known{AddrPort: to}), len(n.answers)
+			}
+			n.answers[i].at = now
+		}
+		n.answers = slices.DeleteFunc(n.answers, func(k known) bool { return now.Sub(k.at) > keepAnswer })
+		n.answers = n.answers[:min(len(n.answers), maxAnswers)]
+	}
+	var destinations []netip.Addr
+	for _, k := range n.answers {
+		destinations = append(destinations, k.Addr().WithZone(""))
+	}
+	n.mu.Lock()
+	n.destinations = destinations
+	n.mu.Unlock()
+}
+
+// literal tells that the control plane's address is known by itself.
+func (n *Network) literal() bool {
+	host, _, split := splitServer(n.server)
+	_, err := netip.ParseAddr(host)
+	return split && err == nil
+}
+
+// to are the control plane's addresses.
+func (n *Network) to() []netip.Addr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.destinations
+}
+
+// look reads the network, and tells whether it has changed.
+func (n *Network) look(resolving bool) bool {
+	var to []netip.AddrPort
+	for _, k := range n.answers {
+		to = append(to, k.AddrPort)
+	}
+	network := n.o.Look(to...)
+	network.Resolving = resolving
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if reflect.DeepEqual(network, n.now) {
+		return false
+	}
+	n.now = network
+	return true
+}
+
+// lost tells whether the host has no more an address that it sent from to the
+// control plane.
+func lost(before, now probe.Network) bool {
+	for _, way := range before.ControlPlane {
+		held := func(a probe.Address) bool { return a.IP == way.Source }
+		if slices.ContainsFunc(before.Addresses, held) && !slices.ContainsFunc(now.Addresses, held) {
+			return true
+		}
+	}
+	return false
+}
+
+func splitServer(server string) (host string, port uint16, ok bool) {
+	host, text, err := net.SplitHostPort(server)
+	if err != nil {
+		return "", 0, false
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	return host, uint16(number), err == nil
+}

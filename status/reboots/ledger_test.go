@@ -1,0 +1,264 @@
+package reboots_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status/reboots"
+)
+
+var (
+	silent = slog.New(slog.DiscardHandler)
+	noon   = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+)
+
+// shelf is a store in memory.
+type shelf struct {
+	values map[string][]byte
+	err    error
+}
+
+func (s *shelf) Load() (map[string][]byte, error) { return maps.Clone(s.values), s.err }
+
+func (s *shelf) WriteNow(put map[string][]byte, remove []string) error {
+	if s.values == nil {
+		s.values = map[string][]byte{}
+	}
+	for _, key := range remove {
+		delete(s.values, key)
+	}
+	maps.Copy(s.values, put)
+	return s.err
+}
+
+// left is what a journal tells.
+type left struct {
+	last          *journal.Record
+	another, read bool
+}
+
+func (l left) LastBoot() *journal.Record   { return l.last }
+func (l left) Found() (another, read bool) { return l.another, l.read }
+
+var nothing = left{read: true}
+
+// drained is how the journal tells of a boot that ended in a reboot.
+func drained(boot string, change func(*journal.Record)) left {
+	r := &journal.Record{
+		BootID: boot, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: true,
+		StartedAt: noon.Add(-12345 * time.Millisecond), FinishedAt: noon,
+	}
+	if change != nil {
+		change(r)
+	}
+	return left{last: r, another: true, read: true}
+}
+
+// start is an agent's in a boot that began by the clock at that time.
+func start(store *shelf, boot string, j left, began time.Time) *reboots.Ledger {
+	return reboots.Open(reboots.Options{
+		Boot: boot, Machine: reboots.Machine{ID: "m"}, Began: began, Journal: j, Store: store,
+		Now: func() time.Time { return noon.Add(time.Hour) }, Log: silent,
+	})
+}
+
+func TestHowABootCameAboutIsTold(t *testing.T) {
+	const before = "one@100"
+	back := noon.Add(100 * time.Second)
+	goesDown := func(l *reboots.Ledger) { l.Ends(true) }
+	stops := func(l *reboots.Ledger) { l.Ends(false) }
+	dies := func(*reboots.Ledger) {}
+	for name, c := range map[string]struct {
+		ends  func(*reboots.Ledger) // the agent of the boot before
+		boot  string
+		left  left
+		began time.Time
+		want  string // empty for no reboot
+		good  bool
+	}{
+		"a reboot that logind announced": {
+			goesDown, "two@200", drained(before, nil), back,
+			"expected (reboot announced by logind), graceful, pods were stopped in 12.345s, this boot began 1m40s later by the host's clock", true,
+		},
+		"a kind that systemd does not tell": {
+			goesDown, "two@200", drained(before, func(r *journal.Record) { r.Kind = "" }),
+			time.Time{},
+			"expected (announced by logind), graceful, pods were stopped in 12.345s", true,
+		},
+		"a clock that was set back in between": {
+			goesDown, "two@200", drained(before, nil), noon.Add(-time.Hour),
+			"expected (reboot announced by logind), graceful, pods were stopped in 12.345s", true,
+		},
+		"a shutdown past logind that left a pod running": {
+			goesDown, "two@200", drained(before, func(r *journal.Record) { r.Kind, r.Trigger, r.Graceful = "", journal.TriggerServiceStop, false }),
+			time.Time{},
+			"expected (by the service manager, past logind), not graceful, pods were stopped in 12.345s", false,
+		},
+		"power that went in the middle of a drain": {
+			dies, "two@200", drained(before, func(r *journal.Record) {
+				r.FinishedAt, r.Graceful, r.Error = time.Time{}, false, "the host went down in the middle of the drain"
+			}), back,
+			"expected (reboot announced by logind), not graceful: the host went down in the middle of the drain", false,
+		},
+		"a power cut": {
+			dies, "two@200", drained(before, func(r *journal.Record) {
+				*r = journal.Record{BootID: before, Trigger: journal.TriggerUnknown, Error: "the host went down without a drain"}
+			}), back,
+			"unexpected (as in a power cut, a kernel panic or a forced reboot), not graceful: the host went down without a drain", false,
+		},
+		"a soft-reboot": {
+			goesDown, "one@1795176100", drained(before, func(r *journal.Record) { r.Kind = "soft-reboot" }), noon.Add(-time.Hour),
+			"expected (soft-reboot announced by logind), graceful, pods were stopped in 12.345s, this boot began 1m40s later by the host's clock", true,
+		},
+		"a shutdown that another program guarded": {
+			goesDown, "two@200", nothing, back,
+			"expected (by the service manager), hostler did not stop the pods", true,
+		},
+		"a power cut while nobody guarded the shutdown": {
+			dies, "two@200", nothing, back,
+			"unexpected (as in a power cut, a kernel panic or a forced reboot): the host went down with the agent running", false,
+		},
+		"an agent that was stopped before the host": {
+			stops, "two@200", nothing, back,
+			"whether that was expected is not known: no agent saw how the boot before ended", false,
+		},
+		"a journal of a boot before that one": {
+			stops, "three@300", drained("zero@10", nil), back,
+			"whether that was expected is not known: no agent saw how the boot before ended", false,
+		},
+		"an agent that starts again":                            {stops, before, nothing, back, "", true},
+		"an agent that died and starts again":                   {dies, before, nothing, back, "", true},
+		"a service manager that does not tell its start now":    {dies, "one", nothing, back, "", true},
+		"a restart of the service manager that logs of nothing": {dies, "one@1763640100", nothing, back, "unexpected (by force: the kernel ran on): the host went down with the agent running", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &shelf{}
+			first := start(store, before, nothing, noon)
+			if r := first.Untold(); r != nil {
+				t.Fatalf("the first start ever tells of %v, want no reboot", r)
+			}
+			c.ends(first)
+			l := start(store, c.boot, c.left, c.began)
+			r := l.Untold()
+			if r == nil {
+				if c.want != "" {
+					t.Errorf("no reboot is told of, want %s", c.want)
+				}
+				return
+			}
+			if r.String() != c.want || r.Good() != c.good {
+				t.Errorf("Untold() = %v, good: %v, want %s", r, r.Good(), c.want)
+			}
+			if id, _, _ := strings.Cut(c.boot, "@"); r.BootID != id || l.Status(0).BootID != id {
+				t.Errorf("boot ID = %s, %s, want the kernel's", r.BootID, l.Status(0).BootID)
+			}
+		})
+	}
+}
+
+func TestReboots(t *testing.T) {
+	store := &shelf{}
+	start(store, "one", nothing, noon).Ends(false)
+	counts := func(when string, l *reboots.Ledger, expected, unexpected, unknown uint64) {
+		t.Helper()
+		want := reboots.Counts{Since: noon.Add(time.Hour), Expected: expected, Unexpected: unexpected, Unknown: unknown}
+		if got := l.Status(0).Counts; got != want {
+			t.Errorf("%s there are %+v reboots, want %+v", when, got, want)
+		}
+	}
+	l := start(store, "two", nothing, noon)
+	counts("after an end that nobody saw", l, 0, 0, 1)
+	l.Ends(true)
+	for range 3 { // starts in the same boot, of which the first one is killed
+		l = start(store, "three", drained("two", nil), noon)
+		counts("after a reboot", l, 1, 0, 1)
+		if l.Untold() == nil {
+			t.Error("a reboot that nobody has heard of is not told")
+		}
+	}
+	l.Told()
+	l = start(store, "three", nothing, noon)
+	if r := l.Untold(); r != nil {
+		t.Errorf("what was told is told again: %v", r)
+	}
+	if r := l.Status(0).Last; r == nil || r.Verdict != reboots.Expected {
+		t.Errorf("Status().Last = %v, want how this boot came about", r)
+	}
+	l = start(store, "four", nothing, noon)
+	counts("after a power cut", l, 1, 1, 1)
+}
+
+func TestWhatCannotBeKnownIsNotTold(t *testing.T) {
+	known := &shelf{}
+	start(known, "one", nothing, noon)
+	other := func(store *shelf, j left) *reboots.Ledger {
+		return reboots.Open(reboots.Options{Boot: "two", Machine: reboots.Machine{ID: "m", UUID: "other"}, Journal: j, Store: store, Log: silent})
+	}
+	original := &shelf{}
+	reboots.Open(reboots.Options{Boot: "one", Machine: reboots.Machine{ID: "m", UUID: "this"}, Journal: nothing, Store: original, Log: silent})
+	for name, c := range map[string]struct {
+		ledger  *reboots.Ledger
+		foreign bool
+		told    bool
+	}{
+		"the first start ever":                                    {start(&shelf{}, "one", nothing, noon), false, false},
+		"a state that was lost, with a journal":                   {start(&shelf{}, "two", drained("one", nil), noon), false, true},
+		"a state that was lost since the boot":                    {start(&shelf{}, "two", left{last: drained("one", nil).last, read: true}, noon), false, false},
+		"a state that cannot be read":                             {start(&shelf{err: errors.New("input/output error")}, "two", nothing, noon), false, false},
+		"a state that says something else":                        {start(&shelf{values: map[string][]byte{"reboots": []byte("{")}}, "two", nothing, noon), false, false},
+		"the disk of another machine, or a copy of it":            {other(original, drained("one", nil)), true, false},
+		"a machine whose hardware was not known before, rebooted": {other(known, drained("one", nil)), false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if r := c.ledger.Untold(); (r != nil) != c.told || c.ledger.Foreign() != c.foreign {
+				t.Errorf("Untold() = %v, foreign: %v, want told: %v, foreign: %v", r, c.ledger.Foreign(), c.told, c.foreign)
+			}
+		})
+	}
+}
+
+func TestAJournalThatCannotBeReadYetIsWaitedFor(t *testing.T) {
+	store := &shelf{}
+	start(store, "one", nothing, noon).Ends(false)
+	j := &left{}
+	var log bytes.Buffer
+	l := reboots.Open(reboots.Options{Boot: "two", Journal: j, Store: store, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if l.Settle(false) || l.Untold() != nil {
+		t.Fatal("a reboot is judged without the journal")
+	}
+	l.Ends(true) // what is to be judged is not touched
+	if l = start(&shelf{values: maps.Clone(store.values)}, "two", left{}, noon); !l.Settle(true) || l.Untold() == nil || l.Untold().Verdict != reboots.Unknown {
+		t.Errorf("Untold() = %v, want it judged by the end of the agent in the boot before", l.Untold())
+	}
+	l = reboots.Open(reboots.Options{Boot: "two", Journal: j, Store: store, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	*j = drained("one", nil)
+	if !l.Settle(false) || l.Untold() == nil || l.Untold().Kind != "reboot" {
+		t.Errorf("Untold() = %v, want it judged by the journal", l.Untold())
+	}
+	if !l.Settle(true) || strings.Count(log.String(), "the host has been rebooted") != 1 {
+		t.Errorf("log = %s, want it told once", &log)
+	}
+
+	l = start(store, "three", left{}, noon)
+	if !l.Settle(true) || l.Untold() == nil || l.Untold().Verdict != reboots.Unexpected {
+		t.Errorf("Untold() = %v, want it judged by the agent's end", l.Untold())
+	}
+}
+
+func TestWhenThisBootBegan(t *testing.T) {
+	store := &shelf{}
+	l := start(store, "one@1763640000", nothing, noon)
+	if s := l.Status(2 * time.Hour); s.BootedAt != noon.Add(-time.Hour) || s.BootID != "one" || s.Last != nil {
+		t.Errorf("Status() = %+v, want that it began as the kernel did", s)
+	}
+	l = start(store, "one@1763640100", drained("one@1763640000", nil), noon)
+	if s := l.Status(2 * time.Hour); s.BootedAt.Unix() != 1763640100 || !s.Last.SameKernel {
+		t.Errorf("Status() = %+v, want that it began with the service manager", s)
+	}
+}

@@ -1,0 +1,235 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status/reboots"
+)
+
+// Keys in the agent's own store.
+const (
+	keyEvents = "events" // that the control plane did not take
+	keyTold   = "told"   // the boot whose end was told of
+)
+
+// maxKeptEvents is how many of them outlive the agent: the latest, which tell of
+// its end.
+const maxKeptEvents = 200
+
+// Chronicle makes Events of how shutdowns and boots go, and keeps on disk what the
+// control plane has not taken, for the next start to tell. Its methods but
+// ShutdownChanged are safe for concurrent use; that one is the guard's, which calls
+// it one at a time.
+type Chronicle struct {
+	node     string
+	recorder *controlplane.Recorder
+	journal  *journal.Journal
+	reboots  *reboots.Ledger
+	store    Store
+	log      *slog.Logger
+
+	released time.Time // end of the drain last told of; of the goroutine that the guard notifies by
+
+	keeping  sync.Mutex // held while Events are kept; guards what follows
+	telling  string     // the boot whose end an Event tells of that was recorded here
+	rebooted bool       // an Event was recorded here that tells of the reboot
+}
+
+// NewChronicle returns the chronicle of a Node's shutdowns. It queues the Events
+// that an earlier run could not publish.
+func NewChronicle(node string, recorder *controlplane.Recorder, j *journal.Journal, ledger *reboots.Ledger, store Store, log *slog.Logger) *Chronicle {
+	c := &Chronicle{node: node, recorder: recorder, journal: j, reboots: ledger, store: store, log: log}
+	c.restore()
+	return c
+}
+
+const (
+	// tellInterval is how often the agent looks whether the journal of before can be
+	// read by now, and whether the control plane has heard.
+	tellInterval = time.Minute
+	// tellPatience is how often it looks before it judges the reboot without a journal.
+	tellPatience = 5
+)
+
+// TellOfLastBoot makes an Event of the reboot that began this boot, and one of how
+// the boot before ended its pods, each once. It returns when the control plane has
+// heard of both, or ctx ends.
+func (c *Chronicle) TellOfLastBoot(ctx context.Context) {
+	tick := time.NewTicker(tellInterval)
+	defer tick.Stop()
+	for look := 0; ; look++ {
+		settled := c.reboots.Settle(look >= tellPatience)
+		if settled {
+			c.recordReboot()
+		}
+		// Asked first: what is read from here on, the next look tells of.
+		_, read := c.journal.Found()
+		last, told := c.recordLastBoot()
+		if told && settled {
+			return // by an earlier process
+		}
+		flushing, cancel := context.WithTimeout(ctx, tellInterval)
+		err := c.recorder.Flush(flushing)
+		cancel()
+		if err == nil && settled {
+			c.reboots.Told()
+			switch {
+			case last != "":
+				// Lost, it is told once more.
+				_ = c.store.Write(map[string][]byte{keyTold: []byte(last)}, nil)
+				return
+			case read:
+				return // it knows nothing of a boot before
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// recordReboot makes an Event of the reboot that no control plane has heard of, in
+// kubelet's words.
+func (c *Chronicle) recordReboot() {
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
+	r := c.reboots.Untold()
+	if r == nil || c.rebooted {
+		return
+	}
+	kind := corev1.EventTypeWarning // as kubelet's always is
+	if r.Good() {
+		kind = corev1.EventTypeNormal
+	}
+	c.rebooted = true
+	c.event(kind, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s: %v", c.node, r.BootID, r))
+}
+
+// recordLastBoot makes an Event of how the boot before this one ended, if that is
+// known, and names that boot; told is whether an earlier process of this boot has
+// told of it.
+func (c *Chronicle) recordLastBoot() (boot string, told bool) {
+	last := c.journal.LastBoot()
+	if last == nil {
+		return "", false
+	}
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
+	switch {
+	case c.telling == last.BootID: // recorded before
+	case c.toldOf(last):
+		return last.BootID, c.reboots.Untold() == nil
+	case !c.reboots.Foreign():
+		kind, reason, message := verdict(*last)
+		c.event(kind, reason, message)
+		c.telling = last.BootID
+	}
+	return last.BootID, false
+}
+
+// toldOf tells whether an earlier process of this boot has told of the record.
+func (c *Chronicle) toldOf(last *journal.Record) bool {
+	values, err := c.store.Load()
+	return err == nil && string(values[keyTold]) == last.BootID
+}
+
+// event tells something of the Node.
+func (c *Chronicle) event(kind, reason, message string) {
+	c.recorder.Record(controlplane.NodeReference(c.node), kind, reason, message)
+}
+
+// verdict is an Event of how a boot ended.
+func verdict(r journal.Record) (kind, reason, message string) {
+	what := "the last shutdown"
+	if r.Kind != "" {
+		what += " (" + r.Kind + ")"
+	}
+	tally := r.Tally()
+	if first := r.First(); first != "" {
+		tally += "; " + first
+	}
+	if r.Shortened != nil {
+		tally += "; " + r.Shortened.String()
+	}
+	if r.Graceful {
+		return corev1.EventTypeNormal, "LastShutdownGraceful", what + " was graceful: " + tally
+	}
+	message = what + " was not graceful: "
+	if r.Error != "" {
+		message += r.Error + ": "
+	}
+	return corev1.EventTypeWarning, "LastShutdownNotGraceful", message + tally
+}
+
+// Keep keeps what the control plane has not taken, for the next start.
+func (c *Chronicle) Keep() {
+	c.keeping.Lock() // what is written last is what was queued last
+	defer c.keeping.Unlock()
+	if c.rebooted { // the next start need not make that Event again
+		c.reboots.Told()
+	}
+	events := c.recorder.Queued()
+	events = events[max(0, len(events)-maxKeptEvents):]
+	if len(events) == 0 {
+		_ = c.store.Write(nil, []string{keyEvents}) // one that is published anew gives way to itself
+		return
+	}
+	value, err := json.Marshal(events)
+	if err == nil {
+		put := map[string][]byte{keyEvents: value}
+		if c.telling != "" { // nor that one
+			put[keyTold] = []byte(c.telling)
+		}
+		err = c.store.Write(put, nil)
+	}
+	if err != nil {
+		c.log.Warn("events that were not published are lost", "events", len(events), "error", err)
+	}
+}
+
+// restore queues what an earlier run could not publish.
+func (c *Chronicle) restore() {
+	values, err := c.store.Load()
+	var events []corev1.Event
+	if value, found := values[keyEvents]; err == nil && found {
+		err = json.Unmarshal(value, &events)
+	}
+	if err != nil {
+		c.log.Warn("events of an earlier run are lost", "error", err)
+		return
+	}
+	c.recorder.Restore(events)
+}
+
+// ShutdownChanged makes an Event of a change of the guard's state, where it is
+// news: a shutdown is told of once, however often the service stops in it.
+func (c *Chronicle) ShutdownChanged(change shutdown.Change) {
+	again := change.Trigger == journal.TriggerServiceStop
+	node := controlplane.NodeReference(c.node)
+	switch r := change.Status.Current; {
+	case change.From == shutdown.Released && change.To == shutdown.Draining && again:
+		// The service stops at the end of a shutdown that was told of.
+	case change.To == shutdown.Draining:
+		c.recorder.Record(node, corev1.EventTypeNormal, "Shutdown", "pods are being stopped: "+change.Status.Reason)
+	case change.From == shutdown.Draining && change.To == shutdown.Released && r != nil:
+		if again && r.FinishedAt.Equal(c.released) {
+			return // nothing ran any more
+		}
+		c.released = r.FinishedAt
+		c.recorder.Record(node, corev1.EventTypeNormal, "ShutdownReleased", fmt.Sprintf("%s in %s", r.Tally(), r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond)))
+	case change.From == shutdown.Draining:
+		c.recorder.Record(node, corev1.EventTypeNormal, "ShutdownCancelled", change.Status.Reason)
+	}
+}

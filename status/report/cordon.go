@@ -1,0 +1,163 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// KeyCordon is where the notes keep what a person decided.
+const KeyCordon = "cordon"
+
+// Decision is what a person on this host said last of whether the Node takes new
+// pods. It outlives the agent, the boot and the Node.
+type Decision struct {
+	Unschedulable bool      `json:"unschedulable"`
+	By            string    `json:"by"`
+	At            time.Time `json:"at"`
+	// Delivered tells that the control plane has taken it. From then on the
+	// control plane is right: whoever changes it there has the later word.
+	Delivered bool `json:"delivered"`
+}
+
+// cordons keeps the latest decision. It is safe for concurrent use.
+type cordons struct{ *word[Decision] }
+
+// newCordons reads what was decided before this start.
+func newCordons(notes Store, log *slog.Logger) *cordons {
+	log = log.With("component", "cordon")
+	decision, err := recall[Decision](notes, KeyCordon, log)
+	if err != nil {
+		log.Warn("whether a person has cordoned the node is not known; what the control plane says stands", "error", err)
+	}
+	return &cordons{decision}
+}
+
+// decided is the latest decision; nil if there is none.
+func (c *cordons) decided() *Decision { return c.get() }
+
+// wanted is whether the Node is to be created closed to new pods: as a person
+// decided, else as configured.
+func (c *cordons) wanted(configured bool) bool {
+	if d := c.decided(); d != nil {
+		return d.Unschedulable
+	}
+	return configured
+}
+
+// pending tells whether the control plane has yet to be told.
+func (c *cordons) pending() bool {
+	d := c.decided()
+	return d != nil && !d.Delivered
+}
+
+// Errors of Cordon that mean that nothing was done.
+var (
+	ErrNotOurs    = errors.New("the node is not hostler's")
+	ErrNoCordoner = errors.New("this control plane cannot cordon nodes")
+)
+
+// errNoNode is an error of Cordon that passes.
+var errNoNode = errors.New("the node is not registered there yet")
+
+// Decided is what a person said last; nil if nobody did, or somebody changed it
+// since on the control plane.
+func (r *Reporter) Decided() *Decision { return r.cordons.decided() }
+
+// Cordon has the Node closed to new pods, or opened, because a person said so. It
+// tells whether that changes anything. ErrNotOurs and ErrNoCordoner mean that
+// nothing was done; any other error, that the control plane is told as soon as it
+// answers.
+func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err error) {
+	if !r.o.Mine() {
+		return false, ErrNotOurs
+	}
+	cordoner, able := r.o.Client.(controlplane.Cordoner)
+	if !able {
+		return false, ErrNoCordoner
+	}
+	changed = r.unschedulable() != want.Unschedulable
+	decided := want
+	decided.Delivered = false
+	if before := r.cordons.decided(); before != nil && before.Unschedulable == want.Unschedulable && !changed {
+		decided = *before // who said it first, and when, stands
+	}
+	r.cordons.set(&decided)
+	// A round that read the Node before would take the change for somebody else's.
+	if err := r.take(ctx, false); err != nil {
+		r.Changed()
+		return changed, err
+	}
+	defer func() { r.turn <- struct{}{} }()
+	if !r.registered {
+		r.Changed()
+		return changed, errNoNode // registering tells it
+	}
+	ctx, end := r.round(ctx)
+	defer end()
+	stored, err := cordoner.Cordon(ctx, r.options().Name, want.Unschedulable)
+	if err != nil {
+		r.Changed()
+		if errors.Is(context.Cause(ctx), errOvertaken) {
+			err = errOvertaken
+		}
+		return changed, err
+	}
+	delivered := decided
+	delivered.Delivered = true
+	r.cordons.follow(&decided, &delivered)
+	r.adopt(stored)
+	return changed, nil
+}
+
+// unschedulable is whether the Node takes no new pods, as far as is known here: a
+// person's word that is not delivered counts.
+func (r *Reporter) unschedulable() bool {
+	if d := r.cordons.decided(); d != nil && !d.Delivered {
+		return d.Unschedulable
+	}
+	r.mu.Lock()
+	known := r.node != nil
+	unschedulable := known && r.node.Spec.Unschedulable
+	r.mu.Unlock()
+	if !known {
+		return r.options().Unschedulable
+	}
+	return unschedulable
+}
+
+// settle brings a person's decision and the stored Node together: what was not
+// delivered is, and what somebody changed on the control plane since is right.
+// The caller has the turn.
+func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Node, error) {
+	d := r.cordons.decided()
+	switch {
+	case d == nil || d.Delivered && d.Unschedulable == stored.Spec.Unschedulable:
+		return stored, nil
+	case d.Delivered:
+		r.o.Log.Info("the node's cordon was changed on the control plane", "unschedulable", stored.Spec.Unschedulable)
+		r.cordons.follow(d, nil)
+		return stored, nil
+	}
+	if d.Unschedulable != stored.Spec.Unschedulable {
+		cordoner, able := r.o.Client.(controlplane.Cordoner)
+		if !able { // it was decided under another control plane
+			r.cordons.follow(d, nil)
+			return stored, nil
+		}
+		told, err := cordoner.Cordon(ctx, stored.Name, d.Unschedulable)
+		if err != nil {
+			return stored, err
+		}
+		stored = told
+	}
+	delivered := *d
+	delivered.Delivered = true
+	r.cordons.follow(d, &delivered)
+	return stored, nil
+}

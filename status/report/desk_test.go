@@ -1,0 +1,204 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controlplanetest"
+	"hostler.io/hostler/internal/logtest"
+	"hostler.io/hostler/runtime/discovery"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/gather"
+	"hostler.io/hostler/status/probe"
+)
+
+const nodeName = "node-a"
+
+// desk is a reporter on a small virtual machine with one container runtime, over
+// a control plane in memory. It lives in a bubble.
+type desk struct {
+	*Reporter
+	client   *controlplanetest.Fake
+	runtime  *runtimetest.Fake
+	runtimes *discovery.Runtimes
+	machine  probe.Machine
+	log      *logtest.Book
+	kept     *shelf // what outlives the agent
+	noted    *shelf // and the state file
+	named    []types.UID
+	counted  []string // transitions
+
+	mu    sync.Mutex // guards what follows
+	mine  bool
+	guard shutdown.Status
+	beats []error
+}
+
+// shelf is a store in memory.
+type shelf struct {
+	mu     sync.Mutex
+	values map[string][]byte // guarded by mu
+}
+
+func (s *shelf) Load() (map[string][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.values), nil
+}
+
+func (s *shelf) Write(put map[string][]byte, remove []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.values == nil {
+		s.values = map[string][]byte{}
+	}
+	for _, key := range remove {
+		delete(s.values, key)
+	}
+	maps.Copy(s.values, put)
+	return nil
+}
+
+func (s *shelf) WriteNow(put map[string][]byte, remove []string) error { return s.Write(put, remove) }
+
+// newDesk is a desk whose runtime was asked how it is.
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	d := unasked(t)
+	if err := d.runtimes.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func unasked(t *testing.T) *desk {
+	t.Helper()
+	reader, err := probe.New("../../test/hosts/small-vm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, err := reader.Machine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{
+		client:  controlplanetest.NewFake(nil),
+		runtime: runtimetest.NewFake(runtimetest.Options{Name: "containerd"}),
+		log:     &logtest.Book{},
+		kept:    &shelf{},
+		noted:   &shelf{},
+		machine: machine,
+		mine:    true,
+		guard:   shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
+	}
+	t.Cleanup(func() { _ = d.runtime.Close() })
+	d.runtimes, err = discovery.New(discovery.Options{Observe: func(string, string, time.Duration, error) {}, Log: silent()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.runtimes.Set().Add(d.runtime); err != nil {
+		t.Fatal(err)
+	}
+	options := status.DefaultOptions()
+	options.Name, options.Version = nodeName, "1.2.3"
+	d.Reporter = New(Options{
+		Client:   d.client,
+		Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, silent()),
+		Facts: gather.NewFacts(gather.FactsOptions{
+			Reader: reader, Folder: "/", Runtimes: d.runtimes, Machine: machine,
+			MaxImages: func() int { return -1 },
+			Guard:     func() shutdown.Status { d.mu.Lock(); defer d.mu.Unlock(); return d.guard },
+			GuardFacts: func(g shutdown.Status) status.Shutdown {
+				return status.Shutdown{State: g.State.String(), Reason: g.Reason}
+			},
+		}),
+		Node:    func() status.Options { return options },
+		Update:  10 * time.Second,
+		Rewrite: 5 * time.Minute,
+		Mine:    func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.mine },
+		Boot:    "one",
+		Store:   d.kept,
+		Notes:   d.noted,
+		Named:   func(uid types.UID) { d.named = append(d.named, uid) },
+		Log:     d.log.Logger(),
+		Observe: func(error) {},
+		Count:   func(c corev1.NodeCondition) { d.counted = append(d.counted, string(c.Type)+"="+string(c.Status)) },
+	})
+	return d
+}
+
+// start runs the reporter until the bubble ends.
+func (d *desk) start(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		err := d.Run(ctx, func(err error) { d.mu.Lock(); defer d.mu.Unlock(); d.beats = append(d.beats, err) })
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Run() = %v, want that it was cancelled", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); done.Wait() })
+	synctest.Wait()
+}
+
+func (d *desk) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+// stored is the Node on the control plane, nil if there is none.
+func (d *desk) stored(t *testing.T) *corev1.Node {
+	t.Helper()
+	nodes, err := d.client.Nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range nodes {
+		if nodes[i].Name == nodeName {
+			return &nodes[i]
+		}
+	}
+	return nil
+}
+
+func ready(n *corev1.Node) corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// writes is how often the Node was registered, and its status written.
+func (d *desk) writes() [2]int {
+	return [2]int{d.client.Calls(controlplanetest.Register), d.client.Calls(controlplanetest.UpdateStatus)}
+}
+
+// after lets time pass and checks the writes so far.
+func (d *desk) after(t *testing.T, pass time.Duration, what string, registered, written int) {
+	t.Helper()
+	time.Sleep(pass)
+	synctest.Wait()
+	if got, want := d.writes(), [2]int{registered, written}; got != want {
+		t.Fatalf("%s: registered and written %v times, want %v", what, got, want)
+	}
+}
+
+func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newDesk(t)) })
+}

@@ -1,0 +1,206 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// anewHere has the Node created anew where this host may delete it.
+const anewHere = "hostler leave && hostler leave --undo"
+
+// shared tells whether others write the Node as well.
+func (r *Reporter) shared() bool {
+	_, shared := r.o.Client.(controlplane.NodeWatcher)
+	return shared
+}
+
+// reconciles tells whether registering again mends the Node's taints, and whether this
+// host may do with its Node whatever is to be done.
+func (r *Reporter) reconciles() bool {
+	_, reconciles := r.o.Client.(controlplane.TaintReconciler)
+	return reconciles
+}
+
+// drift names what this machine has set on the stored Node, which it wants to be
+// wanted, and is not so there. To register again mends it.
+func (r *Reporter) drift(stored, wanted *corev1.Node) []string {
+	drifted := controlplane.Drift(stored, wanted)
+	if r.reconciles() {
+		drifted = append(drifted, controlplane.TaintDrift(stored, wanted)...)
+	}
+	return drifted
+}
+
+// watchOther takes an error of Register. While it is not known yet whether another
+// machine lives that has the name it says so, and that the Node is awaited; else it
+// returns nil.
+func (r *Reporter) watchOther(err error) error {
+	other, taken := errors.AsType[*controlplane.IdentityError](err)
+	if !taken || !other.Watching() {
+		if r.watching {
+			r.watching = false
+			r.rest("")
+		}
+		return nil
+	}
+	r.contact(nil)
+	if !r.watching {
+		r.o.Log.Info("another machine has the node: it is watched whether that one renews its lease", "node", other.Name,
+			"theirs", other.Theirs.String(), "ours", other.Ours.String(), "until", other.Until)
+		time.AfterFunc(time.Until(other.Until), r.Changed)
+	}
+	r.watching = true
+	r.rest(other.Error())
+	return errAwaited
+}
+
+// tellReplaced tells that this machine has taken another's place, by node.takeover or
+// because that one is dead.
+func (r *Reporter) tellReplaced(stored *corev1.Node, takeover bool) {
+	before := r.replaced
+	if before == nil {
+		return
+	}
+	r.replaced = nil
+	other := controlplane.IdentityOf(before).String()
+	why := "which did not renew its lease any more"
+	if takeover {
+		why = "as node.takeover says"
+	}
+	remains := r.remains(stored)
+	r.o.Log.Warn("the node was another machine's, and is this one's now", "node", stored.Name, "before", other, "new", stored.UID != before.UID, "remains", len(remains))
+	rest := ""
+	for _, d := range remains {
+		rest += "; " + d.Message + ": `" + d.Mend + "` mends it"
+	}
+	if rest == "" || stored.UID != before.UID {
+		r.event(corev1.EventTypeNormal, "NodeReplaced", fmt.Sprintf("replaced the Node of another machine (%s), %s%s", other, why, rest))
+		return
+	}
+	r.event(corev1.EventTypeWarning, "NodeTakenOver", fmt.Sprintf("took over the Node of another machine (%s), %s, and cleared what a node may%s", other, why, rest))
+}
+
+// remains are what a machine before this one has left on the Node.
+func (r *Reporter) remains(stored *corev1.Node) []Drift {
+	left := controlplane.RemainsOn(stored)
+	if left == nil {
+		return nil
+	}
+	var drift []Drift
+	if fixed := left.Fixed(); fixed != "" {
+		mend := anewHere
+		if r.shared() && !r.reconciles() {
+			mend = "kubectl delete node " + stored.Name
+		}
+		drift = append(drift, Drift{
+			Message: "the Node has still of the machine before it what is not hostler's to take away (" + fixed + "); deleted, it is registered anew",
+			Mend:    mend,
+		})
+	}
+	if left.Unschedulable {
+		drift = append(drift, Drift{Message: "the Node is cordoned since it was another machine's", Mend: "hostler uncordon"})
+	}
+	return drift
+}
+
+// noteRemains keeps what a machine before this one has left, and notes its end.
+func (r *Reporter) noteRemains(stored *corev1.Node) {
+	left := r.remains(stored)
+	r.mu.Lock()
+	before := r.left
+	r.left = left
+	r.mu.Unlock()
+	if len(before) > 0 && len(left) == 0 {
+		r.o.Log.Info("nothing is left on the node of the machine before", "node", stored.Name)
+	}
+}
+
+// clones are the other hosts that take themselves for this one.
+func (r *Reporter) clones() []controlplane.Clone {
+	if r.o.Clones == nil {
+		return nil
+	}
+	return r.o.Clones()
+}
+
+// onTheCopy says where a clone is mended.
+const onTheCopy = "; on the copy, which needs an ID of its own, and a name"
+
+func clonesDrift(node string, clones []controlplane.Clone) []Drift {
+	var drift []Drift
+	for _, c := range clones {
+		drift = append(drift, Drift{
+			Message: c.Message(node) + onTheCopy,
+			Mend:    c.Mend(),
+		})
+	}
+	return drift
+}
+
+// tellClones makes an Event of each clone that was not there in the last round.
+func (r *Reporter) tellClones(node string) {
+	clones := r.clones()
+	for _, c := range clones {
+		if !slices.Contains(r.cloned, c.Node) && r.Left() == nil {
+			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+onTheCopy+", `"+c.Mend()+"` mends it")
+		}
+	}
+	r.cloned = nil
+	for _, c := range clones {
+		r.cloned = append(r.cloned, c.Node)
+	}
+}
+
+// noteTaints tells of configured taints that the stored Node lacks, each set of
+// them once, where hostler may not mend that itself.
+func (r *Reporter) noteTaints(stored *corev1.Node) {
+	if r.reconciles() {
+		return
+	}
+	var drift []Drift
+	if missing := controlplane.MissingTaints(stored, r.options().Taints); len(missing) > 0 {
+		names := make([]string, len(missing))
+		for i, t := range missing {
+			names[i] = t.ToString()
+		}
+		drift = []Drift{{
+			Message: fmt.Sprintf("the Node lacks the configured taints %s, and a node may not change its own", strings.Join(names, ", ")),
+			Mend:    r.taintCommand(stored, missing),
+		}}
+	}
+	r.mu.Lock()
+	before := r.lacking
+	r.lacking = drift
+	r.mu.Unlock()
+	switch {
+	case slices.Equal(before, drift):
+	case len(drift) == 0:
+		r.o.Log.Info("the node has all configured taints again", "node", stored.Name)
+	default:
+		r.o.Log.Warn("the node lacks configured taints", "node", stored.Name, "problem", drift[0].Message, "mend", drift[0].Mend)
+		r.event(corev1.EventTypeWarning, "TaintsMissing", drift[0].Message+"; mend it with `"+drift[0].Mend+"`")
+	}
+}
+
+// taintCommand is what a person types to give the Node the taints that it lacks.
+func (r *Reporter) taintCommand(stored *corev1.Node, missing []corev1.Taint) string {
+	if !r.shared() {
+		return anewHere
+	}
+	command := "kubectl taint nodes " + stored.Name
+	overwrite := ""
+	for _, m := range missing {
+		command += " " + m.ToString()
+		if slices.ContainsFunc(stored.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&m) }) {
+			overwrite = " --overwrite"
+		}
+	}
+	return command + overwrite
+}

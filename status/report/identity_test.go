@@ -1,0 +1,246 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/status"
+)
+
+var stranger = controlplane.Identity{MachineID: "another", SystemUUID: "OTHER"}
+
+// strange has another machine registered under this one's name, cordoned and with a
+// label of somebody else's, and its Lease renewed until the returned function is called.
+func (d *desk) strange(t *testing.T) (dies func()) {
+	t.Helper()
+	node := bare()
+	node.Status.NodeInfo = corev1.NodeSystemInfo{MachineID: stranger.MachineID, SystemUUID: stranger.SystemUUID}
+	if _, err := d.client.Register(t.Context(), node, controlplane.RegisterOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	d.edit(t, func(n *corev1.Node) { n.Labels, n.Spec.Unschedulable = map[string]string{"theirs": "1"}, true })
+	keeper, err := controlplane.NewLeaseKeeper(d.client, controlplane.LeasePolicy{Node: nodeName, Holder: stranger, Duration: leaseDuration, Interval: leaseInterval}, silent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { _ = keeper.Run(ctx) })
+	dies = sync.OnceFunc(func() { cancel(); done.Wait() })
+	t.Cleanup(dies)
+	synctest.Wait()
+	return dies
+}
+
+// machineOf is whose the stored Node is.
+func (d *desk) machineOf(t *testing.T) string {
+	t.Helper()
+	return controlplane.IdentityOf(d.stored(t)).MachineID
+}
+
+func TestADeadMachineIsReplacedOnceItWasWatched(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.strange(t)()
+		d.o.Watch = controlplane.NewLeaseWatch(nil)
+		before, begun := d.stored(t).UID, time.Now()
+		d.start(t)
+		for range 3 {
+			s := d.Standing()
+			if !strings.Contains(s.Waits, "another") || !strings.Contains(s.Waits, "before "+begun.Add(leaseDuration).UTC().Format(time.RFC3339)) || d.machineOf(t) != "another" {
+				t.Errorf("Standing() = %+v, the Node is %s's, want it said which machine is watched and until when", s, d.machineOf(t))
+			}
+			if _, _, connected, err := d.Current(); !connected || err != nil {
+				t.Errorf("Current() = %v, %v, want no failure", connected, err)
+			}
+			time.Sleep(13 * time.Second)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		n := d.stored(t)
+		if n.UID == before || d.machineOf(t) != d.machine.MachineID || ready(n).Status != corev1.ConditionTrue || n.Labels["theirs"] != "" {
+			t.Errorf("after %v the Node is %+v, want it replaced by this machine's", leaseDuration, n)
+		}
+		if told := d.told("NodeReplaced"); len(told) != 1 || !strings.Contains(told[0], "machine ID another") || !strings.Contains(told[0], "`hostler uncordon`") {
+			t.Errorf("Events = %q, want the replacement told once, with the cordon that stays", told)
+		}
+		if d.log.Count("it is watched whether") != 1 || d.log.Count("was another machine's") != 1 {
+			t.Errorf("log = %s, want the wait and its end told once", d.log)
+		}
+		if s := d.Standing(); s.Waits != "" || len(s.Drift) != 1 || s.Drift[0].Mend != "hostler uncordon" {
+			t.Errorf("Standing() = %+v, want the cordon, and no wait", s)
+		}
+		d.edit(t, func(n *corev1.Node) { n.Spec.Unschedulable = false })
+		time.Sleep(2 * d.o.Rewrite)
+		synctest.Wait()
+		if s := d.Standing(); len(s.Drift) != 0 {
+			t.Errorf("Standing() of a Node that was uncordoned = %+v, want nothing left", s)
+		}
+	})
+}
+
+func TestAMachineThatIsAliveIsNotReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		dies := d.strange(t)
+		d.o.Watch = controlplane.NewLeaseWatch(nil)
+		d.start(t)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		var identity *controlplane.IdentityError
+		_, _, _, err := d.Current()
+		if !errors.As(err, &identity) || identity.Watching() || d.Standing().Waits != "" || d.machineOf(t) != "another" {
+			t.Errorf("Current() = %v, Standing() %+v, the Node is %s's, want it refused for the machine that lives", err, d.Standing(), d.machineOf(t))
+		}
+		dies()
+		time.Sleep(leaseDuration + 2*d.o.Update)
+		synctest.Wait()
+		if d.machineOf(t) != d.machine.MachineID {
+			t.Errorf("once the other has died the Node is %s's, want this machine's", d.machineOf(t))
+		}
+	})
+}
+
+func TestANodeThatAnotherMachineHasTakenIsLeftToItUntilThatIsDead(t *testing.T) {
+	for name, c := range map[string]struct{ keeps, watched, takeover bool }{
+		"it is a new one":                                 {},
+		"it is the same one":                              {keeps: true},
+		"it is the same one, and watched":                 {keeps: true, watched: true},
+		"both were to take it from the living, a new one": {takeover: true, watched: true},
+		"both were to take it from the living, the same":  {takeover: true, keeps: true},
+		"both were to take it from the living, and watch": {takeover: true, keeps: true, watched: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				if c.keeps {
+					d.client.KeepNodes()
+				}
+				d.o.Watch, d.o.Takeover = controlplane.NewLeaseWatch(nil), c.takeover
+				d.start(t)
+				if c.watched {
+					d.watch(t)
+				}
+				dies := d.strange(t)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				var identity *controlplane.IdentityError
+				if _, _, _, err := d.Current(); !errors.As(err, &identity) || !identity.Renewed || d.machineOf(t) != "another" {
+					t.Errorf("Current() = %v, the Node is %s's, want it left to the machine that lives", err, d.machineOf(t))
+				}
+				if n := d.log.Count("taken the node over") + d.log.Count("node is gone"); n != 1 {
+					t.Errorf("the loss was told %d times, want once: %s", n, d.log)
+				}
+				dies()
+				time.Sleep(leaseDuration + 2*d.o.Update)
+				synctest.Wait()
+				if n := d.stored(t); d.machineOf(t) != d.machine.MachineID || ready(n).Status != corev1.ConditionTrue || n.UID != d.named[len(d.named)-1] {
+					t.Errorf("once the other has died the Node is %+v, and the lease's owners %v, want it this machine's again", n, d.named)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatAClusterKeepsOfADeadMachineIsToldUntilItIsMended(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.strange(t)()
+		d.client.KeepNodes()
+		d.o.Takeover = true
+		before := d.stored(t).UID
+		d.start(t)
+		d.watch(t)
+		if n := d.stored(t); n.UID != before || d.machineOf(t) != d.machine.MachineID {
+			t.Errorf("the Node is %+v, want it taken over as it is", n)
+		}
+		if told := d.told("NodeTakenOver"); len(told) != 1 || !strings.Contains(told[0], "labels theirs") || !strings.Contains(told[0], "`kubectl delete node node-a`") || !strings.Contains(told[0], "as node.takeover says") {
+			t.Errorf("Events = %q, want what remains, and the mend", told)
+		}
+		wantDrift := func(when string, d *desk) {
+			t.Helper()
+			s := d.Standing()
+			if len(s.Drift) != 2 || !strings.Contains(s.Drift[0].Message, "labels theirs") || s.Drift[0].Mend != "kubectl delete node node-a" || s.Drift[1].Mend != "hostler uncordon" {
+				t.Errorf("%s: Standing() = %+v, want what remains", when, s)
+			}
+		}
+		wantDrift("after the takeover", d)
+		next := d.again(t, "two")
+		if err := next.once(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		wantDrift("after a restart", next)
+		if told := next.told("NodeTakenOver"); len(told) != 0 {
+			t.Errorf("Events after a restart = %q, want it no news", told)
+		}
+		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(d.o.Update)
+		synctest.Wait()
+		if n, s := d.stored(t), d.Standing(); n.UID == before || len(s.Drift) != 0 || n.Labels["theirs"] != "" {
+			t.Errorf("once somebody deleted it the Node is %+v, Standing() %+v, want it registered anew, and nothing left", n, s)
+		}
+	})
+}
+
+func TestANodeThatMayOnlyBeAdoptedWaitsForTheWatchToo(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.strange(t)()
+		before, lease := d.stored(t).UID, "not known yet"
+		d.o.Watch, d.o.AdoptOnly, d.o.Waits = controlplane.NewLeaseWatch(nil), true, func(why string) { lease = why }
+		d.start(t)
+		time.Sleep(leaseDuration - time.Second)
+		if d.machineOf(t) != "another" || lease == "" || !strings.Contains(d.Standing().Waits, "being watched") {
+			t.Errorf("the Node is %s's, Standing() %+v, the lease waits for %q, want both to wait", d.machineOf(t), d.Standing(), lease)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if d.machineOf(t) != d.machine.MachineID || d.stored(t).UID != before || lease != "" || d.Standing().Waits != "" {
+			t.Errorf("the Node is %s's, Standing() %+v, the lease waits for %q, want it adopted, and nothing waited for", d.machineOf(t), d.Standing(), lease)
+		}
+	})
+}
+
+func TestClonesAreToldOnceAndUntilTheyAreGone(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		var mu sync.Mutex
+		var clones []controlplane.Clone
+		d.o.Clones = func() []controlplane.Clone { mu.Lock(); defer mu.Unlock(); return clones }
+		set := func(c ...controlplane.Clone) {
+			mu.Lock()
+			clones = c
+			mu.Unlock()
+			time.Sleep(5 * d.o.Update)
+			synctest.Wait()
+		}
+		d.configure(func(o *status.Options) { o.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}} })
+		d.start(t)
+		set(controlplane.Clone{Node: nodeName, Instance: "boot/1/x"}, controlplane.Clone{Node: "node-b"})
+		told := d.told("MachineCloned")
+		if len(told) != 2 || !strings.Contains(told[0], "boot/1/x") || !strings.Contains(told[1], "node-b") || !strings.Contains(told[1], "systemd-machine-id-setup") {
+			t.Errorf("Events = %q, want each clone told once, with the mend", told)
+		}
+		if s := d.Standing(); len(s.Drift) != 2 || !strings.Contains(s.Drift[1].Mend, "rm -f /etc/machine-id") {
+			t.Errorf("Standing() = %+v, want both clones", s)
+		}
+		set()
+		if s := d.Standing(); len(s.Drift) != 0 {
+			t.Errorf("Standing() = %+v, want nothing once they are gone", s)
+		}
+		set(controlplane.Clone{Node: "node-b"})
+		counts := map[int32]int{} // the same Event again is counted
+		for _, e := range d.o.Recorder.Queued() {
+			if e.Reason == "MachineCloned" {
+				counts[e.Count]++
+			}
+		}
+		if counts[1] != 1 || counts[2] != 1 {
+			t.Errorf("Events by their counts = %v, want one that is back told again", counts)
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// KeyLeft is where the notes keep that a person took the Node away.
+const KeyLeft = "left"
+
+// Departure is a person's word that a Node is to stay off a control plane. It
+// outlives the agent and the boot, until somebody takes it back. It says nothing of
+// a Node of another name, nor of another type of control plane.
+type Departure struct {
+	Node         string    `json:"node"`
+	ControlPlane string    `json:"controlPlane"` // its type
+	By           string    `json:"by"`
+	At           time.Time `json:"at"`
+	// Deleted tells that hostler deleted Node and Lease; else somebody with the
+	// right has to.
+	Deleted bool `json:"deleted"`
+}
+
+// String tells a person why nothing is written, and how that ends.
+func (d Departure) String() string {
+	what := "took the Node off the control plane"
+	if !d.Deleted {
+		what = "asked to take the Node off the control plane, which somebody with the right has to do,"
+	}
+	return fmt.Sprintf("%s %s on %s with `hostler leave`, which holds across restarts; `hostler leave --undo` registers it again",
+		d.By, what, d.At.UTC().Format("2006-01-02 15:04 MST"))
+}
+
+// newDepartures reads whether a person had the Node leave before this start.
+func newDepartures(notes Store, log *slog.Logger) *word[Departure] {
+	departure, err := recall[Departure](notes, KeyLeft, log)
+	if err != nil {
+		log.Warn("whether a person took the node off the control plane is not known; it is registered", "error", err)
+	}
+	return departure
+}
+
+// Left is who took this Node off this control plane; nil if nobody did, or
+// somebody took it back.
+func (r *Reporter) Left() *Departure {
+	d := r.departures.get()
+	if d == nil || d.Node != r.options().Name || d.ControlPlane != r.o.Client.Type() {
+		return nil
+	}
+	return d
+}
+
+// Leave takes the Node and its Lease off the control plane, because a person, named
+// by, said so. Neither is written there from then on until Return.
+// The Lease must have come to rest before. controlplane.ErrForbidden means that
+// somebody else has to delete them, and that they are not written meanwhile;
+// controlplane.ErrLeaseStays, that the Node is gone and the Lease runs out by itself;
+// ErrNotOurs, *controlplane.IdentityError where the Node is another machine's, and any
+// other error, that all goes on as before.
+func (r *Reporter) Leave(ctx context.Context, by string) error {
+	if !r.o.Mine() {
+		return ErrNotOurs
+	}
+	if err := r.take(ctx, false); err != nil {
+		return err
+	}
+	defer func() { r.turn <- struct{}{} }()
+	ctx, end := r.round(ctx)
+	defer end()
+	machine := r.o.Facts.Machine()
+	err := r.o.Client.Leave(ctx, r.options().Name, controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID})
+	deleted := err == nil || errors.Is(err, controlplane.ErrLeaseStays)
+	if !deleted && !errors.Is(err, controlplane.ErrForbidden) {
+		if errors.Is(context.Cause(ctx), errOvertaken) {
+			err = errOvertaken
+		}
+		return err
+	}
+	d := Departure{Node: r.options().Name, ControlPlane: r.o.Client.Type(), By: by, At: r.o.Now(), Deleted: deleted}
+	r.event(corev1.EventTypeNormal, "Left", by+" had the Node taken off the control plane with `hostler leave`") // the last one
+	r.departures.set(&d)
+	r.drop()
+	r.rest(d.String())
+	r.contact(nil)
+	r.o.Log.Info("the node leaves the control plane and is not written there until a person has it return", "node", d.Node, "by", by, "deleted", d.Deleted)
+	return err
+}
+
+// Return has the Node registered again that a person, named by or another, had
+// leave. It tells whether one had, and does not wait for the control plane.
+func (r *Reporter) Return(ctx context.Context, by string) (bool, error) {
+	if err := r.take(ctx, false); err != nil {
+		return false, err
+	}
+	defer func() { r.turn <- struct{}{} }()
+	if r.Left() == nil {
+		return false, nil
+	}
+	r.departures.set(nil)
+	r.rest("")
+	r.o.Log.Info("the node returns to the control plane", "node", r.options().Name, "by", by)
+	r.Changed()
+	return true, nil
+}
