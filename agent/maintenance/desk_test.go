@@ -80,20 +80,16 @@ func (d *desk) over(client controlplane.Client) {
 	options.Name, options.Version = nodeName, "1.2.3"
 	d.ControlPlane = client.Type()
 	d.Reporter = report.New(report.Options{
-		Client:   client,
-		Recorder: d.Recorder,
-		Facts:    facts{},
-		Node:     func() status.Options { return options },
-		Update:   10 * time.Second,
-		Rewrite:  5 * time.Minute,
-		Mine:     func() bool { mine, _, _ := d.Owners.Mine(owner.Node); return mine },
-		Boot:     "one",
-		Store:    d.store,
-		Notes:    d.notes,
-		Named:    func(types.UID) {},
-		Log:      d.Log,
-		Observe:  func(error) {},
-		Count:    func(corev1.NodeCondition) {},
+		Client:    client,
+		Recorder:  d.Recorder,
+		Facts:     facts{},
+		Node:      func() status.Options { return options },
+		Policy:    report.Policy{Update: 10 * time.Second, Rewrite: 5 * time.Minute},
+		Mine:      func() bool { mine, _, _ := d.Owners.Mine(owner.Node); return mine },
+		Boot:      "one",
+		Storage:   report.Storage{Store: d.store, Notes: d.notes},
+		Listeners: report.Listeners{Named: func(types.UID) {}, Observe: func(error) {}, Count: func(corev1.NodeCondition) {}},
+		Log:       d.Log,
 	})
 }
 

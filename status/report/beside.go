@@ -18,18 +18,18 @@ type added struct {
 	since time.Time
 }
 
-// besideKubelet tells whether hostler's own conditions stand on a kubelet's Node.
+// besideKubelet reports whether hostler's own conditions stand on a kubelet's Node.
 func (r *Reporter) besideKubelet() bool {
 	_, able := r.o.Client.(controlplane.ConditionWriter)
 	return able && !r.o.Mine() && r.o.Beside()
 }
 
 // add writes hostler's own conditions, on change and every now and then, on the
-// Node of a kubelet on this host, and nothing else: all the rest is the kubelet's
-// word. It tells whether anything was written.
+// Node of a kubelet on this host, and nothing else: the kubelet reports the rest. It
+// returns whether anything was written.
 func (r *Reporter) add(ctx context.Context, node *corev1.Node) (bool, error) {
 	own := &corev1.NodeStatus{Conditions: status.OwnConditions(node.Status.Conditions)}
-	if r.added.own != nil && time.Since(r.added.since) < r.o.Rewrite && !status.Changed(r.added.own, own) {
+	if r.writer.added.own != nil && time.Since(r.writer.added.since) < r.o.Rewrite && !status.Changed(r.writer.added.own, own) {
 		return false, nil
 	}
 	mine := &corev1.Node{
@@ -42,29 +42,29 @@ func (r *Reporter) add(ctx context.Context, node *corev1.Node) (bool, error) {
 		err = r.clear(ctx, writer, mine, stored)
 	}
 	if errors.Is(err, controlplane.ErrNotFound) {
-		r.contact(nil)
-		r.rest("no Node " + node.Name + " of the kubelet's there yet; if the kubelet calls it by another name, set node.name to that")
+		r.view.contact(nil)
+		r.view.wait("no Node " + node.Name + " of the kubelet's there yet; if the kubelet calls it by another name, set node.name to that")
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	r.rest("")
-	r.added, r.remembered = added{own.DeepCopy(), time.Now()}, true
+	r.view.wait("")
+	r.writer.added, r.observation.remembered = added{own.DeepCopy(), time.Now()}, true
 	return true, nil
 }
 
-// clear takes what an earlier hostler has left on the Node that is a kubelet's now:
-// nobody renews it, and a network that is unavailable keeps pods away for ever.
+// clear removes the conditions that an earlier hostler has left on the Node that is a
+// kubelet's now: nobody renews them, and NetworkUnavailable keeps pods away for ever.
 func (r *Reporter) clear(ctx context.Context, writer controlplane.ConditionWriter, mine, stored *corev1.Node) error {
-	gone := status.Leftovers(stored.Status, mine.Status.Conditions, r.foreign.published())
+	gone := status.Leftovers(stored.Status, mine.Status.Conditions, r.published.types())
 	if len(gone) == 0 {
 		return nil
 	}
 	if _, err := writer.UpdateConditions(ctx, mine, gone); err != nil {
 		return err
 	}
-	r.foreign.forget(gone)
+	r.published.forget(gone)
 	r.o.Log.Info("conditions of before the kubelet are taken off the node", "node", mine.Name, "conditions", gone)
 	return nil
 }

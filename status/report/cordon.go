@@ -26,12 +26,12 @@ type Decision struct {
 }
 
 // cordons keeps the latest decision. It is safe for concurrent use.
-type cordons struct{ *word[Decision] }
+type cordons struct{ *request[Decision] }
 
 // newCordons reads what was decided before this start.
 func newCordons(notes Store, log *slog.Logger) *cordons {
 	log = log.With("component", "cordon")
-	decision, err := recall[Decision](notes, KeyCordon, log)
+	decision, err := loadRequest[Decision](notes, KeyCordon, log)
 	if err != nil {
 		log.Warn("whether a person has cordoned the node is not known; what the control plane says stands", "error", err)
 	}
@@ -89,28 +89,24 @@ func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err
 	}
 	r.cordons.set(&decided)
 	// A round that read the Node before would take the change for somebody else's.
-	if err := r.take(ctx, false); err != nil {
-		r.Changed()
-		return changed, err
-	}
-	defer func() { r.turn <- struct{}{} }()
-	if !r.registered {
-		r.Changed()
-		return changed, errNoNode // registering tells it
-	}
-	ctx, end := r.round(ctx)
-	defer end()
-	stored, err := cordoner.Cordon(ctx, r.options().Name, want.Unschedulable)
+	work, release, err := r.turn.take(ctx, false)
 	if err != nil {
 		r.Changed()
-		if errors.Is(context.Cause(ctx), errOvertaken) {
-			err = errOvertaken
-		}
 		return changed, err
+	}
+	defer release()
+	if !r.registration.registered {
+		r.Changed()
+		return changed, errNoNode // it is delivered with the registration
+	}
+	stored, err := cordoner.Cordon(work, r.options().Name, want.Unschedulable)
+	if err != nil {
+		r.Changed()
+		return changed, preempted(work, err)
 	}
 	delivered := decided
 	delivered.Delivered = true
-	r.cordons.follow(&decided, &delivered)
+	r.cordons.replace(&decided, &delivered)
 	r.adopt(stored)
 	return changed, nil
 }
@@ -121,14 +117,24 @@ func (r *Reporter) unschedulable() bool {
 	if d := r.cordons.decided(); d != nil && !d.Delivered {
 		return d.Unschedulable
 	}
-	r.mu.Lock()
-	known := r.node != nil
-	unschedulable := known && r.node.Spec.Unschedulable
-	r.mu.Unlock()
+	cordoned, known := r.view.unschedulable()
 	if !known {
 		return r.options().Unschedulable
 	}
-	return unschedulable
+	return cordoned
+}
+
+// reportCordon makes an Event of a cordon that somebody else has changed.
+func (r *Reporter) reportCordon(stored *corev1.Node) {
+	known := r.registration.known
+	if known == nil || known.Spec.Unschedulable == stored.Spec.Unschedulable || r.cordons.pending() {
+		return
+	}
+	reason, did := "NodeSchedulable", "uncordoned"
+	if stored.Spec.Unschedulable {
+		reason, did = "NodeNotSchedulable", "cordoned"
+	}
+	r.event(corev1.EventTypeNormal, reason, did+" on the control plane")
 }
 
 // settle brings a person's decision and the stored Node together: what was not
@@ -141,13 +147,13 @@ func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 		return stored, nil
 	case d.Delivered:
 		r.o.Log.Info("the node's cordon was changed on the control plane", "unschedulable", stored.Spec.Unschedulable)
-		r.cordons.follow(d, nil)
+		r.cordons.replace(d, nil)
 		return stored, nil
 	}
 	if d.Unschedulable != stored.Spec.Unschedulable {
 		cordoner, able := r.o.Client.(controlplane.Cordoner)
 		if !able { // it was decided under another control plane
-			r.cordons.follow(d, nil)
+			r.cordons.replace(d, nil)
 			return stored, nil
 		}
 		told, err := cordoner.Cordon(ctx, stored.Name, d.Unschedulable)
@@ -158,6 +164,6 @@ func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 	}
 	delivered := *d
 	delivered.Delivered = true
-	r.cordons.follow(d, &delivered)
+	r.cordons.replace(d, &delivered)
 	return stored, nil
 }

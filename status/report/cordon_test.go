@@ -252,7 +252,7 @@ func TestAShutdownsReportOvertakesACordonThatHangs(t *testing.T) {
 		if err := d.ReportShutdown(ctx, drainingStatus()); err != nil || time.Since(began) > 0 {
 			t.Errorf("ReportShutdown() = %v after %v, want it told at once", err, time.Since(began))
 		}
-		if err := <-told; !errors.Is(err, errOvertaken) {
+		if err := <-told; !errors.Is(err, errPreempted) {
 			t.Errorf("Cordon() = %v, want it overtaken", err)
 		}
 		time.Sleep(time.Minute)

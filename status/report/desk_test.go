@@ -124,16 +124,16 @@ func unasked(t *testing.T) *desk {
 			},
 		}),
 		Node:    func() status.Options { return options },
-		Update:  10 * time.Second,
-		Rewrite: 5 * time.Minute,
+		Policy:  Policy{Update: 10 * time.Second, Rewrite: 5 * time.Minute},
 		Mine:    func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.mine },
 		Boot:    "one",
-		Store:   d.kept,
-		Notes:   d.noted,
-		Named:   func(uid types.UID) { d.named = append(d.named, uid) },
-		Log:     d.log.Logger(),
-		Observe: func(error) {},
-		Count:   func(c corev1.NodeCondition) { d.counted = append(d.counted, string(c.Type)+"="+string(c.Status)) },
+		Storage: Storage{Store: d.kept, Notes: d.noted},
+		Listeners: Listeners{
+			Named:   func(uid types.UID) { d.named = append(d.named, uid) },
+			Observe: func(error) {},
+			Count:   func(c corev1.NodeCondition) { d.counted = append(d.counted, string(c.Type)+"="+string(c.Status)) },
+		},
+		Log: d.log.Logger(),
 	})
 	return d
 }

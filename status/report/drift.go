@@ -1,16 +1,31 @@
 package report
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
 )
+
+// Standing is how it stands with the Node on the control plane, beside what the
+// Node says itself.
+type Standing struct {
+	Waits string  // why nothing is written there although nothing failed; empty if it is
+	Drift []Drift // what of the Node is not as configured, and not hostler's to correct
+}
+
+// Drift is one thing that a person has to correct.
+type Drift struct{ Message, Mend string }
+
+// Standing is how it stands with the Node on the control plane.
+func (r *Reporter) Standing() Standing {
+	s := r.view.standing()
+	s.Drift = append(s.Drift, clonesDrift(r.options().Name, r.clones())...)
+	return s
+}
 
 // anewHere has the Node created anew where this host may delete it.
 const anewHere = "hostler leave && hostler leave --undo"
@@ -38,37 +53,14 @@ func (r *Reporter) drift(stored, wanted *corev1.Node) []string {
 	return drifted
 }
 
-// watchOther takes an error of Register. While it is not known yet whether another
-// machine lives that has the name it says so, and that the Node is awaited; else it
-// returns nil.
-func (r *Reporter) watchOther(err error) error {
-	other, taken := errors.AsType[*controlplane.IdentityError](err)
-	if !taken || !other.Watching() {
-		if r.watching {
-			r.watching = false
-			r.rest("")
-		}
-		return nil
-	}
-	r.contact(nil)
-	if !r.watching {
-		r.o.Log.Info("another machine has the node: it is watched whether that one renews its lease", "node", other.Name,
-			"theirs", other.Theirs.String(), "ours", other.Ours.String(), "until", other.Until)
-		time.AfterFunc(time.Until(other.Until), r.Changed)
-	}
-	r.watching = true
-	r.rest(other.Error())
-	return errAwaited
-}
-
-// tellReplaced tells that this machine has taken another's place, by node.takeover or
+// reportReplaced reports that this machine has taken another's place, by node.takeover or
 // because that one is dead.
-func (r *Reporter) tellReplaced(stored *corev1.Node, takeover bool) {
-	before := r.replaced
+func (r *Reporter) reportReplaced(stored *corev1.Node, takeover bool) {
+	before := r.registration.replaced
 	if before == nil {
 		return
 	}
-	r.replaced = nil
+	r.registration.replaced = nil
 	other := controlplane.IdentityOf(before).String()
 	why := "which did not renew its lease any more"
 	if takeover {
@@ -113,21 +105,10 @@ func (r *Reporter) remains(stored *corev1.Node) []Drift {
 // noteRemains keeps what a machine before this one has left, and notes its end.
 func (r *Reporter) noteRemains(stored *corev1.Node) {
 	left := r.remains(stored)
-	r.mu.Lock()
-	before := r.left
-	r.left = left
-	r.mu.Unlock()
+	before := r.view.setRemains(left)
 	if len(before) > 0 && len(left) == 0 {
 		r.o.Log.Info("nothing is left on the node of the machine before", "node", stored.Name)
 	}
-}
-
-// clones are the other hosts that take themselves for this one.
-func (r *Reporter) clones() []controlplane.Clone {
-	if r.o.Clones == nil {
-		return nil
-	}
-	return r.o.Clones()
 }
 
 // onTheCopy says where a clone is mended.
@@ -142,20 +123,6 @@ func clonesDrift(node string, clones []controlplane.Clone) []Drift {
 		})
 	}
 	return drift
-}
-
-// tellClones makes an Event of each clone that was not there in the last round.
-func (r *Reporter) tellClones(node string) {
-	clones := r.clones()
-	for _, c := range clones {
-		if !slices.Contains(r.cloned, c.Node) && r.Left() == nil {
-			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+onTheCopy+", `"+c.Mend()+"` mends it")
-		}
-	}
-	r.cloned = nil
-	for _, c := range clones {
-		r.cloned = append(r.cloned, c.Node)
-	}
 }
 
 // noteTaints tells of configured taints that the stored Node lacks, each set of
@@ -175,10 +142,7 @@ func (r *Reporter) noteTaints(stored *corev1.Node) {
 			Mend:    r.taintCommand(stored, missing),
 		}}
 	}
-	r.mu.Lock()
-	before := r.lacking
-	r.lacking = drift
-	r.mu.Unlock()
+	before := r.view.setLackingTaints(drift)
 	switch {
 	case slices.Equal(before, drift):
 	case len(drift) == 0:

@@ -58,7 +58,7 @@ func TestWhatIsToBeToldIsOnTheDiskBeforeTheControlPlaneIsAsked(t *testing.T) {
 		asked := 0
 		d.o.Client = atWrite{d.client, func() {
 			asked++
-			if !disk.has(keyLastWord, "all pods are stopped") || !disk.has(keyEvents, "the last of them") {
+			if !disk.has(keyFinal, "all pods are stopped") || !disk.has(keyEvents, "the last of them") {
 				t.Errorf("on the disk is %s, want the last word and the Events", maps.Clone(disk.values))
 			}
 		}}
@@ -71,7 +71,7 @@ func TestWhatIsToBeToldIsOnTheDiskBeforeTheControlPlaneIsAsked(t *testing.T) {
 		if asked != 1 {
 			t.Errorf("the control plane was asked %d times, want once", asked)
 		}
-		if disk.has(keyLastWord, "all pods are stopped") || !disk.has(keyEvents, "the last of them") {
+		if disk.has(keyFinal, "all pods are stopped") || !disk.has(keyEvents, "the last of them") {
 			t.Errorf("in the end on the disk is %s, want the Event, and no last word that was taken", disk.values)
 		}
 	})

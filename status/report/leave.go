@@ -39,8 +39,8 @@ func (d Departure) String() string {
 }
 
 // newDepartures reads whether a person had the Node leave before this start.
-func newDepartures(notes Store, log *slog.Logger) *word[Departure] {
-	departure, err := recall[Departure](notes, KeyLeft, log)
+func newDepartures(notes Store, log *slog.Logger) *request[Departure] {
+	departure, err := loadRequest[Departure](notes, KeyLeft, log)
 	if err != nil {
 		log.Warn("whether a person took the node off the control plane is not known; it is registered", "error", err)
 	}
@@ -68,27 +68,23 @@ func (r *Reporter) Leave(ctx context.Context, by string) error {
 	if !r.o.Mine() {
 		return ErrNotOurs
 	}
-	if err := r.take(ctx, false); err != nil {
+	work, release, err := r.turn.take(ctx, false)
+	if err != nil {
 		return err
 	}
-	defer func() { r.turn <- struct{}{} }()
-	ctx, end := r.round(ctx)
-	defer end()
+	defer release()
 	machine := r.o.Facts.Machine()
-	err := r.o.Client.Leave(ctx, r.options().Name, controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID})
+	err = r.o.Client.Leave(work, r.options().Name, controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID})
 	deleted := err == nil || errors.Is(err, controlplane.ErrLeaseStays)
 	if !deleted && !errors.Is(err, controlplane.ErrForbidden) {
-		if errors.Is(context.Cause(ctx), errOvertaken) {
-			err = errOvertaken
-		}
-		return err
+		return preempted(work, err)
 	}
 	d := Departure{Node: r.options().Name, ControlPlane: r.o.Client.Type(), By: by, At: r.o.Now(), Deleted: deleted}
 	r.event(corev1.EventTypeNormal, "Left", by+" had the Node taken off the control plane with `hostler leave`") // the last one
 	r.departures.set(&d)
 	r.drop()
-	r.rest(d.String())
-	r.contact(nil)
+	r.view.wait(d.String())
+	r.view.contact(nil)
 	r.o.Log.Info("the node leaves the control plane and is not written there until a person has it return", "node", d.Node, "by", by, "deleted", d.Deleted)
 	return err
 }
@@ -96,15 +92,16 @@ func (r *Reporter) Leave(ctx context.Context, by string) error {
 // Return has the Node registered again that a person, named by or another, had
 // leave. It tells whether one had, and does not wait for the control plane.
 func (r *Reporter) Return(ctx context.Context, by string) (bool, error) {
-	if err := r.take(ctx, false); err != nil {
+	_, release, err := r.turn.take(ctx, false)
+	if err != nil {
 		return false, err
 	}
-	defer func() { r.turn <- struct{}{} }()
+	defer release()
 	if r.Left() == nil {
 		return false, nil
 	}
 	r.departures.set(nil)
-	r.rest("")
+	r.view.wait("")
 	r.o.Log.Info("the node returns to the control plane", "node", r.options().Name, "by", by)
 	r.Changed()
 	return true, nil

@@ -145,11 +145,12 @@ func TestAFleetDoesNotComeBackAllAtOnce(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		ended := time.Now()
 		for _, d := range fleet {
-			if err := d.take(t.Context(), false); err != nil {
+			_, release, err := d.turn.take(t.Context(), false)
+			if err != nil {
 				t.Fatal(err)
 			}
 			d.o.Client = moments{d.client, &first, &mu}
-			d.turn <- struct{}{}
+			release()
 			d.client.Heal()
 		}
 		time.Sleep(fleet[0].o.Update)
@@ -172,11 +173,12 @@ func TestAFleetDoesNotComeBackAllAtOnce(t *testing.T) {
 		check("the first write", first, fleet[0].o.Update, 10)
 		ended = time.Now()
 		for _, d := range fleet {
-			if err := d.take(t.Context(), false); err != nil {
+			_, release, err := d.turn.take(t.Context(), false)
+			if err != nil {
 				t.Fatal(err)
 			}
 			d.o.Client = moments{d.client, &again, &mu}
-			d.turn <- struct{}{}
+			release()
 		}
 		time.Sleep(fleet[0].o.Rewrite + fleet[0].o.Update)
 		synctest.Wait()

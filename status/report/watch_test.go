@@ -143,7 +143,7 @@ func TestAPersonsWordIsNotTakenBackByOldNews(t *testing.T) {
 		if _, err := d.decide(t, true); err != nil {
 			t.Fatal(err)
 		}
-		d.notice(old)
+		d.watched <- old
 		synctest.Wait()
 		d.wantCordoned(t, "after old news,", true)
 		if by := d.Decided(); by == nil || by.By != "alice" {

@@ -14,42 +14,42 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// keyForeign is where the store keeps them.
-const keyForeign = "foreign-conditions"
+// keyPublished is where the store keeps them.
+const keyPublished = "foreign-conditions"
 
-// foreign are the types of conditions in other domains than hostler's that it has put on
-// the Node, kept across restarts: of those beside it on a Node that others write as well
-// nothing else tells that they are not somebody else's.
-type foreign struct {
+// published are the types of conditions in other domains than hostler's that it has put on
+// the Node, kept across restarts: on a Node that others write as well, nothing else shows
+// that they are hostler's. It is safe for concurrent use.
+type published struct {
 	store Store
 	log   *slog.Logger
 
-	mu    sync.Mutex // guards what follows
-	types []corev1.NodeConditionType
+	mu   sync.Mutex // guards what follows
+	list []corev1.NodeConditionType
 }
 
-func newForeign(store Store, log *slog.Logger) *foreign {
-	f := &foreign{store: store, log: log}
+func newPublished(store Store, log *slog.Logger) *published {
+	p := &published{store: store, log: log}
 	values, err := store.Load()
-	if value, found := values[keyForeign]; err == nil && found {
-		err = json.Unmarshal(value, &f.types)
+	if value, found := values[keyPublished]; err == nil && found {
+		err = json.Unmarshal(value, &p.list)
 	}
 	if err != nil {
 		log.Warn("which conditions of other domains an earlier run has published is not known", "error", err)
 	}
-	return f
+	return p
 }
 
-// published are all of them.
-func (f *foreign) published() []corev1.NodeConditionType {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.types)
+// types are all of them.
+func (p *published) types() []corev1.NodeConditionType {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.list)
 }
 
 // note keeps those of the conditions that are about to be published.
-func (f *foreign) note(conditions []corev1.NodeCondition) {
-	f.change(func(types []corev1.NodeConditionType) []corev1.NodeConditionType {
+func (p *published) note(conditions []corev1.NodeCondition) {
+	p.change(func(types []corev1.NodeConditionType) []corev1.NodeConditionType {
 		for _, c := range conditions {
 			if status.IsCustom(c.Type) && !status.IsOwn(c.Type) && !slices.Contains(types, c.Type) {
 				types = append(types, c.Type)
@@ -60,38 +60,37 @@ func (f *foreign) note(conditions []corev1.NodeCondition) {
 }
 
 // forget drops those that are on the Node no more.
-func (f *foreign) forget(gone []corev1.NodeConditionType) {
-	f.change(func(types []corev1.NodeConditionType) []corev1.NodeConditionType {
+func (p *published) forget(gone []corev1.NodeConditionType) {
+	p.change(func(types []corev1.NodeConditionType) []corev1.NodeConditionType {
 		return slices.DeleteFunc(types, func(t corev1.NodeConditionType) bool { return slices.Contains(gone, t) })
 	})
 }
 
-func (f *foreign) change(how func([]corev1.NodeConditionType) []corev1.NodeConditionType) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	next := how(slices.Clone(f.types))
-	if slices.Equal(next, f.types) {
+func (p *published) change(how func([]corev1.NodeConditionType) []corev1.NodeConditionType) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := how(slices.Clone(p.list))
+	if slices.Equal(next, p.list) {
 		return
 	}
-	f.types = next
+	p.list = next
 	value, err := json.Marshal(next)
 	if err == nil {
-		err = f.store.Write(map[string][]byte{keyForeign: value}, nil)
+		err = p.store.Write(map[string][]byte{keyPublished: value}, nil)
 	}
 	if err != nil {
-		f.log.Warn("which conditions of other domains are published is not kept", "error", err)
+		p.log.Warn("which conditions of other domains are published is not kept", "error", err)
 	}
 }
 
-// retire takes conditions of other domains off the Node whose checks are gone. Those of
-// its own domain, and those that this run has published, the client knows to be
-// hostler's.
+// retire removes conditions of other domains whose checks are gone from the Node. The client
+// knows those of hostler's own domain, and those that this run has published.
 func (r *Reporter) retire(ctx context.Context, stored, node *corev1.Node) error {
 	has := func(n *corev1.Node, kind corev1.NodeConditionType) bool {
 		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
 	}
 	var off, gone []corev1.NodeConditionType
-	for _, kind := range r.foreign.published() {
+	for _, kind := range r.published.types() {
 		switch {
 		case has(node, kind):
 		case has(stored, kind):
@@ -108,6 +107,6 @@ func (r *Reporter) retire(ctx context.Context, stored, node *corev1.Node) error 
 		r.o.Log.Info("conditions whose checks are gone are taken off the node", "node", node.Name, "conditions", gone)
 		off = append(off, gone...)
 	}
-	r.foreign.forget(off)
+	r.published.forget(off)
 	return nil
 }

@@ -204,8 +204,8 @@ func TestTheLastWordIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
 			t.Errorf("ReportShutdown() = %v after %v, want it given up in time", err, took)
 		}
 		<-begun
-		if values, _ := d.kept.Load(); !strings.Contains(string(values[keyLastWord]), "all pods are stopped") {
-			t.Errorf("kept is %s, want the last word", values[keyLastWord])
+		if values, _ := d.kept.Load(); !strings.Contains(string(values[keyFinal]), "all pods are stopped") {
+			t.Errorf("kept is %s, want the last word", values[keyFinal])
 		}
 	})
 }

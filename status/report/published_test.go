@@ -97,7 +97,7 @@ func TestAConditionWhoseCheckIsGoneGoes(t *testing.T) {
 				d.says()
 				round(d)
 				d.wantCustoms(t, "without checks", theirs)
-				if left := d.foreign.published(); len(left) > 0 {
+				if left := d.published.types(); len(left) > 0 {
 					t.Errorf("%v are kept as published, want none", left)
 				}
 			})

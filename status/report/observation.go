@@ -1,0 +1,122 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/status"
+)
+
+// observation is what the reporter knows of the host, look by look. The turn guards it.
+type observation struct {
+	// remembered is whether it is known what was reported before this start;
+	// forgotten is why not.
+	remembered bool
+	forgotten  error
+	memory     status.Memory
+	conditions []corev1.NodeCondition // of the last look
+	short      bool                   // the host does not have what is reserved of it
+	clones     []string               // names of the clones that were there at the last look
+}
+
+// remember takes up what an earlier run of the agent reported in this boot, so
+// that conditions keep their times and Ready does not flip. What a control plane
+// does not answer in time is read again in the next round, as long as nothing
+// was written, and then waited for longer: the host has been looked at by then.
+func (r *Reporter) remember(ctx context.Context, beside bool) {
+	limit := time.Second
+	if r.observation.forgotten != nil {
+		limit = WriteTimeout / 2
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	node, err := r.o.Client.Node(ctx, r.options().Name)
+	if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+		r.observation.forgotten = err
+		return
+	}
+	r.observation.remembered = true
+	if err != nil || node.Status.NodeInfo.BootID != r.o.Facts.Machine().BootID {
+		return // nothing known of this boot
+	}
+	conditions := node.Status.Conditions
+	if beside { // the others are the kubelet's
+		conditions = status.OwnConditions(conditions)
+	}
+	r.observation.memory, r.observation.conditions = status.Remember(conditions), conditions
+}
+
+// observe makes the Node from facts, and reports what has changed since the last look.
+func (r *Reporter) observe(facts status.Facts, options status.Options, beside bool) *corev1.Node {
+	node, memory := status.Node(facts, options, r.observation.memory, r.o.Now())
+	transitions := status.Transitions(r.observation.conditions, node.Status.Conditions)
+	r.observation.memory, r.observation.conditions = memory, node.Status.Conditions
+	if beside { // the kubelet reports the rest
+		transitions = slices.DeleteFunc(transitions, func(t status.Transition) bool { return !status.IsOwn(t.New.Type) })
+	}
+	r.reportTransitions(options.Name, transitions)
+	r.reportReserved(facts, options)
+	r.reportClones(options.Name)
+	return node
+}
+
+// reportTransitions makes an Event, a count and a log line of each transition. The shutdown
+// guard logs its own, and that the agent starts is no news. That pods are out of reach is,
+// since the guard does not know of it.
+func (r *Reporter) reportTransitions(node string, transitions []status.Transition) {
+	for _, t := range transitions {
+		if t.New.Reason == status.ReasonStarting {
+			continue // true of every start, and over in a moment
+		}
+		r.o.Count(t.New)
+		r.o.Recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
+		switch {
+		case t.New.Type == status.ShutdownProtected && t.New.Reason != status.ReasonPodsOutOfReach && (t.Old == nil || t.Old.Reason != status.ReasonPodsOutOfReach):
+		case !t.Good():
+			r.o.Log.Warn("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
+		case t.Old != nil: // that all is well at the start goes without saying
+			r.o.Log.Info("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
+		}
+	}
+}
+
+// reportReserved logs that the host does not have what is reserved of it, and when it has
+// it again. At the start and by a reload such a reservation is refused; but a host may shrink
+// later, and a filesystem come later.
+func (r *Reporter) reportReserved(facts status.Facts, o status.Options) {
+	err := status.CheckReserved(facts, o.Reserved, o.Pressure)
+	switch {
+	case err != nil && !r.observation.short:
+		r.o.Log.Warn("the host does not have what is reserved of it: none is left for pods", "error", err)
+	case err == nil && r.observation.short:
+		r.o.Log.Info("the host has what is reserved of it again")
+	}
+	r.observation.short = err != nil
+}
+
+// reportClones makes an Event of each clone that was not there at the last look.
+func (r *Reporter) reportClones(node string) {
+	clones := r.clones()
+	for _, c := range clones {
+		if !slices.Contains(r.observation.clones, c.Node) && r.Left() == nil {
+			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+onTheCopy+", `"+c.Mend()+"` mends it")
+		}
+	}
+	r.observation.clones = nil
+	for _, c := range clones {
+		r.observation.clones = append(r.observation.clones, c.Node)
+	}
+}
+
+// clones are the other hosts with this machine's identity.
+func (r *Reporter) clones() []controlplane.Clone {
+	if r.o.Clones == nil {
+		return nil
+	}
+	return r.o.Clones()
+}

@@ -1,0 +1,264 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// registration is what is known of the Node on the control plane. The turn guards it.
+type registration struct {
+	// registered is whether the Node was registered since it was last found missing, or
+	// another machine's.
+	registered    bool
+	entered       bool                 // it was, by this process: what it has lost since it may not take from the living
+	known         *corev1.Node         // as last stored, without status; nil if it is not registered
+	wanted        *corev1.Node         // as last seen from the host, without what changes there by itself
+	applied       *corev1.Node         // with the labels, annotations and taints that were registered last
+	outdated      bool                 // somebody else has changed the stored Node
+	addressed     bool                 // the stored Node has addresses
+	drifted       []string             // labels, annotations and taints that somebody else has changed
+	restored      map[string]time.Time // when each was set again last
+	replaced      *corev1.Node         // of another machine, whose place this one has taken; nil once that is reported
+	watchingOther bool                 // it is not known yet whether the other machine lives that has the name
+}
+
+// errAwaited ends a round in which there is no Node that could be written.
+var errAwaited = errors.New("the node is waited for")
+
+// restoreDue reports whether a label, an annotation or a taint that somebody else has
+// changed is to be set again: at once for the first time, and then once in a report
+// interval, since whoever changes it may do so again at once.
+func (g *registration) restoreDue(interval time.Duration) bool {
+	return slices.ContainsFunc(g.drifted, func(key string) bool {
+		last, before := g.restored[key]
+		return !before || time.Since(last) >= interval
+	})
+}
+
+// newsAgain is how long a label must have been left alone to make it news that
+// somebody changed it.
+const newsAgain = time.Hour
+
+// noteRestored notes that what had drifted was set again, and returns what of it is news.
+func (g *registration) noteRestored() (news []string) {
+	for _, key := range g.drifted {
+		if last, before := g.restored[key]; !before || time.Since(last) > newsAgain {
+			news = append(news, key)
+		}
+		if g.restored == nil {
+			g.restored = map[string]time.Time{}
+		}
+		g.restored[key] = time.Now()
+	}
+	return news
+}
+
+// marks are what of a Node is registered and kept.
+func marks(node *corev1.Node) *corev1.Node {
+	return &corev1.Node{ObjectMeta: *node.ObjectMeta.DeepCopy(), Spec: corev1.NodeSpec{Taints: slices.Clone(node.Spec.Taints)}}
+}
+
+func (r *Reporter) sameMarks(a, b *corev1.Node) bool {
+	return maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
+		(!r.reconciles() || equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints))
+}
+
+// enroll has the Node on the control plane, with the labels, annotations and taints
+// that it is to have. It reads the Node only where somebody else has changed it.
+func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
+	if g := &r.registration; g.outdated && g.registered {
+		if err := r.reread(ctx, node); err != nil {
+			return err
+		}
+	}
+	r.registration.outdated = false
+	if r.registration.registered && r.sameMarks(r.registration.applied, node) && !r.registration.restoreDue(r.o.Rewrite) {
+		return nil
+	}
+	return r.register(ctx, node)
+}
+
+// register registers the Node, or sets again what somebody else has changed of it.
+func (r *Reporter) register(ctx context.Context, node *corev1.Node) error {
+	g := &r.registration
+	takeover := r.o.Takeover && !g.entered
+	stored, err := r.o.Client.Register(ctx, node, controlplane.RegisterOptions{
+		Takeover: takeover, Lost: g.entered, AdoptOnly: r.o.AdoptOnly, Watch: r.o.Watch,
+		Replaces: func(before *corev1.Node) { g.replaced = before },
+	})
+	r.o.Watch.Asked(err)
+	if r.o.AdoptOnly && errors.Is(err, controlplane.ErrNotFound) {
+		r.view.contact(nil)
+		r.await(node.Name)
+		return errAwaited
+	}
+	if err := r.watchOther(err); err != nil {
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	r.view.contact(nil)
+	first := !g.registered || stored.UID != g.known.UID || g.replaced != nil
+	g.registered, g.entered, g.applied = true, true, marks(node)
+	if !first {
+		r.reportRestored(g.noteRestored())
+		return r.learn(ctx, stored, node)
+	}
+	r.writer.written = nil
+	r.wait("")
+	r.o.Log.Info("node registered", "node", stored.Name, "uid", stored.UID, "controlPlane", r.o.Client.Type())
+	r.event(corev1.EventTypeNormal, "Registered", "Node registered by hostler")
+	r.reportReplaced(stored, takeover)
+	r.takeIn(stored, node)
+	return nil
+}
+
+func (r *Reporter) reportRestored(news []string) {
+	if len(news) == 0 {
+		return
+	}
+	keys := strings.Join(news, ", ")
+	r.o.Log.Warn("set again what somebody else changed on the node", "keys", keys)
+	r.event(corev1.EventTypeNormal, "NodeRestored", "set again what somebody else changed: "+keys)
+}
+
+// watchOther takes an error of Register. While it is not known yet whether another
+// machine lives that has the name it says so, and that the Node is awaited; else it
+// returns nil.
+func (r *Reporter) watchOther(err error) error {
+	other, taken := errors.AsType[*controlplane.IdentityError](err)
+	if !taken || !other.Watching() {
+		if r.registration.watchingOther {
+			r.registration.watchingOther = false
+			r.view.wait("")
+		}
+		return nil
+	}
+	r.view.contact(nil)
+	if !r.registration.watchingOther {
+		r.o.Log.Info("another machine has the node: it is watched whether that one renews its lease", "node", other.Name,
+			"theirs", other.Theirs.String(), "ours", other.Ours.String(), "until", other.Until)
+		time.AfterFunc(time.Until(other.Until), r.Changed)
+	}
+	r.registration.watchingOther = true
+	r.view.wait(other.Error())
+	return errAwaited
+}
+
+// await notes that there is no Node, and that hostler is not to create it.
+func (r *Reporter) await(name string) {
+	if r.registration.registered {
+		r.gone(name)
+	}
+	if r.view.waiting() == "" {
+		r.o.Log.Info("there is no node on the control plane, and hostler is not to create it: waiting until somebody else has", "node", name, "controlPlane", r.o.Client.Type())
+	}
+	r.wait("no Node " + name + " there yet: node.register is false, so that somebody else has to create it")
+}
+
+// wait notes why the Node is waited for, and with it the Lease; empty if they are
+// not.
+func (r *Reporter) wait(why string) {
+	r.view.wait(why)
+	if r.o.Waits != nil {
+		r.o.Waits(why)
+	}
+}
+
+// gone notes that the Node is no longer on the control plane, or another has its
+// name.
+func (r *Reporter) gone(name string) {
+	r.drop()
+	next := "it is registered again"
+	switch {
+	case r.o.AdoptOnly:
+		next = "it is waited for until somebody creates it again"
+	case r.o.Waits != nil: // a Lease without a Node keeps nobody alive, and a cluster deletes it at once
+		r.o.Waits("the Node is gone, and has to be registered again first")
+	}
+	r.o.Log.Warn("the node is gone from the control plane, and "+next, "node", name)
+	r.event(corev1.EventTypeWarning, "NodeGone", "the Node was taken off the control plane; "+next)
+}
+
+// taken notes that another machine has taken the Node over, whose it is until that one
+// is dead, which registering finds out. The Lease need not wait: its keeper goes by the same.
+func (r *Reporter) taken(by *controlplane.IdentityError) {
+	r.drop()
+	r.o.Log.Warn("another machine has taken the node over", "node", by.Name, "theirs", by.Theirs.String(), "ours", by.Ours.String())
+}
+
+// leaveToOwner forgets the Node that is not hostler's: whoever has it meanwhile
+// changes it. Its Lease, where that is hostler's, waits for nobody.
+func (r *Reporter) leaveToOwner() {
+	if r.registration.registered {
+		r.drop()
+	}
+	if r.o.Waits != nil {
+		r.o.Waits("")
+	}
+}
+
+// drop forgets what was known of the stored Node.
+func (r *Reporter) drop() {
+	r.registration.registered, r.registration.known, r.registration.drifted = false, nil, nil
+	r.writer.reset()
+	r.view.drop()
+}
+
+// reread takes in what somebody else has made of the Node.
+func (r *Reporter) reread(ctx context.Context, node *corev1.Node) error {
+	stored, err := r.o.Client.Node(ctx, node.Name)
+	if errors.Is(err, controlplane.ErrNotFound) || err == nil && stored.UID != r.registration.known.UID {
+		r.gone(node.Name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.view.contact(nil)
+	if other, taken := errors.AsType[*controlplane.IdentityError](controlplane.CheckOwner(stored, node)); taken {
+		r.taken(other)
+		return nil
+	}
+	return r.learn(ctx, stored, node)
+}
+
+// learn takes in what is stored after a write or a read, and reconciles an operator's
+// request with the stored cordon.
+func (r *Reporter) learn(ctx context.Context, stored, node *corev1.Node) error {
+	r.reportCordon(stored)
+	stored, err := r.settle(ctx, stored)
+	r.takeIn(stored, node)
+	return err
+}
+
+// takeIn takes in what is stored.
+func (r *Reporter) takeIn(stored, node *corev1.Node) {
+	if r.registration.known == nil || r.registration.known.UID != stored.UID { // whoever made it another one
+		r.o.Named(stored.UID)
+	}
+	if r.o.Asked != nil {
+		r.o.Asked(stored.Annotations[controlplane.AnnotationLeaseDuration])
+	}
+	r.registration.drifted = r.drift(stored, node)
+	r.registration.addressed = len(stored.Status.Addresses) > 0
+	r.noteOverwritten(stored)
+	r.adopt(stored)
+	r.noteTaints(stored)
+	r.noteRemains(stored)
+}
+
+// adopt takes over the control plane's metadata and spec.
+func (r *Reporter) adopt(stored *corev1.Node) {
+	r.registration.known = r.view.adopt(stored, r.options().ExternalCloud)
+}

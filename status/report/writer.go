@@ -1,0 +1,204 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/status"
+)
+
+// statusWriter is what was written of the Node's status, and what became of it. The turn
+// guards it.
+type statusWriter struct {
+	written   *corev1.NodeStatus // nil if nothing was since the Node was registered
+	writtenAt time.Time
+	// overwritten is whether the control plane has other conditions than were written, such
+	// as Unknown; overruled are the latter, as stored, until they are written again.
+	overwritten bool
+	overruled   []corev1.NodeCondition
+	added       added // to a kubelet's Node
+	pause       pause
+}
+
+// reset forgets what was written to a Node that is gone.
+func (w *statusWriter) reset() {
+	w.written, w.overwritten, w.overruled = nil, false, nil
+}
+
+// due reports whether the status is worth a write.
+func (w *statusWriter) due(next *corev1.NodeStatus, p Policy) bool {
+	since := time.Since(w.writtenAt)
+	return w.written == nil || since >= p.Rewrite ||
+		w.overwritten && since >= p.Update || // no faster, since whoever did it may do it again
+		status.Changed(w.written, next)
+}
+
+// pause is until when a control plane is left alone that asked for it, which a
+// shutdown's report does not wait for.
+type pause struct {
+	until time.Time
+	err   error
+}
+
+// pauseAfter is what the control plane asks for with err, no longer than limit, which is
+// from one regular report to the next.
+func pauseAfter(err error, limit time.Duration) pause {
+	busy, asks := errors.AsType[*controlplane.BusyError](err)
+	if !asks {
+		return pause{}
+	}
+	return pause{until: time.Now().Add(wait.Jitter(min(busy.After, limit), controlplane.Retry().Jitter)), err: err}
+}
+
+// write registers the Node where that is due, and writes its status where that
+// is worth it. It returns whether anything was written.
+func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
+	if !r.observation.remembered && starting(node) {
+		// What the fleet knows of this boot is better than what this start knows.
+		return false, fmt.Errorf("learn what was reported before: %w", r.observation.forgotten)
+	}
+	outage := r.view.failed()
+	if err := r.enroll(ctx, node); err != nil {
+		if errors.Is(err, errAwaited) {
+			return false, nil
+		}
+		return false, err
+	}
+	w := &r.writer
+	if r.final.undelivered == nil && !r.cordons.pending() && !w.due(&node.Status, r.o.Policy) {
+		return false, nil
+	}
+	r.correctOverruled(node)
+	r.published.note(node.Status.Conditions)
+	stored, err := r.send(ctx, node)
+	if errors.Is(err, controlplane.ErrNotFound) {
+		if w.written != nil {
+			r.Changed() // registered again at once, unless it was gone at once
+		}
+		r.gone(node.Name)
+		return false, err
+	}
+	if other, taken := errors.AsType[*controlplane.IdentityError](err); taken {
+		r.taken(other)
+	}
+	if err != nil {
+		return false, err
+	}
+	w.written, w.writtenAt, r.observation.remembered = node.Status.DeepCopy(), time.Now(), true
+	if outage { // nor may a fleet that comes back go on in step
+		w.writtenAt = w.writtenAt.Add(-rand.N(r.o.Rewrite / 2))
+	}
+	if err := r.retire(ctx, stored, node); err != nil {
+		w.written = nil // and all of it is tried again
+		return false, err
+	}
+	return true, r.learn(ctx, stored, node)
+}
+
+// starting reports whether the Node shows no more than that the agent has started.
+func starting(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Reason == status.ReasonStarting })
+}
+
+// send writes the status, after the final status of an earlier boot if there is
+// one that was not delivered.
+func (r *Reporter) send(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	if r.final.undelivered != nil {
+		before := node.DeepCopy()
+		before.Status = *r.final.undelivered
+		_, err := r.o.Client.UpdateStatus(ctx, r.outgoing(before))
+		switch {
+		case errors.Is(err, controlplane.ErrForbidden), errors.Is(err, controlplane.ErrInvalid):
+			r.o.Log.Warn("what the last shutdown left to tell is refused", "node", node.Name, "error", err)
+		case err != nil:
+			return nil, err
+		default:
+			r.o.Log.Info("what the last shutdown left to tell is delivered", "node", node.Name)
+		}
+		r.final.undelivered = nil
+	}
+	return r.o.Client.UpdateStatus(ctx, r.outgoing(node))
+}
+
+// outgoing leaves the addresses to a cloud controller manager, once there are any.
+func (r *Reporter) outgoing(node *corev1.Node) *corev1.Node {
+	if !r.options().ExternalCloud || !r.registration.addressed {
+		return node
+	}
+	out := *node
+	out.Status.Addresses = nil
+	return &out
+}
+
+// overwritten reports whether the conditions that were written have to be written again.
+// A cluster's node lifecycle controller sets them Unknown on a Node that it has not heard
+// of, and leaves it to the Node to say otherwise; a Lease that is renewed again does not.
+// Where a host has its Node for itself, nobody else changes them but by mistake, or because
+// a backup of the store was restored.
+func overwritten(stored, written []corev1.NodeCondition, exclusive bool) bool {
+	return len(overruled(stored, written)) > 0 || exclusive && slices.ContainsFunc(written, func(w corev1.NodeCondition) bool {
+		return !slices.ContainsFunc(stored, func(s corev1.NodeCondition) bool {
+			return s.Type == w.Type && s.Status == w.Status && s.Reason == w.Reason
+		})
+	})
+}
+
+// overruled are the conditions that the control plane has set Unknown.
+func overruled(stored, written []corev1.NodeCondition) []corev1.NodeCondition {
+	var list []corev1.NodeCondition
+	for _, s := range stored {
+		if s.Status == corev1.ConditionUnknown && slices.ContainsFunc(written, func(w corev1.NodeCondition) bool {
+			return s.Type == w.Type && (s.Status != w.Status || s.Reason != w.Reason)
+		}) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// noteOverwritten notes whether the control plane has taken the host for lost, or forgotten
+// how it is, since the last write.
+func (r *Reporter) noteOverwritten(stored *corev1.Node) {
+	w := &r.writer
+	before := w.overwritten
+	w.overwritten = w.written != nil && overwritten(stored.Status.Conditions, w.written.Conditions, r.reconciles())
+	if !w.overwritten || before {
+		return
+	}
+	if w.overruled = overruled(stored.Status.Conditions, w.written.Conditions); len(w.overruled) > 0 {
+		r.o.Log.Info("the control plane took the host for lost: its status is written again", "node", stored.Name)
+		return
+	}
+	r.o.Log.Info("the control plane has another status than it was told: it is written again", "node", stored.Name)
+}
+
+// correctOverruled has conditions that the control plane has set Unknown change again with
+// the write that follows, though the host was so throughout: what is stored changes then,
+// as with kubelet, and whoever reads it counts from there.
+func (r *Reporter) correctOverruled(node *corev1.Node) {
+	now := metav1.NewTime(r.o.Now())
+	var transitions []status.Transition
+	for _, stored := range r.writer.overruled {
+		i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == stored.Type && c.Status != stored.Status })
+		if i >= 0 {
+			node.Status.Conditions[i].LastTransitionTime = now
+			transitions = append(transitions, status.Transition{Old: &stored, New: node.Status.Conditions[i]})
+		}
+	}
+	r.writer.overruled = nil
+	if len(transitions) == 0 {
+		return
+	}
+	r.observation.conditions, r.observation.memory = node.Status.Conditions, r.observation.memory.Follow(node.Status.Conditions)
+	r.reportTransitions(node.Name, transitions)
+	r.view.setConditions(node.Status.Conditions)
+}
