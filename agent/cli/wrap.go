@@ -2,41 +2,21 @@ package cli
 
 import (
 	"strings"
-	"unicode"
 
-	"golang.org/x/text/width"
+	"github.com/mattn/go-runewidth"
 )
 
 // screenWidth is what every terminal has.
 const screenWidth = 80
 
-// columns is how many columns of a terminal text takes: two for a wide character,
-// none for one that is drawn over the one before, nor for a change of colour.
+// columns is the number of terminal columns that text takes, without colour codes.
 func columns(text string) int {
-	n, escape := 0, false
-	for _, r := range text {
-		switch {
-		case escape:
-			escape = r != 'm'
-		case r == '\x1b':
-			escape = true
-		default:
-			n += columnsOf(r)
-		}
-	}
-	return n
+	return widths().StringWidth(strings.NewReplacer(red, "", green, "", yellow, "", plain, "").Replace(text))
 }
 
-func columnsOf(r rune) int {
-	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
-		return 0
-	}
-	switch width.LookupRune(r).Kind() {
-	case width.EastAsianWide, width.EastAsianFullwidth:
-		return 2
-	}
-	return 1
-}
+// widths measures characters in the same way in every environment: runewidth's own functions
+// depend on the locale.
+func widths() *runewidth.Condition { return &runewidth.Condition{StrictEmojiNeutral: true} }
 
 // wrap breaks text into lines of at most limit columns: where it has lines of its own, at
 // blanks where it can, and within a word that no line can take.
@@ -83,7 +63,7 @@ func fitting(word string, limit int) string {
 			escape = true
 			continue
 		}
-		if n += columnsOf(r); n > limit {
+		if n += widths().RuneWidth(r); n > limit {
 			return word[:i]
 		}
 	}

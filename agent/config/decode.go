@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -230,29 +231,9 @@ func join(path, key string) string {
 // suggest names the known field that a person most likely meant, or all of them.
 func suggest(key string, known []string) string {
 	for _, k := range known {
-		if strings.EqualFold(strings.ReplaceAll(key, "_", ""), k) || distance(strings.ToLower(key), strings.ToLower(k)) <= 2 {
+		if strings.EqualFold(strings.ReplaceAll(key, "_", ""), k) || levenshtein.ComputeDistance(strings.ToLower(key), strings.ToLower(k)) <= 2 {
 			return fmt.Sprintf("; did you mean %s?", k)
 		}
 	}
 	return "; known here: " + strings.Join(known, ", ")
-}
-
-// distance is the Levenshtein distance of two short words.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		previous := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			previous, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, previous+cost)
-		}
-	}
-	return row[len(b)]
 }

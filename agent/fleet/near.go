@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
+
 	"hostler.io/hostler/agent/api"
 )
 
@@ -63,30 +65,5 @@ func liken(wanted, name string) likeness {
 		return likeness{name, 0}
 	}
 	short, _, _ := strings.Cut(name, ".")
-	return likeness{name, min(distance(wanted, name), distance(wanted, short))}
-}
-
-// distance is how many letters have to be put in, taken out or exchanged to make one
-// word of the other (Levenshtein's); more than slips where that tells enough.
-func distance(a, b string) int {
-	if d := len(a) - len(b); d > slips || -d > slips {
-		return slips + 1
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		left := row[0] // of the row above
-		row[0] = i + 1
-		for j := range len(b) {
-			change := left
-			if a[i] != b[j] {
-				change++
-			}
-			left = row[j+1]
-			row[j+1] = min(change, left+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
+	return likeness{name, min(levenshtein.ComputeDistance(wanted, name), levenshtein.ComputeDistance(wanted, short))}
 }

@@ -140,6 +140,8 @@ var theirs = []struct {
 	{"github.com/CycloneDX", []string{"packaging/made"}, "only packages have a bill of materials"},
 	{"github.com/cpuguy83", []string{"packaging/made"}, "only packages have man pages"},
 	{"github.com/opencontainers", []string{"runtime/runc"}, "only the adapter knows what runc and crun write"},
+	{"github.com/mattn/go-runewidth", []string{"agent/cli"}, "only the command line lays out text for a terminal"},
+	{"github.com/agnivade/levenshtein", []string{"agent/config", "agent/fleet"}, "only keys of the configuration and names of hosts are corrected"},
 	{"os/exec", []string{"status/conditions", "controlplane/plugin/process", "runtime/runc/program"}, "the agent runs no commands but a person's checks, the control plane's plugin, and runc where a runtime is nothing else and has no daemon to be asked: it asks the kernel, the runtime and systemd"},
 	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest"}, "test code does not go into the binary"},
 }
