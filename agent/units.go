@@ -31,7 +31,7 @@ func (u units) Units(ctx context.Context, names ...string) (map[string]local.Uni
 	for name, unit := range known {
 		list[name] = local.Unit{
 			Instance: unit.FromTemplate(), AtBoot: unit.AtBoot(), Runs: unit.Runs(), Starts: unit.Starts(),
-			Oneshot: unit.Type == "oneshot" && !unit.RemainAfterExit, Main: int(unit.MainPID), Stop: unit.ExecStop, StopPost: unit.ExecStopPost, TimeoutStop: unit.TimeoutStop,
+			Oneshot: unit.Type == "oneshot" && !unit.RemainAfterExit, Main: int(unit.MainPID), TimeoutStop: unit.TimeoutStop,
 		}
 	}
 	return list, err

@@ -75,8 +75,8 @@ type Container struct {
 	// Unit names the systemd unit by whose stop the container is stopped; empty where it is of
 	// none, or its runtime does not tell.
 	Unit string
-	// UnitGrace is the most that its unit gives it to end, whatever anybody asks for; nil where
-	// that has no limit, or nobody knows it.
+	// UnitGrace is the time-out of its unit's stop, after which systemd ends the stop whatever
+	// anybody asks for; nil where it has none, or nobody knows it.
 	UnitGrace *time.Duration
 	// StopsBefore holds IDs of containers of the same pod that this one needs as long
 	// as it runs, so that they are asked to end only once it has.

@@ -46,7 +46,6 @@ type Unit struct {
 	NotifyAccess           string        // who may send notifications: "main", "none", ...
 	Restart                string        // when systemd starts it again by itself: "no", "on-failure", ...
 	TimeoutStop            time.Duration // zero for no limit
-	ExecStop, ExecStopPost [][]string    // commands by which it is stopped, and after it has
 	FileDescriptorStoreMax uint32
 	MainPID                uint32
 	Result                 string // of its last run: "success", "exit-code", ...
@@ -155,26 +154,10 @@ func newUnit(name string, values map[string]dbus.Variant) Unit {
 		NotifyAccess:           value[string](values, "NotifyAccess"),
 		Restart:                value[string](values, "Restart"),
 		TimeoutStop:            limit(value[uint64](values, "TimeoutStopUSec")),
-		ExecStop:               execs(values["ExecStop"]),
-		ExecStopPost:           execs(values["ExecStopPost"]),
 		FileDescriptorStoreMax: value[uint32](values, "FileDescriptorStoreMax"),
 		MainPID:                value[uint32](values, "MainPID"),
 		Result:                 value[string](values, "Result"),
 	}
-}
-
-// execs are the commands of a service's property ExecStop or the like: each is a path, the
-// words of the command, and how it went when it was last run.
-func execs(property dbus.Variant) (list [][]string) {
-	all, _ := property.Value().([][]any)
-	for _, command := range all {
-		if len(command) > 1 {
-			if words, ok := command[1].([]string); ok {
-				list = append(list, words)
-			}
-		}
-	}
-	return list
 }
 
 // hasJob tells whether a unit's property Job, the number and the object of one, names any.

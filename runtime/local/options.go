@@ -64,9 +64,7 @@ type Unit struct {
 
 	Oneshot     bool          // it is being started as long as its main process runs, and over then
 	Main        int           // its main process, if it has one
-	Stop        [][]string    // commands by which it is stopped, in turn, once it has started
-	StopPost    [][]string    // commands that are run once its main process has ended
-	TimeoutStop time.Duration // after which each step of its stop is given up, zero for never
+	TimeoutStop time.Duration // after which systemd ends each step of its stop, zero for never
 }
 
 // MayWake tells why a service must not be started now that is meant to be started by

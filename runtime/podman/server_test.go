@@ -21,6 +21,7 @@ type object = map[string]any
 // does not set is the answer of one without containers and images.
 type server struct {
 	root, run, exits, socket string
+	exitCode                 int // of containers that are waited for
 
 	mu      sync.Mutex
 	answers map[string]any // by path without its version

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
@@ -20,8 +22,8 @@ import (
 // Podman takes either as a person's stop, so that no restart policy starts the container
 // again. A container of a systemd unit is stopped by stopping that, which systemd would
 // start again otherwise: how it is asked to end is the unit's own affair, and it is killed
-// after grace all the same, which counts from when the unit begins to stop, as does the time
-// that the unit gives it.
+// after grace all the same, which counts from when the unit begins to stop, as does the
+// time-out of that stop.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	what := local.Named("stop container", c.Name, c.ID)
 	if c.ID == "" {
@@ -41,13 +43,16 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 			}
 		}
 		asked := time.Now() // it has heard nothing before
-		ended, err := engine.Within(ctx, what, asked, grace, func(ctx context.Context) error {
+		var code int
+		ended, err := engine.Within(ctx, what, asked, grace, func(ctx context.Context) (err error) {
 			if unit != "" {
-				return r.awaitUnit(ctx, what, c.ID, grace)
+				code, err = r.awaitUnit(ctx, what, c.ID, grace)
+				return err
 			}
 			return r.terminate(ctx, what, c.ID, grace)
 		})
-		if ended && err == nil && unit != "" && c.UnitGrace != nil && time.Since(began) >= *c.UnitGrace {
+		timedOut := c.UnitGrace != nil && time.Since(began) >= *c.UnitGrace
+		if ended && err == nil && unit != "" && (timedOut || code == exitKilled) {
 			return killed(what)
 		}
 		if ended || err != nil {
@@ -156,13 +161,16 @@ func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Du
 	}
 }
 
-// awaitUnit is awaitEnd of what its unit ends, which goes on whatever Podman says meanwhile: it
+// exitKilled is the exit code of what SIGKILL has ended.
+const exitKilled = 128 + int(unix.SIGKILL)
+
+// awaitUnit is awaitExit of what its unit ends, which goes on whatever Podman says meanwhile: it
 // complains where the container's monitor is killed as well.
-func (r *Runtime) awaitUnit(ctx context.Context, what, id string, grace time.Duration) error {
+func (r *Runtime) awaitUnit(ctx context.Context, what, id string, grace time.Duration) (code int, err error) {
 	for {
-		err := engine.Gone(r.awaitEnd(ctx, what, id, grace+r.timeouts.StopMargin))
-		if err == nil || !engine.AwaitAgain(ctx) {
-			return err
+		code, err = r.awaitExit(ctx, what, id, grace+r.timeouts.StopMargin)
+		if err = engine.Gone(err); err == nil || !engine.AwaitAgain(ctx) {
+			return code, err
 		}
 	}
 }
@@ -173,22 +181,28 @@ func (r *Runtime) running(ctx context.Context, what, id string) (running bool, s
 	return state(now.State.Status) == runtime.Running, now.State.StartedAt, err
 }
 
-// awaitEnd waits until a container does not run. It asks Podman's own API: behind
-// Docker's a Podman 4 waits by asking itself without a pause.
+// awaitEnd waits until a container does not run.
 func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Duration) error {
+	_, err := r.awaitExit(ctx, what, id, timeout)
+	return err
+}
+
+// awaitExit is awaitEnd, and returns the exit code where Podman tells it. It asks Podman's own
+// API: behind Docker's a Podman 4 waits by asking itself without a pause.
+func (r *Runtime) awaitExit(ctx context.Context, what, id string, timeout time.Duration) (code int, err error) {
 	if running, _, err := r.running(ctx, what, id); err != nil || !running {
-		return err // what was never started would be waited for in vain
+		return 0, err // what was never started would be waited for in vain
 	}
 	request := engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/wait", Query: url.Values{"condition": {"stopped", "exited"}}}
-	waited := r.conn.Ask(ctx, "WaitContainer", what, timeout, request, nil)
+	waited := r.conn.Ask(ctx, "WaitContainer", what, timeout, request, &code)
 	running, since, err := r.running(ctx, what, id)
 	switch {
 	case waited != nil && (err != nil || running): // else its monitor was killed, and the wait ends with a complaint
-		return waited
+		return 0, waited
 	case err == nil && running:
-		return fmt.Errorf("%s: it runs again, since %s", what, since.Format(time.RFC3339))
+		return 0, fmt.Errorf("%s: it runs again, since %s", what, since.Format(time.RFC3339))
 	}
-	return err
+	return code, err
 }
 
 // StopPod kills what still runs of the containers that p has, and that which holds a pod

@@ -33,8 +33,7 @@ type manager struct {
 	once   bool           // each of them, as Type=oneshot has it
 	fails  error
 
-	stops, stopPost [][]string // commands of each of them
-	timeout         time.Duration
+	timeout time.Duration // of the stop of each of them
 
 	mu      sync.Mutex
 	stopped []string
@@ -84,7 +83,7 @@ func (m *manager) Units(_ context.Context, names ...string) (map[string]local.Un
 	known := map[string]local.Unit{}
 	for _, name := range names {
 		if pid, there := m.units[name]; there {
-			unit := local.Unit{AtBoot: slices.Contains(m.boots, name), Runs: true, Starts: m.starts, Instance: strings.Contains(name, "@"), Oneshot: m.once, Stop: m.stops, StopPost: m.stopPost, TimeoutStop: m.timeout}
+			unit := local.Unit{AtBoot: slices.Contains(m.boots, name), Runs: true, Starts: m.starts, Instance: strings.Contains(name, "@"), Oneshot: m.once, TimeoutStop: m.timeout}
 			if name == m.main {
 				unit.Main = pid
 			}
@@ -128,7 +127,7 @@ func running(t *testing.T, labels, infra object, stubborn bool) (s *server, end 
 	wait := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		select {
 		case <-ended:
-			fmt.Fprint(w, "0")
+			fmt.Fprint(w, s.exitCode)
 		case <-req.Context().Done():
 		}
 	})
@@ -203,22 +202,26 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 func TestAKillByItsUnitIsTold(t *testing.T) {
 	const soon = 50 * time.Millisecond
 	for name, c := range map[string]struct {
-		gives string // the seconds that its unit gives it
-		turn  time.Duration
-		ends  time.Duration // after its turn; less than zero for before anybody asks
-		over  bool          // the unit, since the list
-		want  bool
+		timeout time.Duration // of the unit's stop
+		code    int           // the container's exit code
+		turn    time.Duration
+		ends    time.Duration // after its turn; less than zero for before anybody asks
+		over    bool          // the unit, since the list
+		want    bool
 	}{
-		"its unit gives it no time":              {gives: "0", ends: soon, want: true},
-		"it ends in its time":                    {gives: "10", ends: soon},
-		"it ends in its time, its turn was late": {gives: "3", turn: 3100 * time.Millisecond, ends: soon},
-		"its unit is over, and does nothing":     {gives: "0", over: true, ends: soon},
-		"it has ended before":                    {gives: "0", ends: -1},
+		"Podman kills it, as its unit has it":    {timeout: patience, code: 137, ends: soon, want: true},
+		"systemd kills it with its monitor":      {timeout: 1, ends: soon, want: true},
+		"it ends in its time":                    {timeout: patience, ends: soon},
+		"its unit has no time-out":               {code: 1, ends: soon},
+		"it ends in its time, its turn was late": {timeout: 3 * time.Second, turn: 3100 * time.Millisecond, ends: soon},
+		"its unit is over, and does nothing":     {timeout: 1, code: 137, over: true, ends: soon},
+		"it has ended before":                    {timeout: 1, code: 137, ends: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, end := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
-			m := &manager{units: map[string]int{"web.service": 4711}, stops: [][]string{{"podman", "stop", "-t", c.gives, "web"}}}
+			s.exitCode = c.code
+			m := &manager{units: map[string]int{"web.service": 4711}, timeout: c.timeout}
 			ends := func() { time.AfterFunc(c.ends, end) }
 			if m.turn = ends; c.turn > 0 {
 				m.waits = -1
@@ -271,56 +274,30 @@ func TestWhatHoldsAPodOfAUnitTogetherIsLeftToTheUnit(t *testing.T) {
 	}
 }
 
-func TestWhatItsUnitGivesAContainer(t *testing.T) {
+func TestTheUnitOfAContainerAndItsTimeOut(t *testing.T) {
 	const own, ofPod = "container-web.service", "pod.service"
 	unit, pod := object{"PODMAN_SYSTEMD_UNIT": own}, object{"PODMAN_SYSTEMD_UNIT": ofPod}
-	podman := func(words ...string) [][]string { return [][]string{append([]string{"/usr/bin/podman"}, words...)} }
-	removed := podman("rm", "-v", "-f", "-i", "--cidfile=/run/web.cid") // Quadlet's
-	down := podman("kube", "down", "/etc/containers/systemd/store.yaml")
-	const minute, never = time.Minute, time.Duration(-1)
+	const never = time.Duration(-1)
 	for name, c := range map[string]struct {
-		labels, infra   object
-		main            bool // the monitor is the main process
-		starts, once    bool // the unit, just now, and each time
-		stops, stopPost [][]string
-		timeout         time.Duration
-		config          object
-		fails           error
-		unit            string
-		want            time.Duration
+		labels, infra object
+		main          bool // the monitor is the main process
+		timeout       time.Duration
+		fails         error
+		unit          string
+		want          time.Duration
 	}{
-		"as long as the container has by default":       {labels: unit, stops: removed, timeout: minute, unit: own, want: 10 * time.Second},
-		"as long as the container was made with":        {labels: unit, stops: removed, timeout: minute, config: object{"StopTimeout": 25}, unit: own, want: 25 * time.Second},
-		"as long as its command says":                   {labels: unit, stops: podman("stop", "--ignore", "-t", "7", "--cidfile=/run/web.cid"), timeout: minute, unit: own, want: 7 * time.Second},
-		"in one word":                                   {labels: unit, stops: podman("stop", "-t7", "web"), unit: own, want: 7 * time.Second},
-		"in one word, with a sign":                      {labels: unit, stops: podman("stop", "-t=7", "web"), unit: own, want: 7 * time.Second},
-		"spelled out":                                   {labels: unit, stops: podman("container", "stop", "--time=7", "web"), unit: own, want: 7 * time.Second},
-		"spelled out in full":                           {labels: unit, stops: podman("stop", "--timeout", "7", "web"), unit: own, want: 7 * time.Second},
-		"after flags of all commands":                   {labels: unit, stops: podman("--module=/etc/nvidia.conf", "--log-level", "debug", "rm", "-f", "-t", "7", "web"), timeout: minute, unit: own, want: 7 * time.Second},
-		"its command never kills, but systemd does":     {labels: unit, stops: podman("stop", "--time", "-1", "web"), timeout: minute, unit: own, want: 2 * minute},
-		"systemd gives its command up before it kills":  {labels: unit, stops: removed, timeout: 4 * time.Second, unit: own, want: 8 * time.Second},
-		"another program's command":                     {labels: unit, stops: [][]string{{"/usr/bin/nginx", "stop"}}, timeout: minute, unit: own, want: 2 * minute},
-		"another command of Podman's":                   {labels: unit, stops: podman("exec", "web", "nginx", "stop"), timeout: minute, unit: own, want: 2 * minute},
-		"it is still being started":                     {labels: unit, starts: true, stops: podman("stop", "-t", "7", "web"), stopPost: removed, timeout: minute, unit: own, want: 10 * time.Second},
-		"a oneshot":                                     {labels: unit, starts: true, once: true, stops: removed, stopPost: removed, timeout: minute, unit: own, want: minute},
-		"a command that comes before Podman's":          {labels: unit, stops: append(podman("exec", "web", "flush"), removed...), timeout: minute, unit: own, want: 3 * minute},
-		"after a flag without a value":                  {labels: unit, stops: podman("--remote", "exec", "-i", "web", "stop"), timeout: minute, unit: own, want: 2 * minute},
-		"no command stops its main process":             {labels: unit, main: true, stopPost: removed, timeout: minute, unit: own, want: minute},
-		"nobody kills it":                               {labels: unit, unit: own, want: never},
-		"a .kube of Quadlet's":                          {infra: pod, stopPost: down, timeout: minute, unit: ofPod, want: 10 * time.Second},
-		"as once they were written":                     {infra: pod, stopPost: podman("play", "kube", "--down", "store.yaml"), timeout: minute, unit: ofPod, want: 10 * time.Second},
-		"a .kube that is started":                       {infra: pod, starts: true, stopPost: down, timeout: minute, unit: ofPod, want: 10 * time.Second},
-		"its pod's unit":                                {infra: pod, stops: podman("pod", "stop", "-t", "10", "p"), unit: ofPod, want: 10 * time.Second},
-		"it says of none, and is the main process":      {main: true, stops: podman("stop", "-t", "10", "web"), unit: own, want: 10 * time.Second},
-		"it says of none, and is another process of it": {stops: removed, want: never},
-		"its image claims another's unit":               {labels: pod, stops: removed, want: never},
-		"its unit is not there":                         {labels: object{"PODMAN_SYSTEMD_UNIT": "gone.service"}, stops: removed, want: never},
-		"systemd does not answer":                       {labels: unit, stops: removed, fails: errors.New("systemd does not answer"), want: never},
+		"as systemd says": {labels: unit, timeout: time.Minute, unit: own, want: time.Minute},
+		"nobody kills it": {labels: unit, unit: own, want: never},
+		"its pod's unit":  {infra: pod, timeout: time.Minute, unit: ofPod, want: time.Minute},
+		"it says of none, and is the main process":      {main: true, timeout: time.Minute, unit: own, want: time.Minute},
+		"it says of none, and is another process of it": {timeout: time.Minute, want: never},
+		"its image claims another's unit":               {labels: pod, timeout: time.Minute, want: never},
+		"its unit is not there":                         {labels: object{"PODMAN_SYSTEMD_UNIT": "gone.service"}, timeout: time.Minute, want: never},
+		"systemd does not answer":                       {labels: unit, timeout: time.Minute, fails: errors.New("systemd does not answer"), want: never},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := running(t, c.labels, c.infra, false)
-			s.set("/libpod/containers/a/json", inspected("running", c.config))
-			m := &manager{units: map[string]int{own: 4711, ofPod: 99}, starts: c.starts, once: c.once, stops: c.stops, stopPost: c.stopPost, timeout: c.timeout, fails: c.fails}
+			m := &manager{units: map[string]int{own: 4711, ofPod: 99}, timeout: c.timeout, fails: c.fails}
 			if c.main {
 				m.main = own
 			}
@@ -332,7 +309,7 @@ func TestWhatItsUnitGivesAContainer(t *testing.T) {
 				grace = *web.UnitGrace
 			}
 			if web.Unit != c.unit || grace != c.want {
-				t.Errorf("its unit is %q and gives it %v, want %q and %v", web.Unit, grace, c.unit, c.want)
+				t.Errorf("its unit is %q and its time-out %v, want %q and %v", web.Unit, grace, c.unit, c.want)
 			}
 		})
 	}

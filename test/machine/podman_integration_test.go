@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,12 +28,14 @@ const (
 func inDiary(pod string) string { return strings.Join(diaryCommand(pod), " ") + " -boot any" }
 
 // asUnit makes a container a unit's, by Quadlet where there is one, which is to be
-// started again whenever it ends.
-func asUnit(m *machine.Machine, name, program string, stopSeconds, label string) {
+// started again whenever it ends. The time-out of the unit's stop is a minute more than the
+// container's, as `podman generate systemd` writes it.
+func asUnit(m *machine.Machine, name, program string, stopSeconds int, label string) {
+	stop := strconv.Itoa(stopSeconds)
 	if m.Options.Release == machine.Debian12 {
 		m.Run(`set -e
-			podman create --quiet --name ` + name + ` --stop-timeout ` + stopSeconds + ` --label ` + label + podmanVolumes() + ` ` + job.Image + ` ` + program + `
-			podman generate systemd --new --name ` + name + ` --container-prefix= --separator= --restart-policy=always --stop-timeout ` + stopSeconds + ` >/etc/systemd/system/` + name + `.service
+			podman create --quiet --name ` + name + ` --stop-timeout ` + stop + ` --label ` + label + podmanVolumes() + ` ` + job.Image + ` ` + program + `
+			podman generate systemd --new --name ` + name + ` --container-prefix= --separator= --restart-policy=always --stop-timeout ` + stop + ` >/etc/systemd/system/` + name + `.service
 			podman rm ` + name + `
 			systemctl daemon-reload
 			systemctl enable --now ` + name)
@@ -44,10 +47,10 @@ ContainerName=`+name+`
 Exec=`+program+`
 Label=`+label+`
 Volume=`+strings.Join(diaryVolumes(), "\nVolume=")+`
-StopTimeout=`+stopSeconds+`
+StopTimeout=`+stop+`
 [Service]
 Restart=always
-TimeoutStopSec=700
+TimeoutStopSec=`+strconv.Itoa(stopSeconds+60)+`
 [Install]
 WantedBy=multi-user.target
 `)
@@ -67,7 +70,7 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)
 		m.Run("systemctl enable --now podman.socket podman-restart.service && mkdir -p " + job.Dir + " && podman load --quiet --input " + job.ImageArchive)
-		asUnit(m, "web", inDiary("web"), "50", "hostler.io/grace-period=40s")
+		asUnit(m, "web", inDiary("web"), 50, "hostler.io/grace-period=40s")
 		// podman-compose names an instance of its template, which nobody need have enabled.
 		m.Write("/etc/systemd/system/podman-compose@.service", "[Service]\nExecStart=podman-compose up\n[Install]\nWantedBy=multi-user.target\n")
 		// One that does not say of which unit it is.
@@ -77,8 +80,8 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			systemctl daemon-reload
 			systemctl enable --now container-old`)
 		unitsComeBack(t, m)
-		asUnit(m, "stubborn", deaf, "600", "hostler.io/grace-period=2s")
-		asUnit(m, "hasty", deaf, "3", "hostler.io/grace-period=1m") // it is Podman that kills it
+		asUnit(m, "stubborn", deaf, 600, "hostler.io/grace-period=2s")
+		asUnit(m, "hasty", deaf, 3, "hostler.io/grace-period=20m") // it is Podman that kills it
 		units := []string{"web", "stubborn", "hasty", "container-old"}
 		for name, flags := range map[string]string{
 			"kept": "unless-stopped", "away": "unless-stopped",
@@ -179,11 +182,11 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 func unitsArePlanned(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	awaitPlan(m, map[string]string{
-		"web": "web.service 40s", "stubborn": "stubborn.service 2s", "hasty": "hasty.service 3s", "old": "container-old.service 10s",
+		"web": "web.service 40s", "stubborn": "stubborn.service 2s", "hasty": "hasty.service 1m3s", "old": "container-old.service 30s",
 		"alone": " 30s", "kept": " 30s", "composed": " 30s",
 	})
 	text := m.Hostler("shutdown", "plan")
-	for _, line := range []string{"hasty (3s, by hasty.service)", `hostler.io/grace-period="1m0s": is more than hasty.service gives it: 3s`} {
+	for _, line := range []string{"hasty (1m3s, by hasty.service)", `hostler.io/grace-period="20m0s": is more than hasty.service gives it: 1m3s`} {
 		if !strings.Contains(text, line) {
 			t.Errorf("hostler shutdown plan lacks %q:\n%s", line, text)
 		}

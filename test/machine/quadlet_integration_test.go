@@ -39,11 +39,11 @@ func TestPodsOfQuadlet(t *testing.T) {
 
 		arePlanned := func() {
 			t.Helper()
-			awaitPlan(m, map[string]string{"web": "web.service 25s", "store-db": "store.service 10s", "store-cache": "store.service 10s"})
+			awaitPlan(m, map[string]string{"web": "web.service 25s", "store-db": "store.service 30s", "store-cache": "store.service 30s"})
 		}
 		arePlanned()
 		m.Run("systemctl start --no-block backup")
-		awaitPlan(m, map[string]string{"web": "web.service 25s", "store-db": "store.service 10s", "store-cache": "store.service 10s", "backup": "backup.service 4s"})
+		awaitPlan(m, map[string]string{"web": "web.service 25s", "store-db": "store.service 30s", "store-cache": "store.service 30s", "backup": "backup.service 4s"})
 		if said := m.Run("hostler drain --all"); !strings.Contains(said, "killed backup after 4.") {
 			t.Errorf("hostler drain says\n%s\nwant backup to be killed, which systemd did after 4 s", said)
 		}
