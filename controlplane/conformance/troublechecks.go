@@ -329,7 +329,7 @@ func (g goroutines) left() string {
 		return err.Error() // a buffer takes all
 	}
 	for stack := range strings.SplitSeq(text.String(), "\n\n") {
-		if strings.Contains(stack, fmt.Sprintf("%q:%q", labelKey, g.label)) && strings.Contains(stack, "hostler/agent/") {
+		if strings.Contains(stack, fmt.Sprintf("%q:%q", labelKey, g.label)) && strings.Contains(stack, "hostler/controlplane/") {
 			return stack
 		}
 	}
