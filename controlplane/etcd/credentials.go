@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/credentials"
 
+	"hostler.io/hostler/controlplane/dial"
 	"hostler.io/hostler/controlplane/etcd/endpoint"
 )
 
@@ -47,7 +47,7 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 	if o.CA != "" {
 		text, err := os.ReadFile(o.CA)
 		if err != nil {
-			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: %w: %s", err, hintForFile(err))
+			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: %w: %s", err, dial.FileHint(err))
 		}
 		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
 			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: no certificate is in %s: it has to hold the servers' authorities as PEM", o.CA)
@@ -58,7 +58,7 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 	}
 	pair, err := tls.LoadX509KeyPair(o.Certificate, o.Key)
 	if err != nil {
-		return nil, fmt.Errorf("controlPlane.etcd.tls: certificate %s with key %s: %w: %s", o.Certificate, o.Key, err, hintForFile(err))
+		return nil, fmt.Errorf("controlPlane.etcd.tls: certificate %s with key %s: %w: %s", o.Certificate, o.Key, err, dial.FileHint(err))
 	}
 	// Whatever authorities the server names: it says why it does not take this one,
 	// where no certificate at all would have it say only that.
@@ -73,23 +73,12 @@ func (o Options) password() (string, error) {
 	}
 	text, err := os.ReadFile(o.PasswordFile)
 	if err != nil {
-		return "", fmt.Errorf("controlPlane.etcd.passwordFile: %w: %s", err, hintForFile(err))
+		return "", fmt.Errorf("controlPlane.etcd.passwordFile: %w: %s", err, dial.FileHint(err))
 	}
 	if text = bytes.TrimSpace(text); len(text) == 0 {
 		return "", fmt.Errorf("controlPlane.etcd.passwordFile: %s is empty: write the password of user %q there", o.PasswordFile, o.Username)
 	}
 	return string(text), nil
-}
-
-// hintForFile says what to do about a credential that cannot be had.
-func hintForFile(err error) string {
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "put the file there, or correct its name; hostler takes it up by itself"
-	case errors.Is(err, fs.ErrPermission):
-		return "let root read it"
-	}
-	return "correct the file; hostler takes it up by itself"
 }
 
 // handshakes are TLS, and tell why one has failed, which gRPC makes a text of.

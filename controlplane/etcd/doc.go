@@ -4,7 +4,7 @@
 //   - store.go, list.go, watch.go: the objects.Store
 //   - layout.go, version.go: where an object is, and what tells its states apart
 //   - lease.go: the etcd leases by which liveness ends by itself
-//   - line.go, way.go, credentials.go: connections, and as whom
+//   - dial.go, conn.go, credentials.go: connections, and as whom
 //   - errors.go: what answers mean
 //   - look.go: what one look tells a person
 //

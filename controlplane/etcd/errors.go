@@ -42,14 +42,14 @@ func tokenRefused(err error) bool {
 }
 
 // untouched tells whether a failed request has surely changed nothing, and may fare
-// better on another way.
+// better on another connection.
 func untouched(err error) bool {
 	return errors.Is(err, rpctypes.ErrNoLeader) || tokenRefused(err)
 }
 
-// spent tells whether a way is of no more use after that error: it brought no answer, or
-// none but that the token is not known, or that this member cannot serve.
-func spent(err error) bool {
+// mustRedial reports whether the next request needs another connection: the error is no answer,
+// or the answer that the token is not known, or that this member cannot serve.
+func mustRedial(err error) bool {
 	for _, answer := range []error{controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrInvalid, context.Canceled} {
 		if err == nil || errors.Is(err, answer) {
 			return false

@@ -33,7 +33,7 @@ func TestEachAnswerIsAClassWithItsMend(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*etcd.Options)
 		err    error
-		spent  bool
+		redial bool
 		is     []error
 		says   string
 	}{
@@ -70,8 +70,8 @@ func TestEachAnswerIsAClassWithItsMend(t *testing.T) {
 			if !strings.HasPrefix(err.Error(), "put nodes/n: ") || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("Put() = %v, want it to say %q", err, c.says)
 			}
-			if got := etcd.Spent(c.err); got != c.spent {
-				t.Errorf("the connection is left after %v: %t, want %t", c.err, got, c.spent)
+			if got := etcd.MustRedial(c.err); got != c.redial {
+				t.Errorf("the connection is replaced after %v: %t, want %t", c.err, got, c.redial)
 			}
 		})
 	}

@@ -35,5 +35,5 @@ func (s *Store) Fault(err error) error {
 // Patience is how long each endpoint has until it serves requests.
 func (o Options) Patience() time.Duration { return o.patience() }
 
-// Spent tells whether a way is left after an error.
-func Spent(err error) bool { return spent(err) }
+// MustRedial reports whether a connection is replaced after an error.
+func MustRedial(err error) bool { return mustRedial(err) }

@@ -50,22 +50,22 @@ func newLeases() leases {
 
 // bind returns an etcd lease for an object to be put under, which lives for its TTL
 // from now on; none without a TTL. A Lease's is granted once and kept alive with each put.
-func (l *leases) bind(ctx context.Context, w *way, key objects.Key, ttl time.Duration) (clientv3.LeaseID, error) {
+func (l *leases) bind(ctx context.Context, c *conn, key objects.Key, ttl time.Duration) (clientv3.LeaseID, error) {
 	switch {
 	case ttl <= 0:
 		return clientv3.NoLease, nil
 	case key.Kind != objects.Lease:
-		return l.join(ctx, w, ttl)
+		return l.join(ctx, c, ttl)
 	}
 	l.mu.Lock()
 	g, granted := l.own[key]
 	l.mu.Unlock()
 	if granted && g.ttl == ttl {
-		if alive, err := keepAlive(ctx, w, g.id); alive || err != nil {
+		if alive, err := keepAlive(ctx, c, g.id); alive || err != nil {
 			return g.id, err
 		}
 	}
-	id, err := newGrant(ctx, w, ttl)
+	id, err := newGrant(ctx, c, ttl)
 	if err == nil {
 		l.mu.Lock()
 		l.own[key] = grant{id, ttl}
@@ -75,7 +75,7 @@ func (l *leases) bind(ctx context.Context, w *way, key objects.Key, ttl time.Dur
 }
 
 // join returns an etcd lease that others may have, too.
-func (l *leases) join(ctx context.Context, w *way, ttl time.Duration) (clientv3.LeaseID, error) {
+func (l *leases) join(ctx context.Context, c *conn, ttl time.Duration) (clientv3.LeaseID, error) {
 	select {
 	case l.granting <- struct{}{}:
 		defer func() { <-l.granting }()
@@ -86,7 +86,7 @@ func (l *leases) join(ctx context.Context, w *way, ttl time.Duration) (clientv3.
 	if id := l.present(ttl, reuse); id != clientv3.NoLease {
 		return id, nil
 	}
-	id, err := newGrant(ctx, w, ttl+reuse)
+	id, err := newGrant(ctx, c, ttl+reuse)
 	if err == nil {
 		l.mu.Lock()
 		l.shared[ttl] = &share{id: id, since: time.Now(), users: 1}
@@ -133,8 +133,8 @@ func (l *leases) forget(id clientv3.LeaseID) {
 
 // newGrant asks for an etcd lease. A server may grant a longer one, of two seconds or so
 // at least.
-func newGrant(ctx context.Context, w *way, ttl time.Duration) (clientv3.LeaseID, error) {
-	answer, err := w.leases.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: int64((ttl + time.Second - 1) / time.Second)})
+func newGrant(ctx context.Context, c *conn, ttl time.Duration) (clientv3.LeaseID, error) {
+	answer, err := c.leases.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: int64((ttl + time.Second - 1) / time.Second)})
 	if err != nil {
 		return clientv3.NoLease, fmt.Errorf("grant an etcd lease: %w", rpctypes.Error(err))
 	}
@@ -143,10 +143,10 @@ func newGrant(ctx context.Context, w *way, ttl time.Duration) (clientv3.LeaseID,
 
 // keepAlive has an etcd lease live for its TTL from now on. It is false where there is
 // none of that ID any more.
-func keepAlive(ctx context.Context, w *way, id clientv3.LeaseID) (bool, error) {
+func keepAlive(ctx context.Context, c *conn, id clientv3.LeaseID) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := w.leases.LeaseKeepAlive(ctx)
+	stream, err := c.leases.LeaseKeepAlive(ctx)
 	if err == nil {
 		// What has gone wrong with what is sent is said to who receives.
 		_ = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(id)})

@@ -29,8 +29,8 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	}
 	var found []objects.Object
 	next := ""
-	err := s.do(ctx, operation, func(ctx context.Context, w *way) error {
-		answer, err := w.kv.Get(ctx, begin, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithLimit(pageSize))
+	err := s.do(ctx, operation, func(ctx context.Context, c *conn) error {
+		answer, err := c.kv.Get(ctx, begin, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithLimit(pageSize))
 		if err != nil {
 			return err
 		}

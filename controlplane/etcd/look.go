@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/dial"
 	"hostler.io/hostler/controlplane/objects"
 )
 
@@ -123,8 +124,8 @@ func (s *Store) unheard(ctx context.Context) (string, error) {
 // at the condition.
 func (s *Store) refuses(ctx context.Context, right, path string, op clientv3.Op) (bool, error) {
 	never := clientv3.Compare(clientv3.ModRevision(path), "<", 0)
-	_, err := s.line.do(ctx, func(ctx context.Context, w *way) error {
-		_, err := w.kv.Txn(ctx).If(never).Then(op).Commit()
+	_, err := s.dialer.do(ctx, func(ctx context.Context, c *conn) error {
+		_, err := c.kv.Txn(ctx).If(never).Then(op).Commit()
 		return err
 	})
 	if err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
@@ -145,7 +146,7 @@ func (o Options) Life() (begins, ends time.Time, err error) {
 	}
 	pair, err := tls.LoadX509KeyPair(o.Certificate, o.Key)
 	if err != nil {
-		return begins, ends, fmt.Errorf("certificate %s with key %s: %w: %s", o.Certificate, o.Key, err, hintForFile(err))
+		return begins, ends, fmt.Errorf("certificate %s with key %s: %w: %s", o.Certificate, o.Key, err, dial.FileHint(err))
 	}
 	return pair.Leaf.NotBefore, pair.Leaf.NotAfter, nil
 }

@@ -50,7 +50,7 @@ type Options struct {
 // Store is an etcd cluster as an objects.Store.
 type Store struct {
 	o      Options
-	line   *line
+	dialer *dialer
 	leases leases
 }
 
@@ -62,7 +62,7 @@ func New(o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	return &Store{o: o, line: newLine(o), leases: newLeases()}, nil
+	return &Store{o: o, dialer: newDialer(o), leases: newLeases()}, nil
 }
 
 // Type returns "etcd".
@@ -70,17 +70,17 @@ func (s *Store) Type() string { return Type }
 
 // Endpoint returns the URL of the member that is talked to, or as long as that is none
 // of the one that is tried first.
-func (s *Store) Endpoint() string { return s.line.endpoint() }
+func (s *Store) Endpoint() string { return s.dialer.endpoint() }
 
 // Close closes all connections. etcd leases are left to end by themselves: an end by
 // word could take along what another process has put meanwhile.
 func (s *Store) Close() error {
-	s.line.close()
+	s.dialer.Close()
 	return nil
 }
 
 // Reconnect has the next calls make new connections. Calls under way end on theirs.
-func (s *Store) Reconnect() { s.line.renew() }
+func (s *Store) Reconnect() { s.dialer.Reconnect() }
 
 // bound gives a call a deadline if its caller did not.
 func bound(ctx context.Context, kind objects.Kind) (context.Context, context.CancelFunc) {
@@ -96,8 +96,8 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 	ctx, cancel := bound(ctx, key.Kind)
 	defer cancel()
 	object := objects.Object{}
-	err := s.do(ctx, call{"get", key.String(), "read", s.path(key)}, func(ctx context.Context, w *way) error {
-		stored, _, err := s.read(ctx, w, key)
+	err := s.do(ctx, call{"get", key.String(), "read", s.path(key)}, func(ctx context.Context, c *conn) error {
+		stored, _, err := s.read(ctx, c, key)
 		if object = stored; err == nil && stored.Version == objects.None {
 			err = controlplane.ErrNotFound
 		}
@@ -107,12 +107,12 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 }
 
 // read is what is stored, at version None where nothing is, and the revision at which.
-func (s *Store) read(ctx context.Context, w *way, key objects.Key) (objects.Object, int64, error) {
-	answer, err := w.kv.Get(ctx, s.path(key))
+func (s *Store) read(ctx context.Context, c *conn, key objects.Key) (objects.Object, int64, error) {
+	answer, err := c.kv.Get(ctx, s.path(key))
 	if err != nil {
 		return objects.Object{Key: key}, 0, err
 	}
-	return w.learn(key, answer.Header, answer.Kvs), answer.Header.Revision, nil
+	return c.learn(key, answer.Header, answer.Kvs), answer.Header.Revision, nil
 }
 
 // Put stores an object in one transaction with the look at what is there.
@@ -120,26 +120,26 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 	ctx, cancel := bound(ctx, key.Kind)
 	defer cancel()
 	var stored objects.Version
-	err := s.do(ctx, call{"put", key.String(), "write", s.path(key)}, func(ctx context.Context, w *way) error {
-		before, err := s.confirm(ctx, w, key, put.Instead)
+	err := s.do(ctx, call{"put", key.String(), "write", s.path(key)}, func(ctx context.Context, c *conn) error {
+		before, err := s.confirm(ctx, c, key, put.Instead)
 		if err != nil {
 			return err
 		}
-		stored, err = s.put(ctx, w, key, put, before)
+		stored, err = s.put(ctx, c, key, put, before)
 		return err
 	})
 	return stored, err
 }
 
 // put does so where the etcd lease that it is bound to, if any, may have ended just now.
-func (s *Store) put(ctx context.Context, w *way, key objects.Key, put objects.Put, before version) (objects.Version, error) {
+func (s *Store) put(ctx context.Context, c *conn, key objects.Key, put objects.Put, before version) (objects.Version, error) {
 	for again := true; ; again = false {
-		lease, err := s.leases.bind(ctx, w, key, put.TTL)
+		lease, err := s.leases.bind(ctx, c, key, put.TTL)
 		if err != nil {
 			return objects.None, err
 		}
 		then := clientv3.OpPut(s.path(key), string(put.Value), clientv3.WithLease(lease))
-		answer, err := s.swap(ctx, w, key, &before, then)
+		answer, err := s.swap(ctx, c, key, &before, then)
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) && again {
 			s.leases.forget(lease)
 			continue
@@ -151,7 +151,7 @@ func (s *Store) put(ctx context.Context, w *way, key objects.Key, put objects.Pu
 		if before == (version{}) {
 			after.create = after.mod
 		}
-		w.confirm(key, objects.Version(after.String()))
+		c.confirm(key, objects.Version(after.String()))
 		return objects.Version(after.String()), nil
 	}
 }
@@ -167,23 +167,23 @@ func (s *Store) Delete(ctx context.Context, key objects.Key, v objects.Version) 
 		defer s.leases.drop(lease)
 	}
 	defer s.leases.drop(key)
-	return s.do(ctx, call{"delete", key.String(), "write", s.path(key)}, func(ctx context.Context, w *way) error {
+	return s.do(ctx, call{"delete", key.String(), "write", s.path(key)}, func(ctx context.Context, c *conn) error {
 		if v == objects.None {
-			_, err := s.swap(ctx, w, key, nil, then...)
+			_, err := s.swap(ctx, c, key, nil, then...)
 			return err
 		}
-		before, err := s.confirm(ctx, w, key, v)
+		before, err := s.confirm(ctx, c, key, v)
 		if err != nil {
 			return err
 		}
-		_, err = s.swap(ctx, w, key, &before, then...)
+		_, err = s.swap(ctx, c, key, &before, then...)
 		return err
 	})
 }
 
 // swap does something if an object's state is the one before, nil for any: else
 // *ConflictError.
-func (s *Store) swap(ctx context.Context, w *way, key objects.Key, before *version, then ...clientv3.Op) (*clientv3.TxnResponse, error) {
+func (s *Store) swap(ctx context.Context, c *conn, key objects.Key, before *version, then ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	path := s.path(key)
 	var compare []clientv3.Cmp
 	if before != nil {
@@ -192,7 +192,7 @@ func (s *Store) swap(ctx context.Context, w *way, key objects.Key, before *versi
 			clientv3.Compare(clientv3.ModRevision(path), "=", before.mod),
 		}
 	}
-	answer, err := w.kv.Txn(ctx).If(compare...).Then(then...).Else(clientv3.OpGet(path)).Commit()
+	answer, err := c.kv.Txn(ctx).If(compare...).Then(then...).Else(clientv3.OpGet(path)).Commit()
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (s *Store) swap(ctx context.Context, w *way, key objects.Key, before *versi
 		if len(answer.Responses) > 0 {
 			found = answer.Responses[0].GetResponseRange().GetKvs()
 		}
-		return nil, conflict(w.learn(key, answer.Header, found))
+		return nil, conflict(c.learn(key, answer.Header, found))
 	}
 	return answer, nil
 }
@@ -210,12 +210,12 @@ func (s *Store) swap(ctx context.Context, w *way, key objects.Key, before *versi
 // revisions. Since a backup may have been restored these tell no more than they say,
 // but a server's end takes its connections along: what was learned over the present
 // one is not older than the server. What was not is read anew, and compared as a whole.
-func (s *Store) confirm(ctx context.Context, w *way, key objects.Key, v objects.Version) (version, error) {
+func (s *Store) confirm(ctx context.Context, c *conn, key objects.Key, v objects.Version) (version, error) {
 	if v == objects.None {
 		return version{}, nil
 	}
-	if !w.knows(key, v) {
-		stored, _, err := s.read(ctx, w, key)
+	if !c.knows(key, v) {
+		stored, _, err := s.read(ctx, c, key)
 		if err != nil {
 			return version{}, err
 		}
@@ -247,15 +247,15 @@ func objectOf(key objects.Key, header *etcdserverpb.ResponseHeader, found []*mvc
 	return objects.Object{Key: key, Value: found[0].Value, Version: objects.Version(versionOf(header.ClusterId, found[0]).String())}
 }
 
-// do makes a call over the line, and says what has become of it.
-func (s *Store) do(ctx context.Context, c call, request func(context.Context, *way) error) error {
-	w, err := s.line.do(ctx, request)
+// do makes a call, and says what has become of it.
+func (s *Store) do(ctx context.Context, what call, request func(context.Context, *conn) error) error {
+	c, err := s.dialer.do(ctx, request)
 	if err == nil {
 		return nil
 	}
 	endpoint := strings.Join(s.o.Endpoints, ", ")
-	if w != nil {
-		endpoint = w.endpoint
+	if c != nil {
+		endpoint = c.endpoint
 	}
-	return s.fault(ctx, c, endpoint, err)
+	return s.fault(ctx, what, endpoint, err)
 }

@@ -42,37 +42,37 @@ func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.
 	}
 }
 
-// watchOnce follows an object over one way, until that is left or fails.
+// watchOnce follows an object over one connection, until that is replaced or fails.
 func (s *Store) watchOnce(ctx context.Context, operation call, key objects.Key, seen chan<- objects.Object) error {
 	finding, found := bound(ctx, key.Kind)
 	defer found()
-	w, err := s.line.find(finding)
+	c, err := s.dialer.Acquire(finding)
 	if err != nil {
 		return s.fault(finding, operation, s.Endpoint(), err)
 	}
-	defer s.line.done(w)
+	defer s.dialer.Release(c)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrSilent) })
 	defer late.Stop()
-	err = s.follow(clientv3.WithRequireLeader(ctx), w, key, seen, late)
+	err = s.follow(clientv3.WithRequireLeader(ctx), c, key, seen, late)
 	if errors.Is(err, errAnew) {
 		return err
 	}
-	if spent(err) {
-		s.line.leave(w)
+	if mustRedial(err) {
+		s.dialer.tryNext(c)
 	}
-	return s.fault(ctx, operation, w.endpoint, err)
+	return s.fault(ctx, operation, c.endpoint, err)
 }
 
 // follow sends the object as it is, and then each change. It stops late once the server
 // has taken the watch on.
-func (s *Store) follow(ctx context.Context, w *way, key objects.Key, seen chan<- objects.Object, late *time.Timer) error {
-	object, revision, err := s.read(ctx, w, key)
+func (s *Store) follow(ctx context.Context, c *conn, key objects.Key, seen chan<- objects.Object, late *time.Timer) error {
+	object, revision, err := s.read(ctx, c, key)
 	if err != nil {
 		return err
 	}
-	stream, err := w.watches.Watch(ctx)
+	stream, err := c.watches.Watch(ctx)
 	if err != nil {
 		return rpctypes.Error(err)
 	}
@@ -113,11 +113,11 @@ func (s *Store) follow(ctx context.Context, w *way, key objects.Key, seen chan<-
 			}
 			revision = answer.Header.Revision
 			if len(answer.Events) > 0 {
-				object, tell = w.changed(key, answer), seen
+				object, tell = c.changed(key, answer), seen
 			}
 		case err := <-failed:
 			return err
-		case <-w.left:
+		case <-c.Replaced():
 			return errAnew
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -126,12 +126,12 @@ func (s *Store) follow(ctx context.Context, w *way, key objects.Key, seen chan<-
 }
 
 // changed is the object after the last of some changes.
-func (w *way) changed(key objects.Key, answer *etcdserverpb.WatchResponse) objects.Object {
+func (c *conn) changed(key objects.Key, answer *etcdserverpb.WatchResponse) objects.Object {
 	last := answer.Events[len(answer.Events)-1]
 	if last.Type == mvccpb.DELETE {
-		return w.learn(key, answer.Header, nil)
+		return c.learn(key, answer.Header, nil)
 	}
-	return w.learn(key, answer.Header, []*mvccpb.KeyValue{last.Kv})
+	return c.learn(key, answer.Header, []*mvccpb.KeyValue{last.Kv})
 }
 
 // refused is why a server has cancelled a watch, which it tells by the text alone.

@@ -60,8 +60,8 @@ type Options struct {
 // MachineFinder and FleetLister.
 type Client struct {
 	o            Options
-	core, leases *line
-	others       *line // for the Leases of others, which must not hold up its own
+	core, leases *apiGroup
+	others       *apiGroup // for the Leases of others, which must not hold up its own
 
 	mu    sync.Mutex   // guards what follows
 	known *known       // nil where the next status has to read the Node first
@@ -86,9 +86,9 @@ func New(o Options) (*Client, error) {
 	o.Log = o.Log.With("component", "controlplane")
 	return &Client{
 		o:      o,
-		core:   newLine(o, corev1.SchemeGroupVersion),
-		leases: newLine(o, coordinationv1.SchemeGroupVersion),
-		others: newLine(o, coordinationv1.SchemeGroupVersion),
+		core:   newGroup(o, corev1.SchemeGroupVersion),
+		leases: newGroup(o, coordinationv1.SchemeGroupVersion),
+		others: newGroup(o, coordinationv1.SchemeGroupVersion),
 	}, nil
 }
 
@@ -110,15 +110,15 @@ func (c *Client) Close() error {
 // Reconnect has the next calls make new connections, so that they present the
 // certificate that there is then. Calls under way end on theirs.
 func (c *Client) Reconnect() {
-	c.core.renew()
-	c.leases.renew()
-	c.others.renew()
+	c.core.Reconnect()
+	c.leases.Reconnect()
+	c.others.Reconnect()
 }
 
-// ask runs one request over one of the lines, and decodes the answer, also where nobody
+// ask makes one request to one of the API groups, and decodes the answer, also where nobody
 // wants it: what cannot be read was not said by an API server, whatever its status is.
-func (c *Client) ask(ctx context.Context, operation string, over *line, request func(rest.Interface) *rest.Request, into runtime.Object) error {
-	result, err := over.do(ctx, request)
+func (c *Client) ask(ctx context.Context, operation string, to *apiGroup, request func(rest.Interface) *rest.Request, into runtime.Object) error {
+	result, err := to.do(ctx, request)
 	switch {
 	case err == nil && into != nil:
 		err = result.Into(into)

@@ -7,14 +7,13 @@
 // groups: the typed clients register every group, for 10 MB of binary, and
 // informers would hold in memory what one node does not need.
 //
-// Two lines lead to the server, each with connections of its own: one for the
-// Lease, one for everything else, so that a large Node or a slow write never
-// delays a renewal. An attempt that got no answer is the last on its connection:
-// a peer that vanished without a word would otherwise swallow every further
-// request until the kernel or HTTP/2's pings give it up, which takes longer than a
-// Lease lives (kubernetes/kubernetes#48638, #121793). So is one that the server could
-// not serve, for behind the same address there may be another that can. The next one
-// also reads the kubeconfig and its files anew.
+// The Lease and everything else have connections of their own, so that a large Node or
+// a slow write never delays a renewal. A request without an answer is the last on its
+// connection: a peer that vanished would otherwise swallow every further request until
+// the kernel or the pings of HTTP/2 give it up, which takes longer than a Lease is valid
+// (kubernetes/kubernetes#48638, #121793). So is a request that the server could not
+// serve, for another server may be behind the same address. The next request also reads
+// the kubeconfig and its files again.
 //
 // Nothing here waits beside the calls: no queue, no limit of requests per second,
 // no retry but those that resolve a conflict. A server that asks to come back

@@ -40,7 +40,7 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("list nodes: %w", context.Cause(ctx))
 	}
-	defer c.others.renew() // a person looks rarely, and the server keeps a connection for nobody
+	defer c.others.Reconnect() // a person looks rarely, and the server keeps a connection for nobody
 	nodes := func(ctx context.Context, page string) ([]corev1.Node, string, error) {
 		list, err := c.nodes(ctx, page)
 		for i := range list.Items { // which a list leaves to its own kind to say
@@ -112,10 +112,10 @@ type list interface {
 }
 
 // page reads the page of a list that begins there.
-func (c *Client) page(ctx context.Context, operation string, over *line, from string, into list, read func(rest.Interface) *rest.Request) error {
+func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, into list, read func(rest.Interface) *rest.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err := c.ask(ctx, operation, over, func(r rest.Interface) *rest.Request {
+	err := c.ask(ctx, operation, to, func(r rest.Interface) *rest.Request {
 		request := read(r).Param("limit", strconv.Itoa(pageOfNodes))
 		if from != "" {
 			request = request.Param("continue", from)

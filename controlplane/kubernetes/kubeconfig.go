@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"hostler.io/hostler/controlplane/dial"
 )
 
 // Load reads the kubeconfig at path as the client will use it: its current
@@ -23,7 +24,7 @@ import (
 func Load(path string) (*rest.Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w: %s", err, hintForFile(err))
+		return nil, fmt.Errorf("kubeconfig: %w: %s", err, dial.FileHint(err))
 	}
 	return parse(path, text)
 }
@@ -107,7 +108,7 @@ func parse(path string, text []byte) (*rest.Config, error) {
 	}
 	config, err := clientcmd.NewNonInteractiveClientConfig(*file, "", &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w: %s", path, err, hintForFile(err))
+		return nil, fmt.Errorf("kubeconfig %s: %w: %s", path, err, dial.FileHint(err))
 	}
 	if err := verified(config); err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
@@ -129,18 +130,6 @@ func (e *fileError) Error() string {
 
 // Unwrap returns why the request ended.
 func (e *fileError) Unwrap() error { return e.cause }
-
-// hintForFile says what to do about a credential that cannot be had.
-func hintForFile(err error) string {
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "put the file there, or correct its name; hostler takes it up by itself"
-	case errors.Is(err, fs.ErrPermission):
-		return "let root read it"
-	default:
-		return "correct the file; hostler takes it up by itself"
-	}
-}
 
 // verified refuses a server whose certificate would not be verified: whoever
 // answered in its place could learn this node's credentials and tell it what it

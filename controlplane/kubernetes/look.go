@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/dial"
 )
 
 // Sight is what one look at the server tells a person. Nothing is changed by it.
@@ -231,7 +232,7 @@ func Credentials(kubeconfig string) (Held, error) {
 	case config.CertFile != "":
 		h.Certificate = config.CertFile
 		if text, err = os.ReadFile(config.CertFile); err != nil {
-			return h, fmt.Errorf("kubeconfig %s: %w: %s", kubeconfig, err, hintForFile(err))
+			return h, fmt.Errorf("kubeconfig %s: %w: %s", kubeconfig, err, dial.FileHint(err))
 		}
 	default:
 		return h, nil

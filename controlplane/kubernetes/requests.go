@@ -16,7 +16,7 @@ import (
 // Options, as a Client's are.
 type Requests struct {
 	client *Client
-	line   *line
+	group  *apiGroup
 }
 
 // NewRequests returns one that has not connected yet.
@@ -25,7 +25,7 @@ func NewRequests(o Options) (*Requests, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Requests{client: client, line: newLine(client.o, certificatesv1.SchemeGroupVersion)}, nil
+	return &Requests{client: client, group: newGroup(client.o, certificatesv1.SchemeGroupVersion)}, nil
 }
 
 // Submit stores a request, or returns the stored one of its name, with
@@ -35,7 +35,7 @@ func (r *Requests) Submit(ctx context.Context, request *certificatesv1.Certifica
 	defer cancel()
 	stored := &certificatesv1.CertificateSigningRequest{}
 	ask := func(how string, build func(rest.Interface) *rest.Request) error {
-		return r.client.ask(ctx, fmt.Sprintf("%s certificate signing request %q", how, request.Name), r.line, build, stored)
+		return r.client.ask(ctx, fmt.Sprintf("%s certificate signing request %q", how, request.Name), r.group, build, stored)
 	}
 	get := func() error {
 		return ask("get", func(i rest.Interface) *rest.Request {
@@ -55,7 +55,7 @@ func (r *Requests) Submit(ctx context.Context, request *certificatesv1.Certifica
 }
 
 // Reconnect has the next request present the certificate that there is then.
-func (r *Requests) Reconnect() { r.line.renew() }
+func (r *Requests) Reconnect() { r.group.Reconnect() }
 
 // Try tells whether the server of those Options knows who presents that
 // certificate, by reading the node's own Node. That there is none is as good an

@@ -125,18 +125,18 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 // outdated tells whether the server no longer has what came after a version.
 func outdated(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
-// watch begins a watch over the line, on the present way: it ends with that. Until
-// the server has taken it on it is bounded as any other request.
-func (l *line) watch(ctx context.Context, request func(rest.Interface) *rest.Request) (watch.Interface, error) {
+// watch begins a watch on the current connection, and ends with that. Until the server has
+// taken it on it is bounded as any other request.
+func (g *apiGroup) watch(ctx context.Context, request func(rest.Interface) *rest.Request) (watch.Interface, error) {
 	finding, found := controlplane.Bound(ctx, callTimeout)
 	defer found()
-	w, err := l.find(finding)
+	c, err := g.acquire(finding)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrSilent) })
-	changes, err := request(w).MaxRetries(0).Watch(ctx)
+	changes, err := request(c).MaxRetries(0).Watch(ctx)
 	if err == nil && !late.Stop() {
 		changes.Stop()
 		err = controlplane.ErrSilent
@@ -144,16 +144,16 @@ func (l *line) watch(ctx context.Context, request func(rest.Interface) *rest.Req
 	if err != nil {
 		late.Stop()
 		cancel(nil)
-		if spent(err) {
-			l.leave(w)
+		if mustRedial(err) {
+			g.Drop(c)
 		}
-		l.done(w)
+		g.Release(c)
 		return nil, err
 	}
 	return &bounded{changes, sync.OnceFunc(func() {
 		changes.Stop()
 		cancel(nil)
-		l.done(w)
+		g.Release(c)
 	})}, nil
 }
 

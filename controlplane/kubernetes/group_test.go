@@ -155,7 +155,7 @@ func TestALeaseDoesNotWaitForAStatus(t *testing.T) {
 	wg.Wait()
 }
 
-func TestLinesHaveConnectionsOfTheirOwn(t *testing.T) {
+func TestAPIGroupsHaveConnectionsOfTheirOwn(t *testing.T) {
 	var mu sync.Mutex
 	from := map[string][]string{} // remote address to paths
 	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/dial"
 	"hostler.io/hostler/controlplane/etcd/endpoint"
 	"hostler.io/hostler/controlplane/objects"
 )
@@ -45,21 +46,20 @@ const (
 	mostKnown = 256
 )
 
-// errSpent is why a way makes no second connection: with the first one goes what is
+// errLost is why a conn does not dial a second time: with the first connection goes what is
 // known to be no older than the server.
-var errSpent = errors.New("the connection is lost")
+var errLost = errors.New("the connection is lost")
 
-// way is one connection to one member, with the credentials of when it was made. It
+// conn is one connection to one member, with the credentials of when it was made. It
 // never connects again.
-type way struct {
+type conn struct {
+	dial.Uses
 	endpoint string
 	patience time.Duration // until it serves requests
-	conn     *grpc.ClientConn
+	client   *grpc.ClientConn
 	kv       clientv3.KV
 	leases   etcdserverpb.LeaseClient
 	watches  etcdserverpb.WatchClient
-	left     chan struct{} // closed when it is not the present one any more
-	underWay int           // requests; guarded by the line's mu
 
 	token   token
 	dialled atomic.Bool
@@ -75,14 +75,14 @@ type told struct {
 	version objects.Version
 }
 
-// connect makes a way to an endpoint, and returns once that serves requests.
-func (o Options) connect(to string) (*way, error) {
-	w := &way{endpoint: to, patience: o.patience(), left: make(chan struct{}), known: map[told]bool{}}
-	if err := w.open(o); err != nil {
-		w.close()
+// connect connects to an endpoint, and returns once that serves requests.
+func (o Options) connect(to string) (*conn, error) {
+	c := &conn{endpoint: to, patience: o.patience(), known: map[told]bool{}}
+	if err := c.open(o); err != nil {
+		c.Close()
 		return nil, connectFault(o, to, err)
 	}
-	return w, nil
+	return c, nil
 }
 
 // patience is how long each endpoint has until it serves requests.
@@ -90,27 +90,27 @@ func (o Options) patience() time.Duration {
 	return max(connectTimeout/time.Duration(len(o.Endpoints)), connectLeast)
 }
 
-func (w *way) open(o Options) error {
-	address, err := endpoint.Address(w.endpoint)
+func (c *conn) open(o Options) error {
+	address, err := endpoint.Address(c.endpoint)
 	if err != nil {
 		return err
 	}
 	transport := insecure.NewCredentials()
-	if !endpoint.Plain(w.endpoint) {
+	if !endpoint.Plain(c.endpoint) {
 		config, err := o.tlsConfig()
 		if err != nil {
 			return err
 		}
-		transport = &handshakes{credentials.NewTLS(config), w.failed}
+		transport = &handshakes{credentials.NewTLS(config), c.failed}
 	}
 	password, err := o.password()
 	if err != nil {
 		return err
 	}
-	w.conn, err = grpc.NewClient("passthrough:///"+address,
+	c.client, err = grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(transport),
-		grpc.WithPerRPCCredentials(&w.token),
-		grpc.WithContextDialer(w.dial),
+		grpc.WithPerRPCCredentials(&c.token),
+		grpc.WithContextDialer(c.dial),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostRead), grpc.MaxCallSendMsgSize(2*mostWritten)),
 		grpc.WithDisableServiceConfig(),
@@ -119,10 +119,10 @@ func (w *way) open(o Options) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), w.patience, controlplane.ErrSilent)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.patience, controlplane.ErrSilent)
 	defer cancel()
-	if err := w.ready(ctx); err != nil {
-		if broken := w.broken.Load(); broken != nil {
+	if err := c.ready(ctx); err != nil {
+		if broken := c.broken.Load(); broken != nil {
 			return *broken // which gRPC tells in words of its own
 		}
 		if ctx.Err() != nil {
@@ -130,15 +130,15 @@ func (w *way) open(o Options) error {
 		}
 		return err
 	}
-	w.kv = clientv3.NewKVFromKVClient(etcdserverpb.NewKVClient(w.conn), nil)
-	w.leases = etcdserverpb.NewLeaseClient(w.conn)
-	w.watches = etcdserverpb.NewWatchClient(w.conn)
-	return w.authenticate(ctx, o.Username, password)
+	c.kv = clientv3.NewKVFromKVClient(etcdserverpb.NewKVClient(c.client), nil)
+	c.leases = etcdserverpb.NewLeaseClient(c.client)
+	c.watches = etcdserverpb.NewWatchClient(c.client)
+	return c.authenticate(ctx, o.Username, password)
 }
 
 // ready waits until the member says that it serves.
-func (w *way) ready(ctx context.Context) error {
-	health, err := grpc_health_v1.NewHealthClient(w.conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+func (c *conn) ready(ctx context.Context) error {
+	health, err := grpc_health_v1.NewHealthClient(c.client).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	switch {
 	case status.Code(err) == codes.Unimplemented: // by a proxy, or an etcd of long ago
 		return nil
@@ -152,66 +152,66 @@ func (w *way) ready(ctx context.Context) error {
 
 // authenticate gets a token for all requests that follow. A cluster without auth needs
 // none.
-func (w *way) authenticate(ctx context.Context, user, password string) error {
+func (c *conn) authenticate(ctx context.Context, user, password string) error {
 	if user == "" {
 		return nil
 	}
-	answer, err := etcdserverpb.NewAuthClient(w.conn).Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: user, Password: password})
+	answer, err := etcdserverpb.NewAuthClient(c.client).Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: user, Password: password})
 	switch err = rpctypes.Error(err); {
 	case errors.Is(err, rpctypes.ErrAuthNotEnabled):
 		return nil
 	case err != nil:
 		return err
 	}
-	w.token.set(answer.Token)
+	c.token.set(answer.Token)
 	return nil
 }
 
 // dial makes the one connection.
-func (w *way) dial(ctx context.Context, address string) (net.Conn, error) {
-	if w.dialled.Swap(true) {
-		return nil, errSpent
+func (c *conn) dial(ctx context.Context, address string) (net.Conn, error) {
+	if c.dialled.Swap(true) {
+		return nil, errLost
 	}
-	conn, err := (&net.Dialer{Timeout: w.patience, KeepAlive: pingAfter}).DialContext(ctx, "tcp", address)
+	raw, err := (&net.Dialer{Timeout: c.patience, KeepAlive: pingAfter}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		w.failed(err)
+		c.failed(err)
 	}
-	return conn, err
+	return raw, err
 }
 
 // failed keeps the first reason why there is no connection.
-func (w *way) failed(err error) { w.broken.CompareAndSwap(nil, &err) }
+func (c *conn) failed(err error) { c.broken.CompareAndSwap(nil, &err) }
 
-// stands tells whether there is a connection still.
-func (w *way) stands() bool { return w.conn.GetState() == connectivity.Ready }
+// Ready reports whether the connection still serves requests.
+func (c *conn) Ready() bool { return c.client.GetState() == connectivity.Ready }
 
-// close closes the connection.
-func (w *way) close() {
-	if w.conn != nil {
-		_ = w.conn.Close() // what it could say was said to those who waited
+// Close closes the connection.
+func (c *conn) Close() {
+	if c.client != nil {
+		_ = c.client.Close() // what it could say was said to those who waited
 	}
 }
 
 // learn is what an answer about one key tells, and remembers that this connection did.
-func (w *way) learn(key objects.Key, header *etcdserverpb.ResponseHeader, found []*mvccpb.KeyValue) objects.Object {
+func (c *conn) learn(key objects.Key, header *etcdserverpb.ResponseHeader, found []*mvccpb.KeyValue) objects.Object {
 	o := objectOf(key, header, found)
-	w.confirm(key, o.Version)
+	c.confirm(key, o.Version)
 	return o
 }
 
 // confirm remembers that this connection has told a version.
-func (w *way) confirm(key objects.Key, v objects.Version) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.known) >= mostKnown {
-		clear(w.known)
+func (c *conn) confirm(key objects.Key, v objects.Version) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) >= mostKnown {
+		clear(c.known)
 	}
-	w.known[told{key, v}] = true
+	c.known[told{key, v}] = true
 }
 
 // knows tells whether this connection has told a version.
-func (w *way) knows(key objects.Key, v objects.Version) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.known[told{key, v}]
+func (c *conn) knows(key objects.Key, v objects.Version) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known[told{key, v}]
 }

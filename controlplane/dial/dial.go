@@ -1,0 +1,215 @@
+// Package dial keeps one connection to a control plane that requests share, and replaces it.
+//
+// It owns when a connection is dialed and when one that was replaced is closed. It refuses to
+// know what a connection is, which server it leads to, and which errors replace it.
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime/pprof"
+	"sync"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// ErrClosed is the error of requests after Close.
+var ErrClosed = fmt.Errorf("%w: the client is closed", controlplane.ErrUnavailable)
+
+// Conn is a connection, which embeds Uses.
+type Conn interface {
+	comparable
+	// Ready reports whether a request can use the connection. It must not block.
+	Ready() bool
+	// Close closes the connection. Requests that use it fail.
+	Close()
+	// Counter is that of the embedded Uses.
+	Counter() *Uses
+}
+
+// Uses counts the requests that use a connection.
+type Uses struct {
+	count    int           // guarded by the mutex of Shared
+	replaced chan struct{} // closed once the connection is replaced
+}
+
+// Replaced is closed once another connection takes the place of this one, or the client is
+// closed.
+func (u *Uses) Replaced() <-chan struct{} { return u.replaced }
+
+// Counter returns u.
+func (u *Uses) Counter() *Uses { return u }
+
+// Shared is one connection at a time.
+type Shared[C Conn] struct {
+	dial func() (C, error)
+	late func(cause error) error
+
+	mu      sync.Mutex // guards what follows
+	conn    C          // zero if the next request dials
+	attempt *attempt   // nil if none runs
+	closed  bool
+}
+
+// attempt is one attempt to dial. It reads files, and a filesystem that does not answer can
+// block it forever. Requests wait for it only as long as their contexts allow.
+type attempt struct {
+	done  chan struct{} // closed when the attempt has ended
+	err   error         // why there is no connection; valid once done is closed
+	stale bool          // Reconnect was called since it began; guarded by the mutex of Shared
+}
+
+// New returns a Shared without a connection. The first request calls dial, in a goroutine of
+// its own. late is the error of a request whose context ends while it waits for dial.
+func New[C Conn](dial func() (C, error), late func(cause error) error) *Shared[C] {
+	return &Shared[C]{dial: dial, late: late}
+}
+
+// Acquire returns the current connection, or dials one. The caller must call Release.
+func (s *Shared[C]) Acquire(ctx context.Context) (conn C, err error) {
+	for {
+		if ctx.Err() != nil {
+			return conn, context.Cause(ctx)
+		}
+		conn, running, err := s.current()
+		if running == nil {
+			return conn, err
+		}
+		select {
+		case <-running.done:
+			if running.err != nil {
+				return conn, running.err
+			}
+		case <-ctx.Done():
+			return conn, s.late(context.Cause(ctx))
+		}
+	}
+}
+
+// current returns the current connection, with one more use, or else the attempt to dial one.
+func (s *Shared[C]) current() (conn C, running *attempt, err error) {
+	var none C
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return none, nil, ErrClosed
+	}
+	if s.conn != none && !s.conn.Ready() {
+		s.replace()
+	}
+	if s.conn != none {
+		s.conn.Counter().count++
+		return s.conn, nil, nil
+	}
+	if s.attempt == nil {
+		s.attempt = &attempt{done: make(chan struct{})}
+		go s.run(s.attempt)
+	}
+	return none, s.attempt, nil
+}
+
+// run dials until the result is current.
+func (s *Shared[C]) run(a *attempt) {
+	// The connection serves all requests, and does not belong to the one that dials it, as its
+	// labels in a profile would say.
+	pprof.SetGoroutineLabels(context.Background())
+	for {
+		conn, err := s.dial()
+		if s.finish(a, conn, err) {
+			close(a.done)
+			return
+		}
+	}
+}
+
+// finish takes the result of an attempt. It returns false if the attempt has to run again.
+func (s *Shared[C]) finish(a *attempt, conn C, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && (a.stale || s.closed) {
+		conn.Close()
+	}
+	switch {
+	case s.closed:
+		err = ErrClosed
+	case a.stale:
+		a.stale = false
+		return false
+	case err == nil:
+		conn.Counter().replaced = make(chan struct{})
+		s.conn = conn
+	}
+	s.attempt, a.err = nil, err
+	return true
+}
+
+// Release ends a use of a connection. The last one closes a connection that was replaced.
+func (s *Shared[C]) Release(conn C) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if conn.Counter().count--; conn.Counter().count == 0 && s.conn != conn {
+		conn.Close()
+	}
+}
+
+// Drop has the next request dial, if the connection is the current one. Other requests that
+// use the connection go on.
+func (s *Shared[C]) Drop(conn C) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == conn {
+		s.replace()
+	}
+}
+
+// Reconnect has the next request dial. Requests that use the connection go on.
+func (s *Shared[C]) Reconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.attempt != nil {
+		s.attempt.stale = true
+	}
+	s.replace()
+}
+
+// Close replaces the connection by none. Requests that use the connection go on.
+func (s *Shared[C]) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.replace()
+}
+
+// Current returns the current connection, without a use of it; the zero value if there is none.
+func (s *Shared[C]) Current() C {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn
+}
+
+// replace removes the current connection, if there is one. The caller holds the mutex.
+func (s *Shared[C]) replace() {
+	conn := s.conn
+	var none C
+	if conn == none {
+		return
+	}
+	s.conn = none
+	close(conn.Counter().replaced)
+	if conn.Counter().count == 0 {
+		conn.Close()
+	}
+}
+
+// FileHint is what to do about a file of credentials that cannot be read.
+func FileHint(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "put the file there, or correct its name; hostler takes it up by itself"
+	case errors.Is(err, fs.ErrPermission):
+		return "let root read it"
+	}
+	return "correct the file; hostler takes it up by itself"
+}

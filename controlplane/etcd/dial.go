@@ -1,0 +1,82 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"hostler.io/hostler/controlplane/dial"
+)
+
+// dialer connects to one member of the cluster at a time.
+type dialer struct {
+	*dial.Shared[*conn]
+	o     Options
+	first atomic.Int64 // index of the endpoint that is tried first
+}
+
+func newDialer(o Options) *dialer {
+	d := &dialer{o: o}
+	d.first.Store(rand.Int64N(int64(len(o.Endpoints)))) // the hosts of a fleet begin with different members
+	d.Shared = dial.New(d.dial, func(cause error) error {
+		return &connectError{fmt.Errorf("connect to %s: %w", strings.Join(o.Endpoints, ", "), cause)}
+	})
+	return d
+}
+
+// dial connects to the first endpoint that serves requests.
+func (d *dialer) dial() (*conn, error) {
+	var faults []error
+	first := d.first.Load()
+	for i := range int64(len(d.o.Endpoints)) {
+		at := (first + i) % int64(len(d.o.Endpoints))
+		c, err := d.o.connect(d.o.Endpoints[at])
+		if err == nil {
+			d.first.Store(at)
+			return c, nil
+		}
+		faults = append(faults, err)
+	}
+	return nil, &connectError{errors.Join(faults...)}
+}
+
+// tryNext has the next request connect to the next endpoint.
+func (d *dialer) tryNext(c *conn) {
+	if at := d.first.Load(); d.Current() == c {
+		d.first.CompareAndSwap(at, (at+1)%int64(len(d.o.Endpoints)))
+	}
+	d.Drop(c)
+}
+
+// do makes a request, and returns the connection that served it last. After an error of
+// mustRedial the next request uses another connection, to the next endpoint, with credentials
+// that are read again. Only a request that has surely changed nothing is repeated.
+func (d *dialer) do(ctx context.Context, request func(context.Context, *conn) error) (*conn, error) {
+	for tries := len(d.o.Endpoints); ; tries-- {
+		c, err := d.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		err = request(clientv3.WithRequireLeader(ctx), c)
+		if mustRedial(err) {
+			d.tryNext(c)
+		}
+		d.Release(c)
+		if !untouched(err) || tries <= 0 || ctx.Err() != nil {
+			return c, err
+		}
+	}
+}
+
+// endpoint is the URL of the member that is connected, or else of the one that is tried first.
+func (d *dialer) endpoint() string {
+	if c := d.Current(); c != nil {
+		return c.endpoint
+	}
+	return d.o.Endpoints[d.first.Load()]
+}

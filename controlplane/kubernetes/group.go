@@ -1,0 +1,209 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"k8s.io/client-go/util/connrotation"
+
+	"hostler.io/hostler/controlplane/dial"
+)
+
+const (
+	protobuf = "application/vnd.kubernetes.protobuf"
+
+	dialTimeout = 5 * time.Second
+	keepAlive   = 15 * time.Second
+
+	// maxWaiting bounds the requests to one API group that wait for an exec plugin.
+	maxWaiting = 16
+)
+
+// apiGroup is one API group of the server, with connections of its own.
+type apiGroup struct {
+	*dial.Shared[*conn]
+	o     Options
+	group schema.GroupVersion
+	turns chan struct{} // of requests that an exec plugin may block
+
+	mu     sync.Mutex
+	config *rest.Config // the last valid kubeconfig; nil before the first; guarded by mu
+}
+
+func newGroup(o Options, group schema.GroupVersion) *apiGroup {
+	g := &apiGroup{o: o, group: group, turns: make(chan struct{}, maxWaiting)}
+	g.Shared = dial.New(g.dial, func(cause error) error { return &fileError{o.Kubeconfig, cause} })
+	return g
+}
+
+// conn is a client with connections and credentials of its own. To close connections alone
+// would not replace it: a request that comes at once could use one of them before HTTP/2
+// notices.
+type conn struct {
+	dial.Uses
+	*rest.RESTClient
+	dialer *connrotation.Dialer
+}
+
+// Ready implements dial.Conn: only a request finds out.
+func (*conn) Ready() bool { return true }
+
+// Close closes all connections.
+func (c *conn) Close() {
+	c.dialer.CloseAll()
+	utilnet.CloseIdleConnectionsFor(c.Client.Transport)
+}
+
+// do makes one request. After an error of mustRedial the next request uses a new connection,
+// with credentials that are read again.
+func (g *apiGroup) do(ctx context.Context, request func(rest.Interface) *rest.Request) (rest.Result, error) {
+	c, err := g.acquire(ctx)
+	if err != nil {
+		return rest.Result{}, err
+	}
+	defer g.Release(c)
+	// Retry-After is the caller's to heed, who has other things to do meanwhile.
+	result := request(c).MaxRetries(0).Do(ctx)
+	err = result.Error()
+	if err != nil && mustRedial(err) {
+		g.Drop(c)
+	}
+	return result, err
+}
+
+// acquire is Acquire once there is a certificate to show.
+func (g *apiGroup) acquire(ctx context.Context) (*conn, error) {
+	if g.o.Certificate != nil {
+		if _, err := g.o.Certificate(); err != nil {
+			return nil, err
+		}
+	}
+	return g.Acquire(ctx)
+}
+
+// mustRedial reports whether the next request needs a new connection: the error is no answer,
+// or the answer that the credentials are not known, or that this server cannot serve. A load
+// balancer keeps a connection where it is, also while another server is well.
+func mustRedial(err error) bool {
+	status, answered := errors.AsType[*apierrors.StatusError](err)
+	return !answered || status.ErrStatus.Code == http.StatusUnauthorized || status.ErrStatus.Code >= http.StatusInternalServerError
+}
+
+// read is what the kubeconfig says, or what it said before if it is invalid now.
+func (g *apiGroup) read() (*rest.Config, error) {
+	config, err := Load(g.o.Kubeconfig)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case err == nil:
+		g.config = config
+	case g.config == nil:
+		return nil, err
+	default: // it is being replaced, or was for the beginning only
+		g.o.Log.Debug("kubeconfig is invalid now, keeping the previous one", "error", err)
+	}
+	return g.config, nil
+}
+
+// server is the URL of the server; "" as long as it is not known.
+func (g *apiGroup) server() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.config == nil {
+		return ""
+	}
+	return g.config.Host
+}
+
+// dial returns a client, which connects with its first request. It reads the kubeconfig and the
+// files that it names.
+func (g *apiGroup) dial() (*conn, error) {
+	config, err := g.read()
+	if err != nil {
+		return nil, err
+	}
+	c, err := g.client(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w: %s", g.o.Kubeconfig, err, dial.FileHint(err))
+	}
+	return c, nil
+}
+
+func (g *apiGroup) client(config *rest.Config) (*conn, error) {
+	codecs, err := codecs()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	if g.o.Certificate != nil {
+		config = rest.AnonymousClientConfig(config)
+	}
+	config.UserAgent = userAgent(g.o.Version)
+	config.QPS = -1 // a limit here could hold up a Lease
+	config.WarningHandler = warnings{g.o.Log}
+	config.GroupVersion, config.APIPath = &g.group, "/apis"
+	if g.group.Group == "" {
+		config.APIPath = "/api"
+	}
+	config.NegotiatedSerializer = codecs
+	config.ContentType = protobuf
+	config.AcceptContentTypes = protobuf + ",application/json"
+	c := &conn{dialer: connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)}
+	// client-go shares the connections of equal configurations; a dialer of its
+	// own sets this one apart.
+	config.Dial = c.dialer.DialContext
+	transport, err := roundTripper(config, g.o, g.turns)
+	if err != nil {
+		return nil, err
+	}
+	c.RESTClient, err = rest.RESTClientForConfigAndClient(config, &http.Client{Transport: transport})
+	return c, err
+}
+
+// codecs translate the objects of the three API groups that hostler speaks of.
+func codecs() (runtime.NegotiatedSerializer, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("register API types: %w", err)
+		}
+	}
+	return serializer.NewCodecFactory(scheme).WithoutConversion(), nil
+}
+
+// roundTripper is what carries requests to the server with its credentials.
+func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.RoundTripper, error) {
+	if config.ExecProvider != nil {
+		config.Wrap(func(carrier http.RoundTripper) http.RoundTripper { return departure{carrier} })
+	}
+	t, err := config.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	if o.Certificate != nil {
+		t.TLS.GetCertHolder = &transport.GetCertHolder{GetCert: o.Certificate}
+	}
+	carrier, err := transport.New(t)
+	if err == nil && o.heard != nil {
+		carrier = listening{carrier, o.heard}
+	}
+	if err != nil || config.ExecProvider == nil {
+		return carrier, err
+	}
+	return &punctual{carrier: carrier, turns: turns, plugin: config.ExecProvider.Command}, nil
+}
