@@ -120,10 +120,10 @@ func TestManagerTellsOfUnits(t *testing.T) {
 			Name: "hostler.service", LoadState: "loaded", ActiveState: "active", UnitFileState: "enabled",
 			FragmentPath: "/usr/lib/systemd/system/hostler.service", DropInPaths: []string{"/etc/a.conf"}, NeedDaemonReload: true,
 			Before: []string{"shutdown.target"}, After: []string{"containerd.service", "libpod-d.scope"},
-			Type: "notify", NotifyAccess: "main", TimeoutStop: 30 * time.Second, FileDescriptorStoreMax: 2, MainPID: 812,
+			Type: "notify", NotifyAccess: "main", TimeoutStop: 30 * time.Second, FileDescriptorStoreMax: 2, MainPID: 812, CanStart: true,
 		},
-		{Name: "reboot.target", LoadState: "loaded", ActiveState: "inactive", JobTimeout: 30 * time.Minute},
-		{Name: "none.service", LoadState: "not-found", ActiveState: "inactive"},
+		{Name: "reboot.target", LoadState: "loaded", ActiveState: "inactive", Before: []string{}, After: []string{}, JobTimeout: 30 * time.Minute, CanStart: true},
+		{Name: "none.service", LoadState: "not-found", ActiveState: "inactive", Before: []string{}, After: []string{}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Units() = %+v, want %+v", got, want)

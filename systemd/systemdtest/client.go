@@ -131,9 +131,8 @@ func (c *client) handle(msg *dbus.Message) {
 	c.send(reply)
 }
 
-// dispatch finds the method and holds the call against it.
+// dispatch finds the service and has it answer.
 func (c *client) dispatch(destination string, msg *dbus.Message) ([]any, *dbus.Error) {
-	path, name, member := text(msg, dbus.FieldPath), text(msg, dbus.FieldInterface), text(msg, dbus.FieldMember)
 	c.server.mu.Lock()
 	said := c.unique != "" || c.server.peer != nil
 	svc := c.server.find(destination)
@@ -144,9 +143,15 @@ func (c *client) dispatch(destination string, msg *dbus.Message) ([]any, *dbus.E
 	if svc == nil {
 		return nil, fault(busError+"ServiceUnknown", "the name %s was not provided", destination)
 	}
+	return svc.answer(msg)
+}
+
+// answer finds the method and holds the call against it.
+func (svc *service) answer(msg *dbus.Message) ([]any, *dbus.Error) {
+	path, name, member := text(msg, dbus.FieldPath), text(msg, dbus.FieldInterface), text(msg, dbus.FieldMember)
 	object, ok := svc.objects[dbus.ObjectPath(path)]
-	if !ok && svc.more != nil {
-		object, ok = svc.more(dbus.ObjectPath(path))
+	if !ok && svc.find != nil {
+		object, ok = svc.find(dbus.ObjectPath(path))
 	}
 	if !ok {
 		return nil, fault(busError+"UnknownObject", "unknown object %q", path)
@@ -171,6 +176,39 @@ func (c *client) dispatch(destination string, msg *dbus.Message) ([]any, *dbus.E
 	}
 	return found.call(msg.Body)
 }
+
+// handler has a connection to a real bus answer as a service.
+type handler struct{ service *service }
+
+// LookupObject implements dbus.Handler: answer finds all.
+func (h handler) LookupObject(dbus.ObjectPath) (dbus.ServerObject, bool) { return h, true }
+
+// LookupInterface implements dbus.ServerObject.
+func (h handler) LookupInterface(string) (dbus.Interface, bool) { return h, true }
+
+// LookupMethod implements dbus.Interface.
+func (h handler) LookupMethod(string) (dbus.Method, bool) { return h, true }
+
+// DecodeArguments implements dbus.ArgumentDecoder: answer takes the message.
+func (handler) DecodeArguments(_ *dbus.Conn, _ string, msg *dbus.Message, _ []any) ([]any, error) {
+	return []any{msg}, nil
+}
+
+// Call implements dbus.Method.
+func (h handler) Call(args ...any) ([]any, error) {
+	answer, fault := h.service.answer(args[0].(*dbus.Message))
+	if fault != nil {
+		return nil, fault
+	}
+	return answer, nil
+}
+
+// NumArguments, NumReturns, ArgumentValue and ReturnValue are of dbus.Method, and of use only
+// without DecodeArguments.
+func (handler) NumArguments() int     { return 0 }
+func (handler) NumReturns() int       { return 0 }
+func (handler) ArgumentValue(int) any { return nil }
+func (handler) ReturnValue(int) any   { return nil }
 
 // get is org.freedesktop.DBus.Properties.Get on the object.
 func (o object) get() method {

@@ -1,8 +1,9 @@
 // Package systemdtest runs a logind for tests: a strict fake that needs nothing
-// but Go, and the cases that the fake and a real systemd-logind both pass.
+// but Go, and the cases that the fake and a real systemd-logind both pass. Its
+// Manager is the service manager below either of them.
 //
-// The fake speaks real D-Bus on a real socket, hands out real fifos, and is as
+// The fakes speak real D-Bus on a real socket, hand out real fifos, and are as
 // particular as the original about destinations, paths, interfaces, names,
-// signatures and values. It owns no opinion about what hostler should do with
-// them, and knows only what hostler uses.
+// signatures and values. They own no opinion about what hostler should do with
+// them, and know only what hostler uses.
 package systemdtest

@@ -35,7 +35,7 @@ type Fake struct {
 	bus     *server
 	private *server
 	login   *login1
-	manager *systemd1
+	manager *Manager
 }
 
 var _ Bed = (*Fake)(nil)
@@ -46,7 +46,7 @@ func NewFake(t testing.TB, options FakeOptions) *Fake {
 	root := folder(t)
 	f := &Fake{root: root, bus: newServer(filepath.Join(root, "bus"), nil)}
 	f.login = newLogin1(root, f.bus, options.Metadata)
-	f.manager = newSystemd1(options.CanReload, options.Stops, f.login.reload)
+	f.manager = NewManager(ManagerOptions{CanReload: options.CanReload, Stops: options.Stops, Reload: f.login.reload})
 	f.private = newServer(f.ManagerSocket(), f.manager.service)
 	for _, start := range []func() error{f.bus.start, f.private.start, f.login.start} {
 		if err := start(); err != nil {
@@ -108,9 +108,11 @@ func (f *Fake) StoppedUnits() []string {
 
 // StartedUnits tells which units were to be started.
 func (f *Fake) StartedUnits() []string {
-	f.manager.mu.Lock()
-	defer f.manager.mu.Unlock()
-	return slices.Clone(f.manager.started)
+	var names []string
+	for _, unit := range f.manager.StartedUnits() {
+		names = append(names, unit.Name)
+	}
+	return names
 }
 
 // Hold keeps calls of a method, "Inhibit" say, unanswered until release.

@@ -42,7 +42,7 @@ type service struct {
 	name    string
 	unique  string
 	objects map[dbus.ObjectPath]object
-	more    func(dbus.ObjectPath) (object, bool) // finds others; or nil
+	find    func(dbus.ObjectPath) (object, bool) // finds others; or nil
 }
 
 // object is its interfaces by name.
@@ -140,8 +140,8 @@ func (s *server) disown(svc *service) {
 	}
 }
 
-// emit sends a signal to every client with a match for it, from a service or,
-// without one, from the bus itself.
+// emit sends a signal from a service or, without one, from the bus itself: on a bus to every
+// client with a match for it, else to every client.
 func (s *server) emit(from *service, path dbus.ObjectPath, iface, member string, body ...any) {
 	s.mu.Lock()
 	sender := busName
@@ -150,6 +150,9 @@ func (s *server) emit(from *service, path dbus.ObjectPath, iface, member string,
 	}
 	var receivers []*client
 	for c := range s.clients {
+		if s.peer != nil {
+			receivers = append(receivers, c)
+		}
 		for _, rule := range c.rules {
 			if s.matches(rule, sender, path, iface, member, body) {
 				receivers = append(receivers, c)
@@ -164,12 +167,15 @@ func (s *server) emit(from *service, path dbus.ObjectPath, iface, member string,
 }
 
 func signal(sender string, path dbus.ObjectPath, iface, member string, body []any) *dbus.Message {
-	return &dbus.Message{Type: dbus.TypeSignal, Body: body, Headers: map[dbus.HeaderField]dbus.Variant{
+	headers := map[dbus.HeaderField]dbus.Variant{
 		dbus.FieldPath:      dbus.MakeVariant(path),
 		dbus.FieldInterface: dbus.MakeVariant(iface),
 		dbus.FieldMember:    dbus.MakeVariant(member),
-		dbus.FieldSender:    dbus.MakeVariant(sender),
-	}}
+	}
+	if sender != "" { // a peer needs no name
+		headers[dbus.FieldSender] = dbus.MakeVariant(sender)
+	}
+	return &dbus.Message{Type: dbus.TypeSignal, Body: body, Headers: headers}
 }
 
 // find returns who answers to a destination. Called with mu held.

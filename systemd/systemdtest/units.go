@@ -10,37 +10,130 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
+// ManagerState is what a manager says of itself. The zero value is a system that never heard
+// of a shutdown.
+type ManagerState struct {
+	SystemState    string // "running", "starting", "stopping", ...
+	ShutdownLoaded bool   // whether shutdown.target is loaded
+	ShutdownState  string // its ActiveState
+	ShutdownJob    uint32 // its job, or 0
+	StartedAtUsec  uint64 // UserspaceTimestamp
+	Service        ServiceState
+	Units          map[string]UnitState // others that are there, by name
+}
+
+// UnitState are properties of a unit; it is loaded and inactive where they do not say.
+type UnitState map[string]any
+
+// ServiceState is that of a service beside logind's, if it has a name.
+type ServiceState struct {
+	Name        string
+	ActiveState string
+	Job         string // type of the job that is queued, such as "start"; or empty
+	MainPID     uint32
+	Members     []uint32 // processes in its cgroup
+}
+
+// serviceJob is the number of the job of ServiceState.
+const serviceJob = 7
+
+// SetUnit makes the manager know a unit, loaded and active unless the properties say otherwise.
+func (m *Manager) SetUnit(name string, properties map[string]any) {
+	unit := UnitState{"ActiveState": "active", "SubState": "running"}
+	maps.Copy(unit, properties)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	units := map[string]UnitState{name: unit}
+	for other, state := range m.state.Units {
+		if other != name {
+			units[other] = state
+		}
+	}
+	m.state.Units = units // the map may be a test's
+}
+
+// units are those that are loaded. Called with mu held.
+func (m *Manager) units() map[string]UnitState {
+	s := m.state
+	all := map[string]UnitState{logindUnit: {"ActiveState": "active", "CanReload": m.options.CanReload}}
+	if s.ShutdownLoaded {
+		all["shutdown.target"] = UnitState{"ActiveState": s.ShutdownState, "Job": queued(s.ShutdownJob)}
+	}
+	maps.Copy(all, s.Units)
+	if name := s.Service.Name; name != "" {
+		unit := UnitState{}
+		maps.Copy(unit, all[name])
+		unit["ActiveState"], unit["MainPID"] = s.Service.ActiveState, s.Service.MainPID
+		if s.Service.Job != "" {
+			unit["Job"] = queued(serviceJob)
+		}
+		all[name] = unit
+	}
+	return all
+}
+
+// queued is a unit's property Job; of no job if 0.
+func queued(id uint32) any {
+	at := dbus.ObjectPath("/")
+	if id != 0 {
+		at = jobPath(id)
+	}
+	return struct {
+		ID   uint32
+		Path dbus.ObjectPath
+	}{id, at}
+}
+
 // unitPath is the object of a unit.
 func unitPath(name string) dbus.ObjectPath {
 	return systemdPath + "/unit/" + dbus.ObjectPath(systemdbus.PathBusEscape(name))
 }
 
-// properties are those of a unit as they are where nobody has said otherwise.
-func (u UnitState) properties() map[string]any {
-	all := map[string]any{"LoadState": "loaded", "ActiveState": "inactive", "CanStart": true, "Before": []string{}, "After": []string{}}
+// properties are all of a unit's, as they are where nobody has said otherwise.
+func (u UnitState) properties(name string) map[string]any {
+	all := map[string]any{
+		"Id": name, "Names": []string{name}, "LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead",
+		"CanStart": true, "Before": []string{}, "After": []string{}, "Job": queued(0),
+	}
 	maps.Copy(all, u)
 	return all
 }
 
-// unit is the object of any unit: systemd loads what it is asked of, and has that it is not
-// found where there is none.
-func (m *systemd1) unit(at dbus.ObjectPath) (object, bool) {
-	if !strings.HasPrefix(string(at), string(systemdPath)+"/unit/") {
-		return nil, false
-	}
+// find is the object at a path: systemd loads what it is asked of, and has that it is not found
+// where there is none.
+func (m *Manager) find(at dbus.ObjectPath) (object, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	values := UnitState{"LoadState": "not-found"}.properties()
-	for name, state := range m.state.Units {
+	switch {
+	case at == systemdPath:
+		return m.manager(), true
+	case at == jobPath(serviceJob):
+		return object{systemdError + "Job": iface{properties: read(map[string]any{"JobType": m.state.Service.Job})}}, true
+	case !strings.HasPrefix(string(at), string(systemdPath)+"/unit/"):
+		return nil, false
+	}
+	values := UnitState{"LoadState": "not-found", "CanStart": false}.properties("")
+	for name, state := range m.units() {
 		if unitPath(name) == at {
-			values = state.properties()
+			values = state.properties(name)
 		}
 	}
+	found := object{}
+	if main, service := values["MainPID"]; service {
+		delete(values, "MainPID")
+		found[systemdError+"Service"] = iface{properties: read(map[string]any{"MainPID": main})}
+	}
+	found[systemdError+"Unit"] = iface{properties: read(values)}
+	return found, true
+}
+
+// read are properties that are as they are.
+func read(values map[string]any) map[string]func() any {
 	properties := map[string]func() any{}
 	for name, value := range values {
 		properties[name] = func() any { return value }
 	}
-	return object{systemdUnit: iface{properties: properties}}, true
+	return properties
 }
 
 // listed is a unit in a list, field by field.
@@ -54,16 +147,16 @@ type listed struct {
 	JobPath                          dbus.ObjectPath
 }
 
-func (m *systemd1) listUnits(args []any) ([]any, *dbus.Error) {
+func (m *Manager) listUnits(args []any) ([]any, *dbus.Error) {
 	states, patterns := args[0].([]string), args[1].([]string)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list := []listed{}
-	for _, name := range slices.Sorted(maps.Keys(m.state.Units)) {
-		values := m.state.Units[name].properties()
+	list, units := []listed{}, m.units()
+	for _, name := range slices.Sorted(maps.Keys(units)) {
+		values := units[name].properties(name)
 		matches := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
 		if active := values["ActiveState"].(string); slices.Contains(states, active) && slices.ContainsFunc(patterns, matches) {
-			list = append(list, listed{Name: name, LoadState: values["LoadState"].(string), ActiveState: active, Path: unitPath(name), JobPath: "/"})
+			list = append(list, listed{Name: name, LoadState: values["LoadState"].(string), ActiveState: active, SubState: values["SubState"].(string), Path: unitPath(name), JobPath: "/"})
 		}
 	}
 	return []any{list}, nil

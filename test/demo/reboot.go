@@ -17,6 +17,7 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/systemd/systemdtest"
 	"hostler.io/hostler/test/lab"
 )
 
@@ -157,7 +158,7 @@ func lastExit(exits map[string]*cri.ContainerStatus) (last time.Time) {
 
 // timeline prints what happened when, from what logind, containerd, the service
 // manager and the agent's journal tell.
-func (h *host) timeline(asked, prepared time.Time, draining api.Status, notReady time.Time, reboot lab.StartedUnit, exits map[string]*cri.ContainerStatus, record *journal.Record) {
+func (h *host) timeline(asked, prepared time.Time, draining api.Status, notReady time.Time, reboot systemdtest.StartedUnit, exits map[string]*cri.ContainerStatus, record *journal.Record) {
 	ready := condition(draining.Node, corev1.NodeReady)
 	moments := []moment{
 		{asked, "logind is asked for a reboot"},
@@ -215,7 +216,7 @@ func (h *host) checkStops(exits map[string]*cri.ContainerStatus, record *journal
 }
 
 // checkRelease checks that the shutdown went on when the last container was gone.
-func (h *host) checkRelease(asked time.Time, reboot lab.StartedUnit, exits map[string]*cri.ContainerStatus) {
+func (h *host) checkRelease(asked time.Time, reboot systemdtest.StartedUnit, exits map[string]*cri.ContainerStatus) {
 	after, early := reboot.Time.Sub(lastExit(exits)), gracePeriod-reboot.Time.Sub(asked)
 	h.out.check(after >= 0 && after < slack && early > 3*time.Second,
 		fmt.Sprintf("the reboot went on %s after the last container was gone, %s before the period's end", after.Round(time.Millisecond), early.Round(100*time.Millisecond)),

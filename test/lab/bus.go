@@ -1,14 +1,10 @@
 package lab
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/godbus/dbus/v5"
 )
@@ -16,6 +12,8 @@ import (
 // BusSocket is where the lab's system bus listens: the well-known place, which
 // inside is the lab's own.
 const BusSocket = "/run/dbus/system_bus_socket"
+
+const busAddress = "unix:path=" + BusSocket
 
 // busConfig is the default policy of Debian's system bus, with logind's own.
 // There is no service activation: who calls a service that is down gets
@@ -64,75 +62,9 @@ func (l *Lab) newBus(dir string) (*Daemon, error) {
 
 // connectBus opens a connection of one's own to the system bus.
 func connectBus(ctx context.Context) (*dbus.Conn, error) {
-	conn, err := dbus.Connect("unix:path="+BusSocket, dbus.WithContext(ctx))
+	conn, err := dbus.Connect(busAddress, dbus.WithContext(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the lab's system bus: %w", err)
 	}
 	return conn, nil
-}
-
-// acceptPeer does the server's part of D-Bus authentication on a connection
-// without a bus, as systemd's private socket speaks it, and returns a godbus
-// connection on it. godbus knows only the client's part, so it gets to hear what
-// a server would have answered. What export exports is there before the first
-// call is read: godbus does not guard the one from the other.
-func acceptPeer(ctx context.Context, peer net.Conn, export func(*dbus.Conn) error) (*dbus.Conn, error) {
-	in := bufio.NewReader(peer)
-	if _, err := in.ReadByte(); err != nil { // the credentials byte
-		return nil, err
-	}
-	for {
-		line, err := in.ReadString('\n')
-		if err != nil {
-			return nil, err
-		}
-		answer := "ERROR\r\n" // to NEGOTIATE_UNIX_FD too: nothing here passes descriptors
-		switch verb, rest, _ := strings.Cut(strings.TrimSpace(line), " "); {
-		case verb == "BEGIN":
-			conn, err := dbus.NewConn(&peerConn{in: in, Conn: peer, greeting: strings.NewReader(
-				"REJECTED EXTERNAL\r\nOK 0123456789abcdef0123456789abcdef\r\n")}, dbus.WithContext(ctx))
-			if err != nil {
-				return nil, err
-			}
-			if err := export(conn); err != nil {
-				return nil, err
-			}
-			return conn, conn.Auth([]dbus.Auth{dbus.AuthExternal("0")})
-		case verb == "AUTH" && rest == "":
-			answer = "REJECTED EXTERNAL\r\n"
-		case verb == "AUTH" && strings.HasPrefix(rest, "EXTERNAL "):
-			answer = "OK 0123456789abcdef0123456789abcdef\r\n"
-		case verb == "AUTH":
-			answer = "DATA\r\n"
-		case verb == "DATA":
-			answer = "OK 0123456789abcdef0123456789abcdef\r\n"
-		}
-		if _, err := io.WriteString(peer, answer); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// peerConn answers godbus's authentication from a greeting, drops what it says
-// meanwhile, and is the peer's connection afterwards.
-type peerConn struct {
-	net.Conn
-	in       *bufio.Reader
-	greeting *strings.Reader
-	begun    bool
-}
-
-func (c *peerConn) Read(p []byte) (int, error) {
-	if c.greeting.Len() > 0 {
-		return c.greeting.Read(p)
-	}
-	return c.in.Read(p)
-}
-
-func (c *peerConn) Write(p []byte) (int, error) {
-	if !c.begun {
-		c.begun = strings.HasPrefix(string(p), "BEGIN")
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
 }

@@ -9,6 +9,7 @@
 // the lab ends, for whatever reason, everything inside ends with it.
 //
 // A test binary enters with Main from its TestMain, a program with Enter. Both
-// need root. The package depends on nothing of hostler, so that the bed does
-// not share the faults of what is tested on it.
+// need root. Of hostler the package uses only systemdtest's service manager, which
+// runs none of the code under test: so the bed does not share the faults of what is
+// tested on it.
 package lab

@@ -12,13 +12,21 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/systemd/systemdtest"
 )
 
 const (
 	login1Name    = "org.freedesktop.login1"
 	login1Path    = dbus.ObjectPath("/org/freedesktop/login1")
 	login1Manager = "org.freedesktop.login1.Manager"
+
+	getProperty = "org.freedesktop.DBus.Properties.Get"
 )
+
+// PrivateSocket is where systemd takes D-Bus calls without a bus.
+const PrivateSocket = "/run/systemd/private"
 
 // LoginOptions configure logind.
 type LoginOptions struct {
@@ -34,7 +42,7 @@ type LoginOptions struct {
 type Login struct {
 	Bus     *Daemon
 	Logind  *Daemon
-	Manager *Systemd1
+	Manager *systemdtest.Manager
 }
 
 // StartLogin starts bus, manager and logind with a clean /run/systemd, and
@@ -73,12 +81,31 @@ func (l *Lab) StartLogin(ctx context.Context, o LoginOptions) (*Login, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Login{Bus: bus, Logind: logind, Manager: newSystemd1(logind, version >= 253)}
-	g.Manager.SetProperty("Version", strconv.Itoa(version))
-	if err := errors.Join(g.Manager.listen(), g.StartBus(ctx), g.StartLogind(ctx)); err != nil {
+	g := &Login{Bus: bus, Logind: logind, Manager: newManager(logind, version)}
+	if err := errors.Join(g.Manager.Listen(PrivateSocket), g.StartBus(ctx), g.StartLogind(ctx)); err != nil {
 		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))
 	}
 	return g, nil
+}
+
+// newManager stands in for the service manager below a logind of a version.
+func newManager(logind *Daemon, version int) *systemdtest.Manager {
+	m := systemdtest.NewManager(systemdtest.ManagerOptions{
+		CanReload: version >= 253,
+		Reload:    func() error { return logind.Signal(unix.SIGHUP) },
+	})
+	now := uint64(time.Now().UnixMicro())
+	for name, value := range map[string]any{
+		"Version":            strconv.Itoa(version),
+		"UserspaceTimestamp": now, "UserspaceTimestampMonotonic": uint64(1_000_000),
+		"FinishTimestamp": now, "FinishTimestampMonotonic": uint64(2_000_000),
+	} {
+		m.SetProperty(name, value)
+	}
+	for _, name := range []string{"reboot", "poweroff", "halt", "kexec", "soft-reboot", "suspend", "hibernate", "sleep"} {
+		m.SetUnit(name+".target", map[string]any{"ActiveState": "inactive", "SubState": "dead"})
+	}
+	return m
 }
 
 // cleanRunSystemd forgets locks and sessions, as a boot does, but leaves
@@ -116,7 +143,7 @@ func (g *Login) StartBus(ctx context.Context) error {
 	if err := g.Bus.Start(); err != nil {
 		return err
 	}
-	return g.Bus.Await(ctx, func(ctx context.Context) error { return g.Manager.join(context.WithoutCancel(ctx)) })
+	return g.Bus.Await(ctx, func(ctx context.Context) error { return g.Manager.Join(context.WithoutCancel(ctx), busAddress) })
 }
 
 // StartLogind starts logind, if it does not run, and waits until it answers.
@@ -145,7 +172,7 @@ func (g *Login) RestartBus(ctx context.Context) error {
 // may be called more than once.
 func (g *Login) Close(ctx context.Context) error {
 	err := errors.Join(g.Logind.Stop(ctx), g.Bus.Stop(ctx), os.RemoveAll("/run/systemd/logind.conf.d"))
-	g.Manager.close()
+	g.Manager.Close()
 	return err
 }
 
@@ -194,7 +221,7 @@ func (g *Login) CancelScheduled(ctx context.Context) (bool, error) {
 // Preparing tells whether logind has announced a shutdown.
 func (g *Login) Preparing(ctx context.Context) (bool, error) {
 	var v dbus.Variant
-	if err := g.call(ctx, propertyInterface+".Get", []any{login1Manager, "PreparingForShutdown"}, &v); err != nil {
+	if err := g.call(ctx, getProperty, []any{login1Manager, "PreparingForShutdown"}, &v); err != nil {
 		return false, err
 	}
 	preparing, ok := v.Value().(bool)
@@ -207,7 +234,7 @@ func (g *Login) Preparing(ctx context.Context) (bool, error) {
 // InhibitDelayMax is the longest delay that logind grants now.
 func (g *Login) InhibitDelayMax(ctx context.Context) (time.Duration, error) {
 	var v dbus.Variant
-	if err := g.call(ctx, propertyInterface+".Get", []any{login1Manager, "InhibitDelayMaxUSec"}, &v); err != nil {
+	if err := g.call(ctx, getProperty, []any{login1Manager, "InhibitDelayMaxUSec"}, &v); err != nil {
 		return 0, err
 	}
 	usec, ok := v.Value().(uint64)
