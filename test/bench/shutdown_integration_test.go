@@ -17,7 +17,6 @@ import (
 	apievents "github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/services/events/v1"
 	"github.com/containerd/typeurl/v2"
-	"github.com/godbus/dbus/v5"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +27,6 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
-	"hostler.io/hostler/test/lab"
 )
 
 const shutdownRuns = 7
@@ -83,7 +81,8 @@ func (t *bed) shutDown() (s times) {
 		return s.Shutdown.State == shutdown.Armed && s.Node != nil && ready(s.Node).Reason == status.ReasonHostReady
 	}).Node.Name
 	exits := t.watchExits()
-	announced := watchLogind(t.b)
+	announced, err := login.Announced(t.b.Context())
+	check(t.b, err)
 
 	asked := time.Now()
 	check(t.b, login.Reboot(t.b.Context()))
@@ -114,22 +113,6 @@ func (t *bed) shutDown() (s times) {
 	s.lastExit = exits(t)
 	s.stored = stored(t.b, node, len(t.pods), s.rebooted)
 	return s
-}
-
-// watchLogind tells when the bus delivers the announcement of a shutdown.
-func watchLogind(b *testing.B) <-chan time.Time {
-	b.Helper()
-	conn, err := dbus.Connect("unix:path=" + lab.BusSocket)
-	check(b, err)
-	b.Cleanup(func() { _ = conn.Close() }) // its bus is gone by then
-	check(b, conn.AddMatchSignal(dbus.WithMatchInterface("org.freedesktop.login1.Manager"), dbus.WithMatchMember("PrepareForShutdown")))
-	signals, announced := make(chan *dbus.Signal, 4), make(chan time.Time, 1)
-	conn.Signal(signals)
-	go func() {
-		<-signals
-		announced <- time.Now()
-	}()
-	return announced
 }
 
 // watchExits follows the exits of the pods' containers. What it returns tells

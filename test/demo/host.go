@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +20,7 @@ import (
 const (
 	folder     = lab.Dir + "/demo" // gone with the lab
 	configFile = folder + "/hostler.yaml"
-	logFile    = folder + "/agent.log"
+	logFile    = folder + "/agent.log" // of the lab's daemon "agent"
 )
 
 // pollInterval is how often the demo looks for something to happen.
@@ -40,54 +38,31 @@ type host struct {
 	containerd *lab.Containerd
 	login      *lab.Login
 	manager    *lab.Notify // what the service manager is to the agent
-	agent      *agentProcess
+	agent      *lab.Daemon
+	started    time.Time // when the agent was, last
 
 	cast   cast
 	before *corev1.Node // as it was before the reboot
 }
 
-// agentProcess is a running `hostler agent`.
-type agentProcess struct {
-	cmd     *exec.Cmd
-	started time.Time
-	ended   chan struct{} // closed when err is set
-	err     error
-}
-
 // startAgent starts the agent as the service manager would, and returns when it
 // says that it is up.
 func (h *host) startAgent(ctx context.Context) error {
-	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	if h.agent == nil {
+		h.agent = lab.NewDaemon("agent", lab.Tool{Path: h.binary}, folder, nil, "agent", "--config", configFile)
+	}
+	h.started = time.Now()
+	if err := h.agent.StartBy(h.manager.Start); err != nil {
 		return err
 	}
-	defer log.Close()
-	cmd := exec.Command(h.binary, "agent", "--config", configFile)
-	cmd.Stdout, cmd.Stderr = log, log
-	p := &agentProcess{cmd: cmd, started: time.Now(), ended: make(chan struct{})}
-	if err := h.manager.Start(cmd); err != nil {
-		return fmt.Errorf("start the agent: %w", err)
-	}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.ended)
-	}()
-	h.agent = p
 	waiting, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	ready := make(chan error, 1)
-	go func() {
-		_, err := h.manager.Await(waiting, "READY", "1", p.started)
-		ready <- err
-	}()
-	select {
-	case err = <-ready:
-	case <-p.ended:
-		err = fmt.Errorf("it ended: %w", p.err)
-		if p.err == nil {
-			err = errors.New("it ended with code 0")
-		}
-	}
+	err := h.agent.Await(waiting, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, pollInterval)
+		defer cancel()
+		_, err := h.manager.Await(ctx, "READY", "1", h.started)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("expected: the agent says that it is up; seen: %w", err)
 	}
@@ -96,21 +71,14 @@ func (h *host) startAgent(ctx context.Context) error {
 
 // stopAgent asks the agent to end and waits until it did.
 func (h *host) stopAgent(ctx context.Context) error {
-	p := h.agent
-	if p == nil {
+	if h.agent == nil || h.agent.PID() == 0 {
 		return nil
 	}
-	h.agent = nil
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // one that has ended already is what was asked for
-	select {
-	case <-p.ended:
-	case <-ctx.Done():
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-		return fmt.Errorf("stop the agent: %w", context.Cause(ctx))
+	if err := h.agent.Stop(ctx); err != nil {
+		return err
 	}
-	if p.err != nil {
-		return fmt.Errorf("stop the agent: %w", p.err)
+	if code := h.agent.ExitCode(); code != 0 {
+		return fmt.Errorf("stop the agent: it ended with code %d", code)
 	}
 	return nil
 }
@@ -186,16 +154,6 @@ func (h *host) awaitStatus(ctx context.Context, limit time.Duration, awaited str
 			return s, fmt.Errorf("expected: %s; seen: %s; %w", awaited, seen, errors.Join(context.Cause(ctx), err))
 		}
 	}
-}
-
-// log returns the last lines of the agent's log.
-func (h *host) log(n int) string {
-	data, err := os.ReadFile(logFile)
-	if err != nil {
-		return ""
-	}
-	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // run runs a command and returns what it prints; an error carries what it

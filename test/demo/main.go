@@ -82,7 +82,10 @@ func play(interrupted context.Context, h *host) int {
 	if errors.Is(err, context.DeadlineExceeded) && interrupted.Err() == nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
-	log := h.log(25) // which ends with the stage
+	log := ""
+	if h.agent != nil {
+		log = h.agent.Log(25) // which ends with the stage
+	}
 	closing, closed := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer closed()
 	if closeErr := h.close(closing); closeErr != nil {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/godbus/dbus/v5"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -18,7 +17,6 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/systemd/systemdtest"
-	"hostler.io/hostler/test/lab"
 )
 
 // slack is what a busy machine may add to a time.
@@ -38,11 +36,12 @@ func (h *host) showShutdown(ctx context.Context) error {
 	if err := h.checkLock(ctx, true); err != nil {
 		return err
 	}
-	announced, stopListening, err := announcements(ctx)
+	listening, stopListening := context.WithCancel(ctx)
+	defer stopListening()
+	announced, err := h.login.Announced(listening)
 	if err != nil {
 		return err
 	}
-	defer stopListening()
 
 	h.out.say("Now logind is asked for a reboot, over D-Bus as `systemctl reboot` does.")
 	asked := time.Now()
@@ -89,30 +88,6 @@ func (h *host) showShutdown(ctx context.Context) error {
 		return err
 	}
 	return h.show(ctx, "status")
-}
-
-// announcements delivers when logind announces a shutdown.
-func announcements(ctx context.Context) (<-chan time.Time, func(), error) {
-	conn, err := dbus.Connect("unix:path="+lab.BusSocket, dbus.WithContext(ctx))
-	if err != nil {
-		return nil, nil, fmt.Errorf("connect to the system bus: %w", err)
-	}
-	if err := conn.AddMatchSignal(dbus.WithMatchInterface("org.freedesktop.login1.Manager"), dbus.WithMatchMember("PrepareForShutdown")); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("listen to logind: %w", err), conn.Close())
-	}
-	signals, times := make(chan *dbus.Signal, 8), make(chan time.Time, 1)
-	conn.Signal(signals)
-	go func() {
-		for s := range signals {
-			if len(s.Body) == 1 && s.Body[0] == true {
-				select {
-				case times <- time.Now():
-				default: // the first one counts
-				}
-			}
-		}
-	}()
-	return times, func() { _ = conn.Close() }, nil // which closes signals as well
 }
 
 // catchDraining returns the status while pods are being stopped and the Node says

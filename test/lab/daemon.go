@@ -40,7 +40,10 @@ func NewDaemon(name string, tool Tool, dir string, env []string, args ...string)
 }
 
 // Start runs the daemon; it does nothing while the daemon runs.
-func (d *Daemon) Start() error {
+func (d *Daemon) Start() error { return d.StartBy((*exec.Cmd).Start) }
+
+// StartBy is Start by a function that starts the command, such as Notify.Start.
+func (d *Daemon) StartBy(start func(*exec.Cmd) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.running() {
@@ -56,7 +59,7 @@ func (d *Daemon) Start() error {
 	cmd.Env = append(append(os.Environ(), d.tool.Environ()...), d.env...)
 	cmd.ExtraFiles = d.files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	if err := start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", d.name, err)
 	}
 	done := make(chan struct{})
@@ -97,6 +100,16 @@ func (d *Daemon) PID() int {
 		return 0
 	}
 	return d.cmd.Process.Pid
+}
+
+// ExitCode is that of a daemon that has ended; -1 where a signal ended it, or nothing did.
+func (d *Daemon) ExitCode() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cmd == nil || d.running() {
+		return -1
+	}
+	return d.cmd.ProcessState.ExitCode()
 }
 
 // Signal sends a signal; to a daemon that does not run that is an error.

@@ -231,6 +231,28 @@ func (g *Login) Preparing(ctx context.Context) (bool, error) {
 	return preparing, nil
 }
 
+// Announced delivers the time at which the bus delivers the announcement of a shutdown, until
+// ctx ends.
+func (g *Login) Announced(ctx context.Context) (<-chan time.Time, error) {
+	conn, err := connectBus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.AddMatchSignal(dbus.WithMatchInterface(login1Manager), dbus.WithMatchMember("PrepareForShutdown")); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen to logind: %w", err), conn.Close())
+	}
+	signals, announced := make(chan *dbus.Signal, 8), make(chan time.Time, 1)
+	conn.Signal(signals)
+	go func() {
+		for s := range signals { // until the connection is closed
+			if len(s.Body) == 1 && s.Body[0] == true && len(announced) == 0 {
+				announced <- time.Now()
+			}
+		}
+	}()
+	return announced, nil
+}
+
 // InhibitDelayMax is the longest delay that logind grants now.
 func (g *Login) InhibitDelayMax(ctx context.Context) (time.Duration, error) {
 	var v dbus.Variant
