@@ -136,7 +136,7 @@ another host's. The folder conf.d beside it is checked as well.`,
 		},
 	}
 	configFlag(check, &file)
-	return group("config", "Check and print the configuration", check, a.configShowCommand(), defaults, a.configSchemaCommand(), a.fromKubeletCommand())
+	return group("config", "Check and print the configuration", check, a.configShowCommand(), defaults, a.configSchemaCommand())
 }
 
 func (a *app) configSchemaCommand() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 var commands = []string{
 	"agent", "status", "nodes", "ps", "images", "gc", "gc plan", "gc run", "gc history", "shutdown", "shutdown plan", "shutdown report",
 	"drain", "cordon", "uncordon", "leave", "doctor",
-	"reload", "controlplane", "controlplane verify", "config", "config check", "config show", "config default", "config schema", "config from-kubelet", "completion", "version",
+	"reload", "controlplane", "controlplane verify", "config", "config check", "config show", "config default", "config schema", "completion", "version",
 }
 
 func TestHelp(t *testing.T) {

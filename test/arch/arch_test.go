@@ -73,7 +73,6 @@ var ours = map[string][]string{
 	"agent/metrics":                 {"internal/loop", "status/reboots", "gc/runs", "shutdown", "status"},
 	"internal/state":                {"internal/atomicfile"},
 	"agent/config":                  {"status/conditions", "controlplane/etcd/endpoint", "gc", "runtime/runc/root", "shutdown/plan", "status"},
-	"agent/config/fromkubelet":      {"agent/config"},
 	"controlplane":                  {},
 	"controlplane/census":           {"controlplane"},
 	"controlplane/dial":             {"controlplane"},
@@ -107,7 +106,7 @@ var ours = map[string][]string{
 	"agent/maintenance": {"agent/api", "controlplane", "internal/loop", "agent/owner", "status/report", "shutdown", "shutdown/journal"},
 
 	"agent/api": {"status/conditions", "agent/doctor", "internal/listen", "internal/loop", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "status/conditions", "agent/config", "agent/config/fromkubelet", "controlplane/conformance", "agent/doctor", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/plan", "shutdown/journal", "shutdown/timeline", "status"},
+	"agent/cli": {"agent", "agent/api", "status/conditions", "agent/config", "controlplane/conformance", "agent/doctor", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/plan", "shutdown/journal", "shutdown/timeline", "status"},
 	"agent": {
 		"agent/api", "status/conditions", "agent/config", "controlplane", "controlplane/census", "controlplane/conformance", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "controlplane/plugin/process", "agent/doctor", "agent/fleet", "internal/state",
 		"runtime/discovery", "status/gather", "internal/listen", "internal/loop", "agent/maintenance", "agent/metrics", "agent/owner", "status/reboots", "status/report",

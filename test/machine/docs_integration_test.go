@@ -33,10 +33,6 @@ func TestCommandsOfTheDocs(t *testing.T) {
 		m.GoesDown("systemctl reboot")
 		m.Deploy(machine.Pod{Name: "api"})
 		m.AwaitArmed()
-		m.Write("/var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nshutdownGracePeriod: 30s\n")
-		// Who looks for a kubelet by its arguments finds one, and hostler, which would stand back
-		// for one and looks at the process's name, does not.
-		m.Run("systemd-run --quiet bash -c 'exec -a kubelet tail --follow --pid=1 --retry /dev/null' && until pidof kubelet; do sleep 0.1; done")
 		m.Write("/run/lab/demo/hostler.yaml", "{}\n")
 		m.Run("ctr --namespace k8s.io images tag " + job.Image + " registry.example.com/app:1")
 		ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
