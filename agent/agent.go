@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,7 +36,7 @@ import (
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
-	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/runtime/orphans"
 	"hostler.io/hostler/shutdown"
@@ -94,9 +93,9 @@ type Agent struct {
 	chronicle   *report.Chronicle
 	journal     *journal.Journal
 	reboots     *reboots.Ledger
-	boot        string        // names the present one
-	kept        *state.Bucket // of what is to be told later
-	notes       *state.Notes  // of the Node: what nothing else tells, such as a person's cordon
+	boot        string            // names the present one
+	kept        *statefile.Values // what is still to report, and the reboots
+	notes       *statefile.Values // of the Node: what nothing else records, such as a person's cordon
 	survey      *survey.Survey
 	tracker     *lastused.Tracker
 	images      *collect.Images
@@ -109,7 +108,7 @@ type Agent struct {
 	logind      *systemd.Logind
 	manager     *systemd.Manager
 	notifier    *notify.Notifier
-	state       *state.DB
+	state       *statefile.Folder
 	listener    net.Listener
 	files       *listen.Files // of what is served over the network; nil if nothing is
 	loops       loop.Set
@@ -171,11 +170,12 @@ func (a *Agent) build() (err error) {
 	}
 	a.node = a.policies.node.Name
 
-	stateFile := filepath.Join(a.cfg.State.Directory, "state.db")
-	if a.state, err = state.Open(stateFile, a.log); err != nil {
+	if a.state, err = statefile.Open(a.cfg.State.Directory, a.log); err != nil {
 		return err
 	}
 	a.defers("state", a.state.Close)
+	a.notes, a.kept = a.state.Notes("node"), a.state.Values("agent")
+	a.recallKubelet()
 	if a.listener, err = api.Listen(a.cfg.API.Socket); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (a *Agent) build() (err error) {
 	a.defers("logind", a.logind.Close)
 	a.owners = owner.New(switches(a.cfg), a.otherOwners, a.log)
 
-	if err := a.buildControlPlane(stateFile, machine); err != nil {
+	if err := a.buildControlPlane(machine); err != nil {
 		return err
 	}
 	if err := a.buildConditions(); err != nil {
@@ -218,13 +218,12 @@ func (a *Agent) build() (err error) {
 	return nil
 }
 
-func (a *Agent) buildControlPlane(stateFile string, machine probe.Machine) (err error) {
-	if a.client, err = openControlPlane(a.cfg.ControlPlane, surroundings{state: a.state, stateFile: stateFile, log: a.log, kubernetes: a.openKubernetes, etcd: a.openEtcd, plugin: a.openPlugin}); err != nil {
+func (a *Agent) buildControlPlane(machine probe.Machine) (err error) {
+	if a.client, err = openControlPlane(a.cfg.ControlPlane, surroundings{state: a.state, endpoint: a.cfg.State.Directory, log: a.log, kubernetes: a.openKubernetes, etcd: a.openEtcd, plugin: a.openPlugin}); err != nil {
 		return err
 	}
 	a.defers("control plane", a.client.Close)
 	a.recorder = controlplane.NewRecorder(a.client, a.node, time.Now, a.log)
-	a.openNotes()
 	a.existence, a.member = loop.NewGate(""), loop.NewGate("")
 	if !a.cfg.Node.Register {
 		a.existence.Set("whether there is a Node is not known yet")
@@ -261,7 +260,7 @@ func (a *Agent) buildGuard() (err error) {
 
 func (a *Agent) buildMaintenance() {
 	a.Reader = fleet.New(a.client, a.node)
-	a.drained = maintenance.OpenDrained(a.state.Bucket("drained"), a.log)
+	a.drained = maintenance.OpenDrained(a.state.File("drained"))
 	a.Drainer = maintenance.New(maintenance.Options{
 		Node:         a.node,
 		ControlPlane: a.client.Type(),
@@ -352,7 +351,7 @@ func (a *Agent) checkReserved(o status.Options) error {
 
 func (a *Agent) buildCollectors() (err error) {
 	a.tracker, err = lastused.New(lastused.Options{
-		Store:    a.state.Bucket("lastused"),
+		Store:    a.state.File("lastused"),
 		Runtimes: func() []lastused.Runtime { return members[lastused.Runtime](a.runtimes.Set()) },
 		Observe:  func(err error) { a.loops.Named("last-used").Beat(err) },
 		Log:      a.log.With("component", "last-used"),
@@ -369,7 +368,7 @@ func (a *Agent) buildCollectors() (err error) {
 		Unseen:    a.runtimes.Unseen,
 		Kubelet:   func() bool { return a.owners.Seen(owner.ContainerGC) },
 	}
-	a.history = history.New(a.state.Bucket("gc-history"), a.log.With("component", "gc"))
+	a.history = history.New(a.state.File("gc-history"))
 	a.images, err = collect.NewImages(a.policies.gc.Images, runs.Options{
 		Survey:   a.survey,
 		Interval: time.Duration(a.cfg.ImageGC.Interval),

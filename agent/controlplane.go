@@ -13,16 +13,16 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/controlplane/objects"
 	"hostler.io/hostler/controlplane/plugin"
-	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/status/gather"
 )
 
 // surroundings are what a client of a control plane needs beside its configuration.
 // The agent's are its own; a command's, which runs without it, end with the command.
 type surroundings struct {
-	state     *state.DB // of the embedded one
-	stateFile string
-	log       *slog.Logger
+	state    *statefile.Folder // of the embedded one
+	endpoint string            // that the embedded one is shown with
+	log      *slog.Logger
 	// kubernetes opens a cluster with the credentials that there are.
 	kubernetes func() (*kubernetes.Client, error)
 	// etcd opens a store of objects.
@@ -42,7 +42,7 @@ func openControlPlane(cfg config.ControlPlane, s surroundings) (controlplane.Cli
 	case plugin.Type:
 		return s.plugin()
 	default:
-		return embedded.New(s.state.Bucket(embedded.BucketName), s.stateFile, time.Now, s.log)
+		return embedded.New(s.state, s.endpoint, time.Now, s.log), nil
 	}
 }
 

@@ -2,25 +2,12 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
 
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/status/report"
 )
 
-// openNotes opens what is kept of the Node that nothing else tells, and that a state file
-// which is damaged, or set aside by a downgrade, must not take along.
-func (a *Agent) openNotes() {
-	a.kept = a.state.Bucket("agent")
-	a.notes = a.state.Notes("node")
-	if err := a.notes.Inherit(a.kept, report.KeyCordon, report.KeyLeft); err != nil {
-		a.log.Warn("what a person said of the node to an earlier version is not known", "error", err)
-	}
-	a.recallKubelet()
-}
-
 // keyKubeletsNode is where the notes keep the name of the Node in a cluster that a
-// kubelet of this host has. Earlier versions have it in the state file, and not as JSON.
+// kubelet of this host has.
 const keyKubeletsNode = "kubelets-node"
 
 // noteKubelet keeps, across restarts and boots, that the Node is a kubelet's: where
@@ -31,7 +18,7 @@ func (a *Agent) noteKubelet(found bool) {
 	case found && a.kubeletsNode.CompareAndSwap(false, true):
 		a.keepKubelet()
 	case !found && on && a.kubeletsNode.CompareAndSwap(true, false):
-		_ = errors.Join(a.notes.Write(nil, []string{keyKubeletsNode}), a.kept.Write(nil, []string{keyKubeletsNode}))
+		_ = a.notes.Write(nil, []string{keyKubeletsNode})
 	}
 }
 
@@ -52,17 +39,8 @@ func (a *Agent) recallKubelet() {
 	if value, found := noted[keyKubeletsNode]; err == nil && found {
 		err = json.Unmarshal(value, &name)
 	}
-	before, unread := a.kept.Load()
-	if err := errors.Join(err, unread); err != nil {
+	if err != nil {
 		a.log.Warn("whether the node is a kubelet's is not known before that runs", "error", err)
 	}
-	switch {
-	case name == a.node:
-		a.kubeletsNode.Store(true)
-	case string(before[keyKubeletsNode]) == a.node:
-		a.kubeletsNode.Store(true)
-		a.keepKubelet()
-	default:
-		a.kubeletsNode.Store(false)
-	}
+	a.kubeletsNode.Store(name == a.node)
 }

@@ -7,32 +7,37 @@ import (
 	"testing"
 	"time"
 
-	"hostler.io/hostler/internal/state"
 	"hostler.io/hostler/status/report"
 )
 
-func TestWhatAnEarlierVersionHasKeptOfTheNodeOutlivesTheStateFile(t *testing.T) {
+func TestWhatAnEarlierVersionHasKeptOfTheNodeOutlivesTheStateFiles(t *testing.T) {
 	r := newRig(t)
-	file := filepath.Join(r.cfg.State.Directory, "state.db")
-	earlier, err := state.Open(file, silent())
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := r.cfg.State.Directory
 	at := time.Date(2026, 11, 3, 4, 5, 6, 0, time.UTC)
-	if err := earlier.Bucket("agent").Write(map[string][]byte{
-		"cordon":        fmt.Appendf(nil, `{"unschedulable":true,"by":"alice","at":%q,"delivered":true}`, at.Format(time.RFC3339)),
-		"left":          fmt.Appendf(nil, `{"node":%q,"controlPlane":"embedded","by":"bob","at":%q,"deleted":true}`, nodeName, at.Format(time.RFC3339)),
-		"kubelets-node": []byte(nodeName),
-	}, nil); err != nil {
+	notes := fmt.Appendf(nil, `{
+  "cordon": {"unschedulable": true, "by": "alice", "at": %[1]q, "delivered": true},
+  "left": {"node": %[2]q, "controlPlane": "embedded", "by": "bob", "at": %[1]q, "deleted": true},
+  "kubelets-node": %[2]q
+}
+`, at.Format(time.RFC3339), nodeName)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := earlier.Close(); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string][]byte{"node.json": notes, "state.db": []byte("of a build before")} {
+		if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for _, when := range []string{"after an upgrade", "after a start later", "after a downgrade that set the state file aside"} {
-		if when == "after a downgrade that set the state file aside" {
-			if err := os.Rename(file, file+".v2"); err != nil {
-				t.Fatal(err)
+	for _, when := range []string{"after an upgrade", "after a start later", "after a downgrade that set the state files aside"} {
+		if when == "after a downgrade that set the state files aside" {
+			files, err := filepath.Glob(filepath.Join(folder, "*.state"))
+			if err != nil || len(files) == 0 {
+				t.Fatalf("state files = %v, %v, want some", files, err)
+			}
+			for _, file := range files {
+				if err := os.Rename(file, file+".v2"); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 		a := r.build(t)

@@ -10,7 +10,7 @@ import (
 
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -31,7 +31,7 @@ func left(t *testing.T, content map[string]any) string {
 
 func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 	now := time.Now()
-	a := &Agent{drained: maintenance.OpenDrained(state.NewMemory().Bucket("drained"), silent()), journal: journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
+	a := &Agent{drained: maintenance.OpenDrained(statefile.NewMemory().File("drained")), journal: journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
 		BootID: "one", StartedAt: now, FinishedAt: now, Graceful: true,
 		Pods: []journal.PodRecord{{Runtime: "containerd", ID: "a", UID: "u", Outcome: journal.Stopped}, {Runtime: "podman", ID: "b", Outcome: journal.Left}},
 	}}), "two", silent())}
@@ -68,15 +68,15 @@ func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 
 func TestWhatADrainHasStoppedIsProtected(t *testing.T) {
 	now := time.Now()
-	store := state.NewMemory().Bucket("drained")
-	before := maintenance.OpenDrained(store, silent())
+	store := statefile.NewMemory().File("drained")
+	before := maintenance.OpenDrained(store)
 	before.Take(&journal.Record{Pods: []journal.PodRecord{
 		{Runtime: "docker", ID: "a", StartedAt: now, Outcome: journal.Stopped},
 		{Runtime: "docker", ID: "b", UID: "u", StartedAt: now},
 		{Runtime: "docker", ID: "spared", Outcome: journal.Skipped},
 		{Runtime: "docker", ID: "of long ago", StartedAt: now.Add(-25 * time.Hour)},
 	}}, now)
-	a := &Agent{drained: maintenance.OpenDrained(store, silent()), journal: journal.Open(left(t, map[string]any{"bootID": "one"}), "one", silent())}
+	a := &Agent{drained: maintenance.OpenDrained(store), journal: journal.Open(left(t, map[string]any{"bootID": "one"}), "one", silent())}
 	pods, uids := a.protectedPods()
 	if len(pods) != 2 || pods[gc.PodKey{Runtime: "docker", ID: "a"}].Reason != gc.Drained || pods[gc.PodKey{Runtime: "docker", ID: "b"}].Reason != gc.Drained {
 		t.Errorf("protectedPods() after a restart = %v, want both that were asked to end", pods)

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/controlplane"
-	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -44,12 +44,7 @@ func guarded(t *testing.T, endsAfter time.Duration) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := state.Open(filepath.Join(t.TempDir(), "state.db"), log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	a.kept = db.Bucket("agent")
+	a.kept = statefile.NewMemory().Values("agent")
 	a.reboots = unguarded("one", a)
 	return a
 }

@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/controlplane/objects"
-	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/status/probe"
 )
 
@@ -69,7 +69,7 @@ func (v Verification) Left() (names []string) {
 // is told of each. An error tells that there is nobody to verify, or, beside what was
 // found, that a plugin has ended meanwhile.
 func (v Verifier) Verify(ctx context.Context, checks []conformance.Check, tell func(conformance.Result)) (Verification, error) {
-	memory := state.NewMemory()
+	memory := statefile.NewMemory()
 	client, err := v.open(ctx, memory)
 	if err != nil {
 		return Verification{}, err
@@ -104,7 +104,7 @@ func (v Verifier) Verify(ctx context.Context, checks []conformance.Check, tell f
 
 // Remove takes away what a verification has left by those names.
 func (v Verifier) Remove(ctx context.Context, names []string) error {
-	client, err := v.open(ctx, state.NewMemory())
+	client, err := v.open(ctx, statefile.NewMemory())
 	if err != nil {
 		return err
 	}
@@ -116,13 +116,13 @@ func (v Verifier) Remove(ctx context.Context, names []string) error {
 }
 
 // open opens the control plane; the embedded one over that state.
-func (v Verifier) open(ctx context.Context, memory *state.DB) (controlplane.Client, error) {
+func (v Verifier) open(ctx context.Context, memory *statefile.Folder) (controlplane.Client, error) {
 	if kind := v.Config.ControlPlane.Type; v.Kubeconfig != "" && kind != kubernetes.Type {
 		return nil, fmt.Errorf("kubeconfig %s is of no use with control plane %s: leave --kubeconfig out, or name with --config a file with controlPlane.type: kubernetes", v.Kubeconfig, kind)
 	}
 	log := slog.New(slog.DiscardHandler)
 	return openControlPlane(v.Config.ControlPlane, surroundings{
-		state: memory, stateFile: "memory", log: log,
+		state: memory, endpoint: "memory", log: log,
 		kubernetes: func() (*kubernetes.Client, error) { return v.openKubernetes(log) },
 		etcd: func() (controlplane.Client, error) {
 			store, err := etcd.New(etcdOptions(v.Config.ControlPlane.Etcd, v.Version))

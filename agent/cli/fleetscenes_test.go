@@ -52,7 +52,7 @@ func fleets() map[string]*backend {
 	return map[string]*backend{
 		"well":  of(cluster, host("rack3-node06", "192.0.2.16", 9*time.Second), host("rack3-node07", "192.0.2.17", 4*time.Second)),
 		"none":  of(cluster),
-		"alone": of(api.Fleet{Type: "embedded", Endpoint: stateFile, Node: "rack3-node07"}, host("rack3-node07", "192.0.2.17", 4*time.Second)),
+		"alone": of(api.Fleet{Type: "embedded", Endpoint: stateFolder, Node: "rack3-node07"}, host("rack3-node07", "192.0.2.17", 4*time.Second)),
 		"much-is-wrong": of(cluster,
 			host("rack1-node01", "192.0.2.11", 3*time.Second, cordoned),
 			host("rack1-node02", "192.0.2.12", 12*time.Second, down),

@@ -25,9 +25,9 @@ import (
 func seconds(n int) metav1.Duration { return metav1.Duration{Duration: time.Duration(n) * time.Second} }
 
 const (
-	kernelID  = "9b0a4f6e-21d7-4c55-8f0e-5d6f1c3a7b42"
-	bootID    = "2f1c6c0e-6f0a-4b0e-9d53-3b0f5a2f0c11@1795140000"
-	stateFile = "/var/lib/hostler/state.db"
+	kernelID    = "9b0a4f6e-21d7-4c55-8f0e-5d6f1c3a7b42"
+	bootID      = "2f1c6c0e-6f0a-4b0e-9d53-3b0f5a2f0c11@1795140000"
+	stateFolder = "/var/lib/hostler"
 )
 
 // scenes are hosts as a person may find them at night.
@@ -97,7 +97,7 @@ func healthy() api.Status {
 			ObjectMeta: metav1.ObjectMeta{Name: holder, Namespace: "kube-node-lease"},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed, LeaseDurationSeconds: &duration},
 		},
-		ControlPlane: api.ControlPlane{Type: "embedded", Endpoint: stateFile, Connected: true},
+		ControlPlane: api.ControlPlane{Type: "embedded", Endpoint: stateFolder, Connected: true},
 		Runtimes:     []api.Runtime{{Name: "containerd", Version: "v2.1.4", Endpoint: "unix:///run/containerd/containerd.sock", Ready: true}},
 		Owners:       owners(owner.Owner{Name: owner.Hostler, Evidence: "no other owner found"}, "node", "lease", "shutdown", "imageGC", "containerGC"),
 		Topology:     status.Topology{CPUs: 64, MemoryBytes: 263836520 << 10, SwapBytes: 8 << 30, CgroupVersion: 2},
@@ -299,7 +299,7 @@ func muchIsWrong() api.Status {
 	fail(&s, "status", s.ControlPlane.LastError)
 	fail(&s, "image-gc", "panic: index out of range [3] with length 3\ngoroutine 12 [running]:\nmain.main()")
 	s.Loops[2].Restarts = 4
-	s.State.Message = "an unusable state file was set aside as /var/lib/hostler/state.db.corrupt-20261120T031100Z"
+	s.State.Message = "an unusable state file was set aside as /var/lib/hostler/nodes.state.corrupt-20261120T031100Z"
 	s.ImageGC.Filesystems[0].Message, s.ImageGC.Filesystems[0].UsedPercent = "usage unknown: statfs /var/lib/containerd: input/output error", 0
 	return s
 }

@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
 	"hostler.io/hostler/internal/loop"
-	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -34,22 +34,22 @@ const nodeName = "node-a"
 type desk struct {
 	maintenance.Options
 	client *controlplanetest.Fake
-	store  *state.Bucket
-	notes  *state.Notes
+	store  *statefile.Values
+	notes  *statefile.Values
 }
 
 func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		kept := state.NewMemory()
-		d := &desk{client: controlplanetest.NewFake(nil), store: kept.Bucket("agent"), notes: kept.Notes("node")}
+		kept := statefile.NewMemory()
+		d := &desk{client: controlplanetest.NewFake(nil), store: kept.Values("agent"), notes: kept.Notes("node")}
 		log := slog.New(slog.DiscardHandler)
 		d.Options = maintenance.Options{
 			Node:     nodeName,
 			Owners:   ownedBy(owner.Auto, nil),
 			Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, log),
 			Member:   loop.NewGate(""),
-			Drained:  maintenance.OpenDrained(kept.Bucket("drained"), log),
+			Drained:  maintenance.OpenDrained(kept.File("drained")),
 			Flush:    kept.Flush,
 			Log:      log,
 

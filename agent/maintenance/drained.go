@@ -1,8 +1,6 @@
 package maintenance
 
 import (
-	"encoding/json"
-	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -14,13 +12,12 @@ import (
 // starts it again, who may have more to do first.
 const keepDrained = 24 * time.Hour
 
-// keyDrained is where the store has them.
-const keyDrained = "drained"
-
-// Store keeps values by key: a *state.Bucket.
+// Store keeps the drained pods: a *statefile.File.
 type Store interface {
-	Load() (map[string][]byte, error)
-	Write(put map[string][]byte, remove []string) error
+	// Load reads what was saved last, if there is any.
+	Load(into any)
+	// Save has written what snapshot returns later.
+	Save(snapshot func() any)
 }
 
 // DrainedPod is one that a person's drain has stopped.
@@ -35,22 +32,17 @@ type DrainedPod struct {
 // concurrent use.
 type Drained struct {
 	store Store
-	log   *slog.Logger
 
 	mu   sync.Mutex
 	pods map[string]DrainedPod // by runtime and ID
 }
 
 // OpenDrained reads what is kept.
-func OpenDrained(store Store, log *slog.Logger) *Drained {
-	d := &Drained{store: store, log: log, pods: map[string]DrainedPod{}}
-	values, err := store.Load()
-	if value, found := values[keyDrained]; err == nil && found {
-		err = json.Unmarshal(value, &d.pods)
-	}
-	if err != nil {
+func OpenDrained(store Store) *Drained {
+	d := &Drained{store: store}
+	store.Load(&d.pods)
+	if d.pods == nil {
 		d.pods = map[string]DrainedPod{}
-		log.Warn("what a drain has stopped is not known any more, and may be collected", "error", err)
 	}
 	return d
 }
@@ -72,13 +64,13 @@ func (d *Drained) Take(r *journal.Record, now time.Time) {
 		return
 	}
 	maps.DeleteFunc(d.pods, func(_ string, p DrainedPod) bool { return !p.kept(now) })
-	value, err := json.Marshal(d.pods)
-	if err == nil {
-		err = d.store.Write(map[string][]byte{keyDrained: value}, nil)
-	}
-	if err != nil {
-		d.log.Warn("what a drain stops may be collected after a restart of hostler", "error", err)
-	}
+	d.store.Save(d.snapshot)
+}
+
+func (d *Drained) snapshot() any {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.pods)
 }
 
 // Kept returns those that are to be kept now.

@@ -1,14 +1,12 @@
 package maintenance_test
 
 import (
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/maintenance"
-	"hostler.io/hostler/internal/state"
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
@@ -46,14 +44,4 @@ func TestWhatADrainStopsIsKeptForADay(t *testing.T) {
 			t.Errorf("Kept() 25 h later = %q, want none", got)
 		}
 	})
-}
-
-func TestDrainedPodsThatCannotBeReadAreForgotten(t *testing.T) {
-	store := state.NewMemory().Bucket("drained")
-	if err := store.Write(map[string][]byte{"drained": []byte("{")}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if got := maintenance.OpenDrained(store, slog.New(slog.DiscardHandler)).Kept(time.Now()); len(got) != 0 {
-		t.Errorf("Kept() = %v, want none", got)
-	}
 }

@@ -3,15 +3,13 @@
 // behaves towards the agent as a cluster would, with UIDs, resource versions and
 // conflicts.
 //
-// It serves from memory and hands every change to its store, which writes
-// behind; so a disk that is full or slow delays nothing. It holds one Node, this
+// It serves from memory and has every change written behind; so a disk that is full or slow delays nothing. It holds one Node, this
 // host's, and refuses to be a registry of others.
 package embedded
 
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -26,56 +24,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/statefile"
 )
 
 // Type is the control plane's name in the configuration.
 const Type = "embedded"
 
-// BucketName is the name that the state database knows this control plane's
-// store by.
-const BucketName = "controlplane"
-
 // MaxEvents is how many Events are kept.
 const MaxEvents = 1000
-
-// Keys in the store. Events are kept in slots that are used again, so that the
-// number of keys is bounded however many there have been.
-const (
-	keyNode        = "node"
-	keyLease       = "lease"
-	keyEventPrefix = "event/"
-)
-
-// Store keeps values by key, writing behind: a *state.Bucket.
-type Store interface {
-	// Load returns all values.
-	Load() (map[string][]byte, error)
-	// Write puts and removes keys, all or none of them.
-	Write(put map[string][]byte, remove []string) error
-	// WriteLazily is Write for changes that may be lost in a crash.
-	WriteLazily(put map[string][]byte, remove []string) error
-}
 
 // Client is the embedded control plane. It implements controlplane.Client, and
 // NodeLister, FleetLister, EventLister and Cordoner beside it.
 type Client struct {
-	store    Store
-	endpoint string
-	log      *slog.Logger
-	now      func() time.Time
+	nodes, leases, events *statefile.File
+	endpoint              string
+	log                   *slog.Logger
+	now                   func() time.Time
 
 	mu      sync.Mutex // guards all below; held for moments only
 	version uint64     // the last resourceVersion given
 	node    *corev1.Node
 	lease   *coordinationv1.Lease
-	past    bool    // the Lease is an earlier run's
-	events  []event // the one that happened longest ago first
-	free    []int   // slots that hold no Event
-}
-
-type event struct {
-	slot  int
-	event *corev1.Event
+	past    bool            // the Lease is an earlier run's
+	latest  []*corev1.Event // the one that happened longest ago first
 }
 
 var (
@@ -87,18 +58,18 @@ var (
 )
 
 // New returns the control plane as an earlier run of this agent left it in
-// store. The endpoint, shown in status, is the path of the state file. A value
-// that cannot be read is passed over with a warning. The wall clock is now,
-// time.Now if nil.
-func New(store Store, endpoint string, now func() time.Time, log *slog.Logger) (*Client, error) {
+// the folder. The endpoint, shown in status, is the path of the folder. The wall clock is
+// now, time.Now if nil.
+func New(folder *statefile.Folder, endpoint string, now func() time.Time, log *slog.Logger) *Client {
 	if now == nil {
 		now = time.Now
 	}
-	c := &Client{store: store, endpoint: endpoint, now: now, log: log.With("component", "controlplane")}
-	if err := c.load(); err != nil {
-		return nil, fmt.Errorf("load node, lease and events: %w", err)
+	c := &Client{
+		nodes: folder.File("nodes"), leases: folder.File("leases"), events: folder.File("events"),
+		endpoint: endpoint, now: now, log: log.With("component", "controlplane"),
 	}
-	return c, nil
+	c.load()
+	return c
 }
 
 // Type returns "embedded".
@@ -107,7 +78,7 @@ func (c *Client) Type() string { return Type }
 // Endpoint returns where the state is kept.
 func (c *Client) Endpoint() string { return c.endpoint }
 
-// Close does nothing: the store is the caller's.
+// Close does nothing: the folder is the caller's.
 func (c *Client) Close() error { return nil }
 
 // putNode stores a Node, if it differs from the stored one, under the next
@@ -119,12 +90,8 @@ func (c *Client) putNode(node *corev1.Node) (*corev1.Node, error) {
 		return node, nil
 	}
 	node.ResourceVersion = c.nextVersion()
-	value, err := encode(node)
-	if err != nil {
-		return nil, err
-	}
 	c.node = node
-	c.save(c.store.Write, keyNode, value)
+	c.nodes.Save(c.storedNode)
 	return node.DeepCopy(), nil
 }
 
@@ -183,18 +150,16 @@ func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Id
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var gone []string
 	if c.node != nil && c.node.Name == name {
 		if err := controlplane.CheckLeave(c.node, machine); err != nil {
 			return fmt.Errorf("leave: %w", err)
 		}
-		c.node, gone = nil, append(gone, keyNode)
+		c.node = nil
+		c.nodes.Save(c.storedNode)
 	}
 	if c.leaseOf(name) != nil {
-		c.lease, gone = nil, append(gone, keyLease)
-	}
-	if err := c.store.Write(nil, gone); err != nil {
-		return fmt.Errorf("leave: delete node %q: %w", name, err)
+		c.lease = nil
+		c.leases.Save(c.storedLease)
 	}
 	return nil
 }
@@ -229,21 +194,19 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	defer c.mu.Unlock()
 	next := lease.DeepCopy()
 	next.Kind, next.APIVersion = "Lease", coordinationv1.SchemeGroupVersion.String()
+	save := c.leases.SaveLazily
 	switch stored := c.leaseOf(lease.Name); {
 	case stored == nil, c.past && controlplane.HeldByAnother(stored, lease): // who has ended: see Register
 		next.UID, next.CreationTimestamp = newUID(), metav1.NewTime(c.now().Truncate(time.Second))
+		save = c.leases.Save
 	case stored.ResourceVersion != lease.ResourceVersion:
 		return nil, fmt.Errorf("renew lease %q: %w", lease.Name, controlplane.ErrConflict)
 	default:
 		next.UID, next.CreationTimestamp = stored.UID, stored.CreationTimestamp
 	}
 	next.ResourceVersion = c.nextVersion()
-	value, err := encode(next)
-	if err != nil {
-		return nil, err
-	}
 	c.lease, c.past = next, false
-	c.save(c.store.WriteLazily, keyLease, value)
+	save(c.storedLease)
 	return next.DeepCopy(), nil
 }
 
@@ -259,30 +222,13 @@ func (c *Client) PublishEvent(ctx context.Context, e *corev1.Event) error {
 	next.Kind, next.APIVersion = "Event", "v1"
 	next.UID, next.CreationTimestamp = newUID(), metav1.NewTime(c.now().Truncate(time.Second))
 	next.ResourceVersion = c.nextVersion()
-	i := slices.IndexFunc(c.events, func(other event) bool {
-		return other.event.Name == e.Name && other.event.Namespace == e.Namespace
-	})
+	i := slices.IndexFunc(c.latest, func(other *corev1.Event) bool { return other.Name == e.Name && other.Namespace == e.Namespace })
 	if i >= 0 {
-		next.UID, next.CreationTimestamp = c.events[i].event.UID, c.events[i].event.CreationTimestamp
+		next.UID, next.CreationTimestamp = c.latest[i].UID, c.latest[i].CreationTimestamp
+		c.latest = slices.Delete(c.latest, i, i+1)
 	}
-	value, err := encode(next)
-	if err != nil {
-		return err
-	}
-	slot := 0
-	switch {
-	case i >= 0:
-		slot = c.events[i].slot
-		c.events = slices.Delete(c.events, i, i+1)
-	case len(c.free) > 0:
-		slot = c.free[0]
-		c.free = c.free[1:]
-	default:
-		slot = c.events[0].slot
-		c.events = slices.Delete(c.events, 0, 1)
-	}
-	c.events = append(c.events, event{slot: slot, event: next})
-	c.save(c.store.Write, eventKey(slot), value)
+	c.latest = append(slices.Delete(c.latest, 0, max(0, len(c.latest)+1-MaxEvents)), next)
+	c.events.Save(c.storedEvents)
 	return nil
 }
 
@@ -293,9 +239,9 @@ func (c *Client) Events(ctx context.Context) ([]corev1.Event, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	events := make([]corev1.Event, 0, len(c.events))
-	for _, e := range c.events {
-		events = append(events, *e.event.DeepCopy())
+	events := make([]corev1.Event, 0, len(c.latest))
+	for _, e := range c.latest {
+		events = append(events, *e.DeepCopy())
 	}
 	return events, nil
 }
@@ -306,24 +252,6 @@ func (c *Client) nextVersion() string {
 	return strconv.FormatUint(c.version, 10)
 }
 
-// save hands a value to the store. It fails only once the agent has closed its
-// state, which is too late to matter: whether the disk takes it is told by the
-// state's Health.
-func (c *Client) save(write func(map[string][]byte, []string) error, key string, value []byte) {
-	if err := write(map[string][]byte{key: value}, nil); err != nil {
-		c.log.Debug("change comes too late to be kept", "key", key, "error", err)
-	}
-}
-
-// encode returns the object as it is stored.
-func encode(object metav1.Object) ([]byte, error) {
-	value, err := json.Marshal(object)
-	if err != nil {
-		return nil, fmt.Errorf("store %q: %w: %w", object.GetName(), controlplane.ErrInvalid, err)
-	}
-	return value, nil
-}
-
 // newUID is a random UID, as RFC 9562 version 4.
 func newUID() types.UID {
 	var b [16]byte
@@ -331,5 +259,3 @@ func newUID() types.UID {
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
 }
-
-func eventKey(slot int) string { return fmt.Sprintf("%s%04d", keyEventPrefix, slot) }

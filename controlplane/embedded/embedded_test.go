@@ -1,7 +1,6 @@
 package embedded_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -11,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,29 +22,25 @@ import (
 	"hostler.io/hostler/controlplane/conformance"
 	"hostler.io/hostler/controlplane/controlplanetest"
 	"hostler.io/hostler/controlplane/embedded"
-	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/internal/statefile"
 )
 
 var update = flag.Bool("update", false, "write what became of the conformance checks anew")
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func open(t *testing.T, path string) (*embedded.Client, *state.DB) {
+func open(t *testing.T, path string) (*embedded.Client, *statefile.Folder) {
 	t.Helper()
-	db, err := state.Open(path, quiet())
+	folder, err := statefile.Open(path, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := embedded.New(db.Bucket(embedded.BucketName), path, nil, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client, db
+	return embedded.New(folder, path, nil, quiet()), folder
 }
 
 func TestConformance(t *testing.T) {
 	controlplanetest.Record(t, embedded.Type, *update, func(t *testing.T) controlplanetest.Backend {
-		path := filepath.Join(t.TempDir(), "state.db")
+		path := t.TempDir()
 		client, db := open(t, path)
 		t.Cleanup(func() {
 			if err := db.Close(); err != nil {
@@ -76,104 +71,122 @@ func node(name string) *corev1.Node {
 	}
 }
 
-// recordingStore is memory that counts keys and kinds of writes.
-type recordingStore struct {
-	values       map[string][]byte
-	writes, lazy int
-}
+func inMemory() *embedded.Client { return embedded.New(statefile.NewMemory(), "memory", nil, quiet()) }
 
-func (s *recordingStore) Load() (map[string][]byte, error) { return maps.Clone(s.values), nil }
-
-func (s *recordingStore) Write(put map[string][]byte, remove []string) error {
-	s.writes++
-	maps.Copy(s.values, put)
-	for _, key := range remove {
-		delete(s.values, key)
-	}
-	return nil
-}
-
-func (s *recordingStore) WriteLazily(put map[string][]byte, remove []string) error {
-	s.lazy++
-	s.writes--
-	return s.Write(put, remove)
-}
-
-func newClient(t *testing.T, store embedded.Store, log *slog.Logger) *embedded.Client {
-	t.Helper()
-	client, err := embedded.New(store, "memory", nil, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
-func TestARenewalHurriesNoWrite(t *testing.T) {
-	store := &recordingStore{values: map[string][]byte{}}
-	client := newClient(t, store, quiet())
+func TestRenewalsAreWrittenTogether(t *testing.T) {
+	path := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
+		client, folder := open(t, path)
+		if _, err := client.Register(t.Context(), node("n"), controlplane.RegisterOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { _ = folder.Run(ctx) })
+		time.Sleep(time.Minute)
+		before := modified(t, path)
 		keeper, err := controlplane.NewLeaseKeeper(client, controlplane.LeasePolicy{Node: "n", Duration: 40 * time.Second, Interval: 10 * time.Second}, quiet())
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_ = keeper.Run(ctx)
+		all.Go(func() { _ = keeper.Run(ctx) })
+		writes, last := 0, time.Time{}
+		for range 600 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if now := modified(t, path)["leases.state"]; !now.Equal(last) {
+				writes, last = writes+1, now
+			}
+		}
+		if writes < 15 || writes > 20 {
+			t.Errorf("the lease was written %d times in 10 minutes, want once in 30 s", writes)
+		}
+		after := modified(t, path)
+		delete(after, "leases.state")
+		if !maps.Equal(after, before) {
+			t.Errorf("files were written at %v, before the renewals at %v, want no other than that of the lease", after, before)
+		}
+		cancel()
+		all.Wait()
+		if err := folder.Close(); err != nil {
+			t.Error(err)
+		}
 	})
-	if store.writes != 0 || store.lazy < 5 || store.lazy > 7 {
-		t.Errorf("writes in a minute = %d at once and %d lazily, want 0 and about 6", store.writes, store.lazy)
-	}
 }
 
-func TestKeysAreBounded(t *testing.T) {
-	store := &recordingStore{values: map[string][]byte{}}
-	for run := range 3 {
-		client := newClient(t, store, quiet())
-		for i := range 700 {
-			e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("e-%d-%d", run, i), Namespace: "default"}}
-			if err := client.PublishEvent(t.Context(), e); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, name := range []string{"a", "b"} {
-			if _, err := client.Register(t.Context(), node(name), controlplane.RegisterOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if n := len(store.values); n != embedded.MaxEvents+1 {
-		t.Errorf("keys = %d, want %d events and a node", n, embedded.MaxEvents)
-	}
-	events, err := newClient(t, store, quiet()).Events(t.Context())
+// modified is when each file of a folder was written.
+func modified(t *testing.T, path string) map[string]time.Time {
+	t.Helper()
+	entries, err := os.ReadDir(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first, last := events[0].Name, events[len(events)-1].Name; len(events) != embedded.MaxEvents || first != "e-1-400" || last != "e-2-699" {
-		t.Errorf("Events() = %d from %s to %s, want %d from e-1-400 to e-2-699", len(events), first, last, embedded.MaxEvents)
+	times := map[string]time.Time{}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		times[entry.Name()] = info.ModTime()
+	}
+	return times
+}
+
+func TestEventsAreBounded(t *testing.T) {
+	folder := statefile.NewMemory()
+	for run := range 3 {
+		client := embedded.New(folder, "memory", nil, quiet())
+		for i := range 700 {
+			if err := client.PublishEvent(t.Context(), newEvent(run, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var stored []any
+	folder.File("events").Load(&stored)
+	events, err := embedded.New(folder, "memory", nil, quiet()).Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, last := events[0].Name, events[len(events)-1].Name; len(stored) != embedded.MaxEvents || len(events) != embedded.MaxEvents || first != "e-1-400" || last != "e-2-699" {
+		t.Errorf("Events() = %d from %s to %s, %d stored, want %d from e-1-400 to e-2-699", len(events), first, last, len(stored), embedded.MaxEvents)
 	}
 }
 
-func TestAnUnreadableValueIsPassedOver(t *testing.T) {
-	store := &recordingStore{values: map[string][]byte{}}
-	client := newClient(t, store, quiet())
+// newEvent is the Event of that number, of a run in which one happens a second.
+func newEvent(run, i int) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("e-%d-%d", run, i), Namespace: "default"},
+		InvolvedObject: corev1.ObjectReference{Name: "n"},
+		LastTimestamp:  metav1.Unix(int64(1000*run+i), 0),
+	}
+}
+
+func TestAnUnreadableFileIsPassedOver(t *testing.T) {
+	path := t.TempDir()
+	client, folder := open(t, path)
 	if _, err := client.Register(t.Context(), node("n"), controlplane.RegisterOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	store.values["lease"] = []byte("{\x00")
-	store.values["event/0000"] = []byte("{}")
-	store.values["event/9999"] = []byte("another version's")
-	var log bytes.Buffer
-	client = newClient(t, store, slog.New(slog.NewTextHandler(&log, nil)))
-	if _, err := client.Node(t.Context(), "n"); err != nil {
-		t.Errorf("Node() beside values that cannot be read = %v, want no error", err)
+	if err := folder.Close(); err != nil {
+		t.Fatal(err)
 	}
-	if n := strings.Count(log.String(), "cannot be read"); n != 2 {
-		t.Errorf("warnings = %d, want 2 in:\n%s", n, log.String())
+	for _, name := range []string{"leases.state", "events.state"} {
+		if err := os.WriteFile(filepath.Join(path, name), []byte("{\x00"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client, folder = open(t, path)
+	if _, err := client.Node(t.Context(), "n"); err != nil || folder.Health().SetAside == "" {
+		t.Errorf("Node() beside files that cannot be read = %v, %+v, want no error, and them set aside", err, folder.Health())
+	}
+	if err := folder.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
 func TestANewNameReplacesTheNode(t *testing.T) {
-	client := newClient(t, state.NewMemory().Bucket("b"), quiet())
+	client := inMemory()
 	for _, name := range []string{"old", "new"} {
 		if _, err := client.Register(t.Context(), node(name), controlplane.RegisterOptions{}); err != nil {
 			t.Fatal(err)
@@ -186,7 +199,7 @@ func TestANewNameReplacesTheNode(t *testing.T) {
 }
 
 func TestUIDsAreRandomAndVersionsIncrease(t *testing.T) {
-	client := newClient(t, state.NewMemory().Bucket("b"), quiet())
+	client := inMemory()
 	uid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := map[string]bool{}
 	version := 0
@@ -208,8 +221,8 @@ func TestUIDsAreRandomAndVersionsIncrease(t *testing.T) {
 }
 
 func TestWorksWhereNothingCanBeWritten(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state.db")
-	if err := os.Mkdir(path, 0o700); err != nil { // what no one can write a file over
+	path := filepath.Join(t.TempDir(), "state")
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // what no one can make a folder of
 		t.Fatal(err)
 	}
 	client, db := open(t, path)
@@ -239,7 +252,7 @@ func TestWorksWhereNothingCanBeWritten(t *testing.T) {
 }
 
 func TestCordon(t *testing.T) {
-	client := newClient(t, state.NewMemory().Bucket("b"), quiet())
+	client := inMemory()
 	if _, err := client.Cordon(t.Context(), "n", true); err == nil {
 		t.Error("Cordon() of no node = nil, want an error")
 	}
@@ -256,7 +269,7 @@ func TestCordon(t *testing.T) {
 }
 
 func TestANodeThatIsCreatedCordonedHasTheTaint(t *testing.T) {
-	client := newClient(t, state.NewMemory().Bucket("b"), quiet())
+	client := inMemory()
 	cordoned := node("n")
 	cordoned.Spec.Unschedulable = true
 	cordoned.Spec.Taints = []corev1.Taint{{Key: "ours", Effect: corev1.TaintEffectNoSchedule}}
@@ -286,7 +299,7 @@ func wantTaint(t *testing.T, n *corev1.Node, want bool) {
 
 // Nobody else can renew a Lease in this store, so that there is nothing to watch.
 func TestALeaseOfAnEarlierRunByAnotherMachineIsDead(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state.db")
+	path := t.TempDir()
 	node := func(machine string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{MachineID: machine}}}
 	}
@@ -308,12 +321,10 @@ func TestALeaseOfAnEarlierRunByAnotherMachineIsDead(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	was, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	was := os.DirFS(path)
 	for _, leaseFirst := range []bool{true, false} {
-		if err := os.WriteFile(path, was, 0o600); err != nil {
+		path := t.TempDir()
+		if err := os.CopyFS(path, was); err != nil {
 			t.Fatal(err)
 		}
 		client, db = open(t, path)

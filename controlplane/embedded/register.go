@@ -50,9 +50,7 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 		return nil, fmt.Errorf("register: %w", err)
 	}
 	if others && c.past {
-		if err := c.dropLease(node.Name); err != nil {
-			return nil, err
-		}
+		c.dropLease()
 	}
 	stored, err := put(next)
 	if err == nil && others {
@@ -67,9 +65,7 @@ func (c *Client) create(created *corev1.Node) (*corev1.Node, error) {
 		c.log.Info("node has a new name, forgetting the old one", "old", c.node.Name, "new", created.Name)
 	}
 	if c.lease != nil && c.lease.Name != created.Name {
-		if err := c.dropLease(created.Name); err != nil {
-			return nil, err
-		}
+		c.dropLease()
 	}
 	created.UID = newUID()
 	created.CreationTimestamp = metav1.NewTime(c.now().Truncate(time.Second))
@@ -77,10 +73,7 @@ func (c *Client) create(created *corev1.Node) (*corev1.Node, error) {
 }
 
 // dropLease forgets the Lease for the sake of a Node that is registered.
-func (c *Client) dropLease(node string) error {
+func (c *Client) dropLease() {
 	c.lease = nil
-	if err := c.store.Write(nil, []string{keyLease}); err != nil {
-		return fmt.Errorf("register node %q: %w", node, err)
-	}
-	return nil
+	c.leases.Save(c.storedLease)
 }

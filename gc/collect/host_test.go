@@ -74,8 +74,8 @@ func (m *meter) Sync(context.Context, runtime.Filesystem) error {
 // store is a lastused.Store that keeps nothing.
 type store struct{}
 
-func (store) Load() (map[string][]byte, error)        { return nil, nil }
-func (store) Write(map[string][]byte, []string) error { return nil }
+func (store) Load(any)              {}
+func (store) SaveLazily(func() any) {}
 
 // logBuffer is a log that can be read while it is written.
 type logBuffer struct {

@@ -1,14 +1,12 @@
 // Package history remembers collections across restarts of the agent, for
 // `hostler gc history`.
 //
-// It owns which runs are worth remembering, how many, and how they are stored. It
-// refuses to hold a run up: a store that fails costs the memory of it, nothing else.
+// It owns which runs are worth remembering, and how many. It refuses to hold a run up:
+// how they get to the disk is the store's.
 package history
 
 import (
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -49,41 +47,29 @@ type Run struct {
 	Ended           string            `json:"ended"`
 }
 
-// Store keeps values by key: a bucket of the state database.
+// Store keeps the runs: a *statefile.File.
 type Store interface {
-	Load() (map[string][]byte, error)
-	Write(put map[string][]byte, remove []string) error
+	// Load reads what was saved last, if there is any.
+	Load(into any)
+	// Save has written what snapshot returns later.
+	Save(snapshot func() any)
 }
 
 // History remembers the latest runs. It is safe for concurrent use.
 type History struct {
 	store Store
-	log   *slog.Logger
 
-	mu       sync.Mutex // guards what follows
-	keys     []string   // of runs, oldest first
-	runs     map[string]Run
+	mu       sync.Mutex        // guards what follows
+	runs     []Run             // oldest first; none is changed once it is there
 	troubles map[string]string // what hindered the latest run, by kind of run
-	failing  bool              // the store does
 }
 
-// New takes up what the store holds. What cannot be read of it is left out, and
-// removed.
-func New(store Store, log *slog.Logger) *History {
-	h := &History{store: store, log: log, runs: make(map[string]Run), troubles: make(map[string]string)}
-	stored, err := store.Load()
-	h.note(err)
-	var broken []string
-	for key, value := range stored {
-		var run Run
-		if json.Unmarshal(value, &run) != nil || run.StartedAt.IsZero() {
-			broken = append(broken, key)
-			continue
-		}
-		h.runs[key] = run
-	}
-	h.keys = slices.Sorted(maps.Keys(h.runs))
-	h.note(store.Write(nil, append(broken, h.trim()...)))
+// New takes up what the store holds.
+func New(store Store) *History {
+	h := &History{store: store, troubles: make(map[string]string)}
+	store.Load(&h.runs)
+	h.runs = slices.DeleteFunc(h.runs, func(r Run) bool { return r.StartedAt.IsZero() })
+	h.trim()
 	return h
 }
 
@@ -104,50 +90,29 @@ func (h *History) Add(kind string, r runs.Report) {
 		Candidates: r.Candidates, RemovedBy: r.RemovedBy(), Kept: maps.Clone(r.Kept), Warnings: shorten(r.Warnings), Ended: r.Ended,
 	}
 	run.Errors, run.Summary.Warnings = shorten(run.Errors), nil // told above
-	value, err := json.Marshal(run)
-	if err != nil { // made of numbers and texts
-		h.note(err)
-		return
-	}
-	key := fmt.Sprintf("%020d %s", r.StartedAt.UnixNano(), kind)
-	h.runs[key] = run
-	h.keys = append(h.keys, key)
-	slices.Sort(h.keys) // the clock may have been set back
-	h.keys = slices.Compact(h.keys)
-	h.note(h.store.Write(map[string][]byte{key: value}, h.trim()))
+	h.runs = append(slices.DeleteFunc(h.runs, func(r Run) bool { return r.Kind == kind && r.StartedAt.Equal(run.StartedAt) }), run)
+	slices.SortStableFunc(h.runs, func(a, b Run) int { return a.StartedAt.Compare(b.StartedAt) }) // the clock may have been set back
+	h.trim()
+	h.store.Save(h.snapshot)
 }
 
 // Runs returns what is remembered, the latest first.
 func (h *History) Runs() []Run {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	runs := make([]Run, 0, len(h.keys))
-	for _, key := range slices.Backward(h.keys) {
-		runs = append(runs, h.runs[key])
-	}
+	runs := slices.Clone(h.runs)
+	slices.Reverse(runs)
 	return runs
 }
 
-// trim forgets the oldest beyond MaxRuns and returns their keys.
-func (h *History) trim() []string {
-	beyond := max(0, len(h.keys)-MaxRuns)
-	old := slices.Clone(h.keys[:beyond])
-	h.keys = slices.Delete(h.keys, 0, beyond)
-	for _, key := range old {
-		delete(h.runs, key)
-	}
-	return old
+func (h *History) snapshot() any {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.runs)
 }
 
-// note logs when the store begins to fail and when it works again.
-func (h *History) note(err error) {
-	if err != nil && !h.failing {
-		h.log.Warn("collections are remembered in memory only", "error", err)
-	} else if err == nil && h.failing {
-		h.log.Info("collections are stored again")
-	}
-	h.failing = err != nil
-}
+// trim forgets the oldest beyond MaxRuns.
+func (h *History) trim() { h.runs = slices.Delete(h.runs, 0, max(0, len(h.runs)-MaxRuns)) }
 
 // shorten keeps the first texts, cut where they are long.
 func shorten(texts []string) []string {

@@ -1,10 +1,8 @@
 package history_test
 
 import (
-	"errors"
+	"encoding/json"
 	"fmt"
-	"log/slog"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -12,32 +10,10 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/statefile"
 )
 
-// store keeps values in memory, unless it fails.
-type store struct {
-	values map[string][]byte
-	writes int
-	err    error
-}
-
-func (s *store) Load() (map[string][]byte, error) { return maps.Clone(s.values), s.err }
-
-func (s *store) Write(put map[string][]byte, remove []string) error {
-	if s.err != nil || len(put)+len(remove) == 0 {
-		return s.err
-	}
-	s.writes++
-	maps.Copy(s.values, put)
-	for _, key := range remove {
-		delete(s.values, key)
-	}
-	return nil
-}
-
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // report is of a run that removed so many images, so long after noon.
 func report(after time.Duration, trigger string, removed int) runs.Report {
@@ -49,15 +25,13 @@ func report(after time.Duration, trigger string, removed int) runs.Report {
 }
 
 func TestHistorySurvivesARestart(t *testing.T) {
-	s := &store{values: map[string][]byte{"torn": []byte(`{"kind":`)}}
-	h := history.New(s, quiet())
-	if _, left := s.values["torn"]; left {
-		t.Error("New() leaves what cannot be read in the store, want it removed")
-	}
+	s := statefile.NewMemory().File("gc-history")
+	s.Save(func() any { return []history.Run{{Kind: history.Images}} }) // which has no start
+	h := history.New(s)
 	h.Add(history.Images, report(0, "interval", 2))
 	h.Add(history.Containers, report(time.Minute, "interval", 1))
 	h.Add(history.Images, report(2*time.Minute, runs.TriggerRequest, 0))
-	kept := history.New(s, quiet()).Runs()
+	kept := history.New(s).Runs()
 	if len(kept) != 3 || kept[0].Trigger != runs.TriggerRequest || kept[1].Kind != history.Containers || !kept[2].StartedAt.Equal(noon) {
 		t.Fatalf("Runs() after a restart = %+v, want three, the latest first", kept)
 	}
@@ -66,20 +40,26 @@ func TestHistorySurvivesARestart(t *testing.T) {
 	}
 }
 
+// unsaved counts how often it was to save something.
+type unsaved struct{ saves int }
+
+func (s *unsaved) Load(any)        {}
+func (s *unsaved) Save(func() any) { s.saves++ }
+
 func TestHistoryLeavesOutRunsThatDidNothing(t *testing.T) {
-	s := &store{values: map[string][]byte{}}
-	h := history.New(s, quiet())
+	s := &unsaved{}
+	h := history.New(s)
 	for i := range 10 {
 		h.Add(history.Images, report(time.Duration(i)*time.Minute, "interval", 0))
 	}
-	if got := h.Runs(); len(got) != 0 || s.writes != 0 {
-		t.Errorf("Runs() after runs that did nothing = %v with %d writes, want none", got, s.writes)
+	if got := h.Runs(); len(got) != 0 || s.saves != 0 {
+		t.Errorf("Runs() after runs that did nothing = %v with %d writes, want none", got, s.saves)
 	}
 }
 
 func TestHistoryIsBounded(t *testing.T) {
-	s := &store{values: map[string][]byte{}}
-	h := history.New(s, quiet())
+	s := statefile.NewMemory().File("gc-history")
+	h := history.New(s)
 	for i := range history.MaxRuns + 50 {
 		r := report(time.Duration(i)*time.Minute, "interval", 1)
 		for range 500 {
@@ -88,26 +68,14 @@ func TestHistoryIsBounded(t *testing.T) {
 		h.Add(history.Images, r)
 	}
 	runs := h.Runs()
-	if len(runs) != history.MaxRuns || len(s.values) != history.MaxRuns || !runs[0].StartedAt.Equal(noon.Add((history.MaxRuns+49)*time.Minute)) {
-		t.Errorf("Runs() = %d runs, %d stored, want the latest %d", len(runs), len(s.values), history.MaxRuns)
+	var stored []json.RawMessage
+	s.Load(&stored)
+	if len(runs) != history.MaxRuns || len(stored) != history.MaxRuns || !runs[0].StartedAt.Equal(noon.Add((history.MaxRuns+49)*time.Minute)) {
+		t.Errorf("Runs() = %d runs, %d stored, want the latest %d", len(runs), len(stored), history.MaxRuns)
 	}
-	for key, value := range s.values {
-		if len(value) > 64<<10 {
-			t.Fatalf("stored %d bytes under %q, want errors cut short", len(value), key)
+	for i, run := range stored {
+		if len(run) > 64<<10 {
+			t.Fatalf("stored run %d has %d bytes, want errors cut short", i, len(run))
 		}
-	}
-}
-
-func TestHistoryOutlivesItsStore(t *testing.T) {
-	var log strings.Builder
-	s := &store{values: map[string][]byte{}, err: errors.New("disk full")}
-	h := history.New(s, slog.New(slog.NewTextHandler(&log, nil)))
-	for i := range 3 {
-		h.Add(history.Images, report(time.Duration(i)*time.Minute, "interval", 1))
-	}
-	s.err = nil
-	h.Add(history.Images, report(time.Hour, "interval", 1))
-	if got := len(h.Runs()); got != 4 || strings.Count(log.String(), "level=WARN") != 1 || strings.Count(log.String(), "stored again") != 1 {
-		t.Errorf("Runs() = %d runs, log %q, want all four, and that the store failed said once", got, log.String())
 	}
 }

@@ -2,45 +2,33 @@ package lastused
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"hostler.io/hostler/runtime"
 )
 
-// Store keeps last-used times across restarts: small entries under keys that
-// mean nothing to it. The tracker calls it from one goroutine at a time.
+// Store keeps last-used times across restarts: a *statefile.File.
 type Store interface {
-	// Load returns all entries.
-	Load() (map[string][]byte, error)
-	// Write puts and removes entries, all or none of them. Removing a missing
-	// one succeeds.
-	Write(put map[string][]byte, remove []string) error
+	// Load reads what was saved last, if there is any.
+	Load(into any)
+	// SaveLazily has written what snapshot returns later, within half a minute.
+	SaveLazily(snapshot func() any)
 }
 
-// entryVersion leads every entry, which is then FirstSeen and LastUsed in
-// nanoseconds since 1970, big-endian, 0 for unknown.
-const (
-	entryVersion = 1
-	entryBytes   = 1 + 8 + 8
-)
-
-// Run looks at the runtimes when events say so and regularly besides, and
-// writes what changed, until ctx ends. It returns ctx's error, joined with that
-// of the last write.
+// Run looks at the runtimes when events say so and regularly besides, until ctx ends, and
+// returns its error.
 func (t *Tracker) Run(ctx context.Context) error {
 	var looked time.Time
 	lookAt := time.Now()
-	writeAt := lookAt
 	for {
-		timer := time.NewTimer(time.Until(earlier(lookAt, writeAt)))
+		timer := time.NewTimer(time.Until(lookAt))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return errors.Join(ctx.Err(), t.Close())
+			t.end()
+			return ctx.Err()
 		case <-t.wake:
 			timer.Stop()
 			soon := time.Now().Add(eventPause)
@@ -51,33 +39,23 @@ func (t *Tracker) Run(ctx context.Context) error {
 			continue
 		case <-timer.C:
 		}
-		if !time.Now().Before(lookAt) {
-			err := t.look(ctx)
-			if t.options.Observe != nil && ctx.Err() == nil {
-				t.options.Observe(err)
-			}
-			looked = time.Now()
-			lookAt = looked.Add(t.pause())
+		err := t.look(ctx)
+		if t.options.Observe != nil && ctx.Err() == nil {
+			t.options.Observe(err)
 		}
-		if !time.Now().Before(writeAt) {
-			_ = t.flush() // logged where it begins and ends; memory goes on
-			writeAt = time.Now().Add(writeEvery)
-		}
+		looked = time.Now()
+		lookAt = looked.Add(t.pause())
 	}
 }
 
-// Close stores what is not stored yet. The tracker goes on working, so that
-// calling it twice does no harm.
-func (t *Tracker) Close() error {
+// end has it written until when the images of running containers were in use.
+func (t *Tracker) end() {
 	t.mu.Lock()
-	now := time.Now()
+	defer t.mu.Unlock()
 	for _, r := range t.images {
-		if r.inUse {
-			r.LastUsed, r.dirty = now, true
-		}
+		t.dirty = t.dirty || r.inUse
 	}
-	t.mu.Unlock()
-	return t.flush()
+	t.save()
 }
 
 // pause is how long no event has to come before the next look.
@@ -129,113 +107,51 @@ func (t *Tracker) lookAt(ctx context.Context, rt Runtime) error {
 	return nil
 }
 
-func (t *Tracker) load() error {
-	entries, err := t.options.Store.Load()
-	if err != nil {
-		return fmt.Errorf("load last use of images: %w", err)
-	}
-	faulty := 0
-	for key, value := range entries {
-		runtimeName, id, found := strings.Cut(key, "\x00")
-		use, ok := decodeUse(value)
-		if !found || !ok {
-			faulty++
-			continue
+// load reads what the store holds.
+func (t *Tracker) load() {
+	var stored map[string]map[string]Use // by runtime and ID
+	t.options.Store.Load(&stored)
+	for runtimeName, images := range stored {
+		for id, use := range images {
+			t.images[imageKey{runtimeName, id}] = &record{Use: use, written: use.LastUsed}
 		}
-		t.images[imageKey{runtimeName, id}] = &record{Use: use, written: use.LastUsed}
 	}
-	if faulty > 0 {
-		t.options.Log.Warn("last use of some images is unreadable and counts from now", "entries", faulty)
-	}
-	return nil
 }
 
-// flush writes what changed, and nothing if nothing did. What cannot be written
-// is tried again with the next flush.
-func (t *Tracker) flush() error {
-	t.writing.Lock()
-	defer t.writing.Unlock()
-	put, remove := t.changes()
-	if len(put) == 0 && len(remove) == 0 {
-		return nil
+// save has what changed written, and nothing if nothing did. The caller holds mu.
+func (t *Tracker) save() {
+	if t.dirty {
+		t.dirty = false
+		t.options.Store.SaveLazily(t.snapshot)
 	}
-	err := t.options.Store.Write(put, remove)
-	if err != nil {
-		t.restore(put, remove)
-		err = fmt.Errorf("store last use of images: %w", err)
-		if !t.failing {
-			t.options.Log.Warn("last use of images is kept in memory only", "error", err)
-		}
-	} else if t.failing {
-		t.options.Log.Info("last use of images is stored again")
-	}
-	t.failing = err != nil
-	return err
 }
 
-// changes takes what is to be written and counts it as written.
-func (t *Tracker) changes() (put map[string][]byte, remove []string) {
+// snapshot is what load reads.
+func (t *Tracker) snapshot() any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	put = make(map[string][]byte)
+	stored := map[string]map[string]Use{}
 	for key, r := range t.images {
-		if r.dirty {
-			put[key.runtime+"\x00"+key.id] = encodeUse(r.Use, now)
-			r.dirty, r.written = false, r.LastUsed
+		if r.inUse {
+			r.LastUsed = now
 		}
+		r.written = r.LastUsed
+		if stored[key.runtime] == nil {
+			stored[key.runtime] = map[string]Use{}
+		}
+		stored[key.runtime][key.id] = Use{FirstSeen: asOf(now, r.FirstSeen), LastUsed: asOf(now, r.LastUsed)}
 	}
-	for key := range t.forgotten {
-		remove = append(remove, key.runtime+"\x00"+key.id)
-	}
-	clear(t.forgotten)
-	return put, remove
+	return stored
 }
 
-// restore takes back what changes counted as written.
-func (t *Tracker) restore(put map[string][]byte, remove []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for key := range put {
-		runtimeName, id, _ := strings.Cut(key, "\x00")
-		if r := t.images[imageKey{runtimeName, id}]; r != nil {
-			r.dirty = true
-		}
+// asOf is a time by its age, not by what the wall clock said then: that may have been set
+// right meanwhile.
+func asOf(now, when time.Time) time.Time {
+	if when.IsZero() {
+		return when
 	}
-	for _, key := range remove {
-		runtimeName, id, _ := strings.Cut(key, "\x00")
-		if t.images[imageKey{runtimeName, id}] == nil {
-			t.forgotten[imageKey{runtimeName, id}] = true
-		}
-	}
-}
-
-func encodeUse(u Use, now time.Time) []byte {
-	entry := make([]byte, 1, entryBytes)
-	entry[0] = entryVersion
-	for _, when := range []time.Time{u.FirstSeen, u.LastUsed} {
-		ns := int64(0)
-		if !when.IsZero() {
-			// By its age, not by what the wall clock said then: that may have
-			// been set right meanwhile.
-			ns = now.Round(0).Add(-now.Sub(when)).UnixNano()
-		}
-		entry = binary.BigEndian.AppendUint64(entry, uint64(ns))
-	}
-	return entry
-}
-
-func decodeUse(entry []byte) (Use, bool) {
-	if len(entry) != entryBytes || entry[0] != entryVersion {
-		return Use{}, false
-	}
-	var times [2]time.Time
-	for i := range times {
-		if ns := int64(binary.BigEndian.Uint64(entry[1+8*i:])); ns != 0 {
-			times[i] = time.Unix(0, ns)
-		}
-	}
-	return Use{FirstSeen: times[0], LastUsed: times[1]}, true
+	return now.Round(0).UTC().Add(-now.Sub(when))
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -33,8 +33,6 @@ const (
 	lookEveryBlind = time.Minute
 	// lookTimeout bounds one question to a runtime.
 	lookTimeout = 30 * time.Second
-	// writeEvery is the least time between two writes to the store.
-	writeEvery = 30 * time.Second
 	// newsAge is how long a name that came may be missing in lists, which are
 	// made some time before they are taken in.
 	newsAge = 2 * lookTimeout
@@ -55,8 +53,8 @@ type Runtime interface {
 
 // Use is when an image came and when it was last used.
 type Use struct {
-	FirstSeen time.Time // first seen, or pulled again; zero if it is not known at all
-	LastUsed  time.Time // zero if no use is known; now while a container runs from it
+	FirstSeen time.Time `json:"firstSeen,omitzero"` // first seen, or pulled again; zero if it is not known at all
+	LastUsed  time.Time `json:"lastUsed,omitzero"`  // zero if no use is known; now while a container runs from it
 }
 
 // imageKey tells images apart across renames of their tags.
@@ -68,9 +66,8 @@ type imageKey struct{ runtime, id string }
 type record struct {
 	Use
 	inUse   bool
-	dirty   bool
 	missed  bool      // it was absent at the last look
-	written time.Time // the LastUsed that is in the store
+	written time.Time // the LastUsed that was stored last
 }
 
 // news is what events told of an image by one of its names.
@@ -89,15 +86,12 @@ type Tracker struct {
 	wake    chan struct{}
 	down    map[string]bool // runtimes that did not answer Run's last look; Run's own
 
-	writing sync.Mutex // held while the store writes; guards failing
-	failing bool       // the store failed last time
-
 	mu         sync.Mutex // guards what follows
 	images     map[imageKey]*record
 	containers map[imageKey]imageKey // live container (runtime, ID) to its image
 	news       map[imageKey]news     // of images, by names that events told since the last look
-	forgotten  map[imageKey]bool     // to delete from the store
 	blind      map[string]bool       // runtimes without events
+	dirty      bool                  // images differ from what the store was given
 }
 
 // Options is what a Tracker needs.
@@ -110,8 +104,7 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// New reads what the store holds. A store that cannot be read is
-// reported in the log, and the tracker begins anew in memory.
+// New reads what the store holds.
 func New(options Options) (*Tracker, error) {
 	if options.Store == nil || options.Runtimes == nil || options.Log == nil {
 		return nil, errors.New("last-used tracker: store, runtimes and logger are needed")
@@ -123,13 +116,9 @@ func New(options Options) (*Tracker, error) {
 		images:     make(map[imageKey]*record),
 		containers: make(map[imageKey]imageKey),
 		news:       make(map[imageKey]news),
-		forgotten:  make(map[imageKey]bool),
 		blind:      make(map[string]bool),
 	}
-	if err := t.load(); err != nil {
-		t.failing = true
-		options.Log.Warn("last use of images cannot be read; what is unknown counts from now", "error", err)
-	}
+	t.load()
 	return t, nil
 }
 
@@ -153,6 +142,7 @@ func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runti
 	users := gc.UsersOf(pods)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer t.save()
 	now := time.Now()
 	maps.DeleteFunc(t.containers, func(key, _ imageKey) bool { return key.runtime == runtimeName })
 	seen := make(map[imageKey]bool, len(images))
@@ -197,19 +187,19 @@ func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, 
 	}
 	r := t.images[key]
 	if r == nil {
-		r = &record{Use: Use{FirstSeen: now}, dirty: true}
+		r = &record{Use: Use{FirstSeen: now}}
+		t.dirty = true
 		if !came.IsZero() { // one look finds many images that did not come together
 			r.FirstSeen = came
 		}
 		t.images[key] = r
-		delete(t.forgotten, key)
 	}
 	r.missed = false
 	t.steady(r, now)
 	if came.After(r.FirstSeen) {
-		r.FirstSeen, r.dirty = came, true
+		r.FirstSeen, t.dirty = came, true
 	}
-	r.use(used, now)
+	t.use(r, used, now)
 	wasInUse := r.inUse
 	r.inUse = false
 	users.Each(key.runtime, refs, func(c *runtime.Container) {
@@ -219,25 +209,25 @@ func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, 
 		if c.State == runtime.Running || c.State == runtime.Created {
 			t.containers[imageKey{key.runtime, c.ID}] = key
 		}
-		r.use(c.CreatedAt, now)
-		r.use(c.FinishedAt, now)
+		t.use(r, c.CreatedAt, now)
+		t.use(r, c.FinishedAt, now)
 	})
 	switch {
 	case r.inUse:
 		r.LastUsed = now
-		r.dirty = r.dirty || now.Sub(r.written) >= coarse
+		t.dirty = t.dirty || now.Sub(r.written) >= coarse
 	case wasInUse && !r.LastUsed.Equal(r.written):
-		r.dirty = true // its last container is gone: from now on the time counts
+		t.dirty = true // its last container is gone: from now on the time counts
 	}
 }
 
-// use moves the last use on.
-func (r *record) use(when, now time.Time) {
+// use moves the last use on. The caller holds mu.
+func (t *Tracker) use(r *record, when, now time.Time) {
 	if when.After(now) {
 		when = now
 	}
 	if when.After(r.LastUsed) {
-		r.LastUsed, r.dirty = when, true
+		r.LastUsed, t.dirty = when, true
 	}
 }
 
@@ -249,7 +239,7 @@ func (t *Tracker) steady(r *record, now time.Time) {
 	}
 	for _, when := range []*time.Time{&r.FirstSeen, &r.LastUsed} {
 		if when.After(now) {
-			*when, r.dirty = now, true
+			*when, t.dirty = now, true
 		}
 	}
 }
@@ -259,12 +249,13 @@ func (t *Tracker) Forget(runtimeName, id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forget(imageKey{runtimeName, id})
+	t.save()
 }
 
 func (t *Tracker) forget(key imageKey) {
 	if t.images[key] != nil {
 		delete(t.images, key)
-		t.forgotten[key] = true
+		t.dirty = true
 	}
 }
 
@@ -272,6 +263,7 @@ func (t *Tracker) forget(key imageKey) {
 func (t *Tracker) Notify(e runtime.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer t.save()
 	now := time.Now()
 	when := e.Time
 	if when.IsZero() || when.After(now) {
@@ -281,7 +273,7 @@ func (t *Tracker) Notify(e runtime.Event) {
 	case runtime.ContainerExited, runtime.ContainerStarted, runtime.ContainerRemoved:
 		key, known := t.containers[imageKey{e.Runtime, e.ContainerID}]
 		if r := t.images[key]; known && r != nil {
-			r.use(when, now)
+			t.use(r, when, now)
 			if e.Type == runtime.ContainerStarted {
 				r.inUse = true
 				return

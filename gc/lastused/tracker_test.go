@@ -3,10 +3,10 @@ package lastused_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -18,46 +18,67 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// store is a Store in memory that can be made to fail.
+// store is a Store in memory, which takes what it is to save half a minute later, or when it
+// is read.
 type store struct {
 	mu      sync.Mutex
-	entries map[string][]byte
+	content []byte
+	pending func() any
 	writes  int
-	err     error
 }
 
-func newStore() *store { return &store{entries: make(map[string][]byte)} }
+func newStore() *store { return &store{} }
 
-func (s *store) Load() (map[string][]byte, error) {
+func (s *store) Load(into any) {
+	s.flush()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.entries), s.err
-}
-
-func (s *store) Write(put map[string][]byte, remove []string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return s.err
+	if s.content != nil {
+		if err := json.Unmarshal(s.content, into); err != nil {
+			panic(err)
+		}
 	}
+}
+
+func (s *store) SaveLazily(snapshot func() any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending == nil {
+		time.AfterFunc(30*time.Second, s.flush)
+	}
+	s.pending = snapshot
+}
+
+// flush takes what is pending, as it is now.
+func (s *store) flush() {
+	s.mu.Lock()
+	snapshot := s.pending
+	s.pending = nil
+	s.mu.Unlock()
+	if snapshot == nil {
+		return
+	}
+	content, err := json.Marshal(snapshot())
+	if err != nil {
+		panic(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.content = content
 	s.writes++
-	maps.Copy(s.entries, put)
-	for _, key := range remove {
-		delete(s.entries, key)
-	}
-	return nil
 }
 
-func (s *store) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
+// images are what is stored, by runtime and ID.
+func (s *store) images() (images map[string]map[string]lastused.Use) {
+	s.Load(&images)
+	return images
 }
 
 func (s *store) count() (writes, entries int) {
+	entries = len(s.images()["fake"])
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.writes, len(s.entries)
+	return s.writes, entries
 }
 
 // logBuffer is a log that can be read while it is written.
@@ -79,7 +100,7 @@ func (b *logBuffer) String() string {
 }
 
 // start makes a tracker and runs it over the Fake with its events, until stop.
-func start(t *testing.T, s lastused.Store, fake *runtimetest.Fake, log *logBuffer) (tracker *lastused.Tracker, stop func()) {
+func start(t *testing.T, s *store, fake *runtimetest.Fake, log *logBuffer) (tracker *lastused.Tracker, stop func()) {
 	t.Helper()
 	tracker, err := lastused.New(lastused.Options{
 		Store: s, Runtimes: func() []lastused.Runtime { return []lastused.Runtime{fake} }, Log: slog.New(slog.NewTextHandler(log, nil)),
@@ -107,7 +128,7 @@ func start(t *testing.T, s lastused.Store, fake *runtimetest.Fake, log *logBuffe
 		}
 	})
 	synctest.Wait()
-	return tracker, func() { cancel(); wg.Wait() }
+	return tracker, func() { cancel(); wg.Wait(); s.flush() }
 }
 
 func addImage(fake *runtimetest.Fake, name string) runtime.Image {
@@ -285,56 +306,17 @@ func TestTrackerBoundsLooksUnderEvents(t *testing.T) {
 	})
 }
 
-func TestTrackerWorksWithoutItsStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake, s, log := runtimetest.NewFake(runtimetest.Options{}), newStore(), &logBuffer{}
-		addImage(fake, "a")
-		begin := time.Now()
-		s.fail(errors.New("no space left on device"))
-		tracker, stop := start(t, s, fake, log)
-		time.Sleep(time.Hour)
-		addImage(fake, "b")
-		time.Sleep(time.Hour)
-		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.Equal(begin) {
-			t.Errorf("Use() with a failing store = %+v, want %s", use, begin)
-		}
-		if got := strings.Count(log.String(), "level=WARN"); got != 1 {
-			t.Errorf("a failing store is logged %d times, want once: %s", got, log.String())
-		}
-		s.fail(nil)
-		time.Sleep(time.Minute)
-		if _, entries := s.count(); entries != 2 || strings.Count(log.String(), "stored again") != 1 {
-			t.Errorf("the store holds %d entries after its recovery, want 2; log %s", entries, log.String())
-		}
-		stop()
-	})
-}
-
-func TestTrackerSetsTornEntriesAside(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, log := newStore(), &logBuffer{}
-		s.entries["fake\x00sha256:a"] = []byte{1, 2, 3}
-		s.entries["no separator"] = bytes.Repeat([]byte{1}, 17)
-		s.entries["fake\x00sha256:b"] = append([]byte{9}, make([]byte, 16)...)
-		fake := runtimetest.NewFake(runtimetest.Options{})
-		addImage(fake, "a")
-		tracker, stop := start(t, s, fake, log)
-		defer stop()
-		if use := tracker.Use("fake", "sha256:a"); !use.FirstSeen.Equal(time.Now()) || !strings.Contains(log.String(), "entries=3") {
-			t.Errorf("Use() = %+v, want a new beginning, and a warning: %s", use, log.String())
-		}
-	})
-}
-
 func TestTrackerTakesBackTimesInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, s := runtimetest.NewFake(runtimetest.Options{}), newStore()
 		addImage(fake, "a")
 		_, stop := start(t, s, fake, &logBuffer{})
 		stop()
-		for key := range s.entries { // as written by a clock that was a year ahead
-			s.entries[key] = append([]byte{1}, append(nanos(time.Now().AddDate(1, 0, 0)), nanos(time.Now().AddDate(1, 0, 0))...)...)
+		images, ahead := s.images(), time.Now().AddDate(1, 0, 0)
+		for id := range images["fake"] { // as written by a clock that was a year ahead
+			images["fake"][id] = lastused.Use{FirstSeen: ahead, LastUsed: ahead}
 		}
+		s.SaveLazily(func() any { return images })
 		tracker, stop := start(t, s, fake, &logBuffer{})
 		defer stop()
 		time.Sleep(30 * time.Minute)
@@ -346,14 +328,6 @@ func TestTrackerTakesBackTimesInTheFuture(t *testing.T) {
 			t.Errorf("Use() once the clock is steady = %+v, want it not after now, %s", use, time.Now())
 		}
 	})
-}
-
-func nanos(t time.Time) []byte {
-	b := make([]byte, 8)
-	for i := range b {
-		b[i] = byte(t.UnixNano() >> (56 - 8*i))
-	}
-	return b
 }
 
 func TestTrackerReportsARuntimeThatFails(t *testing.T) {

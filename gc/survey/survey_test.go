@@ -43,8 +43,8 @@ func (meter) Sync(context.Context, runtime.Filesystem) error { return nil }
 // forgetful is a store that keeps nothing.
 type forgetful struct{}
 
-func (forgetful) Load() (map[string][]byte, error)        { return nil, nil }
-func (forgetful) Write(map[string][]byte, []string) error { return nil }
+func (forgetful) Load(any)              {}
+func (forgetful) SaveLazily(func() any) {}
 
 // of makes a survey of runtimes, the first of which is full.
 func of(t *testing.T, full *runtimetest.Fake, others ...survey.Runtime) *survey.Survey {

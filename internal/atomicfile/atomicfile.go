@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 )
 
-// Replace writes a file in place of the one at path, if there is one, and makes the folder
-// where there is none. After an error there is the old one, or, where only the folder could
+// Replace writes a file of these parts in place of the one at path, if there is one, and makes
+// the folder where there is none. After an error there is the old one, or, where only the folder could
 // not be synced, the new one, in whose place a power cut may bring back the old.
-func Replace(path string, text []byte) error {
+func Replace(path string, parts ...[]byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -22,7 +22,11 @@ func Replace(path string, text []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = temporary.Write(text)
+	for _, part := range parts {
+		if err == nil {
+			_, err = temporary.Write(part)
+		}
+	}
 	if err == nil {
 		err = errors.Join(temporary.Chmod(0o600), temporary.Sync())
 	}

@@ -20,7 +20,7 @@ import (
 // key is where the store keeps all of it.
 const key = "reboots"
 
-// Store keeps values by key: a *state.Bucket.
+// Store keeps JSON values by key: *statefile.Values.
 type Store interface {
 	Load() (map[string][]byte, error)
 	WriteNow(put map[string][]byte, remove []string) error

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -86,7 +87,7 @@ func (c *Chronicle) TellOfLastBoot(ctx context.Context) {
 			switch {
 			case last != "":
 				// Lost, it is told once more.
-				_ = c.store.Write(map[string][]byte{keyTold: []byte(last)}, nil)
+				_ = c.store.Write(map[string][]byte{keyTold: quote(last)}, nil)
 				return
 			case read:
 				return // it knows nothing of a boot before
@@ -142,7 +143,16 @@ func (c *Chronicle) recordLastBoot() (boot string, told bool) {
 // toldOf tells whether an earlier process of this boot has told of the record.
 func (c *Chronicle) toldOf(last *journal.Record) bool {
 	values, err := c.store.Load()
-	return err == nil && string(values[keyTold]) == last.BootID
+	return err == nil && bytes.Equal(values[keyTold], quote(last.BootID))
+}
+
+// quote is the text as JSON.
+func quote(text string) []byte {
+	value, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string
+	}
+	return value
 }
 
 // event tells something of the Node.
@@ -190,7 +200,7 @@ func (c *Chronicle) Keep() {
 	if err == nil {
 		put := map[string][]byte{keyEvents: value}
 		if c.telling != "" { // nor that one
-			put[keyTold] = []byte(c.telling)
+			put[keyTold] = quote(c.telling)
 		}
 		err = c.store.Write(put, nil)
 	}

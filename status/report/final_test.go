@@ -13,7 +13,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
-	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 )
@@ -57,7 +57,7 @@ func (d *desk) goesDown(t *testing.T, bound time.Duration) (took time.Duration, 
 	released.State, released.Reason = shutdown.Released, "all pods are stopped"
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
-	farewell := Farewell{d.Reporter, d.chronicle(nil), state.NewMemory().Flush}
+	farewell := Farewell{d.Reporter, d.chronicle(nil), statefile.NewMemory().Flush}
 	began := time.Now()
 	err = farewell.ReportShutdown(ctx, released)
 	return time.Since(began), err
@@ -254,6 +254,6 @@ func TestEventsThatWereNotPublishedOutliveTheBoot(t *testing.T) {
 
 // What the tests' shelves stand in for.
 var (
-	_ Store = state.NewMemory().Bucket("agent")
-	_ Store = state.NewMemory().Notes("node")
+	_ Store = statefile.NewMemory().Values("agent")
+	_ Store = statefile.NewMemory().Notes("node")
 )

@@ -67,7 +67,7 @@ type Facts interface {
 	Machine() probe.Machine
 }
 
-// Store keeps values by key.
+// Store keeps JSON values by key: *statefile.Values.
 type Store interface {
 	Load() (map[string][]byte, error)
 	Write(put map[string][]byte, remove []string) error

@@ -23,7 +23,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/controlplane/embedded"
-	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
@@ -167,20 +167,18 @@ func (t *bed) watchExits() func(*bed) time.Time {
 func stored(b *testing.B, name string, pods int, rebooted time.Time) bool {
 	b.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	file := filepath.Join(stateFolder(b), "state.db")
-	db, err := state.Open(file, quiet)
+	kept, err := statefile.Open(stateFolder(b), quiet)
 	check(b, err)
-	client, err := embedded.New(db.Bucket(embedded.BucketName), file, time.Now, quiet)
-	check(b, err)
+	client := embedded.New(kept, stateFolder(b), time.Now, quiet)
 	node, err := client.Node(b.Context(), name)
 	check(b, err)
-	check(b, db.Close())
+	check(b, kept.Close())
 
-	var kept struct{ Record *journal.Record }
+	var last struct{ Record *journal.Record }
 	text, err := os.ReadFile(filepath.Join(stateFolder(b), "shutdown.json"))
 	check(b, err)
-	check(b, json.Unmarshal(text, &kept))
-	record := kept.Record
+	check(b, json.Unmarshal(text, &last))
+	record := last.Record
 	return ready(node).Reason == status.ReasonDraining && record != nil && record.Graceful && len(record.Pods) == pods &&
 		!record.FinishedAt.IsZero() && record.FinishedAt.Before(rebooted)
 }

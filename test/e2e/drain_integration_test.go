@@ -339,7 +339,7 @@ func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
 // ended: the embedded control plane keeps them there.
 func wantEvents(t testing.TB, a *agent, texts ...string) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(a.state, "state.db"))
+	data, err := os.ReadFile(filepath.Join(a.state, "events.state"))
 	check(t, err)
 	for _, text := range texts {
 		if !bytes.Contains(data, []byte(text)) {

@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -16,16 +17,22 @@ import (
 )
 
 // The state folder is one that an older program has written, see the README beside it: a host
-// that a person took out of service, and that went down. Today's program goes on with it.
+// that a person took out of service, and that went down. Today's program goes on with what every
+// version reads, and leaves the rest alone.
 func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
 	logind(t) // by which this is another boot
-	const kept = "testdata/state-of-e431762"
+	const kept = "testdata/state-of-3324672"
 	a := newAgent(t, quick)
 	check(t, os.Mkdir(a.state, 0o700))
-	gunzip(t, filepath.Join(kept, "state.db.gz"), filepath.Join(a.state, "state.db"))
-	last, err := os.ReadFile(filepath.Join(kept, "shutdown.json"))
+	former := filepath.Join(a.state, "state.db")
+	gunzip(t, filepath.Join(kept, "state.db.gz"), former)
+	before, err := os.ReadFile(former)
 	check(t, err)
-	check(t, os.WriteFile(filepath.Join(a.state, "shutdown.json"), last, 0o600))
+	for _, name := range []string{"node.json", "shutdown.json"} {
+		text, err := os.ReadFile(filepath.Join(kept, name))
+		check(t, err)
+		check(t, os.WriteFile(filepath.Join(a.state, name), text, 0o600))
+	}
 	var then api.Status // as that program told it
 	text, err := os.ReadFile(filepath.Join(kept, "status.json"))
 	check(t, err)
@@ -37,10 +44,13 @@ func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
 	reinstalled(t, then.Node.Annotations[controlplane.AnnotationMachineID]) // the Node is of that machine
 	a.start()
 	s := a.awaitNode()
-	if s.Node.UID != then.Node.UID || s.State.Message != "" {
-		t.Errorf("Node %s, and of the state %q, want %s as before, and nothing to say", s.Node.UID, s.State.Message, then.Node.UID)
+	if s.Node.UID == then.Node.UID || s.State.Message != "" {
+		t.Errorf("Node %s, and of the state %q, want another one than %s, and nothing to say", s.Node.UID, s.State.Message, then.Node.UID)
 	}
-	if aside, err := filepath.Glob(filepath.Join(a.state, "*.db.*")); err != nil || len(aside) > 0 {
+	if after, err := os.ReadFile(former); err != nil || !bytes.Equal(after, before) || len(a.logLines("no longer read", former)) != 1 {
+		t.Errorf("state.db has %d bytes, %v, of %d, want it left alone, and that in the log once", len(after), err, len(before))
+	}
+	if aside, err := filepath.Glob(filepath.Join(a.state, "*-*Z")); err != nil || len(aside) > 0 {
 		t.Errorf("set aside = %v, %v, want nothing", aside, err)
 	}
 	if !cordoned(t, s) || s.Cordon == nil || s.Cordon.By != then.Cordon.By || !s.Cordon.At.Equal(then.Cordon.At) {

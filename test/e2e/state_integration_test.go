@@ -42,10 +42,12 @@ func TestNodeAndLeaseOutliveTheAgent(t *testing.T) {
 	}{
 		{"SIGTERM", a.stop},
 		{"SIGKILL", func() {
-			eventually(t, "the node is in the state file", func() bool {
-				data, err := os.ReadFile(filepath.Join(a.state, "state.db"))
+			eventually(t, "node and lease are in the state files", func() bool {
+				nodes, err := os.ReadFile(filepath.Join(a.state, "nodes.state"))
 				check(t, err)
-				return bytes.Contains(data, []byte(first.Node.UID))
+				leases, err := os.ReadFile(filepath.Join(a.state, "leases.state"))
+				check(t, err)
+				return bytes.Contains(nodes, []byte(first.Node.UID)) && bytes.Contains(leases, []byte(first.Lease.UID))
 			})
 			a.kill()
 		}},
@@ -71,13 +73,12 @@ func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(data []byte) []byte{
 		"zeroed":    func(data []byte) []byte { return make([]byte, len(data)) },
-		"truncated": func(data []byte) []byte { return data[:5000] },
-		// No more can be cut for sure: the file grows ahead of what it holds.
-		"cut short":   func(data []byte) []byte { return data[:4*os.Getpagesize()] },
-		"no database": func([]byte) []byte { return []byte(strings.Repeat("this was a state file once\n", 1000)) },
+		"empty":     func([]byte) []byte { return nil },
+		"truncated": func(data []byte) []byte { return data[:len(data)/2] },
+		"cut short": func(data []byte) []byte { return data[:len(data)-1] },
+		"no state":  func([]byte) []byte { return []byte(strings.Repeat("this was a state file once\n", 1000)) },
 		"torn": func(data []byte) []byte {
-			// All but the two pages that say where the others are.
-			for i := 2 * os.Getpagesize(); i < len(data); i++ {
+			for i := len(data) / 2; i < len(data); i++ {
 				data[i] = 0xa5
 			}
 			return data
@@ -88,7 +89,7 @@ func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 			a := startAgent(t, quick)
 			before := a.awaitNode()
 			a.stop()
-			file := filepath.Join(a.state, "state.db")
+			file := filepath.Join(a.state, "nodes.state")
 			data, err := os.ReadFile(file)
 			check(t, err)
 			check(t, os.WriteFile(file, damage(data), 0o600))
@@ -120,17 +121,20 @@ func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 }
 
 // A host that somebody took out of service must not come back by itself.
-func TestAPersonsWordOutlivesTheStateFile(t *testing.T) {
+func TestAPersonsWordOutlivesTheStateFiles(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, quick)
 	first := a.awaitNode()
 	lose := func(end func()) {
 		t.Helper()
 		end()
-		file := filepath.Join(a.state, "state.db")
-		info, err := os.Stat(file)
+		files, err := filepath.Glob(filepath.Join(a.state, "*.state"))
 		check(t, err)
-		check(t, os.WriteFile(file, make([]byte, info.Size()), 0o600))
+		for _, file := range files {
+			info, err := os.Stat(file)
+			check(t, err)
+			check(t, os.WriteFile(file, make([]byte, info.Size()), 0o600))
+		}
 		a.start()
 	}
 	a.prints("cordon")
@@ -179,6 +183,7 @@ func TestWithAFullDiskUnderItsStateTheAgentDoesItsWork(t *testing.T) {
 	filler := cramp(t, a)
 	a.start()
 	s := a.awaitNode()
+	s = a.await("the state cannot be written", func(s api.Status) bool { return s.State.Message != "" })
 	mentions(t, "state in hostler status", s.State.Message, "not persisted", "no space left on device")
 	mentions(t, "hostler status", a.screen(), "not persisted")
 	a.awaitReady(corev1.ConditionTrue)

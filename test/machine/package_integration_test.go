@@ -4,16 +4,11 @@ package machine_test
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
@@ -301,18 +296,17 @@ func (h *packaged) upgradedWithAFault() {
 // drain has cordoned, stays so.
 func (h *packaged) downgraded() {
 	h.t.Helper()
-	const database, kept = "/var/lib/hostler/state.db", "/var/lib/hostler/pki/kept"
+	const nodes, kept = "/var/lib/hostler/nodes.state", "/var/lib/hostler/pki/kept"
 	h.Write(kept, "a key\n")
 	before := h.Status()
 	if before.Cordon == nil || !before.Node.Spec.Unschedulable {
 		h.t.Fatalf("before the downgrade the cordon is %+v, want that of the drain", before.Cordon)
 	}
 	h.Run("systemctl stop hostler")
-	h.Write(database+".text", base64.StdEncoding.EncodeToString(ofNewerVersion(h.t, h.Read(database))))
-	h.Run(fmt.Sprintf("base64 --decode %[1]s.text >%[1]s && rm %[1]s.text", database))
+	h.Write(nodes, ofNewerVersion(h.t, h.Read(nodes)))
 	h.dpkg("--install " + machine.Package)
 	h.open("it was downgraded")
-	aside := strings.Fields(h.Run("ls " + database + ".*"))
+	aside := strings.Fields(h.Run("ls " + nodes + ".*"))
 	if len(aside) != 1 || h.Read(kept) != "a key\n" {
 		h.t.Errorf("after a downgrade there are %q, want the state of the newer version, and the key", aside)
 	}
@@ -320,7 +314,7 @@ func (h *packaged) downgraded() {
 		h.t.Errorf("the journal says nothing of the state that was set aside:\n%s", log)
 	}
 	var after api.Status
-	h.Eventually("the Node is made anew, for its database was set aside", func() bool {
+	h.Eventually("the Node is made anew, for its file was set aside", func() bool {
 		after = h.Status()
 		return after.Node != nil && after.Node.UID != "" && after.Node.UID != before.Node.UID
 	})
@@ -329,28 +323,13 @@ func (h *packaged) downgraded() {
 	}
 }
 
-// ofNewerVersion is a state database as a later version of hostler may leave it, one of
-// another major version of the file.
-func ofNewerVersion(t *testing.T, database string) []byte {
+// ofNewerVersion is a state file as a later version of hostler may leave it, of another
+// version of the format.
+func ofNewerVersion(t *testing.T, file string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "state.db")
-	if err := os.WriteFile(path, []byte(database), 0o600); err != nil {
-		t.Fatal(err)
+	newer := strings.Replace(file, `{"version":1,`, `{"version":2,`, 1)
+	if newer == file {
+		t.Fatalf("the state file begins with %.40q, want its version", file)
 	}
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	version, err := json.Marshal(map[string]int{"major": 2, "minor": 0})
-	if err == nil {
-		err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("_hostler")).Put([]byte("schema"), version) })
-	}
-	if err != nil || db.Close() != nil {
-		t.Fatalf("make a newer state of %s: %v", path, err)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return newer
 }

@@ -143,7 +143,7 @@ func TestAPurgeLeavesNothing(t *testing.T) {
 		deb >/dev/null
 		mkdir -p /run/systemd/logind.conf.d /var/lib/hostler/pki
 		echo x >/run/systemd/logind.conf.d/zz-hostler.conf
-		echo x >/var/lib/hostler/state.db
+		echo x >/var/lib/hostler/agent.state
 		echo 'log: {level: debug}' >/etc/hostler/conf.d/mine.yaml
 		dpkg --purge hostler 2>&1
 		everything >/tmp/after

@@ -35,14 +35,14 @@ func TestAnRpmComesAndGoes(t *testing.T) {
 	got := steps(t, running+rpms+`
 		step install; rpm --install $this | asked; version
 		mkdir /var/lib/hostler
-		echo a state >/var/lib/hostler/state.db
+		echo a state >/var/lib/hostler/agent.state
 		step upgrade; rpm --upgrade $later | asked; version
 		step older; rpm --upgrade $this | grep -o 'is already installed'; version
 		step downgrade; rpm --upgrade --oldpackage $this | asked; version
 		rm /usr/bin/hostler
 		echo damaged >/usr/lib/sysusers.d/hostler.conf
 		step reinstall; rpm --reinstall $this | asked; version; rpm --verify hostler
-		step remove; rpm --erase hostler | asked; cat /var/lib/hostler/state.db; getent group hostler | cut -d: -f1
+		step remove; rpm --erase hostler | asked; cat /var/lib/hostler/agent.state; getent group hostler | cut -d: -f1
 		step again; rpm --install $this | asked; version
 	`)
 	const before, after = "0.1.0~dev.42+g0123456789ab\n", "0.1.0\n"

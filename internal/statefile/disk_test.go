@@ -1,67 +1,68 @@
-package state_test
+package statefile_test
 
 import (
+	"maps"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
-	"hostler.io/hostler/internal/state"
+	"hostler.io/hostler/internal/statefile"
 )
 
-// fullDisk is set in the environment of the process that plays the full disk.
-const fullDisk = "STATE_TEST_FULL_DISK"
-
 // A limit on the size of files that a process may write is what comes nearest to
-// a full disk without root. It hits all that the process writes, so that the test
+// a full disk without root. It affects all that the process writes, so that the test
 // runs in a process of its own.
 func TestAFullDiskLosesNothing(t *testing.T) {
-	if os.Getenv(fullDisk) == "" {
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAFullDiskLosesNothing$", "-test.v")
-		child.Env = append(os.Environ(), fullDisk+"=1")
-		out, err := child.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "--- PASS: TestAFullDiskLosesNothing") {
+	if os.Getenv(child) == "" {
+		if out, err := inChild(t, "full disk"); err != nil || !strings.Contains(out, "--- PASS: TestAFullDiskLosesNothing") {
 			t.Errorf("in a process of its own: %v\n%s", err, out)
 		}
 		return
 	}
-	path := filepath.Join(t.TempDir(), "state.db")
+	path := t.TempDir()
 	var log journal
-	db, err := state.Open(path, log.logger())
+	folder, err := statefile.Open(path, log.logger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := db.Bucket("a")
-	write(t, b, map[string]string{"before": "1"})
-	if err := db.Flush(); err != nil {
+	before := map[string]string{"before": "1"}
+	save(folder.File("a"), before)
+	if err := folder.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	full := limitFileSize(t, 64<<10)
-	write(t, b, map[string]string{"big": strings.Repeat("x", 256<<10), "after": "2"}, "before")
+	kept, err := os.ReadFile(path + "/a.state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	restore := limitFileSize(t, 64<<10)
+	after := map[string]string{"big": strings.Repeat("x", 256<<10), "after": "2"}
+	save(folder.File("a"), after)
 	for range 3 {
-		if err := db.Flush(); err == nil {
+		if err := folder.Flush(); err == nil {
 			t.Fatal("Flush() on a full disk = nil, want an error")
 		}
 	}
-	if h := db.Health(); h.Persisted || !strings.Contains(h.Message, "file too large") {
+	if h := folder.Health(); h.Persisted || h.Message != "not persisted: write "+path+"/a.state: file too large" {
 		t.Errorf("Health() = %+v, want not persisted, with the cause", h)
 	}
-	if got := load(t, b); len(got) != 2 || got["after"] != "2" {
-		t.Errorf("Load() on a full disk = %d keys, want the two latest", len(got))
+	if text, err := os.ReadFile(path + "/a.state"); err != nil || string(text) != string(kept) {
+		t.Errorf("the file on a full disk holds %q, %v, want it as before", text, err)
 	}
-	full()
-	if err := db.Flush(); err != nil {
+	want(t, "on a full disk", folder.File("a"), after)
+	restore()
+	if err := folder.Flush(); err != nil {
 		t.Fatalf("Flush() with room again = %v, want no error", err)
 	}
-	closeDB(t, db)
+	closed(t, folder)
 	if n := log.count("not persisted"); n != 1 {
 		t.Errorf("warnings = %d, want 1 in:\n%s", n, log.String())
 	}
-	db = open(t, path)
-	defer closeDB(t, db)
-	if got := load(t, db.Bucket("a")); len(got) != 2 || got["after"] != "2" || len(got["big"]) != 256<<10 {
+	folder = open(t, path)
+	defer closed(t, folder)
+	var got map[string]string
+	folder.File("a").Load(&got)
+	if !maps.Equal(got, after) {
 		t.Errorf("Load() after reopening = %d keys, want the two latest", len(got))
 	}
 }

@@ -1,0 +1,272 @@
+package statefile
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"hostler.io/hostler/internal/atomicfile"
+)
+
+const (
+	// version is that of the format and of all values. A newer one is what this hostler
+	// would misread.
+	version = 1
+
+	// maxBytes bounds a file. Owners bound what they keep, which comes to a few MiB.
+	maxBytes = 64 << 20
+	// maxNotesBytes is far above what a few small values can fill.
+	maxNotesBytes = 1 << 20
+
+	// keptAside is how many files that were set aside are kept beside each live one.
+	keptAside = 3
+)
+
+// header is the first line of a file.
+type header struct {
+	Version int    `json:"version"`
+	SHA256  string `json:"sha256"` // of all that follows the line
+}
+
+// unusableError is why a file has to be set aside.
+type unusableError struct {
+	suffix string // what its new name says of it
+	why    string
+}
+
+func (e *unusableError) Error() string { return e.why }
+
+func damaged(format string, args ...any) error {
+	return &unusableError{"corrupt", "damaged: " + fmt.Sprintf(format, args...)}
+}
+
+// File is the store of one kind of state, of which its owner has the only copy in memory.
+// All methods are safe for concurrent use.
+type File struct {
+	folder *Folder
+	name   string
+	plain  bool  // text for people, without a header
+	unread error // why a file that may be whole could not be read; guarded by folder.disk
+
+	snapshot func() any // returns the latest value; guarded by folder.mu
+	due      time.Time  // when it has to be written; zero if it is; guarded by folder.mu
+}
+
+// Load reads what was saved last into the value that into points to. It leaves the value
+// as it is where nothing was saved, and where a file cannot be used: that one is set
+// aside, with a warning.
+func (f *File) Load(into any) {
+	f.folder.disk.Lock()
+	defer f.folder.disk.Unlock()
+	f.folder.mu.Lock()
+	snapshot, pending := f.snapshot, !f.due.IsZero()
+	f.folder.mu.Unlock()
+	var value []byte
+	var err error
+	switch {
+	case pending:
+		value, err = json.Marshal(snapshot())
+	case f.folder.path != "":
+		value, err = f.read()
+	default:
+		return
+	}
+	if err == nil {
+		fresh := reflect.New(reflect.TypeOf(into).Elem()) // what is wrong shows halfway through
+		if err = json.Unmarshal(value, fresh.Interface()); err == nil {
+			reflect.ValueOf(into).Elem().Set(fresh.Elem())
+			return
+		}
+		err = damaged("%v", err)
+	}
+	var unusable *unusableError
+	switch {
+	case errors.As(err, &unusable):
+		if err := f.moveAside(unusable.suffix, unusable); err != nil {
+			f.folder.log.Warn("state file cannot be used, nor moved out of the way", "path", f.path(), "reason", unusable, "error", err)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		f.unread = err
+		f.folder.log.Warn("state file cannot be read, starting without it", "path", f.path(), "error", err)
+	}
+}
+
+// Save has the state written within seconds, as snapshot returns it then. snapshot is called
+// from another goroutine, later than Save returns, and returns a value that does not change
+// any more, for encoding/json. Save does not wait for the disk.
+func (f *File) Save(snapshot func() any) { f.save(snapshot, saveDelay) }
+
+// SaveLazily is Save for changes that matter little, such as a heartbeat: they are written
+// within half a minute.
+func (f *File) SaveLazily(snapshot func() any) { f.save(snapshot, lazyDelay) }
+
+// SaveNow is Save for changes that are rare and that a power cut should not lose: they are
+// written next. It does not wait for that either.
+func (f *File) SaveNow(snapshot func() any) { f.save(snapshot, 0) }
+
+func (f *File) save(snapshot func() any, delay time.Duration) {
+	f.folder.mu.Lock()
+	defer f.folder.mu.Unlock()
+	f.snapshot = snapshot
+	if due := time.Now().Add(delay); f.due.IsZero() || due.Before(f.due) {
+		f.due = due
+		f.folder.stir()
+	}
+}
+
+// again has the state written with the next attempt, after one that failed.
+func (f *File) again() {
+	f.folder.mu.Lock()
+	defer f.folder.mu.Unlock()
+	f.due = time.Now()
+}
+
+func (f *File) path() string { return filepath.Join(f.folder.path, f.name) }
+
+// read returns the stored value as JSON. The caller holds disk.
+func (f *File) read() ([]byte, error) {
+	file, err := os.OpenFile(f.path(), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, damaged("not a regular file")
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		_ = file.Chmod(0o600) // best effort: the folder is closed to others anyway
+	}
+	limit := maxBytes
+	if f.plain {
+		limit = maxNotesBytes
+	}
+	text, err := io.ReadAll(io.LimitReader(file, int64(limit)+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > limit:
+		return nil, damaged("more than %d bytes", limit)
+	case f.plain && isNull(text):
+		return nil, damaged("no JSON object")
+	case f.plain:
+		return text, nil
+	}
+	return valueOf(text)
+}
+
+// valueOf returns what follows the header, if that is what the header says.
+func valueOf(text []byte) ([]byte, error) {
+	line, value, found := bytes.Cut(text, []byte("\n"))
+	var h header
+	if err := json.Unmarshal(line, &h); err != nil || !found || h.Version < 1 {
+		return nil, damaged("not the first line of a state file")
+	}
+	if h.Version > version {
+		return nil, &unusableError{
+			suffix: fmt.Sprintf("v%d", h.Version),
+			why:    fmt.Sprintf("written by a newer hostler: its version is %d, the newest known here %d", h.Version, version),
+		}
+	}
+	if sum := checksum(value); sum != h.SHA256 {
+		return nil, damaged("its checksum is %s, not %q", sum, h.SHA256)
+	}
+	return value, nil
+}
+
+func checksum(value []byte) string { return fmt.Sprintf("%x", sha256.Sum256(value)) }
+
+// write replaces the file by what the owner has now. The caller holds disk.
+func (f *File) write() error {
+	f.folder.mu.Lock()
+	snapshot := f.snapshot
+	f.folder.mu.Unlock()
+	err := f.makeWay()
+	if err == nil {
+		err = f.replace(snapshot())
+	}
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) { // which says the path again
+		err = pathErr.Err
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", f.path(), err)
+	}
+	return nil
+}
+
+func (f *File) replace(value any) error {
+	if f.plain {
+		text, err := json.MarshalIndent(value, "", "  ")
+		if err != nil {
+			return err
+		}
+		return atomicfile.Replace(f.path(), text, []byte("\n"))
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	text = append(text, '\n')
+	first, err := json.Marshal(header{Version: version, SHA256: checksum(text)})
+	if err != nil {
+		return err
+	}
+	if len(first)+len("\n")+len(text) > maxBytes {
+		return fmt.Errorf("more than %d bytes", maxBytes)
+	}
+	return atomicfile.Replace(f.path(), first, []byte("\n"), text)
+}
+
+// makeWay sets a file aside that could not be read: a person may have more luck with it.
+// The caller holds disk.
+func (f *File) makeWay() error {
+	if f.unread == nil {
+		return nil
+	}
+	if err := f.moveAside("unreadable", f.unread); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f.unread = nil
+	return nil
+}
+
+// moveAside renames the file to name.suffix-time and keeps only the latest few of such
+// files. The caller holds disk.
+func (f *File) moveAside(suffix string, why error) error {
+	to := f.path() + "." + suffix + "-" + time.Now().UTC().Format("20060102T150405.000000000Z")
+	if err := os.Rename(f.path(), to); err != nil {
+		return err
+	}
+	f.folder.mu.Lock()
+	f.folder.setAside = to
+	f.folder.mu.Unlock()
+	f.folder.log.Warn("state file cannot be used and was set aside, starting with an empty one", "path", f.path(), "moved_to", to, "reason", why)
+	old, err := filepath.Glob(f.path() + ".*-[0-9]*T[0-9]*Z")
+	if err != nil {
+		return nil // a path with a pattern in it: nothing to tidy
+	}
+	old = slices.DeleteFunc(old, func(name string) bool { return name == to }) // the latest, whatever the clock says
+	slices.SortFunc(old, func(a, b string) int { return strings.Compare(asideTime(a), asideTime(b)) })
+	for _, name := range old[:max(0, len(old)+1-keptAside)] {
+		_ = os.Remove(name) // tried again with the next one set aside
+	}
+	return atomicfile.SyncFolder(f.folder.path)
+}
+
+// asideTime is the part of the name from the time on, which sorts by age.
+func asideTime(path string) string { return path[strings.LastIndexByte(path, '-'):] }

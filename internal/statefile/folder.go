@@ -1,0 +1,300 @@
+package statefile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How long a change may wait in memory before it is written.
+const (
+	saveDelay  = 5 * time.Second  // after File.Save
+	lazyDelay  = 30 * time.Second // after File.SaveLazily
+	retryDelay = 30 * time.Second // after a write that failed
+)
+
+const (
+	lockTimeout = time.Second
+	lockRetry   = 50 * time.Millisecond
+)
+
+// formerFile is where builds before this format kept their state. Nothing reads it.
+const formerFile = "state.db"
+
+// ErrLocked means that another process uses the folder: a second agent runs on this host.
+var ErrLocked = errors.New("state directory is in use by another hostler agent")
+
+var errClosed = errors.New("state is closed")
+
+// Health is how well the state is kept.
+type Health struct {
+	// Persisted is whether the files can be written. It turns false with the first write
+	// that fails and true again once everything is written.
+	Persisted bool
+	// Message says why not Persisted, such as "not persisted: write
+	// /var/lib/hostler/nodes.state: no space left on device"; else empty.
+	Message string
+	// SetAside is where the latest file that could not be used was moved to,
+	// empty if none was since Open.
+	SetAside string
+}
+
+// Folder is the folder of all state files. All methods are safe for concurrent use.
+type Folder struct {
+	path string // empty: memory only, by choice
+	log  *slog.Logger
+	wake chan struct{} // holds one token when a file's due time has changed
+
+	// disk is held across work on files, which may block for as long as the disk does. It is
+	// taken before mu, never while mu is held.
+	disk   sync.Mutex
+	locked *os.File // the folder with its lock; nil while it could not be locked
+
+	mu       sync.Mutex // guards all below, and what Files say; held for moments only
+	files    []*File
+	retry    time.Time // when to write again after an error
+	err      error     // why the files cannot be written
+	setAside string
+	closed   bool
+}
+
+// Open locks the folder at path, and creates it (0700) where it is missing. The only error
+// is ErrLocked: in every other case the Folder works, from memory if it must, and Health
+// says so.
+//
+// The caller runs Run to have changes written, and Close at the end.
+func Open(path string, log *slog.Logger) (*Folder, error) {
+	f := &Folder{path: path, log: log.With("component", "state"), wake: make(chan struct{}, 1)}
+	f.disk.Lock()
+	defer f.disk.Unlock()
+	err := f.prepare()
+	if errors.Is(err, ErrLocked) {
+		return nil, fmt.Errorf("open %s: %w; only one may run: see systemctl status hostler, or set state.directory", path, ErrLocked)
+	}
+	if err != nil {
+		f.failed(err)
+	}
+	former := filepath.Join(path, formerFile)
+	if _, err := os.Lstat(former); err == nil {
+		f.log.Info("state file of an earlier build is no longer read and can be deleted", "path", former)
+	}
+	return f, nil
+}
+
+// NewMemory returns a Folder that never touches a disk, for callers that want none.
+func NewMemory() *Folder {
+	return &Folder{log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1)}
+}
+
+// File returns the store of one kind of state, whose name is a constant of its owner.
+func (f *Folder) File(name string) *File {
+	return f.file(name + ".state")
+}
+
+func (f *Folder) file(name string) *File {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, file := range f.files {
+		if file.name == name {
+			return file
+		}
+	}
+	file := &File{folder: f, name: name}
+	f.files = append(f.files, file)
+	return file
+}
+
+// Health returns how well the state is kept.
+func (f *Folder) Health() Health {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := Health{Persisted: f.path != "" && f.err == nil, SetAside: f.setAside}
+	switch {
+	case f.path == "":
+		h.Message = "not persisted: kept in memory only"
+	case f.err != nil:
+		h.Message = "not persisted: " + f.err.Error()
+	}
+	return h
+}
+
+// Run writes changes behind until ctx ends, and returns why it ended. It writes nothing
+// while nothing changes. What is pending at the end is left to Close.
+func (f *Folder) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-f.wake:
+		case <-timer.C:
+		}
+		due := f.due()
+		switch wait := time.Until(due); {
+		case due.IsZero():
+			timer.Stop()
+		case wait > 0:
+			timer.Reset(wait)
+		default:
+			_ = f.write(false) // reported by Health and in the log
+			timer.Reset(0)
+		}
+	}
+}
+
+// due is when to write next; zero if nothing is pending.
+func (f *Folder) due() (next time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.path == "":
+		return time.Time{} // nothing will ever be written
+	case f.err != nil:
+		return f.retry
+	}
+	for _, file := range f.files {
+		if due := file.due; next.IsZero() || !due.IsZero() && due.Before(next) {
+			next = due
+		}
+	}
+	return next
+}
+
+// Flush writes all pending changes now and returns once they are synced. After an error
+// they stay pending.
+func (f *Folder) Flush() error { return f.write(true) }
+
+// write writes the files that are due, or all that are pending. After an error it tries all
+// of them, so that Health speaks for all.
+func (f *Folder) write(all bool) error {
+	if f.path == "" {
+		return nil
+	}
+	f.disk.Lock()
+	defer f.disk.Unlock()
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return errClosed
+	}
+	failing := f.err != nil
+	var files []*File
+	for _, file := range f.files {
+		if !file.due.IsZero() && (all || failing || !file.due.After(time.Now())) {
+			files = append(files, file)
+			file.due = time.Time{}
+		}
+	}
+	f.mu.Unlock()
+	if len(files) == 0 && !failing {
+		return nil
+	}
+	unwritable := f.prepare()
+	failure := unwritable
+	for _, file := range files {
+		err := unwritable
+		if err == nil {
+			err = file.write()
+		}
+		if err != nil {
+			file.again()
+			failure = err
+		}
+	}
+	if failure != nil {
+		f.failed(failure)
+		return failure
+	}
+	f.mu.Lock()
+	f.err = nil
+	f.mu.Unlock()
+	if failing {
+		f.log.Info("state is written again", "path", f.path)
+	}
+	return nil
+}
+
+// Close writes what is pending and unlocks the folder. It is called once, after all owners
+// of state have ended: what they save afterwards is not written.
+func (f *Folder) Close() error {
+	err := f.Flush()
+	f.disk.Lock()
+	defer f.disk.Unlock()
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	if f.locked != nil {
+		err = errors.Join(err, f.locked.Close())
+		f.locked = nil
+	}
+	return err
+}
+
+// prepare locks the folder, which is created where it is missing, and returns why no files
+// can be written there. The caller holds disk.
+func (f *Folder) prepare() error {
+	if err := os.MkdirAll(f.path, 0o700); err != nil {
+		return err
+	}
+	if f.locked == nil {
+		if err := f.lock(); err != nil {
+			return err
+		}
+	}
+	if err := unix.Access(f.path, unix.W_OK); err != nil {
+		return fmt.Errorf("write %s: %w", f.path, err)
+	}
+	return nil
+}
+
+// lock takes the lock of the folder, flock(2), which ends with the process. It needs no file,
+// so that it works where the disk is full or read-only. The caller holds disk.
+func (f *Folder) lock() error {
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockRetry) {
+		folder, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+		if err != nil {
+			return err
+		}
+		if err = unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+			_ = folder.Close() // nothing was written
+			if time.Now().After(deadline) {
+				return ErrLocked
+			}
+			continue
+		}
+		if err != nil { // NFS locks no folders
+			f.log.Warn("state directory cannot be locked, a second agent would not be noticed", "path", f.path, "error", err)
+		}
+		f.locked = folder
+		return nil
+	}
+}
+
+// failed notes that files cannot be written, and logs it when it begins.
+func (f *Folder) failed(err error) {
+	f.mu.Lock()
+	began := f.err == nil
+	f.err, f.retry = err, time.Now().Add(retryDelay)
+	f.stir()
+	f.mu.Unlock()
+	if began {
+		f.log.Warn("state is not persisted, going on from memory", "path", f.path, "error", err)
+	}
+}
+
+// stir has Run look when to write next. The caller holds mu.
+func (f *Folder) stir() {
+	select {
+	case f.wake <- struct{}{}:
+	default: // the token of an earlier change is still there
+	}
+}
