@@ -369,8 +369,10 @@ func (a *Agent) buildCollectors() (err error) {
 		Kubelet:   func() bool { return a.owners.Seen(owner.ContainerGC) },
 	}
 	a.history = history.New(a.state.File("gc-history"))
+	turn := runs.NewTurn()
 	a.images, err = collect.NewImages(a.policies.gc.Images, runs.Options{
 		Survey:   a.survey,
+		Turn:     turn,
 		Interval: time.Duration(a.cfg.ImageGC.Interval),
 
 		LeaveAlone: func() []string { return a.leftAlone(a.config().ImageGC.Enabled) },
@@ -383,6 +385,7 @@ func (a *Agent) buildCollectors() (err error) {
 	}
 	a.dead, err = collect.NewContainers(a.policies.gc.Containers, runs.Options{
 		Survey:   a.survey,
+		Turn:     turn,
 		Interval: time.Duration(a.cfg.ContainerGC.Interval),
 
 		LeaveAlone: func() []string { return a.leftAlone(a.config().ContainerGC.Enabled) },

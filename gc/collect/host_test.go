@@ -30,6 +30,7 @@ type host struct {
 	survey  *survey.Survey
 	meter   *meter
 	log     *logBuffer
+	turn    runs.Turn
 	arrived []time.Time // of the images that stock added
 
 	mu      sync.Mutex
@@ -101,7 +102,7 @@ func newHost(t *testing.T, options runtimetest.Options) *host {
 		options.CapacityBytes = 1000 * mib
 	}
 	options.Mountpoint, options.Device = "/var/lib/fake", "/dev/fake"
-	h := &host{t: t, fake: runtimetest.NewFake(options), log: &logBuffer{}}
+	h := &host{t: t, fake: runtimetest.NewFake(options), log: &logBuffer{}, turn: runs.NewTurn()}
 	h.meter = &meter{fake: h.fake}
 	tracker, err := lastused.New(lastused.Options{
 		Store: store{}, Runtimes: func() []lastused.Runtime { return []lastused.Runtime{h.fake} }, Log: h.logger(),
@@ -120,7 +121,7 @@ func (h *host) logger() *slog.Logger {
 
 func (h *host) options() runs.Options {
 	return runs.Options{
-		Survey: h.survey, Interval: 5 * time.Minute, Log: h.logger(),
+		Survey: h.survey, Turn: h.turn, Interval: 5 * time.Minute, Log: h.logger(),
 		Observe: func(r runs.Report) {
 			h.mu.Lock()
 			defer h.mu.Unlock()

@@ -207,7 +207,7 @@ func TestRunLeavesAloneWhatCameWhileItWaited(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				turn := options.Survey.Turn()
+				turn := options.Turn
 				turn <- struct{}{}
 				stop := run(t, c)
 				synctest.Wait() // until it waits for its turn

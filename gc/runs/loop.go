@@ -30,9 +30,17 @@ const retryAfter = time.Minute
 // TriggerRequest is the Trigger of a run that a person asked for.
 const TriggerRequest = "request"
 
+// Turn is held by the collector that runs. Collectors that measure the same filesystems
+// share one: each would count what the other freed.
+type Turn chan struct{}
+
+// NewTurn returns a turn that nobody has.
+func NewTurn() Turn { return make(Turn, 1) }
+
 // Options is what every collector needs.
 type Options struct {
 	Survey   *survey.Survey
+	Turn     Turn          // shared with other collectors; one of its own if nil
 	Interval time.Duration // between automatic runs; above 0
 	RunLimit time.Duration // one run takes no longer; 0 means DefaultRunLimit
 	// LeaveAlone names runtimes of which automatic runs remove nothing; nil if
@@ -58,6 +66,9 @@ func (o *Options) complete() error {
 	if o.RunLimit == 0 {
 		o.RunLimit = DefaultRunLimit
 	}
+	if o.Turn == nil {
+		o.Turn = NewTurn()
+	}
 	return nil
 }
 
@@ -74,7 +85,7 @@ type Loop struct {
 	early   chan string
 	retimed chan struct{}
 
-	trouble map[string]string // of the last run; guarded by the survey's turn
+	trouble map[string]string // of the last run; guarded by the turn
 
 	mu       sync.Mutex // guards what follows
 	interval time.Duration
@@ -228,7 +239,7 @@ func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 	if progress == nil {
 		progress = func(Progress) {}
 	}
-	turn := l.options.Survey.Turn()
+	turn := l.options.Turn
 	select {
 	case turn <- struct{}{}:
 	default:

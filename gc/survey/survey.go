@@ -54,8 +54,7 @@ func (e *RuntimeError) Error() string { return fmt.Sprintf("runtime %s: %v", e.R
 // Unwrap gives the runtime's own error.
 func (e *RuntimeError) Unwrap() error { return e.Err }
 
-// Survey gathers facts. It is safe for concurrent
-// use as long as its fields stay as they are.
+// Survey gathers facts. It is safe for concurrent use, and its fields do not change.
 type Survey struct {
 	Runtimes func() []Runtime // those of this host, as of now
 	Meter    Meter
@@ -72,16 +71,6 @@ type Survey struct {
 	Unseen func() string
 	// Kubelet tells that a kubelet runs on this host; nil if none ever does.
 	Kubelet func() bool
-
-	once  sync.Once
-	turns chan struct{}
-}
-
-// Turn is full while a collector runs. Those that share a Survey take turns: they
-// measure the same filesystems, and each would count what the other freed.
-func (s *Survey) Turn() chan struct{} {
-	s.once.Do(func() { s.turns = make(chan struct{}, 1) })
-	return s.turns
 }
 
 // Facts asks all runtimes at once for what the options need. The error joins a
