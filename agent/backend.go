@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc"
@@ -108,7 +109,7 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 		s.ContainerGC.LastRun = &summary
 	}
 	if d := a.reporter.Decided(); d != nil {
-		s.Cordon = &api.Cordon{Unschedulable: d.Unschedulable, By: d.By, At: d.At, Pending: !d.Delivered}
+		s.Cordon = &maintenance.Cordon{Unschedulable: d.Unschedulable, By: d.By, At: d.At, Pending: !d.Delivered}
 	}
 	a.countRubbish(ctx, &s)
 	return s, nil

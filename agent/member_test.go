@@ -17,6 +17,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
@@ -78,7 +79,7 @@ func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
 	})
 
 	var told []string
-	whose, err := api.NewClient(r.cfg.API.Socket).Fleet(t.Context(), func(m api.Member) error {
+	whose, err := api.NewClient(r.cfg.API.Socket).Fleet(t.Context(), func(m fleet.Member) error {
 		told = append(told, m.Node.Name+" of "+m.Lease.Name)
 		return nil
 	})

@@ -17,9 +17,12 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/fleet"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/caller"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -31,11 +34,11 @@ type backend struct {
 	steps   []runs.Progress
 	during  func(ctx context.Context) // in Collect and Drain, after the steps
 	pods    []journal.PodRecord       // that a drain is done with
-	drained api.DrainReport
+	drained maintenance.DrainReport
 
 	mu      sync.Mutex // guards what follows
 	asked   []api.CollectRequest
-	drains  []api.DrainRequest
+	drains  []maintenance.DrainRequest
 	cordons []bool
 	logs    []api.LogRequest
 }
@@ -83,16 +86,16 @@ func (b *backend) ShutdownPlan(context.Context) (api.ShutdownPlan, error) {
 	return api.ShutdownPlan{Plan: plan.Plan{Phases: []plan.PlannedPhase{{Name: "regular"}}}}, b.err
 }
 
-func (b *backend) DrainPlan(context.Context, api.DrainRequest) (api.DrainPlan, error) {
-	return api.DrainPlan{Node: "planned"}, b.err
+func (b *backend) DrainPlan(context.Context, maintenance.DrainRequest) (maintenance.DrainPlan, error) {
+	return maintenance.DrainPlan{Node: "planned"}, b.err
 }
 
-func (b *backend) Drain(ctx context.Context, req api.DrainRequest, progress func(api.DrainStep)) (api.DrainReport, error) {
+func (b *backend) Drain(ctx context.Context, req maintenance.DrainRequest, progress func(maintenance.DrainStep)) (maintenance.DrainReport, error) {
 	b.mu.Lock()
 	b.drains = append(b.drains, req)
 	b.mu.Unlock()
 	for _, p := range b.pods {
-		progress(api.DrainStep{PodRecord: p, Total: len(b.pods)})
+		progress(maintenance.DrainStep{PodRecord: p, Total: len(b.pods)})
 	}
 	if b.during != nil {
 		b.during(ctx)
@@ -100,34 +103,34 @@ func (b *backend) Drain(ctx context.Context, req api.DrainRequest, progress func
 	return b.drained, b.err
 }
 
-func (b *backend) Leave(ctx context.Context) (api.LeaveReport, error) {
-	return api.LeaveReport{Node: "host", ControlPlane: "fake", By: api.Caller(ctx), Changed: true}, b.err
+func (b *backend) Leave(ctx context.Context) (maintenance.LeaveReport, error) {
+	return maintenance.LeaveReport{Node: "host", ControlPlane: "fake", By: caller.Name(ctx), Changed: true}, b.err
 }
 
-func (b *backend) Return(ctx context.Context) (api.LeaveReport, error) { return b.Leave(ctx) }
+func (b *backend) Return(ctx context.Context) (maintenance.LeaveReport, error) { return b.Leave(ctx) }
 
-func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {
+func (b *backend) Cordon(ctx context.Context, unschedulable bool) (maintenance.CordonReport, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.cordons = append(b.cordons, unschedulable)
-	return api.CordonReport{Node: "host", Cordon: api.Cordon{Unschedulable: unschedulable, By: api.Caller(ctx)}}, b.err
+	return maintenance.CordonReport{Node: "host", Cordon: maintenance.Cordon{Unschedulable: unschedulable, By: caller.Name(ctx)}}, b.err
 }
 
 // Fleet tells of a host, and then of another unless its answer is an error.
-func (b *backend) Fleet(_ context.Context, each func(api.Member) error) (api.Fleet, error) {
+func (b *backend) Fleet(_ context.Context, each func(fleet.Member) error) (fleet.Fleet, error) {
 	for _, name := range []string{"a", "b"} {
-		if err := each(api.Member{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}); err != nil {
-			return api.Fleet{}, err
+		if err := each(fleet.Member{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}); err != nil {
+			return fleet.Fleet{}, err
 		}
 		if b.err != nil {
 			break
 		}
 	}
-	return api.Fleet{Type: "fake", Node: "a"}, b.err
+	return fleet.Fleet{Type: "fake", Node: "a"}, b.err
 }
 
-func (b *backend) Member(_ context.Context, name string) (api.MemberOf, error) {
-	return api.MemberOf{Member: api.Member{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}}, b.err
+func (b *backend) Member(_ context.Context, name string) (fleet.MemberOf, error) {
+	return fleet.MemberOf{Member: fleet.Member{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}}, b.err
 }
 
 func (b *backend) Doctor(context.Context) (doctor.Report, error) {

@@ -69,10 +69,10 @@ func refuses(ctx context.Context) *Error {
 // own tells whether a user is root, or the agent's own.
 func own(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
-// Caller names the person behind a request. Over the socket it is who logged in, also
+// callerName names the person behind a request. Over the socket it is who logged in, also
 // where sudo stands in between (the audit system's loginuid, see pam_loginuid(8)), else
 // the user that the command runs as; over the network, whose certificate it is.
-func Caller(ctx context.Context) string {
+func callerName(ctx context.Context) string {
 	if peer, is := ctx.Value(peerKey{}).(certified); is {
 		return "certificate " + peer.name
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
 )
@@ -24,7 +25,7 @@ func calls(c *api.Client) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Status": func(ctx context.Context) error { _, err := c.Status(ctx); return err },
 		"Fleet": func(ctx context.Context) error {
-			_, err := c.Fleet(ctx, func(api.Member) error { return nil })
+			_, err := c.Fleet(ctx, func(fleet.Member) error { return nil })
 			return err
 		},
 		"Member":         func(ctx context.Context) error { _, err := c.Member(ctx, "n"); return err },

@@ -9,10 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"hostler.io/hostler/shutdown/journal"
-	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/agent/maintenance"
 )
 
 // Drainer answers the part of the API by which a person stops pods without a
@@ -20,81 +17,22 @@ import (
 type Drainer interface {
 	// Drain stops pods, tells progress of each that is done with, and returns how
 	// it went, also together with an error. It ends with ctx.
-	Drain(ctx context.Context, req DrainRequest, progress func(DrainStep)) (DrainReport, error)
-	DrainPlan(ctx context.Context, req DrainRequest) (DrainPlan, error)
+	Drain(ctx context.Context, req maintenance.DrainRequest, progress func(maintenance.DrainStep)) (maintenance.DrainReport, error)
+	DrainPlan(ctx context.Context, req maintenance.DrainRequest) (maintenance.DrainPlan, error)
 	// Cordon closes the Node to new pods, or opens it.
-	Cordon(ctx context.Context, unschedulable bool) (CordonReport, error)
+	Cordon(ctx context.Context, unschedulable bool) (maintenance.CordonReport, error)
 	// Leave takes the Node and its Lease off the control plane, until Return.
-	Leave(ctx context.Context) (LeaveReport, error)
+	Leave(ctx context.Context) (maintenance.LeaveReport, error)
 	// Return has the Node registered again that was taken off the control plane.
-	Return(ctx context.Context) (LeaveReport, error)
-}
-
-// DrainRequest asks for a drain, or for its plan.
-type DrainRequest struct {
-	All bool `json:"all"` // critical pods, too
-}
-
-// DrainPlan is the answer of `hostler drain --dry-run -o json`.
-type DrainPlan struct {
-	plan.Plan
-	Node   string            `json:"node"`
-	Spared []plan.PlannedPod `json:"spared"` // critical ones, which stay
-	// Bound is how long the pods that are not spared take at the most to stop.
-	Bound metav1.Duration `json:"bound"`
-	// Refusal says why a drain would be refused now; empty if it would not.
-	Refusal string `json:"refusal,omitempty"`
-}
-
-// DrainStep is one pod that a drain is done with.
-type DrainStep struct {
-	journal.PodRecord
-	Done  int `json:"done"` // of Total
-	Total int `json:"total"`
-}
-
-// DrainReport is the answer of `hostler drain -o json`.
-type DrainReport struct {
-	Node string `json:"node"`
-	// Unschedulable tells that the Node was cordoned before, and stays so.
-	Unschedulable bool `json:"unschedulable"`
-	// Message says what is not as it should be, such as a control plane that
-	// could not be told of the cordon yet.
-	Message string `json:"message,omitempty"`
-	journal.Record
-}
-
-// Cordon is what a person decided of whether the Node takes new pods.
-type Cordon struct {
-	Unschedulable bool      `json:"unschedulable"`
-	By            string    `json:"by"`
-	At            time.Time `json:"at"`
-	Pending       bool      `json:"pending,omitempty"` // the control plane has yet to be told
-}
-
-// CordonReport is the answer of `hostler cordon -o json` and `uncordon`.
-type CordonReport struct {
-	Node    string `json:"node"`
-	Changed bool   `json:"changed"` // false if the Node was so already
-	Cordon
-	Message string `json:"message,omitempty"` // why the control plane does not know yet
-}
-
-// LeaveReport is the answer of `hostler leave -o json`, with and without --undo.
-type LeaveReport struct {
-	Node         string `json:"node"`
-	ControlPlane string `json:"controlPlane"` // its type
-	By           string `json:"by"`
-	Changed      bool   `json:"changed"`           // false if there was nothing to undo
-	Message      string `json:"message,omitempty"` // why it may not last
+	Return(ctx context.Context) (maintenance.LeaveReport, error)
 }
 
 // DrainLine is one line of the stream that answers a drain: a step, or at the end
 // the report, the error, or both.
 type DrainLine struct {
-	Step   *DrainStep   `json:"step,omitempty"`
-	Report *DrainReport `json:"report,omitempty"`
-	Error  *Error       `json:"error,omitempty"`
+	Step   *maintenance.DrainStep   `json:"step,omitempty"`
+	Report *maintenance.DrainReport `json:"report,omitempty"`
+	Error  *Error                   `json:"error,omitempty"`
 }
 
 // drainRoutes are those of a Drainer.
@@ -105,12 +43,12 @@ func drainRoutes(b Drainer) []route {
 	leave := answer(func(r *http.Request) (any, error) { return b.Leave(r.Context()) })
 	undo := answer(func(r *http.Request) (any, error) { return b.Return(r.Context()) })
 	return []route{
-		{"POST /v1/drain", act, network, drain(b), "Cordons the Node and stops its pods. Each of them is a line, the last one is the report, the error, or both.", DrainRequest{}, DrainLine{}, jsonLines},
-		{"POST /v1/drain/plan", read, network, drainPlan(b), "Which pods a drain would stop now, and when.", DrainRequest{}, DrainPlan{}, oneJSON},
-		{"POST /v1/cordon", act, network, cordon(true), "Closes the Node to new pods.", nil, CordonReport{}, oneJSON},
-		{"POST /v1/uncordon", act, network, cordon(false), "Opens the Node to new pods.", nil, CordonReport{}, oneJSON},
-		{"POST /v1/leave", act, local, leave, "Takes the Node and its Lease off the control plane.", nil, LeaveReport{}, oneJSON},
-		{"POST /v1/leave/undo", act, local, undo, "Has the Node registered again.", nil, LeaveReport{}, oneJSON},
+		{"POST /v1/drain", act, network, drain(b), "Cordons the Node and stops its pods. Each of them is a line, the last one is the report, the error, or both.", maintenance.DrainRequest{}, DrainLine{}, jsonLines},
+		{"POST /v1/drain/plan", read, network, drainPlan(b), "Which pods a drain would stop now, and when.", maintenance.DrainRequest{}, maintenance.DrainPlan{}, oneJSON},
+		{"POST /v1/cordon", act, network, cordon(true), "Closes the Node to new pods.", nil, maintenance.CordonReport{}, oneJSON},
+		{"POST /v1/uncordon", act, network, cordon(false), "Opens the Node to new pods.", nil, maintenance.CordonReport{}, oneJSON},
+		{"POST /v1/leave", act, local, leave, "Takes the Node and its Lease off the control plane.", nil, maintenance.LeaveReport{}, oneJSON},
+		{"POST /v1/leave/undo", act, local, undo, "Has the Node registered again.", nil, maintenance.LeaveReport{}, oneJSON},
 	}
 }
 
@@ -142,7 +80,7 @@ func drain(b Drainer) http.HandlerFunc {
 			_ = stream.Flush()
 		}
 		_ = stream.Flush() // so that a caller can tell a drain that breaks off from an agent that is not there
-		report, err := b.Drain(r.Context(), req, func(s DrainStep) { send(DrainLine{Step: &s}) })
+		report, err := b.Drain(r.Context(), req, func(s maintenance.DrainStep) { send(DrainLine{Step: &s}) })
 		last := DrainLine{}
 		if err != nil {
 			last.Error = asError(err)
@@ -155,8 +93,8 @@ func drain(b Drainer) http.HandlerFunc {
 	}
 }
 
-func decodeDrain(r *http.Request) (DrainRequest, error) {
-	var req DrainRequest
+func decodeDrain(r *http.Request) (maintenance.DrainRequest, error) {
+	var req maintenance.DrainRequest
 	err := decodeInto(r, &req)
 	return req, err
 }
@@ -164,23 +102,23 @@ func decodeDrain(r *http.Request) (DrainRequest, error) {
 // Drain stops pods, calls progress for each that is done with, and returns the
 // report at the end, also together with an error. When ctx ends, so does the
 // drain.
-func (c *Client) Drain(ctx context.Context, req DrainRequest, progress func(DrainStep)) (DrainReport, error) {
+func (c *Client) Drain(ctx context.Context, req maintenance.DrainRequest, progress func(maintenance.DrainStep)) (maintenance.DrainReport, error) {
 	resp, err := c.do(ctx, http.MethodPost, "/v1/drain", req)
 	if err != nil {
-		return DrainReport{}, err
+		return maintenance.DrainReport{}, err
 	}
 	defer resp.Body.Close()
 	dec := json.NewDecoder(resp.Body)
 	for {
 		var line DrainLine
 		if err := dec.Decode(&line); err != nil {
-			return DrainReport{}, &UnreachableError{c.socket, fmt.Errorf("the drain broke off, and the node may be left cordoned: %w", err)}
+			return maintenance.DrainReport{}, &UnreachableError{c.socket, fmt.Errorf("the drain broke off, and the node may be left cordoned: %w", err)}
 		}
 		if line.Step != nil {
 			progress(*line.Step)
 			continue
 		}
-		var report DrainReport
+		var report maintenance.DrainReport
 		if line.Report != nil {
 			report = *line.Report
 		}
@@ -192,27 +130,27 @@ func (c *Client) Drain(ctx context.Context, req DrainRequest, progress func(Drai
 }
 
 // DrainPlan asks what a drain would do now.
-func (c *Client) DrainPlan(ctx context.Context, req DrainRequest) (DrainPlan, error) {
-	return ask[DrainPlan](ctx, c, http.MethodPost, "/v1/drain/plan", req)
+func (c *Client) DrainPlan(ctx context.Context, req maintenance.DrainRequest) (maintenance.DrainPlan, error) {
+	return ask[maintenance.DrainPlan](ctx, c, http.MethodPost, "/v1/drain/plan", req)
 }
 
 // Cordon closes the Node to new pods, or opens it.
-func (c *Client) Cordon(ctx context.Context, unschedulable bool) (CordonReport, error) {
+func (c *Client) Cordon(ctx context.Context, unschedulable bool) (maintenance.CordonReport, error) {
 	path := "/v1/uncordon"
 	if unschedulable {
 		path = "/v1/cordon"
 	}
-	return ask[CordonReport](ctx, c, http.MethodPost, path, nil)
+	return ask[maintenance.CordonReport](ctx, c, http.MethodPost, path, nil)
 }
 
 // Leave takes the Node and its Lease off the control plane.
-func (c *Client) Leave(ctx context.Context) (LeaveReport, error) {
-	return ask[LeaveReport](ctx, c, http.MethodPost, "/v1/leave", nil)
+func (c *Client) Leave(ctx context.Context) (maintenance.LeaveReport, error) {
+	return ask[maintenance.LeaveReport](ctx, c, http.MethodPost, "/v1/leave", nil)
 }
 
 // Return has the Node registered again that was taken off the control plane.
-func (c *Client) Return(ctx context.Context) (LeaveReport, error) {
-	return ask[LeaveReport](ctx, c, http.MethodPost, "/v1/leave/undo", nil)
+func (c *Client) Return(ctx context.Context) (maintenance.LeaveReport, error) {
+	return ask[maintenance.LeaveReport](ctx, c, http.MethodPost, "/v1/leave/undo", nil)
 }
 
 // decodeInto reads a request of a few hundred bytes at the most.

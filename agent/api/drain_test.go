@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -22,7 +23,7 @@ import (
 func drainedPods() *backend {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	b := &backend{pods: []journal.PodRecord{{Name: "web", Outcome: journal.Stopped}, {Name: "api", Outcome: journal.Killed}}}
-	b.drained = api.DrainReport{Node: "host", Unschedulable: true, Record: journal.Record{StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: b.pods}}
+	b.drained = maintenance.DrainReport{Node: "host", Unschedulable: true, Record: journal.Record{StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: b.pods}}
 	return b
 }
 
@@ -66,11 +67,11 @@ func TestADrainOverTheSocket(t *testing.T) {
 			b := drainedPods()
 			b.err = c.err
 			if c.refused {
-				b.pods, b.drained = nil, api.DrainReport{Node: "host"}
+				b.pods, b.drained = nil, maintenance.DrainReport{Node: "host"}
 			}
 			socket, _ := serve(t, routes(b))
 			var steps []string
-			report, err := api.NewClient(socket).Drain(t.Context(), api.DrainRequest{All: true}, func(s api.DrainStep) {
+			report, err := api.NewClient(socket).Drain(t.Context(), maintenance.DrainRequest{All: true}, func(s maintenance.DrainStep) {
 				steps = append(steps, s.Name+" "+string(s.Outcome))
 			})
 			var told *api.Error
@@ -96,7 +97,7 @@ func TestADrainEndsWithItsCaller(t *testing.T) {
 	}
 	socket, _ := serve(t, routes(b))
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := api.NewClient(socket).Drain(ctx, api.DrainRequest{}, func(s api.DrainStep) {
+	_, err := api.NewClient(socket).Drain(ctx, maintenance.DrainRequest{}, func(s maintenance.DrainStep) {
 		if s.Name == "api" {
 			cancel() // Ctrl-C
 		}
@@ -166,11 +167,11 @@ func me(t *testing.T) string {
 }
 
 func TestNobodyIsNamedWhereNobodyIsKnown(t *testing.T) {
-	if got := api.Caller(t.Context()); got != "nobody known" {
-		t.Errorf("Caller() = %q, want that nobody is known", got)
+	if got := api.CallerName(t.Context()); got != "nobody known" {
+		t.Errorf("callerName() = %q, want that nobody is known", got)
 	}
-	if got := api.Caller(api.WithUID(t.Context(), 4294967294)); got != "uid 4294967294" {
-		t.Errorf("Caller() of a user without a name = %q, want the number", got)
+	if got := api.CallerName(api.WithUID(t.Context(), 4294967294)); got != "uid 4294967294" {
+		t.Errorf("callerName() of a user without a name = %q, want the number", got)
 	}
 }
 

@@ -16,3 +16,6 @@ func WithUID(ctx context.Context, uid uint32) context.Context {
 func ListenFor(path string, gid int, found bool) (net.Listener, error) {
 	return listenFor(path, gid, found)
 }
+
+// CallerName is the person behind a request.
+var CallerName = callerName

@@ -8,53 +8,24 @@ import (
 	"net/url"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
+	"hostler.io/hostler/agent/fleet"
 )
 
 // FleetReader tells of all hosts of the control plane, as that has them.
 type FleetReader interface {
 	// Fleet calls each for every host, by the name of its Node, and says afterwards
 	// which fleet it is. An error of each's ends it.
-	Fleet(ctx context.Context, each func(Member) error) (Fleet, error)
+	Fleet(ctx context.Context, each func(fleet.Member) error) (fleet.Fleet, error)
 	// Member tells of the host whose Node has that name.
-	Member(ctx context.Context, name string) (MemberOf, error)
-}
-
-// Fleet is whose hosts they are.
-type Fleet struct {
-	Type     string `json:"type"` // of the control plane
-	Endpoint string `json:"endpoint"`
-	// Node is that of the host that was asked.
-	Node string `json:"node"`
-	// LeasesEnd tells that the control plane takes a Lease away by itself that is not
-	// renewed: who has none gives no sign of life.
-	LeasesEnd bool `json:"leasesEnd,omitempty"`
-	// Message is what of the fleet cannot be read, and is left out.
-	Message string `json:"message,omitempty"`
-}
-
-// Member is one host of a fleet.
-type Member struct {
-	Node  *corev1.Node          `json:"node"`
-	Lease *coordinationv1.Lease `json:"lease"` // null where there is none
-	// ReadAt is when both were read, by the clock of the host that was asked. The
-	// times in a Lease are by its own host's.
-	ReadAt time.Time `json:"readAt"`
-}
-
-// MemberOf is the answer of `hostler nodes NAME -o json`.
-type MemberOf struct {
-	Member
-	ControlPlane Fleet `json:"controlPlane"`
+	Member(ctx context.Context, name string) (fleet.MemberOf, error)
 }
 
 // FleetLine is one line of the stream that answers for a fleet: a host, or at the end
 // whose all of them are, or the error.
 type FleetLine struct {
-	Member *Member `json:"member,omitempty"`
-	Fleet  *Fleet  `json:"fleet,omitempty"`
-	Error  *Error  `json:"error,omitempty"`
+	Member *fleet.Member `json:"member,omitempty"`
+	Fleet  *fleet.Fleet  `json:"fleet,omitempty"`
+	Error  *Error        `json:"error,omitempty"`
 }
 
 // FleetTime bounds how long a fleet may take to be told: as a server that cuts its
@@ -65,14 +36,14 @@ const FleetTime = 3 * time.Minute
 func fleetRoutes(b FleetReader) []route {
 	member := answer(func(r *http.Request) (any, error) { return b.Member(r.Context(), r.PathValue("name")) })
 	return []route{
-		{"GET /v1/nodes", read, network, fleet(b), "All hosts of the control plane. Each is a line, the last one says whose they are, or the error.", nil, FleetLine{}, jsonLines},
-		{"GET /v1/nodes/{name}", read, network, member, "One host of the control plane.", nil, MemberOf{}, oneJSON},
+		{"GET /v1/nodes", read, network, streamFleet(b), "All hosts of the control plane. Each is a line, the last one says whose they are, or the error.", nil, FleetLine{}, jsonLines},
+		{"GET /v1/nodes/{name}", read, network, member, "One host of the control plane.", nil, fleet.MemberOf{}, oneJSON},
 	}
 }
 
-// fleet streams a line for each host. One that is not read any more ends it: the
+// streamFleet streams a line for each host. One that is not read any more ends it: the
 // control plane is not asked for nobody.
-func fleet(b FleetReader) http.HandlerFunc {
+func streamFleet(b FleetReader) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), FleetTime)
 		defer cancel()
@@ -82,7 +53,7 @@ func fleet(b FleetReader) http.HandlerFunc {
 			_ = stream.SetWriteDeadline(time.Now().Add(writeTime))
 			return enc.Encode(line)
 		}
-		whose, err := b.Fleet(ctx, func(m Member) error { return send(FleetLine{Member: &m}) })
+		whose, err := b.Fleet(ctx, func(m fleet.Member) error { return send(FleetLine{Member: &m}) })
 		last := FleetLine{Fleet: &whose}
 		if err != nil {
 			last = FleetLine{Error: asError(err)}
@@ -93,34 +64,34 @@ func fleet(b FleetReader) http.HandlerFunc {
 
 // Fleet calls each for every host of the control plane, by the name of its Node, and
 // returns whose they are. An error of each's ends it, and is returned as it is.
-func (c *Client) Fleet(ctx context.Context, each func(Member) error) (Fleet, error) {
+func (c *Client) Fleet(ctx context.Context, each func(fleet.Member) error) (fleet.Fleet, error) {
 	ctx, cancel := context.WithTimeout(ctx, FleetTime+answerTime)
 	defer cancel()
 	resp, err := c.do(ctx, http.MethodGet, "/v1/nodes", nil)
 	if err != nil {
-		return Fleet{}, err
+		return fleet.Fleet{}, err
 	}
 	defer resp.Body.Close()
 	dec := json.NewDecoder(resp.Body)
 	for {
 		var line FleetLine
 		if err := dec.Decode(&line); err != nil {
-			return Fleet{}, &UnreachableError{c.socket, fmt.Errorf("the list of nodes broke off: %w", err)}
+			return fleet.Fleet{}, &UnreachableError{c.socket, fmt.Errorf("the list of nodes broke off: %w", err)}
 		}
 		switch {
 		case line.Error != nil:
-			return Fleet{}, line.Error
+			return fleet.Fleet{}, line.Error
 		case line.Fleet != nil:
 			return *line.Fleet, nil
 		case line.Member != nil && line.Member.Node != nil:
 			if err := each(*line.Member); err != nil {
-				return Fleet{}, err
+				return fleet.Fleet{}, err
 			}
 		}
 	}
 }
 
 // Member asks for the host whose Node has that name.
-func (c *Client) Member(ctx context.Context, name string) (MemberOf, error) {
-	return ask[MemberOf](ctx, c, http.MethodGet, "/v1/nodes/"+url.PathEscape(name), nil)
+func (c *Client) Member(ctx context.Context, name string) (fleet.MemberOf, error) {
+	return ask[fleet.MemberOf](ctx, c, http.MethodGet, "/v1/nodes/"+url.PathEscape(name), nil)
 }

@@ -12,12 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/fleet"
 )
 
 func TestAFleetIsToldHostByHost(t *testing.T) {
 	socket, _ := serve(t, routes(&backend{}))
 	var names []string
-	whose, err := api.NewClient(socket).Fleet(t.Context(), func(m api.Member) error {
+	whose, err := api.NewClient(socket).Fleet(t.Context(), func(m fleet.Member) error {
 		names = append(names, m.Node.Name)
 		return nil
 	})
@@ -32,13 +33,13 @@ func TestAFleetIsToldHostByHost(t *testing.T) {
 func TestAFleetThatCannotBeToldSaysWhy(t *testing.T) {
 	why := &api.Error{Message: "list nodes: forbidden", Hint: "ask somebody who may"}
 	socket, _ := serve(t, routes(&backend{err: why}))
-	_, err := api.NewClient(socket).Fleet(t.Context(), func(api.Member) error { return nil })
+	_, err := api.NewClient(socket).Fleet(t.Context(), func(fleet.Member) error { return nil })
 	if got, ok := errors.AsType[*api.Error](err); !ok || *got != *why {
 		t.Errorf("Fleet() = %v, want %v", err, why)
 	}
 	enough := errors.New("enough")
 	socket, _ = serve(t, routes(&backend{}))
-	if _, err := api.NewClient(socket).Fleet(t.Context(), func(api.Member) error { return enough }); !errors.Is(err, enough) {
+	if _, err := api.NewClient(socket).Fleet(t.Context(), func(fleet.Member) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("Fleet() = %v for one who has heard enough, want what he said", err)
 	}
 }
@@ -47,7 +48,7 @@ func TestAFleetThatBreaksOffIsNoWholeOne(t *testing.T) {
 	socket, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"member":{"node":{"metadata":{"name":"a"}}}}` + "\n"))
 	}))
-	_, err := api.NewClient(socket).Fleet(t.Context(), func(api.Member) error { return nil })
+	_, err := api.NewClient(socket).Fleet(t.Context(), func(fleet.Member) error { return nil })
 	if gone := new(api.UnreachableError); !errors.As(err, &gone) || !strings.Contains(err.Error(), "broke off") {
 		t.Errorf("Fleet() = %v, want that it broke off", err)
 	}
@@ -59,11 +60,11 @@ type endless struct {
 	ended chan error
 }
 
-func (e endless) Fleet(ctx context.Context, each func(api.Member) error) (api.Fleet, error) {
+func (e endless) Fleet(ctx context.Context, each func(fleet.Member) error) (fleet.Fleet, error) {
 	for {
-		if err := errors.Join(ctx.Err(), each(api.Member{Node: &corev1.Node{}})); err != nil {
+		if err := errors.Join(ctx.Err(), each(fleet.Member{Node: &corev1.Node{}})); err != nil {
 			e.ended <- err
-			return api.Fleet{}, err
+			return fleet.Fleet{}, err
 		}
 	}
 }
@@ -73,7 +74,7 @@ func TestAControlPlaneIsNotAskedForACallerWhoHasGone(t *testing.T) {
 	socket, _ := serve(t, api.Routes(e, http.NotFoundHandler(), slog.New(slog.DiscardHandler)))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := api.NewClient(socket).Fleet(ctx, func(api.Member) error {
+	_, err := api.NewClient(socket).Fleet(ctx, func(fleet.Member) error {
 		cancel()
 		return nil
 	})

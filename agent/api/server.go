@@ -17,6 +17,7 @@ import (
 
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/caller"
 )
 
 // Backend answers the API. All methods are safe for concurrent use.
@@ -166,6 +167,7 @@ func guarded(a access, next http.HandlerFunc) http.Handler {
 				fail(w, http.StatusForbidden, refusal)
 				return
 			}
+			r = r.WithContext(caller.With(r.Context(), callerName(r.Context())))
 		}
 		next(w, r)
 	})

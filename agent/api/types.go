@@ -8,10 +8,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/hint"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -57,7 +59,7 @@ type Status struct {
 	// Cordon is what a person on this host decided with `hostler cordon` or
 	// `uncordon`; absent if nobody did, or somebody changed it since on the
 	// control plane.
-	Cordon *Cordon `json:"cordon,omitempty"`
+	Cordon *maintenance.Cordon `json:"cordon,omitempty"`
 }
 
 // ControlPlane says where Node, Lease and Events go and whether they get there.
@@ -265,18 +267,5 @@ type Step struct {
 	Total  int       `json:"total"`
 }
 
-// Error is what the API answers when it cannot do what was asked.
-type Error struct {
-	Message string `json:"error"`
-	Hint    string `json:"hint,omitempty"`
-	// Status is that of HTTP; 0 is that of what failed for no fault of the caller's.
-	Status int `json:"-"`
-}
-
-// Error writes the message and, on a line of its own, the hint.
-func (e *Error) Error() string {
-	if e.Hint == "" {
-		return e.Message
-	}
-	return e.Message + "\nhint: " + e.Hint
-}
+// Error is what the API answers when it cannot do what was requested.
+type Error = hint.Error

@@ -16,6 +16,8 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/cli"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/fleet"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -37,13 +39,13 @@ type backend struct {
 	report  runs.Report
 	history api.CollectHistory
 	phases  api.ShutdownPlan
-	drained api.DrainReport
+	drained maintenance.DrainReport
 	doctor  doctor.Report
 	config  api.Config
 	drains  chan<- os.Signal // is sent a signal with a drain, which then ends with its caller
 	member  bool             // the Node has not left the control plane
-	fleet   api.Fleet
-	hosts   []api.Member     // of the fleet, by name
+	fleet   fleet.Fleet
+	hosts   []fleet.Member   // of the fleet, by name
 	err     error            // of everything
 	hang    bool             // every answer, until the caller has gone
 	entered chan<- os.Signal // is sent a signal with the first question
@@ -93,18 +95,18 @@ func (b *backend) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 	return b.phases, b.answer(ctx)
 }
 
-func (b *backend) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainPlan, error) {
+func (b *backend) DrainPlan(ctx context.Context, req maintenance.DrainRequest) (maintenance.DrainPlan, error) {
 	p, spared, bound := b.phases.Plan, []plan.PlannedPod{}, seconds(30)
 	if !req.All {
 		p, spared = plan.Spare(p)
 		bound = seconds(20)
 	}
-	return api.DrainPlan{Plan: p, Node: "rack3-node07.example.net", Spared: spared, Bound: bound}, b.answer(ctx)
+	return maintenance.DrainPlan{Plan: p, Node: "rack3-node07.example.net", Spared: spared, Bound: bound}, b.answer(ctx)
 }
 
-func (b *backend) Drain(ctx context.Context, _ api.DrainRequest, progress func(api.DrainStep)) (api.DrainReport, error) {
+func (b *backend) Drain(ctx context.Context, _ maintenance.DrainRequest, progress func(maintenance.DrainStep)) (maintenance.DrainReport, error) {
 	for i, p := range b.drained.Pods {
-		progress(api.DrainStep{PodRecord: p, Done: i + 1, Total: len(b.drained.Pods)})
+		progress(maintenance.DrainStep{PodRecord: p, Done: i + 1, Total: len(b.drained.Pods)})
 	}
 	if b.drains != nil {
 		b.drains <- os.Interrupt
@@ -114,25 +116,25 @@ func (b *backend) Drain(ctx context.Context, _ api.DrainRequest, progress func(a
 	return b.drained, b.answer(ctx)
 }
 
-func (b *backend) Leave(ctx context.Context) (api.LeaveReport, error) {
-	return api.LeaveReport{Node: "rack3-node07.example.net", ControlPlane: "kubernetes", By: "alice", Changed: true}, b.answer(ctx)
+func (b *backend) Leave(ctx context.Context) (maintenance.LeaveReport, error) {
+	return maintenance.LeaveReport{Node: "rack3-node07.example.net", ControlPlane: "kubernetes", By: "alice", Changed: true}, b.answer(ctx)
 }
 
-func (b *backend) Return(ctx context.Context) (api.LeaveReport, error) {
+func (b *backend) Return(ctx context.Context) (maintenance.LeaveReport, error) {
 	r, err := b.Leave(ctx)
 	r.Changed = !b.member
 	return r, err
 }
 
-func (b *backend) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {
-	return api.CordonReport{Node: "rack3-node07.example.net", Changed: unschedulable, Cordon: api.Cordon{Unschedulable: unschedulable, By: "alice", At: night}}, b.answer(ctx)
+func (b *backend) Cordon(ctx context.Context, unschedulable bool) (maintenance.CordonReport, error) {
+	return maintenance.CordonReport{Node: "rack3-node07.example.net", Changed: unschedulable, Cordon: maintenance.Cordon{Unschedulable: unschedulable, By: "alice", At: night}}, b.answer(ctx)
 }
 
 func (b *backend) Doctor(ctx context.Context) (doctor.Report, error) {
 	return b.doctor, b.answer(ctx)
 }
 
-func (b *backend) Fleet(ctx context.Context, each func(api.Member) error) (api.Fleet, error) {
+func (b *backend) Fleet(ctx context.Context, each func(fleet.Member) error) (fleet.Fleet, error) {
 	for _, h := range b.hosts {
 		if err := each(h); err != nil {
 			return b.fleet, err
@@ -141,13 +143,13 @@ func (b *backend) Fleet(ctx context.Context, each func(api.Member) error) (api.F
 	return b.fleet, b.answer(ctx)
 }
 
-func (b *backend) Member(ctx context.Context, name string) (api.MemberOf, error) {
+func (b *backend) Member(ctx context.Context, name string) (fleet.MemberOf, error) {
 	for _, h := range b.hosts {
 		if h.Node.Name == name {
-			return api.MemberOf{Member: h, ControlPlane: b.fleet}, b.answer(ctx)
+			return fleet.MemberOf{Member: h, ControlPlane: b.fleet}, b.answer(ctx)
 		}
 	}
-	return api.MemberOf{}, &api.Error{Message: "there is no node " + name, Hint: "did you mean another?"}
+	return fleet.MemberOf{}, &api.Error{Message: "there is no node " + name, Hint: "did you mean another?"}
 }
 
 func (b *backend) Config(ctx context.Context) (api.Config, error) {

@@ -10,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/shutdown/journal"
 )
 
 func (a *app) drainCommand() *cobra.Command {
-	var req api.DrainRequest
+	var req maintenance.DrainRequest
 	var dry bool
 	cmd := a.reader("drain", "Cordon the Node and stop its pods, without a shutdown; needs root", func(ctx context.Context, c *api.Client, out *output) error {
 		if dry {
@@ -62,9 +63,9 @@ func (a *app) cordoner(verb, short string, unschedulable bool) *cobra.Command {
 }
 
 // drain stops the pods, tells of each, and fails unless all have stopped.
-func (a *app) drain(ctx context.Context, c *api.Client, out *output, req api.DrainRequest) error {
+func (a *app) drain(ctx context.Context, c *api.Client, out *output, req maintenance.DrainRequest) error {
 	human := out.format == "table" || out.wide()
-	report, err := c.Drain(ctx, req, func(s api.DrainStep) {
+	report, err := c.Drain(ctx, req, func(s maintenance.DrainStep) {
 		if human {
 			fmt.Fprintln(a.Stdout, describePod(s.PodRecord))
 		}
@@ -93,7 +94,7 @@ const windingDown = 5 * time.Second
 
 // tellWhatIsLeft says what an interrupted drain did not stop, and whether the Node
 // is closed, as the agent has it once the drain has ended.
-func (a *app) tellWhatIsLeft(c *api.Client, req api.DrainRequest) {
+func (a *app) tellWhatIsLeft(c *api.Client, req maintenance.DrainRequest) {
 	ctx, cancel := context.WithTimeout(context.Background(), windingDown)
 	defer cancel()
 	fmt.Fprintln(a.Stderr, "the drain ends")
@@ -106,7 +107,7 @@ func (a *app) tellWhatIsLeft(c *api.Client, req api.DrainRequest) {
 			err = ctx.Err()
 		}
 	}
-	var left api.DrainPlan
+	var left maintenance.DrainPlan
 	if err == nil {
 		left, err = c.DrainPlan(ctx, req)
 	}
@@ -152,7 +153,7 @@ func describePod(p journal.PodRecord) string {
 	return line
 }
 
-func printDrain(t *table, r api.DrainReport) {
+func printDrain(t *table, r maintenance.DrainReport) {
 	counts := map[journal.Outcome]int{}
 	for _, p := range r.Pods {
 		counts[p.Outcome]++
@@ -180,7 +181,7 @@ func printDrain(t *table, r api.DrainReport) {
 	}
 }
 
-func showDrain(ctx context.Context, c *api.Client, out *output, req api.DrainRequest) error {
+func showDrain(ctx context.Context, c *api.Client, out *output, req maintenance.DrainRequest) error {
 	p, err := c.DrainPlan(ctx, req)
 	if err != nil {
 		return err
@@ -194,7 +195,7 @@ func showDrain(ctx context.Context, c *api.Client, out *output, req api.DrainReq
 	return nothingKnown(p.Plan)
 }
 
-func printDrainPlan(t *table, out *output, p api.DrainPlan) {
+func printDrainPlan(t *table, out *output, p maintenance.DrainPlan) {
 	warn(t, p.Message)
 	if p.Refusal != "" {
 		t.line("%s: %s", out.red("a drain would be refused"), strings.TrimPrefix(p.Refusal, "drain: "))

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/status"
 )
 
@@ -30,7 +31,7 @@ type sight struct {
 const well = odd + 1
 
 // see makes out of what the control plane has what a person wants to know.
-func see(out *output, m api.Member) sight {
+func see(out *output, m fleet.Member) sight {
 	node := m.Node
 	s := sight{name: node.Name, lease: pulseOf(m), address: address(node), version: version(node), harm: well, cordon: node.Spec.Unschedulable}
 	s.standing = standing(out, node)
@@ -124,7 +125,7 @@ type pulse struct {
 
 // pulseOf takes a Lease of a control plane that ends them by itself for ended where it
 // is not there; see judged.
-func pulseOf(m api.Member) pulse {
+func pulseOf(m fleet.Member) pulse {
 	if m.Lease == nil || m.Lease.Spec.RenewTime == nil {
 		return pulse{beat: none}
 	}
@@ -158,7 +159,7 @@ func (p pulse) String() string {
 }
 
 // memberWorries are what is wrong with a host, the worst first.
-func memberWorries(m api.Member) []worry {
+func memberWorries(m fleet.Member) []worry {
 	list := conditionWorries(api.Status{Node: m.Node})
 	ready := condition(m.Node, corev1.NodeReady)
 	if ready == nil {
@@ -176,7 +177,7 @@ func memberWorries(m api.Member) []worry {
 
 // judge takes a Lease that is not there for what it means on that control plane, and
 // puts the hosts in order.
-func judge(whose api.Fleet, seen []sight) {
+func judge(whose fleet.Fleet, seen []sight) {
 	for i := range seen {
 		if whose.LeasesEnd && seen[i].lease.beat == none {
 			seen[i].lease.beat, seen[i].harm = ended, dead
@@ -189,7 +190,7 @@ func judge(whose api.Fleet, seen []sight) {
 
 // printFleet puts first how many are how, then the hosts, the worst first. A limit other
 // than 0 is how many lines there is room for.
-func printFleet(t *table, out *output, whose api.Fleet, seen []sight, limit int) {
+func printFleet(t *table, out *output, whose fleet.Fleet, seen []sight, limit int) {
 	judge(whose, seen)
 	warn(t, strings.Join(strings.Fields(whose.Message), " "))
 	lines := []string{}
@@ -228,7 +229,7 @@ func printFleet(t *table, out *output, whose api.Fleet, seen []sight, limit int)
 }
 
 // summary counts the hosts by what is the worst of each.
-func summary(whose api.Fleet, seen []sight) string {
+func summary(whose fleet.Fleet, seen []sight) string {
 	where := whose.Type
 	if whose.Endpoint != "" {
 		where += " at " + whose.Endpoint
@@ -271,7 +272,7 @@ func summary(whose api.Fleet, seen []sight) string {
 	return line
 }
 
-func printWideFleet(t *table, whose api.Fleet, seen []sight) {
+func printWideFleet(t *table, whose fleet.Fleet, seen []sight) {
 	if len(seen) == 0 {
 		return
 	}
@@ -283,7 +284,7 @@ func printWideFleet(t *table, whose api.Fleet, seen []sight) {
 }
 
 // mark tells this host from the others.
-func mark(whose api.Fleet, s sight) string {
+func mark(whose fleet.Fleet, s sight) string {
 	if s.name == whose.Node && s.name != "" {
 		return "* "
 	}

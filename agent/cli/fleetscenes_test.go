@@ -9,11 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/status"
 )
 
 // host is one of a fleet, well, whose lease was renewed so long ago.
-func host(name, address string, renewed time.Duration, change ...func(*api.Member)) api.Member {
+func host(name, address string, renewed time.Duration, change ...func(*fleet.Member)) fleet.Member {
 	s := healthy()
 	s.Node.Name, s.Lease.Name, s.Lease.Spec.HolderIdentity = name, name, &name
 	s.Node.Labels = map[string]string{"kubernetes.io/hostname": name, "example.com/rack": "r3"}
@@ -24,7 +25,7 @@ func host(name, address string, renewed time.Duration, change ...func(*api.Membe
 	}
 	at := metav1.NewMicroTime(ago(renewed))
 	s.Lease.Spec.RenewTime = &at
-	m := api.Member{Node: s.Node, Lease: s.Lease, ReadAt: night}
+	m := fleet.Member{Node: s.Node, Lease: s.Lease, ReadAt: night}
 	for _, c := range change {
 		c(&m)
 	}
@@ -32,51 +33,51 @@ func host(name, address string, renewed time.Duration, change ...func(*api.Membe
 }
 
 // says has the host say something else of a condition.
-func says(kind corev1.NodeConditionType, is corev1.ConditionStatus, since time.Duration, reason, message string) func(*api.Member) {
-	return func(m *api.Member) {
+func says(kind corev1.NodeConditionType, is corev1.ConditionStatus, since time.Duration, reason, message string) func(*fleet.Member) {
+	return func(m *fleet.Member) {
 		turn(&api.Status{Node: m.Node}, kind, is, since, reason, message)
 	}
 }
 
-func withoutLease(m *api.Member) { m.Lease = nil }
+func withoutLease(m *fleet.Member) { m.Lease = nil }
 
-func cordoned(m *api.Member) { m.Node.Spec.Unschedulable = true }
+func cordoned(m *fleet.Member) { m.Node.Spec.Unschedulable = true }
 
 // fleets are those that a person may find at night, by what is special about them.
 func fleets() map[string]*backend {
-	cluster := api.Fleet{Type: "kubernetes", Endpoint: "https://192.0.2.2:6443", Node: "rack3-node07"}
-	store := api.Fleet{Type: "etcd", Endpoint: "https://192.0.2.3:2379", Node: "rack3-node07", LeasesEnd: true}
-	of := func(f api.Fleet, hosts ...api.Member) *backend { return &backend{fleet: f, hosts: hosts} }
+	cluster := fleet.Fleet{Type: "kubernetes", Endpoint: "https://192.0.2.2:6443", Node: "rack3-node07"}
+	store := fleet.Fleet{Type: "etcd", Endpoint: "https://192.0.2.3:2379", Node: "rack3-node07", LeasesEnd: true}
+	of := func(f fleet.Fleet, hosts ...fleet.Member) *backend { return &backend{fleet: f, hosts: hosts} }
 	const cause = "runtime containerd at unix:///run/containerd/containerd.sock is not ready: ask runtime version: runtime unavailable: dial unix /run/containerd/containerd.sock: connect: connection refused"
 	down := says(corev1.NodeReady, corev1.ConditionFalse, 5*time.Minute+20*time.Second, status.ReasonRuntimeDown, cause)
 	return map[string]*backend{
 		"well":  of(cluster, host("rack3-node06", "192.0.2.16", 9*time.Second), host("rack3-node07", "192.0.2.17", 4*time.Second)),
 		"none":  of(cluster),
-		"alone": of(api.Fleet{Type: "embedded", Endpoint: stateFolder, Node: "rack3-node07"}, host("rack3-node07", "192.0.2.17", 4*time.Second)),
+		"alone": of(fleet.Fleet{Type: "embedded", Endpoint: stateFolder, Node: "rack3-node07"}, host("rack3-node07", "192.0.2.17", 4*time.Second)),
 		"much-is-wrong": of(cluster,
 			host("rack1-node01", "192.0.2.11", 3*time.Second, cordoned),
 			host("rack1-node02", "192.0.2.12", 12*time.Second, down),
 			host("rack1-node03", "192.0.2.13", 14*time.Minute, says(corev1.NodeReady, corev1.ConditionUnknown, 13*time.Minute, "NodeStatusUnknown", "Kubelet stopped posting node status.")),
 			host("rack1-node04", "192.0.2.14", time.Second, says(corev1.NodeMemoryPressure, corev1.ConditionTrue, 90*time.Second, status.ReasonInsufficientMemory, "52Mi of 251.6Gi memory available, less than 100Mi"),
 				says(status.ShutdownProtected, corev1.ConditionFalse, time.Hour, status.ReasonNoBus, "a shutdown will not wait for the pods to stop"), cordoned),
-			host("rack2-node05", "192.0.2.15", 8*time.Second, func(m *api.Member) { m.Node.Status.NodeInfo.KubeletVersion = "v1.36.3" }),
+			host("rack2-node05", "192.0.2.15", 8*time.Second, func(m *fleet.Member) { m.Node.Status.NodeInfo.KubeletVersion = "v1.36.3" }),
 			host("rack2-node06", "192.0.2.16", -2*time.Minute),
 			host("rack2-node08", "192.0.2.18", 0, withoutLease),
-			host("rack2-node09", "", 0, func(m *api.Member) { m.Node.Status = corev1.NodeStatus{} }),
+			host("rack2-node09", "", 0, func(m *fleet.Member) { m.Node.Status = corev1.NodeStatus{} }),
 			host("rack3-node07", "192.0.2.17", 4*time.Second),
 		),
 		"ended": of(store, host("rack3-node06", "192.0.2.16", 0, withoutLease), host("rack3-node07", "192.0.2.17", 4*time.Second)),
 		"long-names": of(cluster,
 			host("a-host-with-quite-a-long-name.of-a-department.of-a-company.example.net", "2001:db8:4f:1022:a0ff:fe12:3456:789a", 3*time.Second),
 			host(strings.Repeat("x", 63)+"."+strings.Repeat("y", 63)+".example.net", "2001:db8:40:a::11", 40*24*time.Hour, down),
-			host("short", "192.0.2.1", 3*time.Second, func(m *api.Member) { m.Node.Status.NodeInfo.KubeletVersion = "v1.2.3-rc.1+hostler.20261120.8f8a98c" }),
+			host("short", "192.0.2.1", 3*time.Second, func(m *fleet.Member) { m.Node.Status.NodeInfo.KubeletVersion = "v1.2.3-rc.1+hostler.20261120.8f8a98c" }),
 		),
 	}
 }
 
 // many is a fleet of so many hosts, one of ten of them not ready.
 func many(n int) *backend {
-	b := &backend{fleet: api.Fleet{Type: "kubernetes", Endpoint: "https://192.0.2.2:6443", Node: "node-00007"}}
+	b := &backend{fleet: fleet.Fleet{Type: "kubernetes", Endpoint: "https://192.0.2.2:6443", Node: "node-00007"}}
 	for i := range n {
 		m := host(fmt.Sprintf("node-%05d", i), fmt.Sprintf("10.0.%d.%d", i/250, i%250), time.Second)
 		if i%10 == 3 {

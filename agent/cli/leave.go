@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 )
 
 func (a *app) leaveCommand() *cobra.Command {
@@ -38,12 +39,12 @@ fails; the agent no longer writes there all the same.`
 	return cmd
 }
 
-func printLeft(t *table, r api.LeaveReport) {
+func printLeft(t *table, r maintenance.LeaveReport) {
 	t.line("node %s has left control plane %s: Node and Lease are deleted", r.Node, r.ControlPlane)
 	t.line("containers run on, and this host still looks after them; `hostler leave --undo` registers the node again")
 }
 
-func printReturned(t *table, r api.LeaveReport) {
+func printReturned(t *table, r maintenance.LeaveReport) {
 	if !r.Changed {
 		t.line("node %s had not left control plane %s: nothing to undo", r.Node, r.ControlPlane)
 		return

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/fleet"
 )
 
 // showMember prints one host in full, in the words of `hostler status`.
@@ -23,7 +24,7 @@ func showMember(ctx context.Context, c *api.Client, out *output, name string) er
 
 // printMember tells of a host what the control plane has of it, which is what that told
 // last.
-func printMember(t *table, out *output, m api.MemberOf) {
+func printMember(t *table, out *output, m fleet.MemberOf) {
 	s := api.Status{Node: m.Node, Lease: m.Lease, ControlPlane: api.ControlPlane{Type: m.ControlPlane.Type, Endpoint: m.ControlPlane.Endpoint, Connected: true}}
 	own := m.Node.Name == m.ControlPlane.Node
 	wrong := memberWorries(m.Member)
@@ -72,7 +73,7 @@ func offered(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
 	return resources(s, of)
 }
 
-func memberLease(out *output, m api.MemberOf) string {
+func memberLease(out *output, m fleet.MemberOf) string {
 	p := pulseOf(m.Member)
 	if p.beat == none {
 		if m.ControlPlane.LeasesEnd {

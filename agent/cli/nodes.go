@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/fleet"
 )
 
 func (a *app) nodesCommand() *cobra.Command {
@@ -64,7 +65,7 @@ func (a *app) showFleet(ctx context.Context, c *api.Client, out *output, watch b
 		return stream(ctx, c, &nodeList{w: out.w, begin: "apiVersion: v1\nkind: NodeList\nmetadata: {}\nitems:", end: "", none: " []\n", first: "\n", item: yamlItem})
 	}
 	var seen []sight
-	whose, err := c.Fleet(ctx, func(m api.Member) error {
+	whose, err := c.Fleet(ctx, func(m fleet.Member) error {
 		seen = append(seen, see(out, m))
 		return nil
 	})
@@ -92,7 +93,7 @@ type nodeList struct {
 // stream prints the fleet. Before the first host has come nothing is printed, so that
 // a refusal leaves no half of a list.
 func stream(ctx context.Context, c *api.Client, l *nodeList) error {
-	whose, err := c.Fleet(ctx, func(m api.Member) error { return l.add(m.Node) })
+	whose, err := c.Fleet(ctx, func(m fleet.Member) error { return l.add(m.Node) })
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/fleet"
 )
 
 func TestFleetScreens(t *testing.T) {
@@ -176,7 +177,7 @@ func TestWhatAHostSaysOfItselfMovesNoTerminal(t *testing.T) {
 	const evil = "\x1b]0;owned\a\x1b[2J\u009b31m\x1b[31;1m\r all is well"
 	b := fleets()["well"]
 	b.hosts[0] = host("rack3-node06", "192.0.2.16", 9*time.Second, says(corev1.NodeReady, corev1.ConditionFalse, time.Hour, "Evil", evil),
-		func(m *api.Member) { m.Node.Status.NodeInfo.KernelVersion = evil })
+		func(m *fleet.Member) { m.Node.Status.NodeInfo.KernelVersion = evil })
 	environment := map[string]string{"HOSTLER_SOCKET": serve(t, b)}
 	for _, args := range [][]string{{"nodes"}, {"nodes", "-o", "wide"}, {"nodes", "rack3-node06"}} {
 		screen, code := onTerminal(t, nil, environment, args...)

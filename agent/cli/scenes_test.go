@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
@@ -293,7 +294,7 @@ func muchIsWrong() api.Status {
 	turn(&s, corev1.NodeMemoryPressure, corev1.ConditionTrue, 90*time.Second, status.ReasonInsufficientMemory, "52Mi of 251.6Gi memory available, less than 100Mi")
 	turn(&s, corev1.NodeNetworkUnavailable, corev1.ConditionUnknown, time.Minute, status.ReasonNotMeasured, "list addresses: netlink: too many open files")
 	s.Node.Spec.Unschedulable = true
-	s.Cordon = &api.Cordon{Unschedulable: true, By: "alice", At: ago(10 * time.Minute)}
+	s.Cordon = &maintenance.Cordon{Unschedulable: true, By: "alice", At: ago(10 * time.Minute)}
 	s.Shutdown.ByHand = &journal.Record{Trigger: journal.TriggerPerson, StartedAt: ago(5 * time.Second), Pods: []journal.PodRecord{{Name: "web-6f7d", Outcome: journal.Stopped}, {Name: "db-0"}, {Name: "dns", Priority: 2_000_000_000}}} // dns is spared
 	s.ControlPlane.Connected, s.ControlPlane.LastError = false, "update status of node \"rack3-node07.example.net\": disk full"
 	fail(&s, "status", s.ControlPlane.LastError)

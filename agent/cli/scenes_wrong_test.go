@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
@@ -80,7 +81,7 @@ func longWords() api.Status {
 	s.Shutdown.State, s.Shutdown.Reason = shutdown.Disarmed, "ログイン管理が応答しません"+long
 	s.Loops = append(s.Loops, loop.Health{Name: "events", LastError: strings.Repeat("ab ", 100) + long})
 	s.ControlPlane.Endpoint = "https://" + long + ":6443"
-	s.Cordon = &api.Cordon{Unschedulable: true, By: long, At: ago(time.Minute), Pending: true}
+	s.Cordon = &maintenance.Cordon{Unschedulable: true, By: long, At: ago(time.Minute), Pending: true}
 	return s
 }
 

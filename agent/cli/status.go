@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -272,7 +273,7 @@ func byHand(s api.Status) string {
 	if r == nil {
 		return ""
 	}
-	return fmt.Sprintf("asked for by hand, %d of %s stopped", stopped(*r), count(api.Unspared(*r), "pod"))
+	return fmt.Sprintf("asked for by hand, %d of %s stopped", stopped(*r), count(maintenance.Unspared(*r), "pod"))
 }
 
 // stopped counts the pods of a drain that are over and done with.

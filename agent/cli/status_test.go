@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 )
@@ -106,14 +107,14 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 func TestStatusSaysWhoDecidedOfTheCordonAndWhoHasYetToHear(t *testing.T) {
 	for name, c := range map[string]struct {
 		closed bool
-		cordon *api.Cordon
+		cordon *maintenance.Cordon
 		want   string
 	}{
-		"cordoned":                       {true, &api.Cordon{Unschedulable: true, By: "alice"}, "closed to new pods by alice "},
+		"cordoned":                       {true, &maintenance.Cordon{Unschedulable: true, By: "alice"}, "closed to new pods by alice "},
 		"cordoned from afar":             {true, nil, "closed to new pods; `hostler uncordon` opens it"},
-		"cordoned, and it is not told":   {false, &api.Cordon{Unschedulable: true, By: "alice", Pending: true}, "alice closed the node to new pods "},
-		"uncordoned, and it is not told": {true, &api.Cordon{By: "alice", Pending: true}, "alice opened the node to new pods "},
-		"uncordoned":                     {false, &api.Cordon{By: "alice"}, ""},
+		"cordoned, and it is not told":   {false, &maintenance.Cordon{Unschedulable: true, By: "alice", Pending: true}, "alice closed the node to new pods "},
+		"uncordoned, and it is not told": {true, &maintenance.Cordon{By: "alice", Pending: true}, "alice opened the node to new pods "},
+		"uncordoned":                     {false, &maintenance.Cordon{By: "alice"}, ""},
 		"nobody ever decided":            {false, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
@@ -130,7 +131,7 @@ func rubbish() *backend {
 }
 
 // drained is a drain that left nothing behind but what it should.
-func drained() api.DrainReport {
+func drained() maintenance.DrainReport {
 	pod := func(name, phase string, grace int, took time.Duration, outcome journal.Outcome) journal.PodRecord {
 		p := journal.PodRecord{Runtime: "containerd", ID: name, Namespace: "shop", Name: name, Phase: phase, Grace: seconds(grace), Outcome: outcome}
 		if outcome != journal.Skipped {
@@ -138,7 +139,7 @@ func drained() api.DrainReport {
 		}
 		return p
 	}
-	return api.DrainReport{Node: "rack3-node07.example.net", Unschedulable: true, Record: journal.Record{
+	return maintenance.DrainReport{Node: "rack3-node07.example.net", Unschedulable: true, Record: journal.Record{
 		BootID: bootID, Trigger: journal.TriggerPerson, StartedAt: ago(time.Minute), FinishedAt: ago(55 * time.Second), Graceful: true,
 		Pods: []journal.PodRecord{
 			pod("web-6f7d", "regular", 20, 1234*time.Millisecond, journal.Stopped),
@@ -352,7 +353,7 @@ func TestADrainThatIsCutShortIsAnErrorAndToAProgramAReport(t *testing.T) {
 			t.Errorf("hostler %s = code %d, %q, %q, want code 1, and %q told all the same", c.args, got.code, got.stdout, got.stderr, c.want)
 		}
 	}
-	b.drained = api.DrainReport{} // it never began
+	b.drained = maintenance.DrainReport{} // it never began
 	if got := hostler(socket, "drain", "-o", "json"); got.code != 1 || got.stdout != "" {
 		t.Errorf("hostler drain -o json that is refused = code %d, %q, want code 1 and no report", got.code, got.stdout)
 	}

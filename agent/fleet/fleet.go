@@ -13,8 +13,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/hint"
 )
 
 // memberTime bounds how long a person waits for one host.
@@ -27,8 +27,6 @@ type Reader struct {
 	turn   chan struct{} // of who goes through the fleet: one at a time, whoever asks how often
 }
 
-var _ api.FleetReader = (*Reader)(nil)
-
 // New returns a reader for the host of that Node.
 func New(client controlplane.Client, node string) *Reader {
 	return &Reader{client: client, node: node, turn: make(chan struct{}, 1)}
@@ -36,20 +34,20 @@ func New(client controlplane.Client, node string) *Reader {
 
 // Fleet calls each for every host, by the name of its Node, once nobody else goes
 // through the fleet, and says whose it is. Its errors have hints.
-func (r *Reader) Fleet(ctx context.Context, each func(api.Member) error) (api.Fleet, error) {
+func (r *Reader) Fleet(ctx context.Context, each func(Member) error) (Fleet, error) {
 	var whose error // that each ended it
-	err := r.walk(ctx, func(m api.Member) error {
+	err := r.walk(ctx, func(m Member) error {
 		whose = each(m)
 		return whose
 	})
 	answer := r.whose()
 	switch {
 	case whose != nil:
-		return api.Fleet{}, whose
+		return Fleet{}, whose
 	case errors.Is(err, controlplane.ErrIncomplete):
 		answer.Message = err.Error()
 	case err != nil:
-		return api.Fleet{}, r.explain("list the nodes", err)
+		return Fleet{}, r.explain("list the nodes", err)
 	}
 	return answer, nil
 }
@@ -57,12 +55,12 @@ func (r *Reader) Fleet(ctx context.Context, each func(api.Member) error) (api.Fl
 // Member tells of one host: its own as it may, whatever the control plane says of
 // others. Its errors have hints; for a name that is not there they are those most
 // like it.
-func (r *Reader) Member(ctx context.Context, name string) (api.MemberOf, error) {
+func (r *Reader) Member(ctx context.Context, name string) (MemberOf, error) {
 	asking, cancel := context.WithTimeout(ctx, memberTime)
 	defer cancel()
 	node, err := r.client.Node(asking, name)
 	if errors.Is(err, controlplane.ErrNotFound) {
-		return api.MemberOf{}, r.missing(asking, name)
+		return MemberOf{}, r.missing(asking, name)
 	}
 	var lease *coordinationv1.Lease
 	if err == nil {
@@ -72,13 +70,13 @@ func (r *Reader) Member(ctx context.Context, name string) (api.MemberOf, error) 
 		}
 	}
 	if err != nil {
-		return api.MemberOf{}, r.explain("read node "+name, err)
+		return MemberOf{}, r.explain("read node "+name, err)
 	}
-	return api.MemberOf{Member: member(node, lease), ControlPlane: r.whose()}, nil
+	return MemberOf{Member: member(node, lease), ControlPlane: r.whose()}, nil
 }
 
 // walk goes through the fleet when it is its turn.
-func (r *Reader) walk(ctx context.Context, each func(api.Member) error) error {
+func (r *Reader) walk(ctx context.Context, each func(Member) error) error {
 	lister, able := r.client.(controlplane.FleetLister)
 	if !able {
 		return errNoList
@@ -96,16 +94,16 @@ func (r *Reader) walk(ctx context.Context, each func(api.Member) error) error {
 
 // member is what a person gets to see: not who wrote which field when, which is most of
 // some Nodes and leads nowhere, as kubectl sees it, too.
-func member(node *corev1.Node, lease *coordinationv1.Lease) api.Member {
+func member(node *corev1.Node, lease *coordinationv1.Lease) Member {
 	node.ManagedFields = nil
 	if lease != nil {
 		lease.ManagedFields = nil
 	}
-	return api.Member{Node: node, Lease: lease, ReadAt: time.Now()}
+	return Member{Node: node, Lease: lease, ReadAt: time.Now()}
 }
 
-func (r *Reader) whose() api.Fleet {
-	return api.Fleet{Type: r.client.Type(), Endpoint: r.client.Endpoint(), Node: r.node, LeasesEnd: controlplane.EndsLeases(r.client)}
+func (r *Reader) whose() Fleet {
+	return Fleet{Type: r.client.Type(), Endpoint: r.client.Endpoint(), Node: r.node, LeasesEnd: controlplane.EndsLeases(r.client)}
 }
 
 // errNoList is a control plane that keeps no list.
@@ -113,7 +111,7 @@ var errNoList = errors.New("it tells a host of no other")
 
 // explain says what cannot be done, and what to do instead.
 func (r *Reader) explain(what string, err error) error {
-	e := &api.Error{Message: fmt.Sprintf("%s of control plane %s at %s: %v", what, r.client.Type(), r.client.Endpoint(), err)}
+	e := &hint.Error{Message: fmt.Sprintf("%s of control plane %s at %s: %v", what, r.client.Type(), r.client.Endpoint(), err)}
 	switch {
 	case errors.Is(err, controlplane.ErrForbidden) && r.client.Type() == "kubernetes":
 		e.Hint = fmt.Sprintf("a node may not see others by itself: `kubectl get nodes` as somebody who may, or give it the right as docs/fleet.md says; `hostler nodes %s` shows this one", r.node)

@@ -14,10 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
+	"hostler.io/hostler/internal/hint"
 )
 
 const own = "rack3-node07.example.net"
@@ -43,14 +43,14 @@ func TestAFleetIsReadWithItsLeases(t *testing.T) {
 	reader := fleet.New(fleetOf(t, "a", own, "b"), own)
 	var names []string
 	before := time.Now()
-	whose, err := reader.Fleet(t.Context(), func(m api.Member) error {
+	whose, err := reader.Fleet(t.Context(), func(m fleet.Member) error {
 		if m.Lease == nil || m.Lease.Name != m.Node.Name || m.Node.ManagedFields != nil || m.ReadAt.Before(before) {
 			t.Errorf("Fleet() told %+v, want a Node without managed fields, its Lease, and when it was read", m)
 		}
 		names = append(names, m.Node.Name)
 		return nil
 	})
-	want := api.Fleet{Type: "fake", Endpoint: "memory", Node: own}
+	want := fleet.Fleet{Type: "fake", Endpoint: "memory", Node: own}
 	if err != nil || whose != want || !slices.Equal(names, []string{"a", "b", own}) {
 		t.Errorf("Fleet() = %+v, %v after %q, want %+v after all three", whose, err, names, want)
 	}
@@ -90,8 +90,8 @@ func TestWhatCannotBeReadIsExplained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fake.Inject(controlplanetest.Fleet, controlplanetest.Fault{Err: c.err, Times: 1})
 			defer fake.Heal()
-			_, err := fleet.New(c.client, own).Fleet(t.Context(), func(api.Member) error { return nil })
-			told, ok := errors.AsType[*api.Error](err)
+			_, err := fleet.New(c.client, own).Fleet(t.Context(), func(fleet.Member) error { return nil })
+			told, ok := errors.AsType[*hint.Error](err)
 			if !ok || !strings.Contains(told.Hint, c.hint) || !strings.Contains(told.Message, "list the nodes of control plane "+c.client.Type()) {
 				t.Errorf("Fleet() = %v, want what could not be listed, and the hint %q", err, c.hint)
 			}
@@ -117,7 +117,7 @@ func TestAHostWithoutALeaseIsToldAllTheSame(t *testing.T) {
 
 func TestAWrongNameIsAnsweredWithThoseLikeIt(t *testing.T) {
 	fake := fleetOf(t, own, "rack3-node08.example.net", "rack3-node17.example.net", "rack3-node27.example.net", "db-1", "db-2.example.net")
-	for wrong, hint := range map[string]string{
+	for wrong, want := range map[string]string{
 		"rack3-node07":             "did you mean " + own + " or ",
 		"rack3-nod07.example.net":  "did you mean " + own + " or ",
 		"rack3-node7":              "did you mean " + own + " or rack3-node17.example.net or rack3-node27.example.net?",
@@ -126,18 +126,18 @@ func TestAWrongNameIsAnsweredWithThoseLikeIt(t *testing.T) {
 		"d":                        "did you mean db-1 or db-2.example.net or rack3-node07.example.net?",
 	} {
 		_, err := fleet.New(fake, own).Member(t.Context(), wrong)
-		told, ok := errors.AsType[*api.Error](err)
-		if !ok || !strings.HasPrefix(told.Hint, hint) || told.Status != http.StatusNotFound || !strings.Contains(told.Message, "there is no node "+wrong+" on control plane fake") {
-			t.Errorf("Member(%q) = %v, want that there is none, and the hint %q", wrong, err, hint)
+		told, ok := errors.AsType[*hint.Error](err)
+		if !ok || !strings.HasPrefix(told.Hint, want) || told.Status != http.StatusNotFound || !strings.Contains(told.Message, "there is no node "+wrong+" on control plane fake") {
+			t.Errorf("Member(%q) = %v, want that there is none, and the hint %q", wrong, err, want)
 		}
 	}
 	fake.Inject(controlplanetest.Fleet, controlplanetest.Fault{Err: controlplane.ErrForbidden})
 	_, err := fleet.New(fake, own).Member(t.Context(), "rack3-node7")
-	if told, ok := errors.AsType[*api.Error](err); !ok || told.Hint != "check the name; `hostler nodes "+own+"` shows this host" {
+	if told, ok := errors.AsType[*hint.Error](err); !ok || told.Hint != "check the name; `hostler nodes "+own+"` shows this host" {
 		t.Errorf("Member() = %v where others are not told, want to check the name", err)
 	}
 	_, err = fleet.New(fake, own).Member(t.Context(), "Rack_3")
-	if told, ok := errors.AsType[*api.Error](err); !ok || !strings.Contains(told.Hint, "a-z, 0-9") {
+	if told, ok := errors.AsType[*hint.Error](err); !ok || !strings.Contains(told.Hint, "a-z, 0-9") {
 		t.Errorf("Member() = %v of a name that cannot be, want what names are made of", err)
 	}
 }
@@ -149,7 +149,7 @@ func TestAFleetIsReadForOneAtATime(t *testing.T) {
 		fake.Inject(controlplanetest.Fleet, controlplanetest.Fault{Hang: true, Times: 1})
 		reader := fleet.New(fake, own)
 		list := func(ctx context.Context) error {
-			_, err := reader.Fleet(ctx, func(api.Member) error { return nil })
+			_, err := reader.Fleet(ctx, func(fleet.Member) error { return nil })
 			return err
 		}
 		first, stop := context.WithCancel(t.Context())

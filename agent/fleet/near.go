@@ -10,7 +10,7 @@ import (
 
 	"github.com/agnivade/levenshtein"
 
-	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/internal/hint"
 )
 
 const (
@@ -22,13 +22,13 @@ const (
 
 // missing is the error for a name that no Node has, with those that are most like it.
 func (r *Reader) missing(ctx context.Context, name string) error {
-	e := &api.Error{
+	e := &hint.Error{
 		Message: fmt.Sprintf("there is no node %s on control plane %s at %s", name, r.client.Type(), r.client.Endpoint()),
 		Hint:    "`hostler nodes` lists those that there are",
 		Status:  http.StatusNotFound,
 	}
 	var near []likeness
-	err := r.walk(ctx, func(m api.Member) error {
+	err := r.walk(ctx, func(m Member) error {
 		if l := liken(name, m.Node.Name); l.distance <= slips {
 			near = append(near, l)
 			slices.SortStableFunc(near, func(a, b likeness) int { return cmp.Compare(a.distance, b.distance) })

@@ -9,9 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/caller"
+	"hostler.io/hostler/internal/hint"
 	"hostler.io/hostler/status/report"
 )
 
@@ -19,14 +20,14 @@ import (
 const diskTimeout = 2 * time.Second
 
 // Cordon closes the Node to new pods, or opens it, for a person.
-func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (api.CordonReport, error) {
+func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (CordonReport, error) {
 	telling, cancel := context.WithTimeout(ctx, report.WriteTimeout)
 	defer cancel()
-	want := api.Cordon{Unschedulable: unschedulable, By: api.Caller(ctx), At: time.Now().UTC()}
+	want := Cordon{Unschedulable: unschedulable, By: caller.Name(ctx), At: time.Now().UTC()}
 	changed, err := d.o.Reporter.Cordon(telling, report.Decision{Unschedulable: want.Unschedulable, By: want.By, At: want.At})
-	answer := api.CordonReport{Node: d.o.Node, Cordon: want, Changed: changed}
+	answer := CordonReport{Node: d.o.Node, Cordon: want, Changed: changed}
 	if before := d.o.Reporter.Decided(); before != nil && !changed {
-		answer.Cordon = api.Cordon{Unschedulable: before.Unschedulable, By: before.By, At: before.At}
+		answer.Cordon = Cordon{Unschedulable: before.Unschedulable, By: before.By, At: before.At}
 	}
 	verb := "cordon"
 	if !unschedulable {
@@ -35,13 +36,13 @@ func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (api.CordonRep
 	switch {
 	case errors.Is(err, report.ErrNotOurs):
 		_, other, _ := d.o.Owners.Mine(owner.Node)
-		e := &api.Error{Message: fmt.Sprintf("%s node %s: it is not hostler's: %s", verb, d.o.Node, other.Evidence), Hint: "a host with node.enabled: false has no Node to " + verb}
+		e := &hint.Error{Message: fmt.Sprintf("%s node %s: it is not hostler's: %s", verb, d.o.Node, other.Evidence), Hint: "a host with node.enabled: false has no Node to " + verb}
 		if other.Name == owner.Kubelet {
 			e.Hint = fmt.Sprintf("the Node is the kubelet's: `kubectl %s %s`", verb, d.o.Node)
 		}
 		return answer, e
 	case errors.Is(err, report.ErrNoCordoner):
-		return answer, &api.Error{
+		return answer, &hint.Error{
 			Message: fmt.Sprintf("%s node %s: control plane %s: %v", verb, d.o.Node, d.o.ControlPlane, err),
 			Hint:    "set spec.unschedulable of the Node with the control plane's own tools",
 		}

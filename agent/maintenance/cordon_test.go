@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/internal/hint"
 	"hostler.io/hostler/status/report"
 )
 
@@ -71,7 +71,7 @@ func TestACordonThatCannotBeIsRefusedWithAHint(t *testing.T) {
 				d.register(t)
 				c.prepare(d)
 				_, err := maintenance.New(d.Options).Cordon(t.Context(), true)
-				var told *api.Error
+				var told *hint.Error
 				if !errors.As(err, &told) {
 					t.Fatalf("Cordon() = %v, want an error with a hint", err)
 				}

@@ -11,21 +11,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/caller"
+	"hostler.io/hostler/internal/hint"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 )
 
 // DrainPlan says what a person's drain would do now.
-func (d *Drainer) DrainPlan(ctx context.Context, req api.DrainRequest) (api.DrainPlan, error) {
+func (d *Drainer) DrainPlan(ctx context.Context, req DrainRequest) (DrainPlan, error) {
 	p, spared, err := d.o.Guard.PlanByHand(ctx, req.All)
 	p.Message = d.o.OutOfReach()
 	if err != nil { // what is known of a runtime that does not answer is tried
 		p.Message = strings.TrimSuffix(err.Error()+"; "+p.Message, "; ")
 	}
-	answer := api.DrainPlan{Plan: p, Node: d.o.Node, Spared: spared, Bound: metav1.Duration{Duration: p.Bound()}}
+	answer := DrainPlan{Plan: p, Node: d.o.Node, Spared: spared, Bound: metav1.Duration{Duration: p.Bound()}}
 	if err := d.mayDrain(ctx); err != nil {
 		answer.Refusal = err.Error()
 	}
@@ -37,7 +38,7 @@ func (d *Drainer) mayDrain(ctx context.Context) error {
 	d.o.Owners.Refresh(ctx) // a kubelet may have been started since somebody looked
 	// One that has not run for a while starts nothing, even if the Node stays its own.
 	if mine, other, _ := d.o.Owners.Mine(owner.Node); !mine && other.Name == owner.Kubelet && d.o.Owners.Seen(owner.ContainerGC) {
-		return &api.Error{
+		return &hint.Error{
 			Message: "drain: the pods of this host are the kubelet's, which would start them again: " + other.Evidence,
 			Hint:    fmt.Sprintf("use `kubectl drain %s --ignore-daemonsets`", d.o.Node),
 		}
@@ -47,24 +48,24 @@ func (d *Drainer) mayDrain(ctx context.Context) error {
 
 // refused gives the guard's refusals the hint that a person needs.
 func refused(err error) error {
-	hint := ""
+	next := ""
 	switch {
 	case errors.Is(err, shutdown.ErrDelegated):
-		hint = "stop the pods with the tools of who guards the shutdown, such as `kubectl drain`"
+		next = "stop the pods with the tools of who guards the shutdown, such as `kubectl drain`"
 	case errors.Is(err, shutdown.ErrShuttingDown):
-		hint = "`hostler status` shows how far it is"
+		next = "`hostler status` shows how far it is"
 	case errors.Is(err, shutdown.ErrDraining):
-		hint = "`hostler status` shows how far it is; Ctrl-C where it was started ends it"
+		next = "`hostler status` shows how far it is; Ctrl-C where it was started ends it"
 	default:
 		return err
 	}
-	return &api.Error{Message: err.Error(), Hint: hint}
+	return &hint.Error{Message: err.Error(), Hint: next}
 }
 
 // Drain stops pods because a person asked for it: it cordons the Node first, as
 // `kubectl drain` does, and leaves it so.
-func (d *Drainer) Drain(ctx context.Context, req api.DrainRequest, progress func(api.DrainStep)) (api.DrainReport, error) {
-	report := api.DrainReport{Node: d.o.Node}
+func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(DrainStep)) (DrainReport, error) {
+	report := DrainReport{Node: d.o.Node}
 	if err := d.mayDrain(ctx); err != nil {
 		return report, err
 	}
@@ -78,7 +79,7 @@ func (d *Drainer) Drain(ctx context.Context, req api.DrainRequest, progress func
 		report.Unschedulable, report.Message = true, cordoned.Message
 	}
 
-	who, node := api.Caller(ctx), controlplane.NodeReference(d.o.Node)
+	who, node := caller.Name(ctx), controlplane.NodeReference(d.o.Node)
 	what := "all pods but critical ones"
 	if req.All {
 		what = "all pods"
@@ -106,11 +107,11 @@ func (d *Drainer) Drain(ctx context.Context, req api.DrainRequest, progress func
 		d.o.Log.Warn("drain ended early", "by", who, "error", err)
 		d.o.Recorder.Record(node, corev1.EventTypeWarning, "DrainEndedEarly", record.Tally())
 		if errors.Is(err, shutdown.ErrCancelled) && ctx.Err() == nil {
-			err = &api.Error{Message: "drain: a shutdown of the host, or the end of the agent, has cut it short", Hint: "`hostler status` shows how far a shutdown is"}
+			err = &hint.Error{Message: "drain: a shutdown of the host, or the end of the agent, has cut it short", Hint: "`hostler status` shows how far a shutdown is"}
 		}
 		return report, err
 	}
-	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", api.Unspared(record))
+	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", Unspared(record))
 	kind, reason := corev1.EventTypeNormal, "DrainFinished"
 	if !record.Graceful {
 		kind, reason = corev1.EventTypeWarning, "DrainIncomplete"
@@ -122,14 +123,14 @@ func (d *Drainer) Drain(ctx context.Context, req api.DrainRequest, progress func
 // teller makes a step of each pod that a drain is done with. Nobody waits for who
 // listens to it: the drain least of all.
 type teller struct {
-	progress func(api.DrainStep)
+	progress func(DrainStep)
 	latest   chan *journal.Record // holds the newest state of the drain
 	ended    chan struct{}
 	told     map[string]bool // by runtime and ID
 	done     int             // of told, those that the drain does not spare
 }
 
-func newTeller(progress func(api.DrainStep)) *teller {
+func newTeller(progress func(DrainStep)) *teller {
 	t := &teller{progress: progress, latest: make(chan *journal.Record, 1), ended: make(chan struct{}), told: map[string]bool{}}
 	go func() {
 		defer close(t.ended)
@@ -158,7 +159,7 @@ func (t *teller) finish(r journal.Record) {
 }
 
 func (t *teller) tell(r *journal.Record) {
-	total := api.Unspared(*r)
+	total := Unspared(*r)
 	for _, p := range r.Pods {
 		id := p.Runtime + "/" + p.ID
 		if p.Outcome == "" || t.told[id] {
@@ -171,6 +172,6 @@ func (t *teller) tell(r *journal.Record) {
 		if p.Outcome != journal.Skipped {
 			t.done++
 		}
-		t.progress(api.DrainStep{PodRecord: p, Done: t.done, Total: total})
+		t.progress(DrainStep{PodRecord: p, Done: t.done, Total: total})
 	}
 }

@@ -11,8 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/internal/hint"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
@@ -31,7 +32,7 @@ func TestADrainCordonsFirstAndTellsOfEachPod(t *testing.T) {
 			runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel},
 		)
 		var steps []string
-		report, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(s api.DrainStep) {
+		report, err := drainer.Drain(t.Context(), maintenance.DrainRequest{}, func(s maintenance.DrainStep) {
 			if !d.stored(t).Spec.Unschedulable {
 				t.Error("a pod was stopped before the node was cordoned")
 			}
@@ -56,7 +57,7 @@ func TestADrainCordonsFirstAndTellsOfEachPod(t *testing.T) {
 }
 
 // report0 is when a step's pod was asked to stop; now if it was not.
-func report0(s api.DrainStep) time.Time {
+func report0(s maintenance.DrainStep) time.Time {
 	if s.StartedAt.IsZero() {
 		return time.Now()
 	}
@@ -68,7 +69,7 @@ func TestADrainByACallerThatReadsNothingIsNotHeldUp(t *testing.T) {
 		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
 		began := time.Now()
 		told := 0
-		if _, err := drainer.Drain(t.Context(), api.DrainRequest{All: true}, func(api.DrainStep) {
+		if _, err := drainer.Drain(t.Context(), maintenance.DrainRequest{All: true}, func(maintenance.DrainStep) {
 			told++
 			time.Sleep(time.Minute)
 		}); err != nil {
@@ -93,7 +94,7 @@ func TestADrainEndsWithItsCallerAndLeavesTheNodeCordoned(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		began := time.Now()
-		report, err := drainer.Drain(ctx, api.DrainRequest{All: true}, func(api.DrainStep) {})
+		report, err := drainer.Drain(ctx, maintenance.DrainRequest{All: true}, func(maintenance.DrainStep) {})
 		if !errors.Is(err, shutdown.ErrCancelled) || report.CancelledAt.IsZero() || time.Since(began) > 6*time.Second {
 			t.Errorf("Drain() = %+v, %v after %v, want it cancelled soon", report, err, time.Since(began))
 		}
@@ -117,7 +118,7 @@ func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsTold(t *testing.T) {
 		errs := make(chan error)
 		for range 2 {
 			go func() {
-				_, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+				_, err := drainer.Drain(t.Context(), maintenance.DrainRequest{}, func(maintenance.DrainStep) {})
 				errs <- err
 			}()
 		}
@@ -140,7 +141,7 @@ func TestADrainThatAShutdownCutsShortTellsOfWhatItDid(t *testing.T) {
 		drainer, _ := d.guarded(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: 10 * time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
 		time.AfterFunc(time.Second, func() { _, _ = d.Guard.Drain(t.Context(), journal.TriggerServiceStop) })
 		var steps []string
-		_, err := drainer.Drain(t.Context(), api.DrainRequest{All: true}, func(s api.DrainStep) { steps = append(steps, string(s.Outcome)+" "+s.Name) })
+		_, err := drainer.Drain(t.Context(), maintenance.DrainRequest{All: true}, func(s maintenance.DrainStep) { steps = append(steps, string(s.Outcome)+" "+s.Name) })
 		if err == nil || !strings.Contains(err.Error(), "cut it short\nhint: ") {
 			t.Errorf("Drain() = %v, want that it was cut short", err)
 		}
@@ -157,7 +158,7 @@ func TestADrainDoesNotWaitForAKubeletThatHasGone(t *testing.T) {
 			return map[owner.Job]owner.Owner{owner.Node: {Name: owner.Kubelet, Evidence: "which does not run"}}
 		}, slog.New(slog.DiscardHandler))
 		drainer, _ := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: time.Second})
-		report, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+		report, err := drainer.Drain(t.Context(), maintenance.DrainRequest{}, func(maintenance.DrainStep) {})
 		if err != nil || report.Unschedulable || len(report.Pods) != 1 || !strings.Contains(report.Message, "which does not run") {
 			t.Errorf("Drain() = %+v, %v, want the pod stopped and the Node left alone", report, err)
 		}
@@ -198,8 +199,8 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 					c.begin(t, d)
 				}
 				before := len(fake.Signals())
-				_, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
-				var told *api.Error
+				_, err := drainer.Drain(t.Context(), maintenance.DrainRequest{}, func(maintenance.DrainStep) {})
+				var told *hint.Error
 				if !errors.As(err, &told) || told.Hint == "" {
 					t.Fatalf("Drain() = %v, want an error with a hint", err)
 				}
@@ -212,7 +213,7 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 					t.Errorf("%d containers were stopped, want none", n-before)
 				}
 				if name != "where nodes cannot be cordoned" {
-					if p, err := drainer.DrainPlan(t.Context(), api.DrainRequest{}); err != nil || !strings.Contains(p.Refusal, c.want[0]) {
+					if p, err := drainer.DrainPlan(t.Context(), maintenance.DrainRequest{}); err != nil || !strings.Contains(p.Refusal, c.want[0]) {
 						t.Errorf("DrainPlan() = %+v, %v, want it to say the same", p, err)
 					}
 				}
@@ -230,11 +231,11 @@ func TestADrainTellsOfRuntimesThatAreOutOfReach(t *testing.T) {
 		d.register(t)
 		d.OutOfReach = func() string { return "podman: nothing answers" }
 		drainer, _ := d.guarded(t, runtimetest.ContainerSpec{Name: "web"})
-		p, err := drainer.DrainPlan(t.Context(), api.DrainRequest{All: true})
+		p, err := drainer.DrainPlan(t.Context(), maintenance.DrainRequest{All: true})
 		if err != nil || p.Message != "podman: nothing answers" {
 			t.Errorf("DrainPlan() = %q, %v, want it to name podman", p.Message, err)
 		}
-		report, err := drainer.Drain(t.Context(), api.DrainRequest{All: true}, func(api.DrainStep) {})
+		report, err := drainer.Drain(t.Context(), maintenance.DrainRequest{All: true}, func(maintenance.DrainStep) {})
 		if err != nil || report.Graceful || report.Error != "podman: nothing answers" || len(report.Pods) != 1 {
 			t.Errorf("Drain() = %+v, %v, want one pod stopped, and podman named", report, err)
 		}
@@ -245,7 +246,7 @@ func TestADrainWithoutANodeIsADrain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.Owners = ownedBy(owner.Off, nil)
 		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web"})
-		report, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+		report, err := drainer.Drain(t.Context(), maintenance.DrainRequest{}, func(maintenance.DrainStep) {})
 		if err != nil || !report.Graceful || report.Unschedulable || !strings.Contains(report.Message, "switched off") || len(fake.Signals()) != 1 {
 			t.Errorf("Drain() = %+v, %v, want the pod stopped, and why nothing is cordoned", report, err)
 		}

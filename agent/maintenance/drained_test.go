@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -22,7 +21,7 @@ func TestWhatADrainStopsIsKeptForADay(t *testing.T) {
 			slices.Sort(ids)
 			return ids
 		}
-		report, err := drainer.Drain(t.Context(), api.DrainRequest{}, func(api.DrainStep) {})
+		report, err := drainer.Drain(t.Context(), maintenance.DrainRequest{}, func(maintenance.DrainStep) {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/caller"
+	"hostler.io/hostler/internal/hint"
 	"hostler.io/hostler/status/report"
 )
 
@@ -17,8 +18,8 @@ const hasLeft = "the node has left the control plane"
 // Leave takes the Node and its Lease off the control plane, for a person. The Lease
 // comes to rest before, so that no renewal creates it again. Where the node itself
 // may not delete them it rests all the same, for somebody else to do so.
-func (d *Drainer) Leave(ctx context.Context) (api.LeaveReport, error) {
-	answer := api.LeaveReport{Node: d.o.Node, ControlPlane: d.o.ControlPlane, By: api.Caller(ctx)}
+func (d *Drainer) Leave(ctx context.Context) (LeaveReport, error) {
+	answer := LeaveReport{Node: d.o.Node, ControlPlane: d.o.ControlPlane, By: caller.Name(ctx)}
 	before := d.o.Member.Reason()
 	d.o.Member.Set(hasLeft)
 	resting, rested := context.WithTimeout(ctx, report.WriteTimeout)
@@ -42,7 +43,7 @@ func (d *Drainer) Leave(ctx context.Context) (api.LeaveReport, error) {
 		}
 		return answer, nil
 	case errors.Is(err, controlplane.ErrForbidden):
-		e := &api.Error{
+		e := &hint.Error{
 			Message: fmt.Sprintf("leave: %v: this host no longer renews its lease nor writes its Node, also after a restart, but may not delete them", err),
 			Hint:    "whoever has the right deletes the Node, with which the lease goes; `hostler leave --undo` takes it back",
 		}
@@ -54,19 +55,19 @@ func (d *Drainer) Leave(ctx context.Context) (api.LeaveReport, error) {
 	d.o.Member.Set(before) // all goes on
 	if errors.Is(err, report.ErrNotOurs) {
 		_, other, _ := d.o.Owners.Mine(owner.Node)
-		e := &api.Error{Message: fmt.Sprintf("leave: node %s is not hostler's: %s", d.o.Node, other.Evidence), Hint: "a host with node.enabled: false has no Node to take away"}
+		e := &hint.Error{Message: fmt.Sprintf("leave: node %s is not hostler's: %s", d.o.Node, other.Evidence), Hint: "a host with node.enabled: false has no Node to take away"}
 		if other.Name == owner.Kubelet {
 			e.Hint = fmt.Sprintf("the Node is the kubelet's: stop that, and then `kubectl delete node %s`", d.o.Node)
 		}
 		return answer, e
 	}
 	if other, taken := errors.AsType[*controlplane.IdentityError](err); taken {
-		return answer, &api.Error{
+		return answer, &hint.Error{
 			Message: fmt.Sprintf("leave: node %s belongs to another machine (%s), and stays; this one is %s", d.o.Node, other.Theirs, other.Ours),
 			Hint:    "this host has no Node to take away; give it another node.name, or node.enabled: false",
 		}
 	}
-	return answer, &api.Error{
+	return answer, &hint.Error{
 		Message: fmt.Sprintf("leave: node %s: %v", d.o.Node, err),
 		Hint:    "nothing has changed: the Node and its lease are kept up as before; see `hostler status`, and try again",
 	}
@@ -74,13 +75,13 @@ func (d *Drainer) Leave(ctx context.Context) (api.LeaveReport, error) {
 
 // Return takes back that the Node left, for a person. The Lease is renewed at once,
 // and the Node registered as soon as the control plane answers.
-func (d *Drainer) Return(ctx context.Context) (api.LeaveReport, error) {
-	answer := api.LeaveReport{Node: d.o.Node, ControlPlane: d.o.ControlPlane, By: api.Caller(ctx)}
+func (d *Drainer) Return(ctx context.Context) (LeaveReport, error) {
+	answer := LeaveReport{Node: d.o.Node, ControlPlane: d.o.ControlPlane, By: caller.Name(ctx)}
 	waiting, cancel := context.WithTimeout(ctx, report.WriteTimeout)
 	defer cancel()
 	changed, err := d.o.Reporter.Return(waiting, answer.By)
 	if err != nil {
-		return answer, &api.Error{
+		return answer, &hint.Error{
 			Message: fmt.Sprintf("return: node %s: %v", d.o.Node, err),
 			Hint:    "nothing has changed: the Node stays off the control plane; see `hostler status`, and try again",
 		}

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
+	"hostler.io/hostler/internal/hint"
 	"hostler.io/hostler/internal/loop"
 )
 
@@ -41,7 +41,7 @@ func TestTheLeaseRestsBeforeTheNodeLeaves(t *testing.T) {
 		d.register(t)
 		d.keeps(t)
 		got, err := maintenance.New(d.Options).Leave(t.Context())
-		if err != nil || got != (api.LeaveReport{Node: nodeName, ControlPlane: "fake", By: "nobody known", Changed: true}) {
+		if err != nil || got != (maintenance.LeaveReport{Node: nodeName, ControlPlane: "fake", By: "nobody known", Changed: true}) {
 			t.Errorf("Leave() = %+v, %v, want it done", got, err)
 		}
 		time.Sleep(time.Hour)
@@ -96,7 +96,7 @@ func TestALeaveThatFailsSaysWhatToDo(t *testing.T) {
 				d.register(t)
 				c.prepare(d)
 				_, err := maintenance.New(d.Options).Leave(t.Context())
-				var told *api.Error
+				var told *hint.Error
 				if !errors.As(err, &told) {
 					t.Fatalf("Leave() = %v, want an error with a hint", err)
 				}

@@ -6,7 +6,6 @@ package maintenance
 import (
 	"log/slog"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/loop"
@@ -31,8 +30,6 @@ type Options struct {
 
 // Drainer cordons, uncordons and drains for a person. It is safe for concurrent use.
 type Drainer struct{ o Options }
-
-var _ api.Drainer = (*Drainer)(nil)
 
 // New returns a drainer of a node. One that a person had leave the control plane
 // before this start stays off it.

@@ -32,6 +32,8 @@ var ours = map[string][]string{
 	"runtime/runtimetest":    {"runtime", "test/kept"},
 
 	"internal/atomicfile": {},
+	"internal/caller":     {},
+	"internal/hint":       {},
 
 	"shutdown":          {"runtime", "shutdown/plan", "shutdown/journal", "shutdown/drain"},
 	"shutdown/plan":     {"runtime"},
@@ -102,11 +104,11 @@ var ours = map[string][]string{
 
 	"agent/doctor": {"controlplane", "gc", "shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
-	"agent/fleet":       {"agent/api", "controlplane"},
-	"agent/maintenance": {"agent/api", "controlplane", "internal/loop", "agent/owner", "status/report", "shutdown", "shutdown/journal"},
+	"agent/fleet":       {"controlplane", "internal/hint"},
+	"agent/maintenance": {"controlplane", "internal/caller", "internal/hint", "internal/loop", "agent/owner", "status/report", "shutdown", "shutdown/plan", "shutdown/journal"},
 
-	"agent/api": {"status/conditions", "agent/doctor", "internal/listen", "internal/loop", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "status/conditions", "agent/config", "controlplane/conformance", "agent/doctor", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/plan", "shutdown/journal", "shutdown/timeline", "status"},
+	"agent/api": {"internal/caller", "internal/hint", "agent/fleet", "agent/maintenance", "status/conditions", "agent/doctor", "internal/listen", "internal/loop", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
+	"agent/cli": {"agent", "agent/api", "agent/fleet", "agent/maintenance", "status/conditions", "agent/config", "controlplane/conformance", "agent/doctor", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/plan", "shutdown/journal", "shutdown/timeline", "status"},
 	"agent": {
 		"agent/api", "status/conditions", "agent/config", "controlplane", "controlplane/census", "controlplane/conformance", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "controlplane/plugin/process", "agent/doctor", "agent/fleet", "internal/statefile",
 		"runtime/discovery", "status/gather", "internal/listen", "internal/loop", "agent/maintenance", "agent/metrics", "agent/owner", "status/reboots", "status/report",

@@ -17,6 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -54,7 +55,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	a.awaitGuard(shutdown.Armed)
 	a.awaitReady(corev1.ConditionTrue)
 
-	p := answers[api.DrainPlan](a, "drain", "--dry-run")
+	p := answers[maintenance.DrainPlan](a, "drain", "--dry-run")
 	if len(p.Phases) != 2 || len(p.Phases[0].Pods) != 2 || len(p.Phases[1].Pods) != 0 || len(p.Spared) != 1 || p.Spared[0].Name != "database" || p.Refusal != "" || p.Bound != p.Phases[0].Grace {
 		t.Fatalf("drain --dry-run = %+v, want two pods to stop within their phase, and the critical one spared", p)
 	}
@@ -99,7 +100,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	if s := a.status(); cordoned(t, s) {
 		t.Error("the node is still cordoned after hostler uncordon")
 	}
-	report := answers[api.DrainReport](a, "drain", "--all")
+	report := answers[maintenance.DrainReport](a, "drain", "--all")
 	if !report.Graceful || !report.Unschedulable || len(report.Pods) != 1 || report.Pods[0].Name != "database" || report.Pods[0].Outcome != journal.Stopped {
 		t.Errorf("drain --all = %+v, want the critical pod stopped", report)
 	}

@@ -21,16 +21,16 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// fleet is a control plane without Kubernetes.
-type fleet struct {
+// etcdFleet is a control plane without Kubernetes.
+type etcdFleet struct {
 	*etcd.Cluster
 	t *testing.T
 }
 
-func newFleet(t *testing.T, o etcd.Options) fleet { return fleet{etcd.For(t, o), t} }
+func newFleet(t *testing.T, o etcd.Options) etcdFleet { return etcdFleet{etcd.For(t, o), t} }
 
 // ctl asks as the administrator.
-func (f fleet) ctl(args ...string) string {
+func (f etcdFleet) ctl(args ...string) string {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
 	defer cancel()
@@ -40,7 +40,7 @@ func (f fleet) ctl(args ...string) string {
 }
 
 // node is the Node as it is stored; nil if there is none.
-func (f fleet) node(name string) *corev1.Node {
+func (f etcdFleet) node(name string) *corev1.Node {
 	f.t.Helper()
 	text := f.ctl("get", "--print-value-only", "/hostler/nodes/"+name)
 	if strings.TrimSpace(text) == "" {
@@ -52,18 +52,18 @@ func (f fleet) node(name string) *corev1.Node {
 }
 
 // ready is status and reason of the stored Node's condition Ready.
-func (f fleet) ready(name string) string {
+func (f etcdFleet) ready(name string) string {
 	c := condition(api.Status{Node: f.node(name)}, corev1.NodeReady)
 	return fmt.Sprintf("%s %s", c.Status, c.Reason)
 }
 
 // alive tells whether the host's lease is there.
-func (f fleet) alive(name string) bool {
+func (f etcdFleet) alive(name string) bool {
 	return strings.Contains(f.ctl("get", "--keys-only", "/hostler/leases/"+name), "/hostler/leases/"+name)
 }
 
 // revision is that of etcd's keys, which every change makes another one.
-func (f fleet) revision() string {
+func (f etcdFleet) revision() string {
 	f.t.Helper()
 	revision := regexp.MustCompile(`"revision":\d+`).FindString(f.ctl("endpoint", "status", "--write-out=json"))
 	if revision == "" {
@@ -73,7 +73,7 @@ func (f fleet) revision() string {
 }
 
 // settings are the configuration of an agent in this fleet.
-func (f fleet) settings(name, more string) string {
+func (f etcdFleet) settings(name, more string) string {
 	return fmt.Sprintf("controlPlane: {type: etcd, etcd: {endpoints: [%s]}}\nnode: {name: %s%s}\n", strings.Join(f.Endpoints(), ", "), name, more)
 }
 

@@ -18,13 +18,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/etcd"
 )
 
 // lease is the host's Lease as it is stored; nil if there is none.
-func (f fleet) lease(name string) *coordinationv1.Lease {
+func (f etcdFleet) lease(name string) *coordinationv1.Lease {
 	f.t.Helper()
 	text := f.ctl("get", "--print-value-only", "/hostler/leases/"+name)
 	if strings.TrimSpace(text) == "" {
@@ -36,7 +37,7 @@ func (f fleet) lease(name string) *coordinationv1.Lease {
 }
 
 // change stores the Node as somebody else makes it.
-func (f fleet) change(name string, change func(*corev1.Node)) {
+func (f etcdFleet) change(name string, change func(*corev1.Node)) {
 	f.t.Helper()
 	node := f.node(name)
 	change(node)
@@ -46,13 +47,13 @@ func (f fleet) change(name string, change func(*corev1.Node)) {
 }
 
 // well tells whether the host is Ready and alive.
-func (f fleet) well(name string) func() bool {
+func (f etcdFleet) well(name string) func() bool {
 	return func() bool { return f.ready(name) == "True "+status.ReasonHostReady && f.alive(name) }
 }
 
 // good is for how long the host's Lease is good by its own word, and by etcd's, which has
 // it end; in seconds.
-func (f fleet) good(name string) string {
+func (f etcdFleet) good(name string) string {
 	f.t.Helper()
 	lease := f.lease(name)
 	var found struct{ Kvs []struct{ Lease int64 } }
@@ -138,7 +139,7 @@ func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 		t.Errorf("hostler nodes of two that live = %s, want no word of dead ones", screen)
 	}
 	mentions(t, "hostler nodes of another host", onOneLine(a.prints("nodes", other)), other+" is Ready", "lease renewed ", "good for 5s", "control plane etcd at ", "hostler "+version)
-	if one := answers[api.MemberOf](a, "nodes", other); one.Node.Name != other || one.Lease == nil || one.ControlPlane.Node != own {
+	if one := answers[fleet.MemberOf](a, "nodes", other); one.Node.Name != other || one.Lease == nil || one.ControlPlane.Node != own {
 		t.Errorf("hostler nodes %s -o json = %+v, want it with its lease, as %s has it", other, one, own)
 	}
 	watch := newScreen(t, a, "nodes", "--watch")
@@ -162,7 +163,7 @@ func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 		t.Errorf("hostler nodes = %s, want the dead host first", screen)
 	}
 	mentions(t, "hostler nodes of a dead host", onOneLine(a.prints("nodes", other)), other+" gives NO SIGN OF LIFE", "the control plane ends one that is not renewed")
-	if one := answers[api.MemberOf](a, "nodes", other); one.Node == nil || one.Lease != nil {
+	if one := answers[fleet.MemberOf](a, "nodes", other); one.Node == nil || one.Lease != nil {
 		t.Errorf("hostler nodes %s -o json = %+v, want a Node without a Lease", other, one)
 	}
 	if list := answers[corev1.NodeList](a, "nodes"); list.Kind != "NodeList" || len(list.Items) != 2 || list.Items[0].Name != own || list.Items[1].Name != other {

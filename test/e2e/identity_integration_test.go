@@ -13,6 +13,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/page"
@@ -166,7 +167,7 @@ func TestTheRightToListTheFleet(t *testing.T) {
 		mentions(t, "kubectl "+command, c.kubectl(strings.Fields(command)...), "lister")
 		if asks {
 			eventually(t, "the lease is as long as was asked for", func() bool {
-				lease := answers[api.MemberOf](a, "nodes", "lister").Lease
+				lease := answers[fleet.MemberOf](a, "nodes", "lister").Lease
 				return lease != nil && *lease.Spec.LeaseDurationSeconds == 120
 			})
 		}

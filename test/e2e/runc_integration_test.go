@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/lab"
 )
@@ -53,7 +54,7 @@ func TestContainersOfRuncAloneAreLookedAfterBesideContainerd(t *testing.T) {
 	mentions(t, "hostler ps", a.prints("ps"), "web", "stubborn", "dns", "pod", "Running")
 	mentions(t, "hostler shutdown plan", a.prints("shutdown", "plan"), "web", "stubborn", "dns", "pod")
 
-	report := answers[api.DrainReport](a, "drain", "--all")
+	report := answers[maintenance.DrainReport](a, "drain", "--all")
 	outcomes := map[string]journal.Outcome{}
 	for _, p := range report.Pods {
 		outcomes[p.Name] = p.Outcome

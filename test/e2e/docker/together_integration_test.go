@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/lab"
 )
@@ -106,7 +107,7 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 		t.Errorf("gc run removed %q, want no %s among them", removed, keep)
 	}
 
-	report, err := a.api.Drain(t.Context(), api.DrainRequest{All: true}, func(api.DrainStep) {})
+	report, err := a.api.Drain(t.Context(), maintenance.DrainRequest{All: true}, func(maintenance.DrainStep) {})
 	check(t, err)
 	var regular, critical []journal.PodRecord
 	for _, pod := range report.Pods {

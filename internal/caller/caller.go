@@ -1,0 +1,20 @@
+// Package caller carries the name of the person behind a request from the API, which knows
+// it, to whoever records it.
+package caller
+
+import "context"
+
+type key struct{}
+
+// With returns a context of a request by that person.
+func With(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, key{}, name)
+}
+
+// Name is the person behind a request, or "nobody known".
+func Name(ctx context.Context) string {
+	if name, known := ctx.Value(key{}).(string); known {
+		return name
+	}
+	return "nobody known"
+}
