@@ -27,6 +27,7 @@ import (
 	"hostler.io/hostler/controlplane/census"
 	"hostler.io/hostler/controlplane/etcd"
 	"hostler.io/hostler/controlplane/kubernetes/certificate"
+	"hostler.io/hostler/controlplane/plugin"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/lastused"
@@ -112,9 +113,8 @@ type Agent struct {
 	listener    net.Listener
 	files       *listen.Files // of what is served over the network; nil if nothing is
 	loops       loop.Set
-	guarding    *loop.Loop // the shutdown guard, which outlives the other loops
-	plugged     *plugged   // the plugin that is the control plane; nil if another one is
-	plugin      *loop.Loop // runs the control plane's plugin, and outlives the guard, who tells it the last word; nil if others do
+	guarding    *loop.Loop    // the shutdown guard, which outlives the other loops
+	plugin      *plugin.Store // that is the control plane; nil if another one is
 
 	ending       atomic.Bool // a signal has come that ends the agent
 	kubeletsNode atomic.Bool // a kubelet of this host has the Node in the cluster, or had it last

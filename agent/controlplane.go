@@ -27,7 +27,7 @@ type surroundings struct {
 	kubernetes func() (*kubernetes.Client, error)
 	// etcd opens a store of objects.
 	etcd func() (controlplane.Client, error)
-	// plugin opens a plugin, and sees to it that it runs where hostler is to run it.
+	// plugin opens a store of objects that a plugin keeps.
 	plugin func() (controlplane.Client, error)
 }
 

@@ -132,9 +132,6 @@ func (a *Agent) buildLoops() {
 	if a.certificate != nil {
 		a.loops = append(a.loops, loop.New("certificate", 0, a.certificate.Run))
 	}
-	if a.plugin != nil {
-		a.loops = append(a.loops, a.plugin)
-	}
 	if watcher, able := a.client.(controlplane.NodeWatcher); able { // it has other writers
 		a.loops = append(a.loops, loop.New("node-watch", 0, a.whileMine("node-watch", owner.Node, a.whileOpen("node-watch", a.member, func(ctx context.Context) error {
 			return a.reporter.Watch(ctx, watcher, a.loops.Named("node-watch").Beat)

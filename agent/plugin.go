@@ -2,120 +2,73 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"sync"
-	"time"
 
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/objects"
 	"hostler.io/hostler/controlplane/plugin"
-	"hostler.io/hostler/controlplane/plugin/process"
-	"hostler.io/hostler/internal/loop"
 )
 
-// pluginPatience is how long the loop that runs a plugin may go without a look at it.
-const pluginPatience = 3*process.Interval + time.Minute
-
-// openPlugin opens the control plane that a plugin is, and has a loop run its program
-// where hostler is to.
+// openPlugin opens the control plane that a plugin is.
 func (a *Agent) openPlugin() (controlplane.Client, error) {
-	opened, err := openPlugin(a.cfg.ControlPlane.Plugin, a.cfg.API.Socket, a.options.Version, a.log)
+	store, err := plugin.New(plugin.Options{Socket: a.cfg.ControlPlane.Plugin.Socket, Version: a.options.Version, Log: a.log})
 	if err != nil {
 		return nil, err
 	}
-	if a.plugged = opened; opened.program != nil {
-		a.plugin = loop.New("plugin", pluginPatience, func(ctx context.Context) error { return opened.program.Run(ctx, a.plugin.Beat) })
-	}
-	return opened.Client, nil
+	a.plugin = store
+	return objects.New(store, objects.Options{}), nil
 }
 
-// plugged is a plugin that was opened, with its program where hostler is to run it; else
-// that is nil.
-type plugged struct {
-	*objects.Client
-	store   *plugin.Store
-	program *process.Process
+// pluginFacts look at the plugin that keeps this host's Node; nil if none does.
+func (a *Agent) pluginFacts(ctx context.Context) *doctor.Plugin {
+	if a.plugin == nil {
+		return nil
+	}
+	p := lookAtPlugin(ctx, a.plugin, a.node)
+	p.Mine, p.Writing = a.writes()
+	p.Stands, p.Drift, p.Overdue = a.stands(a.config())
+	return p
 }
 
-// openPlugin opens a plugin, and prepares its program, with a socket beside that path,
-// where hostler is to run it.
-func openPlugin(c config.Plugin, beside, version string, log *slog.Logger) (*plugged, error) {
-	o := plugin.Options{Socket: c.Socket, Version: version, Log: log}
-	if len(c.Command) > 0 {
-		o.Socket = process.Socket(beside)
+// pluginAlone does so on a host whose agent does not answer.
+func pluginAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.Logger) (*doctor.Plugin, error) {
+	if cfg.ControlPlane.Type != plugin.Type {
+		return nil, nil
 	}
-	store, err := plugin.New(o)
+	name, err := nameOfNode(cfg)
 	if err != nil {
 		return nil, err
 	}
-	p := &plugged{Client: objects.New(store, objects.Options{}), store: store}
-	if len(c.Command) == 0 {
-		return p, nil
-	}
-	if p.program, err = process.New(process.Options{Command: c.Command, Socket: o.Socket, Probe: store.Probe, Log: log}); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
-	return p, nil
-}
-
-// alone is a plugin that a command has for as long as it needs it.
-type alone struct {
-	*plugged
-	end func() error
-}
-
-// Close ends the plugin as well. The error tells that it had ended by itself before.
-func (a alone) Close() error { return a.end() }
-
-// runPlugin opens a plugin for a command, which asks no agent: where hostler is to run
-// it, a program of its own, beside the agent's. It waits until that serves, or ctx ends.
-func runPlugin(ctx context.Context, c config.Plugin, version string, log *slog.Logger) (alone, error) {
-	folder, err := os.MkdirTemp("", "hostler-plugin-")
+	store, err := plugin.New(plugin.Options{Socket: cfg.ControlPlane.Plugin.Socket, Version: "doctor", Log: log})
 	if err != nil {
-		return alone{}, fmt.Errorf("make a folder for the plugin's socket: %w", err)
+		return nil, err
 	}
-	p, err := openPlugin(c, filepath.Join(folder, "verified"), version, log)
-	switch {
-	case err != nil:
-		return alone{}, errors.Join(err, os.Remove(folder))
-	case p.program == nil:
-		return alone{p, p.Close}, os.Remove(folder)
+	p := lookAtPlugin(ctx, store, name)
+	if p.Mine = mine; !mine || cfg.Lease.Enabled == config.Off {
+		p.Overdue = ""
 	}
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what was made is taken away through it
-	serves, ended := make(chan struct{}), make(chan error, 1)
-	serve, hangUp := sync.OnceFunc(func() { close(serves) }), sync.OnceValue(p.Close)
-	go func() {
-		err := p.program.Run(running, func(err error) {
-			if err == nil {
-				serve()
-			}
-		})
-		if running.Err() == nil {
-			_ = hangUp() // calls would wait for one that does not come back
-		}
-		ended <- err
-	}()
-	opened := alone{p, sync.OnceValue(func() error {
-		hungUp := hangUp()
-		cancel()
-		err := <-ended
-		if errors.Is(err, context.Canceled) { // it was ended
-			err = nil
-		}
-		return errors.Join(hungUp, err, os.RemoveAll(folder))
-	})}
-	select {
-	case <-serves:
-		return opened, nil
-	case err := <-ended:
-		ended <- err
-		return alone{}, opened.Close()
-	case <-ctx.Done():
-		return alone{}, errors.Join(context.Cause(ctx), opened.Close())
+	return p, store.Close()
+}
+
+// lookAtPlugin asks it, as the host of that node.
+func lookAtPlugin(ctx context.Context, store *plugin.Store, node string) *doctor.Plugin {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	s := store.Look(ctx, node)
+	p := &doctor.Plugin{
+		Standing: doctor.Standing{Node: node, Found: s.Node}, Socket: store.Socket(),
+		Silent: s.Silent, Reading: s.Reading, Listing: s.Listing, Watching: s.Watching,
+		Name: s.Name, Version: s.Version, Endpoint: s.Endpoint,
+		Lists: s.Lists, Watches: s.Watches, Expires: s.Ends,
 	}
+	if s.Unreached != nil {
+		p.Unreached = doctor.Mend{Message: s.Unreached.Error(), Command: s.Mend}
+	}
+	if s.Node && s.Leaseless {
+		p.Overdue = fmt.Sprintf("there is a node %s and no lease of it", node)
+	}
+	return p
 }

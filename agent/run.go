@@ -31,21 +31,16 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	defer cancel()
 	guarding, stopGuarding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopGuarding()
-	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopTelling()
 
 	a.owners.Refresh(ctx)
 	if len(a.policies.phases) == 0 { // whatever an agent of before has left is of no use
 		a.dropLock()
 		a.restoreDelay()
 	}
-	var loops, guard, plugin sync.WaitGroup
-	if a.plugin != nil {
-		plugin.Go(func() { a.plugin.Supervise(telling, a.log) })
-	}
+	var loops, guard sync.WaitGroup
 	guard.Go(func() { a.guarding.Supervise(guarding, a.log) })
 	for _, l := range a.loops {
-		if l != a.guarding && l != a.plugin {
+		if l != a.guarding {
 			loops.Go(func() { l.Supervise(ctx, a.log) })
 		}
 	}
@@ -74,8 +69,6 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	err = errors.Join(err, a.within("loops", stopTimeout, func() error { loops.Wait(); return nil }))
 	stopGuarding()
 	err = errors.Join(err, a.within("shutdown guard", stopTimeout, func() error { guard.Wait(); return nil }))
-	stopTelling()
-	err = errors.Join(err, a.within("plugin", stopTimeout, func() error { plugin.Wait(); return nil }))
 	if !goingDown {
 		a.restoreDelay() // only now does nobody raise it again
 	}

@@ -19,6 +19,7 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/controlplane/plugin"
 	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/status/probe"
 )
@@ -67,16 +68,16 @@ func (v Verification) Left() (names []string) {
 
 // Verify tries the checks and takes away what they make, also once ctx has ended; tell
 // is told of each. An error tells that there is nobody to verify, or, beside what was
-// found, that a plugin has ended meanwhile.
+// found, that the control plane cannot be closed.
 func (v Verifier) Verify(ctx context.Context, checks []conformance.Check, tell func(conformance.Result)) (Verification, error) {
 	memory := statefile.NewMemory()
-	client, err := v.open(ctx, memory)
+	client, err := v.open(memory)
 	if err != nil {
 		return Verification{}, err
 	}
 	b := conformance.Backend{Client: client, Prefix: conformance.NewPrefix()}
-	b.Restart = func(ctx context.Context) (controlplane.Client, error) {
-		next, err := v.open(ctx, memory)
+	b.Restart = func(context.Context) (controlplane.Client, error) {
+		next, err := v.open(memory)
 		if err != nil {
 			return nil, err
 		}
@@ -104,7 +105,7 @@ func (v Verifier) Verify(ctx context.Context, checks []conformance.Check, tell f
 
 // Remove takes away what a verification has left by those names.
 func (v Verifier) Remove(ctx context.Context, names []string) error {
-	client, err := v.open(ctx, statefile.NewMemory())
+	client, err := v.open(statefile.NewMemory())
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (v Verifier) Remove(ctx context.Context, names []string) error {
 }
 
 // open opens the control plane; the embedded one over that state.
-func (v Verifier) open(ctx context.Context, memory *statefile.Folder) (controlplane.Client, error) {
+func (v Verifier) open(memory *statefile.Folder) (controlplane.Client, error) {
 	if kind := v.Config.ControlPlane.Type; v.Kubeconfig != "" && kind != kubernetes.Type {
 		return nil, fmt.Errorf("kubeconfig %s is of no use with control plane %s: leave --kubeconfig out, or name with --config a file with controlPlane.type: kubernetes", v.Kubeconfig, kind)
 	}
@@ -132,7 +133,11 @@ func (v Verifier) open(ctx context.Context, memory *statefile.Folder) (controlpl
 			return objects.New(store, objects.Options{}), nil
 		},
 		plugin: func() (controlplane.Client, error) {
-			return runPlugin(ctx, v.Config.ControlPlane.Plugin, v.Version, log)
+			store, err := plugin.New(plugin.Options{Socket: v.Config.ControlPlane.Plugin.Socket, Version: v.Version, Log: log})
+			if err != nil {
+				return nil, err
+			}
+			return objects.New(store, objects.Options{}), nil
 		},
 	})
 }

@@ -28,9 +28,9 @@ func onlyWarns() doctor.Report {
 func pluginTrouble() doctor.Report {
 	return doctor.Report{Protected: true, Checks: append([]doctor.Check{
 		{
-			Name: "plugin-program", Status: doctor.Fail,
-			Message: "it has ended 7 times since the agent was started, last at 2026-01-02 03:04 UTC: plugin /usr/local/bin/fleet-plugin has ended: exit status 3: it said: no such fleet",
-			Hint:    "mend what it says; hostler starts it again by itself, within a minute; journalctl -u hostler",
+			Name: "plugin", Status: doctor.Fail,
+			Message: "the plugin's socket /run/fleet/plugin.sock: nobody serves it: is the plugin running?",
+			Hint:    "start the plugin's own service, or correct controlPlane.plugin.socket; hostler connects by itself",
 		},
 		{Name: "plugin-node", Status: doctor.Fail, Message: "the fleet takes this host for dead: lease not renewed for 52s, and good for 40s only", Hint: "see the checks of the plugin"},
 	}, allWell().Checks...)}

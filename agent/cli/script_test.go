@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -29,17 +30,16 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// plugin is a control plane that a script has hostler run: one in memory. With the word
-// "falls" it ends with the first write.
+// plugin is a control plane in memory that serves the socket of that path until it is killed.
+// With the word "full" it stores nothing.
 func plugin() {
 	server := &plugintest.Server{Fault: func(_ context.Context, method string) error {
-		if method == "Put" && slices.Contains(os.Args, "falls") {
-			fmt.Fprintln(os.Stderr, "out of its depth")
-			os.Exit(3)
+		if method == "Put" && slices.Contains(os.Args, "full") {
+			return errors.New("disk is full")
 		}
 		return nil
 	}}
-	if _, err := server.Listen(os.Getenv("HOSTLER_PLUGIN_SOCKET")); err != nil {
+	if _, err := server.Listen(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

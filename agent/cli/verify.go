@@ -112,7 +112,7 @@ func (a *app) verify(ctx context.Context, out *output, v agent.Verifier, checks 
 	for _, name := range found.Left() {
 		fmt.Fprintf(a.Stderr, "left: %s; take it away with: %s%s\n", name, removal, name)
 	}
-	if err != nil { // that a plugin has ended is why checks have failed
+	if err != nil {
 		return err
 	}
 	if found.Count(conformance.Failed) > 0 || found.Count(conformance.OK) == 0 {

@@ -75,7 +75,12 @@ type ControlPlane struct {
 	Type       string     `yaml:"type" doc:"embedded keeps everything on this host; kubernetes tells a cluster; etcd keeps it in etcd, for others to read; plugin tells a program of yours (docs/plugin.md)." words:"embedded|kubernetes|etcd|plugin"`
 	Kubernetes Kubernetes `yaml:"kubernetes" doc:"How the cluster is reached; with type kubernetes."`
 	Etcd       Etcd       `yaml:"etcd" doc:"How etcd is reached; with type etcd."`
-	Plugin     Plugin     `yaml:"plugin" doc:"Which program; with type plugin. Either socket or command."`
+	Plugin     Plugin     `yaml:"plugin" doc:"How the plugin is reached; with type plugin."`
+}
+
+// Plugin says which program keeps what hostler tells.
+type Plugin struct {
+	Socket string `yaml:"socket" doc:"Absolute path of the unix socket that the plugin serves." shape:"optionalPath"`
 }
 
 // Etcd says which etcd cluster, and as whom.

@@ -16,7 +16,7 @@ func TestTheExamplesOfTheDocumentationAreValid(t *testing.T) {
 		"shutdown.md":   4, // those of periods, priorities, services and rules
 		"conditions.md": 1, // that of contention
 		"kubernetes.md": 3, // those of joining and of k3s
-		"plugin.md":     2, // one for each who may run it
+		"plugin.md":     1, // that of its socket
 	} {
 		doc, err := os.ReadFile("../../docs/" + file)
 		if err != nil {

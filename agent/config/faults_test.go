@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"maps"
-	"strings"
 )
 
 // fault is a file that is refused, and how what is said of it begins.
@@ -39,6 +38,7 @@ func faultsOfShape() map[string]fault {
 		"a quantity that is none":                 {"node: {reserved: {memory: lots}}\n", `f.yaml:1: node.reserved.memory: "lots" is not a quantity; write it as 500m, 2 or 1Gi`},
 		"a threshold above all there is":          {"pressure: {nodefsAvailable: 101%}\n", `f.yaml:1: pressure.nodefsAvailable: "101%" is not a percentage from 0% to 100%`},
 		"a threshold that is no number":           {"pressure: {nodefsAvailable: NaN%}\n", `f.yaml:1: pressure.nodefsAvailable: "NaN%" is not a percentage from 0% to 100%`},
+		"a plugin that hostler ran once":          {"controlPlane:\n  type: plugin\n  plugin: {socket: /run/p.sock, command: [/bin/p]}\n", "f.yaml:3: controlPlane.plugin.command: unknown field; known here: socket"},
 		"an unknown control plane":                {"controlPlane: {type: etch}\n", `f.yaml:1: controlPlane.type: "etch" is not a control plane that this version has; use one of embedded, kubernetes, etcd, plugin`},
 		"a member of an unknown scheme":           {"controlPlane: {type: etcd, etcd: {endpoints: [e1:2379]}}\n", `f.yaml:1: controlPlane.etcd.endpoints[0]: "e1:2379" is no endpoint: write it as https://HOST:2379`},
 		"a prefix without its slash":              {"controlPlane: {type: etcd, etcd: {endpoints: [https://e], prefix: fleet}}\n", `f.yaml:1: controlPlane.etcd.prefix: "fleet" is no prefix: it begins with / and does not end with one`},
@@ -113,12 +113,8 @@ func faultsOfMeaning() map[string]fault {
 		"a member that is named twice":            {"controlPlane: {type: etcd, etcd: {endpoints: [https://e, https://e]}}\n", `f.yaml:1: controlPlane.etcd.endpoints[1]: "https://e" is named twice`},
 		"a client certificate without its key":    {"controlPlane: {type: etcd, etcd: {endpoints: [https://e], tls: {certificate: /c.crt}}}\n", "f.yaml:1: controlPlane.etcd.tls: a certificate needs its key, and a key its certificate"},
 		"a user without a password":               {"controlPlane: {type: etcd, etcd: {endpoints: [https://e], username: n}}\n", "f.yaml:1: controlPlane.etcd: a username needs its passwordFile, and a passwordFile its username"},
-		"a plugin that nobody names":              {"controlPlane: {type: plugin}\n", "f.yaml:1: controlPlane.type: plugin needs to know which: name the socket that it serves as controlPlane.plugin.socket, or have hostler run it as controlPlane.plugin.command"},
-		"a plugin that two run":                   {"controlPlane:\n  type: plugin\n  plugin: {socket: /run/p.sock, command: [/bin/p]}\n", "f.yaml:3: controlPlane.plugin.command: is given beside controlPlane.plugin.socket: either somebody else runs the plugin, or hostler does"},
+		"a plugin that nobody names":              {"controlPlane: {type: plugin}\n", "f.yaml:1: controlPlane.type: plugin needs to know which: set controlPlane.plugin.socket to the path of the socket that it serves"},
 		"a plugin of no use":                      {"controlPlane: {plugin: {socket: /run/p.sock}}\n", "f.yaml:1: controlPlane.plugin.socket: is of no use with control plane embedded; set controlPlane.type: plugin"},
-		"a plugin's command as a shell takes it":  {"controlPlane: {type: plugin, plugin: {command: /bin/p --fast}}\n", `f.yaml:1: controlPlane.plugin.command: "/bin/p --fast" holds a blank; write each argument by itself: [/path/to/plugin, --argument]`},
-		"a plugin's command that is looked for":   {"controlPlane: {type: plugin, plugin: {command: [p]}}\n", `f.yaml:1: controlPlane.plugin.command: "p" is not the absolute path of an executable`},
-		"no room for a plugin's socket":           {"controlPlane: {type: plugin, plugin: {command: /bin/p}}\napi: {socket: /" + strings.Repeat("r", 90) + "/s}\n", `f.yaml:2: api.socket: "/` + strings.Repeat("r", 90) + `/s" leaves no room beside it for the plugin's socket: it may have 88 bytes`},
 		"a runtime over the network":              {"runtimes: [{type: cri, endpoint: \"tcp://1.2.3.4:5\"}]\n", `f.yaml:1: runtimes[0].endpoint: "tcp://1.2.3.4:5" is not the path of a unix socket`},
 		"a socket of runc's":                      {"runtimes: [{type: runc, endpoint: \"unix:///run/runc\"}]\n", `f.yaml:1: runtimes[0].endpoint: "unix:///run/runc" names a socket, and runc has none`},
 		"a state root of containerd's":            {"runtimes: [{type: runc, endpoint: /run/containerd/runc/k8s.io}]\n", `f.yaml:1: runtimes[0].endpoint: "/run/containerd/runc/k8s.io": what is below /run/containerd is containerd's; use type: cri`},

@@ -33,7 +33,6 @@ type checker struct {
 func (k *checker) check(c Config) Faults {
 	k.node(c.Node)
 	k.controlPlane(c.ControlPlane)
-	k.plugin(c)
 	k.registration(c.Node, c.ControlPlane.Type)
 	k.runtimes(c.Runtimes)
 	k.loops(c)
@@ -121,6 +120,19 @@ func (k *checker) controlPlane(c ControlPlane) {
 	}
 	k.require(filepath.IsAbs(c.Kubernetes.CertificateDirectory), field+".certificateDirectory", "%q is not an absolute path", c.Kubernetes.CertificateDirectory)
 	k.etcd(c)
+	k.plugin(c)
+}
+
+// plugin checks how a plugin is reached, which is of no use to another control plane.
+func (k *checker) plugin(c ControlPlane) {
+	const (
+		field  = "controlPlane.plugin.socket"
+		length = 107 // the longest path that a unix socket can have (unix(7))
+	)
+	socket, chosen := c.Plugin.Socket, c.Type == "plugin"
+	k.require(socket == "" || chosen, field, "is of no use with control plane %s; set controlPlane.type: plugin", c.Type)
+	k.require(socket == "" || filepath.IsAbs(socket) && len(socket) <= length, field, "%q is not an absolute path of at most %d bytes", socket, length)
+	k.require(socket != "" || !chosen, "controlPlane.type", "plugin needs to know which: set %s to the path of the socket that it serves", field)
 }
 
 // etcd checks how etcd is reached, which is of no use to another control plane.

@@ -145,7 +145,6 @@ func checks() []struct {
 		{"etcd-node", etcdNode},
 		{"etcd-rights", etcdRights},
 		{"plugin", pluginServes},
-		{"plugin-program", pluginProgram},
 		{"plugin-abilities", pluginAbilities},
 		{"plugin-node", pluginNode},
 		{"network", network},

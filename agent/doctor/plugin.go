@@ -1,24 +1,15 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
-	"time"
 )
-
-// lately is how long ago a plugin's program may have ended to be a worry still.
-const lately = time.Hour
 
 // Plugin is the program that keeps this host's Node, as it answers now.
 type Plugin struct {
 	Standing
-	Socket  string // that it serves
-	Command string // that hostler runs; empty where somebody else runs it
-
-	Unfit   Mend // why the command is not run; zero where it is
-	Ends    int  // how often it has ended by itself since the agent was started
-	LastEnd error
-	Ended   time.Time // the last time
+	Socket string // that it serves
 
 	Unreached Mend  // why there is nobody at the socket who is trusted; zero where there is
 	Silent    error // why who is there does not say who it is
@@ -33,54 +24,21 @@ type Plugin struct {
 // answers tells whether it has said who it is.
 func (p *Plugin) answers() bool { return p.Name != "" }
 
-// pluginProgram looks at the program that hostler runs.
-func pluginProgram(f Facts) Check {
-	p := f.Plugin
-	if p == nil || p.Command == "" {
-		return Check{}
-	}
-	const again = "mend what it says; hostler starts it again by itself, within a minute"
-	switch {
-	case p.Unfit.Message != "":
-		return fail(p.Unfit.Command+"; hostler starts it by itself, within a minute", "%s %s", p.Command, p.Unfit.Message)
-	case p.Ends > 0 && !p.answers() && f.Agent.Answers:
-		return fail(again+"; "+f.mends().journal, "%s", p.fate())
-	case p.Ends > 0 && !f.Agent.Answers:
-		return fail("mend what it says", "%s was run for this look, and does not serve: %v", p.Command, p.LastEnd)
-	case p.Ends > 0 && time.Since(p.Ended) < lately:
-		return warn(f.mends().journal, "%s", p.fate())
-	case p.Ends > 0:
-		return ok("%s", p.fate())
-	case !f.Agent.Answers:
-		return ok("%s can be run; it was, for this look", p.Command)
-	}
-	return ok("%s runs, and has not ended since the agent was started", p.Command)
-}
-
-// fate tells how often the program has ended, and how the last time.
-func (p *Plugin) fate() string {
-	times := "once"
-	if p.Ends > 1 {
-		times = fmt.Sprintf("%d times", p.Ends)
-	}
-	return fmt.Sprintf("it has ended %s since the agent was started, last at %s: %v", times, date(p.Ended), p.LastEnd)
-}
-
 // pluginServes looks whether it answers, and what it has of this host.
 func pluginServes(f Facts) Check {
 	p := f.Plugin
 	switch {
-	case p == nil, !p.answers() && pluginProgram(f).Status == Fail:
+	case p == nil:
 		return Check{}
 	case p.Unreached.Message != "":
-		return fail(p.unreachedMend(f), "the plugin's socket %s: %s", p.Socket, p.Unreached.Message)
+		return fail(cmp.Or(p.Unreached.Command, "start the plugin's own service, or correct controlPlane.plugin.socket; hostler connects by itself"), "the plugin's socket %s: %s", p.Socket, p.Unreached.Message)
 	case p.Silent != nil:
 		return fail("do as it says, or see its log: a plugin answers Info at once, whatever is behind it (docs/plugin.md)", "%v", p.Silent)
 	}
 	who := fmt.Sprintf("plugin %s, speaking protocol 1 for %s,", strings.TrimSpace(p.Name+" "+p.Version), p.Endpoint)
 	switch {
 	case p.Reading != nil:
-		return fail("see that what is behind the plugin runs, that this host reaches it, and that it accepts the plugin's credentials; "+p.log(f), "%s answers, and not for node %s: %v", who, p.Node, p.Reading)
+		return fail("see that what is behind the plugin runs, that this host reaches it, and that it accepts the plugin's credentials; see its log", "%s answers, and not for node %s: %v", who, p.Node, p.Reading)
 	case p.Writing != nil:
 		return fail(p.writingMend(f, "have what is behind the plugin let this host write what is its own"), "%s answers, but the agent's last write failed: %v", who, p.Writing)
 	case !p.Found && p.Stands != "":
@@ -91,25 +49,6 @@ func pluginServes(f Facts) Check {
 		return ok("%s answers, and there is no node %s, which the agent creates", who, p.Node)
 	}
 	return ok("%s answers, and knows node %s", who, p.Node)
-}
-
-// unreachedMend is what to do about a socket that nobody serves who is trusted.
-func (p *Plugin) unreachedMend(f Facts) string {
-	switch {
-	case p.Unreached.Command != "":
-		return p.Unreached.Command
-	case p.Command != "":
-		return "wait half a minute, in which it may begin to serve; then " + f.mends().journal
-	}
-	return "start the plugin's own service, or correct controlPlane.plugin.socket; hostler connects by itself"
-}
-
-// log is where a person reads what the plugin says.
-func (p *Plugin) log(f Facts) string {
-	if p.Command != "" && f.Agent.Answers {
-		return f.mends().journal
-	}
-	return "see its log"
 }
 
 // pluginAbilities looks whether it can do what it says, and names what it cannot.

@@ -3,7 +3,7 @@
 //
 // It owns the connection, who may be at its other end, how long an answer is waited
 // for, and what is believed of it. It refuses to know what is behind the plugin, to
-// start it (package process does) and to judge the objects that it keeps.
+// run it, which is the service manager's job, and to judge the objects that it keeps.
 package plugin
 
 import (

@@ -93,7 +93,6 @@ var ours = map[string][]string{
 	"controlplane/kubernetes/certificate": {"controlplane", "internal/atomicfile"},
 
 	"controlplane/plugin/v1":         {},
-	"controlplane/plugin/process":    {"internal/sanitize"},
 	"controlplane/plugin/plugintest": {"controlplane/plugin/v1"},
 
 	"packaging/made":       {"agent/api", "agent/cli", "agent/config"},
@@ -110,7 +109,7 @@ var ours = map[string][]string{
 	"agent/api": {"internal/caller", "internal/hint", "agent/fleet", "agent/maintenance", "status/conditions", "agent/doctor", "internal/listen", "internal/loop", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
 	"agent/cli": {"agent", "agent/api", "agent/fleet", "agent/maintenance", "status/conditions", "agent/config", "controlplane/conformance", "agent/doctor", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/plan", "shutdown/journal", "shutdown/timeline", "status"},
 	"agent": {
-		"agent/api", "status/conditions", "agent/config", "controlplane", "controlplane/census", "controlplane/conformance", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "controlplane/plugin/process", "agent/doctor", "agent/fleet", "internal/statefile",
+		"agent/api", "status/conditions", "agent/config", "controlplane", "controlplane/census", "controlplane/conformance", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "agent/doctor", "agent/fleet", "internal/statefile",
 		"runtime/discovery", "status/gather", "internal/listen", "internal/loop", "agent/maintenance", "agent/metrics", "agent/owner", "status/reboots", "status/report",
 		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/local", "runtime/orphans",
 		"shutdown", "shutdown/plan", "shutdown/journal", "shutdown/restart", "status", "status/probe", "systemd", "systemd/journald", "systemd/notify",
@@ -143,7 +142,7 @@ var theirs = []struct {
 	{"github.com/opencontainers", []string{"runtime/runc"}, "only the adapter knows what runc and crun write"},
 	{"github.com/mattn/go-runewidth", []string{"agent/cli"}, "only the command line lays out text for a terminal"},
 	{"github.com/agnivade/levenshtein", []string{"agent/config", "agent/fleet"}, "only keys of the configuration and names of hosts are corrected"},
-	{"os/exec", []string{"status/conditions", "controlplane/plugin/process", "runtime/runc/program"}, "the agent runs no commands but a person's checks, the control plane's plugin, and runc where a runtime is nothing else and has no daemon to be asked: it asks the kernel, the runtime and systemd"},
+	{"os/exec", []string{"status/conditions", "runtime/runc/program"}, "the agent runs no commands but a person's checks, and runc where a runtime is nothing else and has no daemon to be asked: it asks the kernel, the runtime and systemd"},
 	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest"}, "test code does not go into the binary"},
 }
 

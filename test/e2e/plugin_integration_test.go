@@ -9,8 +9,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -22,24 +20,39 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/httpstore"
+	"hostler.io/hostler/test/lab"
 )
 
-// endpoint is an HTTPS one that keeps hosts, and how the example of a plugin gets there.
+// endpoint is an HTTPS one that keeps hosts, and the example of a plugin, which gets there.
 type endpoint struct {
 	*httpstore.Store
-	t       *testing.T
-	url     string
-	command string // as the configuration has it
+	t      *testing.T
+	url    string
+	socket string // that the plugin serves
+	plugin *lab.Daemon
 }
 
+// newEndpoint starts both, for as long as the test runs.
 func newEndpoint(t *testing.T) endpoint {
 	t.Helper()
 	store := httpstore.New()
 	server := httptest.NewTLSServer(store)
 	t.Cleanup(server.Close)
-	ca := filepath.Join(t.TempDir(), "ca.crt")
+	folder, err := os.MkdirTemp(lab.Dir, "plugin-")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(folder)) })
+	ca := filepath.Join(folder, "ca.crt")
 	check(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o644))
-	return endpoint{store, t, server.URL, fmt.Sprintf("controlPlane: {type: plugin, plugin: {command: [%s, -url, %q, -ca, %s]}}\n", examplePlugin, server.URL, ca)}
+	f := endpoint{Store: store, t: t, url: server.URL, socket: filepath.Join(folder, "plugin.sock")}
+	f.plugin = lab.NewDaemon("plugin", lab.Tool{Path: examplePlugin}, folder, nil, "-socket", f.socket, "-url", f.url, "-ca", ca)
+	check(t, f.plugin.Start())
+	t.Cleanup(func() { check(t, f.plugin.Kill()) })
+	return f
+}
+
+// configuration has hostler ask the plugin.
+func (f endpoint) configuration() string {
+	return fmt.Sprintf("controlPlane: {type: plugin, plugin: {socket: %s}}\n", f.socket)
 }
 
 // node is what the fleet has of that host; nil if it has nothing.
@@ -76,66 +89,36 @@ func (f endpoint) ready(name string) string {
 	return string(c.Status) + " " + c.Reason
 }
 
-// children are the processes that the agent has started and not ended.
-func (a *agent) children() (ids []int) {
-	a.t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", a.process.PID))
-	check(a.t, err)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // of a thread that has ended meanwhile
-		}
-		for _, word := range strings.Fields(string(text)) {
-			id, err := strconv.Atoi(word)
-			check(a.t, err)
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
 // TestAHostWhoseControlPlaneIsAPlugin is its life, with the plugin that docs/plugin.md
-// shows, run by hostler.
+// shows.
 func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 	t.Parallel()
 	f := newEndpoint(t)
 	const name = "plugged"
-	a := startAgent(t, f.command+"node: {name: plugged, labels: {example.com/rack: r1}}\nlease: {renewInterval: 1s}\nstatus: {updateInterval: 1s}\n")
+	a := startAgent(t, f.configuration()+"node: {name: plugged, labels: {example.com/rack: r1}}\nlease: {renewInterval: 1s}\nstatus: {updateInterval: 1s}\n")
 	ready := func() bool { return f.ready(name) == "True "+status.ReasonHostReady }
 	eventually(t, "the fleet sees the host Ready", ready)
 	eventually(t, "the fleet has a Lease", func() bool { return !f.renewed(name).IsZero() })
 	if label := f.node(name).Labels["example.com/rack"]; label != "r1" {
 		t.Errorf("the Node's label is %q, want r1", label)
 	}
-	s := a.await("the plugin serves", func(s api.Status) bool { return s.ControlPlane.Connected && loopOf(t, s, "plugin").Healthy })
+	s := a.await("the plugin serves", func(s api.Status) bool { return s.ControlPlane.Connected })
 	if s.ControlPlane.Type != "plugin" || s.ControlPlane.Endpoint != f.url {
 		t.Errorf("hostler status says %+v, want a plugin and %s", s.ControlPlane, f.url)
 	}
 
 	knows := "plugin https 1.0.0, speaking protocol 1 for " + f.url + ", answers, and knows node " + name
 	t.Run("hostler doctor finds it well", func(t *testing.T) {
-		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows, "runs, and has not ended since the agent was started", "it tells of no changes: they are looked for every 10 seconds", "its lease is renewed")
+		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows, "it tells of no changes: they are looked for every 10 seconds", "its lease is renewed")
 	})
-	t.Run("a plugin that is killed comes back, and the lease is kept", func(t *testing.T) {
-		ids := a.children()
-		if len(ids) != 1 {
-			t.Fatalf("the agent has the children %v, want the plugin alone", ids)
-		}
+	t.Run("a plugin that is killed and started again is reached, and the lease is kept", func(t *testing.T) {
 		before := f.renewed(name)
-		check(t, syscall.Kill(ids[0], syscall.SIGKILL))
-		eventually(t, "another one runs, and the lease is renewed through it", func() bool {
-			if f.renewed(name).IsZero() {
-				t.Error("the Lease has ended meanwhile")
-			}
-			now := a.children()
-			return len(now) == 1 && now[0] != ids[0] && f.renewed(name).After(before.Add(2*time.Second))
-		})
-		a.await("the plugin is shown as running again", func(s api.Status) bool {
-			l := loopOf(t, s, "plugin")
-			return l.Healthy && l.Restarts > 0
-		})
-		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows, "it has ended once since the agent was started", "signal: killed")
+		check(t, f.plugin.Kill())
+		check(t, os.Remove(f.socket)) // with RuntimeDirectory= systemd does it
+		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "there is no socket: is the plugin running?", "start the plugin's own service")
+		check(t, f.plugin.Start())
+		eventually(t, "the lease is renewed through it", func() bool { return f.renewed(name).After(before.Add(2 * time.Second)) })
+		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows)
 	})
 	t.Run("a person on the host", func(t *testing.T) {
 		a.prints("cordon")
@@ -150,7 +133,7 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 		a.prints("leave", "--undo")
 		eventually(t, "it is Ready once that is undone", ready)
 	})
-	t.Run("its promises are verified by a plugin of the command's own", func(t *testing.T) {
+	t.Run("its promises are verified beside the agent", func(t *testing.T) {
 		r := command(t, []string{"HOSTLER_CONFIG=" + a.config}, "controlplane", "verify")
 		mentions(t, "hostler controlplane verify", onOneLine(r.out), " 0 failed")
 		if r.code != 0 {
@@ -160,33 +143,24 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 			t.Error("the host's own Node is gone after a verification")
 		}
 	})
-	ids := a.children()
 	a.stop()
-	for _, id := range ids {
-		if _, err := os.Stat(fmt.Sprintf("/proc/%d", id)); err == nil {
-			t.Errorf("process %d, the plugin, outlives the agent", id)
-		}
-	}
-	if _, err := os.Stat(a.socket + ".plugin"); err == nil {
-		t.Error("the folder of the plugin's socket is left")
-	}
 	t.Run("hostler doctor finds it well without an agent", func(t *testing.T) {
 		before := f.node(name)
-		mentions(t, "hostler doctor", command(t, []string{"HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json").out, knows, "can be run; it was, for this look")
+		mentions(t, "hostler doctor", command(t, []string{"HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json").out, knows)
 		if after := f.node(name); after.ResourceVersion != before.ResourceVersion {
 			t.Error("the fleet's Node has changed under a look")
 		}
-		check(t, os.WriteFile(a.config, []byte("controlPlane: {type: plugin, plugin: {command: [/bin/sh, -c, \"echo no such fleet >&2; exit 3\"]}}\n"), 0o600))
-		mentions(t, "hostler doctor", command(t, []string{"HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json").out, "was run for this look, and does not serve", "exit status 3: it said: no such fleet")
+		check(t, f.plugin.Kill())
+		mentions(t, "hostler doctor", command(t, []string{"HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json").out, "nobody serves it: is the plugin running?")
 	})
 }
 
-// TestTheLastWordOfAShutdownGoesThroughThePlugin has it end after that.
+// TestTheLastWordOfAShutdownGoesThroughThePlugin has the final status of a shutdown reach it.
 func TestTheLastWordOfAShutdownGoesThroughThePlugin(t *testing.T) {
 	login, manager := logind(t), serviceManager(t)
 	f := newEndpoint(t)
 	const name = "goes-down"
-	a := newAgent(t, f.command+"node: {name: goes-down}\n"+phases)
+	a := newAgent(t, f.configuration()+"node: {name: goes-down}\n"+phases)
 	a.notify = manager
 	a.start()
 	a.awaitGuard(shutdown.Armed)

@@ -81,6 +81,7 @@ func elsewhere() []struct{ page, line, why string } {
 		{"docs/operate.md", "hostler drain --all && systemctl reboot", "ends a machine: others run each of the two"},
 		{"docs/plugin.md", "CGO_ENABLED=0 go build -o /usr/local/bin/plugin-https ", "needs Go: TestAHostWhoseControlPlaneIsAPlugin has it built"},
 		{"docs/plugin.md", "go run ./test/httpstore/serve ", "needs Go: TestAHostWhoseControlPlaneIsAPlugin has the endpoint that it serves"},
+		{"docs/plugin.md", "systemctl daemon-reload && systemctl enable --now plugin-https", "needs the plugin: TestAPluginIsAServiceOfItsOwn runs it"},
 		{"docs/plugin.md", "grpcurl ", "is no package of Debian's: TestAHostWhoseControlPlaneIsAPlugin makes these calls"},
 	}
 }

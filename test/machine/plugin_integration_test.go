@@ -7,27 +7,28 @@ import (
 	"testing"
 
 	"hostler.io/hostler/test/machine"
+	"hostler.io/hostler/test/page"
 )
 
-// TestAPluginOfTheServices has the service itself run a control plane's plugin, as docs/plugin.md
-// shows it: it may do no more than the unit lets the agent do, and ends with the agent.
-func TestAPluginOfTheServices(t *testing.T) {
+// TestAPluginIsAServiceOfItsOwn runs a control plane's plugin behind the unit of docs/plugin.md:
+// it serves hostler within that unit's limits, is restarted, and is stopped after hostler.
+func TestAPluginIsAServiceOfItsOwn(t *testing.T) {
 	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+		const docs = "../../docs/plugin.md"
 		m := machine.Boot(t, o)
 		m.Copy(machine.Built("serve"), "/usr/local/bin/fleet")
 		m.Copy(machine.Built("plugin-https"), "/usr/local/bin/plugin-https")
 		m.Write("/etc/systemd/system/fleet.service", "[Service]\nExecStart=/usr/local/bin/fleet -ca /etc/hostler/fleet-ca.crt\n")
-		m.Write("/etc/hostler/conf.d/plugin.yaml", `controlPlane:
-  type: plugin
-  plugin:
-    command: [/usr/local/bin/plugin-https, -url, "https://127.0.0.1:8443", -ca, /etc/hostler/fleet-ca.crt]
-`)
-		m.Run("systemctl daemon-reload; systemctl start fleet; until [ -s /etc/hostler/fleet-ca.crt ]; do sleep 0.1; done; systemctl restart hostler")
+		m.Write("/etc/systemd/system/plugin-https.service", page.Blocks(t, docs, "Run it", "ini")[0])
+		m.Write("/etc/hostler/conf.d/plugin.yaml", page.Blocks(t, docs, "Try it", "yaml")[0])
+		m.Run("systemctl daemon-reload; systemctl start fleet; until [ -s /etc/hostler/fleet-ca.crt ]; do sleep 0.1; done")
+		m.Run(page.Blocks(t, docs, "Try it", "sh")[1] + "systemctl restart hostler")
 		m.AwaitArmed()
-		m.Eventually("the plugin has registered the Node", func() bool {
+		registered := func() bool {
 			s := m.Status()
 			return s.ControlPlane.Type == "plugin" && s.ControlPlane.Connected && s.Lease != nil
-		})
+		}
+		m.Eventually("the plugin has registered the Node", registered)
 		if n := strings.TrimSpace(m.Run("curl -s --cacert /etc/hostler/fleet-ca.crt https://127.0.0.1:8443/nodes/machine | jq -r .metadata.name")); n != "machine" {
 			t.Errorf("the fleet has a Node called %q, want machine", n)
 		}
@@ -35,23 +36,29 @@ func TestAPluginOfTheServices(t *testing.T) {
 			t.Errorf("hostler doctor says nothing of the plugin:\n%s", said)
 		}
 
-		plugin := strings.TrimSpace(m.Run("pgrep -x plugin-https"))
-		bounds := m.Run("grep -E '^(NoNewPrivs|Seccomp|CapBnd):' /proc/" + plugin + "/status")
-		for line := range strings.Lines(m.Run("grep -E '^(NoNewPrivs|Seccomp|CapBnd):' /proc/" + agentPID(m) + "/status")) {
-			if !strings.Contains(bounds, line) {
-				t.Errorf("the plugin has the bounds\n%swant, as the agent, %s", bounds, line)
+		mainPID := func() string { return strings.TrimSpace(m.Run("systemctl show -P MainPID plugin-https")) }
+		plugin := mainPID()
+		limits := m.Run("grep -E '^(NoNewPrivs|Seccomp|CapBnd):' /proc/" + plugin + "/status")
+		for _, want := range []string{"NoNewPrivs:\t1", "Seccomp:\t2", "CapBnd:\t0000000000000000"} {
+			if !strings.Contains(limits, want) {
+				t.Errorf("the plugin has the limits\n%swant those of its unit, %s", limits, want)
 			}
 		}
-		if !strings.Contains(bounds, "NoNewPrivs:\t1") || !strings.Contains(bounds, "Seccomp:\t2") {
-			t.Errorf("the plugin has the bounds\n%swant those of the unit", bounds)
-		}
-		if r, err := m.Try(t.Context(), "nsenter -t "+plugin+" -m touch /usr/local/bin/written"); err != nil || r.Code == 0 {
-			t.Errorf("a file was made in /usr where the plugin is = %+v, %v, want that nobody there may write", r, err)
+		if mode := m.Run("stat -c %a /run/plugin-https"); mode != "700\n" {
+			t.Errorf("the folder of the plugin's socket has mode %s, want 700", mode)
 		}
 
+		m.Run("kill -KILL " + plugin)
+		m.Eventually("the plugin is restarted", func() bool { pid := mainPID(); return pid != "0" && pid != plugin })
+		m.Eventually("hostler reaches it", registered)
+
+		after := strings.Fields(m.Run("systemctl show -P After hostler"))
+		if !strings.Contains(strings.Join(after, "\n")+"\n", "plugin-https.service\n") {
+			t.Errorf("hostler.service is ordered after %q, want plugin-https.service, which is stopped after it then", after)
+		}
 		m.Run("systemctl stop hostler")
-		if left := m.Run("pgrep -x plugin-https || true"); left != "" {
-			t.Errorf("the plugin runs on without its agent, as process %s", left)
+		if mainPID() == "0" {
+			t.Error("the plugin has ended with hostler, want it to run on")
 		}
 	})
 }

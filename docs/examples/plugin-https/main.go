@@ -36,18 +36,19 @@ type bridge struct {
 }
 
 func main() {
+	socket := flag.String("socket", "", "the unix socket to serve")
 	endpoint := flag.String("url", "", "the endpoint, such as https://fleet.example/v1")
 	ca := flag.String("ca", "", "file with the certificate authority of its certificate; the system's if empty")
 	certificate := flag.String("cert", "", "file with this host's certificate, if the endpoint wants one")
 	key := flag.String("key", "", "file with its key")
 	flag.Parse()
-	if err := run(*endpoint, *ca, *certificate, *key); err != nil {
+	if err := run(*socket, *endpoint, *ca, *certificate, *key); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(endpoint, ca, certificate, key string) error {
+func run(socket, endpoint, ca, certificate, key string) error {
 	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("-url %q: not an address such as https://fleet.example/v1", endpoint)
 	}
@@ -56,9 +57,9 @@ func run(endpoint, ca, certificate, key string) error {
 		return err
 	}
 	syscall.Umask(0o077) // the socket is nobody else's
-	listener, err := net.Listen("unix", os.Getenv("HOSTLER_PLUGIN_SOCKET"))
+	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		return fmt.Errorf("serve HOSTLER_PLUGIN_SOCKET: %w", err)
+		return fmt.Errorf("-socket: %w", err)
 	}
 	server := grpc.NewServer()
 	v1.RegisterControlPlaneServer(server, &bridge{endpoint: strings.TrimSuffix(endpoint, "/"), client: client})

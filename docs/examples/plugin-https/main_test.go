@@ -1,14 +1,16 @@
 package main
 
 import (
-	"context"
+	"bytes"
 	"encoding/pem"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,14 +19,15 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 	"hostler.io/hostler/controlplane/objects/objectstest"
 	"hostler.io/hostler/controlplane/plugin"
-	"hostler.io/hostler/controlplane/plugin/process"
 	"hostler.io/hostler/internal/logtest"
 	"hostler.io/hostler/test/httpstore"
 )
 
-// TestMain is the plugin itself where hostler runs it.
+// serveVariable has the test's binary be the plugin.
+const serveVariable = "HOSTLER_TEST_SERVE"
+
 func TestMain(m *testing.M) {
-	if os.Getenv(process.SocketVariable) != "" {
+	if os.Getenv(serveVariable) != "" {
 		main()
 		return
 	}
@@ -47,7 +50,7 @@ func authority(t *testing.T, server *httptest.Server) string {
 	return ca
 }
 
-// start runs the plugin as hostler does, for as long as the test runs, and opens it.
+// start runs the plugin as a process of its own, for as long as the test runs, and opens it.
 func start(t *testing.T, arguments ...string) *plugin.Store {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "https-")
@@ -55,36 +58,22 @@ func start(t *testing.T, arguments ...string) *plugin.Store {
 	t.Cleanup(func() { check(t, os.RemoveAll(folder)) })
 	self, err := os.Executable()
 	check(t, err)
-	book, socket := &logtest.Book{}, process.Socket(filepath.Join(folder, "hostler.sock"))
-	store, err := plugin.New(plugin.Options{Socket: socket, Version: "1.2.3", Poll: 10 * time.Millisecond, Log: book.Logger()})
-	check(t, err)
-	program, err := process.New(process.Options{
-		Command: append([]string{self}, arguments...), Socket: socket, Probe: store.Probe, Log: book.Logger(),
-	})
-	check(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	served, ended := make(chan struct{}, 1), make(chan error, 1)
-	go func() {
-		ended <- program.Run(ctx, func(err error) {
-			if err == nil {
-				select {
-				case served <- struct{}{}:
-				default: // it is known
-				}
-			}
-		})
-	}()
+	socket := filepath.Join(folder, "plugin.sock")
+	var said bytes.Buffer
+	program := exec.Command(self, append(arguments, "-socket", socket)...)
+	program.Env = append(os.Environ(), serveVariable+"=1")
+	program.Stderr = &said
+	check(t, program.Start())
 	t.Cleanup(func() {
-		cancel()
-		<-ended
-		_ = store.Close() // it may be already
+		check(t, program.Process.Signal(syscall.SIGTERM))
+		if err := program.Wait(); err != nil {
+			t.Errorf("the plugin ends with %v on SIGTERM, want success\n%s", err, &said)
+		}
 	})
-	select {
-	case <-served:
-	case err := <-ended:
-		ended <- err
-		t.Fatalf("Run() = %v, want it to serve\n%s", err, book)
-	}
+	store, err := plugin.New(plugin.Options{Socket: socket, Version: "1.2.3", Poll: 10 * time.Millisecond, Log: new(logtest.Book).Logger()})
+	check(t, err)
+	t.Cleanup(func() { _ = store.Close() }) // it may be already
+	check(t, store.Probe(t.Context()))
 	return store
 }
 
