@@ -219,7 +219,7 @@ func (a *Agent) build() (err error) {
 }
 
 func (a *Agent) buildControlPlane(machine probe.Machine) (err error) {
-	if a.client, err = openControlPlane(a.cfg.ControlPlane, surroundings{state: a.state, endpoint: a.cfg.State.Directory, log: a.log, kubernetes: a.openKubernetes, etcd: a.openEtcd, plugin: a.openPlugin}); err != nil {
+	if a.client, err = openControlPlane(a.cfg.ControlPlane, surroundings{state: a.state, endpoint: a.cfg.State.Directory, machine: identity(machine), log: a.log, kubernetes: a.openKubernetes, etcd: a.openEtcd, plugin: a.openPlugin}); err != nil {
 		return err
 	}
 	a.defers("control plane", a.client.Close)

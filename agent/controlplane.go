@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"log/slog"
-	"time"
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/controlplane"
@@ -22,6 +21,7 @@ import (
 type surroundings struct {
 	state    *statefile.Folder // of the embedded one
 	endpoint string            // that the embedded one is shown with
+	machine  controlplane.Identity
 	log      *slog.Logger
 	// kubernetes opens a cluster with the credentials that there are.
 	kubernetes func() (*kubernetes.Client, error)
@@ -42,7 +42,7 @@ func openControlPlane(cfg config.ControlPlane, s surroundings) (controlplane.Cli
 	case plugin.Type:
 		return s.plugin()
 	default:
-		return embedded.New(s.state, s.endpoint, time.Now, s.log), nil
+		return embedded.New(embedded.Options{Folder: s.state, Endpoint: s.endpoint, Machine: s.machine, Log: s.log}), nil
 	}
 }
 

@@ -44,7 +44,7 @@ func (a *Agent) buildKeeper(machine probe.Machine) (err error) {
 	}, a.log)
 	a.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{a.client, a.metrics.Renewal}, controlplane.LeasePolicy{
 		Node:     a.node,
-		Holder:   controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
+		Holder:   identity(machine),
 		Instance: fmt.Sprintf("%s/%d/%s", machine.BootID, os.Getpid(), rand.Text()[:8]),
 		Watch:    a.leases,
 		Beat:     func(err error) { a.loops.Named("lease").Beat(err) },
@@ -53,6 +53,11 @@ func (a *Agent) buildKeeper(machine probe.Machine) (err error) {
 		Takeover: a.cfg.Node.Takeover,
 	}, a.log)
 	return err
+}
+
+// identity is the machine by which its Node and Lease are known.
+func identity(machine probe.Machine) controlplane.Identity {
+	return controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID}
 }
 
 // buildCensus makes what looks for clones in a fleet that can be looked through.

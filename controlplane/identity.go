@@ -81,12 +81,6 @@ func holderOf(node *corev1.Node, lease *coordinationv1.Lease) Identity {
 // HolderOf is the machine that is noted on a Lease; a kubelet notes none.
 func HolderOf(lease *coordinationv1.Lease) Identity { return identityIn(lease.Annotations) }
 
-// HeldByAnother tells whether a stored Lease is known to be another machine's than the
-// one that renews it.
-func HeldByAnother(stored, renewed *coordinationv1.Lease) bool {
-	return identityIn(stored.Annotations).Differs(identityIn(renewed.Annotations))
-}
-
 func identityIn(annotations map[string]string) Identity {
 	return Identity{MachineID: annotations[AnnotationMachineID], SystemUUID: annotations[AnnotationSystemUUID]}
 }

@@ -4,50 +4,75 @@
 package controlplanetest
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/conformance"
 	"hostler.io/hostler/controlplane/faulttest"
+	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/controlplane/objects/memory"
+	"hostler.io/hostler/controlplane/objects/objectstest"
 )
 
 // FakeMaxEvents is how many Events a Fake keeps.
 const FakeMaxEvents = 2000
 
-// Fake is a control plane in memory, for any number of Nodes and agents. It
-// works under testing/synctest. Use NewFake.
+// Method names a method of controlplane.Client.
+type Method string
+
+// The methods that a Fault can befall.
+const (
+	Any          Method = ""
+	Register     Method = "Register"
+	Node         Method = "Node"
+	UpdateStatus Method = "UpdateStatus"
+	Lease        Method = "Lease"
+	RenewLease   Method = "RenewLease"
+	PublishEvent Method = "PublishEvent"
+	Leave        Method = "Leave"
+
+	WatchNode        Method = "WatchNode"
+	UpdateConditions Method = "UpdateConditions"
+	NodesOf          Method = "NodesOf"
+	Fleet            Method = "Fleet"
+	WatchPace        Method = "WatchPace"
+)
+
+// Fault is what goes wrong with a call. Only a Lease or RenewLease can be Stale, only a
+// RenewLease be refused for a Conflict, and only in a Leave LeaseStays.
+type Fault = faulttest.Fault
+
+// Fake is a control plane in memory, for any number of Nodes and agents, which may no more
+// than Kubernetes lets a node. It works under testing/synctest. Use NewFake.
 type Fake struct {
-	now    func() time.Time
-	faults faulttest.Book[Method, Fault]
+	*faulttest.Book[Method]
 
-	mu      sync.Mutex
-	version int
-	nodes   map[string]*history[*corev1.Node]
-	leases  map[string]*history[*coordinationv1.Lease]
-	renewed map[string]time.Time // when each Lease was stored last, by the monotonic clock
-	events  []*corev1.Event
-	own     map[string]map[corev1.NodeConditionType]bool // conditions that UpdateStatus has written, by Node
-	changed chan struct{}                                // closed and replaced with each change of a Node or fault
+	// No fault befalls these.
+	controlplane.NodeLister
+	controlplane.EventLister
+	conformance.Editor
+	conformance.EventRemover
 
-	keepsNodes   bool
-	expireLeases bool
-	pace         string // that all Leases are asked to be good for
+	store *objectstest.Store
+	now   func() time.Time
+
+	mu         sync.Mutex // guards what follows
+	client     *objects.Client
+	created    int                                 // Nodes by Create
+	renewed    map[string][2]*coordinationv1.Lease // Leases as they were renewed last, and before
+	keepsNodes bool
 }
-
-// history is an object with the one that it replaced.
-type history[T any] struct{ latest, before T }
 
 var (
 	_ controlplane.Client      = (*Fake)(nil)
@@ -68,98 +93,26 @@ func NewFake(now func() time.Time) *Fake {
 	if now == nil {
 		now = time.Now
 	}
-	return &Fake{
-		now:    now,
-		nodes:  map[string]*history[*corev1.Node]{},
-		leases: map[string]*history[*coordinationv1.Lease]{},
-
-		renewed: map[string]time.Time{},
-
-		own:     map[string]map[corev1.NodeConditionType]bool{},
-		changed: make(chan struct{}),
+	f := &Fake{
+		Book: faulttest.NewBook[Method](),
+		store: &objectstest.Store{
+			Store: memory.New(memory.Options{Type: "fake", Endpoint: "memory", MaxEvents: FakeMaxEvents}),
+			Book:  faulttest.NewBook[objectstest.Call](),
+		},
+		now:     now,
+		renewed: map[string][2]*coordinationv1.Lease{},
 	}
+	f.Forget()
+	f.NodeLister, f.EventLister, f.Editor, f.EventRemover = f.client, f.client, f.client, f.client
+	return f
 }
 
-// Create stores a Node as someone else would, a person or a kubelet, in place of
-// one that is there.
-func (f *Fake) Create(node *corev1.Node) {
+// Forget has it take the conditions that it was told so far for somebody else's, but for
+// those in hostler's domain, as a client does that starts anew.
+func (f *Fake) Forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.nodes, node.Name)
-	delete(f.own, node.Name)
-	next := node.DeepCopy()
-	next.UID, next.ResourceVersion = "", ""
-	f.putNode(next)
-}
-
-// Edit changes a stored Node as someone else would.
-func (f *Fake) Edit(_ context.Context, name string, change func(*corev1.Node)) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	stored, ok := f.nodes[name]
-	if !ok {
-		return controlplane.ErrNotFound
-	}
-	node := stored.latest.DeepCopy()
-	change(node)
-	f.putNode(node)
-	return nil
-}
-
-// Type returns "fake".
-func (f *Fake) Type() string { return "fake" }
-
-// Endpoint returns "memory".
-func (f *Fake) Endpoint() string { return "memory" }
-
-// Close does nothing.
-func (f *Fake) Close() error { return nil }
-
-// Register implements controlplane.Client.
-func (f *Fake) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
-	fault, err := f.call(ctx, Register, node.Name)
-	if err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	stored, ok := f.nodes[node.Name]
-	var next *corev1.Node
-	switch {
-	case ok:
-		next, err = f.claim(stored.latest, node, opts)
-	case opts.AdoptOnly:
-		err = controlplane.ErrNotFound
-	default:
-		next, err = controlplane.NewNode(node)
-		delete(f.own, node.Name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("register node %q: %w", node.Name, err)
-	}
-	return answer(fault, f.putNode(next))
-}
-
-// claim is what becomes of a stored Node that is registered.
-func (f *Fake) claim(stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
-	var lease *coordinationv1.Lease
-	if h, ok := f.lease(node.Name); ok {
-		lease = h.latest
-	}
-	others, err := controlplane.Claim(stored, node, lease, opts)
-	if err != nil {
-		return nil, err
-	}
-	if !others {
-		return controlplane.Adopt(stored, node)
-	}
-	opts.Replaced(stored.DeepCopy())
-	delete(f.own, node.Name)
-	if opts.AdoptOnly || f.keepsNodes || controlplane.Reports(stored, node) {
-		return controlplane.TakeOver(stored, node)
-	}
-	delete(f.nodes, node.Name)
-	return controlplane.Replace(stored, node)
+	f.client = objects.New(f.store, objects.Options{Now: f.now, KeepTaints: true})
 }
 
 // KeepNodes has Register delete no Nodes from now on, but take them over, as where a
@@ -172,93 +125,108 @@ func (f *Fake) KeepNodes() {
 
 // ExpireLeases has each Lease go from now on that is not renewed for as long as it is
 // good for, by the Fake's own monotonic clock.
-func (f *Fake) ExpireLeases() {
+func (f *Fake) ExpireLeases() { f.store.End(true) }
+
+// EndsLeases tells whether ExpireLeases was called.
+func (f *Fake) EndsLeases() bool { return f.store.Ends() }
+
+// AskPace has it ask all hosts for Leases that are good for that long, as a person
+// writes it; nothing asks for none.
+func (f *Fake) AskPace(duration string) {
+	if err := objectstest.AskPace(context.Background(), f.store, duration); err != nil {
+		panic(err) // no fault befalls this store by itself
+	}
+}
+
+// Create stores a Node as someone else would, a person or a kubelet, in place of
+// one that is there.
+func (f *Fake) Create(node *corev1.Node) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.expireLeases = true
-}
-
-// lease is the Lease of that name, if there is one. The caller holds mu.
-func (f *Fake) lease(name string) (*history[*coordinationv1.Lease], bool) {
-	h, ok := f.leases[name]
-	if ok && f.expireLeases && time.Since(f.renewed[name]) >= time.Duration(*h.latest.Spec.LeaseDurationSeconds)*time.Second {
-		delete(f.leases, name)
-		return nil, false
+	f.created++
+	next := node.DeepCopy()
+	next.UID, next.CreationTimestamp = types.UID(fmt.Sprintf("fake-%d", f.created)), metav1.NewTime(f.now().Truncate(time.Second))
+	f.mu.Unlock()
+	value, err := json.Marshal(next)
+	if err != nil {
+		panic(err) // an API type
 	}
-	return h, ok
+	key := objects.Key{Kind: objects.Node, Node: node.Name}
+	err = f.store.Edit(key, func([]byte) []byte { return value })
+	if errors.Is(err, controlplane.ErrNotFound) {
+		_, err = f.store.Put(context.Background(), key, objects.Put{Value: value})
+	}
+	if err != nil {
+		panic(err) // no fault befalls this store by itself
+	}
 }
 
-// putNode stores a Node, if anything has changed, under the next version.
-func (f *Fake) putNode(node *corev1.Node) *history[*corev1.Node] {
-	h := &history[*corev1.Node]{latest: node, before: node}
-	if stored, ok := f.nodes[node.Name]; ok {
-		if equality.Semantic.DeepEqual(stored.latest, node) {
-			return stored
+// Type returns "fake".
+func (f *Fake) Type() string { return f.store.Type() }
+
+// Endpoint returns "memory".
+func (f *Fake) Endpoint() string { return f.store.Endpoint() }
+
+// Close does nothing.
+func (f *Fake) Close() error { return nil }
+
+// serve has a call served, unless a fault befalls it.
+func serve[T any](ctx context.Context, f *Fake, m Method, name string, call func(*objects.Client, Fault) (T, error)) (T, error) {
+	var none T
+	fault, err := f.Begin(ctx, m, fmt.Sprintf("%q", name))
+	if err != nil {
+		return none, err
+	}
+	f.mu.Lock()
+	client := f.client
+	f.mu.Unlock()
+	answer, err := call(client, fault)
+	if err == nil {
+		err = fault.Answer()
+	}
+	if err != nil {
+		return none, err
+	}
+	return answer, nil
+}
+
+// done is serve for calls that answer nothing.
+func done(ctx context.Context, f *Fake, m Method, name string, call func(*objects.Client, Fault) error) error {
+	_, err := serve(ctx, f, m, name, func(c *objects.Client, fault Fault) (struct{}, error) { return struct{}{}, call(c, fault) })
+	return err
+}
+
+// Register implements controlplane.Client.
+func (f *Fake) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	return serve(ctx, f, Register, node.Name, func(c *objects.Client, _ Fault) (*corev1.Node, error) {
+		f.mu.Lock()
+		keeps := f.keepsNodes
+		f.mu.Unlock()
+		if keeps && !opts.AdoptOnly {
+			adopt := opts
+			adopt.AdoptOnly = true
+			if stored, err := c.Register(ctx, node, adopt); !errors.Is(err, controlplane.ErrNotFound) {
+				return stored, err
+			}
 		}
-		h.before = stored.latest
-	}
-	f.stamp(&node.ObjectMeta)
-	f.nodes[node.Name] = h
-	f.wakeWatchers()
-	return h
-}
-
-// stamp gives an object the next version, and a UID if it is new.
-func (f *Fake) stamp(meta *metav1.ObjectMeta) {
-	f.version++
-	meta.ResourceVersion = strconv.Itoa(f.version)
-	if meta.UID == "" {
-		meta.UID = types.UID(fmt.Sprintf("fake-%d", f.version))
-		meta.CreationTimestamp = metav1.NewTime(f.now().Truncate(time.Second))
-	}
+		return c.Register(ctx, node, opts)
+	})
 }
 
 // Node implements controlplane.Client.
 func (f *Fake) Node(ctx context.Context, name string) (*corev1.Node, error) {
-	fault, err := f.call(ctx, Node, name)
-	if err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	stored, ok := f.nodes[name]
-	if !ok {
-		return nil, fmt.Errorf("get node %q: %w", name, controlplane.ErrNotFound)
-	}
-	return answer(fault, stored)
+	return serve(ctx, f, Node, name, func(c *objects.Client, _ Fault) (*corev1.Node, error) { return c.Node(ctx, name) })
 }
 
 // UpdateStatus implements controlplane.Client.
 func (f *Fake) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
-	fault, err := f.call(ctx, UpdateStatus, node.Name)
-	if err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	stored, ok := f.nodes[node.Name]
-	if !ok || node.UID != "" && node.UID != stored.latest.UID {
-		return nil, fmt.Errorf("update status of node %q: %w", node.Name, controlplane.ErrNotFound)
-	}
-	if err := controlplane.CheckOwner(stored.latest, node); err != nil {
-		return nil, err
-	}
-	next := stored.latest.DeepCopy()
-	node.Status.DeepCopyInto(&next.Status)
-	if len(next.Status.Addresses) == 0 {
-		next.Status.Addresses = stored.latest.Status.Addresses
-	}
-	own := map[corev1.NodeConditionType]bool{}
-	for _, c := range next.Status.Conditions {
-		own[c.Type] = true
-	}
-	for _, c := range stored.latest.Status.Conditions {
-		if !own[c.Type] && !f.own[node.Name][c.Type] && !strings.HasPrefix(string(c.Type), "hostler.io/") { // somebody else's
-			next.Status.Conditions = append(next.Status.Conditions, c)
-		}
-	}
-	f.own[node.Name] = own
-	return answer(fault, f.putNode(next))
+	return serve(ctx, f, UpdateStatus, node.Name, func(c *objects.Client, _ Fault) (*corev1.Node, error) { return c.UpdateStatus(ctx, node) })
+}
+
+// UpdateConditions implements controlplane.ConditionWriter.
+func (f *Fake) UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error) {
+	return serve(ctx, f, UpdateConditions, node.Name, func(c *objects.Client, _ Fault) (*corev1.Node, error) {
+		return c.UpdateConditions(ctx, node, gone)
+	})
 }
 
 // Cordon implements controlplane.Cordoner.
@@ -272,124 +240,90 @@ func (f *Fake) Cordon(ctx context.Context, name string, unschedulable bool) (*co
 
 // Lease implements controlplane.Client.
 func (f *Fake) Lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
-	fault, err := f.call(ctx, Lease, name)
-	if err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	stored, ok := f.lease(name)
-	if !ok {
-		return nil, fmt.Errorf("get lease %q: %w", name, controlplane.ErrNotFound)
-	}
-	return answer(fault, stored)
+	return serve(ctx, f, Lease, name, func(c *objects.Client, fault Fault) (*coordinationv1.Lease, error) {
+		stored, err := c.Lease(ctx, name)
+		return f.stale(fault, stored), err
+	})
 }
 
 // RenewLease implements controlplane.Client.
 func (f *Fake) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	fault, err := f.call(ctx, RenewLease, lease.Name)
-	if err != nil {
-		return nil, err
-	}
+	return serve(ctx, f, RenewLease, lease.Name, func(c *objects.Client, fault Fault) (*coordinationv1.Lease, error) {
+		if fault.Conflict {
+			if _, err := c.Lease(ctx, lease.Name); err == nil {
+				return nil, fmt.Errorf("renew lease %q: %w", lease.Name, controlplane.ErrConflict)
+			}
+		}
+		stored, err := c.RenewLease(ctx, lease)
+		if err == nil {
+			f.mu.Lock()
+			f.renewed[lease.Name] = [2]*coordinationv1.Lease{stored.DeepCopy(), f.renewed[lease.Name][0]}
+			f.mu.Unlock()
+		}
+		return f.stale(fault, stored), err
+	})
+}
+
+// stale returns the Lease as it was before it was renewed last, if the fault says so.
+func (f *Fake) stale(fault Fault, lease *coordinationv1.Lease) *coordinationv1.Lease {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	next := lease.DeepCopy()
-	next.UID = ""
-	h := &history[*coordinationv1.Lease]{latest: next, before: next}
-	if stored, ok := f.lease(lease.Name); ok {
-		if stored.latest.ResourceVersion != lease.ResourceVersion || fault.Conflict {
-			return nil, fmt.Errorf("renew lease %q: %w", lease.Name, controlplane.ErrConflict)
-		}
-		next.UID, next.CreationTimestamp = stored.latest.UID, stored.latest.CreationTimestamp
-		h.before = stored.latest
+	if lease == nil || !fault.Stale {
+		return lease
 	}
-	f.stamp(&next.ObjectMeta)
-	f.leases[lease.Name] = h
-	f.renewed[lease.Name] = time.Now()
-	return answer(fault, h)
+	return cmp.Or(f.renewed[lease.Name][1], lease).DeepCopy()
 }
 
 // PublishEvent implements controlplane.Client.
 func (f *Fake) PublishEvent(ctx context.Context, event *corev1.Event) error {
-	fault, err := f.call(ctx, PublishEvent, event.Name)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	next := event.DeepCopy()
-	f.stamp(&next.ObjectMeta)
-	f.events = slices.DeleteFunc(f.events, func(e *corev1.Event) bool {
-		return e.Name == next.Name && e.Namespace == next.Namespace
-	})
-	f.events = append(f.events, next)
-	f.events = f.events[max(0, len(f.events)-FakeMaxEvents):]
-	if fault.LoseAnswer {
-		return fmt.Errorf("publish event %q: answer lost: %w", event.Name, controlplane.ErrUnavailable)
-	}
-	return nil
+	return done(ctx, f, PublishEvent, event.Name, func(c *objects.Client, _ Fault) error { return c.PublishEvent(ctx, event) })
 }
 
 // Leave implements controlplane.Client.
 func (f *Fake) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
-	fault, err := f.call(ctx, Leave, name)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if stored, ok := f.nodes[name]; ok {
-		if err := controlplane.CheckLeave(stored.latest, machine); err != nil {
-			return fmt.Errorf("leave: %w", err)
+	return done(ctx, f, Leave, name, func(c *objects.Client, fault Fault) error {
+		if fault.LeaseStays {
+			f.store.Inject(objectstest.Delete, Fault{LeaseStays: true, Times: 1})
 		}
-	}
-	delete(f.nodes, name)
-	delete(f.own, name)
-	if fault.LeaseStays {
-		f.wakeWatchers()
-		return fmt.Errorf("leave: lease %q: %w: %w", name, controlplane.ErrLeaseStays, controlplane.ErrUnavailable)
-	}
-	delete(f.leases, name)
-	f.wakeWatchers()
-	if fault.LoseAnswer {
-		return fmt.Errorf("leave %q: answer lost: %w", name, controlplane.ErrUnavailable)
-	}
-	return nil
+		return c.Leave(ctx, name, machine)
+	})
 }
 
-// RemoveEvents deletes the Events about that Node. It implements
-// conformance.EventRemover. No fault befalls it.
-func (f *Fake) RemoveEvents(_ context.Context, nodeName string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.events = slices.DeleteFunc(f.events, func(e *corev1.Event) bool { return e.InvolvedObject.Name == nodeName })
-	return nil
+// NodesOf implements controlplane.MachineFinder.
+func (f *Fake) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
+	return serve(ctx, f, NodesOf, "all", func(c *objects.Client, _ Fault) ([]corev1.Node, error) { return c.NodesOf(ctx, machineID) })
 }
 
-// Nodes implements controlplane.NodeLister. No fault befalls it.
-func (f *Fake) Nodes(ctx context.Context) ([]corev1.Node, error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var nodes []corev1.Node
-	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
-		nodes = append(nodes, *f.nodes[name].latest.DeepCopy())
-	}
-	return nodes, nil
+// Fleet implements controlplane.FleetLister.
+func (f *Fake) Fleet(ctx context.Context, each controlplane.Member) error {
+	return done(ctx, f, Fleet, "all", func(c *objects.Client, _ Fault) error { return c.Fleet(ctx, each) })
 }
 
-// Events implements controlplane.EventLister. No fault befalls it.
-func (f *Fake) Events(ctx context.Context) ([]corev1.Event, error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+// WatchNode implements controlplane.NodeWatcher.
+func (f *Fake) WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error {
+	return done(ctx, f, WatchNode, name, func(c *objects.Client, _ Fault) error {
+		return f.Watch(ctx, func(ctx context.Context) error { return c.WatchNode(ctx, name, seen) }, WatchNode, Any)
+	})
+}
+
+// WatchPace implements controlplane.Pacer.
+func (f *Fake) WatchPace(ctx context.Context, seen chan<- string) error {
+	return done(ctx, f, WatchPace, "all", func(c *objects.Client, _ Fault) error {
+		return f.Watch(ctx, func(ctx context.Context) error { return c.WatchPace(ctx, seen) }, WatchPace)
+	})
+}
+
+// Hinder makes a fault befall all calls until restore is called; it is the Hinder of a
+// conformance.Backend.
+func (f *Fake) Hinder(fault conformance.Fault) (restore func(), err error) {
+	befalls, can := map[conformance.Fault]Fault{
+		conformance.Slow:   {Delay: 250 * time.Millisecond},
+		conformance.Silent: {Hang: true},
+		conformance.Lost:   {LoseAnswer: true},
+	}[fault]
+	if !can {
+		return nil, &conformance.AbsentError{Why: fmt.Sprintf("there is no server that could be %s", fault)}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var events []corev1.Event
-	for _, e := range f.events {
-		events = append(events, *e.DeepCopy())
-	}
-	return events, nil
+	f.Inject(Any, befalls)
+	return f.Heal, nil
 }

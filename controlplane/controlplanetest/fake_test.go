@@ -52,7 +52,7 @@ var broken = map[string]func(*Fake) controlplane.Client{
 	"of many machines that register one name at once one gets it":       func(f *Fake) controlplane.Client { return &forgiving{Fake: f} },
 	"of two machines the one that holds the lease gets the node":        func(f *Fake) controlplane.Client { return &unheld{Fake: f} },
 	"a status and what others change at the same time are both stored":  func(f *Fake) controlplane.Client { return &overwriting{Fake: f} },
-	"a lease that is not renewed goes, and its machine is dead by that": func(f *Fake) controlplane.Client { f.expireLeases = false; return f },
+	"a lease that is not renewed goes, and its machine is dead by that": func(f *Fake) controlplane.Client { f.store.End(false); return f },
 	"events keep their order":                                                            func(f *Fake) controlplane.Client { return &backwards{Fake: f} },
 	"events are published, with any name that an object may have":                        func(f *Fake) controlplane.Client { return &narrow{Fake: f} },
 	"a call that is cancelled at any moment ends, and leaves nothing behind":             func(f *Fake) controlplane.Client { return &leaking{Fake: f} },

@@ -31,17 +31,25 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func open(t *testing.T, path string) (*embedded.Client, *statefile.Folder) {
 	t.Helper()
+	return openOn(t, path, "m1")
+}
+
+// openOn opens it on the machine of that ID.
+func openOn(t *testing.T, path, machine string) (*embedded.Client, *statefile.Folder) {
+	t.Helper()
 	folder, err := statefile.Open(path, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return embedded.New(folder, path, nil, quiet()), folder
+	return embedded.New(embedded.Options{
+		Folder: folder, Endpoint: path, Machine: controlplane.Identity{MachineID: machine}, Log: quiet(),
+	}), folder
 }
 
 func TestConformance(t *testing.T) {
 	controlplanetest.Record(t, embedded.Type, *update, func(t *testing.T) controlplanetest.Backend {
 		path := t.TempDir()
-		client, db := open(t, path)
+		client, db := openOn(t, path, "")
 		t.Cleanup(func() {
 			if err := db.Close(); err != nil {
 				t.Error(err)
@@ -56,7 +64,7 @@ func TestConformance(t *testing.T) {
 				if err := db.Close(); err != nil {
 					return nil, err
 				}
-				client, db = open(t, path)
+				client, db = openOn(t, path, "")
 				return client, nil
 			},
 			MaxEvents: embedded.MaxEvents,
@@ -71,7 +79,11 @@ func node(name string) *corev1.Node {
 	}
 }
 
-func inMemory() *embedded.Client { return embedded.New(statefile.NewMemory(), "memory", nil, quiet()) }
+func inMemory() *embedded.Client { return in(statefile.NewMemory()) }
+
+func in(folder *statefile.Folder) *embedded.Client {
+	return embedded.New(embedded.Options{Folder: folder, Endpoint: "memory", Log: quiet()})
+}
 
 func TestRenewalsAreWrittenTogether(t *testing.T) {
 	path := t.TempDir()
@@ -135,7 +147,7 @@ func modified(t *testing.T, path string) map[string]time.Time {
 func TestEventsAreBounded(t *testing.T) {
 	folder := statefile.NewMemory()
 	for run := range 3 {
-		client := embedded.New(folder, "memory", nil, quiet())
+		client := in(folder)
 		for i := range 700 {
 			if err := client.PublishEvent(t.Context(), newEvent(run, i)); err != nil {
 				t.Fatal(err)
@@ -144,7 +156,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 	var stored []any
 	folder.File("events").Load(&stored)
-	events, err := embedded.New(folder, "memory", nil, quiet()).Events(t.Context())
+	events, err := in(folder).Events(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +319,7 @@ func TestALeaseOfAnEarlierRunByAnotherMachineIsDead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, db := open(t, path)
+	client, db := openOn(t, path, "one")
 	before, err := client.Register(t.Context(), node("one"), controlplane.RegisterOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +339,7 @@ func TestALeaseOfAnEarlierRunByAnotherMachineIsDead(t *testing.T) {
 		if err := os.CopyFS(path, was); err != nil {
 			t.Fatal(err)
 		}
-		client, db = open(t, path)
+		client, db = openOn(t, path, "two")
 		if leaseFirst {
 			next, err := controlplane.NewLease("n", controlplane.Identity{MachineID: "two"}, time.Hour)
 			if err != nil {

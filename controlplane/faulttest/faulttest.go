@@ -1,51 +1,65 @@
 // Package faulttest is what goes wrong with the calls of a fake, at a test's wish. It
-// owns which fault befalls which call, how often, and how calls are counted; it refuses
-// to know what a fault is, but for how long a call suffers it.
+// owns which fault befalls which call, how often, and how calls are counted.
 package faulttest
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
+
+	"hostler.io/hostler/controlplane"
 )
 
 // timeout bounds a call whose context has no deadline.
 const timeout = 30 * time.Second
 
+// Fault is what goes wrong with a call. Its parts add up; a fake says which it has.
+type Fault struct {
+	Delay      time.Duration // passes before the call is served
+	Hang       bool          // nothing comes back until the context ends
+	Err        error         // comes back instead of being served
+	LoseAnswer bool          // it is served, and ErrUnavailable comes back
+	Stale      bool          // what comes back is the object before its last change
+	Conflict   bool          // somebody else writes the object right before the call
+	LeaseStays bool          // a Node is deleted without its Lease
+	Times      int           // how many calls it befalls; 0 means all until Heal
+}
+
 // Book keeps the faults of one fake, whose calls are named; the empty name stands for any.
-// Its zero value has none. It is safe for concurrent use.
-type Book[Call ~string, Fault any] struct {
-	mu     sync.Mutex // guards what follows
-	faults map[Call]*entry[Fault]
-	calls  map[Call]int
+// Use NewBook. It is safe for concurrent use.
+type Book[Call ~string] struct {
+	mu      sync.Mutex // guards what follows
+	faults  map[Call]*Fault
+	calls   map[Call]int
+	changed chan struct{} // closed and replaced with each Inject
 }
 
-// entry is a fault, and how many calls it befalls yet; 0 means all.
-type entry[Fault any] struct {
-	fault Fault
-	left  int
+// NewBook returns one without faults.
+func NewBook[Call ~string]() *Book[Call] {
+	return &Book[Call]{faults: map[Call]*Fault{}, calls: map[Call]int{}, changed: make(chan struct{})}
 }
 
-// Inject makes a fault befall so many calls of that name from now on, in place of an
-// earlier one; all until Heal if that is 0.
-func (b *Book[Call, Fault]) Inject(call Call, fault Fault, times int) {
+// Inject makes a fault befall calls of that name from now on, in place of an earlier one;
+// the empty name means those without one of their own. A watch under way ends with Err, or
+// falls silent for good with Hang.
+func (b *Book[Call]) Inject(call Call, fault Fault) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.faults == nil {
-		b.faults = map[Call]*entry[Fault]{}
-	}
-	b.faults[call] = &entry[Fault]{fault, times}
+	b.faults[call] = &fault
+	close(b.changed)
+	b.changed = make(chan struct{})
 }
 
-// Heal ends all faults.
-func (b *Book[Call, Fault]) Heal() {
+// Heal ends all faults. Calls that hang go on hanging, as on a dead connection.
+func (b *Book[Call]) Heal() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.faults)
 }
 
 // Calls counts those calls so far, or all for the empty name, whatever became of them.
-func (b *Book[Call, Fault]) Calls(call Call) int {
+func (b *Book[Call]) Calls(call Call) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if call != "" {
@@ -58,60 +72,102 @@ func (b *Book[Call, Fault]) Calls(call Call) int {
 	return sum
 }
 
-// Begin counts a call, and returns the fault that befalls it; the zero value if none does.
-func (b *Book[Call, Fault]) Begin(call Call) (fault Fault) {
+// Begin counts a call and suffers its fault, of which it returns what is left to do.
+func (b *Book[Call]) Begin(ctx context.Context, call Call, what string) (Fault, error) {
+	fault, err := b.next(call), context.Cause(ctx)
+	if err == nil {
+		err = fault.suffer(ctx)
+	}
+	if err != nil {
+		return fault, fmt.Errorf("%s %s: %w", call, what, err)
+	}
+	return fault, nil
+}
+
+// next counts a call, and returns the fault that befalls it; the zero value if none does.
+func (b *Book[Call]) next(call Call) Fault {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.calls == nil {
-		b.calls = map[Call]int{}
-	}
 	b.calls[call]++
-	e, of := b.faults[call], call
-	if e == nil {
-		e, of = b.faults[""], ""
-	}
-	if e == nil {
-		return fault
-	}
-	if e.left > 0 {
-		if e.left--; e.left == 0 {
+	for _, of := range []Call{call, ""} {
+		f := b.faults[of]
+		if f == nil {
+			continue
+		}
+		if f.Times == 1 {
 			delete(b.faults, of)
 		}
+		fault := *f
+		f.Times = max(0, f.Times-1)
+		return fault
 	}
-	return e.fault
+	return Fault{}
 }
 
-// Under is the first fault that there is of those names, for a call that is under way; the
-// zero value if there is none.
-func (b *Book[Call, Fault]) Under(calls ...Call) (fault Fault) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, call := range calls {
-		if e := b.faults[call]; e != nil {
-			return e.fault
-		}
-	}
-	return fault
-}
-
-// Suffer waits for as long as a fault keeps a call, hanging until ctx ends at most, and
+// suffer waits for as long as the fault keeps a call, hanging until ctx ends at most, and
 // returns why that ended, or what else comes in the place of its being served.
-func Suffer(ctx context.Context, delay time.Duration, hang bool, instead error) error {
+func (f Fault) suffer(ctx context.Context) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	if hang {
+	if f.Hang {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	if delay > 0 {
+	if f.Delay > 0 {
 		select {
-		case <-time.After(delay):
+		case <-time.After(f.Delay):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	return instead
+	return f.Err
+}
+
+// Answer is an error where the answer of a call that was served is lost.
+func (f Fault) Answer() error {
+	if !f.LoseAnswer {
+		return nil
+	}
+	return fmt.Errorf("answer lost: %w", controlplane.ErrUnavailable)
+}
+
+// Watch watches until ctx ends, or a fault befalls one of those calls.
+func (b *Book[Call]) Watch(ctx context.Context, watch func(context.Context) error, calls ...Call) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- watch(watching) }()
+	for {
+		fault, changed := b.under(calls)
+		if fault.Hang || fault.Err != nil {
+			stop()
+			<-done
+			if fault.Hang {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return fault.Err
+		}
+		select {
+		case err := <-done:
+			return err
+		case <-changed:
+		}
+	}
+}
+
+// under is the first fault that there is of those names, for a call that is under way, and
+// what is closed with the next one.
+func (b *Book[Call]) under(calls []Call) (Fault, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, call := range calls {
+		if f := b.faults[call]; f != nil {
+			return *f, b.changed
+		}
+	}
+	return Fault{}, b.changed
 }

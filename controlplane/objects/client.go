@@ -28,6 +28,12 @@ type Options struct {
 	// Now is the wall clock, which gives objects the time of their creation; time.Now
 	// if nil.
 	Now func() time.Time
+	// KeepTaints has Register leave taints alone once the Node is created, as where a host
+	// may not change them.
+	KeepTaints bool
+	// SoleWriter has a status replace all of the stored one, addresses excepted where it has
+	// none: nobody else writes there.
+	SoleWriter bool
 }
 
 // Client is the control plane that a Store makes. It implements controlplane.Client
@@ -39,7 +45,7 @@ type Options struct {
 // that was restored included.
 type Client struct {
 	store Store
-	now   func() time.Time
+	o     Options
 
 	mu     sync.Mutex // guards what follows
 	known  *known     // nil where the next status has to read the Node first
@@ -72,7 +78,7 @@ func New(store Store, o Options) *Client {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Client{store: store, now: o.Now}
+	return &Client{store: store, o: o}
 }
 
 // Type returns the store's name in the configuration.

@@ -93,7 +93,7 @@ func suits(key Key, o apiObject) error {
 // newborn gives an object what it keeps for all of its life.
 func (c *Client) newborn(o metav1.Object) {
 	o.SetUID(newUID())
-	o.SetCreationTimestamp(metav1.NewTime(c.now()).Rfc3339Copy())
+	o.SetCreationTimestamp(metav1.NewTime(c.o.Now()).Rfc3339Copy())
 }
 
 // newUID is a random UID, as RFC 9562 version 4.

@@ -90,7 +90,7 @@ func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*
 		}
 		next := stored.DeepCopy()
 		next.Spec.Unschedulable = unschedulable
-		controlplane.TaintCordon(next, c.now())
+		controlplane.TaintCordon(next, c.o.Now())
 		lost = nil
 		if !equality.Semantic.DeepEqual(stored, next) {
 			next, lost = c.put(ctx, next, versionOf(stored))

@@ -83,10 +83,12 @@ func (c *Client) become(ctx context.Context, stored, desired *corev1.Node, opts 
 	if err != nil {
 		return nil, false, err
 	}
-	if err := controlplane.ReconcileTaints(next, from, desired); err != nil {
-		return nil, false, err
+	if !c.o.KeepTaints {
+		if err := controlplane.ReconcileTaints(next, from, desired); err != nil {
+			return nil, false, err
+		}
 	}
-	controlplane.TaintCordon(next, c.now())
+	controlplane.TaintCordon(next, c.o.Now())
 	if next.UID == "" { // also where a person has written it
 		c.newborn(next)
 	}

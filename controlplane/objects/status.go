@@ -25,7 +25,11 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	stored, err := c.change(ctx, node.Name, false,
 		func(stored *corev1.Node) error { return owned(stored, node, uid) },
 		func(stored *corev1.Node) corev1.NodeStatus {
-			status := c.writes(stored, node.Status).Merge(stored.Status, node.Status)
+			written := c.writes(stored, node.Status)
+			status := *node.Status.DeepCopy()
+			if !c.o.SoleWriter {
+				status = written.Merge(stored.Status, status)
+			}
 			if len(status.Addresses) == 0 { // somebody else knows them
 				status.Addresses = stored.Status.Addresses
 			}

@@ -3,7 +3,7 @@
 // are there, whose they are and how one gives way to another is decided here, once;
 // a store only keeps them.
 //
-// It refuses to know any store. Those are its siblings, etcd and plugin.
+// It refuses to know any store. Those are memory, and its siblings etcd and plugin.
 package objects
 
 import (
@@ -31,9 +31,9 @@ const (
 // lower-case DNS subdomains, and so safe in paths; Clients check that before a Store
 // is asked.
 type Key struct {
-	Kind Kind
-	Node string // that it is, or is about; the name of a Setting
-	Name string // of an Event; empty else
+	Kind Kind   `json:"kind"`
+	Node string `json:"node"`           // that it is, or is about; the name of a Setting
+	Name string `json:"name,omitempty"` // of an Event; empty else
 }
 
 // String is the key as a path: "nodes/NODE", "leases/NODE", "events/NODE/NAME",

@@ -78,17 +78,18 @@ var ours = map[string][]string{
 	"controlplane":                  {},
 	"controlplane/census":           {"controlplane"},
 	"controlplane/dial":             {"controlplane"},
-	"controlplane/embedded":         {"controlplane", "internal/statefile"},
+	"controlplane/embedded":         {"controlplane", "controlplane/objects", "controlplane/objects/memory", "internal/statefile"},
 	"controlplane/etcd":             {"controlplane", "controlplane/dial", "controlplane/etcd/endpoint", "controlplane/objects"},
 	"controlplane/etcd/endpoint":    {},
 	"controlplane/kubernetes":       {"controlplane", "controlplane/dial"},
 	"controlplane/objects":          {"controlplane"},
 	"controlplane/plugin":           {"controlplane", "controlplane/objects", "controlplane/plugin/v1", "internal/sanitize"},
 	"controlplane/conformance":      {"controlplane"},
-	"controlplane/controlplanetest": {"controlplane", "controlplane/conformance", "controlplane/faulttest", "test/kept"},
-	"controlplane/faulttest":        {},
+	"controlplane/controlplanetest": {"controlplane", "controlplane/conformance", "controlplane/faulttest", "controlplane/objects", "controlplane/objects/memory", "controlplane/objects/objectstest", "test/kept"},
+	"controlplane/faulttest":        {"controlplane"},
 
-	"controlplane/objects/objectstest": {"controlplane", "controlplane/faulttest", "controlplane/objects"},
+	"controlplane/objects/memory":      {"controlplane", "controlplane/objects"},
+	"controlplane/objects/objectstest": {"controlplane", "controlplane/faulttest", "controlplane/objects", "controlplane/objects/memory"},
 
 	"controlplane/kubernetes/certificate": {"controlplane", "internal/atomicfile"},
 

@@ -169,7 +169,7 @@ func stored(b *testing.B, name string, pods int, rebooted time.Time) bool {
 	quiet := slog.New(slog.DiscardHandler)
 	kept, err := statefile.Open(stateFolder(b), quiet)
 	check(b, err)
-	client := embedded.New(kept, stateFolder(b), time.Now, quiet)
+	client := embedded.New(embedded.Options{Folder: kept, Endpoint: stateFolder(b), Log: quiet})
 	node, err := client.Node(b.Context(), name)
 	check(b, err)
 	check(b, kept.Close())

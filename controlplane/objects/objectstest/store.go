@@ -4,276 +4,161 @@
 package objectstest
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strconv"
-	"sync"
-	"time"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/faulttest"
 	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/controlplane/objects/memory"
 )
 
-// pageSize is how many objects a page holds.
-const pageSize = 7
+// Call names a method of objects.Store.
+type Call string
 
-// Store keeps objects in memory, for any number of clients. It works under
-// testing/synctest. Use New.
+// The methods that a Fault can befall.
+const (
+	Any    Call = ""
+	Get    Call = "get"
+	Put    Call = "put"
+	Delete Call = "delete"
+	List   Call = "list"
+	Watch  Call = "watch"
+)
+
+// Fault is what goes wrong with a call. None is Stale.
+type Fault = faulttest.Fault
+
+// Store keeps objects in memory, for any number of clients, and ends them with their time to
+// live. It works under testing/synctest. Use New.
 type Store struct {
-	faults faulttest.Book[Call, Fault]
-
-	mu      sync.Mutex // guards what follows
-	age     int        // how often it was set back
-	changes int        // since it is as old as it is
-	objects map[objects.Key]entry
-	changed chan struct{} // closed and replaced with each change of an object or a fault
-}
-
-// entry is a stored object, which ends at a time unless that is zero.
-type entry struct {
-	value   []byte
-	version objects.Version
-	ttl     time.Duration
-	ends    time.Time
+	*memory.Store
+	*faulttest.Book[Call]
 }
 
 var _ objects.Store = (*Store)(nil)
 
 // New returns an empty store without faults.
 func New() *Store {
-	return &Store{
-		objects: map[objects.Key]entry{},
-		changed: make(chan struct{}),
-	}
+	s := memory.New(memory.Options{Type: "objectstest", Endpoint: "memory", PageSize: 7})
+	s.End(true)
+	return &Store{s, faulttest.NewBook[Call]()}
 }
-
-// Type returns "objectstest".
-func (s *Store) Type() string { return "objectstest" }
-
-// Endpoint returns "memory".
-func (s *Store) Endpoint() string { return "memory" }
-
-// Close does nothing.
-func (s *Store) Close() error { return nil }
 
 // Get implements objects.Store.
 func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error) {
-	fault, err := s.call(ctx, Get, key.String())
+	fault, err := s.Begin(ctx, Get, key.String())
 	if err != nil {
 		return objects.Object{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	stored := s.object(key)
-	if stored.Version == objects.None {
-		return objects.Object{}, fmt.Errorf("get %s: %w", key, controlplane.ErrNotFound)
+	stored, err := s.Store.Get(ctx, key)
+	if err == nil {
+		err = fault.Answer()
 	}
-	return stored, fault.answer(Get, key)
+	return stored, err
 }
 
 // Put implements objects.Store.
 func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (objects.Version, error) {
-	fault, err := s.call(ctx, Put, key.String())
+	fault, err := s.Begin(ctx, Put, key.String())
 	if err != nil {
 		return objects.None, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.compare(fault, Put, key, put.Instead); err != nil {
-		return objects.None, err
+	if fault.Conflict {
+		s.interfere(key)
 	}
-	version := s.store(key, put.Value, put.TTL)
-	if err := fault.answer(Put, key); err != nil {
+	version, err := s.Store.Put(ctx, key, put)
+	if err == nil {
+		err = fault.Answer()
+	}
+	if err != nil {
 		return objects.None, err
 	}
 	return version, nil
 }
 
+// interfere writes the object as somebody else who changes nothing in it.
+func (s *Store) interfere(key objects.Key) {
+	_ = s.Edit(key, func(value []byte) []byte { return value }) // where it is there
+}
+
 // Delete implements objects.Store.
 func (s *Store) Delete(ctx context.Context, key objects.Key, version objects.Version) error {
-	fault, err := s.call(ctx, Delete, key.String())
+	fault, err := s.Begin(ctx, Delete, key.String())
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if version != objects.None {
-		if err := s.compare(fault, Delete, key, version); err != nil {
+	if fault.Conflict && version != objects.None {
+		s.interfere(key)
+	}
+	if fault.LeaseStays && key.Kind == objects.Node {
+		lease := s.object(objects.Key{Kind: objects.Lease, Node: key.Node})
+		if err := s.Store.Delete(ctx, key, version); err != nil {
 			return err
 		}
-	}
-	delete(s.objects, key)
-	s.wake()
-	if key.Kind != objects.Node {
-		return fault.answer(Delete, key)
-	}
-	if fault.LeaseStays {
+		if lease != nil {
+			if _, err := s.Store.Put(ctx, lease.Key, objects.Put{Value: lease.Value, TTL: lease.TTL}); err != nil {
+				return err
+			}
+		}
 		return fmt.Errorf("delete %s: %w: %w", key, controlplane.ErrLeaseStays, controlplane.ErrUnavailable)
 	}
-	delete(s.objects, objects.Key{Kind: objects.Lease, Node: key.Node})
-	return fault.answer(Delete, key)
+	if err := s.Store.Delete(ctx, key, version); err != nil {
+		return err
+	}
+	return fault.Answer()
 }
 
 // List implements objects.Store.
 func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) (list []objects.Object, next string, err error) {
-	fault, err := s.call(ctx, List, string(kind))
+	fault, err := s.Begin(ctx, List, string(kind))
 	if err != nil {
 		return nil, "", err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	keys := slices.SortedFunc(maps.Keys(s.objects), func(a, b objects.Key) int { return cmp.Compare(a.String(), b.String()) })
-	for _, key := range keys {
-		stored := s.object(key)
-		switch {
-		case stored.Version == objects.None, key.Kind != kind, node != "" && key.Node != node, key.String() <= page:
-		case len(list) == pageSize:
-			return list, list[pageSize-1].Key.String(), nil
-		default:
-			list = append(list, stored)
-		}
+	if list, next, err = s.Store.List(ctx, kind, node, page); err == nil {
+		err = fault.Answer()
 	}
-	return list, "", fault.answer(List, objects.Key{Kind: kind, Node: node})
+	return list, next, err
 }
 
 // Watch implements objects.Store.
 func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
-	if _, err := s.call(ctx, Watch, key.String()); err != nil {
+	if _, err := s.Begin(ctx, Watch, key.String()); err != nil {
 		return err
 	}
-	first := true
-	var sent objects.Version
-	for {
-		state, ends, fault, changed := s.look(key)
-		switch {
-		case fault.Hang:
-			<-ctx.Done()
-		case fault.Err != nil:
-			return fmt.Errorf("watch %s: %w", key, fault.Err)
+	err := s.Book.Watch(ctx, func(ctx context.Context) error { return s.Store.Watch(ctx, key, seen) }, Watch)
+	return fmt.Errorf("watch %s: %w", key, err)
+}
+
+// object is what is stored under a key; nil if nothing is.
+func (s *Store) object(key objects.Key) *memory.Object {
+	for _, o := range s.Snapshot(key.Kind) {
+		if o.Key == key {
+			return &o
 		}
-		var news chan<- objects.Object
-		if first || state.Version != sent {
-			news = seen
-		}
-		end, stop := at(ends)
-		select {
-		case <-ctx.Done():
-			stop()
-			return fmt.Errorf("watch %s: %w", key, context.Cause(ctx))
-		case news <- state:
-			first, sent = false, state.Version
-		case <-changed:
-		case <-end:
-		}
-		stop()
 	}
-}
-
-// at is a channel that tells when it is that time; never if it is zero.
-func at(when time.Time) (<-chan time.Time, func()) {
-	if when.IsZero() {
-		return nil, func() {}
-	}
-	timer := time.NewTimer(time.Until(when))
-	return timer.C, func() { timer.Stop() }
-}
-
-// look is the object as it is, when it ends, what befalls watches, and what is closed
-// with the next change.
-func (s *Store) look(key objects.Key) (state objects.Object, ends time.Time, fault Fault, changed <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	state = s.object(key)
-	return state, s.objects[key].ends, s.faults.Under(Watch), s.changed
-}
-
-// object is what is stored under a key; with version None if nothing is. The caller
-// holds mu.
-func (s *Store) object(key objects.Key) objects.Object {
-	e, found := s.objects[key]
-	if found && !e.ends.IsZero() && !time.Now().Before(e.ends) {
-		delete(s.objects, key)
-		found = false
-	}
-	if !found {
-		return objects.Object{Key: key}
-	}
-	return objects.Object{Key: key, Value: bytes.Clone(e.value), Version: e.version}
-}
-
-// compare returns a conflict unless that version is stored. The caller holds mu.
-func (s *Store) compare(fault Fault, call Call, key objects.Key, version objects.Version) error {
-	stored := s.object(key)
-	if fault.Conflict && stored.Version != objects.None { // somebody else comes first, and changes nothing else
-		e := s.objects[key]
-		stored.Version = s.store(key, e.value, e.ttl)
-	}
-	if stored.Version == version {
-		return nil
-	}
-	return &objects.ConflictError{Stored: stored, Err: fmt.Errorf("%s %s: %w: version is %q, not %q", call, key, controlplane.ErrConflict, stored.Version, version)}
-}
-
-// store puts a value under a key, and gives it a version. The caller holds mu.
-func (s *Store) store(key objects.Key, value []byte, ttl time.Duration) objects.Version {
-	s.changes++
-	e := entry{value: bytes.Clone(value), version: s.version(strconv.Itoa(s.changes)), ttl: ttl}
-	if ttl > 0 {
-		e.ends = time.Now().Add(ttl)
-	}
-	s.objects[key] = e
-	s.wake()
-	return e.version
-}
-
-// version is that of a change, which comes again after the store was set back.
-func (s *Store) version(change string) objects.Version {
-	return objects.Version(strconv.Itoa(s.age) + "." + change)
-}
-
-// wake has every watch look again. The caller holds mu.
-func (s *Store) wake() {
-	close(s.changed)
-	s.changed = make(chan struct{})
+	return nil
 }
 
 // Edit changes a value as a person would, with nothing between him and the store. It is
 // an error if nothing is stored under the key.
 func (s *Store) Edit(key objects.Key, change func(value []byte) []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	stored := s.object(key)
-	if stored.Version == objects.None {
-		return errors.New("there is no " + key.String())
+	for {
+		stored, err := s.Store.Get(context.Background(), key)
+		if err != nil {
+			return err
+		}
+		put := objects.Put{Value: change(stored.Value), Instead: stored.Version, TTL: s.object(key).TTL}
+		if _, err := s.Store.Put(context.Background(), key, put); !errors.Is(err, controlplane.ErrConflict) {
+			return err
+		}
 	}
-	s.store(key, change(stored.Value), s.objects[key].ttl)
-	return nil
 }
 
 // Backup returns what sets the store back to what it is now: all other changes are
 // lost then, and each object has another version.
 func (s *Store) Backup() (restore func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept, changes := maps.Clone(s.objects), s.changes
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.age++
-		s.objects, s.changes = map[objects.Key]entry{}, changes
-		for key, e := range kept {
-			e.version = s.version("of " + string(e.version))
-			if e.ttl > 0 { // counted anew, as by etcd
-				e.ends = time.Now().Add(e.ttl)
-			}
-			s.objects[key] = e
-		}
-		s.wake()
-	}
+	kept := s.Snapshot(objects.Node, objects.Lease, objects.Event, objects.Setting)
+	return func() { s.Restore(kept) }
 }
