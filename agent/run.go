@@ -52,7 +52,6 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		}
 	})
 	loops.Go(func() { a.feedWatchdog(ctx) })
-	loops.Go(func() { a.settle(ctx) })
 	loops.Go(func() { a.chronicle.TellOfLastBoot(ctx) })
 	a.notify(a.notifier.Ready())
 	a.log.Info("agent is up", "version", a.options.Version, "node", a.node, "socket", a.cfg.API.Socket, "state", a.cfg.State.Directory)

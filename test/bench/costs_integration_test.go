@@ -57,7 +57,7 @@ func (f *fleet) measureCosts(into *table) {
 	f.await(oursReady, hostlerNode+" is Ready")
 	f.await(theirsReady, kubeletNode+" is Ready")
 	both := []*party{
-		{name: "hostler", node: hostlerNode, process: a.process, promised: map[string]float64{"update leases": 6, "patch nodes/status": 0.2, "RSS": 32}},
+		{name: "hostler", node: hostlerNode, process: a.process, promised: map[string]float64{"update leases": 6, "patch nodes/status": 0.2}},
 		{name: "kubelet", node: kubeletNode, process: k.process},
 	}
 	time.Sleep(settling)
@@ -96,9 +96,10 @@ type party struct {
 	promised map[string]float64 // targets, by what they are of
 
 	// What the last window has had of it.
-	requests map[string]float64 // by verb and resource
-	asked    float64            // the sum of these
-	rss, ran float64            // megabytes at its end, processor seconds
+	requests       map[string]float64 // by verb and resource
+	asked          float64            // the sum of these
+	anonymous, pss float64            // megabytes at its end
+	ran            float64            // processor seconds
 }
 
 // measureWindow measures both for a while in which nothing happens.
@@ -121,7 +122,8 @@ func (f *fleet) measureWindow(into *table, where string, both []*party) {
 	ours, theirs := both[0], both[1]
 	for _, ratio := range []figure{
 		{name: "requests", samples: []float64{theirs.asked / ours.asked}},
-		{name: "RSS", samples: []float64{theirs.rss / ours.rss}},
+		{name: "anonymous memory", samples: []float64{theirs.anonymous / ours.anonymous}},
+		{name: "PSS", samples: []float64{theirs.pss / ours.pss}},
 		{name: "CPU", samples: []float64{theirs.ran / ours.ran}},
 	} {
 		ratio.name, ratio.unit = where+": "+ratio.name+", kubelet's of hostler's", "times"
@@ -161,8 +163,8 @@ func (p *party) report(into *table, where string, minutes float64) {
 	}
 	into.add(figure{name: where + ", " + p.name + ": all reads", unit: "a minute", samples: []float64{reads / minutes}, never: p.promised != nil})
 	memory := p.memory()
-	p.rss = memory["Rss"] / megabyte
-	add("RSS", "MB", p.rss)
-	add("anonymous memory", "MB", memory["Anonymous"]/megabyte)
+	p.anonymous, p.pss = memory["Anonymous"]/megabyte, memory["Pss"]/megabyte
+	add("anonymous memory", "MB", p.anonymous)
+	add("PSS", "MB", p.pss)
 	add("CPU in a minute", "s", p.ran/minutes)
 }

@@ -35,7 +35,6 @@ func (t *bed) measureIdle(into *table) {
 	time.Sleep(settling)
 
 	const where = "idle: "
-	rss := figure{name: where + "RSS", unit: "MB", target: 28}
 	anonymous := figure{name: where + "anonymous memory", unit: "MB", target: 12}
 	pss := figure{name: where + "PSS", unit: "MB"}
 	processor := figure{name: where + "CPU in a minute", unit: "s", target: 0.1}
@@ -53,11 +52,10 @@ func (t *bed) measureIdle(into *table) {
 			methods[c.method]++
 		}
 		memory := a.memory()
-		rss.samples = append(rss.samples, memory["Rss"]/megabyte)
 		anonymous.samples = append(anonymous.samples, memory["Anonymous"]/megabyte)
 		pss.samples = append(pss.samples, memory["Pss"]/megabyte)
 	}
-	for _, f := range []figure{rss, anonymous, pss, processor, told, seen} {
+	for _, f := range []figure{anonymous, pss, processor, told, seen} {
 		into.add(f)
 	}
 	for _, method := range slices.Sorted(maps.Keys(methods)) {

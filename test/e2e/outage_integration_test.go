@@ -230,7 +230,7 @@ func (a *agent) wantPulse(code, exit int, screen string) {
 // usage is what an agent holds.
 type usage struct {
 	connections, goroutines, files int
-	memoryBytes                    int64 // resident
+	memoryBytes                    int64 // anonymous
 }
 
 func (u usage) String() string {
@@ -245,7 +245,7 @@ func (a *agent) use(c cluster) (u usage) {
 	text, err := os.ReadFile(proc + "/status")
 	check(a.t, err)
 	for line := range strings.Lines(string(text)) {
-		if value, found := strings.CutPrefix(line, "VmRSS:"); found {
+		if value, found := strings.CutPrefix(line, "RssAnon:"); found {
 			u.memoryBytes = number(a.t, strings.Fields(value)[0]) << 10
 		}
 	}
