@@ -22,12 +22,10 @@ import (
 	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/census"
-	"hostler.io/hostler/controlplane/etcd"
-	"hostler.io/hostler/controlplane/kubernetes/certificate"
-	"hostler.io/hostler/controlplane/plugin"
 	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/lastused"
@@ -71,50 +69,48 @@ type Agent struct {
 	*fleet.Reader        // what a person sees of the other hosts
 	drained              *maintenance.Drained
 
-	options     Options
-	log         *slog.Logger
-	node        string // the Node's name
-	metrics     *metrics.Metrics
-	owners      *owner.Owners
-	runtimes    *discovery.Runtimes
-	network     *gather.Network
-	conditions  *conditions.Runner
-	facts       *gather.Facts
-	client      controlplane.Client
-	recorder    *controlplane.Recorder
-	keeper      *controlplane.LeaseKeeper
-	pacing      *controlplane.Pacing     // for how long the control plane asks the Lease to be good
-	leases      *controlplane.LeaseWatch // judges whether another machine is alive
-	census      *census.Census           // nil where the control plane has no fleet to look through
-	certificate *certificate.Keeper      // nil where the kubeconfig has credentials
-	etcd        *etcd.Store              // nil where the control plane is another one
-	existence   *loop.Gate               // shut while there is no Node, and hostler is not to create it
-	member      *loop.Gate               // shut once a person took the Node off the control plane
-	reporter    *report.Reporter
-	chronicle   *report.Chronicle
-	journal     *journal.Journal
-	reboots     *reboots.Ledger
-	boot        string            // names the present one
-	kept        *statefile.Values // what is still to report, and the reboots
-	notes       *statefile.Values // of the Node: what nothing else records, such as a person's cordon
-	survey      *survey.Survey
-	tracker     *lastused.Tracker
-	images      *collect.Images
-	dead        *collect.Containers
-	history     *history.History
-	guard       *shutdown.Guard
-	standIn     *orphans.StandIn    // for runtimes that go before their pods
-	pods        *discovery.PodWatch // for the guard
-	restarts    *restart.Restarter
-	logind      *systemd.Logind
-	manager     *systemd.Manager
-	notifier    *notify.Notifier
-	state       *statefile.Folder
-	listener    net.Listener
-	files       *listen.Files // of what is served over the network; nil if nothing is
-	loops       loop.Set
-	guarding    *loop.Loop    // the shutdown guard, which outlives the other loops
-	plugin      *plugin.Store // that is the control plane; nil if another one is
+	options    Options
+	log        *slog.Logger
+	node       string // the Node's name
+	metrics    *metrics.Metrics
+	owners     *owner.Owners
+	runtimes   *discovery.Runtimes
+	network    *gather.Network
+	conditions *conditions.Runner
+	facts      *gather.Facts
+	opened     *open.ControlPlane
+	client     controlplane.Client // of opened
+	recorder   *controlplane.Recorder
+	keeper     *controlplane.LeaseKeeper
+	pacing     *controlplane.Pacing     // for how long the control plane asks the Lease to be good
+	leases     *controlplane.LeaseWatch // judges whether another machine is alive
+	census     *census.Census           // nil where the control plane has no fleet to look through
+	existence  *loop.Gate               // shut while there is no Node, and hostler is not to create it
+	member     *loop.Gate               // shut once a person took the Node off the control plane
+	reporter   *report.Reporter
+	chronicle  *report.Chronicle
+	journal    *journal.Journal
+	reboots    *reboots.Ledger
+	boot       string            // names the present one
+	kept       *statefile.Values // what is still to report, and the reboots
+	notes      *statefile.Values // of the Node: what nothing else records, such as a person's cordon
+	survey     *survey.Survey
+	tracker    *lastused.Tracker
+	images     *collect.Images
+	dead       *collect.Containers
+	history    *history.History
+	guard      *shutdown.Guard
+	standIn    *orphans.StandIn    // for runtimes that go before their pods
+	pods       *discovery.PodWatch // for the guard
+	restarts   *restart.Restarter
+	logind     *systemd.Logind
+	manager    *systemd.Manager
+	notifier   *notify.Notifier
+	state      *statefile.Folder
+	listener   net.Listener
+	files      *listen.Files // of what is served over the network; nil if nothing is
+	loops      loop.Set
+	guarding   *loop.Loop // the shutdown guard, which outlives the other loops
 
 	ending       atomic.Bool // a signal has come that ends the agent
 	kubeletsNode atomic.Bool // a kubelet of this host has the Node in the cluster, or had it last
@@ -125,7 +121,7 @@ type Agent struct {
 
 	mu       sync.Mutex // guards what follows
 	cfg      config.Config
-	policies policies
+	policies open.Policies
 	refused  error         // why the last reload was refused; nil if it was not
 	refusal  config.Config // what it would have taken up
 }
@@ -165,10 +161,10 @@ func (a *Agent) build() (err error) {
 	if err != nil {
 		a.log.Warn("some facts of the machine are missing", "error", err)
 	}
-	if a.policies, err = newPolicies(a.cfg, machine.HostName, o.Version); err != nil {
+	if a.policies, err = open.NewPolicies(a.cfg, machine.HostName, o.Version); err != nil {
 		return err
 	}
-	a.node = a.policies.node.Name
+	a.node = a.policies.Node.Name
 
 	if a.state, err = statefile.Open(a.cfg.State.Directory, a.log); err != nil {
 		return err
@@ -186,10 +182,10 @@ func (a *Agent) build() (err error) {
 		return nil
 	})
 
-	a.files = newFiles(a.cfg.API, a.log)
+	a.files = open.Files(a.cfg.API, a.log)
 	a.metrics = metrics.New(a.standing)
 	a.manager = systemd.NewManager("")
-	if a.runtimes, err = newRuntimes(a.cfg.Runtimes, a.metrics.RuntimeCall, units{a.manager, a.unitStops}, a.log); err != nil {
+	if a.runtimes, err = open.Runtimes(a.cfg.Runtimes, a.metrics.RuntimeCall, open.Units{Manager: a.manager, Stops: a.unitStops}, a.log); err != nil {
 		return err
 	}
 	a.defers("runtimes", a.runtimes.Close)
@@ -208,7 +204,7 @@ func (a *Agent) build() (err error) {
 		return err
 	}
 	a.buildMaintenance()
-	if err := a.checkReserved(a.policies.node); err != nil {
+	if err := a.checkReserved(a.policies.Node); err != nil {
 		return err
 	}
 	if err := a.buildCollectors(); err != nil {
@@ -219,9 +215,16 @@ func (a *Agent) build() (err error) {
 }
 
 func (a *Agent) buildControlPlane(machine probe.Machine) (err error) {
-	if a.client, err = openControlPlane(a.cfg.ControlPlane, surroundings{state: a.state, endpoint: a.cfg.State.Directory, machine: identity(machine), log: a.log, kubernetes: a.openKubernetes, etcd: a.openEtcd, plugin: a.openPlugin}); err != nil {
+	a.opened, err = open.NewControlPlane(a.cfg.ControlPlane, open.ControlPlaneOptions{
+		Node: a.node, Version: a.options.Version,
+		State: a.state, Endpoint: a.cfg.State.Directory, Machine: identity(machine),
+		Renewed: func() { a.reporter.Changed() }, // it need not wait for its next look
+		Log:     a.log,
+	})
+	if err != nil {
 		return err
 	}
+	a.client = a.opened.Client
 	a.defers("control plane", a.client.Close)
 	a.recorder = controlplane.NewRecorder(a.client, a.node, time.Now, a.log)
 	a.existence, a.member = loop.NewGate(""), loop.NewGate("")
@@ -237,8 +240,8 @@ func (a *Agent) buildGuard() (err error) {
 		return err
 	}
 	a.guard, err = shutdown.New(shutdown.Options{
-		Phases:    a.policies.phases,
-		Rules:     a.policies.rules,
+		Phases:    a.policies.Phases,
+		Rules:     a.policies.Rules,
 		Runtime:   a.standIn,
 		Journal:   a.journal,
 		Log:       a.log,
@@ -276,21 +279,6 @@ func (a *Agent) buildMaintenance() {
 	})
 }
 
-// boot names the present boot. A soft-reboot keeps the kernel's boot ID, but not
-// the service manager's start.
-func boot(bootID string, manager *systemd.Manager, log *slog.Logger) string {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	started, err := manager.StartedAt(ctx)
-	if err != nil {
-		if !errors.Is(err, systemd.ErrNotSystemd) {
-			log.Warn("the service manager's start is unknown: a soft-reboot may go unnoticed", "error", err)
-		}
-		return bootID
-	}
-	return fmt.Sprintf("%s@%d", bootID, started.Unix())
-}
-
 func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 	a.network = gather.NewNetwork(a.networkOptions())
 	a.facts = gather.NewFacts(gather.FactsOptions{
@@ -305,8 +293,8 @@ func (a *Agent) buildReporter(reader *probe.Reader, machine probe.Machine) {
 		MaxImages:  func() int { return a.config().Status.MaxImages },
 		Custom:     a.conditions.Custom,
 	})
-	a.boot = boot(machine.BootID, a.manager, a.log)
-	a.journal = journal.Open(journalFile(a.cfg), a.boot, a.log)
+	a.boot = open.Boot(machine.BootID, a.manager, a.log)
+	a.journal = journal.Open(open.JournalFile(a.cfg), a.boot, a.log)
 	a.reboots = a.openReboots(reader, machine)
 	a.reporter = report.New(a.reports())
 	a.chronicle = report.NewChronicle(a.node, a.recorder, a.journal, a.reboots, a.kept, a.log)
@@ -370,7 +358,7 @@ func (a *Agent) buildCollectors() (err error) {
 	}
 	a.history = history.New(a.state.File("gc-history"))
 	turn := runs.NewTurn()
-	a.images, err = collect.NewImages(a.policies.gc.Images, runs.Options{
+	a.images, err = collect.NewImages(a.policies.GC.Images, runs.Options{
 		Survey:   a.survey,
 		Turn:     turn,
 		Interval: time.Duration(a.cfg.ImageGC.Interval),
@@ -383,7 +371,7 @@ func (a *Agent) buildCollectors() (err error) {
 	if err != nil {
 		return err
 	}
-	a.dead, err = collect.NewContainers(a.policies.gc.Containers, runs.Options{
+	a.dead, err = collect.NewContainers(a.policies.GC.Containers, runs.Options{
 		Survey:   a.survey,
 		Turn:     turn,
 		Interval: time.Duration(a.cfg.ContainerGC.Interval),

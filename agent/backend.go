@@ -85,8 +85,8 @@ func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 	for _, d := range standing.Drift {
 		s.Drift = append(s.Drift, api.Drift(d))
 	}
-	if a.certificate != nil {
-		if _, waiting := a.certificate.Status(); waiting != nil {
+	if a.opened.Certificate != nil {
+		if _, waiting := a.opened.Certificate.Status(); waiting != nil {
 			s.ControlPlane.Credentials = waiting.Error()
 		}
 	}
@@ -186,7 +186,7 @@ func (a *Agent) Pods(ctx context.Context) (api.PodList, error) {
 		return list, err
 	}
 	a.mu.Lock()
-	phases, rules := a.policies.phases, a.policies.rules
+	phases, rules := a.policies.Phases, a.policies.Rules
 	a.mu.Unlock()
 	guard := a.guard.Status()
 	type key struct{ runtime, id string }

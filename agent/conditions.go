@@ -7,8 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/conditions"
@@ -50,48 +48,4 @@ func (a *Agent) customConditions() api.CustomConditions {
 		c.Checks[i].LocalOnly = beside && !check.Temporary && !status.IsOwn(check.Type)
 	}
 	return c
-}
-
-// conditionFacts says it in the doctor's words.
-func conditionFacts(c api.CustomConditions) doctor.Conditions {
-	facts := doctor.Conditions{Directory: c.Directory, Number: len(c.Checks)}
-	for _, f := range c.Faults {
-		facts.Broken = append(facts.Broken, doctor.Mend{Message: f.String(), Command: f.Mend})
-	}
-	for _, check := range c.Checks {
-		switch {
-		case check.Answer == status.TimedOut || check.Answer == status.Undecided || check.Answer == status.NotRun && !faulty(c.Faults, check):
-			facts.Silent = append(facts.Silent, doctor.Mend{Message: check.Path + ": " + check.Message, Command: "run it by hand: " + runByHand(check)})
-		case check.LocalOnly:
-			facts.Local = append(facts.Local, string(check.Type))
-		}
-	}
-	return facts
-}
-
-// faulty tells whether a fault says already why a check is not run.
-func faulty(faults []conditions.Fault, check conditions.Check) bool {
-	for _, f := range faults {
-		if f.String()+"; "+f.Mend == check.Message {
-			return true
-		}
-	}
-	return false
-}
-
-// runByHand is what a person types to see what a check says.
-func runByHand(c conditions.Check) string {
-	if c.User == "root" {
-		return c.Path
-	}
-	return "setpriv --reuid=" + c.User + " --regid=$(id -g " + c.User + ") --init-groups --no-new-privs " + c.Path
-}
-
-// conditionsAlone looks at the files on a host whose agent does not answer.
-func conditionsAlone(cfg config.Config) doctor.Conditions {
-	programs, faults := conditions.Read(cfg.ConditionsPolicy())
-	c := api.CustomConditions{Directory: cfg.Conditions.Directory, Faults: faults}
-	facts := conditionFacts(c)
-	facts.Number = len(programs)
-	return facts
 }

@@ -3,37 +3,11 @@ package agent
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/status"
-	"hostler.io/hostler/status/conditions"
 )
-
-func TestWhatTheDoctorHearsOfChecks(t *testing.T) {
-	fault := conditions.Fault{Path: "/c/broken", Problem: "may be written", Mend: "chmod"}
-	facts := conditionFacts(api.CustomConditions{
-		Directory: "/c",
-		Faults:    []conditions.Fault{fault},
-		Checks: []conditions.Check{
-			{Path: "/c/broken", Answer: status.NotRun, Message: fault.String() + "; chmod"},
-			{Path: "/c/fine", Answer: status.Passed},
-			{Path: "/c/bad", Answer: status.Problem},
-			{Path: "/c/new", Answer: status.NotAsked},
-			{Path: "/c/closed", User: "nobody", Answer: status.NotRun, Message: "start /c/closed: permission denied"},
-			{Path: "/c/slow", User: "root", Answer: status.TimedOut, Message: "the check did not end"},
-			{Path: "/c/local", Type: "example.com/A", Answer: status.Passed, LocalOnly: true},
-		},
-	})
-	if len(facts.Broken) != 1 || facts.Broken[0].Command != "chmod" || len(facts.Local) != 1 || facts.Number != 7 {
-		t.Errorf("conditionFacts() = %+v, want one that is broken, one that is shown here only", facts)
-	}
-	if len(facts.Silent) != 2 || !strings.HasSuffix(facts.Silent[0].Command, "--no-new-privs /c/closed") || facts.Silent[1].Command != "run it by hand: /c/slow" {
-		t.Errorf("conditionFacts() = %+v, want two that do not say anything, each with how to run it", facts.Silent)
-	}
-}
 
 func TestChecksAreKnownBeforeTheyHaveRun(t *testing.T) {
 	r := newRig(t)
@@ -54,9 +28,6 @@ func TestChecksAreKnownBeforeTheyHaveRun(t *testing.T) {
 	}
 	if facts := a.facts.Now(t.Context(), nil); len(facts.Custom) != 2 {
 		t.Errorf("Now() = checks %+v, want both", facts.Custom)
-	}
-	if alone := conditionsAlone(r.cfg); alone.Number != 2 || len(alone.Broken) != 1 {
-		t.Errorf("conditionsAlone() = %+v, want the same without an agent", alone)
 	}
 	if err := a.close(); err != nil {
 		t.Fatal(err)

@@ -2,22 +2,22 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
-	"log/slog"
 	"os"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/inspect"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/controlplane/etcd"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime"
-	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
-	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/systemd"
 )
 
@@ -28,15 +28,16 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	a.mu.Lock()
 	f := doctor.Facts{
 		Agent:  doctor.Agent{Answers: true, PID: os.Getpid(), Version: a.options.Version},
-		Phases: a.policies.phases, StopFirst: a.cfg.Shutdown.StopFirst,
+		Phases: a.policies.Phases, StopFirst: a.cfg.Shutdown.StopFirst,
 		Guard:    &guard,
-		Runtimes: runtimeFacts(states, asked, a.runtimes),
+		Runtimes: inspect.Runtimes(states, asked, a.runtimes),
 		Last:     guard.Last,
 		State:    doctor.LookAtState(a.cfg.State.Directory),
 	}
 	a.mu.Unlock()
 	f.Configuration = a.configuration()
-	f.Conditions = conditionFacts(a.customConditions())
+	custom := a.customConditions()
+	f.Conditions = inspect.Conditions(custom.Directory, custom.Checks, custom.Faults)
 	f.Network = a.networkFacts()
 	if health := a.state.Health(); health.Message != "" {
 		f.State.Problem = health.Message
@@ -51,108 +52,6 @@ func (a *Agent) Doctor(ctx context.Context) (doctor.Report, error) {
 	doctor.Sources{Logind: a.logind, Manager: a.manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
 	looking.Wait()
 	return doctor.Examine(f), nil
-}
-
-// ServiceConfig is the configuration file that hostler.service is told to read, as systemd
-// has loaded it; empty for the default one, or where systemd cannot be asked.
-func ServiceConfig(ctx context.Context) string {
-	run, err := systemd.NewManager("").Run(ctx, doctor.Service)
-	if err != nil { // doctor's check of the unit says so
-		return ""
-	}
-	return doctor.ConfigOf(run)
-}
-
-// Doctor does so on a host whose agent does not answer, for the reason given, of an agent
-// that would read that file; empty for the default one. Where the files have a fault, cfg is
-// what to go by instead. It needs root.
-func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswered error) (doctor.Report, error) {
-	log := slog.New(slog.DiscardHandler)
-	phases, err := cfg.Shutdown.Phases()
-	if err != nil {
-		return doctor.Report{}, err
-	}
-	story, lastErr := LastShutdown(cfg, log)
-	f := doctor.Facts{
-		Agent:  doctor.Agent{Problem: unanswered.Error()},
-		Phases: phases, StopFirst: cfg.Shutdown.StopFirst,
-		Last:  story.Last,
-		State: doctor.LookAtState(cfg.State.Directory),
-
-		Conditions: conditionsAlone(cfg),
-		Network:    networkAlone(cfg.API, log),
-	}
-	f.Configuration.File = file
-	if fault != nil {
-		f.Configuration.Fault = fault.Error()
-	}
-	if lastErr != nil {
-		f.State.Problem = lastErr.Error()
-	}
-	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
-	evidence, _ := owner.FindKubelet("/proc")
-	ours := evidence == ""
-	var looking errgroup.Group
-	looking.Go(func() (err error) {
-		f.Runtimes, err = lookOnce(ctx, cfg, log)
-		return err
-	})
-	looking.Go(func() (err error) {
-		f.Machine, err = lookAlone(ctx, cfg)
-		return err
-	})
-	looking.Go(func() (err error) {
-		f.Cluster, err = clusterAlone(ctx, cfg, ours, log)
-		return err
-	})
-	looking.Go(func() (err error) {
-		f.Etcd, err = etcdAlone(ctx, cfg, ours)
-		return err
-	})
-	looking.Go(func() (err error) {
-		f.Plugin, err = pluginAlone(ctx, cfg, ours, log)
-		return err
-	})
-	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Kubelet: evidence}.Gather(ctx, &f)
-	if err := looking.Wait(); err != nil {
-		return doctor.Report{}, errors.Join(err, logind.Close())
-	}
-	if f.Kubelet.Lock != nil {
-		f.Protection = doctor.Protection{Protected: true, Reason: status.ReasonDelegated, Message: "the kubelet on this host delays a shutdown for the pods"}
-	}
-	return doctor.Examine(f), logind.Close()
-}
-
-// lookOnce asks the runtimes of this host how they are.
-func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
-	ctx, cancel := context.WithTimeout(ctx, gather.LookTimeout)
-	defer cancel()
-	r, err := newRuntimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, units{Manager: systemd.NewManager("")}, log)
-	if err != nil {
-		return doctor.Runtimes{}, err
-	}
-	_ = r.Look(ctx) // what it says is in each runtime's state as well
-	states, asked := r.Current()
-	return runtimeFacts(states, asked, r), r.Close()
-}
-
-func runtimeFacts(states []runtime.Health, asked bool, r *discovery.Runtimes) doctor.Runtimes {
-	podmans := discovery.LookForPodmans("/")
-	facts := doctor.Runtimes{Asked: asked, PodmanUnheard: podmans.Unheard, PodmanUsers: podmans.Users}
-	for _, d := range r.Dead() {
-		dead := doctor.DeadSocket{Path: d.Path}
-		if errors.Is(d.Err, runtime.ErrUnsupported) {
-			dead.Unfit = d.Err.Error()
-		}
-		facts.Dead = append(facts.Dead, dead)
-	}
-	for _, g := range r.Gone() {
-		facts.Gone = append(facts.Gone, doctor.Gone(g))
-	}
-	for _, s := range states {
-		facts.List = append(facts.List, doctor.Runtime{Name: s.Name, Version: s.Version, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
-	}
-	return facts
 }
 
 // protectionFacts are all that the condition ShutdownProtected is judged by.
@@ -185,4 +84,91 @@ func (a *Agent) guardFacts(g shutdown.Status) status.Shutdown {
 		s.Fault = status.ReasonNoLock
 	}
 	return s
+}
+
+// look takes into the facts of doctor what is measured now: the machine, its filesystems,
+// and what of runtimes goes on request. A runtime that does not answer in time is told by
+// another check.
+func (a *Agent) look(ctx context.Context, f *doctor.Facts) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	facts, err := a.survey.Facts(ctx, gc.Options{Images: true})
+	f.Collection = a.collection(facts)
+	var places []runtime.Filesystem
+	for _, u := range facts.Filesystems {
+		places = append(places, u.Filesystem)
+	}
+	f.Machine = inspect.Machine(a.facts.Machine(), a.facts.Measure(ctx, places), a.nodeOptions())
+	if err != nil {
+		f.Machine.ImagesUntold = err.Error()
+	}
+	for _, fs := range gc.Plan(facts, a.gcPolicy(), time.Now(), gc.Options{Images: true}).Filesystems {
+		f.Machine.ImageFilesystems = append(f.Machine.ImageFilesystems, fs.FilesystemStatus)
+	}
+	if mine, _, _ := a.owners.Mine(owner.ImageGC); mine && len(a.leftAlone(a.config().ImageGC.Enabled)) == 0 {
+		f.Machine.HighPercent, f.Machine.LowPercent = a.config().ImageGC.HighThresholdPercent, a.config().ImageGC.LowThresholdPercent
+	}
+}
+
+// cluster looks at the cluster that this host is a node of; nil if there is none.
+func (a *Agent) cluster(ctx context.Context) *doctor.Cluster {
+	cfg := a.config()
+	if cfg.ControlPlane.Type != kubernetes.Type {
+		return nil
+	}
+	var current *tls.Certificate
+	var waits error
+	if a.opened.Certificate != nil {
+		_, waits = a.opened.Certificate.Status()
+		current, _ = a.opened.Certificate.Certificate() // waits tells why not
+	}
+	c := inspect.Cluster(ctx, cfg, a.node, a.options.Version, current, waits, a.log)
+	c.Mine, c.Writing = a.writes()
+	c.Stands, c.Drift, c.Overdue = a.stands(cfg)
+	return c
+}
+
+// writes tells whether the Node is this agent's, and what keeps it from being written.
+func (a *Agent) writes() (mine bool, err error) {
+	mine, _, _ = a.owners.Mine(owner.Node)
+	if mine && a.member.Reason() == "" {
+		_, _, _, err = a.reporter.Current()
+	}
+	return mine, err
+}
+
+// stands tells what the Node waits for, what of it is not as it is wanted, and whether
+// its Lease is overdue: of one that rests nothing is.
+func (a *Agent) stands(cfg config.Config) (waits string, drift []doctor.Mend, overdue string) {
+	standing := a.reporter.Standing()
+	for _, d := range standing.Drift {
+		drift = append(drift, doctor.Mend{Message: d.Message, Command: d.Mend})
+	}
+	if err := a.keeper.Stats().Overdue(time.Duration(cfg.Lease.Duration)); err != nil {
+		overdue = err.Error()
+	}
+	return standing.Waits, drift, overdue
+}
+
+// etcdFacts look at the etcd that keeps this host's Node; nil if none does.
+func (a *Agent) etcdFacts(ctx context.Context) *doctor.Etcd {
+	cfg := a.config()
+	if cfg.ControlPlane.Type != etcd.Type {
+		return nil
+	}
+	e := inspect.Etcd(ctx, cfg, a.node, a.options.Version)
+	e.Mine, e.Writing = a.writes()
+	e.Stands, e.Drift, e.Overdue = a.stands(cfg)
+	return e
+}
+
+// pluginFacts look at the plugin that keeps this host's Node; nil if none does.
+func (a *Agent) pluginFacts(ctx context.Context) *doctor.Plugin {
+	if a.opened.Plugin == nil {
+		return nil
+	}
+	p := inspect.Plugin(ctx, a.opened.Plugin, a.node)
+	p.Mine, p.Writing = a.writes()
+	p.Stands, p.Drift, p.Overdue = a.stands(a.config())
+	return p
 }

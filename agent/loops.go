@@ -134,8 +134,8 @@ func (a *Agent) buildLoops() {
 			return a.pacing.Follow(ctx, pacer, a.loops.Named("lease-pace").Beat)
 		})))
 	}
-	if a.certificate != nil {
-		a.loops = append(a.loops, loop.New("certificate", 0, a.certificate.Run))
+	if a.opened.Certificate != nil {
+		a.loops = append(a.loops, loop.New("certificate", 0, a.opened.Certificate.Run))
 	}
 	if watcher, able := a.client.(controlplane.NodeWatcher); able { // it has other writers
 		a.loops = append(a.loops, loop.New("node-watch", 0, a.whileMine("node-watch", owner.Node, a.whileOpen("node-watch", a.member, func(ctx context.Context) error {
@@ -252,7 +252,7 @@ func (a *Agent) setBlind(name string, blind bool) {
 func (a *Agent) nodeOptions() status.Options {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.policies.node
+	return a.policies.Node
 }
 
 // config is the configuration in force.
@@ -260,4 +260,12 @@ func (a *Agent) config() config.Config {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.cfg
+}
+
+// networkOptions have the way to the control plane followed, where it is elsewhere.
+func (a *Agent) networkOptions() gather.NetworkOptions {
+	return gather.NetworkOptions{
+		ControlPlane: a.opened.Address, Endpoint: a.client.Endpoint, Lost: a.opened.Reconnect,
+		Log: a.log.With("component", "network"),
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/open"
 )
 
 // Reload takes up the configuration as it is now, or refuses it as a whole and
@@ -86,14 +87,14 @@ func (a *Agent) takeUp() (next config.Config, changed []string, err error) {
 	if len(refused) > 0 {
 		return next, nil, fmt.Errorf("%s cannot change while the agent runs; restart it with `systemctl restart hostler`, which stops no container", strings.Join(refused, ", "))
 	}
-	p, err := newPolicies(next, a.node, a.options.Version)
+	p, err := open.NewPolicies(next, a.node, a.options.Version)
 	if err != nil {
 		return next, nil, err
 	}
 	if slices.ContainsFunc(changed, func(key string) bool {
 		return strings.HasPrefix(key, "node.reserved.") || strings.HasPrefix(key, "pressure.")
 	}) { // else it is the host that has changed, which status tells
-		if err := a.checkReserved(p.node); err != nil {
+		if err := a.checkReserved(p.Node); err != nil {
 			return next, nil, err
 		}
 	}
@@ -101,10 +102,10 @@ func (a *Agent) takeUp() (next config.Config, changed []string, err error) {
 	a.mu.Lock()
 	a.cfg, a.policies = next, p
 	a.mu.Unlock()
-	setLevel(a.options.Level, next.Log.Level)
+	open.SetLevel(a.options.Level, next.Log.Level)
 	err = errors.Join(
-		a.images.SetPolicy(p.gc.Images), a.images.SetInterval(time.Duration(next.ImageGC.Interval)),
-		a.dead.SetPolicy(p.gc.Containers), a.dead.SetInterval(time.Duration(next.ContainerGC.Interval)),
+		a.images.SetPolicy(p.GC.Images), a.images.SetInterval(time.Duration(next.ImageGC.Interval)),
+		a.dead.SetPolicy(p.GC.Containers), a.dead.SetInterval(time.Duration(next.ContainerGC.Interval)),
 		a.conditions.SetPolicy(next.ConditionsPolicy()),
 	)
 	a.loops.Named("image-gc").Allow(collectorPatience(next.ImageGC.Interval))

@@ -170,8 +170,8 @@ func TestAHostThatHasShrunkIsToldAndGoesOn(t *testing.T) {
 	if s, err := a.Status(t.Context()); err != nil || s.Shortage != "" {
 		t.Errorf("Status() = %q, %v, want nothing amiss", s.Shortage, err)
 	}
-	a.policies.node.Reserved.CPU = resource.MustParse("1000000") // as if there had been more
-	a.policies.node.Reserved.Memory = resource.MustParse("1Pi")
+	a.policies.Node.Reserved.CPU = resource.MustParse("1000000") // as if there had been more
+	a.policies.Node.Reserved.Memory = resource.MustParse("1Pi")
 	s, err := a.Status(t.Context())
 	if err != nil || !strings.Contains(s.Shortage, "node.reserved.cpu: 1M reserved, of") || !strings.Contains(s.Shortage, "; node.reserved.memory: 1Pi reserved, ") {
 		t.Errorf("Status() = %q, %v, want both told", s.Shortage, err)

@@ -33,7 +33,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	defer stopGuarding()
 
 	a.owners.Refresh(ctx)
-	if len(a.policies.phases) == 0 { // whatever an agent of before has left is of no use
+	if len(a.policies.Phases) == 0 { // whatever an agent of before has left is of no use
 		a.dropLock()
 		a.restoreDelay()
 	}

@@ -29,6 +29,8 @@ import (
 
 const nodeName = "node-a"
 
+func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
 func ready(n *corev1.Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {

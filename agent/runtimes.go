@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"log/slog"
 	"slices"
 	"time"
 
@@ -10,18 +9,7 @@ import (
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/runtime"
-	"hostler.io/hostler/runtime/discovery"
-	"hostler.io/hostler/runtime/local"
 )
-
-// newRuntimes opens the configured runtimes, or has them looked for.
-func newRuntimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), units local.Units, log *slog.Logger) (*discovery.Runtimes, error) {
-	o := discovery.Options{Auto: cfg.Auto, Observe: observe, Units: units, Log: log}
-	for _, r := range cfg.List {
-		o.Configured = append(o.Configured, local.Candidate{Type: r.Type, Path: r.Endpoint})
-	}
-	return discovery.New(o)
-}
 
 // members are the runtimes of a set in the words of a room that uses them.
 func members[R any](set *runtime.Set) []R {

@@ -3,24 +3,14 @@ package agent
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/inspect"
 	"hostler.io/hostler/internal/listen"
 )
-
-// newFiles returns the files of what is served over the network; nil where nothing is.
-func newFiles(cfg config.API, log *slog.Logger) *listen.Files {
-	if cfg.TLS.Certificate == "" {
-		return nil
-	}
-	return listen.NewFiles(listen.Paths{Certificate: cfg.TLS.Certificate, Key: cfg.TLS.Key, ClientCA: cfg.TLS.ClientCA}, log.With("component", "api"))
-}
 
 // serveNetwork serves the API over the network. A port that is taken is a loop that
 // fails, not an agent that does not start.
@@ -72,37 +62,9 @@ func (a *Agent) networkStatus() *api.Network {
 	return n
 }
 
-// networkFacts are what doctor judges of it by the files; nil where nothing is served.
-func networkFacts(cfg config.API, files *listen.Files) *doctor.Network {
-	if files == nil {
-		return nil
-	}
-	n := &doctor.Network{Err: files.Refresh(), Exposed: exposed([]string{cfg.TLS.Key})}
-	if begins, ends := files.Life(); !ends.IsZero() {
-		n.Certificate = &doctor.Certificate{Path: cfg.TLS.Certificate, Begins: begins, Ends: ends}
-	}
-	return n
-}
-
-// servicesOwn tells whether one of files is the service's own, and cannot be looked at without an
-// agent: credentials are there while it runs, and /tmp is another one for it.
-func servicesOwn(files ...string) bool {
-	return slices.ContainsFunc(files, func(file string) bool {
-		return slices.ContainsFunc([]string{"/run/credentials/", "/tmp/", "/var/tmp/"}, func(folder string) bool { return strings.HasPrefix(file, folder) })
-	})
-}
-
-// networkAlone are the facts without an agent.
-func networkAlone(cfg config.API, log *slog.Logger) *doctor.Network {
-	if servicesOwn(cfg.TLS.Certificate, cfg.TLS.Key, cfg.TLS.ClientCA) {
-		return &doctor.Network{Untold: true}
-	}
-	return networkFacts(cfg, newFiles(cfg, log))
-}
-
 // networkFacts has what the loops that serve say, such as that an address is taken.
 func (a *Agent) networkFacts() *doctor.Network {
-	n := networkFacts(a.config().API, a.files)
+	n := inspect.Network(a.config().API, a.files)
 	if n == nil {
 		return nil
 	}

@@ -4,18 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
-	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
-	"hostler.io/hostler/status/probe"
 	"hostler.io/hostler/systemd"
 )
 
@@ -111,7 +106,7 @@ func (a *Agent) restoreDelay() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	if err := a.logind.RestoreMaxDelay(ctx); err != nil && !absent(err) {
+	if err := a.logind.RestoreMaxDelay(ctx); err != nil && !systemd.Absent(err) {
 		a.log.Warn("logind's maximum delay is left raised", "error", err)
 	}
 }
@@ -120,7 +115,7 @@ func (a *Agent) restoreDelay() {
 // for it, but not for ever. A second signal, which may have come again before, ends the
 // waiting, not the pods' own time.
 func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Signal) {
-	ctx, cancel := context.WithTimeout(ctx, a.first().Bound()+plan.Total(a.policies.phases)+plan.Margin+teardown)
+	ctx, cancel := context.WithTimeout(ctx, a.first().Bound()+plan.Total(a.policies.Phases)+plan.Margin+teardown)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
@@ -160,23 +155,4 @@ func (a *Agent) dropLock() {
 	if err := a.logind.ReleaseAll(); err != nil {
 		a.log.Warn("a lock of an earlier process may delay the next shutdown", "error", err)
 	}
-}
-
-// LastShutdown reads how the last shutdown went from the state folder, for a
-// host whose agent does not run.
-func LastShutdown(cfg config.Config, log *slog.Logger) (journal.Story, error) {
-	reader, err := probe.New("/")
-	if err != nil {
-		return journal.Story{}, err
-	}
-	machine, _ := reader.Machine() // the boot ID is all that counts here
-	story, err := journal.Peek(journalFile(cfg), boot(machine.BootID, systemd.NewManager(""), log))
-	if errors.Is(err, fs.ErrNotExist) {
-		return journal.Story{}, nil
-	}
-	return story, err
-}
-
-func journalFile(cfg config.Config) string {
-	return filepath.Join(cfg.State.Directory, "shutdown.json")
 }

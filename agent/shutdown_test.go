@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/runtime/runtimetest"
@@ -35,10 +36,10 @@ func guarded(t *testing.T, endsAfter time.Duration) *Agent {
 	fake.RunPod(runtimetest.PodSpec{ID: "web", Name: "web", Namespace: "ns", Containers: []runtimetest.ContainerSpec{
 		{ID: "c", Name: "c", Image: "image", EndsAfter: endsAfter},
 	}})
-	a := &Agent{log: log, notifier: &notify.Notifier{}, policies: policies{phases: plan.Defaults()}}
+	a := &Agent{log: log, notifier: &notify.Notifier{}, policies: open.Policies{Phases: plan.Defaults()}}
 	var err error
 	a.guard, err = shutdown.New(shutdown.Options{
-		Phases: a.policies.phases, Runtime: fake, Log: log,
+		Phases: a.policies.Phases, Runtime: fake, Log: log,
 		Journal: journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", log),
 	})
 	if err != nil {
@@ -104,7 +105,7 @@ func TestAGuardThatDoesNotAnswerDoesNotHoldTheHostUpForEver(t *testing.T) {
 		}()
 		select {
 		case <-finished:
-			if took := time.Since(began); took < plan.Total(a.policies.phases)+plan.Margin {
+			if took := time.Since(began); took < plan.Total(a.policies.Phases)+plan.Margin {
 				t.Errorf("drain() gave up after %v, before a drain that goes well may end", took)
 			}
 		case <-time.After(2 * time.Minute):

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/systemdtest"
@@ -27,7 +28,7 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 	go func() { a.journal.Run(ctx); close(ended) }()
 	defer func() { cancel(); <-ended }()
 	told := 0
-	u := units{systemd.NewManager(fake.ManagerSocket()), func(ctx context.Context, names []string) {
+	u := open.Units{Manager: systemd.NewManager(fake.ManagerSocket()), Stops: func(ctx context.Context, names []string) {
 		a.unitStops(ctx, names)
 		name := names[0]
 		told++

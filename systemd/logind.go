@@ -27,6 +27,10 @@ var ErrNoBus = bus.ErrUnreachable
 // ErrNoLogind tells that the bus works but nobody on it is the login manager.
 var ErrNoLogind = errors.New("systemd-logind is not on the system bus")
 
+// Absent reports whether err means that nothing on this host can delay a shutdown: there is
+// no bus, or no logind on it.
+func Absent(err error) bool { return errors.Is(err, ErrNoBus) || errors.Is(err, ErrNoLogind) }
+
 var (
 	_ shutdown.Inhibitor    = (*Logind)(nil)
 	_ shutdown.DelaySourcer = (*Logind)(nil)

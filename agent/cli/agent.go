@@ -9,6 +9,8 @@ import (
 
 	"hostler.io/hostler/agent"
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/inspect"
+	"hostler.io/hostler/agent/open"
 )
 
 // gcPercent is how much the heap may grow between two garbage collections. Next
@@ -33,7 +35,7 @@ func (a *app) agentCommand() *cobra.Command {
 			if a.Getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)
 			}
-			log, level := agent.NewLog(a.Stderr, loaded.Log, a.Getenv("JOURNAL_STREAM"))
+			log, level := open.Log(a.Stderr, loaded.Log, a.Getenv("JOURNAL_STREAM"))
 			daemon, err := agent.New(agent.Options{
 				Config:   loaded,
 				File:     a.named(file),
@@ -60,11 +62,11 @@ func (a *app) agentCommand() *cobra.Command {
 // takeBack is for the service's ExecStopPost=, to which systemd tells how the agent ended,
 // and for who removes the package.
 func (a *app) takeBack(ctx context.Context, service string) error {
-	log, _ := agent.NewLog(a.Stderr, config.Default().Log, a.Getenv("JOURNAL_STREAM"))
-	ended := agent.Ended{Service: service, Result: a.Getenv("SERVICE_RESULT")}
+	log, _ := open.Log(a.Stderr, config.Default().Log, a.Getenv("JOURNAL_STREAM"))
+	ended := inspect.Ended{Service: service, Result: a.Getenv("SERVICE_RESULT")}
 	if ended.Result == "exit-code" { // other ends than that have nothing to do with it
 		_, _, fault := a.orDefaults(ctx)
 		ended.Refused = fault != nil
 	}
-	return agent.TakeBack(ctx, ended, log)
+	return inspect.TakeBack(ctx, ended, log)
 }

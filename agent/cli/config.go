@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"hostler.io/hostler/agent"
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/inspect"
 )
 
 // configFlag gives cmd the flag --config.
@@ -62,7 +62,7 @@ func (a *app) checked(file string) (config.Loaded, error) {
 // Faulty files may be the cause: the defaults stand for them, with the fault.
 func (a *app) orDefaults(ctx context.Context) (file string, cfg config.Config, fault error) {
 	if file = a.named(""); a.Getenv("HOSTLER_CONFIG") == "" {
-		file = agent.ServiceConfig(ctx)
+		file = inspect.ServiceConfig(ctx)
 	}
 	loaded, err := a.load(file)
 	if err != nil {
@@ -83,7 +83,7 @@ func (a *app) shown(file string) (config.Loaded, error) {
 // fits tells whether this host has what a configuration wants of it. What an agent would do
 // without is a warning.
 func (a *app) fits(ctx context.Context, loaded config.Loaded) error {
-	lacks, err := agent.Fits(ctx, loaded.Config)
+	lacks, err := inspect.Fits(ctx, loaded.Config)
 	if lacks != nil {
 		fmt.Fprintf(a.Stderr, "warning: %v\n", loaded.Located(lacks))
 	}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler.io/hostler/agent"
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/inspect"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -50,7 +50,7 @@ func (a *app) examine(ctx context.Context, c *api.Client) (doctor.Report, error)
 		return r, err
 	}
 	file, cfg, fault := a.orDefaults(ctx)
-	return agent.Doctor(ctx, cfg, file, fault, fmt.Errorf("no agent answers at %s: %w", unreachable.Socket, unreachable.Cause))
+	return inspect.Doctor(ctx, cfg, file, fault, fmt.Errorf("no agent answers at %s: %w", unreachable.Socket, unreachable.Cause))
 }
 
 // printDiagnosis puts the verdict first, then what is wrong, each with its

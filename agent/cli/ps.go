@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent"
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/inspect"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -94,7 +94,7 @@ func (a *app) story(ctx context.Context, c *api.Client) (story journal.Story, fa
 			fmt.Fprintf(a.Stderr, "warning: the configuration is faulty, and the defaults are gone by:\n%v\n", fault)
 		}
 		fmt.Fprintln(a.Stderr, "no agent answers; this is what it left in", cfg.State.Directory)
-		story, err = agent.LastShutdown(cfg, slog.New(slog.DiscardHandler))
+		story, err = inspect.LastShutdown(cfg, slog.New(slog.DiscardHandler))
 		if fault != nil {
 			fault = silentError{} // it was told
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler.io/hostler/agent"
+	"hostler.io/hostler/agent/inspect"
 	"hostler.io/hostler/controlplane/conformance"
 )
 
@@ -56,7 +56,7 @@ Exit codes: 0 no check failed, 1 one did, or none could be tried.`,
 		if err != nil {
 			return err
 		}
-		v := agent.Verifier{Config: loaded.Config, Kubeconfig: kubeconfig, Version: a.Version}
+		v := inspect.Verifier{Config: loaded.Config, Kubeconfig: kubeconfig, Version: a.Version}
 		return a.interruptible(func(ctx context.Context) error {
 			if len(remove) > 0 {
 				return a.removeLeft(ctx, v, remove)
@@ -91,7 +91,7 @@ func removal(file, kubeconfig string) string {
 	return command + " --remove "
 }
 
-func (a *app) removeLeft(ctx context.Context, v agent.Verifier, names []string) error {
+func (a *app) removeLeft(ctx context.Context, v inspect.Verifier, names []string) error {
 	if err := v.Remove(ctx, names); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (a *app) removeLeft(ctx context.Context, v agent.Verifier, names []string) 
 	return nil
 }
 
-func (a *app) verify(ctx context.Context, out *output, v agent.Verifier, checks []conformance.Check, removal string) error {
+func (a *app) verify(ctx context.Context, out *output, v inspect.Verifier, checks []conformance.Check, removal string) error {
 	progress, done := a.verifying(out, len(checks))
 	found, err := v.Verify(ctx, checks, progress)
 	done()
@@ -173,7 +173,7 @@ func describeResult(out *output, r conformance.Result) []string {
 }
 
 // printVerification puts what is wrong first, and the verdict last, where the eye is.
-func (a *app) printVerification(t *table, out *output, v agent.Verification) {
+func (a *app) printVerification(t *table, out *output, v inspect.Verification) {
 	switch {
 	case out.wide():
 		t.row("CHECK", "STATUS", "MESSAGE")
@@ -209,7 +209,7 @@ func (a *app) printVerification(t *table, out *output, v agent.Verification) {
 }
 
 // promises sums up what was found.
-func promises(out *output, v agent.Verification) string {
+func promises(out *output, v inspect.Verification) string {
 	failed, ok := v.Count(conformance.Failed), v.Count(conformance.OK)
 	line := fmt.Sprintf("control plane %s at %s ", v.ControlPlane.Type, v.ControlPlane.Endpoint)
 	switch {

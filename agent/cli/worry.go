@@ -184,7 +184,7 @@ func checkWorries(c api.CustomConditions, before []worry) []worry {
 		case !check.Temporary:
 		case check.Answer == status.Problem:
 			list = append(list, worry{what: kind, text: check.Message, harm: odd, custom: true})
-		case check.Answer == status.NotRun && said(list, check.Message): // as a fault
+		case check.Faulty: // which is listed
 		case check.Answer == status.Undecided, check.Answer == status.TimedOut, check.Answer == status.NotRun:
 			list = append(list, worry{what: kind + " unknown", text: check.Message, next: "`hostler doctor`", harm: odd, custom: true})
 		}

@@ -329,7 +329,7 @@ func (r *Runner) publish() {
 		one := Check{
 			Path: p.Path, Type: p.Type, Temporary: p.Temporary, User: p.User,
 			Interval: metav1.Duration{Duration: p.Interval}, Timeout: metav1.Duration{Duration: p.Timeout},
-			Answer: answer, Message: message, Duration: metav1.Duration{Duration: c.last.Took},
+			Answer: answer, Message: message, Duration: metav1.Duration{Duration: c.last.Took}, Faulty: c.broken != "",
 		}
 		if !c.last.Started.IsZero() {
 			started := c.last.Started.UTC()

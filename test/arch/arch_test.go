@@ -102,19 +102,17 @@ var ours = map[string][]string{
 	// An example of a plugin, as anybody could write it.
 	"docs/examples/plugin-https": {"controlplane/plugin/v1"},
 
-	"agent/doctor": {"controlplane", "gc", "shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
+	"agent/open":     {"agent/config", "controlplane", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "gc", "internal/listen", "internal/statefile", "runtime/discovery", "runtime/local", "shutdown/plan", "status", "status/probe", "systemd", "systemd/journald"},
+	"agent/inspect":  {"agent/config", "agent/doctor", "agent/open", "agent/owner", "controlplane", "controlplane/conformance", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/plugin", "internal/listen", "internal/statefile", "runtime", "runtime/discovery", "shutdown/journal", "status", "status/conditions", "status/gather", "status/probe", "systemd"},
+	"agent/settings": {"agent/config", "agent/doctor", "agent/open", "status"},
+	"agent/doctor":   {"controlplane", "gc", "shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
 	"agent/fleet":       {"controlplane", "internal/hint"},
 	"agent/maintenance": {"controlplane", "internal/caller", "internal/hint", "internal/loop", "agent/owner", "status/report", "shutdown", "shutdown/plan", "shutdown/journal"},
 
 	"agent/api": {"internal/caller", "internal/hint", "agent/fleet", "agent/maintenance", "status/conditions", "agent/doctor", "internal/listen", "internal/loop", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/fleet", "agent/maintenance", "status/conditions", "agent/config", "controlplane/conformance", "agent/doctor", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/plan", "shutdown/journal", "shutdown/timeline", "status"},
-	"agent": {
-		"agent/api", "status/conditions", "agent/config", "controlplane", "controlplane/census", "controlplane/conformance", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "agent/doctor", "agent/fleet", "internal/statefile",
-		"runtime/discovery", "status/gather", "internal/listen", "internal/loop", "agent/maintenance", "agent/metrics", "agent/owner", "status/reboots", "status/report",
-		"gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "runtime", "runtime/local", "runtime/orphans",
-		"shutdown", "shutdown/plan", "shutdown/journal", "shutdown/restart", "status", "status/probe", "systemd", "systemd/journald", "systemd/notify",
-	},
+	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/open", "agent/owner", "controlplane/conformance", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/timeline", "status", "status/reboots"},
+	"agent":     {"agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "controlplane", "controlplane/census", "controlplane/etcd", "controlplane/kubernetes", "gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
 }
 
 // theirs says which rooms may import a foreign package or what lies below it,

@@ -1,24 +1,21 @@
-package agent
+package open
 
 import (
 	"bytes"
 	"encoding/json"
-	"log/slog"
 	"strings"
 	"testing"
 
 	"hostler.io/hostler/agent/config"
 )
 
-func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
 func TestTheLogIsAsConfigured(t *testing.T) {
 	var text, lines bytes.Buffer
 	for out, format := range map[*bytes.Buffer]string{&text: "text", &lines: "json"} {
-		log, level := NewLog(out, config.Log{Format: format, Level: "warn"}, "")
+		log, level := Log(out, config.Log{Format: format, Level: "warn"}, "")
 		log.Info("not told")
 		log.Warn("told", "component", "image-gc")
-		setLevel(level, "info")
+		SetLevel(level, "info")
 		log.Info("told since")
 	}
 	if got := text.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "level=WARN msg=told component=image-gc\n") || !strings.Contains(got, `msg="told since"`) {

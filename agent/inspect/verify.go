@@ -1,4 +1,4 @@
-package agent
+package inspect
 
 import (
 	"cmp"
@@ -12,16 +12,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/conformance"
 	"hostler.io/hostler/controlplane/embedded"
-	"hostler.io/hostler/controlplane/etcd"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/controlplane/kubernetes/certificate"
-	"hostler.io/hostler/controlplane/objects"
-	"hostler.io/hostler/controlplane/plugin"
 	"hostler.io/hostler/internal/statefile"
-	"hostler.io/hostler/status/probe"
 )
 
 // Verifier opens the configured control plane without an agent, and tries whether it
@@ -122,24 +119,14 @@ func (v Verifier) open(memory *statefile.Folder) (controlplane.Client, error) {
 		return nil, fmt.Errorf("kubeconfig %s is of no use with control plane %s: leave --kubeconfig out, or name with --config a file with controlPlane.type: kubernetes", v.Kubeconfig, kind)
 	}
 	log := slog.New(slog.DiscardHandler)
-	return openControlPlane(v.Config.ControlPlane, surroundings{
-		state: memory, endpoint: "memory", log: log,
-		kubernetes: func() (*kubernetes.Client, error) { return v.openKubernetes(log) },
-		etcd: func() (controlplane.Client, error) {
-			store, err := etcd.New(etcdOptions(v.Config.ControlPlane.Etcd, v.Version))
-			if err != nil {
-				return nil, err
-			}
-			return objects.New(store, objects.Options{}), nil
-		},
-		plugin: func() (controlplane.Client, error) {
-			store, err := plugin.New(plugin.Options{Socket: v.Config.ControlPlane.Plugin.Socket, Version: v.Version, Log: log})
-			if err != nil {
-				return nil, err
-			}
-			return objects.New(store, objects.Options{}), nil
-		},
-	})
+	if v.Config.ControlPlane.Type == kubernetes.Type {
+		return v.openKubernetes(log)
+	}
+	opened, err := open.NewControlPlane(v.Config.ControlPlane, open.ControlPlaneOptions{Version: v.Version, State: memory, Endpoint: "memory", Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return opened.Client, nil
 }
 
 // openKubernetes opens the cluster with the credentials that were named, or those of
@@ -149,7 +136,7 @@ func (v Verifier) openKubernetes(log *slog.Logger) (*kubernetes.Client, error) {
 	k := v.Config.ControlPlane.Kubernetes
 	o := kubernetes.Options{Kubeconfig: cmp.Or(v.Kubeconfig, k.Kubeconfig, k.BootstrapKubeconfig), Version: v.Version, Log: log}
 	if v.Kubeconfig == "" && k.BootstrapKubeconfig != "" {
-		name, err := nameOfNode(v.Config)
+		name, err := open.NodeName(v.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -163,15 +150,4 @@ func (v Verifier) openKubernetes(log *slog.Logger) (*kubernetes.Client, error) {
 		o.Certificate = func() (*tls.Certificate, error) { return current, nil }
 	}
 	return kubernetes.New(o)
-}
-
-// nameOfNode is the name that this host's Node is to have.
-func nameOfNode(cfg config.Config) (string, error) {
-	reader, err := probe.New("/")
-	if err != nil {
-		return "", err
-	}
-	machine, _ := reader.Machine() // its name is all that counts here
-	policies, err := newPolicies(cfg, machine.HostName, "")
-	return policies.node.Name, err
 }

@@ -1,4 +1,4 @@
-package agent
+package open
 
 import (
 	"io"
@@ -8,12 +8,12 @@ import (
 	"hostler.io/hostler/systemd/journald"
 )
 
-// NewLog returns a log as configured, and its level, which a reload may change. Where w is
+// Log returns a log as configured, and its level, which a reload may change. Where w is
 // the journal, which stream tells, a text log has its attributes in fields there; times are
 // left out, for the journal adds its own.
-func NewLog(w io.Writer, cfg config.Log, stream string) (*slog.Logger, *slog.LevelVar) {
+func Log(w io.Writer, cfg config.Log, stream string) (*slog.Logger, *slog.LevelVar) {
 	level := new(slog.LevelVar)
-	setLevel(level, cfg.Level)
+	SetLevel(level, cfg.Level)
 	inJournal := journald.Connected(w, stream)
 	if inJournal && cfg.Format != "json" {
 		return slog.New(journald.New(journald.Socket, w, level)), level
@@ -28,8 +28,8 @@ func NewLog(w io.Writer, cfg config.Log, stream string) (*slog.Logger, *slog.Lev
 	return slog.New(slog.NewTextHandler(w, options)), level
 }
 
-// setLevel sets a level that the configuration has checked.
-func setLevel(level *slog.LevelVar, name string) {
+// SetLevel sets a level that the configuration has checked.
+func SetLevel(level *slog.LevelVar, name string) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(name)); err == nil {
 		level.Set(l)

@@ -1,4 +1,4 @@
-package agent
+package inspect
 
 import (
 	"context"
@@ -6,23 +6,12 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/controlplane/etcd"
 	"hostler.io/hostler/controlplane/etcd/endpoint"
 )
 
-// etcdFacts look at the etcd that keeps this host's Node; nil if none does.
-func (a *Agent) etcdFacts(ctx context.Context) *doctor.Etcd {
-	cfg := a.config()
-	if cfg.ControlPlane.Type != etcd.Type {
-		return nil
-	}
-	e := lookAtEtcd(ctx, cfg, a.node, a.options.Version)
-	e.Mine, e.Writing = a.writes()
-	e.Stands, e.Drift, e.Overdue = a.stands(cfg)
-	return e
-}
-
-// etcdAlone does so on a host whose agent does not answer.
+// etcdAlone looks at etcd on a host whose agent does not answer.
 func etcdAlone(ctx context.Context, cfg config.Config, mine bool) (*doctor.Etcd, error) {
 	if cfg.ControlPlane.Type != etcd.Type {
 		return nil, nil
@@ -30,22 +19,22 @@ func etcdAlone(ctx context.Context, cfg config.Config, mine bool) (*doctor.Etcd,
 	if c := cfg.ControlPlane.Etcd; servicesOwn(c.TLS.CA, c.TLS.Certificate, c.TLS.Key, c.PasswordFile) {
 		return &doctor.Etcd{Untold: true}, nil
 	}
-	name, err := nameOfNode(cfg)
+	name, err := open.NodeName(cfg)
 	if err != nil {
 		return nil, err
 	}
-	e := lookAtEtcd(ctx, cfg, name, "doctor")
+	e := Etcd(ctx, cfg, name, "doctor")
 	if e.Mine = mine; !mine || cfg.Lease.Enabled == config.Off {
 		e.Overdue = ""
 	}
 	return e, nil
 }
 
-// lookAtEtcd asks each member, as this host.
-func lookAtEtcd(ctx context.Context, cfg config.Config, node, version string) *doctor.Etcd {
+// Etcd asks each member, as this host.
+func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.Etcd {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	o := etcdOptions(cfg.ControlPlane.Etcd, version)
+	o := open.EtcdOptions(cfg.ControlPlane.Etcd, version)
 	e := &doctor.Etcd{Standing: doctor.Standing{Node: node}, User: o.Username}
 	var secrets []string
 	for _, file := range []string{o.Key, o.PasswordFile} {
@@ -53,7 +42,7 @@ func lookAtEtcd(ctx context.Context, cfg config.Config, node, version string) *d
 			secrets = append(secrets, file)
 		}
 	}
-	e.Exposed = exposed(secrets)
+	e.Exposed = Exposed(secrets)
 	for _, to := range o.Endpoints {
 		if endpoint.Plain(to) && endpoint.Check(to, false) != nil {
 			e.Plain = append(e.Plain, to)

@@ -1,8 +1,9 @@
-package agent
+package inspect
 
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -69,7 +70,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 				c.host(t, &host, fake)
 			}
 			fake.SetManager(host)
-			err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), Ended{Service: "hostler.service", Result: c.result, Refused: c.refuse}, func() bool { return true }, silent())
+			err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), Ended{Service: "hostler.service", Result: c.result, Refused: c.refuse}, func() bool { return true }, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Errorf("takeBack() = %v", err)
 			}
@@ -96,7 +97,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWithoutABus(t *testing.T) {
 	}
 	logind := systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
 	defer logind.Close()
-	err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), Ended{Service: "hostler.service"}, func() bool { return false }, silent())
+	err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), Ended{Service: "hostler.service"}, func() bool { return false }, slog.New(slog.DiscardHandler))
 	if _, missing := os.Stat(dropIn); !errors.Is(missing, fs.ErrNotExist) || !errors.Is(err, systemd.ErrNoBus) {
 		t.Errorf("takeBack() = %v, and of the drop-in there is said %v; want that there is no bus, and no file", err, missing)
 	}
@@ -108,13 +109,13 @@ func TestNothingIsTakenBackWhereSystemdDoesNotTell(t *testing.T) {
 	defer logind.Close()
 	nobody := systemd.NewManager(filepath.Join(t.TempDir(), "private"))
 	ended := Ended{Service: "hostler.service", Result: "signal"}
-	if err := takeBack(t.Context(), logind, nobody, ended, func() bool { return false }, silent()); err != nil {
+	if err := takeBack(t.Context(), logind, nobody, ended, func() bool { return false }, slog.New(slog.DiscardHandler)); err != nil {
 		t.Errorf("takeBack() = %v with nothing to take back, want nothing", err)
 	}
 	if _, err := logind.RaiseMaxDelay(t.Context(), 36*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if err := takeBack(t.Context(), logind, nobody, ended, func() bool { return false }, silent()); !errors.Is(err, systemd.ErrNotSystemd) {
+	if err := takeBack(t.Context(), logind, nobody, ended, func() bool { return false }, slog.New(slog.DiscardHandler)); !errors.Is(err, systemd.ErrNotSystemd) {
 		t.Errorf("takeBack() = %v, want %v", err, systemd.ErrNotSystemd)
 	}
 	if got, err := logind.MaxDelay(t.Context()); got != 36*time.Second || err != nil {

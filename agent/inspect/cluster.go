@@ -1,4 +1,4 @@
-package agent
+package inspect
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/controlplane/kubernetes/certificate"
@@ -24,47 +24,7 @@ import (
 // clusterTimeout bounds how long a person waits for what a cluster says.
 const clusterTimeout = 5 * time.Second
 
-// cluster looks at the cluster that this host is a node of; nil if there is none.
-func (a *Agent) cluster(ctx context.Context) *doctor.Cluster {
-	cfg := a.config()
-	if cfg.ControlPlane.Type != kubernetes.Type {
-		return nil
-	}
-	var current *tls.Certificate
-	var waits error
-	if a.certificate != nil {
-		_, waits = a.certificate.Status()
-		current, _ = a.certificate.Certificate() // waits tells why not
-	}
-	c := lookAtCluster(ctx, cfg, a.node, a.options.Version, current, waits, a.log)
-	c.Mine, c.Writing = a.writes()
-	c.Stands, c.Drift, c.Overdue = a.stands(cfg)
-	return c
-}
-
-// writes tells whether the Node is this agent's, and what keeps it from being written.
-func (a *Agent) writes() (mine bool, err error) {
-	mine, _, _ = a.owners.Mine(owner.Node)
-	if mine && a.member.Reason() == "" {
-		_, _, _, err = a.reporter.Current()
-	}
-	return mine, err
-}
-
-// stands tells what the Node waits for, what of it is not as it is wanted, and whether
-// its Lease is overdue: of one that rests nothing is.
-func (a *Agent) stands(cfg config.Config) (waits string, drift []doctor.Mend, overdue string) {
-	standing := a.reporter.Standing()
-	for _, d := range standing.Drift {
-		drift = append(drift, doctor.Mend{Message: d.Message, Command: d.Mend})
-	}
-	if err := a.keeper.Stats().Overdue(time.Duration(cfg.Lease.Duration)); err != nil {
-		overdue = err.Error()
-	}
-	return standing.Waits, drift, overdue
-}
-
-// clusterAlone does so on a host whose agent does not answer.
+// clusterAlone looks at the cluster on a host whose agent does not answer.
 func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.Logger) (*doctor.Cluster, error) {
 	if cfg.ControlPlane.Type != kubernetes.Type {
 		return nil, nil
@@ -73,7 +33,7 @@ func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.L
 	if servicesOwn(kubernetes.Files(file)...) {
 		return &doctor.Cluster{Untold: true}, nil
 	}
-	name, err := nameOfNode(cfg)
+	name, err := open.NodeName(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -84,16 +44,16 @@ func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.L
 			waits = fmt.Errorf("%w: none is in %s, and an agent has to ask for one", controlplane.ErrUnavailable, k.CertificateDirectory)
 		}
 	}
-	c := lookAtCluster(ctx, cfg, name, "doctor", current, waits, log)
+	c := Cluster(ctx, cfg, name, "doctor", current, waits, log)
 	if c.Mine = mine; !mine || cfg.Lease.Enabled == config.Off {
 		c.Overdue = ""
 	}
 	return c, nil
 }
 
-// lookAtCluster asks the cluster as the node of that name: with its certificate
+// Cluster asks the cluster as the node of that name: with its certificate
 // where it joined by bootstrap, else as the kubeconfig says.
-func lookAtCluster(ctx context.Context, cfg config.Config, node, version string, current *tls.Certificate, waits error, log *slog.Logger) *doctor.Cluster {
+func Cluster(ctx context.Context, cfg config.Config, node, version string, current *tls.Certificate, waits error, log *slog.Logger) *doctor.Cluster {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	k := cfg.ControlPlane.Kubernetes
@@ -108,7 +68,7 @@ func lookAtCluster(ctx context.Context, cfg config.Config, node, version string,
 			c.Certificate = &doctor.Certificate{Path: held.Certificate, Begins: held.Begins, Ends: held.Ends}
 		}
 	case current == nil:
-		c.Exposed = exposed(secrets)
+		c.Exposed = Exposed(secrets)
 		c.Err = cmp.Or(err, waits)
 		return c
 	default:
@@ -118,7 +78,7 @@ func lookAtCluster(ctx context.Context, cfg config.Config, node, version string,
 		c.Certificate = &doctor.Certificate{Path: path, Begins: current.Leaf.NotBefore, Ends: current.Leaf.NotAfter, Renewed: true, Refused: refused}
 		o.Certificate = func() (*tls.Certificate, error) { return current, nil }
 	}
-	c.Exposed = exposed(secrets)
+	c.Exposed = Exposed(secrets)
 	rights := kubernetes.Needed(node)
 	s := kubernetes.Look(ctx, o, node, slices.Concat(rights, []kubernetes.Right{kubernetes.ToLeave(node)}, kubernetes.ToCompare()))
 	c.Server, c.Err, c.Now, c.Skew, c.Found = s.Server, s.Err, s.Now, s.Skew, s.Node != nil
@@ -144,8 +104,8 @@ func lookAtCluster(ctx context.Context, cfg config.Config, node, version string,
 	return c
 }
 
-// exposed are the files that others than root can read.
-func exposed(files []string) []string {
+// Exposed are the files that others than root can read.
+func Exposed(files []string) []string {
 	var open []string
 	for _, file := range files {
 		info, err := os.Stat(file)

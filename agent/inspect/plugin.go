@@ -1,4 +1,4 @@
-package agent
+package inspect
 
 import (
 	"context"
@@ -7,38 +7,16 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/controlplane"
-	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/controlplane/plugin"
 )
 
-// openPlugin opens the control plane that a plugin is.
-func (a *Agent) openPlugin() (controlplane.Client, error) {
-	store, err := plugin.New(plugin.Options{Socket: a.cfg.ControlPlane.Plugin.Socket, Version: a.options.Version, Log: a.log})
-	if err != nil {
-		return nil, err
-	}
-	a.plugin = store
-	return objects.New(store, objects.Options{}), nil
-}
-
-// pluginFacts look at the plugin that keeps this host's Node; nil if none does.
-func (a *Agent) pluginFacts(ctx context.Context) *doctor.Plugin {
-	if a.plugin == nil {
-		return nil
-	}
-	p := lookAtPlugin(ctx, a.plugin, a.node)
-	p.Mine, p.Writing = a.writes()
-	p.Stands, p.Drift, p.Overdue = a.stands(a.config())
-	return p
-}
-
-// pluginAlone does so on a host whose agent does not answer.
+// pluginAlone looks at the plugin on a host whose agent does not answer.
 func pluginAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.Logger) (*doctor.Plugin, error) {
 	if cfg.ControlPlane.Type != plugin.Type {
 		return nil, nil
 	}
-	name, err := nameOfNode(cfg)
+	name, err := open.NodeName(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -46,15 +24,15 @@ func pluginAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	p := lookAtPlugin(ctx, store, name)
+	p := Plugin(ctx, store, name)
 	if p.Mine = mine; !mine || cfg.Lease.Enabled == config.Off {
 		p.Overdue = ""
 	}
 	return p, store.Close()
 }
 
-// lookAtPlugin asks it, as the host of that node.
-func lookAtPlugin(ctx context.Context, store *plugin.Store, node string) *doctor.Plugin {
+// Plugin asks it, as the host of that node.
+func Plugin(ctx context.Context, store *plugin.Store, node string) *doctor.Plugin {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	s := store.Look(ctx, node)

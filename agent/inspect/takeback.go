@@ -1,4 +1,4 @@
-package agent
+package inspect
 
 import (
 	"context"
@@ -44,12 +44,12 @@ func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Mana
 	if stopping, err := manager.Stopping(ctx); err != nil || stopping {
 		return err
 	}
-	if preparing, err := logind.Preparing(ctx); preparing || err != nil && !absent(err) {
+	if preparing, err := logind.Preparing(ctx); preparing || err != nil && !systemd.Absent(err) {
 		return err
 	}
 	if kubelet() {
 		locks, err := logind.ListInhibitors(ctx)
-		if err != nil && !absent(err) || slices.ContainsFunc(locks, func(l systemd.InhibitorLock) bool { return l.Who == owner.Kubelet }) {
+		if err != nil && !systemd.Absent(err) || slices.ContainsFunc(locks, func(l systemd.InhibitorLock) bool { return l.Who == owner.Kubelet }) {
 			return err
 		}
 	}
@@ -72,9 +72,4 @@ func forsaken(unit systemd.Unit, ended Ended) bool {
 		return unit.Job || unit.Restart == "no" || ended.Refused
 	}
 	return false
-}
-
-// absent tells whether an error says that there is nobody who could delay a shutdown.
-func absent(err error) bool {
-	return errors.Is(err, systemd.ErrNoBus) || errors.Is(err, systemd.ErrNoLogind)
 }

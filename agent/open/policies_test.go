@@ -1,4 +1,4 @@
-package agent
+package open
 
 import (
 	"strings"
@@ -17,7 +17,7 @@ func planned(t *testing.T, text string, pods ...runtime.Pod) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := newPolicies(cfg, nodeName, "1.2.3")
+	p, err := NewPolicies(cfg, "node-a", "1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func planned(t *testing.T, text string, pods ...runtime.Pod) string {
 		pods[i].Containers = []runtime.Container{{Name: "c", State: runtime.Running}}
 	}
 	var parts []string
-	for _, phase := range plan.New(p.phases, pods, p.rules, 0).Phases {
+	for _, phase := range plan.New(p.Phases, pods, p.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
 			parts = append(parts, phase.Name+":"+pod.Name+"("+pod.Grace.Duration.String()+")")
 		}

@@ -1,0 +1,122 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/discovery"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/gather"
+	"hostler.io/hostler/systemd"
+)
+
+// ServiceConfig is the configuration file that hostler.service is told to read, as systemd
+// has loaded it; empty for the default one, or where systemd cannot be asked.
+func ServiceConfig(ctx context.Context) string {
+	run, err := systemd.NewManager("").Run(ctx, doctor.Service)
+	if err != nil { // doctor's check of the unit says so
+		return ""
+	}
+	return doctor.ConfigOf(run)
+}
+
+// Doctor checks a host whose agent does not answer, for the reason given, of an agent
+// that would read that file; empty for the default one. Where the files have a fault, cfg is
+// what to go by instead. It needs root.
+func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswered error) (doctor.Report, error) {
+	log := slog.New(slog.DiscardHandler)
+	phases, err := cfg.Shutdown.Phases()
+	if err != nil {
+		return doctor.Report{}, err
+	}
+	story, lastErr := LastShutdown(cfg, log)
+	f := doctor.Facts{
+		Agent:  doctor.Agent{Problem: unanswered.Error()},
+		Phases: phases, StopFirst: cfg.Shutdown.StopFirst,
+		Last:  story.Last,
+		State: doctor.LookAtState(cfg.State.Directory),
+
+		Conditions: conditionsAlone(cfg),
+		Network:    networkAlone(cfg.API, log),
+	}
+	f.Configuration.File = file
+	if fault != nil {
+		f.Configuration.Fault = fault.Error()
+	}
+	if lastErr != nil {
+		f.State.Problem = lastErr.Error()
+	}
+	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
+	evidence, _ := owner.FindKubelet("/proc")
+	ours := evidence == ""
+	var looking errgroup.Group
+	looking.Go(func() (err error) {
+		f.Runtimes, err = lookOnce(ctx, cfg, log)
+		return err
+	})
+	looking.Go(func() (err error) {
+		f.Machine, err = machineAlone(ctx, cfg)
+		return err
+	})
+	looking.Go(func() (err error) {
+		f.Cluster, err = clusterAlone(ctx, cfg, ours, log)
+		return err
+	})
+	looking.Go(func() (err error) {
+		f.Etcd, err = etcdAlone(ctx, cfg, ours)
+		return err
+	})
+	looking.Go(func() (err error) {
+		f.Plugin, err = pluginAlone(ctx, cfg, ours, log)
+		return err
+	})
+	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Kubelet: evidence}.Gather(ctx, &f)
+	if err := looking.Wait(); err != nil {
+		return doctor.Report{}, errors.Join(err, logind.Close())
+	}
+	if f.Kubelet.Lock != nil {
+		f.Protection = doctor.Protection{Protected: true, Reason: status.ReasonDelegated, Message: "the kubelet on this host delays a shutdown for the pods"}
+	}
+	return doctor.Examine(f), logind.Close()
+}
+
+// lookOnce asks the runtimes of this host how they are.
+func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
+	ctx, cancel := context.WithTimeout(ctx, gather.LookTimeout)
+	defer cancel()
+	r, err := open.Runtimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, open.Units{Manager: systemd.NewManager("")}, log)
+	if err != nil {
+		return doctor.Runtimes{}, err
+	}
+	_ = r.Look(ctx) // what it says is in each runtime's state as well
+	states, asked := r.Current()
+	return Runtimes(states, asked, r), r.Close()
+}
+
+func Runtimes(states []runtime.Health, asked bool, r *discovery.Runtimes) doctor.Runtimes {
+	podmans := discovery.LookForPodmans("/")
+	facts := doctor.Runtimes{Asked: asked, PodmanUnheard: podmans.Unheard, PodmanUsers: podmans.Users}
+	for _, d := range r.Dead() {
+		dead := doctor.DeadSocket{Path: d.Path}
+		if errors.Is(d.Err, runtime.ErrUnsupported) {
+			dead.Unfit = d.Err.Error()
+		}
+		facts.Dead = append(facts.Dead, dead)
+	}
+	for _, g := range r.Gone() {
+		facts.Gone = append(facts.Gone, doctor.Gone(g))
+	}
+	for _, s := range states {
+		facts.List = append(facts.List, doctor.Runtime{Name: s.Name, Version: s.Version, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
+	}
+	return facts
+}

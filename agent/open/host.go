@@ -1,0 +1,78 @@
+package open
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/runtime/discovery"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/systemd"
+)
+
+// Runtimes opens the configured runtimes, or has them searched for.
+func Runtimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), units local.Units, log *slog.Logger) (*discovery.Runtimes, error) {
+	o := discovery.Options{Auto: cfg.Auto, Observe: observe, Units: units, Log: log}
+	for _, r := range cfg.List {
+		o.Configured = append(o.Configured, local.Candidate{Type: r.Type, Path: r.Endpoint})
+	}
+	return discovery.New(o)
+}
+
+// Units are systemd's as runtimes see them, which stop some for containers of theirs.
+type Units struct {
+	*systemd.Manager
+	// Stops is called right before units are stopped; nil where none are.
+	Stops func(ctx context.Context, names []string)
+}
+
+// StopUnit is that of systemd.Manager.
+func (u Units) StopUnit(ctx context.Context, name string, pid int) (stopping bool, err error) {
+	return u.StopUnitAfter(ctx, name, pid, u.Stops)
+}
+
+// Units returns those units that there are, by name.
+func (u Units) Units(ctx context.Context, names ...string) (map[string]local.Unit, error) {
+	known, err := u.UnitsThatAre(ctx, names...)
+	list := make(map[string]local.Unit, len(known))
+	for name, unit := range known {
+		list[name] = local.Unit{
+			Instance: unit.FromTemplate(), AtBoot: unit.AtBoot(), Runs: unit.Runs(), Starts: unit.Starts(),
+			Oneshot: unit.Type == "oneshot" && !unit.RemainAfterExit, Main: int(unit.MainPID), TimeoutStop: unit.TimeoutStop,
+		}
+	}
+	return list, err
+}
+
+// Files returns the TLS files of what is served over the network; nil where nothing is.
+func Files(cfg config.API, log *slog.Logger) *listen.Files {
+	if cfg.TLS.Certificate == "" {
+		return nil
+	}
+	return listen.NewFiles(listen.Paths{Certificate: cfg.TLS.Certificate, Key: cfg.TLS.Key, ClientCA: cfg.TLS.ClientCA}, log.With("component", "api"))
+}
+
+// JournalFile is where the journal of shutdowns is kept.
+func JournalFile(cfg config.Config) string {
+	return filepath.Join(cfg.State.Directory, "shutdown.json")
+}
+
+// Boot names the present boot. A soft-reboot keeps the kernel's boot ID, but not the
+// service manager's start.
+func Boot(bootID string, manager *systemd.Manager, log *slog.Logger) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	started, err := manager.StartedAt(ctx)
+	if err != nil {
+		if !errors.Is(err, systemd.ErrNotSystemd) {
+			log.Warn("the service manager's start is unknown: a soft-reboot may go unnoticed", "error", err)
+		}
+		return bootID
+	}
+	return fmt.Sprintf("%s@%d", bootID, started.Unix())
+}
