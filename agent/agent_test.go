@@ -15,7 +15,6 @@ import (
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/status"
-	"hostler.io/hostler/status/report"
 )
 
 func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
@@ -26,7 +25,7 @@ func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
 	r := newRig(t)
 	r.cfg.State.Directory = filepath.Join(file, "state") // which root cannot make either
 	a := r.build(t)
-	facts := a.facts.Now(t.Context(), nil)
+	facts := a.host.facts.Now(t.Context(), nil)
 	if fs := facts.Filesystems[0]; fs.Role != status.RoleNode || fs.Problem != "" {
 		t.Errorf("Now() = node filesystem %+v, want it measured", fs)
 	}
@@ -40,17 +39,17 @@ func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
 		"a runtime fell mute": func() { a.setBlind("containerd", true) },
 	} {
 		listed := make(chan struct{}, 1)
-		a.pods = discovery.NewPodWatch(func(ctx context.Context) ([]runtime.Pod, error) {
+		a.shutdown.pods = discovery.NewPodWatch(func(ctx context.Context) ([]runtime.Pod, error) {
 			select {
 			case listed <- struct{}{}:
 				return nil, nil
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
-		}, a.guard.Observe, a.guard.Change)
+		}, a.shutdown.guard.Observe, a.shutdown.guard.Change)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- a.pods.Run(ctx) }()
+		go func() { ended <- a.shutdown.pods.Run(ctx) }()
 		<-listed
 		change()
 		select {
@@ -66,16 +65,16 @@ func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
 // slow is a control plane that knows the Node no sooner than the Lease is there.
 type slow struct {
 	controlplane.Client
-	keeper  *controlplane.LeaseKeeper
+	keeper  func() *controlplane.LeaseKeeper
 	renewed chan bool // whether it was, before nobody waited any more
 }
 
-func (s slow) Node(ctx context.Context, name string) (*corev1.Node, error) {
-	for s.keeper.Stats().Renewals == 0 && ctx.Err() == nil {
+func (s *slow) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	for s.keeper().Stats().Renewals == 0 && ctx.Err() == nil {
 		goruntime.Gosched()
 	}
 	select {
-	case s.renewed <- s.keeper.Stats().Renewals > 0:
+	case s.renewed <- s.keeper().Stats().Renewals > 0:
 	default: // told already
 	}
 	return s.Client.Node(ctx, name)
@@ -84,9 +83,9 @@ func (s slow) Node(ctx context.Context, name string) (*corev1.Node, error) {
 func TestTheLeaseDoesNotWaitForTheNode(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
-	plane := slow{a.client, a.keeper, make(chan bool, 1)}
-	a.client = plane
-	a.reporter = report.New(a.reports())
+	plane := &slow{Client: a.plane.Client, renewed: make(chan bool, 1)}
+	plane.keeper = func() *controlplane.LeaseKeeper { return a.plane.keeper }
+	a.join(t, plane)
 	signals, ended := make(chan os.Signal, 1), make(chan error, 1)
 	go func() { ended <- a.Run(signals) }()
 	if !<-plane.renewed {

@@ -31,22 +31,22 @@ func TestADiskUnderPressureIsHelpedAtOnce(t *testing.T) {
 	a := newRig(t).build(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
-	go func() { ended <- a.images.Run(ctx) }()
-	go func() { ended <- a.dead.Run(ctx) }()
-	ranFor(t, a.images, "start")
-	ranFor(t, a.dead, "start")
+	go func() { ended <- a.gc.images.Run(ctx) }()
+	go func() { ended <- a.gc.dead.Run(ctx) }()
+	ranFor(t, a.gc.images, "start")
+	ranFor(t, a.gc.dead, "start")
 
 	pressure := func(kind corev1.NodeConditionType, to corev1.ConditionStatus) {
 		a.transitioned(corev1.NodeCondition{Type: kind, Status: to})
 	}
 	pressure(corev1.NodeMemoryPressure, corev1.ConditionTrue)
 	pressure(corev1.NodeDiskPressure, corev1.ConditionTrue)
-	first := ranFor(t, a.images, "DiskPressure")
-	ranFor(t, a.dead, "DiskPressure")
+	first := ranFor(t, a.gc.images, "DiskPressure")
+	ranFor(t, a.gc.dead, "DiskPressure")
 	pressure(corev1.NodeDiskPressure, corev1.ConditionFalse)
 	pressure(corev1.NodeDiskPressure, corev1.ConditionTrue)
 	for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
-		if last := ranFor(t, a.images, "DiskPressure"); last.StartedAt.After(first.StartedAt) {
+		if last := ranFor(t, a.gc.images, "DiskPressure"); last.StartedAt.After(first.StartedAt) {
 			break
 		}
 		if time.Now().After(end) {
@@ -62,15 +62,15 @@ func TestACollectionIsMadeUpForOnceTheRuntimeIsReady(t *testing.T) {
 	a := newRig(t).build(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- a.images.Run(ctx) }()
-	if last := ranFor(t, a.images, "start"); len(last.Errors) == 0 {
+	go func() { ended <- a.gc.images.Run(ctx) }()
+	if last := ranFor(t, a.gc.images, "start"); len(last.Errors) == 0 {
 		t.Fatalf("first run = %+v, want the runtime missed", last)
 	}
 	down, up := runtime.Health{}, runtime.Health{}
 	up.Ready = true
 	a.runtimesChanged([]runtime.Health{up}, []runtime.Health{down})
 	a.runtimesChanged([]runtime.Health{down}, []runtime.Health{up})
-	ranFor(t, a.images, "RuntimeReady")
+	ranFor(t, a.gc.images, "RuntimeReady")
 	cancel()
 	<-ended
 }
@@ -85,7 +85,7 @@ func TestPastCollectionsAreToldAfterARestart(t *testing.T) {
 	if err := a.close(); err != nil {
 		t.Fatal(err)
 	}
-	past, err := r.build(t).CollectHistory(t.Context())
+	past, err := r.build(t).serving.backend.CollectHistory(t.Context())
 	if err != nil || len(past.Runs) != 1 || past.Runs[0].Removed != 1 || past.Runs[0].FreedBytes != 7 {
 		t.Errorf("CollectHistory() after a restart = %+v, %v, want the one run", past, err)
 	}
@@ -95,14 +95,14 @@ func TestEventsOfCollectionsNameTheFilesystem(t *testing.T) {
 	a := newRig(t).build(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- a.recorder.Run(ctx) }()
+	go func() { ended <- a.plane.recorder.Run(ctx) }()
 	a.collected("image-gc", "images", runs.Report{
 		StartedAt: time.Now(), Trigger: "interval", FreedBytes: 7, RequestedBytes: 9, Warnings: []string{"too little"}, Filesystems: []string{"/srv (/dev/sdb1)"},
 		Removed: []runs.Removal{{Kind: runs.KindImage, ID: "i", Names: []string{"i"}}},
 	})
 	var events []corev1.Event
 	for end := time.Now().Add(bound); len(events) < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		events, _ = a.client.(*embedded.Client).Events(ctx)
+		events, _ = a.plane.Client.(*embedded.Client).Events(ctx)
 	}
 	for _, e := range events {
 		if !strings.Contains(e.Message, " on /srv (/dev/sdb1)") {

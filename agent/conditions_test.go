@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/status"
 )
@@ -21,12 +22,12 @@ func TestChecksAreKnownBeforeTheyHaveRun(t *testing.T) {
 		}
 	}
 	a := r.build(t)
-	a.owners.Refresh(t.Context())
-	c := a.customConditions()
+	a.jobs.Refresh(t.Context())
+	c := checksOf(t, a)
 	if len(c.Checks) != 2 || len(c.Faults) != 1 || c.Checks[0].LocalOnly || c.Checks[0].Answer != status.NotAsked {
-		t.Errorf("customConditions() = %+v, want two checks that were not asked, and a fault", c)
+		t.Errorf("Status() = %+v, want two checks that were not asked, and a fault", c)
 	}
-	if facts := a.facts.Now(t.Context(), nil); len(facts.Custom) != 2 {
+	if facts := a.host.facts.Now(t.Context(), nil); len(facts.Custom) != 2 {
 		t.Errorf("Now() = checks %+v, want both", facts.Custom)
 	}
 	if err := a.close(); err != nil {
@@ -34,9 +35,19 @@ func TestChecksAreKnownBeforeTheyHaveRun(t *testing.T) {
 	}
 	r.cfg.Node.Enabled = config.Auto
 	a = r.build(t)
-	a.kubeletsNode.Store(true)
-	a.owners.Refresh(t.Context())
-	if c := a.customConditions(); !c.Checks[0].LocalOnly || c.Checks[1].LocalOnly {
-		t.Errorf("customConditions() = %+v, want that of another domain shown here only", c.Checks)
+	a.jobs.kubelets.Note(true, false)
+	a.jobs.Refresh(t.Context())
+	if c := checksOf(t, a); !c.Checks[0].LocalOnly || c.Checks[1].LocalOnly {
+		t.Errorf("Status() = %+v, want that of another domain shown here only", c.Checks)
 	}
+}
+
+// checksOf are the checks that status shows.
+func checksOf(t *testing.T, a *Agent) api.CustomConditions {
+	t.Helper()
+	s, err := a.serving.backend.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.CustomConditions
 }

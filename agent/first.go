@@ -7,45 +7,29 @@ import (
 	"strconv"
 
 	"hostler.io/hostler/runtime"
-	"hostler.io/hostler/runtime/orphans"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 )
-
-// buildStandIn makes what stops pods whose runtime goes with the services that are stopped
-// first.
-func (a *Agent) buildStandIn() (err error) {
-	set := a.runtimes.Set()
-	a.standIn, err = orphans.New(orphans.Options{
-		Runtime: a.runtimes.Guarded(),
-		Member: func(name string) bool {
-			return slices.ContainsFunc(set.Members(), func(m runtime.Runtime) bool { return m.Name() == name })
-		},
-		StopSignal: set.StopSignal,
-		Log:        a.log,
-	})
-	return err
-}
 
 // first are the services that a shutdown stops before any pod. Where none are named (any
 // more), it is still known how those are started again that an earlier process has stopped.
 func (a *Agent) first() *shutdown.First {
 	return &shutdown.First{
 		Names:   a.config().Shutdown.StopFirst,
-		Runs:    a.manager.UnitRuns,
-		Stop:    a.manager.StopAlone,
-		Start:   a.manager.StartUnit,
-		Fares:   a.manager.UnitFares,
+		Runs:    a.host.manager.UnitRuns,
+		Stop:    a.host.manager.StopAlone,
+		Start:   a.host.manager.StartUnit,
+		Fares:   a.host.manager.UnitFares,
 		Adopt:   a.adopt,
-		Release: a.standIn.Release,
+		Release: a.shutdown.standIn.Release,
 	}
 }
 
 // adopt has pods stood in for whose runtime is about to go. One that came a moment ago, as
 // while the host boots, may not have been found yet: nobody could find it later.
 func (a *Agent) adopt(ctx context.Context, pods []runtime.Pod, before []journal.PodRecord) (signals map[string]string) {
-	if a.runtimes.Discover(ctx) {
-		if list, err := a.runtimes.Guarded().Pods(ctx); err == nil {
+	if a.host.runtimes.Discover(ctx) {
+		if list, err := a.host.runtimes.Guarded().Pods(ctx); err == nil {
 			pods = list
 		}
 	}
@@ -53,14 +37,14 @@ func (a *Agent) adopt(ctx context.Context, pods []runtime.Pod, before []journal.
 	for _, r := range before {
 		maps.Copy(told, r.Signals)
 	}
-	return a.standIn.Adopt(ctx, slices.Concat(pods, remembered(pods, before)), told)
+	return a.shutdown.standIn.Adopt(ctx, slices.Concat(pods, remembered(pods, before)), told)
 }
 
 // observed tells who has to know which pods run.
 func (a *Agent) observed(pods []runtime.Pod) {
-	a.guard.Observe(pods)
+	a.shutdown.guard.Observe(pods)
 	if len(a.config().Shutdown.StopFirst) > 0 {
-		a.standIn.Learn(context.Background(), pods) // bounds itself
+		a.shutdown.standIn.Learn(context.Background(), pods) // bounds itself
 	}
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -16,29 +17,37 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/backend"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/status/probe"
-	"hostler.io/hostler/status/report"
 )
 
 // over builds an agent over another control plane than its own.
 func (r *rig) over(t *testing.T, client controlplane.Client) *Agent {
 	t.Helper()
 	a := r.build(t)
-	a.client = client
-	a.recorder = controlplane.NewRecorder(client, a.node, time.Now, a.log)
-	if err := a.buildKeeper(probe.Machine{MachineID: "m"}); err != nil {
+	a.join(t, client)
+	return a
+}
+
+// join has an agent that was built join another control plane.
+func (a *Agent) join(t *testing.T, client controlplane.Client) {
+	t.Helper()
+	cfg := a.config()
+	a.loops, a.metrics = newLoops(cfg), metrics.New()
+	if err := a.joins(cfg, &open.ControlPlane{Client: client}, probe.Machine{MachineID: "m"}); err != nil {
 		t.Fatal(err)
 	}
-	a.reporter = report.New(a.reports())
-	a.buildMaintenance()
-	a.buildLoops()
-	return a
+	if err := a.assemble(cfg, new(slog.LevelVar)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // eventually asks the agent how it is until that is as wanted.
@@ -116,7 +125,7 @@ func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
 	renewed := fake.Calls(controlplanetest.RenewLease)
 	r.eventually(t, "that it has left", func(s api.Status) bool { return strings.Contains(s.ControlPlane.Resting, "hostler leave") })
 	looked := func() time.Time {
-		n, _, _, _ := a.reporter.Current()
+		n, _, _, _ := a.reports.reporter.Current()
 		return n.Status.Conditions[0].LastHeartbeatTime.Time
 	}
 	before := looked()
@@ -124,7 +133,7 @@ func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
 	if _, err := fake.Node(t.Context(), nodeName); !errors.Is(err, controlplane.ErrNotFound) || fake.Calls(controlplanetest.RenewLease) != renewed {
 		t.Errorf("after it has left: Node() = %v, %d renewals, want nothing written", err, fake.Calls(controlplanetest.RenewLease)-renewed)
 	}
-	if err := a.Healthy(); err != nil {
+	if err := a.serving.backend.Healthy(); err != nil {
 		t.Errorf("Healthy() = %v, want nothing amiss", err)
 	}
 	signals <- syscall.SIGTERM
@@ -177,24 +186,29 @@ func TestTheWatchdogBitesForAttemptsThatDoNotEndNotForThoseThatFail(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fake := controlplanetest.NewFake(nil)
-				a := &Agent{
-					log: silent(), client: fake, node: nodeName, cfg: config.Default(),
-					metrics: metrics.New(func() metrics.Standing { return metrics.Standing{} }),
-				}
+				var client controlplane.Client = fake
 				if c.client != nil {
-					a.client = c.client(fake)
+					client = c.client(fake)
 				}
-				if err := a.buildKeeper(probe.Machine{MachineID: "m"}); err != nil {
+				cfg := config.Default()
+				cfg.Node.Name = nodeName
+				policies, err := open.NewPolicies(cfg, nodeName, "")
+				if err != nil {
 					t.Fatal(err)
 				}
-				lease := loop.New("lease", time.Duration(a.cfg.Lease.Duration), a.keeper.Run)
-				a.loops = loop.Set{lease}
+				lease := loop.New("lease", time.Duration(cfg.Lease.Duration), nil)
+				a := &Agent{log: silent(), settings: settings.New(cfg, policies, settings.Source{}), metrics: metrics.New(), loops: loop.Set{lease}}
+				if err := a.joins(cfg, &open.ControlPlane{Client: client}, probe.Machine{MachineID: "m"}); err != nil {
+					t.Fatal(err)
+				}
+				lease.Do(a.plane.keeper.Run)
+				health := backend.Health{Loops: a.loops, Keeper: a.plane.keeper, Settings: a.settings}
 				ctx, cancel := context.WithCancel(t.Context())
 				var done sync.WaitGroup
 				done.Go(func() { lease.Supervise(ctx, a.log) })
 				if c.client == nil {
 					time.Sleep(time.Minute)
-					if err := a.Healthy(); err != nil {
+					if err := health.Healthy(); err != nil {
 						t.Errorf("Healthy() before = %v, want nil", err)
 					}
 					fake.Inject(controlplanetest.Any, c.fault)
@@ -204,12 +218,12 @@ func TestTheWatchdogBitesForAttemptsThatDoNotEndNotForThoseThatFail(t *testing.T
 					if err := a.loops.Healthy(); (err != nil) != c.bites {
 						t.Fatalf("the watchdog is not fed for %v, want that: %v", err, c.bites)
 					}
-					if err := a.Healthy(); err == nil || !strings.Contains(err.Error(), "lease not renewed for") {
+					if err := health.Healthy(); err == nil || !strings.Contains(err.Error(), "lease not renewed for") {
 						t.Fatalf("Healthy() = %v, want it red in any case", err)
 					}
 				}
 				cancel()
-				if d, stuck := a.client.(deaf); stuck {
+				if d, stuck := client.(deaf); stuck {
 					close(d.release)
 				}
 				done.Wait()

@@ -41,13 +41,13 @@ func TestWhatAnEarlierVersionHasKeptOfTheNodeOutlivesTheStateFiles(t *testing.T)
 			}
 		}
 		a := r.build(t)
-		if got, want := a.reporter.Decided(), (report.Decision{Unschedulable: true, By: "alice", At: at, Delivered: true}); got == nil || *got != want {
+		if got, want := a.reports.reporter.Decided(), (report.Decision{Unschedulable: true, By: "alice", At: at, Delivered: true}); got == nil || *got != want {
 			t.Errorf("%s Decided() = %+v, want %+v", when, got, want)
 		}
-		if got := a.reporter.Left(); got == nil || got.By != "bob" || !got.At.Equal(at) {
+		if got := a.reports.reporter.Left(); got == nil || got.By != "bob" || !got.At.Equal(at) {
 			t.Errorf("%s Left() = %+v, want that bob had it leave", when, got)
 		}
-		if !a.kubeletsNode.Load() {
+		if !a.jobs.kubelets.Held() {
 			t.Errorf("%s it is not known that the Node is a kubelet's", when)
 		}
 		if err := a.close(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
-	"hostler.io/hostler/status/report"
+	"hostler.io/hostler/internal/statefile"
 )
 
 // What failed before the job was lost is not tried again, and so would never be
@@ -19,10 +19,10 @@ func TestTroubleWithALostJobIsForgotten(t *testing.T) {
 	a := newRig(t).build(t)
 	full := controlplanetest.NewFake(nil)
 	full.Inject(controlplanetest.Any, controlplanetest.Fault{Err: errors.New("disk full")})
-	a.client = struct{ controlplane.Client }{full} // to which nobody adds conditions
-	a.reporter = report.New(a.reports())
+	a.join(t, struct{ controlplane.Client }{full}) // to which nobody adds conditions
 	seen := map[owner.Job]owner.Owner{}
-	a.owners = owner.New(nil, func(context.Context) map[owner.Job]owner.Owner { return seen }, silent())
+	a.jobs.Owners = owner.New(nil, func(context.Context) map[owner.Job]owner.Owner { return seen }, silent())
+	a.serving.backend.Registers.Owners = a.jobs.Owners
 	for _, step := range []struct {
 		what, want string
 		seen       map[owner.Job]owner.Owner
@@ -31,11 +31,11 @@ func TestTroubleWithALostJobIsForgotten(t *testing.T) {
 		{"beside a kubelet", "", map[owner.Job]owner.Owner{owner.Node: {Name: owner.Kubelet}}},
 	} {
 		seen = step.seen
-		a.owners.Refresh(t.Context())
-		if err := a.reporter.ReportShutdown(t.Context(), a.guard.Status()); (err != nil) != (step.want != "") {
+		a.jobs.Refresh(t.Context())
+		if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); (err != nil) != (step.want != "") {
 			t.Errorf("%s: ReportShutdown() = %v, want an error only while the Node is ours", step.what, err)
 		}
-		s, err := a.Status(t.Context())
+		s, err := a.serving.backend.Status(t.Context())
 		if err != nil || !strings.HasSuffix(s.ControlPlane.LastError, step.want) || step.want == "" && s.ControlPlane.LastError != "" {
 			t.Errorf("%s: Status() has control plane error %q, %v, want %q", step.what, s.ControlPlane.LastError, err, step.want)
 		}
@@ -45,31 +45,25 @@ func TestTroubleWithALostJobIsForgotten(t *testing.T) {
 // Else the cluster would take a host for one that starts pods, while the kubelet is
 // being upgraded, or before it runs after a boot.
 func TestANodeInAClusterStaysTheKubeletsThatDoesNotRun(t *testing.T) {
-	a := newRig(t).build(t)
-	a.cfg.Node.Enabled = config.Auto
-	if got := a.reserved(); len(got) != 0 {
+	notes := statefile.NewMemory().Notes("node")
+	open := func(node string) *jobs {
+		return &jobs{kubelets: owner.OpenKubeletsNode(notes, node, silent())}
+	}
+	j := open(nodeName)
+	if got := j.reserved(); len(got) != 0 {
 		t.Errorf("reserved() before there was a kubelet = %v, want nothing", got)
 	}
-	a.noteKubelet(true)
-	a.noteKubelet(false)
-	kept := func() map[owner.Job]owner.Owner {
-		a.kubeletsNode.Store(false) // as after a restart
-		a.recallKubelet()
-		return a.reserved()
-	}
-	got := kept()
+	j.kubelets.Note(true, false)
+	j.kubelets.Note(false, false)
+	got := open(nodeName).reserved() // as after a restart
 	if len(got) != 2 || got[owner.Node].Name != owner.Kubelet || got[owner.Lease].Name != owner.Kubelet || !strings.Contains(got[owner.Node].Evidence, "node.enabled: true") {
 		t.Errorf("reserved() after there was a kubelet = %v, want node and lease the kubelet's, and how to change that", got)
 	}
-	a.node = "other"
-	if got := kept(); len(got) != 0 {
+	if got := open("other").reserved(); len(got) != 0 {
 		t.Errorf("reserved() of another Node = %v, want nothing", got)
 	}
-	a.node = nodeName
-	a.kubeletsNode.Store(true)
-	a.cfg.Node.Enabled = config.On
-	a.noteKubelet(false)
-	if got := kept(); len(got) != 0 {
+	j.kubelets.Note(false, true)
+	if got := open(nodeName).reserved(); len(got) != 0 {
 		t.Errorf("reserved() once a person has switched the job on = %v, want nothing", got)
 	}
 }

@@ -10,15 +10,16 @@ import (
 
 // The watchdog must not take a loop for stuck that only runs more rarely now.
 func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
-	a := newRig(t).build(t)
+	r := newRig(t)
+	a := r.build(t)
 	next := a.config()
 	next.ImageGC.Interval = config.Duration(2 * time.Hour)
 	next.ContainerGC.Interval = config.Duration(2 * time.Hour)
-	a.options.Reload = func() (config.Loaded, error) { return config.Loaded{Config: next}, nil }
+	r.next = next
 	for _, name := range []string{"image-gc", "container-gc"} {
 		a.loops.Named(name).Beat(nil)
 	}
-	if _, changed, err := a.takeUp(); err != nil || len(changed) != 2 {
+	if _, changed, err := a.serving.reloader.takeUp(); err != nil || len(changed) != 2 {
 		t.Fatalf("takeUp() = %v, %v, want both intervals", changed, err)
 	}
 	for _, name := range []string{"image-gc", "container-gc"} {

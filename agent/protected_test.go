@@ -31,7 +31,7 @@ func left(t *testing.T, content map[string]any) string {
 
 func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 	now := time.Now()
-	a := &Agent{drained: maintenance.OpenDrained(statefile.NewMemory().File("drained")), journal: journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
+	a := kept{drained: maintenance.OpenDrained(statefile.NewMemory().File("drained")), journal: journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
 		BootID: "one", StartedAt: now, FinishedAt: now, Graceful: true,
 		Pods: []journal.PodRecord{{Runtime: "containerd", ID: "a", UID: "u", Outcome: journal.Stopped}, {Runtime: "podman", ID: "b", Outcome: journal.Left}},
 	}}), "two", silent())}
@@ -76,7 +76,7 @@ func TestWhatADrainHasStoppedIsProtected(t *testing.T) {
 		{Runtime: "docker", ID: "spared", Outcome: journal.Skipped},
 		{Runtime: "docker", ID: "of long ago", StartedAt: now.Add(-25 * time.Hour)},
 	}}, now)
-	a := &Agent{drained: maintenance.OpenDrained(store), journal: journal.Open(left(t, map[string]any{"bootID": "one"}), "one", silent())}
+	a := kept{drained: maintenance.OpenDrained(store), journal: journal.Open(left(t, map[string]any{"bootID": "one"}), "one", silent())}
 	pods, uids := a.protectedPods()
 	if len(pods) != 2 || pods[gc.PodKey{Runtime: "docker", ID: "a"}].Reason != gc.Drained || pods[gc.PodKey{Runtime: "docker", ID: "b"}].Reason != gc.Drained {
 		t.Errorf("protectedPods() after a restart = %v, want both that were asked to end", pods)

@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/gc"
 )
 
 func seconds(n int) config.Duration { return config.Duration(time.Duration(n) * time.Second) }
@@ -24,7 +25,7 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	r.next = r.cfg
 	a := r.build(t)
 	looked := make(chan error, 2)
-	go func() { _ = a.reporter.Run(t.Context(), func(err error) { looked <- err }) }()
+	go func() { _ = a.reports.reporter.Run(t.Context(), func(err error) { looked <- err }) }()
 	<-looked
 	r.next.ImageGC.HighThresholdPercent, r.next.ImageGC.LowThresholdPercent = 70, 60
 	r.next.ImageGC.Interval, r.next.ContainerGC.Interval = seconds(90), seconds(45)
@@ -35,8 +36,8 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	r.next.Node.MaxPods, r.next.Status.MaxImages = 11, 3
 	r.next.Conditions.Directory = t.TempDir()
 	r.next.Log.Level = "debug"
-	_, _ = a.Reload(t.Context())
-	if got := a.conditions.Folder(); got != r.next.Conditions.Directory {
+	_, _ = a.serving.reloader.Reload(t.Context())
+	if got := a.host.checks.Folder(); got != r.next.Conditions.Directory {
 		t.Errorf("checks lie in %s, want the new folder", got)
 	}
 	r.manager.hears(t, "RELOADING=1")
@@ -44,15 +45,15 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	if !reflect.DeepEqual(a.config(), r.next) {
 		t.Errorf("config() = %+v, want %+v", a.config(), r.next)
 	}
-	p := a.gcPolicy()
+	p := gc.Policy{Images: a.gc.images.Policy(), Containers: a.gc.dead.Policy()}
 	if p.Images.HighPercent != 70 || p.Images.LowPercent != 60 || p.Containers.MaxContainers != 7 {
 		t.Errorf("the collectors' policy = %+v, want the new one", p)
 	}
-	o := a.nodeOptions()
+	o := a.settings.Node()
 	if o.Name != nodeName || o.MaxPods != 11 || o.MaxImages != 3 || o.Pressure.MemoryAvailable.String() != "1Gi" || !slices.Equal(o.Pressure.Stalls(), []string{"memory"}) {
 		t.Errorf("the node's options = %+v, want the new ones, and the name of before", o)
 	}
-	if stalls := a.facts.Measure(t.Context(), nil).Stalls; len(stalls) != 1 || stalls[0].Resource != "memory" {
+	if stalls := a.host.facts.Measure(t.Context(), nil).Stalls; len(stalls) != 1 || stalls[0].Resource != "memory" {
 		t.Errorf("the facts have stalls %+v, want those of memory", stalls)
 	}
 	if r.level.Level() != slog.LevelDebug {
@@ -105,11 +106,11 @@ func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
 			a := r.build(t)
 			r.next.ImageGC.HighThresholdPercent = 99 // which alone could change
 			change(&r.next)
-			_, changed, err := a.takeUp()
+			_, changed, err := a.serving.reloader.takeUp()
 			if err == nil || !strings.HasPrefix(err.Error(), key+" cannot change while the agent runs; restart it with `systemctl restart hostler`") {
 				t.Errorf("takeUp() = %v, %v, want %s refused with a hint", changed, err, key)
 			}
-			if !reflect.DeepEqual(a.config(), r.cfg) || a.gcPolicy().Images.HighPercent != 85 {
+			if !reflect.DeepEqual(a.config(), r.cfg) || a.gc.images.Policy().HighPercent != 85 {
 				t.Errorf("config() = %+v, want all of it as before", a.config())
 			}
 		})
@@ -120,11 +121,11 @@ func TestReloadTellsEachOfSeveralFaultsOnALineOfItsOwn(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	r.nextErr = errors.New("a.yaml:1: no")
-	if _, err := a.Reload(t.Context()); err == nil || err.Error() != "reload refused, and the old configuration stays: a.yaml:1: no" {
+	if _, err := a.serving.reloader.Reload(t.Context()); err == nil || err.Error() != "reload refused, and the old configuration stays: a.yaml:1: no" {
 		t.Errorf("Reload() = %v, want one line", err)
 	}
 	r.nextErr = errors.New("a.yaml:1: no\na.yaml:2: no")
-	if _, err := a.Reload(t.Context()); err == nil || err.Error() != "reload refused, and the old configuration stays:\na.yaml:1: no\na.yaml:2: no" {
+	if _, err := a.serving.reloader.Reload(t.Context()); err == nil || err.Error() != "reload refused, and the old configuration stays:\na.yaml:1: no\na.yaml:2: no" {
 		t.Errorf("Reload() = %v, want three lines", err)
 	}
 }
@@ -134,10 +135,10 @@ func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	a := r.build(t)
 	r.next.ImageGC.HighThresholdPercent = 99
 	r.nextErr = errors.New("hostler.yaml:3: imageGC.highThresholdPercent: much is not a whole number")
-	_, _ = a.Reload(t.Context())
+	_, _ = a.serving.reloader.Reload(t.Context())
 	r.manager.hears(t, "RELOADING=1")
 	r.manager.hears(t, "READY=1") // else systemd waits for it
-	if !reflect.DeepEqual(a.config(), r.cfg) || a.gcPolicy().Images.HighPercent != 85 {
+	if !reflect.DeepEqual(a.config(), r.cfg) || a.gc.images.Policy().HighPercent != 85 {
 		t.Errorf("config() = %+v, want the old one", a.config())
 	}
 	if r.log.Count("reload refused: the old configuration stays") != 1 || r.log.Count("hostler.yaml:3") != 1 {
@@ -151,10 +152,10 @@ func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 	a := r.build(t)
 	r.next.Node.Reserved.CPU = "1000000"
 	r.next.Node.MaxPods = 11
-	if _, changed, err := a.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+	if _, changed, err := a.serving.reloader.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
 		t.Errorf("takeUp() = %v, %v, want node.reserved.cpu refused", changed, err)
 	}
-	if a.config().Node.MaxPods != 110 || a.nodeOptions().MaxPods != 110 {
+	if a.config().Node.MaxPods != 110 || a.settings.Node().MaxPods != 110 {
 		t.Errorf("config() = %+v, want the old one", a.config().Node)
 	}
 }
@@ -164,25 +165,28 @@ func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 func TestAHostThatHasShrunkIsToldAndGoesOn(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
-	if err := a.reporter.ReportShutdown(t.Context(), a.guard.Status()); err != nil {
+	if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := a.Status(t.Context()); err != nil || s.Shortage != "" {
+	if s, err := a.serving.backend.Status(t.Context()); err != nil || s.Shortage != "" {
 		t.Errorf("Status() = %q, %v, want nothing amiss", s.Shortage, err)
 	}
-	a.policies.Node.Reserved.CPU = resource.MustParse("1000000") // as if there had been more
-	a.policies.Node.Reserved.Memory = resource.MustParse("1Pi")
-	s, err := a.Status(t.Context())
+	policies, cfg := a.settings.Policies(), a.config()
+	policies.Node.Reserved.CPU = resource.MustParse("1000000") // as if there had been more
+	policies.Node.Reserved.Memory = resource.MustParse("1Pi")
+	a.settings.Set(cfg, policies)
+	s, err := a.serving.backend.Status(t.Context())
 	if err != nil || !strings.Contains(s.Shortage, "node.reserved.cpu: 1M reserved, of") || !strings.Contains(s.Shortage, "; node.reserved.memory: 1Pi reserved, ") {
 		t.Errorf("Status() = %q, %v, want both told", s.Shortage, err)
 	}
-	a.cfg.Node.Reserved.CPU, r.next.Node.Reserved.CPU = "1M", "1M"
+	cfg.Node.Reserved.CPU, r.next.Node.Reserved.CPU = "1M", "1M"
+	a.settings.Set(cfg, policies)
 	r.next.Log.Level = "debug"
-	if _, changed, err := a.takeUp(); err != nil || !slices.Equal(changed, []string{"log.level"}) {
+	if _, changed, err := a.serving.reloader.takeUp(); err != nil || !slices.Equal(changed, []string{"log.level"}) {
 		t.Errorf("takeUp() = %v, %v, want log.level taken up", changed, err)
 	}
 	r.next.Pressure.MemoryAvailable = "200Mi"
-	if _, changed, err := a.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+	if _, changed, err := a.serving.reloader.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
 		t.Errorf("takeUp() = %v, %v, want what is reserved judged again with its thresholds", changed, err)
 	}
 }
@@ -207,11 +211,11 @@ func TestFilesThatAreNotInForceAreTold(t *testing.T) {
 			a := r.build(t)
 			c.change(r)
 			if c.reload {
-				if _, err := a.Reload(t.Context()); (err != nil) != (c.metric == "0") {
+				if _, err := a.serving.reloader.Reload(t.Context()); (err != nil) != (c.metric == "0") {
 					t.Errorf("Reload() = %v, want it refused: %v", err, c.metric == "0")
 				}
 			}
-			s, err := a.Status(t.Context())
+			s, err := a.serving.backend.Status(t.Context())
 			got := s.Configuration
 			if strings.Contains(got.Refused, "node.reserved.cpu") {
 				got.Refused = "node.reserved.cpu"
@@ -219,7 +223,7 @@ func TestFilesThatAreNotInForceAreTold(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(got, c.want) && (got.Trouble() != "" || c.want.Trouble() != "") {
 				t.Errorf("Status() = %+v, %v, want %+v", got, err, c.want)
 			}
-			shown, err := a.Config(t.Context())
+			shown, err := a.serving.backend.Config(t.Context())
 			if inForce, _ := a.config().YAML(); err != nil || shown.YAML != string(inForce) || shown.Trouble() != s.Configuration.Trouble() {
 				t.Errorf("Config() = %+v, %v, want what is in force", shown, err)
 			}
@@ -237,12 +241,12 @@ func TestARefusalIsForgottenWithTheFilesThatCausedIt(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	r.next.Node.Reserved.CPU = "1M"
-	if _, err := a.Reload(t.Context()); err == nil {
+	if _, err := a.serving.reloader.Reload(t.Context()); err == nil {
 		t.Error("Reload() = nil, want it refused")
 	}
 	r.next.Node.Reserved.CPU = ""
 	r.next.Node.MaxPods = 11
-	if c := a.configuration(); c.Refused != "" || !slices.Equal(c.Differs, []string{"node.maxPods"}) {
+	if c := a.settings.Compare(); c.Refused != "" || !slices.Equal(c.Differs, []string{"node.maxPods"}) {
 		t.Errorf("configuration() = %+v, want node.maxPods alone", c)
 	}
 }
@@ -250,7 +254,7 @@ func TestARefusalIsForgottenWithTheFilesThatCausedIt(t *testing.T) {
 func TestAnAgentThatEndsReloadsNoMore(t *testing.T) {
 	a := newRig(t).build(t)
 	a.ending.Store(true)
-	if _, err := a.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "about to end") {
+	if _, err := a.serving.reloader.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "about to end") {
 		t.Errorf("Reload() = %v, want it refused", err)
 	}
 }
@@ -258,8 +262,38 @@ func TestAnAgentThatEndsReloadsNoMore(t *testing.T) {
 func TestReloadWithoutAChange(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
-	_, _ = a.Reload(t.Context())
+	_, _ = a.serving.reloader.Reload(t.Context())
 	if r.log.Count("reloaded: nothing changed") != 1 || r.log.Count("level=ERROR") != 0 {
 		t.Errorf("log = %s, want nothing to have changed", &r.log)
+	}
+}
+
+// A key that may change live and has no effect would be a reload that says it was taken up.
+func TestEachLiveKeyTakesEffect(t *testing.T) {
+	a := newRig(t).build(t)
+	keys, err := config.Keys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{}
+	for _, key := range keys {
+		if !config.Live(key.Path) {
+			continue
+		}
+		var found []string
+		for _, e := range a.serving.reloader.effects {
+			if e.keys != "" && below(key.Path, e.keys) {
+				found = append(found, e.keys)
+				used[e.keys] = true
+			}
+		}
+		if len(found) != 1 {
+			t.Errorf("live key %s takes effect by %q, want one row of effects", key.Path, found)
+		}
+	}
+	for _, e := range a.serving.reloader.effects {
+		if e.keys != "" && !used[e.keys] {
+			t.Errorf("effects has a row of %q, below which no key is live", e.keys)
+		}
 	}
 }

@@ -32,29 +32,30 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	guarding, stopGuarding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopGuarding()
 
-	a.owners.Refresh(ctx)
-	if len(a.policies.Phases) == 0 { // whatever an agent of before has left is of no use
+	a.jobs.Refresh(ctx)
+	if len(a.settings.Policies().Phases) == 0 { // whatever an agent of before has left is of no use
 		a.dropLock()
 		a.restoreDelay()
 	}
 	var loops, guard sync.WaitGroup
-	guard.Go(func() { a.guarding.Supervise(guarding, a.log) })
+	guardLoop := a.loops.Named("shutdown-guard")
+	guard.Go(func() { guardLoop.Supervise(guarding, a.log) })
 	for _, l := range a.loops {
-		if l != a.guarding {
+		if l != guardLoop {
 			loops.Go(func() { l.Supervise(ctx, a.log) })
 		}
 	}
-	server := api.NewServer(api.Routes(a, a.metrics.Handler(), a.log.With("component", "api")))
+	server := api.NewServer(api.Routes(a.serving.backend, a.metrics.Handler(), a.log.With("component", "api")))
 	failed := make(chan error, 1)
 	loops.Go(func() {
-		if err := server.Serve(api.Bounded(a.listener, a.log.With("component", "api"))); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(api.Bounded(a.serving.listener, a.log.With("component", "api"))); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	})
 	loops.Go(func() { a.feedWatchdog(ctx) })
-	loops.Go(func() { a.chronicle.TellOfLastBoot(ctx) })
-	a.notify(a.notifier.Ready())
-	a.log.Info("agent is up", "version", a.options.Version, "node", a.node, "socket", a.cfg.API.Socket, "state", a.cfg.State.Directory)
+	loops.Go(func() { a.reports.chronicle.TellOfLastBoot(ctx) })
+	a.notify(a.host.notifier.Ready())
+	a.log.Info("agent is up", "version", a.version, "node", a.node(), "socket", a.config().API.Socket, "state", a.config().State.Directory)
 	a.logLastShutdown()
 
 	goingDown, err := a.await(ctx, signals, failed)
@@ -64,7 +65,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	_ = server.Shutdown(closing) // what still runs is ended below
 	closed()
 	_ = server.Close()
-	a.chronicle.Keep() // those of the last requests, too; written when the state is closed
+	a.reports.chronicle.Keep() // those of the last requests, too; written when the state is closed
 	err = errors.Join(err, a.within("loops", stopTimeout, func() error { loops.Wait(); return nil }))
 	stopGuarding()
 	err = errors.Join(err, a.within("shutdown guard", stopTimeout, func() error { guard.Wait(); return nil }))
@@ -80,7 +81,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 
 // logLastShutdown says once how the shutdown before this start went.
 func (a *Agent) logLastShutdown() {
-	last := a.guard.Status().Last
+	last := a.shutdown.guard.Status().Last
 	if last == nil {
 		return
 	}
@@ -100,7 +101,7 @@ func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-ch
 			return a.stop(ctx, "the API cannot be served", signals), err
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
-				_, _ = a.Reload(ctx) // the log tells
+				_, _ = a.serving.reloader.Reload(ctx) // the log tells
 				continue
 			}
 			a.ending.Store(true)
@@ -128,7 +129,7 @@ func (a *Agent) within(what string, limit time.Duration, do func() error) error 
 // storm when the control plane comes back. An attempt that does not even end by its
 // deadline is: it is a beat that lacks.
 func (a *Agent) feedWatchdog(ctx context.Context) {
-	interval := a.notifier.WatchdogInterval()
+	interval := a.host.notifier.WatchdogInterval()
 	if interval == 0 {
 		return
 	}
@@ -138,7 +139,7 @@ func (a *Agent) feedWatchdog(ctx context.Context) {
 	for {
 		err := a.loops.Healthy()
 		if err == nil {
-			a.notify(a.notifier.Watchdog())
+			a.notify(a.host.notifier.Watchdog())
 		}
 		switch {
 		case err != nil && !hungry:
@@ -153,12 +154,6 @@ func (a *Agent) feedWatchdog(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// Healthy names the loops that make no progress, and tells if the fleet takes this
-// host for dead.
-func (a *Agent) Healthy() error {
-	return errors.Join(a.loops.Healthy(), a.keeper.Stats().Overdue(time.Duration(a.config().Lease.Duration)))
 }
 
 // notify logs that the service manager could not be told something.

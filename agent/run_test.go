@@ -217,7 +217,7 @@ func TestTheAgentRunsAnswersAndEnds(t *testing.T) {
 	// What it has learned is there for the next one.
 	uid := s.Node.UID
 	next := r.build(t)
-	node, err := next.client.Node(t.Context(), nodeName)
+	node, err := next.plane.Node(t.Context(), nodeName)
 	if err != nil || node.UID != uid || uid == "" {
 		t.Errorf("the Node of the next agent = %v, %v, want UID %s", node, err, uid)
 	}
@@ -270,7 +270,7 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 		l := loop.New("lease", 12*time.Second, nil)
 		a := &Agent{
 			log: log.Logger(), loops: loop.Set{l},
-			notifier: notify.New(func(name string) string { return environment[name] }, func(string) error { return nil }),
+			host: host{notifier: notify.New(func(name string) string { return environment[name] }, func(string) error { return nil })},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
@@ -296,8 +296,8 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 
 func TestMetricsTellHowThingsStand(t *testing.T) {
 	a := newRig(t).build(t)
-	a.owners.Refresh(t.Context())
-	if err := a.reporter.ReportShutdown(t.Context(), a.guard.Status()); err != nil {
+	a.jobs.Refresh(t.Context())
+	if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); err != nil {
 		t.Fatal(err)
 	}
 	a.loops.Named("status").Beat(errors.New("full"))

@@ -2,20 +2,20 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"strings"
-	"time"
+	"log/slog"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/agent/inspect"
+	"hostler.io/hostler/agent/backend"
+	"hostler.io/hostler/agent/fleet"
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/internal/listen"
 )
 
 // serveNetwork serves the API over the network. A port that is taken is a loop that
 // fails, not an agent that does not start.
 func (a *Agent) serveNetwork(ctx context.Context) error {
-	routes := api.NetworkRoutes(a, a.metrics.Handler(), a.allowedNames, a.log.With("component", "api"))
+	routes := api.NetworkRoutes(a.serving.backend, a.metrics.Handler(), a.allowedNames, a.log.With("component", "api"))
 	return a.overTLS("api.listen", a.config().API.Listen, "api").Serve(ctx, api.NewServer(routes))
 }
 
@@ -36,42 +36,58 @@ func (a *Agent) serveMetrics(ctx context.Context) error {
 
 // overTLS is for what a loop serves over the network.
 func (a *Agent) overTLS(key, address, loop string) listen.Network {
-	return listen.Network{Key: key, Address: address, Files: a.files, Log: a.log.With("component", loop), Beat: a.loops.Named(loop).Beat}
+	return listen.Network{Key: key, Address: address, Files: a.serving.files, Log: a.log.With("component", loop), Beat: a.loops.Named(loop).Beat}
 }
 
 // allowedNames are those in force: a name that a reload takes away is out with the next
 // request.
 func (a *Agent) allowedNames() api.Names { return api.Names(a.config().API.TLS.AllowedNames) }
 
-// networkStatus is how the API is served over the network; nil where it is not.
-func (a *Agent) networkStatus() *api.Network {
-	if a.files == nil {
-		return nil
+// buildBackend makes what answers requests.
+func (a *Agent) buildBackend(level *slog.LevelVar) {
+	guard, owners := a.shutdown.guard, a.jobs.Owners
+	registration := &backend.Registration{
+		ControlPlane: a.plane.ControlPlane, Reporter: a.reports.reporter, Keeper: a.plane.keeper, Pacing: a.plane.pacing,
+		Member: a.plane.member, Owners: owners, Settings: a.settings,
 	}
-	cfg := a.config()
-	n := &api.Network{Listen: cfg.API.Listen, Certificate: cfg.API.TLS.Certificate}
-	if !cfg.Metrics.Loopback() {
-		n.Metrics = cfg.Metrics.Listen
+	collections := &backend.Collections{
+		Survey: a.gc.survey, Unused: a.gc.images, Dead: a.gc.dead, History: a.gc.history,
+		Runtimes: a.host.runtimes, Owners: owners, Settings: a.settings,
 	}
-	if err := a.files.Refresh(); err != nil {
-		n.Message = err.Error()
+	answers := &backend.Host{
+		Version: a.version, Settings: a.settings, Registers: registration, Collects: collections,
+		Runtimes: a.host.runtimes, Guard: guard, GuardFacts: a.jobs.guardFacts, Checks: a.host.checks,
+		Loops: a.loops, RebootsSeen: a.kept.reboots, Uptime: uptime, State: a.kept.folder, Files: a.serving.files,
 	}
-	if _, ends := a.files.Life(); !ends.IsZero() {
-		n.Ends = &ends
+	a.serving.reloader = &reloader{
+		settings: a.settings, version: a.version, fits: a.checkReserved, effects: a.effects(level),
+		notify: a.notifyReload, ending: a.ending.Load, log: a.log,
 	}
-	return n
+	a.serving.backend = &backend.Backend{
+		Drainer: maintenance.New(maintenance.Options{
+			Node: a.node(), ControlPlane: a.plane.Type(), Owners: owners, Reporter: a.reports.reporter, Recorder: a.plane.recorder,
+			Guard: guard, Member: a.plane.member, Drained: a.kept.drained, OutOfReach: a.host.runtimes.OutOfReach,
+			Flush: a.kept.flush, Log: a.log,
+		}),
+		Reader:        fleet.New(a.plane.Client, a.node()),
+		Reloader:      a.serving.reloader,
+		Host:          answers,
+		Workloads:     &backend.Workloads{Runtimes: a.host.runtimes, Guard: guard, Settings: a.settings},
+		Collections:   collections,
+		Checkup:       &backend.Checkup{Host: answers, Facts: a.host.facts, Logind: a.host.logind, Manager: a.host.manager, Log: a.log},
+		Configuration: backend.Configuration{Settings: a.settings},
+		Health:        backend.Health{Loops: a.loops, Keeper: a.plane.keeper, Settings: a.settings},
+	}
+	a.metrics.ReadFrom(func() metrics.Standing {
+		return answers.Standing(a.plane.recorder, func() int { return a.host.facts.Machine().CgroupVersion })
+	})
 }
 
-// networkFacts has what the loops that serve say, such as that an address is taken.
-func (a *Agent) networkFacts() *doctor.Network {
-	n := inspect.Network(a.config().API, a.files)
-	if n == nil {
-		return nil
+// notifyReload tells the service manager that a reload begins, or is done.
+func (a *Agent) notifyReload(done bool) {
+	if done {
+		a.notify(a.host.notifier.Ready())
+		return
 	}
-	for _, l := range a.loops {
-		if h := l.Health(time.Now()); (h.Name == "api" || h.Name == "metrics") && !h.Healthy && n.Err == nil && !strings.HasPrefix(h.LastError, "api.tls") { // which is of seconds ago
-			n.Err = errors.New(h.LastError)
-		}
-	}
-	return n
+	a.notify(a.host.notifier.Reloading())
 }

@@ -32,26 +32,26 @@ const (
 // or upgraded leaves every container alone. Only if systemd itself is stopping,
 // which a shutdown that bypasses logind looks like from here, pods are drained.
 func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) (goingDown bool) {
-	a.notify(a.notifier.Stopping())
+	a.notify(a.host.notifier.Stopping())
 	stopping, again, err := a.systemStops(ctx, signals)
 	if err != nil && !errors.Is(err, systemd.ErrNotSystemd) {
 		// A drain that runs says that it is; without one, containers are left alone.
-		stopping = a.guard.Status().State == shutdown.Draining
+		stopping = a.shutdown.guard.Status().State == shutdown.Draining
 		a.log.Warn("the service manager does not tell whether the system is going down", "error", err)
-		a.notify(a.notifier.ExtendTimeout(2 * extension)) // the wait has taken most of what there was
+		a.notify(a.host.notifier.ExtendTimeout(2 * extension)) // the wait has taken most of what there was
 	}
 	a.log.Info("stopping", "signal", why, "systemStopping", stopping)
-	a.reboots.Ends(stopping) // at once: what follows may not end in time
+	a.kept.reboots.Ends(stopping) // at once: what follows may not end in time
 	if stopping {
 		a.drain(ctx, signals, again) // which takes over from a person's
 	} else {
 		ending, ended := context.WithTimeout(ctx, askTimeout)
 		defer ended()
-		a.guard.EndByHand(ending) // what stops no container begins to stop no more of them
+		a.shutdown.guard.EndByHand(ending) // what stops no container begins to stop no more of them
 	}
 	flushing, flushed := context.WithTimeout(ctx, flushTimeout)
 	defer flushed()
-	if err := a.recorder.Flush(flushing); err != nil {
+	if err := a.plane.recorder.Flush(flushing); err != nil {
 		a.log.Debug("events are left for the next start", "error", err)
 	}
 	return stopping
@@ -65,7 +65,7 @@ func (a *Agent) systemStops(ctx context.Context, signals <-chan os.Signal) (stop
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		stopping, err = a.manager.Stopping(ctx)
+		stopping, err = a.host.manager.Stopping(ctx)
 	}()
 	if again = a.outlast(done, signals); again != nil {
 		select {
@@ -88,7 +88,7 @@ func (a *Agent) outlast(done <-chan struct{}, signals <-chan os.Signal) os.Signa
 		case <-done:
 			return nil
 		case <-tick.C:
-			a.notify(a.notifier.ExtendTimeout(extension))
+			a.notify(a.host.notifier.ExtendTimeout(extension))
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
 				continue // there is nothing left to reload for
@@ -101,12 +101,12 @@ func (a *Agent) outlast(done <-chan struct{}, signals <-chan os.Signal) os.Signa
 // restoreDelay takes back what logind was told for the pods' sake.
 func (a *Agent) restoreDelay() {
 	// In the other states somebody counts on the delay.
-	if state := a.guard.Status().State; state != shutdown.Armed && state != shutdown.Disarmed {
+	if state := a.shutdown.guard.Status().State; state != shutdown.Armed && state != shutdown.Disarmed {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	if err := a.logind.RestoreMaxDelay(ctx); err != nil && !systemd.Absent(err) {
+	if err := a.host.logind.RestoreMaxDelay(ctx); err != nil && !systemd.Absent(err) {
 		a.log.Warn("logind's maximum delay is left raised", "error", err)
 	}
 }
@@ -115,12 +115,12 @@ func (a *Agent) restoreDelay() {
 // for it, but not for ever. A second signal, which may have come again before, ends the
 // waiting, not the pods' own time.
 func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Signal) {
-	ctx, cancel := context.WithTimeout(ctx, a.first().Bound()+plan.Total(a.policies.Phases)+plan.Margin+teardown)
+	ctx, cancel := context.WithTimeout(ctx, a.first().Bound()+plan.Total(a.settings.Policies().Phases)+plan.Margin+teardown)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		record, err := a.guard.Drain(ctx, journal.TriggerServiceStop)
+		record, err := a.shutdown.guard.Drain(ctx, journal.TriggerServiceStop)
 		switch {
 		case errors.Is(err, shutdown.ErrDelegated), errors.Is(err, shutdown.ErrSwitchedOff):
 			a.log.Info("pods are left alone", "reason", err)
@@ -130,7 +130,7 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Si
 			a.log.Info("drained", "graceful", record.Graceful, "pods", len(record.Pods))
 		}
 	}()
-	a.notify(a.notifier.ExtendTimeout(extension))
+	a.notify(a.host.notifier.ExtendTimeout(extension))
 	if again == nil {
 		again = a.outlast(done, signals)
 	}
@@ -141,18 +141,18 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Si
 
 // shutdownChanged takes in a change of the guard's state.
 func (a *Agent) shutdownChanged(c shutdown.Change) {
-	a.reporter.Changed()
-	a.notify(a.notifier.Status(fmt.Sprintf("shutdown guard %s: %s", c.To, c.Status.Reason)))
+	a.changed.Send()
+	a.notify(a.host.notifier.Status(fmt.Sprintf("shutdown guard %s: %s", c.To, c.Status.Reason)))
 	if c.To == shutdown.Delegated {
 		a.dropLock()
 	}
-	a.chronicle.ShutdownChanged(c)
+	a.reports.chronicle.ShutdownChanged(c)
 }
 
 // dropLock gives up a lock that an earlier process left in the service manager's
 // keeping, where this one does not guard the shutdown: it would delay it in vain.
 func (a *Agent) dropLock() {
-	if err := a.logind.ReleaseAll(); err != nil {
+	if err := a.host.logind.ReleaseAll(); err != nil {
 		a.log.Warn("a lock of an earlier process may delay the next shutdown", "error", err)
 	}
 }

@@ -14,7 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/runtime/runtimetest"
@@ -36,23 +38,26 @@ func guarded(t *testing.T, endsAfter time.Duration) *Agent {
 	fake.RunPod(runtimetest.PodSpec{ID: "web", Name: "web", Namespace: "ns", Containers: []runtimetest.ContainerSpec{
 		{ID: "c", Name: "c", Image: "image", EndsAfter: endsAfter},
 	}})
-	a := &Agent{log: log, notifier: &notify.Notifier{}, policies: open.Policies{Phases: plan.Defaults()}}
+	a := &Agent{
+		log: log, host: host{notifier: &notify.Notifier{}},
+		settings: settings.New(config.Config{}, open.Policies{Phases: plan.Defaults()}, settings.Source{}),
+	}
 	var err error
-	a.guard, err = shutdown.New(shutdown.Options{
-		Phases: a.policies.Phases, Runtime: fake, Log: log,
+	a.shutdown.guard, err = shutdown.New(shutdown.Options{
+		Phases: a.settings.Policies().Phases, Runtime: fake, Log: log,
 		Journal: journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", log),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.kept = statefile.NewMemory().Values("agent")
-	a.reboots = unguarded("one", a)
+	a.kept.values = statefile.NewMemory().Values("agent")
+	a.kept.reboots = unguarded("one", a)
 	return a
 }
 
 // unguarded is the ledger of an agent in a boot before which nobody guarded the shutdown.
 func unguarded(boot string, a *Agent) *reboots.Ledger {
-	return reboots.Open(reboots.Options{Boot: boot, Journal: noJournal{}, Store: a.kept, Log: a.log})
+	return reboots.Open(reboots.Options{Boot: boot, Journal: noJournal{}, Store: a.kept.values, Log: a.log})
 }
 
 type noJournal struct{}
@@ -67,7 +72,7 @@ func drainWith(t *testing.T, sig os.Signal) time.Duration {
 	a := guarded(t, 5*time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- a.guard.Run(ctx) }()
+	go func() { ended <- a.shutdown.guard.Run(ctx) }()
 	signals := make(chan os.Signal, 1)
 	time.AfterFunc(time.Second, func() { signals <- sig })
 	began := time.Now()
@@ -105,7 +110,7 @@ func TestAGuardThatDoesNotAnswerDoesNotHoldTheHostUpForEver(t *testing.T) {
 		}()
 		select {
 		case <-finished:
-			if took := time.Since(began); took < plan.Total(a.policies.Phases)+plan.Margin {
+			if took := time.Since(began); took < plan.Total(a.settings.Policies().Phases)+plan.Margin {
 				t.Errorf("drain() gave up after %v, before a drain that goes well may end", took)
 			}
 		case <-time.After(2 * time.Minute):
@@ -124,9 +129,9 @@ func TestAStopTakesTheRaisedDelayAway(t *testing.T) {
 	if err := os.WriteFile(dropIn, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	a.manager = systemd.NewManager(filepath.Join(root, "private"))
-	a.logind = systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
-	a.recorder = controlplane.NewRecorder(nil, "web", nil, a.log)
+	a.host.manager = systemd.NewManager(filepath.Join(root, "private"))
+	a.host.logind = systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
+	a.plane.recorder = controlplane.NewRecorder(nil, "web", nil, a.log)
 	if a.stop(t.Context(), "terminated", nil) {
 		t.Error("stop() = true without a service manager, want false")
 	}
@@ -154,22 +159,22 @@ func TestAServiceManagerThatDoesNotTellDoesNotCutADrainOff(t *testing.T) {
 			conn.Close() // too busy
 		}
 	}()
-	a.manager = systemd.NewManager(socket)
-	a.logind = systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
-	a.recorder = controlplane.NewRecorder(nil, "web", nil, a.log)
+	a.host.manager = systemd.NewManager(socket)
+	a.host.logind = systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
+	a.plane.recorder = controlplane.NewRecorder(nil, "web", nil, a.log)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- a.guard.Run(ctx) }()
+	go func() { ended <- a.shutdown.guard.Run(ctx) }()
 	drained := make(chan error, 1)
 	go func() {
-		_, err := a.guard.Drain(ctx, journal.TriggerServiceStop)
+		_, err := a.shutdown.guard.Drain(ctx, journal.TriggerServiceStop)
 		drained <- err
 	}()
-	for state := a.guard.Status().State; state != shutdown.Draining && state != shutdown.Released; state = a.guard.Status().State {
+	for state := a.shutdown.guard.Status().State; state != shutdown.Draining && state != shutdown.Released; state = a.shutdown.guard.Status().State {
 		goruntime.Gosched()
 	}
 	a.stop(ctx, "terminated", nil)
-	if state := a.guard.Status().State; state != shutdown.Released {
+	if state := a.shutdown.guard.Status().State; state != shutdown.Released {
 		t.Errorf("stop() returned in state %v, want it to wait for the drain", state)
 	}
 	if r := unguarded("two", a).Untold(); r == nil || r.Verdict != reboots.Expected {

@@ -15,14 +15,14 @@ const unitBound = time.Second
 // with it: where the shutdown is called off they are started again, whatever becomes of this
 // process. What a person drains stays down.
 func (a *Agent) unitStops(ctx context.Context, names []string) {
-	if g := a.guard.Status(); g.ByHand != nil && g.State != shutdown.Draining {
-		a.journal.WaiveUnits(func(owed string) bool { return slices.Contains(names, owed) })
+	if g := a.shutdown.guard.Status(); g.ByHand != nil && g.State != shutdown.Draining {
+		a.kept.journal.WaiveUnits(func(owed string) bool { return slices.Contains(names, owed) })
 		return
 	}
 	for _, name := range names {
-		a.journal.OweUnit(name, time.Now())
+		a.kept.journal.OweUnit(name, time.Now())
 	}
 	ctx, cancel := context.WithTimeout(ctx, unitBound)
 	defer cancel()
-	a.journal.Flush(ctx)
+	a.kept.journal.Flush(ctx)
 }

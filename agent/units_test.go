@@ -22,10 +22,10 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 	fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "web.service", ActiveState: "active", MainPID: 10}})
 	a := guarded(t, 0)
 	path := filepath.Join(t.TempDir(), "shutdown.json")
-	a.journal = journal.Open(path, "one", a.log)
+	a.kept.journal = journal.Open(path, "one", a.log)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { a.journal.Run(ctx); close(ended) }()
+	go func() { a.kept.journal.Run(ctx); close(ended) }()
 	defer func() { cancel(); <-ended }()
 	told := 0
 	u := open.Units{Manager: systemd.NewManager(fake.ManagerSocket()), Stops: func(ctx context.Context, names []string) {
@@ -33,7 +33,7 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 		name := names[0]
 		told++
 		data, err := os.ReadFile(path)
-		if drains := a.journal.Current() != nil; err != nil && drains || strings.Contains(string(data), name) != drains || len(fake.StoppedUnits()) > told-1 {
+		if drains := a.kept.journal.Current() != nil; err != nil && drains || strings.Contains(string(data), name) != drains || len(fake.StoppedUnits()) > told-1 {
 			t.Errorf("on disk is %s, %v as %s is asked to stop, want it to be there if the host goes down (%t)", data, err, name, drains)
 		}
 	}}
@@ -47,11 +47,11 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 		{"web.service", 10, true},
 	} {
 		if i == 1 {
-			a.journal.Put(&journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{}})
+			a.kept.journal.Put(&journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{}})
 		}
 		stopping, err := u.StopUnit(ctx, c.name, c.pid)
-		if owed := len(a.journal.Owed()) == 1; stopping != (c.pid == 10) || err != nil || owed != c.owed {
-			t.Errorf("StopUnit(%s, %d) = %t, %v, and Owed() = %+v, want it owed %t", c.name, c.pid, stopping, err, a.journal.Owed(), c.owed)
+		if owed := len(a.kept.journal.Owed()) == 1; stopping != (c.pid == 10) || err != nil || owed != c.owed {
+			t.Errorf("StopUnit(%s, %d) = %t, %v, and Owed() = %+v, want it owed %t", c.name, c.pid, stopping, err, a.kept.journal.Owed(), c.owed)
 		}
 	}
 	if got := fmt.Sprint(fake.StoppedUnits()); told != 2 || got != "[web.service replace web.service replace]" {
@@ -61,20 +61,20 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 
 func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
 	a := guarded(t, time.Hour)
-	a.journal = journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", a.log)
-	a.journal.Put(&journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{}}) // whose end nobody has heard of yet
+	a.kept.journal = journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", a.log)
+	a.kept.journal.Put(&journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{}}) // whose end nobody has heard of yet
 	for _, name := range []string{"web.service", "db.service"} {
-		a.journal.OweUnit(name, time.Now())
+		a.kept.journal.OweUnit(name, time.Now())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = a.guard.Run(ctx) })
-	running.Go(func() { _, _ = a.guard.Drain(ctx, journal.TriggerPerson) })
-	for a.guard.Status().ByHand == nil {
+	running.Go(func() { _ = a.shutdown.guard.Run(ctx) })
+	running.Go(func() { _, _ = a.shutdown.guard.Drain(ctx, journal.TriggerPerson) })
+	for a.shutdown.guard.Status().ByHand == nil {
 		goruntime.Gosched()
 	}
 	a.unitStops(ctx, []string{"web.service", "other.service"})
-	if owed := a.journal.Owed(); len(owed) != 1 || owed[0].Name != "db.service" {
+	if owed := a.kept.journal.Owed(); len(owed) != 1 || owed[0].Name != "db.service" {
 		t.Errorf("Owed() = %+v, want db.service alone", owed)
 	}
 	cancel()

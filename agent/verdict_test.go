@@ -22,7 +22,7 @@ func TestASystemdThatAnswersLateIsWaitedFor(t *testing.T) {
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
 	busy := filepath.Join(filepath.Dir(fake.ManagerSocket()), "busy")
 	a := newRig(t).build(t)
-	a.manager = systemd.NewManager(busy)
+	a.host.manager = systemd.NewManager(busy)
 	listener, err := net.Listen("unix", busy)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestASecondSignalEndsTheWaitForSystemd(t *testing.T) {
 	}
 	defer listener.Close()
 	a := newRig(t).build(t)
-	a.manager = systemd.NewManager(mute)
+	a.host.manager = systemd.NewManager(mute)
 	signals := make(chan os.Signal, 2)
 	signals <- syscall.SIGHUP
 	signals <- syscall.SIGTERM

@@ -96,6 +96,12 @@ type ImageDecision struct {
 	Image *runtime.Image `json:"-"` // the image itself, for who removes it
 }
 
+// Unused reports whether nothing protects the image: it is removed, or would be if all unused
+// images were.
+func (d ImageDecision) Unused() bool {
+	return d.Action == Remove || d.Reason == BelowThreshold || d.Reason == UnknownUsage
+}
+
 // ContainerDecision says what happens to a container and why.
 type ContainerDecision struct {
 	ID       string    `json:"id"`

@@ -65,8 +65,8 @@ type Standing struct {
 	Images        *runs.Report // of the last collection of images; nil before the first
 }
 
-// New returns metrics that ask how things stand whenever they are read.
-func New(ask func() Standing) *Metrics {
+// New returns metrics that count. Where things stand is read off once ReadFrom has said how.
+func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -101,8 +101,14 @@ func New(ask func() Standing) *Metrics {
 	m.registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),
-		standing{ask},
 	)
+	return m
+}
+
+// ReadFrom has ask called, whenever the metrics are read, for how things stand. It is called
+// once, before Handler and Serve.
+func (m *Metrics) ReadFrom(ask func() Standing) *Metrics {
+	m.registry.MustRegister(standing{ask})
 	return m
 }
 

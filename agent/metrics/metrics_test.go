@@ -19,7 +19,7 @@ import (
 const bound = 20 * time.Second
 
 func TestRebootsAreCountedByWhetherTheyWereExpected(t *testing.T) {
-	m := metrics.New(func() metrics.Standing {
+	m := metrics.New().ReadFrom(func() metrics.Standing {
 		return metrics.Standing{Reboots: reboots.Counts{Expected: 12, Unexpected: 2, Unknown: 1}}
 	})
 	response := httptest.NewRecorder()
@@ -32,7 +32,7 @@ func TestRebootsAreCountedByWhetherTheyWereExpected(t *testing.T) {
 }
 
 func TestTwoRuntimesAreTwoFigures(t *testing.T) {
-	m := metrics.New(func() metrics.Standing {
+	m := metrics.New().ReadFrom(func() metrics.Standing {
 		return metrics.Standing{Runtimes: map[string]bool{"containerd": true, "/run/k3s/containerd.sock": false}}
 	})
 	response := httptest.NewRecorder()
@@ -48,7 +48,7 @@ func TestTwoRuntimesAreTwoFigures(t *testing.T) {
 func TestTheCgroupVersionIsAFigureWhereThereIsOne(t *testing.T) {
 	for version, want := range map[int]string{2: "hostler_cgroup_version 2\n", 1: "hostler_cgroup_version 1\n", 0: ""} {
 		response := httptest.NewRecorder()
-		metrics.New(func() metrics.Standing { return metrics.Standing{CgroupVersion: version} }).Handler().
+		metrics.New().ReadFrom(func() metrics.Standing { return metrics.Standing{CgroupVersion: version} }).Handler().
 			ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if body := response.Body.String(); !strings.Contains(body, want) || strings.Contains(body, "hostler_cgroup_version") != (want != "") {
 			t.Errorf("GET /metrics with cgroups of version %d = %.300s, want %q in it", version, body, want)
@@ -57,7 +57,7 @@ func TestTheCgroupVersionIsAFigureWhereThereIsOne(t *testing.T) {
 }
 
 func TestChecksAreCountedByWhatCameOfThem(t *testing.T) {
-	m := metrics.New(func() metrics.Standing { return metrics.Standing{} })
+	m := metrics.New().ReadFrom(func() metrics.Standing { return metrics.Standing{} })
 	m.Check("hostler.io/A", status.Problem, time.Second)
 	m.Check("hostler.io/A", status.TimedOut, 10*time.Second)
 	response := httptest.NewRecorder()
@@ -79,7 +79,7 @@ func TestMetricsOnATakenPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	err = metrics.New(func() metrics.Standing { return metrics.Standing{} }).Serve(t.Context(), l.Addr().String(), func() {})
+	err = metrics.New().ReadFrom(func() metrics.Standing { return metrics.Standing{} }).Serve(t.Context(), l.Addr().String(), func() {})
 	if err == nil || !strings.Contains(err.Error(), "address already in use; set metrics.listen to another port") {
 		t.Errorf("Serve() = %v, want the port named as taken, with a hint", err)
 	}
@@ -90,7 +90,7 @@ func TestMetricsStayOnLoopback(t *testing.T) {
 	up := false
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
-	err := metrics.New(func() metrics.Standing { return metrics.Standing{} }).Serve(ctx, "0.0.0.0:0", func() { up = true; cancel() })
+	err := metrics.New().ReadFrom(func() metrics.Standing { return metrics.Standing{} }).Serve(ctx, "0.0.0.0:0", func() { up = true; cancel() })
 	if up || err == nil || !strings.Contains(err.Error(), "beyond loopback; set metrics.listen to 127.0.0.1") {
 		t.Errorf("Serve() at all addresses = %v, up %t, want it refused with a hint", err, up)
 	}
@@ -103,7 +103,7 @@ func TestMetricsAreServedUntilTheEnd(t *testing.T) {
 	}
 	address := free.Addr().String()
 	free.Close()
-	m := metrics.New(func() metrics.Standing { return metrics.Standing{} })
+	m := metrics.New().ReadFrom(func() metrics.Standing { return metrics.Standing{} })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	up, ended := make(chan struct{}), make(chan error, 1)

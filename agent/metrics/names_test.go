@@ -35,7 +35,7 @@ func full(t *testing.T) string {
 	for _, kind := range []string{runs.KindImage, runs.KindContainer, runs.KindPod, runs.KindLog} {
 		report.Removed = append(report.Removed, runs.Removal{Kind: kind, Reason: gc.LRU})
 	}
-	m := metrics.New(func() metrics.Standing {
+	m := metrics.New().ReadFrom(func() metrics.Standing {
 		s := metrics.Standing{
 			Version: "1.2.3", LeaseRenewed: now, Loops: []loop.Health{{Name: "lease", Healthy: true}},
 			Runtimes: map[string]bool{"containerd": true}, CgroupVersion: 2, Images: &report,

@@ -37,6 +37,15 @@ type Files struct {
 // NewFiles returns the files at those paths, of which none is read yet.
 func NewFiles(p Paths, log *slog.Logger) *Files { return &Files{paths: p, log: log} }
 
+// FilesError is why the files cannot be used as they are, or are of no use to callers.
+type FilesError struct{ Err error }
+
+// Error names the file and what to do.
+func (e *FilesError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *FilesError) Unwrap() error { return e.Err }
+
 // Refresh takes up what the files hold now, and returns why that, or the certificate that
 // is in force, is of no use. Trouble is logged when it begins and when it ends.
 func (f *Files) Refresh() error {
@@ -46,6 +55,9 @@ func (f *Files) Refresh() error {
 	trouble := "certificates for the network are not taken up"
 	if f.fault = f.takeUp(now); f.fault == nil {
 		trouble, f.fault = "the certificate for the network is of no use to callers", f.age(f.leaf, now)
+	}
+	if f.fault != nil {
+		f.fault = &FilesError{f.fault}
 	}
 	switch {
 	case f.fault == nil && before != nil:

@@ -27,7 +27,7 @@ type Loop struct {
 	patience    time.Duration // see New
 	lastBeat    time.Time     // by the monotonic clock
 	lastSuccess time.Time
-	lastError   string
+	lastError   error
 	failing     bool
 	resting     bool // another owner does its job
 	restarts    int
@@ -38,6 +38,10 @@ type Loop struct {
 func New(name string, patience time.Duration, run func(ctx context.Context) error) *Loop {
 	return &Loop{name: name, patience: patience, run: run}
 }
+
+// Do says what a loop does that was made without a run function, so that what it runs can be
+// made with its Beat. It is called before Supervise.
+func (l *Loop) Do(run func(ctx context.Context) error) { l.run = run }
 
 // Name is what `hostler status` calls the loop.
 func (l *Loop) Name() string { return l.name }
@@ -53,10 +57,8 @@ func (l *Loop) Beat(err error) {
 		l.lastBeat = now
 	}
 	l.failing = err != nil
-	if err != nil {
-		l.lastError = err.Error()
-	} else {
-		l.lastSuccess, l.lastError = now, ""
+	if l.lastError = err; err == nil {
+		l.lastSuccess = now
 	}
 }
 
@@ -64,7 +66,7 @@ func (l *Loop) Beat(err error) {
 func (l *Loop) Rest() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastBeat, l.resting, l.failing, l.lastError = time.Time{}, true, false, ""
+	l.lastBeat, l.resting, l.failing, l.lastError = time.Time{}, true, false, nil
 }
 
 // Wake counts the loop's patience from now.
@@ -79,7 +81,7 @@ func (l *Loop) Wake() {
 func (l *Loop) pause(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastBeat, l.failing, l.lastError = time.Time{}, true, err.Error()
+	l.lastBeat, l.failing, l.lastError = time.Time{}, true, err
 	l.restarts++
 }
 
@@ -100,6 +102,13 @@ func (l *Loop) Stuck(now time.Time) bool {
 	return l.patience > 0 && !l.lastBeat.IsZero() && now.Sub(l.lastBeat) > l.patience
 }
 
+// Err is how the loop's last round failed; nil if it did not.
+func (l *Loop) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lastError
+}
+
 // Health is how a loop is, as `hostler status` shows it.
 type Health struct {
 	Name        string     `json:"name"`
@@ -114,7 +123,10 @@ func (l *Loop) Health(now time.Time) Health {
 	stuck := l.Stuck(now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Health{Name: l.name, Healthy: !l.failing && !stuck, LastError: l.lastError, Restarts: l.restarts}
+	s := Health{Name: l.name, Healthy: !l.failing && !stuck, Restarts: l.restarts}
+	if l.lastError != nil {
+		s.LastError = l.lastError.Error()
+	}
 	if !l.lastSuccess.IsZero() {
 		t := l.lastSuccess.UTC()
 		s.LastSuccess = &t

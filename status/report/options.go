@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/probe"
@@ -28,8 +29,11 @@ type Options struct {
 	Boot   string                      // the present one
 	Storage
 	Listeners
-	Now func() time.Time // the wall clock; time.Now if nil
-	Log *slog.Logger
+	// Changed is sent by whoever knows that the host has changed: the next look is taken now.
+	// The reporter makes its own if it is nil.
+	Changed loop.Signal
+	Now     func() time.Time // the wall clock; time.Now if nil
+	Log     *slog.Logger
 }
 
 // Policy says how often is reported, and what becomes of the Node.

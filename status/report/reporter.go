@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 )
@@ -24,7 +25,6 @@ const WriteTimeout = 10 * time.Second
 type Reporter struct {
 	o Options
 
-	poke    chan struct{}     // holds one token when something changed
 	watched chan *corev1.Node // holds the Node as the watch saw it last; nil if it was deleted
 
 	view
@@ -47,12 +47,15 @@ func New(o Options) *Reporter {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Changed == nil {
+		o.Changed = loop.NewSignal()
+	}
 	if o.Beside == nil {
 		o.Beside = func() bool { return false }
 	}
 	r := &Reporter{
 		o: o, cordons: cordons, departures: newDepartures(o.Notes, o.Log), published: newPublished(o.Store, o.Log),
-		poke: make(chan struct{}, 1), watched: make(chan *corev1.Node, 1), turn: newTurn(),
+		watched: make(chan *corev1.Node, 1), turn: newTurn(),
 	}
 	o.Recorder.SilentWhile(func() bool { return r.Left() != nil }) // no Events of a Node that is to be gone
 	if d := r.Left(); d != nil {
@@ -70,12 +73,7 @@ func (r *Reporter) options() status.Options {
 }
 
 // Changed requests a look at the host now.
-func (r *Reporter) Changed() {
-	select {
-	case r.poke <- struct{}{}:
-	default: // one is requested already
-	}
-}
+func (r *Reporter) Changed() { r.o.Changed.Send() }
 
 // Run looks and writes until ctx ends. beat is called with how each round ended.
 func (r *Reporter) Run(ctx context.Context, beat func(error)) error {
@@ -116,7 +114,7 @@ func (r *Reporter) rest(ctx context.Context, tick <-chan time.Time) error {
 		select {
 		case <-tick:
 			return nil
-		case <-r.poke:
+		case <-r.o.Changed:
 			return nil
 		case seen := <-r.watched:
 			_, release, err := r.turn.take(ctx, false)

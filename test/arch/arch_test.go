@@ -71,7 +71,7 @@ var ours = map[string][]string{
 	"runtime/discovery":             {"runtime", "runtime/cri", "runtime/docker", "runtime/local", "runtime/podman", "runtime/runc"},
 	"status/gather":                 {"runtime", "runtime/local", "shutdown", "status", "status/probe"},
 	"status/reboots":                {"shutdown/journal"},
-	"status/report":                 {"controlplane", "status/reboots", "shutdown", "shutdown/journal", "status", "status/probe"},
+	"status/report":                 {"controlplane", "internal/loop", "shutdown", "shutdown/journal", "status", "status/probe", "status/reboots"},
 	"agent/metrics":                 {"internal/loop", "status/reboots", "gc/runs", "shutdown", "status"},
 	"internal/statefile":            {"internal/atomicfile"},
 	"agent/config":                  {"status/conditions", "controlplane/etcd/endpoint", "gc", "runtime/runc/root", "shutdown/plan", "status"},
@@ -108,11 +108,12 @@ var ours = map[string][]string{
 	"agent/doctor":   {"controlplane", "gc", "shutdown", "shutdown/plan", "shutdown/journal", "status", "systemd", "systemd/logindconf"},
 
 	"agent/fleet":       {"controlplane", "internal/hint"},
-	"agent/maintenance": {"controlplane", "internal/caller", "internal/hint", "internal/loop", "agent/owner", "status/report", "shutdown", "shutdown/plan", "shutdown/journal"},
+	"agent/maintenance": {"agent/owner", "controlplane", "internal/caller", "internal/hint", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status/report"},
 
-	"agent/api": {"internal/caller", "internal/hint", "agent/fleet", "agent/maintenance", "status/conditions", "agent/doctor", "internal/listen", "internal/loop", "agent/owner", "status/reboots", "gc", "gc/history", "gc/runs", "shutdown", "shutdown/plan", "shutdown/journal", "status", "runtime"},
-	"agent/cli": {"agent", "agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/open", "agent/owner", "controlplane/conformance", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/timeline", "status", "status/reboots"},
-	"agent":     {"agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "controlplane", "controlplane/census", "controlplane/etcd", "controlplane/kubernetes", "gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
+	"agent/api":     {"agent/doctor", "agent/fleet", "agent/maintenance", "agent/owner", "gc", "gc/history", "gc/runs", "internal/caller", "internal/hint", "internal/listen", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/reboots"},
+	"agent/cli":     {"agent", "agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/open", "agent/owner", "controlplane/conformance", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/timeline", "status", "status/reboots"},
+	"agent":         {"agent/api", "agent/backend", "agent/config", "agent/fleet", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/census", "controlplane/kubernetes", "gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "runtime/local", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
+	"agent/backend": {"agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/etcd", "controlplane/kubernetes", "gc", "gc/collect", "gc/history", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/gather", "status/reboots", "status/report", "systemd"},
 }
 
 // theirs says which rooms may import a foreign package or what lies below it,

@@ -1,13 +1,20 @@
-package agent
+package backend
 
 import (
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/lastused"
+	"hostler.io/hostler/gc/meter"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 )
 
@@ -34,13 +41,34 @@ func factsOf(name string) gc.Facts {
 	}
 }
 
-// configured is an agent with one runtime.
-func configured(t *testing.T, r config.Runtime, images, containers config.Switch) *Agent {
+// configured are the collections of a host with one runtime.
+func configured(t *testing.T, r config.Runtime, images, containers config.Switch) *Collections {
 	t.Helper()
-	rig := newRig(t)
-	rig.cfg.Runtimes = config.Runtimes{List: []config.Runtime{r}}
-	rig.cfg.ImageGC.Enabled, rig.cfg.ContainerGC.Enabled = images, containers
-	return rig.build(t)
+	cfg := config.Default()
+	cfg.Node.Name, cfg.Runtimes = "node-a", config.Runtimes{List: []config.Runtime{r}}
+	cfg.ImageGC.Enabled, cfg.ContainerGC.Enabled = images, containers
+	policies, err := open.NewPolicies(cfg, cfg.Node.Name, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	runtimes, err := open.Runtimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, nil, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = runtimes.Close() })
+	o := runs.Options{
+		Survey:   &survey.Survey{Runtimes: func() []survey.Runtime { return nil }, Meter: &meter.Statfs{}, Uses: &lastused.Tracker{}},
+		Interval: time.Minute, Log: log,
+	}
+	c := &Collections{Runtimes: runtimes, Settings: settings.New(cfg, policies, settings.Source{})}
+	if c.Unused, err = collect.NewImages(policies.GC.Images, o); err != nil {
+		t.Fatal(err)
+	}
+	if c.Dead, err = collect.NewContainers(policies.GC.Containers, o); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func TestNothingThatPeopleBuildGoesByItselfUnlessAsked(t *testing.T) {
@@ -55,8 +83,9 @@ func TestNothingThatPeopleBuildGoesByItselfUnlessAsked(t *testing.T) {
 	} {
 		for _, kind := range []string{"docker", "podman"} {
 			t.Run(kind+" "+name, func(t *testing.T) {
-				a := configured(t, config.Runtime{Type: kind, Endpoint: "/run/no-such/" + kind + ".sock"}, tt.image, tt.container)
-				images, containers := a.onRequest(factsOf(kind))
+				c := configured(t, config.Runtime{Type: kind, Endpoint: "/run/no-such/" + kind + ".sock"}, tt.image, tt.container)
+				facts := factsOf(kind)
+				images, containers := c.onRequest(facts, c.planned(facts))
 				if (images != nil) != tt.images || (containers != nil) != tt.containers {
 					t.Fatalf("onRequest() = %+v, %+v, want some: %t, %t", images, containers, tt.images, tt.containers)
 				}
@@ -66,21 +95,11 @@ func TestNothingThatPeopleBuildGoesByItselfUnlessAsked(t *testing.T) {
 				if containers != nil && containers.Unused != 1 {
 					t.Errorf("onRequest() = %+v, want the stopped container", containers)
 				}
-				automatic := runs.NewReport("interval")
-				for what, spared := range map[string][]string{"images": a.images.Spared(automatic), "containers": a.dead.Spared(automatic)} {
-					alone := tt.images
-					if what == "containers" {
-						alone = tt.containers
-					}
-					if off := a.config().ImageGC.Enabled == config.Off; !off && slices.Contains(spared, kind) != alone {
-						t.Errorf("automatic runs of %s leave %v alone, want %s among them: %t", what, spared, kind, alone)
-					}
-				}
 			})
 		}
 	}
-	a := configured(t, config.Runtime{Type: "cri", Endpoint: "/run/no-such-containerd.sock"}, config.Auto, config.Auto)
-	if images, containers := a.onRequest(factsOf("docker")); images != nil || containers != nil {
+	c := configured(t, config.Runtime{Type: "cri", Endpoint: "/run/no-such-containerd.sock"}, config.Auto, config.Auto)
+	if images, containers := c.onRequest(factsOf("docker"), c.planned(factsOf("docker"))); images != nil || containers != nil {
 		t.Errorf("onRequest() without Docker = %+v, %+v, want nothing", images, containers)
 	}
 }

@@ -1,0 +1,208 @@
+package backend
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/settings"
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/history"
+	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/gc/survey"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/discovery"
+)
+
+// Collections answers what was, is and would be collected.
+type Collections struct {
+	Survey   *survey.Survey
+	Unused   *collect.Images
+	Dead     *collect.Containers
+	History  *history.History
+	Runtimes *discovery.Runtimes
+	Owners   *owner.Owners
+	Settings *settings.Settings
+}
+
+// policy is the effective one.
+func (c *Collections) policy() gc.Policy {
+	return gc.Policy{Images: c.Unused.Policy(), Containers: c.Dead.Policy()}
+}
+
+// CollectHistory returns the collections that were.
+func (c *Collections) CollectHistory(context.Context) (api.CollectHistory, error) {
+	return api.CollectHistory{Runs: c.History.Runs()}, nil
+}
+
+// Images lists the images in the order in which they would go.
+func (c *Collections) Images(ctx context.Context) (api.ImageList, error) {
+	p, err := c.CollectPlan(ctx, api.CollectRequest{Images: true})
+	return api.ImageList{Images: queue(p.Images), Message: p.Message}, err
+}
+
+// queue gives images that nothing keeps their places: those of one filesystem go
+// in the order of the plan, whatever is removed elsewhere.
+func queue(planned []gc.ImageDecision) []api.Image {
+	images := make([]api.Image, len(planned))
+	last := make(map[string]int) // by filesystem
+	for i, d := range planned {
+		images[i].ImageDecision = d
+		if d.Action == gc.Remove || d.Reason == gc.BelowThreshold {
+			last[d.Filesystem]++
+			images[i].Place = last[d.Filesystem]
+		}
+	}
+	return images
+}
+
+// CollectPlan says what a collection would remove now, and why.
+func (c *Collections) CollectPlan(ctx context.Context, req api.CollectRequest) (api.CollectPlan, error) {
+	o := collectOptions(req)
+	facts, err := c.Survey.Facts(ctx, o)
+	p := api.CollectPlan{Decisions: gc.Plan(facts, c.policy(), time.Now(), o)}
+	if err != nil {
+		if len(facts.Images) == 0 && len(facts.Pods) == 0 {
+			return p, err
+		}
+		p.Message = err.Error()
+	}
+	if facts.LogsErr != nil {
+		p.Message = strings.TrimPrefix(p.Message+"; look for logs: "+facts.LogsErr.Error(), "; ")
+	}
+	return p, nil
+}
+
+// Collect collects for a person: dead containers first, since they hold images.
+func (c *Collections) Collect(ctx context.Context, req api.CollectRequest, progress func(runs.Progress)) (runs.Report, error) {
+	o := collectOptions(req)
+	var report runs.Report
+	both := req.Images == req.Containers
+	if req.Containers || both {
+		r, err := c.Dead.Collect(ctx, o, progress)
+		if err != nil || !both {
+			return r, err
+		}
+		report = r
+	}
+	r, err := c.Unused.Collect(ctx, o, progress)
+	switch {
+	case !both:
+		return r, err
+	case err != nil: // what was done before is told all the same
+		report.Errors = append(report.Errors, err.Error())
+		return report, nil
+	}
+	return report.Then(r), nil
+}
+
+func collectOptions(req api.CollectRequest) gc.Options {
+	return gc.Options{Images: req.Images, Containers: req.Containers, AllUnused: req.AllUnused, TargetPercent: req.TargetPercent}
+}
+
+// status fills in what lists of images and containers show.
+func (c *Collections) status(ctx context.Context, s *api.Status) {
+	cfg := c.Settings.Config().ImageGC
+	s.ImageGC = api.ImageGC{
+		Filesystems:          []gc.FilesystemStatus{},
+		HighThresholdPercent: cfg.HighThresholdPercent,
+		LowThresholdPercent:  cfg.LowThresholdPercent,
+	}
+	if last, ran := c.Unused.Last(); ran {
+		summary := last.Summary()
+		s.ImageGC.LastRun = &summary
+	}
+	if last, ran := c.Dead.Last(); ran {
+		summary := last.Summary()
+		s.ContainerGC.LastRun = &summary
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	facts, err := c.Survey.Facts(ctx, gc.Options{Images: true}) // which look at no logs
+	if err != nil {                                             // zeroes alone would pass for an empty host
+		s.ImageGC.Message, s.ContainerGC.Message = err.Error(), err.Error()
+	}
+	now := c.planned(facts)
+	for _, fs := range now.Filesystems {
+		s.ImageGC.Filesystems = append(s.ImageGC.Filesystems, fs.FilesystemStatus)
+	}
+	s.ImageGC.Images = len(now.Images)
+	for _, img := range now.Images {
+		if img.Reason != gc.InUse {
+			s.ImageGC.Unused++
+		}
+	}
+	s.ImageGC.OnRequest, s.ContainerGC.OnRequest = c.onRequest(facts, now)
+	for _, p := range facts.Pods {
+		for _, container := range p.Containers {
+			s.ContainerGC.Containers++
+			if container.State == runtime.Exited {
+				s.ContainerGC.Dead++
+			}
+		}
+	}
+}
+
+// planned is what a collection of images would do now.
+func (c *Collections) planned(facts gc.Facts) gc.Decisions {
+	return gc.Plan(facts, c.policy(), time.Now(), gc.Options{Images: true})
+}
+
+// LeftAlone are the runtimes of which a job removes nothing by itself: those where people
+// build images and keep stopped containers, unless a person has switched the job on.
+func LeftAlone(runtimes *discovery.Runtimes, job config.Switch) []string {
+	if job == config.On {
+		return nil
+	}
+	return runtimes.OnRequest()
+}
+
+// onRequest says what of such runtimes would be removed if a person requested it, by what a
+// collection of images would do now; nil where nothing waits for that.
+func (c *Collections) onRequest(facts gc.Facts, now gc.Decisions) (images, containers *doctor.OnRequest) {
+	cfg := c.Settings.Config()
+	if names := LeftAlone(c.Runtimes, cfg.ImageGC.Enabled); len(names) > 0 && cfg.ImageGC.Enabled != config.Off {
+		images = &doctor.OnRequest{Runtimes: names, Setting: "imageGC: {enabled: true}"}
+		for _, d := range now.Images {
+			if d.Unused() && slices.Contains(names, d.Runtime) {
+				images.Unused++
+				images.Bytes += d.Image.OwnBytes()
+			}
+		}
+		for _, fs := range now.Filesystems {
+			if fs.Short() && slices.ContainsFunc(fs.Runtimes, func(name string) bool { return slices.Contains(names, name) }) {
+				images.Full = append(images.Full, fs.Filesystem)
+			}
+		}
+	}
+	if names := LeftAlone(c.Runtimes, cfg.ContainerGC.Enabled); len(names) > 0 && cfg.ContainerGC.Enabled != config.Off {
+		containers = &doctor.OnRequest{Runtimes: names, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
+		for _, d := range gc.Plan(facts, c.policy(), time.Now(), gc.Options{Containers: true, AllUnused: true}).Containers {
+			if d.Action == gc.Remove && slices.Contains(names, d.Runtime) && d.Container.State != runtime.Running {
+				containers.Unused++
+			}
+		}
+	}
+	return images, containers
+}
+
+// waiting is what doctor says of it: only of jobs that are hostler's.
+func (c *Collections) waiting(facts gc.Facts, now gc.Decisions) (w doctor.Collection) {
+	if len(c.Runtimes.OnRequest()) == 0 {
+		return w
+	}
+	w.Images, w.Containers = c.onRequest(facts, now)
+	if mine, _, _ := c.Owners.Mine(owner.ImageGC); !mine {
+		w.Images = nil
+	}
+	if mine, _, _ := c.Owners.Mine(owner.ContainerGC); !mine {
+		w.Containers = nil
+	}
+	return w
+}

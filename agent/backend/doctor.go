@@ -1,0 +1,123 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/inspect"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/controlplane/etcd"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/gather"
+	"hostler.io/hostler/systemd"
+)
+
+// Checkup answers what may be wrong with this host.
+type Checkup struct {
+	Host    *Host
+	Facts   *gather.Facts
+	Logind  *systemd.Logind
+	Manager *systemd.Manager
+	Log     *slog.Logger
+}
+
+// Doctor checks all that protects the pods at a shutdown, and what lies below, and changes
+// nothing.
+func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
+	h, cfg := d.Host, d.Host.Settings.Config()
+	guard := h.Guard.Status()
+	states, asked := h.Runtimes.Current()
+	f := doctor.Facts{
+		Agent:  doctor.Agent{Answers: true, PID: os.Getpid(), Version: h.Version},
+		Phases: h.Settings.Policies().Phases, StopFirst: cfg.Shutdown.StopFirst,
+		Guard:         &guard,
+		Runtimes:      inspect.Runtimes(states, asked, h.Runtimes),
+		Last:          guard.Last,
+		State:         doctor.LookAtState(cfg.State.Directory),
+		Configuration: h.Settings.Compare(),
+		Network:       d.network(),
+	}
+	custom := h.customConditions()
+	f.Conditions = inspect.Conditions(custom.Directory, custom.Checks, custom.Faults)
+	if health := h.State.Health(); health.Message != "" {
+		f.State.Problem = health.Message
+	}
+	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = status.Protected(h.protection(guard))
+	evidence, _ := owner.FindKubelet("/proc")
+	var looking sync.WaitGroup
+	looking.Go(func() { d.controlPlane(ctx, &f) })
+	looking.Go(func() { d.measure(ctx, &f) })
+	doctor.Sources{Logind: d.Logind, Manager: d.Manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
+	looking.Wait()
+	return doctor.Examine(f), nil
+}
+
+// controlPlane adds what the control plane says, if it is elsewhere.
+func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
+	h, cfg := d.Host, d.Host.Settings.Config()
+	node := h.Settings.Node().Name
+	switch plugin := h.Registers.ControlPlane.Plugin; {
+	case cfg.ControlPlane.Type == kubernetes.Type:
+		current, waits := h.Registers.certificate()
+		c := inspect.Cluster(ctx, cfg, node, h.Version, current, waits, d.Log)
+		var s doctor.Standing
+		h.Registers.facts(&s)
+		c.Mine, c.Writing, c.Stands, c.Drift, c.Overdue = s.Mine, s.Writing, s.Stands, s.Drift, s.Overdue
+		f.Cluster = c
+	case cfg.ControlPlane.Type == etcd.Type:
+		f.Etcd = inspect.Etcd(ctx, cfg, node, h.Version)
+		h.Registers.facts(&f.Etcd.Standing)
+	case plugin != nil:
+		f.Plugin = inspect.Plugin(ctx, plugin, node)
+		h.Registers.facts(&f.Plugin.Standing)
+	}
+}
+
+// measure adds what is measured now: the machine, its filesystems, and what of runtimes is
+// removed on request. A runtime that does not answer in time has a check of its own.
+func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	c := d.Host.Collects
+	facts, err := c.Survey.Facts(ctx, gc.Options{Images: true})
+	now := c.planned(facts)
+	f.Collection = c.waiting(facts, now)
+	var places []runtime.Filesystem
+	for _, u := range facts.Filesystems {
+		places = append(places, u.Filesystem)
+	}
+	f.Machine = inspect.Machine(d.Facts.Machine(), d.Facts.Measure(ctx, places), d.Host.Settings.Node())
+	if err != nil {
+		f.Machine.ImagesUntold = err.Error()
+	}
+	for _, fs := range now.Filesystems {
+		f.Machine.ImageFilesystems = append(f.Machine.ImageFilesystems, fs.FilesystemStatus)
+	}
+	cfg := d.Host.Settings.Config().ImageGC
+	if mine, _, _ := c.Owners.Mine(owner.ImageGC); mine && len(LeftAlone(c.Runtimes, cfg.Enabled)) == 0 {
+		f.Machine.HighPercent, f.Machine.LowPercent = cfg.HighThresholdPercent, cfg.LowThresholdPercent
+	}
+}
+
+// network has what the loops that serve report, such as that an address is taken.
+func (d *Checkup) network() *doctor.Network {
+	n := inspect.Network(d.Host.Settings.Config().API, d.Host.Files)
+	if n == nil {
+		return nil
+	}
+	for _, name := range []string{"api", "metrics"} {
+		err := d.Host.Loops.Named(name).Err()
+		if _, files := errors.AsType[*listen.FilesError](err); err != nil && !files && n.Err == nil { // that is from seconds ago
+			n.Err = err
+		}
+	}
+	return n
+}

@@ -1,0 +1,170 @@
+package backend
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/agent/settings"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/internal/statefile"
+	"hostler.io/hostler/runtime/discovery"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/conditions"
+	"hostler.io/hostler/status/reboots"
+)
+
+// Host answers how host and agent are.
+type Host struct {
+	Version     string
+	Settings    *settings.Settings
+	Registers   *Registration
+	Collects    *Collections
+	Runtimes    *discovery.Runtimes
+	Guard       *shutdown.Guard
+	GuardFacts  func(shutdown.Status) status.Shutdown
+	Checks      *conditions.Runner
+	Loops       loop.Set
+	RebootsSeen *reboots.Ledger
+	Uptime      func() time.Duration // how long the kernel has run
+	State       *statefile.Folder
+	Files       *listen.Files // of what is served over the network; nil if nothing is
+}
+
+// Status returns how host and agent are. What a runtime does not report in time is left out,
+// and the runtime is shown as what it is.
+func (h *Host) Status(ctx context.Context) (api.Status, error) {
+	node, facts, connected, err := h.Registers.Reporter.Current()
+	s := api.Status{
+		Version:  h.Version,
+		Runtimes: []api.Runtime{},
+		Owners:   h.Registers.Owners.All(),
+		Topology: status.NewTopology(facts),
+		Shutdown: h.Guard.Status(),
+		Loops:    h.health(),
+		Reboots:  h.RebootsSeen.Status(h.Uptime()),
+		State:    api.State{Path: h.Settings.Config().State.Directory},
+
+		Configuration:    h.Settings.Compare(),
+		CustomConditions: h.customConditions(),
+		Network:          h.network(),
+	}
+	h.Registers.status(&s, node, connected, err)
+	s.Addresses = h.choices(node, facts)
+	for _, r := range append(h.Runtimes.Named(), h.Runtimes.Unheard()...) {
+		s.Runtimes = append(s.Runtimes, api.Runtime{Name: r.Name, Version: r.Version, Endpoint: r.Endpoint, Ready: r.Ready, Message: r.Message})
+	}
+	if options := h.Settings.Node(); node != nil {
+		if err := status.CheckReserved(facts, options.Reserved, options.Pressure); err != nil {
+			s.Shortage = strings.ReplaceAll(err.Error(), "\n", "; ")
+		}
+	}
+	if health := h.State.Health(); health.Message != "" || health.SetAside != "" {
+		s.State.Message = health.Message
+		if health.SetAside != "" {
+			s.State.Message += "an unusable state file was set aside as " + health.SetAside
+		}
+	}
+	h.Collects.status(ctx, &s)
+	return s, nil
+}
+
+// choices say why the Node has the addresses that this host has chosen for it. A cloud
+// controller manager may have chosen others.
+func (h *Host) choices(node *corev1.Node, facts status.Facts) []status.Choice {
+	list := []status.Choice{}
+	if node == nil {
+		return list
+	}
+	options := h.Settings.Node()
+	choices, _ := status.Choose(facts.Network, options.Addresses, options.Name) // NetworkUnavailable says what lacks
+	for _, c := range choices {
+		if slices.Contains(node.Status.Addresses, corev1.NodeAddress{Type: c.Type, Address: c.Address}) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// customConditions are the administrator's own checks and their faults.
+func (h *Host) customConditions() api.CustomConditions {
+	c := api.CustomConditions{Directory: h.Checks.Folder(), Checks: h.Checks.Checks(), Faults: h.Checks.Faults()}
+	if c.Faults == nil {
+		c.Faults = []conditions.Fault{}
+	}
+	beside := h.Registers.beside()
+	for i, check := range c.Checks {
+		c.Checks[i].LocalOnly = beside && !check.Temporary && !status.IsOwn(check.Type)
+	}
+	return c
+}
+
+// network is how the API is served over the network; nil where it is not.
+func (h *Host) network() *api.Network {
+	if h.Files == nil {
+		return nil
+	}
+	cfg := h.Settings.Config()
+	n := &api.Network{Listen: cfg.API.Listen, Certificate: cfg.API.TLS.Certificate}
+	if !cfg.Metrics.Loopback() {
+		n.Metrics = cfg.Metrics.Listen
+	}
+	if err := h.Files.Refresh(); err != nil {
+		n.Message = err.Error()
+	}
+	if _, ends := h.Files.Life(); !ends.IsZero() {
+		n.Ends = &ends
+	}
+	return n
+}
+
+// health is that of all loops, now.
+func (h *Host) health() []loop.Health {
+	now := time.Now()
+	list := make([]loop.Health, 0, len(h.Loops))
+	for _, l := range h.Loops {
+		list = append(list, l.Health(now))
+	}
+	return list
+}
+
+// protection are all facts that the condition ShutdownProtected is judged by.
+func (h *Host) protection(g shutdown.Status) status.Facts {
+	runtimes, asked := h.Runtimes.Current()
+	return status.Facts{Shutdown: h.GuardFacts(g), RuntimesAsked: asked, Runtimes: runtimes, Unheard: h.Runtimes.Unheard()}
+}
+
+// Standing is how things stand, for the metrics.
+func (h *Host) Standing(recorder *controlplane.Recorder, cgroupVersion func() int) metrics.Standing {
+	guard, lease := h.Guard.Status(), h.Registers.Keeper.Stats()
+	s := metrics.Standing{
+		Version:       h.Version,
+		LeaseRenewed:  lease.Since(),
+		Loops:         h.health(),
+		Shutdown:      guard,
+		Runtimes:      map[string]bool{},
+		EventsDropped: recorder.Stats().Dropped,
+		ReloadRefused: h.Settings.Refused(),
+		CgroupVersion: cgroupVersion(),
+		Reboots:       h.RebootsSeen.Status(0).Counts,
+	}
+	s.Protected, _, _ = status.Protected(h.protection(guard))
+	var last runs.Report
+	if report, ran := h.Collects.Unused.Last(); ran {
+		last = report
+		s.Images = &last
+	}
+	for _, r := range h.Runtimes.Named() {
+		s.Runtimes[r.Name] = r.Ready
+	}
+	return s
+}

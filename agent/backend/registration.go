@@ -1,0 +1,126 @@
+package backend
+
+import (
+	"crypto/tls"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/settings"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/status/report"
+)
+
+// Registration is what the control plane has of this host.
+type Registration struct {
+	ControlPlane *open.ControlPlane
+	Reporter     *report.Reporter
+	Keeper       *controlplane.LeaseKeeper
+	Pacing       *controlplane.Pacing
+	Member       *loop.Gate // shut once a person took the Node off the control plane
+	Owners       *owner.Owners
+	Settings     *settings.Settings
+}
+
+// beside reports whether the Node is a kubelet's on this host.
+func (r *Registration) beside() bool {
+	_, other, _ := r.Owners.Mine(owner.Node)
+	return other.Name == owner.Kubelet
+}
+
+// left reports whether a person took the Node off the control plane.
+func (r *Registration) left() bool { return r.Member.Reason() != "" }
+
+// status fills in what the control plane has, and whether it gets it.
+func (r *Registration) status(s *api.Status, node *corev1.Node, connected bool, written error) {
+	lease := r.Keeper.Stats()
+	s.Node = node
+	if !r.left() {
+		s.Lease = lease.Lease
+	}
+	s.ControlPlane = api.ControlPlane{Type: r.ControlPlane.Type(), Endpoint: r.ControlPlane.Endpoint(), Connected: connected}
+	_, adds := r.ControlPlane.Client.(controlplane.ConditionWriter)
+	for _, last := range []struct {
+		job owner.Job
+		err error
+		add bool // also where the job is a kubelet's
+	}{{owner.Node, written, adds && r.beside()}, {owner.Lease, lease.LastError, false}} {
+		if mine, _, _ := r.Owners.Mine(last.job); !mine && !last.add || r.left() { // nothing is tried any more
+			continue
+		}
+		if last.err != nil && !strings.Contains(s.ControlPlane.LastError, last.err.Error()) {
+			s.ControlPlane.LastError = strings.TrimPrefix(s.ControlPlane.LastError+"; "+last.err.Error(), "; ")
+		}
+	}
+	standing := r.Reporter.Standing()
+	s.ControlPlane.Resting = standing.Waits
+	for _, d := range standing.Drift {
+		s.Drift = append(s.Drift, api.Drift(d))
+	}
+	if _, waits := r.certificate(); waits != nil {
+		s.ControlPlane.Credentials = waits.Error()
+	}
+	s.ControlPlane.Overdue = r.overdue()
+	s.LeasePace = leasePace(r.Pacing.Pace())
+	if d := r.Reporter.Decided(); d != nil {
+		s.Cordon = &maintenance.Cordon{Unschedulable: d.Unschedulable, By: d.By, At: d.At, Pending: !d.Delivered}
+	}
+}
+
+// leasePace is nil where nobody requests another pace than is configured.
+func leasePace(p controlplane.Pace) *api.LeasePace {
+	if p.By == "" && len(p.Faults) == 0 {
+		return nil
+	}
+	pace := &api.LeasePace{Duration: metav1.Duration{Duration: p.Duration}, By: p.By}
+	for _, f := range p.Faults {
+		pace.Faults = append(pace.Faults, api.Drift(f))
+	}
+	return pace
+}
+
+// overdue says that the Lease has expired; empty if it has not.
+func (r *Registration) overdue() string {
+	if err := r.Keeper.Stats().Overdue(time.Duration(r.Settings.Config().Lease.Duration)); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// certificate is the client certificate in use, and why one that is due does not come; nil
+// where the control plane takes none from hostler.
+func (r *Registration) certificate() (current *tls.Certificate, waits error) {
+	keeper := r.ControlPlane.Certificate
+	if keeper == nil {
+		return nil, nil
+	}
+	_, waits = keeper.Status()
+	current, _ = keeper.Certificate() // waits says why not
+	return current, waits
+}
+
+// facts fill in what doctor judges of the Node: whether it is this agent's, what keeps it
+// from being written, and what of it is not as it is wanted.
+func (r *Registration) facts(s *doctor.Standing) {
+	s.Mine, _, _ = r.Owners.Mine(owner.Node)
+	if s.Mine && !r.left() {
+		_, _, _, s.Writing = r.Reporter.Current()
+	}
+	standing := r.Reporter.Standing()
+	s.Stands, s.Drift, s.Overdue = standing.Waits, nil, r.overdue()
+	for _, d := range standing.Drift {
+		s.Drift = append(s.Drift, doctor.Mend{Message: d.Message, Command: d.Mend})
+	}
+}
+
+// type is that of the control plane, as configured.
+func (r *Registration) config() config.ControlPlane { return r.Settings.Config().ControlPlane }

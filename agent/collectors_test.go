@@ -1,0 +1,38 @@
+package agent
+
+import (
+	"slices"
+	"testing"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/gc/runs"
+)
+
+func TestAutomaticRunsLeaveAloneWhatPeopleBuild(t *testing.T) {
+	for name, c := range map[string]struct {
+		image, container   config.Switch
+		images, containers bool // left alone
+	}{
+		"auto":         {config.Auto, config.Auto, true, true},
+		"switched on":  {config.On, config.On, false, false},
+		"images alone": {config.On, config.Auto, false, true},
+	} {
+		for _, kind := range []string{"docker", "podman", "cri"} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				r := newRig(t)
+				r.cfg.Runtimes = config.Runtimes{List: []config.Runtime{{Type: kind, Endpoint: "/run/no-such/" + kind + ".sock"}}}
+				r.cfg.ImageGC.Enabled, r.cfg.ContainerGC.Enabled = c.image, c.container
+				a := r.build(t)
+				automatic := runs.NewReport("interval")
+				for what, want := range map[string]struct {
+					spared []string
+					alone  bool
+				}{"images": {a.gc.images.Spared(automatic), c.images}, "containers": {a.gc.dead.Spared(automatic), c.containers}} {
+					if got := slices.Contains(want.spared, kind); got != (want.alone && kind != "cri") {
+						t.Errorf("automatic runs of %s leave %v alone, want %s among them: %t", what, want.spared, kind, want.alone && kind != "cri")
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"log/slog"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/internal/statefile"
+	"hostler.io/hostler/runtime/discovery"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status/conditions"
+	"hostler.io/hostler/status/gather"
+	"hostler.io/hostler/status/probe"
+	"hostler.io/hostler/status/reboots"
+	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/notify"
+)
+
+// host is what the agent sees of the host, and by whom.
+type host struct {
+	reader   *probe.Reader
+	machine  probe.Machine // as it was at the start
+	boot     string        // names the present one
+	notifier *notify.Notifier
+	manager  *systemd.Manager
+	logind   *systemd.Logind
+
+	runtimes *discovery.Runtimes
+	network  *gather.Network
+	checks   *conditions.Runner // the administrator's own
+	facts    *gather.Facts
+}
+
+// newHost reads the machine, and connects to nobody yet.
+func newHost(o Options) (h host, err error) {
+	h.notifier = notify.New(o.Getenv, o.Unsetenv)
+	kept, err := notify.PassedFiles(o.Getenv, o.Unsetenv)
+	if err != nil {
+		o.Log.Warn("descriptors kept by the service manager", "error", err)
+	}
+	if h.reader, err = probe.New("/"); err != nil {
+		return h, err
+	}
+	if h.machine, err = h.reader.Machine(); err != nil {
+		o.Log.Warn("some facts of the machine are missing", "error", err)
+	}
+	h.manager = systemd.NewManager("")
+	h.logind = systemd.NewLogind(systemd.LogindOptions{Notifier: h.notifier, Kept: kept, Log: o.Log})
+	h.boot = open.Boot(h.machine.BootID, h.manager, o.Log)
+	return h, nil
+}
+
+func (h *host) openRuntimes(cfg config.Runtimes, m *metrics.Metrics, units local.Units, log *slog.Logger) (err error) {
+	h.runtimes, err = open.Runtimes(cfg, m.RuntimeCall, units, log)
+	return err
+}
+
+// kept is what outlives the agent.
+type kept struct {
+	folder  *statefile.Folder
+	values  *statefile.Values // the agent's own: what is to be reported later
+	notes   *statefile.Values // of the Node: what nothing else records, such as a cordon
+	journal *journal.Journal
+	reboots *reboots.Ledger
+	drained *maintenance.Drained
+}
+
+func newKept(cfg config.Config, h host, log *slog.Logger) (k kept, err error) {
+	if k.folder, err = statefile.Open(cfg.State.Directory, log); err != nil {
+		return k, err
+	}
+	k.values, k.notes = k.folder.Values("agent"), k.folder.Notes("node")
+	k.journal = journal.Open(open.JournalFile(cfg), h.boot, log)
+	k.drained = maintenance.OpenDrained(k.folder.File("drained"))
+	o := reboots.Options{
+		Boot:    h.boot,
+		Machine: reboots.Machine{ID: h.machine.MachineID, UUID: h.machine.SystemUUID},
+		Journal: k.journal,
+		Store:   k.values,
+		Log:     log,
+	}
+	if h.reader.ClockSet() {
+		o.Began = time.Now().Add(-uptime())
+	}
+	k.reboots = reboots.Open(o)
+	return k, nil
+}
+
+// flush writes what is kept. The error is in the state's health as well.
+func (k kept) flush() error { return k.folder.Flush() }
+
+// uptime is how long the kernel has run, whatever became of the wall clock.
+func uptime() time.Duration {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return 0 // as good as just booted: what is kept too long does no harm
+	}
+	return time.Duration(now.Nano())
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/census"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/status/probe"
+)
+
+// plane is the control plane, and what this host is there.
+type plane struct {
+	*open.ControlPlane
+
+	recorder  *controlplane.Recorder
+	keeper    *controlplane.LeaseKeeper
+	pacing    *controlplane.Pacing     // for how long the control plane requests the Lease to be good
+	leases    *controlplane.LeaseWatch // judges whether another machine is alive
+	census    *census.Census           // nil where the control plane has no fleet to look through
+	existence *loop.Gate               // shut while there is no Node, and hostler is not to create it
+	member    *loop.Gate               // shut once a person took the Node off the control plane
+}
+
+// identity is the machine by which its Node and Lease are known.
+func identity(machine probe.Machine) controlplane.Identity {
+	return controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID}
+}
+
+func (a *Agent) buildControlPlane(cfg config.Config) error {
+	opened, err := open.NewControlPlane(cfg.ControlPlane, open.ControlPlaneOptions{
+		Node: a.node(), Version: a.version,
+		State: a.kept.folder, Endpoint: cfg.State.Directory, Machine: identity(a.host.machine),
+		Renewed: a.changed.Send, // the status need not wait for its next look
+		Log:     a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.defers("control plane", opened.Close)
+	return a.joins(cfg, opened, a.host.machine)
+}
+
+// joins makes what this host, a machine, needs on a control plane.
+func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine probe.Machine) (err error) {
+	client := opened.Client
+	a.plane = plane{
+		ControlPlane: opened,
+		recorder:     controlplane.NewRecorder(client, a.node(), time.Now, a.log),
+		leases:       controlplane.NewLeaseWatch(nil),
+		existence:    loop.NewGate(""), member: loop.NewGate(""),
+	}
+	if !cfg.Node.Register {
+		a.plane.existence.Set("whether there is a Node is not known yet")
+	}
+	if finder, able := client.(controlplane.MachineFinder); able {
+		self := &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{MachineID: machine.MachineID, BootID: machine.BootID}}}
+		self.Name = a.node()
+		a.plane.census = census.New(client, finder, self, a.log)
+	}
+	lease := a.loops.Named("lease")
+	a.plane.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{client, a.metrics.Renewal}, controlplane.LeasePolicy{
+		Node:     a.node(),
+		Holder:   identity(machine),
+		Instance: fmt.Sprintf("%s/%d/%s", machine.BootID, os.Getpid(), rand.Text()[:8]),
+		Watch:    a.plane.leases,
+		Beat:     lease.Beat,
+		Duration: time.Duration(cfg.Lease.Duration),
+		Interval: time.Duration(cfg.Lease.RenewInterval),
+		Takeover: cfg.Node.Takeover,
+	}, a.log)
+	if err != nil {
+		return err
+	}
+	takeOff := "correct it on the control plane's object of this Node, or take it off, see docs/fleet.md"
+	if client.Type() == kubernetes.Type {
+		takeOff = fmt.Sprintf("`kubectl annotate node %s %s-` takes it off", a.node(), controlplane.AnnotationLeaseDuration)
+	}
+	keeper := a.plane.keeper
+	a.plane.pacing = controlplane.NewPacing(time.Duration(cfg.Lease.Duration), takeOff, func(duration time.Duration) {
+		lease.Allow(duration)
+		keeper.SetPace(duration)
+	}, a.log)
+	return nil
+}
+
+// clones are the hosts that take themselves for this one, as far as is known.
+func (p plane) clones() []controlplane.Clone {
+	var list []controlplane.Clone
+	if twin := p.keeper.Stats().Clone; twin != nil {
+		list = append(list, *twin)
+	}
+	if p.census != nil {
+		list = append(list, p.census.Clones()...)
+	}
+	return list
+}
+
+// observedRenewer reports how each renewal ended.
+type observedRenewer struct {
+	controlplane.Client
+	observe func(error)
+}
+
+// RenewLease renews and reports.
+func (r observedRenewer) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	stored, err := r.Client.RenewLease(ctx, lease)
+	r.observe(err)
+	return stored, err
+}

@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/conditions"
+	"hostler.io/hostler/status/gather"
+	"hostler.io/hostler/status/report"
+	"hostler.io/hostler/systemd"
+)
+
+// conditionsPatience is how long the loop of checks may go without a round.
+const conditionsPatience = 6*conditions.LookInterval + time.Minute
+
+// reports is what the control plane learns of this host.
+type reports struct {
+	reporter  *report.Reporter
+	chronicle *report.Chronicle
+}
+
+func (a *Agent) buildReports(cfg config.Config) (err error) {
+	h := &a.host
+	h.network = gather.NewNetwork(gather.NetworkOptions{
+		ControlPlane: a.plane.Address, Endpoint: a.plane.Endpoint, Lost: a.plane.Reconnect,
+		Log: a.log.With("component", "network"),
+	})
+	h.checks, err = conditions.New(conditions.Options{
+		Policy:  cfg.ConditionsPolicy(),
+		Changed: a.changed.Send,
+		Appeared: func(p conditions.Program, message string) {
+			a.plane.recorder.Record(controlplane.NodeReference(a.node()), corev1.EventTypeWarning, p.Reason, string(p.Type)+": "+message)
+		},
+		Observe: func(p conditions.Program, r conditions.Result) { a.metrics.Check(p.Type, r.Answer, r.Took) },
+		Log:     a.log.With("component", "conditions"),
+	})
+	if err != nil {
+		return err
+	}
+	h.facts = gather.NewFacts(gather.FactsOptions{
+		Reader:   h.reader,
+		Folder:   cfg.State.Directory,
+		Runtimes: h.runtimes,
+		Machine:  h.machine,
+		Network:  h.network.Current,
+		// The guard, whose Reporter measures by these facts, is made after them.
+		Guard:      func() shutdown.Status { return a.shutdown.guard.Status() },
+		GuardFacts: a.jobs.guardFacts,
+		Stalls:     func() []string { return a.settings.Node().Pressure.Stalls() },
+		MaxImages:  func() int { return a.config().Status.MaxImages },
+		Custom:     h.checks.Custom,
+	})
+	a.reports.reporter = report.New(a.reportOptions(cfg))
+	a.reports.chronicle = report.NewChronicle(a.node(), a.plane.recorder, a.kept.journal, a.kept.reboots, a.kept.values, a.log)
+	return nil
+}
+
+// reportOptions say what the reporter writes, and where.
+func (a *Agent) reportOptions(cfg config.Config) report.Options {
+	return report.Options{
+		Client:   a.plane.Client,
+		Recorder: a.plane.recorder,
+		Facts:    a.host.facts,
+		Node:     a.settings.Node,
+		Policy: report.Policy{
+			Update:    time.Duration(cfg.Status.UpdateInterval),
+			Rewrite:   time.Duration(cfg.Status.ReportInterval),
+			Takeover:  cfg.Node.Takeover,
+			AdoptOnly: !cfg.Node.Register,
+		},
+		Watch:   a.plane.leases,
+		Clones:  a.plane.clones,
+		Mine:    a.jobs.hasFunc(owner.Node),
+		Beside:  a.jobs.beside,
+		Boot:    a.host.boot,
+		Storage: report.Storage{Store: a.kept.values, Notes: a.kept.notes, Flush: a.kept.flush},
+		Listeners: report.Listeners{
+			Named:   a.plane.keeper.SetOwner,
+			Asked:   func(leaseDuration string) { a.plane.pacing.Ask(controlplane.AskedOfNode, leaseDuration) },
+			Waits:   a.plane.existence.Set,
+			Observe: a.metrics.StatusWrite,
+			Count:   a.transitioned,
+		},
+		Changed: a.changed,
+		Log:     a.log,
+	}
+}
+
+// transitioned counts a condition's change. A disk under pressure is helped at once, and not
+// with the next interval: by what dead containers leave, and then by images.
+func (a *Agent) transitioned(c corev1.NodeCondition) {
+	a.metrics.Transition(c)
+	if c.Type == corev1.NodeDiskPressure && c.Status == corev1.ConditionTrue {
+		a.gc.dead.Trigger(string(c.Type))
+		a.gc.images.Trigger(string(c.Type))
+	}
+}
+
+// guardFacts says in the Node's words what the shutdown guard says of itself.
+func (j *jobs) guardFacts(g shutdown.Status) status.Shutdown {
+	s := status.Shutdown{
+		State: g.State.String(), Reason: g.Reason,
+		Granted: g.InhibitDelayMax.Duration, Needed: g.InhibitDelayNeeded.Duration, Shortage: g.InhibitDelayShortage,
+	}
+	if g.State != shutdown.Disarmed {
+		return s
+	}
+	switch {
+	case g.InhibitDelayNeeded.Duration == 0:
+		s.Fault = status.ReasonSwitchedOff
+		// It may be switched off because somebody else does it.
+		if _, other, _ := j.Mine(owner.Shutdown); other.Name == owner.Kubelet {
+			s.State, s.Reason, s.Fault = shutdown.Delegated.String(), other.Name+": "+other.Evidence, ""
+		}
+	case errors.Is(g.Trouble, systemd.ErrNoBus):
+		s.Fault = status.ReasonNoBus
+	case errors.Is(g.Trouble, systemd.ErrNoLogind), errors.Is(g.Trouble, shutdown.ErrLoginManagerGone):
+		s.Fault = status.ReasonNoLogind
+	case g.Trouble != nil:
+		s.Fault = status.ReasonNoLock
+	}
+	return s
+}

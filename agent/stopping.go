@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/discovery"
+	"hostler.io/hostler/runtime/orphans"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/restart"
+	"hostler.io/hostler/status/report"
+)
+
+// stopping is what stops pods at a shutdown, and starts them again.
+type stopping struct {
+	guard    *shutdown.Guard
+	standIn  *orphans.StandIn    // for runtimes that stop before their pods
+	pods     *discovery.PodWatch // for the guard
+	restarts *restart.Restarter
+}
+
+func (a *Agent) buildShutdown(cfg config.Config) (err error) {
+	runtimes, policies := a.host.runtimes, a.settings.Policies()
+	s := &a.shutdown
+	s.standIn, err = orphans.New(orphans.Options{
+		Runtime: runtimes.Guarded(),
+		Member: func(name string) bool {
+			return slices.ContainsFunc(runtimes.Set().Members(), func(m runtime.Runtime) bool { return m.Name() == name })
+		},
+		StopSignal: runtimes.Set().StopSignal,
+		Log:        a.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.guard, err = shutdown.New(shutdown.Options{
+		Phases:    policies.Phases,
+		Rules:     policies.Rules,
+		Runtime:   s.standIn,
+		Journal:   a.kept.journal,
+		Log:       a.log,
+		Inhibitor: a.host.logind,
+		First:     a.first(),
+		Reporter:  report.Farewell{Reporter: a.reports.reporter, Chronicle: a.reports.chronicle, Flush: a.kept.flush},
+		Delegated: a.jobs.delegated,
+		Notify:    a.shutdownChanged,
+		Settled:   func() { s.restarts.Stir() },
+		Beat:      a.loops.Named("shutdown-guard").Beat,
+	})
+	if err != nil {
+		return err
+	}
+	s.pods = discovery.NewPodWatch(s.standIn.Pods, a.observed, s.guard.Change)
+	s.restarts = restart.New(a.restartOptions(cfg))
+	return nil
+}
+
+// restartOptions say how containers are started again that a shutdown has stopped.
+func (a *Agent) restartOptions(cfg config.Config) restart.Options {
+	return restart.Options{
+		Set:     a.host.runtimes.Set(),
+		Journal: a.kept.journal,
+		Log:     a.log,
+		Never:   cfg.Shutdown.RestartAfterBoot == config.RestartNever,
+		Held:    a.restartsHeld,
+		Tell:    a.reportRestart,
+	}
+}
+
+// restartsHeld reports whether nothing may be started now: the host goes down, as far as is
+// known, or a person drains it, or the agent ends.
+func (a *Agent) restartsHeld() bool {
+	g := a.shutdown.guard.Status()
+	return a.ending.Load() || a.kept.journal.Current() != nil || g.ByHand != nil ||
+		g.State == shutdown.Draining || g.State == shutdown.Released
+}
+
+// reportRestart makes an Event of it.
+func (a *Agent) reportRestart(r journal.Restart) {
+	node := controlplane.NodeReference(a.node())
+	if r.Outcome == journal.RestartFailed {
+		a.plane.recorder.Record(node, corev1.EventTypeWarning, "ContainerStaysDown", fmt.Sprintf("container %s of %s, which a shutdown had stopped, does not start again: %s", r.Name, r.Runtime, r.Reason))
+		return
+	}
+	a.plane.recorder.Record(node, corev1.EventTypeNormal, "ContainerStartedAgain", fmt.Sprintf("container %s of %s, which a shutdown had stopped, was started again", r.Name, r.Runtime))
+}
