@@ -74,7 +74,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 		Host:          answers,
 		Workloads:     &backend.Workloads{Runtimes: a.host.runtimes, Guard: guard, Settings: a.settings},
 		Collections:   collections,
-		Checkup:       &backend.Checkup{Host: answers, Facts: a.host.facts, Logind: a.host.logind, Manager: a.host.manager, Log: a.log},
+		Checkup:       &backend.Checkup{Host: answers, Logind: a.host.logind, Manager: a.host.manager, Log: a.log},
 		Configuration: backend.Configuration{Settings: a.settings},
 		Health:        backend.Health{Loops: a.loops, Keeper: a.plane.keeper, Settings: a.settings},
 	}

@@ -84,29 +84,6 @@ func (g gauge) String() string {
 	return text + g.note
 }
 
-// Headroom is a figure beside the threshold below which it is pressure.
-type Headroom struct {
-	Now       string // such as "/ (ext4 on /dev/sda2) has 61% free"
-	Threshold string
-	Below     bool
-	Problem   string // why there is no figure; empty if there is one
-}
-
-// Headrooms are the figures of memory, filesystems and PIDs, each once.
-func Headrooms(facts Facts, options Options) []Headroom {
-	var list []Headroom
-	for _, g := range slices.Concat(memoryGauges(facts, options), diskGauges(facts, options), pidGauges(facts, options)) {
-		h := Headroom{Problem: g.problem}
-		if g.problem == "" {
-			h.Now, h.Threshold, h.Below = g.String(), g.threshold.String(), g.below()
-		}
-		if !slices.Contains(list, h) {
-			list = append(list, h)
-		}
-	}
-	return list
-}
-
 func memoryGauges(facts Facts, options Options) []gauge {
 	m := facts.Memory
 	g := gauge{

@@ -11,19 +11,6 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// Host is what systemd says of itself and of this host. See
-// org.freedesktop.systemd1(5).
-type Host struct {
-	Version  string        // such as "257.13-1~deb13u1"
-	Watchdog time.Duration // in which the hardware has to hear of systemd; zero where nothing waits for that
-}
-
-// Host tells of systemd itself and of this host.
-func (t *Talk) Host(ctx context.Context) (Host, error) {
-	values, err := t.properties(ctx, bus.SystemdPath, systemdManager)
-	return Host{Version: value[string](values, "Version"), Watchdog: limit(value[uint64](values, "RuntimeWatchdogUSec"))}, err
-}
-
 // Run is how systemd runs a service, by what it has loaded.
 type Run struct {
 	Commands    [][]string    // of ExecStart= and ExecStartPost=, each with its arguments

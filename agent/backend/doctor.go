@@ -14,16 +14,13 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/listen"
-	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/status"
-	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/systemd"
 )
 
 // Checkup answers what may be wrong with this host.
 type Checkup struct {
 	Host    *Host
-	Facts   *gather.Facts
 	Logind  *systemd.Logind
 	Manager *systemd.Manager
 	Log     *slog.Logger
@@ -81,8 +78,8 @@ func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
 	}
 }
 
-// measure adds what is measured now: the machine, its filesystems, and what of runtimes is
-// removed on request. A runtime that does not answer in time has a check of its own.
+// measure adds where images are, how full that is, and what of runtimes is removed on
+// request. A runtime that does not answer in time has a check of its own.
 func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -90,11 +87,6 @@ func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 	facts, err := c.Survey.Facts(ctx, gc.Options{Images: true})
 	now := c.planned(facts)
 	f.Collection = c.waiting(facts, now)
-	var places []runtime.Filesystem
-	for _, u := range facts.Filesystems {
-		places = append(places, u.Filesystem)
-	}
-	f.Machine = inspect.Machine(d.Facts.Machine(), d.Facts.Measure(ctx, places), d.Host.Settings.Node())
 	if err != nil {
 		f.Machine.ImagesUntold = err.Error()
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	cmd := a.reader("doctor", "Check protection, control plane and host, and say the mends", func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader("doctor", "Diagnose this host and suggest fixes", func(ctx context.Context, c *api.Client, out *output) error {
 		r, err := a.examine(ctx, c)
 		if err != nil {
 			return err
@@ -29,9 +29,9 @@ func (a *app) doctorCommand() *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Long = `Check what protects the pods at a shutdown, the cluster, etcd or plugin that
-keeps the Node, and the host beneath, and say how to mend it. Nothing is changed
-here or there.
+	cmd.Long = `Check what protects the pods at a shutdown, the collections, and the cluster,
+etcd or plugin that keeps the Node, and suggest fixes. Nothing is changed here
+or there.
 
 Each check is ok, warn or fail, the worst first. Where no agent answers, root is
 told what can be seen without it, by the configuration that hostler.service

@@ -45,19 +45,16 @@ func healthy() doctor.Facts {
 			},
 			Targets:    []systemd.Unit{{Name: "reboot.target", JobTimeout: 30 * time.Minute}, {Name: "shutdown.target"}},
 			CtrlAltDel: systemd.Unit{Name: "ctrl-alt-del.target", LoadState: "loaded"},
-			Host:       systemd.Host{Version: "257.13-1~deb13u1"}, Run: systemd.Run{Watchdog: time.Minute},
-			TimeServices: []systemd.Unit{{Name: "systemd-timesyncd.service", ActiveState: "inactive"}, {Name: "chrony.service", ActiveState: "active"}},
-			Scopes:       map[string]bool{"cri-containerd-1.scope": true},
-			DropIns:      map[string]string{"cri-containerd": "/usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf"},
+			Run:        systemd.Run{Watchdog: time.Minute},
+			Scopes:     map[string]bool{"cri-containerd-1.scope": true},
+			DropIns:    map[string]string{"cri-containerd": "/usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf"},
 		},
 		Runtimes: doctor.Runtimes{Asked: true, List: []doctor.Runtime{{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", Ready: true}}},
-		Clock:    doctor.Clock{Set: true},
 		Last:     &journal.Record{Graceful: true, Pods: make([]journal.PodRecord, 7)},
 		State:    doctor.State{Path: "/var/lib/hostler", Free: 1 << 30, Measured: true},
 		Machine: doctor.Machine{
-			CgroupVersion: 2, SwapTotal: 8 << 30, SwapFree: 7 << 30, HighPercent: 85, LowPercent: 80,
+			HighPercent: 85, LowPercent: 80,
 			ImageFilesystems: []gc.FilesystemStatus{{Filesystem: "/var/lib/containerd", Device: "/dev/sdb1", Runtimes: []string{"containerd"}, CapacityBytes: 100 << 30, AvailableBytes: 28 << 30, UsedPercent: 72}},
-			Headrooms:        []status.Headroom{{Now: "198Gi of 251.6Gi memory available", Threshold: "100Mi"}},
 		},
 	}
 }
@@ -106,7 +103,7 @@ func overridden(f *doctor.Facts) {
 
 func TestAHealthyHostHasNothingToMend(t *testing.T) {
 	r := doctor.Examine(healthy())
-	if !r.Protected || r.Failed() || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 21 || r.Message != "" {
+	if !r.Protected || r.Failed() || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 17 || r.Message != "" {
 		t.Errorf("Examine() = %+v, want all ok", r)
 	}
 	for _, c := range r.Checks {
@@ -119,8 +116,8 @@ func TestAHealthyHostHasNothingToMend(t *testing.T) {
 // Ctrl-Alt-Del goes past logind unless it is masked.
 func TestWaysDownThatPassLogindByAreTold(t *testing.T) {
 	for state, ways := range map[string]string{
-		"loaded": "with systemd 257.13-1~deb13u1 `systemctl start reboot.target` and Ctrl-Alt-Del go past logind",
-		"masked": "with systemd 257.13-1~deb13u1 `systemctl start reboot.target` go past logind",
+		"loaded": "without logind notification: `systemctl start reboot.target` and Ctrl-Alt-Del; ",
+		"masked": "without logind notification: `systemctl start reboot.target`; ",
 	} {
 		f := healthy()
 		f.Systemd.CtrlAltDel.LoadState = state
@@ -454,27 +451,9 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a runtime that does not tell where its images are", func(f *doctor.Facts) { f.Machine.ImagesUntold = "containerd: deadline exceeded" }, []string{"warn image-filesystem|containerd: deadline exceeded|see check runtimes"}},
 		{"no filesystem of images", func(f *doctor.Facts) { f.Machine.ImageFilesystems = nil }, []string{"warn image-filesystem|no runtime has named"}},
 		{"a filesystem of images that does not answer", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].Message = "statfs: stale" }, []string{"warn image-filesystem|/var/lib/containerd cannot be measured|statfs: stale|stat /var/lib/containerd"}},
-		{"images above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent = 85 }, []string{"warn thresholds|/var/lib/containerd is 85% full, collected from 85% down to 80%|hostler gc plan"}},
-		{"images whose inodes are above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].InodesUsedPercent = 90 }, []string{"warn thresholds|is 90% full"}},
+		{"images above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent = 85 }, []string{"warn image-filesystem|it is 85% full, collected from 85% down to 80%|hostler gc plan"}},
+		{"images whose inodes are above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].InodesUsedPercent = 90 }, []string{"warn image-filesystem|is 90% full"}},
 		{"images above the high threshold that somebody else collects", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent, f.Machine.HighPercent = 85, 0 }, nil},
-		{"memory below its threshold", func(f *doctor.Facts) { f.Machine.Headrooms[0].Below = true }, []string{"warn thresholds|198Gi of 251.6Gi memory available, pressure below 100Mi|hostler status"}},
-		{"memory that was not measured", func(f *doctor.Facts) { f.Machine.Headrooms[0] = status.Headroom{Problem: "no meminfo"} }, []string{"warn thresholds|no meminfo"}},
-		{"nobody who sets the clock", func(f *doctor.Facts) {
-			f.Systemd.TimeServices[1].ActiveState, f.Clock.Set = "inactive", false
-		}, []string{"warn clock|nobody sets this host's clock|systemctl enable --now chrony"}},
-		{"nobody who sets the clock, in a container", func(f *doctor.Facts) {
-			f.Systemd.TimeServices[1].ActiveState, f.Clock.Set, f.Systemd.Container = "inactive", false, true
-		}, nil},
-		{"nobody who sets the clock any more", func(f *doctor.Facts) { f.Systemd.TimeServices[1].ActiveState = "inactive" }, []string{"warn clock|nobody sets this host's clock"}},
-		{"a chrony that reaches no server", func(f *doctor.Facts) { f.Clock.Set = false }, []string{"warn clock|chrony.service runs, and nobody has set the clock|chronyc tracking"}},
-		{"a clock of which nobody knows", func(f *doctor.Facts) { f.Clock = doctor.Clock{Untold: "no timedated"} }, nil},
-		{"nobody who sets a clock of which nobody knows", func(f *doctor.Facts) {
-			f.Systemd.TimeServices[1].ActiveState, f.Clock = "inactive", doctor.Clock{Untold: "no timedated"}
-		}, []string{"warn clock|nobody sets this host's clock"}},
-		{"the old cgroups", func(f *doctor.Facts) { f.Machine.CgroupVersion = 1 }, nil},
-		{"no cgroups", func(f *doctor.Facts) { f.Machine.CgroupVersion = 0 }, []string{"warn cgroups|no cgroup file system|mount -t cgroup2"}},
-		{"no swap", func(f *doctor.Facts) { f.Machine.SwapTotal, f.Machine.SwapFree = 0, 0 }, nil},
-		{"swap that is full", func(f *doctor.Facts) { f.Machine.SwapFree = 1 << 20 }, []string{"warn swap|8.0 GiB of 8.0 GiB is used: when it is full the kernel kills|systemd-cgtop -m"}},
 		{"a service without a watchdog", func(f *doctor.Facts) { f.Systemd.Run.Watchdog = 0 }, []string{"warn watchdog|hostler.service has no watchdog|systemctl edit hostler, to set WatchdogSec=60 under [Service]"}},
 		{"others who remove images", func(f *doctor.Facts) {
 			f.Collectors = []doctor.Collector{{Where: "prune.timer", Does: "docker system prune", Mend: "systemctl disable --now prune.timer"}, {Where: "process watchtower, pid 9", Mend: "stop it"}}

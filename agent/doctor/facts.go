@@ -31,7 +31,6 @@ type Facts struct {
 	// CollectorsUntold tells that a file in which they are looked for does not answer.
 	CollectorsUntold bool
 	Machine          Machine
-	Clock            Clock
 	Cluster          *Cluster        // nil where this host is no node of one
 	Etcd             *Etcd           // nil where the control plane is another one
 	Plugin           *Plugin         // likewise
@@ -140,12 +139,6 @@ type Kubelet struct {
 	Fault  string // why that could not be read
 }
 
-// Clock is what is known of this host's.
-type Clock struct {
-	Set    bool   // somebody has set it, within hours
-	Untold string // why that is not known
-}
-
 // Systemd is what the service manager has loaded. What it has not told, where it told other
 // things, says so itself: Untold of each unit, and those below.
 type Systemd struct {
@@ -155,19 +148,15 @@ type Systemd struct {
 	Login   systemd.Unit   // logind's
 	Targets []systemd.Unit // that bring the host down
 	// CtrlAltDel is started at these keys, and an alias of reboot.target unless masked.
-	CtrlAltDel   systemd.Unit
-	TimeServices []systemd.Unit
-	Container    bool // the host is one itself, whose clock is its host's to set
-	Host         systemd.Host
-	Run          systemd.Run // how it runs hostler
-	Timers       []systemd.Timer
+	CtrlAltDel systemd.Unit
+	Run        systemd.Run // how it runs hostler
+	Timers     []systemd.Timer
 	// Orchestrators are the services that run a kubelet and its runtime in one, and the
 	// others that are to be stopped first.
 	Orchestrators []systemd.Unit
 	Scopes        map[string]bool // of containers, by name: whether they wait for hostler at a shutdown
-	// Why the Host, the Run, some of the Timers, and some of the Scopes are not known; nil where
-	// they are.
-	HostUntold, RunUntold, TimersUntold, ScopesUntold error
+	// Why the Run, some of the Timers, and some of the Scopes are not known; nil where they are.
+	RunUntold, TimersUntold, ScopesUntold error
 	// DropIns is, by the prefix of scopes ("cri-containerd"), the file that has
 	// them wait; empty where there is none.
 	DropIns map[string]string

@@ -23,8 +23,6 @@ import (
 type Sources struct {
 	Logind  *systemd.Logind
 	Manager *systemd.Manager
-	// Bus is the address of the bus on which systemd-timedated is asked; the system's if empty.
-	Bus string
 	// Root is the folder under which the host's files lie: "/".
 	Root string
 	// Kubelet is the evidence of a kubelet on this host, or empty.
@@ -44,7 +42,6 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Logind = s.logind(ctx) })
 	wg.Go(func() { f.Systemd = s.systemd(ctx, f.StopFirst) })
-	wg.Go(func() { f.Clock = s.clock(ctx) })
 	kubelet := Kubelet{Evidence: s.Kubelet}
 	wg.Wait()
 	timers := f.Systemd.Timers
@@ -75,28 +72,6 @@ func within(ctx context.Context, limit time.Duration, look func() []Collector) (
 	}
 }
 
-func (s Sources) exists(path string) bool {
-	_, err := os.Stat(filepath.Join(s.Root, path))
-	return err == nil
-}
-
-// clock asks nobody while the system stops: to start a unit then, as of systemd-timedated,
-// could call that off.
-func (s Sources) clock(ctx context.Context) Clock {
-	stopping, err := s.Manager.Stopping(ctx)
-	if err == nil && stopping {
-		return Clock{Untold: "the system is stopping"}
-	}
-	var set bool
-	if err == nil {
-		set, err = systemd.ClockSynchronized(ctx, s.Bus)
-	}
-	if err != nil {
-		return Clock{Untold: err.Error()}
-	}
-	return Clock{Set: set}
-}
-
 func (s Sources) logind(ctx context.Context) Logind {
 	l := Logind{Files: s.Logind.Files(), Held: s.Logind.Held()}
 	var err error
@@ -113,10 +88,7 @@ func (s Sources) logind(ctx context.Context) Logind {
 }
 
 func (s Sources) systemd(ctx context.Context, first []string) Systemd {
-	r := Systemd{
-		DropIns: map[string]string{}, Blank: map[string]string{},
-		Container: s.exists("/run/systemd/container"),
-	}
+	r := Systemd{DropIns: map[string]string{}, Blank: map[string]string{}}
 	var patterns []string
 	for _, prefix := range scopePrefixes() {
 		patterns = append(patterns, prefix+"-*.scope")
@@ -130,8 +102,6 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 	}
 	names := []string{Service, logindService, "ctrl-alt-del.target", "reboot.target", "poweroff.target", "halt.target", "kexec.target", "shutdown.target"}
 	targets := len(names)
-	names = append(names, timeServices()...)
-	services := len(names)
 	for _, name := range slices.Concat(orchestrators(), first) {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
@@ -142,16 +112,15 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 		var asking sync.WaitGroup
 		asking.Go(func() { units = talk.Units(ctx, names...) })
 		asking.Go(func() { r.Run, r.RunUntold = talk.Run(ctx, Service) })
-		asking.Go(func() { r.Host, r.HostUntold = talk.Host(ctx) })
 		asking.Go(func() { r.Scopes, r.ScopesUntold = talk.Scopes(ctx, Service, patterns...) })
 		asking.Go(func() { r.Timers, r.TimersUntold = talk.Timers(ctx) })
 		asking.Wait()
 	})
 	if err == nil {
 		r.Service, r.Login, r.CtrlAltDel = units[0], units[1], units[2]
-		r.Targets, r.TimeServices, r.Orchestrators = units[3:targets], units[targets:services], units[services:]
+		r.Targets, r.Orchestrators = units[3:targets], units[targets:]
 		told := func(u systemd.Unit) bool { return u.Untold == nil }
-		if !slices.ContainsFunc(units, told) && r.RunUntold != nil && r.HostUntold != nil {
+		if !slices.ContainsFunc(units, told) && r.RunUntold != nil {
 			err = r.Service.Untold
 		}
 	}

@@ -7,7 +7,6 @@ import (
 
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/systemd"
-	"hostler.io/hostler/systemd/systemdtest"
 )
 
 func TestADropInCountsForWhatItSays(t *testing.T) {
@@ -45,28 +44,10 @@ func TestADropInCountsForWhatItSays(t *testing.T) {
 			nowhere := filepath.Join(root, "no-socket")
 			logind := systemd.NewLogind(systemd.LogindOptions{Address: "unix:path=" + nowhere, Root: root})
 			var f doctor.Facts
-			doctor.Sources{Logind: logind, Manager: systemd.NewManager(nowhere), Bus: "unix:path=" + nowhere, Root: root}.Gather(t.Context(), &f)
+			doctor.Sources{Logind: logind, Manager: systemd.NewManager(nowhere), Root: root}.Gather(t.Context(), &f)
 			if orders, blank := f.Systemd.DropIns["cri-containerd"], f.Systemd.Blank["cri-containerd"]; orders != c.wantOrders || blank != c.wantBlank {
 				t.Errorf("Gather() finds that %q orders and %q does not, want %q and %q", orders, blank, c.wantOrders, c.wantBlank)
 			}
 		})
-	}
-}
-
-// To start a unit while the system stops could call that off.
-func TestNobodyIsStartedForTheClockWhileTheSystemStops(t *testing.T) {
-	for state, want := range map[string]doctor.Clock{"running": {Set: true}, "stopping": {Untold: "the system is stopping"}} {
-		fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
-		fake.KeepClock(true)
-		fake.SetManager(systemdtest.ManagerState{SystemState: state})
-		logind := systemd.NewLogind(systemd.LogindOptions{Address: fake.Address(), Root: fake.Root()})
-		var f doctor.Facts
-		doctor.Sources{Logind: logind, Manager: systemd.NewManager(fake.ManagerSocket()), Bus: fake.Address(), Root: fake.Root()}.Gather(t.Context(), &f)
-		if f.Clock != want {
-			t.Errorf("Gather() of a system that is %s finds the clock %+v, want %+v", state, f.Clock, want)
-		}
-		if err := logind.Close(); err != nil {
-			t.Error(err)
-		}
 	}
 }

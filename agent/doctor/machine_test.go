@@ -111,7 +111,7 @@ func TestCollectorsAreFoundWhereTheyAreStarted(t *testing.T) {
 			nowhere := filepath.Join(root, "no-socket")
 			logind := systemd.NewLogind(systemd.LogindOptions{Address: "unix:path=" + nowhere, Root: root})
 			var f doctor.Facts
-			doctor.Sources{Logind: logind, Manager: systemd.NewManager(nowhere), Bus: "unix:path=" + nowhere, Root: root}.Gather(t.Context(), &f)
+			doctor.Sources{Logind: logind, Manager: systemd.NewManager(nowhere), Root: root}.Gather(t.Context(), &f)
 			got := ""
 			for _, found := range f.Collectors {
 				got += found.Where + ": " + found.Does

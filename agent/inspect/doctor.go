@@ -64,10 +64,6 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 		return err
 	})
 	looking.Go(func() (err error) {
-		f.Machine, err = machineAlone(ctx, cfg)
-		return err
-	})
-	looking.Go(func() (err error) {
 		f.Cluster, err = clusterAlone(ctx, cfg, ours, log)
 		return err
 	})

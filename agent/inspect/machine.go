@@ -8,42 +8,32 @@ import (
 	"log/slog"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/status/probe"
 )
 
-// machineAlone measures a host whose agent does not answer, and asks no runtime.
-func machineAlone(ctx context.Context, cfg config.Config) (doctor.Machine, error) {
-	machine, now, policies, err := measureAlone(ctx, cfg)
-	if err != nil {
-		return doctor.Machine{}, err
-	}
-	return Machine(machine, now, policies.Node), nil
-}
-
-// measureAlone is what this host has, and what a configuration wants of it.
-func measureAlone(ctx context.Context, cfg config.Config) (machine probe.Machine, now status.Facts, p open.Policies, err error) {
+// measureAlone measures this host without an agent, and reads what a configuration wants of it.
+func measureAlone(ctx context.Context, cfg config.Config) (now status.Facts, p open.Policies, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gather.LookTimeout)
 	defer cancel()
 	reader, err := probe.New("/")
 	if err != nil {
-		return machine, now, p, err
+		return now, p, err
 	}
-	machine, _ = reader.Machine() // what lacks is none of what is looked at here
+	machine, _ := reader.Machine() // what lacks is none of what is looked at here
 	if p, err = open.NewPolicies(cfg, machine.HostName, ""); err != nil {
-		return machine, now, p, err
+		return now, p, err
 	}
 	facts := gather.NewFacts(gather.FactsOptions{Reader: reader, Folder: cfg.State.Directory, Machine: machine})
-	return machine, facts.Measure(ctx, nil), p, nil
+	return facts.Measure(ctx, nil), p, nil
 }
 
 // Fits tells whether this host has what a configuration wants of it: the error is one for
 // which an agent does not start here, and lacks is what it would do without.
 func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
-	_, now, p, err := measureAlone(ctx, cfg)
+	now, p, err := measureAlone(ctx, cfg)
 	if err == nil {
 		err = status.CheckReserved(now, p.Node.Reserved, p.Node.Pressure)
 	}
@@ -52,12 +42,4 @@ func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
 		lacks = fmt.Errorf("%w: an agent that starts now serves nothing over the network", n.Err)
 	}
 	return lacks, err
-}
-
-func Machine(machine probe.Machine, now status.Facts, options status.Options) doctor.Machine {
-	return doctor.Machine{
-		CgroupVersion: machine.CgroupVersion,
-		SwapTotal:     now.Memory.SwapTotalBytes, SwapFree: now.Memory.SwapFreeBytes,
-		Headrooms: status.Headrooms(now, options),
-	}
 }

@@ -31,7 +31,6 @@ type Memory struct {
 	// without swapping, page cache that can be dropped included.
 	AvailableBytes uint64
 	SwapTotalBytes uint64
-	SwapFreeBytes  uint64
 	Problem        string // why it was not measured; empty if it was
 }
 
@@ -77,7 +76,6 @@ func (r *Reader) memory() (Memory, Layout) {
 		TotalBytes:     *info.MemTotalBytes,
 		AvailableBytes: *info.MemAvailableBytes,
 		SwapTotalBytes: value(info.SwapTotalBytes),
-		SwapFreeBytes:  value(info.SwapFreeBytes),
 	}
 	pages := value(info.HugetlbBytes)
 	if info.HugetlbBytes == nil { // before Linux 4.16, which counts those of the default size alone

@@ -126,14 +126,6 @@ func (f *Fake) OnSubscribe(told func(member string)) {
 	f.bus.subscribed = told
 }
 
-// KeepClock has a systemd-timedated on the bus, by which somebody has set the clock or not.
-func (f *Fake) KeepClock(set bool) {
-	const name = "org.freedesktop.timedate1"
-	f.bus.own(&service{name: name, objects: map[dbus.ObjectPath]object{
-		"/org/freedesktop/timedate1": {name: iface{properties: map[string]func() any{"NTPSynchronized": func() any { return set }}}},
-	}})
-}
-
 // HoldManager is Hold for the private socket.
 func (f *Fake) HoldManager(member string) (release func()) { return f.private.hold(member) }
 

@@ -73,7 +73,6 @@ func installUnits(t testing.TB, login *lab.Login, pid int) {
 		"FileDescriptorStoreMax": uint32(2), "MainPID": uint32(pid), "After": []string{"dbus.service", "systemd-logind.service", "containerd.service"},
 		"WatchdogUSec": uint64(60_000_000),
 	})
-	login.Manager.SetUnit("chrony.service", nil)
 	scope(login, "cri-containerd-1.scope", "hostler.service")
 	dropIn := "/usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf"
 	check(t, os.MkdirAll(filepath.Dir(dropIn), 0o755))

@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/machine"
 )
@@ -36,8 +35,7 @@ const (
 
 // TestTheClockIsStepped sets a machine's clock forth and back by an hour, as
 // somebody does who corrects it, while a cluster with a right clock watches: it
-// sees the node Ready throughout, and no lease go back in time. hostler doctor tells
-// whether anybody sets the clock, and has.
+// sees the node Ready throughout, and no lease go back in time.
 func TestTheClockIsStepped(t *testing.T) {
 	inVM(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		cluster := kube.For(t, kube.Options{
@@ -70,11 +68,6 @@ func TestTheClockIsStepped(t *testing.T) {
 				t.Errorf("the lease was renewed at %s after %s, want no time to go back", times[i+1], times[i])
 			}
 		}
-		s.doctor(doctor.Warn, "nobody sets this host's clock")
-		s.m.Run("systemd-run --unit=chrony sleep infinity") // which reaches no server
-		s.doctor(doctor.Warn, "chrony.service runs, and nobody has set the clock")
-		s.m.Run("guest clock-set")
-		s.doctor(doctor.OK, "chrony.service runs, and the clock has been set")
 		t.Logf("seen: %d renewals from %s to %s, at most %v apart by the cluster's clock", len(times), times[0], times[len(times)-1], s.longestGap().Round(10*time.Millisecond))
 	})
 }
@@ -116,17 +109,6 @@ func (s *stepped) step(by string) {
 	s.m.Run(fmt.Sprintf("date --set %q", by))
 	s.Logf("clock set by %s, at %s", by, strings.TrimSpace(before))
 	s.lives("after a step of " + by)
-}
-
-// doctor waits until hostler doctor says that of the clock: a systemd that is busy may not tell
-// it of all services in time.
-func (s *stepped) doctor(want doctor.Status, says string) {
-	s.Helper()
-	s.m.Eventually(fmt.Sprintf("hostler doctor says of the clock %v: %q", want, says), func() bool {
-		return slices.ContainsFunc(machine.Ask[doctor.Report](s.m, "/v1/doctor").Checks, func(c doctor.Check) bool {
-			return c.Name == "clock" && c.Status == want && strings.Contains(c.Message, says)
-		})
-	})
 }
 
 // lives waits until the lease was renewed for longer than the cluster waits, and

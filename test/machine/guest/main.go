@@ -1,6 +1,6 @@
 // Command guest is what a test has inside its machine: it serves commands, runs
 // pods, is what the pods run, and stands in for runc where there are no cgroup
-// controllers, for k3s, and for who sets clocks. It owns nothing that a host would miss.
+// controllers, and for k3s. It owns nothing that a host would miss.
 package main
 
 import (
@@ -26,12 +26,10 @@ func main() {
 		fail(runPod(os.Args[2:]))
 	case "orchestrator":
 		fail(orchestrate())
-	case "clock-set":
-		fail(setClock())
 	case "work":
 		os.Exit(work(os.Args[2:]))
 	default:
-		fail(fmt.Errorf("usage: guest serve | pods <pods.json | pod NAME | orchestrator | clock-set | work -name NAME [-ignore-term] ...; not %q", os.Args[1:]))
+		fail(fmt.Errorf("usage: guest serve | pods <pods.json | pod NAME | orchestrator | work -name NAME [-ignore-term] ...; not %q", os.Args[1:]))
 	}
 }
 
