@@ -1,19 +1,15 @@
 package systemd
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/godbus/dbus/v5"
-
-	"hostler.io/hostler/systemd/bus"
 )
 
 // Run is how systemd runs a service, by what it has loaded.
 type Run struct {
-	Commands    [][]string    // of ExecStart= and ExecStartPost=, each with its arguments
+	Commands    [][]string    // of ExecStart=, each with its arguments
 	Environment []string      // of Environment=, as "NAME=value"; not what files hold
 	Watchdog    time.Duration // in which it has to be heard of; zero where nobody waits for that
 }
@@ -34,45 +30,10 @@ func (t *Talk) Run(ctx context.Context, service string) (Run, error) {
 		return Run{}, err
 	}
 	return Run{
-		Commands:    append(commands(values["ExecStart"]), commands(values["ExecStartPost"])...),
+		Commands:    commands(values["ExecStart"]),
 		Environment: value[[]string](values, "Environment"),
 		Watchdog:    limit(value[uint64](values, "WatchdogUSec")),
 	}, nil
-}
-
-// Timer is one that is active, with what it starts.
-type Timer struct {
-	Name string
-	Runs []Run
-}
-
-// Timers are those that are active, by name. With an error it is those alone that systemd
-// told of.
-func (t *Talk) Timers(ctx context.Context) ([]Timer, error) {
-	list, err := t.active(ctx, "*.timer")
-	if err != nil {
-		return nil, err
-	}
-	timers, err := sideBySide(list, func(unit listedUnit) (Timer, error) { return t.timer(ctx, unit) })
-	slices.SortFunc(timers, func(a, b Timer) int { return cmp.Compare(a.Name, b.Name) })
-	return timers, err
-}
-
-func (t *Talk) timer(ctx context.Context, unit listedUnit) (Timer, error) {
-	timer := Timer{Name: unit.Name}
-	var starts dbus.Variant
-	if err := t.call(ctx, unit.Path, bus.Properties+".Get", &starts, systemdUnit, "Triggers"); err != nil {
-		return timer, about(unit.Name, err)
-	}
-	services, _ := starts.Value().([]string)
-	for _, service := range services {
-		run, err := t.Run(ctx, service)
-		if err != nil {
-			return timer, about(service, err)
-		}
-		timer.Runs = append(timer.Runs, run)
-	}
-	return timer, nil
 }
 
 // commands are the arguments of each command in a property such as ExecStart, whose other

@@ -82,10 +82,6 @@ func TestAnAnswerThatComesTooLateCostsNoOther(t *testing.T) {
 			}
 			return told, untold
 		}},
-		"Timers": {3 * time.Second, func(ctx context.Context, talk *systemd.Talk) (int, error) { // of which each takes two answers
-			timers, err := talk.Timers(ctx)
-			return len(timers), err
-		}},
 		"Scopes": {1500 * time.Millisecond, func(ctx context.Context, talk *systemd.Talk) (int, error) {
 			told, err := talk.Scopes(ctx, "hostler.service", "*.timer")
 			return len(told), err

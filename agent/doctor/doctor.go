@@ -130,7 +130,6 @@ func checks() []struct {
 		{"podman", podman},
 		{"image-filesystem", imageFilesystem},
 		{"collection", collection},
-		{"collectors", collectors},
 		{"cluster", clusterServer},
 		{"cluster-credentials", clusterCredentials},
 		{"cluster-clock", clusterClock},

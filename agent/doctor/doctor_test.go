@@ -324,7 +324,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			"fail dbus|start the system bus, and a logind such as elogind", "fail runtimes|start containerd; where it runs, see what it logs", "warn unit|no systemd here",
 			"unknown protection|the agent is not running", "unknown image-filesystem",
 		}},
-		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|root alone", "unknown collectors|cannot tell what timers run|see check unit"}},
+		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|root alone"}},
 		{"no unit", func(f *doctor.Facts) { f.Systemd.Service = systemd.Unit{LoadState: "not-found"} }, []string{"warn unit|is not there (not-found)"}},
 		{"a masked unit", func(f *doctor.Facts) { f.Systemd.Service.LoadState = "masked" }, []string{"fail unit|systemctl unmask hostler.service &&"}},
 		{"a unit that is masked until the next boot, and so no agent", func(f *doctor.Facts) {
@@ -455,9 +455,6 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"images whose inodes are above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].InodesUsedPercent = 90 }, []string{"warn image-filesystem|is 90% full"}},
 		{"images above the high threshold that somebody else collects", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent, f.Machine.HighPercent = 85, 0 }, nil},
 		{"a service without a watchdog", func(f *doctor.Facts) { f.Systemd.Run.Watchdog = 0 }, []string{"warn watchdog|hostler.service has no watchdog|systemctl edit hostler, to set WatchdogSec=60 under [Service]"}},
-		{"others who remove images", func(f *doctor.Facts) {
-			f.Collectors = []doctor.Collector{{Where: "prune.timer", Does: "docker system prune", Mend: "systemctl disable --now prune.timer"}, {Where: "process watchtower, pid 9", Mend: "stop it"}}
-		}, []string{"warn collectors|others remove images or containers|prune.timer runs `docker system prune`; process watchtower, pid 9 |systemctl disable --now prune.timer; stop it; or leave it the job: imageGC: {enabled: false}"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := healthy()

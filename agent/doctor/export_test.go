@@ -8,9 +8,3 @@ func Names() []string {
 	}
 	return names
 }
-
-// TimedCollectors are those that timers start.
-var TimedCollectors = timedCollectors
-
-// Within bounds a look at files.
-var Within = within

@@ -27,17 +27,14 @@ type Facts struct {
 	Systemd       Systemd
 	Runtimes      Runtimes
 	Collection    Collection
-	Collectors    []Collector // others than hostler and a kubelet
-	// CollectorsUntold tells that a file in which they are looked for does not answer.
-	CollectorsUntold bool
-	Machine          Machine
-	Cluster          *Cluster        // nil where this host is no node of one
-	Etcd             *Etcd           // nil where the control plane is another one
-	Plugin           *Plugin         // likewise
-	Network          *Network        // nil where nothing is served beyond this host
-	Last             *journal.Record // nil where no shutdown is on record
-	State            State
-	Conditions       Conditions
+	Machine       Machine
+	Cluster       *Cluster        // nil where this host is no node of one
+	Etcd          *Etcd           // nil where the control plane is another one
+	Plugin        *Plugin         // likewise
+	Network       *Network        // nil where nothing is served beyond this host
+	Last          *journal.Record // nil where no shutdown is on record
+	State         State
+	Conditions    Conditions
 }
 
 // Agent is the agent itself.
@@ -150,13 +147,12 @@ type Systemd struct {
 	// CtrlAltDel is started at these keys, and an alias of reboot.target unless masked.
 	CtrlAltDel systemd.Unit
 	Run        systemd.Run // how it runs hostler
-	Timers     []systemd.Timer
 	// Orchestrators are the services that run a kubelet and its runtime in one, and the
 	// others that are to be stopped first.
 	Orchestrators []systemd.Unit
 	Scopes        map[string]bool // of containers, by name: whether they wait for hostler at a shutdown
-	// Why the Run, some of the Timers, and some of the Scopes are not known; nil where they are.
-	RunUntold, TimersUntold, ScopesUntold error
+	// Why the Run, and some of the Scopes are not known; nil where they are.
+	RunUntold, ScopesUntold error
 	// DropIns is, by the prefix of scopes ("cri-containerd"), the file that has
 	// them wait; empty where there is none.
 	DropIns map[string]string

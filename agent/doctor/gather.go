@@ -36,7 +36,6 @@ const bound = 5 * time.Second
 // Gather looks at logind, systemd and a kubelet, side by side, and adds what it
 // finds to the facts. It changes nothing.
 func (s Sources) Gather(ctx context.Context, f *Facts) {
-	asked := ctx
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -44,10 +43,6 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 	wg.Go(func() { f.Systemd = s.systemd(ctx, f.StopFirst) })
 	kubelet := Kubelet{Evidence: s.Kubelet}
 	wg.Wait()
-	timers := f.Systemd.Timers
-	f.Collectors, f.CollectorsUntold = within(asked, bound, func() []Collector {
-		return slices.Concat(timedCollectors(s.Root, timers), cronCollectors(s.Root), runningCollectors(s.Root))
-	})
 	if i := slices.IndexFunc(f.Logind.Locks, func(k systemd.InhibitorLock) bool { return k.Who == "kubelet" && k.Inhibits("shutdown") }); i >= 0 {
 		kubelet.Lock = &f.Logind.Locks[i]
 	}
@@ -55,21 +50,6 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 		kubelet.readConfig(s.Root)
 	}
 	f.Kubelet = kubelet
-}
-
-// within waits for a look at files so long, and tells whether it gave up: one that lies on
-// a mount that does not answer is waited for by its goroutine alone.
-func within(ctx context.Context, limit time.Duration, look func() []Collector) (found []Collector, untold bool) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	answer := make(chan []Collector, 1)
-	go func() { answer <- look() }()
-	select {
-	case found = <-answer:
-		return found, false
-	case <-ctx.Done():
-		return nil, true
-	}
 }
 
 func (s Sources) logind(ctx context.Context) Logind {
@@ -113,7 +93,6 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 		asking.Go(func() { units = talk.Units(ctx, names...) })
 		asking.Go(func() { r.Run, r.RunUntold = talk.Run(ctx, Service) })
 		asking.Go(func() { r.Scopes, r.ScopesUntold = talk.Scopes(ctx, Service, patterns...) })
-		asking.Go(func() { r.Timers, r.TimersUntold = talk.Timers(ctx) })
 		asking.Wait()
 	})
 	if err == nil {

@@ -90,11 +90,6 @@ func ailments() []ailment {
 				"rm /etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl start hostler",
 		},
 		{
-			name: "a timer that prunes", ofFiles: true, enter: "printf '[Service]\nType=oneshot\nExecStart=/usr/bin/docker system prune -af\n' >/etc/systemd/system/tidy.service && " +
-				"printf '[Timer]\nOnCalendar=yearly\n[Install]\nWantedBy=timers.target\n' >/etc/systemd/system/tidy.timer && systemctl daemon-reload && systemctl enable --now tidy.timer",
-			reason: status.ReasonArmed, protected: true, check: "collectors", verdict: doctor.Warn, says: "tidy.timer runs `docker system prune`", mend: "systemctl disable --now tidy.timer",
-		},
-		{
 			name: "no watchdog", ofFiles: true, enter: "mkdir -p /etc/systemd/system/hostler.service.d && printf '[Service]\nWatchdogSec=0\n' >/etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl restart hostler",
 			reason: status.ReasonArmed, protected: true, check: "watchdog", verdict: doctor.Warn, says: "hostler.service has no watchdog",
 			mend:  "set WatchdogSec=60 under [Service] in /etc/systemd/system/hostler.service.d/zz.conf, then systemctl daemon-reload && systemctl restart hostler",
