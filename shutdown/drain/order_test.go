@@ -94,7 +94,7 @@ func TestWhoWaitedItsTurnInAnEarlierProcessIsAsked(t *testing.T) {
 			runtimetest.ContainerSpec{EndsAfter: time.Second, CreatedAt: old, StopsBefore: []string{"shop2"}},
 			runtimetest.ContainerSpec{IgnoresTERM: true, CreatedAt: old})
 		w.options.Record.StartedAt = w.options.Start
-		w.options.Record.Pods = []journal.PodRecord{{Runtime: "fake", ID: "shop", Name: "shop", StartedAt: w.options.Start, Asked: map[string]time.Time{"shop1": {}, "shop2": {}}, Late: map[string]time.Time{"shop0": w.options.Start}}}
+		w.options.Record.Pods = []journal.PodRecord{{Runtime: "fake", ID: "shop", Name: "shop", StartedAt: w.options.Start, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"shop1": {}, "shop2": {}}, Late: map[string]time.Time{"shop0": w.options.Start}}}}
 		r, _ := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"shop": journal.Killed})
 		// 16 s are left for three, of which the first was asked 4 s ago.
@@ -135,7 +135,7 @@ func TestWhoseTurnCameWhileNoAgentWasThereIsAsked(t *testing.T) {
 			runtimetest.ContainerSpec{State: runtime.Exited, CreatedAt: old, StopsBefore: []string{"shop1"}},
 			runtimetest.ContainerSpec{EndsAfter: time.Second, CreatedAt: old})
 		w.options.Record.StartedAt = w.options.Start
-		w.options.Record.Pods = []journal.PodRecord{{Runtime: "fake", ID: "shop", Name: "shop", StartedAt: w.options.Start, Asked: map[string]time.Time{"shop1": {}}}}
+		w.options.Record.Pods = []journal.PodRecord{{Runtime: "fake", ID: "shop", Name: "shop", StartedAt: w.options.Start, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"shop1": {}}}}}
 		r, _ := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"shop": journal.Stopped})
 		w.expectSignals("shop1", "TERM@0s")
@@ -154,7 +154,7 @@ func TestWhoWasAskedInItsTurnIsNotAskedAgain(t *testing.T) {
 		w.options.Record.StartedAt = w.options.Start
 		w.options.Record.Pods = []journal.PodRecord{{
 			Runtime: "fake", ID: "shop", Name: "shop", StartedAt: w.options.Start,
-			Asked: map[string]time.Time{"shop1": time.Now().Add(-3 * time.Second)},
+			ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"shop1": time.Now().Add(-3 * time.Second)}},
 		}}
 		w.run(t.Context())
 		w.expectSignals("shop1", "KILL@7s")

@@ -38,7 +38,7 @@ const (
 	Left    Outcome = "left"    // it ran on when the drain ended, or nobody knows
 )
 
-// PodRecord is how one pod fared.
+// PodRecord is how one pod fared. It is as long as its JSON, of which it has a field for each key.
 type PodRecord struct {
 	Runtime    string          `json:"runtime"`
 	ID         string          `json:"id"`
@@ -53,31 +53,13 @@ type PodRecord struct {
 	Outcome    Outcome         `json:"outcome,omitempty"`
 	Error      string          `json:"error,omitempty"`
 	Stuck      []string        `json:"stuck,omitempty"` // containers that did not stop
-	// Asked tells when containers that end after others were asked to, by their IDs, and
-	// those that can be started again; zero for those whose turn has not come.
-	Asked map[string]time.Time `json:"asked,omitempty"`
-	// Late tells the same of the others; zero for those that could not be asked because hostler
-	// ended or their runtime was away.
-	Late map[string]time.Time `json:"late,omitempty"`
-	// Runs tells of those of Asked when the run began that was to end, where a runtime tells;
-	// of one that runs once, and whose name another may take, when it was created.
-	Runs map[string]time.Time `json:"runs,omitempty"`
-	// Names are those of Asked.
-	Names map[string]string `json:"names,omitempty"`
 	// Once tells that its runtime runs containers once, and cannot start them again.
 	Once bool `json:"once,omitempty"`
-	// Restarting names, by their IDs, those that had ended when they were asked to, and were
-	// about to be started by their restart policy.
-	Restarting []string `json:"restarting,omitempty"`
-	// ByUnit names likewise those that their systemd units start again.
-	ByUnit []string `json:"byUnit,omitempty"`
 	// Sandbox tells that the pod is a sandbox, which may outlive its runtime.
 	Sandbox bool `json:"sandbox,omitempty"`
-	// Signals tells by which signals containers are asked to end, by their IDs, where that is
-	// not known to whoever stops them without their runtime.
-	Signals map[string]string `json:"signals,omitempty"`
 	// ExitCodes tells how containers ended, by name, as far as a runtime told.
 	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
+	ContainerMaps
 }
 
 // Record is how one shutdown went.

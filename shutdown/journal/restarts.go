@@ -76,14 +76,20 @@ func (f content) owed(hostLived bool) *[]Restart {
 	return &list
 }
 
-// owe adds a pod's containers. One that was pending and was asked to end anew has been
-// started by somebody meanwhile.
+// owe adds a pod's containers. A container that was pending and whose stop was requested again
+// has been started by somebody meanwhile.
 func owe(list []Restart, p PodRecord, hostLived bool) []Restart {
-	for id, asked := range p.Asked {
-		if asked.IsZero() || p.Once {
-			continue // its turn never came, or nobody can
+	if p.Once {
+		return list // nobody can start its containers again
+	}
+	for _, c := range p.Containers() {
+		if !c.Restartable || c.RequestedAt.IsZero() {
+			continue
 		}
-		r := Restart{Runtime: p.Runtime, Pod: p.ID, ID: id, Name: p.Names[id], Priority: p.Priority, Grace: p.Grace, AskedAt: asked, StartedAt: p.Runs[id], Restarting: slices.Contains(p.Restarting, id), ByUnit: slices.Contains(p.ByUnit, id), HostLived: hostLived}
+		r := Restart{
+			Runtime: p.Runtime, Pod: p.ID, ID: c.ID, Name: c.Name, Priority: p.Priority, Grace: p.Grace,
+			AskedAt: c.RequestedAt, StartedAt: c.StartedAt, Restarting: c.Restarting, ByUnit: c.ByUnit, HostLived: hostLived,
+		}
 		list = append(slices.DeleteFunc(list, r.same), r)
 	}
 	return list

@@ -41,7 +41,7 @@ func owes(j *journal.Journal) string {
 func shopDrain() *journal.Record {
 	now := time.Now()
 	return &journal.Record{BootID: "one", StartedAt: now, Pods: []journal.PodRecord{
-		{Runtime: "docker", ID: "shop", StartedAt: now, Asked: map[string]time.Time{"web": now, "db": {}}, Names: map[string]string{"web": "shop-web", "db": "shop-db"}},
+		{Runtime: "docker", ID: "shop", StartedAt: now, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"web": now, "db": {}}, Names: map[string]string{"web": "shop-web", "db": "shop-db"}}},
 		{Runtime: "containerd", ID: "pod", StartedAt: now},
 	}}
 }
@@ -113,7 +113,7 @@ func TestWhatIsToBeStartedAgain(t *testing.T) {
 		}, "db@1sl web@0sl", "db@1s web@0s"},
 		"a person drains": {func(j *journal.Journal) {
 			r := shopDrain()
-			r.Pods = append(r.Pods, journal.PodRecord{Runtime: "docker", ID: "dns", Priority: 7, Asked: map[string]time.Time{"dns": time.Now()}})
+			r.Pods = append(r.Pods, journal.PodRecord{Runtime: "docker", ID: "dns", Priority: 7, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"dns": time.Now()}}})
 			j.Put(cancelled(r))
 			j.Settle()
 			j.WaiveRestarts("drained", func(priority int32) bool { return priority == 7 })

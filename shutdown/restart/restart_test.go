@@ -50,7 +50,7 @@ func afterBoot(t *testing.T, test func(*testing.T, *host)) {
 		record := &journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, StartedAt: time.Now()}
 		time.Sleep(time.Minute)
 		for pod, ids := range map[string][]string{"compose:shop": {"web", "api", "db"}, "dns": {"dns"}} {
-			p := journal.PodRecord{Runtime: "docker", ID: pod, Outcome: journal.Stopped, Asked: map[string]time.Time{}}
+			p := journal.PodRecord{Runtime: "docker", ID: pod, Outcome: journal.Stopped, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{}}}
 			if pod == "dns" {
 				p.Priority = plan.CriticalPriority
 			}
