@@ -104,7 +104,7 @@ func (g *Guard) drainForStop(answer chan outcome) {
 	case state != Draining:
 		g.begin(journal.TriggerServiceStop, "", "the service manager is going down")
 	case g.episode.cancelling:
-		g.episode.resume(g.episode.drain.Record().Kind)
+		g.episode.resume(g.episode.kind)
 	}
 	g.episode.pinned = true
 	g.episode.waiters = append(g.episode.waiters, answer)
@@ -158,6 +158,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		}:
 		case <-run.Done():
 		}
+		record := d.Record()
 		o := outcome{record: *record, teardowns: []<-chan struct{}{d.Idle()}}
 		if !record.CancelledAt.IsZero() || run.Err() != nil {
 			o.err = ErrCancelled

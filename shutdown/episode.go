@@ -106,7 +106,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	g.setCurrent(record.Clone()) // who sees Draining sees since when
 	ctx := g.ctx
 	early, hush := context.WithDeadline(ctx, d.Deadline())
-	e := &episode{drain: d, hush: hush}
+	e := &episode{drain: d, kind: record.Kind, hush: hush}
 	g.episode = e
 	g.teardowns = append(slices.DeleteFunc(g.teardowns, drain.Closed), d.Idle())
 	go func() {

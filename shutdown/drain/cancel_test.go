@@ -17,7 +17,7 @@ func TestCancelEndsFurtherStops(t *testing.T) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 4 * time.Second})
 		w.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 8 * time.Second})
 		w.pod("dns", plan.CriticalPriority)
-		d := drain.New(w.options)
+		d := w.drain()
 		time.AfterFunc(3*time.Second, d.Cancel)
 		d.Run(t.Context())
 		w.expectTook(time.Since(w.began), 5*time.Second) // two for calls in flight
@@ -38,7 +38,7 @@ func TestCancelEndsFurtherStops(t *testing.T) {
 func TestAbandonDoesNotWait(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("slow", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
-		d := drain.New(w.options)
+		d := w.drain()
 		time.AfterFunc(3*time.Second, d.Cancel)
 		time.AfterFunc(4*time.Second, d.Abandon)
 		d.Run(t.Context())
@@ -54,7 +54,7 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 		w.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("12s")})
 		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{IgnoresTERM: true})
 		ctx, kill := context.WithCancel(t.Context())
-		d := drain.New(w.options)
+		d := w.drain()
 		time.AfterFunc(6*time.Second, kill)
 		d.Run(ctx)
 		<-d.Idle()
@@ -115,7 +115,7 @@ func TestACancellationKillsNobody(t *testing.T) {
 	for _, at := range []time.Duration{time.Second, 10 * time.Second, 11 * time.Second, 11400 * time.Millisecond} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("12s")})
-			d := drain.New(w.options)
+			d := w.drain()
 			time.AfterFunc(at, d.Cancel)
 			d.Run(t.Context())
 			<-d.Idle()

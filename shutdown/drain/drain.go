@@ -47,29 +47,21 @@ const (
 	retryPause = 100 * time.Millisecond
 )
 
-// key names a pod or a container on this host.
-type key struct{ runtime, id string }
-
-// containerEnd is what became of one container that was asked to end.
-type containerEnd struct {
-	key    key
-	pod    key
-	name   string
-	kill   time.Time // when its grace ends
-	done   bool
-	killed bool  // its grace ran out
-	err    error // it may still run
-	dead   bool  // a list has shown that it has ended
-}
-
-// result is what the goroutines of one pod tell the drain.
+// result is what the goroutines of one pod report to the drain.
 type result struct {
 	phase int // in which it was begun
 	pod   key
 	ends  []containerEnd // of the containers that were to be stopped
-	torn  *teardown      // no more than this: what became of the sandbox
-	asked key            // no more than this: a container that waited for others is asked to end
+	torn  *teardown      // only this: what became of the sandbox
+	asked string         // only this: the stop of a container that has waited for others is requested
 	at    time.Time      // when
+}
+
+// containerEnd is how the stop of one container ended.
+type containerEnd struct {
+	id     string
+	killed bool  // its grace period ran out
+	err    error // it may still run
 }
 
 // Options says what to drain and how long it may take.
@@ -90,7 +82,7 @@ type Options struct {
 	// SpareCritical leaves pods from plan.CriticalPriority on alone.
 	SpareCritical bool
 
-	// Record is carried on. Its pods with an outcome are done; those that were
+	// Record is continued, in a copy. Its pods with an outcome are done; those that were
 	// started and have none were asked to end by an earlier process. One that is
 	// finished stays as it is unless something runs.
 	Record *journal.Record
@@ -135,17 +127,12 @@ type Drain struct {
 	heard   bool                      // they did, once or more
 	blind   error                     // why no list was ever complete
 
-	record  *journal.Record
-	index   map[key]int           // of pods in record
-	ends    map[key]*containerEnd // by container
-	resumed map[key]time.Time     // pods asked to end by an earlier process, and when
-	spent   map[key]time.Time     // pods that a drain that came to its end left running, and when it asked them
-	gone    map[key]chan struct{} // containers among those; closed when they have ended
-	anew    map[key]bool          // containers that somebody started after they had ended
-	stops   map[key]chan struct{} // closed when the stop of a container is over, however
+	record  *journal.Record // without its pods
+	pods    map[key]*pod    // all that any list or the record has shown
+	entered []*pod          // those on record, in its order
+	queue   []*pod          // whose sandboxes wait for their turn
 
-	groups map[key]*group // by pod
-	queue  []key          // pods whose sandboxes wait for their turn
+	observe func(from, to State) // is told how states of containers change, if not nil: for tests
 }
 
 // New prepares a drain.
@@ -158,9 +145,7 @@ func New(options Options) *Drain {
 		options: options, log: options.Log, phases: plan.Fit(options.Phases, options.First.Left(options.Granted)), lead: options.First.Lead(options.Granted), slack: reserve / 6,
 		cancelled: make(chan struct{}), abandoned: make(chan struct{}), last: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{}),
 		results: make(chan result), lists: make(chan listing),
-		record: options.Record, index: map[key]int{}, ends: map[key]*containerEnd{}, resumed: map[key]time.Time{}, spent: map[key]time.Time{},
-		gone: map[key]chan struct{}{}, anew: map[key]bool{}, stops: map[key]chan struct{}{},
-		groups: map[key]*group{},
+		record: options.Record.Clone(), pods: map[key]*pod{},
 	}
 	d.short = shortened(options, d.phases)
 	d.deadline = options.Start.Add(plan.Total(d.phases) + d.slack)
@@ -170,13 +155,13 @@ func New(options Options) *Drain {
 	d.deadline = d.deadline.Add(d.lead + 3*d.slack)
 	d.cancel = sync.OnceFunc(func() { close(d.cancelled) })
 	d.abandon = sync.OnceFunc(func() { close(d.abandoned) })
-	for i, p := range d.record.Pods {
-		d.index[key{p.Runtime, p.ID}] = i
-		if p.Outcome == "" && !p.StartedAt.IsZero() {
-			d.resumed[key{p.Runtime, p.ID}] = p.StartedAt
-		}
-		if p.Outcome == journal.Left && !p.StartedAt.IsZero() && !d.record.FinishedAt.IsZero() {
-			d.spent[key{p.Runtime, p.ID}] = p.StartedAt
+	for _, record := range d.record.Pods {
+		p := d.enter(record)
+		switch {
+		case record.Outcome == "":
+			p.resumed = record.StartedAt
+		case record.Outcome == journal.Left && !d.record.FinishedAt.IsZero():
+			p.spent = record.StartedAt
 		}
 	}
 	return d
@@ -252,7 +237,7 @@ func (d *Drain) Run(ctx context.Context) {
 			close(d.idle)
 		}()
 	}()
-	d.options.Publish(d.record.Clone())
+	d.publish()
 	if d.options.First != nil && len(d.record.StoppedFirst) > 0 { // by an earlier process: nobody else may answer
 		known, _ := d.options.Roster.Last()
 		d.adopt(ctx, known)
@@ -275,6 +260,7 @@ func (d *Drain) Run(ctx context.Context) {
 	} else { // another process goes on
 		d.handOver(calls)
 	}
+	d.record = d.snapshot() // nobody changes it from here on
 	d.options.Publish(d.record.Clone())
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -85,28 +84,23 @@ func (d *Drain) adopt(ctx context.Context, pods []runtime.Pod) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	signals := d.options.First.Adopt(ctx, pods, d.record.Pods)
-	for _, p := range pods {
-		at, known := d.index[key{p.Runtime, p.ID}]
-		if !known {
+	signals := d.options.First.Adopt(ctx, pods, d.snapshot().Pods)
+	for _, listed := range pods {
+		p := d.podOf(listed)
+		if p.record == nil {
 			continue
 		}
-		said := maps.Clone(d.record.Pods[at].Signals) // what was published has the old one
-		for _, c := range p.Containers {
+		for _, c := range listed.Containers {
 			if signal := signals[c.ID]; signal != "" {
-				if said == nil {
-					said = map[string]string{}
-				}
-				said[c.ID] = signal
+				p.container(c.ID).StopSignal, p.written = signal, nil
 			}
 		}
-		d.record.Pods[at].Signals = said
 	}
 }
 
-// enter writes down which pods are to be stopped, and when: the next process may find nobody
+// enterAll writes down which pods are to be stopped, and when: the next process may find nobody
 // who tells.
-func (d *Drain) enter() {
+func (d *Drain) enterAll() {
 	for _, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
 			if _, came := d.entry(phase.Name, pod); came {
@@ -122,7 +116,7 @@ func (d *Drain) stopFirst(ctx context.Context) {
 		return
 	}
 	began, before := time.Now(), slices.Clone(d.record.StoppedFirst)
-	d.enter()
+	d.enterAll()
 	if d.fresh || len(before) == 0 {
 		d.adopt(ctx, d.current)
 	}
@@ -135,7 +129,7 @@ func (d *Drain) stopFirst(ctx context.Context) {
 		// process.
 		d.service(name).AskedAt = time.Now()
 	}
-	d.options.Publish(d.record.Clone())
+	d.publish()
 	if len(names) > 0 {
 		d.flush(ctx)
 		d.stopAll(ctx, names, d.leadLeft(began, len(before) > 0), before)
@@ -143,7 +137,7 @@ func (d *Drain) stopFirst(ctx context.Context) {
 	}
 	d.options.Start = d.options.Start.Add(time.Since(began))
 	d.settled = false // what was listed is from before
-	d.options.Publish(d.record.Clone())
+	d.publish()
 }
 
 // hear has every runtime answer once, or not. One that was killed with its service takes calls

@@ -167,7 +167,7 @@ func TestACancellationIsHeardWhileAServiceEnds(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(endsAfter(time.Hour))
-		d := drain.New(w.options)
+		d := w.drain()
 		time.AfterFunc(2*time.Second, d.Cancel)
 		d.Run(t.Context())
 		w.expectTook(time.Since(w.began), 2*time.Second)
@@ -243,7 +243,7 @@ func TestNoServiceIsAskedAfterACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(func(context.Context) (bool, error) { t.Error("it was asked"); return true, nil })
-		d := drain.New(w.options)
+		d := w.drain()
 		w.options.First.Adopt = func(context.Context, []runtime.Pod, []journal.PodRecord) map[string]string {
 			d.Cancel()
 			return nil
@@ -264,7 +264,7 @@ func TestOfAStopThatIsCancelledItIsKnownWhetherTheServiceRan(t *testing.T) {
 				<-ctx.Done()
 				return ran, ctx.Err()
 			})
-			d := drain.New(w.options)
+			d := w.drain()
 			time.AfterFunc(time.Second, d.Cancel)
 			d.Run(t.Context())
 			if f := d.Record().StoppedFirst; len(f) != 1 || f[0].AskedAt.IsZero() == ran || f[0].Error != "the shutdown was cancelled" {

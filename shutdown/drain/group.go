@@ -8,24 +8,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/runtime"
-	"hostler.io/hostler/shutdown/plan"
 )
-
-// group is what this process does with one pod: it stops its containers, also those that come
-// when others are being stopped already, and then its sandbox. To tear that down is to kill what
-// runs in it: it waits for all of them.
-type group struct {
-	pod   runtime.Pod       // as it was when containers of it were asked last
-	phase int               // then
-	end   time.Time         // of that
-	stops int               // calls of stopPod that are under way
-	owed  map[key]time.Time // containers that are still to be asked, and when the drain learned of them
-	kept  bool              // all that were asked are over, and the sandbox stays for those
-
-	tearing int  // teardowns that are under way
-	resort  bool // one of them is the last resort
-	again   bool // others have ended since that was begun
-}
 
 // teardown is what became of a sandbox.
 type teardown struct {
@@ -33,85 +16,28 @@ type teardown struct {
 	err  error
 }
 
-// group is the one of a pod.
-func (d *Drain) group(pod key) *group {
-	if d.groups[pod] == nil {
-		d.groups[pod] = &group{owed: map[key]time.Time{}}
-	}
-	return d.groups[pod]
-}
-
-// busy tells whether containers of the pod are being stopped, or killed by the last resort.
-func (g *group) busy() bool { return g.stops > 0 || g.resort }
-
-// tears tells whether the sandbox is being torn down.
-func (g *group) tears() bool { return g.tearing > 0 }
-
-// any tells whether a pod is like that.
-func (d *Drain) any(is func(*group) bool) bool {
-	for _, g := range d.groups {
-		if is(g) {
-			return true
-		}
-	}
-	return false
-}
-
 // begin has containers of a pod stopped in phase i.
-func (d *Drain) begin(calls context.Context, i int, pod runtime.Pod, containers []target, end time.Time) {
-	k := key{pod.Runtime, pod.ID}
-	g := d.group(k)
-	g.pod, g.phase, g.end, g.kept = pod, i, end, false
-	g.stops++
-	for _, c := range containers {
-		delete(g.owed, key{c.Runtime, c.ID})
+func (d *Drain) begin(calls context.Context, i int, p *pod, listed runtime.Pod, containers []target, end time.Time) {
+	p.listed, p.phase, p.end, p.kept = listed, i, end, false
+	p.stops++
+	for _, t := range containers {
+		p.container(t.ID).owed = time.Time{}
 	}
 	d.begun++
 	d.inPhase++
 	d.settled = false
+	k := p.key
 	d.calls.Go(func() { d.stopPod(calls, i, k, containers, end) })
-}
-
-// owe notes those of a pod's containers that are still to be asked to end.
-func (d *Drain) owe(pod runtime.Pod) {
-	for _, c := range pod.Containers {
-		if d.isUnasked(pod, c) {
-			d.group(key{pod.Runtime, pod.ID}).owed[key{c.Runtime, c.ID}] = time.Now()
-		}
-	}
-}
-
-// isUnasked tells whether a container is still to be asked to end.
-func (d *Drain) isUnasked(pod runtime.Pod, c runtime.Container) bool {
-	return plan.Alive(c) && (d.ends[key{c.Runtime, c.ID}] == nil || d.isAnotherRun(pod, c))
-}
-
-// strike takes off the notes whom a list does not show alive that was asked for since. Others'
-// lists may be older than they seem.
-func (d *Drain) strike(asked time.Time) {
-	alive := map[key]bool{}
-	for _, p := range d.current {
-		for _, c := range p.Containers {
-			alive[key{c.Runtime, c.ID}] = plan.Alive(c)
-		}
-	}
-	for _, g := range d.groups {
-		for k, seen := range g.owed {
-			if d.told(k.runtime) && !alive[k] && !asked.Before(seen) {
-				delete(g.owed, k)
-			}
-		}
-	}
 }
 
 // release goes on with pods whose sandboxes stayed for others who have ended by themselves.
 func (d *Drain) release(calls context.Context) {
-	for k, g := range d.groups {
-		if g.kept && len(g.owed) == 0 {
-			if g.phase == d.phase {
+	for _, p := range d.pods {
+		if p.kept && !p.owes() {
+			if p.phase == d.phase {
 				d.inPhase++
 			}
-			d.finish(calls, k, g.phase)
+			d.finish(calls, p, p.phase)
 		}
 	}
 }
@@ -119,40 +45,29 @@ func (d *Drain) release(calls context.Context) {
 // finish goes on with a pod once all containers of it that were asked are over: with those that
 // are still to be asked, or with its sandbox. What is half stopped at a cancellation is left to
 // its owner.
-func (d *Drain) finish(calls context.Context, pod key, phase int) {
-	g := d.group(pod)
-	ended := d.endedAt(pod, g.kept)
-	g.kept = false
+func (d *Drain) finish(calls context.Context, p *pod, phase int) {
+	ended := d.endedAt(p)
+	p.kept = false
 	switch {
-	case len(g.owed) > 0:
-		g.kept = true
+	case p.owes():
+		p.kept = true
 	case d.isCancelled():
-		d.noteOver(pod, ended)
-	case g.resort:
-		g.again = true
-	case d.failed(pod):
-		g.resort, g.again = true, false
+		p.noteOver(ended)
+	case p.resort:
+		p.again = true
+	case p.failed():
+		p.resort, p.again = true, false
 		d.begun++
 		d.settled = false
-		d.tearDown(calls, pod, phase, true)
+		d.tearDown(calls, p, phase, true)
 		return
 	default:
-		d.noteOver(pod, ended)
-		if !slices.Contains(d.queue, pod) {
-			d.queue = append(d.queue, pod)
+		p.noteOver(ended)
+		if !slices.Contains(d.queue, p) {
+			d.queue = append(d.queue, p)
 		}
 	}
 	d.countPhase(calls, phase)
-}
-
-// failed tells whether a container of the pod was asked and did not stop.
-func (d *Drain) failed(pod key) bool {
-	for _, e := range d.ends {
-		if e.pod == pod && e.done && e.err != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // countPhase counts down what its phase waits for.
@@ -177,27 +92,25 @@ func (d *Drain) tearQueued(calls context.Context) {
 	if d.ended(calls) {
 		return
 	}
-	d.queue = slices.DeleteFunc(d.queue, func(pod key) bool {
-		g := d.group(pod)
+	d.queue = slices.DeleteFunc(d.queue, func(p *pod) bool {
 		switch {
-		case g.busy():
+		case p.busy():
 			return true // and comes again, or goes with that
-		case len(g.owed) > 0:
-			g.kept = true
+		case p.owes():
+			p.kept = true
 			return true
-		case g.tears(), !d.calm && g.phase == d.phase && d.any(func(g *group) bool { return g.tears() && g.phase == d.phase }):
+		case p.tears(), !d.calm && p.phase == d.phase && d.any(func(p *pod) bool { return p.tears() && p.phase == d.phase }):
 			return false
 		}
-		d.tearDown(calls, pod, g.phase, false)
+		d.tearDown(calls, p, p.phase, false)
 		return true
 	})
 }
 
 // tearDown tears the sandbox of a pod down.
-func (d *Drain) tearDown(calls context.Context, pod key, phase int, last bool) {
-	g := d.group(pod)
-	g.tearing++
-	what, end := g.pod, g.end
+func (d *Drain) tearDown(calls context.Context, p *pod, phase int, last bool) {
+	p.tearing++
+	k, what, end := p.key, p.listed, p.end
 	d.calls.Go(func() {
 		ctx, cancel := d.teardownBound(calls, last, end)
 		defer cancel()
@@ -205,38 +118,38 @@ func (d *Drain) tearDown(calls context.Context, pod key, phase int, last bool) {
 		if err != nil {
 			d.log.Warn("the sandbox of a pod stays behind", "pod", strings.TrimPrefix(what.Namespace+"/"+what.Name, "/"), "error", err)
 		}
-		d.tell(result{phase: phase, pod: pod, torn: &teardown{last, err}})
+		d.tell(result{phase: phase, pod: k, torn: &teardown{last, err}})
 	})
 }
 
 // noteTorn takes in what became of a sandbox. A last resort that failed is tried again if others
 // of its pod have ended meanwhile.
 func (d *Drain) noteTorn(calls context.Context, r result) {
-	g := d.group(r.pod)
-	g.tearing--
+	p := d.pod(r.pod)
+	p.tearing--
 	if !r.torn.last {
 		d.tearQueued(calls)
 		return
 	}
-	g.resort = false
+	p.resort = false
 	switch {
 	case r.torn.err == nil: // a sandbox that is gone took along what still ran in it
-		clear(g.owed)
-		g.kept = false
-		for _, e := range d.ends {
-			if e.pod == r.pod && e.done && e.err != nil {
-				e.killed, e.err = true, nil
+		p.kept = false
+		for _, c := range p.containers {
+			c.owed = time.Time{}
+			if c.state == Failed {
+				d.become(c, Killed)
 			}
 		}
 	case d.leaves(calls):
-		d.noteUnasked(r.pod, nil)
+		p.noteUnasked(nil)
 		return
-	case g.again && g.stops == 0:
-		d.finish(calls, r.pod, r.phase)
+	case p.again && p.stops == 0:
+		d.finish(calls, p, r.phase)
 		return
 	}
-	if g.stops == 0 {
-		d.noteOver(r.pod, time.Now())
+	if p.stops == 0 {
+		p.noteOver(time.Now())
 	}
 	d.countPhase(calls, r.phase)
 }
@@ -247,39 +160,35 @@ func (d *Drain) leaves(calls context.Context) bool { return Closed(d.leaving) ||
 // noteEnds takes in how containers of a pod ended. Where this process ends that is only who was
 // not asked.
 func (d *Drain) noteEnds(calls context.Context, r result) {
-	g := d.group(r.pod)
-	g.stops--
+	p := d.pod(r.pod)
+	p.stops--
 	if d.leaves(calls) {
-		d.noteUnasked(r.pod, slices.DeleteFunc(r.ends, func(e containerEnd) bool { return !errors.Is(e.err, errUnasked) }))
+		p.noteUnasked(slices.DeleteFunc(r.ends, func(e containerEnd) bool { return !errors.Is(e.err, errUnasked) }))
 		return
 	}
 	for _, e := range r.ends {
-		*d.ends[e.key] = e
+		switch c := p.container(e.id); {
+		case e.err != nil:
+			d.fail(c, e.err)
+		case e.killed:
+			d.become(c, Killed)
+		default:
+			d.become(c, Stopped)
+		}
 	}
-	if g.stops > 0 { // which go on with it
+	if p.stops > 0 { // which go on with it
 		d.countPhase(calls, r.phase)
 		return
 	}
-	d.finish(calls, r.pod, r.phase)
-}
-
-// noteOver writes down when the pod was over, and how it ended.
-func (d *Drain) noteOver(pod key, ended time.Time) {
-	at := d.index[pod]
-	if p := &d.record.Pods[at]; p.FinishedAt.IsZero() {
-		if p.FinishedAt = ended; ended.Before(p.StartedAt) {
-			p.FinishedAt = p.StartedAt
-		}
-	}
-	d.judge(at)
+	d.finish(calls, p, r.phase)
 }
 
 // endedAt is when a pod was over of which all containers are: now, or, where its sandbox stayed
 // for somebody, when the last of them ended, if its runtime tells.
-func (d *Drain) endedAt(pod key, kept bool) time.Time {
-	if kept {
-		for _, p := range d.current {
-			if at := d.lastEnd(p); p.Runtime == pod.runtime && p.ID == pod.id && !at.IsZero() {
+func (d *Drain) endedAt(p *pod) time.Time {
+	if p.kept {
+		for _, listed := range d.current {
+			if at := d.lastEnd(listed); listed.Runtime == p.runtime && listed.ID == p.id && !at.IsZero() {
 				return at
 			}
 		}

@@ -10,7 +10,6 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
-	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -185,7 +184,7 @@ func TestAPodIntoWhichSomebodyCameIsLeftByACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 19300 * time.Millisecond, Labels: grace("60s")})
 		w.comes("web", 17500*time.Millisecond, time.Minute)
-		d := drain.New(w.options)
+		d := w.drain()
 		time.AfterFunc(19*time.Second, d.Cancel)
 		d.Run(t.Context())
 		<-d.Idle()
@@ -269,7 +268,7 @@ func TestAPersonsDrainThatEndsTearsNothingDown(t *testing.T) {
 		}
 		ctx, end := context.WithCancel(t.Context())
 		time.AfterFunc(5*time.Second, end)
-		d := drain.New(w.options)
+		d := w.drain()
 		d.Run(ctx)
 		<-d.Idle()
 		time.Sleep(5 * time.Second)

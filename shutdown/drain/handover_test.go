@@ -22,7 +22,7 @@ func (w *world) endAndGoOn(between func(), ends ...time.Duration) *journal.Recor
 	for _, at := range ends {
 		ctx, end := context.WithCancel(w.t.Context())
 		time.AfterFunc(at, end)
-		d := drain.New(w.options)
+		d := w.drain()
 		d.Run(ctx)
 		<-d.Idle()
 		between()

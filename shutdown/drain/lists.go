@@ -301,6 +301,24 @@ func (d *Drain) take(l listing) {
 	d.strike(l.at)
 }
 
+// strike forgets what is owed to containers that a list does not show alive which was asked for
+// since. Lists of others may be older than they seem.
+func (d *Drain) strike(asked time.Time) {
+	alive := map[key]bool{}
+	for _, p := range d.current {
+		for _, c := range p.Containers {
+			alive[key{c.Runtime, c.ID}] = plan.Alive(c)
+		}
+	}
+	for _, p := range d.pods {
+		for _, c := range p.containers {
+			if d.told(p.runtime) && !alive[key{p.runtime, c.ID}] && !asked.Before(c.owed) {
+				c.owed = time.Time{}
+			}
+		}
+	}
+}
+
 // told tells whether a runtime has answered the list that is the current one.
 func (d *Drain) told(runtime string) bool { return d.silent != nil && !d.silent(runtime) }
 
@@ -309,55 +327,39 @@ func (d *Drain) told(runtime string) bool { return d.silent != nil && !d.silent(
 func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool, own bool) {
 	d.current = pods
 	alive := map[key]bool{}
-	for _, p := range pods {
-		for _, c := range p.Containers {
+	for _, listed := range pods {
+		p := d.podOf(listed)
+		for _, l := range listed.Containers {
+			c := p.containers[l.ID]
 			// Before it may be forgotten which run was asked.
-			alive[key{c.Runtime, c.ID}] = plan.Alive(c) && !d.isAnotherRun(p, c)
-			if answered(c.Runtime) {
-				d.lookAgain(p, c, own)
+			alive[key{p.runtime, l.ID}] = plan.Alive(l) && (c == nil || !c.isAnotherRun(l))
+			if c != nil && answered(p.runtime) {
+				d.checkRun(c, l, own)
 			}
 		}
 	}
-	for k, gone := range d.gone {
-		if answered(k.runtime) && !alive[k] {
-			close(gone)
-			delete(d.gone, k)
+	for _, p := range d.pods {
+		for _, c := range p.containers {
+			if c.gone != nil && answered(p.runtime) && !alive[key{p.runtime, c.ID}] {
+				close(c.gone)
+				c.gone = nil
+			}
 		}
 	}
 }
 
-// lookAgain forgets the end of a container that runs again: it is to be asked to end like
-// any that comes. Of one that no list has shown dead the runtime may be wrong about its end,
-// and a list that shows the run that was asked is an old one, as one of somebody else may be
+// checkRun forgets the end of a container that runs again: its stop is to be requested like
+// that of any that comes. Of one that no list has shown dead the runtime may be wrong about its
+// end, and a list that shows the run that was asked is an old one, as one of somebody else may be
 // that does not tell which run it shows.
-func (d *Drain) lookAgain(p runtime.Pod, c runtime.Container, own bool) {
-	k, began := key{c.Runtime, c.ID}, runOf(c)
-	switch e := d.ends[k]; {
-	case e == nil, !e.done:
-	case !plan.Alive(c):
-		e.dead = true
-	case d.isAnotherRun(p, c), e.dead && began.IsZero() && own, e.dead && !began.IsZero() && !began.Equal(d.record.Pods[d.index[e.pod]].Runs[c.ID]):
-		delete(d.ends, k)
-		d.anew[k] = true
+func (d *Drain) checkRun(c *container, listed runtime.Container, own bool) {
+	began := runOf(listed)
+	switch {
+	case !c.state.over():
+	case !plan.Alive(listed):
+		c.dead = true
+	case c.isAnotherRun(listed), c.dead && began.IsZero() && own, c.dead && !began.IsZero() && !began.Equal(c.StartedAt):
+		d.become(c, Unrequested)
+		c.dead, c.anew = false, true
 	}
-}
-
-// runOf is when a container's run began, where a runtime tells. One that runs once has its name
-// for an ID, which another may take once it is gone: that one was created later.
-func runOf(c runtime.Container) time.Time {
-	if c.Restart == runtime.RestartElsewhere {
-		return c.CreatedAt
-	}
-	return c.StartedAt
-}
-
-// isAnotherRun tells whether a container's run began after that of its ID which was asked to
-// end, by the same clock of its runtime.
-func (d *Drain) isAnotherRun(p runtime.Pod, c runtime.Container) bool {
-	at, known := d.index[key{p.Runtime, p.ID}]
-	if !known {
-		return false
-	}
-	asked := d.record.Pods[at].Runs[c.ID]
-	return !asked.IsZero() && runOf(c).After(asked)
 }

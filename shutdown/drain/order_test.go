@@ -74,7 +74,7 @@ func TestWhoWaitsItsTurnIsSparedByACancellation(t *testing.T) {
 		w.pod("shop", 0,
 			runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"shop1"}},
 			runtimetest.ContainerSpec{})
-		d := drain.New(w.options)
+		d := w.drain()
 		time.AfterFunc(2*time.Second, d.Cancel)
 		d.Run(t.Context())
 		<-d.Idle()

@@ -20,75 +20,41 @@ func (d *Drain) note(calls context.Context, r result) {
 	switch {
 	case r.torn != nil:
 		d.noteTorn(calls, r)
-	case r.asked != key{}:
-		d.noteTurns(r.pod, map[string]time.Time{r.asked.id: r.at})
+	case r.asked != "":
+		p := d.pod(r.pod)
+		c := p.container(r.asked)
+		d.become(c, Stopping)
+		c.RequestedAt, p.written = r.at, nil
 	default:
 		d.noteEnds(calls, r)
 	}
 	if r.torn == nil || r.torn.last {
-		d.options.Publish(d.record.Clone())
+		d.publish()
 	}
 }
 
-// noteTurns writes down when containers were asked to end, for a process that may have to
-// go on with this drain, or to start them again.
-func (d *Drain) noteTurns(pod key, turns map[string]time.Time) {
-	p := &d.record.Pods[d.index[pod]]
-	p.Asked = with(p.Asked, turns)
+// noteOver writes down when the pod was over, and how it ended.
+func (p *pod) noteOver(ended time.Time) {
+	if r := p.record; r.FinishedAt.IsZero() {
+		if r.FinishedAt = ended; ended.Before(r.StartedAt) {
+			r.FinishedAt = r.StartedAt
+		}
+	}
+	p.judge()
 }
 
-// with is a copy of known with more in it: what was published has the old one.
-func with[V any](known, more map[string]V) map[string]V {
-	if len(more) == 0 {
-		return known
-	}
-	all := maps.Clone(known)
-	if all == nil {
-		all = map[string]V{}
-	}
-	maps.Copy(all, more)
-	return all
-}
-
-// also is a copy of known with an ID in it, once: what was published has the old one.
-func also(known []string, id string) []string {
-	if slices.Contains(known, id) {
-		return known
-	}
-	return append(slices.Clone(known), id)
-}
-
-// noteUnasked writes down who is left for the next process to ask. Where that is all of a pod
-// the pod was never begun with: it is not to be killed unasked where its phase is over by then.
-func (d *Drain) noteUnasked(pod key, ends []containerEnd) {
-	p := &d.record.Pods[d.index[pod]]
-	turns, late := map[string]time.Time{}, map[string]time.Time{}
+// noteUnasked writes down whose stop is left for the next process to request. Where that is all of
+// a pod the pod was never begun with: it is not to be killed unasked where its phase is over by
+// then.
+func (p *pod) noteUnasked(ends []containerEnd) {
 	for _, e := range ends {
-		if _, noted := p.Asked[e.key.id]; noted {
-			turns[e.key.id] = time.Time{}
-		} else {
-			late[e.key.id] = time.Time{}
-		}
+		c := p.container(e.id)
+		c.Requested, c.RequestedAt, p.written = true, time.Time{}, nil
 	}
-	p.Asked, p.Late = with(p.Asked, turns), with(p.Late, late)
-	_, begun := d.resumed[pod]
-	for _, e := range d.ends {
-		if e.pod == pod {
-			turn, noted := turnOf(*p, e.key.id)
-			begun = begun || !noted || !turn.IsZero()
-		}
+	begun := func(c *container) bool { return c.state != Unrequested && (!c.Requested || !c.RequestedAt.IsZero()) }
+	if p.resumed.IsZero() && !p.has(begun) {
+		p.record.StartedAt = time.Time{}
 	}
-	if !begun {
-		p.StartedAt = time.Time{}
-	}
-}
-
-// turnOf is when a container was asked, where that is noted for it alone.
-func turnOf(p journal.PodRecord, id string) (turn time.Time, noted bool) {
-	if turn, noted = p.Asked[id]; !noted {
-		turn, noted = p.Late[id]
-	}
-	return turn, noted
 }
 
 // conclude gives every pod its outcome and says how the drain went.
@@ -98,51 +64,55 @@ func (d *Drain) conclude() {
 	if !d.record.FinishedAt.IsZero() && !d.isCancelled() {
 		return // it was before, and nothing ran since
 	}
-	running, cut := map[key]bool{}, map[key]bool{}
-	codes, ends := map[key]map[string]int32{}, map[key]time.Time{}
+	current := map[key]runtime.Pod{}
 	for _, p := range d.current {
-		k := key{p.Runtime, p.ID}
-		running[k], codes[k], ends[k] = plan.Runs(p), exitCodes(p), d.lastEnd(p)
-		cut[k] = slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.ExitCode == 137 && d.endedHere(c) && d.wasAsked(p, c) })
+		current[key{p.Runtime, p.ID}] = p
 	}
-	now, cancelled, asked := time.Now(), d.isCancelled(), d.asked()
+	now, cancelled := time.Now(), d.isCancelled()
 	r := d.record
 	r.Graceful = !cancelled && d.blind == nil
 	if d.blind != nil {
 		r.Error = d.blind.Error()
 	}
-	for i := range r.Pods {
-		p := &r.Pods[i]
-		k := key{p.Runtime, p.ID}
-		switch {
-		case p.Outcome != "":
-		case d.group(k).busy():
-			d.judge(i)
-		case d.told(p.Runtime) && !running[k] && !cancelled: // by itself, or while no agent looked
-			p.Outcome, p.FinishedAt = journal.Stopped, cmp.Or(ends[k], now)
-			if p.FinishedAt.Before(p.StartedAt) { // between the list and the order
-				p.FinishedAt = p.StartedAt
-			}
-			if asked[k] {
-				d.judge(i)
-			}
-		case cancelled && p.StartedAt.IsZero():
-			p.Outcome = journal.Skipped
-		default:
-			p.Outcome = journal.Left
-		}
-		if d.told(p.Runtime) {
-			p.ExitCodes = codes[k]
-			if p.Outcome == journal.Stopped && cut[k] && !p.StartedAt.IsZero() { // by an earlier process
-				p.Outcome = journal.Killed
-			}
-		}
-		r.Graceful = r.Graceful && p.Outcome != journal.Left
+	for _, p := range d.entered {
+		d.concludePod(p, current[p.key], now)
+		r.Graceful = r.Graceful && p.record.Outcome != journal.Left
 	}
 	if cancelled {
 		r.CancelledAt = now
 	} else {
 		r.FinishedAt = now
+	}
+}
+
+// concludePod gives a pod its outcome, by what the last list has of it, which is nothing if it
+// is not there.
+func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
+	r, told, cancelled := p.record, d.told(p.runtime), d.isCancelled()
+	switch {
+	case r.Outcome != "":
+	case p.busy():
+		p.judge()
+	case told && !plan.Runs(listed) && !cancelled: // by itself, or while no agent looked
+		r.Outcome, r.FinishedAt = journal.Stopped, cmp.Or(d.lastEnd(listed), now)
+		if r.FinishedAt.Before(r.StartedAt) { // between the list and the order
+			r.FinishedAt = r.StartedAt
+		}
+		if p.requested() {
+			p.judge()
+		}
+	case cancelled && r.StartedAt.IsZero():
+		r.Outcome = journal.Skipped
+	default:
+		r.Outcome = journal.Left
+	}
+	if !told {
+		return
+	}
+	r.ExitCodes = exitCodes(listed)
+	cut := func(c runtime.Container) bool { return c.ExitCode == 137 && d.endedHere(c) && p.wasAsked(c) }
+	if r.Outcome == journal.Stopped && !r.StartedAt.IsZero() && slices.ContainsFunc(listed.Containers, cut) { // by an earlier process
+		r.Outcome = journal.Killed
 	}
 }
 
@@ -157,13 +127,13 @@ func (d *Drain) noteLatecomers() {
 			if !d.told(pod.Runtime) {
 				continue
 			}
-			record, came := d.entry(phase.Name, pod)
-			unasked := func(c plan.PlannedContainer) bool { return d.isUnasked(pod.Pod, c.Container) }
+			p, came := d.entry(phase.Name, pod)
+			unasked := func(c plan.PlannedContainer) bool { return p.isUnasked(c.Container) }
 			switch {
 			case came && d.spares(pod):
-				record.Outcome = journal.Skipped
+				p.record.Outcome = journal.Skipped
 			case !d.spares(pod) && slices.ContainsFunc(pod.Containers, unasked):
-				record.Outcome, record.Error = journal.Left, "came when no time was left to stop it"
+				p.record.Outcome, p.record.Error = journal.Left, "came when no time was left to stop it"
 				d.record.FinishedAt = time.Time{}
 			}
 		}
@@ -186,14 +156,10 @@ func (d *Drain) endedHere(c runtime.Container) bool {
 	return c.State == runtime.Exited && c.FinishedAt.After(d.record.StartedAt) && !c.FinishedAt.After(time.Now())
 }
 
-// wasAsked tells whether a container had been asked to end when it did.
-func (d *Drain) wasAsked(p runtime.Pod, c runtime.Container) bool {
-	at, known := d.index[key{p.Runtime, p.ID}]
-	if !known {
-		return false
-	}
-	turn, noted := turnOf(d.record.Pods[at], c.ID)
-	return noted && !turn.IsZero() && !c.FinishedAt.Before(turn)
+// wasAsked tells whether the stop of a container had been requested when it ended.
+func (p *pod) wasAsked(listed runtime.Container) bool {
+	c := p.containers[listed.ID]
+	return c != nil && c.Requested && !c.RequestedAt.IsZero() && !listed.FinishedAt.Before(c.RequestedAt)
 }
 
 // exitCodes are those of a pod's containers, by name: of several of one name,
@@ -214,25 +180,22 @@ func exitCodes(p runtime.Pod) map[string]int32 {
 }
 
 // judge sets the pod's outcome from those of its containers.
-func (d *Drain) judge(at int) {
-	p := &d.record.Pods[at]
-	k := key{p.Runtime, p.ID}
-	p.Outcome, p.Error, p.Stuck = journal.Stopped, "", nil
-	for _, e := range d.ends {
-		switch {
-		case e.pod != k:
-			continue
-		case !e.done || e.err != nil:
-			p.Stuck = append(p.Stuck, e.name)
-			p.Outcome = journal.Left
-			if e.err != nil {
-				p.Error = e.err.Error()
+func (p *pod) judge() {
+	r := p.record
+	r.Outcome, r.Error, r.Stuck = journal.Stopped, "", nil
+	for _, id := range slices.Sorted(maps.Keys(p.containers)) {
+		switch c := p.containers[id]; {
+		case c.state.mayRun():
+			r.Stuck = append(r.Stuck, c.Name)
+			r.Outcome = journal.Left
+			if c.err != nil {
+				r.Error = c.err.Error()
 			}
-		case e.killed && p.Outcome == journal.Stopped:
-			p.Outcome = journal.Killed
+		case c.state == Killed && r.Outcome == journal.Stopped:
+			r.Outcome = journal.Killed
 		}
 	}
-	slices.Sort(p.Stuck)
+	slices.Sort(r.Stuck)
 }
 
 // errStillRuns is found where a runtime said that a container stopped.
@@ -244,49 +207,49 @@ func (d *Drain) verify() {
 	if !d.settled {
 		return
 	}
-	for _, p := range d.current {
-		if !d.told(p.Runtime) {
+	for _, listed := range d.current {
+		if !d.told(listed.Runtime) {
 			continue
 		}
-		for _, c := range p.Containers {
-			e, ok := d.ends[key{c.Runtime, c.ID}]
-			if !ok {
-				continue
-			}
-			switch {
-			case c.State == runtime.Exited:
-				if !c.FinishedAt.IsZero() && c.ExitCode >= 0 { // else nobody saw how it ended
-					e.killed = c.ExitCode == 137
-				}
-				e.done, e.err = true, nil
-			case c.State == runtime.Running && e.done && e.err == nil && d.fresh: // others may be from before the stop
-				e.err = errStillRuns
+		p := d.podOf(listed)
+		for _, l := range listed.Containers {
+			if c := p.containers[l.ID]; c != nil && c.state != Unrequested {
+				d.verifyEnd(c, l)
 			}
 		}
 	}
-	for k := range d.asked() {
-		if d.told(k.runtime) {
-			d.judge(d.index[k])
+	for _, p := range d.pods {
+		if d.told(p.runtime) && p.requested() {
+			p.judge()
 		}
 	}
 }
 
-// asked are the pods of which a container was asked to end.
-func (d *Drain) asked() map[key]bool {
-	pods := map[key]bool{}
-	for _, e := range d.ends {
-		pods[e.pod] = true
+func (d *Drain) verifyEnd(c *container, listed runtime.Container) {
+	switch {
+	case listed.State == runtime.Exited:
+		killed := c.state == Killed
+		if !listed.FinishedAt.IsZero() && listed.ExitCode >= 0 { // else nobody saw how it ended
+			killed = listed.ExitCode == 137
+		}
+		if killed {
+			d.become(c, Killed)
+		} else {
+			d.become(c, Stopped)
+		}
+	case listed.State == runtime.Running && (c.state == Stopped || c.state == Killed) && d.fresh: // others may be from before the stop
+		d.fail(c, errStillRuns)
 	}
-	return pods
 }
 
 // stuck names the containers that were asked to stop and have not.
 func (d *Drain) stuck() []string {
 	var names []string
-	for _, e := range d.ends {
-		if !e.done || e.err != nil {
-			p := d.record.Pods[d.index[e.pod]]
-			names = append(names, p.Namespace+"/"+p.Name+"/"+e.name)
+	for _, p := range d.entered {
+		for _, c := range p.containers {
+			if c.state.mayRun() {
+				names = append(names, p.record.Namespace+"/"+p.record.Name+"/"+c.Name)
+			}
 		}
 	}
 	slices.Sort(names)

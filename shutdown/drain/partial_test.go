@@ -8,7 +8,6 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
-	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -252,14 +251,14 @@ func TestAPodWhoseOthersWereNotAskedYetIsLeftByACancellation(t *testing.T) {
 		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable, Subject: "web0"})
 		ctx, end := context.WithCancel(t.Context())
 		time.AfterFunc(15*time.Second, end)
-		d := drain.New(w.options)
+		d := w.drain()
 		d.Run(ctx)
 		<-d.Idle()
 		time.Sleep(6 * time.Second)
 		down.Release()
 		w.options.Record = w.published[len(w.published)-1].Clone()
 		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Delay: 400 * time.Millisecond, Subject: "slow0"})
-		d = drain.New(w.options)
+		d = w.drain()
 		time.AfterFunc(200*time.Millisecond, d.Cancel)
 		d.Run(t.Context())
 		<-d.Idle()

@@ -47,7 +47,7 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 			n += late
 			d.settled = late == 0 && d.settles(l)
 		case <-poll.C:
-			if len(d.gone) > 0 {
+			if d.any((*pod).awaits) {
 				d.relist(ctx)
 			}
 		case <-news.C:
@@ -74,7 +74,7 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 	if n > 0 {
 		d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))
 	}
-	if i < len(d.phases)-1 && d.any((*group).tears) {
+	if i < len(d.phases)-1 && d.any((*pod).tears) {
 		d.awaitSandboxes(ctx, calls, min(time.Until(end), sandboxWait))
 		d.settled = false
 	}
@@ -91,8 +91,8 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 	nothingLeft := d.nothingLeft(i, end)
 	for n, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
-			k := key{pod.Runtime, pod.ID}
-			record, came := d.entry(phase.Name, pod)
+			p, came := d.entry(phase.Name, pod)
+			record := p.record
 			changed = changed || came
 			if n > i {
 				continue
@@ -104,7 +104,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 			if nothingLeft && record.StartedAt.IsZero() {
 				continue
 			}
-			containers := d.unasked(k, pod.Within(max(0, time.Until(end))), i, end)
+			containers := d.unasked(p, pod.Within(max(0, time.Until(end))), i, end)
 			d.owe(pod.Pod)
 			if len(containers) == 0 {
 				continue
@@ -113,11 +113,11 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 				record.StartedAt = time.Now()
 			}
 			record.Outcome, record.FinishedAt = "", time.Time{}
-			if _, spent := d.spent[k]; !spent {
+			if p.spent.IsZero() {
 				record.Grace = metav1.Duration{Duration: d.within(pod.Grace.Duration, end)}
 			}
 			launched, changed = launched+1, true
-			d.begin(calls, i, pod.Pod, containers, end)
+			d.begin(calls, i, p, pod.Pod, containers, end)
 		}
 	}
 	if changed {
@@ -125,7 +125,7 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 			d.record.Shortened = d.short
 		}
 		d.reopen()
-		d.options.Publish(d.record.Clone())
+		d.publish()
 	}
 	return launched
 }
@@ -160,18 +160,15 @@ func (d *Drain) nothingLeft(i int, end time.Time) bool {
 	return d.options.Phases[i].Grace > 0 && d.brief(i, end)
 }
 
-// entry is a pod's place in the record, and whether it was made just now.
-func (d *Drain) entry(phase string, pod plan.PlannedPod) (record *journal.PodRecord, came bool) {
-	k := key{pod.Runtime, pod.ID}
-	at, known := d.index[k]
-	if !known {
-		at = len(d.record.Pods)
-		d.index[k] = at
-		d.record.Pods = append(d.record.Pods, journal.PodRecord{
-			Runtime: pod.Runtime, ID: pod.ID, UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Phase: phase, Priority: pod.Priority, Grace: pod.Grace, Sandbox: pod.Pod.Sandbox,
-		})
+// entry is a pod that is on record, and whether it was entered just now.
+func (d *Drain) entry(phase string, planned plan.PlannedPod) (p *pod, came bool) {
+	if p = d.podOf(planned.Pod); p.record != nil {
+		return p, false
 	}
-	return &d.record.Pods[at], !known
+	return d.enter(journal.PodRecord{
+		Runtime: planned.Runtime, ID: planned.ID, UID: planned.UID, Namespace: planned.Namespace, Name: planned.Name,
+		Phase: phase, Priority: planned.Priority, Grace: planned.Grace, Sandbox: planned.Pod.Sandbox,
+	}), true
 }
 
 // spares tells whether the pod is to be left alone.
@@ -179,100 +176,89 @@ func (d *Drain) spares(pod plan.PlannedPod) bool {
 	return d.options.SpareCritical && pod.Priority >= plan.CriticalPriority
 }
 
-// unasked returns the containers that were not asked to end yet, and notes that
-// they are now, or will be once those have ended that need them. Where nothing is left of phase
-// i it leaves out whom no process has asked before, or one that was in a later phase.
-func (d *Drain) unasked(pod key, planned plan.PlannedPod, i int, end time.Time) (targets []target) {
+// unasked returns the containers whose stop is not begun yet, and notes that it is now, or will be
+// once those have ended that need them. Where nothing is left of phase i it leaves out whom no
+// process has asked before, or one that was in a later phase.
+func (d *Drain) unasked(p *pod, planned plan.PlannedPod, i int, end time.Time) (targets []target) {
 	nothingLeft, due := d.nothingLeft(i, end), d.due(i)
-	for _, c := range planned.Containers {
-		k := key{c.Runtime, c.ID}
-		if _, ok := d.ends[k]; ok {
+	for _, l := range planned.Containers {
+		c := p.container(l.ID)
+		if c.state != Unrequested {
 			continue
 		}
-		asked, before := d.askedAt(d.resumed, pod, c)
-		given, spent := d.askedAt(d.spent, pod, c)
+		asked, before := p.askedAt(p.resumed, l.Container)
+		given, spent := p.askedAt(p.spent, l.Container)
 		later := before && i < len(d.phases)-1 && asked.After(due)
 		if nothingLeft && !spent && (!before || later) {
 			continue
 		}
-		d.ends[k] = &containerEnd{key: k, pod: pod, name: c.Name, kill: time.Now().Add(d.within(c.Own, end.Add(-c.Rest)))}
-		d.stops[k] = make(chan struct{})
-		t := target{PlannedContainer: c, over: d.stops[k], asked: given, spent: spent}
+		c.kill, c.over = time.Now().Add(d.within(l.Own, end.Add(-l.Rest))), make(chan struct{})
+		t := target{PlannedContainer: l, over: c.over, asked: given, spent: spent}
 		// An earlier process asked it to end and did not see it end. Asking
 		// again is to some programs an order to drop everything.
 		if before {
 			t.asked, t.gone = asked, make(chan struct{})
-			d.gone[k] = t.gone
+			c.gone = t.gone
 		}
 		targets = append(targets, t)
 	}
 	for n := range targets {
-		for _, id := range targets[n].Waits {
-			if other, stops := d.stops[key{targets[n].Runtime, id}]; stops {
-				targets[n].after = append(targets[n].after, other)
+		t := &targets[n]
+		for _, id := range t.Waits {
+			if other := p.containers[id]; other != nil && other.over != nil {
+				t.after = append(t.after, other.over)
 			}
 		}
+		d.noteBegun(p, *t, planned.Pod.Sandbox)
 	}
-	d.noteAsked(pod, targets, planned.Pod.Sandbox)
 	return targets
 }
 
-// noteAsked writes down who is asked now that was not before: of those that wait for
-// others that they do, and of those that may be started again, as those of a sandbox are
-// not, when.
-func (d *Drain) noteAsked(pod key, targets []target, sandbox bool) {
-	turns, runs, names := map[string]time.Time{}, map[string]time.Time{}, map[string]string{}
-	late := map[string]time.Time{}
-	for _, t := range targets {
-		p := &d.record.Pods[d.index[pod]]
-		p.Once = p.Once || t.Container.Restart == runtime.RestartElsewhere
-		if t.Container.Restarting {
-			p.Restarting = also(p.Restarting, t.ID)
+// noteBegun notes that the stop of a container begins: it is requested now, or in its turn after
+// others. When it was requested is on record, also of those that may be started again, as those of
+// a sandbox are not.
+func (d *Drain) noteBegun(p *pod, t target, sandbox bool) {
+	c := p.container(t.ID)
+	p.record.Once = p.record.Once || t.Container.Restart == runtime.RestartElsewhere
+	c.Restarting = c.Restarting || t.Container.Restarting
+	c.ByUnit = c.ByUnit || t.Container.Restart == runtime.RestartByUnit
+	c.Name, p.written = t.Name, nil
+	if t.gone != nil || t.spent {
+		d.become(c, Stopping)
+		if !c.Requested { // by a record that had no container's own request
+			c.Requested, c.RequestedAt = true, t.asked
 		}
-		if t.Container.Restart == runtime.RestartByUnit {
-			p.ByUnit = also(p.ByUnit, t.ID)
-		}
-		_, owedTurn := p.Asked[t.ID] // from an earlier process
-		_, noted := turnOf(*p, t.ID)
-		switch {
-		case t.gone != nil || t.spent:
-			if !noted { // by a record that told of none
-				late[t.ID] = t.asked
-			}
-		case len(t.after) > 0:
-			turns[t.ID] = time.Time{}
-		case owedTurn, !sandbox || t.Container.Restart != runtime.RestartUnknown: // which may not have been told yet
-			turns[t.ID] = time.Now()
-		default:
-			late[t.ID] = time.Now()
-		}
-		if _, noted := turns[t.ID]; noted {
-			names[t.ID] = t.Name
-			if _, before := p.Runs[t.ID]; before || !runOf(t.Container).IsZero() { // that one is over
-				runs[t.ID] = runOf(t.Container)
-			}
-		}
+		return
 	}
-	d.noteTurns(pod, turns)
-	p := &d.record.Pods[d.index[pod]]
-	p.Runs, p.Names, p.Late = with(p.Runs, runs), with(p.Names, names), with(p.Late, late)
+	if len(t.after) > 0 {
+		d.become(c, Waiting)
+		c.RequestedAt, c.Restartable = time.Time{}, true
+	} else {
+		d.become(c, Stopping)
+		c.RequestedAt = time.Now()
+		c.Restartable = c.Restartable || !sandbox || t.Container.Restart != runtime.RestartUnknown // which may not have been told yet
+	}
+	c.Requested = true
+	if c.Restartable {
+		c.StartedAt = runOf(t.Container)
+	}
 }
 
-// askedAt tells whether and when a container was asked to end by an earlier process or
-// drain, of which times has when it began with the pod. One that ends after others was
+// askedAt tells whether and when the stop of a container was requested by an earlier process or
+// drain, which began with its pod at a time, zero if it did not. One that ends after others was
 // asked later, if at all, and one that somebody has started since is another run.
-func (d *Drain) askedAt(times map[key]time.Time, pod key, c plan.PlannedContainer) (time.Time, bool) {
-	began, ok := times[pod]
-	if !ok || d.anew[key{c.Runtime, c.ID}] {
+func (p *pod) askedAt(began time.Time, listed runtime.Container) (time.Time, bool) {
+	c := p.container(listed.ID)
+	if began.IsZero() || c.anew {
 		return time.Time{}, false
 	}
-	p := d.record.Pods[d.index[pod]]
-	if run, now := p.Runs[c.ID], runOf(c.Container); !run.IsZero() && !now.IsZero() && !run.Equal(now) {
+	if run := runOf(listed); !c.StartedAt.IsZero() && !run.IsZero() && !run.Equal(c.StartedAt) {
 		return time.Time{}, false
 	}
-	if turn, noted := turnOf(p, c.ID); noted {
-		return turn, !turn.IsZero()
+	if c.Requested {
+		return c.RequestedAt, !c.RequestedAt.IsZero()
 	}
 	// As records had it that told of none.
-	return began, len(p.Asked)+len(p.Late) == 0 && !c.Container.CreatedAt.After(began)
+	none := !p.has(func(c *container) bool { return c.Requested })
+	return began, none && !listed.CreatedAt.After(began)
 }

@@ -9,7 +9,6 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
-	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -95,7 +94,7 @@ func TestWhoComesIntoAPodThatWaitsForItsTurnHasItsGrace(t *testing.T) {
 				time.AfterFunc(3*time.Second, func() {
 					w.fake.AddContainer("web", runtimetest.ContainerSpec{ID: "late", Name: "late", Image: "image", EndsAfter: 12 * time.Second, Labels: grace("60s")})
 				})
-				d := drain.New(w.options)
+				d := w.drain()
 				if cancelled {
 					time.AfterFunc(8*time.Second, d.Cancel)
 				}

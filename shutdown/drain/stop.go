@@ -30,7 +30,7 @@ func (d *Drain) stopPod(ctx context.Context, phase int, pod key, containers []ta
 		wg.Go(func() {
 			defer close(c.over)
 			killed, err := d.stopInTurn(ctx, pod, c, end)
-			ends[i] = containerEnd{key: key{c.Runtime, c.ID}, pod: pod, name: c.Name, done: true, killed: killed, err: err}
+			ends[i] = containerEnd{id: c.ID, killed: killed, err: err}
 		})
 	}
 	wg.Wait()
@@ -62,7 +62,7 @@ func (d *Drain) stopInTurn(ctx context.Context, pod key, c target, end time.Time
 		if least := min(c.Own, d.slack); time.Until(end) < least { // nobody is killed unasked for others' sake
 			end = time.Now().Add(least)
 		}
-		d.tell(result{pod: pod, asked: key{c.Runtime, c.ID}, at: time.Now()})
+		d.tell(result{pod: pod, asked: c.ID, at: time.Now()})
 	}
 	return d.stopContainer(ctx, c, end)
 }

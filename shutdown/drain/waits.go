@@ -10,11 +10,11 @@ import (
 func (d *Drain) awaitStuck(ctx, calls context.Context) {
 	over := time.NewTimer(time.Until(d.deadline))
 	defer over.Stop()
-	if d.any((*group).busy) {
+	if d.any((*pod).busy) {
 		d.settled = false
 	}
-	for d.any((*group).busy) || !d.settled {
-		if !d.any((*group).busy) {
+	for d.any((*pod).busy) || !d.settled {
+		if !d.any((*pod).busy) {
 			d.relist(ctx)
 		}
 		select {
@@ -23,7 +23,7 @@ func (d *Drain) awaitStuck(ctx, calls context.Context) {
 		case l := <-d.lists:
 			d.take(l)
 			d.release(calls)
-			d.settled = !d.any((*group).busy) && d.settles(l)
+			d.settled = !d.any((*pod).busy) && d.settles(l)
 		case <-over.C:
 			return
 		case <-d.cancelled:
@@ -39,7 +39,7 @@ func (d *Drain) awaitStuck(ctx, calls context.Context) {
 func (d *Drain) awaitSandboxes(ctx, calls context.Context, atMost time.Duration) {
 	over := time.NewTimer(atMost)
 	defer over.Stop()
-	for d.any((*group).tears) {
+	for d.any((*pod).tears) {
 		select {
 		case r := <-d.results:
 			d.note(calls, r)
@@ -56,14 +56,16 @@ func (d *Drain) awaitSandboxes(ctx, calls context.Context, atMost time.Duration)
 // windDown waits for the calls in flight after a cancellation.
 func (d *Drain) windDown(ctx, calls context.Context, giveUp func()) {
 	atMost := cancelWait
-	for _, e := range d.ends {
-		if !e.done {
-			atMost = min(atMost, time.Until(e.kill)-killRoom)
+	for _, p := range d.pods {
+		for _, c := range p.containers {
+			if c.state.underWay() {
+				atMost = min(atMost, time.Until(c.kill)-killRoom)
+			}
 		}
 	}
 	wait := time.NewTimer(atMost)
 	defer wait.Stop()
-	for d.any((*group).busy) {
+	for d.any((*pod).busy) {
 		select {
 		case r := <-d.results:
 			d.note(calls, r)
@@ -87,7 +89,7 @@ func (d *Drain) handOver(calls context.Context) {
 	}
 	over := time.NewTimer(2 * askRoom)
 	defer over.Stop()
-	for d.any((*group).busy) {
+	for d.any((*pod).busy) {
 		select {
 		case r := <-d.results:
 			d.note(calls, r)

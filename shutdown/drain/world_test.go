@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -66,10 +67,21 @@ func (w *world) pod(name string, priority int32, containers ...runtimetest.Conta
 
 func grace(d string) map[string]string { return map[string]string{runtime.LabelGracePeriod: d} }
 
+// drain prepares a drain whose containers are held to the transition table.
+func (w *world) drain() *drain.Drain {
+	d := drain.New(w.options)
+	drain.Observe(d, func(from, to drain.State) {
+		if !slices.ContainsFunc(drain.Transitions(), func(t drain.Transition) bool { return t.From == from && t.To == to }) {
+			w.t.Errorf("a container went from %v to %v, which is not in the table", from, to)
+		}
+	})
+	return d
+}
+
 // run drains and returns what became of it, once sandboxes are gone, too.
 func (w *world) run(ctx context.Context) (*journal.Record, time.Duration) {
 	w.t.Helper()
-	d := drain.New(w.options)
+	d := w.drain()
 	began := time.Now()
 	d.Run(ctx)
 	took := time.Since(began)

@@ -10,7 +10,7 @@ import (
 // to continue the drain, and the next boot to start the container again.
 type ContainerRecord struct {
 	ID   string
-	Name string // only of a Restartable one
+	Name string // JSON has it of a Restartable one only
 
 	// Requested tells that the record has the container's own stop request. RequestedAt is
 	// then when the stop signal was requested, and zero as long as it was not.
@@ -102,7 +102,7 @@ func (m *ContainerMaps) Add(c ContainerRecord) {
 	if !c.StartedAt.IsZero() {
 		put(&m.Runs, c.ID, c.StartedAt)
 	}
-	if c.Name != "" {
+	if c.Restartable && c.Name != "" {
 		put(&m.Names, c.ID, c.Name)
 	}
 	if c.Restarting {

@@ -1,0 +1,261 @@
+package drain
+
+import (
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// State is how far the stop of a container is.
+type State int
+
+// The states of a container.
+const (
+	Unrequested State = iota // its stop is not requested, or another run of it has begun since
+	Waiting                  // its stop is requested as soon as the containers that need it have stopped
+	Stopping                 // its stop is requested
+	Stopped                  // it has ended in time
+	Killed                   // it was killed, at the end of its grace period or with its sandbox
+	Failed                   // its stop has failed: it may still run
+)
+
+var stateNames = [...]string{"Unrequested", "Waiting", "Stopping", "Stopped", "Killed", "Failed"}
+
+// String is the state's name.
+func (s State) String() string { return stateNames[s] }
+
+// underWay tells whether a call stops the container, or will.
+func (s State) underWay() bool { return s == Waiting || s == Stopping }
+
+// over tells whether the call that stops the container has ended.
+func (s State) over() bool { return s >= Stopped }
+
+// mayRun tells whether the container may run although its stop was begun.
+func (s State) mayRun() bool { return s.underWay() || s == Failed }
+
+// Transition is one edge of a container's state machine.
+type Transition struct {
+	From, To State
+	When     string
+}
+
+// Transitions lists every change of state that a container can make. It starts in Unrequested.
+func Transitions() []Transition {
+	return []Transition{
+		{Unrequested, Waiting, "its turn comes after other containers"},
+		{Unrequested, Stopping, "its stop is requested"},
+		{Waiting, Stopping, "the containers before it have stopped"},
+		{Waiting, Failed, "the shutdown is cancelled before its turn"},
+		{Stopping, Stopped, "it has ended"},
+		{Stopping, Killed, "its grace period is over"},
+		{Stopping, Failed, "its runtime does not stop it"},
+		{Stopped, Unrequested, "a list shows another run of it"},
+		{Stopped, Killed, "the last list shows that SIGKILL has ended it"},
+		{Stopped, Failed, "the last list shows that it runs"},
+		{Killed, Unrequested, "a list shows another run of it"},
+		{Killed, Stopped, "the last list shows that it has ended by itself"},
+		{Killed, Failed, "the last list shows that it runs"},
+		{Failed, Unrequested, "a list shows another run of it"},
+		{Failed, Stopped, "the last list shows that it has ended"},
+		{Failed, Killed, "its sandbox is torn down, or the last list shows that SIGKILL has ended it"},
+	}
+}
+
+// key names a pod or a container on this host.
+type key struct{ runtime, id string }
+
+// container is what the drain knows of one container. Run's goroutine owns it.
+type container struct {
+	journal.ContainerRecord // as it is put on record
+
+	state State
+	err   error     // why its stop has failed
+	kill  time.Time // when its grace period ends
+	owed  time.Time // when the drain learned of a run whose stop is still to be requested; zero if there is none
+	dead  bool      // a list has shown that it has ended since its stop
+	anew  bool      // somebody has started it after it had ended: what was requested before does not count
+
+	over chan struct{} // closed when its stop is over, however; nil before there was one
+	gone chan struct{} // closed when a list shows that it has ended; only while a stop by an earlier process is awaited
+}
+
+// pod is what the drain knows of one pod, and what this process does with it: it stops its
+// containers, also those that come when others are being stopped already, and then its sandbox.
+// To tear that down is to kill what runs in it: it waits for all of them. Run's goroutine owns it.
+type pod struct {
+	key
+	containers map[string]*container  // by ID
+	record     *journal.PodRecord     // without its containers; nil as long as it is not on record
+	written    *journal.ContainerMaps // the containers, as they were put on record last; nil if they have changed since
+
+	resumed time.Time // when an earlier process began with it that did not see its end
+	spent   time.Time // when a drain began with it that came to its end and left it running
+
+	listed runtime.Pod // as it was when stops of its containers were begun last
+	phase  int         // then
+	end    time.Time   // of that
+	stops  int         // calls of stopPod that are under way
+	kept   bool        // these are over, and the sandbox stays for containers that are owed a stop
+
+	tearing int  // teardowns that are under way
+	resort  bool // one of them is the last resort
+	again   bool // others have ended since that was begun
+}
+
+// pod is the one of a key.
+func (d *Drain) pod(k key) *pod {
+	p := d.pods[k]
+	if p == nil {
+		p = &pod{key: k, containers: map[string]*container{}}
+		d.pods[k] = p
+	}
+	return p
+}
+
+// podOf is the one that a runtime has listed.
+func (d *Drain) podOf(p runtime.Pod) *pod { return d.pod(key{p.Runtime, p.ID}) }
+
+// enter puts a pod on record, at the end.
+func (d *Drain) enter(record journal.PodRecord) *pod {
+	p := d.pod(key{record.Runtime, record.ID})
+	for _, c := range record.Containers() {
+		p.container(c.ID).ContainerRecord = c
+	}
+	record.ContainerMaps = journal.ContainerMaps{}
+	p.record = &record
+	d.entered = append(d.entered, p)
+	return p
+}
+
+// any tells whether a pod is like that.
+func (d *Drain) any(is func(*pod) bool) bool {
+	for _, p := range d.pods {
+		if is(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// container is the pod's one of an ID.
+func (p *pod) container(id string) *container {
+	c := p.containers[id]
+	if c == nil {
+		c = &container{ContainerRecord: journal.ContainerRecord{ID: id}}
+		p.containers[id] = c
+	}
+	return c
+}
+
+// has tells whether a container of the pod is like that.
+func (p *pod) has(is func(*container) bool) bool {
+	for _, c := range p.containers {
+		if is(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// busy tells whether containers of the pod are being stopped, or killed by the last resort.
+func (p *pod) busy() bool { return p.stops > 0 || p.resort }
+
+// tears tells whether the sandbox is being torn down.
+func (p *pod) tears() bool { return p.tearing > 0 }
+
+// owes tells whether stops of containers are still to be requested.
+func (p *pod) owes() bool { return p.has(func(c *container) bool { return !c.owed.IsZero() }) }
+
+// requested tells whether the stop of a container was begun.
+func (p *pod) requested() bool {
+	return p.has(func(c *container) bool { return c.state != Unrequested })
+}
+
+// failed tells whether the stop of a container has failed.
+func (p *pod) failed() bool { return p.has(func(c *container) bool { return c.state == Failed }) }
+
+// awaits tells whether a list is to show the end of a container, whose stop an earlier process
+// has requested.
+func (p *pod) awaits() bool { return p.has(func(c *container) bool { return c.gone != nil }) }
+
+// snapshot is the record as it is now. Its pods are not changed afterwards.
+func (d *Drain) snapshot() *journal.Record {
+	r := *d.record
+	r.StoppedFirst = slices.Clone(d.record.StoppedFirst)
+	r.Pods = make([]journal.PodRecord, len(d.entered))
+	for i, p := range d.entered {
+		r.Pods[i] = p.snapshot()
+	}
+	return &r
+}
+
+func (p *pod) snapshot() journal.PodRecord {
+	if p.written == nil {
+		p.written = &journal.ContainerMaps{}
+		for _, c := range p.containers {
+			p.written.Add(c.ContainerRecord)
+		}
+		slices.Sort(p.written.Restarting)
+		slices.Sort(p.written.ByUnit)
+	}
+	r := *p.record
+	r.ContainerMaps = *p.written
+	return r
+}
+
+// publish makes known how the drain stands.
+func (d *Drain) publish() { d.options.Publish(d.snapshot()) }
+
+// become has a container of the pod enter a state.
+func (d *Drain) become(c *container, to State) {
+	if d.observe != nil && c.state != to {
+		d.observe(c.state, to)
+	}
+	c.state = to
+	if to != Failed {
+		c.err = nil
+	}
+}
+
+// fail has a container enter Failed, and says why.
+func (d *Drain) fail(c *container, why error) {
+	d.become(c, Failed)
+	c.err = why
+}
+
+// owe notes those of a pod's containers whose stop is still to be requested.
+func (d *Drain) owe(listed runtime.Pod) {
+	p := d.podOf(listed)
+	for _, c := range listed.Containers {
+		if p.isUnasked(c) {
+			p.container(c.ID).owed = time.Now()
+		}
+	}
+}
+
+// isUnasked tells whether the stop of a container that was listed is still to be requested.
+func (p *pod) isUnasked(listed runtime.Container) bool {
+	if !plan.Alive(listed) {
+		return false
+	}
+	c := p.containers[listed.ID]
+	return c == nil || c.state == Unrequested || c.isAnotherRun(listed)
+}
+
+// isAnotherRun tells whether the run of a container that was listed began after the one whose stop
+// was requested, by the same clock of its runtime.
+func (c *container) isAnotherRun(listed runtime.Container) bool {
+	return !c.StartedAt.IsZero() && runOf(listed).After(c.StartedAt)
+}
+
+// runOf is when a container's run began, where a runtime tells. One that runs once has its name
+// for an ID, which another may take once it is gone: that one was created later.
+func runOf(c runtime.Container) time.Time {
+	if c.Restart == runtime.RestartElsewhere {
+		return c.CreatedAt
+	}
+	return c.StartedAt
+}
