@@ -55,6 +55,8 @@ type result struct {
 	torn  *teardown      // only this: what became of the sandbox
 	asked string         // only this: the stop of a container that has waited for others is requested
 	at    time.Time      // when
+
+	service *serviceEnd // of no pod, but of a service that is stopped first
 }
 
 // containerEnd is how the stop of one container ended.
@@ -131,6 +133,8 @@ type Drain struct {
 	pods    map[key]*pod    // all that any list or the record has shown
 	entered []*pod          // those on record, in its order
 	queue   []*pod          // whose sandboxes wait for their turn
+
+	stopping *stopping // the services that are stopped first; nil while none are
 
 	observe func(from, to State) // is told how states of containers change, if not nil: for tests
 }
@@ -242,8 +246,8 @@ func (d *Drain) Run(ctx context.Context) {
 		known, _ := d.options.Roster.Last()
 		d.adopt(ctx, known)
 	}
-	d.firstList(ctx)
-	d.stopFirst(ctx)
+	d.firstList(ctx, calls)
+	d.stopFirst(ctx, calls)
 	for i := range d.phases {
 		d.runPhase(ctx, calls, i)
 		if d.ended(ctx) {

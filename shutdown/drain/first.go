@@ -111,7 +111,7 @@ func (d *Drain) enterAll() {
 }
 
 // stopFirst stops the services, side by side, and has the phases count from then on.
-func (d *Drain) stopFirst(ctx context.Context) {
+func (d *Drain) stopFirst(ctx, calls context.Context) {
 	if d.lead == 0 || d.ended(ctx) {
 		return
 	}
@@ -132,8 +132,8 @@ func (d *Drain) stopFirst(ctx context.Context) {
 	d.publish()
 	if len(names) > 0 {
 		d.flush(ctx)
-		d.stopAll(ctx, names, d.leadLeft(began, len(before) > 0), before)
-		d.hear(ctx)
+		d.stopAll(ctx, calls, names, d.leadLeft(began, len(before) > 0), before)
+		d.hear(ctx, calls)
 	}
 	d.options.Start = d.options.Start.Add(time.Since(began))
 	d.settled = false // what was listed is from before
@@ -143,24 +143,14 @@ func (d *Drain) stopFirst(ctx context.Context) {
 // hear has every runtime answer once, or not. One that was killed with its service takes calls
 // for a moment that it passes on to nobody: who was asked by one of them would seem to have
 // been asked to end.
-func (d *Drain) hear(ctx context.Context) {
-	over := time.NewTimer(min(listBound, d.lead/10))
-	defer over.Stop()
-	for old := d.polling; !d.ended(ctx); old = false {
-		d.relist(ctx)
-		select {
-		case l := <-d.lists:
-			d.take(l)
-		case <-over.C:
-			return
-		case <-d.cancelled:
-			return
-		case <-ctx.Done():
-			return
-		}
-		if !old { // else it was asked before
-			return
-		}
+func (d *Drain) hear(ctx, calls context.Context) {
+	until := time.Now().Add(min(listBound, d.lead/10))
+	old := d.polling // that list was asked for before
+	if d.ended(ctx) {
+		return
+	}
+	if _, end := d.nextList(ctx, calls, until); end == reached && old && !d.ended(ctx) {
+		d.nextList(ctx, calls, until)
 	}
 }
 
@@ -220,54 +210,61 @@ func (d *Drain) leadLeft(began time.Time, waited bool) time.Duration {
 	return max(min(FirstBound, left), d.lead/10).Round(time.Millisecond)
 }
 
-// stopAll stops services, and waits for them for so long, or until a cancellation.
-func (d *Drain) stopAll(ctx context.Context, names []string, atMost time.Duration, before []journal.Service) {
-	run := ctx
-	ctx, cancel := context.WithTimeoutCause(ctx, atMost, fmt.Errorf("it had not ended after %v", atMost))
-	defer cancel()
-	go func() {
-		select {
-		case <-d.cancelled:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	ends := make([]chan serviceEnd, len(names))
-	for i, name := range names {
-		ends[i] = make(chan serviceEnd, 1)
-		d.calls.Go(func() {
-			asked := time.Now()
-			ran, err := d.options.First.Stop(ctx, name)
-			ends[i] <- serviceEnd{ran, err, time.Since(asked)}
-		})
-	}
-	late := make(chan struct{})
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(answerBound, func() { close(late) }) })()
-	for i, name := range names {
-		end := serviceEnd{ran: true, err: context.Canceled, took: atMost} // which it may have by now
-		select {
-		case end = <-ends[i]:
-		default:
-			select {
-			case end = <-ends[i]:
-			case <-late:
-			}
-		}
-		if run.Err() != nil {
-			return // another process goes on
-		}
-		if end.ran && end.err != nil && ctx.Err() != nil && (errors.Is(end.err, ctx.Err()) || errors.Is(end.err, context.Cause(ctx))) {
-			end.err = context.Cause(ctx)
-		}
-		d.noteFirst(name, end, before)
-	}
+// stopping is the stop of services that is under way.
+type stopping struct {
+	run     context.Context   // of Run
+	ctx     context.Context   // of their calls
+	before  []journal.Service // as they were on record before
+	awaited map[string]bool   // those that have not reported, by name
 }
 
 // serviceEnd is what became of a service that was to stop.
 type serviceEnd struct {
+	name string
 	ran  bool
 	err  error
 	took time.Duration
+}
+
+// stopAll stops services, and waits for them for so long, or until a cancellation. Stops that are
+// given up then may take a moment to report what they have done.
+func (d *Drain) stopAll(run, calls context.Context, names []string, atMost time.Duration, before []journal.Service) {
+	ctx, cancel := context.WithTimeoutCause(run, atMost, fmt.Errorf("it had not ended after %v", atMost))
+	defer cancel()
+	d.stopping = &stopping{run: run, ctx: ctx, before: before, awaited: map[string]bool{}}
+	defer func() { d.stopping = nil }()
+	for _, name := range names {
+		d.stopping.awaited[name] = true
+		d.calls.Go(func() {
+			asked := time.Now()
+			ran, err := d.options.First.Stop(ctx, name)
+			d.tell(result{service: &serviceEnd{name, ran, err, time.Since(asked)}})
+		})
+	}
+	all := func() bool { return len(d.stopping.awaited) == 0 }
+	if d.await(ctx, calls, wait{reached: all, cancelled: d.cancelled}) == cancelled {
+		cancel()
+	}
+	d.await(run, calls, wait{reached: all, until: time.Now().Add(answerBound)})
+	for _, name := range names {
+		d.noteService(serviceEnd{name: name, ran: true, err: ctx.Err(), took: atMost}) // which it may have by now
+	}
+}
+
+// noteService takes in what became of a service, if that is still awaited.
+func (d *Drain) noteService(end serviceEnd) {
+	s := d.stopping
+	if s == nil || !s.awaited[end.name] {
+		return
+	}
+	delete(s.awaited, end.name)
+	if s.run.Err() != nil {
+		return // another process goes on, and nothing is known of the service's end
+	}
+	if end.ran && end.err != nil && s.ctx.Err() != nil && (errors.Is(end.err, s.ctx.Err()) || errors.Is(end.err, context.Cause(s.ctx))) {
+		end.err = context.Cause(s.ctx)
+	}
+	d.noteFirst(end.name, end, s.before)
 }
 
 // noteFirst writes down what became of a service. One that did not run is not mentioned,

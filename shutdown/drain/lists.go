@@ -179,7 +179,7 @@ type listing struct {
 // firstList begins with what is known if the runtime does not answer at once. Where that lacks
 // how long a container may take to end, one more list may tell, for it is settled once the
 // container is asked to.
-func (d *Drain) firstList(ctx context.Context) {
+func (d *Drain) firstList(ctx, calls context.Context) {
 	again := false
 	known, ok := d.options.Roster.Last()
 	wait, until := quickList, time.Now()
@@ -193,41 +193,31 @@ func (d *Drain) firstList(ctx context.Context) {
 	case d.options.Roster.outdated():
 		wait = min(listBound, d.slack) // who came may have to end before the others
 	}
-	over := time.NewTimer(time.Until(d.deadline.Add(-2 * d.slack))) // of little time granted less than that is left
-	defer over.Stop()
+	over := d.deadline.Add(-2 * d.slack) // of little time granted less than that is left
 	for {
-		d.relist(ctx)
-		select {
-		case <-over.C:
-			if ok { // what is known is better than nobody
-				d.current = known
-			}
+		bound := time.Now().Add(wait)
+		if bound.After(over) {
+			bound = over
+		}
+		l, end := d.nextList(ctx, calls, bound)
+		switch {
+		case end == cancelled, end == ended:
 			return
-		case l := <-d.lists:
-			d.take(l)
+		case end == reached:
 			d.settled = true
 			if !again && l.err == nil && untold(d.current) {
 				known, ok, again, wait = d.current, true, true, min(listBound, d.slack)
 				continue
 			}
-			if l.err == nil || ok {
+			if l.err == nil || ok || len(l.pods) > 0 || time.Now().After(until) {
 				return
 			}
-			if len(l.pods) > 0 || time.Now().After(until) {
-				return
-			}
-		case <-time.After(wait):
-			if ok && !again && untold(known) {
-				again, wait = true, min(listBound, d.slack) // by the one that is under way
-				continue
-			}
-			if ok {
-				d.current = known
-				return
-			}
-		case <-d.cancelled:
+		case time.Now().Before(over) && ok && !again && untold(known):
+			again, wait = true, min(listBound, d.slack) // by the one that is under way
+		case ok:
+			d.current = known // which is better than nothing
 			return
-		case <-ctx.Done():
+		case !time.Now().Before(over):
 			return
 		}
 	}

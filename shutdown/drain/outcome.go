@@ -18,6 +18,9 @@ import (
 // note takes in what a pod's goroutines tell.
 func (d *Drain) note(calls context.Context, r result) {
 	switch {
+	case r.service != nil:
+		d.noteService(*r.service)
+		return
 	case r.torn != nil:
 		d.noteTorn(calls, r)
 	case r.asked != "":

@@ -27,49 +27,42 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 	} else if d.settled {
 		return
 	}
-	over := time.NewTimer(time.Until(end.Add(d.settle())))
-	defer over.Stop()
-	poll := time.NewTicker(resumePoll)
-	defer poll.Stop()
-	news := time.NewTicker(newsPoll)
-	defer news.Stop()
-	for d.inPhase > 0 || !d.settled {
-		if d.inPhase == 0 {
-			d.relist(ctx)
-		}
-		select {
-		case r := <-d.results:
-			d.note(calls, r)
-		case l := <-d.lists:
+	switch d.await(ctx, calls, wait{
+		reached:   func() bool { return d.inPhase == 0 && d.settled },
+		until:     end.Add(d.settle()),
+		cancelled: d.cancelled,
+		relist:    func() bool { return d.inPhase == 0 },
+		listed: func(l listing) {
 			d.take(l)
 			d.release(calls)
 			late := d.launchLate(calls, i, end)
 			n += late
 			d.settled = late == 0 && d.settles(l)
-		case <-poll.C:
+		},
+		poll: func() {
 			if d.any((*pod).awaits) {
 				d.relist(ctx)
 			}
-		case <-news.C:
-			// Where the runtime tells of what comes and goes somebody lists them anyway.
-			if pods, told := d.options.Roster.lately(time.Now().Add(-newsPoll)); told {
+		},
+		news: func() {
+			// Where the runtime reports what comes and goes somebody lists them anyway.
+			if pods, listed := d.options.Roster.lately(time.Now().Add(-newsPoll)); listed {
 				d.takeOver(pods, func(string) bool { return true }, false)
 				n += d.launchLate(calls, i, end)
 			} else {
 				d.relist(ctx)
 			}
-		case <-over.C:
-			d.settled = false
-			if d.inPhase > 0 { // else no list came
-				d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", d.stuck())
-				d.overran = true
-			}
-			return // their calls go on, and so do the others' phases
-		case <-d.cancelled:
-			return
-		case <-ctx.Done():
-			return
+		},
+	}) {
+	case late:
+		d.settled = false
+		if d.inPhase > 0 { // else no list came
+			d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", d.stuck())
+			d.overran = true
 		}
+		return // their calls go on, and so do the others' phases
+	case cancelled, ended:
+		return
 	}
 	if n > 0 {
 		d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))

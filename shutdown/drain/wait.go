@@ -1,0 +1,156 @@
+package drain
+
+import (
+	"context"
+	"time"
+)
+
+// wait says what Run's goroutine waits for, and what it does meanwhile. In any wait it takes in
+// what the goroutines of pods report.
+type wait struct {
+	reached   func() bool     // what is waited for
+	until     time.Time       // at the latest; no limit if zero
+	cancelled <-chan struct{} // ends the wait when it is closed; nil for none
+
+	relist func() bool   // tells whether a list of pods is needed now; nil for never
+	listed func(listing) // takes in a list; if nil, lists are left to a later wait
+	poll   func()        // called every resumePoll, if not nil
+	news   func()        // called every newsPoll, if not nil
+}
+
+// waitEnd is why a wait ended.
+type waitEnd int
+
+const (
+	reached   waitEnd = iota // what was waited for
+	late                     // its time is over
+	cancelled                // its cancellation
+	ended                    // its context has ended
+)
+
+// await waits. It is the only place where Run's goroutine blocks.
+func (d *Drain) await(ctx, calls context.Context, w wait) waitEnd {
+	var over <-chan time.Time
+	if !w.until.IsZero() {
+		timer := time.NewTimer(time.Until(w.until))
+		defer timer.Stop()
+		over = timer.C
+	}
+	poll, stopPoll := every(resumePoll, w.poll)
+	defer stopPoll()
+	news, stopNews := every(newsPoll, w.news)
+	defer stopNews()
+	lists := d.lists
+	if w.listed == nil {
+		lists = nil
+	}
+	for !w.reached() {
+		if w.relist != nil && w.relist() {
+			d.relist(ctx)
+		}
+		select {
+		case r := <-d.results:
+			d.note(calls, r)
+		case l := <-lists:
+			w.listed(l)
+		case <-poll:
+			w.poll()
+		case <-news:
+			w.news()
+		case <-over:
+			return late
+		case <-w.cancelled:
+			return cancelled
+		case <-ctx.Done():
+			return ended
+		}
+	}
+	return reached
+}
+
+// every ticks for what is to be called again and again, if there is such.
+func every(interval time.Duration, call func()) (ticks <-chan time.Time, stop func()) {
+	if call == nil {
+		return nil, func() {}
+	}
+	ticker := time.NewTicker(interval)
+	return ticker.C, ticker.Stop
+}
+
+// nextList waits for a list of pods until a time, and makes it the current one.
+func (d *Drain) nextList(ctx, calls context.Context, until time.Time) (l listing, end waitEnd) {
+	got := false
+	end = d.await(ctx, calls, wait{
+		reached:   func() bool { return got },
+		until:     until,
+		cancelled: d.cancelled,
+		relist:    func() bool { return true },
+		listed: func(next listing) {
+			d.take(next)
+			l, got = next, true
+		},
+	})
+	return l, end
+}
+
+// awaitStuck gives what did not stop within its phase its last chance, and
+// checks what became of it. Each call has a deadline of its own.
+func (d *Drain) awaitStuck(ctx, calls context.Context) {
+	quiet := func() bool { return !d.any((*pod).busy) }
+	if !quiet() {
+		d.settled = false
+	}
+	d.await(ctx, calls, wait{
+		reached:   func() bool { return quiet() && d.settled },
+		until:     d.deadline,
+		cancelled: d.cancelled,
+		relist:    quiet,
+		listed: func(l listing) {
+			d.take(l)
+			d.release(calls)
+			d.settled = quiet() && d.settles(l)
+		},
+	})
+}
+
+// awaitSandboxes gives the sandboxes of a phase a moment. The lock is not held
+// for those of the last one: the runtime outlives this service.
+func (d *Drain) awaitSandboxes(ctx, calls context.Context, atMost time.Duration) {
+	d.await(ctx, calls, wait{
+		reached:   func() bool { return !d.any((*pod).tears) },
+		until:     time.Now().Add(atMost),
+		cancelled: d.cancelled,
+	})
+}
+
+// windDown waits for the calls in flight after a cancellation.
+func (d *Drain) windDown(ctx, calls context.Context, giveUp func()) {
+	atMost := cancelWait
+	for _, p := range d.pods {
+		for _, c := range p.containers {
+			if c.state.underWay() {
+				atMost = min(atMost, time.Until(c.kill)-killRoom)
+			}
+		}
+	}
+	switch d.await(ctx, calls, wait{
+		reached:   func() bool { return !d.any((*pod).busy) },
+		until:     time.Now().Add(atMost),
+		cancelled: d.abandoned,
+	}) {
+	case late, cancelled:
+		giveUp()
+	}
+}
+
+// handOver waits for the stops that have just been requested, so that the next process reads on
+// record whose stop was not.
+func (d *Drain) handOver(calls context.Context) {
+	if d.leaving == nil {
+		return
+	}
+	d.await(context.Background(), calls, wait{
+		reached: func() bool { return !d.any((*pod).busy) },
+		until:   time.Now().Add(2 * askRoom),
+	})
+}
