@@ -34,6 +34,7 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 			return slices.ContainsFunc(runtimes.Set().Members(), func(m runtime.Runtime) bool { return m.Name() == name })
 		},
 		StopSignal: runtimes.Set().StopSignal,
+		Discover:   runtimes.Discover,
 		Log:        a.log,
 	})
 	if err != nil {
@@ -47,6 +48,7 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 		Log:       a.log,
 		Inhibitor: a.host.logind,
 		First:     a.first(),
+		Starter:   services{a.host.manager, s.standIn},
 		Reporter:  report.Farewell{Reporter: a.reports.reporter, Chronicle: a.reports.chronicle, Flush: a.kept.flush},
 		Delegated: a.jobs.delegated,
 		Notify:    a.shutdownChanged,

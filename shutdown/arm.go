@@ -211,8 +211,8 @@ func (g *Guard) guardOn(a attempt) {
 // settle ends the story of this boot's drain, if there is one, and has the services started
 // again that it has stopped first.
 func (g *Guard) settle() {
-	if g.options.First != nil { // where none ran, nobody is stood in for either
-		g.options.First.Release()
+	if g.options.Starter != nil { // where none ran, no runtime is stood in for either
+		g.options.Starter.Release()
 	}
 	if r := g.options.Journal.Current(); r != nil && r.FinishedAt.IsZero() {
 		g.log.Info("the shutdown for which pods were being stopped was cancelled meanwhile", "started", r.StartedAt)

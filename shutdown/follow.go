@@ -24,7 +24,7 @@ func (g *Guard) follow(ctx context.Context, name string, since time.Time) {
 	var up, unfailed time.Duration // for how long
 	for up < steady && unfailed < startsBound {
 		bounded, cancel := context.WithTimeout(ctx, reviveBound)
-		starting, result, err := g.options.First.Fares(bounded, name, since)
+		starting, result, err := g.options.Starter.Fares(bounded, name, since)
 		cancel()
 		pause := faresPause
 		switch {

@@ -66,9 +66,11 @@ type Options struct {
 	// Inhibitor delays the shutdown; nil where this host has none. One that is
 	// a DelaySourcer or a KindTeller is asked for that, too.
 	Inhibitor Inhibitor
-	// First is the services that are stopped before any pod, and how those are started again
-	// where the host lives on that the journal has; nil for none.
-	First *First
+	// First is the services that are stopped before any pod.
+	First First
+	// Starter starts services and units again that the journal has as stopped, if the host does
+	// not go down; nil leaves them stopped.
+	Starter Starter
 	// Reporter tells the fleet; nil tells nobody.
 	Reporter Reporter
 	// Delegated tells whether another owner guards this host's shutdown, and by

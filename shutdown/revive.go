@@ -14,12 +14,24 @@ import (
 )
 
 var (
-	// ErrNoService is what First.Start returns where there is no such service, or somebody has
-	// seen to it that it is not started: that does not mend itself.
+	// ErrNoService is what Starter.Start returns where there is no such service, or somebody has
+	// seen to it that it is not started: no retry changes that.
 	ErrNoService = errors.New("there is no such service to start")
-	// ErrStillStops is what it returns of one that has not ended yet: that does.
+	// ErrStillStops is what it returns of one that has not ended yet, which a retry finds ended.
 	ErrStillStops = errors.New("it still stops")
 )
+
+// Starter starts services again that a drain has stopped, before the pods or for a container of
+// theirs.
+type Starter interface {
+	// Start begins to start one. ErrNoService and ErrStillStops say that it cannot.
+	Start(ctx context.Context, name string) error
+	// Fares tells whether one that was started at a time is still about to be up, and if it has
+	// failed instead, how.
+	Fares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error)
+	// Release is called when services are about to be started, and with them runtimes.
+	Release()
+}
 
 const (
 	// reviveBound is how long one try to start a service may take; it only begins to start.
@@ -37,10 +49,10 @@ const (
 // also by the next process. None waits for another, nor does anybody else.
 func (g *Guard) revive() {
 	services := g.options.Journal.Owed()
-	if len(services) == 0 || g.options.First == nil || g.reviving != nil {
+	if len(services) == 0 || g.options.Starter == nil || g.reviving != nil {
 		return
 	}
-	g.options.First.Release()
+	g.options.Starter.Release()
 	ctx, cancel := context.WithCancel(g.ctx)
 	g.reviving = cancel
 	g.endFollowing()
@@ -78,7 +90,7 @@ func (g *Guard) start(ctx context.Context, name string) (at time.Time) {
 	for ctx.Err() == nil && g.owes(name) {
 		asked := time.Now()
 		bounded, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the order to start it for %v", reviveBound))
-		err := drain.Bounded(bounded, func() error { return g.options.First.Start(bounded, name) })
+		err := drain.Bounded(bounded, func() error { return g.options.Starter.Start(bounded, name) })
 		cancel()
 		switch {
 		case ctx.Err() != nil: // also if it was started: the next drain may have asked it to stop already

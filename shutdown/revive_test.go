@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -27,23 +28,45 @@ type service struct {
 	starts bool     // it is about to be up once it is
 	failed string   // or how it ends then
 	mute   bool     // nobody can tell
+	asked  func()   // is called when it is to stop, if not nil
 	log    []string // what was done to it, and when
 }
 
 // orchestrated has a service stop before the pods.
 func (r *rig) orchestrated() *service {
 	s := &service{began: r.began, runs: true}
-	r.options.First = &shutdown.First{
-		Names:   []string{"k3s.service"},
-		Runs:    s.running,
-		Stop:    s.stop,
-		Start:   s.start,
-		Fares:   s.fares,
-		Adopt:   func(context.Context, []runtime.Pod, []journal.PodRecord) map[string]string { return nil },
-		Release: func() {},
-	}
+	r.serve(map[string]*service{"k3s.service": s})
 	return s
 }
+
+// serve has these services stop before the pods.
+func (r *rig) serve(all services) {
+	r.options.First = shutdown.First{Names: slices.Sorted(maps.Keys(all)), Services: all}
+	r.options.Starter = all
+}
+
+// services are those of a host, by name.
+type services map[string]*service
+
+func (s services) Runs(ctx context.Context, name string) (bool, error) {
+	return s[name].running(ctx, name)
+}
+
+func (s services) Stop(ctx context.Context, name string) (bool, error) {
+	return s[name].stop(ctx, name)
+}
+
+func (s services) Start(ctx context.Context, name string) error { return s[name].start(ctx, name) }
+
+func (s services) Fares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {
+	return s[name].fares(ctx, name, since)
+}
+
+func (services) Adopt(context.Context, []runtime.Pod, []runtime.Pod, map[string]string) map[string]string {
+	return nil
+}
+
+func (services) Release() {}
 
 func (s *service) note(what string) {
 	s.log = append(s.log, fmt.Sprint(what, "@", time.Since(s.began)))
@@ -56,6 +79,9 @@ func (s *service) running(context.Context, string) (bool, error) {
 }
 
 func (s *service) stop(ctx context.Context, _ string) (ran bool, err error) {
+	if s.asked != nil {
+		s.asked()
+	}
 	s.mu.Lock()
 	ran = s.runs
 	if ran {
@@ -285,13 +311,7 @@ func TestAServiceThatDoesNotStartHoldsNobodyUp(t *testing.T) {
 		broken, s := &service{began: r.began, runs: true, broken: true}, r.orchestrated()
 		var settled atomic.Int32
 		r.options.Settled = func() { settled.Add(1) }
-		of := func(name string) *service {
-			return map[string]*service{"broken.service": broken, "k3s.service": s}[name]
-		}
-		r.options.First.Names = []string{"broken.service", "k3s.service"}
-		r.options.First.Runs = func(ctx context.Context, name string) (bool, error) { return of(name).running(ctx, name) }
-		r.options.First.Stop = func(ctx context.Context, name string) (bool, error) { return of(name).stop(ctx, name) }
-		r.options.First.Start = func(ctx context.Context, name string) error { return of(name).start(ctx, name) }
+		r.serve(services{"broken.service": broken, "k3s.service": s})
 		r.usual()
 		r.start()
 		r.logind.shutdown("reboot")
@@ -328,18 +348,22 @@ func (s *service) expectRestart(t *testing.T) {
 func TestAServiceIsAskedOnceThatIsOnDisk(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
-		r.options.First.Stop = func(ctx context.Context, name string) (bool, error) {
+		var asked atomic.Bool
+		s.asked = func() {
+			asked.Store(true)
 			data, err := os.ReadFile(r.path)
 			if err != nil || !strings.Contains(string(data), "k3s.service") || !strings.Contains(string(data), `"name":"dns"`) {
 				t.Errorf("on disk is %s, %v when the service is asked, want it and the pods", data, err)
 			}
-			return s.stop(ctx, name)
 		}
 		r.usual()
 		r.start()
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Minute)
 		r.expect(shutdown.Released, 0)
+		if !asked.Load() {
+			t.Error("the service was not stopped")
+		}
 	})
 }
 

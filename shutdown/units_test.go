@@ -36,7 +36,13 @@ type units struct {
 	started []string
 }
 
-func (u *units) start(_ context.Context, name string) error {
+func (u *units) Fares(context.Context, string, time.Time) (starting bool, failed string, err error) {
+	return false, "", nil
+}
+
+func (u *units) Release() {}
+
+func (u *units) Start(_ context.Context, name string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.tries++
@@ -66,13 +72,7 @@ func (u *units) expect(t *testing.T, when string, want ...string) {
 func unitsHost(r *rig) *units {
 	u := &units{}
 	r.options.Runtime = ofUnits{r.fake, r}
-	r.options.First = &shutdown.First{
-		Start: u.start,
-		Fares: func(context.Context, string, time.Time) (starting bool, failed string, err error) {
-			return false, "", nil
-		},
-		Release: func() {},
-	}
+	r.options.Starter = u
 	r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 	r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
 	r.start()

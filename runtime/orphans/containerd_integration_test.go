@@ -49,7 +49,7 @@ func adopted(t *testing.T, script string) *orphanage {
 	if len(pods) != 1 || len(pods[0].Containers) != 1 {
 		t.Fatalf("Pods() = %+v, want one of one container", pods)
 	}
-	in.Adopt(t.Context(), pods, nil)
+	in.Adopt(t.Context(), pods, nil, nil)
 	return &orphanage{c, in, pods, pod.Containers["main"]}
 }
 

@@ -72,7 +72,7 @@ func TestNothingButPipesOfRuntimesThatAreGoneIsRead(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(h.state, "io.containerd.grpc.v1.cri/containers/web-c/io/1234567/web-c-stderr"), nil, 0o600))
 	pods, err := h.in.Pods(t.Context())
 	must(t, err)
-	h.in.Adopt(t.Context(), pods, nil)
+	h.in.Adopt(t.Context(), pods, nil, nil)
 	h.slow = true
 	h.seen()
 	if err := write(pipe, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +52,9 @@ type Options struct {
 	Member func(name string) bool
 	// StopSignal asks a runtime for the stop signal of an image; nil where nobody can tell.
 	StopSignal func(ctx context.Context, runtime, imageID string) (string, error)
+	// Discover looks for runtimes that came a moment ago, as while the host boots, and tells
+	// whether it has found any; nil if nobody can.
+	Discover func(ctx context.Context) bool
 	// Root is the state root of the containers; DefaultRoot if empty.
 	Root string
 	Log  *slog.Logger
@@ -169,11 +173,27 @@ func (s *StandIn) signalOf(id string) string {
 	return s.asked[id]
 }
 
-// Adopt has it stand in for whichever runtime of sandboxes does not answer from now on, whose
-// pods are these. What comes after them is found by what runc keeps. It returns the stop
-// signals of their containers, by ID, as far as they are known; told are those that an
-// earlier process knew.
-func (s *StandIn) Adopt(ctx context.Context, pods []runtime.Pod, told map[string]string) (signals map[string]string) {
+// Adopt has it stand in for whichever runtime of sandboxes does not answer from now on. Its pods
+// are those that are listed, or that an earlier process has recorded, if it lists none any more.
+// What comes after them is found by what runc keeps, and so are the containers of recorded
+// ones. Adopt returns the stop signals of containers, by ID, as far as they are known; known are
+// those that an earlier process knew.
+func (s *StandIn) Adopt(ctx context.Context, listed, recorded []runtime.Pod, known map[string]string) (signals map[string]string) {
+	if s.options.Discover != nil && s.options.Discover(ctx) { // nobody could find its pods later
+		if now, err := s.options.Runtime.Pods(ctx); err == nil {
+			listed = now
+		}
+	}
+	lists := map[string]bool{}
+	for _, p := range listed {
+		lists[p.Runtime] = true
+	}
+	pods := slices.Clone(listed)
+	for _, p := range recorded {
+		if !lists[p.Runtime] {
+			pods = append(pods, p)
+		}
+	}
 	s.Learn(ctx, pods)
 	here, cancel := context.WithTimeout(context.WithoutCancel(ctx), readBound) // however long others took to answer
 	defer cancel()
@@ -181,18 +201,18 @@ func (s *StandIn) Adopt(ctx context.Context, pods []runtime.Pod, told map[string
 	if err != nil {
 		s.log.Warn("containers cannot be stopped without their runtime", "error", err)
 	}
-	known := map[string][]runtime.Pod{}
+	adopted := map[string][]runtime.Pod{}
 	for _, p := range pods {
 		if p.Sandbox {
-			known[p.Runtime] = append(known[p.Runtime], p)
+			adopted[p.Runtime] = append(adopted[p.Runtime], p)
 		}
 	}
-	if len(known) == 0 { // whatever runc keeps is of one that was never found
-		known[runc.Containerd] = []runtime.Pod{}
+	if len(adopted) == 0 { // whatever runc keeps is of one that was never found
+		adopted[runc.Containerd] = []runtime.Pod{}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	signals = maps.Clone(told)
+	signals = maps.Clone(known)
 	if signals == nil {
 		signals = map[string]string{}
 	}
@@ -204,7 +224,7 @@ func (s *StandIn) Adopt(ctx context.Context, pods []runtime.Pod, told map[string
 		}
 	}
 	s.keep(states)
-	s.on, s.known, s.asked = true, known, signals
+	s.on, s.known, s.asked = true, adopted, signals
 	return maps.Clone(signals)
 }
 

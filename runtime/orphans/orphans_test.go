@@ -156,7 +156,7 @@ func (h *host) pod(name, image string) (sandbox, container process) {
 func (h *host) goes() {
 	pods, err := h.in.Pods(h.t.Context())
 	must(h.t, err)
-	h.in.Adopt(h.t.Context(), pods, nil)
+	h.in.Adopt(h.t.Context(), pods, nil, nil)
 	h.gone = true
 }
 
@@ -181,7 +181,7 @@ func TestARuntimeThatAnswersIsAsked(t *testing.T) {
 	_, c := h.pod("web", "image-")
 	pods, err := h.in.Pods(t.Context())
 	must(t, err)
-	h.in.Adopt(t.Context(), pods, nil)
+	h.in.Adopt(t.Context(), pods, nil, nil)
 	must(t, h.in.StopContainer(t.Context(), pods[0].Containers[0], time.Minute))
 	must(t, h.in.StopPod(t.Context(), pods[0]))
 	if got := strings.Join(h.asked, " "); got != "web-c web" {
@@ -269,7 +269,7 @@ func TestPodsOfARuntimeThatNobodyHasFoundAreStopped(t *testing.T) {
 	h.lost = true
 	h.runs("web")
 	container := h.runs("web-c", "io.kubernetes.cri.sandbox-id=web", "io.kubernetes.cri.container-name=main", "io.kubernetes.cri.sandbox-name=web", "io.kubernetes.cri.sandbox-namespace=shop")
-	h.in.Adopt(t.Context(), nil, nil)
+	h.in.Adopt(t.Context(), nil, nil, nil)
 	if got, want := h.seen(), "containerd/shop/web ready=true priority=: main=Running"; got != want {
 		t.Fatalf("Pods() = %s, want %s", got, want)
 	}
@@ -376,16 +376,55 @@ func TestAContainerThatEndedBeforeItWasAdoptedIsGone(t *testing.T) {
 func TestTheStopSignalOutlivesTheProcess(t *testing.T) {
 	h := newHost(t)
 	_, container := h.pod("web", "image-SIGQUIT")
-	if got := h.in.Adopt(t.Context(), h.pods, nil); got["web-c"] != "SIGQUIT" {
+	if got := h.in.Adopt(t.Context(), h.pods, nil, nil); got["web-c"] != "SIGQUIT" {
 		t.Errorf("Adopt() = %v, want SIGQUIT of web-c", got)
 	}
 	next := newHost(t)
 	next.root, next.gone = h.root, true
 	in, err := orphans.New(orphans.Options{Runtime: next, Root: h.root, Log: slog.New(slog.DiscardHandler), Member: func(string) bool { return true }})
 	must(t, err)
-	in.Adopt(t.Context(), []runtime.Pod{{Runtime: "k3s", ID: "web", Name: "web", Ready: true, Sandbox: true}}, map[string]string{"web-c": "SIGQUIT"})
+	in.Adopt(t.Context(), nil, []runtime.Pod{{Runtime: "k3s", ID: "web", Name: "web", Ready: true, Sandbox: true}}, map[string]string{"web-c": "SIGQUIT"})
 	must(t, in.StopContainer(t.Context(), h.pods[0].Containers[0], time.Minute))
 	if got := container.end(t); !strings.HasPrefix(got, "signal: quit") { // and the core dumped, where that is allowed
 		t.Errorf("the container ended with %q, want its image's stop signal", got)
+	}
+}
+
+// What a runtime lists is newer than what is on record of its pods.
+func TestRecordedPodsAreThoseOfRuntimesThatListNone(t *testing.T) {
+	for name, lists := range map[string]bool{"k3s lists some": true, "k3s lists none": false} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.pod("web", "image-")
+			h.runs("old")
+			h.docker = []runtime.Pod{{Runtime: "docker", ID: "shop", Name: "shop"}}
+			listed := h.docker
+			if lists {
+				listed = append(listed, h.pods...)
+			}
+			h.in.Adopt(t.Context(), listed, []runtime.Pod{{Runtime: "k3s", ID: "old", Name: "old", Ready: true, Sandbox: true, Labels: map[string]string{"hostler.io/priority": "9"}}}, nil)
+			h.gone = true
+			if got := h.seen(); strings.Contains(got, "k3s//old ready=true priority=9:") == lists {
+				t.Errorf("Pods() = %s, want old as it is on record: %t", got, !lists)
+			}
+		})
+	}
+}
+
+// Once a runtime's service has stopped nobody could find it.
+func TestARuntimeThatWasJustFoundIsAdopted(t *testing.T) {
+	h := newHost(t)
+	h.pod("web", "image-")
+	h.lost = true
+	in, err := orphans.New(orphans.Options{
+		Runtime: h, Root: h.root, Log: slog.New(slog.DiscardHandler), Member: func(string) bool { return true },
+		Discover: func(context.Context) bool { found := h.lost; h.lost = false; return found },
+	})
+	must(t, err)
+	h.in = in
+	h.in.Adopt(t.Context(), nil, nil, nil)
+	h.gone = true
+	if got, want := h.seen(), "k3s//web ready=true priority=7: main=Running"; got != want {
+		t.Errorf("Pods() = %s, want %s", got, want)
 	}
 }

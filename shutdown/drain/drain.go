@@ -79,8 +79,8 @@ type Options struct {
 	// Start is when the first phase begins to count: before now for a drain
 	// that goes on after the agent was restarted.
 	Start time.Time
-	// First is the services that are stopped before any pod; nil for none.
-	First *First
+	// First is the services that are stopped before any pod.
+	First First
 	// SpareCritical leaves pods from plan.CriticalPriority on alone.
 	SpareCritical bool
 
@@ -242,7 +242,7 @@ func (d *Drain) Run(ctx context.Context) {
 		}()
 	}()
 	d.publish()
-	if d.options.First != nil && len(d.record.StoppedFirst) > 0 { // by an earlier process: nobody else may answer
+	if d.options.First.Services != nil && len(d.record.StoppedFirst) > 0 { // by an earlier process: nobody else may answer
 		known, _ := d.options.Roster.Last()
 		d.adopt(ctx, known)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,32 +28,29 @@ const (
 	LongestLead = FirstBound + adoptBound
 )
 
-// First is the services that are stopped before any pod, because they would start pods
-// again: those that run a kubelet. Their runtimes may go with them. A nil First is none. One
-// without names stops nothing, but still starts again what is on record.
+// First is the services that are stopped before any pod, because they would start pods again:
+// those that run a kubelet. Their runtimes may stop with them. The zero First stops none.
 type First struct {
-	Names []string
+	Names    []string
+	Services Services // may be nil if there are no names, and no record has services
+}
+
+// Services are the services of the host, as a drain needs them.
+type Services interface {
 	// Runs tells whether one runs, or is about to.
-	Runs func(ctx context.Context, name string) (bool, error)
+	Runs(ctx context.Context, name string) (bool, error)
 	// Stop stops one, returns when it has ended or ctx ends, and tells whether it ran.
-	Stop func(ctx context.Context, name string) (ran bool, err error)
-	// Start starts one again, or a unit that was stopped for a container of it, and fails as
-	// long as it stops; the guard calls it where the host lives on.
-	Start func(ctx context.Context, name string) error
-	// Fares tells whether one that was started at a time is still about to be up, and if it has
-	// failed instead, how.
-	Fares func(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error)
-	// Adopt is told right before which pods run, with what was written down of them by an
-	// earlier process: from then on they may have to be stopped without their runtime. It
-	// returns the stop signals that are to be written down, by ID of the container.
-	Adopt func(ctx context.Context, pods []runtime.Pod, before []journal.PodRecord) (signals map[string]string)
-	// Release is called when the services are about to be started again.
-	Release func()
+	Stop(ctx context.Context, name string) (ran bool, err error)
+	// Adopt is called right before services are stopped. From then on pods may have to be stopped
+	// without their runtime: those that are listed, and those that an earlier process has put on
+	// record, if their runtime lists none. signals are the stop signals that are known, by ID of
+	// the container. Adopt returns all that are known then.
+	Adopt(ctx context.Context, listed, recorded []runtime.Pod, signals map[string]string) map[string]string
 }
 
 // Bound is how much longer a drain may take for the services that are stopped first.
-func (f *First) Bound() time.Duration {
-	if f == nil || len(f.Names) == 0 {
+func (f First) Bound() time.Duration {
+	if len(f.Names) == 0 {
 		return 0
 	}
 	return LongestLead
@@ -60,7 +58,7 @@ func (f *First) Bound() time.Duration {
 
 // Lead is how long they may take of what the init system grants, which is zero where it is
 // not known: a quarter of it is as much as pods can spare where that is little.
-func (f *First) Lead(granted time.Duration) time.Duration {
+func (f First) Lead(granted time.Duration) time.Duration {
 	if bound := f.Bound(); granted <= 0 || bound < granted/4 {
 		return bound
 	}
@@ -68,7 +66,7 @@ func (f *First) Lead(granted time.Duration) time.Duration {
 }
 
 // Left is what they leave of it to the phases; zero where it is not known.
-func (f *First) Left(granted time.Duration) time.Duration {
+func (f First) Left(granted time.Duration) time.Duration {
 	if granted <= 0 {
 		return 0
 	}
@@ -84,7 +82,8 @@ func (d *Drain) adopt(ctx context.Context, pods []runtime.Pod) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	signals := d.options.First.Adopt(ctx, pods, d.snapshot().Pods)
+	recorded, known := d.sandboxes()
+	signals := d.options.First.Services.Adopt(ctx, pods, recorded, known)
 	for _, listed := range pods {
 		p := d.podOf(listed)
 		if p.record == nil {
@@ -96,6 +95,32 @@ func (d *Drain) adopt(ctx context.Context, pods []runtime.Pod) {
 			}
 		}
 	}
+}
+
+// sandboxes are those on record, as far as that tells what they are: their containers are found
+// by what runc keeps; their labels are gone with their runtime, and what was made of them is on
+// record. signals are the stop signals on record, by ID of the container.
+func (d *Drain) sandboxes() (pods []runtime.Pod, signals map[string]string) {
+	signals = map[string]string{}
+	for _, p := range d.entered {
+		for _, c := range p.containers {
+			if c.StopSignal != "" {
+				signals[c.ID] = c.StopSignal
+			}
+		}
+		r := p.record
+		if !r.Sandbox {
+			continue
+		}
+		labels := map[string]string{runtime.LabelPriority: strconv.Itoa(int(r.Priority))}
+		if r.Grace.Duration > 0 {
+			labels[runtime.LabelGracePeriod] = r.Grace.Duration.String()
+		}
+		pods = append(pods, runtime.Pod{
+			Runtime: r.Runtime, ID: r.ID, UID: r.UID, Namespace: r.Namespace, Name: r.Name, Ready: true, Sandbox: true, Labels: labels,
+		})
+	}
+	return pods, signals
 }
 
 // enterAll writes down which pods are to be stopped, and when: the next process may find nobody
@@ -161,7 +186,7 @@ func (d *Drain) toStop(ctx context.Context) (names []string) {
 	defer cancel()
 	list := &d.record.StoppedFirst
 	for _, name := range d.options.First.Names {
-		if runs, err := d.options.First.Runs(ctx, name); runs || err != nil {
+		if runs, err := d.options.First.Services.Runs(ctx, name); runs || err != nil {
 			names = append(names, name)
 		} else if i := serviceIn(*list, name); i >= 0 {
 			endedUnseen(&(*list)[i])
@@ -237,7 +262,7 @@ func (d *Drain) stopAll(run, calls context.Context, names []string, atMost time.
 		d.stopping.awaited[name] = true
 		d.calls.Go(func() {
 			asked := time.Now()
-			ran, err := d.options.First.Stop(ctx, name)
+			ran, err := d.options.First.Services.Stop(ctx, name)
 			d.tell(result{service: &serviceEnd{name, ran, err, time.Since(asked)}})
 		})
 	}

@@ -3,6 +3,7 @@ package drain_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -16,30 +17,47 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
+// services are those of a host, each of which runs, unless a test says so, and does what the test
+// says.
+type services struct {
+	runs  func(name string) bool // nil if all do
+	stop  func(ctx context.Context, name string) (bool, error)
+	adopt func(ctx context.Context, listed, recorded []runtime.Pod) map[string]string
+}
+
+func (s *services) Runs(_ context.Context, name string) (bool, error) {
+	return s.runs == nil || s.runs(name), nil
+}
+
+func (s *services) Stop(ctx context.Context, name string) (bool, error) { return s.stop(ctx, name) }
+
+func (s *services) Adopt(ctx context.Context, listed, recorded []runtime.Pod, _ map[string]string) map[string]string {
+	return s.adopt(ctx, listed, recorded)
+}
+
 // first has a service stop before any pod, by stop.
-func (w *world) first(stop func(ctx context.Context) (bool, error)) (adopted *[]string) {
+func (w *world) first(stop func(ctx context.Context) (bool, error)) (s *services, adopted *[]string) {
 	adopted = &[]string{}
-	w.options.First = &drain.First{
-		Names: []string{"k3s.service"},
-		Runs:  func(context.Context, string) (bool, error) { return true, nil },
-		Stop:  func(ctx context.Context, _ string) (bool, error) { return stop(ctx) },
-		Adopt: func(_ context.Context, pods []runtime.Pod, before []journal.PodRecord) map[string]string {
+	s = &services{
+		stop: func(ctx context.Context, _ string) (bool, error) { return stop(ctx) },
+		adopt: func(_ context.Context, listed, recorded []runtime.Pod) map[string]string {
 			signals := map[string]string{}
-			for _, p := range pods {
+			for _, p := range listed {
 				*adopted = append(*adopted, p.Name)
 				for _, c := range p.Containers {
 					signals[c.ID] = "SIGQUIT"
 				}
 			}
-			for _, p := range before {
-				if len(pods) == 0 {
+			for _, p := range recorded {
+				if len(listed) == 0 {
 					*adopted = append(*adopted, "recorded "+p.Name)
 				}
 			}
 			return signals
 		},
 	}
-	return adopted
+	w.options.First = drain.First{Names: []string{"k3s.service"}, Services: s}
+	return s, adopted
 }
 
 // endsAfter is a service that runs and takes its time to end.
@@ -54,7 +72,7 @@ func TestServicesEndBeforeAnyPodIsAsked(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.pod("dns", plan.CriticalPriority)
-		adopted := w.first(endsAfter(3 * time.Second))
+		_, adopted := w.first(endsAfter(3 * time.Second))
 		r, _ := w.run(t.Context())
 		w.expectSignals("web0", "TERM@3s KILL@23s") // the whole of its phase all the same
 		w.expectSignals("dns0", "TERM@23s")
@@ -182,9 +200,9 @@ func TestACancellationIsHeardWhileAServiceEnds(t *testing.T) {
 func TestTheNextProcessAdoptsWhatIsOnRecord(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
-		adopted := w.first(func(context.Context) (bool, error) { return false, nil })
+		_, adopted := w.first(func(context.Context) (bool, error) { return false, nil })
 		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", AskedAt: time.Now(), Took: metav1.Duration{Duration: time.Second}}}
-		w.options.Record.Pods = []journal.PodRecord{{Runtime: w.fake.Name(), ID: "gone", Name: "gone"}}
+		w.options.Record.Pods = []journal.PodRecord{{Runtime: w.fake.Name(), ID: "gone", Name: "gone", Sandbox: true}}
 		r, _ := w.run(t.Context())
 		if got := strings.Join(*adopted, " "); got != "recorded gone web" {
 			t.Errorf("adopted %q, want what is on record, and then what is listed", got)
@@ -227,8 +245,8 @@ func TestPodsAreOnRecordBeforeTheServiceIsAsked(t *testing.T) {
 func TestAServiceThatDoesNotRunIsNotAsked(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
-		w.first(func(context.Context) (bool, error) { t.Error("it was asked"); return false, nil })
-		w.options.First.Runs = func(context.Context, string) (bool, error) { return false, nil }
+		s, _ := w.first(func(context.Context) (bool, error) { t.Error("it was asked"); return false, nil })
+		s.runs = func(string) bool { return false }
 		r, _ := w.run(t.Context())
 		w.expectSignals("web0", "TERM@0s")
 		for _, p := range append(w.published, r) {
@@ -242,9 +260,9 @@ func TestAServiceThatDoesNotRunIsNotAsked(t *testing.T) {
 func TestNoServiceIsAskedAfterACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
-		w.first(func(context.Context) (bool, error) { t.Error("it was asked"); return true, nil })
+		s, _ := w.first(func(context.Context) (bool, error) { t.Error("it was asked"); return true, nil })
 		d := w.drain()
-		w.options.First.Adopt = func(context.Context, []runtime.Pod, []journal.PodRecord) map[string]string {
+		s.adopt = func(context.Context, []runtime.Pod, []runtime.Pod) map[string]string {
 			d.Cancel()
 			return nil
 		}
@@ -290,8 +308,8 @@ func TestWhatAnEarlierProcessHasAskedStaysAsked(t *testing.T) {
 func TestAServiceThatHasEndedSinceIsNotSaidToRun(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
-		w.first(nil)
-		w.options.First.Runs = func(context.Context, string) (bool, error) { return false, nil }
+		s, _ := w.first(nil)
+		s.runs = func(string) bool { return false }
 		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", AskedAt: w.began, Took: metav1.Duration{Duration: 10 * time.Second}, Error: "it had not ended after 10s"}}
 		r, _ := w.run(t.Context())
 		if f := r.StoppedFirst; len(f) != 1 || f[0].Error != "" || !f[0].AskedAt.Equal(w.began) {
@@ -317,8 +335,8 @@ func TestAServiceThatEndsBeforeItIsAskedAgainHasItsTime(t *testing.T) {
 func TestAServiceThatNobodyHasAskedAndThatHasEndedIsNotMentioned(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
-		w.first(nil)
-		w.options.First.Runs = func(context.Context, string) (bool, error) { return false, nil }
+		s, _ := w.first(nil)
+		s.runs = func(string) bool { return false }
 		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", Error: "no answer"}}
 		if r, _ := w.run(t.Context()); len(r.StoppedFirst) > 0 {
 			t.Errorf("Run() recorded %+v stopped first, want none", r.StoppedFirst)
@@ -329,9 +347,9 @@ func TestAServiceThatNobodyHasAskedAndThatHasEndedIsNotMentioned(t *testing.T) {
 func TestEachServiceTakesItsOwnTime(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
-		w.first(nil)
+		s, _ := w.first(nil)
 		w.options.First.Names = []string{"slow.service", "quick.service"}
-		w.options.First.Stop = func(ctx context.Context, name string) (bool, error) {
+		s.stop = func(ctx context.Context, name string) (bool, error) {
 			return endsAfter(map[string]time.Duration{"slow.service": 3 * time.Second, "quick.service": time.Second}[name])(ctx)
 		}
 		r, _ := w.run(t.Context())
@@ -344,8 +362,8 @@ func TestEachServiceTakesItsOwnTime(t *testing.T) {
 func TestToLearnOfPodsIsBoundedAndCostsServicesNothing(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
-		w.first(endsAfter(time.Hour))
-		w.options.First.Adopt = func(ctx context.Context, _ []runtime.Pod, _ []journal.PodRecord) map[string]string {
+		s, _ := w.first(endsAfter(time.Hour))
+		s.adopt = func(ctx context.Context, _, _ []runtime.Pod) map[string]string {
 			<-ctx.Done()
 			return nil
 		}
@@ -353,6 +371,38 @@ func TestToLearnOfPodsIsBoundedAndCostsServicesNothing(t *testing.T) {
 		w.expectSignals("web0", "TERM@12s")
 		if f := r.StoppedFirst; len(f) != 1 || f[0].Error != "it had not ended after 10s" {
 			t.Errorf("Run() recorded %+v stopped first, want k3s.service to have had its 10s", f)
+		}
+	})
+}
+
+// What an earlier process made of labels that are gone with their runtime stays so.
+func TestPodsOfARuntimeThatIsGoneKeepTheirPhases(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", AskedAt: time.Now(), Took: metav1.Duration{Duration: time.Second}}}
+		w.options.Record.Pods = []journal.PodRecord{
+			{Runtime: "k3s", Sandbox: true, ID: "1", UID: "uid", Namespace: "shop", Name: "web", Grace: metav1.Duration{Duration: 7 * time.Second}},
+			{Runtime: "k3s", Sandbox: true, ID: "2", Namespace: "shop", Name: "db", Priority: plan.CriticalPriority},
+			{Runtime: "docker", ID: "3", Name: "gone"},
+			{Runtime: "podman", ID: "5", Name: "lone"}, // no runtime but that of sandboxes is stood in for
+		}
+		var pods []runtime.Pod
+		s, _ := w.first(func(context.Context) (bool, error) { return false, nil })
+		s.adopt = func(_ context.Context, _, recorded []runtime.Pod) map[string]string {
+			pods = recorded
+			return nil
+		}
+		w.run(t.Context())
+		for i := range pods { // as they are found
+			pods[i].Containers = []runtime.Container{{Runtime: pods[i].Runtime, ID: "c" + pods[i].ID, Name: "main", State: runtime.Running}}
+		}
+		var got []string
+		for _, phase := range plan.New(plan.Defaults(), pods, plan.Rules{}, 0).Phases {
+			for _, p := range phase.Pods {
+				got = append(got, fmt.Sprint(phase.Name, " ", p.Namespace, "/", p.Name, " ", p.Grace.Duration))
+			}
+		}
+		if got, want := strings.Join(got, ", "), "regular shop/web 7s, critical shop/db 10s"; got != want {
+			t.Errorf("planned %s, want %s", got, want)
 		}
 	})
 }
