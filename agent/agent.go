@@ -110,7 +110,7 @@ func (a *Agent) build(o Options) (err error) {
 	}
 	a.serving.files = open.Files(cfg.API, a.log)
 	a.loops = newLoops(cfg)
-	if err := a.host.openRuntimes(cfg.Runtimes, a.metrics, open.Units{Manager: a.host.manager, Stops: a.unitStops}, a.log); err != nil {
+	if err := a.host.openRuntimes(cfg.Runtimes, a.metrics, open.Units{Manager: a.host.manager}, a.log); err != nil {
 		return err
 	}
 	a.defers("runtimes", a.host.runtimes.Close)

@@ -131,7 +131,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.phasesByHand(), Rules: g.options.Rules,
 		Start: record.StartedAt, SpareCritical: trigger == journal.TriggerPerson,
-		Record: record, Publish: show,
+		Record: record, Publish: show, UnitStops: g.waiveUnits,
 	})
 	g.person = d
 	run := g.ctx

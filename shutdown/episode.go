@@ -101,7 +101,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	}
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.options.Phases, Rules: g.options.Rules, Granted: granted, Start: start, Record: record, Publish: g.publish,
-		First: g.options.First, Flush: g.options.Journal.Flush,
+		First: g.options.First, UnitStops: g.oweUnits, Flush: g.options.Journal.Flush,
 	})
 	g.setCurrent(record.Clone()) // who sees Draining sees since when
 	ctx := g.ctx

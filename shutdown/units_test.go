@@ -3,6 +3,7 @@ package shutdown_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,15 +17,18 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// ofUnits is a runtime whose containers are stopped by stopping a unit of their name, which is
-// on record before.
+// ofUnits is a runtime whose containers are stopped by stopping a unit of their name.
 type ofUnits struct {
 	*runtimetest.Fake
 	r *rig
 }
 
 func (u ofUnits) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
-	u.r.options.Journal.OweUnit(c.ID+".service", time.Now())
+	name := c.ID + ".service"
+	runtime.ReportUnitStops(ctx, []string{name})
+	if data, err := os.ReadFile(u.r.path); u.r.guard.Status().State == shutdown.Draining && (err != nil || !strings.Contains(string(data), name)) {
+		u.r.t.Errorf("on disk is %s, %v when %s is about to be stopped, want it there", data, err, name)
+	}
 	return u.Fake.StopContainer(ctx, c, grace)
 }
 
@@ -196,5 +200,42 @@ func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 		u.fail(nil)
 		time.Sleep(time.Minute)
 		u.expect(t, "once it has stopped", "dns-c.service", "web-c.service")
+	})
+}
+
+// Whatever a shutdown owes before: what a person's drain stops is to stay down.
+func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.options.Runtime, r.options.Inhibitor = ofUnits{r.fake, r}, nil
+		r.pod("web", 0, runtimetest.ContainerSpec{})
+		r.pod("other", 0, runtimetest.ContainerSpec{})
+		r.start()
+		r.options.Journal.Put(&journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{}}) // whose end nobody has heard of yet
+		for _, name := range []string{"web-c.service", "db.service"} {
+			r.options.Journal.OweUnit(name, time.Now())
+		}
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerPerson); err != nil {
+			t.Fatal(err)
+		}
+		if owed := r.options.Journal.Owed(); len(owed) != 1 || owed[0].Name != "db.service" {
+			t.Errorf("Owed() = %+v, want db.service alone", owed)
+		}
+	})
+}
+
+// It is to be started again if the shutdown is cancelled.
+func TestAUnitThatAShutdownStopsInsteadOfAPersonIsOwed(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		u := &units{}
+		r.options.Runtime, r.options.Starter = ofUnits{r.fake, r}, u
+		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
+		r.start()
+		go func() { _, _ = r.guard.Drain(t.Context(), journal.TriggerPersonAll) }()
+		time.Sleep(time.Second)
+		r.logind.shutdown("reboot")
+		time.Sleep(time.Second)
+		r.logind.cancel()
+		time.Sleep(time.Minute)
+		u.expect(t, "once the shutdown is cancelled", "web-c.service")
 	})
 }

@@ -18,15 +18,10 @@ const alongBound = 500 * time.Millisecond
 // StopUnit begins to stop the unit of that name that a process is of, as `systemctl stop
 // --no-block`, and tells whether there was anything to stop: false where no such unit
 // runs, where the process is none of it, and where there is no systemd. Process 0 is of
-// any. Doing so while it stops changes nothing.
-func (m *Manager) StopUnit(ctx context.Context, name string, pid int) (stopping bool, err error) {
-	return m.StopUnitAfter(ctx, name, pid, func(context.Context, []string) {})
-}
-
-// StopUnitAfter is StopUnit, and right before systemd is asked, which is only where there is
-// something to stop, calls before with the names of that unit and of those that systemd stops
-// with it.
-func (m *Manager) StopUnitAfter(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string)) (stopping bool, err error) {
+// any. Doing so while it stops changes nothing. Right before systemd is asked, which is only
+// where there is something to stop, it calls before with the names of that unit and of those
+// that systemd stops with it.
+func (m *Manager) StopUnit(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string)) (stopping bool, err error) {
 	return orAbsent(false)(ask(ctx, m, "have systemd stop "+name, func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		return stopUnit(ctx, conn, name, pid, before)
 	}))

@@ -36,9 +36,14 @@ func TestAUnitIsStoppedForItsOwnProcesses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 			fake.SetManager(systemdtest.ManagerState{SystemState: "running", Service: c.service})
-			got, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", c.pid)
-			if got != c.want || err != nil {
-				t.Errorf("StopUnit() = %t, %v, want %t", got, err, c.want)
+			told := 0
+			got, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", c.pid, func(_ context.Context, names []string) {
+				if told++; names[0] != "web.service" || len(fake.StoppedUnits()) > 0 {
+					t.Errorf("StopUnit() told of %v with %v stopped, want web.service before that", names, fake.StoppedUnits())
+				}
+			})
+			if got != c.want || err != nil || told > 0 != c.want {
+				t.Errorf("StopUnit() = %t, %v, and told of %d, want %t", got, err, told, c.want)
 			}
 			var want []string
 			if c.want {
@@ -49,10 +54,13 @@ func TestAUnitIsStoppedForItsOwnProcesses(t *testing.T) {
 			}
 		})
 	}
-	if got, err := systemd.NewManager(filepath.Join(t.TempDir(), "none")).StopUnit(t.Context(), "web.service", 0); got || err != nil {
+	if got, err := systemd.NewManager(filepath.Join(t.TempDir(), "none")).StopUnit(t.Context(), "web.service", 0, unreported); got || err != nil {
 		t.Errorf("StopUnit() without systemd = %t, %v, want false", got, err)
 	}
 }
+
+// unreported is for stops that no one needs to know of.
+func unreported(context.Context, []string) {}
 
 // queuedJob is a unit's property Job of which there is one.
 func queuedJob() any {
@@ -89,9 +97,9 @@ func TestWhoIsStoppedWithAUnit(t *testing.T) {
 		},
 	})
 	var told []string
-	stopping, err := systemd.NewManager(fake.ManagerSocket()).StopUnitAfter(t.Context(), "web.service", 0, func(_ context.Context, names []string) { told = names })
+	stopping, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", 0, func(_ context.Context, names []string) { told = names })
 	if want := []string{"web.service", "needs.service", "bound.service", "through.service", "part.service"}; !stopping || err != nil || len(told) == 0 || told[0] != want[0] || !slices.Equal(slices.Sorted(slices.Values(told)), slices.Sorted(slices.Values(want))) {
-		t.Errorf("StopUnitAfter() = %t, %v, and told of %v, want %v", stopping, err, told, want)
+		t.Errorf("StopUnit() = %t, %v, and told of %v, want %v", stopping, err, told, want)
 	}
 }
 

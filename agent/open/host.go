@@ -25,16 +25,7 @@ func Runtimes(cfg config.Runtimes, observe func(runtime, method string, took tim
 }
 
 // Units are systemd's as runtimes see them, which stop some for containers of theirs.
-type Units struct {
-	*systemd.Manager
-	// Stops is called right before units are stopped; nil where none are.
-	Stops func(ctx context.Context, names []string)
-}
-
-// StopUnit is that of systemd.Manager.
-func (u Units) StopUnit(ctx context.Context, name string, pid int) (stopping bool, err error) {
-	return u.StopUnitAfter(ctx, name, pid, u.Stops)
-}
+type Units struct{ *systemd.Manager }
 
 // Units returns those units that there are, by name.
 func (u Units) Units(ctx context.Context, names ...string) (map[string]local.Unit, error) {

@@ -15,9 +15,11 @@ import (
 // downing is a service manager of a host that goes down, or does not.
 type downing bool
 
-func (d downing) StopUnit(context.Context, string, int) (bool, error) { return false, nil }
-func (d downing) MainOf(context.Context, int) (string, error)         { return "", nil }
-func (d downing) UnitStops(context.Context, string) (bool, error)     { return true, nil }
+func (d downing) StopUnit(context.Context, string, int, func(context.Context, []string)) (bool, error) {
+	return false, nil
+}
+func (d downing) MainOf(context.Context, int) (string, error)     { return "", nil }
+func (d downing) UnitStops(context.Context, string) (bool, error) { return true, nil }
 func (d downing) Units(context.Context, ...string) (map[string]local.Unit, error) {
 	return nil, nil
 }

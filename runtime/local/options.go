@@ -40,8 +40,9 @@ type Units interface {
 	// StopUnit begins to stop the unit of that name that a process is of, as `systemctl
 	// stop --no-block`, and tells whether there was anything to stop: false where no such
 	// unit runs, or the process is none of it. Process 0 is of any. Doing so while it
-	// stops changes nothing.
-	StopUnit(ctx context.Context, name string, pid int) (stopping bool, err error)
+	// stops changes nothing. Where there is something to stop it calls before right before it
+	// asks systemd, with the names of that unit and of those that systemd stops with it.
+	StopUnit(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string)) (stopping bool, err error)
 	// MainOf names the service whose main process that is; empty if it is that of none.
 	MainOf(ctx context.Context, pid int) (name string, err error)
 	// UnitStops tells whether the stop of a unit has begun or is over: false while it

@@ -260,7 +260,7 @@ type slowUnit struct {
 	stopped chan string
 }
 
-func (u slowUnit) StopUnit(ctx context.Context, name string, pid int) (bool, error) {
+func (u slowUnit) StopUnit(ctx context.Context, name string, pid int, _ func(context.Context, []string)) (bool, error) {
 	go func() { // its ExecStop=
 		_, _ = u.Command(context.WithoutCancel(ctx), "stop", "--time", "3600", "web")
 	}()

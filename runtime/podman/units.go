@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 )
 
@@ -89,7 +90,7 @@ func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (s
 
 // stopIf begins to stop a unit if it runs and a process is of it, if not 0, and names it then.
 func (r *Runtime) stopIf(ctx context.Context, what, whose, unit string, pid int) (stops string, err error) {
-	stopping, err := r.units.StopUnit(ctx, unit, pid)
+	stopping, err := r.units.StopUnit(ctx, unit, pid, runtime.ReportUnitStops)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%s: %s is of a systemd unit: %w", what, whose, err)

@@ -62,13 +62,14 @@ func (m *manager) UnitStops(context.Context, string) (bool, error) {
 	return true, nil
 }
 
-func (m *manager) StopUnit(_ context.Context, name string, pid int) (bool, error) {
+func (m *manager) StopUnit(ctx context.Context, name string, pid int, before func(context.Context, []string)) (bool, error) {
 	own, there := m.units[name]
 	if m.fails != nil || !there || pid != 0 && pid != own {
 		return false, m.fails
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	before(ctx, []string{name})
 	m.stopped = append(m.stopped, fmt.Sprint(name, " ", pid))
 	if m.stop != nil {
 		m.stop()
@@ -183,13 +184,21 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 			pods, err := r.Pods(t.Context())
 			check(t, err)
 			listed := pods[0].Containers[0]
-			err = r.StopContainer(t.Context(), listed, c.grace)
+			var reported []string
+			ctx := runtime.WithUnitStops(t.Context(), func(_ context.Context, names []string) { reported = append(reported, names...) })
+			err = r.StopContainer(ctx, listed, c.grace)
 			sent := sent(s.asked())
 			if killed := slices.Contains(sent, "SIGKILL") && listed.Unit != ""; errors.Is(err, runtime.ErrKilled) != killed || err != nil && !killed {
 				t.Fatalf("StopContainer() = %v, want it to tell that it was killed = %t", err, killed)
 			}
 			if !slices.Equal(m.stopped, c.stopped) || !slices.Equal(sent, c.sent) {
 				t.Errorf("StopContainer() stopped units %v and sent %v, want %v and %v", m.stopped, sent, c.stopped, c.sent)
+			}
+			// And so is what was reported.
+			for i, unit := range c.stopped {
+				if len(reported) != len(c.stopped) || !strings.HasPrefix(unit, reported[i]+" ") {
+					t.Errorf("StopContainer() reported %v before it stopped %v", reported, m.stopped)
+				}
 			}
 			// What the list told is what was done.
 			if stops := len(m.stopped) > 0; stops != (listed.Unit != "") || stops && !strings.HasPrefix(m.stopped[0], listed.Unit+" ") {
@@ -266,7 +275,12 @@ func TestWhatHoldsAPodOfAUnitTogetherIsLeftToTheUnit(t *testing.T) {
 			check(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // of which half is the unit's
 			defer cancel()
+			var reported []string
+			ctx = runtime.WithUnitStops(ctx, func(_ context.Context, names []string) { reported = append(reported, names...) })
 			check(t, r.StopPod(ctx, pods[0]))
+			if !slices.Equal(reported, []string{"pod.service"}) {
+				t.Errorf("StopPod() reported %v before it stopped units, want pod.service", reported)
+			}
 			if sent := sent(s.asked()); !slices.Equal(sent, want) || !slices.Equal(m.stopped, []string{"pod.service 0"}) {
 				t.Errorf("StopPod() stopped units %v and sent %v, want pod.service to be stopped, and %v sent", m.stopped, sent, want)
 			}

@@ -90,6 +90,10 @@ type Options struct {
 	Record *journal.Record
 	// Publish is given a copy of the record at every step. It must not block.
 	Publish func(*journal.Record)
+	// UnitStops is called right before a systemd unit is stopped for a container of it, with the
+	// names of that unit and of those that stop with it. The stop waits for it. It may be called
+	// several times at once; nil for a drain that need not know.
+	UnitStops func(ctx context.Context, names []string)
 	// Flush waits until what was published is on disk, or ctx ends; nil waits for nothing.
 	Flush func(ctx context.Context)
 }
@@ -230,6 +234,9 @@ func (d *Drain) end(i int) time.Time {
 // process may go on with it.
 func (d *Drain) Run(ctx context.Context) {
 	calls, giveUp := context.WithCancel(ctx)
+	if d.options.UnitStops != nil {
+		calls = runtime.WithUnitStops(calls, d.options.UnitStops)
+	}
 	if t := d.record.Trigger; t != journal.TriggerPerson && t != journal.TriggerPersonAll {
 		d.leaving = ctx.Done()
 	}
