@@ -36,27 +36,36 @@ type attempt struct {
 	shortage error // why less is granted than asked for
 }
 
+// arming is how far the guard is with taking the lock. Run's goroutine owns it.
+type arming struct {
+	subscribed bool
+	news       int                // announcements so far: an answer from before the last one is stale
+	underWay   bool               // an attempt is
+	again      bool               // and another one has to follow it
+	stop       context.CancelFunc // ends the latest attempt
+	retry      *time.Timer
+	retries    backoff
+	trouble    error // what keeps the guard from being armed
+}
+
 // arm begins an attempt to take the lock, in a goroutine of its own: an
 // announcement that comes meanwhile must be heard. Attempts follow one another,
 // because the last lock handed out is the one that counts.
 func (g *Guard) arm() {
-	g.retry.Stop()
-	if g.arming {
-		g.rearm = true
+	g.arming.retry.Stop()
+	if g.arming.underWay {
+		g.arming.again = true
 		return
 	}
-	g.arming = true
-	a, run := attempt{news: g.news}, g.ctx
+	g.arming.underWay = true
+	a, run := attempt{news: g.arming.news}, g.ctx
 	underWay := g.state() == Released || g.state() == Draining
 	ctx, cancel := context.WithTimeout(run, armBound)
-	g.stopArming = cancel
+	g.arming.stop = cancel
 	go func() {
 		defer cancel()
 		a.take(ctx, g.options, underWay)
-		select {
-		case g.armed <- a:
-		case <-run.Done(): // the lock stays, as all locks do when Run ends
-		}
+		g.send(run, func() { g.onAttempt(a) }) // when Run ends the lock stays, as all locks do
 	}()
 }
 
@@ -122,18 +131,17 @@ func (a *attempt) tellKind(ctx context.Context, inhibitor Inhibitor) {
 
 // onAttempt takes up what came of an attempt.
 func (g *Guard) onAttempt(a attempt) {
-	g.arming = false
+	g.arming.underWay = false
 	if a.lock != nil {
 		g.adopt(a.lock)
 	}
 	if a.granted > 0 || a.none {
-		g.mu.Lock()
-		g.status.InhibitDelayMax = metav1.Duration{Duration: a.granted}
-		g.status.InhibitDelaySource = a.source
-		g.mu.Unlock()
+		g.board.change(func(s *Status) {
+			s.InhibitDelayMax, s.InhibitDelaySource = metav1.Duration{Duration: a.granted}, a.source
+		})
 	}
-	again := g.rearm || a.news != g.news
-	g.rearm = false
+	again := g.arming.again || a.news != g.arming.news
+	g.arming.again = false
 	if a.lock != nil && g.state() == Released {
 		// The drain ended while the lock was on its way.
 		if again = again || a.preparing; again {
@@ -141,7 +149,7 @@ func (g *Guard) onAttempt(a attempt) {
 		}
 	}
 	switch draining := g.state() == Draining; {
-	case !g.subscribed:
+	case !g.arming.subscribed:
 		return // a new subscription begins anew
 	case again:
 		g.arm()
@@ -151,12 +159,12 @@ func (g *Guard) onAttempt(a attempt) {
 		g.delegate(a.evidence, a.unyielding)
 	case a.err != nil:
 		g.lose(a.err)
-		g.retry.Reset(g.retries.next(LongestPause))
+		g.arming.retry.Reset(g.arming.retries.next(LongestPause))
 	case a.refused && draining, a.preparing && draining:
-		g.retries.reset()
+		g.arming.retries.reset()
 		g.askAgain()
 	case a.refused && g.state() == Released, a.preparing && g.state() == Released:
-		g.retry.Reset(recheckInterval)
+		g.arming.retry.Reset(recheckInterval)
 	case a.refused:
 		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was in progress already, and no lock to be had")
 	case a.preparing:
@@ -175,7 +183,7 @@ func (g *Guard) onAttempt(a attempt) {
 // the lock is released or not.
 func (g *Guard) askAgain() {
 	if e := g.episode; e != nil && !e.pinned {
-		g.retry.Reset(askInterval)
+		g.arming.retry.Reset(askInterval)
 	}
 }
 
@@ -187,7 +195,7 @@ func (g *Guard) guardOn(a attempt) {
 	case Delegated:
 		g.set(Disarmed, "the other owner is gone")
 	}
-	g.retries.reset()
+	g.arming.retries.reset()
 	g.well()
 	g.settle()
 	reason, shortage := "holds the shutdown lock", ""
@@ -195,13 +203,10 @@ func (g *Guard) guardOn(a attempt) {
 		shortage = a.shortage.Error()
 		reason = fmt.Sprintf("holds the shutdown lock, but is granted only %v of the %v asked for: %v", a.granted, g.options.needed(), a.shortage)
 	}
-	g.mu.Lock()
-	before := g.status
-	g.status.InhibitDelayShortage = shortage
-	g.mu.Unlock()
+	before, _ := g.board.change(func(s *Status) { s.InhibitDelayShortage = shortage })
 	g.set(Armed, reason)
 	g.tellShortage(before)
-	g.retry.Reset(verifyInterval)
+	g.arming.retry.Reset(verifyInterval)
 	g.options.Beat(nil)
 	if pods, ok := g.roster.Last(); ok {
 		g.mark(pods)
@@ -266,7 +271,7 @@ func (g *Guard) delegate(evidence string, unyielding error) {
 	}
 	g.options.Journal.Unmark()
 	g.set(Delegated, evidence)
-	g.retry.Reset(recheckInterval)
+	g.arming.retry.Reset(recheckInterval)
 }
 
 // adopt makes lock the one that is held. The one before is closed after the new
@@ -309,8 +314,8 @@ func (c *onceCloser) Close() error {
 // lose notes what keeps the guard from being armed. The lock is kept: it
 // outlives a restart of the login manager. A drain goes on, too.
 func (g *Guard) lose(err error) {
-	began := g.trouble == nil
-	g.trouble = err
+	began := g.arming.trouble == nil
+	g.arming.trouble = err
 	g.options.Beat(err)
 	switch g.state() {
 	case Armed, Disarmed:
@@ -323,31 +328,31 @@ func (g *Guard) lose(err error) {
 
 // well notes that nothing keeps the guard from being armed any more.
 func (g *Guard) well() {
-	if g.trouble != nil {
+	if g.arming.trouble != nil {
 		g.log.Info("the login manager answers again")
 	}
-	g.trouble = nil
+	g.arming.trouble = nil
 }
 
 // on takes in what the login manager announces.
 func (g *Guard) on(e Event) {
 	switch e.Type {
 	case Subscribed, Returned:
-		g.subscribed = true
-		g.retries.reset() // it may not be ready at once, but soon
+		g.arming.subscribed = true
+		g.arming.retries.reset() // it may not be ready at once, but soon
 		g.arm()
 	case Lost:
-		g.subscribed = false
+		g.arming.subscribed = false
 		g.lose(ErrLoginManagerGone)
 	case Altered:
 		if s := g.state(); s == Armed || s == Delegated {
 			g.arm()
 		}
 	case Prepare:
-		g.news++
+		g.arming.news++
 		g.prepare(e.Kind)
 	case Cancel:
-		g.news++
+		g.arming.news++
 		g.cancel()
 	}
 }

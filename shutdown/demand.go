@@ -119,7 +119,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		g.options.Journal.Settle() // what was called off a moment ago, so that it is waived, too
 		g.revive()
 	}
-	g.endFollowing() // what a person stops has not failed
+	g.reviver.endFollowing() // what a person stops has not failed
 	g.options.Journal.WaiveRestarts("a person has drained the host", func(priority int32) bool {
 		return trigger == journal.TriggerPerson && priority >= plan.CriticalPriority
 	})
@@ -136,28 +136,22 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	g.person = d
 	run := g.ctx
 	stop := context.AfterFunc(ctx, func() {
-		select {
-		case g.commands <- func() {
+		g.send(run, func() {
 			if g.person == d {
 				d.Cancel()
 				g.person = nil
 			}
-		}:
-		case <-run.Done():
-		}
+		})
 	})
 	go func() {
 		d.Run(run)
 		stop()
 		hide()
-		select {
-		case g.commands <- func() {
+		g.send(run, func() {
 			if g.person == d {
 				g.person = nil
 			}
-		}:
-		case <-run.Done():
-		}
+		})
 		record := d.Record()
 		o := outcome{record: *record, teardowns: []<-chan struct{}{d.Idle()}}
 		if !record.CancelledAt.IsZero() || run.Err() != nil {
@@ -223,21 +217,21 @@ func (g *Guard) refusal() error {
 // show makes a person's drain visible in Status and to progress, until hide. One
 // that winds down does not hide the next.
 func (g *Guard) show(progress func(*journal.Record)) (show func(*journal.Record), hide func()) {
-	var shown *journal.Record // guarded by g.mu
+	var shown *journal.Record // only changed with the status
 	show = func(r *journal.Record) {
-		g.mu.Lock()
-		if shown == nil || g.status.ByHand == shown {
-			g.status.ByHand, shown = r, r
-		}
-		g.mu.Unlock()
+		g.board.change(func(s *Status) {
+			if shown == nil || s.ByHand == shown {
+				s.ByHand, shown = r, r
+			}
+		})
 		progress(r)
 	}
 	hide = func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.status.ByHand == shown {
-			g.status.ByHand = nil
-		}
+		g.board.change(func(s *Status) {
+			if s.ByHand == shown {
+				s.ByHand = nil
+			}
+		})
 	}
 	return show, hide
 }

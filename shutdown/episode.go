@@ -65,7 +65,7 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	if g.state() == Delegated {
 		g.set(Disarmed, "the other owner is gone")
 	}
-	g.endRevival()
+	g.reviver.end()
 	record, start := g.options.Journal.Current().Clone(), time.Now()
 	if record != nil && g.state() != Released && start.After(record.StartedAt.Add(g.options.needed())) {
 		// That shutdown is over, whatever became of it. To go on with it would
@@ -111,15 +111,10 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	g.teardowns = append(slices.DeleteFunc(g.teardowns, drain.Closed), d.Idle())
 	go func() {
 		d.Run(ctx)
-		select {
-		case g.drained <- e:
-		case <-ctx.Done():
-		}
+		g.send(ctx, func() { g.onDrained(e) })
 	}()
 	g.trigger = trigger
-	g.mu.Lock()
-	g.status.Deadline = d.Deadline().Add(d.ReportBound())
-	g.mu.Unlock()
+	g.board.change(func(s *Status) { s.Deadline = d.Deadline().Add(d.ReportBound()) })
 	g.set(Draining, reason)
 	if trigger == journal.TriggerShutdown {
 		g.askAgain()
@@ -156,10 +151,7 @@ func (g *Guard) onDrained(e *episode) {
 			}
 		}
 		g.options.Journal.Flush(ctx) // it was being written meanwhile
-		select {
-		case g.reported <- e:
-		case <-run.Done():
-		}
+		g.send(run, func() { g.release(e) })
 	}()
 }
 
@@ -168,11 +160,11 @@ func (g *Guard) release(e *episode) {
 	if g.episode != e {
 		return // cancelled while the status was being written
 	}
-	if g.arming {
+	if g.arming.underWay {
 		// It may have taken the lock over, and a login manager that hangs may
 		// keep it from telling.
-		g.stopArming()
-		g.rearm = true
+		g.arming.stop()
+		g.arming.again = true
 	}
 	g.drop()
 	g.episode = nil
@@ -185,7 +177,7 @@ func (g *Guard) release(e *episode) {
 	if !e.pinned {
 		// Somebody else's lock may hold the shutdown back, and it may be
 		// cancelled yet.
-		g.retry.Reset(recheckInterval)
+		g.arming.retry.Reset(recheckInterval)
 	}
 	e.answer(outcome{record: *record, teardowns: slices.Clone(g.teardowns)})
 }
@@ -205,7 +197,7 @@ func (g *Guard) cancel() {
 		g.endCancelled(e)
 	case e != nil && !e.cancelling:
 		e.cancelling = true
-		g.retry.Stop()
+		g.arming.retry.Stop()
 		e.drain.Cancel()
 	case e != nil && e.again:
 		e.again = false
@@ -215,7 +207,7 @@ func (g *Guard) cancel() {
 			g.publish(record)
 		}
 		g.set(Disarmed, "the shutdown was cancelled")
-		if g.subscribed {
+		if g.arming.subscribed {
 			g.arm()
 		}
 	}
@@ -239,13 +231,13 @@ func (g *Guard) endCancelled(e *episode) {
 	}
 	g.publish(record)
 	e.answer(outcome{record: *record, err: ErrCancelled})
-	if g.lock != nil && g.subscribed {
+	if g.lock != nil && g.arming.subscribed {
 		g.set(Armed, "the shutdown was cancelled, and the lock is still held")
 	} else {
 		g.set(Disarmed, "the shutdown was cancelled")
 	}
 	// Also with the lock in hand: somebody else may be its owner by now.
-	if g.subscribed {
+	if g.arming.subscribed {
 		g.arm()
 	}
 }

@@ -19,12 +19,12 @@ const (
 // follow has the status tell of a service that was started at a time and has failed, for as long
 // as it has: what becomes of that is systemd's affair, or a person's. It ends once that is up for
 // good, or has been about to be for long.
-func (g *Guard) follow(ctx context.Context, name string, since time.Time) {
+func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 	failed := false
 	var up, unfailed time.Duration // for how long
 	for up < steady && unfailed < startsBound {
 		bounded, cancel := context.WithTimeout(ctx, reviveBound)
-		starting, result, err := g.options.Starter.Fares(bounded, name, since)
+		starting, result, err := r.starter.Fares(bounded, name, since)
 		cancel()
 		pause := faresPause
 		switch {
@@ -32,32 +32,32 @@ func (g *Guard) follow(ctx context.Context, name string, since time.Time) {
 			return
 		case err == nil && result != "":
 			if !failed {
-				g.log.Warn("a service that the shutdown had stopped was started again, and has failed", "unit", name, "result", result)
+				r.log.Warn("a service that the shutdown had stopped was started again, and has failed", "unit", name, "result", result)
 			}
 			failed, up, unfailed, pause = true, 0, 0, revivePause
-			g.noteDown(ctx, name, NotStarted{Unit: name, Reason: result, Failed: true})
+			r.noteDown(ctx, name, NotStarted{Unit: name, Reason: result, Failed: true})
 		case err != nil || starting: // as far as is known it fares as before
 			up, unfailed = 0, unfailed+pause
 		default:
 			up, unfailed = up+pause, unfailed+pause
-			g.noteDown(ctx, name)
+			r.noteDown(ctx, name)
 		}
 		drain.Sleep(ctx, pause)
 	}
 	if failed && up >= steady {
-		g.log.Info("a service that had failed since the shutdown was called off has not any more", "unit", name)
+		r.log.Info("a service that had failed since the shutdown was called off has not any more", "unit", name)
 	}
-	g.noteDown(ctx, name)
+	r.noteDown(ctx, name)
 }
 
 // endFollowing has nobody told any more how those fare that were started.
-func (g *Guard) endFollowing() {
-	if g.following == nil {
+func (r *reviver) endFollowing() {
+	if r.following == nil {
 		return
 	}
-	g.following()
-	g.following = nil
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.status.NotStarted = slices.DeleteFunc(slices.Clone(g.status.NotStarted), func(n NotStarted) bool { return n.Failed })
+	r.following()
+	r.following = nil
+	r.board.change(func(s *Status) {
+		s.NotStarted = slices.DeleteFunc(slices.Clone(s.NotStarted), func(n NotStarted) bool { return n.Failed })
+	})
 }

@@ -1,19 +1,16 @@
 package shutdown
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -90,39 +87,26 @@ type Options struct {
 }
 
 // Guard holds the host's shutdown back until its pods are stopped. One
-// goroutine, that of Run, owns its state; the methods are safe for concurrent
-// use.
+// goroutine, that of Run, owns its state, and others send commands to it; the
+// methods are safe for concurrent use.
 type Guard struct {
 	options  Options
 	log      *slog.Logger
 	roster   *drain.Roster
-	commands chan func()
-	recheck  chan struct{} // capacity 1
+	board    *board
 	notify   *notifier
+	commands chan func()   // for Run's goroutine
+	recheck  chan struct{} // capacity 1
 
 	// Run's goroutine owns what follows.
-	ctx        context.Context // Run's
-	lock       io.Closer       // nil if none is held
-	subscribed bool
-	news       int                // announcements so far: an answer from before the last one is stale
-	arming     bool               // an attempt is under way
-	rearm      bool               // and another one has to follow it
-	stopArming context.CancelFunc // ends the latest attempt
-	armed      chan attempt
-	retry      *time.Timer
-	retries    backoff
-	trouble    error             // what keeps the guard from being armed
-	episode    *episode          // nil unless Draining
-	trigger    journal.Trigger   // of the latest drain, whatever its record began with
-	teardowns  []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
-	person     *drain.Drain      // that a person asked for; nil if none runs
-	reviving   func()            // ends the start of services that a drain has stopped; nil while none are started
-	following  func()            // ends what tells how those fare; nil if nobody has been started
-	drained    chan *episode
-	reported   chan *episode
-
-	mu     sync.Mutex
-	status Status // guarded by mu
+	ctx       context.Context // Run's
+	lock      io.Closer       // nil if none is held
+	arming    arming
+	episode   *episode          // nil unless Draining
+	trigger   journal.Trigger   // of the latest drain, whatever its record began with
+	teardowns []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
+	person    *drain.Drain      // that a person asked for; nil if none runs
+	reviver   *reviver
 }
 
 // New checks the options and returns a Guard that Run starts.
@@ -149,23 +133,23 @@ func New(options Options) (*Guard, error) {
 		options:  options,
 		log:      options.Log.With("component", "shutdown-guard"),
 		roster:   &drain.Roster{Runtime: options.Runtime},
+		board:    &board{},
+		notify:   newNotifier(options.Notify),
 		commands: make(chan func()),
 		recheck:  make(chan struct{}, 1),
-		notify:   newNotifier(options.Notify),
-		armed:    make(chan attempt),
-		drained:  make(chan *episode),
-		reported: make(chan *episode),
 	}
-	g.status = Status{State: Disarmed, Reason: "not started", GracePeriod: metav1.Duration{Duration: plan.Total(options.Phases)}, Last: options.Journal.Last()}
-	g.status.InhibitDelayNeeded.Duration = options.needed()
+	g.reviver = &reviver{starter: options.Starter, journal: options.Journal, log: g.log, board: g.board}
+	status := Status{State: Disarmed, Reason: "not started", GracePeriod: metav1.Duration{Duration: plan.Total(options.Phases)}, Last: options.Journal.Last()}
+	status.InhibitDelayNeeded.Duration = options.needed()
 	if r := options.Journal.Current(); r != nil && r.FinishedAt.IsZero() && len(options.Phases) > 0 && options.Inhibitor != nil {
-		g.status.Current = r
+		status.Current = r
 	}
 	for _, p := range options.Phases {
 		if p.Priority >= plan.CriticalPriority {
-			g.status.GracePeriodCriticalPods.Duration += p.Grace
+			status.GracePeriodCriticalPods.Duration += p.Grace
 		}
 	}
+	g.board.change(func(s *Status) { *s = status })
 	return g, nil
 }
 
@@ -188,13 +172,14 @@ func (g *Guard) Run(ctx context.Context) error {
 	if g.episode != nil {
 		<-g.episode.drain.Over() // the Run before panicked, and this one goes on from its last words
 	}
-	g.endRevival()
-	g.subscribed, g.arming, g.rearm, g.episode, g.person = false, false, false, nil, nil
+	g.reviver.end()
+	g.episode, g.person = nil, nil
+	g.arming.subscribed, g.arming.underWay, g.arming.again = false, false, false
 	if g.state() == Draining { // the Run before panicked; the journal knows where it stood
 		g.set(Disarmed, "the shutdown guard starts anew")
 	}
-	g.retry = time.NewTimer(0)
-	g.retry.Stop()
+	g.arming.retry = time.NewTimer(0)
+	g.arming.retry.Stop()
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
 	wg.Go(func() { g.survey(ctx) })
@@ -211,22 +196,16 @@ func (g *Guard) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-beat.C:
-			g.options.Beat(g.trouble)
+			g.options.Beat(g.arming.trouble)
 		case e := <-events:
 			g.on(e)
 		case err := <-lost:
-			g.subscribed = false
+			g.arming.subscribed = false
 			g.lose(fmt.Errorf("watch the login manager: %w", err))
-		case <-g.retry.C:
-			if g.subscribed {
+		case <-g.arming.retry.C:
+			if g.arming.subscribed {
 				g.arm()
 			}
-		case a := <-g.armed:
-			g.onAttempt(a)
-		case e := <-g.drained:
-			g.onDrained(e)
-		case e := <-g.reported:
-			g.release(e)
 		case command := <-g.commands:
 			command()
 		case <-g.recheck:
@@ -235,7 +214,7 @@ func (g *Guard) Run(ctx context.Context) error {
 			}
 		}
 	}
-	g.retry.Stop()
+	g.arming.retry.Stop()
 	if e := g.episode; e != nil {
 		<-e.drain.Over() // its last words belong in the journal
 		e.answer(outcome{record: *e.drain.Record(), err: context.Cause(ctx)})
@@ -276,61 +255,6 @@ func (g *Guard) watch(ctx context.Context, events chan<- Event, lost chan<- erro
 	}
 }
 
-// survey lists the pods once, so that a runtime that hangs later is no reason
-// to know none. Observe keeps that up to date.
-func (g *Guard) survey(ctx context.Context) {
-	var pauses backoff
-	for ctx.Err() == nil {
-		if _, ok := g.roster.Last(); ok {
-			return
-		}
-		list, cancel := context.WithTimeout(ctx, listBound)
-		pods, err := g.roster.List(list)
-		cancel()
-		if err == nil {
-			g.mark(pods)
-			return
-		}
-		drain.Sleep(ctx, pauses.next(surveyPause))
-	}
-}
-
-// Observe tells the guard which pods there are, all of them, whenever somebody
-// has listed them. It starts from there should a runtime hang in the hour of
-// need, and it is what the next boot learns if the power is cut.
-func (g *Guard) Observe(pods []runtime.Pod) {
-	g.roster.Set(pods)
-	g.mark(pods)
-}
-
-// mark writes down which pods run, for the next boot.
-func (g *Guard) mark(pods []runtime.Pod) {
-	g.mu.Lock()
-	state := g.status.State
-	g.mu.Unlock()
-	if state == Draining || state == Released || state == Delegated {
-		return
-	}
-	refs := []journal.Ref{}
-	for _, p := range pods {
-		if plan.Runs(p) {
-			ref := journal.Ref{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name}
-			if p.UID != p.ID {
-				ref.UID = p.UID
-			}
-			refs = append(refs, ref)
-		}
-	}
-	slices.SortFunc(refs, func(a, b journal.Ref) int {
-		return cmp.Or(cmp.Compare(a.Runtime, b.Runtime), cmp.Compare(a.ID, b.ID))
-	})
-	g.options.Journal.Mark(refs)
-}
-
-// Change tells the guard that pods came or went, of which Observe is to tell soon. A shutdown
-// that is announced before it does asks for them once more.
-func (g *Guard) Change() { g.roster.Change() }
-
 // Recheck has an armed guard ask again whether another owner guards the
 // shutdown: nobody announces one that takes its lock later. It returns at once.
 func (g *Guard) Recheck() {
@@ -342,9 +266,7 @@ func (g *Guard) Recheck() {
 
 // Status is the guard as it stands.
 func (g *Guard) Status() Status {
-	g.mu.Lock()
-	status := g.status
-	g.mu.Unlock()
+	status := g.board.get()
 	// A journal that could not be read at first may tell by now.
 	story := g.options.Journal.Story()
 	status.Last, status.CalledOff, status.Restarts = story.Last, story.CalledOff, story.Restarts
@@ -372,28 +294,35 @@ func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	return p, err
 }
 
-func (g *Guard) state() State { return g.Status().State }
+func (g *Guard) state() State { return g.board.get().State }
+
+// send has Run's goroutine, whose context ctx is, call command.
+func (g *Guard) send(ctx context.Context, command func()) {
+	select {
+	case g.commands <- command:
+	case <-ctx.Done():
+	}
+}
 
 // set enters a state, or renews the reason for being in it.
 func (g *Guard) set(to State, reason string) {
-	g.mu.Lock()
-	from := g.status.State
-	g.status.State, g.status.Reason, g.status.Trouble = to, reason, g.trouble
-	if to != Draining {
-		g.status.Deadline = time.Time{}
-	}
-	if to == Armed || to == Disarmed && from != Disarmed { // whatever it was is over
-		g.status.Current = nil
-	}
-	if to == Disarmed || to == Delegated {
-		g.status.InhibitDelayShortage = ""
-	}
-	g.status.Last = g.options.Journal.Last()
-	status := g.status
-	g.mu.Unlock()
-	if from != to {
+	last := g.options.Journal.Last()
+	before, now := g.board.change(func(s *Status) {
+		from := s.State
+		s.State, s.Reason, s.Trouble, s.Last = to, reason, g.arming.trouble, last
+		if to != Draining {
+			s.Deadline = time.Time{}
+		}
+		if to == Armed || to == Disarmed && from != Disarmed { // whatever it was is over
+			s.Current = nil
+		}
+		if to == Disarmed || to == Delegated {
+			s.InhibitDelayShortage = ""
+		}
+	})
+	if from := before.State; from != to {
 		g.log.Info("shutdown guard", "state", to.String(), "was", from.String(), "reason", reason)
-		g.notify.put(Change{From: from, To: to, Trigger: g.trigger, Status: status})
+		g.notify.put(Change{From: from, To: to, Trigger: g.trigger, Status: now})
 	}
 }
 
@@ -405,7 +334,5 @@ func (g *Guard) publish(r *journal.Record) {
 
 // setCurrent has the status tell of r, which is not changed from here on.
 func (g *Guard) setCurrent(r *journal.Record) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.status.Current = r
+	g.board.change(func(s *Status) { s.Current = r })
 }

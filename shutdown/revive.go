@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -44,75 +45,90 @@ const (
 	stopsBound = 5 * time.Minute
 )
 
-// revive begins to start the services again that drains of this boot have stopped, before the
-// pods or for a container of theirs: the host lives on. Until all are, that is not forgotten,
-// also by the next process. None waits for another, nor does anybody else.
+// reviver starts services again that drains of this boot have stopped, before the pods or for a
+// container of theirs: the host does not go down. Run's goroutine owns it; starts and checks of
+// what became of them are goroutines of their own, which see nothing of it that changes.
+type reviver struct {
+	starter Starter // nil if nobody can start services
+	journal *journal.Journal
+	log     *slog.Logger
+	board   *board
+
+	starting  func() // ends the starts under way; nil while there are none
+	following func() // ends the checks of what became of them; nil if there were none
+}
+
+// revive has services started again, see reviver.
 func (g *Guard) revive() {
-	services := g.options.Journal.Owed()
-	if len(services) == 0 || g.options.Starter == nil || g.reviving != nil {
+	run := g.ctx
+	g.reviver.revive(run, func(command func()) { g.send(run, command) })
+}
+
+// revive begins to start the services that are to be started. Until all are, that is not
+// forgotten, also by the next process. None waits for another, nor does anybody else. send has
+// the goroutine that owns the reviver call a function.
+func (r *reviver) revive(run context.Context, send func(command func())) {
+	services := r.journal.Owed()
+	if len(services) == 0 || r.starter == nil || r.starting != nil {
 		return
 	}
-	g.options.Starter.Release()
-	ctx, cancel := context.WithCancel(g.ctx)
-	g.reviving = cancel
-	g.endFollowing()
-	following, end := context.WithCancel(g.ctx)
-	g.following = end
-	run := g.ctx
+	r.starter.Release()
+	ctx, cancel := context.WithCancel(run)
+	r.starting = cancel
+	r.endFollowing()
+	following, end := context.WithCancel(run)
+	r.following = end
 	var starts sync.WaitGroup
 	for _, s := range services {
 		starts.Go(func() {
-			if at := g.start(ctx, s.Name); !at.IsZero() {
-				go g.follow(following, s.Name, at)
+			if at := r.start(ctx, s.Name); !at.IsZero() {
+				go r.follow(following, s.Name, at)
 			}
 		})
 	}
 	go func() {
 		defer cancel()
 		starts.Wait()
-		select {
-		case g.commands <- func() {
-			if ctx.Err() == nil { // else a shutdown was announced anew
-				g.reviving = nil
+		send(func() {
+			if ctx.Err() == nil { // else a shutdown was announced again
+				r.starting = nil
 			}
-		}:
-		case <-run.Done():
-		}
+		})
 	}()
 }
 
 // start starts a service again, however often it takes, until ctx ends, or nobody wants that
 // any more, and tells when it did, if so. One that still stops is not started before it has.
-func (g *Guard) start(ctx context.Context, name string) (at time.Time) {
-	defer g.noteDown(ctx, name)
+func (r *reviver) start(ctx context.Context, name string) (at time.Time) {
+	defer r.noteDown(ctx, name)
 	var pauses backoff
 	failed, began := false, time.Now()
-	for ctx.Err() == nil && g.owes(name) {
+	for ctx.Err() == nil && r.owes(name) {
 		asked := time.Now()
 		bounded, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the order to start it for %v", reviveBound))
-		err := drain.Bounded(bounded, func() error { return g.options.Starter.Start(bounded, name) })
+		err := drain.Bounded(bounded, func() error { return r.starter.Start(bounded, name) })
 		cancel()
 		switch {
 		case ctx.Err() != nil: // also if it was started: the next drain may have asked it to stop already
 			return time.Time{}
 		case err == nil:
-			g.options.Journal.NoteStarted(name, time.Now())
-			g.log.Info("a service that the shutdown had stopped is started again, for the host does not go down", "unit", name)
+			r.journal.NoteStarted(name, time.Now())
+			r.log.Info("a service that the shutdown had stopped is started again, for the host does not go down", "unit", name)
 			return asked
 		case errors.Is(err, ErrNoService):
-			g.options.Journal.NoteStarted(name, time.Now()) // as good as that: nothing is to be done any more
-			g.log.Warn("a service that the shutdown had stopped stays down", "unit", name, "error", err)
+			r.journal.NoteStarted(name, time.Now()) // as good as that: nothing is to be done any more
+			r.log.Warn("a service that the shutdown had stopped stays down", "unit", name, "error", err)
 			return time.Time{}
 		case errors.Is(err, ErrStillStops) && time.Since(began) < stopsBound: // nobody has to do anything
-			g.noteDown(ctx, name)
+			r.noteDown(ctx, name)
 			drain.Sleep(ctx, stopsPause)
 			continue
 		default:
 			if !failed {
-				g.log.Warn("a service that the shutdown had stopped does not start again yet, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)
+				r.log.Warn("a service that the shutdown had stopped does not start again yet, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)
 			}
 			failed = true
-			g.noteDown(ctx, name, NotStarted{Unit: name, Reason: err.Error()})
+			r.noteDown(ctx, name, NotStarted{Unit: name, Reason: err.Error()})
 		}
 		drain.Sleep(ctx, pauses.next(revivePause))
 	}
@@ -121,30 +137,28 @@ func (g *Guard) start(ctx context.Context, name string) (at time.Time) {
 
 // noteDown has the status tell why a service is not up again, and without a reason no more. It
 // does nothing once ctx has ended, and another revival may have begun.
-func (g *Guard) noteDown(ctx context.Context, name string, why ...NotStarted) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if ctx.Err() != nil {
-		return
-	}
-	// What was handed out stays as it is.
-	rest := slices.DeleteFunc(slices.Clone(g.status.NotStarted), func(n NotStarted) bool { return n.Unit == name })
-	g.status.NotStarted = slices.SortedFunc(slices.Values(append(rest, why...)), func(a, b NotStarted) int { return strings.Compare(a.Unit, b.Unit) })
+func (r *reviver) noteDown(ctx context.Context, name string, why ...NotStarted) {
+	r.board.change(func(s *Status) {
+		if ctx.Err() != nil {
+			return
+		}
+		// What was handed out stays as it is.
+		rest := slices.DeleteFunc(slices.Clone(s.NotStarted), func(n NotStarted) bool { return n.Unit == name })
+		s.NotStarted = slices.SortedFunc(slices.Values(append(rest, why...)), func(a, b NotStarted) int { return strings.Compare(a.Unit, b.Unit) })
+	})
 }
 
 // owes tells whether a service is to be started again.
-func (g *Guard) owes(name string) bool {
-	return slices.ContainsFunc(g.options.Journal.Owed(), func(s journal.Service) bool { return s.Name == name })
+func (r *reviver) owes(name string) bool {
+	return slices.ContainsFunc(r.journal.Owed(), func(s journal.Service) bool { return s.Name == name })
 }
 
-// endRevival has no more services be started: the host goes down after all.
-func (g *Guard) endRevival() {
-	g.endFollowing()
-	if g.reviving != nil {
-		g.reviving()
-		g.reviving = nil
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.status.NotStarted = nil
+// end ends all starts and checks: the host goes down after all.
+func (r *reviver) end() {
+	r.endFollowing()
+	if r.starting != nil {
+		r.starting()
+		r.starting = nil
+		r.board.change(func(s *Status) { s.NotStarted = nil })
 	}
 }

@@ -67,8 +67,8 @@ func Transitions() []Transition {
 	}
 }
 
-// Status is the guard as `hostler status` shows it. Records in it are shared
-// and must not be changed.
+// Status is the guard as `hostler status` shows it, with a field for each key of its JSON.
+// Records in it are shared and must not be changed.
 type Status struct {
 	State  State  `json:"state"`
 	Reason string `json:"reason"`

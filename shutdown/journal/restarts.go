@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Restart is a container that a shutdown has asked to end and that its runtime can start
-// again, with what became of that.
+// Restart is a container that a shutdown has stopped and that its runtime can start again, with
+// what became of that. It has a field for each key of its JSON.
 type Restart struct {
 	Runtime  string          `json:"runtime"`
 	Pod      string          `json:"pod"` // its ID

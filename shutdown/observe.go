@@ -1,0 +1,65 @@
+package shutdown
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// survey lists the pods once, so that a runtime that hangs later is no reason
+// to know none. Observe keeps that up to date.
+func (g *Guard) survey(ctx context.Context) {
+	var pauses backoff
+	for ctx.Err() == nil {
+		if _, ok := g.roster.Last(); ok {
+			return
+		}
+		list, cancel := context.WithTimeout(ctx, listBound)
+		pods, err := g.roster.List(list)
+		cancel()
+		if err == nil {
+			g.mark(pods)
+			return
+		}
+		drain.Sleep(ctx, pauses.next(surveyPause))
+	}
+}
+
+// Observe tells the guard which pods there are, all of them, whenever somebody
+// has listed them. It starts from there should a runtime hang in the hour of
+// need, and it is what the next boot learns if the power is cut.
+func (g *Guard) Observe(pods []runtime.Pod) {
+	g.roster.Set(pods)
+	g.mark(pods)
+}
+
+// mark writes down which pods run, for the next boot.
+func (g *Guard) mark(pods []runtime.Pod) {
+	switch g.state() {
+	case Draining, Released, Delegated:
+		return
+	}
+	refs := []journal.Ref{}
+	for _, p := range pods {
+		if plan.Runs(p) {
+			ref := journal.Ref{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name}
+			if p.UID != p.ID {
+				ref.UID = p.UID
+			}
+			refs = append(refs, ref)
+		}
+	}
+	slices.SortFunc(refs, func(a, b journal.Ref) int {
+		return cmp.Or(cmp.Compare(a.Runtime, b.Runtime), cmp.Compare(a.ID, b.ID))
+	})
+	g.options.Journal.Mark(refs)
+}
+
+// Change tells the guard that pods came or went, of which Observe is to tell soon. A shutdown
+// that is announced before it does asks for them once more.
+func (g *Guard) Change() { g.roster.Change() }
