@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/open"
@@ -121,6 +120,3 @@ func (r *Registration) facts(s *doctor.Standing) {
 		s.Drift = append(s.Drift, doctor.Mend{Message: d.Message, Command: d.Mend})
 	}
 }
-
-// type is that of the control plane, as configured.
-func (r *Registration) config() config.ControlPlane { return r.Settings.Config().ControlPlane }
