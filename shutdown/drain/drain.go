@@ -9,10 +9,8 @@ package drain
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
-	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -46,25 +44,6 @@ const (
 	// retryPause is how long a stop that failed waits at first.
 	retryPause = 100 * time.Millisecond
 )
-
-// result is what the goroutines of one pod report to the drain.
-type result struct {
-	phase int // in which it was begun
-	pod   key
-	ends  []containerEnd // of the containers that were to be stopped
-	torn  *teardown      // only this: what became of the sandbox
-	asked string         // only this: the stop of a container that has waited for others is requested
-	at    time.Time      // when
-
-	service *serviceEnd // of no pod, but of a service that is stopped first
-}
-
-// containerEnd is how the stop of one container ended.
-type containerEnd struct {
-	id     string
-	killed bool  // its grace period ran out
-	err    error // it may still run
-}
 
 // Options says what to drain and how long it may take.
 type Options struct {
@@ -102,67 +81,37 @@ type Options struct {
 type Drain struct {
 	options  Options
 	log      *slog.Logger
-	phases   []plan.PhaseSpec   // fitted
-	short    *journal.Shortened // nil where they need not be
-	lead     time.Duration      // what services that are stopped first may take before the phases count
-	slack    time.Duration      // by how much a call may overrun its phase
-	deadline time.Time
+	life     *life
+	schedule schedule
+	calls    *calls
+	lists    lists
+	progress progress
 
-	cancel, abandon func()
-	leaving         <-chan struct{} // closed: another process goes on; set by Run, nil if none ever does
-	cancelled       chan struct{}   // closed: no further stops
-	abandoned       chan struct{}   // closed: nor any wait for those in flight
-	last            chan struct{}   // closed when the last phase is over
-	over            chan struct{}   // closed when Run returns
-	idle            chan struct{}   // closed when the last call has ended
-	calls           sync.WaitGroup
-
-	// Run's goroutine owns what follows.
-	results chan result
-	lists   chan listing
-	polling bool // a list is under way
-	phase   int  // that runs
-	begun   int  // calls of stopPod in all, and last resorts
-	overran bool // a phase ended with calls under way
-	inPhase int  // those that it began and that are under way
-	calm    bool // there are none, or the phase is over
-	settled bool // the latest list was made with nothing running, and shows nothing new
-	current []runtime.Pod
-	fresh   bool                      // current is what every runtime answered
-	silent  func(runtime string) bool // who did not; nil before the first list
-	heard   bool                      // they did, once or more
-	blind   error                     // why no list was ever complete
-
-	record  *journal.Record // without its pods
-	pods    map[key]*pod    // all that any list or the record has shown
-	entered []*pod          // those on record, in its order
-	queue   []*pod          // whose sandboxes wait for their turn
-
-	stopping *stopping // the services that are stopped first; nil while none are
+	record   *journal.Record // without its pods
+	pods     map[key]*pod    // all that any list or the record has shown
+	entered  []*pod          // those on record, in its order
+	stopping *stopping       // the services that are stopped first; nil while none are
 
 	observe func(from, to State) // is told how states of containers change, if not nil: for tests
 }
 
+// progress is where Run is in the phases.
+type progress struct {
+	phase   int    // that runs
+	inPhase int    // calls that stop its pods and are under way
+	calm    bool   // there are none, or the phase is over
+	overran bool   // a phase ended with calls under way
+	begun   int    // calls that stop pods in all, and last resorts
+	queue   []*pod // whose sandboxes wait for their turn
+}
+
 // New prepares a drain.
 func New(options Options) *Drain {
-	reserve := plan.Margin
-	if options.Granted > 0 {
-		reserve = plan.Reserve(options.First.Left(options.Granted))
-	}
 	d := &Drain{
-		options: options, log: options.Log, phases: plan.Fit(options.Phases, options.First.Left(options.Granted)), lead: options.First.Lead(options.Granted), slack: reserve / 6,
-		cancelled: make(chan struct{}), abandoned: make(chan struct{}), last: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{}),
-		results: make(chan result), lists: make(chan listing),
-		record: options.Record.Clone(), pods: map[key]*pod{},
+		options: options, log: options.Log, life: newLife(), schedule: newSchedule(options),
+		lists: lists{answers: make(chan listing)}, record: options.Record.Clone(), pods: map[key]*pod{},
 	}
-	d.short = shortened(options, d.phases)
-	d.deadline = options.Start.Add(plan.Total(d.phases) + d.slack)
-	if soon := time.Now().Add(time.Duration(len(d.phases)) * d.settle()); soon.After(d.deadline) {
-		d.deadline = soon
-	}
-	d.deadline = d.deadline.Add(d.lead + 3*d.slack)
-	d.cancel = sync.OnceFunc(func() { close(d.cancelled) })
-	d.abandon = sync.OnceFunc(func() { close(d.abandoned) })
+	d.calls = &calls{runtime: options.Roster, log: options.Log, life: d.life, slack: d.schedule.slack, results: make(chan result)}
 	for _, record := range d.record.Pods {
 		p := d.enter(record)
 		switch {
@@ -172,117 +121,68 @@ func New(options Options) *Drain {
 			p.spent = record.StartedAt
 		}
 	}
+	d.record.Pods = nil
 	return d
 }
 
 // Cancel ends further stops. Run waits for calls in flight, up to two seconds,
 // and returns. It may be called at any time, more than once.
-func (d *Drain) Cancel() { d.cancel() }
+func (d *Drain) Cancel() { d.life.cancel() }
 
 // Abandon is Cancel without the wait.
 func (d *Drain) Abandon() {
-	d.abandon()
-	d.cancel()
+	d.life.abandon()
+	d.life.cancel()
 }
 
 // Over is closed when Run returns.
-func (d *Drain) Over() <-chan struct{} { return d.over }
+func (d *Drain) Over() <-chan struct{} { return d.life.over }
 
 // Idle is closed when sandboxes are torn down, too, or given up.
-func (d *Drain) Idle() <-chan struct{} { return d.idle }
+func (d *Drain) Idle() <-chan struct{} { return d.life.idle }
 
 // Record is how it went. It may be read after Over.
 func (d *Drain) Record() *journal.Record { return d.record.Clone() }
 
 // Deadline is when Run returns at the latest, calls that hang included: after
 // the phases, what they may slip, a stop and a teardown that hang, and a list.
-func (d *Drain) Deadline() time.Time { return d.deadline }
+func (d *Drain) Deadline() time.Time { return d.schedule.deadline }
 
 // ReportBound is what the time granted leaves for a final status.
-func (d *Drain) ReportBound() time.Duration { return 2 * d.slack }
-
-// settle is how long a phase whose time is up waits for its kills.
-func (d *Drain) settle() time.Duration { return d.slack / 4 }
-
-// due is when phase i ends as it was planned.
-func (d *Drain) due(i int) time.Time { return d.options.Start.Add(plan.Total(d.phases[:i+1])) }
-
-// end is when phase i's graces end if it begins now: what earlier phases left
-// over is its own; what one overran is not taken from it beyond the slack. A
-// phase whose time was over before it began kills who was asked to end before, and
-// hands the others on.
-func (d *Drain) end(i int) time.Time {
-	now := time.Now()
-	end := d.due(i)
-	if d.overran {
-		late, latest := now.Add(d.phases[i].Grace), end.Add(d.slack)
-		if late.After(latest) {
-			late = latest
-		}
-		if late.After(end) {
-			end = late
-		}
-	}
-	if end.Before(now) {
-		end = now
-	}
-	return end
-}
+func (d *Drain) ReportBound() time.Duration { return 2 * d.schedule.slack }
 
 // Run drains until all pods are stopped, the phases are over, it is cancelled
 // or ctx ends. The record is then complete, unless ctx ended: another
-// process may go on with it.
+// process may continue it.
 func (d *Drain) Run(ctx context.Context) {
-	calls, giveUp := context.WithCancel(ctx)
-	if d.options.UnitStops != nil {
-		calls = runtime.WithUnitStops(calls, d.options.UnitStops)
-	}
 	if t := d.record.Trigger; t != journal.TriggerPerson && t != journal.TriggerPersonAll {
-		d.leaving = ctx.Done()
+		d.life.leaving = ctx.Done()
 	}
-	defer func() {
-		close(d.over)
-		go func() {
-			d.calls.Wait()
-			giveUp()
-			close(d.idle)
-		}()
-	}()
+	d.calls.begin(ctx, d.options.UnitStops)
+	defer d.calls.end()
 	d.publish()
-	if d.options.First.Services != nil && len(d.record.StoppedFirst) > 0 { // by an earlier process: nobody else may answer
+	if d.options.First.Services != nil && len(d.record.StoppedFirst) > 0 { // by an earlier process: no runtime may answer
 		known, _ := d.options.Roster.Last()
 		d.adopt(ctx, known)
 	}
-	d.firstList(ctx, calls)
-	d.stopFirst(ctx, calls)
-	for i := range d.phases {
-		d.runPhase(ctx, calls, i)
-		if d.ended(ctx) {
+	d.firstList(ctx)
+	d.stopFirst(ctx)
+	for i := range d.schedule.phases {
+		d.runPhase(ctx, i)
+		if d.life.ended(ctx) {
 			break
 		}
 	}
-	close(d.last)
-	d.awaitStuck(ctx, calls)
-	if d.ended(ctx) {
-		d.windDown(ctx, calls, giveUp)
+	close(d.life.last)
+	d.awaitStuck(ctx)
+	if d.life.ended(ctx) {
+		d.windDown(ctx)
 	}
 	if ctx.Err() == nil {
 		d.conclude()
-	} else { // another process goes on
-		d.handOver(calls)
+	} else { // another process continues
+		d.handOver()
 	}
 	d.record = d.snapshot() // nobody changes it from here on
 	d.options.Publish(d.record.Clone())
-}
-
-// ended tells whether no further stop may begin.
-func (d *Drain) ended(ctx context.Context) bool {
-	select {
-	case <-d.cancelled:
-		return true
-	case <-ctx.Done():
-		return true
-	default:
-		return false
-	}
 }

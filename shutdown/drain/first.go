@@ -77,8 +77,8 @@ func (f First) Left(granted time.Duration) time.Duration {
 // by nobody then.
 func (d *Drain) adopt(ctx context.Context, pods []runtime.Pod) {
 	bound := adoptBound
-	if d.lead > 0 { // else the setting is gone since
-		bound = min(bound, d.lead/5)
+	if d.schedule.lead > 0 { // else the setting is gone since
+		bound = min(bound, d.schedule.lead/5)
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -126,7 +126,7 @@ func (d *Drain) sandboxes() (pods []runtime.Pod, signals map[string]string) {
 // enterAll writes down which pods are to be stopped, and when: the next process may find nobody
 // who tells.
 func (d *Drain) enterAll() {
-	for _, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
+	for _, phase := range plan.New(d.schedule.phases, d.lists.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
 			if _, came := d.entry(phase.Name, pod); came {
 				d.reopen()
@@ -136,17 +136,17 @@ func (d *Drain) enterAll() {
 }
 
 // stopFirst stops the services, side by side, and has the phases count from then on.
-func (d *Drain) stopFirst(ctx, calls context.Context) {
-	if d.lead == 0 || d.ended(ctx) {
+func (d *Drain) stopFirst(ctx context.Context) {
+	if d.schedule.lead == 0 || d.life.ended(ctx) {
 		return
 	}
 	began, before := time.Now(), slices.Clone(d.record.StoppedFirst)
 	d.enterAll()
-	if d.fresh || len(before) == 0 {
-		d.adopt(ctx, d.current)
+	if d.lists.fresh || len(before) == 0 {
+		d.adopt(ctx, d.lists.current)
 	}
 	names := d.toStop(ctx)
-	if d.ended(ctx) {
+	if d.life.ended(ctx) {
 		return
 	}
 	for _, name := range names {
@@ -157,32 +157,32 @@ func (d *Drain) stopFirst(ctx, calls context.Context) {
 	d.publish()
 	if len(names) > 0 {
 		d.flush(ctx)
-		d.stopAll(ctx, calls, names, d.leadLeft(began, len(before) > 0), before)
-		d.hear(ctx, calls)
+		d.stopAll(ctx, names, d.leadLeft(began, len(before) > 0), before)
+		d.hear(ctx)
 	}
-	d.options.Start = d.options.Start.Add(time.Since(began))
-	d.settled = false // what was listed is from before
+	d.schedule.start = d.schedule.start.Add(time.Since(began))
+	d.lists.settled = false // what was listed is from before
 	d.publish()
 }
 
 // hear has every runtime answer once, or not. One that was killed with its service takes calls
 // for a moment that it passes on to nobody: who was asked by one of them would seem to have
 // been asked to end.
-func (d *Drain) hear(ctx, calls context.Context) {
-	until := time.Now().Add(min(listBound, d.lead/10))
-	old := d.polling // that list was asked for before
-	if d.ended(ctx) {
+func (d *Drain) hear(ctx context.Context) {
+	until := time.Now().Add(min(listBound, d.schedule.lead/10))
+	old := d.lists.polling // that list was asked for before
+	if d.life.ended(ctx) {
 		return
 	}
-	if _, end := d.nextList(ctx, calls, until); end == reached && old && !d.ended(ctx) {
-		d.nextList(ctx, calls, until)
+	if _, end := d.nextList(ctx, until); end == reached && old && !d.life.ended(ctx) {
+		d.nextList(ctx, until)
 	}
 }
 
 // toStop are the services that run, as far as anybody knows. Those on record that do not have
 // ended since they were asked, if they were.
 func (d *Drain) toStop(ctx context.Context) (names []string) {
-	ctx, cancel := context.WithTimeout(ctx, min(adoptBound, d.lead/5))
+	ctx, cancel := context.WithTimeout(ctx, min(adoptBound, d.schedule.lead/5))
 	defer cancel()
 	list := &d.record.StoppedFirst
 	for _, name := range d.options.First.Names {
@@ -220,7 +220,7 @@ func (d *Drain) flush(ctx context.Context) {
 	if d.options.Flush == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(adoptBound, d.lead/5)/2)
+	ctx, cancel := context.WithTimeout(ctx, min(adoptBound, d.schedule.lead/5)/2)
 	defer cancel()
 	d.options.Flush(ctx)
 }
@@ -228,11 +228,11 @@ func (d *Drain) flush(ctx context.Context) {
 // leadLeft is how long services may be waited for from now on. Where an earlier process has
 // waited, that is gone.
 func (d *Drain) leadLeft(began time.Time, waited bool) time.Duration {
-	left := d.lead - time.Since(began)
+	left := d.schedule.lead - time.Since(began)
 	if waited {
-		left = d.lead - time.Since(d.record.StartedAt)
+		left = d.schedule.lead - time.Since(d.record.StartedAt)
 	}
-	return max(min(FirstBound, left), d.lead/10).Round(time.Millisecond)
+	return max(min(FirstBound, left), d.schedule.lead/10).Round(time.Millisecond)
 }
 
 // stopping is the stop of services that is under way.
@@ -253,24 +253,24 @@ type serviceEnd struct {
 
 // stopAll stops services, and waits for them for so long, or until a cancellation. Stops that are
 // given up then may take a moment to report what they have done.
-func (d *Drain) stopAll(run, calls context.Context, names []string, atMost time.Duration, before []journal.Service) {
+func (d *Drain) stopAll(run context.Context, names []string, atMost time.Duration, before []journal.Service) {
 	ctx, cancel := context.WithTimeoutCause(run, atMost, fmt.Errorf("it had not ended after %v", atMost))
 	defer cancel()
 	d.stopping = &stopping{run: run, ctx: ctx, before: before, awaited: map[string]bool{}}
 	defer func() { d.stopping = nil }()
 	for _, name := range names {
 		d.stopping.awaited[name] = true
-		d.calls.Go(func() {
+		d.calls.group.Go(func() {
 			asked := time.Now()
 			ran, err := d.options.First.Services.Stop(ctx, name)
-			d.tell(result{service: &serviceEnd{name, ran, err, time.Since(asked)}})
+			d.calls.report(result{service: &serviceEnd{name, ran, err, time.Since(asked)}})
 		})
 	}
 	all := func() bool { return len(d.stopping.awaited) == 0 }
-	if d.await(ctx, calls, wait{reached: all, cancelled: d.cancelled}) == cancelled {
+	if d.await(ctx, wait{reached: all, cancelled: d.life.cancelled}) == cancelled {
 		cancel()
 	}
-	d.await(run, calls, wait{reached: all, until: time.Now().Add(answerBound)})
+	d.await(run, wait{reached: all, until: time.Now().Add(answerBound)})
 	for _, name := range names {
 		d.noteService(serviceEnd{name: name, ran: true, err: ctx.Err(), took: atMost}) // which it may have by now
 	}
@@ -308,7 +308,7 @@ func (d *Drain) noteFirst(name string, end serviceEnd, before []journal.Service)
 		endedUnseen(now)
 	}
 	switch {
-	case end.err != nil && d.isCancelled():
+	case end.err != nil && d.life.isCancelled():
 		now.Error = "the shutdown was cancelled"
 	case end.err != nil:
 		now.Error = end.err.Error()

@@ -2,169 +2,12 @@ package drain
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/plan"
 )
-
-// Runtime is what a drain needs of the host's container runtimes. A list that
-// comes with an error is taken as what some of them answered.
-type Runtime interface {
-	runtime.PodLister
-	runtime.Stopper
-}
-
-// Roster lists pods and remembers them for when a runtime hangs.
-type Roster struct {
-	Runtime
-
-	mu   sync.Mutex
-	pods []runtime.Pod // guarded by mu
-	ok   bool          // guarded by mu: pods was listed at least once
-	told time.Time     // guarded by mu: when somebody else listed them
-
-	changes int // guarded by mu: of which somebody has told
-	listed  int // guarded by mu: those that pods has
-}
-
-// List asks the runtimes until ctx ends. Where one does not answer, its pods
-// are those last known, and the error says so.
-func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
-	pods, _, err := r.list(ctx)
-	return pods, err
-}
-
-// list is List, and tells which runtimes did not answer.
-func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, silent func(name string) bool, err error) {
-	type answer struct {
-		pods []runtime.Pod
-		err  error
-	}
-	// The call ends before ctx does, to bring what the other runtimes answered.
-	inner, cancel := ctx, context.CancelFunc(func() {})
-	if deadline, ok := ctx.Deadline(); ok {
-		inner, cancel = context.WithTimeout(ctx, time.Until(deadline)*4/5)
-	}
-	defer cancel()
-	answers := make(chan answer, 1)
-	r.mu.Lock()
-	changes := r.changes
-	r.mu.Unlock()
-	go func() {
-		pods, err := r.Pods(inner)
-		answers <- answer{pods, err}
-	}()
-	var got answer
-	select {
-	case got = <-answers:
-	case <-ctx.Done():
-		got.err = ctx.Err()
-	}
-	if got.err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if changes >= r.listed { // else somebody has listed them since who knows more
-			r.pods, r.ok, r.listed = got.pods, true, changes
-		}
-		return got.pods, func(string) bool { return false }, nil
-	}
-	silent = silence(got.pods, got.err)
-	known, _ := r.Last()
-	for _, p := range known {
-		if silent(p.Runtime) {
-			got.pods = append(got.pods, p)
-		}
-	}
-	return got.pods, silent, fmt.Errorf("list pods: %w", got.err)
-}
-
-// silence tells which runtimes did not answer a list that came with err: those
-// that it names, where it names all, else those of which no pod is listed.
-func silence(pods []runtime.Pod, err error) func(name string) bool {
-	names := map[string]bool{}
-	if failed, whole := err.(*runtime.SetError); whole { // one that is joined to another names not all
-		for _, f := range failed.Failed {
-			names[f.Runtime] = true
-		}
-		return func(name string) bool { return names[name] }
-	}
-	for _, p := range pods {
-		names[p.Runtime] = true
-	}
-	return func(name string) bool { return !names[name] }
-}
-
-// Set notes the pods of all runtimes, listed by somebody else.
-func (r *Roster) Set(pods []runtime.Pod) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pods, r.ok, r.told, r.listed = pods, true, time.Now(), r.changes
-}
-
-// Change notes that pods came or went, which the next list has.
-func (r *Roster) Change() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.changes++
-}
-
-// outdated tells whether pods came or went since they were listed.
-func (r *Roster) outdated() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.changes > r.listed
-}
-
-// lately returns what somebody else has listed since, if anybody did.
-func (r *Roster) lately(since time.Time) ([]runtime.Pod, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.pods, r.told.After(since)
-}
-
-// Last is what was listed last, and whether anything ever was.
-func (r *Roster) Last() ([]runtime.Pod, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.pods, r.ok
-}
-
-// Bounded calls f and waits until it returns or ctx ends, even if f does not
-// heed ctx.
-func Bounded(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// Sleep waits, or returns when ctx ends.
-func Sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// Closed tells whether a channel that is only ever closed has been. A nil one never is.
-func Closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
 
 // listing is the answer to one list of pods.
 type listing struct {
@@ -176,10 +19,22 @@ type listing struct {
 	after  int       // how many stops had begun then
 }
 
+// lists is what lists of pods have shown. Run's goroutine owns it.
+type lists struct {
+	answers chan listing
+	polling bool // a list is under way
+	current []runtime.Pod
+	fresh   bool                      // current is what every runtime answered
+	silent  func(runtime string) bool // which did not; nil before the first list
+	heard   bool                      // all of them did, once or more
+	blind   error                     // why no list was ever complete
+	settled bool                      // the latest list was made with nothing running, and shows nothing new
+}
+
 // firstList begins with what is known if the runtime does not answer at once. Where that lacks
 // how long a container may take to end, one more list may tell, for it is settled once the
 // container is asked to.
-func (d *Drain) firstList(ctx, calls context.Context) {
+func (d *Drain) firstList(ctx context.Context) {
 	again := false
 	known, ok := d.options.Roster.Last()
 	wait, until := quickList, time.Now()
@@ -188,34 +43,34 @@ func (d *Drain) firstList(ctx, calls context.Context) {
 		wait, until = listBound, time.Now().Add(firstListBound)
 	case !d.record.FinishedAt.IsZero():
 		wait = listBound // what was known may be from before it
-	case d.lead > 0:
+	case d.schedule.lead > 0:
 		wait = listBound // nobody may be there to be asked afterwards
 	case d.options.Roster.outdated():
-		wait = min(listBound, d.slack) // who came may have to end before the others
+		wait = min(listBound, d.schedule.slack) // who came may have to end before the others
 	}
-	over := d.deadline.Add(-2 * d.slack) // of little time granted less than that is left
+	over := d.schedule.deadline.Add(-2 * d.schedule.slack) // of little time granted less than that is left
 	for {
 		bound := time.Now().Add(wait)
 		if bound.After(over) {
 			bound = over
 		}
-		l, end := d.nextList(ctx, calls, bound)
+		l, end := d.nextList(ctx, bound)
 		switch {
 		case end == cancelled, end == ended:
 			return
 		case end == reached:
-			d.settled = true
-			if !again && l.err == nil && untold(d.current) {
-				known, ok, again, wait = d.current, true, true, min(listBound, d.slack)
+			d.lists.settled = true
+			if !again && l.err == nil && untold(d.lists.current) {
+				known, ok, again, wait = d.lists.current, true, true, min(listBound, d.schedule.slack)
 				continue
 			}
 			if l.err == nil || ok || len(l.pods) > 0 || time.Now().After(until) {
 				return
 			}
 		case time.Now().Before(over) && ok && !again && untold(known):
-			again, wait = true, min(listBound, d.slack) // by the one that is under way
+			again, wait = true, min(listBound, d.schedule.slack) // by the one that is under way
 		case ok:
-			d.current = known // which is better than nothing
+			d.lists.current = known // which is better than nothing
 			return
 		case !time.Now().Before(over):
 			return
@@ -236,16 +91,16 @@ func untold(pods []runtime.Pod) bool {
 
 // relist asks for the pods, unless a list is under way.
 func (d *Drain) relist(ctx context.Context) {
-	if d.polling {
+	if d.lists.polling {
 		return
 	}
-	d.polling = true
-	at, quiet, after := time.Now(), d.inPhase == 0, d.begun
-	bound, first := min(listBound, d.slack), !d.heard
-	if first || d.inPhase > 0 {
+	d.lists.polling = true
+	at, quiet, after := time.Now(), d.progress.inPhase == 0, d.progress.begun
+	bound, first := min(listBound, d.schedule.slack), !d.lists.heard
+	if first || d.progress.inPhase > 0 {
 		// A host that goes down is busy, and what is known may be old. Nobody waits
 		// for the list as long as containers are being stopped.
-		bound = max(bound, min(firstListBound, time.Until(d.end(d.phase))/2))
+		bound = max(bound, min(firstListBound, time.Until(d.schedule.end(d.progress.phase, d.progress.overran))/2))
 	}
 	go func() {
 		list, cancel := context.WithTimeout(ctx, bound)
@@ -255,8 +110,8 @@ func (d *Drain) relist(ctx context.Context) {
 			Sleep(ctx, retryPause) // it will be asked again
 		}
 		select {
-		case d.lists <- listing{pods, silent, err, at, quiet, after}:
-		case <-d.over:
+		case d.lists.answers <- listing{pods, silent, err, at, quiet, after}:
+		case <-d.life.over:
 		}
 	}()
 }
@@ -266,25 +121,25 @@ func (d *Drain) relist(ctx context.Context) {
 // first moments.
 func (d *Drain) settles(l listing) bool {
 	switch {
-	case d.inPhase > 0:
+	case d.progress.inPhase > 0:
 		return false
 	case l.err != nil:
-		return d.heard || time.Since(d.options.Start) >= firstListBound/2
+		return d.lists.heard || time.Since(d.schedule.start) >= firstListBound/2
 	}
-	return l.quiet && l.after == d.begun
+	return l.quiet && l.after == d.progress.begun
 }
 
 // take makes a list the current one.
 func (d *Drain) take(l listing) {
-	d.polling = false
-	d.fresh, d.silent = l.err == nil, l.silent
+	d.lists.polling = false
+	d.lists.fresh, d.lists.silent = l.err == nil, l.silent
 	switch {
-	case d.fresh:
-		d.heard, d.blind = true, nil
-	case !d.heard:
-		d.blind = l.err
+	case d.lists.fresh:
+		d.lists.heard, d.lists.blind = true, nil
+	case !d.lists.heard:
+		d.lists.blind = l.err
 	}
-	d.takeOver(l.pods, d.told, true)
+	d.takeOver(l.pods, d.lists.told, true)
 	for _, p := range l.pods {
 		d.owe(p)
 	}
@@ -295,14 +150,14 @@ func (d *Drain) take(l listing) {
 // since. Lists of others may be older than they seem.
 func (d *Drain) strike(asked time.Time) {
 	alive := map[key]bool{}
-	for _, p := range d.current {
+	for _, p := range d.lists.current {
 		for _, c := range p.Containers {
 			alive[key{c.Runtime, c.ID}] = plan.Alive(c)
 		}
 	}
 	for _, p := range d.pods {
 		for _, c := range p.containers {
-			if d.told(p.runtime) && !alive[key{p.runtime, c.ID}] && !asked.Before(c.owed) {
+			if d.lists.told(p.runtime) && !alive[key{p.runtime, c.ID}] && !asked.Before(c.owed) {
 				c.owed = time.Time{}
 			}
 		}
@@ -310,12 +165,12 @@ func (d *Drain) strike(asked time.Time) {
 }
 
 // told tells whether a runtime has answered the list that is the current one.
-func (d *Drain) told(runtime string) bool { return d.silent != nil && !d.silent(runtime) }
+func (l *lists) told(runtime string) bool { return l.silent != nil && !l.silent(runtime) }
 
 // takeOver takes in the pods that runtimes have listed, to the drain's own question or to
 // somebody else's, where those that have not answered are as they were known before.
 func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool, own bool) {
-	d.current = pods
+	d.lists.current = pods
 	alive := map[key]bool{}
 	for _, listed := range pods {
 		p := d.podOf(listed)

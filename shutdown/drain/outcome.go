@@ -2,13 +2,10 @@ package drain
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"maps"
 	"slices"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
@@ -16,20 +13,20 @@ import (
 )
 
 // note takes in what a pod's goroutines tell.
-func (d *Drain) note(calls context.Context, r result) {
+func (d *Drain) note(r result) {
 	switch {
 	case r.service != nil:
 		d.noteService(*r.service)
 		return
 	case r.torn != nil:
-		d.noteTorn(calls, r)
+		d.noteTorn(r)
 	case r.asked != "":
 		p := d.pod(r.pod)
 		c := p.container(r.asked)
 		d.become(c, Stopping)
 		c.RequestedAt, p.written = r.at, nil
 	default:
-		d.noteEnds(calls, r)
+		d.noteEnds(r)
 	}
 	if r.torn == nil || r.torn.last {
 		d.publish()
@@ -64,18 +61,18 @@ func (p *pod) noteUnasked(ends []containerEnd) {
 func (d *Drain) conclude() {
 	d.verify()
 	d.noteLatecomers()
-	if !d.record.FinishedAt.IsZero() && !d.isCancelled() {
+	if !d.record.FinishedAt.IsZero() && !d.life.isCancelled() {
 		return // it was before, and nothing ran since
 	}
 	current := map[key]runtime.Pod{}
-	for _, p := range d.current {
+	for _, p := range d.lists.current {
 		current[key{p.Runtime, p.ID}] = p
 	}
-	now, cancelled := time.Now(), d.isCancelled()
+	now, cancelled := time.Now(), d.life.isCancelled()
 	r := d.record
-	r.Graceful = !cancelled && d.blind == nil
-	if d.blind != nil {
-		r.Error = d.blind.Error()
+	r.Graceful = !cancelled && d.lists.blind == nil
+	if d.lists.blind != nil {
+		r.Error = d.lists.blind.Error()
 	}
 	for _, p := range d.entered {
 		d.concludePod(p, current[p.key], now)
@@ -91,7 +88,7 @@ func (d *Drain) conclude() {
 // concludePod gives a pod its outcome, by what the last list has of it, which is nothing if it
 // is not there.
 func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
-	r, told, cancelled := p.record, d.told(p.runtime), d.isCancelled()
+	r, told, cancelled := p.record, d.lists.told(p.runtime), d.life.isCancelled()
 	switch {
 	case r.Outcome != "":
 	case p.busy():
@@ -122,12 +119,12 @@ func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
 // noteLatecomers puts on record what came when there was no time left to stop it, a
 // pod or a container of one that was stopped: nobody is to read that all went well.
 func (d *Drain) noteLatecomers() {
-	if d.isCancelled() {
+	if d.life.isCancelled() {
 		return
 	}
-	for _, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
+	for _, phase := range plan.New(d.schedule.phases, d.lists.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
-			if !d.told(pod.Runtime) {
+			if !d.lists.told(pod.Runtime) {
 				continue
 			}
 			p, came := d.entry(phase.Name, pod)
@@ -207,11 +204,11 @@ var errStillRuns = errors.New("still runs although its runtime stopped it")
 // verify corrects the outcomes by what the last list says, if it is to be
 // trusted: exit code 137 is SIGKILL, as runtimes report it.
 func (d *Drain) verify() {
-	if !d.settled {
+	if !d.lists.settled {
 		return
 	}
-	for _, listed := range d.current {
-		if !d.told(listed.Runtime) {
+	for _, listed := range d.lists.current {
+		if !d.lists.told(listed.Runtime) {
 			continue
 		}
 		p := d.podOf(listed)
@@ -222,7 +219,7 @@ func (d *Drain) verify() {
 		}
 	}
 	for _, p := range d.pods {
-		if d.told(p.runtime) && p.requested() {
+		if d.lists.told(p.runtime) && p.requested() {
 			p.judge()
 		}
 	}
@@ -240,7 +237,7 @@ func (d *Drain) verifyEnd(c *container, listed runtime.Container) {
 		} else {
 			d.become(c, Stopped)
 		}
-	case listed.State == runtime.Running && (c.state == Stopped || c.state == Killed) && d.fresh: // others may be from before the stop
+	case listed.State == runtime.Running && (c.state == Stopped || c.state == Killed) && d.lists.fresh: // others may be from before the stop
 		d.fail(c, errStillRuns)
 	}
 }
@@ -257,17 +254,4 @@ func (d *Drain) stuck() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// shortened tells by how much the phases were fitted; nil if not at all.
-func shortened(o Options, fitted []plan.PhaseSpec) *journal.Shortened {
-	wanted, had := plan.Total(o.Phases), plan.Total(fitted)
-	if had >= wanted {
-		return nil
-	}
-	return &journal.Shortened{
-		Granted: metav1.Duration{Duration: o.Granted},
-		Wanted:  metav1.Duration{Duration: wanted},
-		Had:     metav1.Duration{Duration: had},
-	}
 }

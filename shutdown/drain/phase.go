@@ -13,31 +13,31 @@ import (
 
 // runPhase stops the pods of phase i, and those of earlier phases that came
 // late, and returns when they are stopped or the phase is over.
-func (d *Drain) runPhase(ctx, calls context.Context, i int) {
-	phase, began, end := d.phases[i], time.Now(), d.end(i)
-	d.phase, d.inPhase = i, 0
-	d.calm = false
-	defer d.calmDown(calls)
-	n := d.launch(calls, i, end)
-	if d.overran { // nobody has looked since
+func (d *Drain) runPhase(ctx context.Context, i int) {
+	phase, began, end := d.schedule.phases[i], time.Now(), d.schedule.end(i, d.progress.overran)
+	d.progress.phase, d.progress.inPhase = i, 0
+	d.progress.calm = false
+	defer d.calmDown()
+	n := d.launch(i, end)
+	if d.progress.overran { // no list was made since
 		d.relist(ctx)
 	}
 	if n > 0 {
 		d.log.Info("shutdown phase begins", "phase", phase.Name, "pods", n, "grace", time.Until(end))
-	} else if d.settled {
+	} else if d.lists.settled {
 		return
 	}
-	switch d.await(ctx, calls, wait{
-		reached:   func() bool { return d.inPhase == 0 && d.settled },
-		until:     end.Add(d.settle()),
-		cancelled: d.cancelled,
-		relist:    func() bool { return d.inPhase == 0 },
+	switch d.await(ctx, wait{
+		reached:   func() bool { return d.progress.inPhase == 0 && d.lists.settled },
+		until:     end.Add(d.schedule.settle()),
+		cancelled: d.life.cancelled,
+		relist:    func() bool { return d.progress.inPhase == 0 },
 		listed: func(l listing) {
 			d.take(l)
-			d.release(calls)
-			late := d.launchLate(calls, i, end)
+			d.release()
+			late := d.launchLate(i, end)
 			n += late
-			d.settled = late == 0 && d.settles(l)
+			d.lists.settled = late == 0 && d.settles(l)
 		},
 		poll: func() {
 			if d.any((*pod).awaits) {
@@ -48,17 +48,17 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 			// Where the runtime reports what comes and goes somebody lists them anyway.
 			if pods, listed := d.options.Roster.lately(time.Now().Add(-newsPoll)); listed {
 				d.takeOver(pods, func(string) bool { return true }, false)
-				n += d.launchLate(calls, i, end)
+				n += d.launchLate(i, end)
 			} else {
 				d.relist(ctx)
 			}
 		},
 	}) {
 	case late:
-		d.settled = false
-		if d.inPhase > 0 { // else no list came
+		d.lists.settled = false
+		if d.progress.inPhase > 0 { // else no list came
 			d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", d.stuck())
-			d.overran = true
+			d.progress.overran = true
 		}
 		return // their calls go on, and so do the others' phases
 	case cancelled, ended:
@@ -67,22 +67,22 @@ func (d *Drain) runPhase(ctx, calls context.Context, i int) {
 	if n > 0 {
 		d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))
 	}
-	if i < len(d.phases)-1 && d.any((*pod).tears) {
-		d.awaitSandboxes(ctx, calls, min(time.Until(end), sandboxWait))
-		d.settled = false
+	if i < len(d.schedule.phases)-1 && d.any((*pod).tears) {
+		d.awaitSandboxes(ctx, min(time.Until(end), sandboxWait))
+		d.lists.settled = false
 	}
 }
 
 // launch begins to stop what runs in phase i and before, and was not asked to
 // stop yet. It returns how many pods that were. Pods are not queued for a free
 // slot: that would eat their grace.
-func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
+func (d *Drain) launch(i int, end time.Time) int {
 	launched, changed := 0, false
-	if d.ended(calls) {
+	if d.life.ended(d.calls.ctx) {
 		return 0
 	}
-	nothingLeft := d.nothingLeft(i, end)
-	for n, phase := range plan.New(d.phases, d.current, d.options.Rules, 0).Phases {
+	nothingLeft := d.schedule.nothingLeft(i, end)
+	for n, phase := range plan.New(d.schedule.phases, d.lists.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
 			p, came := d.entry(phase.Name, pod)
 			record := p.record
@@ -107,15 +107,15 @@ func (d *Drain) launch(calls context.Context, i int, end time.Time) int {
 			}
 			record.Outcome, record.FinishedAt = "", time.Time{}
 			if p.spent.IsZero() {
-				record.Grace = metav1.Duration{Duration: d.within(pod.Grace.Duration, end)}
+				record.Grace = metav1.Duration{Duration: within(pod.Grace.Duration, end, d.schedule.slack)}
 			}
 			launched, changed = launched+1, true
-			d.begin(calls, i, p, pod.Pod, containers, end)
+			d.begin(i, p, pod.Pod, containers, end)
 		}
 	}
 	if changed {
-		if d.short != nil { // else an earlier process may have had less
-			d.record.Shortened = d.short
+		if d.schedule.short != nil { // else an earlier process may have had less
+			d.record.Shortened = d.schedule.short
 		}
 		d.reopen()
 		d.publish()
@@ -130,27 +130,14 @@ func (d *Drain) reopen() {
 
 // launchLate is launch for pods that came since. Where little is left they are to be asked
 // later, and the sandboxes stay of those that are being stopped.
-func (d *Drain) launchLate(calls context.Context, i int, end time.Time) int {
-	if !d.brief(i, end) {
-		return d.launch(calls, i, end)
+func (d *Drain) launchLate(i int, end time.Time) int {
+	if !d.schedule.brief(i, end) {
+		return d.launch(i, end)
 	}
-	for _, pod := range d.current {
+	for _, pod := range d.lists.current {
 		d.owe(pod)
 	}
 	return 0
-}
-
-// brief tells whether so little is left of phase i that who was not asked to end yet has more
-// time in the next, and after the last when the service stops then.
-func (d *Drain) brief(i int, end time.Time) bool {
-	return time.Until(end) <= min(newsPoll, d.phases[i].Grace/2)
-}
-
-// nothingLeft tells whether phase i has no time for who was not asked to end yet, as where very
-// little is granted, or no agent was there to begin it: who was to have some time is not to be
-// killed here.
-func (d *Drain) nothingLeft(i int, end time.Time) bool {
-	return d.options.Phases[i].Grace > 0 && d.brief(i, end)
 }
 
 // entry is a pod that is on record, and whether it was entered just now.
@@ -173,7 +160,7 @@ func (d *Drain) spares(pod plan.PlannedPod) bool {
 // once those have ended that need them. Where nothing is left of phase i it leaves out whom no
 // process has asked before, or one that was in a later phase.
 func (d *Drain) unasked(p *pod, planned plan.PlannedPod, i int, end time.Time) (targets []target) {
-	nothingLeft, due := d.nothingLeft(i, end), d.due(i)
+	nothingLeft, due := d.schedule.nothingLeft(i, end), d.schedule.due(i)
 	for _, l := range planned.Containers {
 		c := p.container(l.ID)
 		if c.state != Unrequested {
@@ -181,11 +168,11 @@ func (d *Drain) unasked(p *pod, planned plan.PlannedPod, i int, end time.Time) (
 		}
 		asked, before := p.askedAt(p.resumed, l.Container)
 		given, spent := p.askedAt(p.spent, l.Container)
-		later := before && i < len(d.phases)-1 && asked.After(due)
+		later := before && i < len(d.schedule.phases)-1 && asked.After(due)
 		if nothingLeft && !spent && (!before || later) {
 			continue
 		}
-		c.kill, c.over = time.Now().Add(d.within(l.Own, end.Add(-l.Rest))), make(chan struct{})
+		c.kill, c.over = time.Now().Add(within(l.Own, end.Add(-l.Rest), d.schedule.slack)), make(chan struct{})
 		t := target{PlannedContainer: l, over: c.over, asked: given, spent: spent}
 		// An earlier process asked it to end and did not see it end. Asking
 		// again is to some programs an order to drop everything.

@@ -4,12 +4,72 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/plan"
 )
+
+// result is what the calls for one pod report to Run's goroutine.
+type result struct {
+	phase int // in which it was begun
+	pod   key
+	ends  []containerEnd // of the containers that were to be stopped
+	torn  *teardown      // only this: what became of the sandbox
+	asked string         // only this: the stop of a container that has waited for others is requested
+	at    time.Time      // when
+
+	service *serviceEnd // of no pod, but of a service that is stopped first
+}
+
+// containerEnd is how the stop of one container ended.
+type containerEnd struct {
+	id     string
+	killed bool  // its grace period ran out
+	err    error // it may still run
+}
+
+// teardown is what became of a sandbox.
+type teardown struct {
+	last bool // it was the last resort, to kill containers that failed to stop
+	err  error
+}
+
+// calls are the calls to runtimes and services that a drain has under way, each in a goroutine of
+// its own. They know nothing of the drain but what they are given, and report what became of
+// them.
+type calls struct {
+	runtime Runtime
+	log     *slog.Logger
+	life    *life
+	slack   time.Duration // by how much a call may overrun its phase
+	results chan result
+
+	ctx    context.Context // of all of them; set by begin
+	giveUp func()          // ends it
+	group  sync.WaitGroup
+}
+
+// begin makes calls possible until ctx ends. They report unit stops, if report is not nil.
+func (c *calls) begin(ctx context.Context, report func(ctx context.Context, names []string)) {
+	c.ctx, c.giveUp = context.WithCancel(ctx)
+	if report != nil {
+		c.ctx = runtime.WithUnitStops(c.ctx, report)
+	}
+}
+
+// end has nobody take in results any more. The calls under way end by themselves.
+func (c *calls) end() {
+	close(c.life.over)
+	go func() {
+		c.group.Wait()
+		c.giveUp()
+		close(c.life.idle)
+	}()
+}
 
 // target is a container to stop.
 type target struct {
@@ -22,98 +82,99 @@ type target struct {
 	after []<-chan struct{} // closed likewise for those that end before it
 }
 
-// stopPod stops containers of one pod, and tells the drain how each ended.
-func (d *Drain) stopPod(ctx context.Context, phase int, pod key, containers []target, end time.Time) {
+// stopPod stops containers of one pod, and reports how each ended.
+func (c *calls) stopPod(phase int, pod key, containers []target, end time.Time) {
 	ends := make([]containerEnd, len(containers))
 	var wg sync.WaitGroup
-	for i, c := range containers {
+	for i, t := range containers {
 		wg.Go(func() {
-			defer close(c.over)
-			killed, err := d.stopInTurn(ctx, pod, c, end)
-			ends[i] = containerEnd{id: c.ID, killed: killed, err: err}
+			defer close(t.over)
+			killed, err := c.stopInTurn(c.ctx, pod, t, end)
+			ends[i] = containerEnd{id: t.ID, killed: killed, err: err}
 		})
 	}
 	wg.Wait()
-	d.tell(result{phase: phase, pod: pod, ends: ends})
+	c.report(result{phase: phase, pod: pod, ends: ends})
 }
 
-func (d *Drain) tell(r result) {
+// report reports to Run's goroutine, unless that has ended.
+func (c *calls) report(r result) {
 	select {
-	case d.results <- r:
-	case <-d.over:
+	case c.results <- r:
+	case <-c.life.over:
 	}
 }
 
 // stopInTurn stops one container once those have stopped that need it. Their stops have
 // ends, so that it comes to its turn: what it leaves of the phase is for those that it
 // needs itself.
-func (d *Drain) stopInTurn(ctx context.Context, pod key, c target, end time.Time) (killed bool, err error) {
-	end = end.Add(-c.Rest)
-	for _, other := range c.after {
+func (c *calls) stopInTurn(ctx context.Context, pod key, t target, end time.Time) (killed bool, err error) {
+	end = end.Add(-t.Rest)
+	for _, other := range t.after {
 		select {
 		case <-other:
-		case <-d.cancelled:
-			return false, fmt.Errorf("stop container %q: the shutdown was cancelled", c.Name)
+		case <-c.life.cancelled:
+			return false, fmt.Errorf("stop container %q: the shutdown was cancelled", t.Name)
 		case <-ctx.Done():
-			return false, fmt.Errorf("stop container %q: %w", c.Name, context.Cause(ctx))
+			return false, fmt.Errorf("stop container %q: %w", t.Name, context.Cause(ctx))
 		}
 	}
-	if len(c.after) > 0 && c.gone == nil && !c.spent {
-		if least := min(c.Own, d.slack); time.Until(end) < least { // nobody is killed unasked for others' sake
+	if len(t.after) > 0 && t.gone == nil && !t.spent {
+		if least := min(t.Own, c.slack); time.Until(end) < least { // nobody is killed unasked for others' sake
 			end = time.Now().Add(least)
 		}
-		d.tell(result{pod: pod, asked: c.ID, at: time.Now()})
+		c.report(result{pod: pod, asked: t.ID, at: time.Now()})
 	}
-	return d.stopContainer(ctx, c, end)
+	return c.stopContainer(ctx, t, end)
 }
 
 // stopContainer stops one container by the end of its phase, trying again as
 // long as there is time: a runtime that restarts is back soon. It tells whether it was
 // killed, which the runtime says of one of a unit: of others, whether the grace ran out.
-func (d *Drain) stopContainer(ctx context.Context, c target, end time.Time) (killed bool, err error) {
-	if c.spent {
+func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (killed bool, err error) {
+	if t.spent {
 		end = time.Now() // one more attempt to kill it, and no second period
 	}
-	ctx, cancel := context.WithDeadline(ctx, end.Add(d.slack))
+	ctx, cancel := context.WithDeadline(ctx, end.Add(c.slack))
 	defer cancel()
-	began, own := time.Now(), c.Own
-	if c.gone != nil {
-		if d.awaitEnd(ctx, c, end) {
+	began, own := time.Now(), t.Own
+	if t.gone != nil {
+		if c.awaitEnd(ctx, t, end) {
 			return false, nil
 		}
-		if d.isCancelled() {
-			return false, fmt.Errorf("stop container %q: the shutdown was cancelled", c.Name)
+		if c.life.isCancelled() {
+			return false, fmt.Errorf("stop container %q: the shutdown was cancelled", t.Name)
 		}
 		own = 0
 	}
-	grace := d.within(own, end)
+	grace := within(own, end, c.slack)
 	first := grace
-	asked := c.gone != nil || c.spent // by an earlier process, and is killed now
+	asked := t.gone != nil || t.spent // by an earlier process, and is killed now
 	for pause := retryPause; ; pause = min(2*pause, time.Second) {
 		made := time.Now()
-		got, err := d.ask(ctx, func(ctx context.Context) error { return d.options.Roster.StopContainer(ctx, c.Container, grace) })
+		got, err := c.ask(ctx, func(ctx context.Context) error { return c.runtime.StopContainer(ctx, t.Container, grace) })
 		switch {
 		case errors.Is(err, runtime.ErrKilled):
 			return true, nil
 		case err == nil:
-			return c.Unit == "" && time.Since(began) >= first, nil
+			return t.Unit == "" && time.Since(began) >= first, nil
 		case errors.Is(err, runtime.ErrUnsupported):
-			return false, stopError(ctx, c.Name, err)
+			return false, stopError(ctx, t.Name, err)
 		}
 		// Before the runtime went away; one that is only slow may not have come to it.
 		lost := errors.Is(err, runtime.ErrLost) || time.Since(made) >= askRoom && !errors.Is(err, context.DeadlineExceeded)
 		asked = asked || got || lost
 		Sleep(ctx, pause)
 		switch {
-		case Closed(d.leaving) && !asked:
+		case Closed(c.life.leaving) && !asked:
 			return false, errUnasked
-		case ctx.Err() != nil || d.isCancelled():
-			return false, stopError(ctx, c.Name, err)
+		case ctx.Err() != nil || c.life.isCancelled():
+			return false, stopError(ctx, t.Name, err)
 		}
 		if !asked && time.Since(made) < max(grace, pause+retryPause) { // its time has not begun
 			began = time.Now()
 		}
-		grace = d.within(own-time.Since(began), end)
+		grace = within(own-time.Since(began), end, c.slack)
 		if !asked {
 			first = grace
 		}
@@ -127,7 +188,7 @@ var errUnasked = errors.New("not asked to end")
 // ask makes a call that asks a container to end. It tells of one that was given up, and that
 // the runtime has got. When the process ends it gives its calls up, but none within askRoom:
 // the next process does not make them again.
-func (d *Drain) ask(ctx context.Context, stop func(context.Context) error) (got bool, err error) {
+func (c *calls) ask(ctx context.Context, stop func(context.Context) error) (got bool, err error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
@@ -140,7 +201,7 @@ func (d *Drain) ask(ctx context.Context, stop func(context.Context) error) (got 
 		defer late()
 	}
 	defer context.AfterFunc(ctx, func() {
-		if Closed(d.leaving) {
+		if Closed(c.life.leaving) {
 			Sleep(call, time.Until(began.Add(askRoom)))
 		}
 		end(context.Cause(ctx))
@@ -157,37 +218,56 @@ func stopError(ctx context.Context, name string, err error) error {
 	return err
 }
 
-// within is the smaller of own and what is left until end. Runtimes that count
-// in whole seconds round up, so what is left is given in whole seconds, and not
-// more of them than a call may overrun its phase by.
-func (d *Drain) within(own time.Duration, end time.Time) time.Duration {
-	left := time.Until(end)
-	if left > time.Second {
-		if rounded := left.Round(time.Second); rounded-left < d.slack/2 {
-			left = rounded
-		} else {
-			left = left.Truncate(time.Second)
-		}
-	}
-	return max(0, min(own, left))
-}
-
 // awaitEnd waits out what is left of the grace that an earlier process gave.
-func (d *Drain) awaitEnd(ctx context.Context, c target, end time.Time) bool {
-	until := c.asked.Add(c.Own)
+func (c *calls) awaitEnd(ctx context.Context, t target, end time.Time) bool {
+	until := t.asked.Add(t.Own)
 	if until.After(end) {
 		until = end
 	}
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
-	case <-c.gone:
+	case <-t.gone:
 		return true
 	case <-timer.C:
-	case <-d.cancelled:
+	case <-c.life.cancelled:
 	case <-ctx.Done():
 	}
 	return false
 }
 
-func (d *Drain) isCancelled() bool { return Closed(d.cancelled) }
+// tearDown tears a sandbox down, and reports what became of that.
+func (c *calls) tearDown(phase int, pod key, what runtime.Pod, end time.Time, last bool) {
+	ctx, cancel := c.teardownBound(last, end)
+	defer cancel()
+	err := Bounded(ctx, func() error { return c.runtime.StopPod(ctx, what) })
+	if err != nil {
+		c.log.Warn("the sandbox of a pod stays behind", "pod", strings.TrimPrefix(what.Namespace+"/"+what.Name, "/"), "error", err)
+	}
+	c.report(result{phase: phase, pod: pod, torn: &teardown{last, err}})
+}
+
+// teardownBound bounds the end of a sandbox. Where containers failed to stop it is the
+// last resort, by which the runtime kills them: that may take a moment, and once
+// its phase is over as long as others run. A host so slow that kills take seconds
+// has no use for one that is broken off.
+func (c *calls) teardownBound(last bool, end time.Time) (context.Context, context.CancelFunc) {
+	switch {
+	case !last:
+		return context.WithTimeout(c.ctx, sandboxBound)
+	case time.Now().Before(end): // the phase waits for it
+		return context.WithTimeout(c.ctx, c.slack)
+	}
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	late := time.AfterFunc(c.slack, func() {
+		select {
+		case <-c.life.last:
+			cancel(context.DeadlineExceeded)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		late.Stop()
+		cancel(nil)
+	}
+}

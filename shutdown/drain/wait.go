@@ -29,7 +29,7 @@ const (
 )
 
 // await waits. It is the only place where Run's goroutine blocks.
-func (d *Drain) await(ctx, calls context.Context, w wait) waitEnd {
+func (d *Drain) await(ctx context.Context, w wait) waitEnd {
 	var over <-chan time.Time
 	if !w.until.IsZero() {
 		timer := time.NewTimer(time.Until(w.until))
@@ -40,7 +40,7 @@ func (d *Drain) await(ctx, calls context.Context, w wait) waitEnd {
 	defer stopPoll()
 	news, stopNews := every(newsPoll, w.news)
 	defer stopNews()
-	lists := d.lists
+	lists := d.lists.answers
 	if w.listed == nil {
 		lists = nil
 	}
@@ -49,8 +49,8 @@ func (d *Drain) await(ctx, calls context.Context, w wait) waitEnd {
 			d.relist(ctx)
 		}
 		select {
-		case r := <-d.results:
-			d.note(calls, r)
+		case r := <-d.calls.results:
+			d.note(r)
 		case l := <-lists:
 			w.listed(l)
 		case <-poll:
@@ -78,12 +78,12 @@ func every(interval time.Duration, call func()) (ticks <-chan time.Time, stop fu
 }
 
 // nextList waits for a list of pods until a time, and makes it the current one.
-func (d *Drain) nextList(ctx, calls context.Context, until time.Time) (l listing, end waitEnd) {
+func (d *Drain) nextList(ctx context.Context, until time.Time) (l listing, end waitEnd) {
 	got := false
-	end = d.await(ctx, calls, wait{
+	end = d.await(ctx, wait{
 		reached:   func() bool { return got },
 		until:     until,
-		cancelled: d.cancelled,
+		cancelled: d.life.cancelled,
 		relist:    func() bool { return true },
 		listed: func(next listing) {
 			d.take(next)
@@ -95,36 +95,36 @@ func (d *Drain) nextList(ctx, calls context.Context, until time.Time) (l listing
 
 // awaitStuck gives what did not stop within its phase its last chance, and
 // checks what became of it. Each call has a deadline of its own.
-func (d *Drain) awaitStuck(ctx, calls context.Context) {
+func (d *Drain) awaitStuck(ctx context.Context) {
 	quiet := func() bool { return !d.any((*pod).busy) }
 	if !quiet() {
-		d.settled = false
+		d.lists.settled = false
 	}
-	d.await(ctx, calls, wait{
-		reached:   func() bool { return quiet() && d.settled },
-		until:     d.deadline,
-		cancelled: d.cancelled,
+	d.await(ctx, wait{
+		reached:   func() bool { return quiet() && d.lists.settled },
+		until:     d.schedule.deadline,
+		cancelled: d.life.cancelled,
 		relist:    quiet,
 		listed: func(l listing) {
 			d.take(l)
-			d.release(calls)
-			d.settled = quiet() && d.settles(l)
+			d.release()
+			d.lists.settled = quiet() && d.settles(l)
 		},
 	})
 }
 
 // awaitSandboxes gives the sandboxes of a phase a moment. The lock is not held
 // for those of the last one: the runtime outlives this service.
-func (d *Drain) awaitSandboxes(ctx, calls context.Context, atMost time.Duration) {
-	d.await(ctx, calls, wait{
+func (d *Drain) awaitSandboxes(ctx context.Context, atMost time.Duration) {
+	d.await(ctx, wait{
 		reached:   func() bool { return !d.any((*pod).tears) },
 		until:     time.Now().Add(atMost),
-		cancelled: d.cancelled,
+		cancelled: d.life.cancelled,
 	})
 }
 
 // windDown waits for the calls in flight after a cancellation.
-func (d *Drain) windDown(ctx, calls context.Context, giveUp func()) {
+func (d *Drain) windDown(ctx context.Context) {
 	atMost := cancelWait
 	for _, p := range d.pods {
 		for _, c := range p.containers {
@@ -133,23 +133,23 @@ func (d *Drain) windDown(ctx, calls context.Context, giveUp func()) {
 			}
 		}
 	}
-	switch d.await(ctx, calls, wait{
+	switch d.await(ctx, wait{
 		reached:   func() bool { return !d.any((*pod).busy) },
 		until:     time.Now().Add(atMost),
-		cancelled: d.abandoned,
+		cancelled: d.life.abandoned,
 	}) {
 	case late, cancelled:
-		giveUp()
+		d.calls.giveUp()
 	}
 }
 
 // handOver waits for the stops that have just been requested, so that the next process reads on
 // record whose stop was not.
-func (d *Drain) handOver(calls context.Context) {
-	if d.leaving == nil {
+func (d *Drain) handOver() {
+	if d.life.leaving == nil {
 		return
 	}
-	d.await(context.Background(), calls, wait{
+	d.await(context.Background(), wait{
 		reached: func() bool { return !d.any((*pod).busy) },
 		until:   time.Now().Add(2 * askRoom),
 	})

@@ -1,0 +1,32 @@
+package drain
+
+import (
+	"context"
+	"sync"
+)
+
+// life is how far a drain has come, as channels that are closed: for its callers, and for the
+// goroutines that make its calls. It is safe for concurrent use.
+type life struct {
+	cancel, abandon func()
+	cancelled       chan struct{} // no stop is requested any more
+	abandoned       chan struct{} // nor are those in flight waited for
+	last            chan struct{} // the last phase is over
+	over            chan struct{} // Run returns
+	idle            chan struct{} // the last call has ended
+
+	leaving <-chan struct{} // another process continues the drain; set by Run, nil if none ever does
+}
+
+func newLife() *life {
+	l := &life{cancelled: make(chan struct{}), abandoned: make(chan struct{}), last: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{})}
+	l.cancel = sync.OnceFunc(func() { close(l.cancelled) })
+	l.abandon = sync.OnceFunc(func() { close(l.abandoned) })
+	return l
+}
+
+// isCancelled tells whether the drain is cancelled.
+func (l *life) isCancelled() bool { return Closed(l.cancelled) }
+
+// ended tells whether no further stop may begin.
+func (l *life) ended(ctx context.Context) bool { return l.isCancelled() || ctx.Err() != nil }

@@ -1,0 +1,165 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Runtime is what a drain needs of the host's container runtimes. A list that
+// comes with an error is taken as what some of them answered.
+type Runtime interface {
+	runtime.PodLister
+	runtime.Stopper
+}
+
+// Roster lists pods and remembers them for when a runtime hangs.
+type Roster struct {
+	Runtime
+
+	mu   sync.Mutex
+	pods []runtime.Pod // guarded by mu
+	ok   bool          // guarded by mu: pods was listed at least once
+	told time.Time     // guarded by mu: when somebody else listed them
+
+	changes int // guarded by mu: of which somebody has told
+	listed  int // guarded by mu: those that pods has
+}
+
+// List asks the runtimes until ctx ends. Where one does not answer, its pods
+// are those last known, and the error says so.
+func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
+	pods, _, err := r.list(ctx)
+	return pods, err
+}
+
+// list is List, and tells which runtimes did not answer.
+func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, silent func(name string) bool, err error) {
+	type answer struct {
+		pods []runtime.Pod
+		err  error
+	}
+	// The call ends before ctx does, to bring what the other runtimes answered.
+	inner, cancel := ctx, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		inner, cancel = context.WithTimeout(ctx, time.Until(deadline)*4/5)
+	}
+	defer cancel()
+	answers := make(chan answer, 1)
+	r.mu.Lock()
+	changes := r.changes
+	r.mu.Unlock()
+	go func() {
+		pods, err := r.Pods(inner)
+		answers <- answer{pods, err}
+	}()
+	var got answer
+	select {
+	case got = <-answers:
+	case <-ctx.Done():
+		got.err = ctx.Err()
+	}
+	if got.err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if changes >= r.listed { // else somebody has listed them since who knows more
+			r.pods, r.ok, r.listed = got.pods, true, changes
+		}
+		return got.pods, func(string) bool { return false }, nil
+	}
+	silent = silence(got.pods, got.err)
+	known, _ := r.Last()
+	for _, p := range known {
+		if silent(p.Runtime) {
+			got.pods = append(got.pods, p)
+		}
+	}
+	return got.pods, silent, fmt.Errorf("list pods: %w", got.err)
+}
+
+// silence tells which runtimes did not answer a list that came with err: those
+// that it names, where it names all, else those of which no pod is listed.
+func silence(pods []runtime.Pod, err error) func(name string) bool {
+	names := map[string]bool{}
+	if failed, whole := err.(*runtime.SetError); whole { // one that is joined to another names not all
+		for _, f := range failed.Failed {
+			names[f.Runtime] = true
+		}
+		return func(name string) bool { return names[name] }
+	}
+	for _, p := range pods {
+		names[p.Runtime] = true
+	}
+	return func(name string) bool { return !names[name] }
+}
+
+// Set notes the pods of all runtimes, listed by somebody else.
+func (r *Roster) Set(pods []runtime.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pods, r.ok, r.told, r.listed = pods, true, time.Now(), r.changes
+}
+
+// Change notes that pods came or went, which the next list has.
+func (r *Roster) Change() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes++
+}
+
+// outdated tells whether pods came or went since they were listed.
+func (r *Roster) outdated() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changes > r.listed
+}
+
+// lately returns what somebody else has listed since, if anybody did.
+func (r *Roster) lately(since time.Time) ([]runtime.Pod, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pods, r.told.After(since)
+}
+
+// Last is what was listed last, and whether anything ever was.
+func (r *Roster) Last() ([]runtime.Pod, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pods, r.ok
+}
+
+// Bounded calls f and waits until it returns or ctx ends, even if f does not
+// heed ctx.
+func Bounded(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Sleep waits, or returns when ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// Closed tells whether a channel that is only ever closed has been. A nil one never is.
+func Closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
