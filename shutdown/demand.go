@@ -130,7 +130,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	show, hide := g.show(progress)
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.phasesByHand(), Rules: g.options.Rules,
-		Start: record.StartedAt, SpareCritical: trigger == journal.TriggerPerson,
+		Start: record.StartedAt, SkipCritical: trigger == journal.TriggerPerson,
 		Record: record, Publish: show, UnitStops: g.waiveUnits,
 	})
 	g.person = d

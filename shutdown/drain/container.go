@@ -27,13 +27,13 @@ var stateNames = [...]string{"Unrequested", "Waiting", "Stopping", "Stopped", "K
 // String is the state's name.
 func (s State) String() string { return stateNames[s] }
 
-// underWay tells whether a call stops the container, or will.
+// underWay reports whether a call stops the container, or will.
 func (s State) underWay() bool { return s == Waiting || s == Stopping }
 
-// over tells whether the call that stops the container has ended.
+// over reports whether the call that stops the container has ended.
 func (s State) over() bool { return s >= Stopped }
 
-// mayRun tells whether the container may run although its stop was begun.
+// mayRun reports whether the container may run although its stop was begun.
 func (s State) mayRun() bool { return s.underWay() || s == Failed }
 
 // Transition is one edge of a container's state machine.
@@ -71,28 +71,28 @@ type key struct{ runtime, id string }
 type container struct {
 	journal.ContainerRecord // as it is put on record
 
-	state State
-	err   error     // why its stop has failed
-	kill  time.Time // when its grace period ends
-	owed  time.Time // when the drain learned of a run whose stop is still to be requested; zero if there is none
-	dead  bool      // a list has shown that it has ended since its stop
-	anew  bool      // somebody has started it after it had ended: what was requested before does not count
+	state     State
+	err       error     // why its stop has failed
+	kill      time.Time // when its grace period ends
+	owed      time.Time // when the drain learned of a run whose stop is still to be requested; zero if there is none
+	dead      bool      // a list has shown that it has ended since its stop
+	restarted bool      // it was started again after it had ended: what was requested before does not count
 
 	over chan struct{} // closed when its stop is over, however; nil before there was one
 	gone chan struct{} // closed when a list shows that it has ended; only while a stop by an earlier process is awaited
 }
 
-// pod is what the drain knows of one pod, and what this process does with it: it stops its
-// containers, also those that come when others are being stopped already, and then its sandbox.
-// To tear that down is to kill what runs in it: it waits for all of them. Run's goroutine owns it.
+// pod is what the drain knows of one pod, and what this process does with it. It stops the
+// containers, also those that appear while others are being stopped, and then tears the sandbox
+// down. That kills what still runs in it, so it waits for all containers. Run's goroutine owns it.
 type pod struct {
 	key
 	containers map[string]*container  // by ID
 	record     *journal.PodRecord     // without its containers; nil as long as it is not on record
 	written    *journal.ContainerMaps // the containers, as they were put on record last; nil if they have changed since
 
-	resumed time.Time // when an earlier process began with it that did not see its end
-	spent   time.Time // when a drain began with it that came to its end and left it running
+	resumed time.Time // when an earlier process began to stop it that did not see its end
+	spent   time.Time // when a drain began to stop it that finished and left it running
 
 	listed runtime.Pod // as it was when stops of its containers were begun last
 	phase  int         // then
@@ -102,10 +102,10 @@ type pod struct {
 
 	tearing int  // teardowns that are under way
 	resort  bool // one of them is the last resort
-	again   bool // others have ended since that was begun
+	again   bool // other stops have ended since that was begun
 }
 
-// pod is the one of a key.
+// pod is the pod with a key.
 func (d *Drain) pod(k key) *pod {
 	p := d.pods[k]
 	if p == nil {
@@ -115,7 +115,7 @@ func (d *Drain) pod(k key) *pod {
 	return p
 }
 
-// podOf is the one that a runtime has listed.
+// podOf is the pod that a runtime has listed.
 func (d *Drain) podOf(p runtime.Pod) *pod { return d.pod(key{p.Runtime, p.ID}) }
 
 // enter puts a pod on record, at the end.
@@ -130,7 +130,7 @@ func (d *Drain) enter(record journal.PodRecord) *pod {
 	return p
 }
 
-// any tells whether a pod is like that.
+// any reports whether is holds for a pod.
 func (d *Drain) any(is func(*pod) bool) bool {
 	for _, p := range d.pods {
 		if is(p) {
@@ -140,7 +140,7 @@ func (d *Drain) any(is func(*pod) bool) bool {
 	return false
 }
 
-// container is the pod's one of an ID.
+// container is the container of the pod with an ID.
 func (p *pod) container(id string) *container {
 	c := p.containers[id]
 	if c == nil {
@@ -150,7 +150,7 @@ func (p *pod) container(id string) *container {
 	return c
 }
 
-// has tells whether a container of the pod is like that.
+// has reports whether is holds for a container of the pod.
 func (p *pod) has(is func(*container) bool) bool {
 	for _, c := range p.containers {
 		if is(c) {
@@ -160,24 +160,24 @@ func (p *pod) has(is func(*container) bool) bool {
 	return false
 }
 
-// busy tells whether containers of the pod are being stopped, or killed by the last resort.
+// busy reports whether containers of the pod are being stopped, or killed by the last resort.
 func (p *pod) busy() bool { return p.stops > 0 || p.resort }
 
-// tears tells whether the sandbox is being torn down.
+// tears reports whether the sandbox is being torn down.
 func (p *pod) tears() bool { return p.tearing > 0 }
 
-// owes tells whether stops of containers are still to be requested.
+// owes reports whether stops of containers are still to be requested.
 func (p *pod) owes() bool { return p.has(func(c *container) bool { return !c.owed.IsZero() }) }
 
-// requested tells whether the stop of a container was begun.
+// requested reports whether the stop of a container was begun.
 func (p *pod) requested() bool {
 	return p.has(func(c *container) bool { return c.state != Unrequested })
 }
 
-// failed tells whether the stop of a container has failed.
+// failed reports whether the stop of a container has failed.
 func (p *pod) failed() bool { return p.has(func(c *container) bool { return c.state == Failed }) }
 
-// awaits tells whether a list is to show the end of a container, whose stop an earlier process
+// awaits reports whether a list is to show the end of a container, whose stop an earlier process
 // has requested.
 func (p *pod) awaits() bool { return p.has(func(c *container) bool { return c.gone != nil }) }
 
@@ -206,7 +206,7 @@ func (p *pod) snapshot() journal.PodRecord {
 	return r
 }
 
-// publish makes known how the drain stands.
+// publish publishes the record as it is now.
 func (d *Drain) publish() { d.options.Publish(d.snapshot()) }
 
 // become has a container of the pod enter a state.
@@ -226,18 +226,18 @@ func (d *Drain) fail(c *container, why error) {
 	c.err = why
 }
 
-// owe notes those of a pod's containers whose stop is still to be requested.
+// owe notes which containers of a listed pod still have to be stopped.
 func (d *Drain) owe(listed runtime.Pod) {
 	p := d.podOf(listed)
 	for _, c := range listed.Containers {
-		if p.isUnasked(c) {
+		if p.isUnrequested(c) {
 			p.container(c.ID).owed = time.Now()
 		}
 	}
 }
 
-// isUnasked tells whether the stop of a container that was listed is still to be requested.
-func (p *pod) isUnasked(listed runtime.Container) bool {
+// isUnrequested reports whether the stop of a listed container is still to be requested.
+func (p *pod) isUnrequested(listed runtime.Container) bool {
 	if !plan.Alive(listed) {
 		return false
 	}
@@ -245,14 +245,15 @@ func (p *pod) isUnasked(listed runtime.Container) bool {
 	return c == nil || c.state == Unrequested || c.isAnotherRun(listed)
 }
 
-// isAnotherRun tells whether the run of a container that was listed began after the one whose stop
-// was requested, by the same clock of its runtime.
+// isAnotherRun reports whether the run of a listed container began after the run whose stop was
+// requested, by the same clock of its runtime.
 func (c *container) isAnotherRun(listed runtime.Container) bool {
 	return !c.StartedAt.IsZero() && runOf(listed).After(c.StartedAt)
 }
 
-// runOf is when a container's run began, where a runtime tells. One that runs once has its name
-// for an ID, which another may take once it is gone: that one was created later.
+// runOf is when a container's run began, if its runtime reports it. The ID of a container that
+// runs once is its name, which another container may take later: there the time of creation
+// counts.
 func runOf(c runtime.Container) time.Time {
 	if c.Restart == runtime.RestartElsewhere {
 		return c.CreatedAt

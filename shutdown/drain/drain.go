@@ -27,20 +27,19 @@ const (
 	// how long the next phase waits for it: network plugins are critical pods.
 	sandboxBound = 10 * time.Second
 	sandboxWait  = 2 * time.Second
-	// cancelWait is how long calls in flight are waited for after a
-	// cancellation, before they are given up; they are, killRoom before any of
-	// them kills: what was cancelled costs no container its life.
+	// cancelWait is how long calls in flight are waited for after a cancellation. They are given
+	// up then, and killMargin before any of them kills: a cancelled drain kills nothing.
 	cancelWait = 2 * time.Second
-	killRoom   = 500 * time.Millisecond
-	// resumePoll is how often a drain that goes on after a restart of the agent
-	// looks whether containers have ended that were asked to before.
+	killMargin = 500 * time.Millisecond
+	// resumePoll is how often a drain that continues after a restart of the agent
+	// checks whether containers have ended whose stop was requested before.
 	resumePoll = 500 * time.Millisecond
-	// newsPoll is how often a drain looks for pods that came while those of its
+	// newsPoll is how often a drain checks for pods that appeared while those of its
 	// phase are being stopped: one of them may take all the time there is.
 	newsPoll = 2 * time.Second
-	// askRoom is how long a call that asks a container to end outlives the order that this
-	// process ends: what it takes a busy host's runtime to pass the signal on.
-	askRoom = time.Second
+	// requestMargin is how long a call that requests a stop continues after this process was
+	// ordered to end: as long as the runtime of a busy host takes to send the signal.
+	requestMargin = time.Second
 	// retryPause is how long a stop that failed waits at first.
 	retryPause = 100 * time.Millisecond
 )
@@ -56,15 +55,15 @@ type Options struct {
 	// zero if it is not known.
 	Granted time.Duration
 	// Start is when the first phase begins to count: before now for a drain
-	// that goes on after the agent was restarted.
+	// that continues after the agent was restarted.
 	Start time.Time
 	// First is the services that are stopped before any pod.
 	First First
-	// SpareCritical leaves pods from plan.CriticalPriority on alone.
-	SpareCritical bool
+	// SkipCritical skips pods from plan.CriticalPriority on.
+	SkipCritical bool
 
-	// Record is continued, in a copy. Its pods with an outcome are done; those that were
-	// started and have none were asked to end by an earlier process. One that is
+	// Record is continued, in a copy. Its pods with an outcome are done; an earlier process
+	// began to stop those that were started and have none. One that is
 	// finished stays as it is unless something runs.
 	Record *journal.Record
 	// Publish is given a copy of the record at every step. It must not block.
@@ -92,7 +91,7 @@ type Drain struct {
 	entered  []*pod          // those on record, in its order
 	stopping *stopping       // the services that are stopped first; nil while none are
 
-	observe func(from, to State) // is told how states of containers change, if not nil: for tests
+	observe func(from, to State) // called for each change of a container's state, if not nil: for tests
 }
 
 // progress is where Run is in the phases.

@@ -286,7 +286,7 @@ func TestWhatLiesBetweenTheLastContainerAndTheNextStepIsOneListAndTheSandboxes(t
 
 func TestCriticalPodsAreSpared(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.options.SpareCritical = true
+		w.options.SkipCritical = true
 		w.pod("web", 0)
 		w.pod("dns", plan.CriticalPriority)
 		r, took := w.run(t.Context())

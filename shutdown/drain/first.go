@@ -17,12 +17,11 @@ import (
 
 const (
 	// FirstBound is how long services that are stopped first are waited for at most, all of
-	// them together. One that needs longer goes on stopping beside the pods.
+	// them together. One that needs longer continues to stop beside the pods.
 	FirstBound = 10 * time.Second
-	// adoptBound is how long it may take before to learn what has to be known of pods whose
-	// runtime may go with them, and to have it on disk.
+	// adoptBound is how long Adopt may take before that, and the record to be on disk.
 	adoptBound = 2 * time.Second
-	// answerBound is how long a stop that is given up may take to tell what it has done.
+	// answerBound is how long a stop that is given up may take to report what it has done.
 	answerBound = 500 * time.Millisecond
 	// LongestLead is how long all of that takes at most before the phases begin.
 	LongestLead = FirstBound + adoptBound
@@ -37,9 +36,9 @@ type First struct {
 
 // Services are the services of the host, as a drain needs them.
 type Services interface {
-	// Runs tells whether one runs, or is about to.
+	// Runs reports whether a service runs, or is about to.
 	Runs(ctx context.Context, name string) (bool, error)
-	// Stop stops one, returns when it has ended or ctx ends, and tells whether it ran.
+	// Stop stops a service, returns when it has ended or ctx ends, and reports whether it ran.
 	Stop(ctx context.Context, name string) (ran bool, err error)
 	// Adopt is called right before services are stopped. From then on pods may have to be stopped
 	// without their runtime: those that are listed, and those that an earlier process has put on
@@ -73,8 +72,7 @@ func (f First) Left(granted time.Duration) time.Duration {
 	return granted - f.Lead(granted)
 }
 
-// adopt has pods known, for when their runtime goes, and writes down what else would be known
-// by nobody then.
+// adopt prepares to stop pods without their runtime, and puts on record what only that knows.
 func (d *Drain) adopt(ctx context.Context, pods []runtime.Pod) {
 	bound := adoptBound
 	if d.schedule.lead > 0 { // else the setting is gone since
@@ -97,9 +95,8 @@ func (d *Drain) adopt(ctx context.Context, pods []runtime.Pod) {
 	}
 }
 
-// sandboxes are those on record, as far as that tells what they are: their containers are found
-// by what runc keeps; their labels are gone with their runtime, and what was made of them is on
-// record. signals are the stop signals on record, by ID of the container.
+// sandboxes are the sandboxes on record, without their containers, which are found by what runc
+// keeps. Their labels are gone with their runtime; what was made of these is on record. signals are the stop signals on record, by ID of the container.
 func (d *Drain) sandboxes() (pods []runtime.Pod, signals map[string]string) {
 	signals = map[string]string{}
 	for _, p := range d.entered {
@@ -123,8 +120,8 @@ func (d *Drain) sandboxes() (pods []runtime.Pod, signals map[string]string) {
 	return pods, signals
 }
 
-// enterAll writes down which pods are to be stopped, and when: the next process may find nobody
-// who tells.
+// enterAll puts on record which pods are to be stopped, and when: the next process may find no
+// runtime that lists them.
 func (d *Drain) enterAll() {
 	for _, phase := range plan.New(d.schedule.phases, d.lists.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
@@ -150,27 +147,27 @@ func (d *Drain) stopFirst(ctx context.Context) {
 		return
 	}
 	for _, name := range names {
-		// On record before it is asked: it is to be started again whatever becomes of this
-		// process.
+		// On record before its stop is requested: it is to be started again whatever becomes
+		// of this process.
 		d.service(name).AskedAt = time.Now()
 	}
 	d.publish()
 	if len(names) > 0 {
 		d.flush(ctx)
 		d.stopAll(ctx, names, d.leadLeft(began, len(before) > 0), before)
-		d.hear(ctx)
+		d.awaitAnswers(ctx)
 	}
 	d.schedule.start = d.schedule.start.Add(time.Since(began))
 	d.lists.settled = false // what was listed is from before
 	d.publish()
 }
 
-// hear has every runtime answer once, or not. One that was killed with its service takes calls
-// for a moment that it passes on to nobody: who was asked by one of them would seem to have
-// been asked to end.
-func (d *Drain) hear(ctx context.Context) {
+// awaitAnswers waits for one list, which every runtime answers or not. A runtime that was killed with
+// its service takes calls for a moment and does nothing: the stop of a container would seem to be
+// requested.
+func (d *Drain) awaitAnswers(ctx context.Context) {
 	until := time.Now().Add(min(listBound, d.schedule.lead/10))
-	old := d.lists.polling // that list was asked for before
+	old := d.lists.polling // that list was requested before
 	if d.life.ended(ctx) {
 		return
 	}
@@ -179,8 +176,8 @@ func (d *Drain) hear(ctx context.Context) {
 	}
 }
 
-// toStop are the services that run, as far as anybody knows. Those on record that do not have
-// ended since they were asked, if they were.
+// toStop are the services that run, or of which that is not known. Services on record that do not
+// run have ended since their stop was requested, if it was.
 func (d *Drain) toStop(ctx context.Context) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, min(adoptBound, d.schedule.lead/5))
 	defer cancel()
@@ -189,16 +186,16 @@ func (d *Drain) toStop(ctx context.Context) (names []string) {
 		if runs, err := d.options.First.Services.Runs(ctx, name); runs || err != nil {
 			names = append(names, name)
 		} else if i := serviceIn(*list, name); i >= 0 {
-			endedUnseen(&(*list)[i])
+			noteEnded(&(*list)[i])
 		}
 	}
 	*list = slices.DeleteFunc(*list, func(s journal.Service) bool { return s.AskedAt.IsZero() && s.Error == "" })
 	return names
 }
 
-// endedUnseen notes that a service on record has ended, at the latest now: while no process of
-// hostler's ran that had asked it, or between two looks of this one.
-func endedUnseen(s *journal.Service) {
+// noteEnded notes that a service on record has ended, at the latest now: while no agent ran, or
+// between two checks of this one.
+func noteEnded(s *journal.Service) {
 	s.Error = ""
 	if s.Took.Duration == 0 && !s.AskedAt.IsZero() {
 		s.Took.Duration = max(time.Since(s.AskedAt), 1)
@@ -284,7 +281,7 @@ func (d *Drain) noteService(end serviceEnd) {
 	}
 	delete(s.awaited, end.name)
 	if s.run.Err() != nil {
-		return // another process goes on, and nothing is known of the service's end
+		return // another process continues, and nothing is known of the service's end
 	}
 	if end.ran && end.err != nil && s.ctx.Err() != nil && (errors.Is(end.err, s.ctx.Err()) || errors.Is(end.err, context.Cause(s.ctx))) {
 		end.err = context.Cause(s.ctx)
@@ -296,7 +293,7 @@ func (d *Drain) noteService(end serviceEnd) {
 // unless an earlier process has stopped it.
 func (d *Drain) noteFirst(name string, end serviceEnd, before []journal.Service) {
 	now, old := d.service(name), serviceIn(before, name)
-	if !end.ran { // nobody got to ask it, this time
+	if !end.ran { // its stop was not requested this time
 		now.AskedAt = time.Time{}
 		if old >= 0 {
 			*now = before[old]
@@ -305,7 +302,7 @@ func (d *Drain) noteFirst(name string, end serviceEnd, before []journal.Service)
 		now.Took, now.StartedAt = metav1.Duration{Duration: end.took}, time.Time{}
 	}
 	if end.err == nil {
-		endedUnseen(now)
+		noteEnded(now)
 	}
 	switch {
 	case end.err != nil && d.life.isCancelled():

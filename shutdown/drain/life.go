@@ -25,8 +25,8 @@ func newLife() *life {
 	return l
 }
 
-// isCancelled tells whether the drain is cancelled.
+// isCancelled reports whether the drain is cancelled.
 func (l *life) isCancelled() bool { return Closed(l.cancelled) }
 
-// ended tells whether no further stop may begin.
+// ended reports whether no further stop may begin.
 func (l *life) ended(ctx context.Context) bool { return l.isCancelled() || ctx.Err() != nil }

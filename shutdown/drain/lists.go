@@ -11,29 +11,29 @@ import (
 
 // listing is the answer to one list of pods.
 type listing struct {
-	pods   []runtime.Pod
-	silent func(runtime string) bool // of which pods has what was known before
-	err    error
-	at     time.Time // when it was asked for
-	quiet  bool      // nothing was being stopped then
-	after  int       // how many stops had begun then
+	pods        []runtime.Pod
+	unreachable func(runtime string) bool // runtimes whose pods are as they were known before
+	err         error
+	at          time.Time // when it was requested
+	quiet       bool      // nothing was being stopped then
+	after       int       // how many stops had begun then
 }
 
 // lists is what lists of pods have shown. Run's goroutine owns it.
 type lists struct {
-	answers chan listing
-	polling bool // a list is under way
-	current []runtime.Pod
-	fresh   bool                      // current is what every runtime answered
-	silent  func(runtime string) bool // which did not; nil before the first list
-	heard   bool                      // all of them did, once or more
-	blind   error                     // why no list was ever complete
-	settled bool                      // the latest list was made with nothing running, and shows nothing new
+	answers     chan listing
+	polling     bool // a list is under way
+	current     []runtime.Pod
+	fresh       bool                      // every runtime answered the current list
+	unreachable func(runtime string) bool // runtimes that did not answer; nil before the first list
+	complete    bool                      // every runtime has answered, in one list or more
+	failure     error                     // why no list was ever complete
+	settled     bool                      // the latest list was made with nothing running, and shows nothing new
 }
 
-// firstList begins with what is known if the runtime does not answer at once. Where that lacks
-// how long a container may take to end, one more list may tell, for it is settled once the
-// container is asked to.
+// firstList begins with what is known if the runtimes do not answer at once. If that lacks the
+// grace period of a container, one more list may have it: it cannot change once the stop is
+// requested.
 func (d *Drain) firstList(ctx context.Context) {
 	again := false
 	known, ok := d.options.Roster.Last()
@@ -44,9 +44,9 @@ func (d *Drain) firstList(ctx context.Context) {
 	case !d.record.FinishedAt.IsZero():
 		wait = listBound // what was known may be from before it
 	case d.schedule.lead > 0:
-		wait = listBound // nobody may be there to be asked afterwards
+		wait = listBound // afterwards the runtime may be gone
 	case d.options.Roster.outdated():
-		wait = min(listBound, d.schedule.slack) // who came may have to end before the others
+		wait = min(listBound, d.schedule.slack) // a container that appeared may have to stop before others
 	}
 	over := d.schedule.deadline.Add(-2 * d.schedule.slack) // of little time granted less than that is left
 	for {
@@ -60,14 +60,14 @@ func (d *Drain) firstList(ctx context.Context) {
 			return
 		case end == reached:
 			d.lists.settled = true
-			if !again && l.err == nil && untold(d.lists.current) {
+			if !again && l.err == nil && lacksGrace(d.lists.current) {
 				known, ok, again, wait = d.lists.current, true, true, min(listBound, d.schedule.slack)
 				continue
 			}
 			if l.err == nil || ok || len(l.pods) > 0 || time.Now().After(until) {
 				return
 			}
-		case time.Now().Before(over) && ok && !again && untold(known):
+		case time.Now().Before(over) && ok && !again && lacksGrace(known):
 			again, wait = true, min(listBound, d.schedule.slack) // by the one that is under way
 		case ok:
 			d.lists.current = known // which is better than nothing
@@ -78,9 +78,9 @@ func (d *Drain) firstList(ctx context.Context) {
 	}
 }
 
-// untold tells whether a runtime has not said yet what it says by itself of a container that
-// runs.
-func untold(pods []runtime.Pod) bool {
+// lacksGrace reports whether a runtime has not reported yet all that it reports of a running
+// container, such as its grace period.
+func lacksGrace(pods []runtime.Pod) bool {
 	for _, p := range pods {
 		if slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.Untold && c.State == runtime.Running }) {
 			return true
@@ -96,7 +96,7 @@ func (d *Drain) relist(ctx context.Context) {
 	}
 	d.lists.polling = true
 	at, quiet, after := time.Now(), d.progress.inPhase == 0, d.progress.begun
-	bound, first := min(listBound, d.schedule.slack), !d.lists.heard
+	bound, first := min(listBound, d.schedule.slack), !d.lists.complete
 	if first || d.progress.inPhase > 0 {
 		// A host that goes down is busy, and what is known may be old. Nobody waits
 		// for the list as long as containers are being stopped.
@@ -105,18 +105,18 @@ func (d *Drain) relist(ctx context.Context) {
 	go func() {
 		list, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
-		pods, silent, err := d.options.Roster.list(list)
+		pods, unreachable, err := d.options.Roster.list(list)
 		if err != nil && first {
-			Sleep(ctx, retryPause) // it will be asked again
+			Sleep(ctx, retryPause) // there will be another list
 		}
 		select {
-		case d.lists.answers <- listing{pods, silent, err, at, quiet, after}:
+		case d.lists.answers <- listing{pods, unreachable, err, at, quiet, after}:
 		case <-d.life.over:
 		}
 	}()
 }
 
-// settles tells whether l, which led to no further stops, shows the host as it
+// settles reports whether l, which led to no further stops, shows the host as it
 // is after the last stop. One that failed is as good as there is, but for the
 // first moments.
 func (d *Drain) settles(l listing) bool {
@@ -124,7 +124,7 @@ func (d *Drain) settles(l listing) bool {
 	case d.progress.inPhase > 0:
 		return false
 	case l.err != nil:
-		return d.lists.heard || time.Since(d.schedule.start) >= firstListBound/2
+		return d.lists.complete || time.Since(d.schedule.start) >= firstListBound/2
 	}
 	return l.quiet && l.after == d.progress.begun
 }
@@ -132,23 +132,24 @@ func (d *Drain) settles(l listing) bool {
 // take makes a list the current one.
 func (d *Drain) take(l listing) {
 	d.lists.polling = false
-	d.lists.fresh, d.lists.silent = l.err == nil, l.silent
+	d.lists.fresh, d.lists.unreachable = l.err == nil, l.unreachable
 	switch {
 	case d.lists.fresh:
-		d.lists.heard, d.lists.blind = true, nil
-	case !d.lists.heard:
-		d.lists.blind = l.err
+		d.lists.complete, d.lists.failure = true, nil
+	case !d.lists.complete:
+		d.lists.failure = l.err
 	}
-	d.takeOver(l.pods, d.lists.told, true)
+	d.takeOver(l.pods, d.lists.answered, true)
 	for _, p := range l.pods {
 		d.owe(p)
 	}
-	d.strike(l.at)
+	d.forgetEnded(l.at)
 }
 
-// strike forgets what is owed to containers that a list does not show alive which was asked for
-// since. Lists of others may be older than they seem.
-func (d *Drain) strike(asked time.Time) {
+// forgetEnded drops owed stops of containers that the current list does not show as running, if
+// the drain requested that list, and after it learned of them: other lists may be older than they
+// seem.
+func (d *Drain) forgetEnded(requested time.Time) {
 	alive := map[key]bool{}
 	for _, p := range d.lists.current {
 		for _, c := range p.Containers {
@@ -157,18 +158,18 @@ func (d *Drain) strike(asked time.Time) {
 	}
 	for _, p := range d.pods {
 		for _, c := range p.containers {
-			if d.lists.told(p.runtime) && !alive[key{p.runtime, c.ID}] && !asked.Before(c.owed) {
+			if d.lists.answered(p.runtime) && !alive[key{p.runtime, c.ID}] && !requested.Before(c.owed) {
 				c.owed = time.Time{}
 			}
 		}
 	}
 }
 
-// told tells whether a runtime has answered the list that is the current one.
-func (l *lists) told(runtime string) bool { return l.silent != nil && !l.silent(runtime) }
+// answered reports whether a runtime has answered the current list.
+func (l *lists) answered(runtime string) bool { return l.unreachable != nil && !l.unreachable(runtime) }
 
-// takeOver takes in the pods that runtimes have listed, to the drain's own question or to
-// somebody else's, where those that have not answered are as they were known before.
+// takeOver makes pods the current list. The drain has requested them itself if own is set.
+// Pods of runtimes that have not answered are as they were known before.
 func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool, own bool) {
 	d.lists.current = pods
 	alive := map[key]bool{}
@@ -176,7 +177,7 @@ func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool,
 		p := d.podOf(listed)
 		for _, l := range listed.Containers {
 			c := p.containers[l.ID]
-			// Before it may be forgotten which run was asked.
+			// Before checkRun may forget which run it was.
 			alive[key{p.runtime, l.ID}] = plan.Alive(l) && (c == nil || !c.isAnotherRun(l))
 			if c != nil && answered(p.runtime) {
 				d.checkRun(c, l, own)
@@ -193,10 +194,9 @@ func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool,
 	}
 }
 
-// checkRun forgets the end of a container that runs again: its stop is to be requested like
-// that of any that comes. Of one that no list has shown dead the runtime may be wrong about its
-// end, and a list that shows the run that was asked is an old one, as one of somebody else may be
-// that does not tell which run it shows.
+// checkRun has the stop of a container requested again if it has ended and runs again. Its runtime
+// may be wrong about an end that no list has shown. A list that shows the stopped run is outdated,
+// and so may be a list that the drain has not requested and that does not say which run it shows.
 func (d *Drain) checkRun(c *container, listed runtime.Container, own bool) {
 	began := runOf(listed)
 	switch {
@@ -205,6 +205,6 @@ func (d *Drain) checkRun(c *container, listed runtime.Container, own bool) {
 		c.dead = true
 	case c.isAnotherRun(listed), c.dead && began.IsZero() && own, c.dead && !began.IsZero() && !began.Equal(c.StartedAt):
 		d.become(c, Unrequested)
-		c.dead, c.anew = false, true
+		c.dead, c.restarted = false, true
 	}
 }

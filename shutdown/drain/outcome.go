@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// note takes in what a pod's goroutines tell.
+// note takes in what calls have reported.
 func (d *Drain) note(r result) {
 	switch {
 	case r.service != nil:
@@ -20,9 +20,9 @@ func (d *Drain) note(r result) {
 		return
 	case r.torn != nil:
 		d.noteTorn(r)
-	case r.asked != "":
+	case r.requested != "":
 		p := d.pod(r.pod)
-		c := p.container(r.asked)
+		c := p.container(r.requested)
 		d.become(c, Stopping)
 		c.RequestedAt, p.written = r.at, nil
 	default:
@@ -43,10 +43,10 @@ func (p *pod) noteOver(ended time.Time) {
 	p.judge()
 }
 
-// noteUnasked writes down whose stop is left for the next process to request. Where that is all of
-// a pod the pod was never begun with: it is not to be killed unasked where its phase is over by
-// then.
-func (p *pod) noteUnasked(ends []containerEnd) {
+// noteUnrequested puts on record which stops are left for the next process to request. If no stop of
+// the pod was requested it counts as not started: it is not to be killed without a stop signal if
+// its phase is over by then.
+func (p *pod) noteUnrequested(ends []containerEnd) {
 	for _, e := range ends {
 		c := p.container(e.id)
 		c.Requested, c.RequestedAt, p.written = true, time.Time{}, nil
@@ -70,9 +70,9 @@ func (d *Drain) conclude() {
 	}
 	now, cancelled := time.Now(), d.life.isCancelled()
 	r := d.record
-	r.Graceful = !cancelled && d.lists.blind == nil
-	if d.lists.blind != nil {
-		r.Error = d.lists.blind.Error()
+	r.Graceful = !cancelled && d.lists.failure == nil
+	if d.lists.failure != nil {
+		r.Error = d.lists.failure.Error()
 	}
 	for _, p := range d.entered {
 		d.concludePod(p, current[p.key], now)
@@ -88,12 +88,12 @@ func (d *Drain) conclude() {
 // concludePod gives a pod its outcome, by what the last list has of it, which is nothing if it
 // is not there.
 func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
-	r, told, cancelled := p.record, d.lists.told(p.runtime), d.life.isCancelled()
+	r, told, cancelled := p.record, d.lists.answered(p.runtime), d.life.isCancelled()
 	switch {
 	case r.Outcome != "":
 	case p.busy():
 		p.judge()
-	case told && !plan.Runs(listed) && !cancelled: // by itself, or while no agent looked
+	case told && !plan.Runs(listed) && !cancelled: // by itself, or while no agent ran
 		r.Outcome, r.FinishedAt = journal.Stopped, cmp.Or(d.lastEnd(listed), now)
 		if r.FinishedAt.Before(r.StartedAt) { // between the list and the order
 			r.FinishedAt = r.StartedAt
@@ -110,29 +110,29 @@ func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
 		return
 	}
 	r.ExitCodes = exitCodes(listed)
-	cut := func(c runtime.Container) bool { return c.ExitCode == 137 && d.endedHere(c) && p.wasAsked(c) }
+	cut := func(c runtime.Container) bool { return c.ExitCode == 137 && d.endedHere(c) && p.wasRequested(c) }
 	if r.Outcome == journal.Stopped && !r.StartedAt.IsZero() && slices.ContainsFunc(listed.Containers, cut) { // by an earlier process
 		r.Outcome = journal.Killed
 	}
 }
 
 // noteLatecomers puts on record what came when there was no time left to stop it, a
-// pod or a container of one that was stopped: nobody is to read that all went well.
+// pod or a container of one that was stopped: the record must not say that all went well.
 func (d *Drain) noteLatecomers() {
 	if d.life.isCancelled() {
 		return
 	}
 	for _, phase := range plan.New(d.schedule.phases, d.lists.current, d.options.Rules, 0).Phases {
 		for _, pod := range phase.Pods {
-			if !d.lists.told(pod.Runtime) {
+			if !d.lists.answered(pod.Runtime) {
 				continue
 			}
 			p, came := d.entry(phase.Name, pod)
-			unasked := func(c plan.PlannedContainer) bool { return p.isUnasked(c.Container) }
+			unasked := func(c plan.PlannedContainer) bool { return p.isUnrequested(c.Container) }
 			switch {
-			case came && d.spares(pod):
+			case came && d.skips(pod):
 				p.record.Outcome = journal.Skipped
-			case !d.spares(pod) && slices.ContainsFunc(pod.Containers, unasked):
+			case !d.skips(pod) && slices.ContainsFunc(pod.Containers, unasked):
 				p.record.Outcome, p.record.Error = journal.Left, "came when no time was left to stop it"
 				d.record.FinishedAt = time.Time{}
 			}
@@ -140,8 +140,8 @@ func (d *Drain) noteLatecomers() {
 	}
 }
 
-// lastEnd is when the last of a pod's containers ended, where the runtime tells: within this
-// drain, or it is not to be believed.
+// lastEnd is when the last of a pod's containers ended, if its runtime reports that: a time outside
+// this drain is ignored.
 func (d *Drain) lastEnd(p runtime.Pod) (at time.Time) {
 	for _, c := range p.Containers {
 		if c.FinishedAt.After(at) && d.endedHere(c) {
@@ -151,13 +151,13 @@ func (d *Drain) lastEnd(p runtime.Pod) (at time.Time) {
 	return at
 }
 
-// endedHere tells whether a container ended within this drain, by what its runtime tells.
+// endedHere reports whether a container ended within this drain, by the times of its runtime.
 func (d *Drain) endedHere(c runtime.Container) bool {
 	return c.State == runtime.Exited && c.FinishedAt.After(d.record.StartedAt) && !c.FinishedAt.After(time.Now())
 }
 
-// wasAsked tells whether the stop of a container had been requested when it ended.
-func (p *pod) wasAsked(listed runtime.Container) bool {
+// wasRequested reports whether the stop of a container had been requested when it ended.
+func (p *pod) wasRequested(listed runtime.Container) bool {
 	c := p.containers[listed.ID]
 	return c != nil && c.Requested && !c.RequestedAt.IsZero() && !listed.FinishedAt.Before(c.RequestedAt)
 }
@@ -167,7 +167,7 @@ func (p *pod) wasAsked(listed runtime.Container) bool {
 func exitCodes(p runtime.Pod) map[string]int32 {
 	var codes map[string]int32
 	for _, c := range p.Containers {
-		if c.State != runtime.Exited || c.FinishedAt.IsZero() { // not told
+		if c.State != runtime.Exited || c.FinishedAt.IsZero() { // not known
 			delete(codes, c.Name)
 			continue
 		}
@@ -208,7 +208,7 @@ func (d *Drain) verify() {
 		return
 	}
 	for _, listed := range d.lists.current {
-		if !d.lists.told(listed.Runtime) {
+		if !d.lists.answered(listed.Runtime) {
 			continue
 		}
 		p := d.podOf(listed)
@@ -219,7 +219,7 @@ func (d *Drain) verify() {
 		}
 	}
 	for _, p := range d.pods {
-		if d.lists.told(p.runtime) && p.requested() {
+		if d.lists.answered(p.runtime) && p.requested() {
 			p.judge()
 		}
 	}
@@ -229,7 +229,7 @@ func (d *Drain) verifyEnd(c *container, listed runtime.Container) {
 	switch {
 	case listed.State == runtime.Exited:
 		killed := c.state == Killed
-		if !listed.FinishedAt.IsZero() && listed.ExitCode >= 0 { // else nobody saw how it ended
+		if !listed.FinishedAt.IsZero() && listed.ExitCode >= 0 { // else the runtime did not see how it ended
 			killed = listed.ExitCode == 137
 		}
 		if killed {
@@ -242,7 +242,7 @@ func (d *Drain) verifyEnd(c *container, listed runtime.Container) {
 	}
 }
 
-// stuck names the containers that were asked to stop and have not.
+// stuck names the containers whose stop was begun and that may still run.
 func (d *Drain) stuck() []string {
 	var names []string
 	for _, p := range d.entered {

@@ -270,7 +270,7 @@ func TestAPodWhoseOthersWereNotAskedYetIsLeftByACancellation(t *testing.T) {
 
 func TestWhoIsSparedIsSkippedHoweverLittleTimeIsLeft(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.options.SpareCritical, w.options.Start = true, time.Now().Add(-30*time.Second)
+		w.options.SkipCritical, w.options.Start = true, time.Now().Add(-30*time.Second)
 		w.pod("dns", plan.CriticalPriority)
 		r, _ := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"dns": journal.Skipped})

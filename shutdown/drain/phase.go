@@ -45,7 +45,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 			}
 		},
 		news: func() {
-			// Where the runtime reports what comes and goes somebody lists them anyway.
+			// If runtimes send events, the agent lists pods anyway.
 			if pods, listed := d.options.Roster.lately(time.Now().Add(-newsPoll)); listed {
 				d.takeOver(pods, func(string) bool { return true }, false)
 				n += d.launchLate(i, end)
@@ -60,7 +60,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 			d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", d.stuck())
 			d.progress.overran = true
 		}
-		return // their calls go on, and so do the others' phases
+		return // their calls continue, and so do the phases
 	case cancelled, ended:
 		return
 	}
@@ -73,9 +73,9 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 	}
 }
 
-// launch begins to stop what runs in phase i and before, and was not asked to
-// stop yet. It returns how many pods that were. Pods are not queued for a free
-// slot: that would eat their grace.
+// launch begins to stop what runs in phase i and before, unless its stop was begun already. It
+// returns how many pods that were. Pods are not queued for a free slot: that would use up their
+// grace period.
 func (d *Drain) launch(i int, end time.Time) int {
 	launched, changed := 0, false
 	if d.life.ended(d.calls.ctx) {
@@ -90,14 +90,14 @@ func (d *Drain) launch(i int, end time.Time) int {
 			if n > i {
 				continue
 			}
-			if d.spares(pod) {
+			if d.skips(pod) {
 				record.Outcome = journal.Skipped
 				continue
 			}
 			if nothingLeft && record.StartedAt.IsZero() {
 				continue
 			}
-			containers := d.unasked(p, pod.Within(max(0, time.Until(end))), i, end)
+			containers := d.targets(p, pod.Within(max(0, time.Until(end))), i, end)
 			d.owe(pod.Pod)
 			if len(containers) == 0 {
 				continue
@@ -123,13 +123,13 @@ func (d *Drain) launch(i int, end time.Time) int {
 	return launched
 }
 
-// reopen has a drain that came to its end go on.
+// reopen continues a drain that was finished.
 func (d *Drain) reopen() {
 	d.record.FinishedAt, d.record.Graceful, d.record.Error = time.Time{}, false, ""
 }
 
-// launchLate is launch for pods that came since. Where little is left they are to be asked
-// later, and the sandboxes stay of those that are being stopped.
+// launchLate is launch for pods that appeared since. If little time is left, their stops are owed,
+// and the sandboxes of pods that are being stopped stay.
 func (d *Drain) launchLate(i int, end time.Time) int {
 	if !d.schedule.brief(i, end) {
 		return d.launch(i, end)
@@ -151,33 +151,33 @@ func (d *Drain) entry(phase string, planned plan.PlannedPod) (p *pod, came bool)
 	}), true
 }
 
-// spares tells whether the pod is to be left alone.
-func (d *Drain) spares(pod plan.PlannedPod) bool {
-	return d.options.SpareCritical && pod.Priority >= plan.CriticalPriority
+// skips reports whether the pod is not to be stopped.
+func (d *Drain) skips(pod plan.PlannedPod) bool {
+	return d.options.SkipCritical && pod.Priority >= plan.CriticalPriority
 }
 
-// unasked returns the containers whose stop is not begun yet, and notes that it is now, or will be
-// once those have ended that need them. Where nothing is left of phase i it leaves out whom no
-// process has asked before, or one that was in a later phase.
-func (d *Drain) unasked(p *pod, planned plan.PlannedPod, i int, end time.Time) (targets []target) {
+// targets returns the containers whose stop is not begun yet, and notes that it begins. If no time
+// is left in phase i, it leaves out those whose stop no earlier process has requested, or only in
+// a later phase.
+func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (targets []target) {
 	nothingLeft, due := d.schedule.nothingLeft(i, end), d.schedule.due(i)
 	for _, l := range planned.Containers {
 		c := p.container(l.ID)
 		if c.state != Unrequested {
 			continue
 		}
-		asked, before := p.askedAt(p.resumed, l.Container)
-		given, spent := p.askedAt(p.spent, l.Container)
+		asked, before := p.requestedAt(p.resumed, l.Container)
+		given, spent := p.requestedAt(p.spent, l.Container)
 		later := before && i < len(d.schedule.phases)-1 && asked.After(due)
 		if nothingLeft && !spent && (!before || later) {
 			continue
 		}
 		c.kill, c.over = time.Now().Add(within(l.Own, end.Add(-l.Rest), d.schedule.slack)), make(chan struct{})
-		t := target{PlannedContainer: l, over: c.over, asked: given, spent: spent}
-		// An earlier process asked it to end and did not see it end. Asking
-		// again is to some programs an order to drop everything.
+		t := target{PlannedContainer: l, over: c.over, requestedAt: given, spent: spent}
+		// An earlier process requested its stop and did not see it end. To some
+		// programs a second signal is an order to drop everything.
 		if before {
-			t.asked, t.gone = asked, make(chan struct{})
+			t.requestedAt, t.gone = asked, make(chan struct{})
 			c.gone = t.gone
 		}
 		targets = append(targets, t)
@@ -205,8 +205,8 @@ func (d *Drain) noteBegun(p *pod, t target, sandbox bool) {
 	c.Name, p.written = t.Name, nil
 	if t.gone != nil || t.spent {
 		d.become(c, Stopping)
-		if !c.Requested { // by a record that had no container's own request
-			c.Requested, c.RequestedAt = true, t.asked
+		if !c.Requested { // by a record of an earlier version
+			c.Requested, c.RequestedAt = true, t.requestedAt
 		}
 		return
 	}
@@ -216,7 +216,7 @@ func (d *Drain) noteBegun(p *pod, t target, sandbox bool) {
 	} else {
 		d.become(c, Stopping)
 		c.RequestedAt = time.Now()
-		c.Restartable = c.Restartable || !sandbox || t.Container.Restart != runtime.RestartUnknown // which may not have been told yet
+		c.Restartable = c.Restartable || !sandbox || t.Container.Restart != runtime.RestartUnknown // which its runtime may not have reported yet
 	}
 	c.Requested = true
 	if c.Restartable {
@@ -224,12 +224,13 @@ func (d *Drain) noteBegun(p *pod, t target, sandbox bool) {
 	}
 }
 
-// askedAt tells whether and when the stop of a container was requested by an earlier process or
-// drain, which began with its pod at a time, zero if it did not. One that ends after others was
-// asked later, if at all, and one that somebody has started since is another run.
-func (p *pod) askedAt(began time.Time, listed runtime.Container) (time.Time, bool) {
+// requestedAt returns when an earlier process or drain requested the stop of a container, and
+// whether it did. It began with the pod at began, which is zero if it did not. The stop of a
+// container that stops after others was requested later, if at all. A run that was started since
+// is another one.
+func (p *pod) requestedAt(began time.Time, listed runtime.Container) (time.Time, bool) {
 	c := p.container(listed.ID)
-	if began.IsZero() || c.anew {
+	if began.IsZero() || c.restarted {
 		return time.Time{}, false
 	}
 	if run := runOf(listed); !c.StartedAt.IsZero() && !run.IsZero() && !run.Equal(c.StartedAt) {
@@ -238,7 +239,7 @@ func (p *pod) askedAt(began time.Time, listed runtime.Container) (time.Time, boo
 	if c.Requested {
 		return c.RequestedAt, !c.RequestedAt.IsZero()
 	}
-	// As records had it that told of none.
+	// Records of earlier versions have no requests of containers.
 	none := !p.has(func(c *container) bool { return c.Requested })
 	return began, none && !listed.CreatedAt.After(began)
 }

@@ -20,13 +20,13 @@ type Runtime interface {
 type Roster struct {
 	Runtime
 
-	mu   sync.Mutex
-	pods []runtime.Pod // guarded by mu
-	ok   bool          // guarded by mu: pods was listed at least once
-	told time.Time     // guarded by mu: when somebody else listed them
+	mu    sync.Mutex
+	pods  []runtime.Pod // guarded by mu
+	ok    bool          // guarded by mu: pods was listed at least once
+	setAt time.Time     // guarded by mu: of the last Set
 
-	changes int // guarded by mu: of which somebody has told
-	listed  int // guarded by mu: those that pods has
+	changes int // guarded by mu: calls of Change
+	listed  int // guarded by mu: those that pods includes
 }
 
 // List asks the runtimes until ctx ends. Where one does not answer, its pods
@@ -36,8 +36,8 @@ func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, err
 }
 
-// list is List, and tells which runtimes did not answer.
-func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, silent func(name string) bool, err error) {
+// list is List, and returns which runtimes did not answer.
+func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, unreachable func(name string) bool, err error) {
 	type answer struct {
 		pods []runtime.Pod
 		err  error
@@ -65,24 +65,24 @@ func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, silent func(name
 	if got.err == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if changes >= r.listed { // else somebody has listed them since who knows more
+		if changes >= r.listed { // else a later list has more
 			r.pods, r.ok, r.listed = got.pods, true, changes
 		}
 		return got.pods, func(string) bool { return false }, nil
 	}
-	silent = silence(got.pods, got.err)
+	unreachable = unreachableOf(got.pods, got.err)
 	known, _ := r.Last()
 	for _, p := range known {
-		if silent(p.Runtime) {
+		if unreachable(p.Runtime) {
 			got.pods = append(got.pods, p)
 		}
 	}
-	return got.pods, silent, fmt.Errorf("list pods: %w", got.err)
+	return got.pods, unreachable, fmt.Errorf("list pods: %w", got.err)
 }
 
-// silence tells which runtimes did not answer a list that came with err: those
-// that it names, where it names all, else those of which no pod is listed.
-func silence(pods []runtime.Pod, err error) func(name string) bool {
+// unreachableOf returns which runtimes did not answer a list that came with err: those that it
+// names, if it names all, else those of which no pod is listed.
+func unreachableOf(pods []runtime.Pod, err error) func(name string) bool {
 	names := map[string]bool{}
 	if failed, whole := err.(*runtime.SetError); whole { // one that is joined to another names not all
 		for _, f := range failed.Failed {
@@ -96,32 +96,32 @@ func silence(pods []runtime.Pod, err error) func(name string) bool {
 	return func(name string) bool { return !names[name] }
 }
 
-// Set notes the pods of all runtimes, listed by somebody else.
+// Set notes the pods of all runtimes, as the agent has listed them.
 func (r *Roster) Set(pods []runtime.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pods, r.ok, r.told, r.listed = pods, true, time.Now(), r.changes
+	r.pods, r.ok, r.setAt, r.listed = pods, true, time.Now(), r.changes
 }
 
-// Change notes that pods came or went, which the next list has.
+// Change notes that pods appeared or ended, which the next list includes.
 func (r *Roster) Change() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes++
 }
 
-// outdated tells whether pods came or went since they were listed.
+// outdated reports whether pods appeared or ended since they were listed.
 func (r *Roster) outdated() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changes > r.listed
 }
 
-// lately returns what somebody else has listed since, if anybody did.
+// lately returns the pods, and whether Set was called since a time.
 func (r *Roster) lately(since time.Time) ([]runtime.Pod, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.pods, r.told.After(since)
+	return r.pods, r.setAt.After(since)
 }
 
 // Last is what was listed last, and whether anything ever was.
@@ -131,8 +131,7 @@ func (r *Roster) Last() ([]runtime.Pod, bool) {
 	return r.pods, r.ok
 }
 
-// Bounded calls f and waits until it returns or ctx ends, even if f does not
-// heed ctx.
+// Bounded calls f and waits until it returns or ctx ends, even if f ignores ctx.
 func Bounded(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -154,7 +153,7 @@ func Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Closed tells whether a channel that is only ever closed has been. A nil one never is.
+// Closed reports whether a channel on which nothing is sent is closed. A nil channel is not.
 func Closed(c <-chan struct{}) bool {
 	select {
 	case <-c:

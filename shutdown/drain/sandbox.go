@@ -22,7 +22,7 @@ func (d *Drain) begin(i int, p *pod, listed runtime.Pod, containers []target, en
 	d.calls.group.Go(func() { d.calls.stopPod(i, k, containers, end) })
 }
 
-// release goes on with pods whose sandboxes stayed for others who have ended by themselves.
+// release continues with pods whose sandboxes stayed for containers that have ended by themselves.
 func (d *Drain) release() {
 	for _, p := range d.pods {
 		if p.kept && !p.owes() {
@@ -34,9 +34,9 @@ func (d *Drain) release() {
 	}
 }
 
-// finish goes on with a pod once all containers of it that were asked are over: with those that
-// are still to be asked, or with its sandbox. What is half stopped at a cancellation is left to
-// its owner.
+// finish continues with a pod once all stops of its containers that were begun are over: it waits
+// if stops are owed, and else goes on to the sandbox. A pod that is half stopped at a cancellation
+// is left as it is.
 func (d *Drain) finish(p *pod, phase int) {
 	ended := d.endedAt(p)
 	p.kept = false
@@ -79,7 +79,7 @@ func (d *Drain) calmDown() {
 
 // tearQueued tears sandboxes down whose turn it is. Those of a phase go one at a time until it is
 // calm: to tear one down costs a runtime as much as to stop a container, and those have a grace
-// that runs. One of a pod into which somebody came stays until that one is over.
+// that runs. The sandbox stays if a container has appeared in it since.
 func (d *Drain) tearQueued() {
 	if d.life.ended(d.calls.ctx) {
 		return
@@ -125,8 +125,8 @@ func (d *Drain) noteTorn(r result) {
 				d.become(c, Killed)
 			}
 		}
-	case d.leaves():
-		p.noteUnasked(nil)
+	case d.leaving():
+		p.noteUnrequested(nil)
 		return
 	case p.again && p.stops == 0:
 		d.finish(p, r.phase)
@@ -138,16 +138,16 @@ func (d *Drain) noteTorn(r result) {
 	d.countPhase(r.phase)
 }
 
-// leaves tells whether this process ends: what fails now says nothing of the containers.
-func (d *Drain) leaves() bool { return Closed(d.life.leaving) || d.calls.ctx.Err() != nil }
+// leaving reports whether this process ends: failures of its calls mean nothing then.
+func (d *Drain) leaving() bool { return Closed(d.life.leaving) || d.calls.ctx.Err() != nil }
 
-// noteEnds takes in how containers of a pod ended. Where this process ends that is only who was
-// not asked.
+// noteEnds takes in how containers of a pod ended. If this process ends, only those count whose stop
+// was not requested.
 func (d *Drain) noteEnds(r result) {
 	p := d.pod(r.pod)
 	p.stops--
-	if d.leaves() {
-		p.noteUnasked(slices.DeleteFunc(r.ends, func(e containerEnd) bool { return !errors.Is(e.err, errUnasked) }))
+	if d.leaving() {
+		p.noteUnrequested(slices.DeleteFunc(r.ends, func(e containerEnd) bool { return !errors.Is(e.err, errUnrequested) }))
 		return
 	}
 	for _, e := range r.ends {
@@ -160,15 +160,15 @@ func (d *Drain) noteEnds(r result) {
 			d.become(c, Stopped)
 		}
 	}
-	if p.stops > 0 { // which go on with it
+	if p.stops > 0 { // which continue with it
 		d.countPhase(r.phase)
 		return
 	}
 	d.finish(p, r.phase)
 }
 
-// endedAt is when a pod was over of which all containers are: now, or, where its sandbox stayed
-// for somebody, when the last of them ended, if its runtime tells.
+// endedAt is when a pod was over whose containers all are: now, or, if its sandbox stayed for a
+// container, when the last of them ended, if its runtime reports that.
 func (d *Drain) endedAt(p *pod) time.Time {
 	if p.kept {
 		for _, listed := range d.lists.current {

@@ -68,13 +68,13 @@ func (s *schedule) end(i int, overran bool) time.Time {
 	return end
 }
 
-// brief tells whether so little is left of phase i that containers whose stop was not requested
+// brief reports whether so little is left of phase i that containers whose stop was not requested
 // yet have more time in the next, and after the last when the service stops then.
 func (s *schedule) brief(i int, end time.Time) bool {
 	return time.Until(end) <= min(newsPoll, s.phases[i].Grace/2)
 }
 
-// nothingLeft tells whether phase i has no time for containers whose stop was not requested yet, as
+// nothingLeft reports whether phase i has no time for containers whose stop was not requested yet, as
 // where very little is granted, or no agent was there to begin it: one that was to have some time
 // is not to be killed here.
 func (s *schedule) nothingLeft(i int, end time.Time) bool {

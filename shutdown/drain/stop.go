@@ -15,12 +15,12 @@ import (
 
 // result is what the calls for one pod report to Run's goroutine.
 type result struct {
-	phase int // in which it was begun
-	pod   key
-	ends  []containerEnd // of the containers that were to be stopped
-	torn  *teardown      // only this: what became of the sandbox
-	asked string         // only this: the stop of a container that has waited for others is requested
-	at    time.Time      // when
+	phase     int // in which it was begun
+	pod       key
+	ends      []containerEnd // of the containers that were to be stopped
+	torn      *teardown      // only this: what became of the sandbox
+	requested string         // only this: the stop of a container that has waited for others is requested
+	at        time.Time      // when
 
 	service *serviceEnd // of no pod, but of a service that is stopped first
 }
@@ -61,7 +61,7 @@ func (c *calls) begin(ctx context.Context, report func(ctx context.Context, name
 	}
 }
 
-// end has nobody take in results any more. The calls under way end by themselves.
+// end discards results from now on. The calls under way end by themselves.
 func (c *calls) end() {
 	close(c.life.over)
 	go func() {
@@ -74,9 +74,9 @@ func (c *calls) end() {
 // target is a container to stop.
 type target struct {
 	plan.PlannedContainer
-	asked time.Time     // when an earlier process or drain asked it to end, if one did
-	gone  chan struct{} // then closed when a list says that it has
-	spent bool          // it has had all its time, and the drain before gave it up
+	requestedAt time.Time     // when an earlier process or drain requested its stop, if one did
+	gone        chan struct{} // of one by an earlier process: closed when a list shows that it has ended
+	spent       bool          // its grace period is over, and the drain before left it running
 
 	over  chan struct{}     // closed when its stop is over, however
 	after []<-chan struct{} // closed likewise for those that end before it
@@ -105,9 +105,8 @@ func (c *calls) report(r result) {
 	}
 }
 
-// stopInTurn stops one container once those have stopped that need it. Their stops have
-// ends, so that it comes to its turn: what it leaves of the phase is for those that it
-// needs itself.
+// stopInTurn stops one container after the containers that need it have stopped. Each of their
+// stops is bounded. It leaves time of the phase to the containers that it needs itself.
 func (c *calls) stopInTurn(ctx context.Context, pod key, t target, end time.Time) (killed bool, err error) {
 	end = end.Add(-t.Rest)
 	for _, other := range t.after {
@@ -120,17 +119,17 @@ func (c *calls) stopInTurn(ctx context.Context, pod key, t target, end time.Time
 		}
 	}
 	if len(t.after) > 0 && t.gone == nil && !t.spent {
-		if least := min(t.Own, c.slack); time.Until(end) < least { // nobody is killed unasked for others' sake
+		if least := min(t.Own, c.slack); time.Until(end) < least { // it is not to be killed without a stop signal because others took long
 			end = time.Now().Add(least)
 		}
-		c.report(result{pod: pod, asked: t.ID, at: time.Now()})
+		c.report(result{pod: pod, requested: t.ID, at: time.Now()})
 	}
 	return c.stopContainer(ctx, t, end)
 }
 
-// stopContainer stops one container by the end of its phase, trying again as
-// long as there is time: a runtime that restarts is back soon. It tells whether it was
-// killed, which the runtime says of one of a unit: of others, whether the grace ran out.
+// stopContainer stops one container by the end of its phase. It retries as long as there is time: a
+// runtime that restarts is back soon. It returns whether the container was killed: the runtime
+// reports that of one of a unit; any other was if its grace period ran out.
 func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (killed bool, err error) {
 	if t.spent {
 		end = time.Now() // one more attempt to kill it, and no second period
@@ -152,7 +151,7 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 	asked := t.gone != nil || t.spent // by an earlier process, and is killed now
 	for pause := retryPause; ; pause = min(2*pause, time.Second) {
 		made := time.Now()
-		got, err := c.ask(ctx, func(ctx context.Context) error { return c.runtime.StopContainer(ctx, t.Container, grace) })
+		got, err := c.request(ctx, func(ctx context.Context) error { return c.runtime.StopContainer(ctx, t.Container, grace) })
 		switch {
 		case errors.Is(err, runtime.ErrKilled):
 			return true, nil
@@ -162,12 +161,12 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 			return false, stopError(ctx, t.Name, err)
 		}
 		// Before the runtime went away; one that is only slow may not have come to it.
-		lost := errors.Is(err, runtime.ErrLost) || time.Since(made) >= askRoom && !errors.Is(err, context.DeadlineExceeded)
+		lost := errors.Is(err, runtime.ErrLost) || time.Since(made) >= requestMargin && !errors.Is(err, context.DeadlineExceeded)
 		asked = asked || got || lost
 		Sleep(ctx, pause)
 		switch {
 		case Closed(c.life.leaving) && !asked:
-			return false, errUnasked
+			return false, errUnrequested
 		case ctx.Err() != nil || c.life.isCancelled():
 			return false, stopError(ctx, t.Name, err)
 		}
@@ -181,14 +180,14 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 	}
 }
 
-// errUnasked is found where the process ends before a container was asked to: no call was
-// made, or all were refused.
-var errUnasked = errors.New("not asked to end")
+// errUnrequested is the result if the process ends before the stop of a container was requested: no
+// call was made, or all were refused.
+var errUnrequested = errors.New("stop not requested")
 
-// ask makes a call that asks a container to end. It tells of one that was given up, and that
-// the runtime has got. When the process ends it gives its calls up, but none within askRoom:
-// the next process does not make them again.
-func (c *calls) ask(ctx context.Context, stop func(context.Context) error) (got bool, err error) {
+// request makes a call that requests a stop. It returns whether the call was given up after the
+// runtime got it. When the process ends it gives its calls up, but none within requestMargin: the
+// next process does not make them again.
+func (c *calls) request(ctx context.Context, stop func(context.Context) error) (got bool, err error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
@@ -202,7 +201,7 @@ func (c *calls) ask(ctx context.Context, stop func(context.Context) error) (got 
 	}
 	defer context.AfterFunc(ctx, func() {
 		if Closed(c.life.leaving) {
-			Sleep(call, time.Until(began.Add(askRoom)))
+			Sleep(call, time.Until(began.Add(requestMargin)))
 		}
 		end(context.Cause(ctx))
 	})()
@@ -210,7 +209,7 @@ func (c *calls) ask(ctx context.Context, stop func(context.Context) error) (got 
 	return call.Err() != nil, err
 }
 
-// stopError says what was tried where the runtime did not get to say it.
+// stopError adds what was tried to an error of the context.
 func stopError(ctx context.Context, name string, err error) error {
 	if err == context.Cause(ctx) {
 		return fmt.Errorf("stop container %q: %w", name, err)
@@ -218,9 +217,10 @@ func stopError(ctx context.Context, name string, err error) error {
 	return err
 }
 
-// awaitEnd waits out what is left of the grace that an earlier process gave.
+// awaitEnd waits for the end of a container whose stop an earlier process has requested, as long as
+// its grace period lasts.
 func (c *calls) awaitEnd(ctx context.Context, t target, end time.Time) bool {
-	until := t.asked.Add(t.Own)
+	until := t.requestedAt.Add(t.Own)
 	if until.After(end) {
 		until = end
 	}

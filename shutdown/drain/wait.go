@@ -6,13 +6,13 @@ import (
 )
 
 // wait says what Run's goroutine waits for, and what it does meanwhile. In any wait it takes in
-// what the goroutines of pods report.
+// what calls report.
 type wait struct {
 	reached   func() bool     // what is waited for
 	until     time.Time       // at the latest; no limit if zero
 	cancelled <-chan struct{} // ends the wait when it is closed; nil for none
 
-	relist func() bool   // tells whether a list of pods is needed now; nil for never
+	relist func() bool   // reports whether a list of pods is needed now; nil for never
 	listed func(listing) // takes in a list; if nil, lists are left to a later wait
 	poll   func()        // called every resumePoll, if not nil
 	news   func()        // called every newsPoll, if not nil
@@ -68,7 +68,7 @@ func (d *Drain) await(ctx context.Context, w wait) waitEnd {
 	return reached
 }
 
-// every ticks for what is to be called again and again, if there is such.
+// every returns the ticks for a call that is repeated; none if call is nil.
 func every(interval time.Duration, call func()) (ticks <-chan time.Time, stop func()) {
 	if call == nil {
 		return nil, func() {}
@@ -129,7 +129,7 @@ func (d *Drain) windDown(ctx context.Context) {
 	for _, p := range d.pods {
 		for _, c := range p.containers {
 			if c.state.underWay() {
-				atMost = min(atMost, time.Until(c.kill)-killRoom)
+				atMost = min(atMost, time.Until(c.kill)-killMargin)
 			}
 		}
 	}
@@ -151,6 +151,6 @@ func (d *Drain) handOver() {
 	}
 	d.await(context.Background(), wait{
 		reached: func() bool { return !d.any((*pod).busy) },
-		until:   time.Now().Add(2 * askRoom),
+		until:   time.Now().Add(2 * requestMargin),
 	})
 }
