@@ -33,6 +33,7 @@ func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
 
 // What the next boot tells after a power cut is what was listed last.
 func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
+	t.Parallel()
 	a := newRig(t).build(t)
 	for what, change := range map[string]func(){
 		"a container started": func() { a.notice(runtime.Event{Runtime: "containerd", Type: runtime.ContainerStarted}) },

@@ -69,6 +69,7 @@ func (r *rig) eventually(t *testing.T, what string, is func(api.Status) bool) {
 }
 
 func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.cfg.Node.Register = false
 	r.cfg.Status.UpdateInterval = config.Duration(time.Second)

@@ -120,6 +120,7 @@ func TestAGuardThatDoesNotAnswerDoesNotHoldTheHostUpForEver(t *testing.T) {
 }
 
 func TestAStopTakesTheRaisedDelayAway(t *testing.T) {
+	t.Parallel()
 	a := guarded(t, 5*time.Second) // Disarmed, as after a loss of the bus
 	root := t.TempDir()
 	dropIn := filepath.Join(root, systemd.DropInPath)

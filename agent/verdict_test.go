@@ -18,6 +18,7 @@ import (
 // A systemd that stops much at once answers late, and is believed all the same: it is the
 // difference between a service that is stopped and pods that are cut off.
 func TestASystemdThatAnswersLateIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
 	busy := filepath.Join(filepath.Dir(fake.ManagerSocket()), "busy")
@@ -49,6 +50,7 @@ func TestASystemdThatAnswersLateIsWaitedFor(t *testing.T) {
 }
 
 func TestASecondSignalEndsTheWaitForSystemd(t *testing.T) {
+	t.Parallel()
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	mute := filepath.Join(filepath.Dir(fake.ManagerSocket()), "mute")
 	listener, err := net.Listen("unix", mute)

@@ -289,7 +289,7 @@ func TestHostsThatAreToldTogetherDoNotRenewTogether(t *testing.T) {
 					keeper.SetPace(c.from)
 					keepers = append(keepers, keeper)
 				}
-				after(2 * time.Hour)
+				after(6 * c.from) // two dozen renewals each
 				before := make([]uint64, hosts)
 				for i, k := range keepers {
 					before[i] = k.Stats().Renewals

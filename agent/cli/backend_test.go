@@ -219,7 +219,7 @@ func hostlerUntil(signals <-chan os.Signal, socket string, args ...string) answe
 func run(signals <-chan os.Signal, environment map[string]string, args ...string) answer {
 	var stdout, stderr bytes.Buffer
 	code := cli.Run(cli.Process{
-		Args: args, Stdout: &stdout, Stderr: &stderr, Signals: signals, Version: "1.2.3",
+		Args: args, Stdout: &stdout, Stderr: &stderr, Signals: signals, Version: "1.2.3", WatchInterval: watchInterval,
 		Getenv: func(name string) string { return environment[name] },
 		Now:    func() time.Time { return night },
 	})

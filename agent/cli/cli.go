@@ -27,6 +27,8 @@ type Process struct {
 	Signals <-chan os.Signal // SIGINT, SIGTERM and SIGHUP
 	Now     func() time.Time // what ages are counted to
 	Version string
+	// WatchInterval is how often a screen is drawn again that a person watches: 2 s if 0.
+	WatchInterval time.Duration
 }
 
 // Exit codes, as documented in docs/commands.md.

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		os.Exit(cli.Run(cli.Process{
 			Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
-			Signals: signals, Now: time.Now, Version: "1.2.3",
+			Signals: signals, Now: time.Now, Version: "1.2.3", WatchInterval: watchInterval,
 		}))
 	}})
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,13 +15,9 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-const (
-	// watchInterval is how often a screen is drawn anew that a person watches.
-	watchInterval = 2 * time.Second
-	// watchShare is how much longer the pauses are, at the least, than it takes to ask:
-	// who watches a large fleet is to cost its control plane a tenth of the time.
-	watchShare = 9
-)
+// watchShare is how much longer the pauses of a watch are, at the least, than it takes to
+// ask: who watches a large fleet is to cost its control plane a tenth of the time.
+const watchShare = 9
 
 // watch is an answer that is shown again and again: in place on a terminal, else one
 // after the other.
@@ -59,7 +56,7 @@ func (a *app) redraw(ctx context.Context, out *output, draw func(context.Context
 			w.show()
 		}
 		select {
-		case <-time.After(max(watchInterval, watchShare*time.Since(started))):
+		case <-time.After(max(cmp.Or(a.WatchInterval, 2*time.Second), watchShare*time.Since(started))):
 		case <-ctx.Done():
 			return nil
 		}

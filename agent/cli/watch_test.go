@@ -17,8 +17,11 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-// patience bounds each wait of a watch.
-const patience = time.Minute
+const (
+	// patience bounds each wait of a watch.
+	patience      = time.Minute
+	watchInterval = 50 * time.Millisecond
+)
 
 // times answers a status, and tells how often it was asked.
 type times struct {

@@ -36,7 +36,7 @@ func (s *Store) object(operation string, key objects.Key, answer *v1.Object) (ob
 
 // do makes one call, once the plugin has said who it is.
 func (s *Store) do(ctx context.Context, operation string, rpc func(context.Context, about) error) error {
-	ctx, cancel := bound(ctx)
+	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", operation, context.Cause(ctx))

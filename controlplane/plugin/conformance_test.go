@@ -46,20 +46,23 @@ func TestConformanceOfAPluginThatTellsNoMoreThanThatASwapIsLost(t *testing.T) {
 	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend { return backend(t, true) })
 }
 
+// callTimeout is how long a plugin that does not answer is waited for.
+const callTimeout = 2 * time.Second
+
 // backend is a client over a plugin that can be hindered.
 func backend(t *testing.T, tacit bool) controlplanetest.Backend {
 	path, h := socket(t), &hindrance{}
 	serve(t, path, &plugintest.Server{Tacit: tacit, Fault: h.before, Answer: h.after})
 	elsewhere := open(t, path)
 	return controlplanetest.Backend{
-		Client: objects.New(open(t, path), objects.Options{}),
+		Client: objects.New(openWithin(t, path, callTimeout), objects.Options{}),
 		AskPace: func(ctx context.Context, duration string) error {
 			return objectstest.AskPace(ctx, elsewhere, duration)
 		},
 		Expires: true,
 		Hinder:  h.hinder,
 		Restart: func(context.Context) (controlplane.Client, error) {
-			return objects.New(open(t, path), objects.Options{}), nil
+			return objects.New(openWithin(t, path, callTimeout), objects.Options{}), nil
 		},
 	}
 }

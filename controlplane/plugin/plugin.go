@@ -37,10 +37,9 @@ const Type = "plugin"
 const protocol = 1
 
 const (
-	// callTimeout bounds each call but a watch, whatever its caller allows.
-	callTimeout = 10 * time.Second
-	// defaultPoll is Options.Poll where nobody says.
-	defaultPoll = 10 * time.Second
+	// defaultTimeout is Options.Timeout, and defaultPoll Options.Poll, where nobody says.
+	defaultTimeout = 10 * time.Second
+	defaultPoll    = 10 * time.Second
 	// maxReconnectDelay bounds how long a plugin that came back goes unnoticed.
 	maxReconnectDelay = time.Second
 	// maxAbout is how many bytes are taken of each thing that a plugin says of itself.
@@ -59,6 +58,8 @@ type Options struct {
 	Socket string
 	// Version is hostler's own.
 	Version string
+	// Timeout bounds each call but a watch, whatever its caller allows: 10 s if 0.
+	Timeout time.Duration
 	// Poll is how often an object is read whose changes the plugin cannot tell, and one
 	// that can is asked whether it is still there: 10 s if 0.
 	Poll time.Duration
@@ -99,10 +100,10 @@ func New(o Options) (*Store, error) {
 	switch {
 	case !filepath.IsAbs(o.Socket) || len(o.Socket) > maxPath:
 		return nil, fmt.Errorf("plugin's socket %q: not an absolute path of at most %d bytes", o.Socket, maxPath)
-	case o.Log == nil || o.Poll < 0:
-		return nil, errors.New("plugin: no log, or a negative pause")
+	case o.Log == nil || o.Poll < 0 || o.Timeout < 0:
+		return nil, errors.New("plugin: no log, or a negative time")
 	}
-	o.Poll = cmp.Or(o.Poll, defaultPoll)
+	o.Timeout, o.Poll = cmp.Or(o.Timeout, defaultTimeout), cmp.Or(o.Poll, defaultPoll)
 	s := &Store{o: o, log: o.Log.With("component", "plugin", "socket", o.Socket), turn: make(chan struct{}, 1)}
 	s.turn <- struct{}{}
 	conn, err := grpc.NewClient("passthrough:///plugin",
@@ -112,7 +113,7 @@ func New(o Options) (*Store, error) {
 		grpc.WithUserAgent("hostler/"+o.Version),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay},
-			MinConnectTimeout: callTimeout,
+			MinConnectTimeout: o.Timeout,
 		}),
 		grpc.WithIdleTimeout(0),
 		grpc.WithDisableServiceConfig(),
@@ -153,7 +154,7 @@ func (s *Store) Close() error { return s.conn.Close() }
 
 // Probe asks whether the plugin is there, and speaks a protocol that hostler knows.
 func (s *Store) Probe(ctx context.Context) error {
-	ctx, cancel := bound(ctx)
+	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if err := s.takeTurn(ctx); err != nil {
 		return s.fault(ctx, "ask who it is", err)
@@ -231,9 +232,9 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 }
 
 // bound ends a call in time, whatever its caller allows.
-func bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if at, has := ctx.Deadline(); has && time.Until(at) <= callTimeout {
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if at, has := ctx.Deadline(); has && time.Until(at) <= s.o.Timeout {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrSilent)
+	return context.WithTimeoutCause(ctx, s.o.Timeout, controlplane.ErrSilent)
 }

@@ -41,7 +41,13 @@ func socket(t testing.TB) string {
 // open is a store whose plugin may be there or not. It does not wait long for changes.
 func open(t testing.TB, path string) *plugin.Store {
 	t.Helper()
-	store, err := plugin.New(plugin.Options{Socket: path, Version: "1.2.3", Poll: time.Millisecond, Log: (&logtest.Book{}).Logger()})
+	return openWithin(t, path, 0)
+}
+
+// openWithin is open with a bound of each call.
+func openWithin(t testing.TB, path string, timeout time.Duration) *plugin.Store {
+	t.Helper()
+	store, err := plugin.New(plugin.Options{Socket: path, Version: "1.2.3", Timeout: timeout, Poll: time.Millisecond, Log: (&logtest.Book{}).Logger()})
 	check(t, err)
 	t.Cleanup(func() { _ = store.Close() }) // it may be already
 	return store

@@ -43,7 +43,7 @@ func (s *Store) follow(ctx context.Context, operation string, key objects.Key, s
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// It also waits for a connection that was lost since the plugin was asked who it is.
-	silent := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrSilent) })
+	silent := time.AfterFunc(s.o.Timeout, func() { cancel(controlplane.ErrSilent) })
 	defer silent.Stop()
 	stream, err := s.rpc.Watch(ctx, &v1.WatchRequest{Key: wire(key)})
 	if err != nil {

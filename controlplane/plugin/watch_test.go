@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -122,7 +123,7 @@ func TestAWatchThatCannotBeginEnds(t *testing.T) {
 	stop := serve(t, path, &plugintest.Server{})
 	var s *plugin.Store
 	var err error
-	s, err = plugin.New(plugin.Options{Socket: path, Version: "1.2.3", Log: slog.New(told(func(message string) {
+	s, err = plugin.New(plugin.Options{Socket: path, Version: "1.2.3", Timeout: time.Second, Log: slog.New(told(func(message string) {
 		if message == "plugin answers" {
 			stop()
 			s.WaitLost(t.Context())

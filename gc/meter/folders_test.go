@@ -71,11 +71,12 @@ func TestStatfsNamesTheLargestFolders(t *testing.T) {
 // A folder of millions of files is what fills a filesystem's inodes: it must not
 // fill the memory as well.
 func TestFoldersReadsAHugeFolderInParts(t *testing.T) {
+	const count = 5_000
 	path := filepath.Join(t.TempDir(), "root", "images")
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 20_000 {
+	for i := range count {
 		if err := os.WriteFile(filepath.Join(path, fmt.Sprint(i)), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +86,7 @@ func TestFoldersReadsAHugeFolderInParts(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if allocations > 10_000 {
-		t.Errorf("a look at 100 of 20,000 entries made %.0f allocations, want no more than for those", allocations)
+	if allocations > count/2 {
+		t.Errorf("a look at 100 of %d entries made %.0f allocations, want no more than for those", count, allocations)
 	}
 }

@@ -167,6 +167,7 @@ func inChild(t *testing.T, part string, how ...func(*exec.Cmd)) (out string, err
 }
 
 func TestASecondProcessIsLockedOut(t *testing.T) {
+	t.Parallel()
 	if path := os.Getenv(child); path != "" {
 		_, err := statefile.Open(path, quiet())
 		fmt.Printf("child: %v, %v\n", err, errors.Is(err, statefile.ErrLocked))

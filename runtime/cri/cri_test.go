@@ -265,6 +265,7 @@ func TestStopSeconds(t *testing.T) {
 }
 
 func TestStopHasADeadlineBeyondTheGrace(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, containerd16)
 	r := s.client(t, func(o *cri.Options) { o.Timeouts.StopMargin = 100 * time.Millisecond })
 	s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"a:1"}})

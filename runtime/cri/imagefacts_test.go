@@ -153,6 +153,7 @@ func TestDetailsOfManyImagesAreOneList(t *testing.T) {
 }
 
 func TestLabelsThatTakeTooLongAreUnknownYet(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, containerd16)
 	for i := range 40 {
 		s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{fmt.Sprintf("docker.io/library/i%d:1", i)}, Labels: map[string]string{runtime.LabelKeep: "true"}})
@@ -165,7 +166,7 @@ func TestLabelsThatTakeTooLongAreUnknownYet(t *testing.T) {
 		return nil
 	}
 	s.set(func() { s.before = slow })
-	r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = 2 * time.Second })
+	r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = time.Second })
 	for name, img := range detailed(t, r) {
 		if !img.LabelsUnknown {
 			t.Errorf("DetailedImages() of a slow runtime has %s as %+v, want its labels unknown", name, img)

@@ -170,6 +170,7 @@ func TestAMuteRuntimeIsNotWaitedFor(t *testing.T) {
 }
 
 func TestDetect(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, containerd16)
 	hung := mute(t)
 	dir := filepath.Dir(s.socket)

@@ -111,6 +111,7 @@ func TestSharedSizesAreAskedForWhenImagesCome(t *testing.T) {
 }
 
 func TestSizesThatDoNotComeAreDoneWithout(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "1.41", object{"/images/json": []any{object{"Id": "a", "Size": 100}}})
 	s.set("/system/df", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	r := s.client(t, func(o *docker.Options) { o.Timeouts.Query = 2 * time.Second })

@@ -87,6 +87,7 @@ func TestAWaitThatFailedIsNoEnd(t *testing.T) {
 
 // Lists may be behind; a container that runs again is told from that.
 func TestAContainerThatRunsAgainIsNotStopped(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		now   object
 		error string
@@ -145,6 +146,7 @@ func TestASignalIsSentOnceToAProcess(t *testing.T) {
 
 // A container whose start hangs does not tell of itself, and others do.
 func TestAContainerThatHangsHidesNoOther(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "1.45", object{
 		"/containers/json":   []any{listed("a", "created", nil), listed("b", "running", nil)},
 		"/containers/a/json": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),

@@ -71,7 +71,13 @@ func (s *server) open(t *testing.T, units local.Units) *podman.Runtime {
 // openIn is open where processes are those of another proc filesystem.
 func (s *server) openIn(t *testing.T, proc string, units local.Units) *podman.Runtime {
 	t.Helper()
-	r, err := podman.New(podman.Options{Endpoint: s.socket, Name: "podman", Units: units, ProcRoot: proc})
+	return s.openWith(t, podman.Options{Units: units, ProcRoot: proc})
+}
+
+func (s *server) openWith(t *testing.T, o podman.Options) *podman.Runtime {
+	t.Helper()
+	o.Endpoint, o.Name = s.socket, "podman"
+	r, err := podman.New(o)
 	check(t, err)
 	t.Cleanup(func() { check(t, r.Close()) })
 	r.WatchExits(s.exits)

@@ -209,6 +209,7 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 }
 
 func TestAKillByItsUnitIsTold(t *testing.T) {
+	t.Parallel()
 	const soon = 50 * time.Millisecond
 	for name, c := range map[string]struct {
 		timeout time.Duration // of the unit's stop
@@ -260,6 +261,7 @@ func TestAKillByItsUnitIsTold(t *testing.T) {
 
 // Killed, it would have its unit fail.
 func TestWhatHoldsAPodOfAUnitTogetherIsLeftToTheUnit(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string][]string{"the unit ends it": nil, "the unit does not": {"SIGKILL"}} {
 		t.Run(name, func(t *testing.T) {
 			s, end := running(t, nil, nil, false)
@@ -408,8 +410,9 @@ func TestAPodmanIsNotAskedForAMonitorThatItHasNamed(t *testing.T) {
 
 // Nobody is killed unasked because systemd, or Podman, is slow to tell of whom he is.
 func TestTheGraceOfAContainerThatSaysOfNoUnitIsItsOwn(t *testing.T) {
+	t.Parallel()
 	s, _ := running(t, nil, nil, true)
-	r := s.openIn(t, withMonitor(t, "conmon -c a", inService), slowManager{&manager{}})
+	r := s.openWith(t, podman.Options{Timeouts: local.Timeouts{Query: time.Second}, Units: slowManager{&manager{}}, ProcRoot: withMonitor(t, "conmon -c a", inService)})
 	check(t, r.StopContainer(t.Context(), runtime.Container{ID: "a"}, 500*time.Millisecond))
 	if sent := sent(s.asked()); !slices.Equal(sent, []string{"stop", "SIGKILL"}) {
 		t.Errorf("StopContainer() sent %v, want a stop, and a kill after the grace", sent)
@@ -447,6 +450,7 @@ func TestAStopThatIsCalledOffKillsNobody(t *testing.T) {
 // systemd stops first what is ordered after a unit: before that nobody has told its
 // container that it is to end.
 func TestTheGraceOfAUnitsContainerCountsFromItsTurn(t *testing.T) {
+	t.Parallel()
 	s, end := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
 	r := s.open(t, &manager{units: map[string]int{"web.service": 4711}, waits: 10, turn: end})
 	web := runtime.Container{ID: "a", Labels: map[string]string{"PODMAN_SYSTEMD_UNIT": "web.service"}}

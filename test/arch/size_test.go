@@ -11,7 +11,7 @@ import (
 // templates do, makes the linker keep every method of every type.
 func TestTheLinkerMayDropMethodsThatNobodyCalls(t *testing.T) {
 	const mark = "<ReflectMethod>" // of the linker's, on functions that do so
-	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags", "-dumpdep", "-o", filepath.Join(t.TempDir(), "hostler"), module)
+	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags", "-s -w -dumpdep", "-o", filepath.Join(t.TempDir(), "hostler"), module)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("go build: %v\n%.2000s", err, out)

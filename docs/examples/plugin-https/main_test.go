@@ -84,14 +84,19 @@ func check(t *testing.T, err error) {
 	}
 }
 
+// open starts the plugin over an endpoint of its own.
+func open(t *testing.T) *plugin.Store {
+	url, ca := endpoint(t)
+	return start(t, "-url", url, "-ca", ca)
+}
+
+func TestTheExampleIsAStore(t *testing.T) {
+	t.Parallel() // it waits for objects to end most of the time
+	objectstest.Run(t, func(t *testing.T) objects.Store { return open(t) })
+}
+
 func TestTheExampleKeepsEveryPromise(t *testing.T) {
-	open := func(t *testing.T) *plugin.Store {
-		url, ca := endpoint(t)
-		return start(t, "-url", url, "-ca", ca)
-	}
-	t.Run("store", func(t *testing.T) {
-		objectstest.Run(t, func(t *testing.T) objects.Store { return open(t) })
-	})
+	t.Parallel()
 	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend {
 		return controlplanetest.Backend{Client: objects.New(open(t), objects.Options{}), Expires: true}
 	})

@@ -58,6 +58,7 @@ func ask(t *testing.T, c *engine.Conn, verb string, timeout time.Duration) error
 
 // A daemon goes on with what nobody waits for any more.
 func TestWhoOwesAnAnswerIsNotAskedAgain(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int32
 	busy := make(chan struct{})
 	c := daemon(t, func(w http.ResponseWriter, r *http.Request) {
@@ -91,6 +92,7 @@ func TestWhoOwesAnAnswerIsNotAskedAgain(t *testing.T) {
 
 // Somebody who has given up keeps nobody from an answer for which he has the time.
 func TestAnAnswerThatIsOwedKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int32
 	c := daemon(t, func(w http.ResponseWriter, r *http.Request) {
 		if asked.Add(1) <= 2 {
