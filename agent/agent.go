@@ -23,6 +23,7 @@ import (
 	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/gather"
 )
@@ -78,7 +79,10 @@ type cleanup struct {
 // New builds the agent up to its open API socket, and starts nothing. An error
 // leaves nothing behind.
 func New(o Options) (*Agent, error) {
-	a := &Agent{log: o.Log, version: o.Version, changed: loop.NewSignal(), metrics: metrics.New()}
+	a := &Agent{
+		log: o.Log, version: o.Version, changed: loop.NewSignal(), metrics: metrics.New(),
+		shutdown: stopping{board: &shutdown.Board{}, wake: loop.NewSignal()},
+	}
 	warnIgnored(a.log, o.Config.Ignored)
 	if err := a.build(o); err != nil {
 		if closing := a.close(); closing != nil {

@@ -164,7 +164,7 @@ func (a *Agent) searchUntil(ctx context.Context, over time.Time) error {
 func (a *Agent) runtimesChanged(before, after []runtime.Health) {
 	a.host.facts.Renew()
 	a.changed.Send()
-	a.shutdown.restarts.Stir()
+	a.shutdown.wake.Send()
 	if slices.ContainsFunc(after, func(r runtime.Health) bool { return r.Ready && !slices.ContainsFunc(before, same(r)) }) {
 		a.gc.dead.Retry("RuntimeReady")
 		a.gc.images.Retry("RuntimeReady")

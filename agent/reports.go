@@ -45,13 +45,12 @@ func (a *Agent) buildReports(cfg config.Config) (err error) {
 		return err
 	}
 	h.facts = gather.NewFacts(gather.FactsOptions{
-		Reader:   h.reader,
-		Folder:   cfg.State.Directory,
-		Runtimes: h.runtimes,
-		Machine:  h.machine,
-		Network:  h.network.Current,
-		// The guard, whose Reporter measures by these facts, is made after them.
-		Guard:      func() shutdown.Status { return a.shutdown.guard.Status() },
+		Reader:     h.reader,
+		Folder:     cfg.State.Directory,
+		Runtimes:   h.runtimes,
+		Machine:    h.machine,
+		Network:    h.network.Current,
+		Guard:      a.shutdown.board.Status,
 		GuardFacts: a.jobs.guardFacts,
 		Stalls:     func() []string { return a.settings.Node().Pressure.Stalls() },
 		MaxImages:  func() int { return a.config().Status.MaxImages },

@@ -8,6 +8,7 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/runtime/orphans"
@@ -23,6 +24,8 @@ type stopping struct {
 	standIn  *orphans.StandIn    // for runtimes that stop before their pods
 	pods     *discovery.PodWatch // for the guard
 	restarts *restart.Restarter
+	wake     loop.Signal     // for the restarts
+	board    *shutdown.Board // the guard's status
 }
 
 func (a *Agent) buildShutdown(cfg config.Config) (err error) {
@@ -44,6 +47,7 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 		Phases:    policies.Phases,
 		Rules:     policies.Rules,
 		Runtime:   s.standIn,
+		Board:     s.board,
 		Journal:   a.kept.journal,
 		Log:       a.log,
 		Inhibitor: a.host.logind,
@@ -52,7 +56,7 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 		Reporter:  report.Farewell{Reporter: a.reports.reporter, Chronicle: a.reports.chronicle, Flush: a.kept.flush},
 		Delegated: a.jobs.delegated,
 		Notify:    a.shutdownChanged,
-		Settled:   func() { s.restarts.Stir() },
+		Settled:   s.wake.Send,
 		Beat:      a.loops.Named("shutdown-guard").Beat,
 	})
 	if err != nil {
@@ -72,6 +76,7 @@ func (a *Agent) restartOptions(cfg config.Config) restart.Options {
 		Never:   cfg.Shutdown.RestartAfterBoot == config.RestartNever,
 		Held:    a.restartsHeld,
 		Tell:    a.reportRestart,
+		Wake:    a.shutdown.wake,
 	}
 }
 

@@ -1,6 +1,7 @@
 package shutdown
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,6 +78,9 @@ type Options struct {
 	// Notify is told every change of state, in order, by a goroutine that may
 	// take its time; nil is told nothing.
 	Notify func(Change)
+	// Board is where the guard publishes its status, for readers that are made before it; nil
+	// for one of its own.
+	Board *Board
 	// Settled is called when the story of a drain has ended because the host lives on, and
 	// what it has stopped may be started again; nil is told nothing. It must not block.
 	Settled func()
@@ -93,7 +97,7 @@ type Guard struct {
 	options  Options
 	log      *slog.Logger
 	roster   *drain.Roster
-	board    *board
+	board    *Board
 	notify   *notifier
 	commands chan func()   // for Run's goroutine
 	recheck  chan struct{} // capacity 1
@@ -133,7 +137,7 @@ func New(options Options) (*Guard, error) {
 		options:  options,
 		log:      options.Log.With("component", "shutdown-guard"),
 		roster:   &drain.Roster{Runtime: options.Runtime},
-		board:    &board{},
+		board:    cmp.Or(options.Board, &Board{}),
 		notify:   newNotifier(options.Notify),
 		commands: make(chan func()),
 		recheck:  make(chan struct{}, 1),
@@ -266,7 +270,7 @@ func (g *Guard) Recheck() {
 
 // Status is the guard as it stands.
 func (g *Guard) Status() Status {
-	status := g.board.get()
+	status := g.board.Status()
 	// A journal that could not be read at first may tell by now.
 	story := g.options.Journal.Story()
 	status.Last, status.CalledOff, status.Restarts = story.Last, story.CalledOff, story.Restarts
@@ -294,7 +298,7 @@ func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	return p, err
 }
 
-func (g *Guard) state() State { return g.board.get().State }
+func (g *Guard) state() State { return g.board.Status().State }
 
 // send has Run's goroutine, whose context ctx is, call command.
 func (g *Guard) send(ctx context.Context, command func()) {

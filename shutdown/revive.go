@@ -52,7 +52,7 @@ type reviver struct {
 	starter Starter // nil if nobody can start services
 	journal *journal.Journal
 	log     *slog.Logger
-	board   *board
+	board   *Board
 
 	starting  func() // ends the starts under way; nil while there are none
 	following func() // ends the checks of what became of them; nil if there were none

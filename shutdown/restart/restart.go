@@ -32,16 +32,17 @@ type Options struct {
 	Never bool
 	// Held tells that nothing may be started now, as while the host goes down.
 	Held func() bool
-	// Tell is told what was started, and what could not be, several at the same time.
+	// Tell is called with each container that was started, or that could not be. Several calls
+	// may run at the same time.
 	Tell func(journal.Restart)
+	// Wake has the Restarter check at once: a runtime has appeared, or a shutdown was cancelled.
+	Wake <-chan struct{}
 }
 
-// Restarter starts again what a shutdown has stopped. One goroutine, that of Run, owns
-// it; Stir is safe for concurrent use.
+// Restarter starts again what a shutdown has stopped. One goroutine, that of Run, owns it.
 type Restarter struct {
-	o    Options
-	log  *slog.Logger
-	wake chan struct{} // capacity 1
+	o   Options
+	log *slog.Logger
 
 	known sinces // what is pending; Run's goroutine owns it
 	heard sinces // of that, whose runtime answers; likewise
@@ -55,15 +56,7 @@ type owed struct {
 
 // New returns a Restarter that Run starts.
 func New(o Options) *Restarter {
-	return &Restarter{o: o, log: o.Log.With("component", "restart"), wake: make(chan struct{}, 1)}
-}
-
-// Stir has it look at once: a runtime has come, or a shutdown was cancelled.
-func (r *Restarter) Stir() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // told already
-	}
+	return &Restarter{o: o, log: o.Log.With("component", "restart")}
 }
 
 // Run starts what is to be started until ctx ends. While nothing is pending it does
@@ -79,7 +72,7 @@ func (r *Restarter) Run(ctx context.Context) error {
 		}
 		select {
 		case <-again:
-		case <-r.wake:
+		case <-r.o.Wake:
 			pause = firstPause
 		case <-ctx.Done():
 			return ctx.Err()
