@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -94,11 +93,7 @@ func members[R any](set *runtime.Set) []R {
 func (a *Agent) collected(loop, kind string, r runs.Report) {
 	a.metrics.Collection(loop, r)
 	a.gc.history.Add(kind, r)
-	var err error
-	if len(r.Errors) > 0 {
-		err = errors.New(r.Errors[0])
-	}
-	a.loops.Named(loop).Beat(err)
+	a.loops.Named(loop).Beat(r.Err())
 	node := controlplane.NodeReference(a.node())
 	on := ""
 	if len(r.Filesystems) > 0 {

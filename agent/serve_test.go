@@ -18,7 +18,6 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/test/lab"
 )
 
@@ -113,7 +112,7 @@ func (r *rig) runs(t *testing.T) {
 }
 
 // healthy waits until that loop is, or is not, and returns how it is then.
-func (r *rig) healthy(t *testing.T, name string, want bool) (h loop.Health) {
+func (r *rig) healthy(t *testing.T, name string, want bool) (h api.Loop) {
 	t.Helper()
 	r.eventually(t, "the health of loop "+name, func(s api.Status) bool {
 		for _, h = range s.Loops {

@@ -59,6 +59,23 @@ func (e *SetError) Unwrap() []error {
 	return errs
 }
 
+// Failed lists the runtimes whose failures err wraps, in its order.
+func Failed(err error) []string {
+	switch e := err.(type) {
+	case MemberError:
+		return []string{e.Runtime}
+	case interface{ Unwrap() []error }:
+		var names []string
+		for _, err := range e.Unwrap() {
+			names = append(names, Failed(err)...)
+		}
+		return names
+	case interface{ Unwrap() error }:
+		return Failed(e.Unwrap())
+	}
+	return nil
+}
+
 // NewSet makes a Set of the given runtimes. It fails if two have the same name.
 func NewSet(members ...Runtime) (*Set, error) {
 	s := &Set{}

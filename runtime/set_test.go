@@ -3,6 +3,8 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -201,4 +203,23 @@ func TestSetIsSafeForConcurrentUse(t *testing.T) {
 		}
 	})
 	wg.Wait()
+}
+
+func TestFailedNamesTheRuntimesOfAnError(t *testing.T) {
+	down := errors.New("connection refused")
+	docker, podman := runtime.MemberError{Runtime: "docker", Err: down}, runtime.MemberError{Runtime: "podman", Err: down}
+	for name, c := range map[string]struct {
+		err  error
+		want []string
+	}{
+		"no error":           {nil, nil},
+		"another error":      {down, nil},
+		"one":                {fmt.Errorf("list pods: %w", docker), []string{"docker"}},
+		"of a set":           {fmt.Errorf("list pods: %w", &runtime.SetError{Failed: []runtime.MemberError{docker, podman}}), []string{"docker", "podman"}},
+		"beside another one": {errors.Join(down, podman), []string{"podman"}},
+	} {
+		if got := runtime.Failed(c.err); !slices.Equal(got, c.want) {
+			t.Errorf("%s: Failed() = %v, want %v", name, got, c.want)
+		}
+	}
 }

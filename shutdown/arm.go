@@ -7,8 +7,6 @@ import (
 	"io"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -137,7 +135,7 @@ func (g *Guard) onAttempt(a attempt) {
 	}
 	if a.granted > 0 || a.none {
 		g.board.change(func(s *Status) {
-			s.InhibitDelayMax, s.InhibitDelaySource = metav1.Duration{Duration: a.granted}, a.source
+			s.InhibitDelayMax, s.InhibitDelaySource = plan.Delay{Duration: a.granted}, a.source
 		})
 	}
 	again := g.arming.again || a.news != g.arming.news

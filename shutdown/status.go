@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 )
 
 // State is what a Guard is doing.
@@ -79,7 +80,7 @@ type Status struct {
 	// InhibitDelayMax is what the init system grants, zero if that is nothing or not known:
 	// InhibitDelayShortage tells which. Where it is nothing the pods are stopped while services
 	// are, in phases of full length.
-	InhibitDelayMax metav1.Duration `json:"inhibitDelayMax"`
+	InhibitDelayMax plan.Delay `json:"inhibitDelayMax"`
 	// InhibitDelaySource names what sets it, such as a file.
 	InhibitDelaySource string `json:"inhibitDelaySource"`
 

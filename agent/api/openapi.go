@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/shutdown/plan"
 )
 
 // object is a part of the description.
@@ -144,6 +146,8 @@ func (d *describer) schema(t reflect.Type) (object, error) {
 		return object{"type": []string{"string", "null"}, "format": "date-time"}, nil
 	case reflect.TypeFor[metav1.Duration]():
 		return object{"type": "string", "description": "A duration, such as 1m30s."}, nil
+	case reflect.TypeFor[plan.Delay]():
+		return object{"type": "string", "description": "A duration, such as 1m30s, or infinity."}, nil
 	case reflect.TypeFor[resource.Quantity]():
 		return object{"type": "string", "description": "A quantity, such as 1Gi."}, nil
 	}

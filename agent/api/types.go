@@ -36,7 +36,7 @@ type Status struct {
 	Shutdown     shutdown.Status        `json:"shutdown"`
 	ImageGC      ImageGC                `json:"imageGC"`
 	ContainerGC  ContainerGC            `json:"containerGC"`
-	Loops        []loop.Health          `json:"loops"`
+	Loops        []Loop                 `json:"loops"`
 	State        State                  `json:"state"`
 	// Addresses says of each address that this host chose why it is that one.
 	Addresses []status.Choice `json:"addresses"`
@@ -143,8 +143,9 @@ type ImageGC struct {
 	Images               int                   `json:"images"`
 	Unused               int                   `json:"unused"`
 	OnRequest            *OnRequest            `json:"onRequest,omitempty"`
-	LastRun              *runs.Summary         `json:"lastRun"`           // null before the first run
-	Message              string                `json:"message,omitempty"` // which runtime could not be asked, and is not counted
+	LastRun              *runs.Summary         `json:"lastRun"`            // null before the first run
+	Message              string                `json:"message,omitempty"`  // which runtime could not be asked, and is not counted
+	Runtimes             []string              `json:"runtimes,omitempty"` // the names of these runtimes
 }
 
 // OnRequest is what is removed when a person asks for it only.
@@ -159,10 +160,18 @@ type ContainerGC struct {
 	Message    string        `json:"message,omitempty"` // which runtime could not be asked, and is not counted
 }
 
+// Loop is the health of one of the agent's loops.
+type Loop struct {
+	loop.Health
+
+	Runtimes []string `json:"runtimes,omitempty"` // those whose failures lastError reports
+}
+
 // State says whether what is learned will survive a restart.
 type State struct {
-	Path    string `json:"path"`
-	Message string `json:"message,omitempty"` // why not, or what was set aside
+	Path      string `json:"path"`
+	Persisted bool   `json:"persisted"`
+	Message   string `json:"message,omitempty"` // why not, or what was set aside
 }
 
 // PodList is the answer of `hostler ps -o json`.

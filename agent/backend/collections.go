@@ -127,6 +127,7 @@ func (c *Collections) status(ctx context.Context, s *api.Status) {
 	facts, err := c.Survey.Facts(ctx, gc.Options{Images: true}) // which look at no logs
 	if err != nil {                                             // zeroes alone would pass for an empty host
 		s.ImageGC.Message, s.ContainerGC.Message = err.Error(), err.Error()
+		s.ImageGC.Runtimes = runtime.Failed(err)
 	}
 	now := c.planned(facts)
 	for _, fs := range now.Filesystems {

@@ -16,6 +16,7 @@ import (
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/statefile"
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
@@ -50,7 +51,7 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 		Owners:   h.Registers.Owners.All(),
 		Topology: status.NewTopology(facts),
 		Shutdown: h.Guard.Status(),
-		Loops:    h.health(),
+		Loops:    h.loops(),
 		Reboots:  h.RebootsSeen.Status(h.Uptime()),
 		State:    api.State{Path: h.Settings.Config().State.Directory},
 
@@ -68,11 +69,10 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 			s.Shortage = strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
 	}
-	if health := h.State.Health(); health.Message != "" || health.SetAside != "" {
-		s.State.Message = health.Message
-		if health.SetAside != "" {
-			s.State.Message += "an unusable state file was set aside as " + health.SetAside
-		}
+	health := h.State.Health()
+	s.State.Persisted, s.State.Message = health.Persisted, health.Message
+	if health.SetAside != "" {
+		s.State.Message += "an unusable state file was set aside as " + health.SetAside
 	}
 	h.Collects.status(ctx, &s)
 	return s, nil
@@ -133,6 +133,15 @@ func (h *Host) health() []loop.Health {
 	list := make([]loop.Health, 0, len(h.Loops))
 	for _, l := range h.Loops {
 		list = append(list, l.Health(now))
+	}
+	return list
+}
+
+// loops is the same with the runtimes whose failures the errors report.
+func (h *Host) loops() []api.Loop {
+	list := make([]api.Loop, len(h.Loops))
+	for i, health := range h.health() {
+		list[i] = api.Loop{Health: health, Runtimes: runtime.Failed(h.Loops[i].Err())}
 	}
 	return list
 }

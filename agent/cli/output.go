@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -63,15 +60,12 @@ func (o *output) print(v any, human func(t *table)) error {
 	return t.w.Flush()
 }
 
-// encoded is v as JSON or YAML. A time without limit, as logind may grant it, is the word
-// that its file has for it, and not the number of hours that hostler can count to.
+// encoded is v as JSON or YAML.
 func encoded(v any, format string) ([]byte, error) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return nil, err
 	}
-	longest := strconv.Quote(time.Duration(math.MaxInt64).String())
-	b = bytes.ReplaceAll(b, []byte(longest), []byte(`"infinity"`))
 	if format == "yaml" {
 		return yaml.JSONToYAML(b)
 	}

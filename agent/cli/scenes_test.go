@@ -17,11 +17,14 @@ import (
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/conditions"
 	"hostler.io/hostler/status/probe"
 	"hostler.io/hostler/status/reboots"
 )
+
+func delay(n int) plan.Delay { return plan.Delay{Duration: time.Duration(n) * time.Second} }
 
 func seconds(n int) metav1.Duration { return metav1.Duration{Duration: time.Duration(n) * time.Second} }
 
@@ -104,7 +107,7 @@ func healthy() api.Status {
 		Topology:     status.Topology{CPUs: 64, MemoryBytes: 263836520 << 10, SwapBytes: 8 << 30, CgroupVersion: 2},
 		Shutdown: shutdown.Status{
 			State: shutdown.Armed, Reason: "holds the shutdown lock", GracePeriod: seconds(30), GracePeriodCriticalPods: seconds(10),
-			InhibitDelayMax: seconds(35), InhibitDelaySource: "/run/systemd/logind.conf.d/zz-hostler.conf",
+			InhibitDelayMax: delay(35), InhibitDelaySource: "/run/systemd/logind.conf.d/zz-hostler.conf",
 			Last: &journal.Record{
 				BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: true,
 				StartedAt: ago(72 * time.Hour), FinishedAt: ago(72*time.Hour - 12345*time.Millisecond),
@@ -124,7 +127,7 @@ func healthy() api.Status {
 		},
 		ContainerGC: api.ContainerGC{Containers: 57, Dead: 3, LastRun: &runs.Summary{StartedAt: ago(30 * time.Second), Errors: []string{}}},
 		Loops:       loops("lease", "status", "image-gc", "container-gc", "last-used", "shutdown-guard"),
-		State:       api.State{Path: "/var/lib/hostler"},
+		State:       api.State{Path: "/var/lib/hostler", Persisted: true},
 		Addresses: []status.Choice{
 			{Type: corev1.NodeInternalIP, Address: "192.0.2.17", Interface: "bond0", Reason: "source of the default route via bond0"},
 			{Type: corev1.NodeInternalIP, Address: "2001:db8:40:a::11", Interface: "bond0", Reason: "source of the default route via bond0"},
@@ -172,19 +175,19 @@ func owners(who owner.Owner, jobs ...string) map[string]owner.Owner {
 	return m
 }
 
-func loops(names ...string) []loop.Health {
-	var list []loop.Health
+func loops(names ...string) []api.Loop {
+	var list []api.Loop
 	for _, name := range names {
 		success := ago(3 * time.Second)
-		list = append(list, loop.Health{Name: name, Healthy: true, LastSuccess: &success})
+		list = append(list, api.Loop{Health: loop.Health{Name: name, Healthy: true, LastSuccess: &success}})
 	}
 	return list
 }
 
-func fail(s *api.Status, loop, text string) {
+func fail(s *api.Status, loop, text string, runtimes ...string) {
 	for i := range s.Loops {
 		if s.Loops[i].Name == loop {
-			s.Loops[i].Healthy, s.Loops[i].LastError = false, text
+			s.Loops[i].Healthy, s.Loops[i].LastError, s.Loops[i].Runtimes = false, text, runtimes
 		}
 	}
 }
@@ -218,9 +221,9 @@ func runtimeDown() api.Status {
 	s.Runtimes[0].Ready, s.Runtimes[0].Message = false, "ask runtime version: "+cause
 	turn(&s, corev1.NodeReady, corev1.ConditionFalse, 5*time.Minute+20*time.Second, status.ReasonRuntimeDown,
 		"runtime containerd at unix:///run/containerd/containerd.sock is not ready: ask runtime version: "+cause+", since 2026-11-20T03:06:40Z")
-	fail(&s, "image-gc", "runtime containerd: list images: "+cause)
-	fail(&s, "container-gc", "runtime containerd: list containers: "+cause)
-	fail(&s, "last-used", "runtime containerd: list images: "+cause)
+	fail(&s, "image-gc", "runtime containerd: list images: "+cause, "containerd")
+	fail(&s, "container-gc", "runtime containerd: list containers: "+cause, "containerd")
+	fail(&s, "last-used", "runtime containerd: list images: "+cause, "containerd")
 	s.ImageGC.Filesystems, s.ImageGC.Images, s.ImageGC.Unused = nil, 0, 0
 	s.ContainerGC.Containers, s.ContainerGC.Dead = 0, 0
 	return s
@@ -245,7 +248,7 @@ func draining() api.Status {
 func disarmed() api.Status {
 	s := healthy()
 	const cause = "watch the login manager: connect to unix:path=/run/dbus/system_bus_socket: the system bus cannot be reached: dial unix /run/dbus/system_bus_socket: connect: no such file or directory; is the dbus service installed and running?"
-	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax = shutdown.Disarmed, cause, seconds(0)
+	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax = shutdown.Disarmed, cause, delay(0)
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 40*time.Minute, status.ReasonNoBus, "a shutdown will not wait for the pods to stop: "+cause)
 	fail(&s, "shutdown-guard", cause)
 	return s
@@ -257,7 +260,7 @@ const overridden = "raise logind's longest delay to 36s: granted 8s, because /et
 func overriddenDelay() api.Status {
 	s := healthy()
 	s.Shutdown.Reason = "holds the shutdown lock, but is granted only 8s of the 36s asked for: " + overridden
-	s.Shutdown.InhibitDelayMax, s.Shutdown.InhibitDelaySource = seconds(8), "/etc/systemd/logind.conf.d/zzz.conf"
+	s.Shutdown.InhibitDelayMax, s.Shutdown.InhibitDelaySource = delay(8), "/etc/systemd/logind.conf.d/zzz.conf"
 	s.Shutdown.InhibitDelayNeeded, s.Shutdown.InhibitDelayShortage = seconds(36), overridden
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 5*time.Minute, status.ReasonDelayTooShort,
 		"a shutdown waits for 8s, and the pods' phases take 36s with their margin: they are shortened to fit: "+overridden)
@@ -280,7 +283,7 @@ func starting() api.Status {
 	s := healthy()
 	s.Node, s.Lease, s.Runtimes, s.Topology, s.Addresses = nil, nil, nil, status.Topology{}, nil
 	s.ControlPlane.Connected = false
-	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax, s.Shutdown.Last = shutdown.Disarmed, "looking for the login manager", seconds(0), nil
+	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax, s.Shutdown.Last = shutdown.Disarmed, "looking for the login manager", delay(0), nil
 	s.ImageGC.Filesystems, s.ImageGC.Images, s.ImageGC.Unused, s.ImageGC.LastRun = nil, 0, 0, nil
 	s.ContainerGC = api.ContainerGC{}
 	for i := range s.Loops {

@@ -28,7 +28,7 @@ func diskFull() api.Status {
 	s.ImageGC.Unused = 0
 	s.ImageGC.LastRun.Removed, s.ImageGC.LastRun.FreedBytes = 0, 0
 	s.ImageGC.LastRun.Warnings = []string{"/var/lib/containerd (/dev/nvme1n1) is 94% full, and 134.4 GiB above the low threshold: nothing more may go"}
-	s.State.Message = "not persisted: write /var/lib/hostler/leases.state: no space left on device"
+	s.State.Persisted, s.State.Message = false, "not persisted: write /var/lib/hostler/leases.state: no space left on device"
 	return s
 }
 
@@ -79,7 +79,7 @@ func longWords() api.Status {
 		s.ImageGC.Filesystems = append(s.ImageGC.Filesystems, gc.FilesystemStatus{Filesystem: "/srv/" + long[:i*20] + "/" + name, UsedPercent: 10 * i, Runtimes: []string{name}})
 	}
 	s.Shutdown.State, s.Shutdown.Reason = shutdown.Disarmed, "ログイン管理が応答しません"+long
-	s.Loops = append(s.Loops, loop.Health{Name: "events", LastError: strings.Repeat("ab ", 100) + long})
+	s.Loops = append(s.Loops, api.Loop{Health: loop.Health{Name: "events", LastError: strings.Repeat("ab ", 100) + long}})
 	s.ControlPlane.Endpoint = "https://" + long + ":6443"
 	s.Cordon = &maintenance.Cordon{Unschedulable: true, By: long, At: ago(time.Minute), Pending: true}
 	return s

@@ -176,18 +176,18 @@ func phases() api.ShutdownPlan {
 			}},
 			{Name: "critical", Priority: 2000000000, Grace: seconds(10), Pods: []plan.PlannedPod{}},
 		},
-		Total: seconds(30), Granted: seconds(35),
+		Total: seconds(30), Granted: delay(35),
 		Notes: []plan.Note{{Namespace: "shop", Pod: "web-6f7d", Key: "hostler.io/grace-period", Value: "soon", Problem: "not a duration"}},
 	}}
 }
 
 func TestTables(t *testing.T) {
 	short := house()
-	short.phases.Granted = seconds(5)
+	short.phases.Granted = delay(5)
 	cut := house()
-	cut.phases.Granted, cut.phases.Needed, cut.phases.Shortage = seconds(8), seconds(36), overridden
+	cut.phases.Granted, cut.phases.Needed, cut.phases.Shortage = delay(8), seconds(36), overridden
 	unknown := house()
-	unknown.phases.Granted = seconds(0)
+	unknown.phases.Granted = delay(0)
 	off := house()
 	off.phases = api.ShutdownPlan{Plan: plan.Plan{Phases: []plan.PlannedPhase{}}}
 	unguarded := house()

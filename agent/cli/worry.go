@@ -108,11 +108,11 @@ func worries(out *output, s api.Status) []worry {
 	}
 	list = append(list, fleetWorries(s, list)...)
 	for _, l := range s.Loops {
-		if text := firstLine(l.LastError); !l.Healthy && !said(list, text) && !blamesARuntime(s, text) {
+		if text := firstLine(l.LastError); !l.Healthy && !said(list, text) && !anyDown(s, l.Runtimes) {
 			list = append(list, worry{what: "loop " + l.Name, text: text, next: "`" + logOfAgent + "`", harm: failing})
 		}
 	}
-	if text := firstLine(s.ImageGC.Message); text != "" && !said(list, text) && !blamesARuntime(s, text) {
+	if text := firstLine(s.ImageGC.Message); text != "" && !said(list, text) && !anyDown(s, s.ImageGC.Runtimes) {
 		list = append(list, worry{what: "images and containers", text: text, next: "`hostler doctor`", harm: failing})
 	}
 	list = append(list, checkWorries(s.CustomConditions, list)...)
@@ -214,7 +214,7 @@ func oddities(out *output, s api.Status) []worry {
 	}
 	if text := s.State.Message; text != "" {
 		next := "`df -h " + s.State.Path + "`, and `" + logOfAgent + "`"
-		if !strings.Contains(text, "not persisted") { // a file of before was set aside
+		if s.State.Persisted { // a file of before was set aside
 			next = "remove that file once nobody wants it"
 		}
 		list = append(list, worry{what: "state", text: text, next: next, harm: odd})
@@ -295,11 +295,11 @@ func said(list []worry, text string) bool {
 	})
 }
 
-// blamesARuntime tells whether an error comes from a runtime that Ready names as
-// down already: it would fill the screen with the same cause once for each loop.
-func blamesARuntime(s api.Status, text string) bool {
+// anyDown reports whether one of the named runtimes is down. The condition Ready names it
+// already: its errors would fill the screen with the same cause once for each loop.
+func anyDown(s api.Status, names []string) bool {
 	return slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool {
-		return !r.Ready && strings.Contains(text, "runtime "+r.Name+": ")
+		return !r.Ready && slices.Contains(names, r.Name)
 	})
 }
 

@@ -164,7 +164,7 @@ func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one remova
 		if !r.down[rt.Name()] {
 			r.down[rt.Name()] = true
 			r.report.Ended = endDown
-			r.report.FailRuntime(rt.Name(), &survey.RuntimeError{Runtime: rt.Name(), Err: err})
+			r.report.FailRuntime(rt.Name(), runtime.MemberError{Runtime: rt.Name(), Err: err})
 		}
 		step.Err = err
 	default:

@@ -172,7 +172,7 @@ func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, 
 		}
 		step.Err = a.err
 	case r.down[a.Runtime] || a.unknown || isDown(ctx, rt, a.err):
-		r.lose(a.Runtime, &survey.RuntimeError{Runtime: a.Runtime, Err: a.err})
+		r.lose(a.Runtime, runtime.MemberError{Runtime: a.Runtime, Err: a.err})
 		step.Err = a.err
 	default:
 		if errors.Is(a.err, runtime.ErrUnavailable) || errors.Is(a.err, context.DeadlineExceeded) {

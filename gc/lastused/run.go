@@ -3,7 +3,6 @@ package lastused
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"hostler.io/hostler/runtime"
@@ -80,7 +79,7 @@ func (t *Tracker) look(ctx context.Context) error {
 		name := rt.Name()
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("runtime %s: %w", name, err))
+			errs = append(errs, runtime.MemberError{Runtime: name, Err: err})
 			if !t.down[name] {
 				t.options.Log.Warn("use of images cannot be seen", "runtime", name, "error", err)
 			}

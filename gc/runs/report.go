@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -58,6 +59,7 @@ type Report struct {
 	trouble    map[string]string // kind of trouble to its text, for the log
 	asked      []string          // the runtimes that there were when the run began
 	unanswered bool              // a runtime could not be asked
+	err        error             // the first one
 }
 
 // Kinds of objects in a Removal and a Progress.
@@ -135,6 +137,9 @@ func (r Report) Summary() Summary {
 
 // Asked tells whether a person asked for the run.
 func (r Report) Asked() bool { return r.Trigger == TriggerRequest }
+
+// Err returns the first error of a run that has just ended; nil if there was none.
+func (r Report) Err() error { return r.err }
 
 // Troubles names what hindered the run, in order and alike each time, whatever the
 // wording of errors and warnings.
@@ -244,6 +249,7 @@ func (r *Report) Queue(d gc.Decisions) {
 // whatever their wording, so that the log does not repeat it with every run.
 func (r *Report) Fail(kind string, err error) {
 	r.Errors = append(r.Errors, err.Error())
+	r.err = cmp.Or(r.err, err)
 	r.trouble[kind] = err.Error()
 }
 
@@ -262,6 +268,7 @@ func (r *Report) Warn(kind, text string) {
 // TakeTroubles notes what failed in a second look of the same run, unless it is noted
 // already.
 func (r *Report) TakeTroubles(second *Report) {
+	r.err = cmp.Or(r.err, second.err)
 	for kind, text := range second.trouble {
 		if _, told := r.trouble[kind]; !told {
 			r.Fail(kind, errors.New(text))

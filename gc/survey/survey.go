@@ -9,7 +9,6 @@ package survey
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -41,19 +40,6 @@ type Logs interface {
 	Remove(ctx context.Context, log gc.LogFact) error
 }
 
-// RuntimeError is a runtime that could not be asked, so that nothing of it is
-// removed.
-type RuntimeError struct {
-	Runtime string
-	Err     error
-}
-
-// Error names the runtime and says what it did not answer.
-func (e *RuntimeError) Error() string { return fmt.Sprintf("runtime %s: %v", e.Runtime, e.Err) }
-
-// Unwrap gives the runtime's own error.
-func (e *RuntimeError) Unwrap() error { return e.Err }
-
 // Survey gathers facts. It is safe for concurrent use, and its fields do not change.
 type Survey struct {
 	Runtimes func() []Runtime // those of this host, as of now
@@ -74,7 +60,7 @@ type Survey struct {
 }
 
 // Facts asks all runtimes at once for what the options need. The error joins a
-// *RuntimeError for each runtime that failed; the facts are then those of the
+// runtime.MemberError for each runtime that failed; the facts are then those of the
 // others, and complete as far as they go.
 func (s *Survey) Facts(ctx context.Context, o gc.Options) (gc.Facts, error) {
 	f, failed := s.Look(ctx, o)
@@ -95,7 +81,7 @@ type glimpse struct {
 }
 
 // Look is Facts with the runtimes that failed in a list.
-func (s *Survey) Look(ctx context.Context, o gc.Options) (gc.Facts, []*RuntimeError) {
+func (s *Survey) Look(ctx context.Context, o gc.Options) (gc.Facts, []runtime.MemberError) {
 	runtimes := s.Runtimes()
 	glimpses := make([]glimpse, len(runtimes))
 	var wg sync.WaitGroup
@@ -105,10 +91,10 @@ func (s *Survey) Look(ctx context.Context, o gc.Options) (gc.Facts, []*RuntimeEr
 	wg.Wait()
 
 	f := gc.Facts{SandboxImages: make(map[string]string)}
-	var failed []*RuntimeError
+	var failed []runtime.MemberError
 	for i, g := range glimpses {
 		if g.err != nil {
-			failed = append(failed, &RuntimeError{Runtime: runtimes[i].Name(), Err: g.err})
+			failed = append(failed, runtime.MemberError{Runtime: runtimes[i].Name(), Err: g.err})
 			continue
 		}
 		f.Images = append(f.Images, g.images...)
@@ -129,7 +115,7 @@ func (s *Survey) Look(ctx context.Context, o gc.Options) (gc.Facts, []*RuntimeEr
 
 // lookAtLogs adds the logs of pods that no runtime knows, and says whether that
 // can be told. Logs that cannot be read stay where they are: a later run may.
-func (s *Survey) lookAtLogs(ctx context.Context, f *gc.Facts, failed []*RuntimeError) {
+func (s *Survey) lookAtLogs(ctx context.Context, f *gc.Facts, failed []runtime.MemberError) {
 	switch {
 	case len(failed) > 0:
 		f.LogsUnsure = "runtime " + failed[0].Runtime + " does not tell its pods"

@@ -90,7 +90,7 @@ func TestFactsLeaveOutARuntimeThatDoesNotAnswer(t *testing.T) {
 				other.AddImage(runtimetest.ImageSpec{ID: "sha256:b"})
 				one.Inject(op, runtimetest.Fault{Hang: true})
 				facts, err := of(t, one, one, other).Facts(t.Context(), gc.Options{Images: true})
-				var failed *survey.RuntimeError
+				var failed runtime.MemberError
 				if !errors.As(err, &failed) || failed.Runtime != "fake" || !errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("Facts() = %v, want the runtime named", err)
 				}

@@ -18,7 +18,7 @@ type Plan struct {
 	// what is granted, the phases' own graces are shorter in sum.
 	Total metav1.Duration `json:"total"`
 	// Granted is the longest delay of the init system; zero if it is not known.
-	Granted metav1.Duration `json:"granted"`
+	Granted Delay `json:"granted"`
 	// Notes lists labels and annotations that were passed over.
 	Notes []Note `json:"notes,omitempty"`
 	// Message says which runtime could not be asked, and shows as last seen.
@@ -76,7 +76,7 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 	plan := Plan{
 		Phases:  make([]PlannedPhase, 0, len(phases)),
 		Total:   metav1.Duration{Duration: Total(phases)},
-		Granted: metav1.Duration{Duration: granted},
+		Granted: Delay{granted},
 	}
 	for _, p := range Fit(phases, granted) {
 		plan.Phases = append(plan.Phases, PlannedPhase{

@@ -23,7 +23,6 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/test/lab"
 	"hostler.io/hostler/test/lab/unit"
@@ -325,7 +324,7 @@ func condition(s api.Status, kind corev1.NodeConditionType) corev1.NodeCondition
 }
 
 // loopOf is what the status says of a loop.
-func loopOf(t testing.TB, s api.Status, name string) loop.Health {
+func loopOf(t testing.TB, s api.Status, name string) api.Loop {
 	t.Helper()
 	for _, l := range s.Loops {
 		if l.Name == name {
@@ -333,7 +332,7 @@ func loopOf(t testing.TB, s api.Status, name string) loop.Health {
 		}
 	}
 	t.Fatalf("status lists no loop %q", name)
-	return loop.Health{}
+	return api.Loop{}
 }
 
 func check(t testing.TB, err error) {
