@@ -20,7 +20,7 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo machine transcript test test-machine check generate fuzz bench bench-fleet package fmt lint prerequisites clean
+.PHONY: help build demo machine transcript check test test-machine test-all generate fuzz bench bench-fleet package fmt lint prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,19 +44,21 @@ transcript: build ## docs/demo.md with what the demo prints now, a film of it, a
 	{ sed '/^```text$$/,$$d' docs/demo.md; echo '```text'; sed 1d dist/demo.txt; echo '```'; } >dist/demo.md
 	mv dist/demo.md docs/demo.md
 
-check: ## unit tests: fast, no root
+check: ## unit tests: a minute, no root
 	$(GO) test ./...
 
-# -count=1: what tests run by commands, the program first of all, is not seen by
-# go's cache of test results.
-test: prerequisites build ## every test, race detector on; as root
+# -count=1: go's cache of test results does not see the programs that tests run.
+# test/machine runs alone, because it keeps all processors busy. Its stories mostly
+# wait for grace periods, so that twice as many run as there are processors.
+test: prerequisites build ## everyday tests on real daemons and booted Debians, race detector on: 25 minutes; as root
 	$(GO) test -race -tags integration -count=1 -timeout 60m $$($(GO) list -tags integration ./... | grep -v '/test/machine$$')
-	@# Emulated machines want all processors. Stories wait for a place there themselves.
-	$(GO) test -race -tags integration -count=1 -timeout 60m -parallel 100 ./test/machine
+	$(GO) test -race -tags integration -count=1 -timeout 60m -parallel $$((2 * $$(nproc))) ./test/machine
 
-# Each way down takes a VM half a minute to two; a container takes ten seconds.
-test-machine: prerequisites ## every scenario on booted machines with kernels of their own; as root
-	HOSTLER_TEST_BED=vm $(GO) test -tags integration -count=1 -timeout 3h -parallel 100 -v ./test/machine
+# A VM takes half a minute to two minutes for each shutdown, a container ten seconds.
+test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as root
+	HOSTLER_TEST_BED=vm $(GO) test -tags integration -count=1 -timeout 4h -v ./test/machine
+
+test-all: test test-machine ## all tests, for a release and for changes to shutdown, systemd or packaging; as root
 
 generate: ## the Go of the protocol between hostler and plugins, from its .proto
 	$(GO) test -count=1 ./test/generated -update

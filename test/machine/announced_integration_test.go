@@ -30,7 +30,7 @@ func by(command string) func(m *machine.Machine) machine.Down {
 // TestAnnouncedShutdowns takes a machine down in every way that goes through
 // logind: pods stop in two phases while it waits.
 func TestAnnouncedShutdowns(t *testing.T) {
-	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = houseConfig()
 		m := machine.Boot(t, o)
 		t.Logf("seen: %s", versions(m))
@@ -54,7 +54,6 @@ func TestAnnouncedShutdowns(t *testing.T) {
 		for i, way := range ways {
 			pods := house() // that was left open
 			if i > 0 {
-				pods = nextHouse(o)
 				m.Deploy(pods...)
 			}
 			t.Run(way.name, func(t *testing.T) { goDown(t, m, way, pods) })
@@ -149,7 +148,7 @@ func calledOff(t *testing.T, m *machine.Machine) {
 // that it did, and shuts down nevertheless (systemd#34554). 257 does as it says, and tells
 // nobody: what is left of the house stays open until the next shutdown.
 func TestAShutdownIsCalledOffTooLate(t *testing.T) {
-	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = houseConfig()
 		m := machine.Boot(t, o)
 		pods, before := house(), m.BootID()

@@ -19,7 +19,7 @@ import (
 // slices, which systemd would stop as well, but for the order that their drop-in
 // says. TestAnAgentThatEndsTouchesNoContainer ends so without scopes.
 func TestShutdownsThatBypassLogind(t *testing.T) {
-	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config, o.SystemdCgroup = houseConfig(), true
 		m := machine.Boot(t, o)
 		t.Run("systemctl start reboot.target", func(t *testing.T) { longGrace(t, m) })
@@ -28,16 +28,14 @@ func TestShutdownsThatBypassLogind(t *testing.T) {
 			{name: "Ctrl-Alt-Del", down: (*machine.Machine).CtrlAltDel},
 		} {
 			t.Run(way.name, func(t *testing.T) {
-				pods := nextHouse(o)
+				pods := house()
 				spread(t, m, i+1, pods...)
 				bypass(t, m, way, pods)
 			})
 		}
 		t.Run("systemctl reboot -ff", func(t *testing.T) { uncaught(t, m) })
-		// The last one: this breaks the machine's protection. In brief one release is proof.
-		if !inBrief(o) || o.Release == machine.Debian12 {
-			t.Run("without the scopes' drop-in", func(t *testing.T) { unordered(t, m) })
-		}
+		// The last one: this breaks the machine's protection.
+		t.Run("without the scopes' drop-in", func(t *testing.T) { unordered(t, m) })
 	})
 }
 
@@ -139,7 +137,7 @@ func writtenDown(t *testing.T, m *machine.Machine) []journal.Ref {
 
 // uncaught ends a boot without anybody being asked. The next one says so.
 func uncaught(t *testing.T, m *machine.Machine) {
-	pods := nextHouse(m.Options)
+	pods := house()
 	spread(t, m, 0, pods...)
 	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
 	before := m.BootID()
@@ -174,7 +172,7 @@ func uncaught(t *testing.T, m *machine.Machine) {
 // drop-in systemd asks all containers to end at once.
 func unordered(t *testing.T, m *machine.Machine) {
 	m.Run("rm -r /usr/lib/systemd/system/*-.scope.d && systemctl daemon-reload")
-	pods := nextHouse(m.Options)
+	pods := house()
 	spread(t, m, 0, pods...)
 	before := m.BootID()
 	m.GoesDown("systemctl start reboot.target")

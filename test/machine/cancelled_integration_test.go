@@ -16,13 +16,10 @@ import (
 
 // TestCancellations cancels shutdowns at every moment, over and over.
 func TestCancellations(t *testing.T) {
-	eachMachine(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		rounds := 50
 		if o.Bed == machine.VM {
 			rounds = 12 // each takes many times as long
-			if inBrief(o) {
-				rounds = 6
-			}
 		}
 		g := gracesOf(o.Bed)
 		waits := 5 * time.Second // as logind does by itself

@@ -37,7 +37,7 @@ const (
 // somebody does who corrects it, while a cluster with a right clock watches: it
 // sees the node Ready throughout, and no lease go back in time.
 func TestTheClockIsStepped(t *testing.T) {
-	inVM(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+	inVMs(t, func(t *testing.T, o machine.Options) {
 		cluster := kube.For(t, kube.Options{
 			Apart: true, ControllerManager: true,
 			ControllerManagerFlags: []string{"--node-monitor-period=500ms", fmt.Sprintf("--node-monitor-grace-period=%v", clockGrace)},

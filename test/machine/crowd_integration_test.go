@@ -21,14 +21,11 @@ func containerOf(pod string) string {
 
 // TestACrowd shuts down with many containers, of which some cannot be stopped.
 func TestACrowd(t *testing.T) {
-	eachMachine(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		pods, g := 100, graces{45 * time.Second, 15 * time.Second}
 		if o.Bed == machine.VM {
 			pods, g = 15, graces{150 * time.Second, 50 * time.Second}
 			o.MemoryMiB = 2048
-			if inBrief(o) {
-				pods = 8
-			}
 		}
 		o.Config = g.config()
 		m := machine.Boot(t, o)

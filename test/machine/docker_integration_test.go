@@ -110,7 +110,7 @@ func runningSince(t *testing.T, m *machine.Machine) map[string]time.Time {
 // TestAComposeProjectComesBack reboots a Docker host as Debian installs it, with a project
 // of five services, a container that is not to come back, and one that a person has stopped.
 func TestAComposeProjectComesBack(t *testing.T) {
-	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		// What is not said here is as it is by default, runtimes and restartAfterBoot too.
 		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
 		o.Files = machine.DockerFiles(o)

@@ -19,9 +19,8 @@ import (
 
 // ailment is a state of a machine, and what hostler says of it.
 type ailment struct {
-	name    string
-	enter   string // the command that brings it about
-	ofFiles bool   // it is found in files, of which a VM knows no more than a container
+	name  string
+	enter string // the command that brings it about
 
 	reason    string // of the condition ShutdownProtected; empty without an agent
 	protected bool
@@ -79,18 +78,18 @@ func ailments() []ailment {
 			check: "protection", verdict: doctor.Unknown, says: "cannot tell: the agent is not running", mend: "see check agent", leave: "systemctl start hostler",
 		},
 		{
-			name: "agent masked", ofFiles: true, enter: "systemctl mask --now hostler.service",
+			name: "agent masked", enter: "systemctl mask --now hostler.service",
 			check: "agent", verdict: doctor.Fail, says: "hostler.service is masked", mend: "systemctl unmask hostler.service && systemctl enable --now hostler",
 		},
 		{
-			name: "no agent, and a file that its unit names", ofFiles: true, enter: "mkdir -p /etc/systemd/system/hostler.service.d && echo 'nme: {}' >/srv/other.yaml && " +
+			name: "no agent, and a file that its unit names", enter: "mkdir -p /etc/systemd/system/hostler.service.d && echo 'nme: {}' >/srv/other.yaml && " +
 				"printf '[Service]\nEnvironment=HOSTLER_CONFIG=/srv/other.yaml\n' >/etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl stop hostler",
 			check: "configuration", verdict: doctor.Fail, says: "/srv/other.yaml:1: nme: unknown field", mend: "`hostler config check --config /srv/other.yaml`",
 			leave: "hostler config check --config /srv/other.yaml 2>&1 | grep -q '/srv/other.yaml:1: nme: unknown field' && " +
 				"rm /etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl start hostler",
 		},
 		{
-			name: "no watchdog", ofFiles: true, enter: "mkdir -p /etc/systemd/system/hostler.service.d && printf '[Service]\nWatchdogSec=0\n' >/etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl restart hostler",
+			name: "no watchdog", enter: "mkdir -p /etc/systemd/system/hostler.service.d && printf '[Service]\nWatchdogSec=0\n' >/etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl restart hostler",
 			reason: status.ReasonArmed, protected: true, check: "watchdog", verdict: doctor.Warn, says: "hostler.service has no watchdog",
 			mend:  "set WatchdogSec=60 under [Service] in /etc/systemd/system/hostler.service.d/zz.conf, then systemctl daemon-reload && systemctl restart hostler",
 			leave: "sed -i s/WatchdogSec=0/WatchdogSec=60/ /etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl restart hostler",
@@ -112,15 +111,12 @@ func ailments() []ailment {
 // TestTheTruthAboutProtection asks hostler in each state whether pods are
 // protected, and does what it says to mend it.
 func TestTheTruthAboutProtection(t *testing.T) {
-	eachMachine(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)
 		o.Config = g.config()
 		m := machine.Boot(t, o)
 		m.Deploy(machine.Pod{Name: "web", Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
 		for _, a := range ailments() {
-			if a.ofFiles && inBrief(o) {
-				continue
-			}
 			m.Run("systemctl reset-failed; " + a.enter)
 			expectMendable(t, m, a)
 		}

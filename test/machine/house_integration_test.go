@@ -38,16 +38,6 @@ func house() []machine.Pod {
 	}
 }
 
-// nextHouse is what a story closes that has closed a house already: in brief only who
-// does not end, and who has to wait for that. Each pod takes a VM seconds to make.
-func nextHouse(o machine.Options) []machine.Pod {
-	pods := house()
-	if inBrief(o) {
-		return pods[2:]
-	}
-	return pods
-}
-
 // closed is how a house was closed: what its pods wrote down, and what hostler says.
 type closed struct {
 	bed  machine.Bed

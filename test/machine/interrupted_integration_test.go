@@ -25,7 +25,7 @@ const (
 // TestInterruptions has the agent, logind and the bus killed or restarted before,
 // during and after shutdowns.
 func TestInterruptions(t *testing.T) {
-	eachMachine(t, machine.Debian12, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)
 		o.Config = g.config()
 		in := interrupted{t, machine.Boot(t, o), g}
@@ -33,9 +33,6 @@ func TestInterruptions(t *testing.T) {
 		in.beforeAShutdown()
 		in.agentDuringADrain("killed", killAgent)
 		in.logindDuringADrain("forgotten", restartLogind)
-		if inBrief(o) {
-			return
-		}
 		in.agentDuringADrain("restarted", restartAgent)
 		in.logindDuringADrain("crashed", killLogind)
 		in.agentAfterTheRelease("restartedlate", restartAgent)

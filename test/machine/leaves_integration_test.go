@@ -52,7 +52,7 @@ func TestAFailingStoryLeavesItsJournalAndItsConsole(t *testing.T) {
 		{"a machine that is off", true, 3}, // it is booted anew, to be asked
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			besideOthers(t, machine.Container)
+			t.Parallel()
 			story := &failed{TB: t}
 			t.Cleanup(story.end) // if it does not come to that below
 			m := machine.Boot(story, machine.Options{Release: machine.Debian13, Bed: machine.Container})

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 
 // TestAReboot is the story that every scenario begins with.
 func TestAReboot(t *testing.T) {
-	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		m := machine.Boot(t, o)
 		m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
 		before := m.BootID()

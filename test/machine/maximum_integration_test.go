@@ -37,7 +37,7 @@ const (
 // enough in the end, or hostler says everywhere who sets it to what, and makes
 // do.
 func TestLogindsMaximum(t *testing.T) {
-	onBothDebians(t, machine.VM, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = houseConfig()
 		m := machine.Boot(t, o)
 		for _, c := range []struct {
@@ -246,12 +246,12 @@ func shortShutdown(t *testing.T, m *machine.Machine) {
 
 // TestLogindsOwnMaximum closes the house in the five seconds that logind grants by itself,
 // where somebody has masked what hostler asks for. An emulated processor has hardly begun by
-// then, so that this is told in containers, whatever the usual bed is.
+// then, so that this runs in containers, also in `make test-machine`.
 func TestLogindsOwnMaximum(t *testing.T) {
 	t.Parallel()
 	for _, release := range machine.Releases() {
 		t.Run("debian"+string(release)+"-"+string(machine.Container), func(t *testing.T) {
-			besideOthers(t, machine.Container)
+			t.Parallel()
 			shortestShutdown(t, machine.Boot(t, machine.Options{Release: release, Bed: machine.Container, Config: houseConfig()}))
 		})
 	}

@@ -41,13 +41,13 @@ func orchestrated(o machine.Options) machine.Options {
 // TestAnOrchestratorIsStoppedFirst takes hosts down whose service runs both the runtime and a
 // kubelet, which would start each pod again that hostler stops.
 func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
-	onBothDebians(t, machine.Container, func(t *testing.T, o machine.Options) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		m := machine.Boot(t, orchestrated(o))
 		t.Run("systemctl reboot", func(t *testing.T) {
 			expectStoppedFirst(t, m, closeOrchestrated(t, m, house(), "systemctl reboot", journal.TriggerShutdown))
 		})
 		t.Run("systemctl start reboot.target", func(t *testing.T) {
-			c := closeOrchestrated(t, m, nextHouse(m.Options), "systemctl start reboot.target", journal.TriggerServiceStop)
+			c := closeOrchestrated(t, m, house(), "systemctl start reboot.target", journal.TriggerServiceStop)
 			if len(c.last.StoppedFirst) > 0 { // else systemd was quicker
 				expectStoppedFirst(t, m, c)
 			}
@@ -56,7 +56,7 @@ func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
 			m.Run("mkdir -p /etc/systemd/system/hostler.service.d")
 			m.Write("/etc/systemd/system/hostler.service.d/k3s.conf", "[Unit]\nAfter=k3s.service\n")
 			m.Run("systemctl daemon-reload")
-			expectStoppedFirst(t, m, closeOrchestrated(t, m, nextHouse(m.Options), "systemctl start reboot.target", journal.TriggerServiceStop))
+			expectStoppedFirst(t, m, closeOrchestrated(t, m, house(), "systemctl start reboot.target", journal.TriggerServiceStop))
 		})
 		t.Run("systemctl reboot, hostler killed while the service stops", func(t *testing.T) { hostlerIsKilled(t, m) })
 		t.Run("systemctl reboot, hostler killed while pods stop", func(t *testing.T) { orchestratedResumed(t, m) })
@@ -93,7 +93,7 @@ func hostlerIsKilled(t *testing.T, m *machine.Machine) {
 	// By then its containerd is gone. The machine itself does it: to look from outside takes too long.
 	m.Write(slow, "[Service]\nExecStopPost=sh -c 'kill -9 $$(systemctl show -P MainPID hostler); sleep 5'\n")
 	m.Run("systemctl daemon-reload")
-	pods := nextHouse(m.Options)
+	pods := house()
 	m.Deploy(pods...)
 	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
 	before := m.BootID()

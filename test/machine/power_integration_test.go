@@ -12,12 +12,12 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestAMachineGoesDownInEveryWay tries the bed itself, whatever the usual one is.
+// TestAMachineGoesDownInEveryWay tests the containers that other stories run in.
 func TestAMachineGoesDownInEveryWay(t *testing.T) {
 	t.Parallel()
 	for _, release := range machine.Releases() {
 		t.Run("debian"+string(release), func(t *testing.T) {
-			besideOthers(t, machine.Container)
+			t.Parallel()
 			goesDown(t, machine.Boot(t, machine.Options{Release: release, Bed: machine.Container}))
 		})
 	}
@@ -53,7 +53,7 @@ func goesDown(t *testing.T, m *machine.Machine) {
 }
 
 func TestCommandsRunInAMachine(t *testing.T) {
-	besideOthers(t, machine.Container)
+	t.Parallel()
 	m := machine.Boot(t, machine.Options{Release: machine.Debian12, Bed: machine.Container})
 	r, err := m.Try(t.Context(), "echo out; echo err >&2; exit 3")
 	if want := (machine.Result{Stdout: "out\n", Stderr: "err\n", Code: 3}); err != nil || r != want {
@@ -86,7 +86,7 @@ func TestCommandsRunInAMachine(t *testing.T) {
 }
 
 func TestWorkloadsTellHowTheyEnd(t *testing.T) {
-	besideOthers(t, machine.Container)
+	t.Parallel()
 	m := machine.Boot(t, machine.Options{
 		Release: machine.Debian12, Bed: machine.Container, SystemdCgroup: true,
 		Config: "shutdown: {gracePeriod: 6s, gracePeriodCriticalPods: 2s}\n",

@@ -54,7 +54,7 @@ func strains() []strain {
 // TestPressure runs a machine short of each thing in turn, for real: the Node says
 // so at once, once, and takes it back.
 func TestPressure(t *testing.T) {
-	inVM(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+	inVMs(t, func(t *testing.T, o machine.Options) {
 		o.Config = `pressure: {memoryAvailable: 30%, pidAvailable: 50%, transitionPeriod: 3s}
 status: {updateInterval: 2s}
 `

@@ -16,7 +16,7 @@ import (
 // which they come back; and, by hand, a oneshot that systemd kills. Podman knows Quadlet's pods from
 // version 5 on.
 func TestPodsOfQuadlet(t *testing.T) {
-	onDebians(t, []machine.Release{machine.Debian13}, machine.Container, func(t *testing.T, o machine.Options) {
+	onDebians(t, []machine.Release{machine.Debian13}, bed(), func(t *testing.T, o machine.Options) {
 		o.Config = "shutdown: {gracePeriod: 3m, gracePeriodCriticalPods: 1m}\n"
 		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)

@@ -41,7 +41,7 @@ func runAlone(m *machine.Machine, program, name string, critical bool) {
 // nobody runs but runc and crun: systemd, which has each in a scope, leaves them to hostler.
 // A container has no controllers of cgroups for them.
 func TestContainersOfRuncAndCrunAlone(t *testing.T) {
-	inVM(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+	inVMs(t, func(t *testing.T, o machine.Options) {
 		o.Config = houseConfig()
 		m := machine.Boot(t, o)
 		runAlone(m, "runc", "web", false)
