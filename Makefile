@@ -47,12 +47,19 @@ transcript: build ## docs/demo.md with what the demo prints now, a film of it, a
 check: ## unit tests: a minute, no root
 	$(GO) test ./...
 
+GOTESTSUM := $(GO) tool -modfile=test/tools/go.mod gotestsum
+
 # -count=1: go's cache of test results does not see the programs that tests run.
 # test/machine runs alone, because it keeps all processors busy. Its stories mostly
 # wait for grace periods, so that twice as many run as there are processors.
 test: prerequisites build ## everyday tests on real daemons and booted Debians, race detector on: 25 minutes; as root
-	$(GO) test -race -tags integration -count=1 -timeout 60m $$($(GO) list -tags integration ./... | grep -v '/test/machine$$')
-	$(GO) test -race -tags integration -count=1 -timeout 60m -parallel $$((2 * $$(nproc))) ./test/machine
+	mkdir -p dist
+	rm -f dist/tests-*.json
+	trap 'echo "The slowest tests:"; cat dist/tests-*.json | $(GOTESTSUM) tool slowest --num 20' EXIT; \
+	$(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-1.json -- -race -tags integration -count=1 -timeout 60m \
+		$$($(GO) list -tags integration ./... | grep -v '/test/machine$$'); \
+	$(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-2.json -- -race -tags integration -count=1 -timeout 60m \
+		-parallel $$((2 * $$(nproc))) ./test/machine
 
 # A VM takes half a minute to two minutes for each shutdown, a container ten seconds.
 test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as root
