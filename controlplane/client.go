@@ -5,7 +5,7 @@
 //
 // The clients live in folders of their own (embedded and its siblings); this
 // package knows none of them. It refuses to decide what a Node's status is
-// (package status) and when to report it (package agent).
+// (package status) and when to report it (package report).
 package controlplane
 
 import (
