@@ -66,7 +66,9 @@ type Options struct {
 	// began to stop those that were started and have none. One that is
 	// finished stays as it is unless something runs.
 	Record *journal.Record
-	// Publish is given a copy of the record at every step. It must not block.
+	// Publish is given a copy of the record at every step. It must not block: the first stop is
+	// requested within milliseconds, and the record is written to disk meanwhile. If the power
+	// fails in between, a container that has stopped is not started again after boot.
 	Publish func(*journal.Record)
 	// UnitStops is called right before a systemd unit is stopped for a container of it, with the
 	// names of that unit and of those that stop with it. The stop waits for it. It may be called
