@@ -44,7 +44,7 @@ transcript: build ## docs/demo.md with what the demo prints now, a film of it, a
 	{ sed '/^```text$$/,$$d' docs/demo.md; echo '```text'; sed 1d dist/demo.txt; echo '```'; } >dist/demo.md
 	mv dist/demo.md docs/demo.md
 
-check: ## unit tests: a minute, no root
+check: ## unit tests: fast, no root
 	$(GO) test ./...
 
 GOTESTSUM := $(GO) tool -modfile=test/tools/go.mod gotestsum
@@ -52,7 +52,7 @@ GOTESTSUM := $(GO) tool -modfile=test/tools/go.mod gotestsum
 # -count=1: go's cache of test results does not see the programs that tests run.
 # test/machine runs alone, because it keeps all processors busy. Its stories mostly
 # wait for grace periods, so that twice as many run as there are processors.
-test: prerequisites build ## everyday tests on real daemons and booted Debians, race detector on: 25 minutes; as root
+test: prerequisites build ## everyday tests: also real daemons and booted Debians, race detector on; as root
 	mkdir -p dist
 	rm -f dist/tests-*.json
 	trap 'echo "The slowest tests:"; cat dist/tests-*.json | $(GOTESTSUM) tool slowest --num 20' EXIT; \
