@@ -50,9 +50,9 @@ func TestImagesOfCRIDockerdAreItsDockers(t *testing.T) {
 				}
 			}
 			wants("beside its Docker", asked(), []bool{false, false, false, true})
-			r.mu.Lock()
+			r.learned.mu.Lock()
 			r.remove(r.at(both[1].Path))
-			r.mu.Unlock()
+			r.learned.mu.Unlock()
 			wants("alone", asked(), []bool{true, true, true, true})
 		})
 	}

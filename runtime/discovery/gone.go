@@ -31,9 +31,9 @@ type Gone struct {
 
 // Gone are those that have not come back since.
 func (r *Runtimes) Gone() []Gone {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(r.gone), func(g Gone) bool { return r.member(g.Name) })
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.learned.gone), func(g Gone) bool { return r.member(g.Name) })
 }
 
 // letGo takes runtimes out of the set that were looked for and have ended for long, of
@@ -44,12 +44,12 @@ func (r *Runtimes) letGo(now time.Time) {
 		return // a person has named it, and takes it out
 	}
 	for _, m := range r.set.Members() {
-		s, known := r.states[m.Name()]
-		if !known || s.Ready || now.Sub(s.Since) < absence || !ended(m, kinds()[r.types[m.Name()]].running) {
+		s, known := r.learned.states[m.Name()]
+		if !known || s.Ready || now.Sub(s.Since) < absence || !ended(m, kinds()[r.learned.types[m.Name()]].running) {
 			continue
 		}
 		r.log.Info("runtime has ended and is not expected any more", "name", m.Name(), "endpoint", m.Endpoint(), "since", s.Since)
-		r.gone = append(slices.DeleteFunc(r.gone, func(g Gone) bool { return g.Name == m.Name() }), Gone{m.Name(), m.Endpoint(), s.Since})
+		r.learned.gone = append(slices.DeleteFunc(r.learned.gone, func(g Gone) bool { return g.Name == m.Name() }), Gone{m.Name(), m.Endpoint(), s.Since})
 		r.remove(m)
 	}
 }
@@ -68,9 +68,9 @@ func ended(m runtime.Runtime, running []string) bool {
 // remove takes a runtime out of the set. The caller holds mu.
 func (r *Runtimes) remove(m runtime.Runtime) {
 	r.set.Remove(m.Name())
-	delete(r.states, m.Name())
-	delete(r.faults, m.Name())
-	delete(r.types, m.Name())
+	delete(r.learned.states, m.Name())
+	delete(r.learned.faults, m.Name())
+	delete(r.learned.types, m.Name())
 	_ = m.Close() // nothing is left to give back where that fails
 }
 

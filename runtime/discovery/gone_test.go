@@ -39,7 +39,7 @@ func away(t *testing.T, path, kind string, since time.Time) *Runtimes {
 	if err := r.open(r.candidates[0]); err != nil {
 		t.Fatal(err)
 	}
-	r.states[kind] = runtime.Health{Since: since}
+	r.learned.states[kind] = runtime.Health{Since: since}
 	return r
 }
 
@@ -68,7 +68,7 @@ func TestADockerThatHasEndedIsNotExpectedForEver(t *testing.T) {
 		"a containerd":                {none, cri.Type, long, nil, false},
 		"one that somebody has named": {none, docker.Type, long, func(r *Runtimes) { r.candidates = nil }, false},
 		"one that is ready": {none, docker.Type, long, func(r *Runtimes) {
-			r.states[docker.Type] = runtime.Health{Info: runtime.Info{Ready: true}, Since: long}
+			r.learned.states[docker.Type] = runtime.Health{Info: runtime.Info{Ready: true}, Since: long}
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,11 +116,11 @@ func TestASocketOfPodmansIsNotDockers(t *testing.T) {
 
 func TestThePodsOfANodeAreThoseOfCRI(t *testing.T) {
 	r := away(t, filepath.Join(folder(t), "docker.sock"), docker.Type, time.Now())
-	r.states[docker.Type] = runtime.Health{Info: runtime.Info{Name: "docker"}}
+	r.learned.states[docker.Type] = runtime.Health{Info: runtime.Info{Name: "docker"}}
 	if err := r.open(local.Candidate{Type: cri.Type, Name: "containerd", Path: filepath.Join(folder(t), "containerd.sock")}); err != nil {
 		t.Fatal(err)
 	}
-	r.states["containerd"] = runtime.Health{Info: runtime.Info{Name: "containerd"}}
+	r.learned.states["containerd"] = runtime.Health{Info: runtime.Info{Name: "containerd"}}
 	if states, _ := r.Current(); len(states) != 2 || states[0].Name != "containerd" {
 		t.Errorf("Current() = %+v, want containerd first, which came later", states)
 	}

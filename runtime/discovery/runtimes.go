@@ -49,6 +49,11 @@ type Runtimes struct {
 	roots       runc.Finder // of containers of runc and crun alone
 	asks        sync.WaitGroup
 
+	learned learned
+}
+
+// learned is what calls to the runtimes and searches have shown.
+type learned struct {
 	mu       sync.Mutex // guards what follows
 	asked    bool
 	searched bool                      // for candidates, once or more
@@ -84,8 +89,11 @@ func New(o Options) (*Runtimes, error) {
 	}
 	r := &Runtimes{
 		set: set, usual: cri.DefaultCandidates(), observe: o.Observe, units: o.Units, log: o.Log.With("component", "runtimes"),
-		types: map[string]string{}, states: map[string]runtime.Health{}, faults: map[string]error{}, pending: map[runtime.Runtime]<-chan struct{}{},
 		found: make(chan struct{}, 1), discovering: make(chan struct{}, 1),
+		learned: learned{
+			types: map[string]string{}, states: map[string]runtime.Health{}, faults: map[string]error{},
+			pending: map[runtime.Runtime]<-chan struct{}{},
+		},
 	}
 	r.discovering <- struct{}{}
 	if o.Auto {
@@ -112,11 +120,11 @@ func (r *Runtimes) Close() error {
 // OnRequest names those of runtimes, in order of the set, where people build images and
 // keep stopped containers, so that nothing is removed before somebody asks for it.
 func (r *Runtimes) OnRequest() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
 	var names []string
 	for _, m := range r.set.Members() {
-		if kinds()[r.types[m.Name()]].asked {
+		if kinds()[r.learned.types[m.Name()]].asked {
 			names = append(names, m.Name())
 		}
 	}
@@ -146,12 +154,12 @@ func (r *Runtimes) Look(ctx context.Context) error {
 		}
 	}
 
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.asked = true
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
+	r.learned.asked = true
 	var errs []error
 	for _, m := range members {
-		errs = append(errs, r.faults[m.Name()])
+		errs = append(errs, r.learned.faults[m.Name()])
 	}
 	r.letGo(time.Now())
 	return errors.Join(errs...)
@@ -159,22 +167,22 @@ func (r *Runtimes) Look(ctx context.Context) error {
 
 // known tells whether a runtime has said how it is, or failed to.
 func (r *Runtimes) known(m runtime.Runtime) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, known := r.states[m.Name()]
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
+	_, known := r.learned.states[m.Name()]
 	return known
 }
 
 // ask asks a runtime how it is, and closes answered once that is noted. One that has not
 // answered yet is not asked a second time.
 func (r *Runtimes) ask(ctx context.Context, m runtime.Runtime) (answered <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if asked, pending := r.pending[m]; pending {
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
+	if asked, pending := r.learned.pending[m]; pending {
 		return asked
 	}
 	done := make(chan struct{})
-	r.pending[m] = done
+	r.learned.pending[m] = done
 	r.asks.Go(func() {
 		info, err := m.Info(ctx)
 		r.note(m, info, err)
@@ -186,15 +194,15 @@ func (r *Runtimes) ask(ctx context.Context, m runtime.Runtime) (answered <-chan 
 // note takes in what a runtime has said of itself, or why it has not.
 func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
 	now := time.Now()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.pending, m)
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
+	delete(r.learned.pending, m)
 	if !slices.Contains(r.set.Members(), m) { // it was let go meanwhile
 		return
 	}
 	name := m.Name()
 	next := runtime.Health{Info: info, Since: now}
-	before, known := r.states[name]
+	before, known := r.learned.states[name]
 	if err != nil {
 		next.Info = runtime.Info{Name: name, Endpoint: m.Endpoint(), Message: err.Error()}
 		if known {
@@ -207,36 +215,36 @@ func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
 	if !known { // what becomes of it is told by the condition Ready
 		r.log.Info("runtime found", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
 	}
-	r.states[name], r.faults[name] = next, err
+	r.learned.states[name], r.learned.faults[name] = next, err
 }
 
 // Current returns every runtime's last answer in order of the set, where they were looked
 // for those of CRI first, whose pods a Node's are, and whether all have been asked yet.
 func (r *Runtimes) Current() (states []runtime.Health, asked bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
 	var others []runtime.Health
 	for _, m := range r.set.Members() {
-		s, known := r.states[m.Name()]
+		s, known := r.learned.states[m.Name()]
 		switch {
 		case !known:
-		case r.candidates != nil && r.types[m.Name()] != cri.Type:
+		case r.candidates != nil && r.learned.types[m.Name()] != cri.Type:
 			others = append(others, s)
 		default:
 			states = append(states, s)
 		}
 	}
-	return append(states, others...), r.asked
+	return append(states, others...), r.learned.asked
 }
 
 // Named is as Current, but by the names that pods, containers and images carry, of
 // which no two runtimes have the same.
 func (r *Runtimes) Named() []runtime.Health {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
 	var list []runtime.Health
 	for _, m := range r.set.Members() {
-		if s, known := r.states[m.Name()]; known {
+		if s, known := r.learned.states[m.Name()]; known {
 			s.Name = m.Name()
 			list = append(list, s)
 		}

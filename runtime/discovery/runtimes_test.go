@@ -191,7 +191,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	}
 	defer listener.Close()
 	r.candidates = append(r.candidates, local.Candidate{Type: cri.Type, Name: "cri-o", Path: hung})
-	r.silent = []string{hung}
+	r.learned.silent = []string{hung}
 
 	searching, stop := context.WithCancel(t.Context())
 	searched := make(chan struct{})

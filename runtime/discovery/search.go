@@ -70,9 +70,9 @@ func (r *Runtimes) open(c local.Candidate) error {
 	if c, is := adapter.(*cri.Runtime); is && c.Name() == criDockerd {
 		adapter = driver{c, r.docked}
 	}
-	r.mu.Lock()
-	r.types[c.Name] = c.Type
-	r.mu.Unlock()
+	r.learned.mu.Lock()
+	r.learned.types[c.Name] = c.Type
+	r.learned.mu.Unlock()
 	if err := r.set.Add(adapter); err != nil {
 		return errors.Join(err, adapter.Close())
 	}
@@ -95,9 +95,9 @@ func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
 // no runtime, and tells whether there is something new to Look at: a runtime that has not
 // said yet how it is, by whomever it was found, or somebody who may be one.
 func (r *Runtimes) Search(ctx context.Context) (found bool) {
-	r.mu.Lock()
-	others := r.others
-	r.mu.Unlock()
+	r.learned.mu.Lock()
+	others := r.learned.others
+	r.learned.mu.Unlock()
 	complete := r.Complete() == nil
 	r.discover(ctx, others...)
 	return complete && r.Complete() != nil || slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return !r.known(m) })
@@ -142,25 +142,25 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 		}
 	}
 	unheard := r.unanswered()
-	r.mu.Lock()
-	r.unheard = unheard
+	r.learned.mu.Lock()
+	r.learned.unheard = unheard
 	// A search that was cut short has heard nothing of those that would answer.
-	r.dead, r.silent, r.others, r.searched = dead, silent, others, r.searched || ctx.Err() == nil
-	r.mu.Unlock()
+	r.learned.dead, r.learned.silent, r.learned.others, r.learned.searched = dead, silent, others, r.learned.searched || ctx.Err() == nil
+	r.learned.mu.Unlock()
 }
 
 // has tells whether a runtime of a type is in the set.
 func (r *Runtimes) has(kind string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Contains(slices.Collect(maps.Values(r.types)), kind)
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
+	return slices.Contains(slices.Collect(maps.Values(r.learned.types)), kind)
 }
 
 // Dead are those of candidates that did not answer last time.
 func (r *Runtimes) Dead() []Dead {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.dead
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
+	return r.learned.dead
 }
 
 // DeadSockets are the paths of Dead.
@@ -175,15 +175,15 @@ func (r *Runtimes) DeadSockets() []string {
 // Complete tells why there may be runtimes that are not in the set; nil if there
 // are none.
 func (r *Runtimes) Complete() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
 	switch {
 	case r.candidates == nil:
 		return nil
-	case !r.searched:
+	case !r.learned.searched:
 		return fmt.Errorf("%w: nobody has looked for runtimes yet", runtime.ErrUnavailable)
-	case len(r.silent) > 0:
-		return fmt.Errorf("%w: somebody listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.silent, ", "))
+	case len(r.learned.silent) > 0:
+		return fmt.Errorf("%w: somebody listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.learned.silent, ", "))
 	}
 	// As those of the set that are down: somebody may stand in for them.
 	var failed []runtime.MemberError
@@ -208,14 +208,14 @@ func (r *Runtimes) Unseen() string {
 		}
 		return r.desertion()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.searched {
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
+	if !r.learned.searched {
 		return "runtimes are being looked for"
 	}
 	mayHave := func(d Dead) bool { return d.Type == cri.Type && !errors.Is(d.Err, cri.ErrSwitchedOff) }
-	if i := slices.IndexFunc(r.dead, mayHave); i >= 0 {
-		return "the runtime at " + r.dead[i].Path + " does not answer"
+	if i := slices.IndexFunc(r.learned.dead, mayHave); i >= 0 {
+		return "the runtime at " + r.learned.dead[i].Path + " does not answer"
 	}
 	return r.desertion()
 }

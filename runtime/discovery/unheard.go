@@ -14,9 +14,9 @@ import (
 // while containers of theirs run: a shutdown would cut these off. A socket that is left
 // over without any is none. Nobody is in it that a person has configured: that is in the set.
 func (r *Runtimes) Unheard() []runtime.Health {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.unheard
+	r.learned.mu.Lock()
+	defer r.learned.mu.Unlock()
+	return r.learned.unheard
 }
 
 // OutOfReach says which runtimes are unheard: what their containers are is not known. Empty if
