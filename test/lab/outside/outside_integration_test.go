@@ -54,6 +54,8 @@ func TestMain(m *testing.M) {
 // inside is what the program tells of itself once all runs.
 type inside struct {
 	Cgroup, PIDNamespace, MountNamespace, Backing, Logind string
+
+	at time.Duration // how long the machine had been up when the lab was complete
 }
 
 // program furnishes a lab in full, tells of it in one line of JSON, and ends
@@ -195,6 +197,7 @@ func run(t *testing.T, how string, env ...string) (*exec.Cmd, inside, *bytes.Buf
 	if err := json.Unmarshal(line, &told); err != nil {
 		t.Fatalf("the program told %q: %v", line, err)
 	}
+	told.at = uptime(t)
 	t.Cleanup(func() {
 		if left, _ := os.ReadDir(temporary); len(left) > 0 {
 			t.Errorf("left in the folder for temporary files: %v", left)
@@ -225,9 +228,9 @@ func bornBy(folder string, by time.Duration) bool {
 	return err != nil || time.Duration(ticks)*time.Second/100 <= by
 }
 
-// traces lists what there is of a lab, seen from the host. Processes that began later
-// than that are another lab's: the kernel gives the numbers of namespaces out again.
-func traces(told inside, by time.Duration) (found []string) {
+// traces lists what there is of a lab, seen from the host. Processes that began after the lab
+// was complete may be another lab's: the kernel gives the numbers of namespaces out again.
+func traces(told inside) (found []string) {
 	roots, _ := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	for _, root := range roots {
 		if dir := filepath.Join(root.Mountpoint, told.Cgroup); exists(dir) {
@@ -238,7 +241,7 @@ func traces(told inside, by time.Duration) (found []string) {
 		links, _ := filepath.Glob("/proc/[0-9]*/ns/" + kind)
 		for _, link := range links {
 			process := filepath.Dir(filepath.Dir(link))
-			if target, err := os.Readlink(link); err == nil && target == namespace && bornBy(process, by) {
+			if target, err := os.Readlink(link); err == nil && target == namespace && bornBy(process, told.at) {
 				found = append(found, "process "+process)
 			}
 		}
@@ -271,9 +274,8 @@ func exists(path string) bool {
 func gone(t *testing.T, told inside, but string) {
 	t.Helper()
 	var left []string
-	ended := uptime(t)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		left = slices.DeleteFunc(traces(told, ended), func(s string) bool { return but != "" && strings.HasPrefix(s, but) })
+		left = slices.DeleteFunc(traces(told), func(s string) bool { return but != "" && strings.HasPrefix(s, but) })
 		if len(left) == 0 {
 			return
 		}
@@ -306,7 +308,7 @@ func TestNothingIsLeftOfALab(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd, told, stderr := run(t, tt.how)
 			if tt.signal != 0 {
-				found := traces(told, uptime(t))
+				found := traces(told)
 				for _, kind := range []string{"cgroup", "process", "loop device"} {
 					if !slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, kind) }) {
 						t.Errorf("no %s of the running lab is seen in %q: this test would not notice one that is left", kind, found)
