@@ -54,25 +54,23 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 	}
 	a.gc.history = history.New(a.kept.folder.File("gc-history"))
 	turn := runs.NewTurn()
-	a.gc.images, err = collect.NewImages(policy.Images, runs.Options{
-		Survey:     a.gc.survey,
-		Turn:       turn,
-		Interval:   time.Duration(cfg.ImageGC.Interval),
-		LeaveAlone: func() []string { return backend.LeftAlone(runtimes, a.config().ImageGC.Enabled) },
-		Observe:    func(r runs.Report) { a.collected("image-gc", history.Images, r) },
-		Log:        a.log.With("component", "image-gc"),
-	})
+	options := func(loop, kind string, interval config.Duration, enabled func(config.Config) config.Switch) runs.Options {
+		return runs.Options{
+			Survey:     a.gc.survey,
+			Turn:       turn,
+			Interval:   time.Duration(interval),
+			LeaveAlone: func() []string { return backend.LeftAlone(runtimes, enabled(a.config())) },
+			Observe:    func(r runs.Report) { a.collected(loop, kind, r) },
+			Log:        a.log.With("component", loop),
+		}
+	}
+	a.gc.images, err = collect.NewImages(policy.Images, options("image-gc", history.Images, cfg.ImageGC.Interval,
+		func(c config.Config) config.Switch { return c.ImageGC.Enabled }))
 	if err != nil {
 		return err
 	}
-	a.gc.dead, err = collect.NewContainers(policy.Containers, runs.Options{
-		Survey:     a.gc.survey,
-		Turn:       turn,
-		Interval:   time.Duration(cfg.ContainerGC.Interval),
-		LeaveAlone: func() []string { return backend.LeftAlone(runtimes, a.config().ContainerGC.Enabled) },
-		Observe:    func(r runs.Report) { a.collected("container-gc", history.Containers, r) },
-		Log:        a.log.With("component", "container-gc"),
-	})
+	a.gc.dead, err = collect.NewContainers(policy.Containers, options("container-gc", history.Containers, cfg.ContainerGC.Interval,
+		func(c config.Config) config.Switch { return c.ContainerGC.Enabled }))
 	if err != nil {
 		return err
 	}

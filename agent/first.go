@@ -22,12 +22,12 @@ type services struct {
 	standIn *orphans.StandIn // stops pods whose runtime has stopped
 }
 
-// Runs tells whether a service runs, or is about to.
+// Runs reports whether a service runs, or is about to.
 func (s services) Runs(ctx context.Context, name string) (bool, error) {
 	return s.manager.UnitRuns(ctx, name)
 }
 
-// Stop stops a service alone, and tells whether it ran.
+// Stop stops a service alone, and reports whether it ran.
 func (s services) Stop(ctx context.Context, name string) (ran bool, err error) {
 	return s.manager.StopAlone(ctx, name)
 }
@@ -50,7 +50,7 @@ func (s services) Fares(ctx context.Context, name string, since time.Time) (star
 // Release ends the standing in: runtimes are about to start.
 func (s services) Release() { s.standIn.Release() }
 
-// observed tells who has to know which pods run.
+// observed passes the pods that run to the guard, and to the stand-in if it may be needed.
 func (a *Agent) observed(pods []runtime.Pod) {
 	a.shutdown.guard.Observe(pods)
 	if len(a.config().Shutdown.StopFirst) > 0 {

@@ -178,7 +178,7 @@ func same(r runtime.Health) func(runtime.Health) bool {
 	}
 }
 
-// worthAReport tells whether runtimes came, went, or changed their mind.
+// worthAReport reports whether runtimes came, went, or changed their mind.
 func worthAReport(before, after []runtime.Health) bool {
 	if len(before) != len(after) {
 		return true

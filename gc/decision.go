@@ -177,7 +177,7 @@ func Filesystems(usages []Usage, p ImagePolicy, o Options) []FilesystemDecision 
 	return newLedger(usages, p, o).decisions()
 }
 
-// Short tells whether something still has to go.
+// Short reports whether something still has to go.
 func (d FilesystemDecision) Short() bool { return d.BytesToFree > 0 || d.InodesToFree > 0 }
 
 // ledger keeps account of what a plan still has to free.
@@ -255,7 +255,7 @@ func (l *ledger) decisions() []FilesystemDecision {
 	return decisions
 }
 
-// short tells whether a filesystem of the runtime still lacks room.
+// short reports whether a filesystem of the runtime still lacks room.
 func (l *ledger) short(runtimeName string) bool {
 	for _, i := range l.byRuntime[runtimeName] {
 		if l.accounts[i].short() {
@@ -265,7 +265,7 @@ func (l *ledger) short(runtimeName string) bool {
 	return false
 }
 
-// known tells whether the runtime's filesystems can be acted on.
+// known reports whether the runtime's filesystems can be acted on.
 func (l *ledger) known(runtimeName string) bool {
 	for _, i := range l.byRuntime[runtimeName] {
 		if l.accounts[i].usage.Problem() != "" {

@@ -70,7 +70,7 @@ func ParsePatterns(texts []string) ([]Pattern, error) {
 // String returns the pattern as it was written.
 func (p Pattern) String() string { return p.text }
 
-// Match tells whether the pattern matches one of the image's names or its ID.
+// Match reports whether the pattern matches one of the image's names or its ID.
 func (p Pattern) Match(img runtime.Image) bool {
 	return slices.ContainsFunc(References(nil, &img), p.matchNormal)
 }

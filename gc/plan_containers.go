@@ -156,7 +156,7 @@ func (d *dead) remove(why Reason) {
 	}
 }
 
-// counts tells whether the container takes a place within the limits: what a
+// counts reports whether the container takes a place within the limits: what a
 // label or someone else protects does not, what is young does. One that never ran
 // has no exit that somebody might want to see.
 func (d *dead) counts() bool {

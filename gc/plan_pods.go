@@ -17,13 +17,13 @@ func (p ContainerPolicy) settling() time.Duration {
 	return max(p.MinimumAge, min(p.AbandonedAge, settlingLimit))
 }
 
-// abandoned tells whether a pod is over for good: its sandbox is dead, nothing
+// abandoned reports whether a pod is over for good: its sandbox is dead, nothing
 // runs in it, and nobody here makes it anew.
 func abandoned(f *Facts, pod *runtime.Pod) bool {
 	return isDead(pod) && !f.Kubelet && !slices.ContainsFunc(pod.Containers, func(c runtime.Container) bool { return c.State == runtime.Running })
 }
 
-// isDead tells whether the pod has a sandbox that is dead.
+// isDead reports whether the pod has a sandbox that is dead.
 func isDead(pod *runtime.Pod) bool { return pod.Sandbox && !pod.Ready && !pod.Gone }
 
 // lastTouched is the last time known at which something happened in the pod. When

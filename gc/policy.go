@@ -167,8 +167,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// WantImages tells whether images are asked for.
+// WantImages reports whether images are asked for.
 func (o Options) WantImages() bool { return o.Images || !o.Containers }
 
-// WantContainers tells whether containers are asked for.
+// WantContainers reports whether containers are asked for.
 func (o Options) WantContainers() bool { return o.Containers || !o.Images }

@@ -44,7 +44,7 @@ func removedPods(d gc.Decisions) []string {
 	return removed
 }
 
-// keptPod tells whether a pod is to be kept whole.
+// keptPod reports whether a pod is to be kept whole.
 func keptPod(f gc.Facts, pod runtime.Pod) bool {
 	return pod.Annotations[runtime.LabelKeep] == "true" || f.ProtectedPods[gc.PodKey{Runtime: pod.Runtime, ID: pod.ID}].Reason != ""
 }

@@ -93,7 +93,7 @@ func FuzzReference(f *testing.F) {
 	})
 }
 
-// isPlain tells whether a reference is one that a runtime would take.
+// isPlain reports whether a reference is one that a runtime would take.
 func isPlain(ref string) bool {
 	if ref == "" {
 		return false

@@ -71,7 +71,7 @@ type Options struct {
 	Starter Starter
 	// Reporter tells the fleet; nil tells nobody.
 	Reporter Reporter
-	// Delegated tells whether another owner guards this host's shutdown, and by
+	// Delegated reports whether another owner guards this host's shutdown, and by
 	// what one sees it. It is asked whenever the lock is about to be taken. Nil
 	// means that there is none.
 	Delegated func(ctx context.Context) (evidence string, delegated bool)

@@ -30,7 +30,7 @@ type Inhibitor interface {
 	// because a shutdown runs already.
 	Inhibit(ctx context.Context, why string) (io.Closer, error)
 
-	// Preparing tells whether a shutdown has been announced and not cancelled.
+	// Preparing reports whether a shutdown has been announced and not cancelled.
 	Preparing(ctx context.Context) (bool, error)
 
 	// Watch sends events until ctx ends or the bus is lost, and returns which.

@@ -27,7 +27,7 @@ var (
 type Starter interface {
 	// Start begins to start one. ErrNoService and ErrStillStops say that it cannot.
 	Start(ctx context.Context, name string) error
-	// Fares tells whether one that was started at a time is still about to be up, and if it has
+	// Fares reports whether one that was started at a time is still about to be up, and if it has
 	// failed instead, how.
 	Fares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error)
 	// Release is called when services are about to be started, and with them runtimes.
@@ -148,7 +148,7 @@ func (r *reviver) noteDown(ctx context.Context, name string, why ...NotStarted) 
 	})
 }
 
-// owes tells whether a service is to be started again.
+// owes reports whether a service is to be started again.
 func (r *reviver) owes(name string) bool {
 	return slices.ContainsFunc(r.journal.Owed(), func(s journal.Service) bool { return s.Name == name })
 }

@@ -122,7 +122,7 @@ type NotStarted struct {
 	Failed bool `json:"failed,omitempty"`
 }
 
-// GoingDown tells whether pods are being stopped, or were, for a shutdown that is still under
+// GoingDown reports whether pods are being stopped, or were, for a shutdown that is still under
 // way. It may be where the guard has not yet looked after a restart that cut off a drain, for
 // as long as that could have taken.
 func (s Status) GoingDown() bool {

@@ -207,7 +207,7 @@ func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) 
 	return a, false, false
 }
 
-// lasts tells whether a source is likely to stay this host's own. A second address of
+// lasts reports whether a source is likely to stay this host's own. A second address of
 // its network that the kernel sends from is one that somebody has told it to.
 func lasts(a probe.Address) bool {
 	return !a.Deprecated && !a.Temporary && !alias(a) && a.Bits < a.IP.BitLen()
@@ -256,13 +256,13 @@ func unfitness(a probe.Address) int {
 	return score
 }
 
-// unicast tells whether other hosts could reach the address at all.
+// unicast reports whether other hosts could reach the address at all.
 func unicast(ip netip.Addr) bool {
 	broadcast := ip == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 	return ip.IsValid() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsUnspecified() && !broadcast
 }
 
-// forContainers tells whether an address is there for containers, virtual machines or
+// forContainers reports whether an address is there for containers, virtual machines or
 // tunnels between their hosts.
 func forContainers(a probe.Address) bool {
 	switch a.Kind {

@@ -52,7 +52,7 @@ func Allocatable(capacity corev1.ResourceList, reserved Reserved, policy Policy)
 	return allocatable
 }
 
-// CheckReserved tells whether the host has what is to be kept of it. Resources
+// CheckReserved reports whether the host has what is to be kept of it. Resources
 // and limits that are not known are not judged.
 func CheckReserved(facts Facts, reserved Reserved, policy Policy) error {
 	capacity := Capacity(facts, 0)

@@ -164,7 +164,7 @@ func OwnConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
 	return slices.DeleteFunc(slices.Clone(conditions), func(c corev1.NodeCondition) bool { return !IsOwn(c.Type) })
 }
 
-// IsOwn tells whether a condition is hostler's alone.
+// IsOwn reports whether a condition is hostler's alone.
 func IsOwn(kind corev1.NodeConditionType) bool { return strings.HasPrefix(string(kind), "hostler.io/") }
 
 // Leftovers names those of the stored conditions of a Node that is a kubelet's by
@@ -190,7 +190,7 @@ func Leftovers(stored corev1.NodeStatus, own []corev1.NodeCondition, published [
 	return left
 }
 
-// networkReason tells whether hostler gives that reason in NetworkUnavailable.
+// networkReason reports whether hostler gives that reason in NetworkUnavailable.
 func networkReason(reason string) bool {
 	switch reason {
 	case ReasonNetworkAvailable, ReasonNoAddress, ReasonAddressMissing, ReasonNoCarrier, ReasonNotMeasured:

@@ -83,7 +83,7 @@ func custom(c Custom, last *corev1.NodeCondition) (f finding, known bool) {
 	}
 }
 
-// IsCustom tells whether a condition is none that every hostler has.
+// IsCustom reports whether a condition is none that every hostler has.
 func IsCustom(kind corev1.NodeConditionType) bool {
 	switch kind {
 	case corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable, ShutdownProtected,

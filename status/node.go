@@ -181,7 +181,7 @@ func HostlerVersion(reported string) (version string, found bool) {
 	return number + "+" + build, true
 }
 
-// Changed tells whether a status differs from the one last written in anything
+// Changed reports whether a status differs from the one last written in anything
 // worth a write of its own. Heartbeats are not, and neither is the message of a
 // condition of pressure or contention, or of a custom one, whose figures move with
 // every check: both go out with the next regular report.

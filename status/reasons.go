@@ -2,7 +2,7 @@ package status
 
 import corev1 "k8s.io/api/core/v1"
 
-// ShutdownProtected tells whether a shutdown of the host waits for its pods. It
+// ShutdownProtected reports whether a shutdown of the host waits for its pods. It
 // is hostler's own condition: True is good.
 const ShutdownProtected corev1.NodeConditionType = "hostler.io/ShutdownProtected"
 

@@ -31,7 +31,7 @@ func Transitions(before, after []corev1.NodeCondition) []Transition {
 	return result
 }
 
-// Good tells whether the new status is the one that a healthy host has. Unknown
+// Good reports whether the new status is the one that a healthy host has. Unknown
 // is not.
 func (t Transition) Good() bool {
 	switch t.New.Type {

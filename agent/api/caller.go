@@ -66,7 +66,7 @@ func refuses(ctx context.Context) *Error {
 	return &Error{Message: "only root may do this", Hint: "run the command with sudo"}
 }
 
-// own tells whether a user is root, or the agent's own.
+// own reports whether a user is root, or the agent's own.
 func own(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
 // callerName names the person behind a request. Over the socket it is who logged in, also

@@ -80,7 +80,7 @@ func (a *app) shown(file string) (config.Loaded, error) {
 	return loaded, err
 }
 
-// fits tells whether this host has what a configuration wants of it. What an agent would do
+// fits reports whether this host has what a configuration wants of it. What an agent would do
 // without is a warning.
 func (a *app) fits(ctx context.Context, loaded config.Loaded) error {
 	lacks, err := inspect.Fits(ctx, loaded.Config)

@@ -27,7 +27,7 @@ func onRequest(s api.Status) string {
 	return strings.Join(waiting, ", ") + " of " + whose + "; `hostler gc run --all-unused` removes it, and hostler by itself with " + strings.Join(settings, " and ")
 }
 
-// collectsByItself tells whether there is a runtime whose images need no request. One that has
+// collectsByItself reports whether there is a runtime whose images need no request. One that has
 // no images, such as runc, is on no filesystem.
 func collectsByItself(g api.ImageGC) bool {
 	return slices.ContainsFunc(g.Filesystems, func(fs gc.FilesystemStatus) bool {

@@ -34,14 +34,14 @@ func (a *app) output(format string) (*output, error) {
 	return &output{w: a.Stdout, format: format, color: a.terminal() && a.Getenv("NO_COLOR") == "", now: a.Now}, nil
 }
 
-// terminal tells whether a person watches the output on what knows colours, and how to
+// terminal reports whether a person watches the output on what knows colours, and how to
 // draw in place.
 func (a *app) terminal() bool {
 	f, ok := a.Stdout.(*os.File)
 	return ok && a.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
-// wide tells whether the person asked for every column.
+// wide reports whether the person asked for every column.
 func (o *output) wide() bool { return o.format == "wide" }
 
 // print writes v as JSON or YAML, or lets human write it for a person.

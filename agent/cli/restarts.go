@@ -39,7 +39,7 @@ func restarts(out *output, s api.Status) string {
 	return strings.Join(parts, "; ")
 }
 
-// ofSystemd tells whether systemd, and not hostler, is about to start a container again.
+// ofSystemd reports whether systemd, and not hostler, is about to start a container again.
 func ofSystemd(r journal.Restart) bool { return r.ByUnit && r.Outcome == "" }
 
 // restartNote says what became of the containers of a pod that a shutdown has stopped and

@@ -361,7 +361,7 @@ func containers(out *output, s api.Status) string {
 	return line
 }
 
-// someRuntimeReady tells whether numbers of images and containers are known.
+// someRuntimeReady reports whether numbers of images and containers are known.
 func someRuntimeReady(s api.Status) bool {
 	return slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool { return r.Ready })
 }

@@ -128,7 +128,7 @@ func inPlace(screen string, height, wide int) string {
 	return home + drawn.String() + restOfScreen
 }
 
-// fills tells whether a line ends at a terminal's last column. The cursor stays there, so
+// fills reports whether a line ends at a terminal's last column. The cursor stays there, so
 // that ending the row would take the character with it.
 func fills(line string, wide int) bool {
 	n := columns(line)

@@ -226,7 +226,7 @@ func oddities(out *output, s api.Status) []worry {
 	return list
 }
 
-// unexpected tells whether this boot is young, and began as nobody wanted.
+// unexpected reports whether this boot is young, and began as nobody wanted.
 func unexpected(out *output, s api.Status) bool {
 	r := s.Reboots.Last
 	return r != nil && r.Verdict == reboots.Unexpected && out.now().Sub(s.Reboots.BootedAt) < fresh
@@ -287,7 +287,7 @@ func readyFirst(a, b corev1.NodeCondition) int {
 	return cmp.Compare(rank(a), rank(b))
 }
 
-// said tells whether an error stands in the list already: a condition or the
+// said reports whether an error stands in the list already: a condition or the
 // control plane and the loop behind it often tell the same, one in more words.
 func said(list []worry, text string) bool {
 	return slices.ContainsFunc(list, func(w worry) bool {

@@ -30,7 +30,7 @@ type AllowedNames struct {
 	Act  []string `yaml:"act" doc:"Who may read, drain, cordon, uncordon, and read containers' logs."`
 }
 
-// set tells whether a file of it is named.
+// set reports whether a file of it is named.
 func (t APITLS) set() bool { return t.Certificate != "" || t.Key != "" || t.ClientCA != "" }
 
 // Metrics configures the metrics listener.
@@ -38,14 +38,14 @@ type Metrics struct {
 	Listen string `yaml:"listen" doc:"An IP address and port; empty listens nowhere. Loopback is served over plain HTTP, any other address as api.tls says."`
 }
 
-// Loopback tells whether metrics stay on this host, so that they need no TLS.
+// Loopback reports whether metrics stay on this host, so that they need no TLS.
 func (m Metrics) Loopback() bool {
 	host, _, _ := net.SplitHostPort(m.Listen)
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// listens tells whether text is an address and a port to listen at. A host name could be
+// listens reports whether text is an address and a port to listen at. A host name could be
 // that of any of its addresses.
 func listens(text string) bool {
 	host, port, err := net.SplitHostPort(text)

@@ -29,7 +29,7 @@ func differences(a, b reflect.Value, path string, keys *[]string) {
 	}
 }
 
-// Live tells whether a reload takes a key up; all others need a restart.
+// Live reports whether a reload takes a key up; all others need a restart.
 func Live(key string) bool {
 	t := reflect.TypeFor[Config]()
 	for name := range strings.SplitSeq(key, ".") {
@@ -45,5 +45,5 @@ func Live(key string) bool {
 	return false
 }
 
-// isLive tells whether a reload takes up a field with all that it holds.
+// isLive reports whether a reload takes up a field with all that it holds.
 func isLive(f reflect.StructField) bool { return f.Tag.Get("reload") == "live" }

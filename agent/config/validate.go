@@ -170,7 +170,7 @@ func (k *checker) etcd(c ControlPlane) {
 const refusedLabel = "a node may not give itself this label: of kubernetes.io and k8s.io it may only set those of its host and topology, " +
 	"and what lies in node.kubernetes.io or kubelet.kubernetes.io; use a domain of your own, or have someone else set it"
 
-// labelRefused tells whether the control plane refuses a Node that sets the label
+// labelRefused reports whether the control plane refuses a Node that sets the label
 // itself, as Kubernetes' admission plug-in NodeRestriction does.
 func labelRefused(controlPlane, key string) bool {
 	if controlPlane != "kubernetes" {
@@ -262,7 +262,7 @@ func (k *checker) shutdown(s Shutdown) {
 // template, which does not run.
 var serviceName = regexp.MustCompile(`^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\@-]+)?\.service$`)
 
-// given tells whether a file sets the field.
+// given reports whether a file sets the field.
 func (k *checker) given(field string) bool {
 	_, set := k.origin[field]
 	return set

@@ -209,7 +209,7 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 	}
 }
 
-// finds tells whether a report has these findings and no others: of each "status name" and
+// finds reports whether a report has these findings and no others: of each "status name" and
 // parts of message or hint, with "|" between. With "*" at the end there may be others.
 func finds(t *testing.T, r doctor.Report, wants []string) {
 	t.Helper()

@@ -37,7 +37,7 @@ type Check struct {
 
 // Report is all that was looked at, the worst first.
 type Report struct {
-	// Protected tells whether a shutdown now would wait until the pods have
+	// Protected reports whether a shutdown now would wait until the pods have
 	// stopped, for as long as they are to have.
 	Protected bool    `json:"protected"`
 	Checks    []Check `json:"checks"`
@@ -81,7 +81,7 @@ func (r Report) SeenBy(program string) Report {
 	return r
 }
 
-// Failed tells whether a check failed.
+// Failed reports whether a check failed.
 func (r Report) Failed() bool { return r.Count(Fail) > 0 }
 
 // Count is how many checks came to a verdict.

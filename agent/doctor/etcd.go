@@ -50,7 +50,7 @@ func (e *Etcd) silent() (endpoints []string, first error) {
 	return endpoints, first
 }
 
-// answers tells whether one member does.
+// answers reports whether one member does.
 func (e *Etcd) answers() bool {
 	silent, _ := e.silent()
 	return len(silent) < len(e.Members)

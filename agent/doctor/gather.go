@@ -141,7 +141,7 @@ func findScopeDropIn(root, prefix string) (path string, orders bool) {
 	return "", false
 }
 
-// ordersScopes tells whether a drop-in has a line that names hostler's unit in
+// ordersScopes reports whether a drop-in has a line that names hostler's unit in
 // Before=.
 func ordersScopes(text string) bool {
 	for line := range strings.Lines(text) {
@@ -183,7 +183,7 @@ func (k *Kubelet) readConfig(root string) {
 	}
 }
 
-// LookAtState tells whether hostler's folder can be written and how much is free there,
+// LookAtState reports whether hostler's folder can be written and how much is free there,
 // without writing.
 func LookAtState(path string) State {
 	s := State{Path: path}

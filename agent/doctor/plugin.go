@@ -21,7 +21,7 @@ type Plugin struct {
 	Reading, Listing, Watching error
 }
 
-// answers tells whether it has said who it is.
+// answers reports whether it has said who it is.
 func (p *Plugin) answers() bool { return p.Name != "" }
 
 // pluginServes looks whether it answers, and what it has of this host.

@@ -2,13 +2,14 @@ package doctor
 
 import (
 	"fmt"
-	"math"
 	"time"
+
+	"hostler.io/hostler/shutdown/plan"
 )
 
 // Span is a time that logind grants, whose infinity is the longest that there is.
 func Span(d time.Duration) string {
-	if d == math.MaxInt64 {
+	if d == plan.NoLimit {
 		return "time without limit"
 	}
 	return d.String()

@@ -30,7 +30,7 @@ func measureAlone(ctx context.Context, cfg config.Config) (now status.Facts, p o
 	return facts.Measure(ctx, nil), p, nil
 }
 
-// Fits tells whether this host has what a configuration wants of it: the error is one for
+// Fits reports whether this host has what a configuration wants of it: the error is one for
 // which an agent does not start here, and lacks is what it would do without.
 func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
 	now, p, err := measureAlone(ctx, cfg)

@@ -23,7 +23,7 @@ func Network(cfg config.API, files *listen.Files) *doctor.Network {
 	return n
 }
 
-// servicesOwn tells whether one of files is the service's own, and cannot be looked at without an
+// servicesOwn reports whether one of files is the service's own, and cannot be looked at without an
 // agent: credentials are there while it runs, and /tmp is another one for it.
 func servicesOwn(files ...string) bool {
 	return slices.ContainsFunc(files, func(file string) bool {

@@ -86,6 +86,6 @@ func (d *Drained) Kept(now time.Time) []DrainedPod {
 	return pods
 }
 
-// kept tells whether it is less than a day since. The wall clock may have been set right
+// kept reports whether it is less than a day since. The wall clock may have been set right
 // meanwhile, forth or back.
 func (p DrainedPod) kept(now time.Time) bool { return now.Sub(p.StoppedAt).Abs() < keepDrained }

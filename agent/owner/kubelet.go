@@ -37,7 +37,7 @@ func FindKubelet(proc string) (evidence string, found bool) {
 	return "", false
 }
 
-// ended tells whether pid is a zombie, which does no job any more, however long
+// ended reports whether pid is a zombie, which does no job any more, however long
 // nobody reaps it.
 func ended(proc, pid string) bool {
 	stat, err := os.ReadFile(filepath.Join(proc, pid, "stat"))
@@ -49,7 +49,7 @@ func ended(proc, pid string) bool {
 	return len(state) > 0 && (state[0] == 'Z' || state[0] == 'X')
 }
 
-// samePIDNamespace tells whether pid lives in this process's PID namespace;
+// samePIDNamespace reports whether pid lives in this process's PID namespace;
 // where that cannot be read it is taken to.
 func samePIDNamespace(proc, pid string) bool {
 	theirs, err := os.Readlink(filepath.Join(proc, pid, "ns/pid"))

@@ -84,7 +84,7 @@ func New(switches map[Job]Switch, look Look, log *slog.Logger) *Owners {
 	return &Owners{switches: switches, look: look, log: log, others: map[Job]sighting{}, changed: make(chan struct{})}
 }
 
-// Refresh looks again, and tells whether anything changed.
+// Refresh looks again, and reports whether anything changed.
 func (o *Owners) Refresh(ctx context.Context) bool {
 	seen := o.look(ctx)
 	o.mu.Lock()
@@ -108,7 +108,7 @@ func (o *Owners) Refresh(ctx context.Context) bool {
 	return true
 }
 
-// Seen tells whether somebody else was lately seen who would do the job, whoever
+// Seen reports whether somebody else was lately seen who would do the job, whoever
 // is to do it.
 func (o *Owners) Seen(j Job) bool {
 	o.mu.Lock()
@@ -117,7 +117,7 @@ func (o *Owners) Seen(j Job) bool {
 	return found && time.Since(last.at) < 2*ownerGone
 }
 
-// Mine tells whether the job is hostler's, who has it otherwise, and gives a
+// Mine reports whether the job is hostler's, who has it otherwise, and gives a
 // channel that is closed when that may have changed.
 func (o *Owners) Mine(j Job) (bool, Owner, <-chan struct{}) {
 	o.mu.Lock()

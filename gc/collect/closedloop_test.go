@@ -45,7 +45,7 @@ func collectGenerated(t *testing.T, r *rand.Rand) {
 	before := h.fake.Usage()
 	byBytes := before.AvailableBytes*100/before.CapacityBytes <= 15 // percentages used are rounded up
 	byInodes := before.InodesFree*100/before.Inodes <= 10
-	// Lacks tells whether room lacks still of what it lacked of in the beginning.
+	// Lacks reports whether room lacks still of what it lacked of in the beginning.
 	lacks := func(bytes, inodes uint64) bool {
 		return byBytes && bytes < before.CapacityBytes/5 || byInodes && inodes < (before.Inodes*15+99)/100
 	}

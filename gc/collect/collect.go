@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// isDown tells whether a removal failed because the runtime does not answer, and
+// isDown reports whether a removal failed because the runtime does not answer, and
 // not because it cannot cope with this one object: the oldest would then keep all
 // others from going, in every run.
 func isDown(ctx context.Context, rt survey.Runtime, err error) bool {

@@ -146,7 +146,7 @@ func (r *imageRun) protection(a *attempt, now survey.InUse) (gc.Reason, string) 
 	return "", ""
 }
 
-// conclude books what came of an attempt, and tells whether the image is gone.
+// conclude books what came of an attempt, and reports whether the image is gone.
 func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, total int) (gone bool) {
 	r.done++
 	step := runs.Progress{Removal: imageRemoval(a.ImageDecision), Action: gc.Keep, Done: r.done, Total: total}

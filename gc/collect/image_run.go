@@ -110,22 +110,22 @@ func (r *imageRun) filesystems() []gc.FilesystemDecision {
 	return gc.Filesystems(r.facts.Filesystems, r.policy, r.options)
 }
 
-// short tells whether room is lacking anywhere.
+// short reports whether room is lacking anywhere.
 func (r *imageRun) short() bool {
 	return slices.ContainsFunc(r.filesystems(), gc.FilesystemDecision.Short)
 }
 
-// asked tells whether the run began because room was lacking.
+// asked reports whether the run began because room was lacking.
 func (r *imageRun) asked() bool { return len(r.options.BegunSpace)+len(r.options.BegunInodes) > 0 }
 
-// blind tells whether a filesystem that was short tells nothing usable now.
+// blind reports whether a filesystem that was short tells nothing usable now.
 func (r *imageRun) blind() bool {
 	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
 		return fs.Message != "" && (slices.Contains(r.options.BegunSpace, fs.Filesystem) || slices.Contains(r.options.BegunInodes, fs.Filesystem))
 	})
 }
 
-// shortFor tells whether room is lacking where a runtime keeps images.
+// shortFor reports whether room is lacking where a runtime keeps images.
 func (r *imageRun) shortFor(runtimeName string) bool {
 	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
 		return fs.Short() && slices.Contains(fs.Runtimes, runtimeName)
@@ -138,7 +138,7 @@ func (r *imageRun) usage(filesystem string) gc.Usage {
 	return r.facts.Filesystems[i]
 }
 
-// carryOut removes what the decisions say, in their order, and tells whether
+// carryOut removes what the decisions say, in their order, and reports whether
 // the run may go on after it.
 func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 	r.decisions = d
@@ -195,7 +195,7 @@ func (r *imageRun) outcome() string {
 	return endNothingLeft
 }
 
-// needs tells whether an image that is to make room still has to go: the
+// needs reports whether an image that is to make room still has to go: the
 // removals before, also those of other runtimes on its filesystem, may have brought
 // more than estimated, or nothing at all.
 func (r *imageRun) needs(ctx context.Context, d *gc.ImageDecision) bool {

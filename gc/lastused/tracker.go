@@ -330,7 +330,7 @@ func (t *Tracker) stir() {
 	}
 }
 
-// NewsOf tells whether an image came or was used again after what is known of
+// NewsOf reports whether an image came or was used again after what is known of
 // it: by whatever events said since, or by a look.
 func (t *Tracker) NewsOf(img *runtime.Image, refs []string, known Use) bool {
 	t.mu.Lock()

@@ -53,10 +53,10 @@ func (d *dir) stat(name string) (unix.Statx_t, error) {
 	return st, nil
 }
 
-// mount tells whether an entry is in another mount than d, and so not d's own.
+// mount reports whether an entry is in another mount than d, and so not d's own.
 func (d *dir) mount(st unix.Statx_t) bool { return apart(d.self, st) }
 
-// apart tells whether an entry of a folder is not on the folder's own filesystem.
+// apart reports whether an entry of a folder is not on the folder's own filesystem.
 // The kernel names the mount that each is in, from 5.8 on. The device says less: a
 // file on an overlay may tell that of the layer which it lies in, while folders tell
 // the overlay's (Documentation/filesystems/overlayfs.rst). For folders it counts

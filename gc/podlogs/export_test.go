@@ -1,4 +1,4 @@
 package podlogs
 
-// Apart tells whether an entry is not on its folder's own filesystem.
+// Apart reports whether an entry is not on its folder's own filesystem.
 var Apart = apart

@@ -45,7 +45,7 @@ func (h *Host) dangling(ctx context.Context, pods *dir) ([]gc.LogFact, error) {
 	return found, errors.Join(errs...)
 }
 
-// inspectLink tells whether an entry is a link to a pod's log that is not there.
+// inspectLink reports whether an entry is a link to a pod's log that is not there.
 func (h *Host) inspectLink(links, pods *dir, name string) (gc.LogFact, bool, error) {
 	log := gc.LogFact{Path: filepath.Join(h.links, name), Link: true}
 	base, isLog := strings.CutSuffix(name, ".log")

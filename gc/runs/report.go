@@ -135,7 +135,7 @@ func (r Report) Summary() Summary {
 	}
 }
 
-// Asked tells whether a person asked for the run.
+// Asked reports whether a person asked for the run.
 func (r Report) Asked() bool { return r.Trigger == TriggerRequest }
 
 // Err returns the first error of a run that has just ended; nil if there was none.

@@ -97,7 +97,7 @@ func (w Writing) Won(before, after gc.Usage, since time.Time) (bytes, inodes uin
 		won(before.InodesFree, w.peak.InodesFree, after.InodesFree, w.Inodes)
 }
 
-// Gained tells whether room was won.
+// Gained reports whether room was won.
 func Gained(before, after gc.Usage) bool {
 	return after.AvailableBytes > before.AvailableBytes || after.InodesFree > before.InodesFree
 }

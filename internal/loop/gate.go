@@ -87,7 +87,7 @@ func (g *Gate) While(ctx context.Context, l *Loop, run func(context.Context) err
 	}
 }
 
-// enter tells whether the gate is open, and counts who goes through. The channel is
+// enter reports whether the gate is open, and counts who goes through. The channel is
 // closed with the next change.
 func (g *Gate) enter() (open bool, changed <-chan struct{}) {
 	g.mu.Lock()

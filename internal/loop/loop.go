@@ -95,7 +95,7 @@ func (l *Loop) Allow(patience time.Duration) {
 	}
 }
 
-// Stuck tells whether the loop has made no progress for longer than its patience.
+// Stuck reports whether the loop has made no progress for longer than its patience.
 func (l *Loop) Stuck(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -58,5 +58,5 @@ func (d driver) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, err
 	return d.Runtime.ImageFilesystems(ctx)
 }
 
-// docked tells whether a Docker is in the set.
+// docked reports whether a Docker is in the set.
 func (r *Runtimes) docked() bool { return r.has(docker.Type) }

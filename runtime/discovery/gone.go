@@ -54,7 +54,7 @@ func (r *Runtimes) letGo(now time.Time) {
 	}
 }
 
-// ended tells whether nobody serves a runtime's socket, and no container of it runs.
+// ended reports whether nobody serves a runtime's socket, and no container of it runs.
 func ended(m runtime.Runtime, running []string) bool {
 	if len(running) == 0 || (&local.Activation{Path: socket(m.Endpoint())}).Served() {
 		return false
@@ -74,12 +74,12 @@ func (r *Runtimes) remove(m runtime.Runtime) {
 	_ = m.Close() // nothing is left to give back where that fails
 }
 
-// member tells whether a runtime of that name is in the set.
+// member reports whether a runtime of that name is in the set.
 func (r *Runtimes) member(name string) bool {
 	return slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == name })
 }
 
-// borrowed tells whether a socket of Docker's leads to somebody else's: package
+// borrowed reports whether a socket of Docker's leads to somebody else's: package
 // podman-docker has a link to Podman's there.
 func borrowed(c local.Candidate) bool {
 	return c.Type == docker.Type && filepath.Base(socket(c.Path)) != filepath.Base(c.Path)
@@ -106,7 +106,7 @@ func (r *Runtimes) deserted() []local.Candidate {
 	})
 }
 
-// runs tells whether the process lives whose ID is in a container's folder: runc's shim has
+// runs reports whether the process lives whose ID is in a container's folder: runc's shim has
 // the container's in init.pid, Kata's its own in shim.pid, where runc's may have one, too,
 // that outlives the container.
 func runs(folder string) bool {

@@ -36,7 +36,7 @@ func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, together(err, g.runtimes.Complete())
 }
 
-// unfound tells whether a state root that was not found yet has containers.
+// unfound reports whether a state root that was not found yet has containers.
 func (r *Runtimes) unfound() bool {
 	return slices.ContainsFunc(r.candidates, func(c local.Candidate) bool {
 		return c.Type == runc.Type && r.at(c.Path) == nil && r.roots.Inhabited(c.Path)

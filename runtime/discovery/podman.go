@@ -37,7 +37,7 @@ func LookForPodmans(root string) (p Podmans) {
 	return p
 }
 
-// holdsContainers tells whether there is a container of Podman's below a run root.
+// holdsContainers reports whether there is a container of Podman's below a run root.
 func holdsContainers(runRoot string) bool {
 	found, _ := filepath.Glob(podman.Started(runRoot))
 	return len(found) > 0

@@ -165,7 +165,7 @@ func (r *Runtimes) Look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// known tells whether a runtime has said how it is, or failed to.
+// known reports whether a runtime has said how it is, or failed to.
 func (r *Runtimes) known(m runtime.Runtime) bool {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()

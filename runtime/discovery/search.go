@@ -83,7 +83,7 @@ func (r *Runtimes) open(c local.Candidate) error {
 	return nil
 }
 
-// Discover finds runtimes that came since they were looked for, and tells whether there are
+// Discover finds runtimes that came since they were looked for, and reports whether there are
 // any: for who cannot wait for the next Look.
 func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
 	known := len(r.set.Members())
@@ -92,7 +92,7 @@ func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
 }
 
 // Search is between two times that Look is due. It asks nobody again who has said that it is
-// no runtime, and tells whether there is something new to Look at: a runtime that has not
+// no runtime, and reports whether there is something new to Look at: a runtime that has not
 // said yet how it is, by whomever it was found, or somebody who may be one.
 func (r *Runtimes) Search(ctx context.Context) (found bool) {
 	r.learned.mu.Lock()
@@ -149,7 +149,7 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 	r.learned.mu.Unlock()
 }
 
-// has tells whether a runtime of a type is in the set.
+// has reports whether a runtime of a type is in the set.
 func (r *Runtimes) has(kind string) bool {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()

@@ -50,7 +50,7 @@ func (r *Runtimes) unanswered() (list []runtime.Health) {
 	return list
 }
 
-// inhabited tells whether a process lives of a container that a pattern finds: conmon, whose
+// inhabited reports whether a process lives of a container that a pattern finds: conmon, whose
 // ID the file holds that Podman knows it by, or one of those that runs knows. Files of
 // containers that have ended stay until these are removed, and the ID may be another's.
 func inhabited(pattern string) bool {

@@ -102,7 +102,7 @@ func (f *content) settle() (changed bool) {
 	return true
 }
 
-// SameBoot tells whether a and b may name one boot: a service manager that did
+// SameBoot reports whether a and b may name one boot: a service manager that did
 // not tell one of them its start proves nothing.
 func SameBoot(a, b string) bool {
 	kernelA, startA, knownA := strings.Cut(a, "@")

@@ -48,7 +48,7 @@ const (
 	RestartFailed RestartOutcome = "failed"  // its runtime refused, time and again, or never told what decides
 )
 
-// same tells whether two are of one container.
+// same reports whether two are of one container.
 func (r Restart) same(o Restart) bool { return r.Runtime == o.Runtime && r.ID == o.ID }
 
 // owed are the containers that are to be started again now that the story of the drain in

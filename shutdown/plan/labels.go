@@ -81,7 +81,7 @@ func (r Rule) compile() (c compiledRule, err error) {
 	return c, err
 }
 
-// Critical tells whether a rule matches the pod.
+// Critical reports whether a rule matches the pod.
 func (r Rules) Critical(p runtime.Pod) bool {
 	for _, rule := range r.rules {
 		if rule.matches(p) {

@@ -158,7 +158,7 @@ func period(field string, d time.Duration) error {
 	return nil
 }
 
-// Check tells whether phases are what Phases may return. Whoever builds
+// Check reports whether phases are what Phases may return. Whoever builds
 // them by hand is held to it.
 func Check(phases []PhaseSpec) error {
 	var total time.Duration

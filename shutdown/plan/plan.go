@@ -182,12 +182,12 @@ func (p Plan) Bound() time.Duration {
 	return bound
 }
 
-// Runs tells whether the pod has a container to stop.
+// Runs reports whether the pod has a container to stop.
 func Runs(p runtime.Pod) bool {
 	return slices.ContainsFunc(p.Containers, Alive)
 }
 
-// Alive tells whether a container is to be stopped. One that its runtime has lost track of
+// Alive reports whether a container is to be stopped. One that its runtime has lost track of
 // may live, as where a shim is slow to answer a containerd that has just been started.
 func Alive(c runtime.Container) bool {
 	return c.State == runtime.Running || c.State == runtime.Unknown

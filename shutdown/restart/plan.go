@@ -194,20 +194,20 @@ func untold(r journal.Restart, c runtime.Container) string {
 	return ""
 }
 
-// ended tells whether a container has ended and waits to be started. A start that failed or
+// ended reports whether a container has ended and waits to be started. A start that failed or
 // was cut off may have left it made ready.
 func ended(r journal.Restart, c runtime.Container) bool {
 	return c.State == runtime.Exited || c.State == runtime.Created && r.Tries > 0
 }
 
-// sameRun tells whether a container's last run is known to be the one that was asked to
+// sameRun reports whether a container's last run is known to be the one that was asked to
 // end. Where it is not, as of one that was started between two lists, the order of times
 // decides: no clock that was set meanwhile can keep down what surely ran.
 func sameRun(r journal.Restart, c runtime.Container) bool {
 	return !r.StartedAt.IsZero() && c.StartedAt.Equal(r.StartedAt)
 }
 
-// endedBefore tells whether a container had ended when it was asked to: the list that a
+// endedBefore reports whether a container had ended when it was asked to: the list that a
 // drain goes by is a moment old. Of a run that was in that list, an end long before says
 // that the clock was set: dockerd takes for the end of what it did not see end the moment at
 // which it starts, which may be before a host without a battery knows the time. Podman says

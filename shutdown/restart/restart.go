@@ -155,7 +155,7 @@ func (s *sinces) follow(all []journal.Restart, is func(journal.Restart) bool) fu
 	}
 }
 
-// unable tells whether a runtime cannot start containers again.
+// unable reports whether a runtime cannot start containers again.
 func (r *Restarter) unable(name string) bool {
 	return slices.ContainsFunc(r.o.Set.Members(), func(m runtime.Runtime) bool {
 		_, able := m.(runtime.Starter)

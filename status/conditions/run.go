@@ -201,7 +201,7 @@ func failed(p Program, err error) Result {
 	return Result{Answer: status.NotRun, Message: fmt.Sprintf("start %s: %v%s", p.Path, why, hint)}
 }
 
-// endsAsOnWindows tells whether the first line of a script, as far as the kernel reads it
+// endsAsOnWindows reports whether the first line of a script, as far as the kernel reads it
 // for the interpreter (execve(2)), ends in a carriage return.
 func endsAsOnWindows(path string) bool {
 	file, err := os.Open(path)

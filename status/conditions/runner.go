@@ -186,7 +186,7 @@ func (r *Runner) await(workers *sync.WaitGroup) {
 	clear(r.busy)
 }
 
-// look takes in what is in the folder, and tells whether that changes conditions.
+// look takes in what is in the folder, and reports whether that changes conditions.
 func (r *Runner) look(now time.Time) (changed bool) {
 	r.mu.Lock()
 	policy, before := r.policy, r.faults

@@ -20,7 +20,7 @@ type found struct {
 	faults   []Fault
 }
 
-// readFolder looks into the folder, and tells whether that has answered. If not, the
+// readFolder looks into the folder, and reports whether that has answered. If not, the
 // next call waits for the same look: a folder that hangs holds one goroutine, and not
 // the loop, whose beat the watchdog waits for.
 func (r *Runner) readFolder(p Policy) (programs []Program, faults []Fault, answered bool) {

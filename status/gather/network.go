@@ -322,7 +322,7 @@ func (n *Network) to() []netip.Addr {
 	return n.destinations
 }
 
-// look reads the network, and tells whether it has changed.
+// look reads the network, and reports whether it has changed.
 func (n *Network) look(resolving bool) bool {
 	var to []netip.AddrPort
 	for _, k := range n.answers {
@@ -339,7 +339,7 @@ func (n *Network) look(resolving bool) bool {
 	return true
 }
 
-// lost tells whether the host has no more an address that it sent from to the
+// lost reports whether the host has no more an address that it sent from to the
 // control plane.
 func lost(before, now probe.Network) bool {
 	for _, way := range before.ControlPlane {

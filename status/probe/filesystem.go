@@ -72,7 +72,7 @@ func (r *Reader) filesystems(ctx context.Context, folders []string) []Filesystem
 	return result
 }
 
-// wait tells whether the answer stands, at the latest when ctx ends. An answer
+// wait reports whether the answer stands, at the latest when ctx ends. An answer
 // counts even then: one folder that hangs must not make the others look so.
 func (q *question) wait(ctx context.Context) bool {
 	select {
@@ -202,7 +202,7 @@ func (r *Reader) lookUpMount(folder string, id uint64) mount {
 	return best
 }
 
-// holds tells whether path lies at or below the folder of the mount.
+// holds reports whether path lies at or below the folder of the mount.
 func holds(mountpoint, path string) bool {
 	return mountpoint == "/" || path == mountpoint || strings.HasPrefix(path, mountpoint+"/")
 }

@@ -109,7 +109,7 @@ func empty(ctx context.Context, socket *os.File, buffer []byte) error {
 	return errors.Join(err, readErr)
 }
 
-// worthALook tells whether a datagram of route messages holds anything but routes
+// worthALook reports whether a datagram of route messages holds anything but routes
 // to where nobody wants to go, which a router changes by the thousand. A message
 // that cannot be told counts.
 func worthALook(datagram []byte, destinations func() []netip.Addr) bool {
@@ -137,7 +137,7 @@ func worthALook(datagram []byte, destinations func() []netip.Addr) bool {
 	return false
 }
 
-// wanted tells whether a route to that network may lead to a destination.
+// wanted reports whether a route to that network may lead to a destination.
 func wanted(to netip.Prefix, destinations []netip.Addr) bool {
 	for _, d := range destinations {
 		if to.Contains(d) {

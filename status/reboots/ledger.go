@@ -32,7 +32,7 @@ type Machine struct {
 	UUID string `json:"uuid,omitempty"` // of the hardware
 }
 
-// differs tells whether the two are known to be two machines.
+// differs reports whether the two are known to be two machines.
 func (m Machine) differs(o Machine) bool {
 	return m.ID != "" && o.ID != "" && m.ID != o.ID || m.UUID != "" && o.UUID != "" && m.UUID != o.UUID
 }
@@ -215,7 +215,7 @@ func (l *Ledger) Told() {
 	}
 }
 
-// Foreign tells whether what this start found was of another machine, whose disk
+// Foreign reports whether what this start found was of another machine, whose disk
 // this one has, or a copy of it.
 func (l *Ledger) Foreign() bool {
 	l.mu.Lock()

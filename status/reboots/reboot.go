@@ -126,7 +126,7 @@ func (r Reboot) String() string {
 	return text
 }
 
-// Good tells whether nothing speaks against how the host went down.
+// Good reports whether nothing speaks against how the host went down.
 func (r Reboot) Good() bool {
 	return r.Verdict == Expected && (r.Graceful == nil || *r.Graceful)
 }

@@ -140,7 +140,7 @@ func (c *Chronicle) recordLastBoot() (boot string, told bool) {
 	return last.BootID, false
 }
 
-// toldOf tells whether an earlier process of this boot has told of the record.
+// toldOf reports whether an earlier process of this boot has told of the record.
 func (c *Chronicle) toldOf(last *journal.Record) bool {
 	values, err := c.store.Load()
 	return err == nil && bytes.Equal(values[keyTold], quote(last.BootID))

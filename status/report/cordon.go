@@ -50,7 +50,7 @@ func (c *cordons) wanted(configured bool) bool {
 	return configured
 }
 
-// pending tells whether the control plane has yet to be told.
+// pending reports whether the control plane has yet to be told.
 func (c *cordons) pending() bool {
 	d := c.decided()
 	return d != nil && !d.Delivered

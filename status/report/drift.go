@@ -30,13 +30,13 @@ func (r *Reporter) Standing() Standing {
 // anewHere has the Node created anew where this host may delete it.
 const anewHere = "hostler leave && hostler leave --undo"
 
-// shared tells whether others write the Node as well.
+// shared reports whether others write the Node as well.
 func (r *Reporter) shared() bool {
 	_, shared := r.o.Client.(controlplane.NodeWatcher)
 	return shared
 }
 
-// reconciles tells whether registering again mends the Node's taints, and whether this
+// reconciles reports whether registering again mends the Node's taints, and whether this
 // host may do with its Node whatever is to be done.
 func (r *Reporter) reconciles() bool {
 	_, reconciles := r.o.Client.(controlplane.TaintReconciler)
