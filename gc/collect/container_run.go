@@ -28,7 +28,7 @@ type containerRun struct {
 	runtimes map[string]survey.Runtime
 	down     map[string]bool    // runtimes that stopped answering
 	staying  map[gc.PodKey]bool // pods with a container that was to go and did not
-	waits    patience
+	patience learned[pace.Patience]
 	done     int
 	total    int
 }
@@ -133,7 +133,7 @@ func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 		if r.gauge != nil {
 			r.gauge.start(ctx, rt)
 		}
-		wait := r.waits.with(name)
+		wait := r.patience.of(name)
 		left := pace.Each(ctx, byRuntime[name],
 			func(one removal) error { return one.remove(ctx, rt, wait) },
 			func(one removal, err error) (goOn bool) {

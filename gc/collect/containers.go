@@ -58,7 +58,7 @@ func (c *Containers) first(ctx context.Context, report *runs.Report, progress fu
 func (c *Containers) newRun(report *runs.Report, progress func(runs.Progress), gauge *gauge) *containerRun {
 	return &containerRun{
 		loop: c.Loop, survey: c.options.Survey, log: c.options.Log, report: report, progress: progress, gauge: gauge, kept: report.Kept,
-		runtimes: byName(c.options.Survey.Runtimes()), down: make(map[string]bool), staying: make(map[gc.PodKey]bool), waits: make(patience),
+		runtimes: byName(c.options.Survey.Runtimes()), down: make(map[string]bool), staying: make(map[gc.PodKey]bool), patience: make(learned[pace.Patience]),
 	}
 }
 
@@ -68,16 +68,6 @@ func byName(runtimes []survey.Runtime) map[string]survey.Runtime {
 		m[rt.Name()] = rt
 	}
 	return m
-}
-
-// patience is with removals of each runtime, by its name.
-type patience map[string]*pace.Patience
-
-func (p patience) with(runtimeName string) *pace.Patience {
-	if p[runtimeName] == nil {
-		p[runtimeName] = &pace.Patience{}
-	}
-	return p[runtimeName]
 }
 
 // stopGrace is what a container in an unknown state is given to end by itself,

@@ -66,7 +66,7 @@ func (r *imageRun) batch(queue []*gc.ImageDecision) int {
 			usages = append(usages, u)
 		}
 	}
-	return gc.Batch(queue[:n], usages, r.policy, r.options, r.yield[first.Runtime])
+	return gc.Batch(queue[:n], usages, r.policy, r.options, r.ofRuntimes.of(first.Runtime).yield)
 }
 
 // remove takes a batch of images, without those that something has come to use
@@ -75,7 +75,7 @@ func (r *imageRun) remove(ctx context.Context, batch []*gc.ImageDecision, total 
 	name := batch[0].Runtime
 	var taken []*attempt
 	for chunk := range slices.Chunk(batch, maxAtOnce) {
-		if ctx.Err() == nil && !r.down[name] {
+		if ctx.Err() == nil && !r.ofRuntimes.of(name).down {
 			taken = append(taken, r.removeAtOnce(ctx, r.runtimes[name], chunk, total)...)
 		}
 	}
@@ -90,7 +90,7 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images [
 	asked := time.Now()
 	now, err := askInUse(ctx, rt)
 	attempts := make([]*attempt, len(images))
-	wait := r.waits.with(images[0].Runtime)
+	wait := &r.ofRuntimes.of(images[0].Runtime).patience
 	for i, d := range images {
 		a := &attempt{ImageDecision: d, refs: gc.References(nil, d.Image), done: make(chan struct{}), err: err, unknown: err != nil}
 		attempts[i] = a
@@ -148,37 +148,37 @@ func (r *imageRun) protection(a *attempt, now survey.InUse) (gc.Reason, string) 
 
 // conclude books what came of an attempt, and reports whether the image is gone.
 func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, total int) (gone bool) {
-	r.done++
-	step := runs.Progress{Removal: imageRemoval(a.ImageDecision), Action: gc.Keep, Done: r.done, Total: total}
+	r.tried.count++
+	step := runs.Progress{Removal: imageRemoval(a.ImageDecision), Action: gc.Keep, Done: r.tried.count, Total: total}
 	ref := imageRef{a.Runtime, a.ID}
 	r.report.LongestWindow.Duration = max(r.report.LongestWindow.Duration, a.window)
 	switch {
 	case a.reason != "":
-		r.skip[ref] = true
+		r.tried.skip[ref] = true
 		r.report.Kept[a.reason]++
 		step.Reason = a.reason
 		stays := *a.ImageDecision
 		stays.Action, stays.Reason, stays.Detail = gc.Keep, a.reason, a.detail
-		r.stayed = append(r.stayed, stays)
+		r.tried.stayed = append(r.tried.stayed, stays)
 		r.log.Debug("image kept", "image", a.Names[0], "id", a.ID, "runtime", a.Runtime, "reason", a.reason, "detail", a.detail)
 	case a.err == nil:
 		gone = true
 		step.Action = gc.Remove
-		r.removed[ref] = taken{name: a.Names[0], refs: a.refs}
+		r.tried.removed[ref] = taken{name: a.Names[0], refs: a.refs}
 		r.booked(a, step.Removal)
 	case ctx.Err() != nil:
 		if !a.unknown {
 			r.unanswered(a)
 		}
 		step.Err = a.err
-	case r.down[a.Runtime] || a.unknown || isDown(ctx, rt, a.err):
+	case r.ofRuntimes.of(a.Runtime).down || a.unknown || isDown(ctx, rt, a.err):
 		r.lose(a.Runtime, runtime.MemberError{Runtime: a.Runtime, Err: a.err})
 		step.Err = a.err
 	default:
 		if errors.Is(a.err, runtime.ErrUnavailable) || errors.Is(a.err, context.DeadlineExceeded) {
 			r.unanswered(a)
 		}
-		r.skip[ref] = true
+		r.tried.skip[ref] = true
 		r.report.Fail("image "+a.ID, a.err) // which names operation and image
 		step.Err = a.err
 	}
@@ -189,8 +189,8 @@ func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, 
 // unanswered notes a removal whose answer was lost: the image may be gone, which is
 // measured and looked after.
 func (r *imageRun) unanswered(a *attempt) {
-	r.removed[imageRef{a.Runtime, a.ID}] = taken{name: a.Names[0], refs: a.refs}
-	r.stale[a.Runtime] = true
+	r.tried.removed[imageRef{a.Runtime, a.ID}] = taken{name: a.Names[0], refs: a.refs}
+	r.ofRuntimes.of(a.Runtime).stale = true
 }
 
 // booked notes a removal.
@@ -201,7 +201,7 @@ func (r *imageRun) booked(a *attempt, removal runs.Removal) {
 	r.survey.Uses.Forget(a.Runtime, a.ID)
 	r.log.Info("image removed", "image", a.Names[0], "id", a.ID, "runtime", a.Runtime, "filesystem", a.Filesystem,
 		"reason", a.Reason, "sizeBytes", a.SizeBytes)
-	r.stale[a.Runtime] = true
+	r.ofRuntimes.of(a.Runtime).stale = true
 }
 
 // assess measures what a batch brought, if room is what it was for, and sets the
@@ -222,13 +222,11 @@ func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 	if ctx.Err() != nil {
 		return
 	}
-	yield := r.yield[first.Runtime]
-	yield.Add(len(taken), bytes, wonBytes, inodes, wonInodes)
-	r.yield[first.Runtime] = yield
+	r.ofRuntimes.of(first.Runtime).yield.Add(len(taken), bytes, wonBytes, inodes, wonInodes)
 	if wonBytes > 0 || wonInodes > 0 {
-		r.idle[first.Filesystem], r.pace[pace] = 0, faster
+		r.ofFilesystems.of(first.Filesystem).idle, r.pace[pace] = 0, faster
 	} else {
-		r.idle[first.Filesystem] += len(taken)
+		r.ofFilesystems.of(first.Filesystem).idle += len(taken)
 		r.pace[pace] = 1
 	}
 }

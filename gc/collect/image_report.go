@@ -23,10 +23,10 @@ func (r *imageRun) finish(ctx context.Context) {
 	r.settle(ctx)
 	r.count()
 	filesystems := r.filesystems()
-	if len(r.report.Removed)+len(r.removed) > 0 {
+	if len(r.report.Removed)+len(r.tried.removed) > 0 {
 		for _, fs := range filesystems {
-			if before, known := r.before[fs.Filesystem]; known {
-				r.report.Book(before, r.usage(fs.Filesystem))
+			if before := r.ofFilesystems.of(fs.Filesystem).before; before != nil {
+				r.report.Book(*before, r.usage(fs.Filesystem))
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func (r *imageRun) warnNameless() {
 	}
 	for name := range r.runtimes {
 		hasSome := slices.ContainsFunc(r.facts.Images, func(img gc.ImageFact) bool { return img.Runtime == name })
-		if hasSome && !named[name] && !r.down[name] {
+		if hasSome && !named[name] && !r.ofRuntimes.of(name).down {
 			r.report.Warn("filesystem of "+name, "runtime "+name+" names no image filesystem: its images are collected on request only")
 		}
 	}
@@ -63,11 +63,11 @@ func (r *imageRun) warnNameless() {
 func (r *imageRun) count() {
 	for _, d := range r.decisions.Images {
 		ref := imageRef{d.Runtime, d.ID}
-		_, removed := r.removed[ref]
+		_, removed := r.tried.removed[ref]
 		switch {
 		case d.Action == gc.Keep:
 			r.report.Kept[d.Reason]++
-		case !removed && !r.skip[ref] && !r.shortFor(d.Runtime):
+		case !removed && !r.tried.skip[ref] && !r.shortFor(d.Runtime):
 			r.report.Kept[gc.BelowThreshold]++
 		}
 	}
@@ -77,12 +77,12 @@ func (r *imageRun) count() {
 // removed: nothing prevents that in a runtime which does not refuse.
 func (r *imageRun) findBroken(ctx context.Context) {
 	byRuntime := make(map[string][]imageRef)
-	for ref := range r.removed {
+	for ref := range r.tried.removed {
 		byRuntime[ref.runtime] = append(byRuntime[ref.runtime], ref)
 	}
 	for name, removed := range byRuntime {
 		users, there, err := r.usersNow(ctx, name)
-		if err != nil && r.down[name] {
+		if err != nil && r.ofRuntimes.of(name).down {
 			continue // it is told that it does not answer
 		}
 		if err != nil { // later runs do not know what this one removed
@@ -91,7 +91,7 @@ func (r *imageRun) findBroken(ctx context.Context) {
 			continue
 		}
 		for _, ref := range removed {
-			image := r.removed[ref]
+			image := r.tried.removed[ref]
 			c, _ := users.Foremost(name, image.refs)
 			if c == nil || slices.ContainsFunc(image.refs, func(ref string) bool { return there[ref] }) { // pulled again
 				continue
@@ -137,7 +137,7 @@ func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) strin
 	fmt.Fprintf(&text, "image filesystem %s (%s) is %d%% full, inodes %d%%, and is to come down to %d%%, inodes %d%% (high thresholds %d%%, inodes %d%%): %s",
 		fs.Filesystem, fs.Device, fs.UsedPercent, fs.InodesUsedPercent, low, r.policy.InodesLowPercent,
 		r.policy.HighPercent, r.policy.InodesHighPercent, r.report.Ended)
-	if speed := r.writing[fs.Filesystem]; speed > 0 {
+	if speed := r.ofFilesystems.of(fs.Filesystem).writing; speed > 0 {
 		fmt.Fprintf(&text, "; something else writes to it, %s a second when last seen", gc.Size(uint64(speed)))
 	}
 	text.WriteString("; images kept: ")
@@ -175,7 +175,7 @@ const maxBy = 10
 // holders says which images stay on a filesystem, by reason.
 func (r *imageRun) holders(fs gc.FilesystemDecision) []runs.Holder {
 	byReason := make(map[gc.Reason]*runs.Holder)
-	all := slices.Concat(r.decisions.Images, r.stayed)
+	all := slices.Concat(r.decisions.Images, r.tried.stayed)
 	for i := range all {
 		d := &all[i]
 		if d.Action != gc.Keep || d.Filesystem != fs.Filesystem {
@@ -222,11 +222,11 @@ func (r *imageRun) folders(ctx context.Context, fs gc.FilesystemDecision) []gc.F
 	if !able {
 		return nil
 	}
-	last := r.weighed[fs.Filesystem]
+	last := r.collector.weighed[fs.Filesystem]
 	if last.at.IsZero() || time.Since(last.at) >= weighAgain || r.report.Asked() {
 		byInodes := fs.InodesToFree > 0 && fs.BytesToFree == 0
 		last = weighing{time.Now(), r.weigh(ctx, weigher, fs.Filesystem, byInodes)}
-		r.weighed[fs.Filesystem] = last
+		r.collector.weighed[fs.Filesystem] = last
 	}
 	return last.folders
 }

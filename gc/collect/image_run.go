@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/pace"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 )
@@ -17,41 +18,63 @@ const idleLimit = 2
 
 // imageRun is one run of Images. One goroutine owns it.
 type imageRun struct {
-	loop     *runs.Loop
-	survey   *survey.Survey
-	log      *slog.Logger
-	policy   gc.ImagePolicy
-	options  gc.Options
-	report   *runs.Report
-	progress func(runs.Progress)
+	collector *Images
+	survey    *survey.Survey
+	log       *slog.Logger
+	policy    gc.ImagePolicy
+	options   gc.Options
+	report    *runs.Report
+	progress  func(runs.Progress)
 
 	facts     gc.Facts // Filesystems in it are the latest measurement
 	runtimes  map[string]survey.Runtime
 	decisions gc.Decisions
 
-	before   map[string]gc.Usage  // filesystems at the start
-	measured map[string]time.Time // when each filesystem was measured last
-	writing  map[string]float64   // bytes a second that something else was seen to take, by filesystem
-	stale    map[string]bool      // runtimes with removals since the last measurement
-	down     map[string]bool      // runtimes that stopped answering
-	skip     map[imageRef]bool    // images not to try again in this run
-	removed  map[imageRef]taken   // also those whose removal's answer was lost
-	stayed   []gc.ImageDecision   // images that were to go, with what came to keep them
-	idle     map[string]int       // removals in a row that brought nothing, by filesystem
-	pace     map[stride]int       // how many removals may be made at once
-	waits    patience
-	yield    map[string]gc.Yield // what removals for room brought, by runtime
-	weighed  map[string]weighing // by filesystem, also of earlier runs
-	done     int
+	tried         tried
+	pace          map[stride]int // how many removals may be made at once
+	ofFilesystems learned[filesystemState]
+	ofRuntimes    learned[runtimeState]
+}
+
+// tried is what became of the images that a run tried to remove.
+type tried struct {
+	count   int
+	skip    map[imageRef]bool  // not tried again in this run
+	removed map[imageRef]taken // also those whose removal's answer was lost
+	stayed  []gc.ImageDecision // with what keeps them now
+}
+
+// filesystemState is what a run knows of a filesystem besides its usage.
+type filesystemState struct {
+	before   *gc.Usage // at the start
+	measured time.Time // last
+	writing  float64   // bytes a second that another program was last seen to write
+	idle     int       // removals in a row that freed nothing
+}
+
+// runtimeState is what a run knows of a runtime.
+type runtimeState struct {
+	down     bool     // stopped answering
+	stale    bool     // has removals since the last measurement
+	yield    gc.Yield // what removals for space freed
+	patience pace.Patience
+}
+
+// learned holds one record for each name, made when it is first asked for.
+type learned[T any] map[string]*T
+
+func (l learned[T]) of(name string) *T {
+	if l[name] == nil {
+		l[name] = new(T)
+	}
+	return l[name]
 }
 
 func newImageRun(c *Images, o gc.Options, report *runs.Report, progress func(runs.Progress)) *imageRun {
 	return &imageRun{
-		loop: c.Loop, survey: c.options.Survey, log: c.options.Log, policy: c.Policy(), options: o, report: report, progress: progress,
-		before: make(map[string]gc.Usage), measured: make(map[string]time.Time), writing: make(map[string]float64),
-		down: make(map[string]bool), skip: make(map[imageRef]bool), removed: make(map[imageRef]taken),
-		idle: make(map[string]int), pace: make(map[stride]int), yield: make(map[string]gc.Yield),
-		weighed: c.weighed, waits: make(patience),
+		collector: c, survey: c.options.Survey, log: c.options.Log, policy: c.Policy(), options: o, report: report, progress: progress,
+		tried: tried{skip: make(map[imageRef]bool), removed: make(map[imageRef]taken)},
+		pace:  make(map[stride]int), ofFilesystems: make(learned[filesystemState]), ofRuntimes: make(learned[runtimeState]),
 	}
 }
 
@@ -67,7 +90,7 @@ type taken struct {
 // look gathers the facts anew, without what this run has given up.
 func (r *imageRun) look(ctx context.Context) {
 	facts, failed := r.survey.Look(ctx, r.options)
-	r.options.LeaveAlone = r.loop.Spared(r.report)
+	r.options.LeaveAlone = r.collector.Spared(r.report)
 	for _, err := range failed {
 		r.lose(err.Runtime, err)
 		for _, u := range r.facts.Filesystems {
@@ -77,20 +100,23 @@ func (r *imageRun) look(ctx context.Context) {
 		}
 	}
 	facts.Images = slices.DeleteFunc(facts.Images, func(img gc.ImageFact) bool {
-		return r.down[img.Runtime] || r.skip[imageRef{img.Runtime, img.ID}]
+		return r.ofRuntimes.of(img.Runtime).down || r.tried.skip[imageRef{img.Runtime, img.ID}]
 	})
 	r.facts = facts
 	r.runtimes = byName(r.survey.Runtimes())
-	r.stale = make(map[string]bool)
+	for _, rt := range r.ofRuntimes {
+		rt.stale = false
+	}
 	for _, u := range facts.Filesystems {
-		r.measured[u.Name()] = time.Now()
+		r.ofFilesystems.of(u.Name()).measured = time.Now()
 	}
 }
 
 // begin notes where the run starts from and how far it has to go.
 func (r *imageRun) begin() {
 	for _, fs := range r.filesystems() {
-		r.before[fs.Filesystem] = r.usage(fs.Filesystem)
+		usage := r.usage(fs.Filesystem)
+		r.ofFilesystems.of(fs.Filesystem).before = &usage
 		r.report.RequestedBytes += fs.BytesToFree
 		r.report.RequestedInodes += fs.InodesToFree
 		if fs.Short() {
@@ -148,9 +174,9 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 			queue = append(queue, &d.Images[i])
 		}
 	}
-	total := r.done + len(queue)
+	total := r.tried.count + len(queue)
 	for len(queue) > 0 && ctx.Err() == nil {
-		if first := queue[0]; r.down[first.Runtime] || first.Reason == gc.LRU && !r.needs(ctx, first) {
+		if first := queue[0]; r.ofRuntimes.of(first.Runtime).down || first.Reason == gc.LRU && !r.needs(ctx, first) {
 			queue = queue[1:]
 			continue
 		}
@@ -177,12 +203,15 @@ const (
 )
 
 func (r *imageRun) outcome() string {
-	stuck := false
-	for _, n := range r.idle {
-		stuck = stuck || n >= idleLimit
+	down, stuck := false, false
+	for _, rt := range r.ofRuntimes {
+		down = down || rt.down
+	}
+	for _, fs := range r.ofFilesystems {
+		stuck = stuck || fs.idle >= idleLimit
 	}
 	switch {
-	case len(r.down) > 0:
+	case down:
 		return endDown
 	case r.asked() && !r.short():
 		if r.blind() {
@@ -200,20 +229,22 @@ func (r *imageRun) outcome() string {
 // more than estimated, or nothing at all.
 func (r *imageRun) needs(ctx context.Context, d *gc.ImageDecision) bool {
 	r.settle(ctx)
-	return r.shortFor(d.Runtime) && r.idle[d.Filesystem] < idleLimit
+	return r.shortFor(d.Runtime) && r.ofFilesystems.of(d.Filesystem).idle < idleLimit
 }
 
 // settle measures wherever something was removed since the last measurement.
 func (r *imageRun) settle(ctx context.Context) {
-	for _, name := range slices.Sorted(maps.Keys(r.stale)) {
-		r.measure(ctx, name)
+	for _, name := range slices.Sorted(maps.Keys(r.ofRuntimes)) {
+		if r.ofRuntimes[name].stale {
+			r.measure(ctx, name)
+		}
 	}
 }
 
 // measure updates the figures of the runtime's filesystems and tells what was won
 // since they were last taken, as if nobody else had written meanwhile.
 func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inodes uint64) {
-	delete(r.stale, runtimeName)
+	r.ofRuntimes.of(runtimeName).stale = false
 	done := make(map[string]bool)
 	for _, fs := range slices.Clone(r.facts.Filesystems) {
 		if fs.Runtime != runtimeName || fs.Problem() != "" || done[fs.Name()] {
@@ -222,12 +253,12 @@ func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inod
 		done[fs.Name()] = true
 		after, others := r.survey.Settle(ctx, fs)
 		if after.Err != nil && ctx.Err() != nil {
-			r.stale[runtimeName] = true
+			r.ofRuntimes.of(runtimeName).stale = true
 			continue
 		}
-		wonBytes, wonInodes := others.Won(fs, after, r.measured[fs.Name()])
+		wonBytes, wonInodes := others.Won(fs, after, r.ofFilesystems.of(fs.Name()).measured)
 		bytes, inodes = bytes+wonBytes, inodes+wonInodes
-		r.writing[fs.Name()], r.measured[fs.Name()] = others.Bytes, time.Now()
+		r.ofFilesystems.of(fs.Name()).writing, r.ofFilesystems.of(fs.Name()).measured = others.Bytes, time.Now()
 		for i := range r.facts.Filesystems {
 			if u := &r.facts.Filesystems[i]; u.Name() == fs.Name() {
 				own := u.Filesystem
@@ -241,8 +272,8 @@ func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inod
 
 // lose gives up on a runtime for the rest of the run.
 func (r *imageRun) lose(name string, err error) {
-	if !r.down[name] {
-		r.down[name] = true
+	if !r.ofRuntimes.of(name).down {
+		r.ofRuntimes.of(name).down = true
 		r.report.FailRuntime(name, err)
 	}
 }

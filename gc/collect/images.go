@@ -35,14 +35,14 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *runs.Report,
 	r.begin()
 	if c.before != nil && r.short() && c.before(ctx, report, progress) {
 		for _, removal := range report.Removed {
-			r.stale[removal.Runtime] = true
+			r.ofRuntimes.of(removal.Runtime).stale = true
 		}
 		r.settle(ctx)
 		r.look(ctx)
 	}
 	for {
 		d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
-		tried := r.done
+		tried := r.tried.count
 		if tried == 0 {
 			report.Queue(d)
 		}
@@ -50,7 +50,7 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *runs.Report,
 		// Estimates are wrong both ways, and images turn out to be in use or do
 		// not go. Where too little came of it, a new plan from new facts takes the
 		// next images: each removal is tried once, so that this ends.
-		if !goOn || !r.short() || r.done == tried {
+		if !goOn || !r.short() || r.tried.count == tried {
 			break
 		}
 		r.look(ctx)
