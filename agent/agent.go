@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"sync/atomic"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/backend"
@@ -58,7 +57,6 @@ type Agent struct {
 	shutdown stopping
 	serving  serving
 
-	ending   atomic.Bool // a signal has come that ends the agent
 	cleanups []cleanup
 }
 

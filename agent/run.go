@@ -104,7 +104,7 @@ func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-ch
 				_, _ = a.serving.reloader.Reload(ctx) // the log tells
 				continue
 			}
-			a.ending.Store(true)
+			a.shutdown.ending.Store(true)
 			return a.stop(ctx, sig.String(), signals), nil
 		}
 	}

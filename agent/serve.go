@@ -61,7 +61,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 	}
 	a.serving.reloader = &reloader{
 		settings: a.settings, version: a.version, fits: a.checkReserved, effects: a.effects(level),
-		notify: a.notifyReload, ending: a.ending.Load, log: a.log,
+		notify: a.notifyReload, ending: a.shutdown.ending.Load, log: a.log,
 	}
 	a.serving.backend = &backend.Backend{
 		Drainer: maintenance.New(maintenance.Options{

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -26,6 +27,7 @@ type stopping struct {
 	restarts *restart.Restarter
 	wake     loop.Signal     // for the restarts
 	board    *shutdown.Board // the guard's status
+	ending   atomic.Bool     // a signal has ended the agent
 }
 
 func (a *Agent) buildShutdown(cfg config.Config) (err error) {
@@ -84,7 +86,7 @@ func (a *Agent) restartOptions(cfg config.Config) restart.Options {
 // known, or a person drains it, or the agent ends.
 func (a *Agent) restartsHeld() bool {
 	g := a.shutdown.guard.Status()
-	return a.ending.Load() || a.kept.journal.Current() != nil || g.ByHand != nil ||
+	return a.shutdown.ending.Load() || a.kept.journal.Current() != nil || g.ByHand != nil ||
 		g.State == shutdown.Draining || g.State == shutdown.Released
 }
 

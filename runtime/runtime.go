@@ -44,7 +44,8 @@ type Pod struct {
 	Containers []Container
 }
 
-// Container is one container as the runtime last reported it.
+// Container is one container as the runtime last reported it. It is a flat record: each
+// field is a property that runtimes report.
 type Container struct {
 	Runtime string
 	ID      string

@@ -20,7 +20,8 @@ const (
 )
 
 // Unit is what systemd has loaded of a unit, which may be an older reading than
-// its files (NeedDaemonReload). See org.freedesktop.systemd1(5).
+// its files (NeedDaemonReload), with a field for each property that hostler reads. See
+// org.freedesktop.systemd1(5).
 type Unit struct {
 	Name          string
 	LoadState     string // "loaded", "not-found", "masked", ...

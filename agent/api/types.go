@@ -23,8 +23,8 @@ import (
 	"hostler.io/hostler/status/reboots"
 )
 
-// Status is the answer of `hostler status -o json`. Its top-level keys are a
-// promise; more may come.
+// Status is the answer of `hostler status -o json`. It has a field for each
+// top-level key. The keys are a promise; more may come.
 type Status struct {
 	Version      string                 `json:"version"`
 	Node         *corev1.Node           `json:"node"`  // null before the first look at the host

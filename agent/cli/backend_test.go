@@ -29,7 +29,7 @@ var night = time.Date(2026, 11, 20, 3, 12, 0, 0, time.UTC)
 
 func ago(d time.Duration) time.Time { return night.Add(-d) }
 
-// backend answers with what it holds.
+// backend answers with what it holds, with a field for each request.
 type backend struct {
 	status  api.Status
 	pods    api.PodList

@@ -9,7 +9,8 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Cluster is a Kubernetes cluster that this host is a node of, as it answers now.
+// Cluster is a Kubernetes cluster that this host is a node of, as it answers now. It is a flat
+// record with a field for each fact that a check uses.
 type Cluster struct {
 	// Untold tells that the files are the service's own, and cannot be looked at beside it.
 	Untold     bool

@@ -14,7 +14,8 @@ import (
 // Service is the name of hostler's unit.
 const Service = "hostler.service"
 
-// Facts is what the checks judge. A part that could not be looked at says why.
+// Facts is what the checks judge, with a field for each subject of the checks. A part
+// that could not be read says why.
 type Facts struct {
 	Agent         Agent
 	Configuration Configuration

@@ -25,7 +25,7 @@ import (
 )
 
 // Metrics counts what happens and reads off, when asked, how things stand. It is
-// safe for concurrent use.
+// safe for concurrent use. It has a field for each metric that is counted.
 type Metrics struct {
 	registry *prometheus.Registry
 

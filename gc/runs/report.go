@@ -13,7 +13,8 @@ import (
 	"hostler.io/hostler/gc/survey"
 )
 
-// Report is what a run did: what `hostler gc run` prints.
+// Report is what a run did: what `hostler gc run` prints, with a field for each key of
+// its JSON.
 type Report struct {
 	StartedAt time.Time       `json:"startedAt"`
 	Duration  metav1.Duration `json:"duration"`

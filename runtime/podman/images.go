@@ -35,7 +35,7 @@ func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	if err := r.check(ctx, "list images"); err != nil {
 		return nil, err
 	}
-	images, err := r.images.get(ctx, &r.changes, r.askImages)
+	images, err := r.answers.images.get(ctx, &r.changes, r.askImages)
 	return slices.Clone(images), err
 }
 

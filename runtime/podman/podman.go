@@ -46,9 +46,14 @@ type Runtime struct {
 	facts    facts
 	podUnits podUnits
 	changes  changes
-	pods     remembered[[]runtime.Pod]
-	images   remembered[[]runtime.Image]
-	others   remembered[[]runtime.ImageUser]
+	answers  answers
+}
+
+// answers holds what Podman reported last, for as long as nothing changes.
+type answers struct {
+	pods   remembered[[]runtime.Pod]
+	images remembered[[]runtime.Image]
+	others remembered[[]runtime.ImageUser]
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)

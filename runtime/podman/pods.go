@@ -17,7 +17,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	if err := r.check(ctx, "list pods"); err != nil {
 		return nil, err
 	}
-	pods, err := r.pods.get(ctx, &r.changes, r.askPods)
+	pods, err := r.answers.pods.get(ctx, &r.changes, r.askPods)
 	return clone(pods), err
 }
 

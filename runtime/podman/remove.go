@@ -122,7 +122,7 @@ func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, err
 	if err := r.check(ctx, "list users of images"); err != nil {
 		return nil, err
 	}
-	return r.others.get(ctx, &r.changes, func(ctx context.Context) ([]runtime.ImageUser, error) {
+	return r.answers.others.get(ctx, &r.changes, func(ctx context.Context) ([]runtime.ImageUser, error) {
 		list, err := r.list(ctx)
 		if err != nil {
 			return nil, err

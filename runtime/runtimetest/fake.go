@@ -58,20 +58,25 @@ type Fake struct {
 	opts   Options
 	closed chan struct{}
 
-	mu           sync.Mutex
-	isClosed     bool
-	serial       int
-	info         runtime.Info
-	pods         []*pod // in order of creation
-	podByID      map[string]*pod
-	byID         map[string]*container // of all pods
-	images       []*image              // in order of arrival
-	atOnce       int                   // calls under way
-	otherBytes   uint64
-	freeing      []freeing
-	injections   []*Injection
-	subscribers  []*subscriber
+	mu          sync.Mutex
+	isClosed    bool
+	serial      int
+	info        runtime.Info
+	pods        []*pod // in order of creation
+	podByID     map[string]*pod
+	byID        map[string]*container // of all pods
+	images      []*image              // in order of arrival
+	otherBytes  uint64
+	freeing     []freeing
+	injections  []*Injection
+	subscribers []*subscriber
+	seen        seen
+}
+
+// seen is what a Fake reports of its callers.
+type seen struct {
 	calls        []*Call
+	atOnce       int // calls under way
 	signals      []Signal
 	removedInUse []string
 }
@@ -172,7 +177,7 @@ func (f *Fake) Calls(ops ...Op) []Call {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var calls []Call
-	for _, c := range f.calls {
+	for _, c := range f.seen.calls {
 		if len(ops) == 0 || slices.Contains(ops, c.Op) {
 			calls = append(calls, *c)
 		}
@@ -184,7 +189,7 @@ func (f *Fake) Calls(ops ...Op) []Call {
 func (f *Fake) Signals() []Signal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.signals)
+	return slices.Clone(f.seen.signals)
 }
 
 // RemovedInUse returns the IDs of images that were removed while a container
@@ -192,7 +197,7 @@ func (f *Fake) Signals() []Signal {
 func (f *Fake) RemovedInUse() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.removedInUse)
+	return slices.Clone(f.seen.removedInUse)
 }
 
 // newID makes an ID that looks like a runtime's and is the same in each run.

@@ -170,11 +170,11 @@ func endOf(ctx context.Context) error {
 func (f *Fake) begin(ctx context.Context, op Op, subject string, grace time.Duration) (Fault, func(error) error, error) {
 	call := &Call{Op: op, Subject: subject, Grace: grace, Start: time.Now()}
 	f.mu.Lock()
-	f.calls = append(f.calls, call)
-	f.atOnce++
+	f.seen.calls = append(f.seen.calls, call)
+	f.seen.atOnce++
 	var takes time.Duration
 	if f.opts.CallTime != nil {
-		takes = f.opts.CallTime(op, f.atOnce)
+		takes = f.opts.CallTime(op, f.seen.atOnce)
 	}
 	f.mu.Unlock()
 	fault, err := f.pass(ctx, op, subject)
@@ -192,7 +192,7 @@ func (f *Fake) begin(ctx context.Context, op Op, subject string, grace time.Dura
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.atOnce--
+		f.seen.atOnce--
 		call.End, call.Err = time.Now(), err
 		return err
 	}

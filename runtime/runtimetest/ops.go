@@ -147,7 +147,7 @@ func (f *Fake) within(ctx context.Context, d time.Duration, ended <-chan struct{
 // terminate sends TERM; the container's end follows by itself, whether or not
 // anyone still waits for it. The caller holds mu.
 func (f *Fake) terminate(c *container) {
-	f.signals = append(f.signals, Signal{ContainerID: c.ID, Name: "TERM", At: time.Now()})
+	f.seen.signals = append(f.seen.signals, Signal{ContainerID: c.ID, Name: "TERM", At: time.Now()})
 	if c.spec.IgnoresTERM || c.spec.Unkillable || c.dying != nil {
 		return
 	}
@@ -167,7 +167,7 @@ func (f *Fake) kill(c *container) {
 	if c.State == runtime.Exited {
 		return
 	}
-	f.signals = append(f.signals, Signal{ContainerID: c.ID, Name: "KILL", At: time.Now()})
+	f.seen.signals = append(f.seen.signals, Signal{ContainerID: c.ID, Name: "KILL", At: time.Now()})
 	if !c.spec.Unkillable {
 		f.end(c, killedCode)
 	}
@@ -300,7 +300,7 @@ func (f *Fake) removeImage(ctx context.Context, id string) error {
 		return nil
 	}
 	if f.uses(id) {
-		f.removedInUse = append(f.removedInUse, id)
+		f.seen.removedInUse = append(f.seen.removedInUse, id)
 	}
 	names := f.images[at].Names()
 	f.free(func() { f.images = slices.Delete(f.images, at, at+1) })

@@ -19,7 +19,7 @@ type PodSpec struct {
 }
 
 // ContainerSpec describes a container, and how it takes being stopped. By
-// default it ends as soon as it gets TERM.
+// default it ends as soon as it gets TERM. It has a field for each behaviour.
 type ContainerSpec struct {
 	ID, Name            string
 	Image               string // ID or name of an image that the Fake has

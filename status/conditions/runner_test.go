@@ -19,7 +19,7 @@ import (
 )
 
 // bench is a Runner whose programs are not run: what each says and how long it takes
-// is said here. It lives in a bubble.
+// is set here, with a field for each thing that a test sets or reads. It lives in a bubble.
 type bench struct {
 	*conditions.Runner
 	folder string

@@ -64,11 +64,8 @@ type Containerd struct {
 
 	lab         *Lab
 	dir         string
-	socket      string
-	cgroup      string
+	opts        ContainerdOptions
 	ownRegistry bool
-	hostLogs    bool
-	noCRI       bool
 	conn        *grpc.ClientConn
 	closing     sync.Once
 	closed      error
@@ -122,11 +119,10 @@ func (l *Lab) StartContainerd(ctx context.Context, o ContainerdOptions) (*Contai
 		return nil, err
 	}
 	c := &Containerd{
-		hostLogs: o.HostLogs, noCRI: o.NoCRI,
-		lab: l, dir: dir, Root: filepath.Join(dir, "root"), socket: filepath.Join(dir, "containerd.sock"),
-		cgroup: filepath.Join(l.Cgroup, filepath.Base(dir)), SandboxImage: sandboxImage, Registry: o.Registry,
+		opts: o, lab: l, dir: dir, Root: filepath.Join(dir, "root"),
+		SandboxImage: sandboxImage, Registry: o.Registry,
 	}
-	c.Endpoint = "unix://" + c.socket
+	c.Endpoint = "unix://" + c.socket()
 	if err := c.start(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("start containerd: %w", err), c.Close(context.WithoutCancel(ctx)))
 	}
@@ -196,7 +192,7 @@ func (c *Containerd) configure(o ContainerdOptions) error {
 	}
 	var config strings.Builder
 	err = parsed.Execute(&config, map[string]string{
-		"Root": c.Root, "Dir": c.dir, "Socket": c.socket, "Level": level, "SandboxImage": c.SandboxImage,
+		"Root": c.Root, "Dir": c.dir, "Socket": c.socket(), "Level": level, "SandboxImage": c.SandboxImage,
 		"Snapshotter": c.Snapshotter, "Disabled": disabled, "Runc": c.lab.Tools.Runc.Path,
 	})
 	if err != nil {
@@ -222,7 +218,7 @@ func (c *Containerd) Ready(ctx context.Context) error {
 		defer cancel()
 		// After a while without a server grpc retries only every few seconds.
 		c.conn.ResetConnectBackoff()
-		if c.noCRI {
+		if c.opts.NoCRI {
 			_, err := version.NewVersionClient(c.conn).Version(ctx, &emptypb.Empty{})
 			return err
 		}
@@ -282,12 +278,16 @@ func (c *Containerd) close(ctx context.Context) error {
 	if err := c.lab.unmountBelow(c.dir); err != nil {
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, os.RemoveAll(c.dir), removeCgroup(c.cgroup, patience))...)
+	return errors.Join(append(errs, os.RemoveAll(c.dir), removeCgroup(c.cgroup(), patience))...)
 }
+
+func (c *Containerd) socket() string { return filepath.Join(c.dir, "containerd.sock") }
+
+func (c *Containerd) cgroup() string { return filepath.Join(c.lab.Cgroup, filepath.Base(c.dir)) }
 
 // killAll kills the shims, which name the socket in their arguments, and all
 // that is in the containers' cgroups, until nothing of both is left.
-func (c *Containerd) killAll() { killCgroup(c.cgroup, c.shims) }
+func (c *Containerd) killAll() { killCgroup(c.cgroup(), c.shims) }
 
 // killCgroup kills all that is in a cgroup and below, and what else others name,
 // until nothing is left.
@@ -322,7 +322,7 @@ func (c *Containerd) shims() []int {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if line, err := os.ReadFile(file); err == nil && strings.Contains(string(line), "shim") && strings.Contains(string(line), c.socket) {
+		if line, err := os.ReadFile(file); err == nil && strings.Contains(string(line), "shim") && strings.Contains(string(line), c.socket()) {
 			pids = append(pids, pid)
 		}
 	}

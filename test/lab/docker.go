@@ -124,7 +124,7 @@ func (d *Docker) configure(o DockerOptions) error {
 		"features": map[string]bool{"containerd-snapshotter": o.ContainerdStore},
 		"iptables": false, "ip6tables": false, "ip-forward": false, "ip-masq": false, "userland-proxy": false, "bridge": "none",
 		"exec-opts":     []string{"native.cgroupdriver=cgroupfs"},
-		"cgroup-parent": filepath.Join(d.Containerd.cgroup, filepath.Base(d.dir)),
+		"cgroup-parent": filepath.Join(d.Containerd.cgroup(), filepath.Base(d.dir)),
 		// On a busy machine nothing is to be killed for the sake of a second.
 		"shutdown-timeout": int(patience / time.Second),
 	}
@@ -179,7 +179,7 @@ func (d *Docker) close(ctx context.Context) error {
 		errs = append(errs, d.Containerd.Close(ctx))
 	default:
 		// Its containers' shims are containerd's, and end with their containers.
-		killCgroup(filepath.Join(d.Containerd.cgroup, filepath.Base(d.dir)))
+		killCgroup(filepath.Join(d.Containerd.cgroup(), filepath.Base(d.dir)))
 	}
 	return errors.Join(append(errs, unmountBelow(d.dir), os.RemoveAll(d.dir))...)
 }

@@ -31,7 +31,7 @@ func (t Tool) Environ() []string {
 }
 
 // Tools are the programs and files that the lab runs, installed or fetched. A
-// kit that was not asked for leaves its fields empty.
+// kit that was not requested leaves its fields empty. It has a field for each program.
 type Tools struct {
 	Containerd, Shim, Runc, Ctr Tool // KitContainers
 	Mkfs, Busybox               Tool // KitContainers, the first KitExt4, too; busybox is a static binary

@@ -326,7 +326,7 @@ func (c *Containerd) Import(ctx context.Context, spec ImageSpec) (id string, err
 // ctr runs containerd's command line in CRI's namespace.
 func (c *Containerd) ctr(ctx context.Context, args ...string) error {
 	ctr := c.lab.Tools.Ctr
-	_, err := run(ctx, c.dir, "env", append(append(ctr.Environ(), ctr.Path, "--address", c.socket, "--namespace", "k8s.io"), args...)...)
+	_, err := run(ctx, c.dir, "env", append(append(ctr.Environ(), ctr.Path, "--address", c.socket(), "--namespace", "k8s.io"), args...)...)
 	return err
 }
 

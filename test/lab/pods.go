@@ -72,7 +72,7 @@ func (c *Containerd) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 		Labels:       labels,
 		Annotations:  spec.Annotations,
 		Linux: &cri.LinuxPodSandboxConfig{
-			CgroupParent: filepath.Join(c.cgroup, "pod"+spec.UID),
+			CgroupParent: filepath.Join(c.cgroup(), "pod"+spec.UID),
 			SecurityContext: &cri.LinuxSandboxSecurityContext{
 				NamespaceOptions: namespaces(),
 			},
@@ -93,7 +93,7 @@ func (c *Containerd) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 
 // logs is where pods' logs or the links to them are.
 func (c *Containerd) logs(kind string) string {
-	if c.hostLogs {
+	if c.opts.HostLogs {
 		return filepath.Join("/var/log", kind)
 	}
 	return filepath.Join(c.dir, "logs", kind)
