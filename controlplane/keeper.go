@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -74,17 +74,18 @@ type LeaseKeeper struct {
 	log      *slog.Logger
 	repaced  chan struct{} // holds one token when the pace has changed
 
-	// Owned by the goroutine that runs Run.
+	// Run's goroutine owns what follows.
 	lease    *coordinationv1.Lease // as last stored, or to be created; never older than what was renewed
 	clock    clock
 	takeover bool
 	twins    twins
 	kept     pace // the one that the last renewal was made at
+	stats    LeaseStats
 
-	mu    sync.Mutex // guards stats, owner and wants
-	stats LeaseStats
-	owner types.UID
-	wants pace
+	// What other goroutines send to Run, and what Run publishes.
+	owner     atomic.Pointer[types.UID]
+	wants     atomic.Pointer[pace]
+	published atomic.Pointer[LeaseStats]
 }
 
 // pace is how long a Lease is good for, and how often it is renewed.
@@ -110,19 +111,22 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	if policy.Watch == nil {
 		policy.Watch = NewLeaseWatch(nil)
 	}
-	return &LeaseKeeper{
+	k := &LeaseKeeper{
 		client:   client,
 		policy:   policy,
 		deadline: min(policy.Duration/4, policy.Interval*4/5),
 		log:      log.With("component", "lease"),
 		repaced:  make(chan struct{}, 1),
-		wants:    policy.pace(),
 		kept:     policy.pace(),
 		lease:    lease,
 		clock:    clock{wall: policy.Now},
 		takeover: policy.Takeover,
 		twins:    twins{instance: policy.Instance, patience: 3 * policy.Interval},
-	}, nil
+	}
+	k.owner.Store(new(types.UID))
+	k.wants.Store(new(policy.pace()))
+	k.publish()
+	return k, nil
 }
 
 // pace is the one that is configured.
@@ -137,20 +141,11 @@ func (k *LeaseKeeper) SetPace(duration time.Duration) {
 	if duration == k.policy.Duration {
 		wants = k.policy.pace()
 	}
-	k.mu.Lock()
-	k.wants = wants
-	k.mu.Unlock()
+	k.wants.Store(&wants)
 	select {
 	case k.repaced <- struct{}{}:
 	default: // it is to look anyway
 	}
-}
-
-// wanted is the pace that is in force.
-func (k *LeaseKeeper) wanted() pace {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.wants
 }
 
 // Run renews the Lease at once and then in every interval, until ctx ends, and
@@ -222,7 +217,7 @@ func (k *LeaseKeeper) rest(ctx context.Context, until time.Time) error {
 			return nil
 		case <-k.repaced:
 			timer.Stop()
-			if wants := k.wanted(); wants.duration < k.kept.duration {
+			if wants := k.wants.Load(); wants.duration < k.kept.duration {
 				if soon := time.Now().Add(rand.N(wants.interval)); soon.Before(until) {
 					until = soon
 				}
@@ -232,24 +227,24 @@ func (k *LeaseKeeper) rest(ctx context.Context, until time.Time) error {
 }
 
 func (k *LeaseKeeper) runs(since time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.stats.Running = since
+	k.publish()
+}
+
+// publish makes the statistics visible to Stats.
+func (k *LeaseKeeper) publish() {
+	k.published.Store(new(k.stats))
 }
 
 // SetOwner makes the Node of that UID the Lease's owner from the next renewal
 // on.
 func (k *LeaseKeeper) SetOwner(uid types.UID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.owner = uid
+	k.owner.Store(&uid)
 }
 
 // Stats tell how the Lease is doing.
 func (k *LeaseKeeper) Stats() LeaseStats {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	stats := k.stats
+	stats := *k.published.Load()
 	stats.Lease = stats.Lease.DeepCopy()
 	return stats
 }

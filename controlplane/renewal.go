@@ -45,10 +45,8 @@ func (k *LeaseKeeper) attempt(ctx context.Context) (err error) {
 
 func (k *LeaseKeeper) renew(ctx context.Context) error {
 	lease := Renew(k.lease, k.clock.now())
-	k.mu.Lock()
-	SetOwner(lease, k.policy.Node, k.owner)
-	wants := k.wants
-	k.mu.Unlock()
+	SetOwner(lease, k.policy.Node, *k.owner.Load())
+	wants := *k.wants.Load()
 	lease.Spec.LeaseDurationSeconds = new(int32(wants.duration / time.Second))
 	k.clock.last = lease.Spec.RenewTime.Time
 	k.twins.sends(lease)
@@ -61,11 +59,10 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 	k.takeover, k.kept = false, wants
 	k.twins.patience = 3 * wants.interval
 	k.twins.stored(lease)
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.stats.Lease = k.lease
 	k.stats.LastRenewed = time.Now()
 	k.stats.Renewals++
+	k.publish()
 	return nil
 }
 
@@ -144,14 +141,13 @@ func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) e
 // when a clone comes and goes.
 func (k *LeaseKeeper) note(err error) {
 	clone := k.twins.clone(k.policy.Node)
-	k.mu.Lock()
 	failures, before := k.stats.ConsecutiveFailures, k.stats.Clone
 	k.stats.LastError, k.stats.Clone = err, clone
 	k.stats.ConsecutiveFailures++
 	if err == nil {
 		k.stats.ConsecutiveFailures = 0
 	}
-	k.mu.Unlock()
+	k.publish()
 	switch {
 	case err != nil && failures == 0:
 		k.log.Warn("lease not renewed, trying again", "node", k.policy.Node, "error", err)

@@ -20,6 +20,7 @@ type Store interface {
 // returns its error.
 func (t *Tracker) Run(ctx context.Context) error {
 	var looked time.Time
+	down := make(map[string]bool) // runtimes that did not answer the last time
 	lookAt := time.Now()
 	for {
 		timer := time.NewTimer(time.Until(lookAt))
@@ -38,7 +39,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			continue
 		case <-timer.C:
 		}
-		err := t.look(ctx)
+		err := t.look(ctx, down)
 		if t.options.Observe != nil && ctx.Err() == nil {
 			t.options.Observe(err)
 		}
@@ -69,7 +70,7 @@ func (t *Tracker) pause() time.Duration {
 
 // look lists what the runtimes have, images first: a container
 // created in between then shows that its image is in use.
-func (t *Tracker) look(ctx context.Context) error {
+func (t *Tracker) look(ctx context.Context, down map[string]bool) error {
 	var errs []error
 	for _, rt := range t.options.Runtimes() {
 		err := t.lookAt(ctx, rt)
@@ -80,13 +81,13 @@ func (t *Tracker) look(ctx context.Context) error {
 		switch {
 		case err != nil:
 			errs = append(errs, runtime.MemberError{Runtime: name, Err: err})
-			if !t.down[name] {
+			if !down[name] {
 				t.options.Log.Warn("use of images cannot be seen", "runtime", name, "error", err)
 			}
-		case t.down[name]:
+		case down[name]:
 			t.options.Log.Info("use of images is seen again", "runtime", name)
 		}
-		t.down[name] = err != nil
+		down[name] = err != nil
 	}
 	return errors.Join(errs...)
 }

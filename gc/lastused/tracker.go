@@ -84,7 +84,6 @@ type Tracker struct {
 	options Options
 	started time.Time
 	wake    chan struct{}
-	down    map[string]bool // runtimes that did not answer Run's last look; Run's own
 
 	mu         sync.Mutex // guards what follows
 	images     map[imageKey]*record
@@ -112,7 +111,6 @@ func New(options Options) (*Tracker, error) {
 	t := &Tracker{
 		options: options, started: time.Now(),
 		wake:       make(chan struct{}, 1),
-		down:       make(map[string]bool),
 		images:     make(map[imageKey]*record),
 		containers: make(map[imageKey]imageKey),
 		news:       make(map[imageKey]news),

@@ -85,8 +85,6 @@ type Loop struct {
 	early   chan string
 	retimed chan struct{}
 
-	trouble map[string]string // of the last run; guarded by the turn
-
 	mu       sync.Mutex // guards what follows
 	interval time.Duration
 	last     Report
@@ -261,10 +259,11 @@ func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 	l.work(bounded, o, report, progress)
 	report.Duration = metav1.Duration{Duration: time.Since(report.StartedAt)}
 
-	l.log(report)
 	l.mu.Lock()
+	before := l.last.trouble
 	l.last, l.ran = *report, true
 	l.mu.Unlock()
+	l.log(report, before)
 	if l.options.Observe != nil {
 		l.options.Observe(*report)
 	}
@@ -273,23 +272,22 @@ func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 
 // log says what a run did, if it did anything, and each trouble when it begins
 // and when it is over.
-func (l *Loop) log(r *Report) {
+func (l *Loop) log(r *Report, before map[string]string) {
 	log := l.options.Log
 	if len(r.Removed) > 0 {
 		log.Info("collected", "trigger", r.Trigger, "filesystems", r.Filesystems, "removed", len(r.Removed), "requestedBytes", r.RequestedBytes,
 			"estimatedBytes", r.EstimatedBytes, "freedBytes", r.FreedBytes, "duration", r.Duration.Duration, "ended", r.Ended)
 	}
 	for kind, text := range r.trouble {
-		if _, old := l.trouble[kind]; !old {
+		if _, old := before[kind]; !old {
 			log.Warn("collection hindered", "what", kind, "error", text)
 		}
 	}
-	for kind := range l.trouble {
+	for kind := range before {
 		if _, still := r.trouble[kind]; !still {
 			log.Info("collection no longer hindered", "what", kind)
 		}
 	}
-	l.trouble = r.trouble
 }
 
 var errRunLimit = errors.New("the run took too long")

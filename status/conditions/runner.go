@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,23 +40,28 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Runner looks into the folder, runs the checks that are due, and knows what each said
-// last. Its methods are safe for concurrent use.
+// Runner scans the folder, runs the checks that are due, and publishes their last answers.
+// Its methods are safe for concurrent use.
 type Runner struct {
 	options Options
 	read    func(Policy) ([]Program, []Fault)
 	execute func(context.Context, Program) (Result, <-chan struct{})
 	poke    chan struct{} // holds one token when the policy has changed
 
-	checks  map[string]*check // by path; Run owns them, and what follows
+	// Run's goroutine owns what follows.
+	checks  map[string]*check // by path
 	scan    *scan             // of the folder, that is still under way; nil if none is
 	busy    map[string]bool   // paths of checks that are not gone yet
 	running int               // of those that are waited for
 	ended   chan outcome
 
-	mu       sync.Mutex // guards what follows
-	policy   Policy
-	seen     []Check
+	policy    atomic.Pointer[Policy] // set by any goroutine
+	published atomic.Pointer[answers]
+}
+
+// answers is what Run publishes. It is not changed after that.
+type answers struct {
+	checks   []Check // by their types
 	faults   []Fault
 	findings []status.Custom
 }
@@ -84,9 +90,11 @@ func New(o Options) (*Runner, error) {
 		return nil, errors.New("conditions: nobody is told of changes, problems or runs")
 	}
 	r := &Runner{
-		options: o, read: Read, execute: execute, policy: o.Policy, poke: make(chan struct{}, 1),
+		options: o, read: Read, execute: execute, poke: make(chan struct{}, 1),
 		checks: map[string]*check{}, busy: map[string]bool{}, ended: make(chan outcome),
 	}
+	r.policy.Store(&o.Policy)
+	r.published.Store(&answers{checks: []Check{}})
 	r.look(time.Now())
 	return r, nil
 }
@@ -96,9 +104,7 @@ func (r *Runner) SetPolicy(p Policy) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.policy = p
-	r.mu.Unlock()
+	r.policy.Store(&p)
 	select {
 	case r.poke <- struct{}{}:
 	default: // one is there already
@@ -107,32 +113,16 @@ func (r *Runner) SetPolicy(p Policy) error {
 }
 
 // Custom is what the checks say of conditions, by their types.
-func (r *Runner) Custom() []status.Custom {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.findings)
-}
+func (r *Runner) Custom() []status.Custom { return slices.Clone(r.published.Load().findings) }
 
-// Checks lists the checks by their types, and Faults what is wrong with files.
-func (r *Runner) Checks() []Check {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.seen)
-}
+// Checks lists the checks by their types.
+func (r *Runner) Checks() []Check { return slices.Clone(r.published.Load().checks) }
 
 // Faults lists what is wrong with files of the folder.
-func (r *Runner) Faults() []Fault {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.faults)
-}
+func (r *Runner) Faults() []Fault { return slices.Clone(r.published.Load().faults) }
 
-// Folder is where the checks lie.
-func (r *Runner) Folder() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.policy.Folder
-}
+// Folder is the path of the folder with the checks.
+func (r *Runner) Folder() string { return r.policy.Load().Folder }
 
 // Run runs the checks until ctx ends, and kills then those that run. beat is called
 // with each round, at least once in a LookInterval.
@@ -188,12 +178,10 @@ func (r *Runner) await(workers *sync.WaitGroup) {
 
 // look takes in what is in the folder, and reports whether that changes conditions.
 func (r *Runner) look(now time.Time) (changed bool) {
-	r.mu.Lock()
-	policy, before := r.policy, r.faults
-	r.mu.Unlock()
+	policy, before := *r.policy.Load(), r.published.Load().faults
 	programs, faults, answered := r.readFolder(policy)
 	if !answered {
-		r.note(append(slices.DeleteFunc(slices.Clone(before), isSilent), silent(policy.Folder)), before)
+		r.note(append(slices.DeleteFunc(slices.Clone(before), isSilent), silent(policy.Folder)))
 		return false // what was known of it stands
 	}
 	checks, types := map[string]*check{}, map[corev1.NodeConditionType]bool{}
@@ -228,7 +216,7 @@ func (r *Runner) look(now time.Time) (changed bool) {
 		r.options.Log.Info("check of a condition is gone", "path", path, "type", c.program.Type)
 	}
 	r.checks = checks
-	r.note(faults, before)
+	r.note(faults)
 	r.publish()
 	return changed
 }
@@ -315,10 +303,9 @@ func (r *Runner) take(o outcome) {
 	}
 }
 
-// publish tells those who ask what is known of the checks by now.
+// publish makes the latest answers of the checks visible to other goroutines.
 func (r *Runner) publish() {
-	seen := []Check{}
-	var findings []status.Custom
+	next := answers{checks: []Check{}, faults: r.published.Load().faults}
 	for _, c := range slices.SortedFunc(maps.Values(r.checks), func(a, b *check) int {
 		return strings.Compare(string(a.program.Type), string(b.program.Type))
 	}) {
@@ -335,12 +322,10 @@ func (r *Runner) publish() {
 			started := c.last.Started.UTC()
 			one.LastRun = &started
 		}
-		seen = append(seen, one)
+		next.checks = append(next.checks, one)
 		if !p.Temporary {
-			findings = append(findings, status.Custom{Type: p.Type, Reason: p.Reason, Answer: answer, Message: message})
+			next.findings = append(next.findings, status.Custom{Type: p.Type, Reason: p.Reason, Answer: answer, Message: message})
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.seen, r.findings = seen, findings
+	r.published.Store(&next)
 }

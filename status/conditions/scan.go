@@ -53,14 +53,14 @@ func silent(folder string) Fault {
 
 func isSilent(f Fault) bool { return f.silent }
 
-// note takes in what is wrong with files by now, and has the log tell what is new of it.
-func (r *Runner) note(faults, before []Fault) {
+// note publishes what is wrong with files, and logs what is new of it.
+func (r *Runner) note(faults []Fault) {
+	next := *r.published.Load()
 	for _, f := range faults {
-		if !slices.Contains(before, f) {
+		if !slices.Contains(next.faults, f) {
 			r.options.Log.Warn("check of a condition is at fault", "problem", f.String(), "mend", f.Mend)
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.faults = faults
+	next.faults = faults
+	r.published.Store(&next)
 }

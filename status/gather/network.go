@@ -9,7 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"hostler.io/hostler/status/probe"
@@ -60,12 +60,12 @@ type Network struct {
 	o     NetworkOptions
 	again chan struct{} // holds one token when the control plane may be elsewhere
 
-	mu           sync.Mutex // guards what follows
-	now          probe.Network
-	destinations []netip.Addr // of the control plane; replaced, not changed
-	endpoint     string       // as it was when the addresses were last asked for
+	// Run publishes what follows.
+	now          atomic.Pointer[probe.Network]
+	destinations atomic.Pointer[[]netip.Addr] // of the control plane
+	endpoint     atomic.Pointer[string]       // that the addresses were last requested for
 
-	// What follows is Run's alone, and before it NewNetwork's.
+	// Run's goroutine owns what follows, and before it NewNetwork's.
 	server  string // HOST:PORT that the answers are for
 	answers []known
 	failed  bool // the last look for them
@@ -84,9 +84,11 @@ func NewNetwork(o NetworkOptions) *Network {
 		o.Look, o.Watch, o.Lookup = probe.Addresses, probe.Watch, net.DefaultResolver.LookupNetIP
 	}
 	n := &Network{o: o, again: make(chan struct{}, 1)}
+	n.now.Store(&probe.Network{})
+	n.destinations.Store(new([]netip.Addr))
 	resolving := false
 	if o.ControlPlane != nil {
-		n.endpoint = o.Endpoint()
+		n.endpoint.Store(new(o.Endpoint()))
 		server, answered := soon(o.ControlPlane)
 		resolving = !answered
 		if host, port, split := splitServer(server); split {
@@ -119,18 +121,10 @@ func soon(ask func() (string, error)) (server string, answered bool) {
 
 // Current is the network as it was last looked at.
 func (n *Network) Current() probe.Network {
-	if n.o.ControlPlane != nil {
-		endpoint := n.o.Endpoint()
-		n.mu.Lock()
-		moved := endpoint != n.endpoint
-		n.mu.Unlock()
-		if moved {
-			n.Again()
-		}
+	if n.o.ControlPlane != nil && n.o.Endpoint() != *n.endpoint.Load() {
+		n.Again()
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.now
+	return *n.now.Load()
 }
 
 // Again has the control plane's addresses looked for anew.
@@ -172,11 +166,11 @@ func (n *Network) Run(ctx context.Context, changed func()) error {
 		case err := <-ended:
 			return err
 		}
-		before := n.now // which Run alone changes
+		before := *n.now.Load()
 		if !look || !n.look(resolving) {
 			continue
 		}
-		if n.o.Lost != nil && lost(before, n.now) {
+		if n.o.Lost != nil && lost(before, *n.now.Load()) {
 			n.o.Lost()
 		}
 		changed()
@@ -206,9 +200,7 @@ func (h *hunt) begin(ctx context.Context) {
 		return
 	}
 	h.under, h.more, h.began = true, false, time.Now()
-	h.mu.Lock()
-	h.endpoint = h.o.Endpoint()
-	h.mu.Unlock()
+	h.endpoint.Store(new(h.o.Endpoint()))
 	go func() { h.results <- h.search(ctx) }()
 }
 
@@ -303,9 +295,7 @@ func (n *Network) take(f found) {
 	for _, k := range n.answers {
 		destinations = append(destinations, k.Addr().WithZone(""))
 	}
-	n.mu.Lock()
-	n.destinations = destinations
-	n.mu.Unlock()
+	n.destinations.Store(&destinations)
 }
 
 // literal tells that the control plane's address is known by itself.
@@ -316,11 +306,7 @@ func (n *Network) literal() bool {
 }
 
 // to are the control plane's addresses.
-func (n *Network) to() []netip.Addr {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.destinations
-}
+func (n *Network) to() []netip.Addr { return *n.destinations.Load() }
 
 // look reads the network, and reports whether it has changed.
 func (n *Network) look(resolving bool) bool {
@@ -330,12 +316,10 @@ func (n *Network) look(resolving bool) bool {
 	}
 	network := n.o.Look(to...)
 	network.Resolving = resolving
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if reflect.DeepEqual(network, n.now) {
+	if reflect.DeepEqual(network, *n.now.Load()) {
 		return false
 	}
-	n.now = network
+	n.now.Store(&network)
 	return true
 }
 

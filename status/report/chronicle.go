@@ -29,17 +29,13 @@ const maxKeptEvents = 200
 
 // Chronicle makes Events of how shutdowns and boots go, and keeps on disk what the
 // control plane has not taken, for the next start to tell. Its methods but
-// ShutdownChanged are safe for concurrent use; that one is the guard's, which calls
-// it one at a time.
+// ShutdownChanged are safe for concurrent use.
 type Chronicle struct {
-	node     string
-	recorder *controlplane.Recorder
-	journal  *journal.Journal
-	reboots  *reboots.Ledger
-	store    Store
-	log      *slog.Logger
-
-	released time.Time // end of the drain last told of; of the goroutine that the guard notifies by
+	drainEvents
+	journal *journal.Journal
+	reboots *reboots.Ledger
+	store   Store
+	log     *slog.Logger
 
 	keeping  sync.Mutex // held while Events are kept; guards what follows
 	telling  string     // the boot whose end an Event tells of that was recorded here
@@ -49,7 +45,7 @@ type Chronicle struct {
 // NewChronicle returns the chronicle of a Node's shutdowns. It queues the Events
 // that an earlier run could not publish.
 func NewChronicle(node string, recorder *controlplane.Recorder, j *journal.Journal, ledger *reboots.Ledger, store Store, log *slog.Logger) *Chronicle {
-	c := &Chronicle{node: node, recorder: recorder, journal: j, reboots: ledger, store: store, log: log}
+	c := &Chronicle{drainEvents: drainEvents{node: node, recorder: recorder}, journal: j, reboots: ledger, store: store, log: log}
 	c.restore()
 	return c
 }
@@ -223,9 +219,16 @@ func (c *Chronicle) restore() {
 	c.recorder.Restore(events)
 }
 
+// drainEvents makes Events of the guard's changes, for the one goroutine that reports them.
+type drainEvents struct {
+	node     string
+	recorder *controlplane.Recorder
+	released time.Time // end of the drain that the last Event is about
+}
+
 // ShutdownChanged makes an Event of a change of the guard's state, where it is
 // news: a shutdown is told of once, however often the service stops in it.
-func (c *Chronicle) ShutdownChanged(change shutdown.Change) {
+func (c *drainEvents) ShutdownChanged(change shutdown.Change) {
 	again := change.Trigger == journal.TriggerServiceStop
 	node := controlplane.NodeReference(c.node)
 	switch r := change.Status.Current; {
