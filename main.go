@@ -1,5 +1,5 @@
 // Hostler looks after a container host: it stops pods in order before the host
-// goes down, collects rubbish, and tells the fleet and the person how the host is.
+// goes down, removes unused images and dead containers, and reports how the host is.
 package main
 
 import (

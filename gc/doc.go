@@ -1,4 +1,4 @@
-// Package gc takes out the rubbish: images and dead containers that nobody
+// Package gc decides which images and dead containers are removed: those that nobody
 // needs, oldest use first, when the filesystem that holds them is too full or
 // when they are too old.
 //

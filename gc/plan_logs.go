@@ -9,7 +9,7 @@ import (
 )
 
 // planLogs decides on every log folder and link of pods and containers that no
-// runtime knows. Those of the others are no rubbish and are not named.
+// runtime knows. Logs of other pods are kept and are not named.
 func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecision {
 	pods := make(map[string]bool)
 	containers := make(map[string]bool)

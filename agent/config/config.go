@@ -1,8 +1,7 @@
 // Package config reads hostler's configuration: one file and a folder of
 // drop-ins, strictly. It owns the keys, their defaults, their documentation and
 // the faults it finds in them, each with file, line and field. It refuses to
-// clamp, to guess and to act: what the values mean is the business of the rooms
-// that they are for.
+// clamp, to guess and to act: the packages that use the values decide what they mean.
 package config
 
 // Config is the whole configuration, defaults filled in. The tags of its fields are the

@@ -15,8 +15,8 @@ import (
 	"hostler.io/hostler/status/conditions"
 )
 
-// What follows says the configuration in the words of the rooms that it is for.
-// The rooms judge their own values: what they refuse, Load refuses.
+// What follows says the configuration as the options of each package.
+// Each package validates its own values: what it refuses, Load refuses.
 
 // NodeOptions is what status makes a Node by, on a host of that name, in that
 // version of hostler.

@@ -41,7 +41,7 @@ func (k *checker) check(c Config) Faults {
 	k.containerGC(c.ContainerGC)
 	k.places(c)
 	if len(k.faults) == 0 {
-		k.rooms(c)
+		k.packages(c)
 	}
 	return k.faults
 }
@@ -281,7 +281,7 @@ func (k *checker) other(field string, value any) string {
 	return fmt.Sprintf("%s (%s)", field, strings.TrimSuffix(k.own(field, value), ","))
 }
 
-// accept records what a room refuses, at the field that its error names or else
+// accept records what a package refuses, at the field that its error names or else
 // at the section.
 func (k *checker) accept(err error, section string) {
 	var fault *plan.FieldError
@@ -326,8 +326,8 @@ func (k *checker) containerGC(g ContainerGC) {
 	k.require(g.MaxContainers >= -1, "containerGC.maxContainers", "%d is neither -1 nor 0 nor above", g.MaxContainers)
 }
 
-// rooms asks those whose values were checked one by one whether they agree.
-func (k *checker) rooms(c Config) {
+// packages validates the values together, as the packages that use them do.
+func (k *checker) packages(c Config) {
 	_, err := c.NodeOptions("host", "0.0.0")
 	k.acceptAll(err, "node")
 	_, err = c.GCPolicy()

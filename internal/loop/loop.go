@@ -47,7 +47,7 @@ func (l *Loop) Do(run func(ctx context.Context) error) { l.run = run }
 func (l *Loop) Name() string { return l.name }
 
 // Beat records that the loop did one round of its work, and how it ended. It
-// does not log: each room says itself when trouble begins and ends. A person may
+// does not log: each package logs when trouble begins and ends. A person may
 // ask for a round while the loop rests; no other follows from that.
 func (l *Loop) Beat(err error) {
 	l.mu.Lock()

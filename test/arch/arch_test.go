@@ -12,7 +12,7 @@ import (
 
 const module = "hostler.io/hostler"
 
-// ours says which of our rooms a room may import, beside its own children. A room that
+// ours says which of our packages a package may import, beside its own children. A package that
 // is not listed may import none; `test` and what lies below it may import all.
 var ours = map[string][]string{
 	"main":                   {"agent/cli"},
@@ -116,11 +116,11 @@ var ours = map[string][]string{
 	"agent/backend": {"agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/etcd", "controlplane/kubernetes", "gc", "gc/collect", "gc/history", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/reboots", "status/report", "systemd"},
 }
 
-// theirs says which rooms may import a foreign package or what lies below it,
+// theirs says which packages may import a foreign package or what lies below it,
 // and why the others may not.
 var theirs = []struct {
 	prefix string
-	rooms  []string
+	packages  []string
 	reason string
 }{
 	{"github.com/godbus/dbus", []string{"systemd", "systemd/bus", "systemd/systemdtest"}, "only systemd knows D-Bus"},
@@ -136,7 +136,7 @@ var theirs = []struct {
 	{"google.golang.org/genproto", []string{"controlplane/plugin"}, "only a plugin answers with details that it defines"},
 	{"github.com/bufbuild/protocompile", nil, "the protocol is compiled by a test, for what is checked in"},
 	{"github.com/spf13", []string{"agent/cli", "packaging/made"}, "only the command line parses flags, and its man pages tell them"},
-	{"github.com/prometheus/client_golang", []string{"agent/metrics"}, "rooms report by values, agent/metrics counts them"},
+	{"github.com/prometheus/client_golang", []string{"agent/metrics"}, "packages report by values, agent/metrics counts them"},
 	{"github.com/CycloneDX", []string{"packaging/made"}, "only packages have a bill of materials"},
 	{"github.com/cpuguy83", []string{"packaging/made"}, "only packages have man pages"},
 	{"github.com/opencontainers", []string{"runtime/runc"}, "only the adapter knows what runc and crun write"},
@@ -155,22 +155,22 @@ type pkg struct {
 
 func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
 	for _, p := range packages(t) {
-		room := room(p)
-		if strings.HasPrefix(room, "test") {
+		pkg := folder(p)
+		if strings.HasPrefix(pkg, "test") {
 			continue
 		}
-		allowed, known := ours[room]
+		allowed, known := ours[pkg]
 		if !known {
-			t.Errorf("room %s is not on the map: add it to `ours` and to ARCHITECTURE.md", room)
+			t.Errorf("package %s is not on the map: add it to `ours` and to ARCHITECTURE.md", pkg)
 		}
 		for _, imported := range p.Imports {
 			if mine, isOurs := strings.CutPrefix(imported, module+"/"); isOurs && !slices.Contains(allowed, mine) {
-				t.Errorf("%s imports %s; it may import of ours only %v", room, mine, allowed)
+				t.Errorf("%s imports %s; it may import of ours only %v", pkg, mine, allowed)
 			}
 			for _, rule := range theirs {
 				below := imported == rule.prefix || strings.HasPrefix(imported, rule.prefix+"/")
-				if below && !slices.Contains(rule.rooms, room) {
-					t.Errorf("%s imports %s: %s", room, imported, rule.reason)
+				if below && !slices.Contains(rule.packages, pkg) {
+					t.Errorf("%s imports %s: %s", pkg, imported, rule.reason)
 				}
 			}
 		}
@@ -221,7 +221,7 @@ func goList(t *testing.T, args ...string) []pkg {
 	}
 }
 
-func room(p pkg) string {
+func folder(p pkg) string {
 	if p.ImportPath == module {
 		return "main"
 	}
