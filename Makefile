@@ -20,7 +20,7 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo machine transcript check test test-machine test-all generate fuzz bench bench-fleet package fmt lint prerequisites clean
+.PHONY: help build demo machine transcript check test test-machine test-long test-all generate fuzz bench bench-fleet package fmt lint prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,22 +50,29 @@ check: ## unit tests: fast, no root
 GOTESTSUM := $(GO) tool -modfile=test/tools/go.mod gotestsum
 
 # -count=1: go's cache of test results does not see the programs that tests run.
-# test/machine runs alone, because it keeps all processors busy. Its stories mostly
-# wait for grace periods, so that twice as many run as there are processors.
+# Tests mostly wait for daemons and grace periods, so that twice as many run as there are
+# processors. test/e2e, the longest, begins first. test/machine runs alone, because it
+# keeps all processors busy.
+PARALLEL := $(shell echo $$((2 * $$(nproc))))
 test: prerequisites build ## everyday tests: also real daemons and booted Debians, race detector on; as root
 	mkdir -p dist
 	rm -f dist/tests-*.json
 	trap 'echo "The slowest tests:"; cat dist/tests-*.json | $(GOTESTSUM) tool slowest --num 20' EXIT; \
 	$(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-1.json -- -race -tags integration -count=1 -timeout 60m \
-		$$($(GO) list -tags integration ./... | grep -v '/test/machine$$'); \
+		-p 3 -parallel $(PARALLEL) ./test/e2e $$($(GO) list -tags integration ./... | grep -v '/test/machine$$\|/test/e2e$$'); \
 	$(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-2.json -- -race -tags integration -count=1 -timeout 60m \
-		-parallel $$((2 * $$(nproc))) ./test/machine
+		-parallel $(PARALLEL) ./test/machine
 
 # A VM takes half a minute to two minutes for each shutdown, a container ten seconds.
 test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as root
 	HOSTLER_TEST_BED=vm $(GO) test -tags integration -count=1 -timeout 4h -v ./test/machine
 
-test-all: test test-machine ## all tests, for a release and for changes to shutdown, systemd or packaging; as root
+# What make test shortens: packages built again from an empty cache, a thousand containers
+# amid collections.
+test-long: prerequisites ## the long forms of tests that make test shortens; as root
+	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -run 'TestTwoBuildsOfOneCommitAreTheSame|TestCollectionBreaksNothingInARush' ./test/packages ./test/e2e
+
+test-all: test test-machine test-long ## all tests, for a release and for changes to shutdown, systemd or packaging; as root
 
 generate: ## the Go of the protocol between hostler and plugins, from its .proto
 	$(GO) test -count=1 ./test/generated -update
