@@ -1,31 +1,68 @@
 package open
 
 import (
+	"bytes"
+	"context"
 	"io"
 	"log/slog"
+	"time"
 
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/internal/outbox"
 	"hostler.io/hostler/systemd/journald"
 )
 
-// Log returns a log as configured, and its level, which a reload may change. Where w is
-// the journal, which stream tells, a text log has its attributes in fields there; times are
-// left out, for the journal adds its own.
-func Log(w io.Writer, cfg config.Log, stream string) (*slog.Logger, *slog.LevelVar) {
-	level := new(slog.LevelVar)
+const (
+	// maxLogQueue is how many log records wait for an output that does not read.
+	maxLogQueue = 1024
+	// logEndTimeout bounds the wait for the output at the end of the process.
+	logEndTimeout = time.Second
+)
+
+// Log returns a log as configured, and its level, which a reload may change. If w is the
+// journal, as the variable JOURNAL_STREAM says, a text log has its attributes in fields
+// there; times are left out, for the journal adds its own.
+//
+// No call of the log waits for the output: records are queued, and the number of those that
+// did not fit is logged later. end writes what is queued, for a second at most.
+func Log(w io.Writer, cfg config.Log, stream string) (log *slog.Logger, level *slog.LevelVar, end func()) {
+	level = new(slog.LevelVar)
 	SetLevel(level, cfg.Level)
 	inJournal := journald.Connected(w, stream)
-	if inJournal && cfg.Format != "json" {
-		return slog.New(journald.New(journald.Socket, w, level)), level
+	handler := func(receive func(journald.Record)) slog.Handler {
+		options := &slog.HandlerOptions{Level: level}
+		if inJournal {
+			options.ReplaceAttr = journald.WithoutTime
+		}
+		switch {
+		case cfg.Format == "json":
+			return slog.NewJSONHandler(lines(receive), options)
+		case inJournal:
+			return journald.New(receive, level)
+		}
+		return slog.NewTextHandler(lines(receive), options)
 	}
-	options := &slog.HandlerOptions{Level: level}
-	if inJournal {
-		options.ReplaceAttr = journald.WithoutTime
+	sender := &journald.Sender{Socket: journald.Socket, Stream: w}
+	direct := slog.New(handler(sender.Send))
+	box := outbox.New(maxLogQueue, func(r journald.Record, lost uint64) {
+		if lost > 0 {
+			direct.Error("lost log records: the output did not accept them in time", "records", lost)
+		}
+		sender.Send(r)
+	})
+	return slog.New(handler(box.Put)), level, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), logEndTimeout)
+		defer cancel()
+		_ = box.Close(ctx) // there is nowhere left to report it
 	}
-	if cfg.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options)), level
-	}
-	return slog.New(slog.NewTextHandler(w, options)), level
+}
+
+// lines passes what is written to it on as records for the stream.
+type lines func(journald.Record)
+
+func (l lines) Write(p []byte) (int, error) {
+	l(journald.Record{Line: bytes.Clone(p)})
+	return len(p), nil
 }
 
 // SetLevel sets a level that the configuration has checked.

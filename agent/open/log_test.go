@@ -3,6 +3,8 @@ package open
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -12,11 +14,12 @@ import (
 func TestTheLogIsAsConfigured(t *testing.T) {
 	var text, lines bytes.Buffer
 	for out, format := range map[*bytes.Buffer]string{&text: "text", &lines: "json"} {
-		log, level := Log(out, config.Log{Format: format, Level: "warn"}, "")
+		log, level, end := Log(out, config.Log{Format: format, Level: "warn"}, "")
 		log.Info("not told")
 		log.Warn("told", "component", "image-gc")
 		SetLevel(level, "info")
 		log.Info("told since")
+		end()
 	}
 	if got := text.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "level=WARN msg=told component=image-gc\n") || !strings.Contains(got, `msg="told since"`) {
 		t.Errorf("as text the log is %q", got)
@@ -31,5 +34,41 @@ func TestTheLogIsAsConfigured(t *testing.T) {
 	}
 	if len(told) != 2 || told[0]["level"] != "WARN" || told[0]["msg"] != "told" || told[0]["component"] != "image-gc" || told[0]["time"] == "" || told[1]["msg"] != "told since" {
 		t.Errorf("as JSON the log is %v", told)
+	}
+}
+
+// An output that nobody reads, as a journal that hangs or a pipe to a stopped process, makes
+// no call of the log wait. What fitted into the queue is written when it is read again, with
+// the number of records that did not fit.
+func TestNoCallOfTheLogWaitsForItsOutput(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, _, end := Log(write, config.Log{Format: format, Level: "error"}, "")
+		const records = 10 * maxLogQueue
+		for range records {
+			log.Error(strings.Repeat("x", 100))
+		}
+		got := make(chan string)
+		go func() {
+			all, err := io.ReadAll(read)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- string(all)
+		}()
+		for range 2 * maxLogQueue { // until the first is read again, and behind the queue
+			log.Error("again")
+		}
+		end()
+		if err := write.Close(); err != nil {
+			t.Fatal(err)
+		}
+		all := <-got
+		if n := strings.Count(all, "xxx"); n == 0 || strings.Count(all, "lost log records") == 0 || strings.Count(all, "\n") >= records {
+			t.Errorf("as %s, %d lines are written, %d of them say how many were lost", format, strings.Count(all, "\n"), strings.Count(all, "lost log records"))
+		}
 	}
 }

@@ -79,3 +79,19 @@ func TestHistoryIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// The clock of a host may be wrong, also by years, until it is set.
+func TestNewRunsAreShownAfterAClockThatWasAhead(t *testing.T) {
+	s := statefile.NewMemory().File("gc-history")
+	h := history.New(s)
+	for i := range history.MaxRuns {
+		h.Add(history.Images, report(10*365*24*time.Hour+time.Duration(i)*time.Minute, "interval", 1))
+	}
+	h.Add(history.Containers, report(0, "interval", 1))
+	h.Add(history.Images, report(time.Minute, "interval", 1))
+	for name, runs := range map[string][]history.Run{"at once": h.Runs(), "after a restart": history.New(s).Runs()} {
+		if len(runs) != history.MaxRuns || !runs[0].StartedAt.Equal(noon.Add(time.Minute)) || runs[1].Kind != history.Containers {
+			t.Errorf("Runs() %s begins with %v and %v of %d runs, want the two that ended last", name, runs[0].StartedAt, runs[1].StartedAt, len(runs))
+		}
+	}
+}

@@ -1,7 +1,6 @@
 // Package journald writes the agent's log to systemd's journal, each attribute in a field
 // of its own. It owns the protocol and the fields' names, and refuses to choose what is
-// logged, or to hold anybody up for longer than a moment: what the journal does not take goes
-// where it went before.
+// logged: what the journal does not accept is written to the log's stream.
 package journald
 
 import (
@@ -24,13 +23,6 @@ import (
 // Socket is where the journal takes entries (systemd-journald.service(8)).
 const Socket = "/run/systemd/journal/socket"
 
-// sendTimeout bounds an entry for a journal that does not read, and mutePause is how long
-// it is spared then: not each entry is to wait.
-const (
-	sendTimeout = 500 * time.Millisecond
-	mutePause   = 30 * time.Second
-)
-
 // Prefix is what the names of fields begin with.
 const Prefix = "HOSTLER_"
 
@@ -49,8 +41,14 @@ func Connected(w io.Writer, stream string) bool {
 	return stream == strconv.FormatUint(s.Dev, 10)+":"+strconv.FormatUint(s.Ino, 10)
 }
 
-// Handler writes records to the journal. MESSAGE is the line that a text log has, without
-// its time, which the journal knows. It is safe for concurrent use.
+// Record is a log record as the journal takes it, and as a line of text.
+type Record struct {
+	Entry []byte // for the journal's socket; nil if the record is for the stream only
+	Line  []byte // with a newline
+}
+
+// Handler formats records for the journal. MESSAGE is the line that a text log has, without
+// its time, which the journal adds. It is safe for concurrent use if its receiver is.
 type Handler struct {
 	text   slog.Handler // writes to line
 	fields []byte       // those of With
@@ -60,18 +58,15 @@ type Handler struct {
 
 // out is what handlers of one log share.
 type out struct {
-	mu       sync.Mutex // guards what follows
-	line     bytes.Buffer
-	socket   string
-	conn     *net.UnixConn // nil before the first entry, and after one that was not taken
-	fallback io.Writer
-	mute     time.Time // until when the journal is not tried: it did not read
+	receive func(Record)
+
+	mu   sync.Mutex // guards line
+	line bytes.Buffer
 }
 
-// New returns a handler that writes to the journal's socket, and to fallback what that does
-// not take.
-func New(socket string, fallback io.Writer, level slog.Leveler) *Handler {
-	o := &out{socket: socket, fallback: fallback}
+// New returns a handler that passes each record to receive.
+func New(receive func(Record), level slog.Leveler) *Handler {
+	o := &out{receive: receive}
 	return &Handler{out: o, text: slog.NewTextHandler(&o.line, &slog.HandlerOptions{Level: level, ReplaceAttr: WithoutTime})}
 }
 
@@ -109,62 +104,31 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &next
 }
 
-// Handle writes a record.
+// Handle formats a record and passes it on.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
-	o := h.out
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.line.Reset()
-	if err := h.text.Handle(ctx, r); err != nil {
+	line, err := h.line(ctx, r)
+	if err != nil {
 		return err
 	}
 	entry := appendField(nil, "PRIORITY", priority(r.Level))
 	entry = appendField(entry, "SYSLOG_IDENTIFIER", "hostler")
-	entry = appendField(entry, "MESSAGE", strings.TrimSuffix(o.line.String(), "\n"))
+	entry = appendField(entry, "MESSAGE", string(bytes.TrimSuffix(line, []byte("\n"))))
 	entry = append(entry, h.fields...)
 	r.Attrs(func(attr slog.Attr) bool {
 		entry = appendAttr(entry, h.group, attr)
 		return true
 	})
-	if o.send(entry) == nil {
-		return nil
-	}
-	_, err := o.fallback.Write(o.line.Bytes())
-	return err
+	h.out.receive(Record{Entry: entry, Line: line})
+	return nil
 }
 
-// send gives the journal an entry. A connection that fails is made anew once: the journal
-// may have been started again since.
-func (o *out) send(entry []byte) error {
-	if time.Now().Before(o.mute) {
-		return os.ErrDeadlineExceeded
-	}
-	for again := false; ; again = true {
-		fresh := o.conn == nil
-		if fresh {
-			conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: o.socket, Net: "unixgram"})
-			if err != nil {
-				return err
-			}
-			o.conn = conn
-		}
-		err := o.conn.SetWriteDeadline(time.Now().Add(sendTimeout))
-		if err == nil {
-			_, err = o.conn.Write(entry)
-		}
-		if err == nil {
-			return nil
-		}
-		_ = o.conn.Close()
-		o.conn = nil
-		hangs := errors.Is(err, os.ErrDeadlineExceeded)
-		if hangs {
-			o.mute = time.Now().Add(mutePause)
-		}
-		if fresh || again || hangs {
-			return err
-		}
-	}
+// line formats a record as text.
+func (h *Handler) line(ctx context.Context, r slog.Record) ([]byte, error) {
+	h.out.mu.Lock()
+	defer h.out.mu.Unlock()
+	h.out.line.Reset()
+	err := h.text.Handle(ctx, r)
+	return bytes.Clone(h.out.line.Bytes()), err
 }
 
 // priority is a level as syslog(3) numbers it.

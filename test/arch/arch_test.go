@@ -66,6 +66,7 @@ var ours = map[string][]string{
 	"status/conditions":             {"internal/sanitize", "status"},
 	"internal/listen":               {},
 	"internal/loop":                 {},
+	"internal/outbox":               {},
 	"agent/owner":                   {},
 	"internal/sanitize":             {},
 	"runtime/discovery":             {"runtime", "runtime/cri", "runtime/docker", "runtime/local", "runtime/podman", "runtime/runc"},
@@ -102,7 +103,7 @@ var ours = map[string][]string{
 	// An example of a plugin, as anybody could write it.
 	"docs/examples/plugin-https": {"controlplane/plugin/v1"},
 
-	"agent/open":     {"agent/config", "controlplane", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "gc", "internal/listen", "internal/statefile", "runtime/discovery", "runtime/local", "shutdown/plan", "status", "status/probe", "systemd", "systemd/journald"},
+	"agent/open":     {"agent/config", "controlplane", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "gc", "internal/listen", "internal/outbox", "internal/statefile", "runtime/discovery", "runtime/local", "shutdown/plan", "status", "status/probe", "systemd", "systemd/journald"},
 	"agent/inspect":  {"agent/config", "agent/doctor", "agent/open", "agent/owner", "controlplane", "controlplane/conformance", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/plugin", "internal/listen", "internal/statefile", "runtime", "runtime/discovery", "shutdown/journal", "status", "status/conditions", "status/gather", "status/probe", "systemd"},
 	"agent/settings": {"agent/config", "agent/doctor", "agent/open", "status"},
 	"agent/doctor":   {"controlplane", "gc", "shutdown", "shutdown/journal", "shutdown/plan", "status", "systemd", "systemd/logindconf"},

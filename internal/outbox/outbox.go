@@ -1,0 +1,64 @@
+// Package outbox hands values to a receiver that may be slow or hang, and never makes the
+// sender wait. It keeps a bounded number of values and counts those that do not fit.
+package outbox
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// Box delivers values in order, on a goroutine of its own. Put is safe for concurrent use.
+type Box[T any] struct {
+	queue chan T
+	lost  atomic.Uint64 // values that did not fit since the last delivery
+	close chan struct{} // holds one token when Close was called
+	ended chan struct{} // closed when the goroutine has ended
+}
+
+// New starts the delivery. The box holds up to size values. deliver may block; lost is the
+// number of values that were dropped since the last call.
+func New[T any](size int, deliver func(value T, lost uint64)) *Box[T] {
+	b := &Box[T]{queue: make(chan T, size), close: make(chan struct{}, 1), ended: make(chan struct{})}
+	go b.run(deliver)
+	return b
+}
+
+// Put queues a value. If the box is full or closed, the value is dropped and counted.
+func (b *Box[T]) Put(value T) {
+	select {
+	case b.queue <- value:
+	default:
+		b.lost.Add(1)
+	}
+}
+
+// Close ends the delivery after the values that are queued. It waits for that until ctx
+// ends, and returns the cause if it gave up. Call it once.
+func (b *Box[T]) Close(ctx context.Context) error {
+	b.close <- struct{}{}
+	select {
+	case <-b.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (b *Box[T]) run(deliver func(T, uint64)) {
+	defer close(b.ended)
+	for {
+		select {
+		case value := <-b.queue:
+			deliver(value, b.lost.Swap(0))
+		case <-b.close:
+			for {
+				select {
+				case value := <-b.queue:
+					deliver(value, b.lost.Swap(0))
+				default:
+					return
+				}
+			}
+		}
+	}
+}
