@@ -209,8 +209,13 @@ func TestAContainerThatEndedAnewIsAskedAnew(t *testing.T) {
 		return []any{c}
 	}
 	finished := time.Now().Add(-10 * time.Minute)
-	s := newServer(t, "1.45", object{"/containers/json": ended("Exited (3) 10 minutes ago"), "/containers/a/json": inspected("2026-11-20T10:00:00Z", finished, object{})})
+	events := make(chan any)
+	s := newServer(t, "1.45", object{
+		"/containers/json": ended("Exited (3) 10 minutes ago"), "/containers/a/json": inspected("2026-11-20T10:00:00Z", finished, object{}),
+		"/events": streamOf(events),
+	})
 	r := s.client(t)
+	watch(t, r, events)
 	end := func(want time.Time) {
 		t.Helper()
 		pods, err := r.Pods(t.Context())

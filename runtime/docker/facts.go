@@ -53,10 +53,22 @@ type fact struct {
 
 // facts keeps them for the containers of the last list.
 type facts struct {
-	mu      sync.Mutex
-	byID    map[string]fact
-	told    int            // changes, of whichever container
-	changes map[string]int // the last of each container: after one it is asked of again
+	mu       sync.Mutex
+	byID     map[string]fact
+	watchers int            // event streams that are open: without one each list asks again
+	told     int            // changes, of whichever container
+	changes  map[string]int // the last of each container: after one it is asked of again
+	gap      int            // the last change that no event may have told, of any container
+}
+
+// watch notes that an event stream has opened (1) or ended (-1). What happened before it
+// opened, or happens after it ended, is told by no event.
+func (f *facts) watch(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watchers += n
+	f.told++
+	f.gap = f.told
 }
 
 // change notes that a container is another than it was asked of, as `docker update
@@ -85,7 +97,8 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 		old := f.byID[c.ID]
 		known[c.ID] = old
 		// What has changed may answer now: a start that holds its container up is over.
-		if now := f.changes[c.ID]; now != old.changed || old.lacks(c) && time.Since(old.failedAt) >= askAgainAfter {
+		now, stale := max(f.changes[c.ID], f.gap), f.watchers == 0 || old.lacks(c)
+		if now != old.changed || stale && time.Since(old.failedAt) >= askAgainAfter {
 			ask, changes = append(ask, c), append(changes, now)
 		}
 	}

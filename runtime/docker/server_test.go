@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker"
 	"hostler.io/hostler/runtime/local"
 )
@@ -135,4 +136,33 @@ func (s *server) client(t *testing.T, change ...func(*docker.Options)) *docker.R
 	}
 	t.Cleanup(func() { _ = r.Close() })
 	return r
+}
+
+// streamOf is a stream of events, until a nil ends it.
+func streamOf(events <-chan any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		for {
+			select {
+			case e := <-events:
+				if e == nil {
+					return
+				}
+				_ = json.NewEncoder(w).Encode(e)
+				w.(http.Flusher).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
+}
+
+// watch has r watch a server with a streamOf events, and returns once it does.
+func watch(t *testing.T, r *docker.Runtime, events chan<- any) (ended <-chan error) {
+	t.Helper()
+	got, end := make(chan runtime.Event), make(chan error, 1)
+	go func() { end <- r.Watch(t.Context(), got) }()
+	events <- object{"Type": "image", "Action": "tag", "Actor": object{"ID": "x"}}
+	<-got
+	return end
 }

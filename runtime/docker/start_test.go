@@ -2,7 +2,6 @@ package docker_test
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -78,18 +77,7 @@ func TestAChangedContainerIsAskedAgain(t *testing.T) {
 	event := make(chan any)
 	s := newServer(t, "1.45", object{
 		"/containers/json": []any{exited("a")}, "/containers/a/json": ended("no"),
-		"/events": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.(http.Flusher).Flush()
-			for {
-				select {
-				case e := <-event:
-					_ = json.NewEncoder(w).Encode(e)
-					w.(http.Flusher).Flush()
-				case <-r.Context().Done():
-					return
-				}
-			}
-		}),
+		"/events": streamOf(event),
 	})
 	r := s.client(t)
 	policy := func() runtime.Restart {
@@ -167,4 +155,41 @@ func TestStartContainer(t *testing.T) {
 	if calls := s.asked(); !slices.Contains(calls, "POST /containers/a/start") {
 		t.Errorf("asked %v, want a start of a", calls)
 	}
+}
+
+// Events that nobody got are no reason to believe what was known before: not while no stream
+// is open, and not after one was opened again.
+func TestContainersAreAskedAgainAfterAGapInEvents(t *testing.T) {
+	event := make(chan any)
+	s := newServer(t, "1.45", object{
+		"/containers/json": []any{exited("a")}, "/containers/a/json": ended("no"),
+		"/events": streamOf(event),
+	})
+	r := s.client(t)
+	lists := func(when string, want runtime.Restart) {
+		t.Helper()
+		pods, err := r.Pods(t.Context())
+		if err != nil || len(pods) != 1 {
+			t.Fatalf("Pods() = %v, %v, want one", pods, err)
+		}
+		if got := pods[0].Containers[0].Restart; got != want {
+			t.Errorf("Restart = %v %s, want %v", got, when, want)
+		}
+	}
+	lists("at first", runtime.RestartNever)
+	s.set("/containers/a/json", ended("always"))
+	lists("before anybody watches", runtime.RestartByRuntime)
+	over := watch(t, r, event)
+	s.set("/containers/a/json", ended("unless-stopped"))
+	lists("as the stream opens", runtime.RestartUnlessStopped)
+	s.set("/containers/a/json", ended("no"))
+	lists("without an event", runtime.RestartUnlessStopped)
+	event <- nil
+	if err := <-over; err == nil {
+		t.Error("Watch() of a stream that broke = nil, want why")
+	}
+	lists("after the stream broke", runtime.RestartNever)
+	s.set("/containers/a/json", ended("always"))
+	watch(t, r, event)
+	lists("after a change in between", runtime.RestartByRuntime)
 }

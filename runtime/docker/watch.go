@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/moby/moby/api/types/events"
@@ -40,8 +41,7 @@ func meanings() []means {
 }
 
 // Watch delivers events of Docker until ctx ends or the stream does, as it does when
-// dockerd is restarted. What happens in the first moments may go unseen: a caller lists
-// after it began to watch, and now and then.
+// dockerd is restarted. A caller lists after it began to watch, and now and then.
 func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	list := meanings()
 	filters := client.Filters{}
@@ -49,7 +49,9 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 		filters.Add("type", string(m.kind)).Add("event", string(m.action))
 	}
 	open := func(ctx context.Context, c *client.Client) (client.EventsResult, error) {
-		stream := c.Events(ctx, client.EventsListOptions{Filters: filters})
+		// dockerd answers a moment before it subscribes; it repeats what came since.
+		since := strconv.FormatFloat(float64(time.Now().UnixMilli())/1000, 'f', 3, 64)
+		stream := c.Events(ctx, client.EventsListOptions{Since: since, Filters: filters})
 		select {
 		case err := <-stream.Err: // it was never opened
 			return stream, err
@@ -58,6 +60,8 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 		}
 	}
 	return engine.Stream(ctx, r.conn, "watch events of the runtime", r.timeouts.Query, open, func(ctx context.Context, stream client.EventsResult) error {
+		r.facts.watch(1)
+		defer r.facts.watch(-1)
 		for {
 			select {
 			case msg := <-stream.Messages:
