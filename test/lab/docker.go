@@ -120,7 +120,7 @@ func (d *Docker) start(ctx context.Context, o DockerOptions) error {
 func (d *Docker) configure(o DockerOptions) error {
 	config := map[string]any{
 		"data-root": d.Root, "exec-root": d.dir + "/exec", "pidfile": d.dir + "/docker.pid", "hosts": []string{d.Endpoint},
-		"containerd": d.Containerd.socket, "storage-driver": d.Driver, "live-restore": o.LiveRestore, "debug": o.Debug,
+		"containerd": d.Containerd.socket(), "storage-driver": d.Driver, "live-restore": o.LiveRestore, "debug": o.Debug,
 		"features": map[string]bool{"containerd-snapshotter": o.ContainerdStore},
 		"iptables": false, "ip6tables": false, "ip-forward": false, "ip-masq": false, "userland-proxy": false, "bridge": "none",
 		"exec-opts":     []string{"native.cgroupdriver=cgroupfs"},
