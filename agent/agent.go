@@ -64,6 +64,7 @@ type Agent struct {
 type serving struct {
 	listener net.Listener  // of the socket
 	files    *listen.Files // of what is served over the network; nil if nothing is
+	network  loop.Set      // the loops that serve over the network
 	backend  *backend.Backend
 	reloader *reloader
 }
@@ -91,8 +92,7 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// build makes the parts in this order: each gets those that it needs, and loops whose Beat
-// the parts call are there before what they run.
+// build makes the parts in this order: each gets those that it needs.
 func (a *Agent) build(o Options) (err error) {
 	cfg := o.Config.Config
 	if a.host, err = newHost(o); err != nil {
@@ -111,7 +111,6 @@ func (a *Agent) build(o Options) (err error) {
 		return err
 	}
 	a.serving.files = open.Files(cfg.API, a.log)
-	a.loops = newLoops(cfg)
 	if err := a.host.openRuntimes(cfg.Runtimes, a.metrics, open.Units{Manager: a.host.manager}, a.log); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func TestACollectionIsMadeUpForOnceTheRuntimeIsReady(t *testing.T) {
 func TestPastCollectionsAreToldAfterARestart(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
-	a.collected("image-gc", "images", runs.Report{
+	a.collected(a.gc.imageLoop, "images", runs.Report{
 		StartedAt: time.Now(), Trigger: "interval", FreedBytes: 7,
 		Removed: []runs.Removal{{Kind: runs.KindImage, ID: "i", Names: []string{"i"}}},
 	})
@@ -96,7 +96,7 @@ func TestEventsOfCollectionsNameTheFilesystem(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- a.plane.recorder.Run(ctx) }()
-	a.collected("image-gc", "images", runs.Report{
+	a.collected(a.gc.imageLoop, "images", runs.Report{
 		StartedAt: time.Now(), Trigger: "interval", FreedBytes: 7, RequestedBytes: 9, Warnings: []string{"too little"}, Filesystems: []string{"/srv (/dev/sdb1)"},
 		Removed: []runs.Removal{{Kind: runs.KindImage, ID: "i", Names: []string{"i"}}},
 	})

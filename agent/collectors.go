@@ -20,6 +20,7 @@ import (
 	"hostler.io/hostler/gc/podlogs"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/runtime"
 )
 
@@ -30,14 +31,19 @@ type collectors struct {
 	images  *collect.Images
 	dead    *collect.Containers
 	history *history.History
+
+	trackerLoop, imageLoop, deadLoop *loop.Loop
 }
 
 func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 	runtimes, policy := a.host.runtimes, a.settings.Policies().GC
+	a.gc.trackerLoop = loop.New("last-used", 15*time.Minute, nil)
+	a.gc.imageLoop = loop.New("image-gc", collectorPatience(cfg.ImageGC.Interval), nil)
+	a.gc.deadLoop = loop.New("container-gc", collectorPatience(cfg.ContainerGC.Interval), nil)
 	a.gc.tracker, err = lastused.New(lastused.Options{
 		Store:    a.kept.folder.File("lastused"),
 		Runtimes: func() []lastused.Runtime { return members[lastused.Runtime](runtimes.Set()) },
-		Observe:  a.loops.Named("last-used").Beat,
+		Observe:  a.gc.trackerLoop.Beat,
 		Log:      a.log.With("component", "last-used"),
 	})
 	if err != nil {
@@ -54,22 +60,22 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 	}
 	a.gc.history = history.New(a.kept.folder.File("gc-history"))
 	turn := runs.NewTurn()
-	options := func(loop, kind string, interval config.Duration, enabled func(config.Config) config.Switch) runs.Options {
+	options := func(l *loop.Loop, kind string, interval config.Duration, enabled func(config.Config) config.Switch) runs.Options {
 		return runs.Options{
 			Survey:     a.gc.survey,
 			Turn:       turn,
 			Interval:   time.Duration(interval),
 			LeaveAlone: func() []string { return backend.LeftAlone(runtimes, enabled(a.config())) },
-			Observe:    func(r runs.Report) { a.collected(loop, kind, r) },
-			Log:        a.log.With("component", loop),
+			Observe:    func(r runs.Report) { a.collected(l, kind, r) },
+			Log:        a.log.With("component", l.Name()),
 		}
 	}
-	a.gc.images, err = collect.NewImages(policy.Images, options("image-gc", history.Images, cfg.ImageGC.Interval,
+	a.gc.images, err = collect.NewImages(policy.Images, options(a.gc.imageLoop, history.Images, cfg.ImageGC.Interval,
 		func(c config.Config) config.Switch { return c.ImageGC.Enabled }))
 	if err != nil {
 		return err
 	}
-	a.gc.dead, err = collect.NewContainers(policy.Containers, options("container-gc", history.Containers, cfg.ContainerGC.Interval,
+	a.gc.dead, err = collect.NewContainers(policy.Containers, options(a.gc.deadLoop, history.Containers, cfg.ContainerGC.Interval,
 		func(c config.Config) config.Switch { return c.ContainerGC.Enabled }))
 	if err != nil {
 		return err
@@ -88,10 +94,10 @@ func members[R any](set *runtime.Set) []R {
 }
 
 // collected takes in the report of a run of a loop.
-func (a *Agent) collected(loop, kind string, r runs.Report) {
-	a.metrics.Collection(loop, r)
+func (a *Agent) collected(l *loop.Loop, kind string, r runs.Report) {
+	a.metrics.Collection(l.Name(), r)
 	a.gc.history.Add(kind, r)
-	a.loops.Named(loop).Beat(r.Err())
+	l.Beat(r.Err())
 	node := controlplane.NodeReference(a.node())
 	on := ""
 	if len(r.Filesystems) > 0 {
@@ -103,7 +109,7 @@ func (a *Agent) collected(loop, kind string, r runs.Report) {
 			images, r.Trigger, gc.Size(r.FreedBytes), r.FreedInodes, on, gc.Size(r.RequestedBytes), r.RequestedInodes, gc.Size(r.EstimatedBytes)))
 	}
 	if len(r.Warnings) > 0 { // whose figures differ each time, which would make each an Event of its own
-		a.plane.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", loop+" did not reach its goal"+on+"; `hostler gc history -o wide` tells what keeps it")
+		a.plane.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", l.Name()+" did not reach its goal"+on+"; `hostler gc history -o wide` tells what keeps it")
 	}
 }
 

@@ -20,84 +20,67 @@ import (
 // just be starting.
 const runtimesRetry = 200 * time.Millisecond
 
-// newLoops lists the loops of every agent, with their patience, in the order in which
-// `hostler status` shows them. What they run comes later: it is made with their Beat.
-func newLoops(cfg config.Config) loop.Set {
-	var set loop.Set
-	for _, l := range []struct {
-		name     string
-		patience time.Duration
-	}{
-		{"lease", time.Duration(cfg.Lease.Duration)},
-		{"status", 3*time.Duration(cfg.Status.UpdateInterval) + gather.LookTimeout + report.WriteTimeout},
-		{"image-gc", collectorPatience(cfg.ImageGC.Interval)},
-		{"container-gc", collectorPatience(cfg.ContainerGC.Interval)},
-		{"last-used", 15 * time.Minute},
-		{"shutdown-guard", time.Minute},
-		{"runtimes", 2 * time.Minute},
-		{"runtime-events", 0},
-		{"pods", 0},
-		{"restart", 0},
-		{"network", 0},
-		{"conditions", conditionsPatience},
-		{"events", 0},
-		{"state", 0},
-		{"owners", 3 * time.Minute},
-		{"metrics", 0},
-	} {
-		set = append(set, loop.New(l.name, l.patience, nil))
-	}
-	return set
-}
+// run is what a loop does. It gets its loop.
+type run = func(context.Context, *loop.Loop) error
 
-// fillLoops says what each loop runs, and adds those that only some agents have.
+// fillLoops lists the loops in the order in which `hostler status` shows them. Those that parts
+// report to were made with these parts, and get here what they run.
 func (a *Agent) fillLoops(cfg config.Config) {
-	beat := func(name string) func(error) { return a.loops.Named(name).Beat }
-	for name, run := range map[string]func(context.Context) error{
-		"lease": a.whileMine("lease", owner.Lease,
-			a.whileOpen("lease", a.plane.member, a.whileOpen("lease", a.plane.existence, a.plane.keeper.Run))),
-		"status":         func(ctx context.Context) error { return a.reports.reporter.Run(ctx, beat("status")) },
-		"image-gc":       a.whileMine("image-gc", owner.ImageGC, a.gc.images.Run),
-		"container-gc":   a.whileMine("container-gc", owner.ContainerGC, a.gc.dead.Run),
-		"last-used":      a.gc.tracker.Run,
-		"shutdown-guard": a.shutdown.guard.Run,
-		"runtimes":       a.lookAtRuntimes,
-		"runtime-events": func(ctx context.Context) error { return a.host.runtimes.Watch(ctx, a.notice, a.setBlind) },
-		"pods":           a.shutdown.pods.Run,
-		"restart":        a.shutdown.restarts.Run,
-		"network":        func(ctx context.Context) error { return a.host.network.Run(ctx, a.changed.Send) },
-		"conditions": func(ctx context.Context) error {
-			return a.host.checks.Run(ctx, func() { beat("conditions")(nil) })
-		},
-		"events":  a.plane.recorder.Run,
-		"state":   a.kept.folder.Run,
-		"owners":  a.lookForOwners,
-		"metrics": a.serveMetrics,
-	} {
-		a.loops.Named(name).Do(run)
+	newLoop := func(name string, patience time.Duration, do run) *loop.Loop {
+		return loop.New(name, patience, nil).Do(do)
 	}
-	add := func(name string, run func(context.Context) error) { a.loops = append(a.loops, loop.New(name, 0, run)) }
+	statusPatience := 3*time.Duration(cfg.Status.UpdateInterval) + gather.LookTimeout + report.WriteTimeout
+	metrics := newLoop("metrics", 0, a.serveMetrics)
+	a.serving.network = loop.Set{metrics}
+	a.loops = loop.Set{
+		a.plane.lease.Do(a.whileMine(owner.Lease, whileOpen(a.plane.member, whileOpen(a.plane.existence, plain(a.plane.keeper.Run))))),
+		newLoop("status", statusPatience, func(ctx context.Context, l *loop.Loop) error { return a.reports.reporter.Run(ctx, l.Beat) }),
+		a.gc.imageLoop.Do(a.whileMine(owner.ImageGC, plain(a.gc.images.Run))),
+		a.gc.deadLoop.Do(a.whileMine(owner.ContainerGC, plain(a.gc.dead.Run))),
+		a.gc.trackerLoop.Do(plain(a.gc.tracker.Run)),
+		a.shutdown.guardLoop.Do(plain(a.shutdown.guard.Run)),
+		newLoop("runtimes", 2*time.Minute, a.lookAtRuntimes),
+		loop.New("runtime-events", 0, func(ctx context.Context) error { return a.host.runtimes.Watch(ctx, a.notice, a.setBlind) }),
+		loop.New("pods", 0, a.shutdown.pods.Run),
+		loop.New("restart", 0, a.shutdown.restarts.Run),
+		loop.New("network", 0, func(ctx context.Context) error { return a.host.network.Run(ctx, a.changed.Send) }),
+		newLoop("conditions", conditionsPatience, func(ctx context.Context, l *loop.Loop) error {
+			return a.host.checks.Run(ctx, func() { l.Beat(nil) })
+		}),
+		loop.New("events", 0, a.plane.recorder.Run),
+		loop.New("state", 0, a.kept.folder.Run),
+		newLoop("owners", 3*time.Minute, a.lookForOwners),
+		metrics,
+	}
+	// The others only some agents have.
+	add := func(name string, do run) { a.loops = append(a.loops, newLoop(name, 0, do)) }
 	if cfg.API.Listen != "" {
 		add("api", a.serveNetwork)
+		a.serving.network = loop.Set{a.loops[len(a.loops)-1], metrics}
 	}
 	if a.plane.census != nil {
-		add("census", a.whileMine("census", owner.Node, a.whileOpen("census", a.plane.member, func(ctx context.Context) error {
-			return a.plane.census.Run(ctx, beat("census"), a.changed.Send)
+		add("census", a.whileMine(owner.Node, whileOpen(a.plane.member, func(ctx context.Context, l *loop.Loop) error {
+			return a.plane.census.Run(ctx, l.Beat, a.changed.Send)
 		})))
 	}
 	if pacer, able := a.plane.Client.(controlplane.Pacer); able {
-		add("lease-pace", a.whileMine("lease-pace", owner.Lease, func(ctx context.Context) error {
-			return a.plane.pacing.Follow(ctx, pacer, beat("lease-pace"))
+		add("lease-pace", a.whileMine(owner.Lease, func(ctx context.Context, l *loop.Loop) error {
+			return a.plane.pacing.Follow(ctx, pacer, l.Beat)
 		}))
 	}
 	if a.plane.Certificate != nil {
-		add("certificate", a.plane.Certificate.Run)
+		add("certificate", plain(a.plane.Certificate.Run))
 	}
 	if watcher, able := a.plane.Client.(controlplane.NodeWatcher); able { // it has other writers
-		add("node-watch", a.whileMine("node-watch", owner.Node, a.whileOpen("node-watch", a.plane.member, func(ctx context.Context) error {
-			return a.reports.reporter.Watch(ctx, watcher, beat("node-watch"))
+		add("node-watch", a.whileMine(owner.Node, whileOpen(a.plane.member, func(ctx context.Context, l *loop.Loop) error {
+			return a.reports.reporter.Watch(ctx, watcher, l.Beat)
 		})))
 	}
+}
+
+// plain is for what does not need its loop.
+func plain(do func(context.Context) error) run {
+	return func(ctx context.Context, _ *loop.Loop) error { return do(ctx) }
 }
 
 // collectorPatience lets a collector wait for its turn, which the other one and both
@@ -107,23 +90,27 @@ func collectorPatience(interval config.Duration) time.Duration {
 }
 
 // whileMine runs what does a job as long as that is hostler's.
-func (a *Agent) whileMine(name string, j owner.Job, run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error { return a.jobs.While(ctx, j, a.loops.Named(name), run) }
+func (a *Agent) whileMine(j owner.Job, do run) run {
+	return func(ctx context.Context, l *loop.Loop) error {
+		return a.jobs.While(ctx, j, l, func(ctx context.Context) error { return do(ctx, l) })
+	}
 }
 
 // whileOpen runs as long as the gate is open.
-func (a *Agent) whileOpen(name string, g *loop.Gate, run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error { return g.While(ctx, a.loops.Named(name), run) }
+func whileOpen(g *loop.Gate, do run) run {
+	return func(ctx context.Context, l *loop.Loop) error {
+		return g.While(ctx, l, func(ctx context.Context) error { return do(ctx, l) })
+	}
 }
 
 // lookAtRuntimes asks the runtimes how they are.
-func (a *Agent) lookAtRuntimes(ctx context.Context) error {
+func (a *Agent) lookAtRuntimes(ctx context.Context, l *loop.Loop) error {
 	var retry time.Duration
 	before, asked := a.host.runtimes.Current()
 	for {
 		began := time.Now()
 		err := a.host.runtimes.Look(ctx)
-		a.loops.Named("runtimes").Beat(err)
+		l.Beat(err)
 		after, _ := a.host.runtimes.Current()
 		if !asked || worthAReport(before, after) {
 			a.runtimesChanged(before, after)

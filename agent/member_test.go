@@ -41,7 +41,7 @@ func (r *rig) over(t *testing.T, client controlplane.Client) *Agent {
 func (a *Agent) join(t *testing.T, client controlplane.Client) {
 	t.Helper()
 	cfg := a.config()
-	a.loops, a.metrics = newLoops(cfg), metrics.New()
+	a.metrics = metrics.New()
 	if err := a.joins(cfg, &open.ControlPlane{Client: client}, probe.Machine{MachineID: "m"}); err != nil {
 		t.Fatal(err)
 	}
@@ -197,12 +197,12 @@ func TestTheWatchdogBitesForAttemptsThatDoNotEndNotForThoseThatFail(t *testing.T
 				if err != nil {
 					t.Fatal(err)
 				}
-				lease := loop.New("lease", time.Duration(cfg.Lease.Duration), nil)
-				a := &Agent{log: silent(), settings: settings.New(cfg, policies, settings.Source{}), metrics: metrics.New(), loops: loop.Set{lease}}
+				a := &Agent{log: silent(), settings: settings.New(cfg, policies, settings.Source{}), metrics: metrics.New()}
 				if err := a.joins(cfg, &open.ControlPlane{Client: client}, probe.Machine{MachineID: "m"}); err != nil {
 					t.Fatal(err)
 				}
-				lease.Do(a.plane.keeper.Run)
+				lease := a.plane.lease.Do(plain(a.plane.keeper.Run))
+				a.loops = loop.Set{lease}
 				health := backend.Health{Loops: a.loops, Keeper: a.plane.keeper, Settings: a.settings}
 				ctx, cancel := context.WithCancel(t.Context())
 				var done sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/systemd"
 )
@@ -116,7 +117,7 @@ func (j *jobs) delegated(ctx context.Context) (string, bool) {
 }
 
 // lookForOwners looks every now and then who else does hostler's jobs.
-func (a *Agent) lookForOwners(ctx context.Context) error {
+func (a *Agent) lookForOwners(ctx context.Context, l *loop.Loop) error {
 	tick := time.NewTicker(ownersInterval)
 	defer tick.Stop()
 	for {
@@ -129,7 +130,7 @@ func (a *Agent) lookForOwners(ctx context.Context) error {
 		if !a.jobs.has(owner.Shutdown) {
 			a.shutdown.guard.Recheck() // a kubelet takes its lock long after it was started
 		}
-		a.loops.Named("owners").Beat(nil)
+		l.Beat(nil)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -17,13 +17,13 @@ func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
 	next.ContainerGC.Interval = config.Duration(2 * time.Hour)
 	r.next = next
 	for _, name := range []string{"image-gc", "container-gc"} {
-		a.loops.Named(name).Beat(nil)
+		named(t, a, name).Beat(nil)
 	}
 	if _, changed, err := a.serving.reloader.takeUp(); err != nil || len(changed) != 2 {
 		t.Fatalf("takeUp() = %v, %v, want both intervals", changed, err)
 	}
 	for _, name := range []string{"image-gc", "container-gc"} {
-		if l := a.loops.Named(name); l.Stuck(time.Now().Add(2*time.Hour)) || !l.Stuck(time.Now().Add(3*time.Hour)) {
+		if l := named(t, a, name); l.Stuck(time.Now().Add(2*time.Hour)) || !l.Stuck(time.Now().Add(3*time.Hour)) {
 			t.Errorf("%s is stuck after 2h: %v, after 3h: %v, want only the latter", name, l.Stuck(time.Now().Add(2*time.Hour)), l.Stuck(time.Now().Add(3*time.Hour)))
 		}
 	}
@@ -34,8 +34,8 @@ func TestACollectorIsGivenTimeToWaitForItsTurn(t *testing.T) {
 	a := newRig(t).build(t)
 	cfg := a.config()
 	for name, interval := range map[string]config.Duration{"image-gc": cfg.ImageGC.Interval, "container-gc": cfg.ContainerGC.Interval} {
-		a.loops.Named(name).Beat(nil)
-		if patience := time.Duration(interval) + 4*runs.DefaultRunLimit; a.loops.Named(name).Stuck(time.Now().Add(patience)) {
+		named(t, a, name).Beat(nil)
+		if patience := time.Duration(interval) + 4*runs.DefaultRunLimit; named(t, a, name).Stuck(time.Now().Add(patience)) {
 			t.Errorf("%s is stuck after %s, want it waited for", name, patience)
 		}
 	}

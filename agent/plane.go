@@ -25,6 +25,7 @@ type plane struct {
 
 	recorder  *controlplane.Recorder
 	keeper    *controlplane.LeaseKeeper
+	lease     *loop.Loop               // of the keeper
 	pacing    *controlplane.Pacing     // for how long the control plane requests the Lease to be good
 	leases    *controlplane.LeaseWatch // judges whether another machine is alive
 	census    *census.Census           // nil where the control plane has no fleet to look through
@@ -57,6 +58,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 	a.plane = plane{
 		ControlPlane: opened,
 		recorder:     controlplane.NewRecorder(client, a.node(), time.Now, a.log),
+		lease:        loop.New("lease", time.Duration(cfg.Lease.Duration), nil),
 		leases:       controlplane.NewLeaseWatch(nil),
 		existence:    loop.NewGate(""), member: loop.NewGate(""),
 	}
@@ -68,13 +70,12 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 		self.Name = a.node()
 		a.plane.census = census.New(client, finder, self, a.log)
 	}
-	lease := a.loops.Named("lease")
 	a.plane.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{client, a.metrics.Renewal}, controlplane.LeasePolicy{
 		Node:     a.node(),
 		Holder:   identity(machine),
 		Instance: fmt.Sprintf("%s/%d/%s", machine.BootID, os.Getpid(), rand.Text()[:8]),
 		Watch:    a.plane.leases,
-		Beat:     lease.Beat,
+		Beat:     a.plane.lease.Beat,
 		Duration: time.Duration(cfg.Lease.Duration),
 		Interval: time.Duration(cfg.Lease.RenewInterval),
 		Takeover: cfg.Node.Takeover,
@@ -86,7 +87,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 	if client.Type() == kubernetes.Type {
 		takeOff = fmt.Sprintf("`kubectl annotate node %s %s-` takes it off", a.node(), controlplane.AnnotationLeaseDuration)
 	}
-	keeper := a.plane.keeper
+	keeper, lease := a.plane.keeper, a.plane.lease
 	a.plane.pacing = controlplane.NewPacing(time.Duration(cfg.Lease.Duration), takeOff, func(duration time.Duration) {
 		lease.Allow(duration)
 		keeper.SetPace(duration)

@@ -55,11 +55,11 @@ func (a *Agent) effects(level *slog.LevelVar) []effect {
 		{"pressure", look},
 		{"conditions", func(cfg config.Config, _ open.Policies) error { return a.host.checks.SetPolicy(cfg.ConditionsPolicy()) }},
 		{"imageGC", func(cfg config.Config, p open.Policies) error {
-			a.loops.Named("image-gc").Allow(collectorPatience(cfg.ImageGC.Interval))
+			a.gc.imageLoop.Allow(collectorPatience(cfg.ImageGC.Interval))
 			return errors.Join(a.gc.images.SetPolicy(p.GC.Images), a.gc.images.SetInterval(time.Duration(cfg.ImageGC.Interval)))
 		}},
 		{"containerGC", func(cfg config.Config, p open.Policies) error {
-			a.loops.Named("container-gc").Allow(collectorPatience(cfg.ContainerGC.Interval))
+			a.gc.deadLoop.Allow(collectorPatience(cfg.ContainerGC.Interval))
 			return errors.Join(a.gc.dead.SetPolicy(p.GC.Containers), a.gc.dead.SetInterval(time.Duration(cfg.ContainerGC.Interval)))
 		}},
 		{"log.level", func(cfg config.Config, _ open.Policies) error { open.SetLevel(level, cfg.Log.Level); return nil }},

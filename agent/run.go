@@ -38,10 +38,9 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		a.restoreDelay()
 	}
 	var loops, guard sync.WaitGroup
-	guardLoop := a.loops.Named("shutdown-guard")
-	guard.Go(func() { guardLoop.Supervise(guarding, a.log) })
+	guard.Go(func() { a.shutdown.guardLoop.Supervise(guarding, a.log) })
 	for _, l := range a.loops {
-		if l != guardLoop {
+		if l != a.shutdown.guardLoop {
 			loops.Go(func() { l.Supervise(ctx, a.log) })
 		}
 	}

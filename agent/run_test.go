@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -294,13 +295,23 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 	}
 }
 
+// named is the agent's loop of that name.
+func named(t *testing.T, a *Agent, name string) *loop.Loop {
+	t.Helper()
+	i := slices.IndexFunc(a.loops, func(l *loop.Loop) bool { return l.Name() == name })
+	if i < 0 {
+		t.Fatalf("there is no loop %s", name)
+	}
+	return a.loops[i]
+}
+
 func TestMetricsTellHowThingsStand(t *testing.T) {
 	a := newRig(t).build(t)
 	a.jobs.Refresh(t.Context())
 	if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); err != nil {
 		t.Fatal(err)
 	}
-	a.loops.Named("status").Beat(errors.New("full"))
+	named(t, a, "status").Beat(errors.New("full"))
 	a.metrics.Renewal(nil)
 	a.metrics.Renewal(errors.New("gone"))
 	a.metrics.RuntimeCall("podman", "ListImages", time.Second, errors.New("gone"))

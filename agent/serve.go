@@ -10,33 +10,34 @@ import (
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/internal/loop"
 )
 
 // serveNetwork serves the API over the network. A port that is taken is a loop that
 // fails, not an agent that does not start.
-func (a *Agent) serveNetwork(ctx context.Context) error {
+func (a *Agent) serveNetwork(ctx context.Context, l *loop.Loop) error {
 	routes := api.NetworkRoutes(a.serving.backend, a.metrics.Handler(), a.allowedNames, a.log.With("component", "api"))
-	return a.overTLS("api.listen", a.config().API.Listen, "api").Serve(ctx, api.NewServer(routes))
+	return a.overTLS("api.listen", a.config().API.Listen, l).Serve(ctx, api.NewServer(routes))
 }
 
 // serveMetrics serves them on the configured address, if there is one, over the network
 // by TLS.
-func (a *Agent) serveMetrics(ctx context.Context) error {
+func (a *Agent) serveMetrics(ctx context.Context, l *loop.Loop) error {
 	cfg := a.config().Metrics
 	switch {
 	case cfg.Listen == "":
 		<-ctx.Done()
 		return ctx.Err()
 	case cfg.Loopback():
-		return a.metrics.Serve(ctx, cfg.Listen, func() { a.loops.Named("metrics").Beat(nil) })
+		return a.metrics.Serve(ctx, cfg.Listen, func() { l.Beat(nil) })
 	}
 	routes := api.NetworkMetrics(a.metrics.Handler(), a.allowedNames, a.log.With("component", "metrics"))
-	return a.overTLS("metrics.listen", cfg.Listen, "metrics").Serve(ctx, api.NewServer(routes))
+	return a.overTLS("metrics.listen", cfg.Listen, l).Serve(ctx, api.NewServer(routes))
 }
 
 // overTLS is for what a loop serves over the network.
-func (a *Agent) overTLS(key, address, loop string) listen.Network {
-	return listen.Network{Key: key, Address: address, Files: a.serving.files, Log: a.log.With("component", loop), Beat: a.loops.Named(loop).Beat}
+func (a *Agent) overTLS(key, address string, l *loop.Loop) listen.Network {
+	return listen.Network{Key: key, Address: address, Files: a.serving.files, Log: a.log.With("component", l.Name()), Beat: l.Beat}
 }
 
 // allowedNames are those in force: a name that a reload takes away is out with the next
@@ -74,7 +75,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 		Host:          answers,
 		Workloads:     &backend.Workloads{Runtimes: a.host.runtimes, Guard: guard, Settings: a.settings},
 		Collections:   collections,
-		Checkup:       &backend.Checkup{Host: answers, Logind: a.host.logind, Manager: a.host.manager, Log: a.log},
+		Checkup:       &backend.Checkup{Host: answers, Network: a.serving.network, Logind: a.host.logind, Manager: a.host.manager, Log: a.log},
 		Configuration: backend.Configuration{Settings: a.settings},
 		Health:        backend.Health{Loops: a.loops, Keeper: a.plane.keeper, Settings: a.settings},
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,13 +22,14 @@ import (
 
 // stopping is what stops pods at a shutdown, and starts them again.
 type stopping struct {
-	guard    *shutdown.Guard
-	standIn  *orphans.StandIn    // for runtimes that stop before their pods
-	pods     *discovery.PodWatch // for the guard
-	restarts *restart.Restarter
-	wake     loop.Signal     // for the restarts
-	board    *shutdown.Board // the guard's status
-	ending   atomic.Bool     // a signal has ended the agent
+	guard     *shutdown.Guard
+	guardLoop *loop.Loop
+	standIn   *orphans.StandIn    // for runtimes that stop before their pods
+	pods      *discovery.PodWatch // for the guard
+	restarts  *restart.Restarter
+	wake      loop.Signal     // for the restarts
+	board     *shutdown.Board // the guard's status
+	ending    atomic.Bool     // a signal has ended the agent
 }
 
 func (a *Agent) buildShutdown(cfg config.Config) (err error) {
@@ -45,6 +47,7 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 	if err != nil {
 		return err
 	}
+	s.guardLoop = loop.New("shutdown-guard", time.Minute, nil)
 	s.guard, err = shutdown.New(shutdown.Options{
 		Phases:    policies.Phases,
 		Rules:     policies.Rules,
@@ -59,7 +62,7 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 		Delegated: a.jobs.delegated,
 		Notify:    a.shutdownChanged,
 		Settled:   s.wake.Send,
-		Beat:      a.loops.Named("shutdown-guard").Beat,
+		Beat:      s.guardLoop.Beat,
 	})
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/systemd"
 )
@@ -21,6 +22,7 @@ import (
 // Checkup answers what may be wrong with this host.
 type Checkup struct {
 	Host    *Host
+	Network loop.Set // the loops that serve API and metrics
 	Logind  *systemd.Logind
 	Manager *systemd.Manager
 	Log     *slog.Logger
@@ -105,8 +107,8 @@ func (d *Checkup) network() *doctor.Network {
 	if n == nil {
 		return nil
 	}
-	for _, name := range []string{"api", "metrics"} {
-		err := d.Host.Loops.Named(name).Err()
+	for _, l := range d.Network {
+		err := l.Err()
 		if _, files := errors.AsType[*listen.FilesError](err); err != nil && !files && n.Err == nil { // that is from seconds ago
 			n.Err = err
 		}

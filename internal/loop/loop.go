@@ -40,8 +40,11 @@ func New(name string, patience time.Duration, run func(ctx context.Context) erro
 }
 
 // Do says what a loop does that was made without a run function, so that what it runs can be
-// made with its Beat. It is called before Supervise.
-func (l *Loop) Do(run func(ctx context.Context) error) { l.run = run }
+// made with its Beat, and returns the loop, which run gets too. It is called before Supervise.
+func (l *Loop) Do(run func(ctx context.Context, l *Loop) error) *Loop {
+	l.run = func(ctx context.Context) error { return run(ctx, l) }
+	return l
+}
 
 // Name is what `hostler status` calls the loop.
 func (l *Loop) Name() string { return l.name }
@@ -191,17 +194,6 @@ func (l *Loop) protected(ctx context.Context) (stack string, err error) {
 
 // Set is all loops of an agent, in the order in which `hostler status` shows them.
 type Set []*Loop
-
-// Named finds a loop by its name. An unknown name is a fault of the caller, and
-// gives a loop that nobody sees.
-func (s Set) Named(name string) *Loop {
-	for _, l := range s {
-		if l.name == name {
-			return l
-		}
-	}
-	return &Loop{name: name}
-}
 
 // Stuck names the loops that make no progress.
 func (s Set) Stuck() []string {
