@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -22,7 +21,6 @@ import (
 type reloader struct {
 	settings *settings.Settings
 	version  string
-	fits     func(status.Options) error // why the host cannot give what that reserves
 	effects  []effect
 	notify   func(done bool) // tells the service manager that a reload begins, or is done
 	ending   func() bool     // reports whether the agent is about to end
@@ -31,43 +29,46 @@ type reloader struct {
 	mu sync.Mutex // held by the reload that is under way
 }
 
-// effect is how keys that may change live take effect. It is applied with each reload.
+// effect is how keys that may change live take effect.
 type effect struct {
-	keys  string // and all below it; empty for none
-	apply func(config.Config, open.Policies) error
+	keys string // and all below it; empty for none
+	// fits returns why the host cannot have the new values; nil if it can have all. It is asked
+	// before anything takes effect, if one of the keys has changed.
+	fits func(status.Options) error
+	// apply has valid values take effect. It is called with each reload.
+	apply func(config.Config, open.Policies)
 }
 
 // whenRead is the effect of keys that are read from the settings at each use.
-func whenRead(config.Config, open.Policies) error { return nil }
+func whenRead(config.Config, open.Policies) {}
 
 // effects has a row for each key that may change live, which a test checks.
 func (a *Agent) effects(level *slog.LevelVar) []effect {
-	look := func(config.Config, open.Policies) error {
+	look := func(config.Config, open.Policies) {
 		a.host.facts.Renew() // the Node may be to list more images
 		a.changed.Send()
-		return nil
 	}
 	return []effect{
-		{"node.address", look},
-		{"node.maxPods", look},
-		{"node.reserved", look},
-		{"status.maxImages", look},
-		{"pressure", look},
-		{"conditions", func(cfg config.Config, _ open.Policies) error { return a.host.checks.SetPolicy(cfg.ConditionsPolicy()) }},
-		{"imageGC", func(cfg config.Config, p open.Policies) error {
+		{"node.address", nil, look},
+		{"node.maxPods", nil, look},
+		{"node.reserved", a.checkReserved, look},
+		{"status.maxImages", nil, look},
+		{"pressure", a.checkReserved, look},
+		{"conditions", nil, func(cfg config.Config, _ open.Policies) { a.host.checks.SetPolicy(cfg.ConditionsPolicy()) }},
+		{"imageGC", nil, func(cfg config.Config, p open.Policies) {
 			a.gc.imageLoop.Allow(collectorPatience(cfg.ImageGC.Interval))
-			return errors.Join(a.gc.images.SetPolicy(p.GC.Images), a.gc.images.SetInterval(time.Duration(cfg.ImageGC.Interval)))
+			a.gc.images.SetPolicy(p.GC.Images)
+			a.gc.images.SetInterval(time.Duration(cfg.ImageGC.Interval))
 		}},
-		{"containerGC", func(cfg config.Config, p open.Policies) error {
+		{"containerGC", nil, func(cfg config.Config, p open.Policies) {
 			a.gc.deadLoop.Allow(collectorPatience(cfg.ContainerGC.Interval))
-			return errors.Join(a.gc.dead.SetPolicy(p.GC.Containers), a.gc.dead.SetInterval(time.Duration(cfg.ContainerGC.Interval)))
+			a.gc.dead.SetPolicy(p.GC.Containers)
+			a.gc.dead.SetInterval(time.Duration(cfg.ContainerGC.Interval))
 		}},
-		{"log.level", func(cfg config.Config, _ open.Policies) error { open.SetLevel(level, cfg.Log.Level); return nil }},
-		{"api.tls.allowedNames", whenRead},
-		{"", func(config.Config, open.Policies) error { // of no key: a kubeconfig may name another server
-			a.host.network.Again()
-			return nil
-		}},
+		{"log.level", nil, func(cfg config.Config, _ open.Policies) { open.SetLevel(level, cfg.Log.Level) }},
+		{"api.tls.allowedNames", nil, whenRead},
+		// Of no key: a kubeconfig may name another server.
+		{"", nil, func(config.Config, open.Policies) { a.host.network.Again() }},
 	}
 }
 
@@ -120,19 +121,20 @@ func (r *reloader) takeUp() (next config.Config, changed []string, err error) {
 	if err != nil {
 		return next, nil, err
 	}
-	if slices.ContainsFunc(changed, func(key string) bool { return below(key, "node.reserved") || below(key, "pressure") }) {
-		// Else it is the host that has changed, which status shows.
-		if err := r.fits(p.Node); err != nil {
+	for _, e := range r.effects {
+		// A host that does not fit the values of other keys any more is what status shows.
+		if e.fits == nil || !slices.ContainsFunc(changed, func(key string) bool { return below(key, e.keys) }) {
+			continue
+		}
+		if err := e.fits(p.Node); err != nil {
 			return next, nil, err
 		}
 	}
-	// The values are valid by now: what follows does not fail half-way.
 	r.settings.Set(next, p)
-	var errs []error
 	for _, e := range r.effects { // those of keys that have not changed, too: files that they name may have
-		errs = append(errs, e.apply(next, p))
+		e.apply(next, p)
 	}
-	return next, changed, errors.Join(errs...)
+	return next, changed, nil
 }
 
 // below reports whether a key is that one or below it.

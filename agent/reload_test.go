@@ -14,7 +14,9 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/status"
 )
 
 func seconds(n int) config.Duration { return config.Duration(time.Duration(n) * time.Second) }
@@ -157,6 +159,25 @@ func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 	}
 	if a.config().Node.MaxPods != 110 || a.settings.Node().MaxPods != 110 {
 		t.Errorf("config() = %+v, want the old one", a.config().Node)
+	}
+}
+
+// What is refused must not be effective in part.
+func TestWhatIsRefusedTakesNoEffect(t *testing.T) {
+	r := newRig(t)
+	reloader := r.build(t).serving.reloader
+	asked, applied := 0, 0
+	apply := func(config.Config, open.Policies) { applied++ }
+	fits := func(status.Options) error { asked++; return errors.New("too much") }
+	reloader.effects = []effect{{"", nil, apply}, {"node.maxPods", nil, apply}, {"pressure", fits, apply}}
+	r.next.Node.MaxPods = 11
+	if _, _, err := reloader.takeUp(); err != nil || asked != 0 || applied != 3 {
+		t.Errorf("takeUp() = %v, asked %d times and applied %d effects, want all of them, and nobody asked", err, asked, applied)
+	}
+	before := reloader.settings.Config()
+	r.next.Node.MaxPods, r.next.Pressure.MemoryAvailable = 12, "200Mi"
+	if _, _, err := reloader.takeUp(); err == nil || asked != 1 || applied != 3 || !reflect.DeepEqual(reloader.settings.Config(), before) {
+		t.Errorf("takeUp() = %v, asked %d times and applied %d effects, want it refused and none", err, asked, applied-3)
 	}
 }
 

@@ -61,7 +61,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 		Loops: a.loops, RebootsSeen: a.kept.reboots, Uptime: uptime, State: a.kept.folder, Files: a.serving.files,
 	}
 	a.serving.reloader = &reloader{
-		settings: a.settings, version: a.version, fits: a.checkReserved, effects: a.effects(level),
+		settings: a.settings, version: a.version, effects: a.effects(level),
 		notify: a.notifyReload, ending: a.shutdown.ending.Load, log: a.log,
 	}
 	a.serving.backend = &backend.Backend{

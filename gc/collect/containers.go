@@ -23,9 +23,9 @@ type Containers struct {
 
 // NewContainers checks the policy and the options.
 func NewContainers(policy gc.ContainerPolicy, options runs.Options) (*Containers, error) {
-	c := &Containers{options: options}
+	c := &Containers{options: options, inForce: inForce[gc.ContainerPolicy]{policy: policy}}
 	loop, err := runs.NewLoop(options, gc.Options{Containers: true}, c.collect)
-	if err := errors.Join(c.SetPolicy(policy), err); err != nil {
+	if err := errors.Join(policy.Validate(), err); err != nil {
 		return nil, err
 	}
 	c.Loop = loop

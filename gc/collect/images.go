@@ -20,9 +20,9 @@ type Images struct {
 
 // NewImages checks the policy and the options.
 func NewImages(policy gc.ImagePolicy, options runs.Options) (*Images, error) {
-	c := &Images{options: options, weighed: make(map[string]weighing)}
+	c := &Images{options: options, inForce: inForce[gc.ImagePolicy]{policy: policy}, weighed: make(map[string]weighing)}
 	loop, err := runs.NewLoop(options, gc.Options{Images: true}, c.collect)
-	if err := errors.Join(c.SetPolicy(policy), err); err != nil {
+	if err := errors.Join(policy.Validate(), err); err != nil {
 		return nil, err
 	}
 	c.Loop = loop

@@ -2,9 +2,8 @@ package collect
 
 import "sync"
 
-// inForce holds the policy that a collector goes by, and checks the next one.
-// Safe for concurrent use.
-type inForce[P interface{ Validate() error }] struct {
+// inForce holds the policy that a collector goes by. Safe for concurrent use.
+type inForce[P any] struct {
 	mu     sync.Mutex // guards policy
 	policy P
 }
@@ -16,13 +15,9 @@ func (f *inForce[P]) Policy() P {
 	return f.policy
 }
 
-// SetPolicy changes the policy from the next run on. A faulty one changes nothing.
-func (f *inForce[P]) SetPolicy(p P) error {
-	if err := p.Validate(); err != nil {
-		return err
-	}
+// SetPolicy changes the policy from the next run on. The policy is a valid one.
+func (f *inForce[P]) SetPolicy(p P) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.policy = p
-	return nil
 }

@@ -217,12 +217,9 @@ func (l *Loop) Interval() time.Duration {
 	return l.interval
 }
 
-// SetInterval changes the time between automatic runs, counted from the last one. A
+// SetInterval changes the time between automatic runs, above 0, counted from the last one. A
 // shorter one brings the next run no nearer than an interval from now.
-func (l *Loop) SetInterval(d time.Duration) error {
-	if d <= 0 {
-		return fmt.Errorf("collector: interval %s is not above 0", d)
-	}
+func (l *Loop) SetInterval(d time.Duration) {
 	l.mu.Lock()
 	l.interval = d
 	l.mu.Unlock()
@@ -230,7 +227,6 @@ func (l *Loop) SetInterval(d time.Duration) error {
 	case l.retimed <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress func(Progress)) (Report, error) {

@@ -99,17 +99,13 @@ func New(o Options) (*Runner, error) {
 	return r, nil
 }
 
-// SetPolicy has checks run by another policy from now on.
-func (r *Runner) SetPolicy(p Policy) error {
-	if err := p.Validate(); err != nil {
-		return err
-	}
+// SetPolicy has checks run by another valid policy from now on.
+func (r *Runner) SetPolicy(p Policy) {
 	r.policy.Store(&p)
 	select {
 	case r.poke <- struct{}{}:
 	default: // one is there already
 	}
-	return nil
 }
 
 // Custom is what the checks say of conditions, by their types.
