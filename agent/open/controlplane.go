@@ -75,10 +75,9 @@ func newKubernetes(c config.Kubernetes, o ControlPlaneOptions) (*ControlPlane, e
 	if err != nil {
 		return nil, err
 	}
-	var keeper *certificate.Keeper // and the clients that it renews need each other
+	current := certificate.NewCurrent()
 	own := plain
-	own.Certificate = func() (*tls.Certificate, error) { return keeper.Certificate() }
-	own.Refused = func() { keeper.Doubt() }
+	own.Certificate, own.Refused = current.Certificate, current.Doubt
 	later, err := kubernetes.NewRequests(own)
 	if err != nil {
 		return nil, err
@@ -87,8 +86,8 @@ func newKubernetes(c config.Kubernetes, o ControlPlaneOptions) (*ControlPlane, e
 	if err != nil {
 		return nil, err
 	}
-	keeper, err = certificate.New(certificate.Options{
-		Node: o.Node, Directory: c.CertificateDirectory, Bootstrap: first, Renewal: later, Log: o.Log,
+	keeper, err := certificate.New(certificate.Options{
+		Node: o.Node, Directory: c.CertificateDirectory, Current: current, Bootstrap: first, Renewal: later, Log: o.Log,
 		Try: func(ctx context.Context, c *tls.Certificate) error { return kubernetes.Try(ctx, plain, o.Node, c) },
 		Renewed: func() {
 			client.Reconnect()

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -36,6 +35,8 @@ func retry() wait.Backoff {
 type Options struct {
 	Node      string
 	Directory string
+	// Current is what clients present; one of the Keeper's own if nil.
+	Current *Current
 	// Bootstrap makes requests for a node that has no certificate; nil if there
 	// is no way to.
 	Bootstrap Requests
@@ -50,15 +51,9 @@ type Options struct {
 
 // Keeper keeps this node's certificate. It is safe for concurrent use.
 type Keeper struct {
+	*Current
 	o     Options
 	store store
-
-	doubts chan struct{} // holds one token when the server may not accept current
-
-	mu      sync.Mutex // guards all below
-	current *tls.Certificate
-	renewAt time.Time // of current
-	state   error     // of the last attempt; nil if nothing is to be done
 }
 
 // New returns a keeper of what is in the directory. A file that is damaged is
@@ -68,7 +63,10 @@ func New(o Options) (*Keeper, error) {
 		return nil, errors.New("no directory for certificates is given: name one in controlPlane.kubernetes.certificateDirectory")
 	}
 	o.Log = o.Log.With("component", "certificate")
-	k := &Keeper{o: o, store: store{o.Directory}, doubts: make(chan struct{}, 1)}
+	if o.Current == nil {
+		o.Current = NewCurrent()
+	}
+	k := &Keeper{Current: o.Current, o: o, store: store{o.Directory}}
 	current, err := k.store.current(commonName(o.Node))
 	if err != nil {
 		o.Log.Warn("stored certificate cannot be used", "error", err)
@@ -77,42 +75,6 @@ func New(o Options) (*Keeper, error) {
 		k.use(current, current.Leaf.NotBefore)
 	}
 	return k, nil
-}
-
-// Certificate returns the certificate in use, or why there is none. It does not
-// wait.
-func (k *Keeper) Certificate() (*tls.Certificate, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch {
-	case k.current != nil:
-		return k.current, nil
-	case k.state != nil:
-		return nil, fmt.Errorf("this node has no certificate yet: %w", k.state)
-	default:
-		return nil, errors.New("this node has no certificate yet")
-	}
-}
-
-// Status returns when the certificate in use ends, zero if there is none, and
-// what keeps the next one from coming, nil if none is due.
-func (k *Keeper) Status() (ends time.Time, waiting error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.current != nil {
-		ends = k.current.Leaf.NotAfter
-	}
-	return ends, k.state
-}
-
-// Doubt tells that the server seems not to accept the certificate in use, though it
-// is good by its dates. Run asks the server, and if that is so gets another one as a
-// node does that has none. It does not wait.
-func (k *Keeper) Doubt() {
-	select {
-	case k.doubts <- struct{}{}:
-	default: // it is known
-	}
 }
 
 // Run gets a certificate where there is none or the server does not accept it, and
@@ -155,23 +117,13 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// due is how long the next attempt may wait.
-func (k *Keeper) due() time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.current == nil {
-		return 0
-	}
-	return time.Until(k.renewAt)
-}
-
 // attempt sees to it that there is a certificate in time, and where the one in use
 // is doubted, that it is one that the server accepts.
 func (k *Keeper) attempt(ctx context.Context, doubted bool) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	k.mu.Lock()
-	current := k.current
+	current := k.certificate
 	k.mu.Unlock()
 	if current == nil || !time.Now().Before(current.Leaf.NotAfter) {
 		if k.o.Bootstrap == nil {
@@ -255,7 +207,7 @@ func (k *Keeper) use(certificate *tls.Certificate, began time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	life := certificate.Leaf.NotAfter.Sub(began)
-	k.current = certificate
+	k.certificate = certificate
 	// By the wall clock, as its end is: the monotonic one stands still while a host
 	// sleeps, and knows nothing of a clock that is set right after the start.
 	k.renewAt = began.Round(0).Add(time.Duration(float64(life) * (renewFrom + rand.Float64()*(renewTo-renewFrom))))

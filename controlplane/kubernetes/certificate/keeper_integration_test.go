@@ -32,8 +32,8 @@ type node struct {
 // join puts the parts together as an agent does, and runs the keeper.
 func join(t *testing.T, name, bootstrap, directory string) *node {
 	t.Helper()
-	n := &node{renewed: make(chan struct{}, 16)}
-	asNode := kubernetes.Options{Kubeconfig: bootstrap, Version: "1.2.3", Log: quiet(), Certificate: func() (*tls.Certificate, error) { return n.keeper.Certificate() }}
+	n, current := &node{renewed: make(chan struct{}, 16)}, certificate.NewCurrent()
+	asNode := kubernetes.Options{Kubeconfig: bootstrap, Version: "1.2.3", Log: quiet(), Certificate: current.Certificate}
 	byToken := asNode
 	byToken.Certificate = nil
 	first, err := kubernetes.NewRequests(byToken)
@@ -48,7 +48,7 @@ func join(t *testing.T, name, bootstrap, directory string) *node {
 		t.Fatal(err)
 	}
 	n.keeper, err = certificate.New(certificate.Options{
-		Node: name, Directory: directory, Bootstrap: first, Renewal: later, Log: quiet(),
+		Node: name, Directory: directory, Current: current, Bootstrap: first, Renewal: later, Log: quiet(),
 		Try: func(ctx context.Context, c *tls.Certificate) error { return kubernetes.Try(ctx, byToken, name, c) },
 		Renewed: func() {
 			n.client.Reconnect()
