@@ -70,18 +70,15 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 			Log:        a.log.With("component", l.Name()),
 		}
 	}
-	a.gc.images, err = collect.NewImages(policy.Images, options(a.gc.imageLoop, history.Images, cfg.ImageGC.Interval,
-		func(c config.Config) config.Switch { return c.ImageGC.Enabled }))
-	if err != nil {
-		return err
-	}
 	a.gc.dead, err = collect.NewContainers(policy.Containers, options(a.gc.deadLoop, history.Containers, cfg.ContainerGC.Interval,
 		func(c config.Config) config.Switch { return c.ContainerGC.Enabled }))
 	if err != nil {
 		return err
 	}
-	a.gc.images.ContainersFirst(a.gc.dead, a.jobs.hasFunc(owner.ContainerGC))
-	return nil
+	first := collect.First{Containers: a.gc.dead, Mine: a.jobs.hasFunc(owner.ContainerGC)}
+	a.gc.images, err = collect.NewImages(policy.Images, first, options(a.gc.imageLoop, history.Images, cfg.ImageGC.Interval,
+		func(c config.Config) config.Switch { return c.ImageGC.Enabled }))
+	return err
 }
 
 // members are the runtimes of a set in the words of a package that uses them.

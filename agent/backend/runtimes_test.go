@@ -62,7 +62,7 @@ func configured(t *testing.T, r config.Runtime, images, containers config.Switch
 		Interval: time.Minute, Log: log,
 	}
 	c := &Collections{Runtimes: runtimes, Settings: settings.New(cfg, policies, settings.Source{})}
-	if c.Unused, err = collect.NewImages(policies.GC.Images, o); err != nil {
+	if c.Unused, err = collect.NewImages(policies.GC.Images, collect.First{}, o); err != nil {
 		t.Fatal(err)
 	}
 	if c.Dead, err = collect.NewContainers(policies.GC.Containers, o); err != nil {

@@ -60,7 +60,7 @@ func newRealStore(t *testing.T, o lab.ContainerdOptions) *realStore {
 	if policy.Keep, err = gc.ParsePatterns([]string{"docker.io/library/image-2:1"}); err != nil {
 		t.Fatal(err)
 	}
-	s.images, err = collect.NewImages(policy, runs.Options{
+	s.images, err = collect.NewImages(policy, collect.First{}, runs.Options{
 		Survey: &survey.Survey{
 			Runtimes: func() []survey.Runtime { return []survey.Runtime{s.runtime} }, Meter: &disk.Statfs{}, Uses: s.tracker,
 		},

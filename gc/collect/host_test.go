@@ -139,11 +139,17 @@ func (h *host) seen() []runs.Report {
 
 func (h *host) images(change ...func(*gc.ImagePolicy)) *collect.Images {
 	h.t.Helper()
+	return h.imagesAfter(collect.First{}, change...)
+}
+
+// imagesAfter is images, after others.
+func (h *host) imagesAfter(first collect.First, change ...func(*gc.ImagePolicy)) *collect.Images {
+	h.t.Helper()
 	p := gc.DefaultPolicy().Images
 	for _, c := range change {
 		c(&p)
 	}
-	images, err := collect.NewImages(p, h.options())
+	images, err := collect.NewImages(p, first, h.options())
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -14,13 +14,13 @@ type Images struct {
 	*runs.Loop
 	options runs.Options
 	inForce[gc.ImagePolicy]
-	weighed map[string]weighing                                           // by filesystem; guarded by the survey's turn
-	before  func(context.Context, *runs.Report, func(runs.Progress)) bool // see ContainersFirst
+	weighed map[string]weighing // by filesystem; whoever has the runs.Turn owns it
+	first   First
 }
 
 // NewImages checks the policy and the options.
-func NewImages(policy gc.ImagePolicy, options runs.Options) (*Images, error) {
-	c := &Images{options: options, inForce: inForce[gc.ImagePolicy]{policy: policy}, weighed: make(map[string]weighing)}
+func NewImages(policy gc.ImagePolicy, first First, options runs.Options) (*Images, error) {
+	c := &Images{options: options, first: first, inForce: inForce[gc.ImagePolicy]{policy: policy}, weighed: make(map[string]weighing)}
 	loop, err := runs.NewLoop(options, gc.Options{Images: true}, c.collect)
 	if err := errors.Join(policy.Validate(), err); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *runs.Report,
 	r := newImageRun(c, o, report, progress)
 	r.look(ctx)
 	r.begin()
-	if c.before != nil && r.short() && c.before(ctx, report, progress) {
+	if r.short() && c.first.collect(ctx, report, progress) {
 		for _, removal := range report.Removed {
 			r.ofRuntimes.of(removal.Runtime).stale = true
 		}

@@ -231,7 +231,7 @@ func TestCollectIsBounded(t *testing.T) {
 		h.fake.Inject(runtimetest.RemoveImage, runtimetest.Fault{Delay: 40 * time.Second})
 		options := h.options()
 		options.RunLimit = time.Minute
-		images, err := collect.NewImages(gc.DefaultPolicy().Images, options)
+		images, err := collect.NewImages(gc.DefaultPolicy().Images, collect.First{}, options)
 		if err != nil {
 			t.Fatal(err)
 		}

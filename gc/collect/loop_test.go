@@ -163,7 +163,7 @@ func TestRunLeavesAloneWhatIsCollectedOnRequestOnly(t *testing.T) {
 		h.fill(90)
 		options := h.options()
 		options.LeaveAlone = func() []string { return []string{"fake"} }
-		images, err := collect.NewImages(gc.DefaultPolicy().Images, options)
+		images, err := collect.NewImages(gc.DefaultPolicy().Images, collect.First{}, options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,9 @@ func TestRunLeavesAloneWhatCameWhileItWaited(t *testing.T) {
 		Last() (runs.Report, bool)
 	}
 	for name, of := range map[string]func(runs.Options) (collector, error){
-		"images": func(o runs.Options) (collector, error) { return collect.NewImages(gc.DefaultPolicy().Images, o) },
+		"images": func(o runs.Options) (collector, error) {
+			return collect.NewImages(gc.DefaultPolicy().Images, collect.First{}, o)
+		},
 		"containers": func(o runs.Options) (collector, error) {
 			return collect.NewContainers(gc.DefaultPolicy().Containers, o)
 		},
@@ -263,14 +265,14 @@ func TestNewCollectorsRefuseNonsense(t *testing.T) {
 	} {
 		o := good
 		change(&o)
-		if _, err := collect.NewImages(gc.DefaultPolicy().Images, o); err == nil {
+		if _, err := collect.NewImages(gc.DefaultPolicy().Images, collect.First{}, o); err == nil {
 			t.Errorf("NewImages(%s) = nil, want an error", name)
 		}
 		if _, err := collect.NewContainers(gc.DefaultPolicy().Containers, o); err == nil {
 			t.Errorf("NewContainers(%s) = nil, want an error", name)
 		}
 	}
-	images, err := collect.NewImages(gc.DefaultPolicy().Images, good)
+	images, err := collect.NewImages(gc.DefaultPolicy().Images, collect.First{}, good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +281,7 @@ func TestNewCollectorsRefuseNonsense(t *testing.T) {
 	if images.SetPolicy(p); images.Policy().LowPercent != 50 {
 		t.Errorf("SetPolicy() sets policy %+v, want it in force", images.Policy())
 	}
-	if _, err := collect.NewImages(gc.ImagePolicy{HighPercent: 10, LowPercent: 20}, good); err == nil {
+	if _, err := collect.NewImages(gc.ImagePolicy{HighPercent: 10, LowPercent: 20}, collect.First{}, good); err == nil {
 		t.Error("NewImages(low above high) = nil, want an error")
 	}
 	if _, err := collect.NewContainers(gc.ContainerPolicy{MaxContainers: -2}, good); err == nil {

@@ -297,8 +297,7 @@ func TestARunOfImagesThatIsShortCollectsContainersFirst(t *testing.T) {
 				h.observe()
 				time.Sleep(time.Hour)
 				h.fill(tt.full)
-				images := h.images()
-				images.ContainersFirst(h.containers(), func() bool { return tt.mine })
+				images := h.imagesAfter(collect.First{Containers: h.containers(), Mine: func() bool { return tt.mine }})
 				var r runs.Report
 				if tt.trigger {
 					ctx, cancel := context.WithCancel(t.Context())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/collect"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 )
@@ -30,8 +31,7 @@ func TestRoomThatShowsLateIsWaitedFor(t *testing.T) {
 			h.observe()
 			time.Sleep(time.Hour)
 			h.fill(90)
-			images := h.images()
-			images.ContainersFirst(h.containers(), func() bool { return true })
+			images := h.imagesAfter(collect.First{Containers: h.containers(), Mine: func() bool { return true }})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- images.Run(ctx) }()
