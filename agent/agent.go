@@ -19,6 +19,7 @@ import (
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
@@ -51,7 +52,7 @@ type Agent struct {
 	host     host
 	kept     kept
 	plane    plane
-	jobs     *jobs
+	owners   *owner.Owners // of the jobs
 	gc       collectors
 	reports  reports
 	shutdown stopping
@@ -120,12 +121,12 @@ func (a *Agent) build(o Options) (err error) {
 	if err := a.buildControlPlane(cfg); err != nil {
 		return err
 	}
+	a.owners = newOwners(a.settings, a.plane.Client, a.host.logind, a.kept.notes, a.log)
 	return a.assemble(cfg, o.Level)
 }
 
 // assemble makes the parts that need a control plane.
 func (a *Agent) assemble(cfg config.Config, level *slog.LevelVar) error {
-	a.jobs = newJobs(a.settings, a.plane.Client, a.host.logind, a.kept.notes, a.log)
 	if err := a.buildCollectors(cfg); err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 		Protected: a.kept.protectedPods,
 		Logs:      podlogs.New("/"),
 		Unseen:    runtimes.Unseen,
-		Kubelet:   func() bool { return a.jobs.Seen(owner.ContainerGC) },
+		Kubelet:   func() bool { return a.owners.Seen(owner.ContainerGC) },
 	}
 	a.gc.history = history.New(a.kept.folder.File("gc-history"))
 	turn := runs.NewTurn()
@@ -75,7 +75,7 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	first := collect.First{Containers: a.gc.dead, Mine: a.jobs.hasFunc(owner.ContainerGC)}
+	first := collect.First{Containers: a.gc.dead, Mine: func() bool { return a.owners.Has(owner.ContainerGC) }}
 	a.gc.images, err = collect.NewImages(policy.Images, first, options(a.gc.imageLoop, history.Images, cfg.ImageGC.Interval,
 		func(c config.Config) config.Switch { return c.ImageGC.Enabled }))
 	return err

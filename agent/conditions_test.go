@@ -7,6 +7,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/status"
 )
 
@@ -22,7 +23,7 @@ func TestChecksAreKnownBeforeTheyHaveRun(t *testing.T) {
 		}
 	}
 	a := r.build(t)
-	a.jobs.Refresh(t.Context())
+	a.owners.Refresh(t.Context())
 	c := checksOf(t, a)
 	if len(c.Checks) != 2 || len(c.Faults) != 1 || c.Checks[0].LocalOnly || c.Checks[0].Answer != status.NotAsked {
 		t.Errorf("Status() = %+v, want two checks that were not asked, and a fault", c)
@@ -30,13 +31,13 @@ func TestChecksAreKnownBeforeTheyHaveRun(t *testing.T) {
 	if facts := a.host.facts.Now(t.Context(), nil); len(facts.Custom) != 2 {
 		t.Errorf("Now() = checks %+v, want both", facts.Custom)
 	}
+	owner.OpenKubeletsNode(a.kept.notes, nodeName, silent()).Note(true, false)
 	if err := a.close(); err != nil {
 		t.Fatal(err)
 	}
 	r.cfg.Node.Enabled = config.Auto
 	a = r.build(t)
-	a.jobs.kubelets.Note(true, false)
-	a.jobs.Refresh(t.Context())
+	a.owners.Refresh(t.Context())
 	if c := checksOf(t, a); !c.Checks[0].LocalOnly || c.Checks[1].LocalOnly {
 		t.Errorf("Status() = %+v, want that of another domain shown here only", c.Checks)
 	}

@@ -92,7 +92,7 @@ func collectorPatience(interval config.Duration) time.Duration {
 // whileMine runs what does a job as long as that is hostler's.
 func (a *Agent) whileMine(j owner.Job, do run) run {
 	return func(ctx context.Context, l *loop.Loop) error {
-		return a.jobs.While(ctx, j, l, func(ctx context.Context) error { return do(ctx, l) })
+		return a.owners.While(ctx, j, l, func(ctx context.Context) error { return do(ctx, l) })
 	}
 }
 

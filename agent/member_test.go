@@ -22,6 +22,7 @@ import (
 	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
@@ -40,8 +41,14 @@ func (r *rig) over(t *testing.T, client controlplane.Client) *Agent {
 // join has an agent that was built join another control plane.
 func (a *Agent) join(t *testing.T, client controlplane.Client) {
 	t.Helper()
+	a.joinAs(t, client, newOwners(a.settings, client, a.host.logind, a.kept.notes, a.log))
+}
+
+// joinAs is join with owners of the jobs.
+func (a *Agent) joinAs(t *testing.T, client controlplane.Client, owners *owner.Owners) {
+	t.Helper()
 	cfg := a.config()
-	a.metrics = metrics.New()
+	a.metrics, a.owners = metrics.New(), owners
 	if err := a.joins(cfg, &open.ControlPlane{Client: client}, probe.Machine{MachineID: "m"}); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/status/report"
 )
 
@@ -47,7 +48,7 @@ func TestWhatAnEarlierVersionHasKeptOfTheNodeOutlivesTheStateFiles(t *testing.T)
 		if got := a.reports.reporter.Left(); got == nil || got.By != "bob" || !got.At.Equal(at) {
 			t.Errorf("%s Left() = %+v, want that bob had it leave", when, got)
 		}
-		if !a.jobs.kubelets.Held() {
+		if !owner.OpenKubeletsNode(a.kept.notes, nodeName, silent()).Held() {
 			t.Errorf("%s it is not known that the Node is a kubelet's", when)
 		}
 		if err := a.close(); err != nil {

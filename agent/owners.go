@@ -18,21 +18,27 @@ import (
 // ownersInterval is how often the agent looks for other owners of its jobs.
 const ownersInterval = 30 * time.Second
 
-// jobs is who does which job on this host.
-type jobs struct {
-	*owner.Owners
-
-	settings *settings.Settings
-	shared   bool // a kubelet may have the Node on this control plane
-	logind   *systemd.Logind
-	kubelets *owner.KubeletsNode
-}
-
-func newJobs(s *settings.Settings, client controlplane.Client, logind *systemd.Logind, notes *statefile.Values, log *slog.Logger) *jobs {
+func newOwners(s *settings.Settings, client controlplane.Client, logind *systemd.Logind, notes *statefile.Values, log *slog.Logger) *owner.Owners {
 	_, shared := client.(controlplane.ConditionWriter)
-	j := &jobs{settings: s, shared: shared, logind: logind, kubelets: owner.OpenKubeletsNode(notes, s.Node().Name, log)}
-	j.Owners = owner.New(switches(s.Config()), j.others, log)
-	return j
+	switches := switches(s.Config())
+	search := owner.Search{
+		Proc:   "/proc",
+		Node:   owner.OpenKubeletsNode(notes, s.Node().Name, log),
+		Shared: shared,
+		NodeOn: switches[owner.Node] == owner.On,
+		Lock: func(ctx context.Context, program string) (evidence string, err error) {
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			locks, err := logind.ListInhibitors(ctx)
+			for _, l := range locks {
+				if l.Who == program {
+					evidence = fmt.Sprintf("%s lock %q of pid %d", l.Mode, l.Why, l.PID)
+				}
+			}
+			return evidence, err
+		},
+	}
+	return owner.New(switches, search.Others, log)
 }
 
 // switches says which jobs a configuration wants done here. Without a Node there is no
@@ -52,67 +58,10 @@ func switches(cfg config.Config) map[owner.Job]owner.Switch {
 	}
 }
 
-// has reports whether a job is hostler's.
-func (j *jobs) has(job owner.Job) bool {
-	mine, _, _ := j.Mine(job)
-	return mine
-}
-
-// hasFunc is has for one job.
-func (j *jobs) hasFunc(job owner.Job) func() bool { return func() bool { return j.has(job) } }
-
-// others looks for who else does hostler's jobs on this host: a kubelet does them all.
-func (j *jobs) others(ctx context.Context) map[owner.Job]owner.Owner {
-	evidence, found := owner.FindKubelet("/proc")
-	seen := map[owner.Job]owner.Owner{}
-	if j.shared {
-		j.kubelets.Note(found, switches(j.settings.Config())[owner.Node] == owner.On)
-	}
-	if !found {
-		return j.reserved()
-	}
-	kubelet := owner.Owner{Name: owner.Kubelet, Evidence: evidence}
-	for _, job := range owner.Jobs() {
-		seen[job] = kubelet
-	}
-	// Its graceful shutdown is off by default: only its lock is evidence.
-	delete(seen, owner.Shutdown)
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	locks, err := j.logind.ListInhibitors(ctx)
-	if err != nil { // what was known stands: two guards are worse than a late one
-		if mine, other, _ := j.Mine(owner.Shutdown); !mine && other.Name == owner.Kubelet {
-			seen[owner.Shutdown] = other
-		}
-		return seen
-	}
-	for _, l := range locks {
-		if l.Who == owner.Kubelet {
-			seen[owner.Shutdown] = owner.Owner{Name: owner.Kubelet, Evidence: fmt.Sprintf("%s lock %q of pid %d", l.Mode, l.Why, l.PID)}
-		}
-	}
-	return seen
-}
-
-// reserved are the jobs that stay a kubelet's while none runs.
-func (j *jobs) reserved() map[owner.Job]owner.Owner {
-	if !j.kubelets.Held() {
-		return map[owner.Job]owner.Owner{}
-	}
-	absent := owner.Owner{Name: owner.Kubelet, Evidence: "the Node in the cluster is a kubelet's, which does not run; node.enabled: true makes it hostler's"}
-	return map[owner.Job]owner.Owner{owner.Node: absent, owner.Lease: absent}
-}
-
-// beside reports whether the Node is a kubelet's on this host.
-func (j *jobs) beside() bool {
-	_, other, _ := j.Mine(owner.Node)
-	return other.Name == owner.Kubelet
-}
-
 // delegated tells the guard whether somebody else guards the shutdown.
-func (j *jobs) delegated(ctx context.Context) (string, bool) {
-	j.Refresh(ctx)
-	mine, other, _ := j.Mine(owner.Shutdown)
+func (a *Agent) delegated(ctx context.Context) (string, bool) {
+	a.owners.Refresh(ctx)
+	mine, other, _ := a.owners.Mine(owner.Shutdown)
 	return other.Name + ": " + other.Evidence, !mine
 }
 
@@ -121,13 +70,13 @@ func (a *Agent) lookForOwners(ctx context.Context, l *loop.Loop) error {
 	tick := time.NewTicker(ownersInterval)
 	defer tick.Stop()
 	for {
-		if a.jobs.Refresh(ctx) {
-			for j, other := range a.jobs.All() {
+		if a.owners.Refresh(ctx) {
+			for j, other := range a.owners.All() {
 				a.log.Debug("owner", "job", j, "owner", other.Name, "evidence", other.Evidence)
 			}
 			a.changed.Send()
 		}
-		if !a.jobs.has(owner.Shutdown) {
+		if !a.owners.Has(owner.Shutdown) {
 			a.shutdown.guard.Recheck() // a kubelet takes its lock long after it was started
 		}
 		l.Beat(nil)

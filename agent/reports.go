@@ -51,7 +51,7 @@ func (a *Agent) buildReports(cfg config.Config) (err error) {
 		Machine:    h.machine,
 		Network:    h.network.Current,
 		Guard:      a.shutdown.board.Status,
-		GuardFacts: a.jobs.guardFacts,
+		GuardFacts: a.guardFacts,
 		Stalls:     func() []string { return a.settings.Node().Pressure.Stalls() },
 		MaxImages:  func() int { return a.config().Status.MaxImages },
 		Custom:     h.checks.Custom,
@@ -76,8 +76,8 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 		},
 		Watch:   a.plane.leases,
 		Clones:  a.plane.clones,
-		Mine:    a.jobs.hasFunc(owner.Node),
-		Beside:  a.jobs.beside,
+		Mine:    func() bool { return a.owners.Has(owner.Node) },
+		Beside:  a.owners.Beside,
 		Boot:    a.host.boot,
 		Storage: report.Storage{Store: a.kept.values, Notes: a.kept.notes, Flush: a.kept.flush},
 		Listeners: report.Listeners{
@@ -103,7 +103,7 @@ func (a *Agent) transitioned(c corev1.NodeCondition) {
 }
 
 // guardFacts says in the Node's words what the shutdown guard says of itself.
-func (j *jobs) guardFacts(g shutdown.Status) status.Shutdown {
+func (a *Agent) guardFacts(g shutdown.Status) status.Shutdown {
 	s := status.Shutdown{
 		State: g.State.String(), Reason: g.Reason,
 		Granted: g.InhibitDelayMax.Duration, Needed: g.InhibitDelayNeeded.Duration, Shortage: g.InhibitDelayShortage,
@@ -115,7 +115,7 @@ func (j *jobs) guardFacts(g shutdown.Status) status.Shutdown {
 	case g.InhibitDelayNeeded.Duration == 0:
 		s.Fault = status.ReasonSwitchedOff
 		// It may be switched off because somebody else does it.
-		if _, other, _ := j.Mine(owner.Shutdown); other.Name == owner.Kubelet {
+		if _, other, _ := a.owners.Mine(owner.Shutdown); other.Name == owner.Kubelet {
 			s.State, s.Reason, s.Fault = shutdown.Delegated.String(), other.Name+": "+other.Evidence, ""
 		}
 	case errors.Is(g.Trouble, systemd.ErrNoBus):

@@ -32,7 +32,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	guarding, stopGuarding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopGuarding()
 
-	a.jobs.Refresh(ctx)
+	a.owners.Refresh(ctx)
 	if len(a.settings.Policies().Phases) == 0 { // whatever an agent of before has left is of no use
 		a.dropLock()
 		a.restoreDelay()

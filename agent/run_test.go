@@ -307,7 +307,7 @@ func named(t *testing.T, a *Agent, name string) *loop.Loop {
 
 func TestMetricsTellHowThingsStand(t *testing.T) {
 	a := newRig(t).build(t)
-	a.jobs.Refresh(t.Context())
+	a.owners.Refresh(t.Context())
 	if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); err != nil {
 		t.Fatal(err)
 	}

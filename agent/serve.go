@@ -46,7 +46,7 @@ func (a *Agent) allowedNames() api.Names { return api.Names(a.config().API.TLS.A
 
 // buildBackend makes what answers requests.
 func (a *Agent) buildBackend(level *slog.LevelVar) {
-	guard, owners := a.shutdown.guard, a.jobs.Owners
+	guard, owners := a.shutdown.guard, a.owners
 	registration := &backend.Registration{
 		ControlPlane: a.plane.ControlPlane, Reporter: a.reports.reporter, Keeper: a.plane.keeper, Pacing: a.plane.pacing,
 		Member: a.plane.member, Owners: owners, Settings: a.settings,
@@ -57,7 +57,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 	}
 	answers := &backend.Host{
 		Version: a.version, Settings: a.settings, Registers: registration, Collects: collections,
-		Runtimes: a.host.runtimes, Guard: guard, GuardFacts: a.jobs.guardFacts, Checks: a.host.checks,
+		Runtimes: a.host.runtimes, Guard: guard, GuardFacts: a.guardFacts, Checks: a.host.checks,
 		Loops: a.loops, RebootsSeen: a.kept.reboots, Uptime: uptime, State: a.kept.folder, Files: a.serving.files,
 	}
 	a.serving.reloader = &reloader{

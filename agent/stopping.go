@@ -59,7 +59,7 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 		First:     a.first(),
 		Starter:   services{a.host.manager, s.standIn},
 		Reporter:  report.Farewell{Reporter: a.reports.reporter, Chronicle: a.reports.chronicle, Flush: a.kept.flush},
-		Delegated: a.jobs.delegated,
+		Delegated: a.delegated,
 		Notify:    a.shutdownChanged,
 		Settled:   s.wake.Send,
 		Beat:      s.guardLoop.Beat,

@@ -199,10 +199,10 @@ func (c *Collections) waiting(facts gc.Facts, now gc.Decisions) (w doctor.Collec
 		return w
 	}
 	w.Images, w.Containers = c.onRequest(facts, now)
-	if mine, _, _ := c.Owners.Mine(owner.ImageGC); !mine {
+	if !c.Owners.Has(owner.ImageGC) {
 		w.Images = nil
 	}
-	if mine, _, _ := c.Owners.Mine(owner.ContainerGC); !mine {
+	if !c.Owners.Has(owner.ContainerGC) {
 		w.Containers = nil
 	}
 	return w

@@ -96,7 +96,7 @@ func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 		f.Machine.ImageFilesystems = append(f.Machine.ImageFilesystems, fs.FilesystemStatus)
 	}
 	cfg := d.Host.Settings.Config().ImageGC
-	if mine, _, _ := c.Owners.Mine(owner.ImageGC); mine && len(LeftAlone(c.Runtimes, cfg.Enabled)) == 0 {
+	if c.Owners.Has(owner.ImageGC) && len(LeftAlone(c.Runtimes, cfg.Enabled)) == 0 {
 		f.Machine.HighPercent, f.Machine.LowPercent = cfg.HighThresholdPercent, cfg.LowThresholdPercent
 	}
 }

@@ -101,7 +101,7 @@ func (h *Host) customConditions() api.CustomConditions {
 	if c.Faults == nil {
 		c.Faults = []conditions.Fault{}
 	}
-	beside := h.Registers.beside()
+	beside := h.Registers.Owners.Beside()
 	for i, check := range c.Checks {
 		c.Checks[i].LocalOnly = beside && !check.Temporary && !status.IsOwn(check.Type)
 	}

@@ -30,12 +30,6 @@ type Registration struct {
 	Settings     *settings.Settings
 }
 
-// beside reports whether the Node is a kubelet's on this host.
-func (r *Registration) beside() bool {
-	_, other, _ := r.Owners.Mine(owner.Node)
-	return other.Name == owner.Kubelet
-}
-
 // left reports whether a person took the Node off the control plane.
 func (r *Registration) left() bool { return r.Member.Reason() != "" }
 
@@ -52,8 +46,8 @@ func (r *Registration) status(s *api.Status, node *corev1.Node, connected bool, 
 		job owner.Job
 		err error
 		add bool // also where the job is a kubelet's
-	}{{owner.Node, written, adds && r.beside()}, {owner.Lease, lease.LastError, false}} {
-		if mine, _, _ := r.Owners.Mine(last.job); !mine && !last.add || r.left() { // nothing is tried any more
+	}{{owner.Node, written, adds && r.Owners.Beside()}, {owner.Lease, lease.LastError, false}} {
+		if !r.Owners.Has(last.job) && !last.add || r.left() { // nothing is tried any more
 			continue
 		}
 		if last.err != nil && !strings.Contains(s.ControlPlane.LastError, last.err.Error()) {
@@ -110,7 +104,7 @@ func (r *Registration) certificate() (current *tls.Certificate, waits error) {
 // facts fill in what doctor judges of the Node: whether it is this agent's, what keeps it
 // from being written, and what of it is not as it is wanted.
 func (r *Registration) facts(s *doctor.Standing) {
-	s.Mine, _, _ = r.Owners.Mine(owner.Node)
+	s.Mine = r.Owners.Has(owner.Node)
 	if s.Mine && !r.left() {
 		_, _, _, s.Writing = r.Reporter.Current()
 	}

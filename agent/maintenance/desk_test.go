@@ -63,7 +63,7 @@ func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
 // ownedBy are owners of whom one is seen to have the Node, if he is not nil; it is
 // switched as said.
 func ownedBy(node owner.Switch, seen *owner.Owner) *owner.Owners {
-	o := owner.New(map[owner.Job]owner.Switch{owner.Node: node}, func(context.Context) map[owner.Job]owner.Owner {
+	o := owner.New(map[owner.Job]owner.Switch{owner.Node: node}, func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner {
 		found := map[owner.Job]owner.Owner{}
 		if seen != nil && seen.Name != "" {
 			found[owner.Node], found[owner.ContainerGC] = *seen, *seen

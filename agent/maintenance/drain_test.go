@@ -154,7 +154,7 @@ func TestADrainThatAShutdownCutsShortTellsOfWhatItDid(t *testing.T) {
 // It starts nothing that is stopped, and `kubectl drain` would wait for it for ever.
 func TestADrainDoesNotWaitForAKubeletThatHasGone(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.Owners = owner.New(nil, func(context.Context) map[owner.Job]owner.Owner {
+		d.Owners = owner.New(nil, func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner {
 			return map[owner.Job]owner.Owner{owner.Node: {Name: owner.Kubelet, Evidence: "which does not run"}}
 		}, slog.New(slog.DiscardHandler))
 		drainer, _ := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: time.Second})

@@ -49,8 +49,8 @@ const (
 	Off  Switch = "false"
 )
 
-// Look tells who else is seen on this host, by job.
-type Look func(ctx context.Context) map[Job]Owner
+// Look tells who else is seen on this host, by job. It gets who had each job by the look before.
+type Look func(ctx context.Context, known map[Job]Owner) map[Job]Owner
 
 // Owners knows who does which job on this host. A job that is switched to Auto
 // is hostler's unless somebody else is seen doing it. It is safe for concurrent
@@ -86,7 +86,10 @@ func New(switches map[Job]Switch, look Look, log *slog.Logger) *Owners {
 
 // Refresh looks again, and reports whether anything changed.
 func (o *Owners) Refresh(ctx context.Context) bool {
-	seen := o.look(ctx)
+	o.mu.Lock()
+	known := o.current // is replaced, and never changed
+	o.mu.Unlock()
+	seen := o.look(ctx, known)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
@@ -124,6 +127,18 @@ func (o *Owners) Mine(j Job) (bool, Owner, <-chan struct{}) {
 	defer o.mu.Unlock()
 	owner := o.current[j]
 	return owner.Name == Hostler, owner, o.changed
+}
+
+// Has reports whether a job is hostler's.
+func (o *Owners) Has(j Job) bool {
+	mine, _, _ := o.Mine(j)
+	return mine
+}
+
+// Beside reports whether the Node is a kubelet's on this host.
+func (o *Owners) Beside() bool {
+	_, other, _ := o.Mine(Node)
+	return other.Name == Kubelet
 }
 
 // All returns every job's owner.

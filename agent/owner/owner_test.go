@@ -82,7 +82,7 @@ func TestEachJobHasOneOwner(t *testing.T) {
 
 func TestOwnersTellWhenTheyChange(t *testing.T) {
 	seen := map[Job]Owner{}
-	o := New(map[Job]Switch{ImageGC: Off}, func(context.Context) map[Job]Owner { return seen }, silent())
+	o := New(map[Job]Switch{ImageGC: Off}, func(context.Context, map[Job]Owner) map[Job]Owner { return seen }, silent())
 	if mine, _, _ := o.Mine(Lease); mine {
 		t.Error("Mine() before the first look = true, want nothing to be touched yet")
 	}
@@ -183,7 +183,7 @@ func TestFindKubelet(t *testing.T) {
 func TestAKubeletIsSeenWhoeverHasItsJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		others := map[Job]Owner{ContainerGC: {Name: Kubelet, Evidence: "process kubelet"}}
-		o := New(map[Job]Switch{ContainerGC: On}, func(context.Context) map[Job]Owner { return maps.Clone(others) }, silent())
+		o := New(map[Job]Switch{ContainerGC: On}, func(context.Context, map[Job]Owner) map[Job]Owner { return maps.Clone(others) }, silent())
 		if o.Seen(ContainerGC) {
 			t.Errorf("Seen() = true before anybody looked")
 		}
@@ -214,7 +214,7 @@ func TestJobsAreTakenOverWhenTheirOwnerIsGoneForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kubelet := Owner{Name: Kubelet, Evidence: "seen"}
 		seen := map[Job]Owner{Node: kubelet, Shutdown: kubelet}
-		o := New(nil, func(context.Context) map[Job]Owner { return maps.Clone(seen) }, silent())
+		o := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return maps.Clone(seen) }, silent())
 		o.Refresh(t.Context())
 		for _, step := range []struct {
 			what           string
@@ -245,7 +245,7 @@ func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
 		kubelet := Owner{Name: Kubelet, Evidence: "process kubelet, pid 7"}
 		seen := map[Job]Owner{}
 		var log logtest.Book
-		owners := New(nil, func(context.Context) map[Job]Owner { return seen }, log.Logger())
+		owners := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return seen }, log.Logger())
 		owners.Refresh(t.Context())
 		running := false
 		l := leaseLoop(owners, 40*time.Second, func(ctx context.Context, l *loop.Loop) error {
@@ -290,7 +290,7 @@ func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
 func TestALoopThatHangsWhenItsJobComesBackIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[Job]Owner{Lease: {Name: Kubelet}}
-		owners := New(nil, func(context.Context) map[Job]Owner { return seen }, silent())
+		owners := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return seen }, silent())
 		owners.Refresh(t.Context())
 		l := leaseLoop(owners, 40*time.Second, func(ctx context.Context, _ *loop.Loop) error { <-ctx.Done(); return ctx.Err() })
 		supervised(t, l)
@@ -307,7 +307,7 @@ func TestALoopThatHangsWhenItsJobComesBackIsStuck(t *testing.T) {
 // A failure while the job is lost is the owner's business, one before it is not.
 func TestALoopThatFailsWithItsJobIsStartedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		owners := New(nil, func(context.Context) map[Job]Owner { return map[Job]Owner{} }, silent())
+		owners := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return map[Job]Owner{} }, silent())
 		owners.Refresh(t.Context())
 		l := leaseLoop(owners, 0, func(context.Context, *loop.Loop) error { return errors.New("broken") })
 		supervised(t, l)
