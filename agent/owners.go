@@ -58,6 +58,14 @@ func switches(cfg config.Config) map[owner.Job]owner.Switch {
 	}
 }
 
+// otherGuard names the kubelet that guards the shutdown, with its evidence; empty if none does.
+func (a *Agent) otherGuard() string {
+	if _, other, _ := a.owners.Mine(owner.Shutdown); other.Name == owner.Kubelet {
+		return other.Name + ": " + other.Evidence
+	}
+	return ""
+}
+
 // delegated tells the guard whether somebody else guards the shutdown.
 func (a *Agent) delegated(ctx context.Context) (string, bool) {
 	a.owners.Refresh(ctx)

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,12 +8,9 @@ import (
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
-	"hostler.io/hostler/shutdown"
-	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/conditions"
 	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/status/report"
-	"hostler.io/hostler/systemd"
 )
 
 // conditionsPatience is how long the loop of checks may go without a round.
@@ -51,7 +47,7 @@ func (a *Agent) buildReports(cfg config.Config) (err error) {
 		Machine:    h.machine,
 		Network:    h.network.Current,
 		Guard:      a.shutdown.board.Status,
-		GuardFacts: a.guardFacts,
+		OtherGuard: a.otherGuard,
 		Stalls:     func() []string { return a.settings.Node().Pressure.Stalls() },
 		MaxImages:  func() int { return a.config().Status.MaxImages },
 		Custom:     h.checks.Custom,
@@ -100,30 +96,4 @@ func (a *Agent) transitioned(c corev1.NodeCondition) {
 		a.gc.dead.Trigger(string(c.Type))
 		a.gc.images.Trigger(string(c.Type))
 	}
-}
-
-// guardFacts says in the Node's words what the shutdown guard says of itself.
-func (a *Agent) guardFacts(g shutdown.Status) status.Shutdown {
-	s := status.Shutdown{
-		State: g.State.String(), Reason: g.Reason,
-		Granted: g.InhibitDelayMax.Duration, Needed: g.InhibitDelayNeeded.Duration, Shortage: g.InhibitDelayShortage,
-	}
-	if g.State != shutdown.Disarmed {
-		return s
-	}
-	switch {
-	case g.InhibitDelayNeeded.Duration == 0:
-		s.Fault = status.ReasonSwitchedOff
-		// It may be switched off because somebody else does it.
-		if _, other, _ := a.owners.Mine(owner.Shutdown); other.Name == owner.Kubelet {
-			s.State, s.Reason, s.Fault = shutdown.Delegated.String(), other.Name+": "+other.Evidence, ""
-		}
-	case errors.Is(g.Trouble, systemd.ErrNoBus):
-		s.Fault = status.ReasonNoBus
-	case errors.Is(g.Trouble, systemd.ErrNoLogind), errors.Is(g.Trouble, shutdown.ErrLoginManagerGone):
-		s.Fault = status.ReasonNoLogind
-	case g.Trouble != nil:
-		s.Fault = status.ReasonNoLock
-	}
-	return s
 }

@@ -57,7 +57,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 	}
 	answers := &backend.Host{
 		Version: a.version, Settings: a.settings, Registers: registration, Collects: collections,
-		Runtimes: a.host.runtimes, Guard: guard, GuardFacts: a.guardFacts, Checks: a.host.checks,
+		Runtimes: a.host.runtimes, Guard: guard, Facts: a.host.facts, Checks: a.host.checks,
 		Loops: a.loops, RebootsSeen: a.kept.reboots, Uptime: uptime, State: a.kept.folder, Files: a.serving.files,
 	}
 	a.serving.reloader = &reloader{
@@ -80,7 +80,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 		Health:        backend.Health{Loops: a.loops, Keeper: a.plane.keeper, Settings: a.settings},
 	}
 	a.metrics.ReadFrom(func() metrics.Standing {
-		return answers.Standing(a.plane.recorder, func() int { return a.host.facts.Machine().CgroupVersion })
+		return answers.Standing(a.plane.recorder)
 	})
 }
 

@@ -15,7 +15,6 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
-	"hostler.io/hostler/status"
 	"hostler.io/hostler/systemd"
 )
 
@@ -49,7 +48,7 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 	if health := h.State.Health(); health.Message != "" {
 		f.State.Problem = health.Message
 	}
-	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = status.Protected(h.protection(guard))
+	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = h.Facts.Protected(guard)
 	evidence, _ := owner.FindKubelet("/proc")
 	var looking sync.WaitGroup
 	looking.Go(func() { d.controlPlane(ctx, &f) })

@@ -21,6 +21,7 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/conditions"
+	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/status/reboots"
 )
 
@@ -32,7 +33,7 @@ type Host struct {
 	Collects    *Collections
 	Runtimes    *discovery.Runtimes
 	Guard       *shutdown.Guard
-	GuardFacts  func(shutdown.Status) status.Shutdown
+	Facts       *gather.Facts
 	Checks      *conditions.Runner
 	Loops       loop.Set
 	RebootsSeen *reboots.Ledger
@@ -146,14 +147,8 @@ func (h *Host) loops() []api.Loop {
 	return list
 }
 
-// protection are all facts that the condition ShutdownProtected is judged by.
-func (h *Host) protection(g shutdown.Status) status.Facts {
-	runtimes, asked := h.Runtimes.Current()
-	return status.Facts{Shutdown: h.GuardFacts(g), RuntimesAsked: asked, Runtimes: runtimes, Unheard: h.Runtimes.Unheard()}
-}
-
 // Standing is how things stand, for the metrics.
-func (h *Host) Standing(recorder *controlplane.Recorder, cgroupVersion func() int) metrics.Standing {
+func (h *Host) Standing(recorder *controlplane.Recorder) metrics.Standing {
 	guard, lease := h.Guard.Status(), h.Registers.Keeper.Stats()
 	s := metrics.Standing{
 		Version:       h.Version,
@@ -163,10 +158,10 @@ func (h *Host) Standing(recorder *controlplane.Recorder, cgroupVersion func() in
 		Runtimes:      map[string]bool{},
 		EventsDropped: recorder.Stats().Dropped,
 		ReloadRefused: h.Settings.Refused(),
-		CgroupVersion: cgroupVersion(),
+		CgroupVersion: h.Facts.Machine().CgroupVersion,
 		Reboots:       h.RebootsSeen.Status(0).Counts,
 	}
-	s.Protected, _, _ = status.Protected(h.protection(guard))
+	s.Protected, _, _ = h.Facts.Protected(guard)
 	var last runs.Report
 	if report, ran := h.Collects.Unused.Last(); ran {
 		last = report

@@ -9,7 +9,6 @@ import (
 	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown"
-	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/probe"
 )
 
@@ -56,9 +55,6 @@ func factsOf(t *testing.T, r *discovery.Runtimes, guard func() shutdown.Status) 
 	return NewFacts(FactsOptions{
 		MaxImages: func() int { return -1 },
 		Reader:    reader, Folder: "/", Runtimes: r, Machine: machine, Guard: guard,
-		GuardFacts: func(g shutdown.Status) status.Shutdown {
-			return status.Shutdown{State: g.State.String(), Reason: g.Reason}
-		},
 	})
 }
 

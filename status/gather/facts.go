@@ -54,10 +54,11 @@ type FactsOptions struct {
 	Runtimes Runtimes
 	Machine  probe.Machine        // as Reader has just read it
 	Network  func() probe.Network // as last looked at; none if nil
-	// Guard is what the shutdown guard says of itself, GuardFacts the same in the
-	// Node's words.
-	Guard      func() shutdown.Status
-	GuardFacts func(shutdown.Status) status.Shutdown
+	// Guard is what the shutdown guard says of itself.
+	Guard func() shutdown.Status
+	// OtherGuard names another program that guards the shutdown, with its evidence; empty if
+	// there is none, which is so if it is nil.
+	OtherGuard func() string
 	// Stalls names the resources whose stalls are measured; none if it is nil.
 	Stalls func() []string
 	// MaxImages is how many images the Node lists, -1 for all.
@@ -98,16 +99,14 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	if guarded != nil {
 		g = *guarded
 	}
-	runtimes, asked := f.options.Runtimes.Current()
-	draining := draining(g)
+	protection, draining := f.protection(g), draining(g)
 	images, filesystems := f.lists(ctx, draining.Active)
 
 	result := f.Measure(ctx, filesystems)
-	result.RuntimesAsked, result.Runtimes, result.Images = asked, runtimes, images
-	result.Unheard = f.options.Runtimes.Unheard()
+	result.Shutdown, result.Unheard = protection.Shutdown, protection.Unheard
+	result.RuntimesAsked, result.Runtimes, result.Images = protection.RuntimesAsked, protection.Runtimes, images
 	result.DeadSockets = f.options.Runtimes.DeadSockets()
 	result.Draining = draining
-	result.Shutdown = f.options.GuardFacts(g)
 	if f.options.Network != nil {
 		result.Network = f.options.Network()
 	}

@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"hostler.io/hostler/shutdown"
-	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/probe"
 )
 
@@ -36,9 +34,8 @@ func TestWhatIsPluggedInIsSeenAtTheNextLook(t *testing.T) {
 		}
 		f := NewFacts(FactsOptions{
 			Reader: reader, Folder: "/", Runtimes: opened(t), Machine: machine, Guard: disarmed,
-			GuardFacts: func(shutdown.Status) status.Shutdown { return status.Shutdown{} },
-			MaxImages:  func() int { return 0 },
-			Stalls:     func() []string { return []string{"memory"} },
+			MaxImages: func() int { return 0 },
+			Stalls:    func() []string { return []string{"memory"} },
 		})
 		look := func(what string, cpus int, swap, hugePages uint64) {
 			t.Helper()

@@ -119,9 +119,6 @@ func unasked(t *testing.T) *desk {
 			Reader: reader, Folder: "/", Runtimes: d.runtimes, Machine: machine,
 			MaxImages: func() int { return -1 },
 			Guard:     func() shutdown.Status { d.mu.Lock(); defer d.mu.Unlock(); return d.guard },
-			GuardFacts: func(g shutdown.Status) status.Shutdown {
-				return status.Shutdown{State: g.State.String(), Reason: g.Reason}
-			},
 		}),
 		Node:    func() status.Options { return options },
 		Policy:  Policy{Update: 10 * time.Second, Rewrite: 5 * time.Minute},

@@ -1,0 +1,50 @@
+package gather
+
+import (
+	"errors"
+
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/systemd"
+)
+
+// Protected is the verdict of the condition ShutdownProtected on a guard's status, see
+// status.Protected.
+func (f *Facts) Protected(g shutdown.Status) (protected bool, reason, message string) {
+	return status.Protected(f.protection(g))
+}
+
+// protection are all facts that the condition ShutdownProtected is judged by.
+func (f *Facts) protection(g shutdown.Status) status.Facts {
+	runtimes, asked := f.options.Runtimes.Current()
+	return status.Facts{Shutdown: f.guarded(g), RuntimesAsked: asked, Runtimes: runtimes, Unheard: f.options.Runtimes.Unheard()}
+}
+
+// guarded says in the Node's words what the shutdown guard says of itself.
+func (f *Facts) guarded(g shutdown.Status) status.Shutdown {
+	s := status.Shutdown{
+		State: g.State.String(), Reason: g.Reason,
+		Granted: g.InhibitDelayMax.Duration, Needed: g.InhibitDelayNeeded.Duration, Shortage: g.InhibitDelayShortage,
+	}
+	if g.State != shutdown.Disarmed {
+		return s
+	}
+	switch {
+	case g.InhibitDelayNeeded.Duration == 0:
+		s.Fault = status.ReasonSwitchedOff
+		// It may be switched off because somebody else does it.
+		if f.options.OtherGuard == nil {
+			break
+		}
+		if other := f.options.OtherGuard(); other != "" {
+			s.State, s.Reason, s.Fault = shutdown.Delegated.String(), other, ""
+		}
+	case errors.Is(g.Trouble, systemd.ErrNoBus):
+		s.Fault = status.ReasonNoBus
+	case errors.Is(g.Trouble, systemd.ErrNoLogind), errors.Is(g.Trouble, shutdown.ErrLoginManagerGone):
+		s.Fault = status.ReasonNoLogind
+	case g.Trouble != nil:
+		s.Fault = status.ReasonNoLock
+	}
+	return s
+}
