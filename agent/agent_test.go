@@ -31,6 +31,12 @@ func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
 	}
 }
 
+func TestTheUptimeIsKnown(t *testing.T) {
+	if up := uptime(); up <= 0 {
+		t.Errorf("uptime() = %v, want what has passed since the boot", up)
+	}
+}
+
 // What the next boot tells after a power cut is what was listed last.
 func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
 	t.Parallel()

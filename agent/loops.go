@@ -11,14 +11,9 @@ import (
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/runtime"
-	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/status/report"
 )
-
-// runtimesRetry is how soon runtimes are asked again that did not answer: they may
-// just be starting.
-const runtimesRetry = 200 * time.Millisecond
 
 // run is what a loop does. It gets its loop.
 type run = func(context.Context, *loop.Loop) error
@@ -39,7 +34,9 @@ func (a *Agent) fillLoops(cfg config.Config) {
 		a.gc.deadLoop.Do(a.whileMine(owner.ContainerGC, plain(a.gc.dead.Run))),
 		a.gc.trackerLoop.Do(plain(a.gc.tracker.Run)),
 		a.shutdown.guardLoop.Do(plain(a.shutdown.guard.Run)),
-		newLoop("runtimes", 2*time.Minute, a.lookAtRuntimes),
+		newLoop("runtimes", 2*time.Minute, func(ctx context.Context, l *loop.Loop) error {
+			return a.host.runtimes.Run(ctx, l.Beat, a.runtimesChanged)
+		}),
 		loop.New("runtime-events", 0, func(ctx context.Context) error { return a.host.runtimes.Watch(ctx, a.notice, a.setBlind) }),
 		loop.New("pods", 0, a.shutdown.pods.Run),
 		loop.New("restart", 0, a.shutdown.restarts.Run),
@@ -103,47 +100,6 @@ func whileOpen(g *loop.Gate, do run) run {
 	}
 }
 
-// lookAtRuntimes asks the runtimes how they are.
-func (a *Agent) lookAtRuntimes(ctx context.Context, l *loop.Loop) error {
-	var retry time.Duration
-	before, asked := a.host.runtimes.Current()
-	for {
-		began := time.Now()
-		err := a.host.runtimes.Look(ctx)
-		l.Beat(err)
-		after, _ := a.host.runtimes.Current()
-		if !asked || worthAReport(before, after) {
-			a.runtimesChanged(before, after)
-		}
-		before, asked = after, true
-		pause := discovery.Interval
-		if err != nil || a.host.runtimes.Complete() != nil {
-			retry = min(max(2*retry, runtimesRetry), discovery.Interval)
-			pause = retry
-		} else {
-			retry = 0
-		}
-		if err := a.searchUntil(ctx, began.Add(pause)); err != nil { // one that hangs has cost time
-			return err
-		}
-	}
-}
-
-// searchUntil looks for runtimes that came until it is time, or until one may have.
-func (a *Agent) searchUntil(ctx context.Context, over time.Time) error {
-	for {
-		left := time.Until(over)
-		select {
-		case <-time.After(min(left, discovery.SearchInterval)):
-			if left <= discovery.SearchInterval || a.host.runtimes.Search(ctx) {
-				return nil
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
 // runtimesChanged has those look again whom it concerns. A collection that failed
 // for a runtime's sake is made up for once that is ready: until then its loop is
 // shown as failing. So is one that was made before a runtime was found, as that at the
@@ -163,19 +119,6 @@ func same(r runtime.Health) func(runtime.Health) bool {
 	return func(o runtime.Health) bool {
 		return o.Name == r.Name && o.Endpoint == r.Endpoint && o.Ready == r.Ready
 	}
-}
-
-// worthAReport reports whether runtimes came, went, or changed their mind.
-func worthAReport(before, after []runtime.Health) bool {
-	if len(before) != len(after) {
-		return true
-	}
-	for i := range after {
-		if before[i].Ready != after[i].Ready || before[i].Name != after[i].Name {
-			return true
-		}
-	}
-	return false
 }
 
 // notice hands an event of a runtime to those whom it concerns.

@@ -155,20 +155,11 @@ func (c *Collections) planned(facts gc.Facts) gc.Decisions {
 	return gc.Plan(facts, c.policy(), time.Now(), gc.Options{Images: true})
 }
 
-// LeftAlone are the runtimes of which a job removes nothing by itself: those where people
-// build images and keep stopped containers, unless a person has switched the job on.
-func LeftAlone(runtimes *discovery.Runtimes, job config.Switch) []string {
-	if job == config.On {
-		return nil
-	}
-	return runtimes.OnRequest()
-}
-
 // onRequest says what of such runtimes would be removed if a person requested it, by what a
 // collection of images would do now; nil where nothing waits for that.
 func (c *Collections) onRequest(facts gc.Facts, now gc.Decisions) (images, containers *doctor.OnRequest) {
 	cfg := c.Settings.Config()
-	if names := LeftAlone(c.Runtimes, cfg.ImageGC.Enabled); len(names) > 0 && cfg.ImageGC.Enabled != config.Off {
+	if names := c.Runtimes.LeftAlone(cfg.ImageGC.Enabled == config.On); len(names) > 0 && cfg.ImageGC.Enabled != config.Off {
 		images = &doctor.OnRequest{Runtimes: names, Setting: "imageGC: {enabled: true}"}
 		for _, d := range now.Images {
 			if d.Unused() && slices.Contains(names, d.Runtime) {
@@ -182,7 +173,7 @@ func (c *Collections) onRequest(facts gc.Facts, now gc.Decisions) (images, conta
 			}
 		}
 	}
-	if names := LeftAlone(c.Runtimes, cfg.ContainerGC.Enabled); len(names) > 0 && cfg.ContainerGC.Enabled != config.Off {
+	if names := c.Runtimes.LeftAlone(cfg.ContainerGC.Enabled == config.On); len(names) > 0 && cfg.ContainerGC.Enabled != config.Off {
 		containers = &doctor.OnRequest{Runtimes: names, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
 		for _, d := range gc.Plan(facts, c.policy(), time.Now(), gc.Options{Containers: true, AllUnused: true}).Containers {
 			if d.Action == gc.Remove && slices.Contains(names, d.Runtime) && d.Container.State != runtime.Running {

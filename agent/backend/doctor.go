@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 
+	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/inspect"
 	"hostler.io/hostler/agent/owner"
@@ -95,7 +96,7 @@ func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 		f.Machine.ImageFilesystems = append(f.Machine.ImageFilesystems, fs.FilesystemStatus)
 	}
 	cfg := d.Host.Settings.Config().ImageGC
-	if c.Owners.Has(owner.ImageGC) && len(LeftAlone(c.Runtimes, cfg.Enabled)) == 0 {
+	if c.Owners.Has(owner.ImageGC) && len(c.Runtimes.LeftAlone(cfg.Enabled == config.On)) == 0 {
 		f.Machine.HighPercent, f.Machine.LowPercent = cfg.HighThresholdPercent, cfg.LowThresholdPercent
 	}
 }

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// Interval is how often runtimes are to be asked how they are: one that goes away or
+	// Interval is how often runtimes are asked how they are: one that goes away or
 	// returns is noticed within it.
 	Interval = 10 * time.Second
-	// SearchInterval is how often they are to be looked for, by Look or by Search: one that
+	// searchInterval is how often they are looked for, by Look or by Search: one that
 	// comes late has half of Interval to say who it is, and is known within it as well.
-	SearchInterval = Interval / 2
+	searchInterval = Interval / 2
 )
 
 // patience is how long one look waits for a runtime that was asked before.
@@ -129,6 +129,15 @@ func (r *Runtimes) OnRequest() []string {
 		}
 	}
 	return names
+}
+
+// LeftAlone names those of which a job removes nothing by itself: those of OnRequest, unless
+// a person has switched the job on.
+func (r *Runtimes) LeftAlone(switchedOn bool) []string {
+	if switchedOn {
+		return nil
+	}
+	return r.OnRequest()
 }
 
 // Look finds runtimes that came since and asks all how they are. The error names

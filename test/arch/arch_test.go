@@ -109,7 +109,7 @@ var ours = map[string][]string{
 	"agent/doctor":   {"controlplane", "gc", "shutdown", "shutdown/journal", "shutdown/plan", "status", "systemd", "systemd/logindconf"},
 
 	"agent/fleet":       {"controlplane", "internal/hint"},
-	"agent/maintenance": {"agent/owner", "controlplane", "internal/caller", "internal/hint", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status/report"},
+	"agent/maintenance": {"agent/owner", "controlplane", "gc", "internal/caller", "internal/hint", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status/report"},
 
 	"agent/api":     {"agent/doctor", "agent/fleet", "agent/maintenance", "agent/owner", "gc", "gc/history", "gc/runs", "internal/caller", "internal/hint", "internal/listen", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/reboots"},
 	"agent/cli":     {"agent", "agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/open", "agent/owner", "controlplane/conformance", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/timeline", "status", "status/reboots"},

@@ -1,7 +1,8 @@
-package agent
+package maintenance_test
 
 import (
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,38 +32,35 @@ func left(t *testing.T, content map[string]any) string {
 
 func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 	now := time.Now()
-	a := kept{drained: maintenance.OpenDrained(statefile.NewMemory().File("drained")), journal: journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
+	drained, j := maintenance.OpenDrained(statefile.NewMemory().File("drained")), journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
 		BootID: "one", StartedAt: now, FinishedAt: now, Graceful: true,
 		Pods: []journal.PodRecord{{Runtime: "containerd", ID: "a", UID: "u", Outcome: journal.Stopped}, {Runtime: "podman", ID: "b", Outcome: journal.Left}},
-	}}), "two", silent())}
-	got, uids := a.protectedPods()
+	}}), "two", slog.New(slog.DiscardHandler))
+	got, uids := maintenance.Protected(drained, j, time.Now(), time.Hour)
 	if len(uids) != 2 || uids["u"].Reason == "" || uids["b"].Reason == "" {
-		t.Errorf("protectedPods() = UIDs %v, want that of the orchestrator, and the ID where there is none", uids)
+		t.Errorf("Protected() = UIDs %v, want that of the orchestrator, and the ID where there is none", uids)
 	}
 	if len(got) != 2 || got[gc.PodKey{Runtime: "containerd", ID: "a"}].Reason == "" || got[gc.PodKey{Runtime: "podman", ID: "b"}].Reason == "" {
-		t.Errorf("protectedPods() = %v, want both pods", got)
+		t.Errorf("Protected() = %v, want both pods", got)
 	}
 	long := now.Add(-25 * time.Hour)
-	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
+	j = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
 		BootID: "one", StartedAt: long, FinishedAt: long, Pods: []journal.PodRecord{{Runtime: "containerd", ID: "a"}},
-	}}), "one", silent())
-	if got, _ := a.protectedPods(); len(got) != 0 {
-		t.Errorf("protectedPods() a day later = %v, want none", got)
+	}}), "one", slog.New(slog.DiscardHandler))
+	if got, _ := maintenance.Protected(drained, j, time.Now(), time.Hour); len(got) != 0 {
+		t.Errorf("Protected() a day later = %v, want none", got)
 	}
-	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
+	j = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{
 		BootID: "one", StartedAt: now, CancelledAt: now,
 		Pods: []journal.PodRecord{{ID: "a", Outcome: journal.Stopped}, {ID: "b", Outcome: journal.Skipped}, {ID: "c", StartedAt: now, Outcome: journal.Left}},
-	}}), "one", silent())
-	if got, _ := a.protectedPods(); len(got) != 1 || !strings.Contains(got[gc.PodKey{ID: "a"}].Detail, "cancelled") {
-		t.Errorf("protectedPods() after a shutdown that was cancelled = %v, want what it stopped, and not what runs on", got)
+	}}), "one", slog.New(slog.DiscardHandler))
+	if got, _ := maintenance.Protected(drained, j, time.Now(), time.Hour); len(got) != 1 || !strings.Contains(got[gc.PodKey{ID: "a"}].Detail, "cancelled") {
+		t.Errorf("Protected() after a shutdown that was cancelled = %v, want what it stopped, and not what runs on", got)
 	}
-	a.journal = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", StartedAt: now, Pods: []journal.PodRecord{{ID: "a", StartedAt: now}, {ID: "b"}}}}), "one", silent())
-	a.journal.Settle()
-	if got, _ := a.protectedPods(); len(got) != 1 || got[gc.PodKey{ID: "a"}].Reason == "" {
-		t.Errorf("protectedPods() after a shutdown that was cancelled unheard = %v, want whom it had asked to end", got)
-	}
-	if up := uptime(); up <= 0 {
-		t.Errorf("uptime() = %v, want what has passed since the boot", up)
+	j = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", StartedAt: now, Pods: []journal.PodRecord{{ID: "a", StartedAt: now}, {ID: "b"}}}}), "one", slog.New(slog.DiscardHandler))
+	j.Settle()
+	if got, _ := maintenance.Protected(drained, j, time.Now(), time.Hour); len(got) != 1 || got[gc.PodKey{ID: "a"}].Reason == "" {
+		t.Errorf("Protected() after a shutdown that was cancelled unheard = %v, want whom it had asked to end", got)
 	}
 }
 
@@ -76,12 +74,12 @@ func TestWhatADrainHasStoppedIsProtected(t *testing.T) {
 		{Runtime: "docker", ID: "spared", Outcome: journal.Skipped},
 		{Runtime: "docker", ID: "of long ago", StartedAt: now.Add(-25 * time.Hour)},
 	}}, now)
-	a := kept{drained: maintenance.OpenDrained(store), journal: journal.Open(left(t, map[string]any{"bootID": "one"}), "one", silent())}
-	pods, uids := a.protectedPods()
+	j := journal.Open(left(t, map[string]any{"bootID": "one"}), "one", slog.New(slog.DiscardHandler))
+	pods, uids := maintenance.Protected(maintenance.OpenDrained(store), j, time.Now(), time.Hour)
 	if len(pods) != 2 || pods[gc.PodKey{Runtime: "docker", ID: "a"}].Reason != gc.Drained || pods[gc.PodKey{Runtime: "docker", ID: "b"}].Reason != gc.Drained {
-		t.Errorf("protectedPods() after a restart = %v, want both that were asked to end", pods)
+		t.Errorf("Protected() after a restart = %v, want both that were asked to end", pods)
 	}
 	if len(uids) != 2 || uids["a"].Reason != gc.Drained || uids["u"].Reason != gc.Drained {
-		t.Errorf("protectedPods() after a restart = UIDs %v, want those of both", uids)
+		t.Errorf("Protected() after a restart = UIDs %v, want those of both", uids)
 	}
 }

@@ -1,0 +1,44 @@
+package maintenance
+
+import (
+	"cmp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/gc"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// Protected are the pods that a shutdown or a person's drain ended, of which everything
+// stays for a day, so that a person may look what they did, or start them again; and the
+// same by their UIDs, by which their logs go. One that runs on is not among them: what dies
+// in it later is its own affair.
+func Protected(d *Drained, j *journal.Journal, now time.Time, uptime time.Duration) (pods map[gc.PodKey]gc.Kept, uids map[string]gc.Kept) {
+	pods, uids = map[gc.PodKey]gc.Kept{}, map[string]gc.Kept{}
+	for _, p := range d.Kept(now) {
+		kept := gc.Kept{Reason: gc.Drained, Detail: "kept for a day, to be started again; hostler drain has stopped it"}
+		pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = kept
+		uids[cmp.Or(p.UID, p.ID)] = kept
+	}
+	for _, r := range j.Kept(now, uptime) {
+		detail := "kept for a day; see `hostler ps --last-shutdown`"
+		if !r.CancelledAt.IsZero() {
+			detail = "kept for a day; a shutdown that was cancelled stopped it"
+		}
+		for _, p := range r.Pods {
+			asked := r.Unheard && !p.StartedAt.IsZero() // and has ended, or may have
+			if asked || r.PodStatus(p).Phase != corev1.PodRunning {
+				kept := gc.Kept{Reason: gc.LastShutdown, Detail: detail}
+				pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = kept
+				uids[cmp.Or(p.UID, p.ID)] = kept
+			}
+		}
+	}
+	for _, r := range j.Restarts() {
+		if r.Outcome == "" {
+			pods[gc.PodKey{Runtime: r.Runtime, ID: r.Pod}] = gc.Kept{Reason: gc.LastShutdown, Detail: "a shutdown has stopped it; it is to be started again"}
+		}
+	}
+	return pods, uids
+}

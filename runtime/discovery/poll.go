@@ -1,0 +1,67 @@
+package discovery
+
+import (
+	"context"
+	"time"
+
+	"hostler.io/hostler/runtime"
+)
+
+// retryPause is how soon runtimes are asked again that did not answer: they may
+// just be starting.
+const retryPause = 200 * time.Millisecond
+
+// Run asks the runtimes how they are until ctx ends. beat is called with how each round ended,
+// and changed after the first one and whenever runtimes came, went, or changed their mind.
+func (r *Runtimes) Run(ctx context.Context, beat func(error), changed func(before, after []runtime.Health)) error {
+	var retry time.Duration
+	before, asked := r.Current()
+	for {
+		began := time.Now()
+		err := r.Look(ctx)
+		beat(err)
+		after, _ := r.Current()
+		if !asked || differ(before, after) {
+			changed(before, after)
+		}
+		before, asked = after, true
+		pause := Interval
+		if err != nil || r.Complete() != nil {
+			retry = min(max(2*retry, retryPause), Interval)
+			pause = retry
+		} else {
+			retry = 0
+		}
+		if err := r.searchUntil(ctx, began.Add(pause)); err != nil { // one that hangs has cost time
+			return err
+		}
+	}
+}
+
+// searchUntil looks for runtimes that came until it is time, or until one may have.
+func (r *Runtimes) searchUntil(ctx context.Context, over time.Time) error {
+	for {
+		left := time.Until(over)
+		select {
+		case <-time.After(min(left, searchInterval)):
+			if left <= searchInterval || r.Search(ctx) {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// differ reports whether runtimes came, went, or changed their mind.
+func differ(before, after []runtime.Health) bool {
+	if len(before) != len(after) {
+		return true
+	}
+	for i := range after {
+		if before[i].Ready != after[i].Ready || before[i].Name != after[i].Name {
+			return true
+		}
+	}
+	return false
+}
