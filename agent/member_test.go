@@ -27,6 +27,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
 	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/status/probe"
 )
 
@@ -204,7 +205,7 @@ func TestTheWatchdogBitesForAttemptsThatDoNotEndNotForThoseThatFail(t *testing.T
 				if err != nil {
 					t.Fatal(err)
 				}
-				a := &Agent{log: silent(), settings: settings.New(cfg, policies, settings.Source{}), metrics: metrics.New()}
+				a := &Agent{log: silent(), settings: settings.New(cfg, policies, settings.Source{}), metrics: metrics.New(), kept: kept{notes: statefile.NewMemory().Notes("node")}}
 				if err := a.joins(cfg, &open.ControlPlane{Client: client}, probe.Machine{MachineID: "m"}); err != nil {
 					t.Fatal(err)
 				}

@@ -17,6 +17,7 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/status/probe"
+	"hostler.io/hostler/status/report"
 )
 
 // plane is the control plane, and what this host is there.
@@ -31,6 +32,7 @@ type plane struct {
 	census    *census.Census           // nil where the control plane has no fleet to look through
 	existence *loop.Gate               // shut while there is no Node, and hostler is not to create it
 	member    *loop.Gate               // shut once a person took the Node off the control plane
+	left      *report.Departures       // who did
 }
 
 // identity is the machine by which its Node and Lease are known.
@@ -55,9 +57,11 @@ func (a *Agent) buildControlPlane(cfg config.Config) error {
 // joins makes what this host, a machine, needs on a control plane.
 func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine probe.Machine) (err error) {
 	client := opened.Client
+	left := report.OpenDepartures(a.kept.notes, a.node(), client.Type(), a.log)
 	a.plane = plane{
 		ControlPlane: opened,
-		recorder:     controlplane.NewRecorder(client, a.node(), time.Now, a.log),
+		left:         left,
+		recorder:     controlplane.NewRecorder(client, a.node(), time.Now, left.Gone, a.log), // no Events of a Node that is to be gone
 		lease:        loop.New("lease", time.Duration(cfg.Lease.Duration), nil),
 		leases:       controlplane.NewLeaseWatch(nil),
 		existence:    loop.NewGate(""), member: loop.NewGate(""),

@@ -75,7 +75,7 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 		Mine:    func() bool { return a.owners.Has(owner.Node) },
 		Beside:  a.owners.Beside,
 		Boot:    a.host.boot,
-		Storage: report.Storage{Store: a.kept.values, Notes: a.kept.notes, Flush: a.kept.flush},
+		Storage: report.Storage{Store: a.kept.values, Notes: a.kept.notes, Flush: a.kept.flush, Departures: a.plane.left},
 		Listeners: report.Listeners{
 			Named:   a.plane.keeper.SetOwner,
 			Asked:   func(leaseDuration string) { a.plane.pacing.Ask(controlplane.AskedOfNode, leaseDuration) },

@@ -132,7 +132,7 @@ func TestAStopTakesTheRaisedDelayAway(t *testing.T) {
 	}
 	a.host.manager = systemd.NewManager(filepath.Join(root, "private"))
 	a.host.logind = systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
-	a.plane.recorder = controlplane.NewRecorder(nil, "web", nil, a.log)
+	a.plane.recorder = controlplane.NewRecorder(nil, "web", nil, nil, a.log)
 	if a.stop(t.Context(), "terminated", nil) {
 		t.Error("stop() = true without a service manager, want false")
 	}
@@ -162,7 +162,7 @@ func TestAServiceManagerThatDoesNotTellDoesNotCutADrainOff(t *testing.T) {
 	}()
 	a.host.manager = systemd.NewManager(socket)
 	a.host.logind = systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
-	a.plane.recorder = controlplane.NewRecorder(nil, "web", nil, a.log)
+	a.plane.recorder = controlplane.NewRecorder(nil, "web", nil, nil, a.log)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- a.shutdown.guard.Run(ctx) }()

@@ -53,7 +53,7 @@ type Recorder struct {
 	now    func() time.Time
 	log    *slog.Logger
 	wake   chan struct{} // holds one token when the queue has grown
-	silent func() bool
+	silent func() bool   // nothing is recorded meanwhile
 
 	mu       sync.Mutex    // guards all below
 	queue    []*record     // the oldest first
@@ -71,17 +71,17 @@ type record struct {
 }
 
 // NewRecorder returns a Recorder for Events seen on that host. The wall clock
-// now, time.Now if nil, stamps them.
-func NewRecorder(client Publisher, host string, now func() time.Time, log *slog.Logger) *Recorder {
+// now, time.Now if nil, stamps them. Nothing is recorded while silent holds, such as of a Node
+// that has left; nil never holds.
+func NewRecorder(client Publisher, host string, now func() time.Time, silent func() bool, log *slog.Logger) *Recorder {
 	if now == nil {
 		now = time.Now
 	}
-	return &Recorder{client: client, host: host, now: now, log: log.With("component", "events"), wake: make(chan struct{}, 1), silent: func() bool { return false }}
+	if silent == nil {
+		silent = func() bool { return false }
+	}
+	return &Recorder{client: client, host: host, now: now, silent: silent, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
 }
-
-// SilentWhile has nothing recorded while gone holds, such as of a Node that has left.
-// It is to be called before anybody records.
-func (r *Recorder) SilentWhile(gone func() bool) { r.silent = gone }
 
 // NodeReference is the object of an Event about the Node of that name. Its UID
 // is the name, as in kubelet's Events: so `kubectl describe node` finds them also

@@ -42,7 +42,7 @@ func messages(t *testing.T, fake *controlplanetest.Fake) []string {
 func TestAnEventLooksLikeAKubelets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
-		recorder := controlplane.NewRecorder(fake, "host", nil, quiet())
+		recorder := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
 		run(t, recorder.Run)
 		recorder.Record(object, corev1.EventTypeWarning, "NodeShutdown", "going down")
 		synctest.Wait()
@@ -63,7 +63,7 @@ func TestAnEventLooksLikeAKubelets(t *testing.T) {
 func TestRepetitionsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
-		recorder := controlplane.NewRecorder(fake, "host", nil, quiet())
+		recorder := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
 		run(t, recorder.Run)
 		for range 3 {
 			record(recorder, "a")
@@ -88,7 +88,7 @@ func TestARepetitionDuringPublicationIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
 		fake.Inject(controlplanetest.PublishEvent, controlplanetest.Fault{Delay: time.Second})
-		recorder := controlplane.NewRecorder(fake, "host", nil, quiet())
+		recorder := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
 		run(t, recorder.Run)
 		record(recorder, "a")
 		synctest.Wait()
@@ -105,7 +105,7 @@ func TestARepetitionDuringAFailureIsPublishedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
 		fake.Inject(controlplanetest.PublishEvent, controlplanetest.Fault{Delay: time.Second, Err: controlplane.ErrUnavailable, Times: 1})
-		recorder := controlplane.NewRecorder(fake, "host", nil, quiet())
+		recorder := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
 		run(t, recorder.Run)
 		record(recorder, "a")
 		synctest.Wait()
@@ -137,7 +137,7 @@ func TestEventsSurviveOutagesInOrder(t *testing.T) {
 func testEventOutage(t *testing.T, fault controlplanetest.Fault, outage time.Duration) {
 	fake := controlplanetest.NewFake(nil)
 	var log journal
-	recorder := controlplane.NewRecorder(fake, "host", nil, log.logger())
+	recorder := controlplane.NewRecorder(fake, "host", nil, nil, log.logger())
 	run(t, recorder.Run)
 	synctest.Wait()
 	goroutines := goruntime.NumGoroutine()
@@ -181,7 +181,7 @@ func TestAnEventThatIsRefusedDoesNotHoldUpOthers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fake := controlplanetest.NewFake(nil)
 				fake.Inject(controlplanetest.PublishEvent, controlplanetest.Fault{Err: class, Times: 1})
-				recorder := controlplane.NewRecorder(fake, "host", nil, quiet())
+				recorder := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
 				run(t, recorder.Run)
 				record(recorder, "a")
 				record(recorder, "b")
@@ -201,7 +201,7 @@ func TestFlushWaitsForWhatWasRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
 		fake.Inject(controlplanetest.PublishEvent, controlplanetest.Fault{Delay: time.Second})
-		recorder := controlplane.NewRecorder(fake, "host", nil, quiet())
+		recorder := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
 		if err := recorder.Flush(t.Context()); err != nil {
 			t.Errorf("Flush() of nothing = %v, want nil", err)
 		}
@@ -251,7 +251,7 @@ func (p *published) PublishEvent(_ context.Context, event *corev1.Event) error {
 func TestEventsOfAnyObjectHaveValidNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := &published{}
-		recorder := controlplane.NewRecorder(client, "host", nil, quiet())
+		recorder := controlplane.NewRecorder(client, "host", nil, nil, quiet())
 		run(t, recorder.Run)
 		names := []string{"n", "", "docker.io/library/nginx:1", strings.Repeat("a", 253), strings.Repeat("a.", 120) + "a"}
 		for _, name := range names {
@@ -279,7 +279,7 @@ func TestEventsOfAnyObjectHaveValidNames(t *testing.T) {
 func TestALongMessageIsCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
-		recorder := controlplane.NewRecorder(fake, "host", nil, quiet())
+		recorder := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
 		run(t, recorder.Run)
 		record(recorder, strings.Repeat("ä", 1000))
 		synctest.Wait()
@@ -311,7 +311,7 @@ func TestWhatIsQueuedIsRestoredInAnotherRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
 		fake.Inject(controlplanetest.PublishEvent, controlplanetest.Fault{Hang: true})
-		first := controlplane.NewRecorder(fake, "host", nil, quiet())
+		first := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
 		run(t, first.Run)
 		for _, message := range []string{"a", "b", "c", "c"} { // the first of them is on its way
 			record(first, message)
@@ -319,7 +319,7 @@ func TestWhatIsQueuedIsRestoredInAnotherRun(t *testing.T) {
 		}
 		left := first.Queued()
 		fake.Heal()
-		second := controlplane.NewRecorder(fake, "host", nil, quiet())
+		second := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
 		second.Restore(left)
 		record(second, "d")
 		run(t, second.Run)

@@ -23,7 +23,7 @@ func TestAControlPlaneThatAsksToComeBackLaterIsHeeded(t *testing.T) {
 					return stop
 				},
 				controlplanetest.PublishEvent: func(t *testing.T, fake *controlplanetest.Fake) func() {
-					recorder := controlplane.NewRecorder(fake, "host", nil, quiet())
+					recorder := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
 					record(recorder, "a")
 					return run(t, recorder.Run)
 				},

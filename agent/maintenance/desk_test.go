@@ -47,7 +47,7 @@ func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
 		d.Options = maintenance.Options{
 			Node:     nodeName,
 			Owners:   ownedBy(owner.Auto, nil),
-			Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, log),
+			Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, nil, log),
 			Member:   loop.NewGate(""),
 			Drained:  maintenance.OpenDrained(kept.File("drained")),
 			Flush:    kept.Flush,
@@ -87,7 +87,7 @@ func (d *desk) over(client controlplane.Client) {
 		Policy:    report.Policy{Update: 10 * time.Second, Rewrite: 5 * time.Minute},
 		Mine:      func() bool { mine, _, _ := d.Owners.Mine(owner.Node); return mine },
 		Boot:      "one",
-		Storage:   report.Storage{Store: d.store, Notes: d.notes},
+		Storage:   report.Storage{Store: d.store, Notes: d.notes, Departures: report.OpenDepartures(d.notes, nodeName, client.Type(), d.Log)},
 		Listeners: report.Listeners{Named: func(types.UID) {}, Observe: func(error) {}, Count: func(corev1.NodeCondition) {}},
 		Log:       d.Log,
 	})

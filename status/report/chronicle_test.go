@@ -274,7 +274,7 @@ func TestRebootsAreToldOnceAndOnlyThoseOfThisMachine(t *testing.T) {
 			ledger := reboots.Open(reboots.Options{Boot: boot, Machine: reboots.Machine{ID: machine}, Journal: j, Store: d.kept, Log: silent()})
 			recorder := d.o.Recorder
 			if away { // nobody hears of it, and the agent is killed
-				recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, silent())
+				recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, nil, silent())
 			}
 			chronicle := NewChronicle(nodeName, recorder, j, ledger, d.kept, silent())
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)

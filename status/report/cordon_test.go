@@ -21,9 +21,10 @@ func (d *desk) again(t *testing.T, boot string) *desk {
 	next := newDesk(t)
 	o := next.o
 	next.client, o.Client = d.client, d.client
-	o.Recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, silent())
 	next.kept, o.Store, o.Boot, o.Node = d.kept, d.kept, boot, d.o.Node
 	next.noted, o.Notes = d.noted, d.noted
+	o.Departures = OpenDepartures(d.noted, nodeName, d.client.Type(), o.Log)
+	o.Recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, o.Departures.Gone, silent())
 	next.Reporter = New(o)
 	return next
 }

@@ -112,9 +112,10 @@ func unasked(t *testing.T) *desk {
 	}
 	options := status.DefaultOptions()
 	options.Name, options.Version = nodeName, "1.2.3"
+	departures := OpenDepartures(d.noted, nodeName, d.client.Type(), d.log.Logger())
 	d.Reporter = New(Options{
 		Client:   d.client,
-		Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, silent()),
+		Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, departures.Gone, silent()),
 		Facts: gather.NewFacts(gather.FactsOptions{
 			Reader: reader, Folder: "/", Runtimes: d.runtimes, Machine: machine,
 			MaxImages: func() int { return -1 },
@@ -124,7 +125,7 @@ func unasked(t *testing.T) *desk {
 		Policy:  Policy{Update: 10 * time.Second, Rewrite: 5 * time.Minute},
 		Mine:    func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.mine },
 		Boot:    "one",
-		Storage: Storage{Store: d.kept, Notes: d.noted},
+		Storage: Storage{Store: d.kept, Notes: d.noted, Departures: departures},
 		Listeners: Listeners{
 			Named:   func(uid types.UID) { d.named = append(d.named, uid) },
 			Observe: func(error) {},

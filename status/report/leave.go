@@ -38,24 +38,39 @@ func (d Departure) String() string {
 		d.By, what, d.At.UTC().Format("2006-01-02 15:04 MST"))
 }
 
-// newDepartures reads whether a person had the Node leave before this start.
-func newDepartures(notes Store, log *slog.Logger) *request[Departure] {
+// Departures keeps whether a person had a Node leave a control plane. It is safe for
+// concurrent use.
+type Departures struct {
+	*request[Departure]
+	node, controlPlane string
+}
+
+// OpenDepartures reads whether a person had the Node of that name leave a control plane of that
+// type before this start.
+func OpenDepartures(notes Store, node, controlPlane string, log *slog.Logger) *Departures {
+	log = log.With("component", "status")
 	departure, err := loadRequest[Departure](notes, KeyLeft, log)
 	if err != nil {
 		log.Warn("whether a person took the node off the control plane is not known; it is registered", "error", err)
 	}
-	return departure
+	return &Departures{departure, node, controlPlane}
 }
 
 // Left is who took this Node off this control plane; nil if nobody did, or
 // somebody took it back.
-func (r *Reporter) Left() *Departure {
-	d := r.departures.get()
-	if d == nil || d.Node != r.options().Name || d.ControlPlane != r.o.Client.Type() {
+func (d *Departures) Left() *Departure {
+	latest := d.get()
+	if latest == nil || latest.Node != d.node || latest.ControlPlane != d.controlPlane {
 		return nil
 	}
-	return d
+	return latest
 }
+
+// Gone reports whether this Node has left this control plane.
+func (d *Departures) Gone() bool { return d.Left() != nil }
+
+// Left is that of the Departures.
+func (r *Reporter) Left() *Departure { return r.o.Departures.Left() }
 
 // Leave takes the Node and its Lease off the control plane, because a person, named
 // by, said so. Neither is written there from then on until Return.
@@ -81,7 +96,7 @@ func (r *Reporter) Leave(ctx context.Context, by string) error {
 	}
 	d := Departure{Node: r.options().Name, ControlPlane: r.o.Client.Type(), By: by, At: r.o.Now(), Deleted: deleted}
 	r.event(corev1.EventTypeNormal, "Left", by+" had the Node taken off the control plane with `hostler leave`") // the last one
-	r.departures.set(&d)
+	r.o.Departures.set(&d)
 	r.drop()
 	r.view.wait(d.String())
 	r.view.contact(nil)
@@ -100,7 +115,7 @@ func (r *Reporter) Return(ctx context.Context, by string) (bool, error) {
 	if r.Left() == nil {
 		return false, nil
 	}
-	r.departures.set(nil)
+	r.o.Departures.set(nil)
 	r.view.wait("")
 	r.o.Log.Info("the node returns to the control plane", "node", r.options().Name, "by", by)
 	r.Changed()

@@ -124,12 +124,12 @@ func TestADepartureIsOfOneNodeAndOneControlPlane(t *testing.T) {
 		if err := errors.Join(d.once(t.Context(), nil), d.Leave(t.Context(), "alice")); err != nil {
 			t.Fatal(err)
 		}
-		left := *d.departures.get()
+		left := *d.o.Departures.get()
 		for name, elsewhere := range map[string]Departure{
 			"another name":          {Node: "node-b", ControlPlane: left.ControlPlane},
 			"another control plane": {Node: left.Node, ControlPlane: "another"},
 		} {
-			d.departures.set(&elsewhere)
+			d.o.Departures.set(&elsewhere)
 			if next := d.again(t, "two"); next.Left() != nil || next.Standing().Waits != "" {
 				t.Errorf("Left() of a departure under %s = %v, want none", name, next.Left())
 			}

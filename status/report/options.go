@@ -48,8 +48,10 @@ type Policy struct {
 // Storage is what outlives the agent.
 type Storage struct {
 	Store Store        // keeps a final status that was not delivered
-	Notes Store        // keeps an operator's cordon and departure, also where the Store is lost
+	Notes Store        // keeps an operator's cordon, also where the Store is lost
 	Flush func() error // writes to the disk what both were given; may be nil
+	// Departures keeps an operator's departure in the same Notes.
+	Departures *Departures
 }
 
 // Listeners are called on the reporter's goroutine; each but Named, Observe and Count may be

@@ -28,9 +28,8 @@ type Reporter struct {
 	watched chan *corev1.Node // holds the Node as the watch saw it last; nil if it was deleted
 
 	view
-	cordons    *cordons
-	departures *request[Departure]
-	published  *published
+	cordons   *cordons
+	published *published
 
 	turn         *turn // guards what follows
 	observation  observation
@@ -54,10 +53,9 @@ func New(o Options) *Reporter {
 		o.Beside = func() bool { return false }
 	}
 	r := &Reporter{
-		o: o, cordons: cordons, departures: newDepartures(o.Notes, o.Log), published: newPublished(o.Store, o.Log),
+		o: o, cordons: cordons, published: newPublished(o.Store, o.Log),
 		watched: make(chan *corev1.Node, 1), turn: newTurn(),
 	}
-	o.Recorder.SilentWhile(func() bool { return r.Left() != nil }) // no Events of a Node that is to be gone
 	if d := r.Left(); d != nil {
 		r.view.wait(d.String())
 	}

@@ -42,7 +42,7 @@ func newAgent(f *Fleet, client Client, name string, i int) (*agent, error) {
 	log := slog.New(slog.DiscardHandler)
 	a := &agent{
 		fleet: f, client: client, node: nodeOf(f.o.Template, name, i),
-		leases: controlplane.NewLeaseWatch(nil), recorder: controlplane.NewRecorder(client, name, nil, log),
+		leases: controlplane.NewLeaseWatch(nil), recorder: controlplane.NewRecorder(client, name, nil, nil, log),
 		alive: make(chan struct{}),
 	}
 	a.renewed = sync.OnceFunc(func() { close(a.alive) })
