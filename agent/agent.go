@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"slices"
 
 	"hostler.io/hostler/agent/api"
@@ -47,7 +48,7 @@ type Agent struct {
 	settings *settings.Settings
 	changed  loop.Signal // the status loop is to look at the host now
 	loops    loop.Set
-	metrics  *metrics.Metrics
+	metrics  *metrics.Metrics // counts
 
 	host     host
 	kept     kept
@@ -65,6 +66,7 @@ type Agent struct {
 type serving struct {
 	listener net.Listener  // of the socket
 	files    *listen.Files // of what is served over the network; nil if nothing is
+	metrics  http.Handler  // the counts, and how things stand
 	network  loop.Set      // the loops that serve over the network
 	backend  *backend.Backend
 	reloader *reloader

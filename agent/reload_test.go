@@ -249,7 +249,7 @@ func TestFilesThatAreNotInForceAreTold(t *testing.T) {
 				t.Errorf("Config() = %+v, %v, want what is in force", shown, err)
 			}
 			w := httptest.NewRecorder()
-			a.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+			a.serving.metrics.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 			if want := "hostler_config_last_reload_successful " + c.metric; !strings.Contains(w.Body.String(), want) {
 				t.Errorf("GET /metrics has no %s", want)
 			}

@@ -44,7 +44,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 			loops.Go(func() { l.Supervise(ctx, a.log) })
 		}
 	}
-	server := api.NewServer(api.Routes(a.serving.backend, a.metrics.Handler(), a.log.With("component", "api")))
+	server := api.NewServer(api.Routes(a.serving.backend, a.serving.metrics, a.log.With("component", "api")))
 	failed := make(chan error, 1)
 	loops.Go(func() {
 		if err := server.Serve(api.Bounded(a.serving.listener, a.log.With("component", "api"))); !errors.Is(err, http.ErrServerClosed) {

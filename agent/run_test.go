@@ -316,7 +316,7 @@ func TestMetricsTellHowThingsStand(t *testing.T) {
 	a.metrics.Renewal(errors.New("gone"))
 	a.metrics.RuntimeCall("podman", "ListImages", time.Second, errors.New("gone"))
 	w := httptest.NewRecorder()
-	a.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	a.serving.metrics.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	body, err := io.ReadAll(w.Result().Body)
 	if err != nil || w.Code != http.StatusOK {
 		t.Fatalf("GET /metrics = %d, %v", w.Code, err)

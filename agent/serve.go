@@ -16,7 +16,7 @@ import (
 // serveNetwork serves the API over the network. A port that is taken is a loop that
 // fails, not an agent that does not start.
 func (a *Agent) serveNetwork(ctx context.Context, l *loop.Loop) error {
-	routes := api.NetworkRoutes(a.serving.backend, a.metrics.Handler(), a.allowedNames, a.log.With("component", "api"))
+	routes := api.NetworkRoutes(a.serving.backend, a.serving.metrics, a.allowedNames, a.log.With("component", "api"))
 	return a.overTLS("api.listen", a.config().API.Listen, l).Serve(ctx, api.NewServer(routes))
 }
 
@@ -29,9 +29,9 @@ func (a *Agent) serveMetrics(ctx context.Context, l *loop.Loop) error {
 		<-ctx.Done()
 		return ctx.Err()
 	case cfg.Loopback():
-		return a.metrics.Serve(ctx, cfg.Listen, func() { l.Beat(nil) })
+		return metrics.Serve(ctx, a.serving.metrics, cfg.Listen, func() { l.Beat(nil) })
 	}
-	routes := api.NetworkMetrics(a.metrics.Handler(), a.allowedNames, a.log.With("component", "metrics"))
+	routes := api.NetworkMetrics(a.serving.metrics, a.allowedNames, a.log.With("component", "metrics"))
 	return a.overTLS("metrics.listen", cfg.Listen, l).Serve(ctx, api.NewServer(routes))
 }
 
@@ -79,9 +79,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 		Configuration: backend.Configuration{Settings: a.settings},
 		Health:        backend.Health{Loops: a.loops, Keeper: a.plane.keeper, Settings: a.settings},
 	}
-	a.metrics.ReadFrom(func() metrics.Standing {
-		return answers.Standing(a.plane.recorder)
-	})
+	a.serving.metrics = a.metrics.Handler(func() metrics.Standing { return answers.Standing(a.plane.recorder) })
 }
 
 // notifyReload tells the service manager that a reload begins, or is done.

@@ -24,8 +24,8 @@ import (
 	"hostler.io/hostler/status/reboots"
 )
 
-// Metrics counts what happens and reads off, when asked, how things stand. It is
-// safe for concurrent use. It has a field for each metric that is counted.
+// Metrics counts what happens. It is safe for concurrent use. It has a field for each metric
+// that is counted.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -65,7 +65,7 @@ type Standing struct {
 	Images        *runs.Report // of the last collection of images; nil before the first
 }
 
-// New returns metrics that count. Where things stand is read off once ReadFrom has said how.
+// New returns metrics that count.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -102,13 +102,6 @@ func New() *Metrics {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),
 	)
-	return m
-}
-
-// ReadFrom has ask called, whenever the metrics are read, for how things stand. It is called
-// once, before Handler and Serve.
-func (m *Metrics) ReadFrom(ask func() Standing) *Metrics {
-	m.registry.MustRegister(standing{ask})
 	return m
 }
 
@@ -168,10 +161,12 @@ func (m *Metrics) Collection(kind string, r runs.Report) {
 	}
 }
 
-// Handler serves the metrics, uncompressed: a compressor takes 1.4 MB to save
-// some kilobytes on the loopback interface.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Timeout: 5 * time.Second, DisableCompression: true})
+// Handler serves the metrics, and calls ask with each request for how things stand. They are
+// uncompressed: a compressor takes 1.4 MB to save some kilobytes on the loopback interface.
+func (m *Metrics) Handler(ask func() Standing) http.Handler {
+	asked := prometheus.NewRegistry()
+	asked.MustRegister(standing{ask})
+	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, asked}, promhttp.HandlerOpts{Timeout: 5 * time.Second, DisableCompression: true})
 }
 
 // standing collects what is read off when asked.
@@ -270,10 +265,10 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// Serve serves them at a loopback address, by plain HTTP, until ctx ends; up is called once
+// Serve serves a Handler at a loopback address, by plain HTTP, until ctx ends; up is called once
 // it listens. A port that is taken is an error, after which it may be called again, and so is
 // another address: localhost is what the host's resolver makes of it.
-func (m *Metrics) Serve(ctx context.Context, address string, up func()) error {
+func Serve(ctx context.Context, h http.Handler, address string, up func()) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("serve metrics: %w; set metrics.listen to another port, or to \"\"", err)
@@ -283,7 +278,7 @@ func (m *Metrics) Serve(ctx context.Context, address string, up func()) error {
 		return fmt.Errorf("serve metrics: %s is %s, which is beyond loopback; set metrics.listen to 127.0.0.1 with a port", address, l.Addr())
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", m.Handler())
+	mux.Handle("GET /metrics", h)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

@@ -18,12 +18,15 @@ import (
 // bound is how long an event may take that normally takes milliseconds.
 const bound = 20 * time.Second
 
+// nothing is how things stand where nothing is known.
+func nothing() metrics.Standing { return metrics.Standing{} }
+
 func TestRebootsAreCountedByWhetherTheyWereExpected(t *testing.T) {
-	m := metrics.New().ReadFrom(func() metrics.Standing {
+	m := metrics.New().Handler(func() metrics.Standing {
 		return metrics.Standing{Reboots: reboots.Counts{Expected: 12, Unexpected: 2, Unknown: 1}}
 	})
 	response := httptest.NewRecorder()
-	m.Handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	m.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{`hostler_reboots_total{expected="true"} 12`, `hostler_reboots_total{expected="false"} 2`, `hostler_reboots_total{expected="unknown"} 1`} {
 		if body := response.Body.String(); !strings.Contains(body, want) {
 			t.Errorf("GET /metrics has no %s: %.300s", want, body)
@@ -32,11 +35,11 @@ func TestRebootsAreCountedByWhetherTheyWereExpected(t *testing.T) {
 }
 
 func TestTwoRuntimesAreTwoFigures(t *testing.T) {
-	m := metrics.New().ReadFrom(func() metrics.Standing {
+	m := metrics.New().Handler(func() metrics.Standing {
 		return metrics.Standing{Runtimes: map[string]bool{"containerd": true, "/run/k3s/containerd.sock": false}}
 	})
 	response := httptest.NewRecorder()
-	m.Handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	m.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	body := response.Body.String()
 	for _, want := range []string{`hostler_runtime_ready{runtime="containerd"} 1`, `hostler_runtime_ready{runtime="/run/k3s/containerd.sock"} 0`} {
 		if response.Code != http.StatusOK || !strings.Contains(body, want) {
@@ -48,7 +51,7 @@ func TestTwoRuntimesAreTwoFigures(t *testing.T) {
 func TestTheCgroupVersionIsAFigureWhereThereIsOne(t *testing.T) {
 	for version, want := range map[int]string{2: "hostler_cgroup_version 2\n", 1: "hostler_cgroup_version 1\n", 0: ""} {
 		response := httptest.NewRecorder()
-		metrics.New().ReadFrom(func() metrics.Standing { return metrics.Standing{CgroupVersion: version} }).Handler().
+		metrics.New().Handler(func() metrics.Standing { return metrics.Standing{CgroupVersion: version} }).
 			ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if body := response.Body.String(); !strings.Contains(body, want) || strings.Contains(body, "hostler_cgroup_version") != (want != "") {
 			t.Errorf("GET /metrics with cgroups of version %d = %.300s, want %q in it", version, body, want)
@@ -57,11 +60,11 @@ func TestTheCgroupVersionIsAFigureWhereThereIsOne(t *testing.T) {
 }
 
 func TestChecksAreCountedByWhatCameOfThem(t *testing.T) {
-	m := metrics.New().ReadFrom(func() metrics.Standing { return metrics.Standing{} })
+	m := metrics.New()
 	m.Check("hostler.io/A", status.Problem, time.Second)
 	m.Check("hostler.io/A", status.TimedOut, 10*time.Second)
 	response := httptest.NewRecorder()
-	m.Handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	m.Handler(nothing).ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{
 		`hostler_condition_checks_total{condition="hostler.io/A",result="problem"} 1`, `hostler_condition_checks_total{condition="hostler.io/A",result="timeout"} 1`,
 		`hostler_condition_check_duration_seconds_sum{condition="hostler.io/A"} 11`,
@@ -79,7 +82,7 @@ func TestMetricsOnATakenPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	err = metrics.New().ReadFrom(func() metrics.Standing { return metrics.Standing{} }).Serve(t.Context(), l.Addr().String(), func() {})
+	err = metrics.Serve(t.Context(), metrics.New().Handler(nothing), l.Addr().String(), func() {})
 	if err == nil || !strings.Contains(err.Error(), "address already in use; set metrics.listen to another port") {
 		t.Errorf("Serve() = %v, want the port named as taken, with a hint", err)
 	}
@@ -90,7 +93,7 @@ func TestMetricsStayOnLoopback(t *testing.T) {
 	up := false
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
-	err := metrics.New().ReadFrom(func() metrics.Standing { return metrics.Standing{} }).Serve(ctx, "0.0.0.0:0", func() { up = true; cancel() })
+	err := metrics.Serve(ctx, metrics.New().Handler(nothing), "0.0.0.0:0", func() { up = true; cancel() })
 	if up || err == nil || !strings.Contains(err.Error(), "beyond loopback; set metrics.listen to 127.0.0.1") {
 		t.Errorf("Serve() at all addresses = %v, up %t, want it refused with a hint", err, up)
 	}
@@ -103,11 +106,11 @@ func TestMetricsAreServedUntilTheEnd(t *testing.T) {
 	}
 	address := free.Addr().String()
 	free.Close()
-	m := metrics.New().ReadFrom(func() metrics.Standing { return metrics.Standing{} })
+	m := metrics.New().Handler(nothing)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	up, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- m.Serve(ctx, address, func() { close(up) }) }()
+	go func() { ended <- metrics.Serve(ctx, m, address, func() { close(up) }) }()
 	<-up
 	resp, err := http.Get("http://" + address + "/metrics")
 	if err != nil {

@@ -35,7 +35,8 @@ func full(t *testing.T) string {
 	for _, kind := range []string{runs.KindImage, runs.KindContainer, runs.KindPod, runs.KindLog} {
 		report.Removed = append(report.Removed, runs.Removal{Kind: kind, Reason: gc.LRU})
 	}
-	m := metrics.New().ReadFrom(func() metrics.Standing {
+	m := metrics.New()
+	standing := func() metrics.Standing {
 		s := metrics.Standing{
 			Version: "1.2.3", LeaseRenewed: now, Loops: []loop.Health{{Name: "lease", Healthy: true}},
 			Runtimes: map[string]bool{"containerd": true}, CgroupVersion: 2, Images: &report,
@@ -44,7 +45,7 @@ func full(t *testing.T) string {
 		s.Shutdown.Last = &journal.Record{StartedAt: now, FinishedAt: now.Add(time.Second)}
 		s.Shutdown.State = shutdown.Armed
 		return s
-	})
+	}
 	m.Renewal(nil)
 	m.StatusWrite(nil)
 	m.Transition(corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue})
@@ -52,7 +53,7 @@ func full(t *testing.T) string {
 	m.Collection("image-gc", report)
 	m.RuntimeCall("containerd", "ListImages", time.Second, errors.New("gone"))
 	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	m.Handler(standing).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("GET /metrics = %d: %s", w.Code, w.Body)
 	}

@@ -120,9 +120,9 @@ var ours = map[string][]string{
 // theirs says which packages may import a foreign package or what lies below it,
 // and why the others may not.
 var theirs = []struct {
-	prefix string
-	packages  []string
-	reason string
+	prefix   string
+	packages []string
+	reason   string
 }{
 	{"github.com/godbus/dbus", []string{"systemd", "systemd/bus", "systemd/systemdtest"}, "only systemd knows D-Bus"},
 	{"github.com/coreos/go-systemd", []string{"systemd", "systemd/systemdtest"}, "only systemd knows systemd"},
