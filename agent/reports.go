@@ -20,6 +20,7 @@ const conditionsPatience = 6*conditions.LookInterval + time.Minute
 type reports struct {
 	reporter  *report.Reporter
 	chronicle *report.Chronicle
+	drains    *report.DrainEvents
 }
 
 func (a *Agent) buildReports(cfg config.Config) (err error) {
@@ -54,6 +55,7 @@ func (a *Agent) buildReports(cfg config.Config) (err error) {
 	})
 	a.reports.reporter = report.New(a.reportOptions(cfg))
 	a.reports.chronicle = report.NewChronicle(a.node(), a.plane.recorder, a.kept.journal, a.kept.reboots, a.kept.values, a.log)
+	a.reports.drains = report.NewDrainEvents(a.node(), a.plane.recorder)
 	return nil
 }
 

@@ -146,7 +146,7 @@ func (a *Agent) shutdownChanged(c shutdown.Change) {
 	if c.To == shutdown.Delegated {
 		a.dropLock()
 	}
-	a.reports.chronicle.ShutdownChanged(c)
+	a.reports.drains.ShutdownChanged(c)
 }
 
 // dropLock gives up a lock that an earlier process left in the service manager's

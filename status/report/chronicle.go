@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
-	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status/reboots"
 )
@@ -27,15 +26,15 @@ const (
 // its end.
 const maxKeptEvents = 200
 
-// Chronicle makes Events of how shutdowns and boots go, and keeps on disk what the
-// control plane has not taken, for the next start to tell. Its methods but
-// ShutdownChanged are safe for concurrent use.
+// Chronicle makes Events of how boots began and ended, and keeps on disk what the
+// control plane has not taken, for the next start to tell. It is safe for concurrent use.
 type Chronicle struct {
-	drainEvents
-	journal *journal.Journal
-	reboots *reboots.Ledger
-	store   Store
-	log     *slog.Logger
+	node     string
+	recorder *controlplane.Recorder
+	journal  *journal.Journal
+	reboots  *reboots.Ledger
+	store    Store
+	log      *slog.Logger
 
 	keeping  sync.Mutex // held while Events are kept; guards what follows
 	telling  string     // the boot whose end an Event tells of that was recorded here
@@ -45,7 +44,7 @@ type Chronicle struct {
 // NewChronicle returns the chronicle of a Node's shutdowns. It queues the Events
 // that an earlier run could not publish.
 func NewChronicle(node string, recorder *controlplane.Recorder, j *journal.Journal, ledger *reboots.Ledger, store Store, log *slog.Logger) *Chronicle {
-	c := &Chronicle{drainEvents: drainEvents{node: node, recorder: recorder}, journal: j, reboots: ledger, store: store, log: log}
+	c := &Chronicle{node: node, recorder: recorder, journal: j, reboots: ledger, store: store, log: log}
 	c.restore()
 	return c
 }
@@ -217,32 +216,4 @@ func (c *Chronicle) restore() {
 		return
 	}
 	c.recorder.Restore(events)
-}
-
-// drainEvents makes Events of the guard's changes, for the one goroutine that reports them.
-type drainEvents struct {
-	node     string
-	recorder *controlplane.Recorder
-	released time.Time // end of the drain that the last Event is about
-}
-
-// ShutdownChanged makes an Event of a change of the guard's state, where it is
-// news: a shutdown is told of once, however often the service stops in it.
-func (c *drainEvents) ShutdownChanged(change shutdown.Change) {
-	again := change.Trigger == journal.TriggerServiceStop
-	node := controlplane.NodeReference(c.node)
-	switch r := change.Status.Current; {
-	case change.From == shutdown.Released && change.To == shutdown.Draining && again:
-		// The service stops at the end of a shutdown that was told of.
-	case change.To == shutdown.Draining:
-		c.recorder.Record(node, corev1.EventTypeNormal, "Shutdown", "pods are being stopped: "+change.Status.Reason)
-	case change.From == shutdown.Draining && change.To == shutdown.Released && r != nil:
-		if again && r.FinishedAt.Equal(c.released) {
-			return // nothing ran any more
-		}
-		c.released = r.FinishedAt
-		c.recorder.Record(node, corev1.EventTypeNormal, "ShutdownReleased", fmt.Sprintf("%s in %s", r.Tally(), r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond)))
-	case change.From == shutdown.Draining:
-		c.recorder.Record(node, corev1.EventTypeNormal, "ShutdownCancelled", change.Status.Reason)
-	}
 }

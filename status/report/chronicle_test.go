@@ -221,7 +221,7 @@ func (d *desk) guarded(t *testing.T, pods ...runtimetest.ContainerSpec) (*shutdo
 		fake.RunPod(runtimetest.PodSpec{ID: c.Name, Name: c.Name, Namespace: "ns", Labels: c.Labels, Containers: []runtimetest.ContainerSpec{c}})
 	}
 	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", silent())
-	guard, err := shutdown.New(shutdown.Options{Phases: plan.Defaults(), Runtime: fake, Journal: j, Log: silent(), Notify: d.chronicle(j).ShutdownChanged})
+	guard, err := shutdown.New(shutdown.Options{Phases: plan.Defaults(), Runtime: fake, Journal: j, Log: silent(), Notify: NewDrainEvents(nodeName, d.o.Recorder).ShutdownChanged})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,13 +18,11 @@ const keyPublished = "foreign-conditions"
 
 // published are the types of conditions in other domains than hostler's that it has put on
 // the Node, kept across restarts: on a Node that others write as well, nothing else shows
-// that they are hostler's. It is safe for concurrent use.
+// that they are hostler's. The turn guards it.
 type published struct {
 	store Store
 	log   *slog.Logger
-
-	mu   sync.Mutex // guards what follows
-	list []corev1.NodeConditionType
+	list  []corev1.NodeConditionType
 }
 
 func newPublished(store Store, log *slog.Logger) *published {
@@ -41,11 +38,7 @@ func newPublished(store Store, log *slog.Logger) *published {
 }
 
 // types are all of them.
-func (p *published) types() []corev1.NodeConditionType {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.list)
-}
+func (p *published) types() []corev1.NodeConditionType { return slices.Clone(p.list) }
 
 // note keeps those of the conditions that are about to be published.
 func (p *published) note(conditions []corev1.NodeCondition) {
@@ -67,8 +60,6 @@ func (p *published) forget(gone []corev1.NodeConditionType) {
 }
 
 func (p *published) change(how func([]corev1.NodeConditionType) []corev1.NodeConditionType) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	next := how(slices.Clone(p.list))
 	if slices.Equal(next, p.list) {
 		return

@@ -28,10 +28,10 @@ type Reporter struct {
 	watched chan *corev1.Node // holds the Node as the watch saw it last; nil if it was deleted
 
 	view
-	cordons   *cordons
-	published *published
+	cordons *cordons
 
 	turn         *turn // guards what follows
+	published    *published
 	observation  observation
 	registration registration
 	writer       statusWriter
