@@ -39,8 +39,13 @@ func healthy() status.Facts {
 	}
 }
 
+// defaultOptions are what a configuration that says nothing gives, but for the name.
+func defaultOptions() status.Options {
+	return status.Options{MaxPods: 110, MaxImages: 50, Pressure: status.DefaultPolicy()}
+}
+
 func policyOptions() status.Options {
-	o := status.DefaultOptions()
+	o := defaultOptions()
 	o.Name = "h1"
 	return o
 }

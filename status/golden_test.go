@@ -77,7 +77,7 @@ func host(t testing.TB, name string) (status.Facts, status.Options) {
 		facts.Runtimes = append(facts.Runtimes, runtime.Health{Info: info, Since: noon.Add(-time.Hour)})
 	}
 
-	o := status.DefaultOptions()
+	o := defaultOptions()
 	o.Version = "v0.1.0"
 	for _, l := range c.PSI {
 		window, err := time.ParseDuration(l.Window)

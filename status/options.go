@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Options is what a person decides about the Node. Start from DefaultOptions.
+// Options is what a person decides about the Node.
 type Options struct {
 	Name    string // as NodeName returned it
 	Version string // hostler's own, such as "v0.1.0"
@@ -41,12 +41,6 @@ type Reserved struct {
 	EphemeralStorage resource.Quantity
 	// PIDs are taken off those available before the threshold is looked at.
 	PIDs uint64
-}
-
-// DefaultOptions returns what holds without any configuration. Name and Version
-// are still to be set.
-func DefaultOptions() Options {
-	return Options{MaxPods: 110, MaxImages: 50, Pressure: DefaultPolicy()}
 }
 
 // Validate checks everything that can be checked without knowing the host; see

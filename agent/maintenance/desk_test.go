@@ -76,8 +76,7 @@ func ownedBy(node owner.Switch, seen *owner.Owner) *owner.Owners {
 
 // over has the node reported to another control plane.
 func (d *desk) over(client controlplane.Client) {
-	options := status.DefaultOptions()
-	options.Name, options.Version = nodeName, "1.2.3"
+	options := status.Options{Name: nodeName, Version: "1.2.3", MaxPods: 110, MaxImages: 50, Pressure: status.DefaultPolicy()}
 	d.ControlPlane = client.Type()
 	d.Reporter = report.New(report.Options{
 		Client:    client,

@@ -110,8 +110,7 @@ func unasked(t *testing.T) *desk {
 	if err := d.runtimes.Set().Add(d.runtime); err != nil {
 		t.Fatal(err)
 	}
-	options := status.DefaultOptions()
-	options.Name, options.Version = nodeName, "1.2.3"
+	options := status.Options{Name: nodeName, Version: "1.2.3", MaxPods: 110, MaxImages: 50, Pressure: status.DefaultPolicy()}
 	departures := OpenDepartures(d.noted, nodeName, d.client.Type(), d.log.Logger())
 	d.Reporter = New(Options{
 		Client:   d.client,
