@@ -95,7 +95,7 @@ func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err
 		return changed, err
 	}
 	defer release()
-	if !r.registration.registered {
+	if !r.registration.registered() {
 		r.Changed()
 		return changed, errNoNode // it is delivered with the registration
 	}

@@ -26,6 +26,7 @@ func (d *desk) again(t *testing.T, boot string) *desk {
 	o.Departures = OpenDepartures(d.noted, nodeName, d.client.Type(), o.Log)
 	o.Recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, o.Departures.Gone, silent())
 	next.Reporter = New(o)
+	next.holdToTable(t)
 	return next
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -132,7 +133,17 @@ func unasked(t *testing.T) *desk {
 		},
 		Log: d.log.Logger(),
 	})
+	d.holdToTable(t)
 	return d
+}
+
+// holdToTable fails the test if the registration makes a transition that is not in the table.
+func (d *desk) holdToTable(t *testing.T) {
+	d.registration.observe = func(from, to State) {
+		if !slices.ContainsFunc(Transitions(), func(e Transition) bool { return e.From == from && e.To == to }) {
+			t.Errorf("the registration went from %v to %v, which is not in the table", from, to)
+		}
+	}
 }
 
 // start runs the reporter until the bubble ends.

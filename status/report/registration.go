@@ -16,19 +16,34 @@ import (
 
 // registration is what is known of the Node on the control plane. The turn guards it.
 type registration struct {
-	// registered is whether the Node was registered since it was last found missing, or
-	// another machine's.
-	registered    bool
-	entered       bool                 // it was, by this process: what it has lost since it may not take from the living
-	known         *corev1.Node         // as last stored, without status; nil if it is not registered
-	wanted        *corev1.Node         // as last seen from the host, without what changes there by itself
-	applied       *corev1.Node         // with the labels, annotations and taints that were registered last
-	outdated      bool                 // somebody else has changed the stored Node
-	addressed     bool                 // the stored Node has addresses
-	drifted       []string             // labels, annotations and taints that somebody else has changed
-	restored      map[string]time.Time // when each was set again last
-	replaced      *corev1.Node         // of another machine, whose place this one has taken; nil once that is reported
-	watchingOther bool                 // it is not known yet whether the other machine lives that has the name
+	state     State
+	observe   func(from, to State) // is told of each transition; may be nil
+	entered   bool                 // it was registered by this process: what it has lost since it may not take from the living
+	known     *corev1.Node         // as last stored, without status; nil if it is not registered
+	wanted    *corev1.Node         // as last seen from the host, without what changes there by itself
+	applied   *corev1.Node         // with the labels, annotations and taints that were registered last
+	addressed bool                 // the stored Node has addresses
+	drifted   []string             // labels, annotations and taints that somebody else has changed
+	restored  map[string]time.Time // when each was set again last
+	replaced  *corev1.Node         // of another machine, whose place this one has taken; nil once that is reported
+}
+
+// to changes the state, see Transitions.
+func (g *registration) to(next State) {
+	if before := g.state; next != before && g.observe != nil {
+		g.observe(before, next)
+	}
+	g.state = next
+}
+
+// registered reports whether the Node was registered since it was last found missing, or
+// another machine's.
+func (g *registration) registered() bool { return g.state == Registered || g.state == Outdated }
+
+// drop forgets what was known of the stored Node.
+func (g *registration) drop() {
+	g.to(Unregistered)
+	g.known, g.drifted = nil, nil
 }
 
 // errAwaited ends a round in which there is no Node that could be written.
@@ -75,13 +90,13 @@ func (r *Reporter) sameMarks(a, b *corev1.Node) bool {
 // enroll has the Node on the control plane, with the labels, annotations and taints
 // that it is to have. It reads the Node only where somebody else has changed it.
 func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
-	if g := &r.registration; g.outdated && g.registered {
+	g := &r.registration
+	if g.state == Outdated {
 		if err := r.reread(ctx, node); err != nil {
 			return err
 		}
 	}
-	r.registration.outdated = false
-	if r.registration.registered && r.sameMarks(r.registration.applied, node) && !r.registration.restoreDue(r.o.Rewrite) {
+	if g.registered() && r.sameMarks(g.applied, node) && !g.restoreDue(r.o.Rewrite) {
 		return nil
 	}
 	return r.register(ctx, node)
@@ -96,20 +111,25 @@ func (r *Reporter) register(ctx context.Context, node *corev1.Node) error {
 		Replaces: func(before *corev1.Node) { g.replaced = before },
 	})
 	r.o.Watch.Asked(err)
-	if r.o.AdoptOnly && errors.Is(err, controlplane.ErrNotFound) {
-		r.view.contact(nil)
+	other, taken := errors.AsType[*controlplane.IdentityError](err)
+	switch {
+	case r.o.AdoptOnly && errors.Is(err, controlplane.ErrNotFound):
 		r.await(node.Name)
 		return errAwaited
-	}
-	if err := r.watchOther(err); err != nil {
-		return err
-	}
-	if err != nil {
+	case taken && other.Watching():
+		r.watchOther(other)
+		return errAwaited
+	case err != nil:
+		if g.state == Watching {
+			g.to(Unregistered)
+			r.view.wait("")
+		}
 		return err
 	}
 	r.view.contact(nil)
-	first := !g.registered || stored.UID != g.known.UID || g.replaced != nil
-	g.registered, g.entered, g.applied = true, true, marks(node)
+	first := !g.registered() || stored.UID != g.known.UID || g.replaced != nil
+	g.entered, g.applied = true, marks(node)
+	g.to(Registered)
 	if !first {
 		r.reportRestored(g.noteRestored())
 		return r.learn(ctx, stored, node)
@@ -132,37 +152,31 @@ func (r *Reporter) reportRestored(news []string) {
 	r.event(corev1.EventTypeNormal, "NodeRestored", "set again what somebody else changed: "+keys)
 }
 
-// watchOther takes an error of Register. While it is not known yet whether another
-// machine lives that has the name it says so, and that the Node is awaited; else it
-// returns nil.
-func (r *Reporter) watchOther(err error) error {
-	other, taken := errors.AsType[*controlplane.IdentityError](err)
-	if !taken || !other.Watching() {
-		if r.registration.watchingOther {
-			r.registration.watchingOther = false
-			r.view.wait("")
-		}
-		return nil
+// watchOther notes that it is not known yet whether the other machine lives that has the Node.
+func (r *Reporter) watchOther(other *controlplane.IdentityError) {
+	if r.registration.registered() {
+		r.taken(other)
 	}
-	r.view.contact(nil)
-	if !r.registration.watchingOther {
+	if r.registration.state != Watching {
 		r.o.Log.Info("another machine has the node: it is watched whether that one renews its lease", "node", other.Name,
 			"theirs", other.Theirs.String(), "ours", other.Ours.String(), "until", other.Until)
 		time.AfterFunc(time.Until(other.Until), r.Changed)
 	}
-	r.registration.watchingOther = true
+	r.registration.to(Watching)
+	r.view.contact(nil)
 	r.view.wait(other.Error())
-	return errAwaited
 }
 
 // await notes that there is no Node, and that hostler is not to create it.
 func (r *Reporter) await(name string) {
-	if r.registration.registered {
+	if r.registration.registered() {
 		r.gone(name)
 	}
-	if r.view.waiting() == "" {
+	if r.registration.state != Awaited {
 		r.o.Log.Info("there is no node on the control plane, and hostler is not to create it: waiting until somebody else has", "node", name, "controlPlane", r.o.Client.Type())
 	}
+	r.registration.to(Awaited)
+	r.view.contact(nil)
 	r.wait("no Node " + name + " there yet: node.register is false, so that somebody else has to create it")
 }
 
@@ -200,7 +214,7 @@ func (r *Reporter) taken(by *controlplane.IdentityError) {
 // leaveToOwner forgets the Node that is not hostler's: whoever has it meanwhile
 // changes it. Its Lease, where that is hostler's, waits for nobody.
 func (r *Reporter) leaveToOwner() {
-	if r.registration.registered {
+	if r.registration.registered() {
 		r.drop()
 	}
 	if r.o.Waits != nil {
@@ -210,7 +224,7 @@ func (r *Reporter) leaveToOwner() {
 
 // drop forgets what was known of the stored Node.
 func (r *Reporter) drop() {
-	r.registration.registered, r.registration.known, r.registration.drifted = false, nil, nil
+	r.registration.drop()
 	r.writer.reset()
 	r.view.drop()
 }
@@ -230,7 +244,11 @@ func (r *Reporter) reread(ctx context.Context, node *corev1.Node) error {
 		r.taken(other)
 		return nil
 	}
-	return r.learn(ctx, stored, node)
+	err = r.learn(ctx, stored, node)
+	if err == nil {
+		r.registration.to(Registered)
+	}
+	return err
 }
 
 // learn takes in what is stored after a write or a read, and reconciles an operator's

@@ -84,7 +84,7 @@ func (r *Reporter) judge(seen *corev1.Node) (news bool) {
 	case g.known == nil: // unless somebody has created a Node that is waited for, registering finds out
 		return seen != nil && r.view.waiting() != ""
 	case r.isNews(seen):
-		g.outdated = true
+		g.to(Outdated)
 		return true
 	case !equality.Semantic.DeepEqual(g.known.Spec.Taints, seen.Spec.Taints):
 		// They follow from what is known, and need not be read.

@@ -9,6 +9,7 @@ import (
 
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/status/report"
 )
 
 var update = flag.Bool("update", false, "write what is generated into ARCHITECTURE.md")
@@ -23,7 +24,11 @@ func diagrams() (all []string) {
 	for _, edge := range drain.Transitions() {
 		container += fmt.Sprintf("    %v --> %v: %s\n", edge.From, edge.To, edge.When)
 	}
-	return []string{guard, container}
+	registration := fmt.Sprintf("    [*] --> %v\n", report.Unregistered)
+	for _, edge := range report.Transitions() {
+		registration += fmt.Sprintf("    %v --> %v: %s\n", edge.From, edge.To, edge.When)
+	}
+	return []string{guard, container, registration}
 }
 
 // TestDiagramsAreTheTransitionTables compares the diagrams in ARCHITECTURE.md with the code, or

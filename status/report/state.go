@@ -1,0 +1,43 @@
+package report
+
+// State is where this host's Node stands on the control plane, as far as is known.
+type State int
+
+// The states of a registration. It starts in Unregistered.
+const (
+	Unregistered State = iota // it is to be registered
+	Awaited                   // there is none, and hostler may not create it
+	Watching                  // another machine has it, and may be alive
+	Registered                // it is this machine's
+	Outdated                  // it is, and somebody else has changed it
+)
+
+var stateNames = [...]string{"Unregistered", "Awaited", "Watching", "Registered", "Outdated"}
+
+// String is the state's name.
+func (s State) String() string { return stateNames[s] }
+
+// Transition is one edge of the registration's state machine.
+type Transition struct {
+	From, To State
+	When     string
+}
+
+// Transitions lists every change of state that a registration can make.
+func Transitions() []Transition {
+	return []Transition{
+		{Unregistered, Registered, "Register succeeds"},
+		{Unregistered, Awaited, "node.register is false"},
+		{Unregistered, Watching, "another machine may be alive"},
+		{Awaited, Registered, "Register succeeds"},
+		{Awaited, Watching, "another machine may be alive"},
+		{Awaited, Unregistered, "the host leaves"},
+		{Watching, Registered, "Register succeeds"},
+		{Watching, Awaited, "node.register is false"},
+		{Watching, Unregistered, "another error, or the host leaves"},
+		{Registered, Outdated, "the watch sees a change"},
+		{Registered, Unregistered, "the Node is gone or another's"},
+		{Outdated, Registered, "the Node is read again"},
+		{Outdated, Unregistered, "the Node is gone or another's"},
+	}
+}
