@@ -127,7 +127,7 @@ func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 	for _, name := range names {
 		rt := r.runtimes[name]
 		if rt == nil || r.down[name] {
-			r.report.Ended = endDown
+			r.report.Ended = string(endDown)
 			continue
 		}
 		if r.gauge != nil {
@@ -141,7 +141,7 @@ func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 				return !r.down[name]
 			})
 		if left > 0 {
-			if r.report.Ended = endDown; ctx.Err() != nil {
+			if r.report.Ended = string(endDown); ctx.Err() != nil {
 				r.report.Ended = runs.WhyDone(ctx)
 			}
 		}
@@ -163,7 +163,7 @@ func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one remova
 	case isDown(ctx, rt, err):
 		if !r.down[rt.Name()] {
 			r.down[rt.Name()] = true
-			r.report.Ended = endDown
+			r.report.Ended = string(endDown)
 			r.report.FailRuntime(rt.Name(), runtime.MemberError{Runtime: rt.Name(), Err: err})
 		}
 		step.Err = err

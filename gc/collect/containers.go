@@ -35,7 +35,7 @@ func NewContainers(policy gc.ContainerPolicy, options runs.Options) (*Containers
 func (c *Containers) collect(ctx context.Context, o gc.Options, report *runs.Report, progress func(runs.Progress)) {
 	gauge := newGauge(c.options.Survey)
 	r := c.newRun(report, progress, gauge)
-	report.Ended = endNothingLeft
+	report.Ended = string(endNothingLeft)
 	d := r.look(ctx, c.Policy(), o, report)
 	r.keepAccount(d)
 	r.containers(ctx, d.Containers)

@@ -187,22 +187,27 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 	if r.asked() {
 		r.settle(ctx) // or the next look would miss what shows late, and ask for more
 	}
-	if r.report.Ended = r.outcome(); ctx.Err() != nil {
+	if ctx.Err() != nil {
 		r.report.Ended = runs.WhyDone(ctx)
+		return false
 	}
-	return r.report.Ended == endNothingLeft
+	end := r.outcome()
+	r.report.Ended = string(end)
+	return end == endNothingLeft
 }
 
-// Why a run ends by itself.
+// ending is why a run ends by itself, in the words of its report.
+type ending string
+
 const (
-	endNothingLeft = "nothing more to remove"
-	endDown        = "a runtime does not answer"
-	endReached     = "low threshold reached"
-	endBlind       = "a filesystem tells no usable figures any more"
-	endIdle        = "two removals in a row freed nothing"
+	endNothingLeft ending = "nothing more to remove"
+	endDown        ending = "a runtime does not answer"
+	endReached     ending = "low threshold reached"
+	endBlind       ending = "a filesystem tells no usable figures any more"
+	endIdle        ending = "two removals in a row freed nothing"
 )
 
-func (r *imageRun) outcome() string {
+func (r *imageRun) outcome() ending {
 	down, stuck := false, false
 	for _, rt := range r.ofRuntimes {
 		down = down || rt.down
