@@ -193,6 +193,15 @@ var (
 	ErrUntrusted = errors.New("the server is not the one that it should be")
 )
 
+// LabelsError is an ErrForbidden that is about labels of the Node.
+type LabelsError struct{ Err error }
+
+// Error is that of Err.
+func (e *LabelsError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *LabelsError) Unwrap() error { return e.Err }
+
 // BusyError is an ErrUnavailable whose control plane asks to come back later.
 type BusyError struct {
 	After time.Duration // counted from the answer

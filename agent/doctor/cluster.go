@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/kubernetes/certificate"
 )
 
 // Cluster is a Kubernetes cluster that this host is a node of, as it answers now. It is a flat
@@ -114,10 +115,11 @@ func clusterServer(f Facts) Check {
 func (c *Cluster) writingMend(f Facts) string {
 	err := c.Writing
 	_, taken := errors.AsType[*controlplane.IdentityError](err)
+	_, labels := errors.AsType[*controlplane.LabelsError](err)
 	switch {
 	case taken:
 		return "give one of the two hosts another node.name; node.takeover: true takes the Node over"
-	case errors.Is(err, controlplane.ErrForbidden) && strings.Contains(err.Error(), "label"):
+	case labels:
 		return "take the labels that it names out of node.labels, or have somebody with the right set them: `kubectl label node " + c.Node + " KEY=VALUE`"
 	case errors.Is(err, controlplane.ErrForbidden):
 		return "see check cluster-rights"
@@ -178,28 +180,14 @@ func (c *Cluster) waiting(f Facts) Check {
 	case crt.Refused:
 		judge, message = fail, "the certificate is not accepted, and no other one comes"
 	}
-	if name := c.requestToApprove(); name != "" {
-		return judge(fmt.Sprintf("as somebody who may: `kubectl certificate approve %s`", name), "%s: request %s waits for its approval", message, name)
+	if waiting, ok := errors.AsType[*certificate.WaitingError](c.Waits); ok {
+		return judge(fmt.Sprintf("as somebody who may: `kubectl certificate approve %s`", waiting.Request), "%s: request %s waits for its approval", message, waiting.Request)
 	}
 	if !f.Agent.Answers {
 		return judge(start(f), "%s: %v", message, c.Waits)
 	}
 	hint := fmt.Sprintf("see that the token in %s has not expired (kubeadm token create makes one), and that its group may ask (docs/kubernetes.md)", c.Kubeconfig)
 	return judge(hint, "%s: %v", message, c.Waits)
-}
-
-// requestToApprove is the name of the signing request that waits for a person; empty
-// if none does.
-func (c *Cluster) requestToApprove() string {
-	if c.Waits == nil {
-		return ""
-	}
-	_, rest, found := strings.Cut(c.Waits.Error(), "kubectl certificate approve ")
-	if !found {
-		return ""
-	}
-	name, _, _ := strings.Cut(rest, "`")
-	return name
 }
 
 // life judges how much of the certificate's life is left.

@@ -10,6 +10,7 @@ import (
 
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/kubernetes/certificate"
 )
 
 const (
@@ -138,7 +139,7 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 			f.Cluster.Server, f.Cluster.Now = "", time.Time{}
 		}, []string{"fail cluster|told so|correct the file"}},
 		{"a write is refused for its labels", func(f *doctor.Facts) {
-			f.Cluster.Writing = fmt.Errorf("%w: is not allowed to modify labels: node-role.kubernetes.io/x", controlplane.ErrForbidden)
+			f.Cluster.Writing = &controlplane.LabelsError{Err: fmt.Errorf("%w: is not allowed to modify labels: node-role.kubernetes.io/x", controlplane.ErrForbidden)}
 		}, []string{"fail cluster|the agent's last write failed|node-role.kubernetes.io/x|out of node.labels|kubectl label node n"}},
 		{
 			"another machine has the name", func(f *doctor.Facts) { f.Cluster.Writing = &controlplane.IdentityError{Name: "n"} },
@@ -151,10 +152,10 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 		{"nobody has approved the first request", func(f *doctor.Facts) {
 			unread(f, errors.New("no certificate"))
 			f.Cluster.Certificate, f.Cluster.Now = nil, time.Time{}
-			f.Cluster.Waits = errors.New("request x: approve it with `kubectl certificate approve node-csr-1`")
+			f.Cluster.Waits = &certificate.WaitingError{Request: "node-csr-1"}
 		}, []string{"fail cluster-credentials|no certificate yet: request node-csr-1 waits | as somebody who may: `kubectl certificate approve node-csr-1`"}},
 		{"nobody has approved the renewal", func(f *doctor.Facts) {
-			f.Cluster.Waits = errors.New("request x: approve it with `kubectl certificate approve node-csr-1`")
+			f.Cluster.Waits = &certificate.WaitingError{Request: "node-csr-1"}
 			f.Cluster.Certificate.Ends = f.Cluster.Now.Add(time.Hour)
 		}, []string{"warn cluster-credentials|no newer certificate comes|kubectl certificate approve node-csr-1"}},
 		{

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,6 +83,8 @@ func (c *Client) refusal(status metav1.Status, err error) error {
 		return c.unauthorized(err)
 	case meaning == nil || foreign(status):
 		err = fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
+	case meaning == controlplane.ErrForbidden && strings.Contains(status.Message, "label"): // as NodeRestriction says it, which has no code for it
+		err = &controlplane.LabelsError{Err: fmt.Errorf("%w: %v", meaning, err)}
 	default:
 		err = fmt.Errorf("%w: %v", meaning, err)
 	}

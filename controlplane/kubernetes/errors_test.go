@@ -70,6 +70,15 @@ func TestWhatAnswersMean(t *testing.T) {
 	}
 }
 
+func TestARefusalOfLabelsIsToldApart(t *testing.T) {
+	for text, want := range map[string]bool{`nodes "n" is forbidden: is not allowed to modify labels: node-role.kubernetes.io/x`: true, `nodes "n" is forbidden`: false} {
+		_, err := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) { refuse(w, 403, "Forbidden", text) })).Node(t.Context(), "n")
+		if _, labels := errors.AsType[*controlplane.LabelsError](err); labels != want || !errors.Is(err, controlplane.ErrForbidden) {
+			t.Errorf("Node() = %v, is about labels: %v, want %v, and forbidden", err, labels, want)
+		}
+	}
+}
+
 func TestAServerThatAsksToComeBackLaterIsNotWaitedFor(t *testing.T) {
 	requests := 0
 	client := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {

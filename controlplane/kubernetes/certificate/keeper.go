@@ -222,7 +222,9 @@ func (k *Keeper) note(err error) {
 	k.mu.Unlock()
 	_, refused := errors.AsType[*RefusedError](err)
 	_, refusedBefore := errors.AsType[*RefusedError](before)
-	if err != nil && (before == nil || errors.Is(err, ErrWaiting) != errors.Is(before, ErrWaiting) || refused != refusedBefore) {
+	_, waits := errors.AsType[*WaitingError](err)
+	_, waitedBefore := errors.AsType[*WaitingError](before)
+	if err != nil && (before == nil || waits != waitedBefore || refused != refusedBefore) {
 		k.o.Log.Warn("no new certificate yet, trying again", "node", k.o.Node, "error", err)
 	}
 }

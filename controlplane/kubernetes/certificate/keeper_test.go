@@ -23,7 +23,7 @@ func TestANodeWaitsForItsApproval(t *testing.T) {
 		k, stop := keep(t, directory, c, nil, c)
 		after(time.Minute)
 		_, err := k.Certificate()
-		if !errors.Is(err, certificate.ErrWaiting) || !strings.Contains(err.Error(), "kubectl certificate approve node-csr-") {
+		if !errors.As(err, new(*certificate.WaitingError)) || !strings.Contains(err.Error(), "kubectl certificate approve node-csr-") {
 			t.Errorf("Certificate() = %v, want it to tell how to approve the request", err)
 		}
 		stop()
@@ -177,7 +177,7 @@ func TestACertificateThatTheServerDoesNotAcceptAnyMoreIsReplaced(t *testing.T) {
 			after(time.Second)
 		}
 		var told *certificate.RefusedError
-		if ends, err := k.Status(); !errors.As(err, &told) || !errors.Is(err, certificate.ErrWaiting) || told.Until != ends || ends.IsZero() {
+		if ends, err := k.Status(); !errors.As(err, &told) || !errors.As(err, new(*certificate.WaitingError)) || told.Until != ends || ends.IsZero() {
 			t.Errorf("Status() = %v, %v, want that it is refused and what the next one waits for", ends, err)
 		}
 		if got := serial(t, k); got != first {

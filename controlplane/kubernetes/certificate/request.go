@@ -25,13 +25,16 @@ type Requests interface {
 	Submit(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error)
 }
 
-// Errors of a request.
-var (
-	// ErrWaiting: nobody has approved it, or its certificate is not made yet.
-	ErrWaiting = errors.New("not approved yet")
-	// ErrDenied: someone refused it, or the signer cannot sign it.
-	ErrDenied = errors.New("denied")
-)
+// ErrDenied: someone refused the request, or the signer cannot sign it.
+var ErrDenied = errors.New("denied")
+
+// WaitingError tells that nobody has approved a request, or its certificate is not made yet.
+type WaitingError struct{ Request string }
+
+// Error says how to see it and approve it.
+func (e *WaitingError) Error() string {
+	return fmt.Sprintf("certificate signing request %s: not approved yet: see it with `kubectl get csr %[1]s`, approve it with `kubectl certificate approve %[1]s`", e.Request)
+}
 
 // commonName is the user that a node is.
 func commonName(node string) string { return "system:node:" + node }
@@ -69,7 +72,7 @@ func issued(request *certificatesv1.CertificateSigningRequest, node string, key 
 		}
 	}
 	if len(request.Status.Certificate) == 0 {
-		return nil, nil, fmt.Errorf("certificate signing request %s: %w: see it with `kubectl get csr %s`, approve it with `kubectl certificate approve %s`", request.Name, ErrWaiting, request.Name, request.Name)
+		return nil, nil, &WaitingError{Request: request.Name}
 	}
 	text, err := encode(key)
 	if err != nil {
