@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"hostler.io/hostler/internal/field"
 	"hostler.io/hostler/status/probe"
 )
 
@@ -53,7 +54,7 @@ func Allocatable(capacity corev1.ResourceList, reserved Reserved, policy Policy)
 }
 
 // CheckReserved reports whether the host has what is to be kept of it. Resources
-// and limits that are not known are not judged.
+// and limits that are not known are not judged. Each fault is a *field.Error.
 func CheckReserved(facts Facts, reserved Reserved, policy Policy) error {
 	capacity := Capacity(facts, 0)
 	var errs []error
@@ -63,31 +64,32 @@ func CheckReserved(facts Facts, reserved Reserved, policy Policy) error {
 			continue
 		}
 		left := total.DeepCopy()
-		parts := ""
+		parts, hint := "", "reserve less"
 		for _, d := range deductions(name, capacity, reserved, policy) {
+			if d.amount.IsZero() {
+				continue
+			}
 			left.Sub(d.amount)
-			if !d.amount.IsZero() {
-				parts += fmt.Sprintf("%s %s, ", d.amount.String(), d.why)
+			parts += fmt.Sprintf("%s %s, ", d.amount.String(), d.why)
+			if d.threshold {
+				hint = "reserve less, or lower the threshold"
 			}
 		}
 		if left.Sign() < 0 {
-			hint := "reserve less"
-			if strings.Contains(parts, "(pressure.") {
-				hint += ", or lower the threshold"
-			}
-			errs = append(errs, fmt.Errorf("node.reserved.%s: %sof %s there is; %s", name, parts, total.String(), hint))
+			errs = append(errs, field.Errorf("node.reserved."+string(name), "%sof %s there is; %s", parts, total.String(), hint))
 		}
 	}
 	if limit := facts.PIDs.Limit; limit > 0 && reserved.PIDs > limit {
-		errs = append(errs, fmt.Errorf("node.reserved.pid: %d reserved, of %d that %s allows; reserve fewer, or raise the limit",
+		errs = append(errs, field.Errorf("node.reserved.pid", "%d reserved, of %d that %s allows; reserve fewer, or raise the limit",
 			reserved.PIDs, limit, facts.PIDs.Source))
 	}
 	return errors.Join(errs...)
 }
 
 type deduction struct {
-	amount resource.Quantity
-	why    string
+	amount    resource.Quantity
+	why       string
+	threshold bool // of pressure
 }
 
 // deductions lists what lies between capacity and allocatable of one resource.
@@ -96,17 +98,17 @@ func deductions(name corev1.ResourceName, capacity corev1.ResourceList, reserved
 	share := func(t Threshold) resource.Quantity { return bytes(t.Of(uint64(total.Value()))) }
 	switch name {
 	case corev1.ResourceCPU:
-		return []deduction{{reserved.CPU, "reserved"}}
+		return []deduction{{amount: reserved.CPU, why: "reserved"}}
 	case corev1.ResourceMemory:
 		return []deduction{
-			{reserved.Memory, "reserved"},
-			{share(policy.MemoryAvailable), "kept free (pressure.memoryAvailable)"},
-			{hugePagesTotal(capacity), "held by huge pages"},
+			{amount: reserved.Memory, why: "reserved"},
+			{share(policy.MemoryAvailable), "kept free (pressure.memoryAvailable)", true},
+			{amount: hugePagesTotal(capacity), why: "held by huge pages"},
 		}
 	case corev1.ResourceEphemeralStorage:
 		return []deduction{
-			{reserved.EphemeralStorage, "reserved"},
-			{share(policy.NodefsAvailable), "kept free (pressure.nodefsAvailable)"},
+			{amount: reserved.EphemeralStorage, why: "reserved"},
+			{share(policy.NodefsAvailable), "kept free (pressure.nodefsAvailable)", true},
 		}
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"hostler.io/hostler/internal/field"
 )
 
 // Options is what a person decides about the Node.
@@ -44,12 +46,11 @@ type Reserved struct {
 }
 
 // Validate checks everything that can be checked without knowing the host; see
-// CheckReserved for the rest. Each fault begins with the configuration field
-// that holds it.
+// CheckReserved for the rest. Each fault is a *field.Error.
 func (o Options) Validate() error {
 	var errs []error
-	fault := func(field, format string, args ...any) {
-		errs = append(errs, fmt.Errorf(field+": "+format, args...))
+	fault := func(path, format string, args ...any) {
+		errs = append(errs, field.Errorf(path, format, args...))
 	}
 	if _, err := NodeName(o.Name, ""); err != nil {
 		errs = append(errs, err)
@@ -88,15 +89,7 @@ func (o Options) Validate() error {
 			fault("node.reserved."+q.name, "%s is negative", q.quantity.String())
 		}
 	}
-	if err := o.Addresses.Validate(); err != nil {
-		errs = append(errs, err)
-	}
-	if joined, ok := o.Pressure.Validate().(interface{ Unwrap() []error }); ok {
-		for _, err := range joined.Unwrap() {
-			errs = append(errs, fmt.Errorf("pressure.%w", err))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.Addresses.Validate(), o.Pressure.Validate())...)
 }
 
 func checkTaint(t corev1.Taint) []string {
@@ -113,19 +106,21 @@ func checkTaint(t corev1.Taint) []string {
 // name, trimmed and lower-cased. It must be a DNS subdomain (RFC 1123) of at
 // most 63 characters, for it becomes the value of a label as well.
 func NodeName(configured, hostName string) (string, error) {
-	name, source, hint := configured, "node.name", "choose lower-case letters, digits, '-' and '.'"
+	name, hint := configured, "choose lower-case letters, digits, '-' and '.'"
+	fault := func(format string, args ...any) error { return field.Errorf("node.name", format, args...) }
 	if configured == "" {
 		name = strings.ToLower(strings.TrimSpace(hostName))
-		source, hint = "host name", "rename the host (hostnamectl set-hostname NAME) or set node.name in the configuration"
+		hint = "rename the host (hostnamectl set-hostname NAME) or set node.name in the configuration"
+		fault = func(format string, args ...any) error { return fmt.Errorf("host name: "+format, args...) }
 		if name == "" || name == "(none)" {
 			return "", fmt.Errorf("the kernel has no host name to name the Node by; %s", hint)
 		}
 	}
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return "", fmt.Errorf("%s: %q cannot name a Node: %s; %s", source, name, problems[0], hint)
+		return "", fault("%q cannot name a Node: %s; %s", name, problems[0], hint)
 	}
 	if problems := validation.IsValidLabelValue(name); len(problems) > 0 {
-		return "", fmt.Errorf("%s: %q cannot be the value of label %s: %s; %s", source, name, corev1.LabelHostname, problems[0], hint)
+		return "", fault("%q cannot be the value of label %s: %s; %s", name, corev1.LabelHostname, problems[0], hint)
 	}
 	return name, nil
 }

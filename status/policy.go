@@ -2,10 +2,11 @@ package status
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"hostler.io/hostler/internal/field"
 )
 
 // Policy says when the host is under pressure, and for how long it must not have
@@ -61,16 +62,15 @@ func (p Policy) Stalls() []string {
 	return names
 }
 
-// Validate checks what ParseThreshold does not see. Each fault begins with the field
-// that holds it.
+// Validate checks what ParseThreshold does not see. Each fault is a *field.Error.
 func (p Policy) Validate() error {
 	var errs []error
 	if p.TransitionPeriod < 0 {
-		errs = append(errs, fmt.Errorf("transitionPeriod: %s is negative; 0s lowers a condition at once", p.TransitionPeriod))
+		errs = append(errs, field.Errorf("pressure.transitionPeriod", "%s is negative; 0s lowers a condition at once", p.TransitionPeriod))
 	}
 	for i, l := range p.PSI {
 		if slices.Contains(p.Stalls()[:i], l.Resource) {
-			errs = append(errs, fmt.Errorf("psi.%s: there are two limits", l.Resource))
+			errs = append(errs, field.Errorf("pressure.psi."+l.Resource, "there are two limits"))
 		}
 		errs = append(errs, l.validate()...)
 	}
@@ -79,8 +79,8 @@ func (p Policy) Validate() error {
 
 func (l StallLimit) validate() []error {
 	var errs []error
-	fault := func(field, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("psi."+l.Resource+field+": "+format, args...))
+	fault := func(key, format string, args ...any) {
+		errs = append(errs, field.Errorf("pressure.psi."+l.Resource+key, format, args...))
 	}
 	if _, known := contentions()[l.Resource]; !known {
 		fault("", "the kernel tells of no such resource; it tells of cpu, memory and io")

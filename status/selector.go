@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"hostler.io/hostler/internal/field"
 )
 
 // AddressOptions choose among the host's addresses.
@@ -19,27 +21,27 @@ type AddressOptions struct {
 	External []string
 }
 
-// Validate refuses what can never fit, and what is not as it seems. Each fault begins
-// with the configuration field that holds it.
+// Validate refuses what can never fit, and what is not as it seems. Each fault is a
+// *field.Error.
 func (o AddressOptions) Validate() error {
 	const internal, external = "node.address.internal", "node.address.external"
 	var errs []error
 	for _, list := range []struct {
-		field string
+		path  string
 		texts []string
 		check func(string) (family, error)
 	}{{internal, o.Internal, checkSelector}, {external, o.External, checkExternal}} {
 		if n := len(list.texts); n > 2 {
-			errs = append(errs, fmt.Errorf("%s: %d values; at most one for each address family", list.field, n))
+			errs = append(errs, field.Errorf(list.path, "%d values; at most one for each address family", n))
 		}
 		seen := map[family]bool{}
 		for i, text := range list.texts {
 			f, err := list.check(text)
 			switch {
 			case err != nil:
-				errs = append(errs, fmt.Errorf("%s[%d]: %w", list.field, i, err))
+				errs = append(errs, field.Errorf(fmt.Sprintf("%s[%d]", list.path, i), "%w", err))
 			case f != anyFamily && seen[f]:
-				errs = append(errs, fmt.Errorf("%s: two of family %s; at most one for each", list.field, f))
+				errs = append(errs, field.Errorf(list.path, "two of family %s; at most one for each", f))
 			}
 			seen[f] = true
 		}

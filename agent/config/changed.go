@@ -33,7 +33,7 @@ func differences(a, b reflect.Value, path string, keys *[]string) {
 func Live(key string) bool {
 	t := reflect.TypeFor[Config]()
 	for name := range strings.SplitSeq(key, ".") {
-		f, found := field(t, name)
+		f, found := fieldOf(t, name)
 		if !found || isLive(f) {
 			return found
 		}

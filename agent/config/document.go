@@ -39,7 +39,7 @@ func Documented() ([]byte, error) {
 // comment puts the doc tags of t's fields above their keys in n.
 func comment(n *yaml.Node, t reflect.Type, top bool) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		f, found := field(t, n.Content[i].Value)
+		f, found := fieldOf(t, n.Content[i].Value)
 		if !found {
 			continue
 		}
@@ -55,8 +55,8 @@ func comment(n *yaml.Node, t reflect.Type, top bool) {
 	}
 }
 
-// field finds the field of t that a key stands for.
-func field(t reflect.Type, key string) (f reflect.StructField, found bool) {
+// fieldOf finds the field of t that a key stands for.
+func fieldOf(t reflect.Type, key string) (f reflect.StructField, found bool) {
 	for f := range t.Fields() {
 		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name == key {
 			return f, true
@@ -94,7 +94,7 @@ func Keys() ([]Key, error) {
 func keys(path string, n *yaml.Node, t reflect.Type, live bool) ([]Key, error) {
 	var all []Key
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		f, found := field(t, n.Content[i].Value)
+		f, found := fieldOf(t, n.Content[i].Value)
 		if !found {
 			continue
 		}

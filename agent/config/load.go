@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"hostler.io/hostler/internal/field"
 )
 
 // Fault is one thing that is wrong with the configuration.
@@ -57,25 +59,26 @@ type Loaded struct {
 	origin  origins
 }
 
-// Located is an error of the host's that says of fields what does not do there, a line each,
-// with where the files say these: as faults of the files themselves have it.
+// Located is an error of the host's with where the files set the fields that it names, as
+// faults of the files have it.
 func (l Loaded) Located(err error) error {
-	if err == nil {
-		return nil
-	}
-	located, lines := false, strings.Split(err.Error(), "\n")
-	for i, line := range lines {
-		field, _, _ := strings.Cut(line, ": ")
-		section, _, _ := strings.Cut(field, ".")
-		if _, said := l.origin[section]; said {
-			at := l.origin.of(field)
-			located, lines[i] = true, fmt.Sprintf("%s:%d: %s", at.file, at.line, line)
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var located []error
+		for _, e := range joined.Unwrap() {
+			located = append(located, l.Located(e))
 		}
+		return errors.Join(located...)
 	}
-	if !located {
+	fault, named := errors.AsType[*field.Error](err)
+	if !named {
 		return err
 	}
-	return errors.New(strings.Join(lines, "\n"))
+	section, _, _ := strings.Cut(fault.Field, ".")
+	if _, said := l.origin[section]; !said {
+		return err
+	}
+	at := l.origin.of(fault.Field)
+	return fmt.Errorf("%s:%d: %w", at.file, at.line, err)
 }
 
 // NotRead is why an ignored file does not count.

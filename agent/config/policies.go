@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/field"
 	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/conditions"
@@ -62,9 +62,9 @@ func (a Address) options() status.AddressOptions {
 func pressurePolicy(c Pressure) (status.Policy, error) {
 	p := status.Policy{TransitionPeriod: time.Duration(c.TransitionPeriod)}
 	for _, t := range []struct {
-		field string
-		text  Threshold
-		into  *status.Threshold
+		key  string
+		text Threshold
+		into *status.Threshold
 	}{
 		{"memoryAvailable", c.MemoryAvailable, &p.MemoryAvailable},
 		{"nodefsAvailable", c.NodefsAvailable, &p.NodefsAvailable},
@@ -75,7 +75,7 @@ func pressurePolicy(c Pressure) (status.Policy, error) {
 	} {
 		threshold, err := status.ParseThreshold(string(t.text))
 		if err != nil {
-			return p, fmt.Errorf("pressure.%s: %w", t.field, err)
+			return p, field.Errorf("pressure."+t.key, "%w", err)
 		}
 		*t.into = threshold
 	}
@@ -90,7 +90,7 @@ func pressurePolicy(c Pressure) (status.Policy, error) {
 		if l.stall.Threshold != "" {
 			threshold, err := status.ParseThreshold(l.stall.Threshold)
 			if err != nil {
-				return p, fmt.Errorf("pressure.psi.%s.threshold: %w", l.resource, err)
+				return p, field.Errorf("pressure.psi."+l.resource+".threshold", "%w", err)
 			}
 			limit.Threshold = threshold
 		}
@@ -103,7 +103,7 @@ func pressurePolicy(c Pressure) (status.Policy, error) {
 func (c Config) GCPolicy() (gc.Policy, error) {
 	keep, err := gc.ParsePatterns(c.ImageGC.Keep)
 	if err != nil {
-		return gc.Policy{}, fmt.Errorf("imageGC.keep: %w", err)
+		return gc.Policy{}, field.Errorf("imageGC.keep", "%w", err)
 	}
 	p := gc.Policy{
 		Images: gc.ImagePolicy{

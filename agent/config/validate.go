@@ -17,8 +17,8 @@ import (
 
 	"hostler.io/hostler/controlplane/etcd/endpoint"
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/field"
 	"hostler.io/hostler/runtime/runc/root"
-	"hostler.io/hostler/shutdown/plan"
 )
 
 // checker collects what is wrong with values that are well-typed.
@@ -88,7 +88,7 @@ func (k *checker) node(n Node) {
 		k.require(problem == "", "node.reserved."+whole.field, "%s", problem)
 	}
 	k.require(n.MaxPods > 0, "node.maxPods", "%d is not above 0", n.MaxPods)
-	k.acceptAll(n.Address.options().Validate(), "node.address")
+	k.accept(n.Address.options().Validate(), "node.address")
 }
 
 // registration checks what depends on who else writes the Node.
@@ -281,16 +281,19 @@ func (k *checker) other(field string, value any) string {
 	return fmt.Sprintf("%s (%s)", field, strings.TrimSuffix(k.own(field, value), ","))
 }
 
-// accept records what a package refuses, at the field that its error names or else
-// at the section.
-func (k *checker) accept(err error, section string) {
-	var fault *plan.FieldError
-	switch {
-	case errors.As(err, &fault):
-		k.require(false, section+"."+fault.Field, "%s", fault.Problem)
-	case err != nil:
-		k.require(false, section, "%v", err)
+// accept records what a package refuses: each fault at the field that its error names, or
+// else at path.
+func (k *checker) accept(err error, path string) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			k.accept(e, path)
+		}
+		return
 	}
+	if fault, named := errors.AsType[*field.Error](err); named {
+		path, err = fault.Field, fault.Err
+	}
+	k.require(err == nil, path, "%v", err)
 }
 
 func (k *checker) imageGC(g ImageGC) {
@@ -329,28 +332,10 @@ func (k *checker) containerGC(g ContainerGC) {
 // packages validates the values together, as the packages that use them do.
 func (k *checker) packages(c Config) {
 	_, err := c.NodeOptions("host", "0.0.0")
-	k.acceptAll(err, "node")
+	k.accept(err, "node")
 	_, err = c.GCPolicy()
-	k.acceptAll(err, "imageGC")
-	k.acceptAll(c.ConditionsPolicy().Validate(), "conditions")
-}
-
-// acceptAll records every fault in an error that joins several. Most begin with
-// the whole path of their field; the others count for the section.
-func (k *checker) acceptAll(err error, section string) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			k.acceptAll(e, section)
-		}
-		return
-	}
-	if err != nil {
-		if field, problem, found := strings.Cut(err.Error(), ": "); found && strings.Contains(field, ".") && !strings.Contains(field, " ") {
-			k.require(false, field, "%s", problem)
-			return
-		}
-	}
-	k.accept(err, section)
+	k.accept(err, "imageGC")
+	k.accept(c.ConditionsPolicy().Validate(), "conditions")
 }
 
 func (k *checker) places(c Config) {

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"hostler.io/hostler/internal/field"
 )
 
 // Paths are the files of a listener, all of PEM.
@@ -74,7 +76,7 @@ func (f *Files) takeUp(now time.Time) error {
 	for i, path := range []string{f.paths.Certificate, f.paths.Key, f.paths.ClientCA} {
 		text, err := readFile(path)
 		if err != nil {
-			return fmt.Errorf("api.tls: %w: %s", err, absent(path, err))
+			return field.Errorf("api.tls", "%w: %s", err, absent(path, err))
 		}
 		texts[i] = text
 	}
@@ -83,15 +85,15 @@ func (f *Files) takeUp(now time.Time) error {
 	}
 	pair, err := tls.X509KeyPair(texts[0], texts[1])
 	if err != nil {
-		return fmt.Errorf("api.tls: certificate %s with key %s: %w: %s", f.paths.Certificate, f.paths.Key, err, hint(err))
+		return field.Errorf("api.tls", "certificate %s with key %s: %w: %s", f.paths.Certificate, f.paths.Key, err, hint(err))
 	}
 	authorities, err := pool(texts[2])
 	if err != nil {
-		return fmt.Errorf("api.tls.clientCA: %s: %w: %s", f.paths.ClientCA, err, hint(err))
+		return field.Errorf("api.tls.clientCA", "%s: %w: %s", f.paths.ClientCA, err, hint(err))
 	}
 	leaf, err := x509.ParseCertificate(pair.Certificate[0])
 	if err != nil {
-		return fmt.Errorf("api.tls.certificate: %s: %w: %s", f.paths.Certificate, err, hint(err))
+		return field.Errorf("api.tls.certificate", "%s: %w: %s", f.paths.Certificate, err, hint(err))
 	}
 	if f.inForce != nil {
 		if err := f.age(leaf, now); err != nil && f.age(f.leaf, now) == nil {
@@ -154,9 +156,9 @@ func (f *Files) age(leaf *x509.Certificate, now time.Time) error {
 	const mend = "put a new one there with its key; hostler takes them up by itself"
 	switch {
 	case now.After(leaf.NotAfter):
-		return fmt.Errorf("api.tls.certificate: %s ended on %s: %s", f.paths.Certificate, leaf.NotAfter.UTC().Format(time.RFC3339), mend)
+		return field.Errorf("api.tls.certificate", "%s ended on %s: %s", f.paths.Certificate, leaf.NotAfter.UTC().Format(time.RFC3339), mend)
 	case now.Before(leaf.NotBefore):
-		return fmt.Errorf("api.tls.certificate: %s is not good before %s: see that `date` is right", f.paths.Certificate, leaf.NotBefore.UTC().Format(time.RFC3339))
+		return field.Errorf("api.tls.certificate", "%s is not good before %s: see that `date` is right", f.paths.Certificate, leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

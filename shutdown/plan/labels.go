@@ -37,17 +37,17 @@ type compiledRule struct {
 	labels, annotations map[string]*regexp.Regexp
 }
 
-// NewRules checks and compiles rules. Faults are *FieldError; an empty rule is
+// NewRules checks and compiles rules. Faults are *field.Error; an empty rule is
 // one, because it would make every pod critical.
 func NewRules(rules []Rule) (Rules, error) {
 	var compiled Rules
 	for i, r := range rules {
 		if r.Namespace == "" && r.Name == "" && len(r.Labels) == 0 && len(r.Annotations) == 0 {
-			return Rules{}, &FieldError{fmt.Sprintf("critical[%d]", i), "an empty rule would match every pod: give namespace, name, labels or annotations"}
+			return Rules{}, fault(fmt.Sprintf("critical[%d]", i), "an empty rule would match every pod: give namespace, name, labels or annotations")
 		}
 		c, err := r.compile()
 		if err != nil {
-			return Rules{}, &FieldError{fmt.Sprintf("critical[%d]", i), err.Error()}
+			return Rules{}, fault(fmt.Sprintf("critical[%d]", i), "%w", err)
 		}
 		compiled.rules = append(compiled.rules, c)
 	}

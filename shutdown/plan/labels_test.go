@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"hostler.io/hostler/internal/field"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -123,8 +124,8 @@ func TestRules(t *testing.T) {
 			}
 		})
 	}
-	var field *plan.FieldError
-	if _, err := plan.NewRules([]plan.Rule{{Name: "a"}, {}}); !errors.As(err, &field) || field.Field != "critical[1]" {
+	_, err := plan.NewRules([]plan.Rule{{Name: "a"}, {}})
+	if fault, named := errors.AsType[*field.Error](err); !named || fault.Field != "shutdown.critical[1]" {
 		t.Errorf("NewRules() with an empty rule: %v, want an error of critical[1]", err)
 	}
 	if (plan.Rules{}).Critical(pod) {

@@ -11,6 +11,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"hostler.io/hostler/internal/field"
 )
 
 // CriticalPriority is the priority from which on a pod counts as critical: that
@@ -50,17 +52,13 @@ type Periods struct {
 	ByPriority              []PriorityGroup
 }
 
-// FieldError is a fault in one field of the configuration.
-type FieldError struct {
-	Field   string // relative to the shutdown section, such as "byPriority[1].priority"
-	Problem string
+// fault is an error in one field of the section shutdown, such as "byPriority[1].priority".
+func fault(path, format string, args ...any) error {
+	return field.Errorf("shutdown."+path, format, args...)
 }
 
-// Error names the field and says what is wrong with it.
-func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
-
 // Phases returns the phases in the order in which they run, lowest priority
-// first, or none if the periods disarm the guard. Faults are *FieldError.
+// first, or none if the periods disarm the guard. Faults are *field.Error.
 //
 // Critical pods with no period of their own (zero, given explicitly) stop
 // together with all others, in one phase: a phase without time would kill them.
@@ -91,14 +89,12 @@ func (p Periods) Phases() ([]PhaseSpec, error) {
 	case total == 0 && critical == 0:
 		return nil, nil
 	case critical >= total:
-		return nil, &FieldError{"gracePeriodCriticalPods", fmt.Sprintf(
-			"%v%s is a part of gracePeriod (%v) and must be shorter", critical, given, total)}
+		return nil, fault("gracePeriodCriticalPods", "%v%s is a part of gracePeriod (%v) and must be shorter", critical, given, total)
 	case critical == 0:
 		return []PhaseSpec{{Name: "regular", Grace: total}}, nil
 	}
 	if err := period("gracePeriod", total-critical); err != nil {
-		return nil, &FieldError{"gracePeriod", fmt.Sprintf(
-			"leaves regular pods %v beside gracePeriodCriticalPods (%v), and runtimes count in whole seconds", total-critical, critical)}
+		return nil, fault("gracePeriod", "leaves regular pods %v beside gracePeriodCriticalPods (%v), and runtimes count in whole seconds", total-critical, critical)
 	}
 	return []PhaseSpec{
 		{Name: "regular", Grace: total - critical},
@@ -117,7 +113,7 @@ func Defaults() []PhaseSpec {
 
 func (p Periods) byPriority() ([]PhaseSpec, error) {
 	if p.GracePeriod != nil || p.GracePeriodCriticalPods != nil {
-		return nil, &FieldError{"byPriority", "excludes gracePeriod and gracePeriodCriticalPods: give one or the other"}
+		return nil, fault("byPriority", "excludes gracePeriod and gracePeriodCriticalPods: give one or the other")
 	}
 	phases := make([]PhaseSpec, 0, len(p.ByPriority))
 	seen := make(map[int32]int, len(p.ByPriority))
@@ -127,12 +123,11 @@ func (p Periods) byPriority() ([]PhaseSpec, error) {
 			return nil, err
 		}
 		if first, ok := seen[g.Priority]; ok {
-			return nil, &FieldError{fmt.Sprintf("byPriority[%d].priority", i), fmt.Sprintf(
-				"%d stands in byPriority[%d] already", g.Priority, first)}
+			return nil, fault(fmt.Sprintf("byPriority[%d].priority", i), "%d stands in byPriority[%d] already", g.Priority, first)
 		}
 		seen[g.Priority] = i
 		if g.Grace > math.MaxInt64-Margin-total {
-			return nil, &FieldError{fmt.Sprintf("byPriority[%d].gracePeriod", i), "the sum of all periods is too long to count"}
+			return nil, fault(fmt.Sprintf("byPriority[%d].gracePeriod", i), "the sum of all periods is too long to count")
 		}
 		total += g.Grace
 		phases = append(phases, PhaseSpec{Name: fmt.Sprintf("priority-%d", g.Priority), Priority: g.Priority, Grace: g.Grace})
@@ -146,14 +141,14 @@ func (p Periods) byPriority() ([]PhaseSpec, error) {
 
 // period checks one duration: zero, or at least the second in which the
 // runtimes count.
-func period(field string, d time.Duration) error {
+func period(path string, d time.Duration) error {
 	switch {
 	case d < 0:
-		return &FieldError{field, fmt.Sprintf("%v is negative", d)}
+		return fault(path, "%v is negative", d)
 	case d > 0 && d < time.Second:
-		return &FieldError{field, fmt.Sprintf("%v is under one second, in which runtimes count", d)}
+		return fault(path, "%v is under one second, in which runtimes count", d)
 	case d > math.MaxInt64-Margin:
-		return &FieldError{field, fmt.Sprintf("%v is too long to count", d)}
+		return fault(path, "%v is too long to count", d)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/internal/field"
 	"hostler.io/hostler/shutdown/plan"
 )
 
@@ -65,8 +66,7 @@ func TestPeriods(t *testing.T) {
 				}
 				return
 			}
-			var field *plan.FieldError
-			if !errors.As(err, &field) || field.Field != tt.field || got != nil {
+			if fault, named := errors.AsType[*field.Error](err); !named || fault.Field != "shutdown."+tt.field || got != nil {
 				t.Errorf("Phases() = %v, %v, want an error of field %s", got, err, tt.field)
 			}
 		})

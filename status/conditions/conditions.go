@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/internal/field"
 	"hostler.io/hostler/status"
 )
 
@@ -36,17 +37,17 @@ type Policy struct {
 	Timeout  time.Duration // of one run
 }
 
-// Validate tells what of a policy cannot be.
+// Validate tells what of a policy cannot be. Each fault is a *field.Error.
 func (p Policy) Validate() error {
 	var errs []error
 	if !filepath.IsAbs(p.Folder) {
-		errs = append(errs, fmt.Errorf("conditions.directory: %q is not an absolute path", p.Folder))
+		errs = append(errs, field.Errorf("conditions.directory", "%q is not an absolute path", p.Folder))
 	}
 	if problem := outside(p.Interval, MinInterval, MaxInterval); problem != "" {
-		errs = append(errs, errors.New("conditions.interval: "+problem))
+		errs = append(errs, field.Errorf("conditions.interval", "%s", problem))
 	}
 	if problem := outside(p.Timeout, MinTimeout, MaxTimeout); problem != "" {
-		errs = append(errs, errors.New("conditions.timeout: "+problem))
+		errs = append(errs, field.Errorf("conditions.timeout", "%s", problem))
 	}
 	return errors.Join(errs...)
 }

@@ -33,10 +33,11 @@ var ours = map[string][]string{
 
 	"internal/atomicfile": {},
 	"internal/caller":     {},
+	"internal/field":      {},
 	"internal/hint":       {},
 
 	"shutdown":          {"runtime", "shutdown/drain", "shutdown/journal", "shutdown/plan"},
-	"shutdown/plan":     {"runtime"},
+	"shutdown/plan":     {"internal/field", "runtime"},
 	"shutdown/journal":  {"internal/atomicfile"},
 	"shutdown/timeline": {"shutdown/journal"},
 	"shutdown/restart":  {"runtime", "shutdown/journal", "shutdown/plan"},
@@ -52,7 +53,7 @@ var ours = map[string][]string{
 	"gc/collect":  {"runtime", "gc", "gc/lastused", "gc/pace", "gc/podlogs", "gc/runs", "gc/survey"},
 	"gc/history":  {"gc", "gc/runs"},
 
-	"status":       {"runtime", "status/probe"},
+	"status":       {"internal/field", "runtime", "status/probe"},
 	"status/probe": {},
 
 	"systemd":             {"shutdown", "systemd/bus", "systemd/logindconf", "systemd/notify"},
@@ -63,8 +64,8 @@ var ours = map[string][]string{
 	"systemd/systemdtest": {"systemd", "systemd/logindconf", "systemd/notify", "shutdown"},
 
 	"internal/logtest":              {},
-	"status/conditions":             {"internal/sanitize", "status"},
-	"internal/listen":               {},
+	"status/conditions":             {"internal/field", "internal/sanitize", "status"},
+	"internal/listen":               {"internal/field"},
 	"internal/loop":                 {},
 	"internal/outbox":               {},
 	"agent/owner":                   {},
@@ -75,7 +76,7 @@ var ours = map[string][]string{
 	"status/report":                 {"controlplane", "internal/loop", "shutdown", "shutdown/journal", "status", "status/probe", "status/reboots"},
 	"agent/metrics":                 {"internal/loop", "status/reboots", "gc/runs", "shutdown", "status"},
 	"internal/statefile":            {"internal/atomicfile"},
-	"agent/config":                  {"status/conditions", "controlplane/etcd/endpoint", "gc", "runtime/runc/root", "shutdown/plan", "status"},
+	"agent/config":                  {"status/conditions", "controlplane/etcd/endpoint", "gc", "internal/field", "runtime/runc/root", "shutdown/plan", "status"},
 	"controlplane":                  {},
 	"controlplane/census":           {"controlplane"},
 	"controlplane/dial":             {"controlplane"},
