@@ -2,14 +2,16 @@ package status
 
 import (
 	"cmp"
+	"slices"
 	"strings"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
 // nextSteps says by reason what to do first about a condition that is not as on a
 // healthy host. docs/conditions.md says more; a test keeps the two alike. What stands
-// in capitals is put in by NextStep.
+// in capitals is put in by NextSteps.
 func nextSteps() map[string]string {
 	return map[string]string{
 		ReasonNotMeasured: "see whether what the message names is mounted and answers; just after the start, wait for the next check",
@@ -48,24 +50,41 @@ func nextSteps() map[string]string {
 	}
 }
 
-// NextStep is the one thing for a person to do next about a condition; empty where
-// it is as it should be, or its reason is none of hostler's. That of a problem which a
-// check of the administrator's own found is theirs, also where hostler has one of that
-// name: what the check printed must not end up in a command for root. The service of the
-// runtime that it may be about is unit, containerd's if that is empty.
-func NextStep(c corev1.NodeCondition, unit string) string {
-	if (Transition{New: c}).Good() || IsCustom(c.Type) && c.Status == corev1.ConditionTrue {
-		return ""
+// NextSteps are the one thing for a person to do next about each of the conditions, as far as
+// these facts, which they were found from, tell where. There is none where a condition is as it
+// should be, or its reason is none of hostler's. That of a problem which a check of the
+// administrator's own found is theirs, also where hostler has one of that name.
+func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeConditionType]string {
+	fs, _ := nodeFilesystem(facts)
+	place := cmp.Or(fs.Mountpoint, fs.Path, "MOUNTPOINT")
+	if strings.ContainsFunc(place, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-", r)
+	}) {
+		place = "'" + strings.ReplaceAll(place, "'", `'\''`) + "'"
 	}
-	place := "/"
-	if at := strings.Index(" "+c.Message, " /"); at >= 0 { // as describe writes it
-		place, _, _ = strings.Cut(c.Message[at:], " (")
+	known, put, steps := nextSteps(), strings.NewReplacer("UNIT", unitAway(facts), "MOUNTPOINT", place), map[corev1.NodeConditionType]string{}
+	for _, c := range conditions {
+		own := IsCustom(c.Type) && c.Status == corev1.ConditionTrue
+		if step, found := known[c.Reason]; found && !own && !(Transition{New: c}).Good() {
+			steps[c.Type] = put.Replace(step)
+		}
 	}
-	if strings.ContainsAny(place, "\t\n;,:") || strings.Contains(place, " has ") {
-		place, _, _ = strings.Cut(place, " ")
+	return steps
+}
+
+// unitAway is the service of the first runtime that is not ready; containerd's if none is
+// known.
+func unitAway(facts Facts) string {
+	for _, r := range slices.Concat(facts.Runtimes, facts.Unheard) {
+		switch {
+		case r.Ready:
+		case r.Name == "cri-o":
+			return "crio"
+		case r.Name == "podman": // its service is started by who asks
+			return "podman.socket"
+		case !strings.Contains(r.Name, "/"):
+			return r.Name
+		}
 	}
-	if strings.Contains(place, " ") {
-		place = "'" + place + "'"
-	}
-	return strings.NewReplacer("UNIT", cmp.Or(unit, "containerd"), "MOUNTPOINT", place).Replace(nextSteps()[c.Reason])
+	return "containerd"
 }

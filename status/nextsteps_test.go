@@ -8,7 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
 )
 
 // TestNextStepsAreThoseOfTheDocs looks up each step in the column "What to do" of
@@ -26,8 +28,8 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 			kind = corev1.NodeMemoryPressure // of the reason that every condition has
 		}
 		for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (True|False|Unknown) \\| .+ \\| (.+) \\|$").FindAllStringSubmatch(section, -1) {
-			c := corev1.NodeCondition{Type: kind, Status: corev1.ConditionStatus(row[2]), Reason: row[1], Message: "/mountpoint (ext4 on /dev/sda2) has 3% free"}
-			step, good := status.NextStep(c, ""), (status.Transition{New: c}).Good()
+			c := corev1.NodeCondition{Type: kind, Status: corev1.ConditionStatus(row[2]), Reason: row[1]}
+			step, good := status.NextSteps([]corev1.NodeCondition{c}, onNode("/mountpoint"))[kind], (status.Transition{New: c}).Good()
 			if (step == "") != good {
 				t.Errorf("%s: the next step is %q, want one for each reason that is not good, and none for others", row[1], step)
 			}
@@ -52,30 +54,44 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 	}
 }
 
-func TestNextStepNamesWhatItIsAbout(t *testing.T) {
+// onNode are facts of a host whose node filesystem is mounted there.
+func onNode(mountpoint string) status.Facts {
+	return status.Facts{Filesystems: []status.Filesystem{
+		{Role: status.RoleNode, Filesystem: probe.Filesystem{Path: "/var/lib/hostler", Mountpoint: mountpoint, CapacityBytes: 1}},
+		{Role: status.RoleImage, Filesystem: probe.Filesystem{Mountpoint: "/images", CapacityBytes: 1}},
+	}}
+}
+
+func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
+	runtimes := func(list ...runtime.Health) status.Facts { return status.Facts{Runtimes: list[:1], Unheard: list[1:]} }
+	called := func(name string, ready bool) runtime.Health {
+		return runtime.Health{Info: runtime.Info{Name: name, Ready: ready}}
+	}
 	for name, c := range map[string]struct {
-		kind    corev1.NodeConditionType
-		status  corev1.ConditionStatus
-		reason  string
-		message string
-		unit    string
-		want    string
+		kind   corev1.NodeConditionType
+		status corev1.ConditionStatus
+		reason string
+		facts  status.Facts
+		want   string
 	}{
-		"a filesystem":                 {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", "/var (ext4 on /dev/sda2) has 3% free, threshold 10%", "", "`du -xh --max-depth=2 /var` shows what fills it"},
-		"the second word":              {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", "no pressure seen since 2026-11-20T11:57:00Z; lowered at 2026-11-20T12:02:00Z unless it comes back; now /var/lib (ext4 on /dev/sda2) has 30% free", "", "`du -xh --max-depth=2 /var/lib` shows what fills it"},
-		"a mount point with a blank":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", "/mnt/two words (ext4 on /dev/sda2) has 3% free", "", "`du -xh --max-depth=2 '/mnt/two words'` shows what fills it"},
-		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", "/var/lib/hostler has 3% free", "", "`du -xh --max-depth=2 /var/lib/hostler` shows what fills it"},
-		"no filesystem in the message": {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", "", "", "`du -xh --max-depth=2 /` shows what fills it"},
-		"a runtime":                    {corev1.NodeReady, "False", "RuntimeDown", "runtime cri-o is not ready", "crio", "`systemctl status crio`"},
-		"a problem of somebody's own":  {"example.com/Full", "True", "NodeFilesystemSpace", "/x;reboot (as nobody says) has 3% free", "", ""},
-		"a check of theirs that hangs": {"example.com/Full", "Unknown", "CheckNotRun", "", "", "`hostler doctor`"},
-		"nothing is wrong":             {corev1.NodeReady, "True", "HostReady", "", "", ""},
-		"a reason of somebody else's":  {corev1.NodeReady, "Unknown", "NodeStatusUnknown", "", "", ""},
+		"a filesystem":                 {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/var"), "`du -xh --max-depth=2 /var` shows what fills it"},
+		"a mount point with a blank":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/mnt/two words"), "`du -xh --max-depth=2 '/mnt/two words'` shows what fills it"},
+		"a mount point with a quote":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/x';reboot"), "`du -xh --max-depth=2 '/x'\\'';reboot'` shows what fills it"},
+		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode(""), "`du -xh --max-depth=2 /var/lib/hostler` shows what fills it"},
+		"no filesystem that is known":  {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", status.Facts{}, "`du -xh --max-depth=2 MOUNTPOINT` shows what fills it"},
+		"a runtime":                    {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("docker", true), called("cri-o", false)), "`systemctl status crio`"},
+		"Podman":                       {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("podman", false)), "`systemctl status podman.socket`"},
+		"a runtime by its socket":      {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("/run/x.sock", false), called("docker", false)), "`systemctl status docker`"},
+		"no runtime":                   {corev1.NodeReady, "False", "NoRuntime", status.Facts{}, "`systemctl start containerd`, or name its socket under `runtimes` in the configuration"},
+		"a problem of somebody's own":  {"example.com/Full", "True", "NodeFilesystemSpace", onNode("/"), ""},
+		"a check of theirs that hangs": {"example.com/Full", "Unknown", "CheckNotRun", status.Facts{}, "`hostler doctor`"},
+		"nothing is wrong":             {corev1.NodeReady, "True", "HostReady", status.Facts{}, ""},
+		"a reason of somebody else's":  {corev1.NodeReady, "Unknown", "NodeStatusUnknown", status.Facts{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			condition := corev1.NodeCondition{Type: c.kind, Status: c.status, Reason: c.reason, Message: c.message}
-			if got := status.NextStep(condition, c.unit); got != c.want {
-				t.Errorf("NextStep() = %q, want %q", got, c.want)
+			condition := corev1.NodeCondition{Type: c.kind, Status: c.status, Reason: c.reason}
+			if got := status.NextSteps([]corev1.NodeCondition{condition}, c.facts)[c.kind]; got != c.want {
+				t.Errorf("NextSteps() = %q, want %q", got, c.want)
 			}
 		})
 	}

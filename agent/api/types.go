@@ -45,6 +45,9 @@ type Status struct {
 	Reboots reboots.Status `json:"reboots"`
 	// Configuration says whether the agent runs what its files say.
 	Configuration doctor.Configuration `json:"configuration"`
+	// NextSteps are the one thing for a person to do about each condition that is not as it
+	// should be, as far as hostler knows one.
+	NextSteps map[corev1.NodeConditionType]string `json:"nextSteps,omitempty"`
 	// Shortage is what of node.reserved the host does not have; empty where it has all.
 	Shortage string `json:"shortage,omitempty"`
 	// CustomConditions are the checks of the administrator's own.

@@ -69,6 +69,8 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 		if err := status.CheckReserved(facts, options.Reserved, options.Pressure); err != nil {
 			s.Shortage = strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
+		facts.Runtimes = h.Runtimes.Named() // as their services are called
+		s.NextSteps = status.NextSteps(node.Status.Conditions, facts)
 	}
 	health := h.State.Health()
 	s.State.Persisted, s.State.Message = health.Persisted, health.Message

@@ -160,7 +160,7 @@ func (p pulse) String() string {
 
 // memberWorries are what is wrong with a host, the worst first.
 func memberWorries(m fleet.Member) []worry {
-	list := conditionWorries(api.Status{Node: m.Node})
+	list := conditionWorries(api.Status{Node: m.Node, NextSteps: status.NextSteps(m.Node.Status.Conditions, status.Facts{})})
 	ready := condition(m.Node, corev1.NodeReady)
 	if ready == nil {
 		list = append(list, worry{what: "Ready unknown", text: "the host has not said yet how it is", harm: unseen})

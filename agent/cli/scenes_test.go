@@ -15,6 +15,7 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -165,6 +166,16 @@ func turn(s *api.Status, kind corev1.NodeConditionType, to corev1.ConditionStatu
 			c.Status, c.Reason, c.Message, c.LastTransitionTime = to, reason, message, metav1.NewTime(ago(since))
 		}
 	}
+	advise(s)
+}
+
+// advise says what to do about the conditions of the scene, as the agent does.
+func advise(s *api.Status) {
+	facts := status.Facts{Filesystems: []status.Filesystem{{Role: status.RoleNode, Filesystem: probe.Filesystem{Mountpoint: "/", CapacityBytes: 1}}}}
+	for _, r := range s.Runtimes {
+		facts.Runtimes = append(facts.Runtimes, runtime.Health{Info: runtime.Info{Name: r.Name, Ready: r.Ready}})
+	}
+	s.NextSteps = status.NextSteps(s.Node.Status.Conditions, facts)
 }
 
 func owners(who owner.Owner, jobs ...string) map[string]owner.Owner {
@@ -323,6 +334,7 @@ func ownConditions() api.Status {
 	s := besideKubelet()
 	add := func(kind corev1.NodeConditionType, is corev1.ConditionStatus, reason, message string) {
 		s.Node.Status.Conditions = append(s.Node.Status.Conditions, corev1.NodeCondition{Type: kind, Status: is, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(ago(time.Hour))})
+		advise(&s)
 	}
 	add("hostler.io/DiskFailing", corev1.ConditionTrue, "DiskFailing", "/dev/sda says that it is failing")
 	add("hostler.io/Short", corev1.ConditionTrue, "Short", "it") // as other messages have it, too
@@ -407,6 +419,7 @@ func contended() api.Status {
 		s.Node.Status.Conditions = slices.Insert(s.Node.Status.Conditions, 3, corev1.NodeCondition{
 			Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(ago(3 * time.Minute)),
 		})
+		advise(&s)
 	}
 	add(status.IOContention, corev1.ConditionUnknown, status.ReasonPSIUnavailable, "the kernel keeps no pressure stall information (/proc/pressure/io); boot it with psi=1 on its command line")
 	add(status.MemoryContention, corev1.ConditionTrue, status.ReasonStallsAboveThreshold, "memory stalled full 34% of the last minute, threshold 20%")

@@ -78,6 +78,7 @@ func longWords() api.Status {
 		s.Runtimes = append(s.Runtimes, api.Runtime{Name: name, Version: "v2.1.4", Ready: i > 0})
 		s.ImageGC.Filesystems = append(s.ImageGC.Filesystems, gc.FilesystemStatus{Filesystem: "/srv/" + long[:i*20] + "/" + name, UsedPercent: 10 * i, Runtimes: []string{name}})
 	}
+	advise(&s)
 	s.Shutdown.State, s.Shutdown.Reason = shutdown.Disarmed, "ログイン管理が応答しません"+long
 	s.Loops = append(s.Loops, api.Loop{Health: loop.Health{Name: "events", LastError: strings.Repeat("ab ", 100) + long}})
 	s.ControlPlane.Endpoint = "https://" + long + ":6443"

@@ -237,7 +237,7 @@ func unexpected(out *output, s api.Status) bool {
 func conditionWorries(s api.Status) []worry {
 	var list []worry
 	for _, c := range slices.SortedStableFunc(slices.Values(s.Node.Status.Conditions), readyFirst) {
-		w := worry{what: string(c.Type), since: c.LastTransitionTime.Time, text: c.Message, next: status.NextStep(c, unitAway(s)), harm: pressed, custom: status.IsCustom(c.Type)}
+		w := worry{what: string(c.Type), since: c.LastTransitionTime.Time, text: c.Message, next: s.NextSteps[c.Type], harm: pressed, custom: status.IsCustom(c.Type)}
 		switch {
 		case (status.Transition{New: c}).Good():
 			continue
@@ -258,23 +258,6 @@ func conditionWorries(s api.Status) []worry {
 		list = append(list, w)
 	}
 	return list
-}
-
-// unitAway is the service of the first runtime that is not ready; empty if it is not
-// known.
-func unitAway(s api.Status) string {
-	for _, r := range s.Runtimes {
-		switch {
-		case r.Ready:
-		case r.Name == "cri-o":
-			return "crio"
-		case r.Name == "podman": // its service is started by who asks
-			return "podman.socket"
-		case !strings.Contains(r.Name, "/"):
-			return r.Name
-		}
-	}
-	return ""
 }
 
 func readyFirst(a, b corev1.NodeCondition) int {
