@@ -65,21 +65,42 @@ type Status struct {
 	Cordon *maintenance.Cordon `json:"cordon,omitempty"`
 }
 
+// Cause is what an error is about. Errors of one cause report the same fault, each in words of
+// its own.
+type Cause string
+
+// The causes of errors. Beside them, the type of a condition is that of its message.
+const (
+	CauseNode     Cause = "node"     // the Node cannot be written
+	CauseLease    Cause = "lease"    // the Lease cannot be renewed
+	CauseIdentity Cause = "identity" // another machine has the Node's name
+
+	CauseCertificate Cause = "certificate" // there is no client certificate, or no newer one
+	CauseApproval    Cause = "approval"    // its signing request waits for a person, as the error says
+	CauseRefused     Cause = "refused"     // it is not accepted, as the error says
+
+	CauseTLS      Cause = "tls" // the files of api.tls cannot be used
+	CauseShutdown       = Cause(status.ShutdownProtected)
+)
+
 // ControlPlane says where Node, Lease and Events go and whether they get there.
 type ControlPlane struct {
-	Type      string `json:"type"`
-	Endpoint  string `json:"endpoint"`
-	Connected bool   `json:"connected"`
-	LastError string `json:"lastError"`
+	Type      string  `json:"type"`
+	Endpoint  string  `json:"endpoint"`
+	Connected bool    `json:"connected"`
+	LastError string  `json:"lastError"`
+	Causes    []Cause `json:"causes,omitempty"` // of lastError
 	// Resting is why nothing is written there although nothing failed: the Node is
 	// waited for, or a person took it away.
 	Resting string `json:"resting,omitempty"`
 	// Credentials says what keeps a client certificate that is due from coming, or
 	// that the server does not accept the one in use; empty where nothing is amiss.
-	Credentials string `json:"credentials,omitempty"`
+	Credentials      string `json:"credentials,omitempty"`
+	CredentialsCause Cause  `json:"credentialsCause,omitempty"`
 	// Overdue tells that the lease was not renewed for as long as it is good for,
 	// so that the fleet takes this host for dead, and why.
-	Overdue string `json:"overdue,omitempty"`
+	Overdue      string `json:"overdue,omitempty"`
+	OverdueCause Cause  `json:"overdueCause,omitempty"`
 }
 
 // Network is how the API, or metrics alone, are served over TLS.
@@ -168,6 +189,7 @@ type Loop struct {
 	loop.Health
 
 	Runtimes []string `json:"runtimes,omitempty"` // those whose failures lastError reports
+	Cause    Cause    `json:"cause,omitempty"`    // of lastError, if another part of Status may report it
 }
 
 // State says whether what is learned will survive a restart.

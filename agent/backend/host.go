@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -45,14 +46,15 @@ type Host struct {
 // Status returns how host and agent are. What a runtime does not report in time is left out,
 // and the runtime is shown as what it is.
 func (h *Host) Status(ctx context.Context) (api.Status, error) {
-	node, facts, connected, err := h.Registers.Reporter.Current()
+	node, facts, connected, written := h.Registers.Reporter.Current()
+	guard := h.Guard.Status()
 	s := api.Status{
 		Version:  h.Version,
 		Runtimes: []api.Runtime{},
 		Owners:   h.Registers.Owners.All(),
 		Topology: status.NewTopology(facts),
-		Shutdown: h.Guard.Status(),
-		Loops:    h.loops(),
+		Shutdown: guard,
+		Loops:    h.loops(written, h.Registers.Keeper.Stats().LastError, guard.Trouble),
 		Reboots:  h.RebootsSeen.Status(h.Uptime()),
 		State:    api.State{Path: h.Settings.Config().State.Directory},
 
@@ -60,7 +62,7 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 		CustomConditions: h.customConditions(),
 		Network:          h.network(),
 	}
-	h.Registers.status(&s, node, connected, err)
+	h.Registers.status(&s, node, connected, written)
 	s.Addresses = h.choices(node, facts)
 	for _, r := range append(h.Runtimes.Named(), h.Runtimes.Unheard()...) {
 		s.Runtimes = append(s.Runtimes, api.Runtime{Name: r.Name, Version: r.Version, Endpoint: r.Endpoint, Ready: r.Ready, Message: r.Message})
@@ -140,11 +142,27 @@ func (h *Host) health() []loop.Health {
 	return list
 }
 
-// loops is the same with the runtimes whose failures the errors report.
-func (h *Host) loops() []api.Loop {
+// loops is the same with what the errors are about: that of the last write, of the last
+// renewal, what keeps the guard from being armed, or something else.
+func (h *Host) loops(written, renewed, trouble error) []api.Loop {
 	list := make([]api.Loop, len(h.Loops))
 	for i, health := range h.health() {
-		list[i] = api.Loop{Health: health, Runtimes: runtime.Failed(h.Loops[i].Err())}
+		err := h.Loops[i].Err()
+		list[i] = api.Loop{Health: health, Runtimes: runtime.Failed(err)}
+		_, serving := errors.AsType[*listen.FilesError](err)
+		switch {
+		case err == nil:
+		case errors.Is(err, trouble):
+			list[i].Cause = api.CauseShutdown
+		case errors.Is(err, written):
+			list[i].Cause = h.Registers.cause(err, api.CauseNode)
+		case errors.Is(err, renewed):
+			list[i].Cause = h.Registers.cause(err, api.CauseLease)
+		case errors.Is(err, controlplane.ErrUnavailable):
+			list[i].Cause = h.Registers.cause(err, "")
+		case serving:
+			list[i].Cause = api.CauseTLS
+		}
 	}
 	return list
 }

@@ -2,6 +2,8 @@ package backend
 
 import (
 	"crypto/tls"
+	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/kubernetes/certificate"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/status/report"
 )
@@ -43,15 +46,17 @@ func (r *Registration) status(s *api.Status, node *corev1.Node, connected bool, 
 	s.ControlPlane = api.ControlPlane{Type: r.ControlPlane.Type(), Endpoint: r.ControlPlane.Endpoint(), Connected: connected}
 	_, adds := r.ControlPlane.Client.(controlplane.ConditionWriter)
 	for _, last := range []struct {
-		job owner.Job
-		err error
-		add bool // also where the job is a kubelet's
-	}{{owner.Node, written, adds && r.Owners.Beside()}, {owner.Lease, lease.LastError, false}} {
+		job   owner.Job
+		err   error
+		cause api.Cause
+		add   bool // also where the job is a kubelet's
+	}{{owner.Node, written, api.CauseNode, adds && r.Owners.Beside()}, {owner.Lease, lease.LastError, api.CauseLease, false}} {
 		if !r.Owners.Has(last.job) && !last.add || r.left() { // nothing is tried any more
 			continue
 		}
-		if last.err != nil && !strings.Contains(s.ControlPlane.LastError, last.err.Error()) {
+		if cause := r.cause(last.err, last.cause); last.err != nil && !slices.Contains(s.ControlPlane.Causes, cause) {
 			s.ControlPlane.LastError = strings.TrimPrefix(s.ControlPlane.LastError+"; "+last.err.Error(), "; ")
+			s.ControlPlane.Causes = append(s.ControlPlane.Causes, cause)
 		}
 	}
 	standing := r.Reporter.Standing()
@@ -60,13 +65,40 @@ func (r *Registration) status(s *api.Status, node *corev1.Node, connected bool, 
 		s.Drift = append(s.Drift, api.Drift(d))
 	}
 	if _, waits := r.certificate(); waits != nil {
-		s.ControlPlane.Credentials = waits.Error()
+		s.ControlPlane.Credentials, s.ControlPlane.CredentialsCause = waits.Error(), certificateCause(waits)
 	}
-	s.ControlPlane.Overdue = r.overdue()
+	if s.ControlPlane.Overdue = r.overdue(); s.ControlPlane.Overdue != "" {
+		s.ControlPlane.OverdueCause = r.cause(lease.LastError, api.CauseLease)
+	}
 	s.LeasePace = leasePace(r.Pacing.Pace())
 	if d := r.Reporter.Decided(); d != nil {
 		s.Cordon = &maintenance.Cordon{Unschedulable: d.Unschedulable, By: d.By, At: d.At, Pending: !d.Delivered}
 	}
+}
+
+// cause is what an error of the control plane is about, by its type and by how the certificate
+// stands; otherwise, if neither tells.
+func (r *Registration) cause(err error, otherwise api.Cause) api.Cause {
+	if r.ControlPlane.Certificate != nil {
+		switch current, waits := r.certificate(); {
+		case current == nil:
+			return certificateCause(waits)
+		case errors.Is(err, controlplane.ErrUnauthorized):
+			return api.CauseRefused
+		}
+	}
+	if _, taken := errors.AsType[*controlplane.IdentityError](err); taken {
+		return api.CauseIdentity
+	}
+	return otherwise
+}
+
+// certificateCause is what a client certificate waits for.
+func certificateCause(waits error) api.Cause {
+	if _, approval := errors.AsType[*certificate.WaitingError](waits); approval {
+		return api.CauseApproval
+	}
+	return api.CauseCertificate
 }
 
 // leasePace is nil where nobody requests another pace than is configured.

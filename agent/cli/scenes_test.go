@@ -195,10 +195,10 @@ func loops(names ...string) []api.Loop {
 	return list
 }
 
-func fail(s *api.Status, loop, text string, runtimes ...string) {
+func fail(s *api.Status, loop, text string, cause api.Cause, runtimes ...string) {
 	for i := range s.Loops {
 		if s.Loops[i].Name == loop {
-			s.Loops[i].Healthy, s.Loops[i].LastError, s.Loops[i].Runtimes = false, text, runtimes
+			s.Loops[i].Healthy, s.Loops[i].LastError, s.Loops[i].Cause, s.Loops[i].Runtimes = false, text, cause, runtimes
 		}
 	}
 }
@@ -232,9 +232,9 @@ func runtimeDown() api.Status {
 	s.Runtimes[0].Ready, s.Runtimes[0].Message = false, "ask runtime version: "+cause
 	turn(&s, corev1.NodeReady, corev1.ConditionFalse, 5*time.Minute+20*time.Second, status.ReasonRuntimeDown,
 		"runtime containerd at unix:///run/containerd/containerd.sock is not ready: ask runtime version: "+cause+", since 2026-11-20T03:06:40Z")
-	fail(&s, "image-gc", "runtime containerd: list images: "+cause, "containerd")
-	fail(&s, "container-gc", "runtime containerd: list containers: "+cause, "containerd")
-	fail(&s, "last-used", "runtime containerd: list images: "+cause, "containerd")
+	fail(&s, "image-gc", "runtime containerd: list images: "+cause, "", "containerd")
+	fail(&s, "container-gc", "runtime containerd: list containers: "+cause, "", "containerd")
+	fail(&s, "last-used", "runtime containerd: list images: "+cause, "", "containerd")
 	s.ImageGC.Filesystems, s.ImageGC.Images, s.ImageGC.Unused = nil, 0, 0
 	s.ContainerGC.Containers, s.ContainerGC.Dead = 0, 0
 	return s
@@ -261,7 +261,7 @@ func disarmed() api.Status {
 	const cause = "watch the login manager: connect to unix:path=/run/dbus/system_bus_socket: the system bus cannot be reached: dial unix /run/dbus/system_bus_socket: connect: no such file or directory; is the dbus service installed and running?"
 	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax = shutdown.Disarmed, cause, delay(0)
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 40*time.Minute, status.ReasonNoBus, "a shutdown will not wait for the pods to stop: "+cause)
-	fail(&s, "shutdown-guard", cause)
+	fail(&s, "shutdown-guard", cause, api.CauseShutdown)
 	return s
 }
 
@@ -311,8 +311,9 @@ func muchIsWrong() api.Status {
 	s.Cordon = &maintenance.Cordon{Unschedulable: true, By: "alice", At: ago(10 * time.Minute)}
 	s.Shutdown.ByHand = &journal.Record{Trigger: journal.TriggerPerson, StartedAt: ago(5 * time.Second), Pods: []journal.PodRecord{{Name: "web-6f7d", Outcome: journal.Stopped}, {Name: "db-0"}, {Name: "dns", Priority: 2_000_000_000}}} // dns is spared
 	s.ControlPlane.Connected, s.ControlPlane.LastError = false, "update status of node \"rack3-node07.example.net\": disk full"
-	fail(&s, "status", s.ControlPlane.LastError)
-	fail(&s, "image-gc", "panic: index out of range [3] with length 3\ngoroutine 12 [running]:\nmain.main()")
+	s.ControlPlane.Causes = []api.Cause{api.CauseNode}
+	fail(&s, "status", s.ControlPlane.LastError, api.CauseNode)
+	fail(&s, "image-gc", "panic: index out of range [3] with length 3\ngoroutine 12 [running]:\nmain.main()", "")
 	s.Loops[2].Restarts = 4
 	s.State.Message = "an unusable state file was set aside as /var/lib/hostler/nodes.state.corrupt-20261120T031100Z"
 	s.ImageGC.Filesystems[0].Message, s.ImageGC.Filesystems[0].UsedPercent = "usage unknown: statfs /var/lib/containerd: input/output error", 0
@@ -336,9 +337,10 @@ func ownConditions() api.Status {
 		s.Node.Status.Conditions = append(s.Node.Status.Conditions, corev1.NodeCondition{Type: kind, Status: is, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(ago(time.Hour))})
 		advise(&s)
 	}
+	raid := conditions.Fault{Path: "/etc/hostler/conditions.d/raid", Problem: "is not run, since /etc/hostler/conditions.d/raid may be written by others than root (-rwxrwxrwx)", Mend: "chmod go-w"}
 	add("hostler.io/DiskFailing", corev1.ConditionTrue, "DiskFailing", "/dev/sda says that it is failing")
 	add("hostler.io/Short", corev1.ConditionTrue, "Short", "it") // as other messages have it, too
-	add("hostler.io/RaidDegraded", corev1.ConditionUnknown, status.ReasonCheckNotRun, "/etc/hostler/conditions.d/raid: is not run, since /etc/hostler/conditions.d/raid may be written by others than root (-rwxrwxrwx); chmod go-w")
+	add("hostler.io/RaidDegraded", corev1.ConditionUnknown, status.ReasonCheckNotRun, raid.String()+"; "+raid.Mend)
 	add("example.com/Cooling", corev1.ConditionFalse, status.ReasonCheckPassed, "20 °C")
 	s.CustomConditions = api.CustomConditions{
 		Directory: "/etc/hostler/conditions.d",
@@ -347,9 +349,10 @@ func ownConditions() api.Status {
 			{Path: "/etc/hostler/conditions.d/disk-failing", Type: "hostler.io/DiskFailing", Answer: status.Problem, Message: "/dev/sda says that it is failing"},
 			{Path: "/etc/hostler/conditions.d/kernel-problem", Type: "hostler.io/KernelProblem", Temporary: true, Answer: status.Problem, Message: "EXT4-fs error (device sda1)"},
 			{Path: "/etc/hostler/conditions.d/net", Type: "hostler.io/Net", Temporary: true, Answer: status.TimedOut, Message: "the check did not end within 10s"},
+			{Path: raid.Path, Type: "hostler.io/RaidDegraded", Answer: status.NotRun, Message: raid.String() + "; " + raid.Mend, Faulty: true, Fault: &raid},
 		},
 		Faults: []conditions.Fault{
-			{Path: "/etc/hostler/conditions.d/raid", Problem: "is not run, since /etc/hostler/conditions.d/raid may be written by others than root (-rwxrwxrwx)", Mend: "chmod go-w"},
+			raid,
 			{Path: "/etc/hostler/conditions.d/smart", Line: 4, Problem: "intervall: unknown key", Mend: "remove or correct it"},
 		},
 	}
@@ -389,7 +392,8 @@ func notAccepted() api.Status {
 	refused := "control plane unavailable: the server does not accept this node's certificate: Unauthorized: see `hostler doctor`"
 	s.ControlPlane.LastError = "renew lease \"rack3-node07.example.net\": " + refused
 	s.ControlPlane.Overdue = "lease not renewed for 1m20s, and good for 40s only: " + s.ControlPlane.LastError
-	fail(&s, "lease", s.ControlPlane.LastError)
+	s.ControlPlane.Causes, s.ControlPlane.OverdueCause, s.ControlPlane.CredentialsCause = []api.Cause{api.CauseRefused}, api.CauseRefused, api.CauseApproval
+	fail(&s, "lease", s.ControlPlane.LastError, api.CauseRefused)
 	s.ControlPlane.Credentials = "the server does not accept this node's certificate, though it is good until 2027-05-01T09:00:00Z; another one is asked for with the bootstrap kubeconfig: certificate signing request node-csr-1f: not approved yet: see it with `kubectl get csr node-csr-1f`, approve it with `kubectl certificate approve node-csr-1f`"
 	return s
 }
@@ -403,11 +407,8 @@ func overdue() api.Status {
 	failure := "renew lease \"rack3-node07.example.net\": control plane unavailable: connection refused"
 	s.ControlPlane.Connected, s.ControlPlane.LastError = false, failure
 	s.ControlPlane.Overdue = "lease not renewed for 1m20s, and good for 40s only: " + failure
-	for i := range s.Loops {
-		if s.Loops[i].Name == "lease" {
-			s.Loops[i].Healthy, s.Loops[i].LastError = false, failure
-		}
-	}
+	s.ControlPlane.Causes, s.ControlPlane.OverdueCause = []api.Cause{api.CauseLease}, api.CauseLease
+	fail(&s, "lease", failure, api.CauseLease)
 	return s
 }
 

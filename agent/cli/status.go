@@ -242,7 +242,7 @@ func guard(out *output, s api.Status, wrong []worry) string {
 	case shutdown.Delegated:
 		return g.State.String() + " to " + g.Reason
 	}
-	if slices.ContainsFunc(wrong, func(w worry) bool { return strings.Contains(w.text, g.Reason) }) {
+	if said(wrong, api.CauseShutdown) {
 		return g.State.String() + ", see above"
 	}
 	return g.State.String() + ": " + g.Reason

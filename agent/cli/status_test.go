@@ -80,7 +80,7 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 	turn(&worst, corev1.NodeMemoryPressure, corev1.ConditionTrue, 90*time.Second, status.ReasonInsufficientMemory, "52Mi of 251.6Gi memory available")
 	turn(&worst, status.ShutdownProtected, corev1.ConditionFalse, time.Hour, status.ReasonNoBus, "no bus")
 	turn(&worst, corev1.NodeNetworkUnavailable, corev1.ConditionUnknown, time.Hour, status.ReasonNotMeasured, "too many open files")
-	fail(&worst, "last-used", "out of memory")
+	fail(&worst, "last-used", "out of memory", "")
 	worst.State.Persisted, worst.State.Message = false, "not persisted: disk full"
 	worst.Shutdown.NotStarted = []shutdown.NotStarted{{Unit: "db.service", Reason: "exit-code", Failed: true}, {Unit: "web.service", Reason: "Unit web.service has a bad unit file setting."}}
 	screen := hostler(serve(t, &backend{status: worst}), "status").stdout

@@ -55,13 +55,12 @@ const (
 
 // worry is one thing that is wrong.
 type worry struct {
-	what  string    // empty where it explains the verdict
-	since time.Time // zero where the text says it, or nothing does
-	text  string
-	next  string // what to do next; empty where the text says it
-	harm  harm
-
-	custom bool // a check of the administrator's own says so, in whatever words
+	what   string    // empty where it explains the verdict
+	since  time.Time // zero where the text says it, or nothing does
+	text   string
+	next   string // what to do next; empty where the text says it
+	harm   harm
+	causes []api.Cause // what text is about
 }
 
 // print writes the worry, indented, on as many lines as it takes, and below it what
@@ -108,11 +107,15 @@ func worries(out *output, s api.Status) []worry {
 	}
 	list = append(list, fleetWorries(s, list)...)
 	for _, l := range s.Loops {
-		if text := firstLine(l.LastError); !l.Healthy && !said(list, text) && !anyDown(s, l.Runtimes) {
-			list = append(list, worry{what: "loop " + l.Name, text: text, next: "`" + logOfAgent + "`", harm: failing})
+		causes := causesOf(l.Runtimes)
+		if l.Cause != "" {
+			causes = append(causes, l.Cause)
+		}
+		if !l.Healthy && !said(list, causes...) && !anyDown(s, l.Runtimes) {
+			list = append(list, worry{what: "loop " + l.Name, text: firstLine(l.LastError), next: "`" + logOfAgent + "`", harm: failing, causes: causes})
 		}
 	}
-	if text := firstLine(s.ImageGC.Message); text != "" && !said(list, text) && !anyDown(s, s.ImageGC.Runtimes) {
+	if text := firstLine(s.ImageGC.Message); text != "" && !said(list, causesOf(s.ImageGC.Runtimes)...) && !anyDown(s, s.ImageGC.Runtimes) {
 		list = append(list, worry{what: "images and containers", text: text, next: "`hostler doctor`", harm: failing})
 	}
 	list = append(list, checkWorries(s.CustomConditions, list)...)
@@ -141,7 +144,7 @@ func fleetWorries(s api.Status, list []worry) []worry {
 	c, known := s.ControlPlane, len(list)
 	list = slices.Clip(list) // the caller's stays as it is
 	if c.Overdue != "" {
-		list = append(list, worry{what: "heartbeat", text: c.Overdue, next: next, harm: dead})
+		list = append(list, worry{what: "heartbeat", text: c.Overdue, next: next, harm: dead, causes: []api.Cause{c.OverdueCause}})
 	}
 	if c.Resting != "" {
 		list = append(list, worry{what: "control plane", text: c.Resting, harm: odd})
@@ -154,14 +157,14 @@ func fleetWorries(s api.Status, list []worry) []worry {
 	for _, d := range s.Drift {
 		list = append(list, worry{what: "drift", text: d.Message, next: "`" + d.Mend + "`", harm: odd})
 	}
-	if c.Credentials != "" && !said(list, c.Credentials) {
-		list = append(list, worry{what: "credentials", text: c.Credentials, next: next, harm: unheard})
+	if c.Credentials != "" && !said(list, c.CredentialsCause) {
+		list = append(list, worry{what: "credentials", text: c.Credentials, next: next, harm: unheard, causes: []api.Cause{c.CredentialsCause}})
 	}
-	if c.LastError != "" && !said(list, c.LastError) {
-		list = append(list, worry{what: "control plane", text: c.LastError, next: next, harm: unheard})
+	if c.LastError != "" && !said(list, c.Causes...) {
+		list = append(list, worry{what: "control plane", text: c.LastError, next: next, harm: unheard, causes: c.Causes})
 	}
 	for i := range list[known:] {
-		if w := &list[known+i]; strings.Contains(w.text, next) || strings.Contains(w.text, "`kubectl ") {
+		if w := &list[known+i]; slices.Contains(w.causes, api.CauseApproval) || slices.Contains(w.causes, api.CauseRefused) {
 			w.next = "" // it says so itself
 		}
 	}
@@ -172,8 +175,12 @@ func fleetWorries(s api.Status, list []worry) []worry {
 func checkWorries(c api.CustomConditions, before []worry) []worry {
 	var list []worry
 	for _, f := range c.Faults {
-		if text := f.String(); !said(before, text) {
-			list = append(list, worry{what: "conditions", text: text, next: f.Mend, harm: odd})
+		told := false
+		for _, check := range c.Checks {
+			told = told || check.Fault != nil && *check.Fault == f && said(before, api.Cause(check.Type))
+		}
+		if !told {
+			list = append(list, worry{what: "conditions", text: f.String(), next: f.Mend, harm: odd})
 		}
 	}
 	for _, check := range c.Checks {
@@ -183,10 +190,10 @@ func checkWorries(c api.CustomConditions, before []worry) []worry {
 			list = append(list, worry{what: "conditions", text: kind + " is shown here only: on a kubelet's Node hostler writes none but hostler.io/*", harm: odd})
 		case !check.Temporary:
 		case check.Answer == status.Problem:
-			list = append(list, worry{what: kind, text: check.Message, harm: odd, custom: true})
+			list = append(list, worry{what: kind, text: check.Message, harm: odd})
 		case check.Faulty: // which is listed
 		case check.Answer == status.Undecided, check.Answer == status.TimedOut, check.Answer == status.NotRun:
-			list = append(list, worry{what: kind + " unknown", text: check.Message, next: "`hostler doctor`", harm: odd, custom: true})
+			list = append(list, worry{what: kind + " unknown", text: check.Message, next: "`hostler doctor`", harm: odd})
 		}
 	}
 	return list
@@ -237,7 +244,7 @@ func unexpected(out *output, s api.Status) bool {
 func conditionWorries(s api.Status) []worry {
 	var list []worry
 	for _, c := range slices.SortedStableFunc(slices.Values(s.Node.Status.Conditions), readyFirst) {
-		w := worry{what: string(c.Type), since: c.LastTransitionTime.Time, text: c.Message, next: s.NextSteps[c.Type], harm: pressed, custom: status.IsCustom(c.Type)}
+		w := worry{what: string(c.Type), since: c.LastTransitionTime.Time, text: c.Message, next: s.NextSteps[c.Type], harm: pressed, causes: []api.Cause{api.Cause(c.Type)}}
 		switch {
 		case (status.Transition{New: c}).Good():
 			continue
@@ -270,12 +277,24 @@ func readyFirst(a, b corev1.NodeCondition) int {
 	return cmp.Compare(rank(a), rank(b))
 }
 
-// said reports whether an error stands in the list already: a condition or the
-// control plane and the loop behind it often tell the same, one in more words.
-func said(list []worry, text string) bool {
-	return slices.ContainsFunc(list, func(w worry) bool {
-		return strings.Contains(w.text, text) || w.text != "" && !w.custom && strings.Contains(text, w.text)
-	})
+// said reports whether worries in the list are about all of these causes: a condition or the
+// control plane and the loop behind it often report the same, one in more words.
+func said(list []worry, causes ...api.Cause) bool {
+	for _, c := range causes {
+		if c == "" || !slices.ContainsFunc(list, func(w worry) bool { return slices.Contains(w.causes, c) }) {
+			return false
+		}
+	}
+	return len(causes) > 0
+}
+
+// causesOf are those of what fails for the sake of runtimes.
+func causesOf(runtimes []string) []api.Cause {
+	var causes []api.Cause
+	for _, name := range runtimes {
+		causes = append(causes, api.Cause("runtime "+name))
+	}
+	return causes
 }
 
 // anyDown reports whether one of the named runtimes is down. The condition Ready names it

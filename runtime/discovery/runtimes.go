@@ -168,7 +168,9 @@ func (r *Runtimes) Look(ctx context.Context) error {
 	r.learned.asked = true
 	var errs []error
 	for _, m := range members {
-		errs = append(errs, r.learned.faults[m.Name()])
+		if err := r.learned.faults[m.Name()]; err != nil {
+			errs = append(errs, runtime.MemberError{Runtime: m.Name(), Err: err})
+		}
 	}
 	r.letGo(time.Now())
 	return errors.Join(errs...)

@@ -111,8 +111,9 @@ type Check struct {
 	Duration  metav1.Duration          `json:"duration"` // of that
 	// LocalOnly tells that the condition is not published, since the Node is a kubelet's.
 	LocalOnly bool `json:"localOnly,omitempty"`
-	// Faulty tells that the check is not run because of one of the faults, which says why.
-	Faulty bool `json:"faulty,omitempty"`
+	// Faulty tells that the check is not run because of one of the faults, and Fault which.
+	Faulty bool   `json:"faulty,omitempty"`
+	Fault  *Fault `json:"fault,omitempty"`
 }
 
 // Result is what came of one run.

@@ -71,7 +71,7 @@ type check struct {
 	program Program
 	due     time.Time // by the monotonic clock
 	last    Result
-	broken  string // why it is not run any more; empty if it is
+	broken  *Fault // why it is not run any more; nil if it is
 }
 
 // outcome is what a run came to, or that it is gone at last.
@@ -189,13 +189,13 @@ func (r *Runner) look(now time.Time) (changed bool) {
 			r.options.Log.Info("check of a condition found", "path", p.Path, "type", p.Type, "user", p.User, "interval", p.Interval, "timeout", p.Timeout)
 			c = &check{due: now}
 			changed = true
-		case c.broken != "":
+		case c.broken != nil:
 			r.options.Log.Info("check of a condition is run again", "path", p.Path, "type", p.Type)
 			c.due, changed = now, true
 		case c.program != p:
 			c.due = now
 		}
-		c.program, c.broken = p, ""
+		c.program, c.broken = p, nil
 		checks[p.Path] = c
 	}
 	for path, c := range r.checks {
@@ -203,8 +203,8 @@ func (r *Runner) look(now time.Time) (changed bool) {
 			continue
 		}
 		if f := brokenBy(faults, path, policy.Folder); f != nil && !types[c.program.Type] {
-			changed = changed || c.broken == ""
-			c.broken = f.String() + "; " + f.Mend
+			changed = changed || c.broken == nil
+			c.broken = f
 			checks[path] = c
 			continue
 		}
@@ -235,7 +235,7 @@ func (r *Runner) start(ctx context.Context, workers *sync.WaitGroup) (next time.
 	for _, c := range slices.SortedFunc(maps.Values(r.checks), func(a, b *check) int { return a.due.Compare(b.due) }) {
 		p := c.program
 		switch {
-		case r.busy[p.Path] || c.broken != "":
+		case r.busy[p.Path] || c.broken != nil:
 		case c.due.After(now):
 			if c.due.Before(next) {
 				next = c.due
@@ -281,7 +281,7 @@ func (r *Runner) take(o outcome) {
 		r.options.Changed()
 	}
 	c := r.checks[o.program.Path]
-	if c == nil || c.program.Type != o.program.Type || c.broken != "" {
+	if c == nil || c.program.Type != o.program.Type || c.broken != nil {
 		return // it is another's file by now
 	}
 	before := c.last
@@ -306,13 +306,13 @@ func (r *Runner) publish() {
 		return strings.Compare(string(a.program.Type), string(b.program.Type))
 	}) {
 		p, answer, message := c.program, c.last.Answer, c.last.Message
-		if c.broken != "" {
-			answer, message = status.NotRun, c.broken
+		if c.broken != nil {
+			answer, message = status.NotRun, c.broken.String()+"; "+c.broken.Mend
 		}
 		one := Check{
 			Path: p.Path, Type: p.Type, Temporary: p.Temporary, User: p.User,
 			Interval: metav1.Duration{Duration: p.Interval}, Timeout: metav1.Duration{Duration: p.Timeout},
-			Answer: answer, Message: message, Duration: metav1.Duration{Duration: c.last.Took}, Faulty: c.broken != "",
+			Answer: answer, Message: message, Duration: metav1.Duration{Duration: c.last.Took}, Faulty: c.broken != nil, Fault: c.broken,
 		}
 		if !c.last.Started.IsZero() {
 			started := c.last.Started.UTC()

@@ -270,6 +270,9 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 		if m := b.Custom()[0].Message; !strings.Contains(m, "may be written by others") || !strings.Contains(m, "chmod go-w") {
 			t.Errorf("Custom() = %q, want why, and the mend", m)
 		}
+		if c, faults := b.Checks()[0], b.Faults(); len(faults) != 1 || !c.Faulty || c.Fault == nil || *c.Fault != faults[0] {
+			t.Errorf("Checks() = %+v, faults %v, want it to name the fault", c, faults)
+		}
 		before = len(b.starts("hostler.io/A"))
 		b.after(time.Hour)
 		if n := len(b.starts("hostler.io/A")); n != before || b.log.Count("is at fault") != 1 {
