@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"hostler.io/hostler/internal/bounded"
 )
 
 // AnnotationLeaseDuration asks the host of the Node that has it for a Lease that is good
@@ -186,7 +188,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) erro
 		}
 		if errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid) { // it asks this host for nothing, then
 			beat(nil)
-			if err := Sleep(ctx, wait.Jitter(LongestLease, 1)); err != nil {
+			if err := bounded.Sleep(ctx, wait.Jitter(LongestLease, 1)); err != nil {
 				return err
 			}
 			continue
@@ -197,7 +199,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) erro
 		}
 		failing = true
 		// A control plane that restarts ends every host's watch at once.
-		if err := Sleep(ctx, max(pause(&backoff, err), rand.N(p.Pace().Duration/renewals))); err != nil {
+		if err := bounded.Sleep(ctx, max(pause(&backoff, err), rand.N(p.Pace().Duration/renewals))); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"hostler.io/hostler/internal/bounded"
 )
 
 const (
@@ -196,7 +198,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 			backoff = Retry()
 			continue
 		}
-		if err := Sleep(ctx, max(pause(&backoff, err)-time.Since(started), Retry().Duration)); err != nil {
+		if err := bounded.Sleep(ctx, max(pause(&backoff, err)-time.Since(started), Retry().Duration)); err != nil {
 			return err
 		}
 	}

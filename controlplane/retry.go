@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"context"
 	"errors"
 	"math"
 	"time"
@@ -26,16 +25,4 @@ func pause(backoff *wait.Backoff, err error) time.Duration {
 		next = max(next, wait.Jitter(min(busy.After, max(backoff.Cap, Retry().Cap)), Retry().Jitter))
 	}
 	return next
-}
-
-// Sleep waits until d has passed, or returns why ctx ended before.
-func Sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -145,7 +146,7 @@ func (g *Guard) onDrained(e *episode) {
 	go func() {
 		defer cancel()
 		if reporter := g.options.Reporter; reporter != nil {
-			err := drain.Bounded(ctx, func() error { return reporter.ReportShutdown(ctx, status) })
+			err := bounded.Call(ctx, func() error { return reporter.ReportShutdown(ctx, status) })
 			if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 				g.log.Warn("the final status is not written; the shutdown goes on without", "error", err)
 			}

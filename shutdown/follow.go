@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/internal/bounded"
 )
 
 const (
@@ -23,8 +23,8 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 	failed := false
 	var up, unfailed time.Duration // for how long
 	for up < steady && unfailed < startsBound {
-		bounded, cancel := context.WithTimeout(ctx, reviveBound)
-		starting, result, err := r.starter.Fares(bounded, name, since)
+		call, cancel := context.WithTimeout(ctx, reviveBound)
+		starting, result, err := r.starter.Fares(call, name, since)
 		cancel()
 		pause := faresPause
 		switch {
@@ -42,7 +42,7 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 			up, unfailed = up+pause, unfailed+pause
 			r.noteDown(ctx, name)
 		}
-		drain.Sleep(ctx, pause)
+		_ = bounded.Sleep(ctx, pause)
 	}
 	if failed && up >= steady {
 		r.log.Info("a service that had failed since the shutdown was called off has not any more", "unit", name)

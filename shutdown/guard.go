@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -229,15 +230,9 @@ func (g *Guard) Run(ctx context.Context) error {
 	defer cancel()
 	g.options.Journal.Flush(flush)
 	stopWriting()
-	ended := make(chan struct{})
-	go func() {
-		wg.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(flushBound): // the disk hangs, or whoever is notified does
-	}
+	end, ended := context.WithTimeout(context.WithoutCancel(ctx), flushBound)
+	defer ended()
+	_ = bounded.Call(end, func() error { wg.Wait(); return nil }) // the disk may hang, or whoever is notified
 	return context.Cause(ctx)
 }
 
@@ -255,7 +250,7 @@ func (g *Guard) watch(ctx context.Context, events chan<- Event, lost chan<- erro
 		if time.Since(began) > time.Minute {
 			pauses.reset()
 		}
-		drain.Sleep(ctx, pauses.next(LongestPause))
+		_ = bounded.Sleep(ctx, pauses.next(LongestPause))
 	}
 }
 

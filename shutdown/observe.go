@@ -5,8 +5,8 @@ import (
 	"context"
 	"slices"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/runtime"
-	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -26,7 +26,7 @@ func (g *Guard) survey(ctx context.Context) {
 			g.mark(pods)
 			return
 		}
-		drain.Sleep(ctx, pauses.next(surveyPause))
+		_ = bounded.Sleep(ctx, pauses.next(surveyPause))
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"hostler.io/hostler/shutdown/drain"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -105,8 +105,8 @@ func (r *reviver) start(ctx context.Context, name string) (at time.Time) {
 	failed, began := false, time.Now()
 	for ctx.Err() == nil && r.owes(name) {
 		asked := time.Now()
-		bounded, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the order to start it for %v", reviveBound))
-		err := drain.Bounded(bounded, func() error { return r.starter.Start(bounded, name) })
+		call, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the order to start it for %v", reviveBound))
+		err := bounded.Call(call, func() error { return r.starter.Start(call, name) })
 		cancel()
 		switch {
 		case ctx.Err() != nil: // also if it was started: the next drain may have asked it to stop already
@@ -121,7 +121,7 @@ func (r *reviver) start(ctx context.Context, name string) (at time.Time) {
 			return time.Time{}
 		case errors.Is(err, ErrStillStops) && time.Since(began) < stopsBound: // nobody has to do anything
 			r.noteDown(ctx, name)
-			drain.Sleep(ctx, stopsPause)
+			_ = bounded.Sleep(ctx, stopsPause)
 			continue
 		default:
 			if !failed {
@@ -130,7 +130,7 @@ func (r *reviver) start(ctx context.Context, name string) (at time.Time) {
 			failed = true
 			r.noteDown(ctx, name, NotStarted{Unit: name, Reason: err.Error()})
 		}
-		drain.Sleep(ctx, pauses.next(revivePause))
+		_ = bounded.Sleep(ctx, pauses.next(revivePause))
 	}
 	return time.Time{}
 }

@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/caller"
 	"hostler.io/hostler/internal/hint"
 	"hostler.io/hostler/status/report"
@@ -50,11 +51,7 @@ func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (CordonReport,
 		answer.Pending = true
 		answer.Message = fmt.Sprintf("kept on this host, and told to the control plane as soon as it answers: %v", err)
 	}
-	// A control plane that took all the time, or a caller that has gone, is no
-	// reason not to have it on disk.
-	writing, written := context.WithTimeout(context.WithoutCancel(ctx), diskTimeout)
-	defer written()
-	if err := d.onDisk(writing); err != nil {
+	if err := d.onDisk(ctx); err != nil {
 		answer.Message = strings.TrimPrefix(answer.Message+"; it may not survive a power cut: "+err.Error(), "; ")
 	}
 	if changed {
@@ -68,15 +65,10 @@ func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (CordonReport,
 	return answer, nil
 }
 
-// onDisk returns when what was learned is where a power cut does not reach it, or
-// ctx ends.
+// onDisk has what was learned written where a power cut does not reach it. A control plane that
+// took all the time, or a caller that has gone, is no reason not to.
 func (d *Drainer) onDisk(ctx context.Context) error {
-	done := make(chan error, 1)
-	go func() { done <- d.o.Flush() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("write the state file: %w", ctx.Err())
-	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), diskTimeout, fmt.Errorf("write the state file: %w", context.DeadlineExceeded))
+	defer cancel()
+	return bounded.Call(ctx, d.o.Flush)
 }

@@ -96,9 +96,7 @@ func (d *Drainer) Return(ctx context.Context) (LeaveReport, error) {
 // rememberLeave has the latest word on disk, and says why it may not be; a caller
 // that has gone meanwhile is no reason.
 func (d *Drainer) rememberLeave(ctx context.Context) string {
-	writing, written := context.WithTimeout(context.WithoutCancel(ctx), diskTimeout)
-	defer written()
-	if err := d.onDisk(writing); err != nil {
+	if err := d.onDisk(ctx); err != nil {
 		return "it may not survive a power cut: " + err.Error()
 	}
 	return ""

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
 )
 
 const (
@@ -71,7 +72,7 @@ func (c *Census) Run(ctx context.Context, beat func(error), changed func()) erro
 	}
 	next := rand.N(time.Minute) // hosts that started together need not come together
 	for {
-		if err := sleep(ctx, next); err != nil {
+		if err := bounded.Sleep(ctx, next); err != nil {
 			return err
 		}
 		clones, err := c.look(ctx)
@@ -132,7 +133,7 @@ func (c *Census) look(ctx context.Context) ([]controlplane.Clone, error) {
 			break
 		}
 		if round > 0 {
-			if err := sleep(ctx, watched); err != nil {
+			if err := bounded.Sleep(ctx, watched); err != nil {
 				return nil, err
 			}
 		}
@@ -150,14 +151,4 @@ func (c *Census) look(ctx context.Context) ([]controlplane.Clone, error) {
 	}
 	slices.SortFunc(clones, func(a, b controlplane.Clone) int { return strings.Compare(a.Node, b.Node) })
 	return clones, nil
-}
-
-// sleep waits until d has passed, or returns why ctx ended before.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

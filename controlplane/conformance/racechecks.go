@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
 )
 
 // machines are as many that nobody is.
@@ -202,7 +203,7 @@ func checkExpiry(ctx context.Context, b *Backend) error {
 			begun = time.Now() // it went rightly: this process was too slow
 		}
 		lease = stored
-		if err := controlplane.Sleep(ctx, good/4); err != nil {
+		if err := bounded.Sleep(ctx, good/4); err != nil {
 			return err
 		}
 	}
@@ -221,7 +222,7 @@ func checkExpiry(ctx context.Context, b *Backend) error {
 		if err != nil {
 			return fmt.Errorf("Lease() = %w, want it there or not found", err)
 		}
-		if err := controlplane.Sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := bounded.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}

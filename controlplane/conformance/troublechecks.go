@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
 )
 
 const (
@@ -69,7 +70,7 @@ func worksAgain(ctx context.Context, b *Backend, name string) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%v after the trouble is over: %w", soon, err)
 		}
-		if err := controlplane.Sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := bounded.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -267,14 +268,9 @@ func checkLying(ctx context.Context, b *Backend) error {
 
 // within returns what a call does, or that it does not end.
 func within(what string, call func() error) error {
-	result := make(chan error, 1)
-	go func() { result <- call() }()
-	select {
-	case err := <-result:
-		return err
-	case <-time.After(soon):
-		return fmt.Errorf("%s has not ended after %v", what, soon)
-	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), soon, fmt.Errorf("%s has not ended after %v", what, soon))
+	defer cancel()
+	return bounded.Call(ctx, call)
 }
 
 // orNone is an error that can be wrapped.
@@ -316,7 +312,7 @@ func (g goroutines) gone(ctx context.Context) error {
 		case time.Now().After(deadline):
 			return fmt.Errorf("a call that was cancelled has left a goroutine:\n%s", left)
 		}
-		if err := controlplane.Sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := bounded.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}

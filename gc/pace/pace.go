@@ -8,6 +8,8 @@ package pace
 import (
 	"context"
 	"time"
+
+	"hostler.io/hostler/internal/bounded"
 )
 
 const (
@@ -58,7 +60,7 @@ func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, 
 		switch {
 		case !more && flying == 0:
 			return len(list)
-		case more && flying == 0 && p.pause > 0 && !rest(ctx, p.pause):
+		case more && flying == 0 && p.pause > 0 && bounded.Sleep(ctx, p.pause) != nil:
 			continue
 		case more && flying < p.limit:
 			one := list[0]
@@ -77,16 +79,6 @@ func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, 
 			p.observe(out.took)
 		}
 		goOn = done(out.one, out.err) && goOn
-	}
-}
-
-// rest waits and tells whether it was not interrupted.
-func rest(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/runtime"
 )
 
@@ -43,7 +44,7 @@ func (s *Survey) Settle(ctx context.Context, before gc.Usage) (gc.Usage, Writing
 	last := s.measure(ctx, before.Filesystem)
 	peak, peakAt := last, time.Now()
 	pause, waited := settleFirst, time.Duration(0)
-	for waited < SettleLimit && last.Err == nil && sleep(ctx, pause) {
+	for waited < SettleLimit && last.Err == nil && bounded.Sleep(ctx, pause) == nil {
 		waited += pause
 		pause = min(2*pause, SettleLimit-waited)
 		next := s.measure(ctx, before.Filesystem)
@@ -100,16 +101,4 @@ func (w Writing) Won(before, after gc.Usage, since time.Time) (bytes, inodes uin
 // Gained reports whether room was won.
 func Gained(before, after gc.Usage) bool {
 	return after.AvailableBytes > before.AvailableBytes || after.InodesFree > before.InodesFree
-}
-
-// sleep waits and tells whether it was not interrupted.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

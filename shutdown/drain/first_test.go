@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown/drain"
@@ -63,7 +64,7 @@ func (w *world) first(stop func(ctx context.Context) (bool, error)) (s *services
 // endsAfter is a service that runs and takes its time to end.
 func endsAfter(d time.Duration) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
-		drain.Sleep(ctx, d)
+		_ = bounded.Sleep(ctx, d)
 		return true, context.Cause(ctx)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -107,7 +108,7 @@ func (d *Drain) relist(ctx context.Context) {
 		defer cancel()
 		pods, unreachable, err := d.options.Roster.list(list)
 		if err != nil && first {
-			Sleep(ctx, retryPause) // there will be another list
+			_ = bounded.Sleep(ctx, retryPause) // there will be another list
 		}
 		select {
 		case d.lists.answers <- listing{pods, unreachable, err, at, quiet, after}:

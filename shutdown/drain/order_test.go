@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runtimetest"
 	"hostler.io/hostler/shutdown/drain"
@@ -223,7 +224,7 @@ type late struct {
 }
 
 func (r late) Pods(ctx context.Context) ([]runtime.Pod, error) {
-	drain.Sleep(ctx, r.by)
+	_ = bounded.Sleep(ctx, r.by)
 	return r.Runtime.Pods(ctx)
 }
 

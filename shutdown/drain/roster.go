@@ -131,28 +131,6 @@ func (r *Roster) Last() ([]runtime.Pod, bool) {
 	return r.pods, r.ok
 }
 
-// Bounded calls f and waits until it returns or ctx ends, even if f ignores ctx.
-func Bounded(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// Sleep waits, or returns when ctx ends.
-func Sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // Closed reports whether a channel on which nothing is sent is closed. A nil channel is not.
 func Closed(c <-chan struct{}) bool {
 	select {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -163,7 +164,7 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 		// Before the runtime went away; one that is only slow may not have come to it.
 		lost := errors.Is(err, runtime.ErrLost) || time.Since(made) >= requestMargin && !errors.Is(err, context.DeadlineExceeded)
 		asked = asked || got || lost
-		Sleep(ctx, pause)
+		_ = bounded.Sleep(ctx, pause)
 		switch {
 		case Closed(c.life.leaving) && !asked:
 			return false, errUnrequested
@@ -201,11 +202,11 @@ func (c *calls) request(ctx context.Context, stop func(context.Context) error) (
 	}
 	defer context.AfterFunc(ctx, func() {
 		if Closed(c.life.leaving) {
-			Sleep(call, time.Until(began.Add(requestMargin)))
+			_ = bounded.Sleep(call, time.Until(began.Add(requestMargin)))
 		}
 		end(context.Cause(ctx))
 	})()
-	err = Bounded(call, func() error { return stop(call) })
+	err = bounded.Call(call, func() error { return stop(call) })
 	return call.Err() != nil, err
 }
 
@@ -240,7 +241,7 @@ func (c *calls) awaitEnd(ctx context.Context, t target, end time.Time) bool {
 func (c *calls) tearDown(phase int, pod key, what runtime.Pod, end time.Time, last bool) {
 	ctx, cancel := c.teardownBound(last, end)
 	defer cancel()
-	err := Bounded(ctx, func() error { return c.runtime.StopPod(ctx, what) })
+	err := bounded.Call(ctx, func() error { return c.runtime.StopPod(ctx, what) })
 	if err != nil {
 		c.log.Warn("the sandbox of a pod stays behind", "pod", strings.TrimPrefix(what.Namespace+"/"+what.Name, "/"), "error", err)
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/status"
 )
 
@@ -160,14 +161,9 @@ func (r *Runner) Run(ctx context.Context, beat func()) error {
 // await waits for the workers, but not for a check that cannot be killed. Run may be
 // called again then.
 func (r *Runner) await(workers *sync.WaitGroup) {
-	done := make(chan struct{})
-	go func() { workers.Wait(); close(done) }()
-	limit := time.NewTimer(stopGrace)
-	defer limit.Stop()
-	select {
-	case <-done:
-	case <-limit.C:
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+	defer cancel()
+	_ = bounded.Call(ctx, func() error { workers.Wait(); return nil })
 	r.running = 0
 	clear(r.busy)
 }

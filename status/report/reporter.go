@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
@@ -221,17 +222,11 @@ func (r *Reporter) flush(ctx context.Context) {
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/3)
 		defer cancel()
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	err := bounded.Call(ctx, func() error {
 		_ = r.o.Flush() // the state's health reports it
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return // by a later report
-		}
+		return nil
+	})
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) { // which a later report does
 		r.o.Log.Warn("the disk does not take what is kept of this shutdown; the control plane is told first")
 	}
 }

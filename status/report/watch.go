@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
 )
 
 // Watch follows the stored Node until ctx ends, so that what somebody else changes is taken
@@ -46,9 +47,7 @@ func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, 
 			// Nobody waits for the watch, so that it can wait as long as it is asked to.
 			pause = max(pause, wait.Jitter(min(busy.After, r.o.Rewrite), controlplane.Retry().Jitter))
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if bounded.Sleep(ctx, pause) != nil {
 			return ctx.Err()
 		}
 	}

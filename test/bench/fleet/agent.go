@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
 )
 
 const (
@@ -105,7 +106,7 @@ func (a *agent) report(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	for next := rand.N(a.fleet.o.Report); controlplane.Sleep(ctx, next) == nil; next = a.fleet.o.Report {
+	for next := rand.N(a.fleet.o.Report); bounded.Sleep(ctx, next) == nil; next = a.fleet.o.Report {
 		if !a.until(ctx, "status", update, a.status) {
 			return
 		}
@@ -126,7 +127,7 @@ func (a *agent) until(ctx context.Context, what string, again time.Duration, cal
 			return true
 		}
 		a.fleet.fail(what, err)
-		if controlplane.Sleep(ctx, again/2+rand.N(again)) != nil {
+		if bounded.Sleep(ctx, again/2+rand.N(again)) != nil {
 			return false
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
 )
 
 // Client is how an agent reaches its control plane.
@@ -79,7 +80,7 @@ func Start(ctx context.Context, o Options) *Fleet {
 
 // live is an agent's life.
 func (f *Fleet) live(ctx context.Context, i int) {
-	if controlplane.Sleep(ctx, rand.N(max(f.o.Spread, 1))) != nil {
+	if bounded.Sleep(ctx, rand.N(max(f.o.Spread, 1))) != nil {
 		return
 	}
 	name := Name(i)
