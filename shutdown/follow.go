@@ -24,7 +24,7 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 	var up, unfailed time.Duration // for how long
 	for up < steady && unfailed < startsBound {
 		call, cancel := context.WithTimeout(ctx, reviveBound)
-		starting, result, err := r.starter.Fares(call, name, since)
+		starting, result, err := r.starter.UnitFares(call, name, since)
 		cancel()
 		pause := faresPause
 		switch {

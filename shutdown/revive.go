@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	// ErrNoService is what Starter.Start returns where there is no such service, or somebody has
+	// ErrNoService is what Starter.StartUnit returns where there is no such service, or somebody has
 	// seen to it that it is not started: no retry changes that.
 	ErrNoService = errors.New("there is no such service to start")
 	// ErrStillStops is what it returns of one that has not ended yet, which a retry finds ended.
@@ -25,11 +25,11 @@ var (
 // Starter starts services again that a drain has stopped, before the pods or for a container of
 // theirs.
 type Starter interface {
-	// Start begins to start one. ErrNoService and ErrStillStops say that it cannot.
-	Start(ctx context.Context, name string) error
-	// Fares reports whether one that was started at a time is still about to be up, and if it has
-	// failed instead, how.
-	Fares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error)
+	// StartUnit begins to start one. ErrNoService and ErrStillStops say that it cannot.
+	StartUnit(ctx context.Context, name string) error
+	// UnitFares reports whether one that was started at a time is still about to be up, and if it
+	// has failed instead, how.
+	UnitFares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error)
 	// Release is called when services are about to be started, and with them runtimes.
 	Release()
 }
@@ -106,7 +106,7 @@ func (r *reviver) start(ctx context.Context, name string) (at time.Time) {
 	for ctx.Err() == nil && r.owes(name) {
 		asked := time.Now()
 		call, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the order to start it for %v", reviveBound))
-		err := bounded.Call(call, func() error { return r.starter.Start(call, name) })
+		err := bounded.Call(call, func() error { return r.starter.StartUnit(call, name) })
 		cancel()
 		switch {
 		case ctx.Err() != nil: // also if it was started: the next drain may have asked it to stop already

@@ -48,17 +48,17 @@ func (r *rig) serve(all services) {
 // services are those of a host, by name.
 type services map[string]*service
 
-func (s services) Runs(ctx context.Context, name string) (bool, error) {
+func (s services) UnitRuns(ctx context.Context, name string) (bool, error) {
 	return s[name].running(ctx, name)
 }
 
-func (s services) Stop(ctx context.Context, name string) (bool, error) {
+func (s services) StopAlone(ctx context.Context, name string) (bool, error) {
 	return s[name].stop(ctx, name)
 }
 
-func (s services) Start(ctx context.Context, name string) error { return s[name].start(ctx, name) }
+func (s services) StartUnit(ctx context.Context, name string) error { return s[name].start(ctx, name) }
 
-func (s services) Fares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {
+func (s services) UnitFares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {
 	return s[name].fares(ctx, name, since)
 }
 

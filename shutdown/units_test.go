@@ -40,13 +40,13 @@ type units struct {
 	started []string
 }
 
-func (u *units) Fares(context.Context, string, time.Time) (starting bool, failed string, err error) {
+func (u *units) UnitFares(context.Context, string, time.Time) (starting bool, failed string, err error) {
 	return false, "", nil
 }
 
 func (u *units) Release() {}
 
-func (u *units) Start(_ context.Context, name string) error {
+func (u *units) StartUnit(_ context.Context, name string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.tries++

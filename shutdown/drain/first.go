@@ -36,10 +36,11 @@ type First struct {
 
 // Services are the services of the host, as a drain needs them.
 type Services interface {
-	// Runs reports whether a service runs, or is about to.
-	Runs(ctx context.Context, name string) (bool, error)
-	// Stop stops a service, returns when it has ended or ctx ends, and reports whether it ran.
-	Stop(ctx context.Context, name string) (ran bool, err error)
+	// UnitRuns reports whether a service runs, or is about to.
+	UnitRuns(ctx context.Context, name string) (bool, error)
+	// StopAlone stops a service and no other, returns when it has ended or ctx ends, and reports
+	// whether it ran.
+	StopAlone(ctx context.Context, name string) (ran bool, err error)
 	// Adopt is called right before services are stopped. From then on pods may have to be stopped
 	// without their runtime: those that are listed, and those that an earlier process has put on
 	// record, if their runtime lists none. signals are the stop signals that are known, by ID of
@@ -183,7 +184,7 @@ func (d *Drain) toStop(ctx context.Context) (names []string) {
 	defer cancel()
 	list := &d.record.StoppedFirst
 	for _, name := range d.options.First.Names {
-		if runs, err := d.options.First.Services.Runs(ctx, name); runs || err != nil {
+		if runs, err := d.options.First.Services.UnitRuns(ctx, name); runs || err != nil {
 			names = append(names, name)
 		} else if i := serviceIn(*list, name); i >= 0 {
 			noteEnded(&(*list)[i])
@@ -259,7 +260,7 @@ func (d *Drain) stopAll(run context.Context, names []string, atMost time.Duratio
 		d.stopping.awaited[name] = true
 		d.calls.group.Go(func() {
 			asked := time.Now()
-			ran, err := d.options.First.Services.Stop(ctx, name)
+			ran, err := d.options.First.Services.StopAlone(ctx, name)
 			d.calls.report(result{service: &serviceEnd{name, ran, err, time.Since(asked)}})
 		})
 	}

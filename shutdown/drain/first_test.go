@@ -26,11 +26,13 @@ type services struct {
 	adopt func(ctx context.Context, listed, recorded []runtime.Pod) map[string]string
 }
 
-func (s *services) Runs(_ context.Context, name string) (bool, error) {
+func (s *services) UnitRuns(_ context.Context, name string) (bool, error) {
 	return s.runs == nil || s.runs(name), nil
 }
 
-func (s *services) Stop(ctx context.Context, name string) (bool, error) { return s.stop(ctx, name) }
+func (s *services) StopAlone(ctx context.Context, name string) (bool, error) {
+	return s.stop(ctx, name)
+}
 
 func (s *services) Adopt(ctx context.Context, listed, recorded []runtime.Pod, _ map[string]string) map[string]string {
 	return s.adopt(ctx, listed, recorded)
