@@ -10,7 +10,6 @@ import (
 
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
-	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/systemd"
 )
 
@@ -115,7 +114,7 @@ func (a *Agent) restoreDelay() {
 // for it, but not for ever. A second signal, which may have come again before, ends the
 // waiting, not the pods' own time.
 func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Signal) {
-	ctx, cancel := context.WithTimeout(ctx, a.first().Bound()+plan.Total(a.settings.Policies().Phases)+plan.Margin+teardown)
+	ctx, cancel := context.WithTimeout(ctx, a.shutdown.guard.Status().InhibitDelayNeeded.Duration+teardown)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
