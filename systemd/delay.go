@@ -9,12 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/systemd/bus"
+	"hostler.io/hostler/systemd/logindconf"
 )
 
 // DropInPath is where hostler raises logind's longest delay, while it runs: in
@@ -29,40 +33,64 @@ const (
 	logindUnit     = "systemd-logind.service"
 )
 
+// longestDelay is the longest delay that logind grants, and the drop-in that raises it.
+type longestDelay struct {
+	bus  *bus.Connection
+	root string // the folder under which logind's configuration lies
+
+	raising sync.Mutex   // one change of the drop-in at a time
+	seen    atomic.Int64 // the delay as RaiseMaxDelay found it last, in nanoseconds; zero before. follow reads it amid a change
+}
+
+// MaxDelay is logind's InhibitDelayMaxUSec: 5 s unless configured.
+func (m *longestDelay) MaxDelay(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := m.bus.Bounded(ctx)
+	defer cancel()
+	var microseconds uint64
+	if err := get(ctx, m.bus, "InhibitDelayMaxUSec", &microseconds); err != nil {
+		return 0, err
+	}
+	return fromMicroseconds(microseconds), nil
+}
+
+// Files is what logind's files say of its longest delay, now; logind may run with
+// an older reading.
+func (m *longestDelay) Files() logindconf.Delay { return logindconf.ReadDelay(m.root, DropInPath) }
+
 // RaiseMaxDelay sees to it that logind grants d, now and after it has read its
 // files anew: where these do not say so it writes the drop-in DropInPath, unless
 // another file sets as much, has logind read them, and waits until it says so.
 // Where another file overrides the drop-in, the error names it, and what logind
 // does grant is returned with it. Idempotent. It lowers nothing but what a file
 // of somebody else's granted that is gone.
-func (l *Logind) RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error) {
-	ctx, cancel := l.bus.Bounded(ctx)
+func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error) {
+	ctx, cancel := m.bus.Bounded(ctx)
 	defer cancel()
-	l.raising.Lock()
-	defer l.raising.Unlock()
+	m.raising.Lock()
+	defer m.raising.Unlock()
 
-	granted, err = l.MaxDelay(ctx)
+	granted, err = m.MaxDelay(ctx)
 	if err != nil {
 		return granted, err
 	}
 	// Before the files are opened, upon which follow compares it.
-	l.seen.Store(int64(granted))
-	defer func() { l.seen.Store(int64(granted)) }()
+	m.seen.Store(int64(granted))
+	defer func() { m.seen.Store(int64(granted)) }()
 	operation := fmt.Sprintf("raise logind's longest delay to %v", d)
-	changed, err := l.arrangeDropIn(d)
+	changed, err := m.arrangeDropIn(d)
 	if err != nil && granted < d {
 		return granted, fmt.Errorf("%s: granted %v: %w; see to it that %s can be written",
 			operation, granted, err, filepath.Dir(DropInPath))
 	}
-	files := l.Files()
+	files := m.Files()
 	expected := files.Effective.Max
 	// Where logind would read less than it grants now, it is not asked to, unless
 	// that is enough: who wanted more has taken the file away.
 	if lowers := expected < granted; expected > granted || changed && expected >= min(d, granted) {
-		if err := l.reload(ctx); err != nil {
+		if err := m.reload(ctx); err != nil {
 			return granted, short(granted, d, fmt.Errorf("%s: granted %v: %w; try `systemctl restart %s`", operation, granted, err, logindUnit))
 		}
-		granted, err = l.settle(ctx, func(now time.Duration) bool { return now >= min(d, expected) && !(lowers && now > expected) })
+		granted, err = m.settle(ctx, func(now time.Duration) bool { return now >= min(d, expected) && !(lowers && now > expected) })
 		if err != nil {
 			return granted, short(granted, d, fmt.Errorf("%s: granted %v, and logind did not take up %s: %w; try `systemctl restart %s`",
 				operation, granted, DropInPath, errors.Join(err, files.Unreadable), logindUnit))
@@ -86,9 +114,9 @@ func short(granted, d time.Duration, err error) error {
 // it where others set as much as it does, or more, which it would cut down. More
 // than d, which a file of before had set, is nobody's wish any longer. It tells
 // whether that took a change: one that is overridden stays as it is.
-func (l *Logind) arrangeDropIn(d time.Duration) (changed bool, err error) {
-	path := filepath.Join(l.options.Root, DropInPath)
-	files := l.Files()
+func (m *longestDelay) arrangeDropIn(d time.Duration) (changed bool, err error) {
+	path := filepath.Join(m.root, DropInPath)
+	files := m.Files()
 	switch {
 	case files.Others.Max >= d && files.Others.Max >= files.Effective.Max:
 		return removeDropIn(path)
@@ -124,22 +152,22 @@ func dropIn(d time.Duration) string {
 // kubelet, set them for itself. Where the drop-in alone grants what is granted
 // it stays, for the other owner counts on that: a kubelet that finds enough
 // granted writes no file of its own.
-func (l *Logind) YieldMaxDelay(ctx context.Context) error {
-	ctx, cancel := l.bus.Bounded(ctx)
+func (m *longestDelay) YieldMaxDelay(ctx context.Context) error {
+	ctx, cancel := m.bus.Bounded(ctx)
 	defer cancel()
-	l.raising.Lock()
-	defer l.raising.Unlock()
-	if files := l.Files(); !files.DropIn || files.Others.Max < files.Effective.Max {
+	m.raising.Lock()
+	defer m.raising.Unlock()
+	if files := m.Files(); !files.DropIn || files.Others.Max < files.Effective.Max {
 		return nil
 	}
-	if granted, err := l.MaxDelay(ctx); err != nil || l.Files().Others.Max < granted {
+	if granted, err := m.MaxDelay(ctx); err != nil || m.Files().Others.Max < granted {
 		return err
 	}
 	const operation = "leave logind's longest delay to others"
-	if _, err := removeDropIn(filepath.Join(l.options.Root, DropInPath)); err != nil {
+	if _, err := removeDropIn(filepath.Join(m.root, DropInPath)); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	if err := l.reload(ctx); err != nil {
+	if err := m.reload(ctx); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	return nil
@@ -147,19 +175,17 @@ func (l *Logind) YieldMaxDelay(ctx context.Context) error {
 
 // settle waits until logind grants a delay that is as awaited: neither way of
 // reloading waits for the new configuration to count.
-func (l *Logind) settle(ctx context.Context, awaited func(time.Duration) bool) (granted time.Duration, err error) {
+func (m *longestDelay) settle(ctx context.Context, awaited func(time.Duration) bool) (granted time.Duration, err error) {
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		latest, err := l.MaxDelay(ctx)
+		latest, err := m.MaxDelay(ctx)
 		if err == nil {
 			granted = latest
 			if awaited(granted) {
 				return granted, nil
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if bounded.Sleep(ctx, pause) != nil {
 			return granted, errors.Join(ctx.Err(), err)
-		case <-time.After(pause):
 		}
 	}
 }
@@ -167,8 +193,8 @@ func (l *Logind) settle(ctx context.Context, awaited func(time.Duration) bool) (
 // MaxDelaySource is the path of the file that sets logind's longest delay, or
 // empty for its own default. It reads the files as they are now; a logind that
 // nobody told of a change runs with an older reading.
-func (l *Logind) MaxDelaySource(context.Context) (string, error) {
-	files := l.Files()
+func (m *longestDelay) MaxDelaySource(context.Context) (string, error) {
+	files := m.Files()
 	if files.Unreadable != nil {
 		return files.Effective.Source, fmt.Errorf("find what sets logind's longest delay: %w", files.Unreadable)
 	}
@@ -184,25 +210,25 @@ const restoreBound = 3 * time.Second
 // RaiseMaxDelay that follows must not find the delay of before. Where there is
 // no drop-in it does nothing. The file is gone even where an error tells that
 // logind was not reached.
-func (l *Logind) RestoreMaxDelay(ctx context.Context) error {
+func (m *longestDelay) RestoreMaxDelay(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreBound)
 	defer cancel()
-	l.raising.Lock()
-	defer l.raising.Unlock()
+	m.raising.Lock()
+	defer m.raising.Unlock()
 	const operation = "restore logind's longest delay"
-	err := os.Remove(filepath.Join(l.options.Root, DropInPath))
+	err := os.Remove(filepath.Join(m.root, DropInPath))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	if err := l.hangUp(ctx); err != nil {
+	if err := m.hangUp(ctx); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	files := l.Files()
+	files := m.Files()
 	expected := files.Effective.Max
-	if _, err := l.settle(ctx, func(now time.Duration) bool { return now == expected }); err != nil {
+	if _, err := m.settle(ctx, func(now time.Duration) bool { return now == expected }); err != nil {
 		return fmt.Errorf("%s to %v: %w", operation, expected, errors.Join(err, files.Unreadable))
 	}
 	return nil
@@ -214,8 +240,8 @@ func (l *Logind) RestoreMaxDelay(ctx context.Context) error {
 // Where logind is to be stopped, as in `systemctl isolate rescue.target`, there
 // is no reload to be had: one of mode "replace" would take the place of the stop
 // (seen on Debian 13), and logind would stay behind without a bus.
-func (l *Logind) reload(ctx context.Context) error {
-	conn, err := l.bus.Get(ctx)
+func (m *longestDelay) reload(ctx context.Context) error {
+	conn, err := m.bus.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -233,7 +259,7 @@ func (l *Logind) reload(ctx context.Context) error {
 		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ReloadUnit", &job, logindUnit, "fail")
 	}
 	if !canReload || bus.ErrorName(err) == "org.freedesktop.systemd1.TransactionIsDestructive" {
-		return l.hangUp(ctx)
+		return m.hangUp(ctx)
 	}
 	if err != nil {
 		return managerFault(operation, err)
@@ -244,8 +270,8 @@ func (l *Logind) reload(ctx context.Context) error {
 // hangUp has logind read its configuration again by SIGHUP. Unlike a job of systemd's that is
 // not put off until hostler has stopped, which is ordered before it. One that is only starting
 // would die of it: a logind that has its name on the bus heeds the signal.
-func (l *Logind) hangUp(ctx context.Context) error {
-	conn, err := l.bus.Get(ctx)
+func (m *longestDelay) hangUp(ctx context.Context) error {
+	conn, err := m.bus.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -284,4 +310,13 @@ func writeAtomically(path, text string) error {
 		return err
 	}
 	return os.Rename(temporary.Name(), path)
+}
+
+// fromMicroseconds converts a duration of systemd's, whose infinity and other
+// values beyond time.Duration become the longest one.
+func fromMicroseconds(us uint64) time.Duration {
+	if us > math.MaxInt64/uint64(time.Microsecond) {
+		return math.MaxInt64
+	}
+	return time.Duration(us) * time.Microsecond
 }

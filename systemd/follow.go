@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/systemd/logindconf"
 )
 
@@ -21,7 +22,7 @@ type delayView struct {
 // files were written, removed or, which logind does when it reads them anew,
 // opened. logind itself announces neither. changed has room for one. follow ends
 // with ctx, or says why it cannot go on; it closes watcher.
-func (l *Logind) follow(ctx context.Context, watcher *logindconf.Watcher, changed chan<- struct{}) error {
+func (m *longestDelay) follow(ctx context.Context, watcher *logindconf.Watcher, changed chan<- struct{}) error {
 	stop := context.AfterFunc(ctx, watcher.Close)
 	defer stop()
 	defer watcher.Close()
@@ -32,17 +33,15 @@ func (l *Logind) follow(ctx context.Context, watcher *logindconf.Watcher, change
 		}
 		// Also where it is as at the last look: whoever asked in between has seen
 		// another delay.
-		seen := time.Duration(l.seen.Load())
-		if now := l.view(ctx); now != last || seen != 0 && now.granted != 0 && now.granted != seen {
+		seen := time.Duration(m.seen.Load())
+		if now := m.view(ctx); now != last || seen != 0 && now.granted != 0 && now.granted != seen {
 			last = now
 			select {
 			case changed <- struct{}{}:
 			default: // told already
 			}
 		}
-		select {
-		case <-time.After(quiet):
-		case <-ctx.Done():
+		if bounded.Sleep(ctx, quiet) != nil {
 			return ctx.Err()
 		}
 	}
@@ -50,7 +49,7 @@ func (l *Logind) follow(ctx context.Context, watcher *logindconf.Watcher, change
 
 // view looks without opening a file, which would be noticed as a change. A
 // logind that does not answer is another matter, and is told by the bus.
-func (l *Logind) view(ctx context.Context) delayView {
-	granted, _ := l.MaxDelay(ctx)
-	return delayView{granted, logindconf.Fingerprint(l.options.Root)}
+func (m *longestDelay) view(ctx context.Context) delayView {
+	granted, _ := m.MaxDelay(ctx)
+	return delayView{granted, logindconf.Fingerprint(m.root)}
 }

@@ -2,11 +2,9 @@ package systemd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
@@ -19,30 +17,6 @@ import (
 // (FDNAME=), so that a restart or crash of this service does not let a shutdown
 // through. The unit needs FileDescriptorStoreMax=.
 const StoredLock = "inhibit"
-
-// dropBound is how long the service manager is asked to drop a lock.
-const dropBound = 10 * time.Second
-
-// lock is what Inhibit hands out: a claim on the descriptor that logind waits
-// for. The claim handed out last owns the descriptor; closing an earlier one
-// does nothing, so that nobody closes what he no longer has.
-type lock struct {
-	logind *Logind
-	file   *os.File
-	stored bool // guarded by logind.mu: the service manager keeps a duplicate
-}
-
-// Close lets the shutdown go on: logind sees the last descriptor closed. An
-// error says that the service manager still keeps its own, for the moment.
-func (k *lock) Close() error {
-	k.logind.mu.Lock()
-	defer k.logind.mu.Unlock()
-	if k.logind.held != k {
-		return nil
-	}
-	k.logind.held = nil
-	return k.logind.letGo(k.file)
-}
 
 // Inhibit takes a delay lock on shutdown. Where this process holds one already,
 // or the service manager kept one of an earlier process, and logind still
@@ -68,46 +42,7 @@ func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.held = &lock{logind: l, file: file}
-	l.store()
-	return l.held, nil
-}
-
-// store has the service manager keep the lock that is held, unless it does. One
-// that it did not take is offered again by the next Inhibit. Called with mu held.
-func (l *Logind) store() {
-	if l.held.stored {
-		return
-	}
-	err := l.unstore()
-	if err == nil {
-		err = l.options.Notifier.StoreFile(StoredLock, l.held.file)
-	}
-	switch {
-	case err != nil && !l.unstored:
-		l.log.Warn("the service manager does not keep the shutdown lock: a restart of this service would release it", "error", err)
-	case err == nil && l.unstored:
-		l.log.Info("the service manager keeps the shutdown lock again")
-	}
-	l.held.stored, l.unstored = err == nil, err != nil
-}
-
-// ReleaseAll gives up every lock of this service: the one held here and those
-// that the service manager kept of an earlier process. It needs no bus.
-func (l *Logind) ReleaseAll() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	files := l.kept
-	if l.held != nil {
-		files = append(files, l.held.file)
-	}
-	l.held, l.kept = nil, nil
-	if len(files) == 0 && !l.stale {
-		return nil
-	}
-	return l.letGo(files...)
+	return l.hold(file), nil
 }
 
 // listed tells whether logind knows of any delay lock on shutdown in our name.
@@ -118,115 +53,6 @@ func (l *Logind) listed(locks []InhibitorLock) bool {
 		}
 	}
 	return false
-}
-
-// takeUp hands out the lock that is held or kept, if logind honours it, and
-// lets go of all others. listed is logind's word, given after the bus was up,
-// so a logind that was restarted has opened its end of the locks again.
-func (l *Logind) takeUp(listed bool) *lock {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var candidates []*lock
-	if l.held != nil {
-		candidates = append(candidates, &lock{logind: l, file: l.held.file, stored: l.held.stored})
-	}
-	for _, file := range l.kept {
-		candidates = append(candidates, &lock{logind: l, file: file, stored: true})
-	}
-	l.held, l.kept = nil, nil
-
-	var good *lock
-	var useless []*os.File
-	for _, k := range candidates {
-		if good == nil && listed && honoured(k.file) {
-			good = k
-		} else {
-			useless = append(useless, k.file)
-		}
-	}
-	if len(useless) > 0 {
-		if err := l.letGo(useless...); err != nil {
-			l.log.Warn("a useless shutdown lock stays behind", "error", err)
-		}
-		if good != nil {
-			// The store knows names alone: what was dropped took the good one along.
-			good.stored = false
-		}
-	}
-	if good == nil {
-		return nil
-	}
-	l.held = good
-	l.store()
-	return l.held
-}
-
-// letGo closes descriptors here and in the service manager's store. The store
-// goes first, for it is slower, and what dies in between must not leave the
-// lock with nobody. Where the service manager does not answer, it is asked again
-// for some seconds by a goroutine: what it keeps delays the shutdown. Called
-// with mu held, so that no new lock is stored between.
-func (l *Logind) letGo(files ...*os.File) error {
-	l.stale = true
-	errs := []error{l.unstore()}
-	if l.stale && !l.dropping {
-		l.dropping = true
-		go l.drop()
-	}
-	for _, file := range files {
-		if err := file.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("close the shutdown lock: %w", err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// unstore has the service manager drop what it keeps, if that is out of date.
-// Called with mu held.
-func (l *Logind) unstore() error {
-	if !l.stale {
-		return nil
-	}
-	if err := l.options.Notifier.RemoveFiles(StoredLock); err != nil {
-		return err
-	}
-	l.stale = false
-	return nil
-}
-
-// drop tries unstore until it works, up to dropBound or Close.
-func (l *Logind) drop() {
-	end := time.Now().Add(dropBound)
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		select {
-		case <-l.closing:
-			return
-		case <-time.After(pause):
-		}
-		if l.dropped(time.Now().After(end)) {
-			return
-		}
-	}
-}
-
-// dropped makes one attempt, and tells whether no other one is to follow.
-func (l *Logind) dropped(last bool) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	err := l.unstore()
-	switch {
-	case err == nil:
-		l.log.Info("the service manager has dropped the shutdown lock")
-		if l.held != nil {
-			l.store() // it was not, as long as an old one was there
-		}
-	case last:
-		l.log.Warn("the service manager keeps a shutdown lock that nobody needs: the shutdown waits for it as long as logind allows; a stop of this service ends that", "error", err)
-	default:
-		return false
-	}
-	l.dropping = false
-	return true
 }
 
 // newLock asks logind. The call itself is not cancelled with ctx: an answer

@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -76,19 +75,9 @@ type Logind struct {
 	log     *slog.Logger
 
 	locking sync.Mutex // one Inhibit at a time
-	raising sync.Mutex // one change of the drop-in at a time
 
-	seen atomic.Int64 // the longest delay as RaiseMaxDelay found it last, in nanoseconds; zero before
-
-	mu       sync.Mutex
-	held     *lock      // guarded by mu: the lock handed out last, if still closed by nobody
-	kept     []*os.File // guarded by mu: locks of an earlier process, not yet looked at
-	unstored bool       // guarded by mu: the service manager did not take the latest lock
-	stale    bool       // guarded by mu: it may keep locks that were let go
-	dropping bool       // guarded by mu: and drop sees to that
-
-	close   func()        // closes closing, once
-	closing chan struct{} // ends drop
+	*lockKeeper
+	*longestDelay
 }
 
 // NewLogind returns a Logind that has not connected yet. Close it.
@@ -103,19 +92,12 @@ func NewLogind(options LogindOptions) *Logind {
 	if options.Notifier == nil {
 		options.Notifier = &notify.Notifier{}
 	}
-	l := &Logind{
-		options: options,
-		bus:     bus.New(options.Address, options.Timeout),
-		log:     options.Log.With("component", "logind"),
-		closing: make(chan struct{}),
+	conn, log := bus.New(options.Address, options.Timeout), options.Log.With("component", "logind")
+	return &Logind{
+		options: options, bus: conn, log: log,
+		lockKeeper:   newLockKeeper(options.Notifier, options.Kept, log),
+		longestDelay: &longestDelay{bus: conn, root: options.Root},
 	}
-	l.close = sync.OnceFunc(func() { close(l.closing) })
-	for _, file := range options.Kept {
-		if file.Name() == StoredLock {
-			l.kept = append(l.kept, file)
-		}
-	}
-	return l
 }
 
 // Close ends the connection and closes this process's descriptors of the lock.
@@ -123,30 +105,7 @@ func NewLogind(options LogindOptions) *Logind {
 // service; ReleaseAll gives that up too.
 func (l *Logind) Close() error {
 	l.bus.Close()
-	l.close()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var errs []error
-	if l.held != nil {
-		errs = append(errs, l.held.file.Close())
-		l.held = nil
-	}
-	for _, file := range l.kept {
-		errs = append(errs, file.Close())
-	}
-	l.kept = nil
-	return errors.Join(errs...)
-}
-
-// MaxDelay is logind's InhibitDelayMaxUSec: 5 s unless configured.
-func (l *Logind) MaxDelay(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := l.bus.Bounded(ctx)
-	defer cancel()
-	var microseconds uint64
-	if err := l.get(ctx, "InhibitDelayMaxUSec", &microseconds); err != nil {
-		return 0, err
-	}
-	return fromMicroseconds(microseconds), nil
+	return l.closeHere()
 }
 
 // Preparing is logind's PreparingForShutdown. A logind that was restarted in
@@ -155,7 +114,7 @@ func (l *Logind) Preparing(ctx context.Context) (bool, error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
 	var preparing bool
-	err := l.get(ctx, "PreparingForShutdown", &preparing)
+	err := get(ctx, l.bus, "PreparingForShutdown", &preparing)
 	return preparing, err
 }
 
@@ -165,7 +124,7 @@ func (l *Logind) PreparingKind(ctx context.Context) (string, error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
 	var metadata map[string]dbus.Variant
-	if err := l.get(ctx, "PreparingForShutdownWithMetadata", &metadata); err != nil {
+	if err := get(ctx, l.bus, "PreparingForShutdownWithMetadata", &metadata); err != nil {
 		return "", err
 	}
 	kind, _ := metadata["type"].Value().(string)
@@ -204,14 +163,22 @@ func (l *Logind) ListInhibitors(ctx context.Context) ([]InhibitorLock, error) {
 	return locks, nil
 }
 
+// Own returns those of locks that delay a shutdown in this service's name and
+// were taken by this user. The process that took one may be an earlier one.
+func (l *Logind) Own(locks []InhibitorLock) []InhibitorLock {
+	return slices.DeleteFunc(slices.Clone(locks), func(k InhibitorLock) bool {
+		return k.Who != l.options.Who || k.Mode != "delay" || !k.Inhibits("shutdown") || k.UID != uint32(os.Geteuid())
+	})
+}
+
 // get reads one property of logind's manager object.
-func (l *Logind) get(ctx context.Context, name string, answer any) error {
-	conn, err := l.bus.Get(ctx)
+func get(ctx context.Context, b *bus.Connection, name string, answer any) error {
+	conn, err := b.Get(ctx)
 	if err != nil {
 		return err
 	}
 	err = bus.Property(ctx, conn, loginName, loginPath, loginManager, name, answer)
-	l.bus.Heard(conn, err)
+	b.Heard(conn, err)
 	if err != nil {
 		return fault("ask logind for "+name, err)
 	}
@@ -229,13 +196,4 @@ func fault(operation string, err error) error {
 		return fmt.Errorf("%s: %w; the agent has to run as root", operation, err)
 	}
 	return fmt.Errorf("%s: %w", operation, err)
-}
-
-// fromMicroseconds converts a duration of systemd's, whose infinity and other
-// values beyond time.Duration become the longest one.
-func fromMicroseconds(us uint64) time.Duration {
-	if us > math.MaxInt64/uint64(time.Microsecond) {
-		return math.MaxInt64
-	}
-	return time.Duration(us) * time.Microsecond
 }

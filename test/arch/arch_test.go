@@ -57,7 +57,7 @@ var ours = map[string][]string{
 	"status":       {"internal/field", "runtime", "status/probe"},
 	"status/probe": {},
 
-	"systemd":             {"shutdown", "systemd/bus", "systemd/logindconf", "systemd/notify"},
+	"systemd":             {"internal/bounded", "shutdown", "systemd/bus", "systemd/logindconf", "systemd/notify"},
 	"systemd/bus":         {},
 	"systemd/journald":    {},
 	"systemd/logindconf":  {},
