@@ -57,7 +57,7 @@ func (g *Guard) arm() {
 	}
 	g.arming.underWay = true
 	a, run := attempt{news: g.arming.news}, g.ctx
-	underWay := g.state() == Released || g.state() == Draining
+	underWay := g.status.State == Released || g.status.State == Draining
 	ctx, cancel := context.WithTimeout(run, armBound)
 	g.arming.stop = cancel
 	go func() {
@@ -134,19 +134,19 @@ func (g *Guard) onAttempt(a attempt) {
 		g.adopt(a.lock)
 	}
 	if a.granted > 0 || a.none {
-		g.board.change(func(s *Status) {
+		g.change(func(s *Status) {
 			s.InhibitDelayMax, s.InhibitDelaySource = plan.Delay{Duration: a.granted}, a.source
 		})
 	}
 	again := g.arming.again || a.news != g.arming.news
 	g.arming.again = false
-	if a.lock != nil && g.state() == Released {
+	if a.lock != nil && g.status.State == Released {
 		// The drain ended while the lock was on its way.
 		if again = again || a.preparing; again {
 			g.drop()
 		}
 	}
-	switch draining := g.state() == Draining; {
+	switch draining := g.status.State == Draining; {
 	case !g.arming.subscribed:
 		return // a new subscription begins anew
 	case again:
@@ -161,7 +161,7 @@ func (g *Guard) onAttempt(a attempt) {
 	case a.refused && draining, a.preparing && draining:
 		g.arming.retries.reset()
 		g.askAgain()
-	case a.refused && g.state() == Released, a.preparing && g.state() == Released:
+	case a.refused && g.status.State == Released, a.preparing && g.status.State == Released:
 		g.arming.retry.Reset(recheckInterval)
 	case a.refused:
 		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was in progress already, and no lock to be had")
@@ -187,7 +187,7 @@ func (g *Guard) askAgain() {
 
 // guardOn enters Armed, with the lock in hand and no shutdown in sight.
 func (g *Guard) guardOn(a attempt) {
-	switch g.state() {
+	switch g.status.State {
 	case Released:
 		g.set(Disarmed, "the shutdown did not take place")
 	case Delegated:
@@ -201,7 +201,8 @@ func (g *Guard) guardOn(a attempt) {
 		shortage = a.shortage.Error()
 		reason = fmt.Sprintf("holds the shutdown lock, but is granted only %v of the %v asked for: %v", a.granted, g.options.needed(), a.shortage)
 	}
-	before, _ := g.board.change(func(s *Status) { s.InhibitDelayShortage = shortage })
+	before := g.status
+	g.status.InhibitDelayShortage = shortage
 	g.set(Armed, reason)
 	g.tellShortage(before)
 	g.arming.retry.Reset(verifyInterval)
@@ -221,7 +222,7 @@ func (g *Guard) settle() {
 		g.log.Info("the shutdown for which pods were being stopped was cancelled meanwhile", "started", r.StartedAt)
 	}
 	settled := g.options.Journal.Settle()
-	g.revive()
+	g.reviver.revive(g.ctx)
 	if settled {
 		g.options.Settled()
 	}
@@ -255,12 +256,12 @@ func (o Options) needed() time.Duration {
 
 // delegate stands back for the other owner.
 func (g *Guard) delegate(evidence string, unyielding error) {
-	if unyielding != nil && g.state() != Delegated {
+	if unyielding != nil && g.status.State != Delegated {
 		g.log.Warn("the delay of the shutdown's owner may be cut down", "owner", evidence, "error", unyielding)
 	}
 	g.drop()
 	g.well()
-	released := g.state() == Released
+	released := g.status.State == Released
 	if released {
 		g.set(Disarmed, "the shutdown did not take place")
 	}
@@ -315,7 +316,7 @@ func (g *Guard) lose(err error) {
 	began := g.arming.trouble == nil
 	g.arming.trouble = err
 	g.options.Beat(err)
-	switch g.state() {
+	switch g.status.State {
 	case Armed, Disarmed:
 		if began {
 			g.log.Warn("the host's shutdown is not guarded, will try again", "error", err)
@@ -343,7 +344,7 @@ func (g *Guard) on(e Event) {
 		g.arming.subscribed = false
 		g.lose(ErrLoginManagerGone)
 	case Altered:
-		if s := g.state(); s == Armed || s == Delegated {
+		if s := g.status.State; s == Armed || s == Delegated {
 			g.arm()
 		}
 	case Prepare:

@@ -64,12 +64,7 @@ func (g *Guard) DrainByHand(ctx context.Context, all bool, progress func(*journa
 // demand has Run's goroutine begin a drain, and waits for its end.
 func (g *Guard) demand(ctx context.Context, trigger journal.Trigger, begin func(answer chan outcome)) (journal.Record, error) {
 	answer := make(chan outcome, 1)
-	if err := context.Cause(ctx); err != nil {
-		return journal.Record{}, fmt.Errorf("drain: %w", err)
-	}
-	select {
-	case g.commands <- func() { begin(answer) }:
-	case <-ctx.Done():
+	if !g.send(ctx, func() { begin(answer) }) {
 		return journal.Record{}, fmt.Errorf("drain: %w", context.Cause(ctx))
 	}
 	var o outcome
@@ -94,9 +89,9 @@ func (g *Guard) demand(ctx context.Context, trigger journal.Trigger, begin func(
 }
 
 func (g *Guard) drainForStop(answer chan outcome) {
-	switch state := g.state(); {
+	switch state := g.status.State; {
 	case state == Delegated:
-		answer <- outcome{err: fmt.Errorf("%w: %s", ErrDelegated, g.Status().Reason)}
+		answer <- outcome{err: fmt.Errorf("%w: %s", ErrDelegated, g.status.Reason)}
 		return
 	case len(g.options.Phases) == 0:
 		answer <- outcome{err: ErrSwitchedOff}
@@ -117,7 +112,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	}
 	if g.options.Journal.Current() == nil {
 		g.options.Journal.Settle() // what was called off a moment ago, so that it is waived, too
-		g.revive()
+		g.reviver.revive(g.ctx)
 	}
 	g.reviver.endFollowing() // what a person stops has not failed
 	g.options.Journal.WaiveRestarts("a person has drained the host", func(priority int32) bool {
@@ -127,14 +122,22 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		g.options.Journal.WaiveUnits(func(string) bool { return true })
 	}
 	record := &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, StartedAt: time.Now(), Pods: []journal.PodRecord{}}
-	show, hide := g.show(progress)
+	run := g.ctx
+	var shown *journal.Record // owned as the status is, in which another drain may have taken its place
+	show := func(r *journal.Record) {
+		g.send(run, func() {
+			if shown == nil || g.status.ByHand == shown {
+				g.change(func(s *Status) { s.ByHand, shown = r, r })
+			}
+		})
+		progress(r)
+	}
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.phasesByHand(), Rules: g.options.Rules,
 		Start: record.StartedAt, SkipCritical: trigger == journal.TriggerPerson,
 		Record: record, Publish: show, UnitStops: g.waiveUnits,
 	})
 	g.person = d
-	run := g.ctx
 	stop := context.AfterFunc(ctx, func() {
 		g.send(run, func() {
 			if g.person == d {
@@ -146,10 +149,12 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	go func() {
 		d.Run(run)
 		stop()
-		hide()
 		g.send(run, func() {
 			if g.person == d {
 				g.person = nil
+			}
+			if g.status.ByHand == shown {
+				g.change(func(s *Status) { s.ByHand = nil })
 			}
 		})
 		record := d.Record()
@@ -165,24 +170,16 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 // returns when the drain has wound down, which takes two seconds at the most, or
 // when ctx ends.
 func (g *Guard) EndByHand(ctx context.Context) {
-	over := make(chan (<-chan struct{}), 1)
-	end := func() {
-		if g.person == nil {
-			over <- nil
-			return
+	var over <-chan struct{}
+	g.send(ctx, func() {
+		if g.person != nil {
+			g.person.Cancel()
+			over, g.person = g.person.Over(), nil
 		}
-		g.person.Cancel()
-		over <- g.person.Over()
-		g.person = nil
-	}
-	select {
-	case g.commands <- end:
-	case <-ctx.Done():
-		return
-	}
-	if wound := <-over; wound != nil {
+	})
+	if over != nil {
 		select {
-		case <-wound:
+		case <-over:
 		case <-ctx.Done():
 		}
 	}
@@ -190,50 +187,26 @@ func (g *Guard) EndByHand(ctx context.Context) {
 
 // Refusal tells why a person's drain would be refused now; nil if it would not.
 func (g *Guard) Refusal(ctx context.Context) error {
-	answer := make(chan error, 1)
-	select {
-	case g.commands <- func() { answer <- g.refusal() }:
-	case <-ctx.Done():
-		return fmt.Errorf("drain: %w", context.Cause(ctx))
+	var err error
+	if !g.send(ctx, func() { err = g.refusal() }) {
+		err = context.Cause(ctx)
 	}
-	if err := <-answer; err != nil {
+	if err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
 	return nil
 }
 
 func (g *Guard) refusal() error {
-	switch state := g.state(); {
+	switch state := g.status.State; {
 	case state == Delegated:
-		return fmt.Errorf("%w: %s", ErrDelegated, g.Status().Reason)
+		return fmt.Errorf("%w: %s", ErrDelegated, g.status.Reason)
 	case state == Draining, state == Released:
 		return ErrShuttingDown
 	case g.person != nil:
 		return ErrDraining
 	}
 	return nil
-}
-
-// show makes a person's drain visible in Status and to progress, until hide. One
-// that winds down does not hide the next.
-func (g *Guard) show(progress func(*journal.Record)) (show func(*journal.Record), hide func()) {
-	var shown *journal.Record // only changed with the status
-	show = func(r *journal.Record) {
-		g.board.change(func(s *Status) {
-			if shown == nil || s.ByHand == shown {
-				s.ByHand, shown = r, r
-			}
-		})
-		progress(r)
-	}
-	hide = func() {
-		g.board.change(func(s *Status) {
-			if s.ByHand == shown {
-				s.ByHand = nil
-			}
-		})
-	}
-	return show, hide
 }
 
 // PlanByHand is what a person's drain would do now, and which pods it would

@@ -35,7 +35,7 @@ type outcome struct {
 
 // prepare takes in the announcement of a shutdown.
 func (g *Guard) prepare(kind string) {
-	switch g.state() {
+	switch g.status.State {
 	case Delegated:
 	case Draining:
 		if g.episode.cancelling {
@@ -63,12 +63,12 @@ func (e *episode) resume(kind string) {
 
 // begin enters Draining. The first stop does not wait for anybody who is told.
 func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
-	if g.state() == Delegated {
+	if g.status.State == Delegated {
 		g.set(Disarmed, "the other owner is gone")
 	}
 	g.reviver.end()
 	record, start := g.options.Journal.Current().Clone(), time.Now()
-	if record != nil && g.state() != Released && start.After(record.StartedAt.Add(g.options.needed())) {
+	if record != nil && g.status.State != Released && start.After(record.StartedAt.Add(g.options.needed())) {
 		// That shutdown is over, whatever became of it. To go on with it would
 		// mean to kill everything at once.
 		record = nil
@@ -98,14 +98,18 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	if g.lock != nil && trigger == journal.TriggerShutdown {
 		// Otherwise only the end of this service is waited for, which the agent
 		// puts off.
-		granted = g.Status().InhibitDelayMax.Duration
+		granted = g.status.InhibitDelayMax.Duration
 	}
+	ctx := g.ctx
 	d := drain.New(drain.Options{
-		Log: g.log, Roster: g.roster, Phases: g.options.Phases, Rules: g.options.Rules, Granted: granted, Start: start, Record: record, Publish: g.publish,
+		Log: g.log, Roster: g.roster, Phases: g.options.Phases, Rules: g.options.Rules, Granted: granted, Start: start, Record: record,
+		Publish: func(r *journal.Record) {
+			g.options.Journal.Put(r)
+			g.send(ctx, func() { g.setCurrent(r) })
+		},
 		First: g.options.First, UnitStops: g.oweUnits, Flush: g.options.Journal.Flush,
 	})
 	g.setCurrent(record.Clone()) // who sees Draining sees since when
-	ctx := g.ctx
 	early, hush := context.WithDeadline(ctx, d.Deadline())
 	e := &episode{drain: d, kind: record.Kind, hush: hush}
 	g.episode = e
@@ -115,7 +119,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 		g.send(ctx, func() { g.onDrained(e) })
 	}()
 	g.trigger = trigger
-	g.board.change(func(s *Status) { s.Deadline = d.Deadline().Add(d.ReportBound()) })
+	g.change(func(s *Status) { s.Deadline = d.Deadline().Add(d.ReportBound()) })
 	g.set(Draining, reason)
 	if trigger == journal.TriggerShutdown {
 		g.askAgain()
@@ -202,10 +206,11 @@ func (g *Guard) cancel() {
 		e.drain.Cancel()
 	case e != nil && e.again:
 		e.again = false
-	case g.state() == Released:
+	case g.status.State == Released:
 		if record := g.options.Journal.Current().Clone(); record != nil {
 			record.CancelledAt = time.Now()
-			g.publish(record)
+			g.options.Journal.Put(record)
+			g.setCurrent(record)
 		}
 		g.set(Disarmed, "the shutdown was cancelled")
 		if g.arming.subscribed {
@@ -230,7 +235,8 @@ func (g *Guard) endCancelled(e *episode) {
 	if record.CancelledAt.IsZero() {
 		record.CancelledAt = time.Now()
 	}
-	g.publish(record)
+	g.options.Journal.Put(record)
+	g.setCurrent(record)
 	e.answer(outcome{record: *record, err: ErrCancelled})
 	if g.lock != nil && g.arming.subscribed {
 		g.set(Armed, "the shutdown was cancelled, and the lock is still held")

@@ -57,7 +57,7 @@ func (r *reviver) endFollowing() {
 	}
 	r.following()
 	r.following = nil
-	r.board.change(func(s *Status) {
+	r.change(func(s *Status) {
 		s.NotStarted = slices.DeleteFunc(slices.Clone(s.NotStarted), func(n NotStarted) bool { return n.Failed })
 	})
 }

@@ -98,13 +98,13 @@ type Guard struct {
 	options  Options
 	log      *slog.Logger
 	roster   *drain.Roster
-	board    *Board
 	notify   *notifier
 	commands chan func()   // for Run's goroutine
 	recheck  chan struct{} // capacity 1
 
 	// Run's goroutine owns what follows.
 	ctx       context.Context // Run's
+	status    Status          // see change
 	lock      io.Closer       // nil if none is held
 	arming    arming
 	episode   *episode          // nil unless Draining
@@ -134,16 +134,16 @@ func New(options Options) (*Guard, error) {
 	if options.Beat == nil {
 		options.Beat = func(error) {}
 	}
+	options.Board = cmp.Or(options.Board, &Board{})
 	g := &Guard{
 		options:  options,
 		log:      options.Log.With("component", "shutdown-guard"),
 		roster:   &drain.Roster{Runtime: options.Runtime},
-		board:    cmp.Or(options.Board, &Board{}),
 		notify:   newNotifier(options.Notify),
 		commands: make(chan func()),
 		recheck:  make(chan struct{}, 1),
 	}
-	g.reviver = &reviver{starter: options.Starter, journal: options.Journal, log: g.log, board: g.board}
+	g.reviver = &reviver{starter: options.Starter, journal: options.Journal, log: g.log, change: g.change, send: g.send}
 	status := Status{State: Disarmed, Reason: "not started", GracePeriod: metav1.Duration{Duration: plan.Total(options.Phases)}, Last: options.Journal.Last()}
 	status.InhibitDelayNeeded.Duration = options.needed()
 	if r := options.Journal.Current(); r != nil && r.FinishedAt.IsZero() && len(options.Phases) > 0 && options.Inhibitor != nil {
@@ -154,7 +154,7 @@ func New(options Options) (*Guard, error) {
 			status.GracePeriodCriticalPods.Duration += p.Grace
 		}
 	}
-	g.board.change(func(s *Status) { *s = status })
+	g.change(func(s *Status) { *s = status })
 	return g, nil
 }
 
@@ -178,9 +178,9 @@ func (g *Guard) Run(ctx context.Context) error {
 		<-g.episode.drain.Over() // the Run before panicked, and this one goes on from its last words
 	}
 	g.reviver.end()
-	g.episode, g.person = nil, nil
+	g.episode, g.person, g.status.ByHand = nil, nil, nil
 	g.arming.subscribed, g.arming.underWay, g.arming.again = false, false, false
-	if g.state() == Draining { // the Run before panicked; the journal knows where it stood
+	if g.status.State == Draining { // the Run before panicked; the journal knows where it stood
 		g.set(Disarmed, "the shutdown guard starts anew")
 	}
 	g.arming.retry = time.NewTimer(0)
@@ -214,7 +214,7 @@ func (g *Guard) Run(ctx context.Context) error {
 		case command := <-g.commands:
 			command()
 		case <-g.recheck:
-			if g.state() == Armed {
+			if g.status.State == Armed {
 				g.arm()
 			}
 		}
@@ -223,7 +223,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	if e := g.episode; e != nil {
 		<-e.drain.Over() // its last words belong in the journal
 		e.answer(outcome{record: *e.drain.Record(), err: context.Cause(ctx)})
-	} else if g.state() != Released {
+	} else if g.status.State != Released {
 		g.options.Journal.Unmark()
 	}
 	flush, cancel := context.WithTimeout(writing, flushBound)
@@ -265,7 +265,7 @@ func (g *Guard) Recheck() {
 
 // Status is the guard as it stands.
 func (g *Guard) Status() Status {
-	status := g.board.Status()
+	status := g.options.Board.Status()
 	// A journal that could not be read at first may tell by now.
 	story := g.options.Journal.Story()
 	status.Last, status.CalledOff, status.Restarts = story.Last, story.CalledOff, story.Restarts
@@ -293,21 +293,33 @@ func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	return p, err
 }
 
-func (g *Guard) state() State { return g.board.Status().State }
-
-// send has Run's goroutine, whose context ctx is, call command.
-func (g *Guard) send(ctx context.Context, command func()) {
+// send has Run's goroutine call command, and returns whether it did: not if ctx had ended by then.
+// That takes a moment, for Run waits for nothing slow. Run's goroutine itself must not send.
+func (g *Guard) send(ctx context.Context, command func()) (called bool) {
+	done := make(chan struct{})
 	select {
-	case g.commands <- command:
+	case g.commands <- func() {
+		defer close(done)
+		if called = ctx.Err() == nil; called {
+			command()
+		}
+	}:
+		<-done
 	case <-ctx.Done():
 	}
+	return called
+}
+
+// change changes the status, and publishes it. Only Run's goroutine, and New, may call it.
+func (g *Guard) change(change func(*Status)) {
+	change(&g.status)
+	g.options.Board.publish(g.status)
 }
 
 // set enters a state, or renews the reason for being in it.
 func (g *Guard) set(to State, reason string) {
-	last := g.options.Journal.Last()
-	before, now := g.board.change(func(s *Status) {
-		from := s.State
+	from, last := g.status.State, g.options.Journal.Last()
+	g.change(func(s *Status) {
 		s.State, s.Reason, s.Trouble, s.Last = to, reason, g.arming.trouble, last
 		if to != Draining {
 			s.Deadline = time.Time{}
@@ -319,19 +331,13 @@ func (g *Guard) set(to State, reason string) {
 			s.InhibitDelayShortage = ""
 		}
 	})
-	if from := before.State; from != to {
+	if from != to {
 		g.log.Info("shutdown guard", "state", to.String(), "was", from.String(), "reason", reason)
-		g.notify.put(Change{From: from, To: to, Trigger: g.trigger, Status: now})
+		g.notify.put(Change{From: from, To: to, Trigger: g.trigger, Status: g.status})
 	}
-}
-
-// publish makes a drain's progress known.
-func (g *Guard) publish(r *journal.Record) {
-	g.options.Journal.Put(r)
-	g.setCurrent(r)
 }
 
 // setCurrent has the status tell of r, which is not changed from here on.
 func (g *Guard) setCurrent(r *journal.Record) {
-	g.board.change(func(s *Status) { s.Current = r })
+	g.change(func(s *Status) { s.Current = r })
 }

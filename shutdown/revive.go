@@ -52,22 +52,16 @@ type reviver struct {
 	starter Starter // nil if nobody can start services
 	journal *journal.Journal
 	log     *slog.Logger
-	board   *Board
+	change  func(func(*Status))                                     // changes the status; for Run's goroutine
+	send    func(ctx context.Context, command func()) (called bool) // has that call a function; for the others
 
 	starting  func() // ends the starts under way; nil while there are none
 	following func() // ends the checks of what became of them; nil if there were none
 }
 
-// revive has services started again, see reviver.
-func (g *Guard) revive() {
-	run := g.ctx
-	g.reviver.revive(run, func(command func()) { g.send(run, command) })
-}
-
 // revive begins to start the services that are to be started. Until all are, that is not
-// forgotten, also by the next process. None waits for another, nor does anybody else. send has
-// the goroutine that owns the reviver call a function.
-func (r *reviver) revive(run context.Context, send func(command func())) {
+// forgotten, also by the next process. None waits for another, nor does anybody else.
+func (r *reviver) revive(run context.Context) {
 	services := r.journal.Owed()
 	if len(services) == 0 || r.starter == nil || r.starting != nil {
 		return
@@ -89,11 +83,7 @@ func (r *reviver) revive(run context.Context, send func(command func())) {
 	go func() {
 		defer cancel()
 		starts.Wait()
-		send(func() {
-			if ctx.Err() == nil { // else a shutdown was announced again
-				r.starting = nil
-			}
-		})
+		r.send(ctx, func() { r.starting = nil }) // unless a shutdown was announced again
 	}()
 }
 
@@ -138,13 +128,12 @@ func (r *reviver) start(ctx context.Context, name string) (at time.Time) {
 // noteDown has the status tell why a service is not up again, and without a reason no more. It
 // does nothing once ctx has ended, and another revival may have begun.
 func (r *reviver) noteDown(ctx context.Context, name string, why ...NotStarted) {
-	r.board.change(func(s *Status) {
-		if ctx.Err() != nil {
-			return
-		}
-		// What was handed out stays as it is.
-		rest := slices.DeleteFunc(slices.Clone(s.NotStarted), func(n NotStarted) bool { return n.Unit == name })
-		s.NotStarted = slices.SortedFunc(slices.Values(append(rest, why...)), func(a, b NotStarted) int { return strings.Compare(a.Unit, b.Unit) })
+	r.send(ctx, func() {
+		r.change(func(s *Status) {
+			// What was handed out stays as it is.
+			rest := slices.DeleteFunc(slices.Clone(s.NotStarted), func(n NotStarted) bool { return n.Unit == name })
+			s.NotStarted = slices.SortedFunc(slices.Values(append(rest, why...)), func(a, b NotStarted) int { return strings.Compare(a.Unit, b.Unit) })
+		})
 	})
 }
 
@@ -159,6 +148,6 @@ func (r *reviver) end() {
 	if r.starting != nil {
 		r.starting()
 		r.starting = nil
-		r.board.change(func(s *Status) { s.NotStarted = nil })
+		r.change(func(s *Status) { s.NotStarted = nil })
 	}
 }
