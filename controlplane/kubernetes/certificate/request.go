@@ -25,7 +25,7 @@ type Requests interface {
 	Submit(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error)
 }
 
-// ErrDenied: someone refused the request, or the signer cannot sign it.
+// ErrDenied tells that someone refused the request, or that the signer cannot sign it.
 var ErrDenied = errors.New("denied")
 
 // WaitingError tells that nobody has approved a request, or its certificate is not made yet.
