@@ -1,6 +1,12 @@
 package report
 
-import "testing"
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+)
 
 func TestTransitionsLeadToEachStateAndNoneStandsTwice(t *testing.T) {
 	reached := map[State]bool{Unregistered: true}
@@ -17,4 +23,30 @@ func TestTransitionsLeadToEachStateAndNoneStandsTwice(t *testing.T) {
 			t.Errorf("no transition leads to %v", s)
 		}
 	}
+}
+
+func TestAnAwaitedNodeMayBeAnotherMachinesMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.o.Watch, d.o.AdoptOnly = controlplane.NewLeaseWatch(nil), true
+		d.start(t)
+		for _, step := range []struct {
+			what string
+			do   func() error
+			want State
+		}{
+			{"nobody creates it", func() error { return nil }, Awaited},
+			{"another machine registers it, and dies", func() error { d.strange(t)(); return nil }, Watching},
+			{"somebody deletes it", func() error { return d.client.Leave(t.Context(), nodeName, stranger) }, Awaited},
+			{"the host leaves", func() error { return d.Leave(t.Context(), "alice") }, Unregistered},
+		} {
+			if err := step.do(); err != nil {
+				t.Fatalf("%s: %v", step.what, err)
+			}
+			time.Sleep(d.o.Update)
+			synctest.Wait()
+			if got := d.registration.state; got != step.want {
+				t.Errorf("%s: the registration is %v, want %v", step.what, got, step.want)
+			}
+		}
+	})
 }
