@@ -90,7 +90,7 @@ func (h *History) Add(kind string, r runs.Report) {
 		Candidates: r.Candidates, RemovedBy: r.RemovedBy(), Kept: maps.Clone(r.Kept), Warnings: shorten(r.Warnings), Ended: r.Ended,
 	}
 	run.Errors, run.Summary.Warnings = shorten(run.Errors), nil // told above
-	h.runs = append(h.runs, run) // in the order of their ends: the clock may have been wrong
+	h.runs = append(h.runs, run)                                // in the order of their ends: the clock may have been wrong
 	h.trim()
 	h.store.Save(h.snapshot)
 }
