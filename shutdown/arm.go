@@ -51,6 +51,9 @@ type arming struct {
 // because the last lock handed out is the one that counts.
 func (g *Guard) arm() {
 	g.arming.retry.Stop()
+	if g.final {
+		return
+	}
 	if g.arming.underWay {
 		g.arming.again = true
 		return
@@ -133,6 +136,12 @@ func (g *Guard) onAttempt(a attempt) {
 	if a.lock != nil {
 		g.adopt(a.lock)
 	}
+	if g.final { // the lock may be one that the drain is to release
+		if g.status.State == Released {
+			g.drop()
+		}
+		return
+	}
 	if a.granted > 0 || a.none {
 		g.change(func(s *Status) {
 			s.InhibitDelayMax, s.InhibitDelaySource = plan.Delay{Duration: a.granted}, a.source
@@ -180,7 +189,7 @@ func (g *Guard) onAttempt(a attempt) {
 // told (seen on Debian 13, systemd#34684): it does not take place then, whether
 // the lock is released or not.
 func (g *Guard) askAgain() {
-	if e := g.episode; e != nil && !e.pinned {
+	if g.episode != nil && !g.final {
 		g.arming.retry.Reset(askInterval)
 	}
 }

@@ -17,7 +17,6 @@ import (
 type episode struct {
 	drain *drain.Drain
 
-	pinned     bool // the service manager itself goes down: nothing cancels that
 	cancelling bool // the drain is winding down
 	again      bool // and a shutdown was announced anew meanwhile
 	kind       string
@@ -35,9 +34,9 @@ type outcome struct {
 
 // prepare takes in the announcement of a shutdown.
 func (g *Guard) prepare(kind string) {
-	switch g.status.State {
-	case Delegated:
-	case Draining:
+	switch state := g.status.State; {
+	case state == Delegated, g.final && state == Released:
+	case state == Draining:
 		if g.episode.cancelling {
 			g.episode.resume(kind)
 		}
@@ -179,7 +178,7 @@ func (g *Guard) release(e *episode) {
 		reason = "out of time, pods may still run"
 	}
 	g.set(Released, reason)
-	if !e.pinned {
+	if !g.final {
 		// Somebody else's lock may hold the shutdown back, and it may be
 		// cancelled yet.
 		g.arming.retry.Reset(recheckInterval)
@@ -196,7 +195,7 @@ func (e *episode) answer(o outcome) {
 // cancel takes in that the shutdown does not take place.
 func (g *Guard) cancel() {
 	switch e := g.episode; {
-	case e != nil && e.pinned:
+	case g.final:
 		g.log.Info("a cancellation comes too late: the service manager is going down")
 	case e != nil && e.reporting:
 		g.endCancelled(e)
@@ -228,7 +227,7 @@ func (g *Guard) endCancelled(e *episode) {
 		record.Kind, record.StartedAt = e.kind, time.Now()
 		record.FinishedAt, record.CancelledAt, record.Graceful, record.Error = time.Time{}, time.Time{}, false, ""
 		g.carryOn(journal.TriggerShutdown, record, record.StartedAt, "a shutdown was announced anew")
-		g.episode.pinned, g.episode.waiters = e.pinned, e.waiters
+		g.episode.waiters = e.waiters
 		return
 	}
 	record.FinishedAt, record.Graceful = time.Time{}, false // it may have ended before it heard

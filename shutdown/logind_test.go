@@ -31,6 +31,7 @@ type logind struct {
 	released  chan time.Time // when the last lock was closed in a shutdown
 	refuses   bool           // locks, whatever Preparing says
 	closing   func()         // called before a lock is closed in a shutdown, if set
+	unwatched bool           // calls may come while nobody watches: those of an attempt under way
 }
 
 type watcher struct {
@@ -61,7 +62,7 @@ func (l *logind) enter(ctx context.Context, method string) error {
 		}
 		l.mu.Lock()
 	}
-	if err == nil && ctx.Err() == nil && len(l.watchers) == 0 && method != "Watch" && method != "MaxDelay" {
+	if err == nil && ctx.Err() == nil && len(l.watchers) == 0 && !l.unwatched && method != "Watch" && method != "MaxDelay" {
 		l.mu.Unlock()
 		select {
 		case <-ctx.Done(): // whose Run ends has its contexts end one after the other

@@ -50,7 +50,8 @@ type Transition struct {
 }
 
 // Transitions lists every change of state that a Guard can make. It starts in
-// Disarmed.
+// Disarmed. Once the service manager goes down, nothing but a further drain at the service's
+// stop follows Released.
 func Transitions() []Transition {
 	return []Transition{
 		{Disarmed, Armed, "subscribed, locked, and no shutdown is under way"},
