@@ -34,7 +34,6 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 
 	a.owners.Refresh(ctx)
 	if len(a.settings.Policies().Phases) == 0 { // whatever an agent of before has left is of no use
-		a.dropLock()
 		a.restoreDelay()
 	}
 	var loops, guard sync.WaitGroup

@@ -142,16 +142,5 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Si
 func (a *Agent) shutdownChanged(c shutdown.Change) {
 	a.changed.Send()
 	a.notify(a.host.notifier.Status(fmt.Sprintf("shutdown guard %s: %s", c.To, c.Status.Reason)))
-	if c.To == shutdown.Delegated {
-		a.dropLock()
-	}
 	a.reports.drains.ShutdownChanged(c)
-}
-
-// dropLock gives up a lock that an earlier process left in the service manager's
-// keeping, where this one does not guard the shutdown: it would delay it in vain.
-func (a *Agent) dropLock() {
-	if err := a.host.logind.ReleaseAll(); err != nil {
-		a.log.Warn("a lock of an earlier process may delay the next shutdown", "error", err)
-	}
 }

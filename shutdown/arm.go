@@ -290,11 +290,16 @@ func (g *Guard) adopt(lock io.Closer) {
 	g.closeLock(old)
 }
 
-// drop gives up the lock, if one is held.
+// drop gives up the lock, and those of an earlier process that no attempt has taken up.
 func (g *Guard) drop() {
 	old := g.lock
 	g.lock = nil
 	g.closeLock(old)
+	if inheritor, ok := g.options.Inhibitor.(LockInheritor); ok {
+		if err := inheritor.ReleaseAll(); err != nil {
+			g.log.Warn("cannot release the shutdown locks of an earlier process, which may delay the shutdown", "error", err)
+		}
+	}
 }
 
 func (g *Guard) closeLock(lock io.Closer) {

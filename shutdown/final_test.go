@@ -37,7 +37,7 @@ func TestTheRegularCheckFollowsNoFinalRelease(t *testing.T) {
 // Whatever happens before, during and after a service stop of a manager that goes down, and
 // in whatever order: the release at its end is the last change.
 func TestNothingFollowsAFinalRelease(t *testing.T) {
-	for seed := range uint64(150) {
+	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
 				dice := rand.New(rand.NewPCG(seed, 17))
@@ -82,6 +82,29 @@ func TestNothingFollowsAFinalRelease(t *testing.T) {
 				if states := r.states(); len(states) != changes {
 					t.Errorf("after the final release observed %v, want nothing", states[changes:])
 				}
+				r.expect(shutdown.Released, 0)
+			})
+		})
+	}
+}
+
+// A fresh process has the lock in the service manager's keeping alone until an attempt takes
+// it up. A shutdown does not wait for one that none could take up.
+func TestALockThatNoAttemptTookUpIsReleased(t *testing.T) {
+	for name, prepare := range map[string]func(*rig){
+		"logind refuses to answer":      func(r *rig) { r.logind.breaks("Inhibit", errBus) },
+		"logind hangs":                  func(r *rig) { r.logind.hangs("RaiseMaxDelay") },
+		"the attempt took up the lock":  func(*rig) {},
+		"logind cannot say what it has": func(r *rig) { r.logind.breaks("Preparing", errBus) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onHost(t, func(t *testing.T, r *rig) {
+				r.logind.inherit()
+				prepare(r)
+				r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+				r.start()
+				r.logind.shutdown("reboot")
+				time.Sleep(3 * time.Second)
 				r.expect(shutdown.Released, 0)
 			})
 		})

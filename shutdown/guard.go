@@ -193,6 +193,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	switch {
 	case g.final:
 	case len(g.options.Phases) == 0:
+		g.drop()
 		g.set(Disarmed, "switched off in the configuration")
 	case g.options.Inhibitor == nil:
 		g.set(Disarmed, "this host has no login manager that could delay a shutdown")

@@ -23,6 +23,7 @@ type logind struct {
 	maxDelay  time.Duration
 	ceiling   time.Duration // RaiseMaxDelay gets no further, if set; below 0 it gets nothing
 	locks     map[int]bool
+	inherited int // the lock of an earlier process, if not 0, until somebody takes it up
 	preparing bool
 	watchers  []*watcher
 	calls     []string
@@ -100,6 +101,10 @@ func (l *logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case l.inherited != 0:
+		n := l.inherited
+		l.inherited = 0
+		return lock{l, n}, nil
 	case l.preparing || l.refuses:
 		return nil, fmt.Errorf("take a lock: %w", shutdown.ErrShutdownInProgress)
 	case why == "":
@@ -111,6 +116,25 @@ func (l *logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	}
 	l.locks[n] = true
 	return lock{l, n}, nil
+}
+
+// inherit has a lock of an earlier process be there.
+func (l *logind) inherit() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inherited = 99
+	l.locks[l.inherited] = true
+}
+
+func (l *logind) ReleaseAll() error {
+	l.mu.Lock()
+	n := l.inherited
+	l.inherited = 0
+	l.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	return lock{l, n}.Close()
 }
 
 func (l *logind) Preparing(ctx context.Context) (bool, error) {

@@ -165,6 +165,13 @@ type KindTeller interface {
 	PreparingKind(ctx context.Context) (string, error)
 }
 
+// LockInheritor is an Inhibitor that may have locks of an earlier process.
+type LockInheritor interface {
+	// ReleaseAll closes every lock of ours, also those that no Inhibit has returned yet. It
+	// asks the login manager nothing.
+	ReleaseAll() error
+}
+
 // DelayYielder is an Inhibitor that can take back what RaiseMaxDelay did.
 type DelayYielder interface {
 	// YieldMaxDelay does so where others have asked for as much, so that the
