@@ -129,8 +129,12 @@ func orchestratedResumed(t *testing.T, m *machine.Machine) {
 	m.Deploy(pods...)
 	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
 	before := m.BootID()
-	// In one: to look from outside takes too long.
-	m.GoesDown("systemctl reboot; until grep -q SIGTERM /var/lib/hostler-work/default_resumed-stubborn_main.events; do sleep 0.1; done; " + killAgent)
+	// In one: to look from outside takes too long. A stop does not wait for the disk, so that
+	// the next process knows of it only if the journal was written before the agent is killed.
+	m.GoesDown(`systemctl reboot
+		until grep -q SIGTERM /var/lib/hostler-work/default_resumed-stubborn_main.events &&
+			jq -e '.record.pods[]? | select(.name == "resumed-stubborn") | .late // .asked' /var/lib/hostler/shutdown.json >/dev/null; do sleep 0.1; done
+		` + killAgent)
 	c := lookBack(t, m, before)
 	expectKilled(t, m)
 	for _, pod := range pods {
