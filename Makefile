@@ -50,10 +50,10 @@ check: ## unit tests: fast, no root
 GOTESTSUM := $(GO) tool -modfile=test/tools/go.mod gotestsum
 
 # -count=1: go's cache of test results does not see the programs that tests run.
-# Tests mostly wait for daemons and grace periods, so that twice as many run as there are
+# Tests mostly wait for daemons and grace periods, so that more run than there are
 # processors. test/e2e, the longest, begins first. test/machine runs alone, because it
 # keeps all processors busy.
-PARALLEL := $(shell echo $$((2 * $$(nproc))))
+PARALLEL := $(shell echo $$((1 + $$(nproc))))
 test: prerequisites build ## everyday tests: also real daemons and booted Debians, race detector on; as root
 	mkdir -p dist
 	rm -f dist/tests-*.json

@@ -31,6 +31,17 @@ func inVMs(t *testing.T, story func(t *testing.T, o machine.Options)) {
 	onBothDebians(t, story)
 }
 
+// aloneOnBothDebians runs a story that keeps a whole host busy, on one release after the other,
+// and before all stories that run beside each other.
+func aloneOnBothDebians(t *testing.T, story func(t *testing.T, o machine.Options)) {
+	t.Helper()
+	for _, release := range machine.Releases() {
+		t.Run("debian"+string(release)+"-"+string(bed()), func(t *testing.T) {
+			story(t, machine.Options{Release: release, Bed: bed()})
+		})
+	}
+}
+
 // onDebians runs a story on some releases, beside other stories.
 func onDebians(t *testing.T, releases []machine.Release, bed machine.Bed, story func(t *testing.T, o machine.Options)) {
 	t.Helper()
