@@ -44,6 +44,7 @@ type arming struct {
 	retry      *time.Timer
 	retries    backoff
 	trouble    error // what keeps the guard from being armed
+	final      bool  // the service manager goes down: no attempt follows, and no release is taken back
 }
 
 // arm begins an attempt to take the lock, in a goroutine of its own: an
@@ -51,7 +52,7 @@ type arming struct {
 // because the last lock handed out is the one that counts.
 func (g *Guard) arm() {
 	g.arming.retry.Stop()
-	if g.final {
+	if g.arming.final {
 		return
 	}
 	if g.arming.underWay {
@@ -136,7 +137,7 @@ func (g *Guard) onAttempt(a attempt) {
 	if a.lock != nil {
 		g.adopt(a.lock)
 	}
-	if g.final { // the lock may be one that the drain is to release
+	if g.arming.final { // the lock may be one that the drain is to release
 		if g.status.State == Released {
 			g.drop()
 		}
@@ -189,7 +190,7 @@ func (g *Guard) onAttempt(a attempt) {
 // told (seen on Debian 13, systemd#34684): it does not take place then, whether
 // the lock is released or not.
 func (g *Guard) askAgain() {
-	if g.episode != nil && !g.final {
+	if g.episode != nil && !g.arming.final {
 		g.arming.retry.Reset(askInterval)
 	}
 }

@@ -101,7 +101,7 @@ func (g *Guard) drainForStop(answer chan outcome) {
 	case g.episode.cancelling:
 		g.episode.resume(g.episode.kind)
 	}
-	g.final = true
+	g.arming.final = true
 	g.episode.waiters = append(g.episode.waiters, answer)
 }
 

@@ -35,7 +35,7 @@ type outcome struct {
 // prepare takes in the announcement of a shutdown.
 func (g *Guard) prepare(kind string) {
 	switch state := g.status.State; {
-	case state == Delegated, g.final && state == Released:
+	case state == Delegated, g.arming.final && state == Released:
 	case state == Draining:
 		if g.episode.cancelling {
 			g.episode.resume(kind)
@@ -178,7 +178,7 @@ func (g *Guard) release(e *episode) {
 		reason = "out of time, pods may still run"
 	}
 	g.set(Released, reason)
-	if !g.final {
+	if !g.arming.final {
 		// Somebody else's lock may hold the shutdown back, and it may be
 		// cancelled yet.
 		g.arming.retry.Reset(recheckInterval)
@@ -195,7 +195,7 @@ func (e *episode) answer(o outcome) {
 // cancel takes in that the shutdown does not take place.
 func (g *Guard) cancel() {
 	switch e := g.episode; {
-	case g.final:
+	case g.arming.final:
 		g.log.Info("a cancellation comes too late: the service manager is going down")
 	case e != nil && e.reporting:
 		g.endCancelled(e)

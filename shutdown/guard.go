@@ -105,7 +105,6 @@ type Guard struct {
 	// Run's goroutine owns what follows.
 	ctx       context.Context // Run's
 	status    Status          // see change
-	final     bool            // the service manager goes down: the release is not taken back
 	lock      io.Closer       // nil if none is held
 	arming    arming
 	episode   *episode          // nil unless Draining
@@ -184,14 +183,14 @@ func (g *Guard) Run(ctx context.Context) error {
 	if g.status.State == Draining { // the Run before panicked; the journal knows where it stood
 		g.set(Disarmed, "the shutdown guard starts anew")
 	}
-	g.final = g.final && g.status.State == Released
+	g.arming.final = g.arming.final && g.status.State == Released
 	g.arming.retry = time.NewTimer(0)
 	g.arming.retry.Stop()
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
 	wg.Go(func() { g.survey(ctx) })
 	switch {
-	case g.final:
+	case g.arming.final:
 	case len(g.options.Phases) == 0:
 		g.drop()
 		g.set(Disarmed, "switched off in the configuration")

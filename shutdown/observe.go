@@ -40,7 +40,7 @@ func (g *Guard) Observe(pods []runtime.Pod) {
 
 // mark writes down which pods run, for the next boot.
 func (g *Guard) mark(pods []runtime.Pod) {
-	switch g.Status().State {
+	switch g.options.Board.Status().State {
 	case Draining, Released, Delegated:
 		return
 	}

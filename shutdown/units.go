@@ -23,7 +23,7 @@ func (g *Guard) oweUnits(ctx context.Context, names []string) {
 // waiveUnits takes units off the record that a person's drain is about to stop: they are to stay
 // down. A shutdown that has taken over from that drain owes them all the same.
 func (g *Guard) waiveUnits(ctx context.Context, names []string) {
-	if g.Status().State == Draining {
+	if g.options.Board.Status().State == Draining {
 		g.oweUnits(ctx, names)
 		return
 	}
