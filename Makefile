@@ -59,7 +59,7 @@ test: prerequisites build ## everyday tests: also real daemons and booted Debian
 	rm -f dist/tests-*.json
 	trap 'echo "The slowest tests:"; cat dist/tests-*.json | $(GOTESTSUM) tool slowest --num 20' EXIT; \
 	$(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-1.json -- -race -tags integration -count=1 -timeout 60m \
-		-p 3 -parallel $(PARALLEL) ./test/e2e $$($(GO) list -tags integration ./... | grep -v '/test/machine$$\|/test/e2e$$'); \
+		-p $(PARALLEL) -parallel $(PARALLEL) ./test/e2e $$($(GO) list -tags integration ./... | grep -v '/test/machine$$\|/test/e2e$$'); \
 	$(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-2.json -- -race -tags integration -count=1 -timeout 60m \
 		-parallel $(PARALLEL) ./test/machine
 

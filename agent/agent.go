@@ -48,7 +48,7 @@ type Agent struct {
 	settings *settings.Settings
 	changed  loop.Signal // the status loop is to look at the host now
 	loops    loop.Set
-	metrics  *metrics.Metrics // counts
+	metrics  *metrics.Metrics
 
 	host     host
 	kept     kept

@@ -60,7 +60,7 @@ type History struct {
 	store Store
 
 	mu       sync.Mutex        // guards what follows
-	runs     []Run             // in the order of their ends; none is changed once it is there
+	runs     []Run             // in the order of their ends, for the clock may have been wrong; none is changed once it is there
 	troubles map[string]string // what hindered the latest run, by kind of run
 }
 
@@ -90,7 +90,7 @@ func (h *History) Add(kind string, r runs.Report) {
 		Candidates: r.Candidates, RemovedBy: r.RemovedBy(), Kept: maps.Clone(r.Kept), Warnings: shorten(r.Warnings), Ended: r.Ended,
 	}
 	run.Errors, run.Summary.Warnings = shorten(run.Errors), nil // told above
-	h.runs = append(h.runs, run)                                // in the order of their ends: the clock may have been wrong
+	h.runs = append(h.runs, run)
 	h.trim()
 	h.store.Save(h.snapshot)
 }

@@ -51,14 +51,10 @@ func (b *Box[T]) run(deliver func(T, uint64)) {
 		case value := <-b.queue:
 			deliver(value, b.lost.Swap(0))
 		case <-b.close:
-			for {
-				select {
-				case value := <-b.queue:
-					deliver(value, b.lost.Swap(0))
-				default:
-					return
-				}
+			for len(b.queue) > 0 { // nobody else receives
+				deliver(<-b.queue, b.lost.Swap(0))
 			}
+			return
 		}
 	}
 }

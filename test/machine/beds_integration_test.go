@@ -35,20 +35,23 @@ func inVMs(t *testing.T, story func(t *testing.T, o machine.Options)) {
 // and before all stories that run beside each other.
 func aloneOnBothDebians(t *testing.T, story func(t *testing.T, o machine.Options)) {
 	t.Helper()
-	for _, release := range machine.Releases() {
-		t.Run("debian"+string(release)+"-"+string(bed()), func(t *testing.T) {
-			story(t, machine.Options{Release: release, Bed: bed()})
-		})
-	}
+	onEach(t, machine.Releases(), bed(), story)
 }
 
 // onDebians runs a story on some releases, beside other stories.
 func onDebians(t *testing.T, releases []machine.Release, bed machine.Bed, story func(t *testing.T, o machine.Options)) {
 	t.Helper()
 	t.Parallel()
+	onEach(t, releases, bed, func(t *testing.T, o machine.Options) {
+		t.Parallel()
+		story(t, o)
+	})
+}
+
+func onEach(t *testing.T, releases []machine.Release, bed machine.Bed, story func(t *testing.T, o machine.Options)) {
+	t.Helper()
 	for _, release := range releases {
 		t.Run("debian"+string(release)+"-"+string(bed), func(t *testing.T) {
-			t.Parallel()
 			story(t, machine.Options{Release: release, Bed: bed})
 		})
 	}
