@@ -26,7 +26,7 @@ func TestTheRegularCheckFollowsNoFinalRelease(t *testing.T) {
 		if record := r.guard.Status().Current; record == nil || record.FinishedAt.IsZero() || !record.CancelledAt.IsZero() {
 			t.Errorf("Current = %+v, want the drain on record as it ended", record)
 		}
-		// Whoever asks again is told the same.
+		// A second drain reports the same pods.
 		again, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop)
 		if err != nil || len(again.Pods) != 1 || !again.Graceful {
 			t.Errorf("Drain() once more = %+v, %v, want what became of web", again, err)

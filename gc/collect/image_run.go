@@ -229,7 +229,7 @@ func (r *imageRun) outcome() ending {
 	return endNothingLeft
 }
 
-// needs reports whether an image that is to make room still has to go: the
+// needs reports whether an image still has to be removed to free space: the
 // removals before, also those of other runtimes on its filesystem, may have brought
 // more than estimated, or nothing at all.
 func (r *imageRun) needs(ctx context.Context, d *gc.ImageDecision) bool {

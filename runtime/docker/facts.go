@@ -58,11 +58,11 @@ type facts struct {
 	watchers int            // event streams that are open: without one each list asks again
 	told     int            // changes, of whichever container
 	changes  map[string]int // the last of each container: after one it is asked of again
-	gap      int            // the last change that no event may have told, of any container
+	gap      int            // the last change that may have been missed, of any container
 }
 
-// watch notes that an event stream has opened (1) or ended (-1). What happened before it
-// opened, or happens after it ended, is told by no event.
+// watch notes that an event stream has opened (1) or ended (-1). No event reports
+// what happened before it opened, or happens after it ended.
 func (f *facts) watch(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

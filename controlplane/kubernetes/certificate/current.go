@@ -48,7 +48,7 @@ func (c *Current) Status() (ends time.Time, waiting error) {
 	return ends, c.state
 }
 
-// Doubt tells that the server seems not to accept the certificate in use, though it
+// Doubt reports that the server seems not to accept the certificate in use, though it
 // is good by its dates. The Keeper asks the server, and if that is so gets another one
 // as a node does that has none. It does not wait.
 func (c *Current) Doubt() {

@@ -25,10 +25,10 @@ type Requests interface {
 	Submit(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error)
 }
 
-// ErrDenied tells that someone refused the request, or that the signer cannot sign it.
+// ErrDenied means that someone refused the request, or that the signer cannot sign it.
 var ErrDenied = errors.New("denied")
 
-// WaitingError tells that nobody has approved a request, or its certificate is not made yet.
+// WaitingError means that nobody has approved a request, or its certificate is not made yet.
 type WaitingError struct{ Request string }
 
 // Error says how to see it and approve it.
