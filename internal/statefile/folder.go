@@ -1,6 +1,7 @@
 package statefile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -199,16 +200,24 @@ func (f *Folder) write(all bool) error {
 		return nil
 	}
 	unwritable := f.prepare()
+	errs := make([]error, len(files))
+	var writes sync.WaitGroup
+	for i, file := range files {
+		// Side by side: the file system syncs what is written at the same time at once.
+		writes.Go(func() {
+			errs[i] = unwritable
+			if unwritable == nil {
+				errs[i] = file.write()
+			}
+			if errs[i] != nil {
+				file.again()
+			}
+		})
+	}
+	writes.Wait()
 	failure := unwritable
-	for _, file := range files {
-		err := unwritable
-		if err == nil {
-			err = file.write()
-		}
-		if err != nil {
-			file.again()
-			failure = err
-		}
+	for _, err := range errs {
+		failure = cmp.Or(failure, err)
 	}
 	if failure != nil {
 		f.failed(failure)

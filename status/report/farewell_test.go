@@ -48,7 +48,7 @@ func (c atWrite) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	return c.Fake.UpdateStatus(ctx, node)
 }
 
-func TestWhatIsToBeToldIsOnTheDiskBeforeTheControlPlaneIsAsked(t *testing.T) {
+func TestWhatIsToBeReportedIsOnTheDiskWhileTheControlPlaneTakesLong(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -58,6 +58,7 @@ func TestWhatIsToBeToldIsOnTheDiskBeforeTheControlPlaneIsAsked(t *testing.T) {
 		asked := 0
 		d.o.Client = atWrite{d.client, func() {
 			asked++
+			time.Sleep(2 * slowAnswer)
 			if !disk.has(keyFinal, "all pods are stopped") || !disk.has(keyEvents, "the last of them") {
 				t.Errorf("on the disk is %s, want the last word and the Events", maps.Clone(disk.values))
 			}
@@ -97,20 +98,6 @@ func TestADiskThatHangsDoesNotTakeTheControlPlanesTime(t *testing.T) {
 		}
 		if c := ready(d.stored(t)); c.Status != corev1.ConditionFalse {
 			t.Errorf("Ready = %+v, want the control plane told", c)
-		}
-	})
-}
-
-func TestAWordThatALaterOneFollowsBlamesNoDisk(t *testing.T) {
-	bubble(t, func(t *testing.T, d *desk) {
-		stuck := make(chan struct{})
-		defer close(stuck)
-		d.o.Flush = func() error { <-stuck; return nil }
-		ctx, hush := context.WithTimeout(t.Context(), time.Minute)
-		time.AfterFunc(time.Second, hush)
-		_ = d.ReportShutdown(ctx, drainingStatus())
-		if d.log.Count("the disk does not take") != 0 {
-			t.Errorf("log = %s, want nothing of the disk, which had no time to speak of", d.log)
 		}
 	})
 }

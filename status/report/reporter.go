@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
-	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
@@ -19,6 +18,10 @@ import (
 
 // WriteTimeout bounds one write to the control plane.
 const WriteTimeout = 10 * time.Second
+
+// slowAnswer is how long the control plane may take to answer before what is kept of a shutdown
+// is written to the disk, too.
+const slowAnswer = 20 * time.Millisecond
 
 // Reporter keeps the Node up to date on the control plane: it looks at the host,
 // registers the Node, writes its status on change and every now and then, and
@@ -180,7 +183,7 @@ func (r *Reporter) round(ctx context.Context, guarded *shutdown.Status) error {
 		r.final.keep(r.o, node.Status)
 	}
 	if guarded != nil {
-		r.flush(ctx)
+		defer r.flushIfSlow()()
 	} else if time.Now().Before(r.writer.pause.until) {
 		return r.writer.pause.err
 	}
@@ -210,23 +213,13 @@ func (r *Reporter) event(kind, reason, message string) {
 	r.o.Recorder.Record(controlplane.NodeReference(r.options().Name), kind, reason, message)
 }
 
-// flush returns when what is kept is on the disk, before the control plane is asked, which
-// may take all the time that there is. A disk that hangs does not take it either: Farewell
-// flushes once more at the end.
-func (r *Reporter) flush(ctx context.Context) {
-	if r.o.Flush == nil {
-		return
-	}
-	if deadline, bounded := ctx.Deadline(); bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/3)
-		defer cancel()
-	}
-	err := bounded.Call(ctx, func() error {
-		_ = r.o.Flush() // the state's health reports it
-		return nil
-	})
-	if err != nil && !errors.Is(ctx.Err(), context.Canceled) { // which a later report does
-		r.o.Log.Warn("the disk does not take what is kept of this shutdown; the control plane is told first")
-	}
+// flushIfSlow has what is kept written to the disk while the control plane is being asked, which
+// may take all the time that there is. Nobody waits for it: Farewell flushes at the end. Where the
+// control plane answers at once that is the only flush. The caller calls stop when it has answered.
+func (r *Reporter) flushIfSlow() (stop func() bool) {
+	return time.AfterFunc(slowAnswer, func() {
+		if r.o.Flush != nil {
+			_ = r.o.Flush() // the state's health reports the error
+		}
+	}).Stop
 }

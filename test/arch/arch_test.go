@@ -74,7 +74,7 @@ var ours = map[string][]string{
 	"runtime/discovery":             {"runtime", "runtime/cri", "runtime/docker", "runtime/local", "runtime/podman", "runtime/runc"},
 	"status/gather":                 {"runtime", "runtime/local", "shutdown", "status", "status/probe", "systemd"},
 	"status/reboots":                {"shutdown/journal"},
-	"status/report":                 {"controlplane", "internal/bounded", "internal/loop", "shutdown", "shutdown/journal", "status", "status/probe", "status/reboots"},
+	"status/report": {"controlplane", "internal/bounded", "internal/loop", "shutdown", "shutdown/journal", "status", "status/probe", "status/reboots"},
 	"agent/metrics":                 {"internal/loop", "status/reboots", "gc/runs", "shutdown", "status"},
 	"internal/statefile":            {"internal/atomicfile"},
 	"agent/config":                  {"status/conditions", "controlplane/etcd/endpoint", "gc", "internal/field", "runtime/runc/root", "shutdown/plan", "status"},
