@@ -32,6 +32,7 @@ type Runtime struct {
 	timeouts local.Timeouts
 	procRoot string
 	conn     *engine.Conn
+	units    local.Units // nil where no service manager runs
 
 	aboutMu sync.Mutex
 	about   about
@@ -54,7 +55,7 @@ func New(o Options) (*Runtime, error) {
 	}
 	return &Runtime{
 		name: o.Name, path: path, log: o.Logger, timeouts: o.Timeouts, procRoot: o.ProcRoot,
-		conn:  engine.New(path, o.Observe),
+		conn: engine.New(path, o.Observe), units: o.Units,
 		facts: facts{byID: map[string]fact{}}, sizes: sizes{turn: make(chan struct{}, 1)},
 	}, nil
 }

@@ -18,6 +18,7 @@ import (
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/unitclient"
 )
 
 const (
@@ -46,6 +47,8 @@ type fact struct {
 	// As of the moment of the question. Of one that has ended it is when that run began.
 	running   bool
 	startedAt time.Time
+
+	client unitclient.Client // that runs it, as part of a service; zero if there is none
 
 	failedAt time.Time // of the last question, if that failed
 	changed  int       // the last change that was told of before the question
@@ -105,6 +108,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 	f.mu.Unlock()
 	if len(ask) > 0 {
 		f.ask(ctx, r, ask, changes, known)
+		r.findClients(ask, known)
 	}
 	// Containers that the list lacks are gone, and so is what was known of them.
 	f.mu.Lock()

@@ -28,9 +28,12 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	}
 	list = slices.DeleteFunc(list, ofCRI)
 	known := r.facts.complete(ctx, r, list)
+	units := r.askUnits(ctx, known)
 	containers := make([]runtime.Container, len(list))
 	for i := range list {
-		containers[i] = r.container(&list[i], known[list[i].ID])
+		f := known[list[i].ID]
+		containers[i] = r.container(&list[i], f)
+		ofUnit(&containers[i], f, units)
 	}
 	return compose.Pods(containers), nil
 }

@@ -21,11 +21,24 @@ import (
 // StopContainer sends the container's own stop signal, and kills it after grace. It does
 // so itself: Docker's stop goes on, and kills, whatever became of who asked for it.
 // Docker takes either signal as a person's stop, so that no restart policy starts the
-// container again before dockerd or the host does.
+// container again before dockerd or the host does. A container that a systemd unit runs by a
+// client is stopped by stopping that unit, which would start it again otherwise; what that leaves
+// running is stopped as any other, with what is left of the grace.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	what := local.Named("stop container", c.Name, c.ID)
 	if c.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
+	}
+	unit, err := r.stopUnit(ctx, what, c.ID)
+	if err != nil {
+		return err
+	}
+	if unit != "" && grace > 0 {
+		ended, left, err := r.awaitUnit(ctx, what, c.ID, unit, grace)
+		if ended || err != nil {
+			return err
+		}
+		grace = left
 	}
 	if grace > 0 {
 		ended, err := r.terminate(ctx, what, c, grace)
@@ -33,7 +46,10 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 			return err
 		}
 	}
-	return r.stopping().Kill(ctx, what, c.ID, r.timeouts.StopMargin)
+	if err := r.stopping().Kill(ctx, what, c.ID, r.timeouts.StopMargin); err != nil || unit == "" {
+		return err
+	}
+	return r.endOf(ctx, what, c.ID) // it may have been quicker
 }
 
 func (r *Runtime) stopping() engine.Stopping {

@@ -26,6 +26,7 @@ func meanings() []means {
 	return []means{
 		{events.ContainerEventType, events.ActionCreate, runtime.ContainerCreated},
 		{events.ContainerEventType, events.ActionStart, runtime.ContainerStarted},
+		{events.ContainerEventType, events.ActionAttach, runtime.Changed},
 		{events.ContainerEventType, events.ActionDie, runtime.ContainerExited},
 		{events.ContainerEventType, events.ActionDestroy, runtime.ContainerRemoved},
 		{events.ContainerEventType, events.ActionRename, runtime.Changed},
@@ -70,7 +71,7 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 					continue
 				}
 				switch msg.Action {
-				case events.ActionUpdate, events.ActionStart:
+				case events.ActionUpdate, events.ActionStart, events.ActionAttach:
 					r.facts.change(event.ContainerID)
 				}
 				event.Runtime = r.name

@@ -1,0 +1,151 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/unitclient"
+)
+
+// findClients notes which of the containers a service runs by a client.
+func (r *Runtime) findClients(list []*container.Summary, known map[string]fact) {
+	if r.units == nil || !slices.ContainsFunc(list, func(c *container.Summary) bool { return state(c.State) == runtime.Running }) {
+		return
+	}
+	clients, err := unitclient.Find(r.procRoot)
+	if err != nil {
+		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)
+		return
+	}
+	for _, c := range list {
+		f := known[c.ID]
+		i := slices.IndexFunc(clients, func(client unitclient.Client) bool { return client.Runs(name(c), c.ID, c.Labels) })
+		if f.client = (unitclient.Client{}); i >= 0 {
+			f.client = clients[i]
+		}
+		known[c.ID] = f
+	}
+}
+
+// unitsBound is how long systemd may take to answer: a list of containers does not depend on it.
+const unitsBound = 2 * time.Second
+
+// askUnits asks systemd about the services that run containers. Those that do not answer are
+// missing.
+func (r *Runtime) askUnits(ctx context.Context, known map[string]fact) map[string]local.Unit {
+	names := map[string]bool{}
+	for _, f := range known {
+		if f.client.Service != "" {
+			names[f.client.Service] = true
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	patience := unitsBound
+	if deadline, bounded := ctx.Deadline(); bounded {
+		patience = min(patience, time.Until(deadline)/4)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	units, err := r.units.Units(ctx, slices.Sorted(maps.Keys(names))...)
+	if err != nil {
+		r.log.Debug("systemd does not answer about the services that run containers", "error", err)
+	}
+	return units
+}
+
+// ofUnit adds to a container which unit runs it.
+func ofUnit(c *runtime.Container, f fact, units map[string]local.Unit) {
+	unit, known := units[f.client.Service]
+	if !known || !unit.Runs || c.State != runtime.Running {
+		return
+	}
+	c.Unit = f.client.Service
+	if unit.AtBoot && c.Restart != runtime.RestartByRuntime { // dockerd starts that one before its unit can
+		c.Restart = runtime.RestartByUnit
+	}
+}
+
+// stopUnit begins to stop the service that runs a container by a client, and names it; empty if
+// there is none.
+func (r *Runtime) stopUnit(ctx context.Context, what, id string) (unit string, err error) {
+	r.facts.mu.Lock()
+	client := r.facts.byID[id].client
+	r.facts.mu.Unlock()
+	if r.units == nil || client.Service == "" {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
+	defer cancel()
+	stopping, err := r.units.StopUnit(ctx, client.Service, client.PID, runtime.ReportUnitStops)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s: it is run by a systemd unit: %w", what, err)
+	case !stopping: // the client has ended
+		return "", nil
+	}
+	return client.Service, nil
+}
+
+// errUnitOver ends the wait for a container whose unit has stopped before it.
+var errUnitOver = errors.New("its unit has stopped")
+
+// awaitUnit waits for the end of a container whose unit is being stopped, for as long as its grace
+// lasts from when that begins. It returns false, and how much is left of the grace, if the unit
+// has stopped and the container runs on: the client has not passed the signal on.
+func (r *Runtime) awaitUnit(ctx context.Context, what, id, unit string, grace time.Duration) (ended bool, left time.Duration, err error) {
+	stop := local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}
+	began, begun := stop.AwaitTurn(ctx, time.Now())
+	if !begun {
+		return false, 0, fmt.Errorf("%s: %w while %s waits for other units to stop", what, context.Cause(ctx), unit)
+	}
+	over := false
+	ended, err = engine.Within(ctx, what, began, grace, func(ctx context.Context) error {
+		waiting, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		go func() {
+			if !stop.AwaitOver(waiting) {
+				return
+			}
+			if now, err := r.ask(waiting, what, id); err == nil && now.running {
+				cancel(errUnitOver)
+			}
+		}()
+		for {
+			err := r.awaitEnd(waiting, what, id, grace+r.timeouts.StopMargin)
+			if over = errors.Is(context.Cause(waiting), errUnitOver); err == nil || over || !errors.Is(err, runtime.ErrUnavailable) || !engine.AwaitAgain(waiting) {
+				return err
+			}
+		}
+	})
+	switch {
+	case ended:
+		return true, 0, r.endOf(ctx, what, id)
+	case over:
+		return false, max(0, grace-time.Since(began)), nil
+	}
+	return false, 0, err
+}
+
+// endOf is runtime.ErrKilled if a container that has ended was killed, as far as Docker still
+// knows that.
+func (r *Runtime) endOf(ctx context.Context, what, id string) error {
+	if now, err := r.ask(ctx, what, id); err == nil && !now.running && now.exitCode == exitKilled {
+		return fmt.Errorf("%s: %w", what, runtime.ErrKilled)
+	}
+	return nil
+}
+
+// exitKilled is the exit code of what SIGKILL has ended.
+const exitKilled = 128 + int32(unix.SIGKILL)

@@ -1,0 +1,225 @@
+package docker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker"
+	"hostler.io/hostler/runtime/local"
+)
+
+type others = local.Units
+
+// manager is a service manager with one service, whose main process is 7.
+type manager struct {
+	others // what no test asks for
+	fails  error
+	atBoot bool
+
+	mu      sync.Mutex
+	stopped int    // how often it was asked to stop
+	stop    func() // what its stop does; it has stopped then
+}
+
+const shopUnit = "shop.service"
+
+func (m *manager) StopUnit(ctx context.Context, name string, pid int, before func(context.Context, []string)) (bool, error) {
+	if m.fails != nil || name != shopUnit || pid != 7 {
+		return false, m.fails
+	}
+	before(ctx, []string{name})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stopped++
+	if m.stop != nil {
+		m.stop()
+	}
+	return true, nil
+}
+
+func (m *manager) UnitStops(context.Context, string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stopped > 0, nil
+}
+
+func (m *manager) Units(context.Context, ...string) (map[string]local.Unit, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return map[string]local.Unit{shopUnit: {Runs: m.stopped == 0, AtBoot: m.atBoot}}, m.fails
+}
+
+// runBy is a proc file system with one process, 7, of the service.
+func runBy(t *testing.T, command string) (procRoot string) {
+	t.Helper()
+	procRoot = t.TempDir()
+	folder := filepath.Join(procRoot, "7")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{"cmdline": strings.ReplaceAll(command, " ", "\x00"), "cgroup": "0::/system.slice/" + shopUnit} {
+		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"cwd": "/", "exe": "/bin/sh"} { // which is root's
+		if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return procRoot
+}
+
+// one is a Docker with one container, shop, that ends when end is called, or by a signal.
+type one struct {
+	*server
+	mu   sync.Mutex
+	over chan struct{}
+	code int
+}
+
+func (o *one) end(code int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case <-o.over:
+	default:
+		o.code = code
+		close(o.over)
+	}
+}
+
+// state is "running" or "exited", and its exit code.
+func (o *one) state() (string, int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case <-o.over:
+		return "exited", o.code
+	default:
+		return "running", 0
+	}
+}
+
+func newOne(t *testing.T) *one {
+	o := &one{over: make(chan struct{})}
+	answer := func(value func() any) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(value()) }
+	}
+	o.server = newServer(t, "1.45", object{
+		"/containers/json": answer(func() any {
+			state, _ := o.state()
+			c := listed("shop", state, nil)
+			c["Names"] = []string{"/shop"}
+			return []any{c}
+		}),
+		"/containers/shop/json": answer(func() any {
+			c := started(time.Now())
+			if state, code := o.state(); state == "exited" {
+				c["State"] = object{"Running": false, "ExitCode": code, "FinishedAt": "2026-11-20T11:00:00Z"}
+			}
+			return c
+		}),
+		"/containers/shop/kill": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			code := 143
+			if r.URL.Query().Get("signal") == "SIGKILL" {
+				code = 137
+			}
+			o.end(code)
+			done(w, r)
+		}),
+		"/containers/shop/wait": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			select {
+			case <-o.over:
+				_ = json.NewEncoder(w).Encode(object{"StatusCode": o.code})
+			case <-r.Context().Done():
+			}
+		}),
+	})
+	return o
+}
+
+func TestAContainerThatAServiceRunsIsStoppedByIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		command string
+		exit    int // the container's code as the service stops; 0: it runs on
+		fails   error
+		grace   time.Duration
+		unit    string // that is listed
+		signals []string
+		want    error
+	}{
+		"by its client":        {command: "docker run --name shop nginx", exit: 143, grace: time.Minute, unit: shopUnit},
+		"killed by its client": {command: "docker start -a shop", exit: 137, grace: time.Minute, unit: shopUnit, want: runtime.ErrKilled},
+		"its client leaves it": {command: "docker attach shop", grace: time.Minute, unit: shopUnit, signals: []string{"shop SIGTERM"}},
+		"without a grace":      {command: "docker attach shop", unit: shopUnit, signals: []string{"shop SIGKILL"}, want: runtime.ErrKilled},
+		"another client":       {command: "docker run --name other nginx", exit: 143, grace: time.Minute, signals: []string{"shop SIGTERM"}},
+		"systemd refuses":      {command: "docker run --name shop nginx", fails: errors.New("refused"), grace: time.Minute, unit: shopUnit, want: errors.New("refused")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newOne(t)
+			units := &manager{atBoot: true, stop: func() {
+				if test.exit != 0 {
+					s.end(test.exit)
+				}
+			}}
+			r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = units, runBy(t, test.command) })
+			pods, err := r.Pods(t.Context())
+			if err != nil || len(pods) != 1 {
+				t.Fatalf("Pods() = %+v, %v, want one", pods, err)
+			}
+			c := pods[0].Containers[0]
+			if c.Unit != test.unit || (c.Restart == runtime.RestartByUnit) != (test.unit != "") {
+				t.Errorf("Pods() has it of unit %q, started again %v, want %q", c.Unit, c.Restart, test.unit)
+			}
+			units.mu.Lock()
+			units.fails = test.fails
+			units.mu.Unlock()
+			s.asked()
+			var told []string
+			ctx := runtime.WithUnitStops(t.Context(), func(_ context.Context, names []string) { told = names })
+			switch err := r.StopContainer(ctx, c, test.grace); {
+			case test.want == nil && err != nil, test.want != nil && (err == nil || !errors.Is(err, test.want) && !strings.Contains(err.Error(), test.want.Error())):
+				t.Errorf("StopContainer() = %v, want %v", err, test.want)
+			}
+			if got := signals(s.server); !slices.Equal(got, test.signals) {
+				t.Errorf("StopContainer() sent %v, want %v", got, test.signals)
+			}
+			if stopped := units.stopped > 0; stopped != (test.unit != "" && test.fails == nil) || stopped && !slices.Equal(told, []string{shopUnit}) {
+				t.Errorf("StopContainer() stopped the unit: %t, and reported %v, want %q", stopped, told, test.unit)
+			}
+		})
+	}
+}
+
+// A client that has ended, as with a service that was restarted, is none.
+func TestAServiceWhoseClientHasEndedIsNotStopped(t *testing.T) {
+	s := newOne(t)
+	units := &manager{}
+	root := runBy(t, "docker run --name shop nginx")
+	if err := os.Rename(filepath.Join(root, "7"), filepath.Join(root, "8")); err != nil {
+		t.Fatal(err)
+	}
+	r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = units, root })
+	pods, err := r.Pods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.StopContainer(t.Context(), pods[0].Containers[0], time.Minute); err != nil {
+		t.Errorf("StopContainer() = %v", err)
+	}
+	if got := signals(s.server); !slices.Equal(got, []string{"shop SIGTERM"}) || units.stopped > 0 {
+		t.Errorf("StopContainer() sent %v, and stopped the service %d times, want it to stop the container alone", got, units.stopped)
+	}
+}

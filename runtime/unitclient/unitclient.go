@@ -1,0 +1,184 @@
+// Package unitclient finds services of systemd that run containers by a client of a runtime which
+// stays, such as `docker run`, `docker start --attach` or `docker compose up`: the container is
+// none of the service's processes, but when it ends the client does, and systemd may start both
+// again. Such a container is stopped by stopping its service.
+//
+// It owns how clients name what they run. It refuses to ask a runtime or systemd anything.
+package unitclient
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Client is a process of a service that runs containers as long as it lives.
+type Client struct {
+	PID     int
+	Service string // such as "shop.service"
+
+	names   []string // or IDs of containers
+	project project
+}
+
+// project is a Compose project as its client names it.
+type project struct {
+	name  string   // empty if the command does not say it
+	files []string // absolute paths; empty for those that Compose finds from dir on
+	dir   string   // absolute; empty for a client of no project
+}
+
+// Labels by which Docker Compose says what it has made a container from.
+const (
+	labelProject = "com.docker.compose.project"
+	labelDir     = "com.docker.compose.project.working_dir"
+	labelFiles   = "com.docker.compose.project.config_files"
+)
+
+// minPrefix is how much of an ID has to be said for the container to be meant: `docker ps` shows
+// as much.
+const minPrefix = 12
+
+// Runs reports whether the client runs a container of that name, ID and labels.
+func (c Client) Runs(name, id string, labels map[string]string) bool {
+	if c.project.dir != "" {
+		return c.project.has(labels)
+	}
+	return slices.ContainsFunc(c.names, func(said string) bool {
+		return said == name || said == id || len(said) >= minPrefix && strings.HasPrefix(id, said)
+	})
+}
+
+func (p project) has(labels map[string]string) bool {
+	switch {
+	case labels[labelProject] == "":
+		return false
+	case p.name != "":
+		return labels[labelProject] == p.name
+	case len(p.files) > 0:
+		files := strings.Split(labels[labelFiles], ",")
+		return slices.ContainsFunc(p.files, func(f string) bool { return slices.Contains(files, f) })
+	}
+	// Compose looks for its file in the folders above, too.
+	dir := labels[labelDir]
+	return p.dir == dir || dir != "" && strings.HasPrefix(p.dir, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// process is what the kernel says of one.
+type process struct {
+	args []string
+	dir  string // its working directory
+	env  func(name string) string
+	read func(path string) string // the text of a file; empty if there is none
+}
+
+// programs are those that may be clients, and how each names what it runs.
+var programs = map[string]func(c *Client, p process, args []string) bool{
+	"docker": engine, "podman": engine, "nerdctl": engine,
+	"docker-compose": composeUp, "podman-compose": composeUp,
+	"runc": lowLevel, "crun": lowLevel,
+}
+
+// parse reads from a command what it runs. It is none of the Clients if that is nothing, or it
+// cannot be told.
+func parse(p process) (c Client, ok bool) {
+	for i := range min(len(p.args), 2) { // a script comes after its interpreter
+		if read := programs[filepath.Base(p.args[i])]; read != nil {
+			return c, read(&c, p, p.args[i+1:])
+		}
+	}
+	return c, false
+}
+
+// engine reads a command of Docker's, or of one that has taken over its commands.
+func engine(c *Client, p process, args []string) bool {
+	for i, arg := range args {
+		rest := args[i+1:]
+		switch arg {
+		case "compose":
+			return composeUp(c, p, rest)
+		case "run":
+			if name := option(rest, "--name"); name != "" {
+				c.names = append(c.names, name)
+			}
+			if file := option(rest, "--cidfile"); file != "" {
+				if id := strings.TrimSpace(p.read(absolute(p.dir, file))); id != "" {
+					c.names = append(c.names, id)
+				}
+			}
+			return len(c.names) > 0
+		case "start", "attach", "wait":
+			for _, said := range rest {
+				if !strings.HasPrefix(said, "-") {
+					c.names = append(c.names, said)
+				}
+			}
+			return len(c.names) > 0
+		case "exec", "logs", "stop", "kill", "rm", "pull", "build", "stats", "events", "cp", "top", "inspect", "ps", "create":
+			return false // runs none, whatever follows
+		}
+	}
+	return false
+}
+
+// composeUp reads `docker compose up`, without what comes before its options.
+func composeUp(c *Client, p process, args []string) bool {
+	up := slices.Index(args, "up")
+	if up < 0 || p.dir == "" {
+		return false
+	}
+	args = args[slices.Index(args[:up], "compose")+1 : up] // Docker gives a plugin its name first
+	c.project.name = option(args, "-p", "--project-name")
+	if c.project.name == "" {
+		c.project.name = p.env("COMPOSE_PROJECT_NAME")
+	}
+	files := options(args, "-f", "--file")
+	if len(files) == 0 && p.env("COMPOSE_FILE") != "" {
+		files = strings.Split(p.env("COMPOSE_FILE"), ":")
+	}
+	for _, f := range files {
+		c.project.files = append(c.project.files, absolute(p.dir, f))
+	}
+	c.project.dir = absolute(p.dir, option(args, "--project-directory"))
+	return true
+}
+
+// lowLevel reads `runc run`, which names its container last.
+func lowLevel(c *Client, _ process, args []string) bool {
+	run := slices.Index(args, "run")
+	if run < 0 || run == len(args)-1 {
+		return false
+	}
+	c.names = args[len(args)-1:]
+	return true
+}
+
+// option is the value of the first option of one of the names, as "--name=value" or "--name
+// value"; empty if there is none.
+func option(args []string, names ...string) string {
+	values := append(options(args, names...), "")
+	return values[0]
+}
+
+// options are the values of all options of the names.
+func options(args []string, names ...string) (values []string) {
+	for i, arg := range args {
+		name, value, joined := strings.Cut(arg, "=")
+		switch {
+		case !slices.Contains(names, name):
+		case joined:
+			values = append(values, value)
+		case i+1 < len(args):
+			values = append(values, args[i+1])
+		}
+	}
+	return values
+}
+
+// absolute is a path that a process with that working directory says.
+func absolute(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(dir, path)
+}

@@ -1,0 +1,176 @@
+package unitclient
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// shop is what Compose says of a container of the project in /srv/shop.
+var shop = map[string]string{labelProject: "shop", labelDir: "/srv/shop", labelFiles: "/srv/shop/compose.yml"}
+
+func TestRuns(t *testing.T) {
+	for name, test := range map[string]struct {
+		command string
+		env     map[string]string
+		dir     string // "/srv/shop" if empty
+		labels  map[string]string
+		want    bool
+	}{
+		"run":                                    {command: "/usr/bin/docker run --rm --name web -p 80:80 nginx", want: true},
+		"run, joined":                            {command: "docker run --name=web nginx", want: true},
+		"run by an interpreter's script":         {command: "python3 /usr/bin/docker run --name web nginx", want: true},
+		"container run":                          {command: "docker container run --name web nginx", want: true},
+		"run with options of docker's":           {command: "docker -H unix:///run/docker.sock --context run2 run --name web nginx", want: true},
+		"run of another":                         {command: "docker run --name db postgres", want: false},
+		"run whose command says the name":        {command: "docker run --name probe alpine ping web", want: false},
+		"run that writes the ID into a file":     {command: "docker run --cidfile run/web.cid nginx", want: true},
+		"run without a name":                     {command: "docker run --rm nginx", want: false},
+		"podman run":                             {command: "/usr/bin/podman run --name web nginx", want: true},
+		"start":                                  {command: "docker start --attach web", want: true},
+		"start by ID":                            {command: "docker start -a " + id[:12], want: true},
+		"start by the whole ID":                  {command: "docker start -a " + id, want: true},
+		"start by too little of the ID":          {command: "docker start -a " + id[:4], want: false},
+		"attach":                                 {command: "docker attach web", want: true},
+		"wait":                                   {command: "docker wait web", want: true},
+		"logs":                                   {command: "docker logs -f web", want: false},
+		"exec":                                   {command: "docker exec web start web", want: false},
+		"stop":                                   {command: "docker stop web", want: false},
+		"runc run":                               {command: "runc --root /run/runc run --bundle /srv/web web", want: true},
+		"runc run of another":                    {command: "runc run --bundle web other", want: false},
+		"crun without an ID":                     {command: "crun run", want: false},
+		"another program":                        {command: "/usr/bin/tail -f web", want: false},
+		"compose in the project's folder":        {command: "docker compose up", labels: shop, want: true},
+		"compose below it":                       {command: "docker compose up", dir: "/srv/shop/bin", labels: shop, want: true},
+		"compose in a folder named alike":        {command: "docker compose up", dir: "/srv/shop2", labels: shop, want: false},
+		"compose elsewhere":                      {command: "docker compose up", dir: "/srv/blog", labels: shop, want: false},
+		"compose with a file":                    {command: "docker compose -f ../shop/compose.yml up", dir: "/srv/blog", labels: shop, want: true},
+		"compose with the file of another":       {command: "docker compose --file=/srv/blog/compose.yml up", labels: shop, want: false},
+		"compose with a file from the variable":  {command: "docker compose up", dir: "/", env: map[string]string{"COMPOSE_FILE": "/srv/shop/compose.yml"}, labels: shop, want: true},
+		"compose with the project's name":        {command: "docker-compose -p shop up", dir: "/", labels: shop, want: true},
+		"compose with the name of another":       {command: "docker-compose --project-name=blog up", labels: shop, want: false},
+		"compose with the name in the variable":  {command: "docker-compose up", dir: "/", env: map[string]string{"COMPOSE_PROJECT_NAME": "shop"}, labels: shop, want: true},
+		"compose with a folder":                  {command: "docker compose --project-directory /srv/shop up web", dir: "/", labels: shop, want: true},
+		"compose as a plugin":                    {command: "/usr/libexec/docker/cli-plugins/docker-compose compose -p shop up", dir: "/", labels: shop, want: true},
+		"compose down":                           {command: "docker compose down", labels: shop, want: false},
+		"compose, and a container of no project": {command: "docker compose up", want: false},
+		"podman-compose":                         {command: "python3 /usr/bin/podman-compose up", labels: shop, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := test.dir
+			if dir == "" {
+				dir = "/srv/shop"
+			}
+			client, ok := parse(process{
+				args: strings.Fields(test.command), dir: dir,
+				env: func(name string) string { return test.env[name] },
+				read: func(path string) string {
+					if path == "/srv/shop/run/web.cid" {
+						return id + "\n"
+					}
+					return ""
+				},
+			})
+			if got := ok && client.Runs("web", id, test.labels); got != test.want {
+				t.Errorf("%q runs the container: %t, want %t (%+v)", test.command, got, test.want, client)
+			}
+		})
+	}
+}
+
+func TestServiceIn(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/system.slice/shop.service\n":                                                       "shop.service",
+		"0::/system.slice/system-shop.slice/shop@1.service/payload\n":                           "shop@1.service",
+		"12:pids:/system.slice/shop.service\n1:name=systemd:/system.slice/shop.service\n0::/\n": "shop.service",
+		"0::/user.slice/user-1000.slice/user@1000.service/app.slice/shop.service\n":             "",
+		"0::/system.slice/docker-" + id + ".scope/system.slice/shop.service\n":                  "",
+		"0::/docker/" + id + "/system.slice/shop.service\n":                                     "",
+		"0::/machine.slice/libpod-" + id + ".scope/container\n":                                 "",
+		"0::/init.scope\n": "",
+		"":                 "",
+	} {
+		if got := serviceIn(text); got != want {
+			t.Errorf("serviceIn(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	root := t.TempDir()
+	add := func(pid, command, service string) {
+		folder := filepath.Join(root, pid)
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range map[string]string{
+			"cmdline": strings.ReplaceAll(command, " ", "\x00") + "\x00",
+			"cgroup":  "0::/system.slice/" + service + "\n",
+			"environ": "A=1\x00COMPOSE_PROJECT_NAME=shop\x00",
+		} {
+			if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for link, to := range map[string]string{"cwd": "/srv", "exe": "/bin/sh"} { // which is root's
+			if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	add("7", "docker run --name web nginx", "web.service")
+	add("8", "docker compose up", "shop.service")
+	add("9", "docker run --name db postgres", "session-1.scope")
+	add("10", "sleep 9", "sleep.service")
+	clients, err := Find(root)
+	if err != nil || len(clients) != 2 {
+		t.Fatalf("Find() = %+v, %v, want two", clients, err)
+	}
+	for _, c := range clients {
+		web, project := c.Runs("web", id, nil), c.Runs("x", id, shop)
+		if web != (c.PID == 7 && c.Service == "web.service") || project != (c.PID == 8 && c.Service == "shop.service") {
+			t.Errorf("%+v runs the container %t, the project %t", c, web, project)
+		}
+	}
+}
+
+func TestWhatAnybodyCanReplaceIsNotTrusted(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can give a folder away")
+	}
+	folder := t.TempDir()
+	program := filepath.Join(folder, "program")
+	if err := os.WriteFile(program, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(folder, "exe")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(folder, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	if !trusted(folder) {
+		t.Error("a program of root's is not trusted")
+	}
+	if err := os.Chmod(program, 0o757); err != nil {
+		t.Fatal(err)
+	}
+	if trusted(folder) {
+		t.Error("a program that anybody can write is trusted")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("docker\x00run\x00--name")
+	f.Add("docker\x00compose\x00-f\x00up")
+	f.Add("runc\x00run")
+	f.Fuzz(func(_ *testing.T, command string) {
+		same := func(string) string { return command }
+		if client, ok := parse(process{args: strings.Split(command, "\x00"), dir: "/", env: same, read: same}); ok {
+			client.Runs("web", id, shop)
+		}
+	})
+}
