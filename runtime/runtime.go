@@ -82,6 +82,9 @@ type Container struct {
 	// StopsBefore holds IDs of containers of the same pod that this one needs as long
 	// as it runs, so that they are asked to end only once it has.
 	StopsBefore []string
+	// StopsAfter names systemd units that are stopped before the container, because systemd
+	// orders them after the unit that holds it. No runtime tells it.
+	StopsAfter []string
 
 	Labels      map[string]string
 	Annotations map[string]string

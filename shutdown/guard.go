@@ -291,7 +291,14 @@ func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	if err != nil {
 		err = fmt.Errorf("plan the shutdown: %w", err)
 	}
-	p := plan.New(g.options.Phases, pods, g.options.Rules, g.options.First.Left(granted))
+	var order plan.Order
+	if services := g.options.First.Services; services != nil {
+		known, unknown := services.OrderedAfter(ctx, plan.Holders(pods)...)
+		if order = known; unknown != nil {
+			err = errors.Join(err, fmt.Errorf("services that systemd stops before containers are missing in the plan: %w", unknown))
+		}
+	}
+	p := plan.New(g.options.Phases, order.Apply(pods), g.options.Rules, g.options.First.Left(granted))
 	p.Granted.Duration = granted
 	return p, err
 }

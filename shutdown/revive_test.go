@@ -48,6 +48,10 @@ func (r *rig) serve(all services) {
 // services are those of a host, by name.
 type services map[string]*service
 
+func (s services) OrderedAfter(context.Context, ...string) (map[string][]string, error) {
+	return nil, nil
+}
+
 func (s services) UnitRuns(ctx context.Context, name string) (bool, error) {
 	return s[name].running(ctx, name)
 }

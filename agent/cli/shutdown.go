@@ -97,6 +97,9 @@ func printPhases(t *table, p plan.Plan) {
 				if c.Unit != "" {
 					by = ", by " + c.Unit
 				}
+				if len(c.AfterUnits) > 0 {
+					by += ", after " + strings.Join(c.AfterUnits, " and ")
+				}
 				containers += fmt.Sprintf("%s (%s%s)", c.Name, c.Grace.Duration, by)
 			}
 			t.row("  "+pod.Namespace, pod.Name, pod.Grace.Duration.String(), containers)

@@ -33,7 +33,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	for i := range list {
 		f := known[list[i].ID]
 		containers[i] = r.container(&list[i], f)
-		ofUnit(&containers[i], f, units)
+		r.ofUnit(&containers[i], f, units)
 	}
 	return compose.Pods(containers), nil
 }

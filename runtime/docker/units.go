@@ -40,12 +40,12 @@ func (r *Runtime) findClients(list []*container.Summary, known map[string]fact) 
 // unitsBound is how long systemd may take to answer: a list of containers does not depend on it.
 const unitsBound = 2 * time.Second
 
-// askUnits asks systemd about the services that run containers. Those that do not answer are
-// missing.
+// askUnits asks systemd about the services that run containers by a client which lives. Those
+// about which it does not answer are missing.
 func (r *Runtime) askUnits(ctx context.Context, known map[string]fact) map[string]local.Unit {
 	names := map[string]bool{}
 	for _, f := range known {
-		if f.client.Service != "" {
+		if f.client.Alive(r.procRoot) {
 			names[f.client.Service] = true
 		}
 	}
@@ -66,9 +66,9 @@ func (r *Runtime) askUnits(ctx context.Context, known map[string]fact) map[strin
 }
 
 // ofUnit adds to a container which unit runs it.
-func ofUnit(c *runtime.Container, f fact, units map[string]local.Unit) {
+func (r *Runtime) ofUnit(c *runtime.Container, f fact, units map[string]local.Unit) {
 	unit, known := units[f.client.Service]
-	if !known || !unit.Runs || c.State != runtime.Running {
+	if !known || !unit.Runs || c.State != runtime.Running || !f.client.Alive(r.procRoot) {
 		return
 	}
 	c.Unit = f.client.Service
@@ -83,7 +83,7 @@ func (r *Runtime) stopUnit(ctx context.Context, what, id string) (unit string, e
 	r.facts.mu.Lock()
 	client := r.facts.byID[id].client
 	r.facts.mu.Unlock()
-	if r.units == nil || client.Service == "" {
+	if r.units == nil || !client.Alive(r.procRoot) {
 		return "", nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)

@@ -27,7 +27,8 @@ func Find(procRoot string) ([]Client, error) {
 			continue
 		}
 		folder := filepath.Join(procRoot, entry.Name())
-		args := fields(read(filepath.Join(folder, "cmdline")))
+		command := read(filepath.Join(folder, "cmdline"))
+		args := fields(command)
 		if !mayBe(args) {
 			continue
 		}
@@ -41,11 +42,17 @@ func Find(procRoot string) ([]Client, error) {
 			env: func(name string) string { return variable(fields(read(filepath.Join(folder, "environ"))), name) },
 		})
 		if ok {
-			client.PID, client.Service = pid, service
+			client.PID, client.Service, client.command = pid, service, command
 			clients = append(clients, client)
 		}
 	}
 	return clients, nil
+}
+
+// Alive reports whether the client still is a process of its service: one that starts a container
+// and leaves it, as `docker run --detach` does, soon is not.
+func (c Client) Alive(procRoot string) bool {
+	return c.Service != "" && read(filepath.Join(procRoot, strconv.Itoa(c.PID), "cmdline")) == c.command && Service(procRoot, c.PID) == c.Service
 }
 
 // mayBe reports whether a command is that of a program that may be a client.
@@ -72,13 +79,21 @@ func serviceIn(text string) string {
 		if controllers != "" && controllers != "name=systemd" {
 			continue
 		}
-		for group := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-			switch {
-			case strings.HasSuffix(group, ".service") && !strings.HasPrefix(group, "user@"):
-				return group
-			case !strings.HasSuffix(group, ".slice"):
-				return ""
-			}
+		if service := serviceOf(path); service != "" {
+			return service
+		}
+	}
+	return ""
+}
+
+// serviceOf is the service in the path of a cgroup that only slices enclose.
+func serviceOf(path string) string {
+	for group := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		switch {
+		case strings.HasSuffix(group, ".service") && !strings.HasPrefix(group, "user@"):
+			return group
+		case !strings.HasSuffix(group, ".slice"):
+			return ""
 		}
 	}
 	return ""

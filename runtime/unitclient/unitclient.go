@@ -17,6 +17,7 @@ type Client struct {
 	PID     int
 	Service string // such as "shop.service"
 
+	command string   // as the kernel has it
 	names   []string // or IDs of containers
 	project project
 }

@@ -3,6 +3,7 @@ package unitclient
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -90,6 +91,7 @@ func TestServiceIn(t *testing.T) {
 		"0::/system.slice/docker-" + id + ".scope/system.slice/shop.service\n":                  "",
 		"0::/docker/" + id + "/system.slice/shop.service\n":                                     "",
 		"0::/machine.slice/libpod-" + id + ".scope/container\n":                                 "",
+		"1:name=systemd:/\n0::/system.slice/shop.service\n":                                     "shop.service",
 		"0::/init.scope\n": "",
 		"":                 "",
 	} {
@@ -130,10 +132,17 @@ func TestFind(t *testing.T) {
 		t.Fatalf("Find() = %+v, %v, want two", clients, err)
 	}
 	for _, c := range clients {
+		if !c.Alive(root) {
+			t.Errorf("%+v is not alive, want it so", c)
+		}
 		web, project := c.Runs("web", id, nil), c.Runs("x", id, shop)
 		if web != (c.PID == 7 && c.Service == "web.service") || project != (c.PID == 8 && c.Service == "shop.service") {
 			t.Errorf("%+v runs the container %t, the project %t", c, web, project)
 		}
+	}
+	gone := clients[0]
+	if err := os.RemoveAll(filepath.Join(root, strconv.Itoa(gone.PID))); err != nil || gone.Alive(root) {
+		t.Errorf("%+v is alive after its end (%v)", gone, err)
 	}
 }
 

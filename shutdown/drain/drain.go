@@ -92,6 +92,7 @@ type Drain struct {
 	pods     map[key]*pod    // all that any list or the record has shown
 	entered  []*pod          // those on record, in its order
 	stopping *stopping       // the services that are stopped first; nil while none are
+	ordering ordering        // services that stop before containers
 
 	observe func(from, to State) // called for each change of a container's state, if not nil: for tests
 }
@@ -162,11 +163,13 @@ func (d *Drain) Run(ctx context.Context) {
 	d.calls.begin(ctx, d.options.UnitStops)
 	defer d.calls.end()
 	d.publish()
+	known, _ := d.options.Roster.Last()
 	if d.options.First.Services != nil && len(d.record.StoppedFirst) > 0 { // by an earlier process: no runtime may answer
-		known, _ := d.options.Roster.Last()
 		d.adopt(ctx, known)
 	}
+	d.askOrder(ctx, known)
 	d.firstList(ctx)
+	d.awaitOrder(ctx)
 	d.stopFirst(ctx)
 	for i := range d.schedule.phases {
 		d.runPhase(ctx, i)

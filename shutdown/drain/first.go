@@ -12,7 +12,6 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
-	"hostler.io/hostler/shutdown/plan"
 )
 
 const (
@@ -41,6 +40,9 @@ type Services interface {
 	// StopAlone stops a service and no other, returns when it has ended or ctx ends, and reports
 	// whether it ran.
 	StopAlone(ctx context.Context, name string) (ran bool, err error)
+	// OrderedAfter returns, by name, the services that run and that are ordered after each of the
+	// units, so that systemd stops them before it, and the same for each of these services.
+	OrderedAfter(ctx context.Context, units ...string) (map[string][]string, error)
 	// Adopt is called right before services are stopped. From then on pods may have to be stopped
 	// without their runtime: those that are listed, and those that an earlier process has put on
 	// record, if their runtime lists none. signals are the stop signals that are known, by ID of
@@ -124,7 +126,7 @@ func (d *Drain) sandboxes() (pods []runtime.Pod, signals map[string]string) {
 // enterAll puts on record which pods are to be stopped, and when: the next process may find no
 // runtime that lists them.
 func (d *Drain) enterAll() {
-	for _, phase := range plan.New(d.schedule.phases, d.lists.current, d.options.Rules, 0).Phases {
+	for _, phase := range d.plan().Phases {
 		for _, pod := range phase.Pods {
 			if _, came := d.entry(phase.Name, pod); came {
 				d.reopen()

@@ -24,6 +24,14 @@ type services struct {
 	runs  func(name string) bool // nil if all do
 	stop  func(ctx context.Context, name string) (bool, error)
 	adopt func(ctx context.Context, listed, recorded []runtime.Pod) map[string]string
+	order func(ctx context.Context, units []string) (map[string][]string, error) // nil if nothing is ordered
+}
+
+func (s *services) OrderedAfter(ctx context.Context, units ...string) (map[string][]string, error) {
+	if s.order == nil {
+		return nil, nil
+	}
+	return s.order(ctx, units)
 }
 
 func (s *services) UnitRuns(_ context.Context, name string) (bool, error) {

@@ -18,6 +18,9 @@ func (d *Drain) note(r result) {
 	case r.service != nil:
 		d.noteService(*r.service)
 		return
+	case r.order != nil:
+		d.noteOrder(*r.order)
+		return
 	case r.torn != nil:
 		d.noteTorn(r)
 	case r.requested != "":
@@ -122,7 +125,7 @@ func (d *Drain) noteLatecomers() {
 	if d.life.isCancelled() {
 		return
 	}
-	for _, phase := range plan.New(d.schedule.phases, d.lists.current, d.options.Rules, 0).Phases {
+	for _, phase := range d.plan().Phases {
 		for _, pod := range phase.Pods {
 			if !d.lists.answered(pod.Runtime) {
 				continue

@@ -82,7 +82,8 @@ func (d *Drain) launch(i int, end time.Time) int {
 		return 0
 	}
 	nothingLeft := d.schedule.nothingLeft(i, end)
-	for n, phase := range plan.New(d.schedule.phases, d.lists.current, d.options.Rules, 0).Phases {
+	var starts []start
+	for n, phase := range d.plan().Phases {
 		for _, pod := range phase.Pods {
 			p, came := d.entry(phase.Name, pod)
 			record := p.record
@@ -98,8 +99,8 @@ func (d *Drain) launch(i int, end time.Time) int {
 				continue
 			}
 			containers := d.targets(p, pod.Within(max(0, time.Until(end))), i, end)
-			d.owe(pod.Pod)
 			if len(containers) == 0 {
+				d.owe(pod.Pod)
 				continue
 			}
 			if record.StartedAt.IsZero() {
@@ -110,8 +111,13 @@ func (d *Drain) launch(i int, end time.Time) int {
 				record.Grace = metav1.Duration{Duration: within(pod.Grace.Duration, end, d.schedule.slack)}
 			}
 			launched, changed = launched+1, true
-			d.begin(i, p, pod.Pod, containers, end)
+			starts = append(starts, start{p, pod.Pod, containers})
 		}
+	}
+	for _, s := range starts { // now that it is known of all which stops begin
+		d.inTurn(s, end)
+		d.owe(s.listed)
+		d.begin(i, s.pod, s.listed, s.targets, end)
 	}
 	if changed {
 		if d.schedule.short != nil { // else an earlier process may have had less
@@ -121,6 +127,29 @@ func (d *Drain) launch(i int, end time.Time) int {
 		d.publish()
 	}
 	return launched
+}
+
+// start is a pod whose containers are to be stopped now.
+type start struct {
+	pod     *pod
+	listed  runtime.Pod
+	targets []target
+}
+
+// inTurn notes for each container of a pod whose stops it waits for, and that its own begins.
+func (d *Drain) inTurn(s start, end time.Time) {
+	for n := range s.targets {
+		t := &s.targets[n]
+		for _, id := range t.Waits {
+			if other := s.pod.containers[id]; other != nil && other.over != nil {
+				t.after = append(t.after, other.over)
+			}
+		}
+		for _, unit := range t.AfterUnits {
+			t.after = append(t.after, d.overs(unit, end)...)
+		}
+		d.noteBegun(s.pod, *t, s.listed.Sandbox)
+	}
 }
 
 // reopen continues a drain that was finished.
@@ -156,7 +185,7 @@ func (d *Drain) skips(pod plan.PlannedPod) bool {
 	return d.options.SkipCritical && pod.Priority >= plan.CriticalPriority
 }
 
-// targets returns the containers whose stop is not begun yet, and notes that it begins. If no time
+// targets returns the containers whose stop is not begun yet, and is to begin. If no time
 // is left in phase i, it leaves out those whose stop no earlier process has requested, or only in
 // a later phase.
 func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (targets []target) {
@@ -181,15 +210,6 @@ func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (
 			c.gone = t.gone
 		}
 		targets = append(targets, t)
-	}
-	for n := range targets {
-		t := &targets[n]
-		for _, id := range t.Waits {
-			if other := p.containers[id]; other != nil && other.over != nil {
-				t.after = append(t.after, other.over)
-			}
-		}
-		d.noteBegun(p, *t, planned.Pod.Sandbox)
 	}
 	return targets
 }

@@ -57,6 +57,9 @@ type PlannedContainer struct {
 	// After names the containers of the pod that need this one: it is asked to end once
 	// they have.
 	After []string `json:"after,omitempty"`
+	// AfterUnits names systemd units that systemd orders after the container's: it is asked to
+	// end once they have stopped.
+	AfterUnits []string `json:"afterUnits,omitempty"`
 	// Unit is the systemd unit by whose stop it is stopped, if it is of any.
 	Unit string `json:"unit,omitempty"`
 	// Restart is who starts it again after the boot, where its runtime tells.
@@ -86,13 +89,16 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 	if len(phases) == 0 {
 		return plan
 	}
-	for _, pod := range pods {
-		if !Runs(pod) {
-			continue
-		}
+	pods = slices.DeleteFunc(slices.Clone(pods), func(p runtime.Pod) bool { return !Runs(p) })
+	priorities, in := make([]int32, len(pods)), make([]int, len(pods))
+	for i, pod := range pods {
 		priority, notes := Priority(pod, rules)
 		plan.Notes = append(plan.Notes, notes...)
-		phase := &plan.Phases[phaseOf(phases, priority)]
+		priorities[i], in[i] = priority, phaseOf(phases, priority)
+	}
+	plan.Notes = append(plan.Notes, raise(pods, in)...)
+	for i, pod := range pods {
+		priority, phase := priorities[i], &plan.Phases[in[i]]
 		planned, notes := planPod(pod, priority, phase.Grace.Duration)
 		plan.Notes = append(plan.Notes, notes...)
 		phase.Pods = append(phase.Pods, planned)
@@ -125,7 +131,7 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 				all = append(all, n)
 			}
 		}
-		ends := PlannedContainer{Runtime: c.Runtime, ID: c.ID, Name: c.Name, Unit: c.Unit, Restart: c.Restart, Container: c, Own: own}
+		ends := PlannedContainer{Runtime: c.Runtime, ID: c.ID, Name: c.Name, AfterUnits: c.StopsAfter, Unit: c.Unit, Restart: c.Restart, Container: c, Own: own}
 		ends.Grace.Duration = min(ends.Given(), atMost)
 		planned.Containers = append(planned.Containers, ends)
 	}

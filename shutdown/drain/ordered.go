@@ -1,0 +1,134 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+// orderBound is how long systemd may take to say which services it stops before which: the pods'
+// time runs.
+const orderBound = 500 * time.Millisecond
+
+// ordering is what the drain knows of services that are ordered after the units of containers, and
+// does with them. Run's goroutine owns it.
+type ordering struct {
+	order  plan.Order
+	asking int                        // questions under way
+	asked  []string                   // units, by name
+	stops  map[string]<-chan struct{} // services; closed once one has stopped, or is waited for no longer
+}
+
+// askOrder asks which services stop before the containers of pods, unless it was asked before. The
+// answer comes as a result.
+func (d *Drain) askOrder(ctx context.Context, pods []runtime.Pod) {
+	o, services := &d.ordering, d.options.First.Services
+	units := slices.DeleteFunc(plan.Holders(pods), func(unit string) bool { return slices.Contains(o.asked, unit) })
+	if services == nil || len(units) == 0 || d.life.ended(ctx) {
+		return
+	}
+	o.asked = append(o.asked, units...)
+	o.asking++
+	d.calls.group.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, orderBound)
+		defer cancel()
+		order, err := services.OrderedAfter(ctx, units...)
+		if err != nil {
+			d.log.Warn("systemd does not say which services stop before containers; they are not waited for", "error", err)
+		}
+		d.calls.report(result{order: &order})
+	})
+}
+
+// awaitOrder waits for the answers, also for what the first list has shown.
+func (d *Drain) awaitOrder(ctx context.Context) {
+	d.askOrder(ctx, d.lists.current)
+	d.await(ctx, wait{reached: func() bool { return d.ordering.asking == 0 }, until: time.Now().Add(orderBound), cancelled: d.life.cancelled})
+}
+
+// noteOrder takes in an answer.
+func (d *Drain) noteOrder(order plan.Order) {
+	o := &d.ordering
+	o.asking--
+	if o.order == nil {
+		o.order = plan.Order{}
+	}
+	for unit, services := range order {
+		o.order[unit] = services
+	}
+}
+
+// plan is who is to stop when, as far as the current list shows.
+func (d *Drain) plan() plan.Plan {
+	return plan.New(d.schedule.phases, d.ordering.order.Apply(d.lists.current), d.options.Rules, 0)
+}
+
+// overs are closed once what is a unit's has stopped: its containers if it has any, else the
+// service, which is stopped now. It is waited for until a quarter of the time to end is over.
+func (d *Drain) overs(unit string, end time.Time) (overs []<-chan struct{}) {
+	found := false
+	for _, listed := range d.lists.current {
+		for _, l := range listed.Containers {
+			if l.Unit != unit || !plan.Alive(l) {
+				continue
+			}
+			found = true
+			if c := d.podOf(listed).container(l.ID); c.over != nil {
+				overs = append(overs, c.over)
+			}
+		}
+	}
+	if found {
+		return overs
+	}
+	return []<-chan struct{}{d.stopService(unit, end)}
+}
+
+// stopService begins to stop a service, unless that was begun before, after those that are ordered
+// after it.
+func (d *Drain) stopService(name string, end time.Time) <-chan struct{} {
+	if over := d.ordering.stops[name]; over != nil {
+		return over
+	}
+	if d.ordering.stops == nil {
+		d.ordering.stops = map[string]<-chan struct{}{}
+	}
+	over := make(chan struct{})
+	d.ordering.stops[name] = over // from here on: an order may have circles
+	var after []<-chan struct{}
+	for _, other := range d.ordering.order[name] {
+		after = append(after, d.overs(other, end)...)
+	}
+	atMost := max(0, min(FirstBound, time.Until(end)/4))
+	d.calls.group.Go(func() {
+		defer close(over)
+		d.calls.stopService(d.options.First.Services, name, after, atMost)
+	})
+	return over
+}
+
+// stopService stops a service that systemd stops before containers, once the others have stopped.
+func (c *calls) stopService(services Services, name string, after []<-chan struct{}, atMost time.Duration) {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, atMost, fmt.Errorf("it had not ended after %v", atMost.Round(time.Millisecond)))
+	defer cancel()
+	for _, other := range after {
+		select {
+		case <-other:
+		case <-c.life.cancelled:
+			return
+		case <-ctx.Done():
+		}
+	}
+	began := time.Now()
+	runtime.ReportUnitStops(c.ctx, []string{name})
+	switch ran, err := services.StopAlone(ctx, name); {
+	case err != nil && !c.life.isCancelled():
+		c.log.Warn("a service that systemd stops before containers may still run; they are stopped now", "unit", name, "error", err)
+	case err == nil && ran:
+		c.log.Info("a service was stopped before the containers that it is ordered after", "unit", name, "took", time.Since(began))
+	}
+}

@@ -1,0 +1,89 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Order holds, by name of a systemd unit, the services that run and that systemd stops before it.
+type Order map[string][]string
+
+// Holder is the systemd unit that holds a container: its own, else its runtime's service.
+func Holder(c runtime.Container) string { return cmp.Or(c.Unit, runtimeService(c.Runtime)) }
+
+func runtimeService(name string) string { return name + ".service" }
+
+// Holders are the units that hold containers that run, by name.
+func Holders(pods []runtime.Pod) (names []string) {
+	for _, p := range pods {
+		for _, c := range p.Containers {
+			if Alive(c) {
+				names = append(names, Holder(c))
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Apply returns the pods with StopsAfter of their containers as the order has it. Services of
+// runtimes are left out, and for containers that have no unit of their own so are units of other
+// containers: each of these is ordered after its runtime.
+func (o Order) Apply(pods []runtime.Pod) []runtime.Pod {
+	if len(o) == 0 {
+		return pods
+	}
+	units, services := map[string]bool{}, map[string]bool{}
+	for _, p := range pods {
+		services[runtimeService(p.Runtime)] = true
+		for _, c := range p.Containers {
+			units[c.Unit] = true
+		}
+	}
+	pods = slices.Clone(pods)
+	for i := range pods {
+		p := &pods[i]
+		p.Containers = slices.Clone(p.Containers)
+		for j := range p.Containers {
+			c := &p.Containers[j]
+			c.StopsAfter = nil
+			for _, name := range o[Holder(*c)] {
+				if !services[name] && name != c.Unit && (c.Unit != "" || !units[name]) {
+					c.StopsAfter = append(c.StopsAfter, name)
+				}
+			}
+		}
+	}
+	return pods
+}
+
+// raise moves pods to the phase of those that systemd stops before them, if that is a later one. phases
+// are the pods' own, by their index.
+func raise(pods []runtime.Pod, phases []int) (notes []Note) {
+	latest := map[string]int{} // phase, by name of a unit
+	for changed := true; changed; {
+		changed = false
+		for i, p := range pods {
+			for _, c := range p.Containers {
+				if !Alive(c) {
+					continue
+				}
+				for _, name := range c.StopsAfter {
+					if latest[name] > phases[i] {
+						phases[i], changed = latest[name], true
+						notes = append(notes, Note{
+							Runtime: p.Runtime, Namespace: p.Namespace, Pod: p.Name, Container: c.Name, Key: "After", Value: c.Unit,
+							Problem: name + " is ordered after it and stops in a later phase: so does this pod",
+						})
+					}
+				}
+				if c.Unit != "" && phases[i] > latest[c.Unit] {
+					latest[c.Unit], changed = phases[i], true
+				}
+			}
+		}
+	}
+	return notes
+}

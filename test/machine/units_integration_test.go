@@ -1,0 +1,132 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+	"hostler.io/hostler/test/machine"
+	"hostler.io/hostler/test/machine/job"
+)
+
+// client writes and starts a service that runs a container by a command which stays, and that
+// systemd starts again whenever it ends.
+func client(m *machine.Machine, name, command string) {
+	m.Write("/etc/systemd/system/"+name+".service", `[Unit]
+After=docker.service
+Requires=docker.service
+[Service]
+ExecStart=`+command+`
+WorkingDirectory=-/root/`+name+`
+Restart=always
+[Install]
+WantedBy=multi-user.target
+`)
+	m.Run("systemctl daemon-reload && systemctl enable --now " + name)
+}
+
+// TestServicesThatRunContainersAreNotStartedAgain takes down services that run Docker containers by
+// its client, by hand and with a reboot. Each container is asked to end once, and none comes back
+// before the host does.
+func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
+		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
+		o.Files = machine.DockerFiles(o)
+		m := machine.Boot(t, o)
+		m.Run("systemctl enable --now docker.socket docker.service && docker load --quiet --input " + job.ImageArchive)
+		flags := "--network none --security-opt apparmor=unconfined --volume " + strings.Join(diaryVolumes(), " --volume ")
+		units := []string{"shop", "old"}
+		pods := map[string]string{"shop": "shop.service", "old": "old.service", "alone": ""} // and their units
+		client(m, "shop", "/usr/bin/docker run --rm --name shop "+flags+" "+job.Image+" "+inDiary("shop"))
+		m.Run("docker create --name old " + flags + " " + job.Image + " " + inDiary("old"))
+		client(m, "old", "/usr/bin/docker start --attach old")
+		dockerRun(m, "alone", "alone", "unless-stopped", "hostler.io/critical=true")
+		if m.Options.Release != machine.Debian12 { // which has no Compose that Docker calls
+			services := map[string]any{}
+			for name, needs := range map[string][]string{"db": {}, "web": {"db"}} {
+				services[name] = map[string]any{
+					"image": job.Image, "pull_policy": "never", "network_mode": "none", "command": strings.Fields(inDiary(name)), "volumes": diaryVolumes(),
+					"stop_grace_period": graceSeconds + "s", "depends_on": needs, "container_name": name,
+				}
+			}
+			file, err := json.Marshal(map[string]any{"services": services})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Write("/root/store/compose.yaml", string(file))
+			client(m, "store", "/usr/bin/docker compose up")
+			units = append(units, "store")
+			pods["db"], pods["web"] = "store.service", "store.service"
+		}
+		planned := func() {
+			m.Eventually(fmt.Sprintf("the plan names the units of %v", pods), func() bool {
+				got := map[string]string{}
+				for _, phase := range machine.Answer[plan.Plan](m, "shutdown", "plan").Phases {
+					for _, pod := range phase.Pods {
+						for _, c := range pod.Containers {
+							got[c.Name] = c.Unit
+						}
+					}
+				}
+				return fmt.Sprint(got) == fmt.Sprint(pods)
+			})
+		}
+		each := func(property string) (all []string) {
+			for _, unit := range units {
+				all = append(all, strings.TrimSpace(m.Run("systemctl show -P "+property+" "+unit)))
+			}
+			return all
+		}
+		lives := func(want int) {
+			work := m.Work()
+			for pod := range pods {
+				got := work.Pod(pod)
+				if len(got) != want || slices.ContainsFunc(got[:want-1], machine.Life.CutOff) {
+					t.Errorf("%s ran %d times, want %d, and each but the last to end in time:\n%s", pod, len(got), want, work)
+				}
+			}
+		}
+
+		planned()
+		t.Log(m.Run("hostler drain --all"))
+		if running := strings.Fields(m.Run("docker ps --quiet")); len(running) > 0 {
+			t.Errorf("after hostler drain %q run, want none", running)
+		}
+		m.Eventually("the units are down", func() bool {
+			return !slices.ContainsFunc(each("ActiveState"), func(state string) bool { return state != "inactive" && state != "failed" })
+		})
+		if restarts := each("NRestarts"); slices.ContainsFunc(restarts, func(n string) bool { return n != "0" }) {
+			t.Errorf("the units %v were started again %v times, want never", units, restarts)
+		}
+
+		m.Run("systemctl start " + strings.Join(units, " ") + " && docker start alone && hostler uncordon")
+		planned()
+		lives(2)
+		m.GoesDown("systemctl reboot")
+		last := m.LastShutdown()
+		names := map[string]bool{}
+		if last == nil || !last.Graceful {
+			t.Fatalf("LastShutdown() = %+v, want a graceful one", last)
+		}
+		for _, p := range last.Pods {
+			if p.Outcome != journal.Stopped {
+				t.Errorf("%s is %v on record, want it stopped", p.Name, p.Outcome)
+			}
+			names[p.Name] = true
+		}
+		if want := 3 + len(units) - 2; len(last.Pods) != want || len(names) != want {
+			t.Errorf("on record are %+v, want %d pods, each once", last.Pods, want)
+		}
+		m.Eventually("what is to run is back", func() bool {
+			return len(strings.Fields(m.Run("docker ps --quiet"))) == len(pods)
+		})
+		planned()
+		lives(3)
+	})
+}
