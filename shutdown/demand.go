@@ -105,6 +105,10 @@ func (g *Guard) drainForStop(answer chan outcome) {
 	g.episode.waiters = append(g.episode.waiters, answer)
 }
 
+// returnWatch is how long a person's drain watches whether something starts containers again: a
+// service that systemd starts again does so after 0.1 s unless it says another time.
+const returnWatch = 3 * time.Second
+
 func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, progress func(*journal.Record), answer chan outcome) {
 	if err := g.refusal(); err != nil {
 		answer <- outcome{err: err}
@@ -135,7 +139,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.phasesByHand(), Rules: g.options.Rules,
 		Start: record.StartedAt, SkipCritical: trigger == journal.TriggerPerson,
-		Record: record, Publish: show, UnitStops: g.waiveUnits,
+		Record: record, Publish: show, UnitStops: g.waiveUnits, Watch: returnWatch,
 	})
 	g.person = d
 	stop := context.AfterFunc(ctx, func() {

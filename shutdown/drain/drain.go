@@ -59,6 +59,9 @@ type Options struct {
 	Start time.Time
 	// First is the services that are stopped before any pod.
 	First First
+	// Watch is how long a drain goes on after the last stop to see whether something starts
+	// containers again, which are stopped again then. Zero for a drain that others wait for.
+	Watch time.Duration
 	// SkipCritical skips pods from plan.CriticalPriority on.
 	SkipCritical bool
 
@@ -178,7 +181,8 @@ func (d *Drain) Run(ctx context.Context) {
 		}
 	}
 	close(d.life.last)
-	d.awaitStuck(ctx)
+	d.awaitStuck(ctx, d.schedule.deadline)
+	d.watch(ctx)
 	if d.life.ended(ctx) {
 		d.windDown(ctx)
 	}

@@ -137,6 +137,9 @@ func (d *Drain) noteLatecomers() {
 				p.record.Outcome = journal.Skipped
 			case !d.skips(pod) && slices.ContainsFunc(pod.Containers, unasked):
 				p.record.Outcome, p.record.Error = journal.Left, "came when no time was left to stop it"
+				if d.options.Watch > 0 {
+					p.record.Error = "is started again whenever it has stopped: stop what starts it, such as a service or a scheduler, then drain again"
+				}
 				d.record.FinishedAt = time.Time{}
 			}
 		}

@@ -95,14 +95,14 @@ func (d *Drain) nextList(ctx context.Context, until time.Time) (l listing, end w
 
 // awaitStuck gives what did not stop within its phase its last chance, and
 // checks what became of it. Each call has a deadline of its own.
-func (d *Drain) awaitStuck(ctx context.Context) {
+func (d *Drain) awaitStuck(ctx context.Context, until time.Time) {
 	quiet := func() bool { return !d.any((*pod).busy) }
 	if !quiet() {
 		d.lists.settled = false
 	}
 	d.await(ctx, wait{
 		reached:   func() bool { return quiet() && d.lists.settled },
-		until:     d.schedule.deadline,
+		until:     until,
 		cancelled: d.life.cancelled,
 		relist:    quiet,
 		listed: func(l listing) {

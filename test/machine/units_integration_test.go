@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -31,9 +33,25 @@ WantedBy=multi-user.target
 	m.Run("systemctl daemon-reload && systemctl enable --now " + name)
 }
 
+// follower writes and starts a service of the host that is ordered after a unit, and notes when it
+// was asked to stop.
+func follower(m *machine.Machine, name, after string) {
+	m.Write("/etc/systemd/system/"+name+".service", `[Unit]
+After=`+after+`
+Wants=`+after+`
+[Service]
+ExecStart=/bin/sleep infinity
+ExecStop=/bin/sh -c 'sleep 0.3; date +%%s%%N >>/root/`+name+`.stops'
+[Install]
+WantedBy=multi-user.target
+`)
+	m.Run("systemctl daemon-reload && systemctl enable --now " + name)
+}
+
 // TestServicesThatRunContainersAreNotStartedAgain takes down services that run Docker containers by
 // its client, by hand and with a reboot. Each container is asked to end once, and none comes back
-// before the host does.
+// before the host does. Services that are ordered after them stop before them in the reboot, and
+// run on while a person drains the host.
 func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
@@ -64,6 +82,8 @@ func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
 			units = append(units, "store")
 			pods["db"], pods["web"] = "store.service", "store.service"
 		}
+		follower(m, "shop-user", "shop.service")
+		follower(m, "docker-user", "docker.service")
 		planned := func() {
 			m.Eventually(fmt.Sprintf("the plan names the units of %v", pods), func() bool {
 				got := map[string]string{}
@@ -98,6 +118,9 @@ func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
 		if running := strings.Fields(m.Run("docker ps --quiet")); len(running) > 0 {
 			t.Errorf("after hostler drain %q run, want none", running)
 		}
+		if text := m.Run("systemctl is-active shop-user docker-user; cat /root/*.stops || true"); text != "active\nactive\n" {
+			t.Errorf("after hostler drain the services of the host are %q, want them to run", text)
+		}
 		m.Eventually("the units are down", func() bool {
 			return !slices.ContainsFunc(each("ActiveState"), func(state string) bool { return state != "inactive" && state != "failed" })
 		})
@@ -108,6 +131,9 @@ func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
 		m.Run("systemctl start " + strings.Join(units, " ") + " && docker start alone && hostler uncordon")
 		planned()
 		lives(2)
+		if text := m.Hostler("shutdown", "plan"); !strings.Contains(text, "by shop.service, after shop-user.service") || !strings.Contains(text, "after docker-user.service") {
+			t.Errorf("hostler shutdown plan names no services that stop before the containers:\n%s", text)
+		}
 		m.GoesDown("systemctl reboot")
 		last := m.LastShutdown()
 		names := map[string]bool{}
@@ -122,6 +148,15 @@ func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
 		}
 		if want := 3 + len(units) - 2; len(last.Pods) != want || len(names) != want {
 			t.Errorf("on record are %+v, want %d pods, each once", last.Pods, want)
+		}
+		for service, pod := range map[string]string{"shop-user": "shop", "docker-user": "alone"} {
+			stops := strings.Fields(m.Run("cat /root/" + service + ".stops"))
+			nanoseconds, err := strconv.ParseInt(strings.Join(stops, " "), 10, 64)
+			if err != nil {
+				t.Errorf("%s noted the stops %q, want one", service, stops)
+			} else if term := m.Work().Pod(pod)[1].Term(); !term.After(time.Unix(0, nanoseconds)) {
+				t.Errorf("%s was asked to end at %v, want it after the stop of %s at %v", pod, term, service, time.Unix(0, nanoseconds))
+			}
 		}
 		m.Eventually("what is to run is back", func() bool {
 			return len(strings.Fields(m.Run("docker ps --quiet"))) == len(pods)

@@ -1,0 +1,54 @@
+package drain
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/shutdown/plan"
+)
+
+const (
+	// maxReturns is how often containers that something has started again are stopped again.
+	maxReturns = 3
+	// returnGrace is how long they have for that at least.
+	returnGrace = 10 * time.Second
+)
+
+// watch has a drain that nobody waits for go on until nothing has come back for a while. What
+// keeps coming back is left, and the record says so.
+func (d *Drain) watch(ctx context.Context) {
+	if d.options.Watch == 0 {
+		return
+	}
+	last := len(d.schedule.phases) - 1
+	for returns := 0; !d.life.ended(ctx); returns++ {
+		if !d.comesBack(ctx) || returns == maxReturns {
+			return
+		}
+		end := time.Now().Add(max(time.Until(d.schedule.due(last)), returnGrace))
+		d.launch(last, end)
+		d.awaitStuck(ctx, end.Add(4*d.schedule.slack))
+	}
+}
+
+// comesBack reports whether a container runs within the time of Watch whose stop is to be
+// requested.
+func (d *Drain) comesBack(ctx context.Context) (came bool) {
+	d.await(ctx, wait{
+		reached:   func() bool { return came },
+		until:     time.Now().Add(d.options.Watch),
+		cancelled: d.life.cancelled,
+		poll:      func() { d.relist(ctx) },
+		listed: func(l listing) {
+			d.take(l)
+			for _, phase := range d.plan().Phases {
+				came = came || slices.ContainsFunc(phase.Pods, func(p plan.PlannedPod) bool {
+					pod := d.podOf(p.Pod)
+					return !d.skips(p) && slices.ContainsFunc(p.Containers, func(c plan.PlannedContainer) bool { return pod.isUnrequested(c.Container) })
+				})
+			}
+		},
+	})
+	return came
+}
