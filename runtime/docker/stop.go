@@ -21,35 +21,38 @@ import (
 // StopContainer sends the container's own stop signal, and kills it after grace. It does
 // so itself: Docker's stop goes on, and kills, whatever became of who asked for it.
 // Docker takes either signal as a person's stop, so that no restart policy starts the
-// container again before dockerd or the host does. A container that a systemd unit runs by a
-// client is stopped by stopping that unit, which would start it again otherwise; what that leaves
-// running is stopped as any other, with what is left of the grace.
+// container again before dockerd or the host does. A systemd unit that runs the container by a
+// client, and would start it again, is stopped as soon as its last container has ended.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	what := local.Named("stop container", c.Name, c.ID)
 	if c.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
-	unit, err := r.stopUnit(ctx, what, c.ID)
-	if err != nil {
+	unit := r.unitOf(c.ID)
+	if unit == "" {
+		_, err := r.stop(ctx, what, c, grace)
 		return err
 	}
-	if unit != "" && grace > 0 {
-		ended, left, err := r.awaitUnit(ctx, what, c.ID, unit, grace)
-		if ended || err != nil {
-			return err
-		}
-		grace = left
+	runtime.ReportUnitStops(ctx, []string{unit}) // which may end with its container
+	killed, err := r.stop(ctx, what, c, grace)
+	if err == nil {
+		err = r.stopUnit(ctx, what, unit)
 	}
+	if err == nil && killed {
+		err = fmt.Errorf("%s: %w", what, runtime.ErrKilled)
+	}
+	return err
+}
+
+// stop is StopContainer without its unit. It returns whether the container was killed.
+func (r *Runtime) stop(ctx context.Context, what string, c runtime.Container, grace time.Duration) (killed bool, err error) {
 	if grace > 0 {
 		ended, err := r.terminate(ctx, what, c, grace)
 		if ended || err != nil {
-			return err
+			return false, err
 		}
 	}
-	if err := r.stopping().Kill(ctx, what, c.ID, r.timeouts.StopMargin); err != nil || unit == "" {
-		return err
-	}
-	return r.endOf(ctx, what, c.ID) // it may have been quicker
+	return true, r.stopping().Kill(ctx, what, c.ID, r.timeouts.StopMargin)
 }
 
 func (r *Runtime) stopping() engine.Stopping {

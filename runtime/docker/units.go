@@ -2,17 +2,14 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
-	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/runtime"
-	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/unitclient"
 )
@@ -77,75 +74,38 @@ func (r *Runtime) ofUnit(c *runtime.Container, f fact, units map[string]local.Un
 	}
 }
 
-// stopUnit begins to stop the service that runs a container by a client, and names it; empty if
-// there is none.
-func (r *Runtime) stopUnit(ctx context.Context, what, id string) (unit string, err error) {
+// unitOf is the service that runs a container by a client which lives; empty if there is none.
+func (r *Runtime) unitOf(id string) string {
 	r.facts.mu.Lock()
 	client := r.facts.byID[id].client
 	r.facts.mu.Unlock()
 	if r.units == nil || !client.Alive(r.procRoot) {
-		return "", nil
+		return ""
+	}
+	return client.Service
+}
+
+// stopUnit begins to stop the service that has run a container which has ended, unless it runs
+// others that have not: its client may end, and systemd start both again. A stop that systemd
+// begins while containers run would not do: clients pass on no other signal than SIGTERM, and
+// Compose, to which systemd sends two of them, kills its containers.
+func (r *Runtime) stopUnit(ctx context.Context, what, unit string) error {
+	list, err := r.list(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	r.facts.mu.Lock()
+	busy := slices.ContainsFunc(list, func(c container.Summary) bool {
+		return state(c.State) == runtime.Running && r.facts.byID[c.ID].client.Service == unit
+	})
+	r.facts.mu.Unlock()
+	if busy {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
-	stopping, err := r.units.StopUnit(ctx, client.Service, client.PID, runtime.ReportUnitStops)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("%s: it is run by a systemd unit: %w", what, err)
-	case !stopping: // the client has ended
-		return "", nil
-	}
-	return client.Service, nil
-}
-
-// errUnitOver ends the wait for a container whose unit has stopped before it.
-var errUnitOver = errors.New("its unit has stopped")
-
-// awaitUnit waits for the end of a container whose unit is being stopped, for as long as its grace
-// lasts from when that begins. It returns false, and how much is left of the grace, if the unit
-// has stopped and the container runs on: the client has not passed the signal on.
-func (r *Runtime) awaitUnit(ctx context.Context, what, id, unit string, grace time.Duration) (ended bool, left time.Duration, err error) {
-	stop := local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}
-	began, begun := stop.AwaitTurn(ctx, time.Now())
-	if !begun {
-		return false, 0, fmt.Errorf("%s: %w while %s waits for other units to stop", what, context.Cause(ctx), unit)
-	}
-	over := false
-	ended, err = engine.Within(ctx, what, began, grace, func(ctx context.Context) error {
-		waiting, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		go func() {
-			if !stop.AwaitOver(waiting) {
-				return
-			}
-			if now, err := r.ask(waiting, what, id); err == nil && now.running {
-				cancel(errUnitOver)
-			}
-		}()
-		for {
-			err := r.awaitEnd(waiting, what, id, grace+r.timeouts.StopMargin)
-			if over = errors.Is(context.Cause(waiting), errUnitOver); err == nil || over || !errors.Is(err, runtime.ErrUnavailable) || !engine.AwaitAgain(waiting) {
-				return err
-			}
-		}
-	})
-	switch {
-	case ended:
-		return true, 0, r.endOf(ctx, what, id)
-	case over:
-		return false, max(0, grace-time.Since(began)), nil
-	}
-	return false, 0, err
-}
-
-// endOf is runtime.ErrKilled if a container that has ended was killed, as far as Docker still
-// knows that.
-func (r *Runtime) endOf(ctx context.Context, what, id string) error {
-	if now, err := r.ask(ctx, what, id); err == nil && !now.running && now.exitCode == exitKilled {
-		return fmt.Errorf("%s: %w", what, runtime.ErrKilled)
+	if _, err := r.units.StopUnit(ctx, unit, 0, runtime.ReportUnitStops); err != nil {
+		return fmt.Errorf("%s: it is run by a systemd unit: %w", what, err)
 	}
 	return nil
 }
-
-// exitKilled is the exit code of what SIGKILL has ended.
-const exitKilled = 128 + int32(unix.SIGKILL)

@@ -27,30 +27,20 @@ type manager struct {
 	atBoot bool
 
 	mu      sync.Mutex
-	stopped int    // how often it was asked to stop
-	stop    func() // what its stop does; it has stopped then
+	stopped int // how often it was asked to stop
 }
 
 const shopUnit = "shop.service"
 
 func (m *manager) StopUnit(ctx context.Context, name string, pid int, before func(context.Context, []string)) (bool, error) {
-	if m.fails != nil || name != shopUnit || pid != 7 {
+	if m.fails != nil || name != shopUnit || pid != 0 {
 		return false, m.fails
 	}
 	before(ctx, []string{name})
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stopped++
-	if m.stop != nil {
-		m.stop()
-	}
 	return true, nil
-}
-
-func (m *manager) UnitStops(context.Context, string) (bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.stopped > 0, nil
 }
 
 func (m *manager) Units(context.Context, ...string) (map[string]local.Unit, error) {
@@ -111,7 +101,8 @@ func (o *one) state() (string, int) {
 	}
 }
 
-func newOne(t *testing.T) *one {
+// newOne also lists another container of its labels that runs, if there is one.
+func newOne(t *testing.T, labels object, other bool) *one {
 	o := &one{over: make(chan struct{})}
 	answer := func(value func() any) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(value()) }
@@ -119,9 +110,11 @@ func newOne(t *testing.T) *one {
 	o.server = newServer(t, "1.45", object{
 		"/containers/json": answer(func() any {
 			state, _ := o.state()
-			c := listed("shop", state, nil)
-			c["Names"] = []string{"/shop"}
-			return []any{c}
+			list := []any{listed("shop", state, labels)}
+			if other {
+				list = append(list, listed("web", "running", labels))
+			}
+			return list
 		}),
 		"/containers/shop/json": answer(func() any {
 			c := started(time.Now())
@@ -130,6 +123,7 @@ func newOne(t *testing.T) *one {
 			}
 			return c
 		}),
+		"/containers/web/json": answer(func() any { return started(time.Now()) }),
 		"/containers/shop/kill": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			code := 143
 			if r.URL.Query().Get("signal") == "SIGKILL" {
@@ -150,30 +144,29 @@ func newOne(t *testing.T) *one {
 	return o
 }
 
-func TestAContainerThatAServiceRunsIsStoppedByIt(t *testing.T) {
+func TestAServiceIsStoppedOnceItsContainersHaveEnded(t *testing.T) {
+	const up = "docker compose up"
+	project := object{"com.docker.compose.project": "shop", "com.docker.compose.project.working_dir": "/"}
 	for name, test := range map[string]struct {
 		command string
-		exit    int // the container's code as the service stops; 0: it runs on
+		other   bool // another container of the project runs
 		fails   error
 		grace   time.Duration
 		unit    string // that is listed
-		signals []string
+		signal  string
+		stopped bool
 		want    error
 	}{
-		"by its client":        {command: "docker run --name shop nginx", exit: 143, grace: time.Minute, unit: shopUnit},
-		"killed by its client": {command: "docker start -a shop", exit: 137, grace: time.Minute, unit: shopUnit, want: runtime.ErrKilled},
-		"its client leaves it": {command: "docker attach shop", grace: time.Minute, unit: shopUnit, signals: []string{"shop SIGTERM"}},
-		"without a grace":      {command: "docker attach shop", unit: shopUnit, signals: []string{"shop SIGKILL"}, want: runtime.ErrKilled},
-		"another client":       {command: "docker run --name other nginx", exit: 143, grace: time.Minute, signals: []string{"shop SIGTERM"}},
-		"systemd refuses":      {command: "docker run --name shop nginx", fails: errors.New("refused"), grace: time.Minute, unit: shopUnit, want: errors.New("refused")},
+		"docker run":            {command: "docker run --name shop nginx", grace: time.Minute, unit: shopUnit, signal: "SIGTERM", stopped: true},
+		"a killed container":    {command: "docker start -a shop", unit: shopUnit, signal: "SIGKILL", stopped: true, want: runtime.ErrKilled},
+		"the last of a project": {command: up, grace: time.Minute, unit: shopUnit, signal: "SIGTERM", stopped: true},
+		"one of a project":      {command: up, other: true, grace: time.Minute, unit: shopUnit, signal: "SIGTERM"},
+		"another client":        {command: "docker run --name other nginx", grace: time.Minute, signal: "SIGTERM"},
+		"systemd refuses":       {command: up, fails: errors.New("refused"), grace: time.Minute, unit: shopUnit, signal: "SIGTERM", want: errors.New("refused")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newOne(t)
-			units := &manager{atBoot: true, stop: func() {
-				if test.exit != 0 {
-					s.end(test.exit)
-				}
-			}}
+			s := newOne(t, project, test.other)
+			units := &manager{atBoot: true}
 			r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = units, runBy(t, test.command) })
 			pods, err := r.Pods(t.Context())
 			if err != nil || len(pods) != 1 {
@@ -187,17 +180,21 @@ func TestAContainerThatAServiceRunsIsStoppedByIt(t *testing.T) {
 			units.fails = test.fails
 			units.mu.Unlock()
 			s.asked()
-			var told []string
-			ctx := runtime.WithUnitStops(t.Context(), func(_ context.Context, names []string) { told = names })
+			var reported []string
+			ctx := runtime.WithUnitStops(t.Context(), func(_ context.Context, names []string) {
+				if state, _ := s.state(); state == "running" {
+					reported = append(reported, names...)
+				}
+			})
 			switch err := r.StopContainer(ctx, c, test.grace); {
 			case test.want == nil && err != nil, test.want != nil && (err == nil || !errors.Is(err, test.want) && !strings.Contains(err.Error(), test.want.Error())):
 				t.Errorf("StopContainer() = %v, want %v", err, test.want)
 			}
-			if got := signals(s.server); !slices.Equal(got, test.signals) {
-				t.Errorf("StopContainer() sent %v, want %v", got, test.signals)
+			if got := signals(s.server); !slices.Equal(got, []string{"shop " + test.signal}) {
+				t.Errorf("StopContainer() sent %v, want %s", got, test.signal)
 			}
-			if stopped := units.stopped > 0; stopped != (test.unit != "" && test.fails == nil) || stopped && !slices.Equal(told, []string{shopUnit}) {
-				t.Errorf("StopContainer() stopped the unit: %t, and reported %v, want %q", stopped, told, test.unit)
+			if stopped := units.stopped > 0; stopped != test.stopped || (len(reported) == 1) != (test.unit != "") {
+				t.Errorf("StopContainer() stopped the unit: %t, and reported %v while the container ran, want %t and %q", stopped, reported, test.stopped, test.unit)
 			}
 		})
 	}
@@ -205,15 +202,15 @@ func TestAContainerThatAServiceRunsIsStoppedByIt(t *testing.T) {
 
 // A client that has ended, as with a service that was restarted, is none.
 func TestAServiceWhoseClientHasEndedIsNotStopped(t *testing.T) {
-	s := newOne(t)
+	s := newOne(t, nil, false)
 	units := &manager{}
 	root := runBy(t, "docker run --name shop nginx")
-	if err := os.Rename(filepath.Join(root, "7"), filepath.Join(root, "8")); err != nil {
-		t.Fatal(err)
-	}
 	r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = units, root })
 	pods, err := r.Pods(t.Context())
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(root, "7")); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.StopContainer(t.Context(), pods[0].Containers[0], time.Minute); err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/unitclient"
 )
 
 // Pods lists the containers of the root by time of creation, each a pod of its own. One
@@ -14,9 +15,10 @@ import (
 // others.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	var pods []runtime.Pod
+	clients := r.clients()
 	err := r.call(ctx, "List", "list containers", func() error {
 		return r.store.each(func(c container) bool {
-			pods = append(pods, r.pod(c))
+			pods = append(pods, r.pod(c, clients))
 			return ctx.Err() == nil
 		})
 	})
@@ -34,7 +36,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 
 // pod translates a container. What OCI calls annotations are the labels of those who know
 // no other: rules and label selectors mean them.
-func (r *Runtime) pod(c container) runtime.Pod {
+func (r *Runtime) pod(c container, clients []unitclient.Client) runtime.Pod {
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.id, PodID: c.id, Name: c.id,
 		Image: c.state.annotations[annotationReference], CreatedAt: c.state.created, Labels: c.state.annotations, Restart: runtime.RestartElsewhere,
@@ -43,6 +45,9 @@ func (r *Runtime) pod(c container) runtime.Pod {
 		converted.State, _ = c.phase(r.procRoot) // unknown where it cannot be told
 	} else if info, err := c.folder.Stat(filepath.Clean(c.id)); err == nil && c.state.created.IsZero() {
 		converted.CreatedAt = info.ModTime()
+	}
+	if len(clients) > 0 && converted.State == runtime.Running {
+		converted.Unit = unitOf(c.id, ancestors(r.procRoot, c.state.pid), clients)
 	}
 	return runtime.Pod{
 		Runtime: r.name, ID: c.id, UID: c.id, Name: c.id,

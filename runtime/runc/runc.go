@@ -42,6 +42,7 @@ type Runtime struct {
 	timeouts local.Timeouts
 	procRoot string
 	observe  func(method string, took time.Duration, err error)
+	units    local.Units // nil where no service manager runs
 	store    *store
 	version  version
 	closed   atomic.Bool
@@ -62,7 +63,7 @@ func newRuntime(o Options, parse func(endpoint string) (string, error)) (*Runtim
 		return nil, err
 	}
 	return &Runtime{
-		name: o.Name, path: path, log: o.Logger, timeouts: o.Timeouts, procRoot: o.ProcRoot, observe: o.Observe,
+		name: o.Name, path: path, log: o.Logger, timeouts: o.Timeouts, procRoot: o.ProcRoot, observe: o.Observe, units: o.Units,
 		store: newStore(path, o.Logger),
 	}, nil
 }

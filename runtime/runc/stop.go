@@ -114,7 +114,8 @@ func (r *Runtime) running(ctx context.Context, what string, listed runtime.Conta
 // StopContainer sends the stop signal of the container's image to its first process,
 // resumes a container that is paused, which would not notice, and kills all of it after
 // grace. A container that was created and not started runs nothing yet: it is left to
-// whoever is about to start it.
+// whoever is about to start it. A systemd unit that runs the container, and would start it again,
+// is stopped as soon as that has ended.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	return r.stopContainer(ctx, c, grace, true)
 }
@@ -127,14 +128,32 @@ func (r *Runtime) EndContainer(ctx context.Context, c runtime.Container, grace t
 
 func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace time.Duration, ask bool) error {
 	return r.running(ctx, local.Named("stop container", c.Name, c.ID), c, func(t *target) error {
-		if grace > 0 {
-			over, err := r.terminate(ctx, t, grace, ask)
-			if over || err != nil {
-				return err
-			}
+		unit := unitOf(t.id, t.parents, r.clients())
+		if unit == "" {
+			_, err := r.end(ctx, t, grace, ask)
+			return err
 		}
-		return r.kill(ctx, t, r.timeouts.StopMargin)
+		runtime.ReportUnitStops(ctx, []string{unit}) // which may end with its container
+		killed, err := r.end(ctx, t, grace, ask)
+		if err == nil {
+			err = r.stopUnit(ctx, t.what, unit)
+		}
+		if err == nil && killed {
+			err = fmt.Errorf("%s: %w", t.what, runtime.ErrKilled)
+		}
+		return err
 	})
+}
+
+// end ends a container, and returns whether it was killed.
+func (r *Runtime) end(ctx context.Context, t *target, grace time.Duration, ask bool) (killed bool, err error) {
+	if grace > 0 {
+		over, err := r.terminate(ctx, t, grace, ask)
+		if over || err != nil {
+			return false, err
+		}
+	}
+	return true, r.kill(ctx, t, r.timeouts.StopMargin)
 }
 
 var errGraceOver = errors.New("the grace is over")

@@ -1,0 +1,43 @@
+package runc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/unitclient"
+)
+
+// clients are the commands in services that run containers; none where nobody could stop them.
+func (r *Runtime) clients() []unitclient.Client {
+	if r.units == nil {
+		return nil
+	}
+	clients, err := unitclient.Find(r.procRoot)
+	if err != nil {
+		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)
+	}
+	return clients
+}
+
+// unitOf is the service of the client that a container's first process has come from; empty if
+// there is none.
+func unitOf(id string, parents []int, clients []unitclient.Client) string {
+	i := slices.IndexFunc(clients, func(c unitclient.Client) bool { return slices.Contains(parents, c.PID) && c.Runs(id, id, nil) })
+	if i < 0 {
+		return ""
+	}
+	return clients[i].Service
+}
+
+// stopUnit begins to stop the service that has run a container which has ended: systemd may start
+// both again.
+func (r *Runtime) stopUnit(ctx context.Context, what, unit string) error {
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
+	defer cancel()
+	if _, err := r.units.StopUnit(ctx, unit, 0, runtime.ReportUnitStops); err != nil {
+		return fmt.Errorf("%s: it is run by a systemd unit: %w", what, err)
+	}
+	return nil
+}
