@@ -27,6 +27,7 @@ Requires=docker.service
 ExecStart=`+command+`
 WorkingDirectory=-/root/`+name+`
 Restart=always
+RestartSec=0
 [Install]
 WantedBy=multi-user.target
 `)
