@@ -20,8 +20,8 @@ type Store interface {
 // returns its error.
 func (t *Tracker) Run(ctx context.Context) error {
 	var looked time.Time
-	down := make(map[string]bool) // runtimes that did not answer the last time
-	lookAt := time.Now()
+	looks := make(map[string]lastLook)
+	lookAt, woken := time.Now(), true
 	for {
 		timer := time.NewTimer(time.Until(lookAt))
 		select {
@@ -35,15 +35,15 @@ func (t *Tracker) Run(ctx context.Context) error {
 			if gap := looked.Add(eventGap); gap.After(soon) {
 				soon = gap
 			}
-			lookAt = earlier(lookAt, soon)
+			lookAt, woken = earlier(lookAt, soon), true
 			continue
 		case <-timer.C:
 		}
-		err := t.look(ctx, down)
+		err := t.look(ctx, looks, woken)
 		if t.options.Observe != nil && ctx.Err() == nil {
 			t.options.Observe(err)
 		}
-		looked = time.Now()
+		looked, woken = time.Now(), false
 		lookAt = looked.Add(t.pause())
 	}
 }
@@ -68,26 +68,47 @@ func (t *Tracker) pause() time.Duration {
 	return lookEvery
 }
 
-// look lists what the runtimes have, images first: a container
-// created in between then shows that its image is in use.
-func (t *Tracker) look(ctx context.Context, down map[string]bool) error {
+// every is how long no event has to come before a runtime is looked at again.
+func (t *Tracker) every(runtimeName string) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.blind[runtimeName] {
+		return lookEveryBlind
+	}
+	return lookEvery
+}
+
+// lastLook is the last look at a runtime.
+type lastLook struct {
+	at     time.Time
+	failed bool
+}
+
+// look lists what the runtimes have, images first: a container created in between then shows that
+// its image is in use. Unless it is to look at all of them, it leaves out those whose events tell
+// of changes and whose time has not come.
+func (t *Tracker) look(ctx context.Context, looks map[string]lastLook, all bool) error {
 	var errs []error
 	for _, rt := range t.options.Runtimes() {
+		name, now := rt.Name(), time.Now()
+		last := looks[name]
+		if !all && !last.failed && now.Sub(last.at) < t.every(name) {
+			continue
+		}
 		err := t.lookAt(ctx, rt)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		name := rt.Name()
 		switch {
 		case err != nil:
 			errs = append(errs, runtime.MemberError{Runtime: name, Err: err})
-			if !down[name] {
+			if !last.failed {
 				t.options.Log.Warn("use of images cannot be seen", "runtime", name, "error", err)
 			}
-		case down[name]:
+		case last.failed:
 			t.options.Log.Info("use of images is seen again", "runtime", name)
 		}
-		down[name] = err != nil
+		looks[name] = lastLook{now, err != nil}
 	}
 	return errors.Join(errs...)
 }

@@ -359,6 +359,28 @@ func TestTrackerReportsARuntimeThatFails(t *testing.T) {
 	})
 }
 
+func TestARuntimeWithoutEventsHasTheOthersLookedAtNoMoreOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		talks, blind := runtimetest.NewFake(runtimetest.Options{Name: "talks"}), runtimetest.NewFake(runtimetest.Options{Name: "blind"})
+		tracker, err := lastused.New(lastused.Options{
+			Store: newStore(), Runtimes: func() []lastused.Runtime { return []lastused.Runtime{talks, blind} }, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tracker.SetBlind("blind", true)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- tracker.Run(ctx) }()
+		time.Sleep(time.Hour)
+		cancel()
+		<-done
+		if often, seldom := len(blind.Calls(runtimetest.Images)), len(talks.Calls(runtimetest.Images)); often < 55 || seldom > 15 {
+			t.Errorf("in an hour the runtime without events was looked at %d times, and the other %d times, want once a minute and once in five", often, seldom)
+		}
+	})
+}
+
 func TestNewRefusesMissingParts(t *testing.T) {
 	if _, err := lastused.New(lastused.Options{}); err == nil {
 		t.Error("New(nothing) = nil, want an error")

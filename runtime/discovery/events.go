@@ -9,9 +9,13 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Watch hands every runtime's events to receive until ctx ends, and tells blind
-// when a runtime's stream opens and ends. A stream that breaks is opened again; a
-// runtime without one is left to those who poll.
+// streamSteady is how long a stream of events has to last to count as open: some runtimes confirm
+// none, and one that is down ends each at once.
+const streamSteady = 2 * time.Second
+
+// Watch hands every runtime's events to receive until ctx ends, and calls blind
+// when a runtime's stream has opened, and when it has ended or does not open. A stream that breaks
+// is opened again; a runtime without one is left to those who poll.
 func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind func(runtime string, blind bool)) error {
 	watched, lost := map[string]bool{}, map[string]bool{}
 	events := make(chan runtime.Event, 64)
@@ -34,8 +38,7 @@ func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind
 			}
 			watched[m.Name()] = true
 			streams.Go(func() {
-				blind(m.Name(), false)
-				err := m.Watch(ctx, events)
+				err := watch(ctx, m, events, func() { blind(m.Name(), false) })
 				blind(m.Name(), true)
 				r.log.Debug("event stream ended", "runtime", m.Name(), "error", err)
 				if errors.Is(err, runtime.ErrUnsupported) {
@@ -63,4 +66,17 @@ func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind
 			return ctx.Err()
 		}
 	}
+}
+
+// watch hands on a runtime's events until its stream ends, and calls opened once that is open.
+func watch(ctx context.Context, m runtime.Runtime, events chan<- runtime.Event, opened func()) error {
+	ended := make(chan error, 1)
+	go func() { ended <- m.Watch(ctx, events) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(streamSteady):
+		opened()
+	}
+	return <-ended
 }

@@ -158,6 +158,7 @@ func TestNobodyWaitsForTheEventsOfOneThatIsGone(t *testing.T) {
 				t.Errorf("blind = %t, want %t", blind, want)
 			}
 		}
+		time.Sleep(streamSteady)
 		expect(false)
 		r.set.Remove("docker")
 		_ = fake.Close()

@@ -67,10 +67,11 @@ func TestEventStreamsAreOpenedAgain(t *testing.T) {
 				t.Errorf("%s: no event of a new image", what)
 			}
 		}
+		time.Sleep(streamSteady)
 		synctest.Wait()
 		expect("at first")
 		b.runtime.EndWatches()
-		time.Sleep(Interval + time.Second)
+		time.Sleep(Interval + time.Second + streamSteady)
 		expect("after the stream broke")
 		if n := len(b.runtime.Calls(runtimetest.Watch)); n != 2 {
 			t.Errorf("the stream was opened %d times, want twice", n)

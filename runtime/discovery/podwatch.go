@@ -51,13 +51,16 @@ func (w *PodWatch) Notice(e runtime.Event) {
 // stream opened, or after it broke, nobody told.
 func (w *PodWatch) SetBlind(name string, blind bool) {
 	w.mu.Lock()
+	changed := w.blind[name] != blind
 	if blind {
 		w.blind[name] = true
 	} else {
 		delete(w.blind, name)
 	}
 	w.mu.Unlock()
-	w.stir()
+	if changed {
+		w.stir()
+	}
 }
 
 func (w *PodWatch) stir() {
@@ -70,9 +73,13 @@ func (w *PodWatch) stir() {
 
 // Run lists until ctx ends.
 func (w *PodWatch) Run(ctx context.Context) error {
+	failed := 0 // lists in a row
 	for {
 		began := time.Now()
 		pods, err := w.pods(ctx)
+		if failed++; err == nil {
+			failed = 0
+		}
 		rest := max(podsGather, min(podsRest*time.Since(began), Interval))
 		if err == nil {
 			w.observe(pods)
@@ -82,7 +89,7 @@ func (w *PodWatch) Run(ctx context.Context) error {
 		}
 		select {
 		case <-w.changed:
-		case <-time.After(w.interval(err)):
+		case <-time.After(w.interval(failed)):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -94,11 +101,16 @@ func (w *PodWatch) Run(ctx context.Context) error {
 	}
 }
 
-// interval is how long nothing is listed where nobody tells of a change.
-func (w *PodWatch) interval(failed error) time.Duration {
+// interval is how long nothing is listed where nobody tells of a change, after some failed lists in
+// a row. A runtime that fails for long has the others listed no more often for that: its events
+// tell when it is back.
+func (w *PodWatch) interval(failed int) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if failed != nil || len(w.blind) > 0 {
+	switch {
+	case failed > 0:
+		return min(podsInterval, Interval<<min(failed-1, 8))
+	case len(w.blind) > 0:
 		return Interval
 	}
 	return podsInterval

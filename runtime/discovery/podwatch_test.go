@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
 )
 
 func TestWhenPodsAreListed(t *testing.T) {
@@ -102,4 +103,48 @@ func swarm(w *PodWatch, n int) {
 func settle() {
 	time.Sleep(podsGather)
 	synctest.Wait()
+}
+
+func TestARuntimeThatFailsHasTheOthersListedNoMoreOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lists := 0
+		var down error = errors.New("down")
+		w := NewPodWatch(func(context.Context) ([]runtime.Pod, error) {
+			lists++
+			return nil, down
+		}, func([]runtime.Pod) {}, func() {})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.Run(ctx) }()
+		for range 60 { // as its stream is tried again and again
+			time.Sleep(Interval)
+			w.SetBlind("crio", true)
+		}
+		if lists > 13 {
+			t.Errorf("in ten minutes pods were listed %d times, want once a minute, and a few times at first", lists)
+		}
+		before := lists
+		down = nil
+		w.SetBlind("crio", false)
+		time.Sleep(podsGather + podsGather)
+		synctest.Wait()
+		if lists != before+1 {
+			t.Errorf("pods were listed %d times when the runtime was back, want once", lists-before)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestAStreamThatEndsAtOnceWasNotOpen(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		b.runtime.Inject(runtimetest.Watch, runtimetest.Fault{Err: runtime.ErrUnavailable})
+		var told []bool
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_ = b.runtimes.Watch(ctx, func(runtime.Event) {}, func(_ string, blind bool) { told = append(told, blind) })
+		if slices.Contains(told, false) || len(told) == 0 {
+			t.Errorf("blind was told %v, want never that the stream is open", told)
+		}
+	})
 }
