@@ -24,7 +24,7 @@ var ours = map[string][]string{
 	"runtime/docker/engine":  {"runtime", "runtime/local"},
 	"runtime/podman":         {"runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local"},
 	"runtime/local":          {"runtime"},
-	"runtime/runc":           {"runtime", "runtime/local", "runtime/runc/program", "runtime/runc/root"},
+	"runtime/runc":           {"runtime", "runtime/local", "runtime/runc/program", "runtime/runc/root", "runtime/unitclient"},
 	"runtime/runc/program":   {},
 	"runtime/runc/root":      {},
 	"runtime/unitclient":     {},
