@@ -131,6 +131,21 @@ func (l *Logind) PreparingKind(ctx context.Context) (string, error) {
 	return kind, nil
 }
 
+// Scheduled is logind's ScheduledShutdown, as `shutdown +30` sets it: the kind, such as "reboot", and
+// when it is to begin; empty if none is scheduled.
+func (l *Logind) Scheduled(ctx context.Context) (kind string, at time.Time, err error) {
+	ctx, cancel := l.bus.Bounded(ctx)
+	defer cancel()
+	var scheduled struct {
+		Kind         string
+		Microseconds uint64
+	}
+	if err := get(ctx, l.bus, "ScheduledShutdown", &scheduled); err != nil || scheduled.Kind == "" {
+		return "", time.Time{}, err
+	}
+	return scheduled.Kind, time.UnixMicro(int64(scheduled.Microseconds)), nil
+}
+
 // InhibitorLock is one lock as logind lists it.
 type InhibitorLock struct {
 	What string // what it inhibits, colon-separated: "shutdown:sleep"

@@ -59,10 +59,19 @@ type Status struct {
 	LeasePace *LeasePace `json:"leasePace,omitempty"`
 	// Network is how the API is served beyond the socket; absent where it is not.
 	Network *Network `json:"network,omitempty"`
+	// ScheduledShutdown is one that logind is to begin later, as after `shutdown +30`; absent if
+	// there is none.
+	ScheduledShutdown *ScheduledShutdown `json:"scheduledShutdown,omitempty"`
 	// Cordon is what a person on this host decided with `hostler cordon` or
 	// `uncordon`; absent if nobody did, or somebody changed it since on the
 	// control plane.
 	Cordon *maintenance.Cordon `json:"cordon,omitempty"`
+}
+
+// ScheduledShutdown is a shutdown that is to begin later.
+type ScheduledShutdown struct {
+	Kind string    `json:"kind"` // "reboot", "poweroff", "halt" or "kexec"
+	At   time.Time `json:"at"`
 }
 
 // Cause is what an error is about. Errors of one cause report the same fault, each in words of

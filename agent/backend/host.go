@@ -24,6 +24,7 @@ import (
 	"hostler.io/hostler/status/conditions"
 	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/status/reboots"
+	"hostler.io/hostler/systemd"
 )
 
 // Host answers how host and agent are.
@@ -41,6 +42,22 @@ type Host struct {
 	Uptime      func() time.Duration // how long the kernel has run
 	State       *statefile.Folder
 	Files       *listen.Files // of what is served over the network; nil if nothing is
+	Logind      *systemd.Logind
+}
+
+// scheduledBound is how long logind may take to say whether a shutdown is scheduled.
+const scheduledBound = 300 * time.Millisecond
+
+// scheduled is the shutdown that logind is to begin later; nil if there is none, or it does not
+// answer.
+func (h *Host) scheduled(ctx context.Context) *api.ScheduledShutdown {
+	ctx, cancel := context.WithTimeout(ctx, scheduledBound)
+	defer cancel()
+	kind, at, err := h.Logind.Scheduled(ctx)
+	if err != nil || kind == "" {
+		return nil
+	}
+	return &api.ScheduledShutdown{Kind: kind, At: at}
 }
 
 // Status returns how host and agent are. What a runtime does not report in time is left out,
@@ -79,6 +96,7 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 	if health.SetAside != "" {
 		s.State.Message += "an unusable state file was set aside as " + health.SetAside
 	}
+	s.ScheduledShutdown = h.scheduled(ctx)
 	h.Collects.status(ctx, &s)
 	return s, nil
 }

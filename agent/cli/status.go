@@ -66,6 +66,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"runtimes", runtimes(s)},
 		{"cordon", cordon(out, s)},
 		{"shutdown", guard(out, s, wrong)},
+		{"scheduled", scheduled(out, s)},
 		{"drain", byHand(s)},
 		{"last boot", lastBoot(out, s)},
 		{"last shutdown", lastRecord(out, s)},
@@ -246,6 +247,15 @@ func guard(out *output, s api.Status, wrong []worry) string {
 		return g.State.String() + ", see above"
 	}
 	return g.State.String() + ": " + g.Reason
+}
+
+// scheduled is the shutdown that logind begins later.
+func scheduled(out *output, s api.Status) string {
+	next := s.ScheduledShutdown
+	if next == nil {
+		return ""
+	}
+	return out.yellow(fmt.Sprintf("%s at %s, in %s; `shutdown -c` cancels it", next.Kind, next.At.Format("2006-01-02 15:04 MST"), age(next.At.Sub(out.now()))))
 }
 
 // cordon says who closed the Node to new pods, and what the control plane has

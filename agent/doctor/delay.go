@@ -91,6 +91,9 @@ func logind(f Facts) Check {
 	case f.Logind.Login != nil:
 		return whereWanted(f, fail(f.mends().startLogind, "%v", f.Logind.Login))
 	}
+	if f.Logind.Scheduled != "" {
+		return warn("`shutdown -c` cancels it", "systemd-logind begins a %s at %s", f.Logind.Scheduled, f.Logind.Begins.Format("2006-01-02 15:04 MST"))
+	}
 	return ok("systemd-logind is on the bus")
 }
 

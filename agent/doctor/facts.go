@@ -123,6 +123,8 @@ type Logind struct {
 	Locks      []systemd.InhibitorLock // of everybody
 	Own        []systemd.InhibitorLock // those of hostler's that delay a shutdown
 	Held       bool                    // this process holds one that logind waits for
+	Scheduled  string                  // kind of a shutdown that it begins later, such as "reboot"; empty for none
+	Begins     time.Time               // when it does
 	Files      logindconf.Delay
 }
 

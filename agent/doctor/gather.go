@@ -58,6 +58,9 @@ func (s Sources) logind(ctx context.Context) Logind {
 	if l.Granted, err = s.Logind.MaxDelay(ctx); err == nil {
 		l.Locks, err = s.Logind.ListInhibitors(ctx)
 	}
+	if err == nil {
+		l.Scheduled, l.Begins, err = s.Logind.Scheduled(ctx)
+	}
 	if errors.Is(err, systemd.ErrNoBus) {
 		l.Bus = err
 	} else {

@@ -124,10 +124,20 @@ func reboots(t *testing.T, r *rig) {
 
 func schedules(t *testing.T, r *rig) {
 	w := r.watch()
-	r.login("ScheduleShutdown", "poweroff", uint64(time.Now().Add(time.Hour).UnixMicro()))
+	scheduled := func(want string, when time.Time) {
+		t.Helper()
+		if kind, at, err := r.logind.Scheduled(t.Context()); kind != want || err != nil || want != "" && at.UnixMicro() != when.UnixMicro() {
+			t.Errorf("Scheduled() = %q, %v, %v, want %q at %v", kind, at, err, want, when)
+		}
+	}
+	scheduled("", time.Time{})
+	later := time.Now().Add(time.Hour)
+	r.login("ScheduleShutdown", "poweroff", uint64(later.UnixMicro()))
+	scheduled("poweroff", later)
 	if got := r.login("CancelScheduledShutdown"); !slices.Equal(got, []any{true}) {
 		t.Fatalf("CancelScheduledShutdown() = %v, want true", got)
 	}
+	scheduled("", time.Time{})
 	r.expectPreparing(false)
 	r.login("ScheduleShutdown", "reboot", uint64(time.Now().Add(100*time.Millisecond).UnixMicro()))
 	w.expect(shutdown.Prepare)

@@ -42,6 +42,7 @@ type login1 struct {
 	preparing  string      // the kind of shutdown under way, or empty
 	deadline   *time.Timer // of the delay; nil once the job was started
 	scheduled  *time.Timer
+	next       scheduledShutdown // that it is; guarded by mu
 }
 
 // inhibitor is one lock: the reading end of a fifo whose writing end is out.
@@ -65,6 +66,7 @@ func newLogin1(root string, bus *server, metadata bool) *login1 {
 		},
 		properties: map[string]func() any{
 			"InhibitDelayMaxUSec":  func() any { l.mu.Lock(); defer l.mu.Unlock(); return uint64(l.maxDelay.Microseconds()) },
+			"ScheduledShutdown":    func() any { l.mu.Lock(); defer l.mu.Unlock(); return l.next },
 			"PreparingForShutdown": func() any { l.mu.Lock(); defer l.mu.Unlock(); return l.preparing != "" },
 		},
 	}}}}
@@ -309,6 +311,7 @@ func (l *login1) schedule(args []any) ([]any, *dbus.Error) {
 	if l.scheduled != nil {
 		l.scheduled.Stop()
 	}
+	l.next = scheduledShutdown{kind, args[1].(uint64)}
 	l.scheduled = time.AfterFunc(time.Until(time.UnixMicro(int64(args[1].(uint64)))), func() { l.shutDown(kind) })
 	return nil, nil
 }
@@ -317,6 +320,12 @@ func (l *login1) cancelSchedule([]any) ([]any, *dbus.Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	cancelled := l.scheduled != nil && l.scheduled.Stop()
-	l.scheduled = nil
+	l.scheduled, l.next = nil, scheduledShutdown{}
 	return []any{cancelled}, nil
+}
+
+// scheduledShutdown is the value of the property ScheduledShutdown; empty for none.
+type scheduledShutdown struct {
+	Kind         string
+	Microseconds uint64
 }

@@ -135,6 +135,12 @@ func calledOff(t *testing.T, m *machine.Machine) {
 	if got := plans(); !strings.Contains(got, `"poweroff"`) {
 		t.Errorf("logind has scheduled %s, want a power-off", got)
 	}
+	if s := m.Status().ScheduledShutdown; s == nil || s.Kind != "poweroff" {
+		t.Errorf("hostler status says that %+v is scheduled, want a power-off", s)
+	}
+	if text := m.Hostler("status") + m.Run("hostler doctor || true"); !strings.Contains(text, "poweroff at ") || !strings.Contains(text, "begins a poweroff at ") {
+		t.Errorf("status and doctor do not name the scheduled shutdown:\n%s", text)
+	}
 	stillOpen(t, m, "a shutdown is scheduled")
 	m.Run("shutdown -c")
 	if got := plans(); strings.Contains(got, `"poweroff"`) {
