@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -82,7 +83,18 @@ func (a *Agent) restartOptions(cfg config.Config) restart.Options {
 		Held:    a.restartsHeld,
 		Tell:    a.reportRestart,
 		Wake:    a.shutdown.wake,
+		Coming:  a.coming,
 	}
+}
+
+// coming returns what systemd is still to bring up in this boot.
+func (a *Agent) coming(ctx context.Context, units ...string) ([]restart.Coming, error) {
+	list, err := a.host.manager.Coming(ctx, units...)
+	coming := make([]restart.Coming, len(list))
+	for i, c := range list {
+		coming[i] = restart.Coming(c)
+	}
+	return coming, err
 }
 
 // restartsHeld reports whether nothing may be started now: the host goes down, as far as is

@@ -60,6 +60,22 @@ type Starter interface {
 	StartContainer(ctx context.Context, c Container) error
 }
 
+// StartNeeder is an ability that not every Starter has: to return what a container needs of the
+// host. Who starts containers after a boot asks for it.
+type StartNeeder interface {
+	// StartNeeds returns what has to be there before the container is started.
+	StartNeeds(ctx context.Context, c Container) (StartNeeds, error)
+}
+
+// StartNeeds is what a container needs of the host before it is started.
+type StartNeeds struct {
+	// Paths are the files and folders of the host that the container gets, and the devices of
+	// its volumes.
+	Paths []string
+	// Units are systemd units that start containers like this one at boot: they go first.
+	Units []string
+}
+
 // ContainerRemover removes dead containers.
 type ContainerRemover interface {
 	// RemoveContainer removes a container that does not run; ErrInUse if it

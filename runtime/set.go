@@ -192,6 +192,18 @@ func (s *Set) StartContainer(ctx context.Context, c Container) error {
 	return fmt.Errorf("start container %q: %w", c.Name, err)
 }
 
+// StartNeeds is StartNeeder's, by the runtime that c names; nothing where that has none.
+func (s *Set) StartNeeds(ctx context.Context, c Container) (StartNeeds, error) {
+	m, err := s.member(c.Runtime)
+	if err != nil {
+		return StartNeeds{}, fmt.Errorf("ask what container %q needs: %w", c.Name, err)
+	}
+	if needer, able := m.(StartNeeder); able {
+		return needer.StartNeeds(ctx, c)
+	}
+	return StartNeeds{}, nil
+}
+
 // StopSignal is StopSignaler's, by the runtime of that name.
 func (s *Set) StopSignal(ctx context.Context, name, imageID string) (string, error) {
 	m, err := s.member(name)

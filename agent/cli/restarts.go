@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,13 +17,17 @@ import (
 func restarts(out *output, s api.Status) string {
 	counts := map[journal.RestartOutcome]int{}
 	var failed []string
+	waiting := map[string][]string{} // names, by what these wait for
 	for _, r := range s.Shutdown.Restarts {
 		if ofSystemd(r) {
 			continue
 		}
 		counts[r.Outcome]++
 		if r.Outcome == journal.RestartFailed {
-			failed = append(failed, r.Name+": "+r.Reason)
+			failed = append(failed, nameOf(r)+": "+r.Reason)
+		}
+		if r.Outcome == "" && r.Reason != "" {
+			waiting[r.Reason] = append(waiting[r.Reason], nameOf(r))
 		}
 	}
 	pending := counts[""]
@@ -31,12 +36,29 @@ func restarts(out *output, s api.Status) string {
 	}
 	parts := []string{fmt.Sprintf("%d of %s that a shutdown had stopped", counts[journal.Restarted], count(counts[journal.Restarted]+pending+len(failed), "container"))}
 	if pending > 0 {
-		parts = append(parts, fmt.Sprintf("%d pending", pending))
+		text := fmt.Sprintf("%d pending", pending)
+		var reasons []string
+		for _, reason := range slices.Sorted(maps.Keys(waiting)) {
+			slices.Sort(waiting[reason])
+			reasons = append(reasons, strings.Join(waiting[reason], ", ")+" ("+reason+")")
+		}
+		if len(reasons) > 0 {
+			text += ": " + strings.Join(reasons, ", ")
+		}
+		parts = append(parts, text)
 	}
 	if len(failed) > 0 {
 		parts = append(parts, out.red(fmt.Sprintf("%d NOT", len(failed)))+": "+strings.Join(failed, "; "))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// nameOf is the name of a container, or else the beginning of its ID.
+func nameOf(r journal.Restart) string {
+	if r.Name == "" {
+		return short(r.ID)
+	}
+	return r.Name
 }
 
 // ofSystemd reports whether systemd, and not hostler, is about to start a container again.
@@ -57,10 +79,7 @@ func restartNote(p journal.PodRecord, all []journal.Restart) string {
 		var names []string
 		for _, r := range all {
 			if r.Runtime == p.Runtime && r.Pod == p.ID && r.Outcome == o.outcome && !ofSystemd(r) {
-				name := r.Name
-				if name == "" {
-					name = short(r.ID)
-				}
+				name := nameOf(r)
 				if r.Reason != "" {
 					name += " (" + r.Reason + ")"
 				}

@@ -216,7 +216,7 @@ func onRequest() api.Status {
 	s.ImageGC.Filesystems[0].Filesystem, s.ImageGC.Filesystems[0].Runtimes = "/var/lib", []string{"docker", "podman"}
 	s.Shutdown.Restarts = []journal.Restart{
 		{Runtime: "docker", Pod: "compose:shop", ID: "a", Name: "shop-db-1", Outcome: journal.Restarted},
-		{Runtime: "docker", Pod: "compose:shop", ID: "b", Name: "shop-web-1"},
+		{Runtime: "docker", Pod: "compose:shop", ID: "b", Name: "shop-web-1", Reason: "waits for mnt-nas.mount (/mnt/nas)"},
 		{Runtime: "podman", Pod: "e", ID: "e", Name: "quadlet", ByUnit: true},
 		{Runtime: "docker", Pod: "c", ID: "c", Name: "gpu", Outcome: journal.RestartFailed, Reason: `start container "gpu": no such device`},
 		{Runtime: "docker", Pod: "d", ID: "d", Name: "job", Outcome: journal.LeftStopped, Reason: "its restart policy does not ask for it"},

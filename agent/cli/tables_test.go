@@ -229,7 +229,7 @@ func TestTables(t *testing.T) {
 	again.status.Shutdown.Restarts = []journal.Restart{
 		{Runtime: "containerd", Pod: "a", ID: "1", Name: "web", Outcome: journal.Restarted},
 		{Runtime: "containerd", Pod: "a", ID: "2", Name: "log", Outcome: journal.RestartFailed, Reason: "no such device"},
-		{Runtime: "containerd", Pod: "b", ID: "0123456789abcdef"},
+		{Runtime: "containerd", Pod: "b", ID: "0123456789abcdef", Reason: "waits for network-online.target"},
 		{Runtime: "containerd", Pod: "b", ID: "3", Name: "job", Outcome: journal.LeftStopped, Reason: "it was removed"},
 		{Runtime: "containerd", Pod: "b", ID: "4", Name: "quadlet", ByUnit: true},
 	}

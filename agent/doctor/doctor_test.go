@@ -434,6 +434,9 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a container that does not start again", func(f *doctor.Facts) {
 			f.Guard.Restarts = []journal.Restart{{Name: "web", Outcome: journal.Restarted}, {Name: "gpu", Outcome: journal.RestartFailed}}
 		}, []string{"warn last-shutdown|does not start again: gpu|hostler ps --last-shutdown"}},
+		{"a container that waits for its mount", func(f *doctor.Facts) {
+			f.Guard.Restarts = []journal.Restart{{Name: "web", Outcome: journal.Restarted}, {Name: "db", Reason: "waits for mnt-nas.mount (/mnt/nas)"}, {Name: "next"}}
+		}, []string{"warn last-shutdown|is not started yet: db (waits for mnt-nas.mount (/mnt/nas))|systemctl --failed"}},
 		{"a shutdown that was cancelled", func(f *doctor.Facts) { f.Last = &journal.Record{CancelledAt: time.Unix(1, 0)} }, nil},
 		{"no shutdown on record", func(f *doctor.Facts) { f.Last = nil }, nil},
 		{"a lock of an earlier process", func(f *doctor.Facts) { f.Logind.Own[0].PID = 700 }, nil},

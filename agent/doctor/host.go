@@ -290,8 +290,10 @@ func (f Facts) startOf(name, endpoint string) string {
 }
 
 func lastShutdown(f Facts) Check {
-	if names := f.staysDown(); len(names) > 0 {
-		return warn("hostler ps --last-shutdown says why; start them by hand once that is mended", "what it had stopped does not start again: %s", strings.Join(names, ", "))
+	if down, waiting := f.stayDown(); len(down) > 0 {
+		return warn("hostler ps --last-shutdown says why; start them by hand once that is mended", "what it had stopped does not start again: %s", strings.Join(append(down, waiting...), ", "))
+	} else if len(waiting) > 0 {
+		return warn("hostler starts them then; see `systemctl list-jobs` and `systemctl --failed`", "what it had stopped is not started yet: %s", strings.Join(waiting, ", "))
 	}
 	switch r := f.Last; {
 	case r == nil:
@@ -311,17 +313,21 @@ func lastShutdown(f Facts) Check {
 	}
 }
 
-// staysDown names what a shutdown has stopped and does not start again.
-func (f Facts) staysDown() (names []string) {
+// stayDown names what a shutdown has stopped and does not start again, and, with its reason, what
+// waits for that.
+func (f Facts) stayDown() (down, waiting []string) {
 	if f.Guard == nil {
-		return nil
+		return nil, nil
 	}
 	for _, r := range f.Guard.Restarts {
-		if r.Outcome == journal.RestartFailed {
-			names = append(names, r.Name)
+		switch {
+		case r.Outcome == journal.RestartFailed:
+			down = append(down, r.Name)
+		case r.Outcome == "" && r.Reason != "" && !r.ByUnit:
+			waiting = append(waiting, fmt.Sprintf("%s (%s)", r.Name, r.Reason))
 		}
 	}
-	return names
+	return down, waiting
 }
 
 // leastFree is what hostler's own files need room for, several times over.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
 )
 
@@ -22,4 +24,38 @@ func (r *Runtime) StartContainer(ctx context.Context, c runtime.Container) error
 		_, err := cl.ContainerStart(ctx, c.ID, client.ContainerStartOptions{})
 		return err
 	})
+}
+
+// StartNeeds returns the folders that a container is bound to, its devices, and what its local
+// volumes are mounted from.
+func (r *Runtime) StartNeeds(ctx context.Context, c runtime.Container) (needs runtime.StartNeeds, err error) {
+	what := "ask what " + local.Named("container", c.Name, c.ID) + " needs"
+	resp, err := engine.Get(ctx, r.conn, "ContainerInspect", what, r.timeouts.Query, func(ctx context.Context, cl *client.Client) (client.ContainerInspectResult, error) {
+		return cl.ContainerInspect(ctx, c.ID, client.ContainerInspectOptions{})
+	})
+	if err != nil {
+		return needs, err
+	}
+	for _, m := range resp.Container.Mounts {
+		if m.Type == mount.TypeBind {
+			needs.Paths = append(needs.Paths, m.Source)
+			continue
+		}
+		if m.Type != mount.TypeVolume || m.Name == "" {
+			continue
+		}
+		volume, err := engine.Get(ctx, r.conn, "VolumeInspect", what, r.timeouts.Query, func(ctx context.Context, cl *client.Client) (client.VolumeInspectResult, error) {
+			return cl.VolumeInspect(ctx, m.Name, client.VolumeInspectOptions{})
+		})
+		if err != nil {
+			return needs, err
+		}
+		needs.Paths = append(needs.Paths, local.VolumePaths(volume.Volume.Driver, volume.Volume.Options)...)
+	}
+	if h := resp.Container.HostConfig; h != nil {
+		for _, d := range h.Devices {
+			needs.Paths = append(needs.Paths, d.PathOnHost)
+		}
+	}
+	return needs, nil
 }

@@ -193,3 +193,23 @@ func TestContainersAreAskedAgainAfterAGapInEvents(t *testing.T) {
 	watch(t, r, event)
 	lists("after a change in between", runtime.RestartByRuntime)
 }
+
+func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
+	about := ended("unless-stopped")
+	about["Mounts"] = []any{
+		object{"Type": "bind", "Source": "/mnt/nas/db"},
+		object{"Type": "tmpfs"},
+		object{"Type": "volume", "Name": "disk", "Source": "/var/lib/docker/volumes/disk/_data"},
+		object{"Type": "volume", "Name": "share"},
+	}
+	about["HostConfig"] = object{"Devices": []any{object{"PathOnHost": "/dev/ttyUSB0"}}}
+	s := newServer(t, "1.45", object{
+		"/containers/a/json": about,
+		"/volumes/disk":      object{"Name": "disk", "Driver": "local", "Options": object{"type": "none", "o": "bind", "device": "/mnt/disk/db"}},
+		"/volumes/share":     object{"Name": "share", "Driver": "local", "Options": object{"type": "nfs", "o": "addr=nas", "device": ":/share"}},
+	})
+	got, err := s.client(t).StartNeeds(t.Context(), runtime.Container{ID: "a"})
+	if want := []string{"/mnt/nas/db", "/mnt/disk/db", "/dev/ttyUSB0"}; err != nil || !slices.Equal(got.Paths, want) {
+		t.Errorf("StartNeeds() = %q, %v, want %q", got.Paths, err, want)
+	}
+}

@@ -147,8 +147,10 @@ type inspected struct {
 		StartedAt, FinishedAt time.Time
 		ConmonPid             int
 	}
+	Mounts     []struct{ Type, Name, Source string }
 	HostConfig struct {
 		RestartPolicy struct{ Name string }
+		Devices       []struct{ PathOnHost string }
 	}
 	Config struct {
 		StopTimeout *int64          // seconds

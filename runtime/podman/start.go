@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
@@ -62,4 +63,38 @@ func (r *Runtime) restart(c *container, policy string, told toldUnits) runtime.R
 		return runtime.RestartNotAtBoot
 	}
 	return runtime.RestartNever
+}
+
+// StartNeeds returns the folders that a container is bound to, its devices, what its local
+// volumes are mounted from, and Podman's own service that starts it.
+func (r *Runtime) StartNeeds(ctx context.Context, c runtime.Container) (needs runtime.StartNeeds, err error) {
+	what := "ask what " + local.Named("container", c.Name, c.ID) + " needs"
+	about, err := r.inspect(ctx, what, c.ID)
+	if err != nil {
+		return needs, err
+	}
+	for _, m := range about.Mounts {
+		if m.Type == "bind" {
+			needs.Paths = append(needs.Paths, m.Source)
+			continue
+		}
+		if m.Type != "volume" || m.Name == "" {
+			continue
+		}
+		var volume struct {
+			Driver  string
+			Options map[string]string
+		}
+		if err := r.get(ctx, "InspectVolume", what, "/volumes/"+url.PathEscape(m.Name)+"/json", nil, &volume); err != nil {
+			return needs, err
+		}
+		needs.Paths = append(needs.Paths, local.VolumePaths(volume.Driver, volume.Options)...)
+	}
+	for _, d := range about.HostConfig.Devices {
+		needs.Paths = append(needs.Paths, d.PathOnHost)
+	}
+	if c.Restart == runtime.RestartByRuntime {
+		needs.Units = []string{restartUnit}
+	}
+	return needs, nil
 }

@@ -146,3 +146,25 @@ func TestStartContainer(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
+	about := inspected("exited", nil)
+	about["Mounts"] = []any{
+		object{"Type": "bind", "Source": "/mnt/nas/db"},
+		object{"Type": "volume", "Name": "disk", "Source": "/var/lib/containers/storage/volumes/disk/_data"},
+		object{"Type": "volume", "Name": "share"},
+	}
+	about["HostConfig"] = object{"Devices": []any{object{"PathOnHost": "/dev/ttyUSB0"}}}
+	s := newServer(t, map[string]any{
+		"/libpod/containers/web/json": about,
+		"/libpod/volumes/disk/json":   object{"Driver": "local", "Options": object{"o": "bind", "device": "/mnt/disk/db"}},
+		"/libpod/volumes/share/json":  object{"Driver": "local", "Options": object{"type": "nfs", "device": "nas:/share"}},
+	})
+	for restart, units := range map[runtime.Restart][]string{runtime.RestartUnlessStopped: nil, runtime.RestartByRuntime: {"podman-restart.service"}} {
+		got, err := s.open(t, nil).StartNeeds(t.Context(), runtime.Container{ID: "web", Restart: restart})
+		want := []string{"/mnt/nas/db", "/mnt/disk/db", "/dev/ttyUSB0"}
+		if err != nil || !slices.Equal(got.Paths, want) || !slices.Equal(got.Units, units) {
+			t.Errorf("StartNeeds() = %+v, %v, want the paths %q and the units %q", got, err, want, units)
+		}
+	}
+}

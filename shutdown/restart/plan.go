@@ -41,6 +41,11 @@ type Facts struct {
 	Heard func(journal.Restart) time.Duration
 	// Unable tells which cannot start a container again; nil if all can.
 	Unable func(runtime string) bool
+	// Host is what is known of the host that containers are started on; nil if nothing is awaited.
+	Host *HostFacts
+	// Changed reports whether what a container needs of the host is different from what it was at
+	// the last try to start it; nil if nothing is.
+	Changed func(journal.Restart) bool
 	// Never tells that nothing is to be started.
 	Never bool
 }
@@ -49,11 +54,13 @@ type Facts struct {
 type Decision struct {
 	Action  Action
 	Restart journal.Restart // where there is nothing to do any more with its outcome
-	// Container is the one to start.
+	// Container is the one to start, now or when that is Due.
 	Container runtime.Container
 	// After are the places, in the list of decisions, of those that it needs: they are to
 	// be tried before.
 	After []int
+	// Due is when the next try is due of one that waits for that; zero for others.
+	Due time.Time
 
 	holds bool // those that need it wait, too
 }
@@ -90,6 +97,14 @@ func pauseAfter(tries int) time.Duration {
 	return pause
 }
 
+// untilRetry is after how long a container is to be tried again; zero or less if it is due.
+func untilRetry(r journal.Restart, now time.Time) time.Duration {
+	if r.Tries == 0 {
+		return 0
+	}
+	return pauseAfter(r.Tries) - now.Sub(r.TriedAt).Abs()
+}
+
 type key struct{ runtime, id string }
 
 // Plan decides about all that is pending, in the order in which it is to be done: what
@@ -119,6 +134,7 @@ func Plan(f Facts, now time.Time) []Decision {
 		holds := func(n int) bool { return list[n].holds }
 		if d := &list[i]; d.Action == Start && slices.ContainsFunc(d.After, holds) {
 			d.Action, d.Container, d.holds = Wait, runtime.Container{}, true
+			d.Restart.Reason = "waits for a container that it needs"
 		}
 	}
 	return list
@@ -138,14 +154,17 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	if f.Heard != nil {
 		heard = f.Heard(r)
 	}
-	wait := Decision{Action: Wait, Restart: r}
+	wait := func(reason string) Decision {
+		r.Reason = reason
+		return Decision{Action: Wait, Restart: r}
+	}
 	switch {
 	case f.Never:
 		return leave(journal.LeftStopped, "shutdown.restartAfterBoot is never")
 	case f.Silent(r.Runtime) && waited >= goneAfter:
 		return leave(journal.LeftStopped, "its runtime does not answer, a day later")
 	case f.Silent(r.Runtime):
-		return wait
+		return wait("waits for its runtime, which does not answer")
 	case f.Unable != nil && f.Unable(r.Runtime):
 		return leave(journal.LeftStopped, "its runtime cannot start it again")
 	case !there && r.ByUnit:
@@ -153,8 +172,9 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	case !there:
 		return leave(journal.LeftStopped, "it was removed")
 	case c.State == runtime.Running && r.HostLived && now.Sub(r.AskedAt).Abs() < r.Grace.Duration+margin:
-		wait.holds = r.Tries == 0
-		return wait // it may be about to end
+		d := wait("waits for its end, which was requested") // it may be about to come
+		d.holds = r.Tries == 0
+		return d
 	case c.State == runtime.Running:
 		return leave(journal.RunsAnyway, "")
 	case r.Tries >= maxTries && ended(r, c):
@@ -162,8 +182,9 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	case untold(r, c) != "" && heard >= untoldAfter:
 		return leave(journal.RestartFailed, "for an hour "+untold(r, c)+"; start it yourself if it is to run")
 	case untold(r, c) != "":
-		wait.holds = r.Tries == 0 && heard < holdBound
-		return wait
+		d := wait("waits for its runtime: " + untold(r, c))
+		d.holds = r.Tries == 0 && heard < holdBound
+		return d
 	case !sameRun(r, c) && !c.StartedAt.Before(r.AskedAt):
 		return leave(journal.LeftStopped, "somebody has started it since, and it has ended")
 	case endedBefore(r, c) && !r.Restarting:
@@ -174,8 +195,19 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return leave(journal.LeftStopped, "its restart policy does not ask for it")
 	case c.Restart == runtime.RestartByRuntime && !r.HostLived:
 		return leave(journal.LeftStopped, "its runtime starts it, or not, by its restart policy")
-	case r.Tries > 0 && now.Sub(r.TriedAt).Abs() < pauseAfter(r.Tries):
-		return wait
+	}
+	if pause := untilRetry(r, now); pause > 0 && (f.Changed == nil || !f.Changed(r)) {
+		d := wait(r.Reason)
+		d.Container, d.Due = c, now.Add(pause)
+		return d
+	}
+	if reason, queued := f.Host.awaited(r, waited); reason != "" {
+		if waited >= goneAfter {
+			return leave(journal.RestartFailed, "a day later it still "+reason)
+		}
+		d := wait(reason)
+		d.holds = queued
+		return d
 	}
 	return Decision{Action: Start, Restart: r, Container: c}
 }

@@ -136,7 +136,7 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 			if string(d.Action) != words[0] || settled && string(d.Restart.Outcome) != words[1] || len(words) > 2 && !strings.Contains(d.Restart.Reason, words[2]) {
 				t.Errorf("Plan() = %s %s %q, want %s", d.Action, d.Restart.Outcome, d.Restart.Reason, tt.want)
 			}
-			if settled == d.Restart.At.IsZero() || (d.Action == restart.Start) != (d.Container.ID == "web") {
+			if settled == d.Restart.At.IsZero() || (d.Action == restart.Start || !d.Due.IsZero()) != (d.Container.ID == "web") {
 				t.Errorf("Plan() = %+v, want the time of what is settled, and the container to start", d)
 			}
 		})

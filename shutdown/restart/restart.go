@@ -1,6 +1,7 @@
 package restart
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,8 +16,8 @@ import (
 const (
 	// atOnce bounds the starts under way: a host that has just booted is busy.
 	atOnce = 4
-	// firstPause and longestPause are how long nobody looks while something is pending
-	// and nobody tells that anything has changed.
+	// firstPause and longestPause are how long the runtimes are not asked while something is
+	// pending, no try is due, and nothing that is awaited has changed.
 	firstPause, longestPause = time.Second, time.Minute
 	// listBound bounds a list of pods, startBound one start, flushBound how long a start
 	// waits until the journal is on disk.
@@ -37,6 +38,11 @@ type Options struct {
 	Tell func(journal.Restart)
 	// Wake has the Restarter check at once: a runtime has appeared, or a shutdown was cancelled.
 	Wake <-chan struct{}
+	// Coming returns what systemd is still to bring up: the network, mounts, and those of the units
+	// named; nil where there is none.
+	Coming func(ctx context.Context, units ...string) ([]Coming, error)
+	// Proc is the proc filesystem in which process 1 shows the files of the host; /proc if empty.
+	Proc string
 }
 
 // Restarter starts again what a shutdown has stopped. One goroutine, that of Run, owns it.
@@ -46,6 +52,10 @@ type Restarter struct {
 
 	known sinces // what is pending; Run's goroutine owns it
 	heard sinces // of that, whose runtime answers; likewise
+
+	host    *host
+	needs   map[owed]need // of those that are due, or are tried again; likewise
+	watched watched       // likewise
 }
 
 // owed is a container that one shutdown has stopped.
@@ -54,9 +64,11 @@ type owed struct {
 	asked int64
 }
 
+func owedBy(o journal.Restart) owed { return owed{key{o.Runtime, o.ID}, o.AskedAt.UnixNano()} }
+
 // New returns a Restarter that Run starts.
 func New(o Options) *Restarter {
-	return &Restarter{o: o, log: o.Log.With("component", "restart")}
+	return &Restarter{o: o, log: o.Log.With("component", "restart"), host: &host{proc: cmp.Or(o.Proc, "/proc")}}
 }
 
 // Run starts what is to be started until ctx ends. While nothing is pending it does
@@ -64,18 +76,28 @@ func New(o Options) *Restarter {
 func (r *Restarter) Run(ctx context.Context) error {
 	pause := firstPause
 	for {
-		var again <-chan time.Time
+		var again, look <-chan time.Time
 		if r.pending() {
-			r.pass(ctx)
-			again = time.After(pause)
+			due := r.pass(ctx)
+			again = time.After(min(pause, due))
 			pause = min(2*pause, longestPause)
+			if len(r.needs) > 0 {
+				look = time.After(hostPoll)
+			}
 		}
-		select {
-		case <-again:
-		case <-r.o.Wake:
-			pause = firstPause
-		case <-ctx.Done():
-			return ctx.Err()
+		for waits := true; waits; {
+			select {
+			case <-again:
+				waits = false
+			case <-look:
+				if look = time.After(hostPoll); r.hostChanged(ctx) {
+					waits, pause = false, firstPause
+				}
+			case <-r.o.Wake:
+				waits, pause = false, firstPause
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 	}
 }
@@ -84,22 +106,28 @@ func (r *Restarter) pending() bool {
 	return slices.ContainsFunc(r.o.Journal.Restarts(), func(o journal.Restart) bool { return o.Outcome == "" })
 }
 
-// pass looks once at all that is pending.
-func (r *Restarter) pass(ctx context.Context) {
+// pass looks once at all that is pending, and returns after how long a next try is due.
+func (r *Restarter) pass(ctx context.Context) time.Duration {
 	f := Facts{Restarts: r.o.Journal.Restarts(), Never: r.o.Never}
 	if !f.Never {
 		if r.o.Held() {
-			return
+			return longestPause
 		}
 		f.Pods, f.Silent = r.list(ctx)
 		f.Unable = r.unable
 		f.Waited = r.known.follow(f.Restarts, func(journal.Restart) bool { return true })
 		f.Heard = r.heard.follow(f.Restarts, func(o journal.Restart) bool { return !f.Silent(o.Runtime) })
+		r.lookAtHost(ctx, &f)
 	}
 	decisions := Plan(f, time.Now())
 	for _, d := range decisions {
-		if d.Action == Leave {
+		switch d.Action {
+		case Leave:
 			r.settle(d.Restart)
+		case Wait:
+			r.noteWait(f.Restarts, d.Restart)
+		case Start:
+			r.noteTry(ctx, d)
 		}
 	}
 	for from := 0; from < len(decisions); {
@@ -110,6 +138,18 @@ func (r *Restarter) pass(ctx context.Context) {
 		r.startAll(ctx, decisions, from, to)
 		from = to
 	}
+	return r.nextDue(time.Now())
+}
+
+// nextDue is after how long the next try is due, of what has failed by now.
+func (r *Restarter) nextDue(now time.Time) time.Duration {
+	due := longestPause
+	for _, o := range r.o.Journal.Restarts() {
+		if left := untilRetry(o, now); o.Outcome == "" && o.Tries > 0 && left > 0 {
+			due = min(due, left)
+		}
+	}
+	return due
 }
 
 // list asks the runtimes for their pods, and tells which did not answer.
@@ -134,20 +174,19 @@ type sinces map[owed]time.Time
 
 // follow takes in of which of them it is so now, and tells for how long.
 func (s *sinces) follow(all []journal.Restart, is func(journal.Restart) bool) func(journal.Restart) time.Duration {
-	of := func(o journal.Restart) owed { return owed{key{o.Runtime, o.ID}, o.AskedAt.UnixNano()} }
 	now := sinces{}
 	for _, o := range all {
 		if o.Outcome == "" && is(o) {
-			since, ok := (*s)[of(o)]
+			since, ok := (*s)[owedBy(o)]
 			if !ok {
 				since = time.Now()
 			}
-			now[of(o)] = since
+			now[owedBy(o)] = since
 		}
 	}
 	*s = now
 	return func(o journal.Restart) time.Duration {
-		since, ok := now[of(o)]
+		since, ok := now[owedBy(o)]
 		if !ok {
 			return 0
 		}

@@ -22,6 +22,9 @@ type ManagerState struct {
 	Units          map[string]UnitState // others that are there, by name
 }
 
+// ListedJob is a key of UnitState: the type of the job that lists have of a unit, such as "start".
+const ListedJob = "listed job"
+
 // UnitState are properties of a unit; it is loaded and inactive where they do not say.
 type UnitState map[string]any
 
@@ -155,8 +158,12 @@ func (m *Manager) listUnits(args []any) ([]any, *dbus.Error) {
 	for _, name := range slices.Sorted(maps.Keys(units)) {
 		values := units[name].properties(name)
 		matches := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
-		if active := values["ActiveState"].(string); slices.Contains(states, active) && slices.ContainsFunc(patterns, matches) {
-			list = append(list, listed{Name: name, LoadState: values["LoadState"].(string), ActiveState: active, SubState: values["SubState"].(string), Path: unitPath(name), JobPath: "/"})
+		if active := values["ActiveState"].(string); (len(states) == 0 || slices.Contains(states, active)) && slices.ContainsFunc(patterns, matches) {
+			unit := listed{Name: name, LoadState: values["LoadState"].(string), ActiveState: active, SubState: values["SubState"].(string), Path: unitPath(name), JobPath: "/"}
+			if kind, has := values[ListedJob].(string); has {
+				unit.JobID, unit.JobType, unit.JobPath = serviceJob, kind, jobPath(serviceJob)
+			}
+			list = append(list, unit)
 		}
 	}
 	return []any{list}, nil

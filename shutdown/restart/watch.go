@@ -1,0 +1,128 @@
+package restart
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// hostPoll is how often the host is looked at while containers wait for it.
+const hostPoll = time.Second
+
+// comingBound is how long systemd may take to answer.
+const comingBound = 2 * time.Second
+
+// need is what a container needs of the host.
+type need struct {
+	runtime.StartNeeds
+	seen string // the picture of its paths at its last try; empty before one by this process
+}
+
+// watched is what containers wait for, as the last pass has seen it.
+type watched struct {
+	units   []string
+	coming  []Coming
+	paths   []string
+	picture string
+}
+
+// queued reports whether systemd is at work on what is awaited.
+func (w watched) queued() bool {
+	return slices.ContainsFunc(w.coming, func(c Coming) bool { return c.Queued })
+}
+
+// lookAtHost adds to the facts what is known of the host that the containers need which are due,
+// or are tried again.
+func (r *Restarter) lookAtHost(ctx context.Context, f *Facts) {
+	needs, asked := map[owed]need{}, map[owed]bool{}
+	var now watched
+	for _, d := range Plan(*f, time.Now()) {
+		if d.Action != Start && d.Due.IsZero() {
+			continue
+		}
+		id := owedBy(d.Restart)
+		n, known := r.needs[id]
+		if !known {
+			var err error
+			if n, err = r.askNeeds(ctx, d.Container); err != nil {
+				r.log.Debug("runtime does not return what a container needs", "container", d.Restart.Name, "id", d.Restart.ID, "error", err)
+				continue
+			}
+		}
+		needs[id], asked[id] = n, true
+		now.paths, now.units = append(now.paths, n.Paths...), append(now.units, n.Units...)
+	}
+	slices.Sort(now.units)
+	now.units = slices.Compact(now.units)
+	var err error
+	if len(needs) > 0 {
+		if now.coming, err = r.coming(ctx, now.units); err != nil {
+			r.log.Debug("systemd does not return what it still starts", "error", err)
+		}
+		now.picture = r.host.picture(ctx, now.paths)
+	}
+	r.needs, r.watched = needs, now
+	f.Host = &HostFacts{Coming: now.coming, Needs: func(o journal.Restart) (runtime.StartNeeds, bool) {
+		return needs[owedBy(o)].StartNeeds, asked[owedBy(o)] && err == nil
+	}}
+	f.Changed = func(o journal.Restart) bool {
+		n := needs[owedBy(o)]
+		return n.seen != "" && n.seen != r.host.picture(ctx, n.Paths)
+	}
+}
+
+// askNeeds asks the runtime of a container what that needs.
+func (r *Restarter) askNeeds(ctx context.Context, c runtime.Container) (need, error) {
+	ctx, cancel := context.WithTimeout(ctx, listBound)
+	defer cancel()
+	needs, err := r.o.Set.StartNeeds(ctx, c)
+	if err == nil {
+		needs.Paths = r.host.resolve(ctx, needs.Paths)
+	}
+	return need{StartNeeds: needs}, err
+}
+
+// coming asks systemd, if there is one.
+func (r *Restarter) coming(ctx context.Context, units []string) ([]Coming, error) {
+	if r.o.Coming == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, comingBound)
+	defer cancel()
+	return r.o.Coming(ctx, units...)
+}
+
+// hostChanged reports whether what containers wait for has changed since the last pass.
+func (r *Restarter) hostChanged(ctx context.Context) bool {
+	w := r.watched
+	if len(w.paths) > 0 && r.host.picture(ctx, w.paths) != w.picture {
+		return true
+	}
+	if !w.queued() {
+		return false
+	}
+	coming, err := r.coming(ctx, w.units)
+	return err == nil && !slices.Equal(coming, w.coming)
+}
+
+// noteTry keeps what is seen of what a container needs before it is tried.
+func (r *Restarter) noteTry(ctx context.Context, d Decision) {
+	if n, known := r.needs[owedBy(d.Restart)]; known {
+		n.seen = r.host.picture(ctx, n.Paths)
+		r.needs[owedBy(d.Restart)] = n
+	}
+}
+
+// noteWait records what a container waits for.
+func (r *Restarter) noteWait(before []journal.Restart, now journal.Restart) {
+	i := slices.IndexFunc(before, func(b journal.Restart) bool { return owedBy(b) == owedBy(now) })
+	if i < 0 || before[i].Reason == now.Reason {
+		return
+	}
+	if r.o.Journal.NoteRestart(now) && now.Reason != "" {
+		r.log.Info("container is not started yet", "container", now.Name, "id", now.ID, "runtime", now.Runtime, "reason", now.Reason)
+	}
+}

@@ -1,0 +1,122 @@
+package systemd
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/godbus/dbus/v5"
+
+	"hostler.io/hostler/systemd/bus"
+)
+
+// Coming is a unit that is not active yet although this boot is to bring it up.
+type Coming struct {
+	Unit string
+	// Path is where a mount or an automount unit mounts; empty for other units.
+	Path string
+	// Queued reports whether systemd has a start job for the unit. A mount without one has
+	// failed, or waits for its device.
+	Queued bool
+}
+
+// networkOnline is reached once the network is configured, as far as a unit of this boot wants
+// that: else nobody starts it.
+const networkOnline = "network-online.target"
+
+// mountTargets are those that want the mounts of fstab(5). One of them that is required by none of
+// its mounts is active although they failed, and one that requires them is not.
+var mountTargets = []string{"local-fs.target", "remote-fs.target"}
+
+// Coming returns which of these units systemd is about to start: network-online.target, mount and
+// automount units, and those named. It includes mounts that this boot was to make and that are not
+// there. There is none where there is no systemd.
+func (m *Manager) Coming(ctx context.Context, names ...string) ([]Coming, error) {
+	return orAbsent[[]Coming](nil)(ask(ctx, m, "ask systemd what it still starts", func(ctx context.Context, conn *dbus.Conn) ([]Coming, error) {
+		return newTalk(conn).coming(ctx, names)
+	}))
+}
+
+func (t *Talk) coming(ctx context.Context, names []string) ([]Coming, error) {
+	patterns := append([]string{networkOnline, "*.mount", "*.automount"}, names...)
+	var list []listedUnit
+	if err := t.call(ctx, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{}, patterns); err != nil {
+		return nil, err
+	}
+	active := map[string]bool{}
+	for _, u := range list {
+		active[u.Name] = u.ActiveState == "active" || u.ActiveState == "reloading"
+	}
+	var coming []Coming
+	for _, u := range list {
+		c := Coming{Unit: u.Name, Path: mountPath(u.Name), Queued: u.ActiveState == "activating" || u.JobID != 0 && u.JobType != "stop"}
+		// systemd mounts what is behind an active automount as soon as somebody opens it.
+		automounted := strings.HasSuffix(u.Name, ".mount") && active[strings.TrimSuffix(u.Name, ".mount")+".automount"]
+		if active[u.Name] || automounted || u.LoadState != "loaded" {
+			continue
+		}
+		if !c.Queued {
+			wanted, err := t.isWantedMount(ctx, c)
+			if err != nil {
+				return nil, about(u.Name, err)
+			}
+			if !wanted {
+				continue
+			}
+		}
+		coming = append(coming, c)
+	}
+	return coming, nil
+}
+
+// isWantedMount reports whether a mount that is not there was to be made in this boot: a target of
+// mounts pulls it in, or a unit that is active.
+func (t *Talk) isWantedMount(ctx context.Context, c Coming) (bool, error) {
+	if c.Path == "" {
+		return false, nil
+	}
+	values, err := t.unit(ctx, c.Unit)
+	if err != nil {
+		return false, err
+	}
+	by := newUnit(c.Unit, values).PulledInBy
+	if slices.ContainsFunc(by, func(name string) bool { return slices.Contains(mountTargets, name) }) {
+		return true, nil
+	}
+	for _, unit := range t.Units(ctx, by...) {
+		if unit.Untold != nil {
+			return false, unit.Untold
+		}
+		if unit.ActiveState == "active" {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// mountPath is where a mount or an automount unit of that name mounts, which its name says
+// (systemd.unit(5), systemd-escape(1)); empty for other units.
+func mountPath(name string) string {
+	escaped := strings.TrimSuffix(strings.TrimSuffix(name, ".automount"), ".mount")
+	if escaped == name {
+		return ""
+	}
+	if escaped == "-" {
+		return "/"
+	}
+	text := strings.ReplaceAll(escaped, "-", "/")
+	var where strings.Builder
+	for i := 0; i < len(text); i++ {
+		if strings.HasPrefix(text[i:], `\x`) && i+4 <= len(text) {
+			if code, err := strconv.ParseUint(text[i+2:i+4], 16, 8); err == nil {
+				where.WriteByte(byte(code))
+				i += 3
+				continue
+			}
+		}
+		where.WriteByte(text[i])
+	}
+	return path.Join("/", where.String())
+}
