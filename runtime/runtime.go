@@ -79,9 +79,12 @@ type Container struct {
 	// UnitGrace is the time-out of its unit's stop, after which systemd ends the stop whatever
 	// anybody asks for; nil where it has none, or nobody knows it.
 	UnitGrace *time.Duration
-	// StopsBefore holds IDs of containers of the same pod that this one needs as long
+	// StopsBefore holds IDs of containers of the same runtime that this one needs as long
 	// as it runs, so that they are asked to end only once it has.
 	StopsBefore []string
+	// Joins holds those of them without which it cannot be started, such as one whose network it
+	// shares.
+	Joins []string
 	// StopsAfter names systemd units that are stopped before the container, because systemd
 	// orders them after the unit that holds it. No runtime tells it.
 	StopsAfter []string

@@ -26,6 +26,50 @@ func fails(code int, message string) http.HandlerFunc {
 	}
 }
 
+// Whatever way a container needs another one by, it names that as it was told to.
+func TestWhomAContainerNeeds(t *testing.T) {
+	const vpn = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	for name, tt := range map[string]struct {
+		host     object
+		networks object
+		before   string
+		joins    string
+	}{
+		"nobody":                       {host: object{"NetworkMode": "bridge", "IpcMode": "private"}},
+		"the network, by its ID":       {host: object{"NetworkMode": "container:" + vpn}, before: vpn, joins: vpn},
+		"the network, by its short ID": {host: object{"NetworkMode": "container:" + vpn[:12]}, before: vpn, joins: vpn},
+		"the network, by its name":     {host: object{"NetworkMode": "container:db"}, before: "db", joins: "db"},
+		"processes and memory":         {host: object{"PidMode": "container:db", "IpcMode": "container:" + vpn}, before: "db " + vpn, joins: "db " + vpn},
+		"all of one":                   {host: object{"NetworkMode": "container:db", "PidMode": "container:db", "VolumesFrom": []string{"db"}}, before: "db db", joins: "db"},
+		"volumes":                      {host: object{"VolumesFrom": []string{"db:ro", "gone"}}, before: "db"},
+		"a link":                       {host: object{"Links": []string{"/db:/web/base"}}, before: "db", joins: "db"},
+		"a link in a network":          {host: object{}, networks: object{"shop": object{"Links": []string{"db:base"}}}, before: "db", joins: "db"},
+		"one that is gone":             {host: object{"NetworkMode": "container:gone"}},
+		"itself":                       {host: object{"PidMode": "container:web"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			about := inspected("2026-11-20T10:00:02.5Z", time.Time{}, object{})
+			about["HostConfig"], about["NetworkSettings"] = tt.host, object{"Networks": tt.networks}
+			list := []any{listed("web", "running", nil), listed("db", "running", nil), listed(vpn, "running", nil)}
+			for _, c := range list {
+				c.(object)["Names"] = []string{"/" + c.(object)["Id"].(string)}
+			}
+			s := newServer(t, "1.45", object{"/containers/json": list, "/containers/web/json": about})
+			pods, err := s.client(t).Pods(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range pods {
+				for _, c := range p.Containers {
+					if c.ID == "web" && (strings.Join(c.StopsBefore, " ") != tt.before || strings.Join(c.Joins, " ") != tt.joins) {
+						t.Errorf("web stops before %q and joins %q, want %q and %q", c.StopsBefore, c.Joins, tt.before, tt.joins)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestErrorsAreClassedAndHelp(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer http.HandlerFunc

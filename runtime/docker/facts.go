@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,8 @@ type fact struct {
 	stopSignal  string    // name or number; empty for SIGTERM
 	stopTimeout *time.Duration
 	restart     runtime.Restart
+	joins       []string // IDs or names of containers without which it cannot be started
+	uses        []string // those of others that it needs
 
 	// How it ended the last time that was asked. It may have been started since.
 	finishedAt time.Time
@@ -201,12 +204,16 @@ func (r *Runtime) ask(ctx context.Context, what, id string) (fact, error) {
 		return fact{}, fmt.Errorf("%s: %w: no state or no configuration in it", what, runtime.ErrNonsense)
 	}
 	f := fact{created: parseTime(c.Created), stopSignal: c.Config.StopSignal, stopTimeout: stopTimeout(c.Config.StopTimeout), restart: restart(c.HostConfig)}
+	f.joins, f.uses = others(c)
 	if f.created.IsZero() {
 		return fact{}, fmt.Errorf("%s: %w: created at %q", what, runtime.ErrNonsense, c.Created)
 	}
 	f.running, f.startedAt = c.State.Running, parseTime(c.State.StartedAt)
 	if !c.State.Running {
 		f.finishedAt, f.exitCode = parseTime(c.State.FinishedAt), int32(c.State.ExitCode)
+		if c.HostConfig != nil && c.HostConfig.RestartPolicy.IsOnFailure() && !failed(c) {
+			f.restart = runtime.RestartNotAtBoot
+		}
 	}
 	return f, nil
 }
@@ -232,6 +239,44 @@ func restart(c *container.HostConfig) runtime.Restart {
 		return runtime.RestartByRuntime
 	}
 	return runtime.RestartNever
+}
+
+// failed reports whether a container that has ended and has the restart policy on-failure is
+// started by a dockerd that starts.
+func failed(c container.InspectResponse) bool {
+	most := c.HostConfig.RestartPolicy.MaximumRetryCount
+	return c.State.ExitCode != 0 && (most == 0 || c.RestartCount < most)
+}
+
+// others returns the IDs or names of the containers whose namespaces a container shares or that it
+// is linked to, without which dockerd does not start it, and of those whose volumes it has.
+func others(c container.InspectResponse) (joins, uses []string) {
+	h := c.HostConfig
+	if h == nil {
+		return nil, nil
+	}
+	for _, mode := range []string{string(h.NetworkMode), string(h.PidMode), string(h.IpcMode)} {
+		if other, shares := strings.CutPrefix(mode, "container:"); shares {
+			joins = append(joins, other)
+		}
+	}
+	links := slices.Clone(h.Links) // "/db:/web/alias"
+	if c.NetworkSettings != nil {
+		for _, network := range c.NetworkSettings.Networks {
+			if network != nil {
+				links = append(links, network.Links...) // "db:alias", of networks that a person has made
+			}
+		}
+	}
+	for _, link := range links {
+		other, _, _ := strings.Cut(link, ":")
+		joins = append(joins, strings.TrimPrefix(other, "/"))
+	}
+	for _, from := range h.VolumesFrom { // "db:ro"
+		other, _, _ := strings.Cut(from, ":")
+		uses = append(uses, other)
+	}
+	return joins, uses
 }
 
 // stopTimeout translates what a container was created with: nothing, or seconds, of

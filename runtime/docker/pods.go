@@ -33,6 +33,8 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	for i := range list {
 		f := known[list[i].ID]
 		containers[i] = r.container(&list[i], f)
+		containers[i].Joins = find(list, list[i].ID, f.joins)
+		containers[i].StopsBefore = append(slices.Clone(containers[i].Joins), find(list, list[i].ID, f.uses)...)
 		r.ofUnit(&containers[i], f, units)
 	}
 	return compose.Pods(containers), nil
@@ -60,6 +62,22 @@ func (r *Runtime) list(ctx context.Context) ([]container.Summary, error) {
 		}
 	}
 	return resp.Items, nil
+}
+
+// shortID is how much of an ID people write at least.
+const shortID = 12
+
+// find returns the IDs of the containers that IDs or names mean, but for one's own.
+func find(list []container.Summary, own string, meant []string) (ids []string) {
+	for _, other := range meant {
+		i := slices.IndexFunc(list, func(c container.Summary) bool {
+			return c.ID == other || slices.Contains(c.Names, "/"+other) || len(other) >= shortID && strings.HasPrefix(c.ID, other)
+		})
+		if i >= 0 && list[i].ID != own && !slices.Contains(ids, list[i].ID) {
+			ids = append(ids, list[i].ID)
+		}
+	}
+	return ids
 }
 
 func ofCRI(c container.Summary) bool { return c.Labels[labelCRI] != "" }

@@ -194,6 +194,29 @@ func TestContainersAreAskedAgainAfterAGapInEvents(t *testing.T) {
 	lists("after a change in between", runtime.RestartByRuntime)
 }
 
+// dockerd starts what has on-failure if it has failed, and not too often yet.
+func TestOnFailureIsJudgedByTheEnd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		code, most, restarts int
+		want                 runtime.Restart
+	}{
+		"it ended well":           {want: runtime.RestartNotAtBoot},
+		"it failed":               {code: 3, want: runtime.RestartByRuntime},
+		"it has failed too often": {code: 3, most: 2, restarts: 2, want: runtime.RestartNotAtBoot},
+		"it may fail once more":   {code: 3, most: 2, restarts: 1, want: runtime.RestartByRuntime},
+	} {
+		about := ended("on-failure")
+		about["RestartCount"] = tt.restarts
+		about["HostConfig"] = object{"RestartPolicy": object{"Name": "on-failure", "MaximumRetryCount": tt.most}}
+		about["State"].(object)["ExitCode"] = tt.code
+		s := newServer(t, "1.45", object{"/containers/json": []any{exited("a")}, "/containers/a/json": about})
+		pods, err := s.client(t).Pods(t.Context())
+		if err != nil || pods[0].Containers[0].Restart != tt.want {
+			t.Errorf("%s: Pods() = %+v, %v, want %v", name, pods, err, tt.want)
+		}
+	}
+}
+
 func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
 	about := ended("unless-stopped")
 	about["Mounts"] = []any{

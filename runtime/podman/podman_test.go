@@ -99,8 +99,8 @@ func TestPodsProjectsAndLoneContainersArePods(t *testing.T) {
 	if db.StopTimeout != nil || web.StopTimeout == nil || *web.StopTimeout != time.Minute {
 		t.Errorf("stop timeouts = %v, %v, want none for Podman's own, and a minute", db.StopTimeout, web.StopTimeout)
 	}
-	if len(db.StopsBefore) != 0 || !slices.Equal(web.StopsBefore, []string{"db"}) {
-		t.Errorf("StopsBefore = %v, %v, want none, and what is of the same pod", db.StopsBefore, web.StopsBefore)
+	if len(db.StopsBefore) != 0 || !slices.Equal(web.StopsBefore, []string{"db", "alone"}) || !slices.Equal(web.Joins, web.StopsBefore) {
+		t.Errorf("StopsBefore = %v, %v, want none, and containers, but not what holds its own pod together", db.StopsBefore, web.StopsBefore)
 	}
 	if web.ExitCode != 3 || !web.FinishedAt.Equal(time.Unix(1767323100, 0)) || !db.FinishedAt.IsZero() || web.Annotations["a"] != "b" {
 		t.Errorf("container = %+v, want its end and its annotations", web)

@@ -47,7 +47,7 @@ func (r *Runtime) askPods(ctx context.Context) ([]runtime.Pod, error) {
 	for i, c := range own {
 		containers[i] = r.container(c, known[c.ID], told)
 	}
-	withinPods(containers)
+	dependencies(containers, infra)
 	pods := compose.Pods(containers)
 	if len(infra) == 0 && !slices.ContainsFunc(own, func(c *container) bool { return c.Pod != "" }) {
 		return pods, nil
@@ -70,15 +70,30 @@ func split(list []container) (infra map[string]*container, own []*container) {
 	return infra, own
 }
 
-// withinPods leaves of what containers need that which is of their pod.
-func withinPods(containers []runtime.Container) {
-	podOf := make(map[string]string, len(containers))
+// dependencies has of what containers need those that are listed: of what holds a pod together all
+// containers of that pod, but for those of the pod itself.
+func dependencies(containers []runtime.Container, infra map[string]*container) {
+	podOf, ofPod, held := map[string]string{}, map[string][]string{}, map[string]string{}
 	for i := range containers {
-		podOf[containers[i].ID] = containers[i].PodID
+		c := &containers[i]
+		podOf[c.ID] = c.PodID
+		ofPod[c.PodID] = append(ofPod[c.PodID], c.ID)
+	}
+	for pod, c := range infra {
+		held[c.ID] = pod
 	}
 	for i := range containers {
 		c := &containers[i]
-		c.StopsBefore = slices.DeleteFunc(c.StopsBefore, func(id string) bool { return podOf[id] != c.PodID })
+		needs := c.StopsBefore
+		c.StopsBefore = nil
+		for _, id := range needs {
+			switch pod, holds := held[id]; {
+			case holds && pod != c.PodID:
+				c.StopsBefore = append(c.StopsBefore, ofPod[pod]...)
+			case podOf[id] != "":
+				c.StopsBefore, c.Joins = append(c.StopsBefore, id), append(c.Joins, id) // Podman starts it, too
+			}
+		}
 	}
 }
 

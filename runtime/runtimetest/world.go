@@ -30,7 +30,7 @@ type ContainerSpec struct {
 	Unit                string
 	UnitGrace           *time.Duration
 	UnitWaits           time.Duration // for other units to stop, before it is its turn
-	StopsBefore         []string      // IDs
+	StopsBefore, Joins  []string      // IDs
 	Restart             runtime.Restart
 	Restarting          bool
 
@@ -139,7 +139,7 @@ func (f *Fake) addContainer(p *pod, spec ContainerSpec) *container {
 	c := &container{spec: spec, layers: img.layers, ended: make(chan struct{}), Container: runtime.Container{
 		Runtime: f.opts.Name, ID: cmp.Or(spec.ID, f.newID("container")), PodID: p.ID, Name: spec.Name,
 		Image: spec.Image, ImageID: img.ID, State: spec.State, CreatedAt: orNow(spec.CreatedAt),
-		StopTimeout: spec.StopTimeout, Unit: spec.Unit, UnitGrace: spec.UnitGrace, StopsBefore: slices.Clone(spec.StopsBefore), Restart: spec.Restart, Restarting: spec.Restarting,
+		StopTimeout: spec.StopTimeout, Unit: spec.Unit, UnitGrace: spec.UnitGrace, StopsBefore: slices.Clone(spec.StopsBefore), Joins: slices.Clone(spec.Joins), Restart: spec.Restart, Restarting: spec.Restarting,
 		Labels: maps.Clone(spec.Labels), Annotations: maps.Clone(spec.Annotations),
 	}}
 	if f.container(c.ID) != nil {

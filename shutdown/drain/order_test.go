@@ -31,6 +31,26 @@ func TestDependentsStopFirst(t *testing.T) {
 	})
 }
 
+// Containers that share a network are pods of their own where no project holds them together.
+func TestDependentsOfOtherPodsStopFirst(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("agent", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second, StopsBefore: []string{"socket0"}})
+		w.pod("socket", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) // which is as critical
+		w.pod("vpn", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second, StopsBefore: []string{"vpn0"}})
+		w.pod("log", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"web0"}})
+		r, took := w.run(t.Context())
+		stopped := journal.Stopped
+		w.expect(r, true, map[string]journal.Outcome{"agent": stopped, "socket": stopped, "vpn": stopped, "web": stopped, "log": stopped})
+		w.expectSignals("log0", "TERM@0s")
+		w.expectSignals("web0", "TERM@3s")
+		w.expectSignals("vpn0", "TERM@5s")
+		w.expectSignals("agent0", "TERM@6s")
+		w.expectSignals("socket0", "TERM@7s")
+		w.expectTook(took, 8*time.Second)
+	})
+}
+
 func TestWhoWillNotEndLeavesTimeToThoseAfterIt(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,

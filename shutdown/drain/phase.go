@@ -84,7 +84,8 @@ func (d *Drain) launch(i int, end time.Time) int {
 	nothingLeft := d.schedule.nothingLeft(i, end)
 	var starts []start
 	for n, phase := range d.plan().Phases {
-		for _, pod := range phase.Pods {
+		inTime := plan.Within(phase.Pods, max(0, time.Until(end)))
+		for k, pod := range phase.Pods {
 			p, came := d.entry(phase.Name, pod)
 			record := p.record
 			changed = changed || came
@@ -98,7 +99,7 @@ func (d *Drain) launch(i int, end time.Time) int {
 			if nothingLeft && record.StartedAt.IsZero() {
 				continue
 			}
-			containers := d.targets(p, pod.Within(max(0, time.Until(end))), i, end)
+			containers := d.targets(p, inTime[k], i, end)
 			if len(containers) == 0 {
 				d.owe(pod.Pod)
 				continue
@@ -117,6 +118,8 @@ func (d *Drain) launch(i int, end time.Time) int {
 	for _, s := range starts { // now that it is known of all which stops begin
 		d.inTurn(s, end)
 		d.owe(s.listed)
+	}
+	for _, s := range starts {
 		d.begin(i, s.pod, s.listed, s.targets, end)
 	}
 	if changed {
@@ -141,7 +144,7 @@ func (d *Drain) inTurn(s start, end time.Time) {
 	for n := range s.targets {
 		t := &s.targets[n]
 		for _, id := range t.Waits {
-			if other := s.pod.containers[id]; other != nil && other.over != nil {
+			if other := d.containerOf(s.pod, id); other != nil && other.over != nil {
 				t.after = append(t.after, other.over)
 			}
 		}
@@ -212,6 +215,20 @@ func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (
 		targets = append(targets, t)
 	}
 	return targets
+}
+
+// containerOf is the container with an ID, of a pod or of another one of its runtime; nil if none
+// is known.
+func (d *Drain) containerOf(p *pod, id string) *container {
+	if c := p.containers[id]; c != nil {
+		return c
+	}
+	for _, other := range d.pods {
+		if c := other.containers[id]; c != nil && other.runtime == p.runtime {
+			return c
+		}
+	}
+	return nil
 }
 
 // noteBegun notes that the stop of a container begins: it is requested now, or in its turn after

@@ -36,19 +36,134 @@ func order(pod runtime.Pod, planned []PlannedContainer, atMost time.Duration) {
 	}
 }
 
-// Within is the pod as it has to stop in the time that is really left, where some of its
-// containers end after others.
-func (p PlannedPod) Within(left time.Duration) PlannedPod {
-	if !slices.ContainsFunc(p.Containers, func(c PlannedContainer) bool { return len(c.Waits) > 0 }) {
-		return p
+// Within are the pods of a phase as they have to stop in the time that is really left, where some
+// of their containers end after others.
+func Within(pods []PlannedPod, left time.Duration) []PlannedPod {
+	waits := func(c PlannedContainer) bool { return len(c.Waits) > 0 }
+	if !slices.ContainsFunc(pods, func(p PlannedPod) bool { return slices.ContainsFunc(p.Containers, waits) }) {
+		return pods
 	}
-	p.Containers = slices.Clone(p.Containers)
-	for i := range p.Containers {
-		c := &p.Containers[i]
-		c.Grace.Duration, c.After, c.Waits, c.Rest = min(c.Given(), left), nil, nil, 0
+	pods = slices.Clone(pods)
+	for i := range pods {
+		p := &pods[i]
+		p.Containers = slices.Clone(p.Containers)
+		for i := range p.Containers {
+			c := &p.Containers[i]
+			c.Grace.Duration, c.After, c.Waits, c.Rest = min(c.Given(), left), nil, nil, 0
+		}
 	}
-	order(p.Pod, p.Containers, left)
-	return p
+	orderPods(pods, left)
+	return pods
+}
+
+// orderPods is order for the pods of a phase: together of those whose containers need each other.
+func orderPods(pods []PlannedPod, atMost time.Duration) {
+	all := make([]runtime.Pod, len(pods))
+	for i, p := range pods {
+		all[i] = p.Pod
+	}
+	groups := map[PodKey][]int{}
+	for i, first := range Groups(all) {
+		groups[first] = append(groups[first], i)
+	}
+	for _, group := range groups {
+		var together runtime.Pod
+		var planned []PlannedContainer
+		for _, i := range group {
+			together.Containers = append(together.Containers, pods[i].Pod.Containers...)
+			planned = append(planned, pods[i].Containers...)
+		}
+		order(together, planned, atMost)
+		for _, i := range group {
+			n := copy(pods[i].Containers, planned)
+			planned = planned[n:]
+		}
+	}
+}
+
+// PodKey names a pod on a host.
+type PodKey struct{ Runtime, ID string }
+
+// Groups returns, of each pod, the first of those whose containers need each other's: itself where
+// it stands alone.
+func Groups(pods []runtime.Pod) []PodKey {
+	needs := podNeeds(pods)
+	first := make([]int, len(pods)) // of each, one of its group before it, or itself
+	for i := range first {
+		first[i] = i
+	}
+	find := func(i int) int {
+		for first[i] != i {
+			first[i] = first[first[i]]
+			i = first[i]
+		}
+		return i
+	}
+	for _, n := range needs {
+		a, b := find(n.who), find(n.whom)
+		first[max(a, b)] = min(a, b)
+	}
+	keys := make([]PodKey, len(pods))
+	for i := range pods {
+		p := pods[find(i)]
+		keys[i] = PodKey{p.Runtime, p.ID}
+	}
+	return keys
+}
+
+// podNeed is that a container of a pod needs one of another pod, or its unit is ordered after that
+// one's, by their places in a list.
+type podNeed struct {
+	who, whom int
+	alive     bool // the container that needs the other one runs
+}
+
+func podNeeds(pods []runtime.Pod) (needs []podNeed) {
+	type id struct{ runtime, container string }
+	of := map[id]int{}
+	type ofUnit struct {
+		pod   int
+		alive bool
+	}
+	units := map[string][]ofUnit{}
+	for i, p := range pods {
+		for _, c := range p.Containers {
+			of[id{p.Runtime, c.ID}] = i
+			if c.Unit != "" {
+				units[c.Unit] = append(units[c.Unit], ofUnit{i, Alive(c)})
+			}
+		}
+	}
+	for i, p := range pods {
+		for _, c := range p.Containers {
+			for _, needed := range c.StopsBefore {
+				if n, there := of[id{p.Runtime, needed}]; there && n != i {
+					needs = append(needs, podNeed{i, n, Alive(c)})
+				}
+			}
+			for _, unit := range c.StopsAfter {
+				for _, other := range units[unit] {
+					if other.pod != i {
+						needs = append(needs, podNeed{other.pod, i, other.alive})
+					}
+				}
+			}
+		}
+	}
+	return needs
+}
+
+// raise gives pods that others need the highest priority of these: who needs a pod ends before it.
+func raise(pods []runtime.Pod, priorities []int32) {
+	needs := podNeeds(pods)
+	for changed := true; changed; {
+		changed = false
+		for _, n := range needs {
+			if n.alive && priorities[n.whom] < priorities[n.who] {
+				priorities[n.whom], changed = priorities[n.who], true
+			}
+		}
+	}
 }
 
 // Needs tells, by index, which others of the containers with these IDs each one needs,

@@ -113,10 +113,10 @@ func checkFits(t *testing.T, chain []plan.PlannedContainer, phase time.Duration)
 func TestAnOrderIsFittedIntoWhatIsLeft(t *testing.T) {
 	p := plan.New([]plan.PhaseSpec{{Name: "regular", Grace: 20 * time.Second}}, []runtime.Pod{project("web:30s>db", "db:30s")}, plan.Rules{}, 0)
 	pod := p.Phases[0].Pods[0]
-	if got := described(pod.Within(6 * time.Second).Containers); got != "web=3s(3s) db=6s<web" {
+	if got := described(plan.Within([]plan.PlannedPod{pod}, 6*time.Second)[0].Containers); got != "web=3s(3s) db=6s<web" {
 		t.Errorf("Within(6s) = %s", got)
 	}
-	if got := described(pod.Within(0).Containers); got != "web=0s db=0s<web" {
+	if got := described(plan.Within([]plan.PlannedPod{pod}, 0)[0].Containers); got != "web=0s db=0s<web" {
 		t.Errorf("Within(0) = %s", got)
 	}
 	if got := described(pod.Containers); got != "web=10s(10s) db=20s<web" {

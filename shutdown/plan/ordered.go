@@ -58,32 +58,3 @@ func (o Order) Apply(pods []runtime.Pod) []runtime.Pod {
 	}
 	return pods
 }
-
-// raise moves pods to the phase of those that systemd stops before them, if that is a later one. phases
-// are the pods' own, by their index.
-func raise(pods []runtime.Pod, phases []int) (notes []Note) {
-	latest := map[string]int{} // phase, by name of a unit
-	for changed := true; changed; {
-		changed = false
-		for i, p := range pods {
-			for _, c := range p.Containers {
-				if !Alive(c) {
-					continue
-				}
-				for _, name := range c.StopsAfter {
-					if latest[name] > phases[i] {
-						phases[i], changed = latest[name], true
-						notes = append(notes, Note{
-							Runtime: p.Runtime, Namespace: p.Namespace, Pod: p.Name, Container: c.Name, Key: "After", Value: c.Unit,
-							Problem: name + " is ordered after it and stops in a later phase: so does this pod",
-						})
-					}
-				}
-				if c.Unit != "" && phases[i] > latest[c.Unit] {
-					latest[c.Unit], changed = phases[i], true
-				}
-			}
-		}
-	}
-	return notes
-}

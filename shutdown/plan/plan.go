@@ -54,7 +54,7 @@ type PlannedContainer struct {
 	ID      string          `json:"id"`
 	Name    string          `json:"name"`
 	Grace   metav1.Duration `json:"grace"`
-	// After names the containers of the pod that need this one: it is asked to end once
+	// After names the containers that need this one: it is asked to end once
 	// they have.
 	After []string `json:"after,omitempty"`
 	// AfterUnits names systemd units that systemd orders after the container's: it is asked to
@@ -90,20 +90,23 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 		return plan
 	}
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p runtime.Pod) bool { return !Runs(p) })
-	priorities, in := make([]int32, len(pods)), make([]int, len(pods))
+	priorities := make([]int32, len(pods))
 	for i, pod := range pods {
 		priority, notes := Priority(pod, rules)
-		plan.Notes = append(plan.Notes, notes...)
-		priorities[i], in[i] = priority, phaseOf(phases, priority)
+		priorities[i], plan.Notes = priority, append(plan.Notes, notes...)
 	}
-	plan.Notes = append(plan.Notes, raise(pods, in)...)
+	raise(pods, priorities)
 	for i, pod := range pods {
-		priority, phase := priorities[i], &plan.Phases[in[i]]
-		planned, notes := planPod(pod, priority, phase.Grace.Duration)
+		phase := &plan.Phases[phaseOf(phases, priorities[i])]
+		planned, notes := planPod(pod, priorities[i], phase.Grace.Duration)
 		plan.Notes = append(plan.Notes, notes...)
 		phase.Pods = append(phase.Pods, planned)
 	}
 	for _, phase := range plan.Phases {
+		orderPods(phase.Pods, phase.Grace.Duration)
+		for i := range phase.Pods {
+			phase.Pods[i].Grace.Duration = phase.Pods[i].longest()
+		}
 		slices.SortFunc(phase.Pods, func(a, b PlannedPod) int {
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
 				cmp.Compare(a.Runtime, b.Runtime), cmp.Compare(a.ID, b.ID))
@@ -135,11 +138,15 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 		ends.Grace.Duration = min(ends.Given(), atMost)
 		planned.Containers = append(planned.Containers, ends)
 	}
-	order(pod, planned.Containers, atMost)
-	for _, c := range planned.Containers {
-		planned.Grace.Duration = max(planned.Grace.Duration, c.Grace.Duration)
-	}
 	return planned, all
+}
+
+// longest is the longest grace of the pod's containers.
+func (p PlannedPod) longest() (grace time.Duration) {
+	for _, c := range p.Containers {
+		grace = max(grace, c.Grace.Duration)
+	}
+	return grace
 }
 
 // Given is what a container has of its own grace: no more than its unit gives.

@@ -115,7 +115,7 @@ func TestAContainerHasNoMoreThanItsUnitGivesIt(t *testing.T) {
 		}
 		p := plan.New([]plan.PhaseSpec{{Name: "regular", Grace: time.Minute}}, []runtime.Pod{{ID: "p", Name: "web", Containers: []runtime.Container{web}}}, plan.Rules{}, 0)
 		pod := p.Phases[0].Pods[0]
-		for what, got := range map[string]plan.PlannedPod{"New()": pod, "Within()": pod.Within(time.Minute)} {
+		for what, got := range map[string]plan.PlannedPod{"New()": pod, "Within()": plan.Within([]plan.PlannedPod{pod}, time.Minute)[0]} {
 			if planned := got.Containers[0]; planned.Grace.Duration != c.want || planned.Unit != "web.service" {
 				t.Errorf("%s = %v by %q for what its unit gives %s and its label says %q, want %v", what, planned.Grace.Duration, planned.Unit, c.unit, c.label, c.want)
 			}

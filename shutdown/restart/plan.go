@@ -74,6 +74,11 @@ const margin = 5 * time.Second
 // holdBound is how long those that need a container wait for its runtime to tell of it.
 const holdBound = 2 * time.Minute
 
+// settleAfter is how long after it has answered a runtime may take to start what it starts at a
+// boot. What it could not start, such as a container that shares the network of one that it leaves
+// to others, is hostler's to start then.
+const settleAfter = 10 * time.Second
+
 // goneAfter is how long a runtime is waited for that does not answer.
 const goneAfter = 24 * time.Hour
 
@@ -111,9 +116,7 @@ type key struct{ runtime, id string }
 // stopped last is started first, and what is needed before what needs it.
 func Plan(f Facts, now time.Time) []Decision {
 	listed := map[key]runtime.Container{}
-	pods := map[key]runtime.Pod{}
 	for _, p := range f.Pods {
-		pods[key{p.Runtime, p.ID}] = p
 		for _, c := range p.Containers {
 			listed[key{c.Runtime, c.ID}] = c
 		}
@@ -125,19 +128,45 @@ func Plan(f Facts, now time.Time) []Decision {
 			list = append(list, f.judge(r, c, there, now))
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Decision) int {
-		return cmp.Or(cmp.Compare(b.Restart.Priority, a.Restart.Priority),
-			cmp.Compare(a.Restart.Runtime, b.Restart.Runtime), cmp.Compare(a.Restart.Pod, b.Restart.Pod))
-	})
-	order(list, pods)
+	order(list, f.Pods)
+	hold(list)
+	return list
+}
+
+// hold has those wait that need others which hold them up, or without which they cannot be started.
+// One whose next try is not due is tried together with those.
+func hold(list []Decision) {
+	place := map[key]int{}
+	for i, d := range list {
+		place[key{d.Restart.Runtime, d.Restart.ID}] = i
+	}
 	for i := range list { // what is needed comes first
-		holds := func(n int) bool { return list[n].holds }
-		if d := &list[i]; d.Action == Start && slices.ContainsFunc(d.After, holds) {
-			d.Action, d.Container, d.holds = Wait, runtime.Container{}, true
-			d.Restart.Reason = "waits for a container that it needs"
+		d := &list[i]
+		if d.Action != Start && d.Due.IsZero() {
+			continue
+		}
+		held, joinsStart := -1, false
+		for _, id := range d.Container.Joins {
+			if n, pending := place[key{d.Restart.Runtime, id}]; pending && n < i {
+				joinsStart = joinsStart || list[n].Action == Start
+				if list[n].Action == Wait {
+					held = n
+				}
+			}
+		}
+		for _, n := range d.After {
+			if d.Action == Start && list[n].holds {
+				held, d.holds = n, true
+			}
+		}
+		switch {
+		case held >= 0:
+			d.Action, d.Container, d.Due = Wait, runtime.Container{}, time.Time{}
+			d.Restart.Reason = "waits for container " + cmp.Or(list[held].Restart.Name, list[held].Restart.ID)
+		case joinsStart:
+			d.Action, d.Due = Start, time.Time{}
 		}
 	}
-	return list
 }
 
 // judge decides about one container: c, if it is there.
@@ -193,8 +222,10 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return leave(journal.LeftStopped, byUnit)
 	case c.Restart == runtime.RestartNever, c.Restart == runtime.RestartNotAtBoot && !r.HostLived:
 		return leave(journal.LeftStopped, "its restart policy does not ask for it")
-	case c.Restart == runtime.RestartByRuntime && !r.HostLived:
-		return leave(journal.LeftStopped, "its runtime starts it, or not, by its restart policy")
+	case c.Restart == runtime.RestartByRuntime && !r.HostLived && r.Tries == 0 && heard < settleAfter:
+		d := wait("waits for its runtime, which may start it")
+		d.holds = true
+		return d
 	}
 	if pause := untilRetry(r, now); pause > 0 && (f.Changed == nil || !f.Changed(r)) {
 		d := wait(r.Reason)
@@ -255,26 +286,46 @@ func endedBefore(r journal.Restart, c runtime.Container) bool {
 	return before > 0
 }
 
-// order puts what is needed before what needs it, pod by pod: a stretch of the list.
-func order(list []Decision, pods map[key]runtime.Pod) {
+// order sorts the list: high priority first, and within it what is needed before what needs it, by
+// groups of pods that need each other.
+func order(list []Decision, pods []runtime.Pod) {
+	group, members := map[key]key{}, map[key]runtime.Pod{}
+	for i, first := range plan.Groups(pods) {
+		of, p := key{first.Runtime, first.ID}, pods[i]
+		group[key{p.Runtime, p.ID}] = of
+		together := members[of]
+		together.Containers = append(together.Containers, p.Containers...)
+		members[of] = together
+	}
+	of := func(d Decision) key {
+		pod := key{d.Restart.Runtime, d.Restart.Pod}
+		if first, listed := group[pod]; listed {
+			return first
+		}
+		return pod
+	}
+	slices.SortStableFunc(list, func(a, b Decision) int {
+		return cmp.Or(cmp.Compare(b.Restart.Priority, a.Restart.Priority),
+			cmp.Compare(of(a).runtime, of(b).runtime), cmp.Compare(of(a).id, of(b).id))
+	})
 	for from := 0; from < len(list); {
-		of := func(d Decision) key { return key{d.Restart.Runtime, d.Restart.Pod} }
 		to := from + 1
 		for to < len(list) && of(list[to]) == of(list[from]) && list[to].Restart.Priority == list[from].Restart.Priority {
 			to++
 		}
-		orderPod(list[from:to], from, pods[of(list[from])])
+		orderGroup(list[from:to], from, members[of(list[from])])
 		from = to
 	}
 }
 
-// orderPod sorts the decisions of a pod, the first of which stands at a place of the list.
-func orderPod(list []Decision, place int, pod runtime.Pod) {
+// orderGroup sorts the decisions about a group of pods, the first of which stands at a place of the
+// list.
+func orderGroup(list []Decision, place int, group runtime.Pod) {
 	ids := make([]string, len(list))
 	for i, d := range list {
 		ids[i] = d.Restart.ID
 	}
-	needs := plan.Needs(pod, ids)
+	needs := plan.Needs(group, ids)
 	depth := plan.Heaviest(needs, len(list), func(int) int { return 1 })
 	at := make([]int, len(list)) // places before, in their new order
 	for i := range list {

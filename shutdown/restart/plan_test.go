@@ -67,7 +67,8 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 	}{
 		"unless-stopped":                 {owed: owed(), now: []runtime.Container{stopped()}, want: "start"},
 		"always: Docker has started it":  {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime), runs)}, want: "settle runs"},
-		"on-failure, which ended well":   {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "settle left its runtime"},
+		"always: Docker may start it":    {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "wait"},
+		"always: Docker could not":       {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, facts: restart.Facts{Heard: func(journal.Restart) time.Duration { return 10 * time.Second }}, want: "start"},
 		"on-failure, of Podman":          {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartNotAtBoot))}, want: "settle left policy"},
 		"no":                             {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
 		"a policy that nobody knows yet": {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, want: "wait"},
@@ -235,6 +236,61 @@ func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
 				pod.Containers, facts.Restarts = append(pod.Containers, c), append(facts.Restarts, r)
 			}
 			facts.Pods = []runtime.Pod{pod}
+			var got []string
+			for _, d := range restart.Plan(facts, asked.Add(time.Minute)) {
+				got = append(got, d.Restart.ID+"="+string(d.Action))
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("Plan() = %v, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// Of containers that are pods of their own, whoever shares the network of another one comes after
+// it, whatever its policy, and is not tried without it.
+func TestWhoJoinsAnotherContainerIsStartedAfterIt(t *testing.T) {
+	joins := map[string]string{"app": "vpn", "log": "app"}
+	settled := func(journal.Restart) time.Duration { return time.Minute }
+	tried := func(tries int, ago time.Duration) func(*journal.Restart) {
+		return func(r *journal.Restart) { r.Tries, r.TriedAt = tries, asked.Add(time.Minute-ago) }
+	}
+	for name, tt := range map[string]struct {
+		owed map[string]func(*journal.Restart)
+		need string // the mount that vpn waits for
+		want string
+	}{
+		"all have ended":                  {want: "vpn=start app=start log=start"},
+		"the first waits for its mount":   {need: "/mnt/nas", want: "vpn=wait app=wait log=wait"},
+		"the first did not start yet":     {owed: map[string]func(*journal.Restart){"vpn": tried(1, time.Second)}, want: "vpn=wait app=wait log=wait"},
+		"the first is tried again":        {owed: map[string]func(*journal.Restart){"vpn": tried(1, 6*time.Second), "app": tried(1, time.Second)}, want: "vpn=start app=start log=start"},
+		"the last is not to be tried yet": {owed: map[string]func(*journal.Restart){"log": tried(1, time.Second)}, want: "vpn=start app=start log=start"},
+		"the first is over":               {owed: map[string]func(*journal.Restart){"vpn": func(r *journal.Restart) { r.Outcome = journal.RestartFailed }}, want: "app=start log=start"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			facts := restart.Facts{Silent: func(string) bool { return false }, Heard: settled}
+			for _, id := range []string{"app", "log", "vpn"} {
+				r := owed(func(r *journal.Restart) { r.ID, r.Pod = id, id })
+				if change := tt.owed[id]; change != nil {
+					change(&r)
+				}
+				facts.Restarts = append(facts.Restarts, r)
+				facts.Pods = append(facts.Pods, runtime.Pod{Runtime: "docker", ID: id, Containers: []runtime.Container{stopped(func(c *runtime.Container) {
+					c.ID, c.Joins, c.StopsBefore = id, strings.Fields(joins[id]), strings.Fields(joins[id])
+					if id != "vpn" { // which dockerd could not start
+						c.Restart = runtime.RestartByRuntime
+					}
+				})}})
+			}
+			facts.Host = &restart.HostFacts{Needs: func(r journal.Restart) (runtime.StartNeeds, bool) {
+				if r.ID == "vpn" {
+					return runtime.StartNeeds{Paths: []string{"/mnt/nas/x"}}, true
+				}
+				return runtime.StartNeeds{}, true
+			}}
+			if tt.need != "" {
+				facts.Host.Coming = []restart.Coming{{Unit: "mnt-nas.mount", Path: tt.need}}
+			}
 			var got []string
 			for _, d := range restart.Plan(facts, asked.Add(time.Minute)) {
 				got = append(got, d.Restart.ID+"="+string(d.Action))

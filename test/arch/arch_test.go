@@ -39,11 +39,11 @@ var ours = map[string][]string{
 	"internal/hint":       {},
 
 	"shutdown":          {"internal/bounded", "runtime", "shutdown/drain", "shutdown/journal", "shutdown/plan"},
-	"shutdown/plan":     {"internal/field", "runtime"},
+	"shutdown/plan": {"internal/field", "runtime"},
 	"shutdown/journal":  {"internal/atomicfile"},
 	"shutdown/timeline": {"shutdown/journal"},
 	"shutdown/restart": {"internal/bounded", "runtime", "shutdown/journal", "shutdown/plan"},
-	"shutdown/drain":    {"internal/bounded", "runtime", "shutdown/journal", "shutdown/plan"},
+	"shutdown/drain": {"internal/bounded", "runtime", "shutdown/journal", "shutdown/plan"},
 
 	"gc":          {"runtime"},
 	"gc/lastused": {"runtime", "gc"},
