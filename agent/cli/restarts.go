@@ -117,7 +117,7 @@ func printAfterBoot(t *table, p api.ShutdownPlan) {
 		{runtime.RestartByRuntime, "after the boot their runtime decides, by their policy, about"},
 		{runtime.RestartByUnit, "after the boot their systemd units decide, as these are enabled, about"},
 		{runtime.RestartElsewhere, "after the boot whoever made them starts, or not,"},
-		{runtime.RestartNever, "after the boot nobody starts, by their policy,"},
+		{runtime.RestartNever, "after the boot neither hostler nor their runtime starts, by their policy,"},
 	} {
 		names := by[who.restart]
 		if len(names) == 0 {

@@ -158,6 +158,7 @@ func (r *Runtime) wait(ctx context.Context, what, id string, timeout time.Durati
 			if end.Error != nil {
 				return errors.New(end.Error.Message)
 			}
+			runtime.ReportExit(ctx, int32(end.StatusCode))
 			return nil
 		case err := <-wait.Error:
 			return err

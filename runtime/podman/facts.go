@@ -31,7 +31,9 @@ type fact struct {
 
 	stopTimeout *time.Duration
 	needs       []string // IDs
+	volumes     []string // IDs or names of containers whose volumes it has
 	annotations map[string]string
+	removed     bool // when it has ended (--rm)
 	service     bool // holds a unit of pods together (podman kube play), and does nothing else
 
 	// What was true of the run that the list told of then.
@@ -151,6 +153,8 @@ type inspected struct {
 	HostConfig struct {
 		RestartPolicy struct{ Name string }
 		Devices       []struct{ PathOnHost string }
+		VolumesFrom   []string
+		AutoRemove    bool
 	}
 	Config struct {
 		StopTimeout *int64          // seconds
@@ -182,9 +186,15 @@ func (r *Runtime) inspect(ctx context.Context, what, id string) (inspected, erro
 // fact is what an answer says of the run that a list told of.
 func (i inspected) fact(of run) fact {
 	f := fact{
-		needs: i.Dependencies, annotations: i.Config.Annotations, service: i.IsService,
+		needs: i.Dependencies, annotations: i.Config.Annotations, service: i.IsService, removed: i.HostConfig.AutoRemove,
 		of: of, policy: cmp.Or(i.HostConfig.RestartPolicy.Name, policyNone), startedAt: i.State.StartedAt, finishedAt: i.State.FinishedAt,
 		monitor: i.State.ConmonPid,
+	}
+	for _, from := range i.HostConfig.VolumesFrom { // "db:ro,cache", or each for itself
+		for text := range strings.FieldsFuncSeq(from, func(r rune) bool { return r == ',' || r == ';' }) {
+			other, _, _ := strings.Cut(text, ":")
+			f.volumes = append(f.volumes, other)
+		}
 	}
 	if s := i.Config.StopTimeout; s != nil && *s >= 0 && time.Duration(*s)*time.Second != defaultStopTimeout {
 		timeout := time.Duration(min(*s, never)) * time.Second

@@ -48,6 +48,9 @@ func (r *Runtime) askPods(ctx context.Context) ([]runtime.Pod, error) {
 		containers[i] = r.container(c, known[c.ID], told)
 	}
 	dependencies(containers, infra)
+	for i, c := range own {
+		containers[i].StopsBefore = append(containers[i].StopsBefore, find(own, c.ID, known[c.ID].volumes)...)
+	}
 	pods := compose.Pods(containers)
 	if len(infra) == 0 && !slices.ContainsFunc(own, func(c *container) bool { return c.Pod != "" }) {
 		return pods, nil
@@ -97,6 +100,18 @@ func dependencies(containers []runtime.Container, infra map[string]*container) {
 	}
 }
 
+// find returns the IDs of the containers that IDs or names mean, but for one's own.
+func find(list []*container, own string, meant []string) (ids []string) {
+	for _, other := range meant {
+		for _, c := range list {
+			if c.ID != own && (c.ID == other || slices.Contains(c.Names, other)) && !slices.Contains(ids, c.ID) {
+				ids = append(ids, c.ID)
+			}
+		}
+	}
+	return ids
+}
+
 // pod is one of Podman's list.
 type pod struct {
 	ID      string `json:"Id"`
@@ -142,7 +157,7 @@ func (r *Runtime) container(c *container, f fact, told toldUnits) runtime.Contai
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.ID, PodID: c.podID(), Name: c.name(),
 		Image: c.Image, ImageID: c.ImageID,
-		State: c.state(), CreatedAt: c.Created, Restart: r.restart(c, f.policy, told),
+		State: c.state(), CreatedAt: c.Created, Restart: r.restart(c, f, told),
 		Untold: f.policy == "", StopTimeout: f.stopTimeout, StopsBefore: slices.Clone(f.needs),
 		Labels: c.Labels, Annotations: f.annotations,
 	}

@@ -42,8 +42,11 @@ const (
 
 // restart says who starts a container again after a boot. No service of Podman's looks at
 // on-failure then, unlike dockerd.
-func (r *Runtime) restart(c *container, policy string, told toldUnits) runtime.Restart {
-	units := r.unitsOf(c)
+func (r *Runtime) restart(c *container, f fact, told toldUnits) runtime.Restart {
+	policy, units := f.policy, r.unitsOf(c)
+	if told.isMain(c, f) { // it does not say of which unit it is
+		units = append(units, told.serviceOf[c.ID])
+	}
 	if policy == "" || !told.answered && (len(units) > 0 || policy == policyAlways) {
 		return runtime.RestartUnknown
 	}

@@ -168,3 +168,31 @@ func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
 		}
 	}
 }
+
+// What holds a pod together goes with the pod's containers, and volumes need no container that runs.
+func TestWhomAContainerOfPodmansNeeds(t *testing.T) {
+	web := inspected("running", object{}, "infra", "db")
+	web["HostConfig"] = object{"VolumesFrom": []string{"name-files:ro,gone"}}
+	s := newServer(t, map[string]any{
+		"/libpod/containers/json": []any{
+			listed("web", "running", 1, nil), listed("db", "running", 1, nil), listed("files", "running", 1, nil),
+			listed("infra", "running", 1, object{"IsInfra": true, "Pod": "p"}), listed("member", "running", 1, object{"Pod": "p"}),
+		},
+		"/libpod/pods/json":              []any{object{"Id": "p", "Name": "shop"}},
+		"/libpod/containers/web/json":    web,
+		"/libpod/containers/db/json":     inspected("running", object{}),
+		"/libpod/containers/files/json":  inspected("running", object{}),
+		"/libpod/containers/member/json": inspected("running", object{}, "infra"),
+	})
+	pods, err := s.open(t, nil).Pods(t.Context())
+	check(t, err)
+	got := map[string]string{}
+	for _, p := range pods {
+		for _, c := range p.Containers {
+			got[c.ID] = fmt.Sprint(c.StopsBefore, c.Joins)
+		}
+	}
+	if want := map[string]string{"web": "[member db files] [db]", "db": "[] []", "files": "[] []", "member": "[] []"}; !maps.Equal(got, want) {
+		t.Errorf("containers stop before and join %v, want %v", got, want)
+	}
+}

@@ -49,6 +49,9 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 				code, err = r.awaitUnit(ctx, what, c.ID, grace)
 				return err
 			}
+			if known, _ := r.facts.get(c.ID); known.removed {
+				return r.terminateRemoved(ctx, what, c.ID, grace)
+			}
 			return r.terminate(ctx, what, c.ID, grace)
 		})
 		timedOut := c.UnitGrace != nil && time.Since(began) >= *c.UnitGrace
@@ -133,6 +136,30 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 	}
 }
 
+// terminateRemoved is terminate of a container that Podman removes when it has ended: who waits for
+// its end meanwhile learns how it ended.
+func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace time.Duration) error {
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		if _, err := r.awaitExit(ctx, what, id, grace+r.timeouts.StopMargin); err != nil {
+			r.log.Debug("Podman does not return how a container ended", "id", id, "error", err)
+		}
+	}()
+	err := r.terminate(ctx, what, id, grace)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-waited:
+	case <-time.After(exitMargin):
+	}
+	return nil
+}
+
+// exitMargin is how long Podman may take to return how a container has ended.
+const exitMargin = time.Second
+
 // askPaused sends the stop signal to a container that Podman takes for paused after it failed
 // to resume it, and tells whether it did: one that died in the middle of resuming it takes it
 // for paused from then on, and neither resumes nor stops it, but passes signals on.
@@ -201,6 +228,8 @@ func (r *Runtime) awaitExit(ctx context.Context, what, id string, timeout time.D
 		return 0, waited
 	case err == nil && running:
 		return 0, fmt.Errorf("%s: it runs again, since %s", what, since.Format(time.RFC3339))
+	case waited == nil && code >= 0: // -1: Podman did not see the end
+		runtime.ReportExit(ctx, int32(code))
 	}
 	return code, err
 }

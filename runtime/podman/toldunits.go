@@ -64,6 +64,12 @@ func (r *Runtime) askUnits(ctx context.Context, list []*container, known map[str
 	return told
 }
 
+// isMain reports whether a container's monitor is the main process of a service.
+func (told toldUnits) isMain(c *container, f fact) bool {
+	service := told.serviceOf[c.ID]
+	return service != "" && told.byName[service].Main == f.monitor
+}
+
 // unit names the unit by whose stop a container that runs is stopped, as stopUnit finds it then,
 // and the time-out of that stop; nil for no limit.
 func (r *Runtime) unit(c *container, f fact, told toldUnits) (name string, grace *time.Duration) {
@@ -71,9 +77,8 @@ func (r *Runtime) unit(c *container, f fact, told toldUnits) (name string, grace
 		return "", nil
 	}
 	own, pod, service := c.Labels[labelUnit], r.podUnits.get(c.podID()), told.serviceOf[c.ID]
-	isMain := service != "" && told.byName[service].Main == f.monitor
 	switch {
-	case isMain && (own != "" || pod == ""), own != "" && own != pod && service == own:
+	case told.isMain(c, f) && (own != "" || pod == ""), own != "" && own != pod && service == own:
 		name = service
 	case pod != "":
 		name = pod

@@ -249,7 +249,13 @@ func TestAKillByItsUnitIsTold(t *testing.T) {
 				end()
 				grace = 0
 			}
-			if err := r.StopContainer(t.Context(), pods[0].Containers[0], grace); errors.Is(err, runtime.ErrKilled) != c.want || err != nil && !c.want {
+			exit := make(chan int32, 9)
+			ctx := runtime.WithExit(t.Context(), func(code int32) { exit <- code })
+			err = r.StopContainer(ctx, pods[0].Containers[0], grace)
+			if ended := c.ends > 0 && !c.over; ended && (len(exit) == 0 || <-exit != int32(c.code)) {
+				t.Errorf("StopContainer() reports no exit code, or another one, want %d", c.code)
+			}
+			if errors.Is(err, runtime.ErrKilled) != c.want || err != nil && !c.want {
 				t.Errorf("StopContainer() = %v, want it to tell that it was killed = %t", err, c.want)
 			}
 			if sent := sent(s.asked()); slices.Contains(sent, "SIGKILL") {
@@ -326,6 +332,9 @@ func TestTheUnitOfAContainerAndItsTimeOut(t *testing.T) {
 			}
 			if web.Unit != c.unit || grace != c.want {
 				t.Errorf("its unit is %q and its time-out %v, want %q and %v", web.Unit, grace, c.unit, c.want)
+			}
+			if c.unit != "" && web.Restart != runtime.RestartByUnit {
+				t.Errorf("%v starts it again, want its unit", web.Restart)
 			}
 		})
 	}

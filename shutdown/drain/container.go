@@ -73,6 +73,7 @@ type container struct {
 
 	state     State
 	err       error     // why its stop has failed
+	code      *int32    // with which it ended when it was stopped; nil if its runtime has not reported that
 	kill      time.Time // when its grace period ends
 	owed      time.Time // when the drain learned of a run whose stop is still to be requested; zero if there is none
 	dead      bool      // a list has shown that it has ended since its stop

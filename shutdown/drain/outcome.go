@@ -112,7 +112,7 @@ func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
 	if !told {
 		return
 	}
-	r.ExitCodes = exitCodes(listed)
+	r.ExitCodes = p.exitCodes(listed)
 	cut := func(c runtime.Container) bool { return c.ExitCode == 137 && d.endedHere(c) && p.wasRequested(c) }
 	if r.Outcome == journal.Stopped && !r.StartedAt.IsZero() && slices.ContainsFunc(listed.Containers, cut) { // by an earlier process
 		r.Outcome = journal.Killed
@@ -168,19 +168,25 @@ func (p *pod) wasRequested(listed runtime.Container) bool {
 	return c != nil && c.Requested && !c.RequestedAt.IsZero() && !listed.FinishedAt.Before(c.RequestedAt)
 }
 
-// exitCodes are those of a pod's containers, by name: of several of one name,
-// that of the latest. Nil if none has ended.
-func exitCodes(p runtime.Pod) map[string]int32 {
-	var codes map[string]int32
-	for _, c := range p.Containers {
+// exitCodes are those of a pod's containers, by name: of several of one name, that of the latest; of
+// those that are not listed any more, what their stops have reported. Nil if none has ended.
+func (p *pod) exitCodes(listed runtime.Pod) map[string]int32 {
+	codes := map[string]int32{}
+	for id, c := range p.containers {
+		there := slices.ContainsFunc(listed.Containers, func(l runtime.Container) bool { return l.ID == id })
+		if c.code != nil && !there && !c.state.mayRun() {
+			codes[c.Name] = *c.code
+		}
+	}
+	for _, c := range listed.Containers {
 		if c.State != runtime.Exited || c.FinishedAt.IsZero() { // not known
 			delete(codes, c.Name)
 			continue
 		}
-		if codes == nil {
-			codes = map[string]int32{}
-		}
 		codes[c.Name] = c.ExitCode
+	}
+	if len(codes) == 0 {
+		return nil
 	}
 	return codes
 }

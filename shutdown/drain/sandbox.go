@@ -151,7 +151,9 @@ func (d *Drain) noteEnds(r result) {
 		return
 	}
 	for _, e := range r.ends {
-		switch c := p.container(e.id); {
+		c := p.container(e.id)
+		c.code = e.code
+		switch {
 		case e.err != nil:
 			d.fail(c, e.err)
 		case e.killed:

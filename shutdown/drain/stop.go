@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hostler.io/hostler/internal/bounded"
@@ -30,8 +31,9 @@ type result struct {
 // containerEnd is how the stop of one container ended.
 type containerEnd struct {
 	id     string
-	killed bool  // its grace period ran out
-	err    error // it may still run
+	killed bool   // its grace period ran out
+	code   *int32 // its exit code; nil if its runtime has not reported that
+	err    error  // it may still run
 }
 
 // teardown is what became of a sandbox.
@@ -91,8 +93,10 @@ func (c *calls) stopPod(phase int, pod key, containers []target, end time.Time) 
 	for i, t := range containers {
 		wg.Go(func() {
 			defer close(t.over)
-			killed, err := c.stopInTurn(c.ctx, pod, t, end)
-			ends[i] = containerEnd{id: t.ID, killed: killed, err: err}
+			var code atomic.Pointer[int32]
+			ctx := runtime.WithExit(c.ctx, func(exit int32) { code.Store(&exit) })
+			killed, err := c.stopInTurn(ctx, pod, t, end)
+			ends[i] = containerEnd{id: t.ID, killed: killed, code: code.Load(), err: err}
 		})
 	}
 	wg.Wait()

@@ -218,7 +218,7 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return leave(journal.LeftStopped, "somebody has started it since, and it has ended")
 	case endedBefore(r, c) && !r.Restarting:
 		return leave(journal.LeftStopped, "it had ended before the shutdown")
-	case c.Restart == runtime.RestartByUnit:
+	case c.Restart == runtime.RestartByUnit, r.ByUnit:
 		return leave(journal.LeftStopped, byUnit)
 	case c.Restart == runtime.RestartNever, c.Restart == runtime.RestartNotAtBoot && !r.HostLived:
 		return leave(journal.LeftStopped, "its restart policy does not ask for it")

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/machine"
 	"hostler.io/hostler/test/machine/job"
@@ -37,12 +39,13 @@ func TestContainersThatNeedOthersComeBack(t *testing.T) {
 				run("app", "always", "--network container:vpn")
 				run("side", "on-failure", "--network container:app")
 				m.Run(runtime + " run --detach --name fails --restart on-failure --network container:app" + flags + " " + job.Image + ` sh -c "trap 'exit 3' TERM; while :; do sleep 0.2; done"`)
+				m.Run(runtime + " run --detach --rm --name brief --network none" + flags + " " + job.Image + " " + heeds)
 				run("ps", "unless-stopped", "--network none --pid container:app")
 				run("mem", "always", "--network none --ipc container:vpn")
 				run("files", "unless-stopped", "--network none --volumes-from mem")
 				run("agent", "always", "--network container:vpn --label hostler.io/critical=true")
 				run("broken", broken, "--network none --mount type=bind,source=/srv/gone,target=/gone")
-				m.Eventually("all are listed", func() bool { return strings.Count(m.Run("hostler ps || true"), "1 Running") == 9 })
+				m.Eventually("all are listed", func() bool { return strings.Count(m.Run("hostler ps || true"), "1 Running") == 10 })
 				m.Run("rmdir /srv/gone")
 
 				m.GoesDown("systemctl reboot")
@@ -52,14 +55,20 @@ func TestContainersThatNeedOthersComeBack(t *testing.T) {
 						t.Errorf("%s got SIGTERM before %s was gone, which needs it:\n%s", whom, who, work)
 					}
 				}
+				last := m.LastShutdown()
+				for _, p := range last.Pods {
+					if status := last.PodStatus(p); p.Name == "brief" && status.Phase != corev1.PodSucceeded {
+						t.Errorf("brief, which is removed as it ends, is %+v, want that it ended well", status)
+					}
+				}
 				m.Eventually("all is settled", func() bool {
 					restarts := m.Status().Shutdown.Restarts
-					return len(restarts) == 9 && !slices.ContainsFunc(restarts, func(r journal.Restart) bool { return r.Outcome == "" && r.Name != "broken" })
+					return len(restarts) == 10 && !slices.ContainsFunc(restarts, func(r journal.Restart) bool { return r.Outcome == "" && r.Name != "broken" })
 				})
 				running := strings.Fields(m.Run(runtime + " ps --format '{{.Names}}'"))
 				slices.Sort(running)
 				want := []string{"agent", "app", "fails", "files", "mem", "ps", "vpn"} // side has ended well
-				if runtime == "podman" { // nothing starts what has on-failure after a boot
+				if runtime == "podman" {                                               // nothing starts what has on-failure after a boot
 					want = slices.DeleteFunc(want, func(name string) bool { return name == "fails" })
 				}
 				if !slices.Equal(running, want) {

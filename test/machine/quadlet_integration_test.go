@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/machine"
 	"hostler.io/hostler/test/machine/job"
@@ -67,6 +69,9 @@ func TestPodsOfQuadlet(t *testing.T) {
 		for _, p := range last.Pods {
 			if p.Outcome != journal.Stopped {
 				t.Errorf("%s is %v on record, want it %v", p.Name, p.Outcome, journal.Stopped)
+			}
+			if status := last.PodStatus(p); status.Phase != corev1.PodSucceeded {
+				t.Errorf("%s is %+v, want that it ended well", p.Name, status)
 			}
 		}
 		m.Eventually("all are back", func() bool {
