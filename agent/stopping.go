@@ -14,6 +14,7 @@ import (
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/discovery"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/orphans"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -53,6 +54,7 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 		Phases:    policies.Phases,
 		Rules:     policies.Rules,
 		Runtime:   s.standIn,
+		Living:    func() (map[string]bool, error) { return local.Living("/proc") },
 		Board:     s.board,
 		Journal:   a.kept.journal,
 		Log:       a.log,

@@ -62,6 +62,9 @@ type Options struct {
 	Journal *journal.Journal
 	Log     *slog.Logger
 
+	// Living returns the IDs of containers of which a process lives, for those whose runtime is
+	// gone; nil if nobody can tell.
+	Living func() (map[string]bool, error)
 	// Inhibitor delays the shutdown; nil where this host has none. One that is
 	// a DelaySourcer or a KindTeller is asked for that, too.
 	Inhibitor Inhibitor
@@ -138,7 +141,7 @@ func New(options Options) (*Guard, error) {
 	g := &Guard{
 		options:  options,
 		log:      options.Log.With("component", "shutdown-guard"),
-		roster:   &drain.Roster{Runtime: options.Runtime},
+		roster:   &drain.Roster{Runtime: options.Runtime, Living: options.Living},
 		notify:   newNotifier(options.Notify),
 		commands: make(chan func()),
 		recheck:  make(chan struct{}, 1),

@@ -2,11 +2,14 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/plan"
 )
 
 // Runtime is what a drain needs of the host's container runtimes. A list that
@@ -19,6 +22,11 @@ type Runtime interface {
 // Roster lists pods and remembers them for when a runtime hangs.
 type Roster struct {
 	Runtime
+	// Living returns the IDs of containers of which a process lives; nil if nobody can tell. It is
+	// asked where the runtime of a container is gone.
+	Living func() (map[string]bool, error)
+
+	living living
 
 	mu    sync.Mutex
 	pods  []runtime.Pod // guarded by mu
@@ -70,20 +78,107 @@ func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, unreachable func
 		}
 		return got.pods, func(string) bool { return false }, nil
 	}
+	known, ok := r.Last()
+	if ok {
+		got.pods, got.err = r.withoutGone(got.pods, got.err, known)
+	}
 	unreachable = unreachableOf(got.pods, got.err)
-	known, _ := r.Last()
 	for _, p := range known {
 		if unreachable(p.Runtime) {
 			got.pods = append(got.pods, p)
 		}
 	}
+	if got.err == nil {
+		return got.pods, unreachable, nil
+	}
 	return got.pods, unreachable, fmt.Errorf("list pods: %w", got.err)
+}
+
+// withoutGone takes out of an error the runtimes that are gone, all of whose containers have ended:
+// their pods are known then as they would list them.
+func (r *Roster) withoutGone(pods []runtime.Pod, err error, known []runtime.Pod) ([]runtime.Pod, error) {
+	failed, whole := err.(*runtime.SetError)
+	if !whole {
+		return pods, err
+	}
+	var left []runtime.MemberError
+	for _, f := range failed.Failed {
+		ended := true
+		var own []runtime.Pod
+		for _, p := range known {
+			if p.Runtime != f.Runtime {
+				continue
+			}
+			p.Containers = slices.Clone(p.Containers)
+			for i := range p.Containers {
+				if c := &p.Containers[i]; plan.Alive(*c) {
+					c.State = runtime.Exited
+					ended = ended && r.ended(c.ID, f.Err)
+				}
+			}
+			p.Ready = false
+			own = append(own, p)
+		}
+		if ended && isGone(f.Err) && r.Living != nil {
+			pods = append(pods, own...)
+		} else {
+			left = append(left, f)
+		}
+	}
+	if len(left) == 0 {
+		return pods, nil
+	}
+	return pods, &runtime.SetError{Failed: left}
+}
+
+// isGone reports whether a runtime that has failed so is not there, rather than slow.
+func isGone(err error) bool {
+	return errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// ended reports whether a container has surely ended of a runtime that has failed so: it is gone,
+// and no process of the container lives.
+func (r *Roster) ended(id string, err error) bool {
+	if r.Living == nil || !isGone(err) || len(id) != idLength {
+		return false
+	}
+	living, err := r.living.get(r.Living)
+	return err == nil && !living[id]
+}
+
+// idLength is that of the IDs by which processes name their container. Others are not looked for.
+const idLength = 64
+
+// livingAge is how long it is believed which containers live: a look takes all processes.
+const livingAge = time.Second
+
+// living is which containers live. It is safe for concurrent use.
+type living struct {
+	mu  sync.Mutex
+	ids map[string]bool
+	at  time.Time
+}
+
+func (l *living) get(look func() (map[string]bool, error)) (map[string]bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ids == nil || time.Since(l.at) >= livingAge {
+		ids, err := look()
+		if err != nil {
+			return nil, err
+		}
+		l.ids, l.at = ids, time.Now()
+	}
+	return l.ids, nil
 }
 
 // unreachableOf returns which runtimes did not answer a list that came with err: those that it
 // names, if it names all, else those of which no pod is listed.
 func unreachableOf(pods []runtime.Pod, err error) func(name string) bool {
 	names := map[string]bool{}
+	if err == nil {
+		return func(string) bool { return false }
+	}
 	if failed, whole := err.(*runtime.SetError); whole { // one that is joined to another names not all
 		for _, f := range failed.Failed {
 			names[f.Runtime] = true

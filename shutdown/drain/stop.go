@@ -46,7 +46,7 @@ type teardown struct {
 // its own. They know nothing of the drain but what they are given, and report what became of
 // them.
 type calls struct {
-	runtime Runtime
+	runtime *Roster
 	log     *slog.Logger
 	life    *life
 	slack   time.Duration // by how much a call may overrun its phase
@@ -167,6 +167,8 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 			return true, nil
 		case err == nil:
 			return t.Unit == "" && time.Since(began) >= first, nil
+		case c.runtime.ended(t.ID, err):
+			return false, nil
 		case errors.Is(err, runtime.ErrUnsupported):
 			return false, stopError(ctx, t.Name, err)
 		}

@@ -39,11 +39,11 @@ var ours = map[string][]string{
 	"internal/hint":       {},
 
 	"shutdown":          {"internal/bounded", "runtime", "shutdown/drain", "shutdown/journal", "shutdown/plan"},
-	"shutdown/plan": {"internal/field", "runtime"},
+	"shutdown/plan":     {"internal/field", "runtime"},
 	"shutdown/journal":  {"internal/atomicfile"},
 	"shutdown/timeline": {"shutdown/journal"},
-	"shutdown/restart": {"internal/bounded", "runtime", "shutdown/journal", "shutdown/plan"},
-	"shutdown/drain": {"internal/bounded", "runtime", "shutdown/journal", "shutdown/plan"},
+	"shutdown/restart":  {"internal/bounded", "runtime", "shutdown/journal", "shutdown/plan"},
+	"shutdown/drain":    {"internal/bounded", "runtime", "shutdown/journal", "shutdown/plan"},
 
 	"gc":          {"runtime"},
 	"gc/lastused": {"runtime", "gc"},
@@ -109,14 +109,14 @@ var ours = map[string][]string{
 	"agent/open":     {"agent/config", "controlplane", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "gc", "internal/listen", "internal/outbox", "internal/statefile", "runtime/discovery", "runtime/local", "shutdown/plan", "status", "status/probe", "systemd", "systemd/journald"},
 	"agent/inspect":  {"agent/config", "agent/doctor", "agent/open", "agent/owner", "controlplane", "controlplane/conformance", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/plugin", "internal/listen", "internal/statefile", "runtime", "runtime/discovery", "shutdown/journal", "status", "status/conditions", "status/gather", "status/probe", "systemd"},
 	"agent/settings": {"agent/config", "agent/doctor", "agent/open", "status"},
-	"agent/doctor": {"controlplane", "controlplane/kubernetes/certificate", "gc", "shutdown", "shutdown/journal", "shutdown/plan", "status", "systemd", "systemd/logindconf"},
+	"agent/doctor":   {"controlplane", "controlplane/kubernetes/certificate", "gc", "shutdown", "shutdown/journal", "shutdown/plan", "status", "systemd", "systemd/logindconf"},
 
 	"agent/fleet":       {"controlplane", "internal/hint"},
 	"agent/maintenance": {"agent/owner", "controlplane", "gc", "internal/bounded", "internal/caller", "internal/hint", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status/report"},
 
 	"agent/api":     {"agent/doctor", "agent/fleet", "agent/maintenance", "agent/owner", "gc", "gc/history", "gc/runs", "internal/caller", "internal/hint", "internal/listen", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/reboots"},
 	"agent/cli":     {"agent", "agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/open", "agent/owner", "controlplane/conformance", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/timeline", "status", "status/reboots"},
-	"agent": {"agent/api", "agent/backend", "agent/config", "agent/fleet", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/census", "controlplane/kubernetes", "gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "runtime/local", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
+	"agent":         {"agent/api", "agent/backend", "agent/config", "agent/fleet", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/census", "controlplane/kubernetes", "gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "runtime/local", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
 	"agent/backend": {"agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/etcd", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "gc", "gc/collect", "gc/history", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/gather", "status/reboots", "status/report", "systemd"},
 }
 

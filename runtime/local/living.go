@@ -1,0 +1,48 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Living returns the IDs of containers of which a process lives, by the proc filesystem procRoot:
+// the container's own, which its cgroup names, or its monitor, whose command line does, as those of
+// containerd's shims and of conmon do. It asks no runtime.
+func Living(procRoot string) (map[string]bool, error) {
+	entries, err := os.ReadDir(procRoot)
+	if err != nil {
+		return nil, fmt.Errorf("look for processes of containers: %w", err)
+	}
+	living := map[string]bool{}
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		for _, file := range []string{"cgroup", "cmdline"} {
+			text, err := os.ReadFile(filepath.Join(procRoot, e.Name(), file))
+			if err == nil { // else it has ended meanwhile
+				addIDs(living, text)
+			}
+		}
+	}
+	return living, nil
+}
+
+// idLength is that of an ID, in hexadecimal digits.
+const idLength = 64
+
+// addIDs adds all that are in a text.
+func addIDs(ids map[string]bool, text []byte) {
+	for from := 0; from < len(text); {
+		to := from
+		for to < len(text) && (text[to] >= '0' && text[to] <= '9' || text[to] >= 'a' && text[to] <= 'f') {
+			to++
+		}
+		if to-from == idLength {
+			ids[string(text[from:to])] = true
+		}
+		from = to + 1
+	}
+}

@@ -1,0 +1,72 @@
+package drain_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// What has ended while its runtime was down is not waited for, and costs the shutdown nothing; what
+// lives still does.
+func TestWhatHasEndedWithoutItsRuntimeIsNotWaitedFor(t *testing.T) {
+	id := func(digit string) string { return strings.Repeat(digit, 64) }
+	for name, tt := range map[string]struct {
+		living   []string
+		fails    error // of every call
+		graceful bool
+		outcome  journal.Outcome
+		took     time.Duration // at the most
+	}{
+		"all have ended":        {nil, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), true, "", 2 * time.Second},
+		"one lives":             {[]string{id("a")}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 0},
+		"the runtime is slow":   {nil, fmt.Errorf("%w: %w", runtime.ErrUnavailable, errSlow{}), false, journal.Left, 0},
+		"nobody can tell of it": {[]string{"?"}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.fake.RunPod(runtimetest.PodSpec{ID: "web", Name: "web", Namespace: "test", Containers: []runtimetest.ContainerSpec{{ID: id("a"), Name: "web", Image: "image"}}})
+				set, err := runtime.NewSet(w.fake) // whose errors name the runtime
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.roster.Runtime = set
+				w.roster.Living = func() (map[string]bool, error) {
+					living := map[string]bool{}
+					for _, id := range tt.living {
+						if living[id] = true; id == "?" {
+							return nil, fmt.Errorf("no processes are shown")
+						}
+					}
+					return living, nil
+				}
+				if _, err := w.roster.List(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				w.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: tt.fails})
+				r, took := w.run(t.Context())
+				var outcome journal.Outcome
+				for _, p := range r.Pods {
+					outcome = p.Outcome
+				}
+				if r.Graceful != tt.graceful || outcome != tt.outcome && (tt.outcome != "" || outcome != journal.Stopped) {
+					t.Errorf("Record() = %+v, want graceful %t and %q", r, tt.graceful, tt.outcome)
+				}
+				if tt.took > 0 && took > tt.took {
+					t.Errorf("Run() took %v, want at most %v", took, tt.took)
+				}
+			})
+		})
+	}
+}
+
+// errSlow is an answer that did not come in time.
+type errSlow struct{}
+
+func (errSlow) Error() string        { return "timed out" }
+func (errSlow) Is(target error) bool { return target == context.DeadlineExceeded }
