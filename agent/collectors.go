@@ -13,6 +13,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/collect"
+	"hostler.io/hostler/gc/fruitless"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/lastused"
 	"hostler.io/hostler/gc/meter"
@@ -54,8 +55,9 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 		Runtimes: func() []survey.Runtime {
 			return members(runtimes.Set(), func(r runtime.Runtime) survey.Runtime { return r })
 		},
-		Meter: &meter.Statfs{},
-		Uses:  a.gc.tracker,
+		Meter:     &meter.Statfs{},
+		Uses:      a.gc.tracker,
+		Fruitless: fruitless.New(a.kept.folder.File("gc-fruitless")),
 		Protected: func() (map[gc.PodKey]gc.Kept, map[string]gc.Kept) {
 			return maintenance.Protected(a.kept.drained, a.kept.journal, time.Now(), uptime())
 		},

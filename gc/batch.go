@@ -31,16 +31,6 @@ func (y Yield) inodes(estimate uint64) float64 {
 
 func (y Yield) mean(freed uint64) float64 { return float64(freed) / float64(max(1, y.Removed)) }
 
-// EstimatedInodes is how many inodes an image of that size takes: as many as the
-// filesystem has for so many bytes on average, one at least, for no runtime
-// tells; 0 where the filesystem has no fixed number.
-func (u Usage) EstimatedInodes(sizeBytes uint64) uint64 {
-	if u.Inodes == 0 || u.Problem() != "" {
-		return 0
-	}
-	return estimatedInodes(u.inodesPerByte(), sizeBytes)
-}
-
 // estimatedInodes is one at least, and at most what a filesystem can count: a
 // runtime may answer any size.
 func estimatedInodes(perByte float64, sizeBytes uint64) uint64 {
@@ -66,8 +56,11 @@ func Batch(next []*ImageDecision, usages []Usage, p ImagePolicy, o Options, y Yi
 		room := false
 		for i := range budgets {
 			b := &budgets[i]
-			b.bytes -= y.bytes(d.SizeBytes)
-			b.inodes -= y.inodes(estimatedInodes(b.perByte, d.SizeBytes))
+			// The size counts as well: it holds where the layers are not known, and an
+			// estimate that is too low would let a batch free too much.
+			size := max(d.SizeBytes, d.Gain.Bytes)
+			b.bytes -= y.bytes(size)
+			b.inodes -= y.inodes(max(estimatedInodes(b.perByte, size), d.Gain.Inodes))
 			room = room || b.bytes >= 0 || b.inodes >= 0
 		}
 		if !room {

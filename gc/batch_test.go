@@ -3,6 +3,7 @@ package gc_test
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/gc"
 )
@@ -83,15 +84,20 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-func TestEstimatedInodes(t *testing.T) {
+// What no runtime reports is estimated by the average of the filesystem.
+func TestPlanEstimatesInodes(t *testing.T) {
 	u := disk(500, 250) // an inode for each two MiB
+	gain := func(size uint64) gc.Gain {
+		facts := gc.Facts{Filesystems: []gc.Usage{u}, Images: []gc.ImageFact{fact("a", time.Hour, func(f *gc.ImageFact) { f.SizeBytes = size })}}
+		return gc.Plan(facts, gc.DefaultPolicy(), now, gc.Options{AllUnused: true}).Images[0].Gain
+	}
 	for size, want := range map[uint64]uint64{0: 1, 100 * mib: 51, 1 << 63: 1 + 1<<42} {
-		if got := u.EstimatedInodes(size); got != want {
-			t.Errorf("EstimatedInodes(%d) = %d, want %d", size, got, want)
+		if got := gain(size); got.Inodes != want || got.Bytes != size {
+			t.Errorf("Plan() estimates %+v for %d bytes, want %d inodes", got, size, want)
 		}
 	}
 	u.Inodes, u.InodesFree = 0, 0
-	if got := u.EstimatedInodes(100 * mib); got != 0 {
-		t.Errorf("EstimatedInodes() without a number of inodes = %d, want 0", got)
+	if got := gain(100 * mib); got.Inodes != 0 {
+		t.Errorf("Plan() without a number of inodes estimates %+v, want 0 of them", got)
 	}
 }

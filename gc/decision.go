@@ -37,6 +37,7 @@ const (
 	Local          Reason = "local"           // built or imported here, in no registry
 	TooYoung       Reason = "too-young"       // younger than the minimum age
 	BelowThreshold Reason = "below-threshold" // may go, but room is not needed or others go first
+	FreesNothing   Reason = "frees-nothing"   // its removal would free nothing of what is short
 	UnknownUsage   Reason = "unknown-usage"   // its filesystem tells no usable figures
 	Newest         Reason = "newest"          // within the number of dead containers that stay
 	Running        Reason = "running"
@@ -55,6 +56,9 @@ type Decisions struct {
 	Pods []PodDecision `json:"pods"`
 	// Logs are those of pods that no runtime knows, starting with those that go.
 	Logs []LogDecision `json:"logs"`
+
+	// Outdated are the filesystems in Facts.Fruitless whose record no longer applies.
+	Outdated []string `json:"-"`
 }
 
 // FilesystemStatus is how full a filesystem is, as a person reads it.
@@ -94,12 +98,13 @@ type ImageDecision struct {
 	Filesystem  string    `json:"filesystem"`
 
 	Image *runtime.Image `json:"-"` // the image itself, for who removes it
+	Gain  Gain           `json:"-"` // of its removal, after those before it in the plan
 }
 
 // Unused reports whether nothing protects the image: it is removed, or would be if all unused
 // images were.
 func (d ImageDecision) Unused() bool {
-	return d.Action == Remove || d.Reason == BelowThreshold || d.Reason == UnknownUsage
+	return d.Action == Remove || d.Reason == BelowThreshold || d.Reason == FreesNothing || d.Reason == UnknownUsage
 }
 
 // ContainerDecision says what happens to a container and why.
@@ -166,7 +171,7 @@ func Plan(f Facts, p Policy, now time.Time, o Options) Decisions {
 	l := newLedger(f.Filesystems, p.Images, o)
 	d.Filesystems = l.decisions()
 	if o.WantImages() {
-		d.Images = planImages(&f, p.Images, now, o, l, leaving)
+		d.Images, d.Outdated = planImages(&f, p.Images, now, o, l, leaving)
 	}
 	return d
 }
@@ -190,9 +195,8 @@ type ledger struct {
 type account struct {
 	usage         Usage
 	runtimes      []string
-	bytes, inodes uint64 // asked
-	leftBytes     uint64
-	leftInodes    uint64
+	bytes, inodes uint64  // asked
+	freed         Gain    // by the plan so far
 	perByte       float64 // inodes that go with a byte, on average
 }
 
@@ -231,11 +235,10 @@ func newAccount(u Usage, p ImagePolicy, o Options) account {
 		a.inodes = missing(u.Inodes, u.InodesFree, p.InodesLowPercent)
 	}
 	a.perByte = u.inodesPerByte()
-	a.leftBytes, a.leftInodes = a.bytes, a.inodes
 	return a
 }
 
-func (a *account) short() bool { return a.leftBytes > 0 || a.leftInodes > 0 }
+func (a *account) short() bool { return a.freed.Bytes < a.bytes || a.freed.Inodes < a.inodes }
 
 func (a *account) status() FilesystemStatus {
 	return FilesystemStatus{
@@ -283,13 +286,49 @@ func (l *ledger) filesystem(runtimeName string) string {
 	return ""
 }
 
-// take books the estimate of what an image's removal brings. How many inodes
-// an image has no runtime tells: as many as the filesystem's average for its
-// size, one at least.
-func (l *ledger) take(runtimeName string, sizeBytes uint64) {
+// take books the estimate of what an image's removal frees, and returns it with the inodes
+// that no runtime reports: as many as the filesystem's average for so many bytes.
+func (l *ledger) take(runtimeName string, g Gain) Gain {
+	booked := g
 	for _, i := range l.byRuntime[runtimeName] {
 		a := &l.accounts[i]
-		a.leftBytes -= min(a.leftBytes, sizeBytes)
-		a.leftInodes -= min(a.leftInodes, estimatedInodes(a.perByte, sizeBytes))
+		booked = a.complete(g)
+		a.freed.Bytes += booked.Bytes
+		a.freed.Inodes += booked.Inodes
 	}
+	return booked
+}
+
+// giveBack is the reverse of take.
+func (l *ledger) giveBack(runtimeName string, g Gain) {
+	for _, i := range l.byRuntime[runtimeName] {
+		a := &l.accounts[i]
+		g := a.complete(g)
+		a.freed.Bytes -= min(a.freed.Bytes, g.Bytes)
+		a.freed.Inodes -= min(a.freed.Inodes, g.Inodes)
+	}
+}
+
+// complete adds the inodes that are not counted.
+func (a *account) complete(g Gain) Gain {
+	if a.usage.Inodes > 0 && a.usage.Problem() == "" && (g.uncounted > 0 || g.whole) {
+		g.Inodes += estimatedInodes(a.perByte, g.uncounted)
+	}
+	return Gain{Bytes: g.Bytes, Inodes: g.Inodes}
+}
+
+// brings reports whether a gain is worth the removal of something so large: a tenth of it, or
+// a hundredth of what is lacking.
+func (l *ledger) brings(runtimeName string, g, whole Gain) bool {
+	enough := func(asked, gain, whole uint64) bool {
+		return asked > 0 && gain > 0 && (gain >= whole/10 || gain >= asked/100)
+	}
+	for _, i := range l.byRuntime[runtimeName] {
+		a := &l.accounts[i]
+		g, whole := a.complete(g), a.complete(whole)
+		if enough(a.bytes, g.Bytes, whole.Bytes) || enough(a.inodes, g.Inodes, whole.Inodes) {
+			return true
+		}
+	}
+	return false
 }

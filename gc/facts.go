@@ -16,6 +16,11 @@ type Facts struct {
 	Pods        []runtime.Pod
 	Filesystems []Usage // one for each filesystem on which a runtime keeps images
 
+	// Layers are what images consist of, of the runtimes that were asked and report it.
+	Layers []runtime.Layer
+	// Fruitless has the filesystems on which earlier removals freed nothing.
+	Fruitless map[string]Fruitless
+
 	// SandboxImages maps a runtime's name to the image of its sandboxes, where
 	// the runtime tells.
 	SandboxImages map[string]string

@@ -15,15 +15,17 @@ type queued struct {
 	img    *ImageFact
 	unused time.Duration // since it was last used or came, whichever is later
 	known  time.Duration // since it came
-	reason Reason        // why it is protected; empty if it is not
+	reason Reason        // why it is protected, empty if it is not; then what is decided
 	detail string
+	action Action
+	gain   Gain // of its removal
 }
 
 // planImages decides on every image. Those that something protects stay
 // whatever the room; of the others, the ones unused longest first, those past the
 // maximum age go, which makes room, and then as many as it takes until the ledger is
-// even.
-func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, leaving map[*runtime.Container]bool) []ImageDecision {
+// even. It also returns the filesystems whose record in Facts.Fruitless is outdated.
+func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, leaving map[*runtime.Container]bool) ([]ImageDecision, []string) {
 	j := newJudge(f, p, now, o, leaving)
 	queue := make([]queued, len(f.Images))
 	order := make([]*queued, len(f.Images))
@@ -32,39 +34,112 @@ func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, le
 		order[i] = &queue[i]
 	}
 	slices.SortFunc(order, compareQueued)
+	r := releaser{policy: p, options: o, ledger: l, sharing: newSharing(f.Layers, leavers(leaving))}
+	var outdated []string
+	r.fruitless, outdated = fruitless(f, queue)
+	for _, q := range order {
+		if q.reason != "" || !o.AllUnused && !r.knownSince(q).IsZero() {
+			r.sharing.keep(q.img)
+		}
+	}
+	for _, q := range order {
+		q.action = Keep
+		if q.reason == "" {
+			r.release(q)
+		}
+	}
+	r.restore(order)
 
 	decisions := make([]ImageDecision, len(order))
 	for i, q := range order {
-		action, reason := Keep, q.reason
-		if reason == "" {
-			action, reason = release(q, p, o, l)
-		}
-		if action == Remove {
-			l.take(q.img.Runtime, q.img.OwnBytes())
-		}
 		decisions[i] = ImageDecision{
 			ID: q.img.ID, Names: q.img.Names(), SizeBytes: q.img.SizeBytes, SharedBytes: q.img.SharedBytes,
 			FirstSeen: q.img.FirstSeen, LastUsed: q.img.LastUsed,
-			Action: action, Reason: reason, Detail: q.detail,
-			Runtime: q.img.Runtime, Filesystem: l.filesystem(q.img.Runtime), Image: &q.img.Image,
+			Action: q.action, Reason: q.reason, Detail: q.detail,
+			Runtime: q.img.Runtime, Filesystem: l.filesystem(q.img.Runtime), Image: &q.img.Image, Gain: q.gain,
 		}
 	}
-	return decisions
+	slices.SortStableFunc(decisions, func(a, b ImageDecision) int { return cmp.Compare(place(a), place(b)) })
+	return decisions, outdated
+}
+
+// place puts images that free nothing behind those that may go.
+func place(d ImageDecision) int {
+	switch {
+	case d.Reason == FreesNothing:
+		return 1
+	case d.Unused():
+		return 0
+	}
+	return 2
+}
+
+// leavers reports users of layers that are containers which the same plan removes.
+func leavers(leaving map[*runtime.Container]bool) func(runtimeName, user string) bool {
+	ids := make(map[imageRef]bool)
+	for c := range leaving {
+		ids[imageRef{c.Runtime, c.ID}] = leaving[c]
+	}
+	return func(runtimeName, user string) bool { return ids[imageRef{runtimeName, user}] }
+}
+
+// releaser decides on the images that nothing protects.
+type releaser struct {
+	policy    ImagePolicy
+	options   Options
+	ledger    *ledger
+	sharing   *sharing
+	fruitless map[ImageKey]time.Time // images whose removal would free nothing, and since when that is known
 }
 
 // release decides on an image that nothing protects.
-func release(q *queued, p ImagePolicy, o Options, l *ledger) (Action, Reason) {
-	switch {
-	case o.AllUnused:
-		return Remove, AllUnused
-	case !l.known(q.img.Runtime):
-		return Keep, UnknownUsage
-	case p.MaximumAge > 0 && q.unused > p.MaximumAge:
-		return Remove, MaxAge
-	case l.short(q.img.Runtime):
-		return Remove, LRU
+func (r *releaser) release(q *queued) {
+	name := q.img.Runtime
+	switch most, whole := r.sharing.most(q.img); {
+	case r.options.AllUnused:
+		r.remove(q, AllUnused)
+	case !r.ledger.known(name):
+		q.reason = UnknownUsage
+	case r.policy.MaximumAge > 0 && q.unused > r.policy.MaximumAge:
+		r.remove(q, MaxAge)
+	case !r.ledger.short(name):
+		q.reason = BelowThreshold
+	case !r.knownSince(q).IsZero():
+		q.reason, q.detail = FreesNothing, "removals freed nothing at "+r.knownSince(q).UTC().Format(time.RFC3339)
+	case !r.ledger.brings(name, most, whole):
+		q.reason, q.detail = FreesNothing, "images or containers that stay hold its layers"
+	default:
+		r.remove(q, LRU)
 	}
-	return Keep, BelowThreshold
+}
+
+// knownSince is since when it is known that the image's removal would free nothing; zero if it
+// is not.
+func (r *releaser) knownSince(q *queued) time.Time {
+	return r.fruitless[ImageKey{q.img.Runtime, q.img.ID}]
+}
+
+func (r *releaser) remove(q *queued, reason Reason) {
+	q.action, q.reason = Remove, reason
+	q.gain = r.ledger.take(q.img.Runtime, r.sharing.remove(q.img))
+}
+
+// restore keeps images after all that were chosen to free space and bring nothing, since
+// others that stay hold the same layers: those unused for the shortest time first.
+func (r *releaser) restore(order []*queued) {
+	for _, q := range slices.Backward(order) {
+		if _, known := r.sharing.of(q.img); !known || q.reason != LRU {
+			continue
+		}
+		_, whole := r.sharing.most(q.img)
+		gain := r.sharing.restore(q.img)
+		r.ledger.giveBack(q.img.Runtime, gain)
+		if !r.ledger.short(q.img.Runtime) && !r.ledger.brings(q.img.Runtime, gain, whole) {
+			q.action, q.reason, q.gain = Keep, BelowThreshold, Gain{}
+			continue
+		}
+		r.ledger.take(q.img.Runtime, r.sharing.remove(q.img))
+	}
 }
 
 // compareQueued puts what may go first, and of that what was unused longest.

@@ -116,6 +116,14 @@ type ImageUsers interface {
 	OtherImageUsers(ctx context.Context) ([]ImageUser, error)
 }
 
+// LayerLister is an ability that not every adapter has: to list what images consist of, so that
+// a collection can estimate what removals free. It is called when images are about to be removed.
+type LayerLister interface {
+	// Layers lists every layer of the images with all that holds it. ErrUnsupported where
+	// this runtime cannot.
+	Layers(ctx context.Context) ([]Layer, error)
+}
+
 // ImageDetailer is an ability that not every adapter has: to tell of images what
 // takes the runtime more than a list. Who judges images asks for it.
 type ImageDetailer interface {

@@ -142,6 +142,17 @@ func (i Image) Names() []string {
 	return names
 }
 
+// Layer is a part of images that takes space once, however many images share it: a snapshot,
+// a layer of a storage driver, or a blob. Its space is free once nothing holds it.
+type Layer struct {
+	Runtime string
+	Bytes   uint64
+	Inodes  uint64   // 0 where the runtime does not report them
+	Images  []string // IDs of the images that hold it
+	// Users are what else holds it: IDs of containers, dead ones too, or other names.
+	Users []string
+}
+
 // ImageUser is something that uses an image and is no container of a Pod.
 type ImageUser struct {
 	Image string // ID or reference, as the runtime gives it

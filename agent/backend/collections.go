@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -66,6 +67,7 @@ func queue(planned []gc.ImageDecision) []api.Image {
 func (c *Collections) CollectPlan(ctx context.Context, req api.CollectRequest) (api.CollectPlan, error) {
 	o := collectOptions(req)
 	facts, err := c.Survey.Facts(ctx, o)
+	err = errors.Join(err, c.Survey.AddLayers(ctx, &facts, c.policy().Images, o))
 	p := api.CollectPlan{Decisions: gc.Plan(facts, c.policy(), time.Now(), o)}
 	if err != nil {
 		if len(facts.Images) == 0 && len(facts.Pods) == 0 {

@@ -196,8 +196,8 @@ func (r *imageRun) unanswered(a *attempt) {
 // booked notes a removal.
 func (r *imageRun) booked(a *attempt, removal runs.Removal) {
 	r.report.Removed = append(r.report.Removed, removal)
-	r.report.EstimatedBytes += a.SizeBytes
-	r.report.EstimatedInodes += r.estimatedInodes(a.ImageDecision)
+	r.report.EstimatedBytes += a.Gain.Bytes
+	r.report.EstimatedInodes += a.Gain.Inodes
 	r.survey.Uses.Forget(a.Runtime, a.ID)
 	r.log.Info("image removed", "image", a.Names[0], "id", a.ID, "runtime", a.Runtime, "filesystem", a.Filesystem,
 		"reason", a.Reason, "sizeBytes", a.SizeBytes)
@@ -214,29 +214,39 @@ func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 		r.pace[pace] = faster
 		return // it goes whatever it brings; measured once, later
 	}
-	var bytes, inodes uint64
+	var estimate gc.Gain
+	var sizes uint64
 	for _, a := range taken {
-		bytes, inodes = bytes+a.SizeBytes, inodes+r.estimatedInodes(a.ImageDecision)
+		estimate.Bytes += a.Gain.Bytes
+		estimate.Inodes += a.Gain.Inodes
+		sizes += a.SizeBytes
 	}
+	lacking := r.lacking(first.Filesystem)
 	wonBytes, wonInodes := r.measure(ctx, first.Runtime)
 	if ctx.Err() != nil {
 		return
 	}
-	r.ofRuntimes.of(first.Runtime).yield.Add(len(taken), bytes, wonBytes, inodes, wonInodes)
-	if wonBytes > 0 || wonInodes > 0 {
-		r.ofFilesystems.of(first.Filesystem).idle, r.pace[pace] = 0, faster
-	} else {
-		r.ofFilesystems.of(first.Filesystem).idle += len(taken)
-		r.pace[pace] = 1
+	r.ofRuntimes.of(first.Runtime).yield.Add(len(taken), estimate.Bytes, wonBytes, estimate.Inodes, wonInodes)
+	fs := r.ofFilesystems.of(first.Filesystem)
+	p := &fs.pending
+	p.images += len(taken)
+	p.wholeBytes += sizes
+	p.estimate.Bytes, p.estimate.Inodes = p.estimate.Bytes+estimate.Bytes, p.estimate.Inodes+estimate.Inodes
+	p.freed.Bytes, p.freed.Inodes = p.freed.Bytes+wonBytes, p.freed.Inodes+wonInodes
+	switch {
+	case gc.Frees(lacking, p.estimate, p.freed):
+		fs.idle, fs.pending, r.pace[pace] = 0, pending{}, faster
+		r.survey.Fruitless.Forget(first.Filesystem)
+	case p.estimate.Bytes < p.wholeBytes/10:
+		// These were not estimated to free anything yet: they share layers with
+		// images that are removed after them.
+	default:
+		fs.idle, fs.pending, r.pace[pace] = fs.idle+p.images, pending{}, 1
 	}
 }
 
-// estimatedInodes is how many inodes an image may take where it lies.
-func (r *imageRun) estimatedInodes(d *gc.ImageDecision) uint64 {
-	for _, u := range r.facts.Filesystems {
-		if u.Runtime == d.Runtime && u.Name() == d.Filesystem {
-			return u.EstimatedInodes(d.SizeBytes)
-		}
-	}
-	return 0
+// lacking is what a filesystem is short of by the latest measurement.
+func (r *imageRun) lacking(filesystem string) gc.FilesystemDecision {
+	all := r.filesystems()
+	return all[slices.IndexFunc(all, func(fs gc.FilesystemDecision) bool { return fs.Filesystem == filesystem })]
 }

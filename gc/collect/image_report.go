@@ -21,6 +21,7 @@ func (r *imageRun) finish(ctx context.Context) {
 	ctx, done := finally(running)
 	defer done()
 	r.settle(ctx)
+	r.remember()
 	r.count()
 	filesystems := r.filesystems()
 	if len(r.report.Removed)+len(r.tried.removed) > 0 {

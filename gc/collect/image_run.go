@@ -50,6 +50,14 @@ type filesystemState struct {
 	measured time.Time // last
 	writing  float64   // bytes a second that another program was last seen to write
 	idle     int       // removals in a row that freed nothing
+	pending  pending   // removals since, of which that is not known yet
+}
+
+// pending sums up removals that are not judged yet.
+type pending struct {
+	images          int
+	wholeBytes      uint64 // their sizes
+	estimate, freed gc.Gain
 }
 
 // runtimeState is what a run knows of a runtime.
@@ -109,6 +117,33 @@ func (r *imageRun) look(ctx context.Context) {
 	}
 	for _, u := range facts.Filesystems {
 		r.ofFilesystems.of(u.Name()).measured = time.Now()
+	}
+}
+
+// plan decides by the latest facts, with the layers of images where space is short.
+func (r *imageRun) plan(ctx context.Context) gc.Decisions {
+	if err := r.survey.AddLayers(ctx, &r.facts, r.policy, r.options); err != nil {
+		r.log.Debug("layers of images are not known", "error", err)
+	}
+	d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
+	for _, filesystem := range d.Outdated {
+		if r.tried.count == 0 { // later plans of a run lack the images that it does not try again
+			r.survey.Fruitless.Forget(filesystem)
+		}
+	}
+	return d
+}
+
+// remember records on which filesystems the run has freed nothing, for the next runs.
+func (r *imageRun) remember() {
+	for name, fs := range r.ofFilesystems {
+		if fs.idle < idleLimit {
+			continue
+		}
+		r.survey.Fruitless.Remember(name, r.decisions.Fruitless(r.usage(name), time.Now(), func(key gc.ImageKey) bool {
+			_, removed := r.tried.removed[imageRef{key.Runtime, key.ID}]
+			return removed
+		}))
 	}
 }
 

@@ -3,7 +3,6 @@ package collect
 import (
 	"context"
 	"errors"
-	"time"
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
@@ -41,7 +40,7 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *runs.Report,
 		r.look(ctx)
 	}
 	for {
-		d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
+		d := r.plan(ctx)
 		tried := r.tried.count
 		if tried == 0 {
 			report.Queue(d)

@@ -28,7 +28,7 @@ func TestCollectIsNotMisledByAnotherWriter(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHost(t, runtimetest.Options{CapacityBytes: 100_000 * mib})
+				h := newHost(t, runtimetest.Options{CapacityBytes: 100_000 * mib, ReportsLayers: tt.own > 0})
 				base := runtimetest.Layer{ID: "base", Bytes: 2000 * mib}
 				for i := range 20 {
 					layers := []runtimetest.Layer{base}

@@ -24,10 +24,10 @@ type Report struct {
 	// the available space from the run's start to its end, and 0 if others
 	// wrote more than the run freed.
 	RequestedBytes  uint64 `json:"requestedBytes"`
-	EstimatedBytes  uint64 `json:"estimatedBytes"` // the removed images' own sizes
+	EstimatedBytes  uint64 `json:"estimatedBytes"` // what no other image holds, where that is known; else whole sizes
 	FreedBytes      uint64 `json:"freedBytes"`
 	RequestedInodes uint64 `json:"requestedInodes"`
-	EstimatedInodes uint64 `json:"estimatedInodes"` // by the filesystem's average for so many bytes
+	EstimatedInodes uint64 `json:"estimatedInodes"` // where no runtime reports them, by the filesystem's average
 	FreedInodes     uint64 `json:"freedInodes"`
 
 	// Filesystems are those that these figures are of, each as a mount point with
@@ -232,7 +232,7 @@ func union(list []string, others ...string) []string {
 func (r *Report) Queue(d gc.Decisions) {
 	for i := range d.Images {
 		img := &d.Images[i]
-		if img.Action != gc.Remove && img.Reason != gc.BelowThreshold {
+		if img.Action != gc.Remove && img.Reason != gc.BelowThreshold && img.Reason != gc.FreesNothing {
 			continue
 		}
 		r.Candidates++

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/gc/fruitless"
 	"hostler.io/hostler/gc/lastused"
 	"hostler.io/hostler/runtime"
 )
@@ -45,6 +46,8 @@ type Survey struct {
 	Runtimes func() []Runtime // those of this host, as of now
 	Meter    Meter
 	Uses     *lastused.Tracker
+	// Fruitless has the filesystems on which removals freed nothing; nil if nobody remembers.
+	Fruitless *fruitless.Memory
 	// Protected returns the pods that a shutdown or a drain ended, of which everything
 	// stays, and why: by their IDs, and by their UIDs, by which
 	// their logs are known. Nil if there never are any.
@@ -90,7 +93,7 @@ func (s *Survey) Look(ctx context.Context, o gc.Options) (gc.Facts, []runtime.Me
 	}
 	wg.Wait()
 
-	f := gc.Facts{SandboxImages: make(map[string]string)}
+	f := gc.Facts{SandboxImages: make(map[string]string), Fruitless: s.Fruitless.Records()}
 	var failed []runtime.MemberError
 	for i, g := range glimpses {
 		if g.err != nil {

@@ -40,6 +40,9 @@ type Options struct {
 	// and containerd does not.
 	RefusesInUse bool
 
+	// ReportsLayers makes Layers answer, as it does where the runtime can tell.
+	ReportsLayers bool
+
 	// NoSandboxes makes pods mere groups of containers, as Docker's are: one is ready
 	// while a container of it runs, and gone when it has none any more. Those can be
 	// started again.

@@ -19,6 +19,7 @@ const (
 	Pods             Op = "Pods"
 	Images           Op = "Images"
 	ImageFilesystems Op = "ImageFilesystems"
+	Layers           Op = "Layers"
 	StopContainer    Op = "StopContainer"
 	StopPod          Op = "StopPod"
 	StartContainer   Op = "StartContainer"

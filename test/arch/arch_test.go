@@ -49,10 +49,10 @@ var ours = map[string][]string{
 	"gc/lastused": {"runtime", "gc"},
 	"gc/meter":    {"runtime", "gc"},
 	"gc/podlogs":  {"gc"},
-	"gc/survey":   {"gc", "gc/lastused", "internal/bounded", "runtime"},
+	"gc/survey":   {"gc", "gc/fruitless", "gc/lastused", "internal/bounded", "runtime"},
 	"gc/pace":     {"internal/bounded", "runtime"},
 	"gc/runs":     {"gc", "gc/survey"},
-	"gc/collect":  {"runtime", "gc", "gc/lastused", "gc/pace", "gc/podlogs", "gc/runs", "gc/survey"},
+	"gc/collect":  {"gc", "gc/lastused", "gc/pace", "gc/podlogs", "gc/runs", "gc/survey", "runtime"},
 	"gc/history":  {"gc", "gc/runs"},
 
 	"status":       {"internal/field", "runtime", "status/probe"},
@@ -116,8 +116,9 @@ var ours = map[string][]string{
 
 	"agent/api":     {"agent/doctor", "agent/fleet", "agent/maintenance", "agent/owner", "gc", "gc/history", "gc/runs", "internal/caller", "internal/hint", "internal/listen", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/reboots"},
 	"agent/cli":     {"agent", "agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/open", "agent/owner", "controlplane/conformance", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/timeline", "status", "status/reboots"},
-	"agent":         {"agent/api", "agent/backend", "agent/config", "agent/fleet", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/census", "controlplane/kubernetes", "gc", "gc/collect", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "runtime/local", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
+	"agent":         {"agent/api", "agent/backend", "agent/config", "agent/fleet", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/census", "controlplane/kubernetes", "gc", "gc/collect", "gc/fruitless", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "runtime/local", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
 	"agent/backend": {"agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/etcd", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "gc", "gc/collect", "gc/history", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/gather", "status/reboots", "status/report", "systemd"},
+	"gc/fruitless":  {"gc"},
 }
 
 // theirs says which packages may import a foreign package or what lies below it,

@@ -1,0 +1,102 @@
+package gc
+
+import "time"
+
+// ImageKey names an image: the runtime's name and the ID there.
+type ImageKey struct {
+	Runtime string `json:"runtime"`
+	ID      string `json:"id"`
+}
+
+// Fruitless records that removals freed nothing on a filesystem although space was short, and
+// what the host was like. As long as that has not changed, the images that were unused then
+// would free nothing either: others hold their layers, open files or snapshots hold the
+// space, or a quota counts something else.
+type Fruitless struct {
+	At             time.Time  `json:"at"`
+	Unused         []ImageKey `json:"unused"` // images that nothing protected
+	Held           []ImageKey `json:"held"`   // the other images there
+	CapacityBytes  uint64     `json:"capacityBytes"`
+	AvailableBytes uint64     `json:"availableBytes"`
+	Inodes         uint64     `json:"inodes"`
+	InodesFree     uint64     `json:"inodesFree"`
+}
+
+// Frees reports whether removals that were estimated to free so much have freed anything of
+// what was lacking: a tenth at least. A few KiB are freed even where the layers stay.
+func Frees(lacking FilesystemDecision, estimate, freed Gain) bool {
+	enough := func(lacks, estimate, freed uint64) bool { return lacks > 0 && freed > 0 && freed >= estimate/10 }
+	return enough(lacking.BytesToFree, estimate.Bytes, freed.Bytes) || enough(lacking.InodesToFree, estimate.Inodes, freed.Inodes)
+}
+
+// Fruitless makes the record of a filesystem on which these decisions have freed nothing.
+// Images that gone reports are not there any more.
+func (d *Decisions) Fruitless(usage Usage, at time.Time, gone func(ImageKey) bool) Fruitless {
+	record := Fruitless{
+		At: at, CapacityBytes: usage.CapacityBytes, AvailableBytes: usage.AvailableBytes, Inodes: usage.Inodes, InodesFree: usage.InodesFree,
+	}
+	for i := range d.Images {
+		img := &d.Images[i]
+		key := ImageKey{img.Runtime, img.ID}
+		switch {
+		case img.Filesystem != usage.Name() || gone(key):
+		case img.Unused():
+			record.Unused = append(record.Unused, key)
+		default:
+			record.Held = append(record.Held, key)
+		}
+	}
+	return record
+}
+
+// stands reports whether nothing has changed that could let removals free something: all
+// images that were held still are, and neither the size of the filesystem nor its free space
+// has grown.
+func (r Fruitless) stands(usage Usage, answered map[string]bool, held map[ImageKey]bool) bool {
+	for _, key := range r.Held {
+		if answered[key.Runtime] && !held[key] {
+			return false
+		}
+	}
+	return alike(r.CapacityBytes, usage.CapacityBytes, usage.CapacityBytes) && alike(r.Inodes, usage.Inodes, usage.Inodes) &&
+		(usage.AvailableBytes < r.AvailableBytes || alike(r.AvailableBytes, usage.AvailableBytes, usage.CapacityBytes)) &&
+		(usage.InodesFree < r.InodesFree || alike(r.InodesFree, usage.InodesFree, usage.Inodes))
+}
+
+// alike reports whether two figures differ by no more than a hundredth of the whole, as they
+// do on a host that works.
+func alike(a, b, whole uint64) bool { return max(a, b)-min(a, b) <= whole/100 }
+
+// fruitless returns the images whose removal would free nothing, by the records that still
+// stand, and the filesystems whose record does not.
+func fruitless(f *Facts, queue []queued) (images map[ImageKey]time.Time, outdated []string) {
+	if len(f.Fruitless) == 0 {
+		return nil, nil
+	}
+	held, answered := make(map[ImageKey]bool), make(map[string]bool)
+	for i := range queue {
+		if q := &queue[i]; q.reason != "" {
+			held[ImageKey{q.img.Runtime, q.img.ID}] = true
+		}
+	}
+	for _, u := range f.Filesystems {
+		answered[u.Runtime] = true
+	}
+	images = make(map[ImageKey]time.Time)
+	seen := make(map[string]bool)
+	for _, u := range f.Filesystems {
+		record, known := f.Fruitless[u.Name()]
+		if !known || u.Problem() != "" || seen[u.Name()] {
+			continue
+		}
+		seen[u.Name()] = true
+		if !record.stands(u, answered, held) {
+			outdated = append(outdated, u.Name())
+			continue
+		}
+		for _, key := range record.Unused {
+			images[key] = record.At
+		}
+	}
+	return images, outdated
+}
