@@ -28,17 +28,14 @@ func (r *Runtime) snapshots(ctx context.Context, a about) (string, error) {
 	if a.snapshots != "" {
 		return a.snapshots, nil
 	}
-	socket := strings.TrimPrefix(a.address, "unix://")
-	if socket == "" {
-		i := slices.IndexFunc(containerdSockets, func(s string) bool { _, err := os.Stat(s); return err == nil })
-		if i < 0 {
-			return "", fmt.Errorf("containerd keeps Docker's images, and is at none of %q to tell where", containerdSockets)
-		}
-		socket = containerdSockets[i]
-	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
-	folder, err := snapshotsOf(ctx, socket, a.driver)
+	conn, err := r.dialContainerd(a)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	folder, err := snapshotsOf(ctx, conn, a.driver)
 	if err != nil {
 		return "", err
 	}
@@ -50,8 +47,16 @@ func (r *Runtime) snapshots(ctx context.Context, a about) (string, error) {
 	return folder, nil
 }
 
-// snapshotsOf asks the containerd at a socket for the folder of a snapshotter.
-func snapshotsOf(ctx context.Context, socket, snapshotter string) (string, error) {
+// dialContainerd connects to the containerd that keeps Docker's images.
+func (r *Runtime) dialContainerd(a about) (*grpc.ClientConn, error) {
+	socket := strings.TrimPrefix(a.address, "unix://")
+	if socket == "" {
+		i := slices.IndexFunc(containerdSockets, func(s string) bool { _, err := os.Stat(s); return err == nil })
+		if i < 0 {
+			return nil, fmt.Errorf("containerd keeps Docker's images, and is at none of %q", containerdSockets)
+		}
+		socket = containerdSockets[i]
+	}
 	conn, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -59,13 +64,17 @@ func snapshotsOf(ctx context.Context, socket, snapshotter string) (string, error
 		}),
 		grpc.WithDisableServiceConfig())
 	if err != nil {
-		return "", fmt.Errorf("prepare connection to %s: %w", socket, err)
+		return nil, fmt.Errorf("prepare connection to %s: %w", socket, err)
 	}
-	defer conn.Close()
+	return conn, nil
+}
+
+// snapshotsOf asks containerd for the folder of a snapshotter.
+func snapshotsOf(ctx context.Context, conn *grpc.ClientConn, snapshotter string) (string, error) {
 	answer, err := introspection.NewIntrospectionClient(conn).Plugins(ctx, &introspection.PluginsRequest{
 		Filters: []string{fmt.Sprintf("type==io.containerd.snapshotter.v1,id==%q", snapshotter)},
 	})
-	what := fmt.Sprintf("ask containerd at %s for its snapshotter %s", socket, snapshotter)
+	what := fmt.Sprintf("ask containerd for its snapshotter %s", snapshotter)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", what, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"testing"
 
 	"hostler.io/hostler/runtime"
 )
@@ -46,4 +47,28 @@ func (f *Fake) Layers(ctx context.Context) ([]runtime.Layer, error) {
 		layers = append(layers, *byID[id])
 	}
 	return layers, nil
+}
+
+// CheckLayers tests that a runtime reports the layers of two images: both hold one of 4 MiB or
+// more, as does a container of the first, which alone holds one of 2 to 4 MiB.
+func CheckLayers(t testing.TB, r runtime.LayerLister, first, second, containerID string) {
+	t.Helper()
+	layers, err := r.Layers(t.Context())
+	if err != nil {
+		t.Fatalf("Layers() = %v", err)
+	}
+	shared, held, own := false, false, false
+	for _, l := range layers {
+		images := slices.Sorted(slices.Values(l.Images))
+		ofFirst, used := slices.Contains(images, first), slices.Contains(l.Users, containerID)
+		shared = shared || l.Bytes >= 4<<20 && ofFirst && slices.Contains(images, second)
+		held = held || l.Bytes >= 4<<20 && ofFirst && used
+		own = own || l.Bytes >= 2<<20 && l.Bytes < 4<<20 && slices.Equal(images, []string{first}) && used
+		if len(l.Images) == 0 {
+			t.Errorf("Layers() has %+v, want only layers of images", l)
+		}
+	}
+	if !shared || !held || !own {
+		t.Errorf("Layers() = %+v, want one of 4 MiB that %s and %s hold, one that container %s holds, and one of 2 MiB of the first alone", layers, first, second, containerID)
+	}
 }

@@ -19,7 +19,7 @@ var ours = map[string][]string{
 	"runtime":                {},
 	"runtime/cri":            {"runtime", "runtime/cri/containerd", "runtime/cri/podlog", "runtime/local"},
 	"runtime/cri/podlog":     {},
-	"runtime/docker":         {"runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local", "runtime/unitclient"},
+	"runtime/docker":         {"runtime", "runtime/cri/containerd", "runtime/docker/compose", "runtime/docker/engine", "runtime/local", "runtime/unitclient"},
 	"runtime/docker/compose": {"runtime"},
 	"runtime/docker/engine":  {"runtime", "runtime/local"},
 	"runtime/podman":         {"runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local"},
@@ -28,7 +28,7 @@ var ours = map[string][]string{
 	"runtime/runc/program":   {},
 	"runtime/runc/root":      {},
 	"runtime/unitclient":     {},
-	"runtime/cri/containerd": {"runtime"},
+	"runtime/cri/containerd": {"runtime", "runtime/local"},
 	"runtime/orphans":        {"runtime", "runtime/local", "runtime/runc"},
 	"runtime/runtimetest":    {"runtime", "test/kept"},
 

@@ -26,7 +26,7 @@ const labelExpires = "containerd.io/gc.expire"
 func (s *Services) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
 	var resp *leases.ListResponse
 	err := s.Call(ctx, "containerd.Leases.List", "list leases", func(ctx context.Context) (err error) {
-		resp, err = leases.NewLeasesClient(s.Conn).List(inNamespace(ctx, criNamespace), &leases.ListRequest{Filters: []string{present(labelExpires)}})
+		resp, err = leases.NewLeasesClient(s.Conn).List(inNamespace(ctx, CRINamespace), &leases.ListRequest{Filters: []string{present(labelExpires)}})
 		return err
 	})
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Services) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
 func (s *Services) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.ImageUser, error) {
 	var resp *leases.ListResourcesResponse
 	err := s.Call(ctx, "containerd.Leases.ListResources", fmt.Sprintf("list resources of lease %q", lease.GetID()), func(ctx context.Context) (err error) {
-		resp, err = leases.NewLeasesClient(s.Conn).ListResources(inNamespace(ctx, criNamespace), &leases.ListResourcesRequest{ID: lease.GetID()})
+		resp, err = leases.NewLeasesClient(s.Conn).ListResources(inNamespace(ctx, CRINamespace), &leases.ListResourcesRequest{ID: lease.GetID()})
 		return unlessGone(err) // it is done
 	})
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Services) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.I
 func (s *Services) below(ctx context.Context, snapshotter, key string) ([]string, error) {
 	var resp *snapshots.StatSnapshotResponse
 	err := s.Call(ctx, "containerd.Snapshots.Stat", fmt.Sprintf("look at snapshot %q", key), func(ctx context.Context) (err error) {
-		resp, err = snapshots.NewSnapshotsClient(s.Conn).Stat(inNamespace(ctx, criNamespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: key})
+		resp, err = snapshots.NewSnapshotsClient(s.Conn).Stat(inNamespace(ctx, CRINamespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: key})
 		return unlessGone(err)
 	})
 	parent := resp.GetInfo().GetParent()
@@ -144,8 +144,13 @@ func (s *Services) notUnpacked(ctx context.Context, snapshotter string) ([]strin
 
 // eachContent lists content that a filter of containerd's matches.
 func (s *Services) eachContent(ctx context.Context, filter string, each func(*content.Info)) error {
+	return s.eachContentIn(ctx, CRINamespace, []string{filter}, each)
+}
+
+// eachContentIn lists content of a namespace that one of the filters matches, or all of it.
+func (s *Services) eachContentIn(ctx context.Context, namespace string, filters []string, each func(*content.Info)) error {
 	return s.Call(ctx, "containerd.Content.List", "list content", func(ctx context.Context) error {
-		stream, err := content.NewContentClient(s.Conn).List(inNamespace(ctx, criNamespace), &content.ListContentRequest{Filters: []string{filter}})
+		stream, err := content.NewContentClient(s.Conn).List(inNamespace(ctx, namespace), &content.ListContentRequest{Filters: filters})
 		for err == nil {
 			var resp *content.ListContentResponse
 			if resp, err = stream.Recv(); err == nil {

@@ -21,9 +21,9 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// criNamespace is where containerd's CRI keeps everything; other namespaces are
+// CRINamespace is where containerd's CRI keeps everything; other namespaces are
 // other people's.
-const criNamespace = "k8s.io"
+const CRINamespace = "k8s.io"
 
 // Services are those of one containerd. They are safe for concurrent use if what
 // they are made from is.
@@ -51,7 +51,7 @@ func unlessGone(err error) error {
 // Records lists containerd's own records of CRI's images, one for each name, that
 // one of the filters matches.
 func (s *Services) Records(ctx context.Context, filters ...string) ([]*images.Image, error) {
-	return s.records(ctx, criNamespace, filters...)
+	return s.records(ctx, CRINamespace, filters...)
 }
 
 func (s *Services) records(ctx context.Context, namespace string, filters ...string) ([]*images.Image, error) {

@@ -23,7 +23,7 @@ var topics = [...]string{
 func (s *Services) Subscribe(ctx context.Context) (grpc.ServerStreamingClient[types.Envelope], error) {
 	filters := make([]string, len(topics))
 	for i, topic := range topics {
-		filters[i] = fmt.Sprintf("topic==%q,namespace==%q", topic, criNamespace)
+		filters[i] = fmt.Sprintf("topic==%q,namespace==%q", topic, CRINamespace)
 	}
 	return events.NewEventsClient(s.Conn).Subscribe(ctx, &events.SubscribeRequest{Filters: filters})
 }
@@ -34,7 +34,7 @@ func Event(e *types.Envelope) (runtime.Event, bool) {
 	if e.GetTimestamp() != nil {
 		event.Time = e.GetTimestamp().AsTime()
 	}
-	if e.GetNamespace() != criNamespace || e.GetEvent() == nil {
+	if e.GetNamespace() != CRINamespace || e.GetEvent() == nil {
 		return event, false
 	}
 	// An event that cannot be read is still a change.

@@ -38,7 +38,7 @@ func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) 
 // neighbours are containers in CRI's namespace that CRI did not make.
 func (s *Services) neighbours(ctx context.Context) ([]runtime.ImageUser, error) {
 	// Records hold whole specs: those of CRI's own would be too much to ask for.
-	list, err := s.containersIn(ctx, criNamespace, fmt.Sprintf("image,labels.%q!=container,labels.%q!=sandbox", labelKind, labelKind))
+	list, err := s.containersIn(ctx, CRINamespace, fmt.Sprintf("image,labels.%q!=container,labels.%q!=sandbox", labelKind, labelKind))
 	if err != nil {
 		return nil, err
 	}
@@ -55,22 +55,10 @@ func (s *Services) neighbours(ctx context.Context) ([]runtime.ImageUser, error) 
 // foreigners are containers in other namespaces whose image CRI holds as well, be
 // it by another name.
 func (s *Services) foreigners(ctx context.Context) ([]runtime.ImageUser, error) {
-	var resp *namespaces.ListNamespacesResponse
-	err := s.Call(ctx, "containerd.Namespaces.List", "list containerd's namespaces", func(ctx context.Context) (err error) {
-		resp, err = namespaces.NewNamespacesClient(s.Conn).List(ctx, &namespaces.ListNamespacesRequest{})
-		return err
-	})
+	by := map[string]string{} // digest of an image to who uses it
+	err := s.eachNamespace(ctx, CRINamespace, func(name string) error { return s.foreignersIn(ctx, name, by) })
 	if err != nil {
 		return nil, err
-	}
-	by := map[string]string{} // digest of an image to who uses it
-	for _, ns := range resp.GetNamespaces() {
-		if ns.GetName() == criNamespace {
-			continue
-		}
-		if err := s.foreignersIn(ctx, ns.GetName(), by); err != nil {
-			return nil, err
-		}
 	}
 	if len(by) == 0 {
 		return nil, nil
@@ -90,6 +78,27 @@ func (s *Services) foreigners(ctx context.Context) ([]runtime.ImageUser, error) 
 		}
 	}
 	return users, nil
+}
+
+// eachNamespace calls visit for all namespaces but one.
+func (s *Services) eachNamespace(ctx context.Context, but string, visit func(name string) error) error {
+	var resp *namespaces.ListNamespacesResponse
+	err := s.Call(ctx, "containerd.Namespaces.List", "list containerd's namespaces", func(ctx context.Context) (err error) {
+		resp, err = namespaces.NewNamespacesClient(s.Conn).List(ctx, &namespaces.ListNamespacesRequest{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, ns := range resp.GetNamespaces() {
+		if ns.GetName() == but {
+			continue
+		}
+		if err := visit(ns.GetName()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // foreignersIn adds the containers of one namespace by the digest of their image.

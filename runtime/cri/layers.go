@@ -1,0 +1,48 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri/containerd"
+	"hostler.io/hostler/runtime/local"
+)
+
+var _ runtime.LayerLister = (*Runtime)(nil)
+
+// Layers asks containerd for what it keeps of images, and reads what CRI-O does. It is
+// runtime.ErrUnsupported elsewhere.
+func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
+	if a, known := r.fresh(); known && a.name == "cri-o" {
+		return r.storageLayers(ctx)
+	}
+	if !r.mayBeContainerd() {
+		return nil, fmt.Errorf("list layers: %w: the runtime is neither containerd nor CRI-O", runtime.ErrUnsupported)
+	}
+	list, err := r.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = list[i].ID
+	}
+	return r.containerd().Layers(ctx, containerd.CRINamespace, r.name, ids)
+}
+
+// storageLayers reads CRI-O's store. CRI-O names its folder DRIVER-images as where images are.
+func (r *Runtime) storageLayers(ctx context.Context) ([]runtime.Layer, error) {
+	list, err := r.ImageFilesystems(ctx)
+	if err != nil {
+		return nil, err
+	}
+	root, name := filepath.Split(list[0].Path)
+	driver, found := strings.CutSuffix(name, "-images")
+	if !found {
+		return nil, fmt.Errorf("list layers: %w: images are in %s", runtime.ErrUnsupported, list[0].Path)
+	}
+	return local.StorageLayers(r.name, root, driver)
+}

@@ -1,0 +1,131 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri/containerd"
+	"hostler.io/hostler/runtime/local"
+)
+
+var _ runtime.LayerLister = (*Runtime)(nil)
+
+// mobyNamespace is the namespace of containerd's that dockerd uses unless it is told otherwise.
+const mobyNamespace = "moby"
+
+// Layers reads what Docker's own image store keeps, or asks containerd where that keeps the
+// images. Docker's API reports what images share, but not with which others.
+func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
+	list, err := r.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a, err := r.describe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list layers: %w", err)
+	}
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = list[i].ID
+	}
+	if !a.containerd {
+		return storedLayers(r.name, filepath.Join(a.root, "image", a.driver), ids)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
+	defer cancel()
+	conn, err := r.dialContainerd(a)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	services := &containerd.Services{
+		Conn: conn, Images: r.Images,
+		Call: func(ctx context.Context, _, what string, rpc func(context.Context) error) error {
+			if err := rpc(ctx); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+			return nil
+		},
+	}
+	return services.Layers(ctx, mobyNamespace, r.name, ids)
+}
+
+// storedLayers reads the layers of images from the folder in which Docker keeps their
+// configurations and its layers: by the digest of their contents and all below.
+func storedLayers(runtimeName, folder string, ids []string) ([]runtime.Layer, error) {
+	tree := local.NewLayerTree()
+	layers := filepath.Join(folder, "layerdb")
+	entries, err := os.ReadDir(filepath.Join(layers, "sha256"))
+	if err != nil {
+		return nil, fmt.Errorf("list layers: %w", err)
+	}
+	for _, e := range entries {
+		at := filepath.Join(layers, "sha256", e.Name())
+		size, err := strconv.ParseUint(word(filepath.Join(at, "size")), 10, 64)
+		if err == nil { // else it is being made or removed
+			tree.Add("sha256:"+e.Name(), word(filepath.Join(at, "parent")), size, 0)
+		}
+	}
+	for _, id := range ids {
+		top, err := topLayer(filepath.Join(folder, "imagedb", "content", strings.Replace(id, ":", "/", 1)))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list layers of image %s: %w", id, err)
+		}
+		tree.HoldByImage(top, id)
+	}
+	containers, err := os.ReadDir(filepath.Join(layers, "mounts"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list layers: %w", err)
+	}
+	for _, e := range containers {
+		tree.HoldByUser(word(filepath.Join(layers, "mounts", e.Name(), "parent")), e.Name())
+	}
+	return tree.List(runtimeName), nil
+}
+
+// word is the content of a small file, empty if it is not there.
+func word(path string) string {
+	text, _ := os.ReadFile(path)
+	return string(bytes.TrimSpace(text))
+}
+
+// topLayer is the chain ID of an image's uppermost layer:
+// https://github.com/opencontainers/image-spec/blob/main/config.md#layer-chainid.
+func topLayer(config string) (string, error) {
+	text, err := os.ReadFile(config)
+	if err != nil {
+		return "", err
+	}
+	var image struct {
+		RootFS struct {
+			DiffIDs []string `json:"diff_ids"`
+		} `json:"rootfs"`
+	}
+	if err := json.Unmarshal(text, &image); err != nil {
+		return "", err
+	}
+	chain := ""
+	for _, diff := range image.RootFS.DiffIDs {
+		if chain == "" {
+			chain = diff
+			continue
+		}
+		sum := sha256.Sum256([]byte(chain + " " + diff))
+		chain = "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return chain, nil
+}

@@ -1,0 +1,67 @@
+package local
+
+import (
+	"slices"
+
+	"hostler.io/hostler/runtime"
+)
+
+// LayerTree collects the layers of a store, each of which is made on a parent, and what holds
+// them. Who holds a layer holds its parents as well.
+type LayerTree struct {
+	layers  map[string]*runtime.Layer
+	parents map[string]string
+}
+
+// NewLayerTree makes one without layers.
+func NewLayerTree() *LayerTree {
+	return &LayerTree{layers: make(map[string]*runtime.Layer), parents: make(map[string]string)}
+}
+
+// Add adds a layer. Its parent, empty if it has none, may be added later.
+func (t *LayerTree) Add(key, parent string, bytes, inodes uint64) {
+	t.layers[key], t.parents[key] = &runtime.Layer{Bytes: bytes, Inodes: inodes}, parent
+}
+
+// HoldByImage notes that an image holds a layer.
+func (t *LayerTree) HoldByImage(key, id string) {
+	t.hold(key, func(l *runtime.Layer) *[]string { return &l.Images }, id)
+}
+
+// HoldByUser notes that something else does.
+func (t *LayerTree) HoldByUser(key, user string) {
+	t.hold(key, func(l *runtime.Layer) *[]string { return &l.Users }, user)
+}
+
+func (t *LayerTree) hold(key string, holders func(*runtime.Layer) *[]string, holder string) {
+	for steps := 0; t.layers[key] != nil && steps <= len(t.layers); steps++ { // a damaged store may have a circle
+		if list := holders(t.layers[key]); !slices.Contains(*list, holder) {
+			*list = append(*list, holder)
+		}
+		key = t.parents[key]
+	}
+}
+
+// List returns the layers of a runtime that images hold. Layers that no image holds, such as
+// those of a build, hold their parents.
+func (t *LayerTree) List(runtimeName string) []runtime.Layer {
+	var rest []string
+	for key, l := range t.layers {
+		if len(l.Images) == 0 {
+			rest = append(rest, key)
+		}
+	}
+	for _, key := range rest {
+		if len(t.layers[key].Users) == 0 {
+			t.HoldByUser(t.parents[key], "layer "+key)
+		}
+	}
+	var list []runtime.Layer
+	for _, l := range t.layers {
+		if len(l.Images) > 0 {
+			l.Runtime = runtimeName
+			list = append(list, *l)
+		}
+	}
+	return list
+}

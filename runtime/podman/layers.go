@@ -1,0 +1,22 @@
+package podman
+
+import (
+	"context"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+)
+
+var _ runtime.LayerLister = (*Runtime)(nil)
+
+// Layers reads Podman's store: its API reports what images share, but not with which others.
+func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
+	if err := r.check(ctx, "list layers"); err != nil {
+		return nil, err
+	}
+	a, err := r.describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return local.StorageLayers(r.name, a.root, a.driver)
+}
