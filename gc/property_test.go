@@ -47,10 +47,13 @@ func generate(r *rand.Rand, images, pods int) (gc.Facts, gc.Policy, gc.Options) 
 			if c.State = states[r.IntN(len(states))]; c.State != runtime.Exited {
 				c.FinishedAt = time.Time{}
 			}
-			if img := f.Images[r.IntN(len(f.Images))]; r.IntN(2) == 0 {
+			switch img := f.Images[r.IntN(len(f.Images))]; r.IntN(3) {
+			case 0:
 				c.ImageID = img.ID
-			} else {
+			case 1:
 				c.Image = img.Tags[0]
+			default: // whose name may have moved to another image
+				c.ImageID, c.Image = img.ID, f.Images[r.IntN(len(f.Images))].Tags[0]
 			}
 			if r.IntN(12) == 0 {
 				c.Labels = map[string]string{runtime.LabelKeep: "true"}
@@ -134,6 +137,11 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
+// uses tells whether a container is made from an image: its ID says so, or without one its name.
+func uses(c runtime.Container, img gc.ImageDecision) bool {
+	return c.Runtime == img.Runtime && (c.ImageID == img.ID || c.ImageID == "" && c.Image == img.Names[0])
+}
+
 // checkImages judges by rules of its own, simpler than those of the plan.
 func checkImages(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decisions) {
 	leaving := make(map[string]bool)
@@ -155,6 +163,13 @@ func checkImages(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decis
 		if img.Reason == gc.BelowThreshold {
 			open[img.Runtime] = true
 		}
+		used := false
+		for _, pod := range f.Pods {
+			used = used || slices.ContainsFunc(pod.Containers, func(c runtime.Container) bool { return uses(c, img) })
+		}
+		if !used && img.Reason == gc.InUse {
+			t.Errorf("Plan() keeps %s as in use, want containers to use the image of their ID alone", img.ID)
+		}
 		if img.Action == gc.Keep {
 			continue
 		}
@@ -172,7 +187,7 @@ func checkImages(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decis
 		lastRemoved[img.Runtime] = img.SizeBytes
 		for _, pod := range f.Pods {
 			for _, c := range pod.Containers {
-				if uses := c.ImageID == img.ID || c.Image == img.Names[0]; uses && c.Runtime == img.Runtime && !leaving[c.ID] {
+				if uses(c, img) && !leaving[c.ID] {
 					t.Errorf("Plan() removes %s, which container %s uses", img.ID, c.ID)
 				}
 			}

@@ -80,23 +80,20 @@ func isID(ref string) bool {
 // imageRef is one way to name an image of one runtime.
 type imageRef struct{ runtime, ref string }
 
-// Users finds containers by the image they use. Runtimes name that image by its
-// ID, by a reference, or by both; each leads to the container.
+// Users finds containers by the image they use. It is the image of the ID that a container
+// reports: its name may lead to another one since. The name counts only without an ID.
 type Users map[imageRef][]*runtime.Container
 
 func (u Users) add(c *runtime.Container) {
-	id := NormalReference(c.ImageID)
-	if c.ImageID != "" {
-		key := imageRef{c.Runtime, id}
-		u[key] = append(u[key], c)
+	ref := c.ImageID
+	if ref == "" {
+		ref = c.Image
 	}
-	if c.Image == "" {
+	if ref == "" {
 		return
 	}
-	if name := NormalReference(c.Image); name != id || c.ImageID == "" {
-		key := imageRef{c.Runtime, name}
-		u[key] = append(u[key], c)
-	}
+	key := imageRef{c.Runtime, NormalReference(ref)}
+	u[key] = append(u[key], c)
 }
 
 // Each calls use for every container of the image that refs lead to; a

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"hostler.io/hostler/gc"
@@ -109,6 +110,9 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images [
 	}
 	for _, a := range attempts {
 		<-a.done
+	}
+	verify(ctx, rt, attempts)
+	for _, a := range attempts {
 		if r.conclude(ctx, rt, a, total) {
 			taken = append(taken, a)
 		}
@@ -123,6 +127,26 @@ func (a *attempt) remove(ctx context.Context, rt survey.Runtime, wait *pace.Pati
 		a.reason, a.detail, a.err = gc.InUse, a.err.Error(), nil
 	}
 }
+
+// verify looks whether the images are gone that the runtime says it has removed.
+func verify(ctx context.Context, rt survey.Runtime, attempts []*attempt) {
+	if !slices.ContainsFunc(attempts, (*attempt).succeeded) {
+		return
+	}
+	images, err := runtime.Within(ctx, survey.Timeout, rt.Images)
+	for _, a := range attempts {
+		if !a.succeeded() {
+			continue
+		}
+		if err != nil {
+			a.err = fmt.Errorf("verify that image %s is removed: %w", a.Names[0], err)
+		} else if i := slices.IndexFunc(images, func(img runtime.Image) bool { return img.ID == a.ID }); i >= 0 {
+			a.err = fmt.Errorf("remove image %s: the runtime reports success and still lists it, named %s", a.Names[0], strings.Join(images[i].Names(), ", "))
+		}
+	}
+}
+
+func (a *attempt) succeeded() bool { return a.reason == "" && a.err == nil }
 
 // askInUse asks a runtime, which may be gone.
 func askInUse(ctx context.Context, rt survey.Runtime) (survey.InUse, error) {

@@ -274,17 +274,37 @@ func (r *Runtime) recordLabels(ctx context.Context, list []runtime.Image) error 
 	if len(records) == 0 {
 		return nil
 	}
-	kept := make(map[string]string, len(records)) // by name
+	kept, byDigest := make(map[string]string, len(records)), make(map[string]string) // by name
+	var filters []string
 	for _, record := range records {
 		if value, set := record.GetLabels()[runtime.LabelKeep]; set && value != "false" {
-			kept[record.GetName()] = value
+			digest := record.GetTarget().GetDigest()
+			kept[withRegistry(record.GetName())], byDigest[digest] = value, value
+			filters = append(filters, containerd.Equals("target.digest", digest))
+		}
+	}
+	if len(filters) == 0 {
+		return nil
+	}
+	// A label on one name protects the image with all its names, of which CRI may list others.
+	siblings, err := r.records(ctx, filters...)
+	if err != nil {
+		return err
+	}
+	for _, record := range siblings {
+		name := record.GetName()
+		if !strings.HasPrefix(name, "sha256:") {
+			name = withRegistry(name)
+		}
+		if kept[name] == "" {
+			kept[name] = byDigest[record.GetTarget().GetDigest()]
 		}
 	}
 	for i := range list {
 		img := &list[i]
 		for _, name := range append(img.Names(), img.ID) {
-			value, found := kept[name]
-			if !found {
+			value := kept[name]
+			if value == "" {
 				continue
 			}
 			img.Labels = maps.Clone(img.Labels) // of the fact, which is not the record's

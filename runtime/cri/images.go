@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/cri/containerd"
 	"hostler.io/hostler/runtime/local"
 )
 
@@ -51,6 +54,9 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 	if img.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
+	if err := r.writeNamesInFull(ctx, img.ID); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
 	// By ID every name goes; by name only that one would, in some runtimes.
 	err := r.call(ctx, "RemoveImage", what, r.timeouts.Remove, func(ctx context.Context) error {
 		_, err := r.image.RemoveImage(ctx, &criapi.RemoveImageRequest{Image: &criapi.ImageSpec{Image: img.ID}})
@@ -60,4 +66,58 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 		return nil
 	}
 	return err
+}
+
+// writeNamesInFull replaces names of an image that containerd has without a registry, as
+// `ctr images tag` writes them, by those that CRI lists instead. CRI cannot remove the former:
+// it removes what it lists, finds nothing, and the image stays.
+func (r *Runtime) writeNamesInFull(ctx context.Context, id string) error {
+	own, err := r.records(ctx, containerd.Equals("name", id))
+	if errors.Is(err, runtime.ErrUnsupported) || err == nil && len(own) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	records, err := r.records(ctx, containerd.Equals("target.digest", own[0].GetTarget().GetDigest()))
+	if err != nil {
+		return err
+	}
+	for _, record := range records {
+		name := withRegistry(record.GetName())
+		if record.GetName() == name || strings.HasPrefix(record.GetName(), "sha256:") {
+			continue
+		}
+		if err := r.containerd().Rename(ctx, record, name); err != nil {
+			return err
+		}
+		if err := r.awaitName(ctx, name, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namePause is the time between two questions whether CRI has taken in a name.
+const namePause = 20 * time.Millisecond
+
+// awaitName waits until CRI has taken in that a name leads to an image, of which containerd
+// informs it by an event.
+func (r *Runtime) awaitName(ctx context.Context, name, id string) error {
+	what := "wait for " + local.Named("image", name, "")
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
+	defer cancel()
+	for {
+		var resp *criapi.ImageStatusResponse
+		err := r.call(ctx, "ImageStatus", what, r.timeouts.Query, func(ctx context.Context) (err error) {
+			resp, err = r.image.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: name}})
+			return err
+		})
+		if err != nil || resp.GetImage().GetId() == id {
+			return err
+		}
+		if err := bounded.Sleep(ctx, namePause); err != nil {
+			return fmt.Errorf("%s: CRI does not list it as a name of %s: %w", what, id, err)
+		}
+	}
 }

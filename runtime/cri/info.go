@@ -208,15 +208,7 @@ func fullReference(ref string) string {
 	if ref == "" {
 		return ""
 	}
-	host, rest, found := strings.Cut(ref, "/")
-	switch {
-	case !found:
-		ref = "docker.io/library/" + ref
-	case !strings.ContainsAny(host, ".:") && host != "localhost":
-		ref = "docker.io/" + ref
-	case host == "docker.io" && !strings.Contains(rest, "/"):
-		ref = "docker.io/library/" + rest
-	}
+	ref = withRegistry(ref)
 	name, digest, hasDigest := strings.Cut(ref, "@")
 	tagAt := strings.LastIndex(name, ":")
 	hasTag := tagAt > strings.LastIndex(name, "/")
@@ -227,4 +219,21 @@ func fullReference(ref string) string {
 		return ref
 	}
 	return ref + ":latest"
+}
+
+// withRegistry is the reference with its registry, as CRI lists it; nothing else is added.
+func withRegistry(ref string) string {
+	host, rest, found := strings.Cut(ref, "/")
+	if found && host == "index.docker.io" {
+		host = "docker.io"
+	}
+	switch {
+	case !found:
+		return "docker.io/library/" + ref
+	case !strings.ContainsAny(host, ".:") && host != "localhost":
+		return "docker.io/" + ref
+	case host == "docker.io" && !strings.Contains(rest, "/"):
+		return "docker.io/library/" + rest
+	}
+	return host + "/" + rest
 }

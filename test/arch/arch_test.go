@@ -17,7 +17,7 @@ const module = "hostler.io/hostler"
 var ours = map[string][]string{
 	"main":                   {"agent/cli"},
 	"runtime":                {},
-	"runtime/cri":            {"runtime", "runtime/cri/containerd", "runtime/cri/podlog", "runtime/local"},
+	"runtime/cri":            {"internal/bounded", "runtime", "runtime/cri/containerd", "runtime/cri/podlog", "runtime/local"},
 	"runtime/cri/podlog":     {},
 	"runtime/docker":         {"runtime", "runtime/cri/containerd", "runtime/docker/compose", "runtime/docker/engine", "runtime/local", "runtime/unitclient"},
 	"runtime/docker/compose": {"runtime"},

@@ -97,6 +97,9 @@ func (s *Services) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.I
 // under a lease belongs to a container, or a step of a build, that is being made
 // and that no list shows yet.
 func (s *Services) below(ctx context.Context, snapshotter, key string) ([]string, error) {
+	if snapshotter == "" || key == "" {
+		return nil, nil
+	}
 	var resp *snapshots.StatSnapshotResponse
 	err := s.Call(ctx, "containerd.Snapshots.Stat", fmt.Sprintf("look at snapshot %q", key), func(ctx context.Context) (err error) {
 		resp, err = snapshots.NewSnapshotsClient(s.Conn).Stat(inNamespace(ctx, CRINamespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: key})

@@ -2,8 +2,8 @@
 // for what CRI does not tell: who else uses images, what is being pulled, when images
 // came, and what happens.
 //
-// It owns containerd's namespaces, records, leases and events. It refuses to change
-// anything, and to know how a call is bounded and what its errors mean.
+// It owns containerd's namespaces, records, leases and events. It changes nothing but names of
+// images that CRI cannot remove. It does not know how a call is bounded and what its errors mean.
 package containerd
 
 import (
@@ -61,6 +61,27 @@ func (s *Services) records(ctx context.Context, namespace string, filters ...str
 		return err
 	})
 	return resp.GetImages(), err
+}
+
+// Rename gives one of CRI's images another name instead of the one of the record.
+func (s *Services) Rename(ctx context.Context, record *images.Image, name string) error {
+	client := images.NewImagesClient(s.Conn)
+	err := s.Call(ctx, "containerd.Images.Create", fmt.Sprintf("name image %q %q", record.GetName(), name), func(ctx context.Context) error {
+		_, err := client.Create(inNamespace(ctx, CRINamespace), &images.CreateImageRequest{
+			Image: &images.Image{Name: name, Target: record.GetTarget(), Labels: record.GetLabels()},
+		})
+		if status.Code(err) == codes.AlreadyExists {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.Call(ctx, "containerd.Images.Delete", fmt.Sprintf("remove name %q of an image", record.GetName()), func(ctx context.Context) error {
+		_, err := client.Delete(inNamespace(ctx, CRINamespace), &images.DeleteImageRequest{Name: record.GetName(), Target: record.GetTarget()})
+		return unlessGone(err)
+	})
 }
 
 // Equals is a filter that matches one value of a field.

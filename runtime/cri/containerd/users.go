@@ -35,7 +35,8 @@ func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) 
 	return slices.Concat(users[:]...), nil
 }
 
-// neighbours are containers in CRI's namespace that CRI did not make.
+// neighbours are containers in CRI's namespace that CRI did not make. What they are made from
+// is what their snapshot is made on: the name may lead to another image since.
 func (s *Services) neighbours(ctx context.Context) ([]runtime.ImageUser, error) {
 	// Records hold whole specs: those of CRI's own would be too much to ask for.
 	list, err := s.containersIn(ctx, CRINamespace, fmt.Sprintf("image,labels.%q!=container,labels.%q!=sandbox", labelKind, labelKind))
@@ -47,7 +48,16 @@ func (s *Services) neighbours(ctx context.Context) ([]runtime.ImageUser, error) 
 		if kind := c.GetLabels()[labelKind]; kind != "" || c.GetImage() == "" {
 			continue
 		}
-		users = append(users, runtime.ImageUser{Image: c.GetImage(), By: "container " + c.GetID() + ", which is not CRI's"})
+		images, err := s.below(ctx, c.GetSnapshotter(), c.GetSnapshotKey())
+		if err != nil {
+			return nil, err
+		}
+		if len(images) == 0 {
+			images = []string{c.GetImage()}
+		}
+		for _, image := range images {
+			users = append(users, runtime.ImageUser{Image: image, By: "container " + c.GetID() + ", which is not CRI's"})
+		}
 	}
 	return users, nil
 }
