@@ -2,6 +2,7 @@ package collect
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"hostler.io/hostler/gc/pace"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
+	"hostler.io/hostler/runtime"
 )
 
 // idleLimit is how many removals in a row may bring nothing before the run ends.
@@ -62,7 +64,8 @@ type pending struct {
 
 // runtimeState is what a run knows of a runtime.
 type runtimeState struct {
-	down     bool     // stopped answering
+	down     bool     // not asked any more in this run
+	refused  bool     // why: it answered with an error, instead of not at all
 	stale    bool     // has removals since the last measurement
 	yield    gc.Yield // what removals for space freed
 	patience pace.Patience
@@ -237,15 +240,16 @@ type ending string
 const (
 	endNothingLeft ending = "nothing more to remove"
 	endDown        ending = "a runtime does not answer"
+	endRefused     ending = "a runtime answers with an error"
 	endReached     ending = "low threshold reached"
 	endBlind       ending = "a filesystem tells no usable figures any more"
 	endIdle        ending = "two removals in a row freed nothing"
 )
 
 func (r *imageRun) outcome() ending {
-	down, stuck := false, false
+	down, refused, stuck := false, false, false
 	for _, rt := range r.ofRuntimes {
-		down = down || rt.down
+		down, refused = down || rt.down && !rt.refused, refused || rt.refused
 	}
 	for _, fs := range r.ofFilesystems {
 		stuck = stuck || fs.idle >= idleLimit
@@ -253,6 +257,8 @@ func (r *imageRun) outcome() ending {
 	switch {
 	case down:
 		return endDown
+	case refused:
+		return endRefused
 	case r.asked() && !r.short():
 		if r.blind() {
 			return endBlind
@@ -314,6 +320,7 @@ func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inod
 func (r *imageRun) lose(name string, err error) {
 	if !r.ofRuntimes.of(name).down {
 		r.ofRuntimes.of(name).down = true
+		r.ofRuntimes.of(name).refused = !errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
 		r.report.FailRuntime(name, err)
 	}
 }

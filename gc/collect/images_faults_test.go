@@ -134,8 +134,8 @@ func TestCollectRemovesNothingUnasked(t *testing.T) {
 		if got, want := removed(r), []string{"a all-unused"}; err != nil || !slices.Equal(got, want) || len(r.Errors) != 1 {
 			t.Errorf("Collect() removed %v, errors %q, %v, want %v and one error", got, r.Errors, err, want)
 		}
-		if r.Ended != "a runtime does not answer" {
-			t.Errorf("Collect() ended %q, want the runtime blamed", r.Ended)
+		if r.Ended != "a runtime answers with an error" {
+			t.Errorf("Collect() ended %q, want the error blamed", r.Ended)
 		}
 	})
 }

@@ -26,6 +26,10 @@ type Images struct {
 // container uses: names but the last are removed one by one, and given back if the
 // image itself then does not go. Whoever calls has looked whether something uses it.
 func (i Images) Remove(ctx context.Context, what, id string) error {
+	before, err := i.Look(ctx, what, id)
+	if err != nil {
+		return Gone(err)
+	}
 	names, err := i.spare(ctx, what, id)
 	if err != nil {
 		return Gone(err)
@@ -41,12 +45,36 @@ func (i Images) Remove(ctx context.Context, what, id string) error {
 		}
 	}
 	if err == nil {
-		err = Gone(i.removeByName(ctx, what, id))
+		last := slices.DeleteFunc(Named(before.RepoTags), func(name string) bool { return slices.Contains(names, name) })
+		var lost []string
+		lost, err = i.removeLast(ctx, what, id, last)
+		removed = append(removed, lost...)
 	}
 	if err != nil {
 		return errors.Join(err, i.giveBack(ctx, what, id, removed))
 	}
 	return nil
+}
+
+// removeLast removes the image by its ID, with the names that it still has. Where that removes
+// the names alone and ends with an error, as on a full disk, the image is removed without them.
+// It returns the names that an image which stays has lost.
+func (i Images) removeLast(ctx context.Context, what, id string, names []string) (lost []string, err error) {
+	err = Gone(i.removeByName(ctx, what, id))
+	if err == nil {
+		return nil, nil
+	}
+	left, look := i.Look(context.WithoutCancel(ctx), what, id)
+	if errors.Is(look, ErrNotFound) {
+		return nil, nil
+	}
+	if look != nil {
+		return nil, err
+	}
+	if lost = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(left.RepoTags, name) }); len(lost) > 0 && len(Named(left.RepoTags)) == 0 {
+		err = Gone(i.removeByName(ctx, what, id))
+	}
+	return lost, err
 }
 
 func (i Images) spare(ctx context.Context, what, id string) ([]string, error) {
@@ -64,15 +92,21 @@ func (i Images) Look(ctx context.Context, what, name string) (client.ImageInspec
 	})
 }
 
-// untag removes a name if it still leads to the image, and tells whether it did: a pull
-// or a build may have moved it to another one since.
+// untag removes a name if it still leads to the image, and tells whether it did: a pull or a
+// build may have moved it to another one since. An error is none if the name is gone: a daemon
+// on a full disk removes names, and cannot write it down.
 func (i Images) untag(ctx context.Context, what, id, name string) (did bool, err error) {
 	led, err := i.Look(ctx, what, name)
-	if err == nil && led.ID == id {
-		err = i.removeByName(ctx, what, name)
-		did = err == nil
+	if err != nil || led.ID != id {
+		return false, Gone(err)
 	}
-	return did, Gone(err)
+	if err = i.removeByName(ctx, what, name); err == nil {
+		return true, nil
+	}
+	if _, look := i.Look(ctx, what, name); errors.Is(look, ErrNotFound) {
+		return true, nil
+	}
+	return false, Gone(err)
 }
 
 // Named are those of an image's references that are one: older Dockers tell
@@ -135,13 +169,17 @@ func (i Images) giveBack(ctx context.Context, what, id string, names []string) e
 		}
 		what := what + ": give its name " + name + " back"
 		if _, err := i.Look(ctx, what, name); !errors.Is(err, ErrNotFound) {
-			errs = append(errs, err) // none where somebody else has taken it
+			errs = append(errs, err) // none where it is there, or somebody else has taken it
 			continue
 		}
-		errs = append(errs, i.Conn.Call(ctx, "ImageTag", what, i.Timeouts.Query, func(ctx context.Context, c *client.Client) error {
+		err := i.Conn.Call(ctx, "ImageTag", what, i.Timeouts.Query, func(ctx context.Context, c *client.Client) error {
 			_, err := c.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: name})
 			return err
-		}))
+		})
+		if now, look := i.Look(ctx, what, name); look == nil && now.ID == id {
+			continue // it is there, whether or not the daemon could write it down
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
