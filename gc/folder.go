@@ -1,13 +1,22 @@
 package gc
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
-// Folder is what a folder holds with all below it, on its own filesystem.
+// Folder is what a folder holds on its own filesystem, without the folders below it that are
+// listed as well.
 type Folder struct {
 	Filesystem string `json:"filesystem"`
 	Path       string `json:"path"`
 	SizeBytes  uint64 `json:"sizeBytes"` // as du(1) counts it
 	Inodes     uint64 `json:"inodes"`
+	// Of says whose the folder is, such as "log of pod shop/web", if that is known.
+	Of string `json:"of,omitempty"`
+	// AtLeast reports that there was more than could be looked at in time.
+	AtLeast    bool      `json:"atLeast,omitempty"`
+	MeasuredAt time.Time `json:"measuredAt,omitzero"`
 }
 
 // Size writes bytes for a person, in powers of 1024.

@@ -124,6 +124,13 @@ type LayerLister interface {
 	Layers(ctx context.Context) ([]Layer, error)
 }
 
+// SpaceOwner is an ability that not every adapter has: to report whose folders of the runtime
+// are, and what it keeps besides images and pods that it lists. It is called where a filesystem
+// is short although nothing more can be removed.
+type SpaceOwner interface {
+	OwnedSpace(ctx context.Context) ([]Owned, error)
+}
+
 // ImageDetailer is an ability that not every adapter has: to tell of images what
 // takes the runtime more than a list. Who judges images asks for it.
 type ImageDetailer interface {

@@ -153,6 +153,14 @@ type Layer struct {
 	Users []string
 }
 
+// Owned is space on the filesystem of a runtime, and whose it is.
+type Owned struct {
+	Folder    string // that holds it; empty if it is in several, and Bytes has the size
+	Bytes     uint64
+	Container string // ID of the container that it belongs to, if it does
+	By        string // whose it is where no list of pods has the container, such as "images in containerd's namespace default"
+}
+
 // ImageUser is something that uses an image and is no container of a Pod.
 type ImageUser struct {
 	Image string // ID or reference, as the runtime gives it

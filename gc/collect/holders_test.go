@@ -2,6 +2,7 @@ package collect_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -78,17 +79,111 @@ func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
 	})
 }
 
-// A disk may be full of what another runtime keeps on it than the first one that names it.
-func TestCollectNamesTheFoldersOfAllRuntimesOfAFilesystem(t *testing.T) {
+// blind is a weigher that cannot read what the first runtime names.
+type blind struct{ *weigher }
+
+func (b blind) Folders(ctx context.Context, fs runtime.Filesystem, byInodes bool) ([]gc.Folder, error) {
+	if fs.Path != "/var/lib/other" {
+		return nil, errors.New("permission denied")
+	}
+	return b.weigher.Folders(ctx, fs, byInodes)
+}
+
+func TestCollectNamesFoldersFromWhereverTheyCanBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		other := runtimetest.NewFake(runtimetest.Options{Name: "other", Path: "/var/lib/other", Mountpoint: "/var/lib/fake", Device: "/dev/fake"})
-		h.survey.Meter = &weigher{meter: h.meter}
+		h.survey.Meter = blind{&weigher{meter: h.meter}}
 		h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{h.fake, other} }
 		h.fill(99)
 		r, err := h.images().Collect(t.Context(), gc.Options{}, nil)
 		if err != nil || len(r.Folders) != 2 || r.Folders[0].Path != "/var/lib/other/layers" || r.Folders[1].Path != "/var/lib/fake/leftover" {
-			t.Errorf("Collect() names the folders %+v, %v, want the larger one of the other runtime, then the one that both see", r.Folders, err)
+			t.Errorf("Collect() names the folders %+v, %v, want both that the other runtime sees", r.Folders, err)
+		}
+	})
+}
+
+// What is named is what fills the filesystem now: it is looked at again once that has changed,
+// and has its age while it has not.
+func TestCollectNamesWhatFillsTheFilesystemNow(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(h *host)
+		looks  int32
+		age    string // in the warning; empty if it may have one or not
+	}{
+		{"nothing changes", func(*host) {}, 1, "15m0s ago"},
+		{"more is written", func(h *host) { h.fill(95) }, 2, "on it:"},
+		{"it was not short in between", func(h *host) {
+			h.fill(50)
+			time.Sleep(10 * time.Minute)
+			h.fill(90)
+		}, 2, "on it:"},
+		{"an hour passes", func(*host) { time.Sleep(time.Hour) }, 2, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, runtimetest.Options{})
+				w := &weigher{meter: h.meter}
+				h.survey.Meter = w
+				h.fill(90)
+				images := h.images()
+				stop := run(t, images)
+				time.Sleep(12 * time.Minute)
+				tt.change(h)
+				time.Sleep(5 * time.Minute)
+				stop()
+				reports := h.seen()
+				text := reports[len(reports)-1].Warnings[0]
+				if got := w.asked.Load(); got != tt.looks || !strings.Contains(text, tt.age) {
+					t.Errorf("Run() looked at folders %d times and warns %q, want %d times, and %q", got, text, tt.looks, tt.age)
+				}
+			})
+		})
+	}
+}
+
+// owner is a runtime that reports whose space is.
+type owner struct{ *runtimetest.Fake }
+
+func (owner) OwnedSpace(context.Context) ([]runtime.Owned, error) {
+	return []runtime.Owned{
+		{Folder: "/var/lib/fake/snapshots/7", Container: "c1", By: "container c1"},
+		{Folder: "/var/lib/fake/snapshots/8", Container: "c2", By: "container c2 in containerd's namespace default"},
+		{Bytes: 50 * mib, By: "images in containerd's namespace default"},
+	}, nil
+}
+
+// full is a meter of a disk that several things fill.
+type full struct{ *meter }
+
+func (full) Folders(context.Context, runtime.Filesystem, bool) ([]gc.Folder, error) {
+	var folders []gc.Folder
+	for i, path := range []string{"/var/log/pods/shop_web_uid-1/main", "/var/lib/fake/snapshots/7/fs", "/var/lib/fake/snapshots/8", "/root", "/var/lib/fake/snapshots/77"} {
+		folders = append(folders, gc.Folder{Path: path, SizeBytes: uint64(200-i*10) * mib, Inodes: 1})
+	}
+	return folders, nil
+}
+
+func TestCollectNamesWhoseFoldersAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		h.pull("a")
+		h.fake.RunPod(runtimetest.PodSpec{Namespace: "shop", Name: "cache", Containers: []runtimetest.ContainerSpec{{ID: "c1", Name: "main", Image: "sha256:a"}}})
+		h.survey.Meter = full{h.meter}
+		h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{owner{h.fake}} }
+		h.fill(99)
+		r := h.collect(h.images(), gc.Options{})
+		for _, want := range []string{
+			"/var/log/pods/shop_web_uid-1/main (200.0 MiB, 1 inodes, log of pod shop/web)",
+			"/var/lib/fake/snapshots/7/fs (190.0 MiB, 1 inodes, written by container shop/cache/main)",
+			"/var/lib/fake/snapshots/8 (180.0 MiB, 1 inodes, written by container c2 in containerd's namespace default)",
+			"/root (170.0 MiB, 1 inodes)", "/var/lib/fake/snapshots/77 (160.0 MiB, 1 inodes)", "images in containerd's namespace default (50.0 MiB)",
+		} {
+			if !strings.Contains(r.Warnings[0], want) {
+				t.Errorf("Collect() warning = %q, want %q in it", r.Warnings[0], want)
+			}
 		}
 	})
 }

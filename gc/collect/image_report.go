@@ -1,13 +1,11 @@
 package collect
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
@@ -38,7 +36,9 @@ func (r *imageRun) finish(ctx context.Context) {
 				fs.Filesystem, fs.Device, fs.Message))
 		} else if fs.Short() {
 			r.report.Warn("room on "+fs.Filesystem, r.shortage(ctx, fs))
+			continue
 		}
+		delete(r.collector.weighed, fs.Filesystem) // what fills it next time may be something else
 	}
 	r.warnNameless()
 	ctx, looked := finally(running) // measuring may have used up the time
@@ -157,13 +157,7 @@ func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) strin
 	}
 	r.report.Holders = append(r.report.Holders, holders...)
 	if folders := r.folders(ctx, fs); len(folders) > 0 {
-		text.WriteString("; largest folders there:")
-		for i, f := range folders {
-			if i > 0 {
-				text.WriteString(",")
-			}
-			fmt.Fprintf(&text, " %s (%s, %d inodes)", f.Path, gc.Size(f.SizeBytes), f.Inodes)
-		}
+		text.WriteString("; " + describe(folders))
 		r.report.Folders = append(r.report.Folders, folders...)
 	}
 	fmt.Fprintf(&text, "; see what else fills it: du -xh --max-depth=2 %s | sort -h", fs.Filesystem)
@@ -198,68 +192,4 @@ func (r *imageRun) holders(fs gc.FilesystemDecision) []runs.Holder {
 		holders = append(holders, *byReason[reason])
 	}
 	return holders
-}
-
-// weighing is when folders were last weighed, and what came of it.
-type weighing struct {
-	at      time.Time
-	folders []gc.Folder
-}
-
-// weighTimeout bounds a look at what fills a filesystem.
-const weighTimeout = 10 * time.Second
-
-// weighAgain is how often automatic runs look at folders anew: that is work, on a
-// disk that is busy as it is.
-const weighAgain = time.Hour
-
-// maxFolders is how many folders are named of a filesystem.
-const maxFolders = 5
-
-// folders names the largest folders where the runtimes of the filesystem keep their own, as
-// far as anybody can tell.
-func (r *imageRun) folders(ctx context.Context, fs gc.FilesystemDecision) []gc.Folder {
-	weigher, able := r.survey.Meter.(survey.Weigher)
-	if !able {
-		return nil
-	}
-	last := r.collector.weighed[fs.Filesystem]
-	if last.at.IsZero() || time.Since(last.at) >= weighAgain || r.report.Asked() {
-		byInodes := fs.InodesToFree > 0 && fs.BytesToFree == 0
-		last = weighing{time.Now(), r.weigh(ctx, weigher, fs.Filesystem, byInodes)}
-		r.collector.weighed[fs.Filesystem] = last
-	}
-	return last.folders
-}
-
-// weigh looks below the roots of all runtimes of a filesystem, one after the other: each keeps
-// the disk busy.
-func (r *imageRun) weigh(ctx context.Context, weigher survey.Weigher, filesystem string, byInodes bool) []gc.Folder {
-	var all []gc.Folder
-	for _, u := range r.facts.Filesystems {
-		if u.Name() != filesystem {
-			continue
-		}
-		folders, err := runtime.Within(ctx, weighTimeout, func(ctx context.Context) ([]gc.Folder, error) {
-			return weigher.Folders(ctx, u.Filesystem, byInodes)
-		})
-		if err != nil {
-			r.log.Debug("folders cannot be weighed", "runtime", u.Runtime, "filesystem", filesystem, "error", err)
-		}
-		all = append(all, folders...)
-	}
-	slices.SortStableFunc(all, func(a, b gc.Folder) int {
-		if byInodes {
-			return cmp.Compare(b.Inodes, a.Inodes)
-		}
-		return cmp.Compare(b.SizeBytes, a.SizeBytes)
-	})
-	// The root of one runtime may lie in what is looked at for another.
-	seen := map[string]bool{}
-	all = slices.DeleteFunc(all, func(f gc.Folder) bool {
-		again := seen[f.Path]
-		seen[f.Path] = true
-		return again
-	})
-	return all[:min(len(all), maxFolders)]
 }

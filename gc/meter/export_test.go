@@ -4,6 +4,6 @@ import "time"
 
 // Weigh looks at the folders above path, at so many entries at the most.
 func Weigh(path string, most int) error {
-	_, err := weigh(path, most, time.Now().Add(time.Minute))
+	_, err := weigh(path, "", most, time.Now().Add(time.Minute))
 	return err
 }

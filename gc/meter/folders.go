@@ -3,6 +3,7 @@ package meter
 import (
 	"cmp"
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,19 +17,21 @@ import (
 )
 
 const (
-	maxFolders  = 5
-	folderDepth = 4       // below the root, as deep as containerd keeps one folder a container
-	walkEntries = 300_000 // a second or so, where they are in memory
+	maxFolders  = 8
+	folderDepth = 6         // below the root, as deep as runtimes keep one folder a container below /
+	heavyShare  = 100       // a folder is named if it holds this part of all that was found
+	walkEntries = 1_000_000 // a few seconds, where they are in memory
 	walkLimit   = 5 * time.Second
 )
 
-// Folders names the largest folders of a runtime's root, the folder above the one
-// that it keeps images in, largest first, in bytes or in inodes. It looks at so
-// many files only as take moments: on a host with more of them the figures are too
-// low.
+// Folders names the largest folders of the filesystem that a runtime keeps images on, largest
+// first, in bytes or in inodes. It looks at so many files only as take seconds, those in few
+// folders first: on a host with more of them the figures are too low, as AtLeast says.
 func (s *Statfs) Folders(ctx context.Context, filesystem runtime.Filesystem, byInodes bool) ([]gc.Folder, error) {
 	root := folder(filesystem)
-	answer, err := s.bounded(ctx, "walk", root, func() (any, error) { return weigh(root, walkEntries, time.Now().Add(walkLimit)) })
+	answer, err := s.bounded(ctx, "walk", root, func() (any, error) {
+		return weigh(root, filesystem.Mountpoint, walkEntries, time.Now().Add(walkLimit))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -36,6 +39,7 @@ func (s *Statfs) Folders(ctx context.Context, filesystem runtime.Filesystem, byI
 	folders := weighed.largest(byInodes)
 	for i := range folders {
 		folders[i].Filesystem = cmp.Or(filesystem.Mountpoint, filesystem.Path)
+		folders[i].AtLeast = weighed.cut
 	}
 	return folders, nil
 }
@@ -44,24 +48,31 @@ func (s *Statfs) Folders(ctx context.Context, filesystem runtime.Filesystem, byI
 type weights struct {
 	root    string
 	folders map[string]*gc.Folder // the root itself under its own path
+	cut     bool                  // there is more than was looked at
 }
 
-// weigh adds up what lies where. It follows no link and leaves the filesystem
-// nowhere; a file of several names counts under one of them.
-func weigh(path string, most int, until time.Time) (weights, error) {
+// weigh adds up what lies where on the filesystem of a folder: below its mount point, or, where
+// another mount hides that, in the folder above. It follows no link and enters no other mount;
+// a file of several names counts under one of them.
+func weigh(path, mountpoint string, most int, until time.Time) (weights, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return weights{}, err
 	}
 	device := st.Dev
 	w := weights{root: path, folders: make(map[string]*gc.Folder)}
-	if err := unix.Stat(filepath.Dir(path), &st); err == nil && st.Dev == device {
-		w.root = filepath.Dir(path)
+	for _, above := range []string{mountpoint, filepath.Dir(path)} {
+		if unix.Stat(above, &st) == nil && st.Dev == device {
+			w.root = above
+			break
+		}
 	}
+	mount := mountID(w.root)
 	seen := make(map[[2]uint64]bool) // devices and inodes of what has several names
 	entries := 0
 	walk(w.root, func(path string) (isFolder, goOn bool) {
 		if entries++; entries > most || entries%1000 == 0 && time.Now().After(until) {
+			w.cut = true
 			return false, false
 		}
 		var st unix.Stat_t
@@ -70,7 +81,7 @@ func weigh(path string, most int, until time.Time) (weights, error) {
 		}
 		isFolder = st.Mode&unix.S_IFMT == unix.S_IFDIR
 		// A file on an overlay may tell the device of the layer that it lies in.
-		if isFolder && st.Dev != device {
+		if isFolder && (st.Dev != device || mountID(path) != mount) {
 			return false, true
 		}
 		if st.Nlink > 1 && !isFolder {
@@ -86,20 +97,30 @@ func weigh(path string, most int, until time.Time) (weights, error) {
 	return w, nil
 }
 
+// mountID is of the mount that a folder is on: a filesystem may have several. It is 0 on
+// kernels before 5.8.
+func mountID(path string) uint64 {
+	var st unix.Statx_t
+	if unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &st) != nil || st.Mask&unix.STATX_MNT_ID == 0 {
+		return 0
+	}
+	return st.Mnt_id
+}
+
 // readAtOnce is how many entries of a folder are read together: one may hold
 // millions.
 const readAtOnce = 256
 
-// walk calls look for root and for all that is below it, as long as that says to go
-// on. What cannot be read is passed over.
+// walk calls look for root and for all that is below it, level by level, as long as that says
+// to go on. What cannot be read is passed over.
 func walk(root string, look func(path string) (isFolder, goOn bool)) {
 	isFolder, goOn := look(root)
 	if !isFolder || !goOn {
 		return
 	}
 	for folders := []string{root}; len(folders) > 0; {
-		folder := folders[len(folders)-1]
-		folders = folders[:len(folders)-1]
+		folder := folders[0]
+		folders = folders[1:]
 		f, err := os.OpenFile(folder, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			continue
@@ -150,8 +171,8 @@ func (w *weights) count(path string, size uint64) {
 	f.Inodes++
 }
 
-// largest names the folders in which the weight is: one that is mostly a few of
-// those in it is not named, and they are.
+// largest names the folders in which the weight is. Each holds a share of all by itself, without
+// the folders below it that are named as well, and its figures are of that.
 func (w *weights) largest(byInodes bool) []gc.Folder {
 	weight := func(f *gc.Folder) uint64 {
 		if byInodes {
@@ -159,25 +180,27 @@ func (w *weights) largest(byInodes bool) []gc.Folder {
 		}
 		return f.SizeBytes
 	}
-	children := make(map[string][]*gc.Folder)
-	for path, f := range w.folders {
-		if path != w.root {
-			children[filepath.Dir(path)] = append(children[filepath.Dir(path)], f)
-		}
+	all := w.folders[w.root]
+	if all == nil {
+		return nil
 	}
+	least := max(1, weight(all)/heavyShare)
 	var named []gc.Folder
-	var look func(f *gc.Folder)
-	look = func(f *gc.Folder) {
-		heavy := slices.DeleteFunc(slices.Clone(children[f.Path]), func(c *gc.Folder) bool { return weight(c) < weight(f)/4 })
-		if len(heavy) == 0 && f.Path != w.root {
-			named = append(named, *f)
+	deepestFirst := slices.SortedFunc(maps.Values(w.folders), func(a, b *gc.Folder) int {
+		return cmp.Or(cmp.Compare(strings.Count(b.Path, "/"), strings.Count(a.Path, "/")), strings.Compare(a.Path, b.Path))
+	})
+	below := make(map[string]gc.Folder) // what named folders hold, by each folder above them
+	for _, f := range deepestFirst {
+		rest := gc.Folder{Path: f.Path, SizeBytes: f.SizeBytes - below[f.Path].SizeBytes, Inodes: f.Inodes - below[f.Path].Inodes}
+		if weight(&rest) < least {
+			continue
 		}
-		for _, c := range heavy {
-			look(c)
+		named = append(named, rest)
+		for above := f.Path; above != w.root; {
+			above = filepath.Dir(above)
+			b := below[above]
+			below[above] = gc.Folder{SizeBytes: b.SizeBytes + rest.SizeBytes, Inodes: b.Inodes + rest.Inodes}
 		}
-	}
-	for _, f := range children[w.root] {
-		look(f)
 	}
 	slices.SortFunc(named, func(a, b gc.Folder) int {
 		return cmp.Or(cmp.Compare(weight(&b), weight(&a)), strings.Compare(a.Path, b.Path))

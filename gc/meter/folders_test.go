@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/gc/meter"
 	"hostler.io/hostler/runtime"
@@ -36,7 +39,7 @@ func TestStatfsNamesTheLargestFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s meter.Statfs
-	fs := runtime.Filesystem{Path: filepath.Join(root, "snapshots"), Mountpoint: "/mnt"}
+	fs := runtime.Filesystem{Path: filepath.Join(root, "snapshots"), Mountpoint: root}
 	tests := []struct {
 		name     string
 		byInodes bool
@@ -52,8 +55,8 @@ func TestStatfsNamesTheLargestFolders(t *testing.T) {
 				t.Fatalf("Folders() = %v, %v, want %v first", folders, err, tt.want)
 			}
 			for i, want := range tt.want {
-				if f := folders[i]; f.Path != filepath.Join(root, want) || f.Filesystem != "/mnt" {
-					t.Errorf("Folders()[%d] = %+v, want %s of /mnt", i, f, want)
+				if f := folders[i]; f.Path != filepath.Join(root, want) || f.Filesystem != root {
+					t.Errorf("Folders()[%d] = %+v, want %s of %s", i, f, want, root)
 				}
 			}
 			for _, f := range folders {
@@ -65,6 +68,53 @@ func TestStatfsNamesTheLargestFolders(t *testing.T) {
 	}
 	if _, err := s.Folders(t.Context(), runtime.Filesystem{Path: filepath.Join(root, "gone")}, false); err == nil {
 		t.Error("Folders(missing folder) = nil, want an error")
+	}
+}
+
+// What fills a filesystem may lie anywhere on it, beside something larger.
+func TestFoldersAreThoseOfTheWholeFilesystem(t *testing.T) {
+	root := t.TempDir()
+	write := func(path string, size int64) {
+		t.Helper()
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := unix.Fallocate(int(f.Fd()), 0, 0, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("var/lib/containerd/snapshots/1/fs/big", 150<<20)
+	write("var/lib/containerd/snapshots/2/fs/small", 4<<10)
+	write("var/lib/containerd/data", 30<<20)
+	write("var/lib/containerd/notes/few", 10<<20)
+	write("root/dump", 70<<20)
+	write("var/log/pods/shop_web_uid-1/main/0.log", 192<<20)
+	for i := range 50 {
+		write(fmt.Sprintf("srv/many/%d/part", i), 1<<20)
+	}
+	var s meter.Statfs
+	folders, err := s.Folders(t.Context(), runtime.Filesystem{Path: filepath.Join(root, "var/lib/containerd/snapshots"), Mountpoint: root}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range folders {
+		if f.AtLeast {
+			t.Errorf("Folders() = %+v, want all of it looked at", f)
+		}
+		got = append(got, fmt.Sprintf("%s %d", strings.TrimPrefix(f.Path, root+"/"), f.SizeBytes>>20))
+	}
+	want := []string{
+		"var/log/pods/shop_web_uid-1/main 192", "var/lib/containerd/snapshots/1/fs 150", "root 70", "srv/many 50", "var/lib/containerd 30", "var/lib/containerd/notes 10",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("Folders() = %q, want %q", got, want)
 	}
 }
 

@@ -45,7 +45,7 @@ type Report struct {
 	Errors  []string          `json:"errors"`
 	// Holders and Folders say what holds the room on filesystems that are short of
 	// it at the end: images by what protects them, and the largest folders of the
-	// runtime's root, whatever they hold.
+	// filesystem, whatever they hold.
 	Holders []Holder    `json:"holders,omitempty"`
 	Folders []gc.Folder `json:"folders,omitempty"`
 	// Warnings say what kept the run from its goal, for a person.

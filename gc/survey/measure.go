@@ -27,7 +27,7 @@ type Meter interface {
 
 // Weigher is what a Meter may be as well: able to tell what fills a filesystem.
 type Weigher interface {
-	// Folders names the largest folders of a runtime's root, largest first, in
+	// Folders names the largest folders of a runtime's filesystem, largest first, in
 	// bytes or in inodes. It returns when ctx ends, at the latest.
 	Folders(ctx context.Context, fs runtime.Filesystem, byInodes bool) ([]gc.Folder, error)
 }

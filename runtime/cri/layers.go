@@ -3,8 +3,6 @@ package cri
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri/containerd"
@@ -17,7 +15,11 @@ var _ runtime.LayerLister = (*Runtime)(nil)
 // runtime.ErrUnsupported elsewhere.
 func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 	if a, known := r.fresh(); known && a.name == "cri-o" {
-		return r.storageLayers(ctx)
+		root, driver, err := r.storage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return local.StorageLayers(r.name, root, driver)
 	}
 	if !r.mayBeContainerd() {
 		return nil, fmt.Errorf("list layers: %w: the runtime is neither containerd nor CRI-O", runtime.ErrUnsupported)
@@ -31,18 +33,4 @@ func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 		ids[i] = list[i].ID
 	}
 	return r.containerd().Layers(ctx, containerd.CRINamespace, r.name, ids)
-}
-
-// storageLayers reads CRI-O's store. CRI-O names its folder DRIVER-images as where images are.
-func (r *Runtime) storageLayers(ctx context.Context) ([]runtime.Layer, error) {
-	list, err := r.ImageFilesystems(ctx)
-	if err != nil {
-		return nil, err
-	}
-	root, name := filepath.Split(list[0].Path)
-	driver, found := strings.CutSuffix(name, "-images")
-	if !found {
-		return nil, fmt.Errorf("list layers: %w: images are in %s", runtime.ErrUnsupported, list[0].Path)
-	}
-	return local.StorageLayers(r.name, root, driver)
 }

@@ -39,6 +39,7 @@ func TestContainerdsLayersAreKnown(t *testing.T) {
 	}
 	container := pod.Containers["dead"]
 	runtimetest.CheckLayers(t, r, first, second, container)
+	runtimetest.CheckOwnedSpace(t, r, container)
 
 	// Another namespace with the image keeps its blobs, and not its snapshots.
 	conn := services(t, d)

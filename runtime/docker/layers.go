@@ -97,6 +97,33 @@ func storedLayers(runtimeName, folder string, ids []string) ([]runtime.Layer, er
 	return tree.List(runtimeName), nil
 }
 
+var _ runtime.SpaceOwner = (*Runtime)(nil)
+
+// OwnedSpace lists the folders of containers: of what they write, with Docker's own image
+// store, and of their logs.
+func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
+	list, err := r.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a, err := r.describe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list owned space: %w", err)
+	}
+	var owned []runtime.Owned
+	for i := range list {
+		c := &list[i]
+		folders := []string{filepath.Join(a.root, "containers", c.ID)}
+		if mount := word(filepath.Join(a.root, "image", a.driver, "layerdb", "mounts", c.ID, "mount-id")); mount != "" {
+			folders = append(folders, filepath.Join(a.root, a.driver, mount))
+		}
+		for _, folder := range folders {
+			owned = append(owned, runtime.Owned{Folder: folder, Container: c.ID, By: "container " + name(c)})
+		}
+	}
+	return owned, nil
+}
+
 // word is the content of a small file, empty if it is not there.
 func word(path string) string {
 	text, _ := os.ReadFile(path)

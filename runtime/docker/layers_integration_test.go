@@ -13,7 +13,7 @@ import (
 func TestDockersLayersAreKnown(t *testing.T) {
 	onEachDocker(t, func(t *testing.T, o lab.DockerOptions) {
 		r, d := startDocker(t, o)
-		checkLayers(t, r, d)
+		runtimetest.CheckOwnedSpace(t, r, checkLayers(t, r, d))
 		if o.Dockerd == "" { // too old
 			return
 		}
@@ -24,7 +24,7 @@ func TestDockersLayersAreKnown(t *testing.T) {
 	})
 }
 
-func checkLayers(t *testing.T, r *docker.Runtime, d labDriver) {
+func checkLayers(t *testing.T, r *docker.Runtime, d labDriver) (container string) {
 	t.Helper()
 	shared, err := lab.RandomLayer(4 << 20)
 	check(t, err)
@@ -34,7 +34,8 @@ func checkLayers(t *testing.T, r *docker.Runtime, d labDriver) {
 	check(t, err)
 	second, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/second:1"}, Layers: []lab.Layer{shared}})
 	check(t, err)
-	container, err := d.Run(t.Context(), lab.DockerContainer{Name: "dead", Image: "docker.io/library/first:1", Unstarted: true})
+	container, err = d.Run(t.Context(), lab.DockerContainer{Name: "dead", Image: "docker.io/library/first:1", Unstarted: true})
 	check(t, err)
 	runtimetest.CheckLayers(t, r, first, second, container)
+	return container
 }

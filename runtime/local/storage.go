@@ -46,6 +46,23 @@ func StorageLayers(runtimeName, root, driver string) ([]runtime.Layer, error) {
 	return tree.List(runtimeName), nil
 }
 
+// StorageSpace lists the folders of containers in such a store: what they write, and their logs.
+func StorageSpace(root, driver string) ([]runtime.Owned, error) {
+	var containers, passing []struct{ ID, Layer string }
+	for path, into := range map[string]any{"containers.json": &containers, "volatile-containers.json": &passing} {
+		if err := readStore(filepath.Join(root, driver+"-containers", path), into); err != nil {
+			return nil, fmt.Errorf("list folders of containers: %w", err)
+		}
+	}
+	var owned []runtime.Owned
+	for _, c := range append(containers, passing...) {
+		for _, folder := range []string{filepath.Join(root, driver, c.Layer), filepath.Join(root, driver+"-containers", c.ID)} {
+			owned = append(owned, runtime.Owned{Folder: folder, Container: c.ID, By: "container " + c.ID})
+		}
+	}
+	return owned, nil
+}
+
 // readStore reads one list of a store; a list that is not there has no entries.
 func readStore(path string, into any) error {
 	text, err := os.ReadFile(path)

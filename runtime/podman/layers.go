@@ -20,3 +20,17 @@ func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 	}
 	return local.StorageLayers(r.name, a.root, a.driver)
 }
+
+var _ runtime.SpaceOwner = (*Runtime)(nil)
+
+// OwnedSpace reads Podman's store.
+func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
+	if err := r.check(ctx, "list owned space"); err != nil {
+		return nil, err
+	}
+	a, err := r.describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return local.StorageSpace(a.root, a.driver)
+}

@@ -22,4 +22,5 @@ func TestPodmansLayersAreKnown(t *testing.T) {
 	container, err := d.Run(t.Context(), lab.PodmanContainer{Name: "dead", Image: "docker.io/library/first:1", Unstarted: true})
 	check(t, err)
 	runtimetest.CheckLayers(t, r, first, second, container)
+	runtimetest.CheckOwnedSpace(t, r, container)
 }

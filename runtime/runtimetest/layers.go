@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -71,4 +73,24 @@ func CheckLayers(t testing.TB, r runtime.LayerLister, first, second, containerID
 	if !shared || !held || !own {
 		t.Errorf("Layers() = %+v, want one of 4 MiB that %s and %s hold, one that container %s holds, and one of 2 MiB of the first alone", layers, first, second, containerID)
 	}
+}
+
+// CheckOwnedSpace tests that a runtime reports a folder in which a container writes.
+func CheckOwnedSpace(t testing.TB, r runtime.SpaceOwner, containerID string) {
+	t.Helper()
+	owned, err := r.OwnedSpace(t.Context())
+	if err != nil {
+		t.Fatalf("OwnedSpace() = %v", err)
+	}
+	for _, space := range owned {
+		if space.Container != containerID || space.By == "" {
+			continue
+		}
+		for _, written := range []string{"fs", "diff"} { // as containerd and the others call it
+			if _, err := os.Stat(filepath.Join(space.Folder, written)); err == nil {
+				return
+			}
+		}
+	}
+	t.Errorf("OwnedSpace() = %+v, want the folder that container %s writes to", owned, containerID)
 }

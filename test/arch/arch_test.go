@@ -47,7 +47,7 @@ var ours = map[string][]string{
 
 	"gc":          {"runtime"},
 	"gc/lastused": {"runtime", "gc"},
-	"gc/meter":    {"runtime", "gc"},
+	"gc/meter":    {"gc", "runtime"},
 	"gc/podlogs":  {"gc"},
 	"gc/survey":   {"gc", "gc/fruitless", "gc/lastused", "internal/bounded", "runtime"},
 	"gc/pace":     {"internal/bounded", "runtime"},

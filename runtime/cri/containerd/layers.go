@@ -117,39 +117,12 @@ func (st *store) reach(digest string) []string {
 // addSnapshots adds the snapshots of one snapshotter. Those for writing are containers', by
 // whose ID they go.
 func (s *Services) addSnapshots(ctx context.Context, namespace, snapshotter string, tree *local.LayerTree) error {
-	client := snapshots.NewSnapshotsClient(s.Conn)
-	var list []*snapshots.Info
-	err := s.Call(ctx, "containerd.Snapshots.List", "list snapshots", func(ctx context.Context) error {
-		stream, err := client.List(inNamespace(ctx, namespace), &snapshots.ListSnapshotsRequest{Snapshotter: snapshotter})
-		for err == nil {
-			var resp *snapshots.ListSnapshotsResponse
-			if resp, err = stream.Recv(); err == nil {
-				list = append(list, resp.GetInfo()...)
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		return err
-	})
+	list, err := s.snapshots(ctx, namespace, snapshotter)
 	if err != nil {
 		return err
 	}
-	usages := make([]*snapshots.UsageResponse, len(list))
-	group, grouped := errgroup.WithContext(ctx)
-	group.SetLimit(usagesAtOnce)
-	for i, info := range list {
-		if info.GetKind() != snapshots.Kind_COMMITTED {
-			continue // its size is counted file by file
-		}
-		group.Go(func() error {
-			return s.Call(grouped, "containerd.Snapshots.Usage", fmt.Sprintf("ask for the size of snapshot %q", info.GetName()), func(ctx context.Context) (err error) {
-				usages[i], err = client.Usage(inNamespace(ctx, namespace), &snapshots.UsageRequest{Snapshotter: snapshotter, Key: info.GetName()})
-				return unlessGone(err)
-			})
-		})
-	}
-	if err := group.Wait(); err != nil {
+	usages, err := s.usages(ctx, namespace, snapshotter, list)
+	if err != nil {
 		return err
 	}
 	for i, info := range list {
@@ -170,4 +143,42 @@ func parentKey(snapshotter string, info *snapshots.Info) string {
 		return ""
 	}
 	return snapshotter + "/" + info.GetParent()
+}
+
+// snapshots lists those of a snapshotter in a namespace.
+func (s *Services) snapshots(ctx context.Context, namespace, snapshotter string) (list []*snapshots.Info, err error) {
+	err = s.Call(ctx, "containerd.Snapshots.List", "list snapshots", func(ctx context.Context) error {
+		stream, err := snapshots.NewSnapshotsClient(s.Conn).List(inNamespace(ctx, namespace), &snapshots.ListSnapshotsRequest{Snapshotter: snapshotter})
+		for err == nil {
+			var resp *snapshots.ListSnapshotsResponse
+			if resp, err = stream.Recv(); err == nil {
+				list = append(list, resp.GetInfo()...)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	})
+	return list, err
+}
+
+// usages are the sizes of committed snapshots, by their place in a list. Those of others are
+// counted file by file, and not asked for.
+func (s *Services) usages(ctx context.Context, namespace, snapshotter string, list []*snapshots.Info) ([]*snapshots.UsageResponse, error) {
+	usages := make([]*snapshots.UsageResponse, len(list))
+	group, grouped := errgroup.WithContext(ctx)
+	group.SetLimit(usagesAtOnce)
+	for i, info := range list {
+		if info.GetKind() != snapshots.Kind_COMMITTED {
+			continue
+		}
+		group.Go(func() error {
+			return s.Call(grouped, "containerd.Snapshots.Usage", fmt.Sprintf("ask for the size of snapshot %q", info.GetName()), func(ctx context.Context) (err error) {
+				usages[i], err = snapshots.NewSnapshotsClient(s.Conn).Usage(inNamespace(ctx, namespace), &snapshots.UsageRequest{Snapshotter: snapshotter, Key: info.GetName()})
+				return unlessGone(err)
+			})
+		})
+	}
+	return usages, group.Wait()
 }

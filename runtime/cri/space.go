@@ -1,0 +1,43 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
+)
+
+var _ runtime.SpaceOwner = (*Runtime)(nil)
+
+// OwnedSpace asks containerd, or reads what CRI-O keeps. It is runtime.ErrUnsupported elsewhere.
+func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
+	if a, known := r.fresh(); known && a.name == "cri-o" {
+		root, driver, err := r.storage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return local.StorageSpace(root, driver)
+	}
+	if !r.mayBeContainerd() {
+		return nil, fmt.Errorf("list owned space: %w: the runtime is neither containerd nor CRI-O", runtime.ErrUnsupported)
+	}
+	return r.containerd().OwnedSpace(ctx)
+}
+
+// storage is where CRI-O keeps its store. It names the folder DRIVER-images there as where
+// images are.
+func (r *Runtime) storage(ctx context.Context) (root, driver string, err error) {
+	list, err := r.ImageFilesystems(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	root, name := filepath.Split(list[0].Path)
+	driver, found := strings.CutSuffix(name, "-images")
+	if !found {
+		return "", "", fmt.Errorf("find CRI-O's store: %w: images are in %s", runtime.ErrUnsupported, list[0].Path)
+	}
+	return filepath.Clean(root), driver, nil
+}
