@@ -123,7 +123,7 @@ func (a *Agent) build(o Options) (err error) {
 	if err := a.buildControlPlane(cfg); err != nil {
 		return err
 	}
-	a.owners = newOwners(a.settings, a.plane.Client, a.host.logind, a.kept.notes, a.log)
+	a.owners = newOwners(a.settings, a.plane.Client, a.host, a.kept.notes, a.log)
 	return a.assemble(cfg, o.Level)
 }
 

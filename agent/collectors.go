@@ -61,9 +61,12 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 		Protected: func() (map[gc.PodKey]gc.Kept, map[string]gc.Kept) {
 			return maintenance.Protected(a.kept.drained, a.kept.journal, time.Now(), uptime())
 		},
-		Logs:    podlogs.New("/"),
-		Unseen:  runtimes.Unseen,
-		Kubelet: func() bool { return a.owners.Seen(owner.ContainerGC) },
+		Logs:   podlogs.New("/"),
+		Unseen: runtimes.Unseen,
+		Kubelet: func() bool {
+			_, found := a.owners.Other(owner.ContainerGC)
+			return found
+		},
 	}
 	a.gc.history = history.New(a.kept.folder.File("gc-history"))
 	turn := runs.NewTurn()

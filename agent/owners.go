@@ -12,24 +12,23 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/statefile"
-	"hostler.io/hostler/systemd"
 )
 
 // ownersInterval is how often the agent looks for other owners of its jobs.
 const ownersInterval = 30 * time.Second
 
-func newOwners(s *settings.Settings, client controlplane.Client, logind *systemd.Logind, notes *statefile.Values, log *slog.Logger) *owner.Owners {
+func newOwners(s *settings.Settings, client controlplane.Client, h host, notes *statefile.Values, log *slog.Logger) *owner.Owners {
 	_, shared := client.(controlplane.ConditionWriter)
 	switches := switches(s.Config())
 	search := owner.Search{
-		Proc:   "/proc",
-		Node:   owner.OpenKubeletsNode(notes, s.Node().Name, log),
-		Shared: shared,
-		NodeOn: switches[owner.Node] == owner.On,
+		Proc: "/proc",
+		Past: owner.OpenPast(owner.PastOptions{
+			Notes: notes, Boot: h.boot, Node: s.Node().Name, Shared: shared, NodeOn: switches[owner.Node] == owner.On, Log: log,
+		}),
 		Lock: func(ctx context.Context, program string) (evidence string, err error) {
 			ctx, cancel := context.WithTimeout(ctx, askTimeout)
 			defer cancel()
-			locks, err := logind.ListInhibitors(ctx)
+			locks, err := h.logind.ListInhibitors(ctx)
 			for _, l := range locks {
 				if l.Who == program {
 					evidence = fmt.Sprintf("%s lock %q of pid %d", l.Mode, l.Why, l.PID)

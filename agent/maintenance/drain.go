@@ -36,8 +36,8 @@ func (d *Drainer) DrainPlan(ctx context.Context, req DrainRequest) (DrainPlan, e
 // mayDrain refuses a drain where it would be undone, or done twice.
 func (d *Drainer) mayDrain(ctx context.Context) error {
 	d.o.Owners.Refresh(ctx) // a kubelet may have been started since somebody looked
-	// One that has not run for a while starts nothing, even if the Node stays its own.
-	if mine, other, _ := d.o.Owners.Mine(owner.Node); !mine && other.Name == owner.Kubelet && d.o.Owners.Seen(owner.ContainerGC) {
+	// One that does not run starts nothing, even if the Node stays its own.
+	if mine, other, _ := d.o.Owners.Mine(owner.Node); !mine && other.Name == owner.Kubelet && !other.Absent {
 		return &hint.Error{
 			Message: "drain: the pods of this host are the kubelet's, which would start them again: " + other.Evidence,
 			Hint:    fmt.Sprintf("use `kubectl drain %s --ignore-daemonsets`", d.o.Node),

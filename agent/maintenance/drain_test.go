@@ -155,7 +155,7 @@ func TestADrainThatAShutdownCutsShortTellsOfWhatItDid(t *testing.T) {
 func TestADrainDoesNotWaitForAKubeletThatHasGone(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.Owners = owner.New(nil, func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner {
-			return map[owner.Job]owner.Owner{owner.Node: {Name: owner.Kubelet, Evidence: "which does not run"}}
+			return map[owner.Job]owner.Owner{owner.Node: {Name: owner.Kubelet, Evidence: "which does not run", Absent: true}}
 		}, slog.New(slog.DiscardHandler))
 		drainer, _ := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: time.Second})
 		report, err := drainer.Drain(t.Context(), maintenance.DrainRequest{}, func(maintenance.DrainStep) {})

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
-	"time"
 )
 
 // Job is one of the things that must have exactly one owner on a host.
@@ -30,6 +29,7 @@ func Jobs() []Job { return []Job{Node, Lease, Shutdown, ImageGC, ContainerGC} }
 type Owner struct {
 	Name     string `json:"name"` // Hostler, Kubelet or None
 	Evidence string `json:"evidence"`
+	Absent   bool   `json:"-"` // it does not run now, and keeps the job
 }
 
 // Names of owners.
@@ -62,26 +62,14 @@ type Owners struct {
 
 	mu      sync.Mutex
 	current map[Job]Owner
-	others  map[Job]sighting // who else was seen last
-	changed chan struct{}    // closed and replaced when current changes
+	others  map[Job]Owner // the last look's
+	changed chan struct{} // closed and replaced when current changes
 }
-
-// sighting is when another owner was last seen, by the monotonic clock.
-type sighting struct {
-	owner Owner
-	at    time.Time
-}
-
-// ownerGone is how long another owner must not have been seen before its jobs
-// count as free: a kubelet is restarted and upgraded, and nobody wants a second
-// collector for that minute. Its lock is another matter: where it is gone, the
-// shutdown is not guarded.
-const ownerGone = time.Minute
 
 // New returns owners of whom nobody is known before the first Refresh: no job is
 // hostler's until then. A job without a switch counts as Auto.
 func New(switches map[Job]Switch, look Look, log *slog.Logger) *Owners {
-	return &Owners{switches: switches, look: look, log: log, others: map[Job]sighting{}, changed: make(chan struct{})}
+	return &Owners{switches: switches, look: look, log: log, changed: make(chan struct{})}
 }
 
 // Refresh looks again, and reports whether anything changed.
@@ -92,15 +80,7 @@ func (o *Owners) Refresh(ctx context.Context) bool {
 	seen := o.look(ctx, known)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := time.Now()
-	for j, owner := range seen {
-		o.others[j] = sighting{owner, now}
-	}
-	for j, last := range o.others {
-		if _, there := seen[j]; !there && j != Shutdown && now.Sub(last.at) < ownerGone {
-			seen[j] = last.owner
-		}
-	}
+	o.others = seen
 	next := decide(o.switches, seen)
 	if maps.Equal(o.current, next) {
 		return false
@@ -111,13 +91,12 @@ func (o *Owners) Refresh(ctx context.Context) bool {
 	return true
 }
 
-// Seen reports whether somebody else was lately seen who would do the job, whoever
-// is to do it.
-func (o *Owners) Seen(j Job) bool {
+// Other returns who else has the job by the last look, whoever is to do it here.
+func (o *Owners) Other(j Job) (Owner, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	last, found := o.others[j]
-	return found && time.Since(last.at) < 2*ownerGone
+	other, found := o.others[j]
+	return other, found
 }
 
 // Mine reports whether the job is hostler's, who has it otherwise, and gives a

@@ -70,7 +70,7 @@ var ours = map[string][]string{
 	"internal/listen":               {"internal/field"},
 	"internal/loop":                 {},
 	"internal/outbox":               {},
-	"agent/owner":                   {},
+	"agent/owner":                   {"shutdown/journal"},
 	"internal/sanitize":             {},
 	"runtime/discovery":             {"runtime", "runtime/cri", "runtime/docker", "runtime/local", "runtime/podman", "runtime/runc"},
 	"status/gather":                 {"runtime", "runtime/local", "shutdown", "status", "status/probe", "systemd"},

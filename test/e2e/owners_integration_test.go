@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/lab"
@@ -43,14 +44,16 @@ func owned(s api.Status, owner string, jobs ...string) bool {
 	return true
 }
 
-func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenItEnds(t *testing.T) {
+func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenAPersonSaysSo(t *testing.T) {
 	login := logind(t)
 	cmd := kubelet(t)
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
 	_, err := c.Pull(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/unused:1"}})
 	check(t, err)
-	settings := quick + "runtimes: [{type: cri, endpoint: " + c.Endpoint + "}]\n" +
-		"imageGC: {interval: 1s, minimumAge: 0s, maximumAge: 1s}\ncontainerGC: {interval: 1s}\n"
+	over, err := c.RunPod(t.Context(), lab.PodSpec{Name: "over"})
+	check(t, err)
+	check(t, c.StopPod(t.Context(), over))
+	settings := quick + "runtimes: [{type: cri, endpoint: " + c.Endpoint + "}]\nimageGC: {interval: 1s, minimumAge: 0s, maximumAge: 1s}\n"
 
 	// A kubelet without graceful node shutdown leaves that job.
 	a := startAgent(t, settings)
@@ -92,13 +95,50 @@ func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenItEnds(t *testing.T) {
 		}
 	}
 
+	// A kubelet that does not run is being upgraded, or fails to start.
 	check(t, lock.Close())
 	check(t, cmd.Process.Kill()) // and not reaped: a zombie is no kubelet
+	a.awaitGuard(shutdown.Armed)
+	a.stop() // so that nobody waits a minute for the kubelet's return
+	a.start()
+	s = a.awaitGuard(shutdown.Armed)
+	if !owned(s, owner.Kubelet, "node", "lease", "imageGC", "containerGC") || !owned(s, owner.Hostler, "shutdown") {
+		t.Errorf("owners while the kubelet is away = %+v, want all jobs but the shutdown its own", s.Owners)
+	}
+	mentions(t, "evidence", s.Owners["imageGC"].Evidence, "does not run now", "node.enabled: true", "a boot without a kubelet")
+	keeps := func(want bool) {
+		t.Helper()
+		for _, p := range answers[api.CollectPlan](a, "gc", "plan", "--containers").Pods {
+			if p.ID == over.ID && (p.Reason == gc.Newest) == want {
+				return
+			}
+		}
+		t.Errorf("gc plan does not show the dead pod, kept for the kubelet: %v", want)
+	}
+	keeps(true)
+	a.stop()
+	a.configure(settings + "containerGC: {interval: 1s, enabled: true}\n")
+	a.start()
+	a.await("the dead pod is collected by hostler", func(s api.Status) bool { return owned(s, owner.Hostler, "containerGC") && s.ContainerGC.LastRun != nil })
+	keeps(true)
+	if !images(t, c)["docker.io/library/unused:1"] {
+		t.Error("an image was collected while the kubelet was away")
+	}
+	a.stop()
+
+	a.configure(settings + "node: {enabled: true}\n")
+	a.start()
 	a.await("all jobs are hostler's", func(s api.Status) bool {
 		return owned(s, owner.Hostler, "node", "lease", "shutdown", "imageGC", "containerGC") && s.Lease != nil && s.Node.UID != ""
 	})
 	a.awaitGuard(shutdown.Armed)
 	eventually(t, "the image that is due is collected", func() bool { return !images(t, c)["docker.io/library/unused:1"] })
+	a.stop()
+	a.configure(settings)
+	a.start()
+	a.await("all jobs stay hostler's with the default", func(s api.Status) bool {
+		return owned(s, owner.Hostler, "node", "lease", "shutdown", "imageGC", "containerGC")
+	})
 	a.stop()
 }
 
